@@ -16,6 +16,7 @@ from whyidle.analyse.run.analysis import Analysis, analyse
 from whyidle.analyse.run.facts import Facts
 from whyidle.capture.cpu_budget import cpu_budget
 from whyidle.capture.sampler.procfs import MachineCpu, parse_machine_cpu, read
+from whyidle.capture.sampler.stack_options import NO_STACKS, StackOptions
 from whyidle.errors import RecordError, WhyidleError
 from whyidle.matrix.matrix import PENDING, Matrix, PlannedCell, Shown, free_folder
 from whyidle.matrix.trial import TrialOutcome, TrialTarget
@@ -184,6 +185,7 @@ def plan(request: FaultRequest) -> Matrix:
             batch_size=case.plan.loader.batch,
             trial=partial(_trial, request, case),
             unmet=unmet(case.needs),
+            stacks=StackOptions() if case.stacks else NO_STACKS,
         )
         for case in chosen
     ]

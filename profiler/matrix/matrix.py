@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from ..analyse.causes.diagnosis import LEAST_STEPS
 from ..analyse.cells.comparison import Cell, round_of, run_name
 from ..analyse.run.analysis import analyse
+from ..capture.sampler.stack_options import NO_STACKS, StackOptions
 from ..errors import RecordError, WhyidleError
 from ..record.comparison import CellRecord, is_comparison, write_comparison
 from ..record.run import open_run
@@ -49,6 +50,8 @@ class PlannedCell:
     """Why it cannot run here, which leaves it out."""
     first: bool = False
     """Whether all its rounds come before those of cells that are not."""
+    stacks: StackOptions = NO_STACKS
+    """Which stacks are looked at while it runs."""
 
 
 @dataclass(frozen=True)
@@ -186,7 +189,7 @@ class Matrix:
             self.save()
         shown.begin(folder)
         try:
-            outcome = server.run(folder, spec, description, shown.tick)
+            outcome = server.run(folder, spec, description, shown.tick, stacks=planned.stacks)
         except KeyboardInterrupt:
             self.cells[place] = self._keep(cell, folder, TrialOutcome("stopped", STOPPED))
             raise

@@ -20,6 +20,7 @@ from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any
 
+from ..capture.sampler.stack_options import NO_STACKS, StackOptions
 from ..capture.sampler.start import start_sampler
 from ..record.latest import note_latest
 from ..record.run import create_run, open_run, update_run
@@ -83,8 +84,9 @@ class TrialServer:
         description: dict[str, Any],
         on_tick: Callable[[], None],
         tick_seconds: float = 0.25,
+        stacks: StackOptions = NO_STACKS,
     ) -> TrialOutcome:
-        """Record one training into a new run folder; `on_tick` is called while it runs.
+        """Record one training into a new run folder; `on_tick` is called while it runs, `stacks` are looked at.
 
         On Ctrl-C the child is left to end its recording, then KeyboardInterrupt goes on.
 
@@ -98,7 +100,7 @@ class TrialServer:
         process.start()
         there.close()
         assert process.pid is not None
-        with start_sampler(folder, process.pid, self._rate) as sampler:
+        with start_sampler(folder, process.pid, self._rate, stacks) as sampler:
             try:
                 here.send("go")
                 while process.is_alive():

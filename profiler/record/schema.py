@@ -484,7 +484,7 @@ class ThreadState:
     RUNS = 1
     """On a CPU, or ready for one."""
     LOCK = 2
-    """Waits in a futex: for a lock of its process or one that it shares with others, also Python's global one."""
+    """Waits in a futex: for a lock or another thread of its process, also for Python's global lock."""
     FILE_LOCK = 3
     """Waits for the lock of a file."""
     FILE = 4
@@ -501,3 +501,5 @@ class ThreadState:
     """Waits for a child to end."""
     OTHER = 10
     """Waits for something else: a device's driver, say."""
+    SHARED_LOCK = 11
+    """Waits in a futex that it shares with other processes."""

@@ -91,6 +91,9 @@ class Data:
     first_worker_only: bool = False
     """An iterable dataset that gives all its samples to the first worker."""
     reading: PlannedReads | None = None
+    shared: str = ""
+    """What workers share as they wait for a sample: `lock` (one waits, the others for it), `rate` (each waits until
+    what was asked for before has come); empty: nothing, each waits by itself."""
 
 
 @dataclass(frozen=True)
@@ -312,6 +315,8 @@ class Case:
     note: str = ""
     needs: tuple[str, ...] = ()
     """What the machine must have: `cgroup`, say."""
+    stacks: bool = False
+    """Whether the stacks of training and workers are looked at, as `run` does."""
     shares: tuple[Band | None, ...] = ()
     """Of a compound: the band of each cause."""
 

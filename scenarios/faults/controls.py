@@ -5,8 +5,8 @@ from __future__ import annotations
 from .case import CONTROL, Between, Case, Data, Loader, Machine, Plan, PlannedSampler, PlannedStep, Start
 
 
-def _control(name: str, plan: Plan, note: str, needs: tuple[str, ...] = ()) -> Case:
-    return Case(f"control.{name}", (), CONTROL, plan, note=note, needs=needs)
+def _control(name: str, plan: Plan, note: str, needs: tuple[str, ...] = (), stacks: bool = False) -> Case:
+    return Case(f"control.{name}", (), CONTROL, plan, note=note, needs=needs, stacks=stacks)
 
 
 CASES: tuple[Case, ...] = (
@@ -60,6 +60,24 @@ CASES: tuple[Case, ...] = (
     _control("idle-workers", Plan(Data(sleep_ms=0.5), Loader(workers=8)), "far more workers than are needed"),
     _control(
         "epochs", Plan(Data(sleep_ms=1.0), Loader(workers=2), epochs=4, batches=30), "workers kept from epoch to epoch"
+    ),
+    _control(
+        "latency",
+        Plan(Data(sleep_ms=20.0), Loader(workers=6), batches=120),
+        "six workers that wait long for each sample, each by itself, in good time together",
+        stacks=True,
+    ),
+    _control(
+        "shared-lock",
+        Plan(Data(sleep_ms=3.0, shared="lock"), Loader(workers=4)),
+        "four workers that wait one at a time, for a lock, in good time",
+        stacks=True,
+    ),
+    _control(
+        "computing-workers",
+        Plan(Data(native_burn_ms=4.0), Loader(workers=2), machine=Machine(cpus=2), batches=120),
+        "two workers that compute, on two CPUs, in good time",
+        stacks=True,
     ),
     _control(
         "sampler",

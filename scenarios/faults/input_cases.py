@@ -58,10 +58,22 @@ def fault(
     needs: tuple[str, ...] = (),
     part: str = "fetch",
     variant: str = "",
+    stacks: bool = False,
 ) -> list[Case]:
-    """A cause with its three severities. `variant`: another way to plant the same."""
+    """A cause with its three severities. `variant`: another way to plant the same; `stacks`: they are looked at."""
     return [
-        Case(f"{cause}{variant and '.'}{variant}-{severity}", (cause,), severity, plan, part, hit, band, note, needs)
+        Case(
+            f"{cause}{variant and '.'}{variant}-{severity}",
+            (cause,),
+            severity,
+            plan,
+            part,
+            hit,
+            band,
+            note,
+            needs,
+            stacks,
+        )
         for severity, plan, band in zip(SEVERITIES, plans, bands, strict=True)
     ]
 
@@ -276,6 +288,24 @@ def _sharding() -> list[Case]:
     return fault("input.sharding", plans, "an iterable dataset that feeds the first of four workers only")
 
 
+def _exclusive() -> list[Case]:
+    # Four workers deliver what one would. What they share serves a batch in `step_ms`.
+    # Workers are looked at some ten times a second in all, so these are longer than other cases.
+    lock = [
+        Plan(Data(sleep_ms=step_ms(s) / 4, shared="lock"), Loader(workers=4), batches=3 * steps)
+        for s, steps in zip(WAITING, STEPS, strict=True)
+    ]
+    # Of 30 batches in an epoch the last two are made by two workers; its first ones come late besides.
+    rate = [
+        Plan(Data(sleep_ms=step_ms(s) / 4, shared="rate"), Loader(workers=4), epochs=4, batches=30)
+        for s in (0.05, 0.24, 0.57)
+    ]
+    return [
+        *fault("input.exclusive", lock, "four workers that wait one at a time, for a lock", stacks=True),
+        *fault("input.exclusive", rate, "four workers that share a rate", variant="rate"),
+    ]
+
+
 def _overkill() -> list[Case]:
     # Samples of 40 small fields: to slice them takes less time than to map each tensor that a worker sends.
     fields = Data(floats=16 * 40, tensors=40)
@@ -307,5 +337,6 @@ CASES: tuple[Case, ...] = tuple(
         _handoff(),
         _sharding(),
         _overkill(),
+        _exclusive(),
     )
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import multiprocessing
 import os
 import random
 import threading
@@ -39,6 +40,7 @@ class Samples(Dataset[Any]):
         self._reads_once = reading is not None and reading.once
         remembers = bool(plan.data.cold_ms) or self._reads_once
         self._seen = torch.zeros(self._count if remembers else 0, dtype=torch.uint8).share_memory_()  # type: ignore[no-untyped-call]
+        self._shared = ServesOne(plan.data.shared) if plan.data.shared else None
         self._files = Files(reading, folder, seed) if reading is not None else None
         self._widths = _widths(plan, seed)
         self._lengths = _lengths(plan.data, self._count, seed)
@@ -64,7 +66,10 @@ class Samples(Dataset[Any]):
             self._files.read(index)
         if len(self._seen):
             self._seen[index] = 1
-        sleep_ms(wait)
+        if self._shared is None:
+            sleep_ms(wait)
+        else:
+            self._shared.wait_ms(wait)
         burn_ms(data.burn_ms * factor)
         native_burn_ms(data.native_burn_ms * factor)
         return self._sample[: self._lengths[index] if self._lengths else self._width(index // self.batch)]
@@ -74,6 +79,25 @@ class Samples(Dataset[Any]):
         if self._widths:
             return self._widths[batch]
         return len(self._sample) if not every or batch % every != every - 1 else 16 + batch
+
+
+class ServesOne:
+    """Something that workers wait for which serves one of them at a time."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self.lock = multiprocessing.Lock()
+        self._free = multiprocessing.RawValue("d", 0.0)
+        """When it will have served all that was asked of it, in s of the monotonic clock."""
+
+    def wait_ms(self, ms: float) -> None:
+        if self._what == "lock":
+            with self.lock:
+                sleep_ms(ms)
+            return
+        with self.lock:
+            self._free.value = served = max(self._free.value, time.monotonic()) + ms / 1e3
+        time.sleep(max(0.0, served - time.monotonic()))
 
 
 class Stream(IterableDataset[Any]):

@@ -17,6 +17,7 @@ from support.crafted import add, add_events, amend, steps_of, train_on_cpu
 from support.long_run import make as long_run
 from support.planted_runs import H200, Making, batch, happened, hosted, looked, pooled, serial, told, trained, until
 from support.planted_stacks import plant_stacks
+from support.stacks import FETCH, WORKER
 from whyidle.devices.conditions import Conditions
 from whyidle.devices.emulated import EmulatedSpec
 from whyidle.record.names import Names
@@ -30,13 +31,16 @@ from whyidle.record.schema import (
     HEADER_BYTES,
     KERNEL,
     NOT_MEASURED,
+    STACK,
     STEP,
     TRANSFORM,
     EventKind,
     KernelKind,
     LoaderFlag,
     StepFlag,
+    ThreadState,
 )
+from whyidle.record.stacks import Call, StackNames
 from whyidle.scenarios.planted import MS, START, PlantedWorkers, Step
 
 DATA = Path(__file__).parents[1] / "data"
@@ -228,6 +232,24 @@ def sharding(at: Path) -> None:
     )
     add_events(run, [(START + 1, EventKind.LOADER_WORKERS, 4, NOT_MEASURED)])
     hosted(run, 1.0, 8)
+
+
+def exclusive(at: Path) -> None:
+    """Of four workers one copies a shard, while the others wait for the lock of a file."""
+    run = pooled(at / "run", [[Step(fetch_ns=80 * MS)] * 100], PlantedWorkers(4, 2), Making(cpu=0.02, queued=0.01))
+    hosted(run, 0.4, 4)
+    lines = {35: "fcntl.flock(handle, fcntl.LOCK_EX)", 52: "shutil.copy(remote, local)"}
+    names = StackNames(run, lambda _file, line: lines.get(line, ""))
+    making = [Call("_worker_loop", WORKER.rpartition(":")[0], 9), Call("fetch", FETCH.rpartition(":")[0], 8)]
+    waits = names.number([*making, Call("FileCache.lock", "/home/me/data.py", 35)])
+    copies = names.number([*making, Call("FileCache.copy", "/home/me/data.py", 52)])
+    rows = []
+    for number, at_ns in enumerate(range(START, until(run), 50 * MS)):
+        worker, holds = 50 + number % 4, number % 5 == 0
+        row = {"t_ns": at_ns, "process": worker, "thread": worker, "parent": os.getpid(), "flags": 1}
+        row |= {"stack": copies if holds else waits, "state": ThreadState.SLEEP if holds else ThreadState.FILE_LOCK}
+        rows.append(row)
+    add(run, STACK, rows)
 
 
 def overkill(at: Path) -> None:
@@ -613,6 +635,7 @@ BUILDERS: dict[str, Callable[[Path], None]] = {
     "sampler-of-epochs": sampler_of_epochs,
     "sharding": sharding,
     "overkill": overkill,
+    "exclusive": exclusive,
     "copy-pageable": copy_pageable,
     "copy-serial": copy_serial,
     "copy-link": copy_link,

@@ -17,6 +17,10 @@ from whyidle.capture.stacks.thread_state import CALLS, ThreadActivity, activity_
 PROGRAMS: dict[ThreadActivity, tuple[str, str | None]] = {
     ThreadActivity.RUNS: ("while True: pass", None),
     ThreadActivity.LOCK: ("import threading; lock = threading.Lock(); lock.acquire(); lock.acquire()", None),
+    ThreadActivity.SHARED_LOCK: (
+        "import multiprocessing; lock = multiprocessing.Lock(); lock.acquire(); lock.acquire()",
+        None,
+    ),
     ThreadActivity.SLEEP: ("import time; time.sleep(1e6)", None),
     ThreadActivity.EVENTS: ("import select; select.select([], [], [], 1e6)", None),
     ThreadActivity.SOCKET: ("import socket; a, b = socket.socketpair(); a.recv(1)", "socket:["),
@@ -54,12 +58,12 @@ def test_a_thread_waits_for_what_its_program_waits_for(activity: ThreadActivity,
 
 
 def test_what_the_kernel_does_not_say_is_not_known() -> None:
-    assert parse_call(None) == (None, None)
-    assert parse_call(b"") == (None, None)
-    assert parse_call(b"garbled") == (None, None)
-    assert parse_call(b"running\n") == (-1, None)
-    assert parse_call(b"-1 0x7ffc 0x7f3a\n") == (-1, None)
-    assert parse_call(b"0 0x3 0x7f 0x1 0x0 0x0 0x0 0x7ffc 0x7f3a\n") == (0, 3)
+    assert parse_call(None) == (None, None, None)
+    assert parse_call(b"") == (None, None, None)
+    assert parse_call(b"garbled") == (None, None, None)
+    assert parse_call(b"running\n") == (-1, None, None)
+    assert parse_call(b"-1 0x7ffc 0x7f3a\n") == (-1, None, None)
+    assert parse_call(b"0 0x3 0x7f 0x1 0x0 0x0 0x0 0x7ffc 0x7f3a\n") == (0, 3, 0x7F)
 
 
 def test_a_read_waits_for_what_its_descriptor_is() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from whyidle.capture.sampler.stack_options import StackOptions
 from whyidle.matrix import matrix
 from whyidle.matrix.trial import TrialOutcome, TrialTarget
 from whyidle.record.run import update_run
@@ -25,6 +26,8 @@ class VirtualServer:
         self._target, self._leave = target, leave
         self.ran: list[Any] = []
         """What was to be trained, so far."""
+        self.stacks: list[StackOptions] = []
+        """Of each, which stacks were to be looked at."""
         self.then: Callable[[Any], TrialOutcome | None] = lambda spec: None
         """What becomes of a run once it is recorded; `None`: it ends well."""
 
@@ -32,14 +35,24 @@ class VirtualServer:
         """For a test, and as if nothing had run."""
         monkeypatch.setattr(matrix, "TrialServer", self)
         monkeypatch.setattr(self, "ran", [])
+        monkeypatch.setattr(self, "stacks", [])
         monkeypatch.setattr(self, "then", lambda spec: None)
 
     def __call__(self, target: TrialTarget) -> VirtualServer:
         assert target == self._target
         return self
 
-    def run(self, folder: Path, spec: Any, description: dict[str, Any], on_tick: Callable[[], None]) -> TrialOutcome:
+    def run(
+        self,
+        folder: Path,
+        spec: Any,
+        description: dict[str, Any],
+        on_tick: Callable[[], None],
+        *,
+        stacks: StackOptions,
+    ) -> TrialOutcome:
         self.ran.append(spec)
+        self.stacks.append(stacks)
         self._leave(folder, spec, description)
         update_run(folder, {**description, "ended": {"status": "ok"}})
         return self.then(spec) or TrialOutcome("ok", None)

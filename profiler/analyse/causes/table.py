@@ -29,6 +29,7 @@ from .input.cpus import (
     worker_threads,
 )
 from .input.epochs import pipeline_fill, worker_restart
+from .input.exclusive import exclusive
 from .input.handoff import handoff, overkill
 from .input.order import straggler, uneven
 from .input.sampler import sampler
@@ -64,6 +65,7 @@ CAUSES: tuple[Cause, ...] = (
     Cause("input.sampler", (Piece.SAMPLING,), sampler),
     Cause("input.serial", (Piece.IN_TRAINING,), serial),
     Cause("input.worker_restart", (Piece.STARTING,), worker_restart),
+    Cause("input.exclusive", (Piece.FILLING, Piece.READING, *SUPPLY), exclusive),
     Cause("input.pipeline_fill", (Piece.FILLING,), pipeline_fill),
     Cause("input.storage", (Piece.READING,), storage),
     Cause("input.straggler", (Piece.SLOW,), straggler),

@@ -143,7 +143,9 @@ def _of_process(run: Run, writer: Writer | None) -> Analysis:
     """One training process by itself; without a writer the one that ran most steps."""
     duration_s = _duration_s(run.records(EVENT, writer))
     run, headroom, cut = without_stretches(run, writer)
-    facts = facts_of(run, writer)
+    mine = writer or run.leading_writer()
+    looks = None if mine is None else looks_at(run, mine)
+    facts = facts_of(run, mine, looks)
     if facts is None:
         verdict = without_steps(len(run.records(STEP, writer)), run.records(EVENT, writer))
         return Analysis(run.info, None, verdict, (), cut, 0, machine=_machine(run), headroom=headroom)
@@ -152,8 +154,6 @@ def _of_process(run: Run, writer: Writer | None) -> Analysis:
     if writer is None and not run.info.get("trial"):
         # Of a job each rank would be replayed, and scenarios are compared as they run.
         facts = replace(facts, advice=advice_of(run, facts))
-    mine = writer or run.leading_writer()
-    looks = None if mine is None else looks_at(run, mine)
     if looks is not None and not facts.told_apart and facts.device_kind == "cpu":
         window = facts.window
         facts = replace(

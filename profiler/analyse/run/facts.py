@@ -29,22 +29,24 @@ from ...record.schema import (
 )
 from ..predict.advice import Advice
 from ..shares import MOSTLY
+from ..where.looks import ProcessLooks
 from ..where.own_loop import OwnLoop
 from .activity_windows import Activity, activity_of
 from .device_state import DeviceState, device_state
 from .doubtful_steps import DoubtfulSteps, doubtful_steps
 from .events import last_told, loader_flag
-from .exposed_data_wait import Waits, is_read, waits_of
+from .exclusion import Exclusion, exclusion_of
+from .exposed_data_wait import Waits, waits_of
 from .gil import Gil, gil_of, with_gil
 from .host_gaps import Gaps, Staging, Syncs, gaps_of, staging_of, syncs_of
 from .index_sampler import Sampling, sampling_of
-from .loader_stats import MADE_IN_FETCH_PCT, LoaderStats, loader_of, made_in_fetch_pct
+from .loader_stats import MADE_IN_FETCH_PCT, LoaderStats, loader_of, made_in_fetch_pct, unread_loader
 from .non_step_time import Outside, outside_of
 from .outlier_steps import OutlierSteps, memory_pressure, shape_churn
 from .resource_usage import Sampled, sampled, swings_to_zero_pct
 from .stall_breakdown import PARTS, UNTOLD, Partition, partition
 from .startup import Startup, startup_of
-from .training_thread import own_time, rises
+from .training_thread import own_time, queued_ns
 from .trends import Trend, trends_of
 from .window import Window, batch_size_of, plausible, resolved, window_of
 from .worker_records import of_loaders, of_training
@@ -137,6 +139,8 @@ class Facts:
     """What other settings of the loader would do; `None` where the run does not tell, or nobody will ask."""
     device_state: DeviceState | None = None
     """Clocks and link of the accelerator; `None` where the processor is the device."""
+    exclusion: Exclusion | None = None
+    """Whether workers exclude each other; `None` with fewer than two."""
     trends: tuple[Trend, ...] = ()
     """How the parts of a step change as the run goes on; empty of a run with too few steps."""
     startup: Startup | None = None
@@ -248,8 +252,8 @@ class Facts:
         return self.machine_full and foreign is not None and mine is not None and foreign > mine
 
 
-def facts_of(run: Run, mine: Writer | None = None) -> Facts | None:
-    """Gather the facts of one training process; by default of the one that ran most steps.
+def facts_of(run: Run, mine: Writer | None = None, looks: ProcessLooks | None = None) -> Facts | None:
+    """Gather the facts of one training process, by default of the one that ran most steps. `looks`: at its stacks.
 
     `None` when no step was recorded, or when the device has stamped none.
     """
@@ -283,6 +287,7 @@ def facts_of(run: Run, mine: Writer | None = None) -> Facts | None:
         run.info,
         run.records(TRANSFORM, mine),
         read_names(run.folder),
+        looks,
     )
     others = sum(f.header.rank == mine[0] and f.header.pid != mine[1] and f.count() > 0 for f in files)
     return replace(facts, cut_steps=cut, other_processes=others)
@@ -299,6 +304,7 @@ def judge(
     info: dict[str, Any],
     transforms: Records | None = None,
     names: Mapping[int, str] | None = None,
+    looks: ProcessLooks | None = None,
 ) -> Facts:
     """The facts of a window, from the records around it; `info` is run.json, `names` what records name by number."""
     device_kind = str((info.get("device") or {}).get("kind", "cpu"))
@@ -318,7 +324,7 @@ def judge(
         window=window,
         parts=parts,
         loader=loader_of(window, batches, None if transforms is None else of_loaders(transforms, batches), names),
-        loader_unread=_unread(window, batches),
+        loader_unread=unread_loader(window, batches),
         sampled=seen,
         device_kind=device_kind,
         batch_size=batch_size_of(window, events),
@@ -327,7 +333,7 @@ def judge(
         copied_ahead=bool(copied.any() and np.mean((flags[copied] & StepFlag.COPIED_AHEAD) != 0) > MOSTLY),
         made_in_fetch_pct=made_in_fetch_pct(window, batches),
         waits=waits_of(window, batches, parts, 0 if sampling is None else sampling.ns),
-        main_queued_ns=_queued(window, host),
+        main_queued_ns=queued_ns(window, host),
         machine_cpus=(info.get("host") or {}).get("cpus"),
         zero_windows_pct=swings_to_zero_pct(window, device),
         activity=activity_of(window, events, kernels),
@@ -349,6 +355,7 @@ def judge(
         shape_churn=None if doubtful else shape_churn(window, events, parts, queued),
         memory_pressure=memory_pressure(window, events, parts, queued, seen.utilisation_pct) if retries else None,
         device_state=device_state(window, device, parts) if queued else None,
+        exclusion=exclusion_of(window, batches, looks),
         clock_uncertainty_ns=last_told(events, EventKind.CLOCK_UNCERTAINTY),
         cut_steps=0,
         other_processes=0,
@@ -393,14 +400,3 @@ def _making_ns(events: Records, steps: Records) -> npt.NDArray[np.float64] | Non
         return None
     end = np.where(steps["fetch_end_ns"] == NOT_MEASURED, steps["fetch_begin_ns"], steps["fetch_end_ns"])
     return np.asarray(end - steps["fetch_begin_ns"], dtype=np.float64)
-
-
-def _queued(window: Window, host: Records) -> float | None:
-    in_steps = rises(host["t_ns"], host["main_thread_queue_ns"], window)
-    return None if in_steps is None else float(in_steps.sum()) / window.looked_at
-
-
-def _unread(window: Window, batches: Records) -> LoaderStats | None:
-    """The loader without the batches that are mostly read from storage, where there are both kinds."""
-    read = is_read(batches)
-    return None if read.all() or not read.any() else loader_of(window, batches[~read])

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from ...record.reader import Records, measured
 from ...record.schema import NOT_MEASURED, TRANSFORM
 from ..intervals import clip, intersect, total, union
+from .exposed_data_wait import is_read
 from .window import Window
 from .worker_records import SlowSample, TransformCost, slowest_of, transforms_of, within
 
@@ -195,6 +196,12 @@ def loader_of(
         transforms=transforms_of(np.empty(0, TRANSFORM.dtype) if transforms is None else transforms, names or {}),
         timed=_timed(batches),
     )
+
+
+def unread_loader(window: Window, batches: Records) -> LoaderStats | None:
+    """The loader without the batches that are mostly read from storage, where there are both kinds."""
+    read = is_read(batches)
+    return None if read.all() or not read.any() else loader_of(window, batches[~read])
 
 
 def _cpus(batches: Records) -> int | None:

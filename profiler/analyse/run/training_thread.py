@@ -73,6 +73,12 @@ def own_time(window: Window, pauses: Records, events: Records, backward_elsewher
     return OwnTime((span - elsewhere).astype(np.float64), cpu)
 
 
+def queued_ns(window: Window, host: Records) -> float | None:
+    """Time that the training's thread waited for a CPU, in all steps; `None` where that was not measured."""
+    in_steps = rises(host["t_ns"], host["main_thread_queue_ns"], window)
+    return None if in_steps is None else float(in_steps.sum()) / window.looked_at
+
+
 def rises(times: npt.NDArray[np.int64], values: npt.NDArray[np.int64], window: Window) -> Lengths | None:
     """How much a cumulative counter rose in each step, taken to rise evenly from one reading to the next.
 

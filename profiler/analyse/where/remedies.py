@@ -177,7 +177,7 @@ def _of_waiting(looks: Looks) -> Remedy | None:
             ThreadState.SOCKET,
             Remedy("concurrent", "ask for several at a time: requests under way together, or larger ones"),
         ),
-        (ThreadState.LOCK, Remedy("own_handle", "give each worker its own")),
+        (ThreadState.SHARED_LOCK, Remedy("own_handle", "give each worker its own")),
         (ThreadState.FILE_LOCK, Remedy("own_handle", "give each worker its own file")),
     ):
         if states[state] >= MOSTLY * whole:

@@ -43,6 +43,7 @@ MOST_TRIES = 5
 _STATES = {
     ThreadActivity.RUNS: ThreadState.RUNS,
     ThreadActivity.LOCK: ThreadState.LOCK,
+    ThreadActivity.SHARED_LOCK: ThreadState.SHARED_LOCK,
     ThreadActivity.FILE_LOCK: ThreadState.FILE_LOCK,
     ThreadActivity.FILE: ThreadState.FILE,
     ThreadActivity.MEMORY: ThreadState.FILE,

@@ -20,6 +20,8 @@ class ThreadActivity(Enum):
     RUNS = "runs or could run"
     LOCK = "waits for a lock or another thread"
     """A futex: a lock, a condition, a join, the interpreter's lock."""
+    SHARED_LOCK = "waits for a lock that processes share"
+    """A futex that is not private to the process: `multiprocessing.Lock`, a robust mutex in a mapped file."""
     SLEEP = "sleeps"
     EVENTS = "waits for events"
     """poll, select, epoll: of whatever files."""
@@ -107,6 +109,8 @@ _OF_DESCRIPTOR: Final = (
     + ("sync_file_range", "readahead", "syncfs", "ioctl")
 )
 """What it waits for depends on what the descriptor, their first argument, is."""
+_FUTEX_PRIVATE: Final = 0x80
+"""Of a futex's operation, its second argument (futex(2)): none but threads of this process wait for it."""
 _WITH_DESCRIPTOR: Final = {*_OF_DESCRIPTOR, *_WAITS[ThreadActivity.SOCKET], "getdents64", "flock", "fcntl"}
 _ACTIVITIES: Final = {call: activity for activity, calls in _WAITS.items() for call in calls}
 
@@ -150,7 +154,7 @@ def thread_state(pid: int, tid: int) -> ThreadStatus:
         return ThreadStatus(ThreadActivity.ENDED)
     if letter in "Tt":
         return ThreadStatus(ThreadActivity.STOPPED)
-    number, descriptor = parse_call(_read(f"{folder}/syscall"))
+    number, descriptor, operation = parse_call(_read(f"{folder}/syscall"))
     if number is None:
         return ThreadStatus(ThreadActivity.UNKNOWN)
     if number < 0:
@@ -159,25 +163,30 @@ def thread_state(pid: int, tid: int) -> ThreadStatus:
     call = CALLS.get(platform.machine(), {}).get(number)
     if call is None:
         return ThreadStatus(ThreadActivity.OTHER)
+    if call == "futex" and operation is not None and not operation & _FUTEX_PRIVATE:
+        return ThreadStatus(ThreadActivity.SHARED_LOCK, call)
     target = _target(pid, descriptor) if call in _WITH_DESCRIPTOR and descriptor is not None else None
     return ThreadStatus(activity_of(call, target), call, target)
 
 
-def parse_call(text: bytes | None) -> tuple[int | None, int | None]:
-    """Of a `syscall` file: the call's number and its first argument.
+def parse_call(text: bytes | None) -> tuple[int | None, int | None, int | None]:
+    """Of a `syscall` file: the call's number and its first two arguments.
 
-    (`None`, `None`): not known. A number of -1: waits, but in none; so it says of what runs.
+    `None`: not known. A number of -1: waits, but in none; so it says of what runs.
     """
     if not text:
-        return None, None
+        return None, None, None
     fields = text.split()
     if fields[:1] == [b"running"]:
-        return -1, None
+        return -1, None, None
     try:
         number = int(fields[0])
-        return number, int(fields[1], 16) & 0xFFFFFFFF if number >= 0 else None
+        if number < 0:
+            return number, None, None
+        first, second = (int(field, 16) & 0xFFFFFFFF for field in fields[1:3])
     except (IndexError, ValueError):
-        return None, None
+        return None, None, None
+    return number, first, second
 
 
 def activity_of(call: str, target: str | None) -> ThreadActivity:

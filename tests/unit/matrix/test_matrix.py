@@ -11,6 +11,7 @@ import pytest
 
 from support.virtual_trials import VirtualServer
 from whyidle.analyse.cells.comparison import Cell
+from whyidle.capture.sampler.stack_options import NO_STACKS, StackOptions
 from whyidle.errors import RecordError, WhyidleError
 from whyidle.matrix.matrix import Matrix, PlannedCell, free_folder
 from whyidle.matrix.trial import TrialOutcome, TrialTarget
@@ -81,6 +82,15 @@ def test_rounds_have_every_cell_once_and_first_cells_have_all_theirs_before(tmp_
         *[("ok", None, (0, 1))] * 3,
         ("skipped", "no such thing here", ()),
     ]
+
+
+def test_stacks_are_looked_at_in_the_cells_that_ask_for_it(tmp_path: Path) -> None:
+    looked = cell("b", stacks=StackOptions(rate=5.0))
+    made(tmp_path / "m", cell("a"), looked, repeats=1).run(Told())
+    assert dict(zip([name for name, _ in SERVER.ran], SERVER.stacks, strict=True)) == {
+        "a": NO_STACKS,
+        "b": StackOptions(rate=5.0),
+    }
 
 
 def test_the_folder_names_each_run_before_it_runs(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from whyidle.errors import WhyidleError
+from whyidle.scenarios.faults import samples
 from whyidle.scenarios.faults.case import (
     EVERY,
     FIRST,
@@ -32,7 +33,7 @@ from whyidle.scenarios.faults.case import (
 from whyidle.scenarios.faults.loop import PlantedLoop, device_of
 from whyidle.scenarios.faults.machine import foreign_load, unmet
 from whyidle.scenarios.faults.registry import CASES, cases
-from whyidle.scenarios.faults.samples import Samples, loader_of
+from whyidle.scenarios.faults.samples import Samples, ServesOne, loader_of
 from whyidle.scenarios.faults.sizes import fitted
 from whyidle.scenarios.faults.truth import EngineSpan, Stamp, exposed_ns, true_share
 
@@ -55,6 +56,7 @@ INPUT_CAUSES = (
     "handoff",
     "sharding",
     "overkill",
+    "exclusive",
 )
 
 
@@ -234,6 +236,23 @@ def test_batches_of_many_lengths_have_known_ones_among_them(tmp_path: Path, name
     assert min(widths) >= 16
     assert 0.2 < len(set(widths)) / len(widths) < 0.7
     assert max(widths) > 2.5 * sorted(widths)[len(widths) // 2]
+
+
+def test_a_shared_lock_is_held_while_one_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    served, waited = ServesOne("lock"), []
+    monkeypatch.setattr(samples, "sleep_ms", lambda ms: waited.append((ms, served.lock.acquire(block=False))))
+    served.wait_ms(7.0)
+    assert waited == [(7.0, False)]
+    assert served.lock.acquire(block=False), "and let go of then"
+
+
+def test_a_shared_rate_lets_each_wait_for_all_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    served, waited = ServesOne("rate"), []
+    monkeypatch.setattr(samples.time, "monotonic", lambda: 100.0)
+    monkeypatch.setattr(samples.time, "sleep", waited.append)
+    for _ in range(3):
+        served.wait_ms(10.0)
+    assert waited == pytest.approx([0.01, 0.02, 0.03])
 
 
 def test_a_planned_sampler_gives_all_indices_and_stamps_what_it_does(tmp_path: Path) -> None:
