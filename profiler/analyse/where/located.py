@@ -94,8 +94,8 @@ def _with_advice(finding: Finding, lines: tuple[Where, ...], shown: Selected, fa
     """The finding, with what mends its first line put where its gain belongs."""
     if not lines or (lines[0].share or 0.0) < LEAST_ADVISED or finding.cause in NO_LINE_MENDS:
         return finding
-    if finding.next and finding.next[0].kind:
-        # The cause says itself of what kind its change is.
+    if finding.cause == "input.exclusive":
+        # The line shows who waits for whom; what mends that the cause itself says.
         return finding
     making = shown.time in MAKING_TIMES
     found = remedy_of(shown.looks, lines[0], MAKING if making else LOOP, making)
