@@ -36,7 +36,10 @@ OF_THE_MACHINE = (
     *("input.foreign_load", "input.affinity", "input.cpu_quota", "input.worker_threads", "input.oversubscribed"),
 )
 """Causes that lie elsewhere, beside which cheaper code is a help at best."""
-NO_LINE_MENDS = ("input.sharding", "input.overkill", "input.worker_restart", "input.pipeline_fill", "host.launch")
+NO_LINE_MENDS = (
+    *("input.sharding", "input.overkill", "input.worker_restart", "input.pipeline_fill", "host.launch"),
+    "input.exclusive",
+)
 """Causes for which what their time is spent on is not why it is lost."""
 
 
@@ -93,9 +96,6 @@ def _loader_made(events: Records, table: StackTable) -> tuple[Where, ...]:
 def _with_advice(finding: Finding, lines: tuple[Where, ...], shown: Selected, facts: Facts) -> Finding:
     """The finding, with what mends its first line put where its gain belongs."""
     if not lines or (lines[0].share or 0.0) < LEAST_ADVISED or finding.cause in NO_LINE_MENDS:
-        return finding
-    if finding.cause == "input.exclusive":
-        # The line shows who waits for whom; what mends that the cause itself says.
         return finding
     making = shown.time in MAKING_TIMES
     found = remedy_of(shown.looks, lines[0], MAKING if making else LOOP, making)

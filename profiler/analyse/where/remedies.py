@@ -57,7 +57,7 @@ MAKING = (
     _row(
         "once", "keep one connection in each worker", r"/(socket|ssl)\.py:.*(create_connection|connect|do_handshake)\Z"
     ),
-    _row("once", "read it once, and keep it", r"/pandas/io/.*:(_?read_\w*|get_handle)|/pyarrow/parquet/core\.py:"),
+    _row("once", "read it once, and keep it", r"/pandas/io/.*:(_?read\w*|get_handle)|/pyarrow/parquet/core\.py:"),
     _row("once", "parse it once, before the training", r"/(json/(decoder|__init__)|yaml/\w+|xml/\w+/\w+|csv)\.py:"),
     _row("once", "compile it once", r"/re/(_compiler|_parser|__init__)\.py:.*(_?compile|_?parse)"),
     _row("once", "tokenise once, before the training", r"/(tokenizers|transformers/tokenization\w*|sentencepiece)/"),

@@ -1,0 +1,117 @@
+"""What mends a line, from what it was seen to call, what it is given, and what it waits for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from support.crafted import records_of
+from whyidle.analyse.where.looks import Looks
+from whyidle.analyse.where.places import places
+from whyidle.analyse.where.remedies import LOOP, MAKING, Remedy, remedy_of
+from whyidle.record.schema import STACK, ThreadState
+from whyidle.record.stacks import Call, CallStack, StackNames, read_stacks
+
+SITE = "/venv/lib/python3.12/site-packages"
+LIB = "/usr/lib/python3.12"
+FETCH = Call("_MapDatasetFetcher.fetch", f"{SITE}/torch/utils/data/_utils/fetch.py", 54)
+MAIN = Call("<module>", "/home/u/train.py", 40, "main()")
+
+
+def item(text: str, line: int = 27) -> Call:
+    return Call("Shards.__getitem__", "/home/u/data.py", line, text)
+
+
+def looks(folder: Path, *stacks: tuple[CallStack, int], state: int = ThreadState.RUNS) -> Looks:
+    names = StackNames(folder)
+    numbers = [names.number(stack) for stack, count in stacks for _ in range(count)]
+    rows = [{"t_ns": at, "stack": number, "state": state} for at, number in enumerate(numbers)]
+    return Looks(records_of(STACK, rows), read_stacks(folder))
+
+
+def mended(seen: Looks, making: bool = True) -> tuple[Remedy, int] | None:
+    return remedy_of(seen, places(seen.stacks(), "the time")[0], MAKING if making else LOOP, making)
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "inner"),
+    [
+        ("once", "with zipfile.ZipFile(path) as z:", Call("ZipFile._RealGetContents", f"{LIB}/zipfile/__init__.py", 1)),
+        ("once", "tar = tarfile.open(path)", Call("TarFile.next", f"{LIB}/tarfile.py", 1)),
+        ("once", "f = h5py.File(path)", Call("File.__init__", f"{SITE}/h5py/_hl/files.py", 1)),
+        ("order", "x = self.cube[:, row]", Call("Dataset.__getitem__", f"{SITE}/h5py/_hl/dataset.py", 1)),
+        (
+            "cheaper",
+            "row = self.frame.iloc[i]",
+            Call("_iLocIndexer._getitem_axis", f"{SITE}/pandas/core/indexing.py", 1),
+        ),
+        ("once", "frame = pd.read_csv(path)", Call("_read", f"{SITE}/pandas/io/parsers/readers.py", 1)),
+        ("once", "record = json.loads(line)", Call("JSONDecoder.decode", f"{LIB}/json/decoder.py", 1)),
+        ("once", "pattern = re.compile(expression)", Call("_compile", f"{LIB}/re/__init__.py", 1)),
+        ("once", "c = http.client.HTTPConnection(h)", Call("create_connection", f"{LIB}/socket.py", 1)),
+    ],
+)
+def test_what_a_library_is_asked_for_tells_what_mends_it(tmp_path: Path, kind: str, text: str, inner: Call) -> None:
+    found = mended(looks(tmp_path, ((MAIN, FETCH, item(text), inner), 10)))
+    assert found is not None
+    assert found[0].kind == kind
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        ("cheaper", "return torch.tensor(rows)"),
+        ("once", "db = sqlite3.connect(self.path)"),
+        ("order", "raw = gzip.open(path).read()"),
+    ],
+)
+def test_of_c_code_the_line_of_source_tells_it(tmp_path: Path, kind: str, text: str) -> None:
+    found = mended(looks(tmp_path, ((MAIN, FETCH, item(text)), 10)))
+    assert found is not None
+    assert found[0].kind == kind
+
+
+@pytest.mark.parametrize(
+    ("state", "kind"),
+    [(ThreadState.SOCKET, "concurrent"), (ThreadState.FILE_LOCK, "own_handle"), (ThreadState.RUNS, None)],
+)
+def test_a_line_that_waits_is_mended_by_what_it_waits_for(tmp_path: Path, state: int, kind: str | None) -> None:
+    found = mended(looks(tmp_path, ((MAIN, FETCH, item("body = self.fetch(key)")), 10), state=state))
+    assert (None if found is None else found[0].kind) == kind
+
+
+def test_lines_that_the_same_change_mends_count_together(tmp_path: Path) -> None:
+    pandas = Call("_iLocIndexer._getitem_axis", f"{SITE}/pandas/core/indexing.py", 1)
+    seen = looks(
+        tmp_path,
+        ((MAIN, FETCH, item("y = self.frame.iloc[i]", 27), pandas), 10),
+        ((MAIN, FETCH, item("z = self.frame.iloc[i + 1]", 28), pandas), 6),
+        ((MAIN, FETCH, item("x = self.raw[y]", 29)), 4),
+    )
+    found = mended(seen)
+    assert found is not None
+    assert found[1] == 16
+
+
+def test_one_line_that_does_several_things_is_told_by_what_it_mostly_does(tmp_path: Path) -> None:
+    text, pil = "x, y = load(path)", Call("ImageFile.load", f"{SITE}/PIL/ImageFile.py", 1)
+    zips = Call("ZipFile.__init__", f"{LIB}/zipfile/__init__.py", 1)
+    found = mended(looks(tmp_path, ((MAIN, FETCH, item(text), pil), 4), ((MAIN, FETCH, item(text), zips), 6)))
+    assert found is not None
+    assert found[0].kind == "once"
+    even = looks(
+        tmp_path,
+        *(((MAIN, FETCH, item(text), each), 4) for each in (pil, zips)),
+        ((MAIN, FETCH, item(text)), 4),
+    )
+    assert mended(even) is None
+
+
+@pytest.mark.parametrize(
+    "text", ["torch.save(model.state_dict(), path)", "json.dump(history, file)", "total += loss.item()", "print(loss)"]
+)
+def test_in_the_loop_most_is_mended_by_doing_it_less_often(tmp_path: Path, text: str) -> None:
+    found = mended(looks(tmp_path, ((MAIN, Call("log", "/home/u/train.py", 9, text)), 10)), making=False)
+    assert found is not None
+    assert found[0].kind == "less_often"
