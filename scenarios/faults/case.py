@@ -82,6 +82,12 @@ class Data:
     first_worker_only: bool = False
     """An iterable dataset that gives all its samples to the first worker."""
     reading: PlannedReads | None = None
+    left_out: float = 0.0
+    """Share of the samples, at random, that are `None` when they have been made, and that `collate_fn` leaves out."""
+    streamed: str = ""
+    """An iterable dataset, the same for all workers: `whole`: each gives all of it; `own`: each makes all of it and
+    gives its own part; `chosen`: each goes through all of it and makes its own part; `packed`: of each two samples
+    made one is put together."""
 
 
 @dataclass(frozen=True)
@@ -135,6 +141,8 @@ class PlannedStep:
     """What each of them takes when the device is done."""
     compiled: bool = False
     """The net is compiled, anew for each shape."""
+    passed_over: int = 0
+    """Of so many batches the loop computes with one, and passes the others over; 0: none is."""
 
 
 @dataclass(frozen=True)

@@ -62,6 +62,21 @@ CASES: tuple[Case, ...] = (
         "epochs", Plan(Data(sleep_ms=1.0), Loader(workers=2), epochs=4, batches=30), "workers kept from epoch to epoch"
     ),
     _control(
+        "own-part",
+        Plan(Data(sleep_ms=2.0, streamed="chosen"), Loader(workers=2), batches=160),
+        "an iterable dataset of which each worker goes through all and makes its own part",
+    ),
+    _control(
+        "packed",
+        Plan(Data(sleep_ms=1.0, streamed="packed"), Loader(workers=2)),
+        "an iterable dataset that puts two samples together to one",
+    ),
+    _control(
+        "few-left-out",
+        Plan(Data(sleep_ms=2.0, left_out=0.03), Loader(workers=2, batch=8)),
+        "a few broken samples are left out",
+    ),
+    _control(
         "cpu-compute",
         Plan(Data(sleep_ms=2.0), Loader(workers=2), PlannedStep(compute_ms=25.0), device="cpu"),
         "bound by the processor, which is the device",

@@ -25,6 +25,7 @@ from whyidle.record.run import open_run, update_run
 from whyidle.record.sampled_devices import SampledDevice, note_devices
 from whyidle.record.schema import (
     BATCH,
+    CONTENT,
     EVENT,
     HEADER_BYTES,
     KERNEL,
@@ -190,6 +191,18 @@ def sharding(at: Path) -> None:
     )
     add_events(run, [(START + 1, EventKind.LOADER_WORKERS, 4, NOT_MEASURED)])
     hosted(run, 1.0, 8)
+
+
+def wasted(at: Path) -> None:
+    """Three in ten samples are left out by collate_fn, the loop passes nothing over."""
+    run = pooled(at / "run", [[Step(fetch_ns=40 * MS)] * 100], PlantedWorkers(2, 2))
+    counts = {"training": os.getpid(), "loader": 1, "made": 8}
+    rows = [
+        counts | {"worker": number % 2, "batch": number, "present": 8 - number % 5, "kept": 8 - number % 5}
+        for number in range(40)
+    ]
+    add(run, CONTENT, [row | {"present": row["present"] - 1, "kept": row["kept"] - 1} for row in rows])
+    hosted(run, 2.0, 8)
 
 
 def overkill(at: Path) -> None:
@@ -542,6 +555,7 @@ BUILDERS: dict[str, Callable[[Path], None]] = {
     "handoff-many-tensors": handoff_many_tensors,
     "sharding": sharding,
     "overkill": overkill,
+    "wasted": wasted,
     "copy-pageable": copy_pageable,
     "copy-serial": copy_serial,
     "copy-link": copy_link,

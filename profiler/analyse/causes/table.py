@@ -32,6 +32,7 @@ from .input.epochs import pipeline_fill, worker_restart
 from .input.handoff import handoff, overkill
 from .input.order import straggler, uneven
 from .input.storage import mostly_reads, storage
+from .input.wasted import wasted
 from .input.workers import general, in_its_own_thread, latency, serial, sharding, starved, too_few_workers
 from .launch import launch, launch_by_utilisation
 
@@ -57,6 +58,7 @@ SUPPLY = (Piece.SLOW, Piece.MAKING)
 """Waits for a batch that is being made, by a loader that reads little."""
 
 CAUSES: tuple[Cause, ...] = (
+    Cause("input.wasted", (Piece.IN_TRAINING, Piece.FILLING, Piece.READING, *SUPPLY), wasted),
     Cause("input.serial", (Piece.IN_TRAINING,), serial),
     Cause("input.worker_restart", (Piece.STARTING,), worker_restart),
     Cause("input.pipeline_fill", (Piece.FILLING,), pipeline_fill),

@@ -1,4 +1,7 @@
-"""What is known about a run, gathered once; every cause is judged on these alone."""
+"""What is known about a run, gathered once; every cause is judged on these alone.
+
+Longer than other modules: whatever a rule may ask for is a field of this one class.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ from ...record.reader import Records
 from ...record.run import Run, Writer
 from ...record.schema import (
     BATCH,
+    CONTENT,
     DEVICE,
     EVENT,
     HOST,
@@ -41,6 +45,7 @@ from .outlier_steps import OutlierSteps, memory_pressure, shape_churn
 from .resource_usage import Sampled, sampled, swings_to_zero_pct
 from .stall_breakdown import PARTS, UNTOLD, Partition, partition
 from .training_thread import own_time, rises
+from .wasted_samples import WastedSamples, wasted_samples_of
 from .window import Window, plausible, resolved, window_of
 from .worker_records import of_loaders, of_training, within
 
@@ -122,6 +127,8 @@ class Facts:
     """What other settings of the loader would do; `None` where the run does not tell, or nobody will ask."""
     device_state: DeviceState | None = None
     """Clocks and link of the accelerator; `None` where the processor is the device."""
+    wasted: WastedSamples | None = None
+    """Samples made for nothing; `None` where that was not looked at."""
 
     @property
     def samples_known(self) -> bool:
@@ -259,7 +266,8 @@ def facts_of(run: Run, mine: Writer | None = None) -> Facts | None:
         read_names(run.folder),
     )
     others = sum(f.header.rank == mine[0] and f.header.pid != mine[1] and f.count() > 0 for f in files)
-    return replace(facts, cut_steps=cut, other_processes=others)
+    wasted = wasted_samples_of(window, run.records(CONTENT, mine), facts.iterable, facts.device_kind != "cpu")
+    return replace(facts, cut_steps=cut, other_processes=others, wasted=wasted)
 
 
 def judge(
