@@ -82,6 +82,10 @@ class Data:
     first_worker_only: bool = False
     """An iterable dataset that gives all its samples to the first worker."""
     reading: PlannedReads | None = None
+    kept_mb: float = 0.0
+    """Memory that a sample leaves behind in its worker."""
+    kept_most: int = 0
+    """Samples of a worker that do; 0: all."""
     left_out: float = 0.0
     """Share of the samples, at random, that are `None` when they have been made, and that `collate_fn` leaves out."""
     streamed: str = ""
@@ -208,6 +212,9 @@ class Machine:
     """CPUs that all of it is confined to."""
     quota: float | None = None
     """CPUs' worth of time that a control group grants."""
+    memory_mb: int | None = None
+    """What the workers may take until the machine is full, which is emulated: what it then costs to write pages to
+    storage is planted as time that samples take."""
 
 
 @dataclass(frozen=True)

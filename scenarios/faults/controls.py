@@ -77,6 +77,11 @@ CASES: tuple[Case, ...] = (
         "a few broken samples are left out",
     ),
     _control(
+        "cache",
+        Plan(Data(sleep_ms=2.0, kept_mb=0.5, kept_most=60), Loader(workers=2), machine=Machine(memory_mb=90)),
+        "workers keep the first samples they make, and then no more",
+    ),
+    _control(
         "cpu-compute",
         Plan(Data(sleep_ms=2.0), Loader(workers=2), PlannedStep(compute_ms=25.0), device="cpu"),
         "bound by the processor, which is the device",

@@ -38,6 +38,7 @@ class Samples(Dataset[Any]):
         self._reads_once = reading is not None and reading.once
         remembers = bool(plan.data.cold_ms) or self._reads_once
         self._seen = torch.zeros(self._count if remembers else 0, dtype=torch.uint8).share_memory_()  # type: ignore[no-untyped-call]
+        self._kept: list[bytes] = []
         self._files = Files(reading, folder, seed) if reading is not None else None
         self._widths = _widths(plan, seed)
         self._lengths = _lengths(plan.data, self._count, seed)
@@ -67,6 +68,9 @@ class Samples(Dataset[Any]):
             self._files.read(index)
         if len(self._seen):
             self._seen[index] = 1
+        if data.kept_mb and (not data.kept_most or len(self._kept) < data.kept_most):
+            # Not zeros: of those no page is taken.
+            self._kept.append(b"\1" * round(data.kept_mb * 2**20))
         sleep_ms(wait)
         burn_ms(data.burn_ms * factor)
         native_burn_ms(data.native_burn_ms * factor)

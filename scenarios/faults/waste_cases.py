@@ -1,7 +1,7 @@
-"""Faults of the input in which samples are made for nothing: for each way three severities.
+"""Faults of the input in which samples are made for nothing, or kept without end: for each way three severities.
 
-What is lost is the wait for data, all of which comes from making too much. The device computes for 20 ms with
-each batch that is used.
+What is lost is the wait for data, all of which comes from making, or keeping, too much. The device computes for 20 ms
+with each batch that is used.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import chain
 
-from .case import Band, Case, Data, Loader, Plan, PlannedStep
+from .case import Band, Case, Data, Loader, Machine, Plan, PlannedStep
 from .input_cases import STEPS, USUAL, WAITING, fault, step_ms
 
 OF_FOUR = 4
@@ -50,8 +50,22 @@ def _passed_over() -> list[Case]:
     return fault("input.wasted", plans, note, bands=bands, variant="loop")
 
 
+def _memory() -> list[Case]:
+    """Workers keep half a megabyte of each sample; the emulated machine has 30 left."""
+    plans = [
+        Plan(
+            Data(sleep_ms=2 * step_ms(share) / OF_FOUR, kept_mb=0.5),
+            Loader(),
+            machine=Machine(memory_mb=30),
+            batches=2 * steps,
+        )
+        for share, steps in zip(WAITING, STEPS, strict=True)
+    ]
+    return fault("input.memory", plans, "workers that keep a part of each sample, on a machine that is soon full")
+
+
 def _plans(make: Iterator[tuple[Data, Loader]]) -> list[Plan]:
     return [Plan(data, loader, batches=steps) for (data, loader), steps in zip(make, STEPS, strict=True)]
 
 
-CASES: tuple[Case, ...] = tuple(chain(_left_out(), _whole(), _own(), _passed_over()))
+CASES: tuple[Case, ...] = tuple(chain(_left_out(), _whole(), _own(), _passed_over(), _memory()))

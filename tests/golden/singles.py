@@ -28,6 +28,7 @@ from whyidle.record.schema import (
     CONTENT,
     EVENT,
     HEADER_BYTES,
+    HOST,
     KERNEL,
     NOT_MEASURED,
     STEP,
@@ -203,6 +204,30 @@ def wasted(at: Path) -> None:
     ]
     add(run, CONTENT, [row | {"present": row["present"] - 1, "kept": row["kept"] - 1} for row in rows])
     hosted(run, 2.0, 8)
+
+
+def memory_grows(at: Path) -> None:
+    """Pages of workers are copied, 0.2 GB of them a second, until the machine swaps."""
+    run = pooled(at / "run", [[Step(fetch_ns=40 * MS)] * 300], PlantedWorkers(2, 2))
+    rows = []
+    for at_ns in range(START, until(run) + 200 * MS, 200 * MS):
+        passed_s, grown = (at_ns - START) / 1e9, (at_ns - START) // 5
+        rows.append(
+            {
+                "t_ns": at_ns,
+                "late_ns": 0,
+                "cpus": 8000,
+                "tree_cpu_ns": 2 * (at_ns - START),
+                "machine_busy_pct": 30.0,
+                "tree_rss_bytes": 3 * 10**9,
+                "main_rss_bytes": 10**9,
+                "tree_private_bytes": 5 * 10**8 + grown,
+                "memory_available_bytes": max(5 * 10**7, 5 * 10**8 - grown),
+                "swap_used_bytes": max(0, grown - 5 * 10**8),
+                "memory_pressure_us": round(3e5 * passed_s),
+            }
+        )
+    add(run, HOST, rows)
 
 
 def overkill(at: Path) -> None:
@@ -556,6 +581,7 @@ BUILDERS: dict[str, Callable[[Path], None]] = {
     "sharding": sharding,
     "overkill": overkill,
     "wasted": wasted,
+    "memory": memory_grows,
     "copy-pageable": copy_pageable,
     "copy-serial": copy_serial,
     "copy-link": copy_link,

@@ -30,6 +30,7 @@ from .input.cpus import (
 )
 from .input.epochs import pipeline_fill, worker_restart
 from .input.handoff import handoff, overkill
+from .input.memory import memory
 from .input.order import straggler, uneven
 from .input.storage import mostly_reads, storage
 from .input.wasted import wasted
@@ -58,6 +59,7 @@ SUPPLY = (Piece.SLOW, Piece.MAKING)
 """Waits for a batch that is being made, by a loader that reads little."""
 
 CAUSES: tuple[Cause, ...] = (
+    Cause("input.memory", (Piece.FILLING, Piece.READING, *SUPPLY, Piece.HANDED), memory),
     Cause("input.wasted", (Piece.IN_TRAINING, Piece.FILLING, Piece.READING, *SUPPLY), wasted),
     Cause("input.serial", (Piece.IN_TRAINING,), serial),
     Cause("input.worker_restart", (Piece.STARTING,), worker_restart),

@@ -40,6 +40,7 @@ from .exposed_data_wait import Waits, is_read, waits_of
 from .gil import Gil, gil_of, with_gil
 from .host_gaps import Gaps, Syncs, gaps_of, syncs_of
 from .loader_stats import LoaderStats, loader_of
+from .memory_growth import MemoryGrowth, memory_growth_of
 from .non_step_time import Outside, outside_of
 from .outlier_steps import OutlierSteps, memory_pressure, shape_churn
 from .resource_usage import Sampled, sampled, swings_to_zero_pct
@@ -129,6 +130,8 @@ class Facts:
     """Clocks and link of the accelerator; `None` where the processor is the device."""
     wasted: WastedSamples | None = None
     """Samples made for nothing; `None` where that was not looked at."""
+    memory: MemoryGrowth | None = None
+    """Memory of the loader's workers that grows without end; `None` where it does not."""
 
     @property
     def samples_known(self) -> bool:
@@ -267,7 +270,8 @@ def facts_of(run: Run, mine: Writer | None = None) -> Facts | None:
     )
     others = sum(f.header.rank == mine[0] and f.header.pid != mine[1] and f.count() > 0 for f in files)
     wasted = wasted_samples_of(window, run.records(CONTENT, mine), facts.iterable, facts.device_kind != "cpu")
-    return replace(facts, cut_steps=cut, other_processes=others, wasted=wasted)
+    memory = memory_growth_of(window, run.records(HOST), facts.set_workers, run.info)
+    return replace(facts, cut_steps=cut, other_processes=others, wasted=wasted, memory=memory)
 
 
 def judge(

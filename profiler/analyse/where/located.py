@@ -30,7 +30,7 @@ LIKELY = 0.8
 
 OF_THE_MACHINE = (
     *("input.foreign_load", "input.affinity", "input.cpu_quota", "input.worker_threads", "input.oversubscribed"),
-    *("input.sharding", "input.wasted", "input.overkill", "input.worker_restart", "host.launch"),
+    *("input.sharding", "input.wasted", "input.memory", "input.overkill", "input.worker_restart", "host.launch"),
 )
 """Causes that no change of a line mends: what their time is spent on is not why it is lost."""
 

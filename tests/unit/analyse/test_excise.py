@@ -78,12 +78,14 @@ def test_the_stamps_of_all_kinds_are_known() -> None:
         "step": 15,
         "batch": 2,
         "transform": 0,
+        "content": 0,
         "pause": 4,
         "kernel": 3,
         "device": 1,
         "host": 1,
         "span": 2,
         "event": 2,
+        "stack": 1,
     }
 
 
