@@ -71,6 +71,8 @@ def memory_growth_of(window: Window, host: Records, workers: int | None, info: d
             window's begin on, in place of what the machine could give.
     """
     seen = host[(host["t_ns"] >= window.begin_ns) & (host["t_ns"] <= window.end_ns)]
+    # Workers are seen one after another when they start: what a newly seen one has is no growth.
+    seen = seen[seen["tree_processes"] == seen["tree_processes"].max(initial=NOT_MEASURED)]
     if not workers or len(seen) < 2 * THIRDS:
         return None
     own = _growth(seen["t_ns"], measured(seen["tree_rss_bytes"]) - measured(seen["main_rss_bytes"]))

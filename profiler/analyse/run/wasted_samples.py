@@ -31,7 +31,7 @@ class WastedSamples:
     """Shares, 0..1, of the samples that were made; 0 also where nothing of the kind was found."""
 
     dropped: float
-    """Left out of their batch by `collate_fn`, or made on the way to the one that a stream gives."""
+    """Left out of their batch by `collate_fn`; or, as a share of the time, made by a stream and not given."""
     repeated: float
     """In batches that another worker made too."""
     passed_over: float

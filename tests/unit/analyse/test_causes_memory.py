@@ -11,6 +11,7 @@ import pytest
 
 from support.judged_waits import COMPUTING, CPUS, judge, only, pieces, waiting_for_data
 from whyidle.analyse.causes.diagnosis import findings_of, verdict_of
+from whyidle.analyse.causes.input.memory import soon_full
 from whyidle.analyse.run.facts import Facts
 from whyidle.analyse.run.memory_growth import MemoryGrowth, memory_growth_of
 from whyidle.record.schema import HOST, NOT_MEASURED
@@ -74,6 +75,11 @@ def test_memory_that_levels_off_or_comes_and_goes_does_not_grow(run: Facts, rss:
     assert grown(run, rss, rss) is None
 
 
+def test_workers_that_are_seen_one_after_another_do_not_grow(run: Facts) -> None:
+    start: Series = lambda t: 1 + round(4 * t)  # noqa: E731
+    assert grown(run, lambda t: 300 * MB * start(t), tree_processes=start) is None
+
+
 def test_private_memory_that_was_hardly_looked_at_says_nothing(run: Facts) -> None:
     assert grown(run, lambda _: GB, lambda t: GB + 600 * MB * t if t < 0.4 else NOT_MEASURED) is None
 
@@ -124,6 +130,7 @@ def test_growth_alone_is_not_why_batches_take_long(run: Facts) -> None:
 def test_a_machine_that_is_soon_full_is_told_before_it_is(run: Facts) -> None:
     idle = replace(run, parts=replace(run.parts, input_ns=0, compute_ns=run.parts.wall_ns))
     for left, told in ((3 * GB, True), (100 * GB, False), (None, False)):
+        assert soon_full(replace(idle, memory=growth(available_bytes=left, elapsed_s=5.0, bytes_per_s=GB))) is None
         facts = replace(idle, memory=growth(available_bytes=left))
         soon = [found for found in findings_of(facts) if found.cause == "input.memory"]
         assert len(soon) == told

@@ -219,6 +219,11 @@ def test_a_stream_that_uses_all_it_makes_wastes_nothing(monkeypatch: pytest.Monk
     assert seen_of(monkeypatch, give) == 0
 
 
+def test_a_long_batch_is_judged_by_its_begin(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream_calls, "MOST_EVENTS", 60)
+    assert seen_of(monkeypatch, every_third) == pytest.approx(2 / 3, abs=0.15)
+
+
 def test_who_looks_at_calls_already_is_left_alone() -> None:
     seen: list[str] = []
 

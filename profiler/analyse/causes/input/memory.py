@@ -15,6 +15,10 @@ LEAST_STALLED = 0.05
 """Share of the time in which tasks wait for memory, from which that is why batches take long."""
 LEAST_FULL = 0.3
 """Share of the time without memory left from which that is."""
+FEWER_HELP = 0.5
+"""Of what is gained where workers take no more memory, what fewer of them are expected to gain."""
+LEAST_SEEN_S = 15.0
+"""Seconds of growth from which its pace is carried on: imports and first samples take memory too."""
 AS_LONG_AGAIN = 10
 """Memory that lasts for less than so many times what was recorded is soon full."""
 
@@ -26,7 +30,8 @@ def memory(wait: Wait) -> Finding | None:
         return None
     lost = wait.ns if growth.stalled_share is None else max(0.2 * wait.ns, growth.stalled_share * _stepping(wait))
     smaller, fewer = (
-        replace(wait.removing(change, min(wait.ns, lost)), kind=kind) for kind, change in _changes(growth)
+        replace(wait.removing(change, min(wait.ns, lost), likely=likely), kind=kind)
+        for (kind, change), likely in zip(_changes(growth), (1.0, FEWER_HELP), strict=True)
     )
     title = f"{wait.begins}, and the machine has no memory left: {_grows(growth)}."
     return wait.found(title, 0.8, _evidence(growth), (smaller, fewer))
@@ -35,7 +40,9 @@ def memory(wait: Wait) -> Finding | None:
 def soon_full(facts: Facts) -> Finding | None:
     """Memory costs nothing yet, and will: at this pace there is none left before long."""
     growth = facts.memory
-    if growth is None or growth.full_in_s is None or growth.full_in_s > AS_LONG_AGAIN * growth.elapsed_s:
+    if growth is None or growth.full_in_s is None or growth.elapsed_s < LEAST_SEEN_S:
+        return None
+    if growth.full_in_s > AS_LONG_AGAIN * growth.elapsed_s:
         return None
     text = f"{_grows(growth)}: at this pace none is left in {_duration(growth.full_in_s)}."
     changes = tuple(Next(change, kind=kind) for kind, change in _changes(growth))

@@ -22,7 +22,7 @@ def wasted(wait: Wait) -> Finding | None:
         (
             (
                 found.dropped,
-                f"{100 * found.dropped:.0f} % of the samples are thrown away when they have been made",
+                f"samples are thrown away when they have been made ({100 * found.dropped:.0f} %)",
                 "leave out before making: choose the indices once, or look at what is cheap (a label, a length, a "
                 "header) before decoding; of a stream, let each worker make only its own part",
             ),
@@ -48,7 +48,7 @@ def wasted(wait: Wait) -> Finding | None:
             Evidence(
                 "making of samples that is for nothing", 100 * found.share, "%", f"below {100 * LEAST_WASTED:.0f}"
             ),
-            Evidence("samples made and left out of their batch", 100 * found.dropped, "%", "near 0"),
+            Evidence("making of samples that are left out", 100 * found.dropped, "%", "near 0"),
             Evidence("batches that another worker made too", 100 * found.repeated, "%", "0"),
             Evidence("batches fetched and not computed with", 100 * found.passed_over, "%", "near 0"),
             wait.evidence("make_ms_per_sample"),
