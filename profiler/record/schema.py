@@ -184,6 +184,22 @@ TRANSFORM = _kind(
 )
 """What one transform took for the samples of one batch. Few batches are measured so."""
 
+CONTENT = _kind(
+    "content",
+    128,
+    Field("training", "process id of the training"),
+    Field("worker", "worker process that made the batch, from 0"),
+    Field("loader", "as in the batch's record"),
+    Field("batch", "as in the batch's record"),
+    Field("made", "samples made for the batch"),
+    Field("present", "of these, samples that are not None"),
+    Field("kept", "of these, samples that are in it, by the sizes of its tensors"),
+    Field("fingerprint", "number that stands for its first tensor: equal for equal ones"),
+    Field("stream_ns", "time in which an iterable dataset was seen to make its samples"),
+    Field("unused_ns", "of that, time in making what it did not give"),
+)
+"""What came of the samples of a batch. Of the batches of a worker the first ones are looked at so, then few."""
+
 PAUSE = _kind(
     "pause",
     64,
@@ -276,6 +292,9 @@ HOST = _kind(
     Field("sampler_cpu_ns", "cumulative CPU time of the sampler itself"),
     Field("main_threads", "threads in the training process"),
     Field("main_thread_queue_ns", "cumulative time its first thread, which normally trains, waited for a CPU"),
+    Field("main_rss_bytes", "resident memory of the training process alone"),
+    Field("tree_private_bytes", "of the tree's resident memory what each process has for itself"),
+    Field("swap_used_bytes", "memory of the machine that lies in swap"),
 )
 """One look at the host by the sampler; cumulative counters start wherever the kernel's stand."""
 
@@ -315,7 +334,7 @@ STACK = _kind(
 """One look at the stack of a Python thread, of the training or of another process of its tree."""
 
 KINDS: dict[str, Kind] = {
-    kind.name: kind for kind in (STEP, BATCH, TRANSFORM, PAUSE, KERNEL, DEVICE, HOST, SPAN, EVENT, STACK)
+    kind.name: kind for kind in (STEP, BATCH, TRANSFORM, CONTENT, PAUSE, KERNEL, DEVICE, HOST, SPAN, EVENT, STACK)
 }
 
 

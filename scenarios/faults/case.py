@@ -94,6 +94,16 @@ class Data:
     shared: str = ""
     """What workers share as they wait for a sample: `lock` (one waits, the others for it), `rate` (each waits until
     what was asked for before has come); empty: nothing, each waits by itself."""
+    kept_mb: float = 0.0
+    """Memory that a sample leaves behind in its worker."""
+    kept_most: int = 0
+    """Samples of a worker that do; 0: all."""
+    left_out: float = 0.0
+    """Share of the samples, at random, that are `None` when they have been made, and that `collate_fn` leaves out."""
+    streamed: str = ""
+    """An iterable dataset, the same for all workers: `whole`: each gives all of it; `own`: each makes all of it and
+    gives its own part; `chosen`: each goes through all of it and makes its own part; `packed`: of each two samples
+    made one is put together."""
 
 
 @dataclass(frozen=True)
@@ -169,6 +179,8 @@ class PlannedStep:
     """What each of them takes when the device is done."""
     compiled: bool = False
     """The net is compiled, anew for each shape."""
+    passed_over: int = 0
+    """Of so many batches the loop computes with one, and passes the others over; 0: none is."""
 
 
 @dataclass(frozen=True)
@@ -244,6 +256,9 @@ class Machine:
     """CPUs that all of it is confined to."""
     quota: float | None = None
     """CPUs' worth of time that a control group grants."""
+    memory_mb: int | None = None
+    """What the workers may take until the machine is full, which is emulated: what it then costs to write pages to
+    storage is planted as time that samples take."""
 
 
 @dataclass(frozen=True)

@@ -90,6 +90,26 @@ CASES: tuple[Case, ...] = (
         "a stage behind the loader that takes a quarter of each step, behind the device",
     ),
     _control(
+        "own-part",
+        Plan(Data(sleep_ms=2.0, streamed="chosen"), Loader(workers=2), batches=160),
+        "an iterable dataset of which each worker goes through all and makes its own part",
+    ),
+    _control(
+        "packed",
+        Plan(Data(sleep_ms=1.0, streamed="packed"), Loader(workers=2)),
+        "an iterable dataset that puts two samples together to one",
+    ),
+    _control(
+        "few-left-out",
+        Plan(Data(sleep_ms=2.0, left_out=0.03), Loader(workers=2, batch=8)),
+        "a few broken samples are left out",
+    ),
+    _control(
+        "cache",
+        Plan(Data(sleep_ms=2.0, kept_mb=0.5, kept_most=60), Loader(workers=2), machine=Machine(memory_mb=90)),
+        "workers keep the first samples they make, and then no more",
+    ),
+    _control(
         "cpu-compute",
         Plan(Data(sleep_ms=2.0), Loader(workers=2), PlannedStep(compute_ms=25.0), device="cpu"),
         "bound by the processor, which is the device",

@@ -137,6 +137,9 @@ class PlantedLoop:
 
     def _step(self, batch: list[Any]) -> None:
         step = self._plan.step
+        if step.passed_over and self._done % step.passed_over:
+            self._done += 1
+            return
         self._copy()
         samples = torch.as_tensor(batch[0])
         if not step.stage_in_generator:

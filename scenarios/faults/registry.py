@@ -8,10 +8,10 @@ from types import MappingProxyType
 
 from whyidle.errors import WhyidleError
 
-from . import compounds, controls, device_cases, host_cases, input_cases, run_cases
+from . import compounds, controls, device_cases, host_cases, input_cases, run_cases, waste_cases
 from .case import Case
 
-_MODULES = (input_cases, device_cases, host_cases, run_cases, compounds, controls)
+_MODULES = (input_cases, waste_cases, device_cases, host_cases, run_cases, compounds, controls)
 """Each has its cases in `CASES`, in the order in which they are run and shown."""
 
 CASES: Mapping[str, Case] = MappingProxyType({case.name: case for module in _MODULES for case in module.CASES})

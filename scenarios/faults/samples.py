@@ -41,6 +41,7 @@ class Samples(Dataset[Any]):
         remembers = bool(plan.data.cold_ms) or self._reads_once
         self._seen = torch.zeros(self._count if remembers else 0, dtype=torch.uint8).share_memory_()  # type: ignore[no-untyped-call]
         self._shared = ServesOne(plan.data.shared) if plan.data.shared else None
+        self._kept: list[bytes] = []
         self._files = Files(reading, folder, seed) if reading is not None else None
         self._widths = _widths(plan, seed)
         self._lengths = _lengths(plan.data, self._count, seed)
@@ -55,6 +56,10 @@ class Samples(Dataset[Any]):
             self._files.remove()
 
     def __getitem__(self, index: int) -> Any:
+        made = self.made(index)
+        return None if random.Random(index).random() < self.data.left_out else made
+
+    def made(self, index: int) -> torch.Tensor:
         data, factor = self.data, self._factors[index]
         wait = data.sleep_ms * factor + data.grows_ms * self._grown(index // self.batch)
         if index % self.batch == self.batch - 1 and self._is_slow(index // self.batch):
@@ -66,6 +71,9 @@ class Samples(Dataset[Any]):
             self._files.read(index)
         if len(self._seen):
             self._seen[index] = 1
+        if data.kept_mb and (not data.kept_most or len(self._kept) < data.kept_most):
+            # Not zeros: of those no page is taken.
+            self._kept.append(b"\1" * round(data.kept_mb * 2**20))
         if self._shared is None:
             sleep_ms(wait)
         else:
@@ -111,6 +119,38 @@ class Stream(IterableDataset[Any]):
         if worker is None or worker.id == 0:
             for index in range(len(self._samples)):
                 yield self._samples[index]
+
+
+class OneStream(IterableDataset[Any]):
+    """Samples of an iterable dataset that all workers go through from its begin on. Each is another number."""
+
+    def __init__(self, samples: Samples) -> None:
+        self._samples, self._how = samples, samples.data.streamed
+
+    def __iter__(self) -> Iterator[Any]:
+        worker = get_worker_info()
+        mine, workers = (0, 1) if worker is None else (worker.id, worker.num_workers)
+        if self._how == "packed":
+            yield from self._packed(range(mine, 2 * len(self._samples), workers))
+            return
+        for index in range(len(self._samples)):
+            if self._how == "chosen" and index % workers != mine:
+                continue
+            sample = self._make(index)
+            if self._how == "own" and index % workers != mine:
+                continue
+            yield sample
+
+    def _packed(self, indices: range) -> Iterator[Any]:
+        held: list[float] = []
+        for index in indices:
+            held.extend(self._make(index).tolist()[:8])
+            if len(held) >= 16:
+                yield torch.tensor(held)
+                held.clear()
+
+    def _make(self, index: int) -> torch.Tensor:
+        return self._samples.made(index % len(self._samples)) + index
 
 
 class Files:
@@ -202,6 +242,9 @@ class Unpickled:
 
 
 def collate(data: Data, samples: list[Any]) -> Any:
+    if data.left_out:
+        # A batch of none is no batch: the first of them stays then.
+        samples = [each for each in samples if each is not None] or [torch.zeros(max(1, data.floats))]
     batch = pad_sequence(samples, batch_first=True) if data.length_tail else torch.stack(samples)
     if data.unpickling_ms:
         return [batch, Unpickled(data.unpickling_ms)]
@@ -259,6 +302,8 @@ def loader_of(
         several["batch_sampler"] = PlannedBatches(plan, stamp)
     else:
         several["batch_size"] = settings.batch
+    if plan.data.streamed:
+        dataset = OneStream(samples)
     return DataLoader(
         dataset,
         num_workers=settings.workers,

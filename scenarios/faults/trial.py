@@ -83,6 +83,8 @@ def train(case: Case, folder: Path, seed: int, foreign: int = 0) -> None:
         return
     device = device_of(plan)
     update_run(folder, {"device": device.describe(), "torch": torch.__version__})
+    if plan.machine.memory_mb is not None:
+        update_run(folder, {"emulated_memory_bytes": plan.machine.memory_mb * 2**20})
     confine(plan.machine.cpus)
     plan = fitted(plan, folder)
     samples = Samples(plan, seed, folder)

@@ -27,8 +27,10 @@ from whyidle.record.run import open_run, update_run
 from whyidle.record.sampled_devices import SampledDevice, note_devices
 from whyidle.record.schema import (
     BATCH,
+    CONTENT,
     EVENT,
     HEADER_BYTES,
+    HOST,
     KERNEL,
     NOT_MEASURED,
     STACK,
@@ -250,6 +252,42 @@ def exclusive(at: Path) -> None:
         row |= {"stack": copies if holds else waits, "state": ThreadState.SLEEP if holds else ThreadState.FILE_LOCK}
         rows.append(row)
     add(run, STACK, rows)
+
+
+def wasted(at: Path) -> None:
+    """Three in ten samples are left out by collate_fn, the loop passes nothing over."""
+    run = pooled(at / "run", [[Step(fetch_ns=40 * MS)] * 100], PlantedWorkers(2, 2))
+    counts = {"training": os.getpid(), "loader": 1, "made": 8}
+    rows = [
+        counts | {"worker": number % 2, "batch": number, "present": 8 - number % 5, "kept": 8 - number % 5}
+        for number in range(40)
+    ]
+    add(run, CONTENT, [row | {"present": row["present"] - 1, "kept": row["kept"] - 1} for row in rows])
+    hosted(run, 2.0, 8)
+
+
+def memory_grows(at: Path) -> None:
+    """Pages of workers are copied, 0.2 GB of them a second, until the machine swaps."""
+    run = pooled(at / "run", [[Step(fetch_ns=40 * MS)] * 300], PlantedWorkers(2, 2))
+    rows = []
+    for at_ns in range(START, until(run) + 200 * MS, 200 * MS):
+        passed_s, grown = (at_ns - START) / 1e9, (at_ns - START) // 5
+        rows.append(
+            {
+                "t_ns": at_ns,
+                "late_ns": 0,
+                "cpus": 8000,
+                "tree_cpu_ns": 2 * (at_ns - START),
+                "machine_busy_pct": 30.0,
+                "tree_rss_bytes": 3 * 10**9,
+                "main_rss_bytes": 10**9,
+                "tree_private_bytes": 5 * 10**8 + grown,
+                "memory_available_bytes": max(5 * 10**7, 5 * 10**8 - grown),
+                "swap_used_bytes": max(0, grown - 5 * 10**8),
+                "memory_pressure_us": round(3e5 * passed_s),
+            }
+        )
+    add(run, HOST, rows)
 
 
 def overkill(at: Path) -> None:
@@ -636,6 +674,8 @@ BUILDERS: dict[str, Callable[[Path], None]] = {
     "sharding": sharding,
     "overkill": overkill,
     "exclusive": exclusive,
+    "wasted": wasted,
+    "memory": memory_grows,
     "copy-pageable": copy_pageable,
     "copy-serial": copy_serial,
     "copy-link": copy_link,

@@ -15,6 +15,7 @@ from .divided import pieces_of
 from .finding import LEAST_GAIN, Evidence, Finding, Next
 from .host import gil
 from .input import pieces as data
+from .input.memory import CAUSE, soon_full
 from .own_loop import own_pieces
 from .run import kin_of_growth, leads
 from .table import explained
@@ -49,6 +50,8 @@ def findings_of(facts: Facts) -> tuple[Finding, ...]:
     for piece, ns in (before | pieces_of(facts) | own_pieces(facts)).items():
         cause = explained(piece, Claim(facts, ns))
         found += [] if cause is None else [cause]
+    if all(each.cause != CAUSE for each in found) and (soon := soon_full(facts)) is not None:
+        found.append(soon)
     found = [each for each in _folded(facts, found) if each.severity != "none"]
     if facts.headroom is not None:
         # What an infinitely fast loader gave is known: less than the wait, where computing gets slower meanwhile.

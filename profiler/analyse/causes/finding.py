@@ -82,8 +82,8 @@ class Finding:
     next: tuple[Next, ...] = field(default=())
     most_gain: float | None = None
     """Throughput that a measurement says can be gained at most, as a share; `None` without one."""
-    notable: bool = False
-    """Whether it is worth a word however little it is of a long run."""
+    least_severity: str = "none"
+    """Of what costs no time yet, and ends the run if it goes on."""
     where: tuple[Where, ...] = ()
     """The lines of code in which that time was spent, the most of it first; then, of a loader, where it is made. Empty
     where stacks were not looked at."""
@@ -101,10 +101,8 @@ class Finding:
     @property
     def severity(self) -> str:
         """`none`, `minor`, `major` or `critical`, by what can be gained."""
-        if self.cause in (None, "none"):
-            return "none"
-        if self.gain < LEAST_GAIN:
-            return "minor" if self.notable else "none"
+        if self.cause in (None, "none") or self.gain < LEAST_GAIN:
+            return self.least_severity
         if self.gain < MAJOR_GAIN:
             return "minor"
         return "major" if self.gain < CRITICAL_GAIN else "critical"

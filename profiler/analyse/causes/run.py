@@ -100,7 +100,7 @@ def starting_up(claim: Claim) -> Finding | None:
             for ns, name in own
             if ns >= LEAST_NAMED * claim.ns
         ),
-        notable=True,
+        least_severity="minor",
     )
 
 

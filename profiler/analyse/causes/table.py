@@ -31,9 +31,11 @@ from .input.cpus import (
 from .input.epochs import pipeline_fill, worker_restart
 from .input.exclusive import exclusive
 from .input.handoff import handoff, overkill
+from .input.memory import memory
 from .input.order import straggler, uneven
 from .input.sampler import sampler
 from .input.storage import mostly_reads, storage
+from .input.wasted import wasted
 from .input.workers import general, in_its_own_thread, latency, serial, sharding, starved, too_few_workers
 from .launch import launch, launch_by_utilisation
 from .main_process import main_process
@@ -62,6 +64,8 @@ SUPPLY = (Piece.SLOW, Piece.MAKING)
 """Waits for a batch that is being made, by a loader that reads little."""
 
 CAUSES: tuple[Cause, ...] = (
+    Cause("input.memory", (Piece.FILLING, Piece.READING, *SUPPLY, Piece.HANDED), memory),
+    Cause("input.wasted", (Piece.IN_TRAINING, Piece.FILLING, Piece.READING, *SUPPLY), wasted),
     Cause("input.sampler", (Piece.SAMPLING,), sampler),
     Cause("input.serial", (Piece.IN_TRAINING,), serial),
     Cause("input.worker_restart", (Piece.STARTING,), worker_restart),

@@ -1,4 +1,7 @@
-"""What is known about a run, gathered once; every cause is judged on these alone."""
+"""What is known about a run, gathered once; every cause is judged on these alone.
+
+Longer than other modules: whatever a rule may ask for is a field of this one class.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ from ...record.reader import Records
 from ...record.run import Run, Writer
 from ...record.schema import (
     BATCH,
+    CONTENT,
     DEVICE,
     EVENT,
     HOST,
@@ -41,6 +45,7 @@ from .gil import Gil, gil_of, with_gil
 from .host_gaps import Gaps, Staging, Syncs, gaps_of, staging_of, syncs_of
 from .index_sampler import Sampling, sampling_of
 from .loader_stats import MADE_IN_FETCH_PCT, LoaderStats, loader_of, made_in_fetch_pct, unread_loader
+from .memory_growth import MemoryGrowth, memory_growth_of
 from .non_step_time import Outside, outside_of
 from .outlier_steps import OutlierSteps, memory_pressure, shape_churn
 from .resource_usage import Sampled, sampled, swings_to_zero_pct
@@ -48,6 +53,7 @@ from .stall_breakdown import PARTS, UNTOLD, Partition, partition
 from .startup import Startup, startup_of
 from .training_thread import own_time, queued_ns
 from .trends import Trend, trends_of
+from .wasted_samples import WastedSamples, wasted_samples_of
 from .window import Window, batch_size_of, plausible, resolved, window_of
 from .worker_records import of_loaders, of_training
 
@@ -147,6 +153,10 @@ class Facts:
     """The time before the first step was over; `None` where its begin is not known."""
     memory_grew: tuple[float, float] | None = None
     """Memory of the training's processes at the beginning and at the end of the window, bytes; `None`: not known."""
+    wasted: WastedSamples | None = None
+    """Samples made for nothing; `None` where that was not looked at."""
+    memory: MemoryGrowth | None = None
+    """Memory of the loader's workers that grows without end; `None` where it does not."""
 
     @property
     def samples_known(self) -> bool:
@@ -290,7 +300,9 @@ def facts_of(run: Run, mine: Writer | None = None, looks: ProcessLooks | None = 
         looks,
     )
     others = sum(f.header.rank == mine[0] and f.header.pid != mine[1] and f.count() > 0 for f in files)
-    return replace(facts, cut_steps=cut, other_processes=others)
+    wasted = wasted_samples_of(window, run.records(CONTENT, mine), facts.iterable, facts.device_kind != "cpu")
+    memory = memory_growth_of(window, run.records(HOST), facts.set_workers, run.info)
+    return replace(facts, cut_steps=cut, other_processes=others, wasted=wasted, memory=memory)
 
 
 def judge(

@@ -38,7 +38,7 @@ OF_THE_MACHINE = (
 """Causes that lie elsewhere, beside which cheaper code is a help at best."""
 NO_LINE_MENDS = (
     *("input.sharding", "input.overkill", "input.worker_restart", "input.pipeline_fill", "host.launch"),
-    "input.exclusive",
+    *("input.exclusive", "input.wasted", "input.memory"),
 )
 """Causes for which what their time is spent on is not why it is lost."""
 

@@ -16,10 +16,11 @@ from .tree import Member, ProcessTree
 
 SCAN_PERIOD_NS = NS_PER_S
 SCAN_SHARE = 0.005
-PSS_PERIOD_NS = 20 * NS_PER_S
+PSS_PERIOD_NS = 5 * NS_PER_S
 PSS_FIRST_NS = 2 * NS_PER_S
 PSS_SHARE = 0.005
 LIMITS_PERIOD_NS = 10 * NS_PER_S
+_SUMMED = {"tree_pss_bytes": (b"Pss",), "tree_private_bytes": (b"Private_Clean", b"Private_Dirty")}
 
 
 class Host:
@@ -81,7 +82,8 @@ class Host:
             "tree_processes": len(alive),
             "tree_threads": sum(m.stat.threads for m in alive),
             "tree_rss_bytes": sum(m.stat.rss_bytes for m in alive),
-            "tree_pss_bytes": self._pss.step(now_ns, alive),
+            "main_rss_bytes": next((m.stat.rss_bytes for m in alive if m.pid == self._pid), None),
+            **self._pss.step(now_ns, alive),
             "read_chars_bytes": totals.read_chars,
             "read_storage_bytes": totals.read_storage,
             "major_faults": totals.major_faults,
@@ -98,7 +100,8 @@ class Host:
         before, self._machine = self._machine, parse_machine_cpu(read(f"{self._proc}/stat"))
         shares = self._machine.shares_since(before) if self._machine and before else None
         busy, iowait, steal = shares or (None, None, None)
-        available = parse_pairs(read(f"{self._proc}/meminfo")).get(b"MemAvailable")
+        memory = parse_pairs(read(f"{self._proc}/meminfo"))
+        available, swap, unused = (memory.get(name) for name in (b"MemAvailable", b"SwapTotal", b"SwapFree"))
         pressure = {
             f"{name}_pressure_us": parse_pressure(read(f"{self._proc}/pressure/{name}"))
             for name in ("cpu", "io", "memory")
@@ -108,12 +111,13 @@ class Host:
             "machine_iowait_pct": iowait,
             "steal_pct": steal,
             "memory_available_bytes": None if available is None else available * 1024,
+            "swap_used_bytes": None if swap is None or unused is None else (swap - unused) * 1024,
             **pressure,
         }
 
 
 class PssRound:
-    """Proportional memory of the tree, one process per call.
+    """Proportional and private memory of the tree, one process per call.
 
     The kernel walks a process's page tables for it and holds its memory map meanwhile, which takes milliseconds
     per gigabyte: so seldom, one process at a time, and more seldom the longer a round takes.
@@ -123,32 +127,35 @@ class PssRound:
         self._proc = proc
         self._cadence = Cadence(PSS_PERIOD_NS, start_ns + PSS_FIRST_NS, PSS_SHARE)
         self._left: list[int] = []
-        self._sum: int | None = None
+        self._sums: dict[str, int] | None = None
         self._took_ns = 0
 
-    def step(self, now_ns: int, alive: list[Member]) -> int | None:
-        """The sum of the tree in bytes when a round ends with this call, otherwise `None`.
+    def step(self, now_ns: int, alive: list[Member]) -> dict[str, int]:
+        """The sums of the tree in bytes, by their fields' names, when a round ends with this call; otherwise empty.
 
-        A round of which one living process could not be read has no sum.
+        A round of which one living process could not be read has no sums.
         """
         if not self._left:
             if not self._cadence.due(now_ns):
-                return None
-            self._left, self._sum, self._took_ns = [m.pid for m in alive], 0, 0
+                return {}
+            self._left, self._took_ns = [m.pid for m in alive], 0
+            self._sums = dict.fromkeys(_SUMMED, 0)
         begin = time.monotonic_ns()
         while self._left:
             pid = self._left.pop()
-            pss = parse_pairs(read(f"{self._proc}/{pid}/smaps_rollup")).get(b"Pss")
-            if pss is not None:
-                self._sum = None if self._sum is None else self._sum + pss * 1024
+            told = parse_pairs(read(f"{self._proc}/{pid}/smaps_rollup"))
+            if b"Pss" in told:
+                for field, names in _SUMMED.items():
+                    if self._sums is not None:
+                        self._sums[field] += 1024 * sum(told.get(name, 0) for name in names)
                 break
             if any(m.pid == pid for m in alive):
-                self._sum = None
+                self._sums = None
         self._took_ns += time.monotonic_ns() - begin
         if self._left:
-            return None
+            return {}
         self._cadence.cost(now_ns, self._took_ns)
-        return self._sum
+        return self._sums or {}
 
 
 def throttling(levels: list[CgroupLevel]) -> dict[str, float | None]:

@@ -20,6 +20,7 @@ from ..hooks.parts import bytes_of
 from ..hooks.samples import samples_of
 from ..hooks.switch import Switch, from_a_signal
 from ..hooks.wrap import Patches, Unexpected
+from .batch_content import BatchContent
 from .counters import Reading, ThreadCounters, affinity
 from .slowest_sample import Stamped, file_of, number_of, one_by_one
 from .transform_timing import TransformTiming, is_due
@@ -71,6 +72,7 @@ class FetchTimer:
         names: Names,
         store: Callable[[Row], object],
         store_transform: Callable[[int, int, int, int], object],
+        content: BatchContent,
         own_process: bool,
         **fields: int,
     ) -> None:
@@ -78,6 +80,7 @@ class FetchTimer:
         Args:
             store: takes the body of a BATCH record.
             store_transform: takes name, position, calls and nanoseconds of a transform.
+            content: looks at what came of the samples.
             own_process: the process does nothing but making batches.
             fields: what is the same in all records of this maker: `worker`, `training`, `loader`.
         """
@@ -86,6 +89,7 @@ class FetchTimer:
         self._names = names
         self._store = store
         self._store_transform = store_transform
+        self._content = content
         self._own_process = own_process
         self._blank: Row = array("q", (NOT_MEASURED for _ in BATCH.fields[1:]))
         standing = {"threads": 1, "skipped": 0, "skipped_samples": 0, "skipped_ns": 0}
@@ -193,6 +197,7 @@ class FetchTimer:
         fetcher.collate_fn = self._collates
         if is_due(self._looked):
             self._timing = TransformTiming(dataset)
+        self._content.begins(self._looked, hasattr(fetcher, "dataset_iter"))
 
     def _take_out(self) -> None:
         fetcher = self._fetcher
@@ -205,6 +210,7 @@ class FetchTimer:
         """Nothing of the batch is kept alive."""
         self._fetcher = self._collate = self._asked = self.indices = self._timing = None
         self._left_out_since = 0
+        self._content.forget()
         self._busy = False
 
     def _collates(self, samples: Any) -> Any:
@@ -213,6 +219,7 @@ class FetchTimer:
             self._made = self.counters.between()
             if self._fetcher.auto_collation and type(samples) in (list, tuple):
                 self._samples = len(samples)
+                self._content.given(samples)
         except Exception as error:
             self.switch.fail(error)
         try:
@@ -253,6 +260,7 @@ class FetchTimer:
         row[_BYTES] = bytes_of(batch)
         self._slowest(row)
         self._transforms(row)
+        self._content.became(batch, self.number)
         self._looked += 1
         self._store(row)
 

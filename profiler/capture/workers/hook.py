@@ -17,7 +17,7 @@ from torch.utils.data import dataloader
 from torch.utils.data._utils import worker as torch_worker
 
 from ...record.names import Names
-from ...record.schema import NOT_MEASURED, TRANSFORM
+from ...record.schema import CONTENT, NOT_MEASURED, TRANSFORM
 from ...record.segment import RecordWriter
 from ..hidden import forget_frame
 from ..hooks.identity import ByIdentity
@@ -28,6 +28,7 @@ from ..hooks.wrap import Unexpected, Wraps
 from ..loop_detector.loaders import Part
 from ..session import Session
 from ..steps import StepRecorder
+from .batch_content import BatchContent
 from .counters import ThreadCounters
 from .fetch_timing import FetchTimer, Row, fetchers
 from .worker_loop import PASS, WorkerLoop, positions
@@ -167,12 +168,14 @@ class TrainingFetchTimer(FetchTimer):
         self._thread = 0
         self._pending: Row | None = None
         self._transforms_writer: RecordWriter | None = None
+        self._contents_writer: RecordWriter | None = None
         super().__init__(
             switch,
             ThreadCounters(own_process=False),
             Names(session.folder),
             self._keep,
             self._store_transform,
+            BatchContent(self._store_content, in_worker=False),
             own_process=False,
             worker=0,
         )
@@ -206,8 +209,9 @@ class TrainingFetchTimer(FetchTimer):
         """The recording ends, all steps are stored."""
         self._flush(last=True)
         super().close()
-        if self._transforms_writer is not None:
-            self._transforms_writer.close()
+        for writer in (self._transforms_writer, self._contents_writer):
+            if writer is not None:
+                writer.close()
 
     def _keep(self, row: Row) -> None:
         row[0] = self._steps.count - 1
@@ -225,3 +229,10 @@ class TrainingFetchTimer(FetchTimer):
                 self._session.folder, TRANSFORM, self._session.rank, self._session.writer
             )
         self._transforms_writer.append(self._session.writer, 0, name, position, calls, ns, NOT_MEASURED)
+
+    def _store_content(self, _batch: int, *content: int) -> None:
+        if self._contents_writer is None:
+            self._contents_writer = RecordWriter(
+                self._session.folder, CONTENT, self._session.rank, self._session.writer
+            )
+        self._contents_writer.append(self._session.writer, 0, NOT_MEASURED, NOT_MEASURED, *content)

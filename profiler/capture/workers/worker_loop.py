@@ -13,12 +13,13 @@ from typing import Any
 
 from ...record.names import Names
 from ...record.notices import TRAINING_NOTICES, Notices
-from ...record.schema import BATCH, TRANSFORM
+from ...record.schema import BATCH, CONTENT, TRANSFORM
 from ...record.slots import SlotWriter
 from ..bootstrap import stack_options
 from ..hidden import forget_frame
 from ..hooks.switch import Switch
 from ..stacks.within import look_where_refused
+from .batch_content import BatchContent
 from .counters import ThreadCounters
 from .fetch_timing import FetchTimer, fetchers
 
@@ -124,6 +125,7 @@ class WorkerRecording:
         self._loader = loader
         self._batches: SlotWriter | None = None
         self._transforms: SlotWriter | None = None
+        self._contents: SlotWriter | None = None
         self._timer: WorkerFetchTimer | None = None
         self._worker = 0
         self._patched = False
@@ -144,6 +146,7 @@ class WorkerRecording:
             Names(self._folder),
             self._batches.store,
             self._store_transform,
+            BatchContent(self._store_content, in_worker=True),
             own_process=own,
             worker=self._worker,
             training=training,
@@ -169,7 +172,7 @@ class WorkerRecording:
                 fetchers.remove()
             if self._timer is not None:
                 self._timer.close()
-            for writer in (self._batches, self._transforms):
+            for writer in (self._batches, self._transforms, self._contents):
                 if writer is not None:
                     writer.close()
         except Exception as error:
@@ -180,6 +183,12 @@ class WorkerRecording:
         if self._transforms is None:
             self._transforms = SlotWriter(self._folder, TRANSFORM, rank, training)
         self._transforms.append(training, self._worker, name, position, calls, ns, self._loader)
+
+    def _store_content(self, batch: int, *content: int) -> None:
+        rank, training = self._who
+        if self._contents is None:
+            self._contents = SlotWriter(self._folder, CONTENT, rank, training)
+        self._contents.append(training, self._worker, self._loader, batch, *content)
 
 
 class WorkerFetchTimer(FetchTimer):

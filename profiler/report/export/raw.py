@@ -16,6 +16,7 @@ from ...record.reader import Records
 from ...record.run import Run
 from ...record.schema import (
     BATCH,
+    CONTENT,
     DEVICE,
     EVENT,
     HOST,
@@ -40,6 +41,7 @@ KINDS_OF_TABLES: dict[str, Kind] = {
     "events": EVENT,
     "pauses": PAUSE,
     "transforms": TRANSFORM,
+    "contents": CONTENT,
     "kernels": KERNEL,
     "spans": SPAN,
     "step_records": STEP,

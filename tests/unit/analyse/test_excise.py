@@ -78,6 +78,7 @@ def test_the_stamps_of_all_kinds_are_known() -> None:
         "step": 15,
         "batch": 2,
         "transform": 0,
+        "content": 0,
         "pause": 4,
         "kernel": 3,
         "device": 1,

@@ -20,6 +20,7 @@ from torch.utils.data import Subset
 
 import support.slow_data as slow_data
 from whyidle.capture.hooks.switch import Switch
+from whyidle.capture.workers.batch_content import BatchContent
 from whyidle.capture.workers.counters import ThreadCounters
 from whyidle.capture.workers.fetch_timing import FetchTimer, fetchers
 from whyidle.capture.workers.transform_timing import TransformTiming
@@ -218,7 +219,13 @@ class Looking(slow_data.Keyed):
 def fetch_timer(tmp_path: Path, timed: list[Any]) -> FetchTimer:
     switch = Switch("workers", "nothing is seen", timed.append)
     return FetchTimer(
-        switch, ThreadCounters(False), Names(tmp_path), len, lambda *told: timed.append(told), own_process=False
+        switch,
+        ThreadCounters(False),
+        Names(tmp_path),
+        len,
+        lambda *told: timed.append(told),
+        BatchContent(lambda *_: None, in_worker=False),
+        own_process=False,
     )
 
 

@@ -22,6 +22,7 @@ from whyidle.capture.hooks.parts import bytes_of
 from whyidle.capture.hooks.room import weigh
 from whyidle.capture.hooks.samples import samples_of
 from whyidle.capture.hooks.switch import Switch
+from whyidle.capture.workers.batch_content import BatchContent
 from whyidle.capture.workers.counters import ThreadCounters
 from whyidle.capture.workers.fetch_timing import Fetchers
 from whyidle.capture.workers.slowest_sample import Stamped, file_of, number_of, one_by_one
@@ -127,7 +128,14 @@ class Queue:
 def fetch_timer(tmp_path: Path, rows: list[Any]) -> WorkerFetchTimer:
     switch = Switch("workers", "nothing is seen", rows.append)
     return WorkerFetchTimer(
-        switch, ThreadCounters(False), Names(tmp_path), rows.append, lambda *_: None, own_process=False, worker=0
+        switch,
+        ThreadCounters(False),
+        Names(tmp_path),
+        rows.append,
+        lambda *_: None,
+        BatchContent(lambda *_: None, in_worker=True),
+        own_process=False,
+        worker=0,
     )
 
 

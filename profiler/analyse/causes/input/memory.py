@@ -1,0 +1,105 @@
+"""Workers' memory grows, by what they keep or by copies of pages, until the machine swaps or kills."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ...run.facts import Facts
+from ...run.memory_growth import MemoryGrowth
+from ..claim import Claim
+from ..finding import Evidence, Finding, Next
+from .wait import Wait
+
+CAUSE = "input.memory"
+LEAST_STALLED = 0.05
+"""Share of the time in which tasks wait for memory, from which that is why batches take long."""
+LEAST_FULL = 0.3
+"""Share of the time without memory left from which that is."""
+FEWER_HELP = 0.5
+"""Of what is gained where workers take no more memory, what fewer of them are expected to gain."""
+LEAST_SEEN_S = 15.0
+"""Seconds of growth from which its pace is carried on: imports and first samples take memory too."""
+AS_LONG_AGAIN = 10
+"""Memory that lasts for less than so many times what was recorded is soon full."""
+
+
+def memory(wait: Wait) -> Finding | None:
+    """The machine has no memory left, because workers take ever more, and batches are made while it swaps."""
+    growth = wait.facts.memory
+    if growth is None or not _costs(growth):
+        return None
+    lost = wait.ns if growth.stalled_share is None else max(0.2 * wait.ns, growth.stalled_share * _stepping(wait))
+    smaller, fewer = (
+        replace(wait.removing(change, min(wait.ns, lost), likely=likely), kind=kind)
+        for (kind, change), likely in zip(_changes(growth), (1.0, FEWER_HELP), strict=True)
+    )
+    title = f"{wait.begins}, and the machine has no memory left: {_grows(growth)}."
+    return wait.found(title, 0.8, _evidence(growth), (smaller, fewer))
+
+
+def soon_full(facts: Facts) -> Finding | None:
+    """Memory costs nothing yet, and will: at this pace there is none left before long."""
+    growth = facts.memory
+    if growth is None or growth.full_in_s is None or growth.elapsed_s < LEAST_SEEN_S:
+        return None
+    if growth.full_in_s > AS_LONG_AGAIN * growth.elapsed_s:
+        return None
+    text = f"{_grows(growth)}: at this pace none is left in {_duration(growth.full_in_s)}."
+    changes = tuple(Next(change, kind=kind) for kind, change in _changes(growth))
+    found = Claim(facts, 0.0, CAUSE).found(text[:1].upper() + text[1:], 0.7, _evidence(growth), changes)
+    return replace(found, least_severity="major")
+
+
+def _costs(growth: MemoryGrowth) -> bool:
+    return (growth.stalled_share or 0.0) >= LEAST_STALLED or growth.full_share >= LEAST_FULL
+
+
+def _stepping(wait: Wait) -> int:
+    return wait.facts.parts.wall_ns - wait.facts.parts.boundary_ns
+
+
+def _grows(growth: MemoryGrowth) -> str:
+    how = "by copies of the pages that they share with the training" if growth.copied else "by what they keep"
+    many = "the worker's memory grows" if growth.workers == 1 else f"the {growth.workers} workers' memory grows"
+    how = how.replace("they share", "it shares").replace("they keep", "it keeps") if growth.workers == 1 else how
+    return f"{many} by {growth.bytes_per_s * 60 / 1e6:.0f} MB a minute, {how}"
+
+
+def _changes(growth: MemoryGrowth) -> tuple[tuple[str, str], tuple[str, str]]:
+    """(kind, what to change), what helps most first."""
+    less = (
+        "keep what workers only read in arrays or tensors instead of lists and dicts of Python objects (paths as one "
+        "NumPy array of strings, records in a table): to read an object changes its count of references, and copies "
+        "the page"
+        if growth.copied
+        else "let workers keep nothing from sample to sample, or bound it (functools.lru_cache has a maxsize); what "
+        "they all need in one array that is made before they are started"
+    )
+    return ("fewer_objects", less), (
+        "fewer_workers",
+        f"fewer workers than {growth.workers}, or persistent_workers=False: each epoch's give back what they took",
+    )
+
+
+def _evidence(growth: MemoryGrowth) -> tuple[Evidence, ...]:
+    left, full_in = growth.available_bytes, growth.full_in_s
+    return (
+        Evidence("memory that workers take", growth.bytes_per_s * 60 / 1e6, "MB a minute more", "levels off"),
+        Evidence("of which copies of shared pages", "most" if growth.copied else "little", "", "little"),
+        Evidence("memory left at the end", None if left is None else left / 1e6, "MB"),
+        Evidence("until none is left, at this pace", None if full_in is None else full_in / 60, "min"),
+        Evidence("time without memory left", 100 * growth.full_share, "%", "0"),
+        Evidence(
+            "time in which tasks wait for memory",
+            None if growth.stalled_share is None else 100 * growth.stalled_share,
+            "%",
+            "0",
+        ),
+        Evidence("written to swap", growth.swapped_bytes / 1e6, "MB", "0"),
+    )
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.0f} h"
