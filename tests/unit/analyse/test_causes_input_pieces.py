@@ -125,6 +125,15 @@ def test_large_batches_are_handed_over_however_busy_the_workers_look(run: Facts)
     assert only(judge(run, small, CPUS, pieces(run, handed=0.95))).cause == "input.too_few_workers"
 
 
+@pytest.mark.parametrize(("seen", "cause"), [(0.9, "input.too_few_workers"), (0.3, "input.handoff")])
+def test_workers_that_are_seen_to_make_batches_meanwhile_are_what_is_waited_for(
+    run: Facts, seen: float, cause: str
+) -> None:
+    large = COMPUTING | {"mean_batch_bytes": 50e6}
+    waits = pieces(run, handed=0.95)
+    assert only(judge(run, large, CPUS, waits, making_seen=seen)).cause == cause
+
+
 def test_finished_batches_that_nobody_has_a_cpu_to_take_are_no_hand_over(run: Facts) -> None:
     idle = COMPUTING | {"worker_busy_pct": 20.0, "mean_batch_bytes": 4e3, "sent_bytes_per_batch": 400.0}
     queued = {"main_queued_ns": 0.9 * run.parts.input_ns, "machine_cpus": 2}
