@@ -9,14 +9,16 @@ from typing import Any
 
 from torch.utils.data import DataLoader
 
-from ..record.stacks import Call
 from .hidden import forget_frame, is_ours
 from .hooks.identity import ByIdentity
 
 MOST_CALLS = 64
 """Calls of a stack that are kept, the innermost ones."""
 
-_made: ByIdentity[tuple[Call, ...]] = ByIdentity()
+Place = tuple[str, str, int]
+"""Function, file and line of a call."""
+
+_made: ByIdentity[tuple[Place, ...]] = ByIdentity()
 
 
 def watch() -> None:
@@ -42,18 +44,18 @@ def watch() -> None:
     loaders.__init__ = __init__
 
 
-def made_at(loader: Any) -> tuple[Call, ...]:
+def made_at(loader: Any) -> tuple[Place, ...]:
     """The calls in which a loader was made, the outermost first; none where that was not seen."""
     return _made.get(loader) or ()
 
 
-def _calls() -> tuple[Call, ...]:
-    calls: list[Call] = []
+def _calls() -> tuple[Place, ...]:
+    calls: list[Place] = []
     frame = sys._getframe(2)
     while frame is not None and len(calls) < MOST_CALLS:
         code = frame.f_code
         if not is_ours(code.co_filename):
-            calls.append(Call(code.co_qualname, code.co_filename, frame.f_lineno or 0))
+            calls.append((code.co_qualname, code.co_filename, frame.f_lineno or 0))
         frame = frame.f_back  # type: ignore[assignment]
     calls.reverse()
     return tuple(calls)

@@ -18,8 +18,8 @@ from ..record.segment import RecordWriter
 from ..record.stacks import Call, StackNames
 from . import scalars
 from .bootstrap import stack_options
+from .stacks.refused import look_where_refused
 from .stacks.source import SourceLines
-from .stacks.within import look_where_refused
 from .startup import record_before
 from .steps import StepRecorder
 from .thinning import Thinning

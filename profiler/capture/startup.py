@@ -14,8 +14,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-from ..record.schema import EventKind
-
 LEAST_IMPORT_NS = 1_000_000
 """Shorter imports are not recorded one by one."""
 START_FIELD = 19
@@ -55,6 +53,9 @@ def record_before(event: Callable[..., None]) -> Callable[[], None] | None:
     began = _process_began_ns()
     if began is None:
         return None
+    # The module is loaded beside any torch, also where numpy, which the records need, is missing.
+    from ..record.schema import EventKind
+
     event(EventKind.PROCESS_BEGIN, t_ns=began)
 
     def over() -> None:

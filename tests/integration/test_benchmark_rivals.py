@@ -120,7 +120,8 @@ def test_all_causes_in_the_table_of_words_can_be_planted() -> None:
 
 def test_faults_that_need_a_gpu_are_shown_to_nobody() -> None:
     names = chosen((), everything=True)
-    assert {case.name.partition(".")[0] for case in names.cases} == {"input", "host", "rank", "control", "device"}
+    parts = {"input", "host", "rank", "control", "device", "run"}
+    assert {case.name.partition(".")[0] for case in names.cases} == parts
     assert {cause for case in names.cases for cause in case.causes if "device" in cause} == {"device.shape_churn"}
     assert "needs a GPU" in names.skipped["copy.pageable-middle"]
     assert {"host.sync-middle", "host.launch-middle", "device.throttled-middle"} <= set(names.skipped)

@@ -74,7 +74,7 @@ def trained(folder: Path, program: Path, *words: str, options: tuple[str, ...] =
 def test_the_line_that_makes_batches_slow_is_named_and_where_their_loader_is_made(
     tmp_path: Path, program: Path, workers: str
 ) -> None:
-    where = trained(tmp_path / "run", program, workers, "data")["verdict"]["where"]  # type: ignore[index]
+    where = trained(tmp_path / "run", program, workers, "data", "long")["verdict"]["where"]  # type: ignore[index]
     assert where[0]["file"] == str(program)
     assert PROGRAM.splitlines()[where[0]["line"] - 1].strip() == "time.sleep(seconds)"
     assert where[0]["function"] == "slow_read"

@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader, dataloader, get_worker_info
+from torch.utils.data import DataLoader, get_worker_info
 
 from ...record.notices import TRAINING_NOTICES, Notices
 from ...record.signs import ARMED
@@ -24,7 +24,7 @@ from ..hidden import forget_frame
 from ..imports import Imports
 from ..libraries import SOURCES, Source, called_from
 from ..stacks.permit import TRACER, permit
-from ..stacks.within import look_where_refused
+from ..stacks.refused import look_where_refused
 from ..startup import TimedImports, armed
 from . import LEAST_TORCH, options, run_folder, stack_options, too_old
 
@@ -68,8 +68,11 @@ def _put() -> None:
     loader_made.watch()
     _trigger_on_optimizer()
     _trigger(DataLoader, "__iter__")
-    # Loaders of other libraries (fastai's) make torch's iterators themselves.
-    _trigger(dataloader._BaseDataLoaderIter, "__init__")
+    with contextlib.suppress(ImportError, AttributeError):
+        # Loaders of other libraries (fastai's) make torch's iterators themselves.
+        from torch.utils.data import dataloader
+
+        _trigger(dataloader._BaseDataLoaderIter, "__init__")
     _trigger(torch.autograd, "backward")
     imports = Imports()
     for module in {source.module for source in SOURCES}:

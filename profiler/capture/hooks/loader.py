@@ -315,7 +315,8 @@ class LoaderHook:
         try:
             self._loop.tell(IterEnds(of, self._now()))
             if isinstance(iterator, dataloader._BaseDataLoaderIter):
-                self._begin_iteration(iterator, self._know(iterator), of, made_at(loader))
+                made = tuple(Call(*call) for call in made_at(loader))
+                self._begin_iteration(iterator, self._know(iterator), of, made)
         except Exception as error:
             self.switch.fail(error)
 

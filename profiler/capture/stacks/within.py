@@ -16,14 +16,12 @@ import random
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from ...record.schema import NOT_MEASURED, STACK, StackFlag
 from ...record.segment import RecordWriter
-from ...record.signs import STACKS_REFUSED
 from ...record.slots import SlotWriter
 from ...record.stacks import Call, StackNames
 from ..hidden import is_ours
@@ -35,30 +33,6 @@ MOST_DEPTH = 256
 """Calls of a stack that are kept, the innermost ones."""
 OTHER_THREADS_EVERY = 4
 """Looks between two looks at all threads."""
-
-_looks_in = 0
-"""The process that has such a thread; a forked child has none."""
-
-
-def look_where_refused(folder: Path, wanted: Callable[[], Any], worker: bool = False) -> None:
-    """Begin to look at this process's stacks if the sampler may not, and nobody does yet. Never raises.
-
-    Args:
-        folder: the run folder.
-        wanted: tells how often and what, as the command that started us says it: `{"rate": 10.0, "source": true,
-                "within": true}`; anything else: not at all.
-        worker: whether this is a loader's worker, of which a training may start any number.
-    """
-    global _looks_in
-    with contextlib.suppress(Exception):
-        if _looks_in == os.getpid() or not (folder / STACKS_REFUSED).exists():
-            return
-        options = wanted()
-        if not isinstance(options, dict) or not options.get("within"):
-            return
-        _looks_in = os.getpid()
-        looks = OwnStacks(folder, float(options["rate"]), bool(options["source"]), worker)
-        _thread.start_new_thread(looks.run, ())
 
 
 class OwnStacks:

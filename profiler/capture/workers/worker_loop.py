@@ -18,7 +18,7 @@ from ...record.slots import SlotWriter
 from ..bootstrap import stack_options
 from ..hidden import forget_frame
 from ..hooks.switch import Switch
-from ..stacks.within import look_where_refused
+from ..stacks.refused import look_where_refused
 from .batch_content import BatchContent
 from .counters import ThreadCounters
 from .fetch_timing import FetchTimer, fetchers

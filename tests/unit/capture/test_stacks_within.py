@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from whyidle.capture.stacks import within
-from whyidle.capture.stacks.within import OwnStacks, look_where_refused
+from whyidle.capture.stacks import refused, within
+from whyidle.capture.stacks.refused import look_where_refused
+from whyidle.capture.stacks.within import OwnStacks
 from whyidle.record.reader import RecordFile, Records
 from whyidle.record.schema import StackFlag
 from whyidle.record.signs import STACKS_REFUSED
@@ -83,8 +84,8 @@ def test_calls_of_what_watches_the_training_are_left_out(tmp_path: Path, monkeyp
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     calls: list[object] = []
-    monkeypatch.setattr(within, "_looks_in", 0)
-    monkeypatch.setattr(within._thread, "start_new_thread", lambda run, given: calls.append(run))
+    monkeypatch.setattr(refused, "_looks_in", 0)
+    monkeypatch.setattr(refused._thread, "start_new_thread", lambda run, given: calls.append(run))
     return calls
 
 
@@ -109,7 +110,7 @@ def test_a_forked_child_looks_for_itself(
 ) -> None:
     (tmp_path / STACKS_REFUSED).touch()
     look_where_refused(tmp_path, lambda: WANTED)
-    monkeypatch.setattr(within.os, "getpid", lambda: 4_000_001)
+    monkeypatch.setattr(refused.os, "getpid", lambda: 4_000_001)
     look_where_refused(tmp_path, lambda: WANTED, worker=True)
     assert len(started) == 2
 

@@ -1,0 +1,41 @@
+"""Whether this process is to look at its own stacks, as the sampler may not: asked now and then, and cheap.
+
+It is loaded beside any torch, also where numpy is missing, so it imports what looks only once somebody is to look.
+"""
+
+from __future__ import annotations
+
+import _thread
+import contextlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ...record.signs import STACKS_REFUSED
+
+_looks_in = 0
+"""The process that has such a thread; a forked child has none."""
+
+
+def look_where_refused(folder: Path, wanted: Callable[[], Any], worker: bool = False) -> None:
+    """Begin to look at this process's stacks if the sampler may not, and nobody does yet. Never raises.
+
+    Args:
+        folder: the run folder.
+        wanted: tells how often and what, as the command that started us says it: `{"rate": 10.0, "source": true,
+                "within": true}`; anything else: not at all.
+        worker: whether this is a loader's worker, of which a training may start any number.
+    """
+    global _looks_in
+    with contextlib.suppress(Exception):
+        if _looks_in == os.getpid() or not (folder / STACKS_REFUSED).exists():
+            return
+        options = wanted()
+        if not isinstance(options, dict) or not options.get("within"):
+            return
+        _looks_in = os.getpid()
+        from .within import OwnStacks
+
+        looks = OwnStacks(folder, float(options["rate"]), bool(options["source"]), worker)
+        _thread.start_new_thread(looks.run, ())
