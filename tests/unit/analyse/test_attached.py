@@ -12,16 +12,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.rendered import rendered
-from support.stacks import ENGINE, FETCH, LIB, NEXT, TORCH, WORKER, stack
+from support.stacks import ENGINE, FETCH, LIB, NEXT, TORCH, WORKER, record_threads, stack
 from whyidle.analyse.attached import stacks
 from whyidle.analyse.attached.attached import Attached, attached
 from whyidle.analyse.attached.causes import findings_of, verdict_of
+from whyidle.analyse.attached.seen import SeenThread
 from whyidle.analyse.attached.trainers import Cpu, Trainer, Workers, spread
 from whyidle.analyse.causes.finding import Finding
 from whyidle.analyse.run.resource_usage import Sampled
 from whyidle.analyse.statistics import Estimate, wilson
-from whyidle.record.attached import Frame, ProcessStates, Stack, Thread, write_stacks, write_states
+from whyidle.record.attached import ProcessStates, write_states
 from whyidle.record.run import create_run, open_run
+from whyidle.record.stacks import Call, CallStack
 from whyidle.report.contract import attached as attach_json
 from whyidle.report.documents.attached import attached_document
 
@@ -40,7 +42,7 @@ STEP = f"{TORCH}/optim/optimizer.py:Optimizer.profile_hook_step.<locals>.wrapper
     [
         (WAIT, "data wait"),
         (stack(NEXT, f"{TORCH}/multiprocessing/reductions.py:rebuild_storage_fd"), "data wait"),
-        (stack("/x/site-packages/tqdm/std.py:tqdm.__iter__", *(f"{f.file}:{f.name}" for f in WAIT[1:])), "data wait"),
+        (stack("/x/site-packages/tqdm/std.py:__iter__", *(f"{c.file}:{c.function}" for c in WAIT[1:])), "data wait"),
         (stack(NEXT, FETCH, "/home/me/data.py:__getitem__"), "data making"),
         (stack(NEXT, FETCH, "/home/me/data.py:__getitem__", CALL, text="x.to(torch.float)"), "data making"),
         (stack("/home/me/model.py:Net.forward", CALL, f"{TORCH}/nn/modules/linear.py:Linear.forward"), "forward"),
@@ -62,7 +64,7 @@ STEP = f"{TORCH}/optim/optimizer.py:Optimizer.profile_hook_step.<locals>.wrapper
         (stack("/home/me/train.py:bookkeeping", text="table = {}"), "python"),
     ],
 )  # fmt: skip
-def test_the_innermost_telling_frame_decides_the_class(seen: Stack, expected: str) -> None:
+def test_the_innermost_telling_frame_decides_the_class(seen: CallStack, expected: str) -> None:
     assert stacks.class_of(seen) == expected
 
 
@@ -107,11 +109,11 @@ def test_kinds_of_waiting_for_data_are_told(frames: list[str], expected: str) ->
 
 
 names = st.text(max_size=20)
-any_stack = st.lists(st.builds(Frame, names, names, st.integers(0, 9), names), min_size=1, max_size=6).map(tuple)
+any_stack = st.lists(st.builds(Call, names, names, st.integers(0, 9), names), min_size=1, max_size=6).map(tuple)
 
 
 @given(any_stack)
-def test_every_stack_has_a_class_and_a_place(seen: Stack) -> None:
+def test_every_stack_has_a_class_and_a_place(seen: CallStack) -> None:
     assert stacks.class_of(seen) in stacks.CLASSES
     assert stacks.stage_of(seen) in (None, *stacks.STAGES)
     assert stacks.leaf_of(seen)
@@ -120,7 +122,9 @@ def test_every_stack_has_a_class_and_a_place(seen: Stack) -> None:
 
 def test_failed_looks_count_as_running_and_never_as_waiting() -> None:
     busy = stack(CALL)
-    weights = spread(Thread(1, 1, "M", Counter({WAIT: 50, busy: 30, stack("/a.py:f", text="time.sleep(1)"): 10})), 10)
+    weights = spread(
+        SeenThread(1, 1, Counter({WAIT: 50, busy: 30, stack("/a.py:f", text="time.sleep(1)"): 10}), missed=10)
+    )
     assert weights[WAIT] == 50
     assert weights[busy] == pytest.approx(40)
     assert sum(weights.values()) == pytest.approx(100)
@@ -251,7 +255,7 @@ def test_on_a_processor_reading_values_within_a_model_is_its_computing(tmp_path:
     for kind, classes in (("cpu", {"forward", "sync"}), ("cuda", {"sync"})):
         folder = create_run(tmp_path / kind, {"attach": {"pid": 7, "seconds": 9.0}, "device": {"kind": kind}})
         looks = Counter({read: 30, stack(text="total += loss.item()"): 10, WAIT: 60})
-        write_stacks(folder, [Thread(7, 7, "MainThread", looks)])
+        record_threads(folder, [SeenThread(7, 7, looks)])
         shares = attached(open_run(folder)).trainers[0].shares
         assert set(shares) - {"data wait"} == classes
 
@@ -290,12 +294,12 @@ def folder_of(path: Path, **info: Any) -> Path:
     )
     sleeping = stack(NEXT, WORKER, FETCH, "/home/me/da\x1b[31mta.py:__getitem__", text="time.sleep(1)")
     backwards = stack(ENGINE)
-    write_stacks(
+    record_threads(
         folder,
         [
-            Thread(7, 7, "MainThread", Counter({WAIT: 60, backwards: 40})),
-            Thread(7, 9, "pin", Counter({stack(f"{TORCH}/utils/data/_utils/pin_memory.py:_pin_memory_loop"): 100})),
-            Thread(8, 8, "MainThread", Counter({sleeping: 100})),
+            SeenThread(7, 7, Counter({WAIT: 60, backwards: 40})),
+            SeenThread(7, 9, Counter({stack(f"{TORCH}/utils/data/_utils/pin_memory.py:_pin_memory_loop"): 100})),
+            SeenThread(8, 8, Counter({sleeping: 100})),
         ],
     )
     states = ProcessStates(
@@ -332,7 +336,8 @@ def test_a_folder_that_was_cut_short_is_still_read(tmp_path: Path) -> None:
     (folder / "attach-processes.json").unlink()
     found = attached(open_run(folder))
     assert found.trainers[0].share("data wait") == 0.6
-    (folder / "attach-stacks.json").unlink()
+    for path in folder.glob("stack-*.rec"):
+        path.unlink()
     assert attached(open_run(folder)).trainers == ()
     assert judge(attached(open_run(folder))).cause is None
 

@@ -24,7 +24,6 @@ from support.planted_stacks import (
     plant_stacks,
 )
 from support.run_pages import CHROMIUM, page_of, told_by
-from whyidle.analyse.run.facts import leading_writer
 from whyidle.record.run import open_run
 from whyidle.record.stacks import Call
 from whyidle.report.page.flame import MOST_BOXES, MOST_DEEP, Box, Icicle, Stacks, stacks_of
@@ -35,7 +34,7 @@ HOSTILE = "</span><script>alert(1)</script>\"'&\x1b[31m\u2028"
 
 def stacks_in(folder: Path) -> Stacks:
     run = open_run(folder)
-    writer = leading_writer(run)
+    writer = run.leading_writer()
     assert writer is not None
     found = stacks_of(run, writer)
     assert found is not None
