@@ -31,7 +31,7 @@ BACKWARD = stack(f"{TORCH}/_tensor.py:Tensor.backward", ENGINE)
 
 
 def record_threads(folder: Path, threads: Iterable[SeenThread], parents: Mapping[int, int] | None = None) -> None:
-    """Looks, ten a second at each thread, whose stacks take turns from one that trains on; then those it missed."""
+    """Looks, ten a second at each thread, whose stacks take turns from one that trains on; last those it missed."""
     writer, names = RecordWriter(folder, STACK), StackNames(folder)
     for thread in threads:
         turns = sorted(
@@ -39,7 +39,8 @@ def record_threads(folder: Path, threads: Iterable[SeenThread], parents: Mapping
             for at, (seen, count) in enumerate(thread.stacks.items())
             for number in range(count)
         )
-        stood = [names.number(seen) for *_, seen in turns] + [NOT_MEASURED] * thread.missed
+        stood = [names.number(seen) for seen in [*thread.before.elements(), *(seen for *_, seen in turns)]]
+        stood += [NOT_MEASURED] * thread.missed
         flags = StackFlag.MAIN_THREAD if thread.is_main else 0
         for number, at in enumerate(stood):
             parent = (parents or {}).get(thread.pid, NOT_MEASURED)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -21,19 +22,26 @@ from whyidle.analyse.attached.trainers import Cpu, Trainer, Workers, spread
 from whyidle.analyse.causes.finding import Finding
 from whyidle.analyse.run.resource_usage import Sampled
 from whyidle.analyse.statistics import Estimate, wilson
-from whyidle.record.attached import ProcessStates, write_states
+from whyidle.errors import WhyidleError
+from whyidle.record.attached import COUNTED_STACKS, ProcessStates, write_states
 from whyidle.record.run import create_run, open_run
 from whyidle.record.stacks import Call, CallStack
 from whyidle.report.contract import attached as attach_json
 from whyidle.report.documents.attached import attached_document
+from whyidle.results.recordings import AttachedResult
 
 WAIT = stack(
     NEXT, f"{TORCH}/utils/data/dataloader.py:_try_get_data", f"{LIB}/queue.py:Queue.get", f"{LIB}/selectors.py:select"
 )
+CHECKING = stack("/home/me/checks.py:check", text="table = {}")
 SAVE = f"{TORCH}/serialization.py:save"
 LOADER = f"{TORCH}/utils/data/dataloader.py"
 QUEUE = f"{LIB}/multiprocessing/queues.py:Queue.get"
 CALL = f"{TORCH}/nn/modules/module.py:Module._call_impl"
+IMPORTS = (
+    "<frozen importlib._bootstrap>:_find_and_load",
+    "<frozen importlib._bootstrap_external>:_LoaderBasics.exec_module",
+)
 STEP = f"{TORCH}/optim/optimizer.py:Optimizer.profile_hook_step.<locals>.wrapper"
 
 
@@ -62,10 +70,30 @@ STEP = f"{TORCH}/optim/optimizer.py:Optimizer.profile_hook_step.<locals>.wrapper
         (stack(f"{TORCH}/distributed/distributed_c10d.py:barrier"), "ranks"),
         (stack(f"{TORCH}/_inductor/codecache.py:compile"), "compiling"),
         (stack("/home/me/train.py:bookkeeping", text="table = {}"), "python"),
+        (stack(*IMPORTS, f"{TORCH}/distributed/distributed_c10d.py:<module>"), "importing"),
+        (stack(*IMPORTS, f"{TORCH}/nn/functional.py:<module>", f"{TORCH}/_ops.py:<module>"), "importing"),
+        (stack(NEXT, *IMPORTS, f"{TORCH}/_inductor/codecache.py:<module>"), "importing"),
+        (stack(*IMPORTS, "/home/me/app.py:<module>", STEP, f"{TORCH}/optim/adam.py:Adam.step"), "optimizer"),
     ],
 )  # fmt: skip
 def test_the_innermost_telling_frame_decides_the_class(seen: CallStack, expected: str) -> None:
     assert stacks.class_of(seen) == expected
+
+
+def test_an_import_is_told_by_the_outermost_package_and_no_training() -> None:
+    inner = stack(*IMPORTS, f"{TORCH}/__init__.py:<module>", *IMPORTS, "/venv/lib/site-packages/sympy/core.py:<module>")
+    assert stacks.leaf_of(inner) == "importing torch"
+    assert stacks.leaf_of(stack(*IMPORTS, "/home/me/data.py:<module>")) == "importing data"
+    begun = (*stack(text="from torchvision import models"), *stack(*IMPORTS)[1:])
+    assert stacks.leaf_of(begun) == "importing torchvision"
+    assert not stacks.is_training(stack(*IMPORTS, f"{TORCH}/nn/modules/module.py:<module>"))
+
+
+def test_a_model_that_is_built_is_no_training_yet() -> None:
+    assert not stacks.is_training(
+        stack(f"{TORCH}/nn/modules/linear.py:Linear.__init__", f"{TORCH}/nn/init.py:uniform_")
+    )
+    assert stacks.is_training(stack(CALL, f"{TORCH}/nn/modules/linear.py:Linear.forward"))
 
 
 @pytest.mark.parametrize(
@@ -329,6 +357,50 @@ def test_a_recorded_folder_is_read_back_into_shares_workers_and_text_without_con
     content = attach_json.report(found, verdict, findings)
     assert content.trainers[0].shares["data wait"].share == 0.6
     assert content.verdict.cause == "input.too_few_workers"
+
+
+def test_looks_from_before_the_training_count_for_nothing_and_are_told_of(tmp_path: Path) -> None:
+    folder = create_run(tmp_path / "run", {"attach": {"pid": 7, "seconds": 9.0}, "device": {"kind": "cpu"}})
+    write_states(folder, [ProcessStates(7, 1, "python")])
+    importing = stack(*IMPORTS, f"{TORCH}/__init__.py:<module>")
+    record_threads(folder, [SeenThread(7, 7, Counter({WAIT: 30, CHECKING: 20}), before=Counter({importing: 20}))])
+    found = attached(open_run(folder))
+    (only,) = found.trainers
+    assert (only.looks, only.before.total()) == (50, 20)
+    assert only.shares.keys() == {"data wait", "python"}
+    (note,) = [note for note in found.notes if "first seen training" in note]
+    assert "after 20 looks" in note
+    assert "100 % of them importing torch" in note
+
+
+def test_a_finding_names_the_lines_that_its_time_was_spent_in(tmp_path: Path) -> None:
+    found = findings_of(attached(open_run(folder_of(tmp_path, device={"kind": "cpu"}))))
+    (line, *_) = found[0].where
+    assert found[0].cause == "input.too_few_workers"
+    assert (line.function, line.code, line.samples, line.share) == ("__getitem__", "time.sleep(1)", 100, 1.0)
+    assert line.time == "the time in which workers make batches"
+    folder = create_run(tmp_path / "other", {"attach": {"pid": 7, "seconds": 9.0}, "device": {"kind": "cpu"}})
+    record_threads(folder, [SeenThread(7, 7, Counter({WAIT: 40, CHECKING: 40, stack(ENGINE): 20}))])
+    by_cause = {finding.cause: finding for finding in findings_of(attached(open_run(folder)))}
+    (line,) = by_cause["host.step_gap"].where
+    assert (line.file, line.code, line.samples) == ("/home/me/checks.py", "table = {}", 40)
+
+
+def test_stacks_without_times_of_an_old_recording_are_judged_as_they_were(tmp_path: Path) -> None:
+    """Which looks came first is not known: none is left out."""
+    folder = create_run(tmp_path / "run", {"attach": {"pid": 7, "seconds": 9.0}, "device": {"kind": "cpu"}})
+    write_states(folder, [replace(ProcessStates(7, 1, "python"), missed=20)])
+    seen_then = {CHECKING: 60, WAIT: 40}
+    frames = list(dict.fromkeys(frame for each in seen_then for frame in each))
+    profile = {"pid": 7, "tid": 7, "thread": "MainThread", "weights": list(seen_then.values())}
+    profile["samples"] = [[frames.index(frame) for frame in each] for each in seen_then]
+    told = [{"name": each.function, "file": each.file, "line": each.line, "text": each.text} for each in frames]
+    (folder / COUNTED_STACKS).write_text(json.dumps({"shared": {"frames": told}, "profiles": [profile]}))
+    (only,) = attached(open_run(folder)).trainers
+    assert (only.looks, only.missed, only.before.total()) == (100, 20, 0)
+    assert only.share("data wait") == pytest.approx(40 / 120)
+    with pytest.raises(WhyidleError, match=f"no times.*{COUNTED_STACKS}"):
+        AttachedResult([open_run(folder)]).speedscope()
 
 
 def test_a_folder_that_was_cut_short_is_still_read(tmp_path: Path) -> None:
