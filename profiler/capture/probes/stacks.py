@@ -10,8 +10,8 @@ from ...record.check import Check
 from ..sampler.procfs import read
 from .container import in_container
 
-GROUP = "Stacks (whyidle run, whyidle attach)"
-OF_RUN, OF_ATTACH = "Of trainings of whyidle run", "Of any process (whyidle attach)"
+GROUP = "Stacks of other processes"
+OF_RUN, OF_ATTACH = "By whyidle run", "By whyidle attach"
 WITHIN = (
     "A thread within the training looks at its stacks instead, and sees less of C code; with `run --stacks outside` "
     "none does."
@@ -46,13 +46,14 @@ def _of_run(
     root: Path, allowed: bool, capable: bool, scope: int | None, values: dict[str, float | str | None]
 ) -> Check:
     if allowed:
-        says = "From outside, by the sampler."
+        says = "Those of its trainings, from outside, by the sampler."
         if scope == OWN_CHILDREN and not capable:
-            says = f"From outside, by the sampler, which trainings let in (PR_SET_PTRACER): ptrace_scope is {scope}."
+            how = f"which they let in (PR_SET_PTRACER), for kernel.yama.ptrace_scope is {scope}"
+            says = f"Those of its trainings, from outside, by the sampler, {how}."
         return Check(GROUP, OF_RUN, "ok", says, values=values)
     rule = "" if scope is None or scope <= OWN_CHILDREN else f" (kernel.yama.ptrace_scope is {scope})"
     fix = "" if scope == NEVER else _fix(root, scope, sudo="run it as a user with CAP_SYS_PTRACE")
-    return Check(GROUP, OF_RUN, "limited", f"Not from outside: the system refuses it{rule}.", WITHIN, fix, values)
+    return Check(GROUP, OF_RUN, "limited", f"Not from outside: the system refuses that{rule}.", WITHIN, fix, values)
 
 
 def _of_attach(

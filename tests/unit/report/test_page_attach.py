@@ -1,4 +1,4 @@
-"""The page of a run that was observed from outside: the words of its text, trees of its stacks, curves over time."""
+"""The page of a run that was observed from outside: the words of its text, icicles of its stacks, curves over time."""
 
 from __future__ import annotations
 
