@@ -199,7 +199,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "a process seen from outside trains while it imports",
         'if _imports(stack): return "importing"',
         "",
-        (f"{ANALYSE}/test_attached.py",),
+        (f"{ANALYSE}/test_attached_stacks.py",),
     ),
     Mutation(
         "what came before a training counts for its shares",

@@ -27,6 +27,14 @@ def stack(*frames: str, text: str = "") -> CallStack:
     return (*made[:-1], replace(made[-1], text=text, line=7 + len(text)))
 
 
+WAIT = stack(
+    NEXT, f"{TORCH}/utils/data/dataloader.py:_try_get_data", f"{LIB}/queue.py:Queue.get", f"{LIB}/selectors.py:select"
+)
+CALL = f"{TORCH}/nn/modules/module.py:Module._call_impl"
+IMPORTS = (
+    "<frozen importlib._bootstrap>:_find_and_load",
+    "<frozen importlib._bootstrap_external>:_LoaderBasics.exec_module",
+)
 BACKWARD = stack(f"{TORCH}/_tensor.py:Tensor.backward", ENGINE)
 
 
