@@ -1,7 +1,8 @@
 """What a look at a training's stacks costs, and how many fail: `python -m benchmarks.stacks`.
 
 Target: at most 0.15 ms of CPU time a look in the median. Looks come as the sampler's: ten a second at the training, ten
-at its workers in turn. Beside it py-spy, never blocking, ten looks a second: it looks at all processes each time.
+at its workers in turn. Beside it py-spy, where it is installed, never blocking, ten looks a second: it looks at all
+processes each time.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import os
 import platform
 import resource
+import shutil
 import statistics
 import subprocess
 import sys
@@ -20,7 +22,6 @@ from pathlib import Path
 
 import psutil
 
-from whyidle.capture.attach.spy import find_py_spy
 from whyidle.capture.stacks.reader import RemotePython
 from whyidle.capture.stacks.thread_state import thread_state
 
@@ -135,7 +136,7 @@ def measured(workers: int) -> tuple[list[str], float]:
 
 
 def spied(pid: int, named: str) -> list[str]:
-    spy = find_py_spy()
+    spy = shutil.which("py-spy")
     if spy is None:
         return [f"| {named}: py-spy: not found | | | | | |"]
     with tempfile.TemporaryDirectory() as folder:

@@ -21,7 +21,6 @@ from typing import Any
 
 import torch
 
-from whyidle.capture.attach.spy import find_py_spy
 from whyidle.record.run import open_run
 from whyidle.record.schema import HOST
 
@@ -96,8 +95,6 @@ def seen_of(trainer: dict[str, Any], name: str) -> float:
 
 def main() -> int:
     """Prints the table; the exit code."""
-    if find_py_spy() is None:
-        raise SystemExit("py-spy is not installed: `pip install py-spy`.")
     print(
         f"{platform.processor() or platform.machine()}, {os.cpu_count()} CPUs, Python {platform.python_version()}, "
         f"torch {torch.__version__}; {OBSERVED_S:g} s at {RATE} Hz, load {os.getloadavg()[0]:.1f} before\n"

@@ -6,11 +6,13 @@ from pathlib import Path
 
 _HERE = __file__.removesuffix("hidden.py")
 _API = str(Path(__file__).parents[1] / "api.py")
+_INSTALLED = "-packages/whyidle/capture/"
+"""In the paths of another installation's: what attaches to a training need not be the one that watches it."""
 
 
 def is_ours(file: str) -> bool:
     """Whether a source file is of what watches a training: its time is that of the call it was made from."""
-    return file.startswith(_HERE) or file == _API
+    return file.startswith(_HERE) or file == _API or _INSTALLED in file
 
 
 def forget_frame(error: BaseException) -> None:

@@ -8,16 +8,17 @@ import signal
 import sys
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 from rich.console import Console
 from rich.status import Status
 
-from ..analyse.attached.trainers import so_far
+from ..analyse.attached.seen import so_far
 from ..capture.attach.recording import Progress, record
-from ..capture.attach.spy import find_py_spy
 from ..capture.attach.target import Target, find, require_python
+from ..capture.sampler.schedule import NS_PER_S, Cadence
+from ..errors import RecordError
 from ..interrupts import end_like_ctrl_c
 from ..record.files import plain
 from ..record.latest import note_latest
@@ -32,6 +33,9 @@ EXAMPLE = "whyidle attach 12345 --duration 60"
 PLAIN_SECONDS = 5.0
 """Between lines where the output is no terminal."""
 LINE_SECONDS = 0.5
+FIRST_NS = 2 * NS_PER_S
+SUMMING_OF_CPU = 0.005
+"""Share of a CPU that it may take to sum up what was seen so far: the longer a recording, the more seldom."""
 HIGHEST_RATE = 50
 
 
@@ -57,8 +61,8 @@ def run(arguments: argparse.Namespace) -> int:
     status = terminal.status("", spinner="line") if terminal.is_terminal else None
     try:
         with status or nullcontext():
-            tell = _Teller(target, arguments.duration, terminal, status)
-            record(target, folder, arguments.rate, arguments.duration, find_py_spy(), tell)
+            tell = _Teller(target, folder, arguments.duration, terminal, status)
+            record(target, folder, arguments.rate, arguments.duration, tell)
     except BaseException:
         if new and folder.exists() and not any(folder.iterdir()):
             shutil.rmtree(folder, ignore_errors=True)
@@ -80,18 +84,29 @@ def _report(folder: Path, as_json: bool) -> int:
 class _Teller:
     """One line that is drawn again on a terminal, a line every few seconds elsewhere."""
 
-    def __init__(self, target: Target, seconds: float | None, terminal: Console, status: Status | None) -> None:
+    def __init__(
+        self, target: Target, folder: Path, seconds: float | None, terminal: Console, status: Status | None
+    ) -> None:
         self._target = target
+        self._folder = folder
         self._seconds = seconds
         self._terminal = terminal
         self._status = status
         self._next = 0.0
         self._shares = ""
+        self._summing = Cadence(round(PLAIN_SECONDS * NS_PER_S), time.monotonic_ns() + FIRST_NS, SUMMING_OF_CPU)
 
     def __call__(self, progress: Progress) -> None:
-        if progress.fresh:
-            parts = [f"{name} {100 * part:.0f} %" for name, part in so_far(progress.threads).items() if part >= 0.01]
+        now_ns = time.monotonic_ns()
+        if self._summing.due(now_ns):
+            begin = time.thread_time_ns()
+            shares: dict[str, float] = {}
+            # What says so for good is the report.
+            with suppress(RecordError):
+                shares = so_far(open_run(self._folder))
+            parts = [f"{name} {100 * part:.0f} %" for name, part in shares.items() if part >= 0.01]
             self._shares = f"; so far {', '.join(parts[:4])}" if parts else "; no training seen yet"
+            self._summing.cost(now_ns, time.thread_time_ns() - begin)
         now = time.monotonic()
         if now < self._next:
             return

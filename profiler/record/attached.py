@@ -1,52 +1,26 @@
-"""What `whyidle attach` keeps in its run folder beside the sampler's records: stacks, and states of processes.
+"""What `whyidle attach` keeps in its run folder beside the sampler's records and looks at stacks: what processes did.
 
-The stacks are a file of speedscope's format with one weight for each different stack, so that hours take no more room
-than minutes; speedscope.app opens it. Both files come from another program's memory: they are read as data, leniently.
+It comes from another program's memory and from the kernel: it is read as data, leniently. Recordings of before looks
+had times hold their stacks in a file of speedscope's format, each different one with how often it was seen.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ..errors import RecordError
-from .files import read_json, write_json
+from .files import plain, read_json, write_json
+from .reader import Records
+from .schema import NOT_MEASURED, STACK
+from .stacks import Call, StackTable
 
-STACKS = "attach-stacks.json"
+COUNTED_STACKS = "attach-stacks.json"
 STATES = "attach-processes.json"
-SPEEDSCOPE = "https://www.speedscope.app/file-format-schema.json"
-
-
-@dataclass(frozen=True, slots=True)
-class Frame:
-    """One function of a stack, where it stood."""
-
-    name: str
-    file: str = ""
-    line: int = 0
-    text: str = ""
-    """The source line; empty where it was not looked up."""
-
-
-Stack = tuple[Frame, ...]
-"""The outermost function first."""
-
-
-@dataclass(frozen=True)
-class Thread:
-    """How often each stack of one thread was seen."""
-
-    pid: int
-    tid: int
-    """The kernel's; of Pythons before 3.11 the thread library's."""
-    name: str
-    stacks: Counter[Stack] = field(default_factory=Counter)
-
-    @property
-    def looks(self) -> int:
-        return self.stacks.total()
 
 
 @dataclass(frozen=True)
@@ -79,67 +53,47 @@ class ProcessStates:
     """A process of whyidle."""
     present: float = 1.0
     """Share of the looks at the tree in which it was there."""
-    missed: int = 0
-    """Looks at its stacks that failed, because they changed while they were read."""
+    missed: int | None = None
+    """Of a recording of before looks had times: those at its stacks that failed, because they changed meanwhile."""
 
 
-def write_stacks(folder: Path, threads: list[Thread]) -> None:
-    """Replace the file of stacks.
+def read_counted(folder: Path, parents: Mapping[int, int]) -> tuple[Records, StackTable] | None:
+    """Looks without times, as STACK records of which only whose and which stack is measured; `None` without the file.
 
-    Raises:
-        OSError: it cannot be written; what was there before is still there.
-    """
-    places: dict[Frame, int] = {}
-    profiles = []
-    for thread in threads:
-        samples, weights = [], []
-        for stack, count in thread.stacks.items():
-            samples.append([places.setdefault(frame, len(places)) for frame in stack])
-            weights.append(count)
-        profiles.append(
-            {
-                "type": "sampled",
-                "name": f'Process {thread.pid} Thread {thread.tid} "{thread.name}"',
-                "unit": "none",
-                "startValue": 0,
-                "endValue": thread.looks,
-                "samples": samples,
-                "weights": weights,
-                "pid": thread.pid,
-                "tid": thread.tid,
-                "thread": thread.name,
-            }
-        )
-    frames = [{"name": f.name, "file": f.file, "line": f.line, "text": f.text} for f in places]
-    content = {"$schema": SPEEDSCOPE, "exporter": "whyidle", "profiles": profiles, "shared": {"frames": frames}}
-    write_json(folder / STACKS, content)
-
-
-def read_stacks(folder: Path) -> list[Thread]:
-    """The threads that were seen; none where no stacks were kept.
+    Args:
+        folder: a recording of before looks had times.
+        parents: process → the one that started it.
 
     Raises:
         RecordError: the file is damaged.
     """
-    path = folder / STACKS
+    path = folder / COUNTED_STACKS
     if not path.exists():
-        return []
+        return None
     content = read_json(path)
+    numbers: dict[tuple[int, Call], int] = {}
+    looks, counts = [], []
     try:
-        frames = [_frame(each) for each in content["shared"]["frames"]]
-        threads = []
+        calls = [
+            Call(plain(str(each["name"])), plain(str(each["file"])), int(each["line"]), plain(str(each["text"])))
+            for each in content["shared"]["frames"]
+        ]
         for profile in content["profiles"]:
-            stacks: Counter[Stack] = Counter()
-            for sample, weight in zip(profile["samples"], profile["weights"], strict=True):
-                stacks[tuple(frames[place] for place in sample)] += max(0, int(weight))
-            threads.append(Thread(int(profile["pid"]), int(profile["tid"]), str(profile["thread"]), stacks))
-        return threads
+            pid = int(profile["pid"])
+            # Of Pythons before 3.11 the number was the thread library's.
+            thread = pid if profile["thread"] == "MainThread" else int(profile["tid"])
+            for sample, count in zip(profile["samples"], profile["weights"], strict=True):
+                at = 0
+                for place in sample:
+                    at = numbers.setdefault((at, calls[place]), len(numbers) + 1)
+                looks.append((pid, thread, at, parents.get(pid, NOT_MEASURED)))
+                counts.append(max(0, int(count)))
+        records = np.full(len(looks), NOT_MEASURED, dtype=STACK.dtype)
+        for name, values in zip(("process", "thread", "stack", "parent"), zip(*looks, strict=True), strict=False):
+            records[name] = values
+        return np.repeat(records, counts), StackTable({number: key for key, number in numbers.items()})
     except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise RecordError(f"{path} is damaged ({type(error).__name__}: {error}).") from error
-
-
-def _frame(content: Any) -> Frame:
-    return Frame(str(content["name"]), str(content["file"]), int(content["line"]), str(content["text"]))
 
 
 def write_states(folder: Path, processes: list[ProcessStates]) -> None:
@@ -172,7 +126,7 @@ def read_states(folder: Path) -> list[ProcessStates]:
 
 
 def _process(entry: dict[str, Any]) -> ProcessStates:
-    numbers = ("cpu_ns", "main_cpu_ns", "main_queue_ns", "read_bytes", "read_chars", "rank")
+    numbers = ("cpu_ns", "main_cpu_ns", "main_queue_ns", "read_bytes", "read_chars", "rank", "missed")
     return ProcessStates(
         pid=int(entry["pid"]),
         parent=int(entry["parent"]),
@@ -184,6 +138,5 @@ def _process(entry: dict[str, Any]) -> ProcessStates:
         python=entry["python"] if isinstance(entry["python"], bool) else None,
         ours=entry["ours"] is True,
         present=float(entry["present"]),
-        missed=int(entry["missed"]),
         **{name: None if entry[name] is None else int(entry[name]) for name in numbers},
     )

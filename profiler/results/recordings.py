@@ -9,14 +9,17 @@ from typing import TYPE_CHECKING, Self
 
 from ..analyse.attached.attached import Attached, attached, is_attached
 from ..analyse.attached.causes import findings_of, verdict_of
+from ..analyse.attached.seen import has_times
+from ..analyse.attached.trainers import Trainer
 from ..analyse.causes.finding import Finding
 from ..analyse.cells import cost
 from ..analyse.ranks.figures import all_facts, processes
 from ..analyse.ranks.membership import ranks_of
 from ..analyse.run.analysis import Analysis, analyse
 from ..analyse.timeline.timeline import timelines
+from ..analyse.where.looks import Looks, looks_at, process_looks
 from ..errors import WhyidleError
-from ..record.attached import STACKS
+from ..record.attached import COUNTED_STACKS
 from ..record.run import Run, is_run, open_run
 from ..record.schema import STEP
 from ..report.contract import attached as attach_json
@@ -140,9 +143,12 @@ class RunResult(RecordedResult):
     def _training(self) -> list[ProfiledProcess]:
         ranks = ranks_of(self.runs)
         if len(ranks) > 1:
-            return [ProfiledProcess(each.run, each.writer, each.host, f"rank {each.rank}: ") for each in ranks]
+            return [
+                ProfiledProcess(each.run.folder, looks_at(each.run, each.writer), each.host, f"rank {each.rank}: ")
+                for each in ranks
+            ]
         writer = self.runs[0].leading_writer()
-        return [] if writer is None else [ProfiledProcess(self.runs[0], writer)]
+        return [] if writer is None else [ProfiledProcess(self.folder, looks_at(self.runs[0], writer))]
 
     def gauged(self) -> tuple[str, Analysis]:
         return self.folder.resolve().name, self.analysis
@@ -201,10 +207,22 @@ class AttachedResult(RecordedResult):
         return attach_page.page(self.runs[0], self.seen, self.verdict, self.findings)
 
     def speedscope(self) -> str:
-        raise WhyidleError(
-            f"{self.folder} was watched from outside: its stacks are counted and have no times. speedscope opens "
-            f"{self.folder / STACKS} as it is."
-        )
+        looks, trainers = self.seen.looks, self.seen.trainers
+        if looks is not None and not has_times(looks):
+            raise WhyidleError(
+                f"{self.folder} was watched from outside: its stacks are counted and have no times. speedscope opens "
+                f"{self.folder / COUNTED_STACKS} as it is."
+            )
+        made = None if looks is None else speedscope_of([self._profiled(each, looks) for each in trainers])
+        if made is None:
+            raise WhyidleError(f"{self.folder} holds no looks at stacks: `whyidle report` says why.")
+        return made
+
+    def _profiled(self, trainer: Trainer, looks: Looks) -> ProfiledProcess:
+        several = len(self.seen.trainers) > 1
+        prefix = f"process {trainer.pid}: " if trainer.rank is None else f"rank {trainer.rank}: "
+        mine = process_looks(looks, trainer.pid, trainer.tid)
+        return ProfiledProcess(self.folder, mine, prefix=prefix if several else "")
 
     def without(self, form: str) -> WhyidleError:
         return WhyidleError(

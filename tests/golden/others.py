@@ -16,10 +16,11 @@ from support.pairs import SOME, ahead, crowded, noisy
 from support.planted_runs import Making, hosted, looked, serial, trained, until
 from support.planted_stacks import plant_log
 from support.simulated_bench import ClockModel, SimulatedBench, biased, plan_of
-from support.stacks import BACKWARD, FETCH, LIB, NEXT, TORCH, WORKER, stack
+from support.stacks import BACKWARD, FETCH, LIB, NEXT, TORCH, WORKER, record_threads, stack
 from support.tuned import ADVICE, BEST, NOW, RESULT, SLOWER, TUNED, trial
+from whyidle.analyse.attached.seen import SeenThread
 from whyidle.analyse.statistics import Estimate
-from whyidle.record.attached import ProcessStates, Thread, write_stacks, write_states
+from whyidle.record.attached import ProcessStates, write_states
 from whyidle.record.run import create_run, update_run
 from whyidle.record.schema import HOST, LoaderFlag
 from whyidle.record.stacks import Call
@@ -146,11 +147,11 @@ READ = stack(WORKER, FETCH, "/home/me/data.py:__getitem__", text="data = open(pa
 IDLE = stack(WORKER, f"{LIB}/multiprocessing/queues.py:Queue.get")
 
 
-def _attached(at: Path, threads: list[Thread], states: list[ProcessStates], **info: Any) -> Path:
+def _attached(at: Path, threads: list[SeenThread], states: list[ProcessStates], **info: Any) -> Path:
     told = {"attach": {"pid": 7, "seconds": 20.0}, "command": ["python", "train.py"], "ended": {"status": "ok"}}
     device = {"device": {"kind": "cpu", "title": "a processor"}}
     run = create_run(at / "run", told | device | info)
-    write_stacks(run, threads)
+    record_threads(run, threads, {state.pid: state.parent for state in states})
     write_states(run, states)
     return run
 
@@ -177,10 +178,10 @@ def _host_looks(run: Path, used: float) -> None:
 def attached_workers(at: Path) -> None:
     """Two workers that decode all the time."""
     threads = [
-        Thread(7, 7, "MainThread", Counter({WAIT: 110, BACKWARD: 50, FORWARD: 30, READING: 10})),
-        Thread(8, 8, "MainThread", Counter({MAKING: 150, READ: 45, IDLE: 5})),
-        Thread(9, 9, "MainThread", Counter({MAKING: 160, READ: 36, IDLE: 4})),
-        Thread(7, 12, "tb-writer", Counter({stack(f"{LIB}/threading.py:wait"): 200})),
+        SeenThread(7, 7, Counter({WAIT: 110, BACKWARD: 50, FORWARD: 30, READING: 10})),
+        SeenThread(8, 8, Counter({MAKING: 150, READ: 45, IDLE: 5})),
+        SeenThread(9, 9, Counter({MAKING: 160, READ: 36, IDLE: 4})),
+        SeenThread(7, 12, Counter({stack(f"{LIB}/threading.py:wait"): 200})),
     ]
     second = 10**9
     training: dict[str, Any] = {"cpu_ns": 8 * second, "main_cpu_ns": 7 * second, "main_queue_ns": second // 5}
@@ -200,16 +201,15 @@ def attached_workers(at: Path) -> None:
 
 def attached_syncs(at: Path) -> None:
     """On a GPU, a loop that reads its loss; few looks, some of which failed."""
-    threads = [Thread(7, 7, "MainThread", Counter({READING: 40, BACKWARD: 12, FORWARD: 8}))]
-    states = [ProcessStates(7, 1, "python", "python train.py", None, 20.0, 80, {"R": 70, "S": 10}, missed=6)]
+    threads = [SeenThread(7, 7, Counter({READING: 40, BACKWARD: 12, FORWARD: 8}), missed=6)]
+    states = [ProcessStates(7, 1, "python", "python train.py", None, 20.0, 80, {"R": 70, "S": 10})]
     device = {"kind": "cuda", "title": "NVIDIA H200", "count": 1}
     run = _attached(at, threads, states, device=device, notices=["the driver tells nothing of processes"])
     _host_looks(run, 1.0)
 
 
 def attached_nothing(at: Path) -> None:
-    run = _attached(at, [], [])
-    (run / "attach-stacks.json").unlink()
+    _attached(at, [], [])
 
 
 ATTACHED: dict[str, Callable[[Path], None]] = {

@@ -22,11 +22,10 @@ import pytest
 from support.fakes.driver import wait_for
 from support.held import MAKING, WAITING
 from whyidle.analyse.attached.causes import LEAST_LOOKS
-from whyidle.capture.attach.spy import find_py_spy
+from whyidle.capture.hidden import is_ours
 from whyidle.commands.main import main
-from whyidle.record.attached import STACKS, read_stacks
 from whyidle.record.run import is_run, open_run
-from whyidle.record.schema import HOST
+from whyidle.record.schema import HOST, STACK
 
 PROGRAM = Path(__file__).parents[1] / "support" / "held.py"
 WAIT_S = 120.0
@@ -39,8 +38,6 @@ def work():
 open(sys.argv[1], "w").close()
 work()
 """
-
-pytestmark = pytest.mark.skipif(find_py_spy() is None, reason="py-spy is not installed")
 
 
 def attach(pid: int, *options: str, wrapper: tuple[str, ...] = ()) -> subprocess.Popen[str]:
@@ -81,8 +78,8 @@ def seen(folder: Path, *pids: int, looks: int = 1) -> None:
     """Until a thread of each process was seen so many times."""
 
     def so_often() -> bool:
-        threads = read_stacks(folder) if (folder / STACKS).exists() else []
-        return all(any(t.pid == pid and t.looks >= looks for t in threads) for pid in pids)
+        processes = open_run(folder).records(STACK)["process"].tolist() if is_run(folder) else []
+        return all(processes.count(pid) >= looks for pid in pids)
 
     wait_for(so_often, f"{looks} looks at {pids}")
 
@@ -124,14 +121,6 @@ def test_one_ctrl_c_reports_and_a_second_one_quits_and_nothing_is_left_running_o
     program: subprocess.Popen[bytes], tmp_path: Path
 ) -> None:
     first = attach(program.pid, "--out", str(tmp_path / "a"), "--json")
-
-    def without_stopping_it() -> bool:
-        try:
-            return any("--nonblocking" in each.cmdline() for each in psutil.Process(first.pid).children(recursive=True))
-        except psutil.NoSuchProcess:  # one that has just ended
-            return False
-
-    wait_for(without_stopping_it, "py-spy")
     seen(tmp_path / "a", program.pid)
     content = interrupted(first)
     assert content["run"]["ended_by"] == "user"
@@ -149,7 +138,6 @@ def test_one_ctrl_c_reports_and_a_second_one_quits_and_nothing_is_left_running_o
     everything = [" ".join(each.info["cmdline"] or ()) for each in psutil.process_iter(["cmdline"])]
     assert not [command for command in everything if any(mark in command for mark in marks)]
     assert state(program.pid) in "RSD"
-    assert sorted(p.name for p in (tmp_path / "a").iterdir() if p.name.startswith(".")) == []
 
 
 @pytest.mark.slow
@@ -229,6 +217,47 @@ def test_the_ranks_of_a_launcher_are_found_behind_it(tmp_path: Path) -> None:
     assert making["shares"].keys() == {"data making"}
     assert waiting["shares"].keys() == {"data wait"}
     assert process.pid in [other["pid"] for other in content["others"]]
+
+
+@pytest.mark.slow
+def test_a_training_under_run_is_seen_without_any_frame_of_ours(tmp_path: Path) -> None:
+    recording, seen_by = tmp_path / "run", tmp_path / "attached"
+    command = ("-m", "whyidle", "run", "--out", str(recording), "--", sys.executable, str(PROGRAM), MAKING)
+    with started(tmp_path / "ready", *command) as around:
+        (training,) = [
+            each for each in psutil.Process(around.pid).children() if PROGRAM.name in " ".join(each.cmdline())
+        ]
+        try:
+            observer = attach(around.pid, "--rate", "40", "--json", "--out", str(seen_by))
+            seen(seen_by, training.pid, looks=LEAST_LOOKS)
+            told = interrupted(observer)
+        finally:
+            training.kill()
+    (trainer,) = told["trainers"]
+    assert trainer["pid"] == training.pid
+    assert trainer["shares"].keys() == {"data making"}
+    assert told["verdict"]["where"][0]["file"] == str(PROGRAM)
+    files = [json.loads(line)["file"] for line in (seen_by / "stacks.jsonl").read_text().splitlines()]
+    assert str(PROGRAM) in files
+    assert not [file for file in files if is_ours(file)]
+
+
+def test_while_modules_are_imported_there_is_no_verdict_and_the_package_is_named(tmp_path: Path) -> None:
+    package = tmp_path / "site-packages" / "heavy"
+    (package / "nn").mkdir(parents=True)
+    (package / "__init__.py").write_text("import heavy.nn\n")
+    (package / "nn" / "__init__.py").write_text(
+        "import sys, time\ndef _call_impl():\n    time.sleep(1000)\nopen(sys.argv[1], 'w').close()\n_call_impl()\n"
+    )
+    code = f"import sys\nsys.path.insert(0, {str(package.parent)!r})\nimport heavy\n"
+    with started(tmp_path / "ready", "-c", code) as process:
+        observer = attach(process.pid, "--rate", "40", "--json", "--out", str(tmp_path / "run"))
+        seen(tmp_path / "run", process.pid, looks=LEAST_LOOKS)
+        told = interrupted(observer)
+    assert told["verdict"]["cause"] is None
+    assert told["findings"] == []
+    assert "importing heavy, 100 % of" in told["verdict"]["title"]
+    assert told["trainers"][0]["shares"].keys() == {"importing"}
 
 
 def test_a_users_mistake_is_one_sentence_and_exit_code_2(capsys: pytest.CaptureFixture[str]) -> None:

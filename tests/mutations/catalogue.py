@@ -191,9 +191,21 @@ MUTATIONS: tuple[Mutation, ...] = (
     # A process seen from outside, headroom.
     Mutation(
         "a verdict on a process after one look",
-        "LEAST_LOOKS = 30",
-        "LEAST_LOOKS = 1",
+        "LEAST_LOOKS = 30 MOSTLY = 0.5",
+        "LEAST_LOOKS = 1\nMOSTLY = 0.5",
         (f"{ANALYSE}/test_attached.py", golden("attached")),
+    ),
+    Mutation(
+        "a process seen from outside trains while it imports",
+        'if _imports(stack): return "importing"',
+        "",
+        (f"{ANALYSE}/test_attached_stacks.py",),
+    ),
+    Mutation(
+        "what came before a training counts for its shares",
+        "first = int(trains.argmax()) if timed and trains.any() else 0",
+        "first = 0",
+        (f"{ANALYSE}/test_attached.py",),
     ),
     Mutation(
         "headroom is the slowest stretch",

@@ -1,10 +1,17 @@
-"""Stacks of a training and of its loader, as py-spy tells them."""
+"""Stacks of a training and of its loader, and recordings from outside that saw them."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from pathlib import Path
 
-from whyidle.record.attached import Frame, Stack
+from whyidle.analyse.attached.seen import SeenThread
+from whyidle.analyse.attached.stacks import is_training
+from whyidle.record.schema import NOT_MEASURED, STACK, StackFlag, ThreadState
+from whyidle.record.segment import RecordWriter
+from whyidle.record.stacks import Call, CallStack, StackNames
+from whyidle.scenarios.planted import MS, START
 
 TORCH = "/venv/lib/python3.12/site-packages/torch"
 LIB = "/usr/lib/python3.12"
@@ -14,10 +21,36 @@ WORKER = f"{TORCH}/utils/data/_utils/worker.py:_worker_loop"
 ENGINE = f"{TORCH}/autograd/graph.py:_engine_run_backward"
 
 
-def stack(*frames: str, text: str = "") -> Stack:
-    """Frames as `file:function`, the outermost first; `text` is the source line of the innermost."""
-    made = [Frame(name, file, 7) for file, _, name in (f.rpartition(":") for f in ("/home/me/train.py:main", *frames))]
-    return (*made[:-1], replace(made[-1], text=text))
+def stack(*frames: str, text: str = "") -> CallStack:
+    """Frames as `file:function`, the outermost first; `text`: the source line of the innermost."""
+    made = [Call(name, file, 7) for file, _, name in (f.rpartition(":") for f in ("/home/me/train.py:main", *frames))]
+    return (*made[:-1], replace(made[-1], text=text, line=7 + len(text)))
 
 
+WAIT = stack(
+    NEXT, f"{TORCH}/utils/data/dataloader.py:_try_get_data", f"{LIB}/queue.py:Queue.get", f"{LIB}/selectors.py:select"
+)
+CALL = f"{TORCH}/nn/modules/module.py:Module._call_impl"
+IMPORTS = (
+    "<frozen importlib._bootstrap>:_find_and_load",
+    "<frozen importlib._bootstrap_external>:_LoaderBasics.exec_module",
+)
 BACKWARD = stack(f"{TORCH}/_tensor.py:Tensor.backward", ENGINE)
+
+
+def record_threads(folder: Path, threads: Iterable[SeenThread], parents: Mapping[int, int] | None = None) -> None:
+    """Looks, ten a second at each thread, whose stacks take turns from one that trains on; last those it missed."""
+    writer, names = RecordWriter(folder, STACK), StackNames(folder)
+    for thread in threads:
+        turns = sorted(
+            (number / count, not is_training(seen), at, seen)
+            for at, (seen, count) in enumerate(thread.stacks.items())
+            for number in range(count)
+        )
+        stood = [names.number(seen) for seen in [*thread.before.elements(), *(seen for *_, seen in turns)]]
+        stood += [NOT_MEASURED] * thread.missed
+        flags = StackFlag.MAIN_THREAD if thread.is_main else 0
+        for number, at in enumerate(stood):
+            parent = (parents or {}).get(thread.pid, NOT_MEASURED)
+            writer.append(START + 100 * number * MS, thread.pid, thread.tid, at, ThreadState.RUNS, flags, parent)
+    writer.close()

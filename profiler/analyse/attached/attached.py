@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ...record.attached import ProcessStates, read_stacks, read_states
+from ...record.attached import ProcessStates, read_states
 from ...record.notices import read_notices
 from ...record.run import Run
 from ...record.schema import DEVICE, HOST, STEP
 from ..run.resource_usage import Sampled, sampled
 from ..run.sampler_quality import quality_notes
 from ..run.window import Window
+from ..where.looks import Looks
+from . import stacks
+from .seen import looks_of, threads_of
 from .trainers import Trainer, is_worker, trainers_of
 
 STILL = "Tt"
 """The kernel's letters of a stopped process."""
 MOST_MISSED = 0.1
 MOST_STOPPED = 0.05
+LEAST_BEFORE = 10
+"""Looks before a training's first that are worth a note."""
 
 UNKNOWN = (
     "which waits the device noticed: a wait is hidden while the device still has queued work",
@@ -45,6 +51,8 @@ class Attached:
     notes: tuple[str, ...] = ()
     stacks_read: bool = True
     training_seen: bool = True
+    looks: Looks | None = None
+    """All looks at stacks of the tree."""
 
     @property
     def device_kind(self) -> str | None:
@@ -71,7 +79,8 @@ def attached(run: Run) -> Attached:
     facts = run.info["attach"]
     processes = [p for p in read_states(run.folder) if not p.ours]
     known = {p.pid for p in processes}
-    threads = [t for t in read_stacks(run.folder) if t.pid in known or not processes]
+    looks = looks_of(run, processes)
+    threads = [t for t in threads_of(looks, processes) if t.pid in known or not processes]
     host, device = run.records(HOST), run.records(DEVICE)
     window = _window(host)
     seen = None if window is None else sampled(window, device, host)
@@ -90,6 +99,7 @@ def attached(run: Run) -> Attached:
         foreign_cpus=foreign,
         notes=tuple(_notes(run, seen, window, foreign, processes, trainers)),
         stacks_read=bool(threads),
+        looks=looks,
         training_seen=training_seen,
     )
 
@@ -133,8 +143,7 @@ def _notes(
             f"{100 * share:.0f} % of the looks at the training's stacks failed, because they changed while they were "
             "read: they are counted as time in which it ran, like what it was seen to run."
         )
-    if facts.get("behind"):
-        notes.append("py-spy came late at times: this machine has little CPU left over.")
+    notes += [_begun_late(each) for each in trainers if each.before.total() >= LEAST_BEFORE]
     if seen is None or window is None:
         notes.append("The sampler recorded nothing: utilisation and CPU figures are missing.")
     else:
@@ -143,6 +152,17 @@ def _notes(
             seen, window, device_kind=kind, foreign_cpus=foreign, own_processes=max(1, len(trainers))
         )
     return list(dict.fromkeys(notes))
+
+
+def _begun_late(trainer: Trainer) -> str:
+    places: Counter[str] = Counter()
+    for stack, looks in trainer.before.items():
+        places[stacks.leaf_of(stack)] += looks
+    (place, most), whole = places.most_common(1)[0], trainer.before.total()
+    return (
+        f"Process {trainer.pid} was first seen training after {whole} looks, which count for nothing here: "
+        f"{100 * most / whole:.0f} % of them {'' if place.startswith('importing') else 'in '}{place}."
+    )
 
 
 def _read_notices(run: Run) -> list[str]:

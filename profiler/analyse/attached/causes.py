@@ -7,14 +7,17 @@ its utilisation bounds that, and where that is not known either the verdict says
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
+from functools import partial
 
 from ..causes.finding import LEAST_GAIN, Evidence, Finding, Next, shown
 from ..predict.advice import MOST_WORKERS
 from ..run.loader_stats import BUSY
 from ..run.resource_usage import BUDGET_USED
 from ..statistics import Z95, Estimate
+from ..where.places import Where
 from .attached import Attached
+from .stacks import main_stage
 from .trainers import OWN, Trainer, Workers
 
 LEAST_LOOKS = 30
@@ -89,7 +92,10 @@ def _no_verdict(why: str) -> Finding:
 
 def _not_training(trainer: Trainer) -> str:
     top = max(((share, place) for places in trainer.top.values() for place, share in places), default=(0.0, ""))
-    return f"no training was seen; its thread was mostly in {top[1]}" if top[1] else "no training was seen"
+    if not top[1]:
+        return "no training was seen"
+    doing = top[1] if top[1].startswith("importing ") else f"in {top[1]}"
+    return f"no training was seen; its thread was mostly {doing}, {_pct(top[0])} of {trainer.looks} looks"
 
 
 def _findings(seen: Attached, trainer: Trainer) -> Iterator[Finding]:
@@ -129,6 +135,7 @@ def _finding(
     title: str,
     evidence: tuple[Evidence, ...],
     *changes: str,
+    where: tuple[Where, ...] = (),
 ) -> Finding:
     used = _used(seen)
     if used is not None:
@@ -138,7 +145,7 @@ def _finding(
         title += " Whether the device idled meanwhile is not known."
     exposed = _exposed(seen, share)
     sure = _sure(seen, confidence, trainer, share)
-    return Finding(cause, title, exposed, sure, evidence, tuple(Next(change) for change in changes))
+    return Finding(cause, title, exposed, sure, evidence, tuple(Next(change) for change in changes), where=where)
 
 
 def _input(seen: Attached, trainer: Trainer) -> Iterator[Finding]:
@@ -149,16 +156,26 @@ def _input(seen: Attached, trainer: Trainer) -> Iterator[Finding]:
     base = f"The training spends {_pct(share)} of the time on data"
     shown = tuple(_evidence(c, trainer.shares[c]) for c in ("data wait", "data making") if c in trainer.shares)
 
-    def found(cause: str, confidence: float, why: str, more: tuple[Evidence, ...], *changes: str) -> Finding:
-        return _finding(seen, trainer, cause, share, confidence, f"{base}: {why}.", (*shown, *more), *changes)
+    lines = trainer.lines("the time the training spends on data", "data wait", "data making")
+
+    def found(
+        cause: str,
+        confidence: float,
+        why: str,
+        more: tuple[Evidence, ...],
+        *changes: str,
+        where: tuple[Where, ...] = lines,
+    ) -> Finding:
+        title = f"{base}: {why}."
+        return _finding(seen, trainer, cause, share, confidence, title, (*shown, *more), *changes, where=where)
 
     budget = seen.sampled.cpu_budget if seen.sampled else None
     if making >= wait:
-        stage = _main_stage(trainer.stages)
+        stage = main_stage(trainer.stages)
         why = f"it makes batches itself, one after the other{f', mostly {stage}' if stage else ''}"
-        places = tuple(Evidence(place, 100 * part, "%") for place, part in trainer.top.get("data making", ())[:2])
+        most = tuple(Evidence(place, 100 * part, "%") for place, part in trainer.top.get("data making", ())[:2])
         workers = _enough_workers(trainer, budget, making, wait)
-        yield found("input.serial", 0.9, why, places, f"num_workers={workers}, so that batches are made meanwhile")
+        yield found("input.serial", 0.9, why, most, f"num_workers={workers}, so that batches are made meanwhile")
         return
     telling = wait * trainer.looks >= LEAST_LOOKS_OF_WAIT
     restart = trainer.waits.get("starting workers", 0.0) + trainer.waits.get("ending workers", 0.0)
@@ -177,7 +194,8 @@ def _input(seen: Attached, trainer: Trainer) -> Iterator[Finding]:
         why = "it waits for a loader that has no worker processes, and whose threads are not told apart"
         yield found("input.too_few_workers", 0.3, why, (), "more threads or workers of the loader, or more ahead")
         return
-    yield _by_workers(seen, trainer.workers, found)
+    made = trainer.workers.lines("the time in which workers make batches")
+    yield _by_workers(seen, trainer.workers, partial(found, where=made))
 
 
 def _enough_workers(trainer: Trainer, budget: float | None, making: float, wait: float) -> int:
@@ -201,7 +219,7 @@ def _by_workers(seen: Attached, workers: Workers, found: Callable[..., Finding])
     used = host.tree_cpus if host else None
     busy = _busy(workers)
     running, queued, io = cpu.running or 0.0, cpu.queued or 0.0, cpu.io or 0.0
-    stage = _main_stage(workers.stages)
+    stage = main_stage(workers.stages)
     measured: tuple[Evidence, ...] = (
         Evidence("workers at a time", workers.count),
         Evidence("workers making batches", _hundred(workers.busy), "%", f"below {100 * BUSY:.0f}"),
@@ -278,16 +296,17 @@ def _ranks(seen: Attached, trainer: Trainer, own: list[Finding]) -> Iterator[Fin
             changes = tuple(f"{who} ({because.cause}): {change.change}" for change in because.next)
             known = {item.what for item in evidence}
             evidence = (*evidence, *(item for item in because.evidence if item.what not in known))
-        yield _finding(seen, trainer, "rank.straggler", trainer.own, 0.6, title, evidence, *changes)
+        where = () if because is None else because.where
+        yield _finding(seen, trainer, "rank.straggler", trainer.own, 0.6, title, evidence, *changes, where=where)
         return
     share = trainer.share("ranks")
     if share <= 0:
         return
     title = f"The training waits {_pct(share)} of the time for other ranks or for its network."
     advice = "look at the rank the others wait for; a node of its own is not seen from here"
-    yield _finding(
-        seen, trainer, "rank.straggler", share, 0.4, title, (_evidence("ranks", trainer.shares["ranks"]),), advice
-    )
+    evidence = (_evidence("ranks", trainer.shares["ranks"]),)
+    where = trainer.lines("the time it waits for other ranks", "ranks")
+    yield _finding(seen, trainer, "rank.straggler", share, 0.4, title, evidence, advice, where=where)
 
 
 def _device_path(seen: Attached, trainer: Trainer) -> Iterator[Finding]:
@@ -301,19 +320,23 @@ def _device_path(seen: Attached, trainer: Trainer) -> Iterator[Finding]:
         how = "a thread that pins batches was seen" if trainer.pin_thread else "no thread that pins batches was seen"
         advice = "copy ahead on a stream of its own" if trainer.pin_thread else "pin_memory=True and non_blocking=True"
         title = f"The training's thread spends {_pct(copy)} of the time in copies to the device; {how}."
-        yield _finding(seen, trainer, cause, copy, 0.35, title, (_evidence("copy", trainer.shares["copy"]),), advice)
+        evidence: tuple[Evidence, ...] = (_evidence("copy", trainer.shares["copy"]),)
+        where = trainer.lines("the time it copies to the device", "copy")
+        yield _finding(seen, trainer, cause, copy, 0.35, title, evidence, advice, where=where)
     if sync and used is not None and used < WELL_USED:
         title = f"The training's thread waits {_pct(sync)} of the time in calls that wait for the device."
-        places = tuple(Evidence(place, 100 * part, "%") for place, part in trainer.top.get("sync", ())[:3])
-        evidence = (_evidence("sync", trainer.shares["sync"]), *places)
+        most = tuple(Evidence(place, 100 * part, "%") for place, part in trainer.top.get("sync", ())[:3])
+        evidence = (_evidence("sync", trainer.shares["sync"]), *most)
+        where = trainer.lines("the time in calls that wait for the device", "sync")
         advice = "read values from the device every few steps only, and after the next step was launched"
-        yield _finding(seen, trainer, "host.sync", sync, 0.5, title, evidence, advice)
+        yield _finding(seen, trainer, "host.sync", sync, 0.5, title, evidence, advice, where=where)
     launching = trainer.share("forward", "backward", "optimizer")
     if used is not None and used < LAUNCH_BOUND and launching >= MOSTLY:
         title = f"The training's thread launches work {_pct(launching)} of the time, and the GPU does not stay busy."
         advice = "larger batches, torch.compile, or CUDA graphs"
         evidence = (Evidence("launching forward, backward and optimizer", 100 * launching, "%"),)
-        yield _finding(seen, trainer, "host.launch", launching, 0.45, title, evidence, advice)
+        where = trainer.lines("the time it launches work", "forward", "backward", "optimizer")
+        yield _finding(seen, trainer, "host.launch", launching, 0.45, title, evidence, advice, where=where)
 
 
 def _host(seen: Attached, trainer: Trainer) -> Iterator[Finding]:
@@ -332,9 +355,10 @@ def _host(seen: Attached, trainer: Trainer) -> Iterator[Finding]:
             title = (
                 f"The training's thread spends {_pct(share)} of the time {'in' if name == 'python' else 'on'} {what}."
             )
-            places = tuple(Evidence(place, 100 * part, "%") for place, part in trainer.top.get(name, ())[:3])
-            evidence = (_evidence(name, trainer.shares[name]), *places)
-            yield _finding(seen, trainer, cause, share, confidence, title, evidence, advice)
+            most = tuple(Evidence(place, 100 * part, "%") for place, part in trainer.top.get(name, ())[:3])
+            evidence = (_evidence(name, trainer.shares[name]), *most)
+            where = trainer.lines(f"the time {'in' if name == 'python' else 'on'} {what}", name)
+            yield _finding(seen, trainer, cause, share, confidence, title, evidence, advice, where=where)
 
 
 def _without_stacks(seen: Attached, trainer: Trainer) -> Finding:
@@ -358,12 +382,6 @@ def _without_stacks(seen: Attached, trainer: Trainer) -> Finding:
             cause, title, _exposed(seen, 1 - running), 0.4, evidence, (Next("read the stacks: see the notes"),)
         )
     return Finding(None, "No verdict: the training's stacks were not read.", 0.0, 0.0, evidence)
-
-
-def _main_stage(stages: Mapping[str, float]) -> str:
-    """The stage that takes most; empty where it has no name of its own."""
-    first = next(iter(stages), "")
-    return {"read": "reading", "decode": "decoding", "transform": "transforming", "collate": "collating"}.get(first, "")
 
 
 def _evidence(name: str, share: Estimate) -> Evidence:

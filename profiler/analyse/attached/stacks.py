@@ -8,11 +8,11 @@ exceptions: what happens inside the making of a batch, or inside a checkpoint, b
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from ...record.attached import Frame, Stack
+from ...record.stacks import Call, CallStack
 
 CLASSES = (
     "data wait",
@@ -24,6 +24,7 @@ CLASSES = (
     "backward",
     "optimizer",
     "compiling",
+    "importing",
     "checkpoint",
     "logging",
     "python",
@@ -61,8 +62,8 @@ _ENCLOSING = _rules(
 _CLASS_RULES = _rules(
     ("ranks", r"torch/distributed/distributed_c10d\.py|torch/distributed/_functional_collectives", ""),
     ("sync", r"torch/(cuda|xpu)/(__init__|streams)\.py:(synchronize|wait_event|wait_stream|wait)\Z", ""),
-    ("sync", r"capture/hooks/syncs\.py|torch/_tensor_str\.py|torch/_tensor\.py:__(repr|format|array)__\Z", ""),
-    ("copy", r"send_to_device\Z|:move_data_to_device\Z|:batch_to_device\Z|capture/hooks/copies\.py", ""),
+    ("sync", r"torch/_tensor_str\.py|torch/_tensor\.py:__(repr|format|array)__\Z", ""),
+    ("copy", r"send_to_device\Z|:move_data_to_device\Z|:batch_to_device\Z", ""),
     ("data wait", r"torch/utils/data/dataloader\.py:|torchdata/stateful_dataloader/", ""),
     ("data wait", r"torch/multiprocessing/reductions\.py", ""),
     ("data wait", r"multiprocessing/queues\.py:get\Z|nvidia/dali/plugin/", ""),
@@ -120,17 +121,21 @@ _STAGE_RULES = _rules(
 _WORKER = re.compile(r"torch/utils/data/_utils/worker\.py:_worker_loop\Z")
 _FETCH = re.compile(r"torch/utils/data/_utils/fetch\.py:fetch\Z")
 _PIN_THREAD = re.compile(r"torch/utils/data/_utils/pin_memory\.py:(_pin_memory_loop|do_one_step)\Z")
+_BUILDING = re.compile(r"torch/nn/.*:(__init__|reset_parameters|load_state_dict|_apply)\Z")
+"""Of a model, which is before it is trained."""
 _TRAINING_LOADER = re.compile(r"torch/utils/data/dataloader\.py:(__next__|_next_data|__iter__)\Z")
 
 
 @lru_cache(maxsize=65536)
-def place(frame: Frame) -> str:
+def place(frame: Call) -> str:
     """`file:function`, without the class or outer function that newer Pythons put before it."""
-    return f"{frame.file}:{frame.name.rpartition('.')[2]}"
+    return f"{frame.file}:{frame.function.rpartition('.')[2]}"
 
 
-def class_of(stack: Stack) -> str:
+def class_of(stack: CallStack) -> str:
     """What a training's thread is doing, as one of CLASSES."""
+    if _imports(stack):
+        return "importing"
     for rule in _ENCLOSING:
         assert rule.where is not None
         if any(rule.where.search(place(frame)) for frame in stack):
@@ -138,34 +143,36 @@ def class_of(stack: Stack) -> str:
     return _first(_CLASS_RULES, stack) or "python"
 
 
-def training_part(stack: Stack) -> str | None:
+def training_part(stack: CallStack) -> str | None:
     """Of any stack: which part of TRAINING it is within, whatever its innermost frame does; `None` outside of them."""
     rules = [rule for rule in _CLASS_RULES if rule.result in TRAINING]
     return _first(rules, stack)
 
 
-def data_wait_kind(stack: Stack) -> str:
+def data_wait_kind(stack: CallStack) -> str:
     """Of a stack that waits for data: `waiting`, `unpacking`, `starting workers` or `ending workers`."""
     return _first(_DATA_WAIT_KINDS, stack) or "waiting"
 
 
-def is_worker(stack: Stack) -> bool:
+def is_worker(stack: CallStack) -> bool:
     """Whether this is the main thread of a loader's worker process."""
     return any(_WORKER.search(place(frame)) for frame in stack)
 
 
-def is_pin_thread(stack: Stack) -> bool:
+def is_pin_thread(stack: CallStack) -> bool:
     return any(_PIN_THREAD.search(place(frame)) for frame in stack)
 
 
-def is_training(stack: Stack) -> bool:
+def is_training(stack: CallStack) -> bool:
     """Whether only a thread that trains has such a stack."""
     if is_pin_thread(stack) or is_worker(stack):
         return False
-    return class_of(stack) in TRAINING or any(_TRAINING_LOADER.search(place(frame)) for frame in stack)
+    if class_of(stack) in TRAINING:
+        return not any(_BUILDING.search(place(frame)) for frame in stack)
+    return any(_TRAINING_LOADER.search(place(frame)) for frame in stack)
 
 
-def stage_of(stack: Stack) -> str | None:
+def stage_of(stack: CallStack) -> str | None:
     """Which stage of making a batch a stack is in, as one of STAGES; `None` outside of it."""
     begins = [depth for depth, frame in enumerate(stack) if _FETCH.search(place(frame))]
     if not begins:
@@ -173,13 +180,47 @@ def stage_of(stack: Stack) -> str | None:
     return _first(_STAGE_RULES, stack[begins[-1] + 1 :]) or ("sample" if len(stack) > begins[-1] + 1 else "collate")
 
 
-def leaf_of(stack: Stack) -> str:
-    """Where a stack stands, for people: the innermost frame that is not of the standard library or torch."""
+def main_stage(stages: Mapping[str, float]) -> str:
+    """The stage that takes most; empty where it has no name of its own."""
+    first = next(iter(stages), "")
+    return {"read": "reading", "decode": "decoding", "transform": "transforming", "collate": "collating"}.get(first, "")
+
+
+def leaf_of(stack: CallStack) -> str:
+    """Where a stack stands, for people: the innermost frame that is not of the standard library or torch; of one that
+    imports, what it imports."""
+    if class_of(stack) == "importing":
+        return f"importing {_imported(stack)}"
     for frame in reversed(stack):
         if not _LIBRARY.search(frame.file):
-            return f"{frame.name} ({short(frame.file)}:{frame.line})"
+            return f"{frame.function} ({short(frame.file)}:{frame.line})"
     leaf = stack[-1]
-    return f"{leaf.name} ({short(leaf.file)}:{leaf.line})"
+    return f"{leaf.function} ({short(leaf.file)}:{leaf.line})"
+
+
+def _imports(stack: CallStack) -> bool:
+    """Whether a module is being imported, and not one whose body trains."""
+    begin = max((at for at, frame in enumerate(stack) if frame.file.startswith(_IMPORTS)), default=None)
+    return begin is not None and not any(_STEPS.search(place(frame)) for frame in stack[begin:])
+
+
+def _imported(stack: CallStack) -> str:
+    """The outermost package that is being imported; where it is none that is installed, the outermost module."""
+    files = [frame.file for frame in stack]
+    begin = next((at for at, file in enumerate(files) if file.startswith(_IMPORTS)), 0)
+    modules = [file for file in files[begin:] if not file.startswith("<")]
+    packages = (file.rpartition("site-packages/")[2].partition("/")[0] for file in modules if "site-packages/" in file)
+    told = next(packages, "") or (modules[0].rpartition("/")[2] if modules else "")
+    statement = _IMPORT.match(stack[begin - 1].text) if begin and not told else None
+    return told.removesuffix(".py") or (statement[1] if statement else "modules")
+
+
+_IMPORTS = "<frozen importlib._bootstrap"
+_STEPS = re.compile(
+    r"torch/(autograd/graph\.py:_engine_run_backward|nn/modules/module\.py:_call_impl|optim/\w+\.py:(wrapper|step)"
+    r"|utils/data/(dataloader\.py:__next__|_utils/worker\.py:_worker_loop))\Z"
+)
+_IMPORT = re.compile(r"(?:from|import) (\w+)")
 
 
 def short(file: str) -> str:
@@ -191,7 +232,7 @@ def short(file: str) -> str:
 _LIBRARY = re.compile(r"/lib/python3\.\d+/(?!site-packages|dist-packages)|site-packages/torch/|\A<")
 
 
-def _first(rules: Iterable[_Rule], stack: Stack) -> str | None:
+def _first(rules: Iterable[_Rule], stack: CallStack) -> str | None:
     innermost = True
     for frame in reversed(stack):
         where = place(frame)
@@ -204,7 +245,7 @@ def _first(rules: Iterable[_Rule], stack: Stack) -> str | None:
     return None
 
 
-def is_blocked(stack: Stack) -> bool:
+def is_blocked(stack: CallStack) -> bool:
     """Whether the thread waits for something, so that its stack stands still."""
     leaf = stack[-1]
     if _STANDING.search(place(leaf)) or "sleep(" in leaf.text:

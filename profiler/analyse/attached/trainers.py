@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from ...record.attached import ProcessStates, Stack, Thread
+from ...record.attached import ProcessStates
+from ...record.stacks import CallStack
 from ..statistics import Estimate, wilson
+from ..where.located import LEAST_LOOKS, LEAST_SHARE
+from ..where.places import Where, places
 from . import stacks
+from .seen import SeenThread, training_looks
 
 WORKER_NAME = "pt_data_worker"
 MOST_TOP = 5
@@ -17,6 +21,12 @@ OWN = ("data wait", "data making", "checkpoint", "logging", "python")
 """What holds up one rank and not by itself the others."""
 
 Counts = defaultdict[str, float]
+
+
+def _lines(seen: Counter[CallStack], time: str) -> tuple[Where, ...]:
+    """Of the user's own code, but for those seen too seldom to be more than chance."""
+    lines = places(seen.items(), time)
+    return tuple(line for line in lines if line.samples >= LEAST_LOOKS and (line.share or 0.0) >= LEAST_SHARE)
 
 
 @dataclass(frozen=True)
@@ -60,6 +70,12 @@ class Workers:
     """Function and place → share of the time they made batches."""
     read_bytes_per_s: float | None
     read_chars_per_s: float | None
+    making: Counter[CallStack] = field(default_factory=Counter)
+    """Stacks in which they made batches, each with how often it was seen."""
+
+    def lines(self, time: str) -> tuple[Where, ...]:
+        """The lines on which they make batches; `time`: what their shares are of, in words."""
+        return _lines(self.making, time)
 
 
 @dataclass(frozen=True)
@@ -84,6 +100,16 @@ class Trainer:
     """Class → function and place → share of time."""
     pin_thread: bool
     workers: Workers | None
+    tid: int = 0
+    """The kernel's number of its thread."""
+    stacks: Mapping[str, Counter[CallStack]] = field(default_factory=dict)
+    """Class → the stacks in which its thread was seen doing that, each with how often."""
+    before: Counter[CallStack] = field(default_factory=Counter)
+    """Stacks of its thread before it was first seen training."""
+
+    def lines(self, time: str, *classes: str) -> tuple[Where, ...]:
+        """The lines on which its thread was seen doing this; `time`: what their shares are of, in words."""
+        return _lines(sum((self.stacks.get(each, Counter()) for each in classes), Counter()), time)
 
     @property
     def own(self) -> float:
@@ -94,35 +120,24 @@ class Trainer:
         return sum(self.shares[c].value for c in classes if c in self.shares)
 
 
-def so_far(threads: list[Thread]) -> dict[str, float]:
-    """Class → share of the looks at the thread that trains, the largest first; for a view in passing."""
-    thread = max(threads, key=_training_looks, default=None)
-    if thread is None or not _training_looks(thread):
-        return {}
-    counts: Counts = defaultdict(float)
-    for stack, looks in thread.stacks.items():
-        counts[stacks.class_of(stack)] += looks
-    return _parts(counts)
-
-
-def spread(thread: Thread, missed: int) -> dict[Stack, float]:
+def spread(thread: SeenThread) -> dict[CallStack, float]:
     """The stacks of a thread with their weights. A look fails because the stack changes while it is read, so the
     looks that failed were at a thread that ran: they are shared out over the stacks it ran in."""
     running = sum(n for stack, n in thread.stacks.items() if not stacks.is_blocked(stack))
-    factor = 1 + missed / running if running else 1.0
+    factor = 1 + thread.missed / running if running else 1.0
     return {s: n if stacks.is_blocked(s) else n * factor for s, n in thread.stacks.items()}
 
 
 def trainers_of(
-    threads: list[Thread], processes: list[ProcessStates], root: int, on_cpu: bool
+    threads: list[SeenThread], processes: list[ProcessStates], root: int, on_cpu: bool
 ) -> tuple[list[Trainer], bool]:
     """The processes that train, by rank, and whether any was seen training."""
     by_pid = {p.pid: p for p in processes}
-    chosen: dict[int, Thread] = {}
+    chosen: dict[int, SeenThread] = {}
     for thread in threads:
-        training = _training_looks(thread)
+        training = training_looks(thread)
         best = chosen.get(thread.pid)
-        if training and (best is None or training > _training_looks(best)):
+        if training and (best is None or training > training_looks(best)):
             chosen[thread.pid] = thread
     seen = bool(chosen)
     if not chosen:
@@ -132,19 +147,11 @@ def trainers_of(
     return sorted(trainers, key=lambda t: (t.rank is None, t.rank or 0, t.pid)), seen
 
 
-def _training_looks(thread: Thread) -> int:
-    return sum(n for stack, n in thread.stacks.items() if stacks.is_training(stack))
+def _main_thread(pid: int, threads: list[SeenThread]) -> SeenThread:
+    return next((t for t in threads if t.pid == pid and t.is_main), SeenThread(pid, pid))
 
 
-def _main_thread(pid: int, threads: list[Thread]) -> Thread:
-    return next((t for t in threads if t.pid == pid and _is_main(t)), Thread(pid, pid, "MainThread"))
-
-
-def _is_main(thread: Thread) -> bool:
-    return thread.tid == thread.pid or thread.name == "MainThread"
-
-
-def _likely(processes: list[ProcessStates], threads: list[Thread], root: int) -> list[int]:
+def _likely(processes: list[ProcessStates], threads: list[SeenThread], root: int) -> list[int]:
     """Where nothing was seen training: the ranks of a launcher, else the outermost Python process."""
     python = [p for p in processes if p.python is not False and not is_worker(p, threads)]
     ranks = {p.pid: p for p in python if p.rank is not None}
@@ -154,27 +161,28 @@ def _likely(processes: list[ProcessStates], threads: list[Thread], root: int) ->
     return [p.pid for p in python if p.pid == root] or [p.pid for p in python if p.parent not in pids]
 
 
-def is_worker(process: ProcessStates, threads: list[Thread]) -> bool:
+def is_worker(process: ProcessStates, threads: list[SeenThread]) -> bool:
     """Whether a process makes batches for one that trains: by its name, or by the stacks of its main thread."""
     if process.name.startswith(WORKER_NAME):
         return True
-    mains = [t for t in threads if t.pid == process.pid and _is_main(t)]
+    mains = [t for t in threads if t.pid == process.pid and t.is_main]
     return any(stacks.is_worker(stack) for thread in mains for stack in thread.stacks)
 
 
 def _trainer(
     pid: int,
-    thread: Thread,
-    threads: list[Thread],
+    thread: SeenThread,
+    threads: list[SeenThread],
     processes: list[ProcessStates],
     by_pid: dict[int, ProcessStates],
     trainers: set[int],
     on_cpu: bool,
 ) -> Trainer:
     process = by_pid.get(pid) or ProcessStates(pid, 0, "?")
-    weights = spread(thread, process.missed)
+    weights = spread(thread)
     total = sum(weights.values())
     classes: Counts = defaultdict(float)
+    classified: defaultdict[str, Counter[CallStack]] = defaultdict(Counter)
     waits: Counts = defaultdict(float)
     stages: Counts = defaultdict(float)
     places: dict[str, Counts] = {}
@@ -184,6 +192,7 @@ def _trainer(
             # Nothing is waited for there: within a model it is the model's computing.
             what = stacks.training_part(stack) or what
         classes[what] += weight
+        classified[what][stack] = thread.stacks[stack]
         places.setdefault(what, defaultdict(float))[stacks.leaf_of(stack)] += weight
         if what == "data wait":
             waits[stacks.data_wait_kind(stack)] += weight
@@ -194,10 +203,13 @@ def _trainer(
         pid=pid,
         rank=process.rank,
         command=process.command,
-        thread=thread.name or str(thread.tid),
-        main_thread=_is_main(thread),
+        tid=thread.tid,
+        thread=thread.name,
+        main_thread=thread.is_main,
         looks=thread.looks,
-        missed=process.missed,
+        missed=thread.missed,
+        before=thread.before,
+        stacks=classified,
         cpu=_cpu([process]),
         shares={c: wilson(classes[c] / total, thread.looks) for c in stacks.CLASSES if classes[c]},
         waits=_parts(waits),
@@ -219,21 +231,23 @@ def _owner(process: ProcessStates, by_pid: dict[int, ProcessStates], trainers: s
     return parent if parent in trainers else (next(iter(trainers)) if len(trainers) == 1 else None)
 
 
-def _workers(processes: list[ProcessStates], threads: list[Thread]) -> Workers:
+def _workers(processes: list[ProcessStates], threads: list[SeenThread]) -> Workers:
     pids = {p.pid: p for p in processes}
     looks = 0
     making = total = 0.0
     stages: Counts = defaultdict(float)
     places: Counts = defaultdict(float)
+    stood: Counter[CallStack] = Counter()
     for thread in threads:
         if thread.pid not in pids or not any(stacks.is_worker(stack) for stack in thread.stacks):
             continue
         looks += thread.looks
-        for stack, weight in spread(thread, pids[thread.pid].missed).items():
+        for stack, weight in spread(thread).items():
             total += weight
             stage = stacks.stage_of(stack)
             if stage is not None:
                 making += weight
+                stood[stack] += thread.stacks[stack]
                 stages[stage] += weight
                 places[stacks.leaf_of(stack)] += weight
     return Workers(
@@ -246,6 +260,7 @@ def _workers(processes: list[ProcessStates], threads: list[Thread]) -> Workers:
         top=_top(places, making),
         read_bytes_per_s=_per_s(processes, "read_bytes"),
         read_chars_per_s=_per_s(processes, "read_chars"),
+        making=stood,
     )
 
 

@@ -113,13 +113,20 @@ def makes(stack: CallStack) -> bool:
 
 def looks_at(run: Run, writer: Writer) -> ProcessLooks | None:
     """All looks at one training process; `None` where its stacks were not looked at."""
-    records = run.records(STACK)
-    if len(records) == 0:
+    whole = all_looks(run)
+    if whole is None:
         return None
     pid = writer[1] % AGAIN
     thread = next((p.thread for p in processes(run.folder) if (p.rank, p.pid) == writer), None) or pid
-    whole = Looks(records[np.argsort(records["t_ns"], kind="stable")], read_stacks(run.folder))
     return process_looks(whole, pid, thread)
+
+
+def all_looks(run: Run) -> Looks | None:
+    """Those at all processes; `None` where there are none."""
+    records = run.records(STACK)
+    if len(records) == 0:
+        return None
+    return Looks(records[np.argsort(records["t_ns"], kind="stable")], read_stacks(run.folder))
 
 
 def process_looks(whole: Looks, pid: int, thread: int) -> ProcessLooks:

@@ -1,23 +1,36 @@
-"""One recording of a running process: stacks, states, and the sampler, into a run folder."""
+"""One recording of a running process: looks at its stacks, states, and the sampler, into a run folder."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ...interrupts import held
-from ...record.attached import Thread, write_stacks, write_states
+from ...record.attached import write_states
 from ...record.run import create_run, update_run
 from ..sampler.schedule import NS_PER_S
+from ..sampler.stack_looks import StackLooks
+from ..sampler.stack_options import StackOptions
 from ..sampler.start import start_sampler
-from .spy import Spy
+from ..stacks.memory import Gone, Unreadable
+from ..stacks.reader import RemotePython
 from .states import States
-from .target import Target, device_kind
+from .target import Target, device_kind, is_python
 
 TICK_S = 0.05
+KEPT_EVERY_NS = 20 * NS_PER_S
+"""How often the states are written: a crash of this command loses so much of them."""
+
+REFUSED = (
+    "No right to look into the process (ptrace), so its stacks were not read. Three ways to get it: run it as "
+    "`sudo whyidle attach {pid}`; give the right (in a container `--cap-add SYS_PTRACE`, or "
+    "`sysctl kernel.yama.ptrace_scope=0` for processes of your own); or start the training with `whyidle run`, which "
+    "needs no right."
+)
+UNREADABLE = "Stacks were not read: {reason}."
 
 
 @dataclass(frozen=True)
@@ -26,19 +39,9 @@ class Progress:
 
     seconds: float
     processes: int
-    threads: list[Thread]
-    fresh: bool
-    """Stacks have come in since the last time."""
 
 
-def record(
-    target: Target,
-    folder: Path,
-    rate: float,
-    seconds: float | None,
-    spy_program: str | None,
-    tell: Callable[[Progress], None],
-) -> str:
+def record(target: Target, folder: Path, rate: float, seconds: float | None, tell: Callable[[Progress], None]) -> str:
     """Record until `seconds` are over, the process ends or Ctrl-C comes; returns which: `duration`, `target`, `user`.
 
     Raises:
@@ -47,33 +50,37 @@ def record(
     """
     states = States(target.pid, rate)
     states.tick(time.monotonic_ns(), last=True)
-    spy = Spy(folder, target.pid, rate, spy_program, lambda: states.pids)
-    # Ctrl-C ends the watching, a second one the wait for py-spy.
-    # Neither comes between starting a program and knowing of it.
-    with held(expected=1, then=spy.kill) as interrupts:
+    # Ctrl-C ends the watching. It does not come between starting a program and knowing of it.
+    with held(expected=1) as interrupts:
         create_run(folder, _description(target, rate, states.pids))
+        notes: list[str] = []
+        looks = StackLooks(folder, target.pid, StackOptions(rate, within=False), notes.append, lambda: states.trainings)
+        hindered = _hindered(states.pids)
         sampler = start_sampler(folder, target.pid)
         begin_ns = time.monotonic_ns()
         why = "user"
         try:
-            why = _watch(target, folder, seconds, states, spy, tell, begin_ns, interrupts)
-            # Of a process that has ended the stacks stay; its counters are those of the last look.
+            why = _watch(target, folder, seconds, states, looks, tell, begin_ns, interrupts)
+            # Of a process that has ended its counters are those of the last look.
             states.tick(time.monotonic_ns(), last=True)
         finally:
             # Whatever happens, nothing of ours is left running.
-            spy.finish()
+            looks.close()
             sampler.stop()
-            _keep(folder, states, spy)
+            notes += _keep(folder, states)
+            if not looks.made:
+                hindered = hindered or _hindered(states.pids)
+                notes += _why_unread(target.pid, hindered)
             recorded_s = (time.monotonic_ns() - begin_ns) / NS_PER_S
-            notes = [*target.notes, *spy.notes, *([sampler.error] if sampler.error else []), *_left(target, why)]
+            notes = [*target.notes, *notes, *([sampler.error] if sampler.error else []), *_left(target, why)]
             update_run(
                 folder,
                 {
                     "ended": {"status": "ok", "error": None, "exit_code": None},
                     "attach": _facts(target, rate)
-                    | {"seconds": recorded_s, "why": why, "errors": spy.errors, "behind": spy.behind}
-                    | {"refused": spy.refused},
-                    "notices": notes,
+                    | {"seconds": recorded_s, "why": why}
+                    | {"refused": not looks.made and any(each.refused for each in hindered)},
+                    "notices": list(dict.fromkeys(notes)),
                 },
             )
     return why
@@ -84,36 +91,59 @@ def _watch(
     folder: Path,
     seconds: float | None,
     states: States,
-    spy: Spy,
+    looks: StackLooks,
     tell: Callable[[Progress], None],
     begin_ns: int,
     interrupts: list[int],
 ) -> str:
     """Returns why it ended; a signal in `interrupts` is the user's wish."""
+    kept_ns = begin_ns
     while not interrupts:
         now_ns = time.monotonic_ns()
         elapsed = (now_ns - begin_ns) / NS_PER_S
-        fresh = spy.tick(now_ns)
         states.tick(now_ns)
-        if fresh:
-            _keep(folder, states, spy)
-        tell(Progress(elapsed, len(states.pids), spy.threads, fresh))
+        if looks.wait_ns(now_ns) == 0:
+            looks.look(now_ns, states.members)
+        if now_ns - kept_ns >= KEPT_EVERY_NS:
+            kept_ns = now_ns
+            _keep(folder, states)
+        tell(Progress(elapsed, len(states.pids)))
         if seconds is not None and elapsed >= seconds:
             return "duration"
         if not target.alive:
             return "target"
-        time.sleep(TICK_S)
+        time.sleep(min(TICK_S, looks.wait_ns(time.monotonic_ns()) / NS_PER_S))
     return "user"
 
 
-def _keep(folder: Path, states: States, spy: Spy) -> None:
+def _keep(folder: Path, states: States) -> list[str]:
+    """Write the states; what is to be noted of that."""
     try:
-        write_states(folder, states.result(spy.missed))
-        write_stacks(folder, spy.threads)
+        write_states(folder, states.result())
     except OSError as error:
-        note = f"What was seen could not be written in full: {error.strerror}."
-        if note not in spy.notes:
-            spy.notes.append(note)
+        return [f"What was seen could not be written in full: {error.strerror}."]
+    return []
+
+
+def _hindered(pids: Iterable[int]) -> list[Unreadable]:
+    """Why the stacks of these Python processes cannot be read, of those for which that is so."""
+    reasons = []
+    for pid in pids:
+        if is_python(pid) is False:
+            continue
+        try:
+            RemotePython(pid).close()
+        except Unreadable as error:
+            reasons.append(error)
+        except Gone:
+            pass
+    return reasons
+
+
+def _why_unread(pid: int, hindered: list[Unreadable]) -> list[str]:
+    if any(each.refused for each in hindered):
+        return [REFUSED.format(pid=pid)]
+    return [UNREADABLE.format(reason=each.reason) for each in hindered[:1]]
 
 
 def _left(target: Target, why: str) -> list[str]:

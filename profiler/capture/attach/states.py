@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from ...record.attached import ProcessStates
 from ..sampler.procfs import read
 from ..sampler.schedule import NS_PER_S, Cadence
-from ..sampler.tree import ProcessTree
+from ..sampler.tree import Member, ProcessTree
 from .target import OURS, command_of, is_python, rank_of, state_of
 
 COUNTERS_NS = NS_PER_S
@@ -58,6 +58,20 @@ class States:
         """The tree's processes that run, whyidle's own left out."""
         return [process.pid for process in self._alive if not process.ours]
 
+    @property
+    def members(self) -> list[Member]:
+        """The same, as the tree knows them."""
+        pids = set(self.pids)
+        return [member for member in self._tree.alive if member.pid in pids]
+
+    @property
+    def trainings(self) -> dict[int, int]:
+        """Process → its main thread, of those likely to train: a launcher's ranks, else the outermost Pythons."""
+        pythons = [process for process in self._alive if not process.ours and process.python is not False]
+        ranks = [process for process in pythons if process.rank is not None]
+        pids = {process.pid for process in ranks or pythons}
+        return {process.pid: process.pid for process in ranks or pythons if process.parent not in pids}
+
     def tick(self, now_ns: int, last: bool = False) -> None:
         """Look where it is time to; `last` looks in any case."""
         begin = time.thread_time_ns()
@@ -73,9 +87,9 @@ class States:
                 process.states[state_of(process.pid)] += 1
             self._look.cost(now_ns, time.thread_time_ns() - begin)
 
-    def result(self, missed: Counter[int]) -> list[ProcessStates]:
-        """Everything seen so far. `missed`: process → looks at its stacks that failed."""
-        return [self._summary(process, missed[process.pid]) for process in self._watched.values()]
+    def result(self) -> list[ProcessStates]:
+        """Everything seen so far."""
+        return [self._summary(process) for process in self._watched.values()]
 
     def _read_counters(self, now_ns: int) -> None:
         alive = []
@@ -101,7 +115,7 @@ class States:
         _describe(met)
         return met
 
-    def _summary(self, process: _FollowedProcess, missed: int) -> ProcessStates:
+    def _summary(self, process: _FollowedProcess) -> ProcessStates:
         def rise(name: str) -> int | None:
             first, last = process.first[name], process.last[name]
             return None if first is None or last is None else max(0, last - first)
@@ -118,7 +132,6 @@ class States:
             python=process.python,
             ours=process.ours,
             present=process.states.total() / self._looks if self._looks else 0.0,
-            missed=missed,
             **{name: rise(name) for name in process.last},
         )
 

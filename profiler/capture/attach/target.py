@@ -10,7 +10,7 @@ from ...errors import WhyidleError
 from ..sampler.procfs import names, parse_stat, read
 from ..sampler.tree import ProcessTree
 
-OURS = re.compile(r"whyidle\.capture\.sampler|py-spy|(?:\b|/)whyidle (?:attach|run|live)\b")
+OURS = re.compile(r"whyidle\.capture\.sampler|(?:\b|/)whyidle (?:attach|run|live)\b")
 """Commands of whyidle itself that may be in a training's tree."""
 _DEVICE = re.compile(r"/dev/(nvidia\d+|kfd|dxg|accel/accel\d+)\Z")
 _DRIVERS = ("/proc/driver/nvidia", "/dev/kfd", "/dev/dxg", "/dev/accel")

@@ -25,7 +25,7 @@ def look(runs: Path, root: Path = Path("/")) -> list[Check]:
     found += _safely(python.GROUP, "Python", lambda: python.python(shown))
     found += _safely(cpus.GROUP, "CPUs", lambda: cpus.cpus(root))
     found += _safely(storage.GROUP, "Storage", lambda: storage.storage(runs, root))
-    found += _safely(stacks.GROUP, "Right to trace", lambda: stacks.stacks(root))
+    found += _safely(stacks.GROUP, "Stacks", lambda: stacks.stacks(root))
     found += _safely(libraries.GROUP, "Libraries", libraries.libraries)
     # The longer between its two looks the surer: so it is the last, told with the other checks of the CPUs.
     stolen = cpus.steal(before, cpus.machine(root), time.monotonic() - begin)

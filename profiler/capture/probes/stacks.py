@@ -1,19 +1,22 @@
-"""Whether `whyidle attach` may look into processes: py-spy, and the right to trace (ptrace)."""
+"""Whether stacks of other processes may be read here: of trainings by `whyidle run`, of any by `whyidle attach`."""
 
 from __future__ import annotations
 
-import ctypes
-import importlib.metadata
 import os
+import subprocess
 from pathlib import Path
 
 from ...record.check import Check
-from ..attach.spy import find_py_spy
 from ..sampler.procfs import read
 from .container import in_container
 
-GROUP = "Attaching (whyidle attach)"
-LOST = "`whyidle attach` records no stacks, only what the system tells. `whyidle run` needs none of this."
+GROUP = "Stacks of other processes"
+OF_RUN, OF_ATTACH = "By whyidle run", "By whyidle attach"
+WITHIN = (
+    "A thread within the training looks at its stacks instead, and sees less of C code; with `run --stacks outside` "
+    "none does."
+)
+LOST = "`whyidle attach` records no stacks, only what the system tells."
 CAP_SYS_PTRACE = 1 << 19
 _SCOPES = {
     0: "processes of the same user",
@@ -21,88 +24,75 @@ _SCOPES = {
     2: "processes with CAP_SYS_PTRACE",
     3: "nobody",
 }
-_TO_SCOPE = "sysctl kernel.yama.ptrace_scope=0"
+OWN_CHILDREN = 1
+NEVER = 3
 
 
 def stacks(root: Path = Path("/")) -> list[Check]:
-    return [_program(), _right(root)]
-
-
-def _program() -> Check:
-    program = find_py_spy()
-    if program is None:
-        return Check(GROUP, "py-spy", "missing", "Not found.", LOST, "pip install py-spy", {"program": None})
-    try:
-        version = importlib.metadata.version("py-spy")
-    except importlib.metadata.PackageNotFoundError:
-        version = "of unknown version"
-    return Check(GROUP, "py-spy", "ok", f"{version}.", values={"program": program, "version": version})
-
-
-def _right(root: Path) -> Check:
-    """Yama's rule, this user's capabilities, and whether a filter stands before the call itself."""
-    name = "Right to trace"
+    """Yama's rule, this user's capabilities, and whether the memory of a child can be opened at all."""
     scope = _number(read(str(root / "proc/sys/kernel/yama/ptrace_scope")))
-    status = _status(root)
-    capable = bool(int(status.get("CapEff", "0"), 16) & CAP_SYS_PTRACE)
-    filtered = status.get("Seccomp") == "2"
-    readable = may_read_memory()
-    granted = _has_file_capability()
+    capable = bool(int(_status(root).get("CapEff", "0"), 16) & CAP_SYS_PTRACE)
+    opened = may_look_into_a_child()
     values: dict[str, float | str | None] = {
         "ptrace_scope": scope,
         "cap_sys_ptrace": "yes" if capable else "no",
-        "seccomp": status.get("Seccomp"),
-        "process_vm_readv": "refused" if not readable else "allowed",
+        "memory_of_a_child": "opened" if opened else "refused",
     }
-    if not readable:
-        says = "The call that reads another process's memory is refused" + (
-            " by a seccomp filter." if filtered else "."
-        )
-        fix = "Start the container with --cap-add SYS_PTRACE (its filter then lets the call pass)."
-        return Check(GROUP, name, "missing", says, LOST, fix, values)
-    if capable or granted:
-        whose = "This user has" if capable else "py-spy has been given"
-        return Check(GROUP, name, "ok", f"{whose} CAP_SYS_PTRACE: any process may be looked into.", values=values)
+    allowed = opened and (capable or scope is None or scope <= OWN_CHILDREN)
+    return [_of_run(root, allowed, capable, scope, values), _of_attach(root, opened, capable, scope, values)]
+
+
+def _of_run(
+    root: Path, allowed: bool, capable: bool, scope: int | None, values: dict[str, float | str | None]
+) -> Check:
+    if allowed:
+        says = "Those of its trainings, from outside, by the sampler."
+        if scope == OWN_CHILDREN and not capable:
+            how = f"which they let in (PR_SET_PTRACER), for kernel.yama.ptrace_scope is {scope}"
+            says = f"Those of its trainings, from outside, by the sampler, {how}."
+        return Check(GROUP, OF_RUN, "ok", says, values=values)
+    rule = "" if scope is None or scope <= OWN_CHILDREN else f" (kernel.yama.ptrace_scope is {scope})"
+    fix = "" if scope == NEVER else _fix(root, scope, sudo="run it as a user with CAP_SYS_PTRACE")
+    return Check(GROUP, OF_RUN, "limited", f"Not from outside: the system refuses that{rule}.", WITHIN, fix, values)
+
+
+def _of_attach(
+    root: Path, opened: bool, capable: bool, scope: int | None, values: dict[str, float | str | None]
+) -> Check:
+    told = f"kernel.yama.ptrace_scope is {scope}: {_SCOPES.get(scope or 0, 'a rule unknown here')} may be looked into."
+    if scope == NEVER:
+        fix = "Only a reboot without that setting changes it."
+        return Check(GROUP, OF_ATTACH, "missing", told, LOST, fix, values)
+    fix = _fix(root, scope, sudo="sudo whyidle attach")
+    if not opened and (capable or not scope):
+        says = "The memory of another process cannot be opened (/proc/PID/mem), though no rule of Yama's is against it."
+        return Check(GROUP, OF_ATTACH, "missing", says, LOST, fix, values)
+    if capable:
+        says = "This user has CAP_SYS_PTRACE: any process may be looked into."
+        return Check(GROUP, OF_ATTACH, "ok", says, values=values)
     if scope is None:
         says = "No rule of Yama's: processes of the same user may be looked into."
-        return Check(GROUP, name, "ok", says, values=values)
-    says = f"kernel.yama.ptrace_scope is {scope}: {_SCOPES.get(scope, 'a rule unknown here')} may be looked into."
+        return Check(GROUP, OF_ATTACH, "ok", says, values=values)
     if scope == 0:
-        return Check(GROUP, name, "ok", says, values=values)
-    ways = "sudo whyidle attach; or sudo setcap cap_sys_ptrace+ep on py-spy"
-    if in_container(root):
-        ways = "--cap-add SYS_PTRACE for the container"
-    if scope == 3:
-        fix = "Only a reboot without that setting changes it."
-    else:
-        fix = f"{ways}{f'; or {_TO_SCOPE}' if scope == 1 else ''}."
-    return Check(GROUP, name, "limited" if scope == 1 else "missing", says, LOST, fix, values)
+        return Check(GROUP, OF_ATTACH, "ok", told, values=values)
+    return Check(GROUP, OF_ATTACH, "limited" if scope == OWN_CHILDREN else "missing", told, LOST, fix, values)
 
 
-def may_read_memory() -> bool:
-    """Whether `process_vm_readv` works at all, tried on this process itself: a filter refuses that as well."""
-
-    class IoVector(ctypes.Structure):
-        _fields_ = (("base", ctypes.c_void_p), ("length", ctypes.c_size_t))
-
-    source, target = ctypes.create_string_buffer(b"x", 1), ctypes.create_string_buffer(1)
-    try:
-        call = ctypes.CDLL(None, use_errno=True).process_vm_readv
-    except (OSError, AttributeError):
-        return False
-    call.restype = ctypes.c_ssize_t
-    here = IoVector(ctypes.cast(target, ctypes.c_void_p), 1)
-    there = IoVector(ctypes.cast(source, ctypes.c_void_p), 1)
-    one = ctypes.c_ulong(1)
-    return bool(call(os.getpid(), ctypes.byref(here), one, ctypes.byref(there), one, ctypes.c_ulong(0)) == 1)
+def _fix(root: Path, scope: int | None, sudo: str) -> str:
+    ways = "--cap-add SYS_PTRACE for the container" if in_container(root) else sudo
+    return f"{ways}{'; or sysctl kernel.yama.ptrace_scope=0' if scope == OWN_CHILDREN else ''}."
 
 
-def _has_file_capability() -> bool:
-    program = find_py_spy()
-    try:
-        return program is not None and bool(os.getxattr(program, "security.capability"))
-    except OSError:
-        return False
+def may_look_into_a_child() -> bool:
+    """Tried on one that does nothing."""
+    with subprocess.Popen(["sleep", "60"], stdin=subprocess.DEVNULL) as child:
+        try:
+            os.close(os.open(f"/proc/{child.pid}/mem", os.O_RDONLY | os.O_CLOEXEC))
+        except OSError:
+            return False
+        finally:
+            child.kill()
+    return True
 
 
 def _status(root: Path) -> dict[str, str]:

@@ -76,10 +76,18 @@ class _Looked:
 class StackLooks:
     """Call `look` when `wait_ns` is 0. Neither raises."""
 
-    def __init__(self, folder: Path, root: int, options: StackOptions, say: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        root: int,
+        options: StackOptions,
+        say: Callable[[str], None],
+        trainings: Callable[[], dict[int, int]] | None = None,
+    ) -> None:
         """
         Args:
             root: the process that the tree begins with.
+            trainings: tells process → its thread that trains, where processes do not say it in the folder themselves.
 
         Raises:
             RecordError: the folder cannot be written.
@@ -88,6 +96,9 @@ class StackLooks:
         self._root = root
         self._say = say
         self._within = options.within
+        self._ask = trainings
+        self.made = 0
+        """Looks, with those that failed."""
         self._writer = RecordWriter(folder, STACK)
         self._lines = SourceLines()
         self._names = StackNames(folder, self._source if options.source else None)
@@ -138,6 +149,9 @@ class StackLooks:
         if now_ns - self._asked_ns < TRAININGS_EVERY_NS:
             return
         self._asked_ns = now_ns
+        if self._ask is not None:
+            self._trainings = self._ask()
+            return
         here = socket.gethostname()
         found = [process for process in processes(self._folder) if process.host == here]
         self._told = bool(found)
@@ -185,6 +199,7 @@ class StackLooks:
             looked.python, looked.tries = None, MOST_TRIES
             return
         self._pid = pid
+        self.made += 1
         if stacks is None:
             self._writer.append(now, pid, thread, NOT_MEASURED, self._state(pid, thread), 0, parent)
             return

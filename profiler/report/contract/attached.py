@@ -84,7 +84,7 @@ class TrainerJson(Struct):
     pid: int
     rank: int | None
     thread: str
-    """Name of the one that trains."""
+    """The one that trains: `MainThread`, or the kernel's number of it."""
     main_thread: bool
     looks: int
     """At its stack."""

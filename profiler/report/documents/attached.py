@@ -9,6 +9,7 @@ from ...analyse.attached.attached import UNKNOWN, Attached
 from ...analyse.attached.trainers import Cpu, Trainer, Workers
 from ...analyse.causes.finding import Evidence, Finding
 from ...analyse.statistics import Estimate
+from ...analyse.where.places import Where
 from ...record.files import plain
 from ..document import (
     LEFT,
@@ -18,6 +19,7 @@ from ..document import (
     Document,
     EvidenceTable,
     Heading,
+    LinesOfCode,
     OtherFindings,
     Paragraph,
     Quality,
@@ -41,6 +43,7 @@ _WAITING = {
     "ranks": "waiting for other ranks",
     "optimizer": "optimizer",
     "compiling": "compiling the model",
+    "importing": "importing modules",
     "checkpoint": "writing checkpoints",
     "logging": "logging, progress, metrics",
     "python": "other Python code",
@@ -90,6 +93,9 @@ def further(seen: Attached, verdict: Finding, findings: tuple[Finding, ...]) -> 
     if shown.next:
         yield Changes(shown.next, None)
         yield Space()
+    if shown.where:
+        yield LinesOfCode(shown.where)
+        yield Space()
     if any(item.value is not None for item in shown.evidence):
         yield EvidenceTable(shown.evidence)
         yield Space()
@@ -113,7 +119,13 @@ def _shown(finding: Finding) -> Finding:
         title=_plain(finding.title),
         evidence=tuple(map(_shown_evidence, finding.evidence)),
         next=tuple(replace(change, change=_plain(change.change)) for change in finding.next),
+        where=tuple(map(_shown_line, finding.where)),
     )
+
+
+def _shown_line(line: Where) -> Where:
+    file, function, code, calls = map(_plain, (line.file, line.function, line.code, line.calls))
+    return replace(line, file=file, function=function, code=code, calls=calls)
 
 
 def _shown_evidence(item: Evidence) -> Evidence:

@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 
 from ... import __version__
-from ...analyse.where.looks import Looks, ProcessLooks, looks_at
-from ...record.run import Run, Writer
+from ...analyse.where.looks import Looks, ProcessLooks
 from ...record.schema import NOT_MEASURED
 from ...record.stacks import Call
 
@@ -28,8 +27,9 @@ NS_PER_S = 1e9
 class ProfiledProcess:
     """One that trains."""
 
-    run: Run
-    writer: Writer
+    folder: Path
+    """Of its recording."""
+    looks: ProcessLooks | None
     host: str = ""
     """Times of one host begin at its first look: hosts have clocks of their own."""
     prefix: str = ""
@@ -39,9 +39,9 @@ class ProfiledProcess:
 def speedscope_of(processes: Sequence[ProfiledProcess]) -> str | None:
     """The file's content; `None` where no stacks were looked at."""
     threads = [
-        (told, looks, (process.run.folder, process.host))
+        (told, looks, (process.folder, process.host))
         for process in processes
-        for told, looks in _threads(process.prefix, looks_at(process.run, process.writer))
+        for told, looks in _threads(process.prefix, process.looks)
     ]
     if not threads:
         return None
@@ -53,7 +53,7 @@ def speedscope_of(processes: Sequence[ProfiledProcess]) -> str | None:
     content: dict[str, Any] = {
         "$schema": SCHEMA,
         "exporter": f"whyidle {__version__}",
-        "name": processes[0].run.folder.resolve().name,
+        "name": processes[0].folder.resolve().name,
         "activeProfileIndex": 0,
         "profiles": [_profile(name, looks, begins[clock], frames) for name, looks, clock in threads],
     }

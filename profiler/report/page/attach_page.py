@@ -1,33 +1,31 @@
-"""A recording from outside as a page: the words of the text report, the stacks as trees, and the sampler over time."""
+"""A recording from outside as a page: the words of the text report, stacks as icicles, and the sampler over time."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 from ...analyse.attached.attached import Attached
 from ...analyse.attached.series import Series, series_of
 from ...analyse.causes.finding import Finding
-from ...record.attached import STACKS, Thread, read_stacks
+from ...analyse.where.looks import process_looks
 from ...record.run import Run
 from ..documents.attached import further, headline, told_shares, top_places, why
 from ..render.html import page_sections
-from .attach_tree import Tree, tree
+from .flame import Stacks, drawn
 from .frame import render
 
-MOST_TREES = 8
 WIDE, HIGH = 1000, 100
 """Units of a curve."""
 
 
 def page(run: Run, seen: Attached, verdict: Finding, findings: tuple[Finding, ...]) -> str:
     """The whole page."""
-    has_stacks = (run.folder / STACKS).is_file()
+    stacks = _stacks(seen)
     return render(
         "attach.html.j2",
         title=headline(seen),
-        styles=("table.css",),
-        scripts=("table.js",),
+        styles=("table.css", *(["flame.css"] if stacks is not None else ())),
+        scripts=("table.js", *(["flame.js"] if stacks is not None else ())),
         verdict=verdict,
         why=[
             (why(seen, each), told_shares(seen, each), top_places(each), each.looks)
@@ -36,32 +34,28 @@ def page(run: Run, seen: Attached, verdict: Finding, findings: tuple[Finding, ..
         ],
         sections=page_sections(further(seen, verdict, findings)),
         series=[(each, _curve(each)) for each in series_of(run)],
-        trees=_trees(seen, read_stacks(run.folder)) if has_stacks else [],
-        stacks=STACKS if has_stacks else None,
+        stacks=stacks,
+        whose=_whose(seen),
     )
 
 
-def _trees(seen: Attached, threads: Sequence[Thread]) -> list[Tree]:
-    """The threads that train, their workers together, then whatever else was looked at most."""
-    training = {(trainer.pid, trainer.thread): trainer for trainer in seen.trainers}
-    found, rest = [], []
-    workers: list[Thread] = []
-    processes = {trainer.pid for trainer in seen.trainers} | {other.pid for other in seen.others}
-    for thread in threads:
-        trainer = training.get((thread.pid, thread.name))
-        if trainer is not None:
-            rank = "" if trainer.rank is None else f"rank {trainer.rank}, "
-            found.append(tree(f"{rank}process {thread.pid}, {thread.name}: the thread that trains", [thread]))
-        elif thread.pid not in processes:
-            workers.append(thread)
-        else:
-            rest.append(thread)
-    if workers:
-        count = len({thread.pid for thread in workers})
-        found.append(tree(f"{count} worker process{'es' * (count != 1)}, all together", workers))
-    rest.sort(key=lambda thread: -thread.looks)
-    found += [tree(f"process {each.pid}, {each.name}", [each]) for each in rest]
-    return [each for each in found if each.looks][:MOST_TREES]
+def _stacks(seen: Attached) -> Stacks | None:
+    """Those of the process that the verdict is about."""
+    trainer, looks = seen.leading, seen.looks
+    if trainer is None or looks is None or not len(looks):
+        return None
+    mine = process_looks(looks, trainer.pid, trainer.tid)
+    parts = [(what, mine.training.where(stood.__contains__)) for what, stood in trainer.stacks.items()]
+    before = mine.training.where(lambda stack: not any(stack in stood for stood in trainer.stacks.values()))
+    parts = sorted(parts, key=lambda part: -len(part[1]))
+    return drawn(mine, [("before it was seen training", before), *parts])
+
+
+def _whose(seen: Attached) -> str:
+    trainer = seen.leading
+    if trainer is None or len(seen.trainers) < 2:
+        return ""
+    return f" at process {trainer.pid}" if trainer.rank is None else f" at rank {trainer.rank}"
 
 
 def _curve(series: Series) -> str:

@@ -64,16 +64,20 @@ class Stacks:
 
 
 def stacks_of(run: Run, writer: Writer) -> Stacks | None:
-    """`None` where no stacks were looked at."""
+    """Of a training that was recorded from within; `None` where no stacks were looked at."""
     looks = looks_at(run, writer)
     if looks is None:
         return None
     steps, events, pauses = (run.records(kind, writer) for kind in (STEP, EVENT, PAUSE))
-    parts = [(part.words, each) for part, each in by_part(looks.training, steps, events, pauses).items()]
+    return drawn(looks, [(part.words, each) for part, each in by_part(looks.training, steps, events, pauses).items()])
+
+
+def drawn(looks: ProcessLooks, parts: Iterable[tuple[str, Looks]]) -> Stacks:
+    """All of it. `parts`: looks at the thread that trains which belong together, each with what they are, in words."""
     training = Icicle("The thread that trains", _good(looks.training), _in_parts(parts, looks.training), True)
-    drawn = [each for each in (training, *(_calls(*told) for told in _roles(looks))) if each.looks]
+    shown = [each for each in (training, *(_calls(*told) for told in _roles(looks))) if each.looks]
     of = (looks.training, looks.workers, looks.sending, looks.threads, looks.others)
-    return Stacks(tuple(drawn), sum(map(len, of)), sum(each.failed for each in of))
+    return Stacks(tuple(shown), sum(map(len, of)), sum(each.failed for each in of))
 
 
 def _roles(looks: ProcessLooks) -> Iterator[tuple[str, str, Looks, bool]]:

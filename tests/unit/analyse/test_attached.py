@@ -1,126 +1,39 @@
-"""What stacks say, shares and their intervals, and the causes from outside."""
+"""Shares of what was seen from outside and their intervals, and the causes from outside."""
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from support.rendered import rendered
-from support.stacks import ENGINE, FETCH, LIB, NEXT, TORCH, WORKER, stack
-from whyidle.analyse.attached import stacks
+from support.stacks import CALL, ENGINE, FETCH, IMPORTS, NEXT, TORCH, WAIT, WORKER, record_threads, stack
 from whyidle.analyse.attached.attached import Attached, attached
 from whyidle.analyse.attached.causes import findings_of, verdict_of
+from whyidle.analyse.attached.seen import SeenThread
 from whyidle.analyse.attached.trainers import Cpu, Trainer, Workers, spread
 from whyidle.analyse.causes.finding import Finding
 from whyidle.analyse.run.resource_usage import Sampled
 from whyidle.analyse.statistics import Estimate, wilson
-from whyidle.record.attached import Frame, ProcessStates, Stack, Thread, write_stacks, write_states
+from whyidle.errors import WhyidleError
+from whyidle.record.attached import COUNTED_STACKS, ProcessStates, write_states
 from whyidle.record.run import create_run, open_run
 from whyidle.report.contract import attached as attach_json
 from whyidle.report.documents.attached import attached_document
+from whyidle.results.recordings import AttachedResult
 
-WAIT = stack(
-    NEXT, f"{TORCH}/utils/data/dataloader.py:_try_get_data", f"{LIB}/queue.py:Queue.get", f"{LIB}/selectors.py:select"
-)
-SAVE = f"{TORCH}/serialization.py:save"
-LOADER = f"{TORCH}/utils/data/dataloader.py"
-QUEUE = f"{LIB}/multiprocessing/queues.py:Queue.get"
-CALL = f"{TORCH}/nn/modules/module.py:Module._call_impl"
-STEP = f"{TORCH}/optim/optimizer.py:Optimizer.profile_hook_step.<locals>.wrapper"
-
-
-@pytest.mark.parametrize(
-    ("seen", "expected"),
-    [
-        (WAIT, "data wait"),
-        (stack(NEXT, f"{TORCH}/multiprocessing/reductions.py:rebuild_storage_fd"), "data wait"),
-        (stack("/x/site-packages/tqdm/std.py:tqdm.__iter__", *(f"{f.file}:{f.name}" for f in WAIT[1:])), "data wait"),
-        (stack(NEXT, FETCH, "/home/me/data.py:__getitem__"), "data making"),
-        (stack(NEXT, FETCH, "/home/me/data.py:__getitem__", CALL, text="x.to(torch.float)"), "data making"),
-        (stack("/home/me/model.py:Net.forward", CALL, f"{TORCH}/nn/modules/linear.py:Linear.forward"), "forward"),
-        (stack(CALL, "/home/me/model.py:Net.forward", text="return a + b"), "forward"),
-        (stack(CALL, "/home/me/model.py:Net.forward", text="if mask.any().item():"), "sync"),
-        (stack(text="total += loss.item()"), "sync"),
-        (stack(text="x, y = x.to(device), y.to(device)"), "copy"),
-        (stack("/x/accelerate/utils/operations.py:send_to_device"), "copy"),
-        (stack(f"{TORCH}/cuda/__init__.py:synchronize"), "sync"),
-        (stack(f"{TORCH}/_tensor.py:Tensor.backward", f"{TORCH}/autograd/__init__.py:backward", ENGINE), "backward"),
-        (stack(STEP, f"{TORCH}/optim/adam.py:Adam.step"), "optimizer"),
-        (stack(STEP, "/x/lightning/loops/optimization.py:closure", CALL), "forward"),
-        (stack(SAVE, f"{TORCH}/serialization.py:_save", text="storage.cpu()"), "checkpoint"),
-        (stack("/x/transformers/trainer.py:Trainer._save_checkpoint", "/x/a.py:b"), "checkpoint"),
-        (stack(f"{LIB}/logging/__init__.py:Logger._log"), "logging"),
-        (stack(text="print('epoch', epoch)"), "logging"),
-        (stack(f"{TORCH}/distributed/distributed_c10d.py:barrier"), "ranks"),
-        (stack(f"{TORCH}/_inductor/codecache.py:compile"), "compiling"),
-        (stack("/home/me/train.py:bookkeeping", text="table = {}"), "python"),
-    ],
-)  # fmt: skip
-def test_the_innermost_telling_frame_decides_the_class(seen: Stack, expected: str) -> None:
-    assert stacks.class_of(seen) == expected
-
-
-@pytest.mark.parametrize(
-    ("frames", "text", "expected"),
-    [
-        ([f"{TORCH}/utils/data/_utils/collate.py:default_collate"], "", "collate"),
-        (["/x/torchvision/transforms/v2/_transform.py:T.forward", "/x/PIL/Image.py:Image.resize"], "", "transform"),
-        (["/d.py:D.__getitem__", "/x/PIL/Image.py:Image.convert", "/x/PIL/ImageFile.py:ImageFile.load"], "", "decode"),
-        (["/d.py:D.__getitem__"], "data = open(path, 'rb').read()", "read"),
-        (["/d.py:D.__getitem__"], "return cv2.imdecode(raw, 1)", "decode"),
-        (["/d.py:D.__getitem__", f"{LIB}/ssl.py:SSLSocket.read"], "", "read"),
-        (["/d.py:D.__getitem__", "/d.py:D.decode"], "x = 1", "decode"),
-        (["/d.py:D.__getitem__"], "return x, y", "sample"),
-    ],
-)  # fmt: skip
-def test_the_stage_of_making_a_batch_is_told(frames: list[str], text: str, expected: str) -> None:
-    inner = (WORKER, FETCH, *frames)
-    # Forked workers carry the stack of the training that forked them.
-    assert stacks.stage_of(stack(NEXT, f"{LIB}/multiprocessing/popen_fork.py:_launch", *inner, text=text)) == expected
-
-
-def test_a_worker_that_waits_for_work_is_in_no_stage_and_trains_nothing() -> None:
-    idle = stack(NEXT, WORKER, f"{LIB}/multiprocessing/queues.py:Queue.get")
-    assert stacks.stage_of(idle) is None
-    assert stacks.is_worker(idle)
-    assert not stacks.is_training(idle)
-    assert stacks.is_training(WAIT)
-
-
-@pytest.mark.parametrize(
-    ("frames", "expected"),
-    [
-        ([QUEUE, f"{TORCH}/multiprocessing/reductions.py:rebuild_storage_fd"], "unpacking"),
-        ([f"{LOADER}:DataLoader._get_iterator", f"{LIB}/multiprocessing/popen_fork.py:_launch"], "starting workers"),
-        ([f"{LOADER}:_shutdown_workers", f"{LIB}/multiprocessing/process.py:join"], "ending workers"),
-        ([QUEUE], "waiting"),
-    ],
-)  # fmt: skip
-def test_kinds_of_waiting_for_data_are_told(frames: list[str], expected: str) -> None:
-    assert stacks.data_wait_kind(stack(NEXT, *frames)) == expected
-
-
-names = st.text(max_size=20)
-any_stack = st.lists(st.builds(Frame, names, names, st.integers(0, 9), names), min_size=1, max_size=6).map(tuple)
-
-
-@given(any_stack)
-def test_every_stack_has_a_class_and_a_place(seen: Stack) -> None:
-    assert stacks.class_of(seen) in stacks.CLASSES
-    assert stacks.stage_of(seen) in (None, *stacks.STAGES)
-    assert stacks.leaf_of(seen)
-    assert stacks.data_wait_kind(seen)
+CHECKING = stack("/home/me/checks.py:check", text="table = {}")
 
 
 def test_failed_looks_count_as_running_and_never_as_waiting() -> None:
     busy = stack(CALL)
-    weights = spread(Thread(1, 1, "M", Counter({WAIT: 50, busy: 30, stack("/a.py:f", text="time.sleep(1)"): 10})), 10)
+    weights = spread(
+        SeenThread(1, 1, Counter({WAIT: 50, busy: 30, stack("/a.py:f", text="time.sleep(1)"): 10}), missed=10)
+    )
     assert weights[WAIT] == 50
     assert weights[busy] == pytest.approx(40)
     assert sum(weights.values()) == pytest.approx(100)
@@ -251,7 +164,7 @@ def test_on_a_processor_reading_values_within_a_model_is_its_computing(tmp_path:
     for kind, classes in (("cpu", {"forward", "sync"}), ("cuda", {"sync"})):
         folder = create_run(tmp_path / kind, {"attach": {"pid": 7, "seconds": 9.0}, "device": {"kind": kind}})
         looks = Counter({read: 30, stack(text="total += loss.item()"): 10, WAIT: 60})
-        write_stacks(folder, [Thread(7, 7, "MainThread", looks)])
+        record_threads(folder, [SeenThread(7, 7, looks)])
         shares = attached(open_run(folder)).trainers[0].shares
         assert set(shares) - {"data wait"} == classes
 
@@ -290,12 +203,12 @@ def folder_of(path: Path, **info: Any) -> Path:
     )
     sleeping = stack(NEXT, WORKER, FETCH, "/home/me/da\x1b[31mta.py:__getitem__", text="time.sleep(1)")
     backwards = stack(ENGINE)
-    write_stacks(
+    record_threads(
         folder,
         [
-            Thread(7, 7, "MainThread", Counter({WAIT: 60, backwards: 40})),
-            Thread(7, 9, "pin", Counter({stack(f"{TORCH}/utils/data/_utils/pin_memory.py:_pin_memory_loop"): 100})),
-            Thread(8, 8, "MainThread", Counter({sleeping: 100})),
+            SeenThread(7, 7, Counter({WAIT: 60, backwards: 40})),
+            SeenThread(7, 9, Counter({stack(f"{TORCH}/utils/data/_utils/pin_memory.py:_pin_memory_loop"): 100})),
+            SeenThread(8, 8, Counter({sleeping: 100})),
         ],
     )
     states = ProcessStates(
@@ -327,12 +240,57 @@ def test_a_recorded_folder_is_read_back_into_shares_workers_and_text_without_con
     assert content.verdict.cause == "input.too_few_workers"
 
 
+def test_looks_from_before_the_training_count_for_nothing_and_are_told_of(tmp_path: Path) -> None:
+    folder = create_run(tmp_path / "run", {"attach": {"pid": 7, "seconds": 9.0}, "device": {"kind": "cpu"}})
+    write_states(folder, [ProcessStates(7, 1, "python")])
+    importing = stack(*IMPORTS, f"{TORCH}/__init__.py:<module>")
+    record_threads(folder, [SeenThread(7, 7, Counter({WAIT: 30, CHECKING: 20}), before=Counter({importing: 20}))])
+    found = attached(open_run(folder))
+    (only,) = found.trainers
+    assert (only.looks, only.before.total()) == (50, 20)
+    assert only.shares.keys() == {"data wait", "python"}
+    (note,) = [note for note in found.notes if "first seen training" in note]
+    assert "after 20 looks" in note
+    assert "100 % of them importing torch" in note
+
+
+def test_a_finding_names_the_lines_that_its_time_was_spent_in(tmp_path: Path) -> None:
+    found = findings_of(attached(open_run(folder_of(tmp_path, device={"kind": "cpu"}))))
+    (line, *_) = found[0].where
+    assert found[0].cause == "input.too_few_workers"
+    assert (line.function, line.code, line.samples, line.share) == ("__getitem__", "time.sleep(1)", 100, 1.0)
+    assert line.time == "the time in which workers make batches"
+    folder = create_run(tmp_path / "other", {"attach": {"pid": 7, "seconds": 9.0}, "device": {"kind": "cpu"}})
+    record_threads(folder, [SeenThread(7, 7, Counter({WAIT: 40, CHECKING: 40, stack(ENGINE): 20}))])
+    by_cause = {finding.cause: finding for finding in findings_of(attached(open_run(folder)))}
+    (line,) = by_cause["host.step_gap"].where
+    assert (line.file, line.code, line.samples) == ("/home/me/checks.py", "table = {}", 40)
+
+
+def test_stacks_without_times_of_an_old_recording_are_judged_as_they_were(tmp_path: Path) -> None:
+    """Which looks came first is not known: none is left out."""
+    folder = create_run(tmp_path / "run", {"attach": {"pid": 7, "seconds": 9.0}, "device": {"kind": "cpu"}})
+    write_states(folder, [replace(ProcessStates(7, 1, "python"), missed=20)])
+    seen_then = {CHECKING: 60, WAIT: 40}
+    frames = list(dict.fromkeys(frame for each in seen_then for frame in each))
+    profile = {"pid": 7, "tid": 7, "thread": "MainThread", "weights": list(seen_then.values())}
+    profile["samples"] = [[frames.index(frame) for frame in each] for each in seen_then]
+    told = [{"name": each.function, "file": each.file, "line": each.line, "text": each.text} for each in frames]
+    (folder / COUNTED_STACKS).write_text(json.dumps({"shared": {"frames": told}, "profiles": [profile]}))
+    (only,) = attached(open_run(folder)).trainers
+    assert (only.looks, only.missed, only.before.total()) == (100, 20, 0)
+    assert only.share("data wait") == pytest.approx(40 / 120)
+    with pytest.raises(WhyidleError, match=f"no times.*{COUNTED_STACKS}"):
+        AttachedResult([open_run(folder)]).speedscope()
+
+
 def test_a_folder_that_was_cut_short_is_still_read(tmp_path: Path) -> None:
     folder = folder_of(tmp_path)
     (folder / "attach-processes.json").unlink()
     found = attached(open_run(folder))
     assert found.trainers[0].share("data wait") == 0.6
-    (folder / "attach-stacks.json").unlink()
+    for path in folder.glob("stack-*.rec"):
+        path.unlink()
     assert attached(open_run(folder)).trainers == ()
     assert judge(attached(open_run(folder))).cause is None
 

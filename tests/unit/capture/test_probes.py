@@ -231,33 +231,49 @@ def test_a_place_on_a_network_or_without_rights_is_told(tmp_path: Path, monkeypa
 
 
 @pytest.mark.parametrize(
-    ("scope", "status", "way_out"),
-    [("0", "ok", ""), ("1", "limited", "ptrace_scope=0"), ("2", "missing", "setcap"), ("3", "missing", "reboot")],
+    ("scope", "of_run", "of_attach", "way_out"),
+    [
+        ("0", "ok", "ok", ""),
+        ("1", "ok", "limited", "ptrace_scope=0"),
+        ("2", "limited", "missing", "sudo whyidle attach"),
+        ("3", "limited", "missing", "reboot"),
+    ],
 )
 def test_yamas_rule_decides_without_a_capability(
-    scope: str, status: str, way_out: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    scope: str, of_run: str, of_attach: str, way_out: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files = {"proc/sys/kernel/yama/ptrace_scope": scope, "proc/self/status": "CapEff:\t0000000000000000\nSeccomp:\t0\n"}
     root = write(tmp_path, files)
-    monkeypatch.setattr(stacks, "find_py_spy", lambda: None)
-    monkeypatch.setattr(stacks, "may_read_memory", lambda: True)
-    program, right = stacks.stacks(root)
-    assert (program.status, program.fix) == ("missing", "pip install py-spy")
-    assert (right.status, right.values["ptrace_scope"]) == (status, int(scope))
-    assert way_out in right.fix
-    write(root, {"proc/self/status": f"CapEff:\t{stacks.CAP_SYS_PTRACE:016x}\nSeccomp:\t0\n"})
-    assert stacks.stacks(root)[1].status == "ok"
+    monkeypatch.setattr(stacks, "may_look_into_a_child", lambda: scope in "01")
+    run, attach = stacks.stacks(root)
+    assert (run.status, attach.status, attach.values["ptrace_scope"]) == (of_run, of_attach, int(scope))
+    assert way_out in attach.fix
+    assert ("PR_SET_PTRACER" in run.says) == (scope == "1")
+    assert ("a thread within the training" in run.lost.lower()) == (of_run == "limited")
 
 
-def test_in_a_container_a_filter_that_refuses_the_call_is_named(
+def test_with_the_capability_any_process_may_be_looked_into(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    status = {"proc/self/status": f"CapEff:\t{stacks.CAP_SYS_PTRACE:016x}\n", "proc/sys/kernel/yama/ptrace_scope": "2"}
+    monkeypatch.setattr(stacks, "may_look_into_a_child", lambda: True)
+    assert [check.status for check in stacks.stacks(write(tmp_path, status))] == ["ok", "ok"]
+
+
+def test_where_the_memory_of_a_child_cannot_be_opened_no_rule_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    root = write(tmp_path, {".dockerenv": "", "proc/self/status": "CapEff:\t0\nSeccomp:\t2\n"})
-    monkeypatch.setattr(stacks, "may_read_memory", lambda: False)
-    right = stacks.stacks(root)[1]
-    assert right.status == "missing"
-    assert "seccomp filter" in right.says
-    assert "--cap-add SYS_PTRACE" in right.fix
+    root = write(tmp_path, {".dockerenv": "", "proc/self/status": "CapEff:\t0\n"})
+    monkeypatch.setattr(stacks, "may_look_into_a_child", lambda: False)
+    run, attach = stacks.stacks(root)
+    assert (run.status, attach.status) == ("limited", "missing")
+    assert "/proc/PID/mem" in attach.says
+    assert "--cap-add SYS_PTRACE" in attach.fix
+    assert "--stacks outside" in run.lost
+
+
+def test_a_child_of_ones_own_is_looked_into_by_whoever_has_the_right() -> None:
+    if os.geteuid() == 0 and stacks.stacks()[0].values["cap_sys_ptrace"] == "yes":
+        assert stacks.may_look_into_a_child()
+    assert stacks.stacks()[1].values["memory_of_a_child"] in ("opened", "refused")
 
 
 def said(**changed: Any) -> dict[str, Any]:

@@ -138,6 +138,30 @@ def test_what_was_seen_is_recorded_with_when_whose_and_by_whom_it_was_started(
     assert read_stacks(tmp_path).stack(int(first["stack"])) == (Call("main", "/home/u/train.py", 3),)
 
 
+def test_frames_of_whyidle_are_left_out_of_whichever_installation(
+    tmp_path: Path, fake: type[FakePython], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train = Call("main", "/home/u/train.py", 3)
+    ours = [Call("hook", stack_looks.__file__), Call("hook", "/o/site-packages/whyidle/capture/hooks/loop.py")]
+    stood = ThreadStack(LAUNCHER, (ours[0], train, *ours), True, True, False)  # type: ignore[arg-type]
+    monkeypatch.setattr(fake, "look", lambda *_: [stood])
+    beats(tmp_path, (LAUNCHER,), count=1)
+    (path,) = tmp_path.glob("stack-*.rec")
+    (look,) = RecordFile(path).all()
+    assert read_stacks(tmp_path).stack(int(look["stack"])) == (train,)
+
+
+def test_who_trains_may_be_told_by_whoever_knows(tmp_path: Path, fake: type[FakePython]) -> None:
+    looks = StackLooks(tmp_path, LAUNCHER, StackOptions(), lambda _: None, lambda: {TRAINING: TRAINING})
+    for number in range(8):
+        looks.look((number + 1) * NS_PER_S, [member(pid) for pid in (LAUNCHER, TRAINING, *WORKERS)])
+    looks.close()
+    looked = [pid for pid, _ in fake.looked]
+    assert looked.count(TRAINING) == 8
+    assert looked.count(LAUNCHER) == 4
+    assert looks.made == len(looked)
+
+
 def test_a_look_that_failed_is_recorded_as_such(tmp_path: Path, fake: type[FakePython]) -> None:
     fake.torn = (LAUNCHER,)
     beats(tmp_path, (LAUNCHER,), count=3)

@@ -11,13 +11,16 @@ from markdown_it import MarkdownIt
 from support.cells import Planned, place
 from support.crafted import facts_of_run
 from support.jobs import Rank, record
+from support.stacks import record_threads
+from whyidle.analyse.attached.seen import SeenThread
 from whyidle.analyse.causes.finding import Evidence
 from whyidle.analyse.cells.comparison import Cell, compare
 from whyidle.analyse.run.analysis import Analysis, analyse
 from whyidle.commands.main import main
-from whyidle.record.attached import Frame, ProcessStates, Thread, write_stacks, write_states
+from whyidle.record.attached import ProcessStates, write_states
 from whyidle.record.notices import TRAINING_NOTICES, Notices
 from whyidle.record.run import create_run, open_run, update_run
+from whyidle.record.stacks import Call
 from whyidle.report.document import (
     Block,
     Changes,
@@ -128,12 +131,12 @@ def test_of_several_ranks_it_is_the_job(tmp_path: Path) -> None:
 
 
 def test_a_process_watched_from_outside_is_called_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    outer = Frame("main", "/home/me/train.py", 7)
-    fetch = Frame("_BaseDataLoaderIter.__next__", "/x/site-packages/torch/utils/data/dataloader.py", 7)
-    take = Frame("Queue.get", "/usr/lib/python3.12/queue.py", 7)
+    outer = Call("main", "/home/me/train.py", 7)
+    fetch = Call("_BaseDataLoaderIter.__next__", "/x/site-packages/torch/utils/data/dataloader.py", 7)
+    take = Call("Queue.get", "/usr/lib/python3.12/queue.py", 7)
     told = {"attach": {"pid": 7, "seconds": 9.0}, "command": ["python", HOSTILE], "device": {"kind": "cpu"}}
     folder = create_run(tmp_path / "watched", told)
-    write_stacks(folder, [Thread(7, 7, "MainThread", Counter({(outer, fetch, take): 90}))])
+    record_threads(folder, [SeenThread(7, 7, Counter({(outer, fetch, take): 90}))])
     write_states(folder, [ProcessStates(7, 1, "python", "python train.py", seconds=9.0, looks=90, states={"S": 90})])
     assert main(["report", str(folder), "--format", "markdown"]) == 0
     text = capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""The page of a run that was observed from outside: the words of its text, trees of its stacks, curves over time."""
+"""The page of a run that was observed from outside: the words of its text, icicles of its stacks, curves over time."""
 
 from __future__ import annotations
 
@@ -10,21 +10,20 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from support.page_content import Element, parsed
-from support.stacks import BACKWARD, TORCH, stack
+from support.stacks import BACKWARD, TORCH, record_threads, stack
 from whyidle.analyse.attached.attached import attached
 from whyidle.analyse.attached.causes import findings_of, verdict_of
+from whyidle.analyse.attached.seen import SeenThread
 from whyidle.analyse.attached.series import MOST_VALUES, Series, series_of
 from whyidle.commands.main import main
-from whyidle.record.attached import Frame, ProcessStates, Stack, Thread, write_stacks, write_states
+from whyidle.record.attached import ProcessStates, write_states
 from whyidle.record.run import Run, create_run, open_run
 from whyidle.record.schema import HOST
+from whyidle.record.stacks import Call
 from whyidle.report.contract import attached as attach_json
 from whyidle.report.page import attach_page
-from whyidle.report.page.attach_tree import Branch, tree
 
 HOSTILE = "<img src=x onerror=alert(1)>\x1b[31m"
 
@@ -33,10 +32,10 @@ WAIT = stack(f"{TORCH}/utils/data/dataloader.py:_BaseDataLoaderIter.__next__", "
 MAKING = stack(f"{TORCH}/utils/data/_utils/worker.py:_worker_loop", f"{TORCH}/utils/data/_utils/fetch.py:X.fetch")
 
 
-def recorded(folder: Path, threads: list[Thread], **info: Any) -> Run:
+def recorded(folder: Path, threads: list[SeenThread], **info: Any) -> Run:
     told = {"attach": {"pid": 7, "seconds": 9.0}, "command": ["python", "train.py"], "device": {"kind": "cpu"}}
     made = create_run(folder, told | info)
-    write_stacks(made, threads)
+    record_threads(made, threads, {8: 7})
     states = ProcessStates(7, 1, "python", "python train.py", seconds=9.0, looks=90, states={"R": 40, "S": 50})
     worker = ProcessStates(8, 7, "pt_data_worker", seconds=9.0, looks=90, states={"S": 90})
     write_states(made, [states, worker])
@@ -51,8 +50,8 @@ def shown(run: Run) -> Element:
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    training = Thread(7, 7, "MainThread", Counter({WAIT: 60, BACKWARD: 40}))
-    return recorded(tmp_path_factory.mktemp("attached") / "run", [training, Thread(8, 8, "w", Counter({MAKING: 50}))])
+    training = SeenThread(7, 7, Counter({WAIT: 60, BACKWARD: 40}))
+    return recorded(tmp_path_factory.mktemp("attached") / "run", [training, SeenThread(8, 8, Counter({MAKING: 50}))])
 
 
 def test_the_shares_are_those_of_the_json_with_their_bounds(run: Run) -> None:
@@ -75,69 +74,16 @@ def test_the_shares_are_those_of_the_json_with_their_bounds(run: Run) -> None:
     assert all(unknown in page.words for unknown in told.unknown)
 
 
-def test_the_stacks_are_trees_of_the_thread_that_trains_and_its_workers(run: Run) -> None:
+def test_the_stacks_are_icicles_of_the_thread_that_trains_by_what_it_did_and_of_its_workers(run: Run) -> None:
     part = shown(run).by_id("stacks")
-    assert [h3.words for h3 in part.all("h3")] == [
-        "process 7, MainThread: the thread that trains 100 looks",
-        "1 worker process, all together 50 looks",
+    assert [each.words.split(" looks")[0] for each in part.all("summary")] == [
+        "The thread that trains 100",
+        "Workers that make batches 50",
     ]
-    leaves = [each.words for each in part.all("div", "tree")[0].all("span", "frame")]
-    assert leaves[0].startswith("100 % main")
-    assert [words.split()[:3] for words in leaves[1:]] == [
-        ["60", "%", "Queue.get"],
-        ["40", "%", "_engine_run_backward"],
-    ]
-    # The file that speedscope opens, by its name.
-    assert [link.attributes["href"] for link in part.all("a")] == ["attach-stacks.json"]
-
-
-def every(branches: tuple[Branch, ...]) -> list[Branch]:
-    return [found for each in branches for found in (each, *every(each.below))]
-
-
-def test_a_function_that_only_calls_one_other_is_left_out_on_the_way_to_it() -> None:
-    (only,) = tree("", [Thread(1, 1, "", Counter({BACKWARD: 3}))]).branches
-    assert (only.name, only.share, only.through) == ("_engine_run_backward", 1.0, ("main", "Tensor.backward"))
-    assert not only.below
-    # One that is seen itself, too, is not.
-    both = tree("", [Thread(1, 1, "", Counter({BACKWARD: 3, BACKWARD[:-1]: 1}))]).branches
-    assert [(each.name, each.share) for each in every(both)] == [
-        ("Tensor.backward", 1.0),
-        ("_engine_run_backward", 0.75),
-    ]
-
-
-def test_branches_too_small_to_be_shown_are_counted(tmp_path: Path) -> None:
-    small = {stack("/x.py:often", f"/x.py:seldom{number}"): 1 for number in range(30)}
-    many = Thread(7, 7, "MainThread", Counter(small | {stack("/x.py:often", "/x.py:most"): 9970, BACKWARD: 5000}))
-    (root,) = tree("", [many]).branches
-    often = root.below[0]
-    assert [each.name for each in often.below] == ["most"]
-    assert often.rest == pytest.approx(30 / 15_000)
-    loud = Thread(7, 7, "MainThread", Counter(dict.fromkeys(small, 5) | {stack("/x.py:often", "/x.py:most"): 850}))
-    assert "15 % in smaller branches" in shown(recorded(tmp_path / "run", [loud])).by_id("stacks").words
-
-
-STACKS = st.dictionaries(
-    st.lists(st.sampled_from("abc"), min_size=1, max_size=5).map(lambda names: stack(*(f"/x.py:{n}" for n in names))),
-    st.integers(1, 300),
-    min_size=1,
-    max_size=8,
-)
-
-
-@given(STACKS)
-def test_whatever_was_seen_branches_are_no_more_than_what_they_are_of(counts: dict[Stack, int]) -> None:
-    thread = Thread(1, 1, "", Counter(counts))
-    made = tree("", [thread])
-    assert made.looks == thread.looks
-    (root,) = made.branches
-    assert root.share == pytest.approx(1.0)
-    for branch in every(made.branches):
-        below = sum(each.share for each in branch.below)
-        assert branch.share + 1e-9 >= below + branch.rest
-        assert 0.01 - 1e-9 <= branch.share <= 1 + 1e-9
-        assert list(branch.below) == sorted(branch.below, key=lambda each: -each.share)
+    training = part.all("details", "flame")[0]
+    boxes = {each.all("span")[0].words: each.attributes["data-looks"] for each in training.all("li", "part")}
+    assert boxes == {"data wait": "60", "backward": "40"}
+    assert "Queue.get" in training.words
 
 
 def host_records(t_ns: np.ndarray, cpu_ns: np.ndarray) -> np.ndarray:
@@ -187,7 +133,6 @@ def test_time_without_looks_is_a_gap_in_the_curve() -> None:
 
 def test_without_stacks_and_samples_the_page_says_what_is_known(tmp_path: Path) -> None:
     run = recorded(tmp_path / "run", [])
-    (run.folder / "attach-stacks.json").unlink()
     page = shown(run)
     assert page.all("h1")[0].words.startswith("process 7 (python train.py)")
     assert "Stacks" not in [h2.words for h2 in page.all("h2")]
@@ -195,10 +140,10 @@ def test_without_stacks_and_samples_the_page_says_what_is_known(tmp_path: Path) 
 
 
 def test_whatever_another_process_calls_its_functions_stays_words(tmp_path: Path) -> None:
-    named = (*WAIT, Frame(HOSTILE, f"/x/{HOSTILE}", 3, HOSTILE))
+    named = (*WAIT, Call(HOSTILE, f"/x/{HOSTILE}", 3, HOSTILE))
     threads = [
-        Thread(7, 7, "MainThread", Counter({named: 30, BACKWARD: 30})),
-        Thread(7, 9, HOSTILE, Counter({WAIT: 9})),
+        SeenThread(7, 7, Counter({named: 30, BACKWARD: 30})),
+        SeenThread(7, 9, Counter({WAIT: 9})),
     ]
     page = shown(recorded(tmp_path / "run", threads, command=["python", HOSTILE], notices=[HOSTILE]))
     assert not page.all("img")

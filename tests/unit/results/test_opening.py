@@ -25,11 +25,11 @@ EXAMPLES: dict[type[Result], tuple[str, str]] = {
     SweepsResult: ("planted-batch-sizes", "table"),
 }
 """Of each kind a recording, and where in it the result lies."""
-NO_STEPS = ("trace", "csv", "parquet", "prometheus", "speedscope")
+NO_STEPS = ("trace", "csv", "parquet", "prometheus")
 LACKS = {
     RunResult: (),
     AttachedResult: NO_STEPS,
-    TuningResult: NO_STEPS,
+    TuningResult: (*NO_STEPS, "speedscope"),
     ComparisonResult: ("trace", "speedscope"),
     FaultsResult: ("trace", "speedscope"),
     SweepsResult: ("trace", "speedscope"),

@@ -1,0 +1,111 @@
+"""Looks at the stacks of an observed tree, by thread: what each stood in, from its first sight of training on."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ...record.attached import ProcessStates, read_counted, read_states
+from ...record.run import Run
+from ...record.schema import NOT_MEASURED
+from ...record.stacks import CallStack
+from ..where.looks import Looks, all_looks
+from . import stacks
+
+
+@dataclass(frozen=True)
+class SeenThread:
+    """How often each stack of one thread was seen; of one that trains those since it was first seen training."""
+
+    pid: int
+    tid: int
+    """The kernel's."""
+    stacks: Counter[CallStack] = field(default_factory=Counter)
+    before: Counter[CallStack] = field(default_factory=Counter)
+    """Those before that."""
+    missed: int = 0
+    """Looks that failed, because the stack changed while it was read; those at its process as a whole."""
+
+    @property
+    def is_main(self) -> bool:
+        """Whether it is its process's first."""
+        return self.tid == self.pid
+
+    @property
+    def name(self) -> str:
+        return "MainThread" if self.is_main else str(self.tid)
+
+    @property
+    def looks(self) -> int:
+        return self.stacks.total()
+
+
+def looks_of(run: Run, processes: Iterable[ProcessStates]) -> Looks | None:
+    """All looks, in the order of time; `None` where there are none. Of old recordings they have no times.
+
+    Raises:
+        RecordError: a file of the recording is damaged.
+    """
+    found = all_looks(run)
+    if found is not None:
+        return found
+    counted = read_counted(run.folder, {process.pid: process.parent for process in processes})
+    return None if counted is None or not len(counted[0]) else Looks(*counted)
+
+
+def has_times(looks: Looks) -> bool:
+    """Whether it is known when they were made."""
+    return bool((looks.records["t_ns"] != NOT_MEASURED).all())
+
+
+def threads_of(looks: Looks | None, processes: Iterable[ProcessStates] = ()) -> list[SeenThread]:
+    """The threads that were looked at, by process and number."""
+    if looks is None:
+        return []
+    numbers = np.unique(looks.records["stack"]).tolist()
+    training = [number for number in numbers if stacks.is_training(looks.table.stack(number))]
+    timed = has_times(looks)
+    failed = looks.records[looks.records["stack"] == NOT_MEASURED]
+    missed = {process.pid: process.missed or 0 for process in processes}
+    found = []
+    for mine in _by_thread(looks):
+        pid, tid = int(mine.records["process"][0]), int(mine.records["thread"][0])
+        trains = np.isin(mine.records["stack"], training)
+        first = int(trains.argmax()) if timed and trains.any() else 0
+        since = np.arange(len(mine)) >= first
+        if timed:
+            late = failed["t_ns"] >= mine.records["t_ns"][first]
+            missed[pid] = int(((failed["process"] == pid) & late).sum())
+        found.append(SeenThread(pid, tid, _counted(mine.kept(since)), _counted(mine.kept(~since)), missed.get(pid, 0)))
+    return [thread for thread in found if thread.stacks]
+
+
+def _by_thread(looks: Looks) -> Iterator[Looks]:
+    _, whose = np.unique(looks.records[["process", "thread"]], return_inverse=True)
+    order = np.argsort(whose, kind="stable")
+    for part in np.split(order, np.flatnonzero(np.diff(whose[order])) + 1):
+        yield Looks(looks.records[part], looks.table)
+
+
+def _counted(looks: Looks) -> Counter[CallStack]:
+    return Counter({stack: count for stack, count in looks.stacks() if stack})
+
+
+def so_far(run: Run) -> dict[str, float]:
+    """Class → share of the looks at the thread that trains, the largest first; for a view in passing."""
+    threads = threads_of(looks_of(run, read_states(run.folder)))
+    thread = max(threads, key=training_looks, default=None)
+    if thread is None or not training_looks(thread):
+        return {}
+    counts: Counter[str] = Counter()
+    for stack, looks in thread.stacks.items():
+        counts[stacks.class_of(stack)] += looks
+    return {name: looks / thread.looks for name, looks in counts.most_common()}
+
+
+def training_looks(thread: SeenThread) -> int:
+    """Those that only a thread which trains can have given."""
+    return sum(count for stack, count in thread.stacks.items() if stacks.is_training(stack))
