@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -37,9 +38,7 @@ def watch() -> None:
         with contextlib.suppress(Exception):
             _made.put(self_, _calls())
 
-    for attribute in ("__module__", "__name__", "__qualname__", "__doc__"):
-        setattr(__init__, attribute, getattr(original, attribute))
-    __init__.__wrapped__ = original  # type: ignore[attr-defined]
+    functools.update_wrapper(__init__, original)
     __init__._whyidle_notes = True  # type: ignore[attr-defined]
     loaders.__init__ = __init__
 
