@@ -109,8 +109,10 @@ def verdict_of(facts: Facts, findings: Sequence[Finding], ended: bool = False) -
         )
     if steps < LEAST_STEPS:
         return _too_few(steps, findings if steps >= LEAST_ADVISING else (), ended)
-    if findings and findings[0].gain >= LEAST_GAIN:
-        return findings[0]
+    # What costs no time yet may still have to be acted on first: memory that will run out.
+    first = next((each for each in findings if each.gain >= LEAST_GAIN or each.severity in ("major", "critical")), None)
+    if first is not None:
+        return first
     if facts.own_loop is not None:
         return _nothing_seen(facts.own_loop)
     if not facts.input_known:

@@ -16,6 +16,7 @@ from typing import Any
 from torch.utils.data import dataloader
 from torch.utils.data._utils import worker as torch_worker
 
+from ...errors import RecordError
 from ...record.names import Names
 from ...record.schema import CONTENT, NOT_MEASURED, TRANSFORM
 from ...record.segment import RecordWriter
@@ -169,6 +170,7 @@ class TrainingFetchTimer(FetchTimer):
         self._pending: Row | None = None
         self._transforms_writer: RecordWriter | None = None
         self._contents_writer: RecordWriter | None = None
+        self._contents_lost = False
         super().__init__(
             switch,
             ThreadCounters(own_process=False),
@@ -231,8 +233,15 @@ class TrainingFetchTimer(FetchTimer):
         self._transforms_writer.append(self._session.writer, 0, name, position, calls, ns, NOT_MEASURED)
 
     def _store_content(self, _batch: int, *content: int) -> None:
+        if self._contents_lost:
+            return
         if self._contents_writer is None:
-            self._contents_writer = RecordWriter(
-                self._session.folder, CONTENT, self._session.rank, self._session.writer
-            )
+            try:
+                self._contents_writer = RecordWriter(
+                    self._session.folder, CONTENT, self._session.rank, self._session.writer
+                )
+            except RecordError:
+                # Without them nothing is known of samples made for nothing; all else of a batch is.
+                self._contents_lost = True
+                return
         self._contents_writer.append(self._session.writer, 0, NOT_MEASURED, NOT_MEASURED, *content)
