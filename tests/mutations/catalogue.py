@@ -43,8 +43,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "findings are ranked from the least gain",
-        "found.sort(key=lambda f: f.gain, reverse=True)",
-        "found.sort(key=lambda f: f.gain)",
+        "found.sort(key=lambda f: _took_ns(facts, f), reverse=True)",
+        "found.sort(key=lambda f: _took_ns(facts, f))",
         (CAUSES, golden("several-causes")),
     ),
     Mutation("a verdict on half the steps", "LEAST_STEPS = 30", "LEAST_STEPS = 15", (CAUSES, golden("too-few-steps"))),
