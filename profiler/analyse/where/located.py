@@ -12,8 +12,8 @@ from ...record.stacks import Call, StackTable
 from ..causes.finding import Finding, Next
 from ..run.facts import Facts
 from ..statistics import Estimate, wilson
-from .looks import FETCHER, Looks, ProcessLooks
-from .places import Where, is_file, is_users, place_of
+from .looks import Looks, ProcessLooks
+from .places import FETCHER, Where, is_file, is_users, place_of
 from .remedies import LOOP, MAKING, Remedy, remedy_of
 from .selection import MAKING_TIMES, Evidenced, Selected, selected
 from .source import returned

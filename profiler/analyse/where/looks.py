@@ -16,10 +16,8 @@ from ...record.run import Run, Writer
 from ...record.schema import NOT_MEASURED, STACK, ThreadState
 from ...record.stacks import CallStack, StackTable, read_stacks
 from ..intervals import Intervals, inside
-from .places import is_file
+from .places import FETCHER, WORKER, is_file, own_part, within
 
-_LOOP = re.compile(r"/torch/utils/data/_utils/worker\.py\Z")
-FETCHER = re.compile(r"/torch/utils/data/_utils/fetch\.py\Z")
 _PINS = re.compile(r"/torch/utils/data/_utils/pin_memory\.py\Z")
 
 
@@ -107,8 +105,7 @@ def making_seen(looks: ProcessLooks, waiting: Intervals) -> float | None:
 
 def makes(stack: CallStack) -> bool:
     """Whether a worker's stack stands in the making of a batch, and not in waiting for an order."""
-    loop = max((at for at, call in enumerate(stack) if is_file(_LOOP, call.file)), default=-1)
-    return any(is_file(FETCHER, call.file) for call in stack[loop + 1 :])
+    return within(own_part(stack), FETCHER) is not None
 
 
 def looks_at(run: Run, writer: Writer) -> ProcessLooks | None:
@@ -151,7 +148,7 @@ def process_looks(whole: Looks, pid: int, thread: int) -> ProcessLooks:
 
 
 def _is_worker(stack: CallStack) -> bool:
-    return any(is_file(_LOOP, call.file) for call in stack)
+    return any(is_file(WORKER, call.file) for call in stack)
 
 
 def _pins(stack: CallStack) -> bool:

@@ -16,7 +16,9 @@ _MACHINERY = re.compile(
     r"|/threading\.py\Z|/concurrent/futures/|/torch/_?utils/|/runpy\.py\Z"
 )
 """Of libraries: what hands work to others. It is named only where nothing else is there to be named."""
-_WORKER = re.compile(r"/torch/utils/data/_utils/worker\.py\Z")
+WORKER = re.compile(r"/torch/utils/data/_utils/worker\.py\Z")
+FETCHER = re.compile(r"/torch/utils/data/_utils/fetch\.py\Z")
+"""Torch's own files: the loop of a worker, and what asks a data set for the samples of a batch."""
 
 
 @dataclass(frozen=True)
@@ -51,10 +53,16 @@ def is_file(kind: re.Pattern[str], file: str) -> bool:
     return kind.search(file) is not None
 
 
+def within(stack: CallStack, kind: re.Pattern[str]) -> CallStack | None:
+    """What a stack calls below the innermost call of such a file; `None` where there is none."""
+    begins = [depth for depth, call in enumerate(stack) if is_file(kind, call.file)]
+    return stack[begins[-1] + 1 :] if begins else None
+
+
 def own_part(stack: CallStack) -> CallStack:
     """Of a worker's stack what that worker does: a fork begins with the calls that the training stood in."""
-    begins = [depth for depth, call in enumerate(stack) if is_file(_WORKER, call.file)]
-    return stack[begins[-1] + 1 :] if begins else stack
+    own = within(stack, WORKER)
+    return stack if own is None else own
 
 
 def place_of(stack: CallStack) -> tuple[Call, str] | None:

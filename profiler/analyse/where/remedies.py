@@ -14,12 +14,10 @@ from dataclasses import dataclass
 
 from ...record.schema import ThreadState
 from ...record.stacks import Call, CallStack
-from .looks import FETCHER, Looks
-from .places import Where, is_file, is_users, own_part, place_of
+from ..shares import MOSTLY
+from .looks import Looks
+from .places import FETCHER, Where, is_users, own_part, place_of, within
 from .source import is_invariant
-
-MOSTLY = 0.5
-"""Share of a line's looks that one remedy has to fit."""
 
 
 @dataclass(frozen=True)
@@ -164,8 +162,7 @@ def _fitting(stack: CallStack, text: str, rows: Sequence[_Row]) -> Remedy | None
 
 def _making(stack: CallStack) -> list[Call]:
     """The calls within torch's fetcher, which begin with what is given the index or the samples; none without it."""
-    begins = [depth for depth, call in enumerate(stack) if is_file(FETCHER, call.file)]
-    return list(stack[begins[-1] + 1 :]) if begins else []
+    return list(within(stack, FETCHER) or ())
 
 
 def _of_waiting(looks: Looks) -> Remedy | None:
