@@ -198,8 +198,16 @@ def _stopped_by(pid: int) -> int | None:
 
 
 def _stop_with(pid: int, signals: Signals) -> None:
+    """Stop, until a shell continues us, and then the child where the shell did not.
+
+    Once it went on it may have been stopped again, by a Ctrl-Z that we have yet to get: that is another stop.
+    """
     signals.stop()
-    _continue(pid)
+    while _stopped_by(pid) is not None:
+        if signal.sigtimedwait({signal.SIGTSTP}, SETTLE_SECONDS) is None:
+            _continue(pid)
+            return
+        signals.stop()
 
 
 def _continue(pid: int) -> None:

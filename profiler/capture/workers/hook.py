@@ -156,7 +156,9 @@ class TrainingFetchTimer(FetchTimer):
     Whether a fetch belongs to a step is sure only when the next one begins: a record is stored then.
     """
 
-    FREE = 20
+    FREE = 32
+    """As many as a loader is replayed from (`analyse.predict`), with those of the warm-up and the one under way: a
+    first stretch that is tuned from may hold no others, where looking is slow."""
     SPACING = 1000
     """A thousandth of the time: here the training itself waits."""
 

@@ -17,6 +17,8 @@ from torch.utils.data import ConcatDataset, DataLoader, Subset, TensorDataset
 from torch.utils.data._utils import worker as torch_worker
 
 import support.slow_data as slow_data
+from whyidle.analyse.predict.observed import LEAST_BATCHES
+from whyidle.analyse.run.window import MOST_WARMUP_STEPS
 from whyidle.capture.hidden import forget_frame
 from whyidle.capture.hooks.parts import bytes_of
 from whyidle.capture.hooks.room import weigh
@@ -25,6 +27,7 @@ from whyidle.capture.hooks.switch import Switch
 from whyidle.capture.workers.batch_content import BatchContent
 from whyidle.capture.workers.counters import ThreadCounters
 from whyidle.capture.workers.fetch_timing import Fetchers
+from whyidle.capture.workers.hook import TrainingFetchTimer
 from whyidle.capture.workers.slowest_sample import Stamped, file_of, number_of, one_by_one
 from whyidle.capture.workers.worker_loop import PASS, Orders, WorkerFetchTimer, WorkerLoop, positions
 from whyidle.record.names import Names
@@ -168,6 +171,11 @@ def test_very_short_batches_are_left_out_and_counted(tmp_path: Path) -> None:
     assert sum(row[FIELDS.index("skipped_samples")] for row in rows) == 3 * skipped
     assert len(rows) + skipped == 2001
     assert fetcher.collate_fn is torch.utils.data.default_collate
+
+
+def test_what_is_timed_of_a_training_whatever_it_costs_is_enough_to_replay_its_loader() -> None:
+    """`tune` replays a first stretch, in which none but these may be timed. One is under way when it is copied."""
+    assert TrainingFetchTimer.FREE > LEAST_BATCHES + MOST_WARMUP_STEPS
 
 
 def test_an_error_of_ours_switches_the_watch_off_and_leaves_the_fetcher_as_it_was(tmp_path: Path) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
 from support.fakes.driver import wait_for
-from support.terminals import usual_signals
+from support.terminals import PROMPT, shell, usual_signals
 
 HANDLED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGTSTP)
 
@@ -86,3 +87,42 @@ def test_of_what_watches_a_command_only_the_main_thread_takes_signals(tmp_path: 
             left = int(status["SigBlk"], 16) | int(status["SigIgn"], 16)
             assert all(left >> number - 1 & 1 for number in HANDLED), thread
         process.communicate(b"\n")
+
+
+STOPS_TWICE = """
+import os, signal, sys, time
+from whyidle.terminal import child
+
+class FromAShell(child.Signals):
+    # Where this process would stand still, a shell has it go on. The first time Ctrl-Z is typed again before the
+    # program is looked at.
+    stops = 0
+
+    def stop(self, whole_group=False):
+        self.stops += 1
+        print("stop", self.stops, flush=True)
+        if self.stops == 1:
+            while signal.SIGTSTP not in signal.sigpending():
+                time.sleep(0.01)
+        else:
+            os.kill(program.pid, signal.SIGCONT)
+
+with FromAShell() as signals:
+    stops = "import os, signal; os.kill(os.getpid(), signal.SIGTSTP)"
+    program = child.start([sys.executable, "-c", stops], {}, signals)
+    code = child.wait(program, signals)
+print("ended", code, "after", signals.stops)
+"""
+
+
+def test_ctrl_z_typed_as_soon_as_a_program_goes_on_stops_it_again(tmp_path: Path) -> None:
+    """The shell's SIGCONT and the new Ctrl-Z lie so close that the program has had both when we look at it."""
+    script = tmp_path / "stops.py"
+    script.write_text(STOPS_TWICE)
+    with shell() as terminal:
+        terminal.type((shlex.join([sys.executable, str(script)]) + "\r").encode())
+        terminal.until("stop 1")
+        terminal.type(b"\x1a")
+        terminal.until("ended")
+        terminal.until(PROMPT, terminal.raw.index(b"ended"))
+        assert "ended 0 after 2" in terminal.raw.decode()
