@@ -37,7 +37,7 @@ def judged(program: UserProgram, broken: dict[str, Any] | None, fixed: dict[str,
     if broken is None:
         return Answer(None, None, None, "", None, None, "", None, quiet, fixed_cause)
     verdict = broken["verdict"]
-    lines = [line for line in verdict.get("where") or () if line["share_pct"] is not None] or verdict.get("where") or []
+    lines = verdict.get("where") or []
     changes = verdict["next"]
     remedy = changes[0].get("kind", "") if changes else ""
     right = [_is_right(program, line) for line in lines]

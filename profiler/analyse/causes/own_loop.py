@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 from ..run.facts import Facts
+from ..run.stall_breakdown import UNTOLD
 from ..statistics import Estimate
 from ..where.own_loop import EVALUATING, MAKING, OwnLoop
 from .claim import Claim, Piece
+from .divided import grown_ns
 from .finding import Evidence, Finding, Next
+
+KINDS = {Piece.OWN_MAKING: MAKING, Piece.OWN_EVALUATING: EVALUATING}
 
 
 def own_pieces(facts: Facts) -> dict[Piece, float]:
-    """What of the time that no clock tells apart goes to making batches, and to evaluating, ns; none where stacks do
-    not tell."""
+    """What of the time that no clock tells apart goes to making batches, and to evaluating, ns, but for what grew as
+    the run went on; none where stacks do not tell."""
     loop = facts.own_loop
     if loop is None:
         return {}
-    untold = facts.untold_share * facts.parts.wall_ns
-    kinds = {Piece.OWN_MAKING: MAKING, Piece.OWN_EVALUATING: EVALUATING}
-    return {piece: loop.shares[kind].value * untold for piece, kind in kinds.items()}
+    grown = grown_ns(facts, UNTOLD)
+    return {
+        piece: max(0.0, own_ns(facts, loop, kind) - (grown if kind == loop.grows else 0.0))
+        for piece, kind in KINDS.items()
+    }
+
+
+def own_ns(facts: Facts, loop: OwnLoop, kind: str) -> float:
+    """What a kind of work takes of the time that no clock tells apart, ns."""
+    return loop.shares[kind].value * facts.untold_share * facts.parts.wall_ns
 
 
 def made_by_hand(claim: Claim) -> Finding | None:

@@ -9,6 +9,7 @@ from ..run.trends import JUMPS, Trend, growing
 from ..shares import MOSTLY, NEARLY_ALL
 from .claim import Claim
 from .finding import Evidence, Finding, Next
+from .own_loop import own_ns
 
 MEMORY_GROWS = 1.1
 """Memory at the end of the run over that at its beginning, from which it is said to grow."""
@@ -145,7 +146,11 @@ def grows_most(facts: Facts) -> str | None:
 
 
 def _whole_ns(facts: Facts, part: str) -> float:
-    return float(facts.parts.wall_ns if part == UNTOLD else getattr(facts.parts, f"{part}_ns"))
+    """What the part takes of which something grows: where clocks tell no parts apart, what the stack tells of it."""
+    if part != UNTOLD:
+        return float(getattr(facts.parts, f"{part}_ns"))
+    loop = facts.own_loop
+    return own_ns(facts, loop, loop.grows) if loop is not None and loop.grows else float(facts.parts.wall_ns)
 
 
 def _counts(trend: Trend) -> bool:

@@ -35,7 +35,7 @@ from .input.memory import memory
 from .input.order import straggler, uneven
 from .input.sampler import sampler
 from .input.storage import mostly_reads, storage
-from .input.wasted import wasted
+from .input.wasted import crowding, wasted
 from .input.workers import general, in_its_own_thread, latency, serial, sharding, starved, too_few_workers
 from .launch import launch, launch_by_utilisation
 from .main_process import main_process
@@ -66,6 +66,7 @@ SUPPLY = (Piece.SLOW, Piece.MAKING)
 CAUSES: tuple[Cause, ...] = (
     Cause("input.memory", (Piece.FILLING, Piece.READING, *SUPPLY, Piece.HANDED), memory),
     Cause("input.wasted", (Piece.IN_TRAINING, Piece.FILLING, Piece.READING, *SUPPLY), wasted),
+    Cause("input.wasted", (Piece.HANDED,), crowding),
     Cause("input.sampler", (Piece.SAMPLING,), sampler),
     Cause("input.serial", (Piece.IN_TRAINING,), serial),
     Cause("input.worker_restart", (Piece.STARTING,), worker_restart),

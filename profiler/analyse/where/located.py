@@ -13,10 +13,10 @@ from ..causes.finding import Finding, Next
 from ..run.facts import Facts
 from ..statistics import Estimate, wilson
 from .looks import Looks, ProcessLooks
-from .places import FETCHER, Where, is_file, is_users, place_of
+from .places import FETCHER, Where, is_file, is_users, place_of, within
 from .remedies import LOOP, MAKING, Remedy, remedy_of
 from .selection import MAKING_TIMES, Evidenced, Selected, selected
-from .source import returned
+from .source import left_out, returned
 
 LEAST_LOOKS = 5
 """Looks that a line needs to be told of: fewer are chance."""
@@ -24,10 +24,12 @@ LEAST_SHARE = 0.05
 """Of the time in question."""
 LOADER_MADE = "where the loader is made"
 HANDED_OVER = "what workers hand over is made here"
+LEFT_OUT = "samples are left out here"
+STREAMED = "the samples of which only some are kept are made here"
 COLLATED = 1_000_000
 """Weight of a look within the program's own collate function: what that returns is what is handed over."""
 LEAST_ADVISED = 0.3
-"""Of the time in question that a line has to take for a change of it to be proposed."""
+"""Of the time in question that has to go where a change mends it, for it to be proposed."""
 LIKELY = 0.95
 """Of a line's time that goes where it is mended."""
 
@@ -63,6 +65,8 @@ def located(
         made = where_made if (finding.cause or "").startswith("input.") else ()
         if finding.cause == "input.handoff":
             lines = (*_handed_over(looks.making), *lines)
+        if finding.cause == "input.wasted" and shown is not None:
+            lines = (*_left_out(shown.looks), *lines)
         advised = finding if shown is None else _with_advice(finding, lines, shown, facts)
         found.append(replace(advised, where=(*lines, *made)))
     return tuple(found)
@@ -80,7 +84,27 @@ def _handed_over(making: Looks) -> tuple[Where, ...]:
     if not counts:
         return ()
     ((call, _),) = counts.most_common(1)
-    return (Where(call.file, call.line, call.function, call.text, None, 0, time=HANDED_OVER),)
+    return (_place(call, HANDED_OVER),)
+
+
+def _left_out(making: Looks) -> tuple[Where, ...]:
+    """The line at which the program's function that torch's fetcher calls leaves samples out, or else goes through the
+    stream of which only some are kept."""
+    counts: Counter[Where] = Counter()
+    for stack, count in making.stacks():
+        outermost = next((call for call in within(stack, FETCHER) or () if is_users(call)), None)
+        if outermost is None:
+            continue
+        if (found := left_out(outermost)) is not None:
+            counts[_place(found, LEFT_OUT)] += count
+        elif not outermost.function.endswith(("__getitem__", "__getitems__")):
+            counts[_place(outermost, STREAMED)] += count
+    return tuple(where for where, _ in counts.most_common(1))
+
+
+def _place(call: Call, what: str) -> Where:
+    """A line that no looks were counted at."""
+    return Where(call.file, call.line, call.function, call.text, None, 0, time=what)
 
 
 def _loader_made(events: Records, table: StackTable) -> tuple[Where, ...]:
@@ -90,16 +114,16 @@ def _loader_made(events: Records, table: StackTable) -> tuple[Where, ...]:
     if found is None:
         return ()
     call, _ = found
-    return (Where(call.file, call.line, call.function, call.text, None, 0, time=LOADER_MADE),)
+    return (_place(call, LOADER_MADE),)
 
 
 def _with_advice(finding: Finding, lines: tuple[Where, ...], shown: Selected, facts: Facts) -> Finding:
     """The finding, with what mends its first line put where its gain belongs."""
-    if not lines or (lines[0].share or 0.0) < LEAST_ADVISED or finding.cause in NO_LINE_MENDS:
+    if not lines or finding.cause in NO_LINE_MENDS:
         return finding
     making = shown.time in MAKING_TIMES
     found = remedy_of(shown.looks, lines[0], MAKING if making else LOOP, making)
-    if found is None:
+    if found is None or found[1] < LEAST_ADVISED * len(shown.looks):
         return finding
     remedy, looks = found
     share = wilson(looks / len(shown.looks), len(shown.looks))

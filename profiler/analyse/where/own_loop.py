@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -48,6 +48,8 @@ class OwnLoop:
     """By COMPUTING, MAKING, EVALUATING and OTHER, each with its 95 % interval; they sum to one."""
     lines: dict[str, tuple[Where, ...]]
     """The lines in which each of them was seen most."""
+    grows: str = ""
+    """Which of them takes most of what the later half of the steps takes longer; empty where none does."""
 
 
 @dataclass
@@ -94,7 +96,17 @@ def own_loop_of(looks: Looks, steps: Records) -> OwnLoop | None:
             )
             for kind, mine in kinds.items()
         },
+        _grows(kinds, len(steps) // 2),
     )
+
+
+def _grows(kinds: Mapping[str, Sequence[_Branch]], middle: int) -> str:
+    """`middle`: the step at which the later half begins. Looks are as many as there is time."""
+    more = {
+        kind: sum(1 if step >= middle else -1 for each in mine for step in each.steps) for kind, mine in kinds.items()
+    }
+    most = max(more, key=lambda kind: more[kind], default="")
+    return most if more.get(most, 0) > 0 else ""
 
 
 def _kind(

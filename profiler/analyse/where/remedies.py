@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ...record.schema import ThreadState
@@ -17,7 +17,7 @@ from ...record.stacks import Call, CallStack
 from ..shares import MOSTLY
 from .looks import Looks
 from .places import FETCHER, Where, is_users, own_part, place_of, within
-from .source import is_invariant
+from .source import is_invariant, made_anew
 
 
 @dataclass(frozen=True)
@@ -68,8 +68,8 @@ MAKING = (
     ),
     _row("order", "read along its chunks: whole rows, neighbours together", r"/h5py/_hl/(dataset|selections)\.py:"),
     _row(
-        "order",
-        "keep it in pieces that can be read alone (uncompressed `.npy` with mmap_mode='r', chunked HDF5 or zarr)",
+        "cheaper",
+        "keep it uncompressed, or in pieces that can be read alone (`.npy` with mmap_mode='r', chunked HDF5 or zarr)",
         r"/(gzip|lzma|bz2|_compression)\.py:",
         r"\b(gzip|lzma|bz2|zlib|nib(abel)?)\.\w+\(|\.get_fdata\(|\bdecompress\(",
     ),
@@ -123,24 +123,45 @@ def remedy_of(looks: Looks, where: Where, rows: Sequence[_Row], making: bool) ->
         if (found := place_of(stack)) is not None and (found[0].file, found[0].line) == (where.file, where.line)
     ]
     whole = sum(count for _, count in mine)
+
+    def by_row(stack: CallStack) -> Remedy | None:
+        return _fitting(own_part(stack), _text(stack), rows)
+
+    called = _most_of(mine, whole, by_row)
+    # What a call is says better how to do it once.
+    given = (_given_the_same, _made_anew) if making and (called is None or called.kind != "once") else ()
+    for tells in (*given, by_row):
+        told = _most_of(mine, whole, tells)
+        if told is not None:
+            # Other lines may tell the same: the change mends them too.
+            return told, sum(count for stack, count in looks.stacks() if stack and tells(stack) == told)
+    told = _of_waiting(looks) if making else None
+    return None if told is None else (told, whole)
+
+
+def _most_of(
+    mine: Sequence[tuple[CallStack, int]], whole: int, tells: Callable[[CallStack], Remedy | None]
+) -> Remedy | None:
+    """What most looks at a line tell."""
     votes: Counter[Remedy] = Counter()
-    same = 0
     for stack, count in mine:
-        own = own_part(stack)
-        if making and is_invariant(_making(own)):
-            same += count
-        fits = _fitting(own, where.code, rows)
-        if fits is not None:
-            votes[fits] += count
+        if (told := tells(stack)) is not None:
+            votes[told] += count
     best, count = max(votes.items(), key=lambda vote: vote[1], default=(None, 0))
-    fits = best if count >= MOSTLY * whole else None
-    if same >= MOSTLY * whole and (fits is None or fits.kind != "once"):
-        return Remedy("once", f"it is given the same for every sample: {_KEEP}"), same
-    if fits is None:
-        fits = _of_waiting(looks) if making else None
-        return None if fits is None else (fits, whole)
-    alike = sum(n for stack, n in looks.stacks() if stack and _fitting(own_part(stack), _text(stack), rows) == fits)
-    return fits, alike
+    return best if count >= MOSTLY * whole else None
+
+
+def _given_the_same(stack: CallStack) -> Remedy | None:
+    if not is_invariant(_making(own_part(stack))):
+        return None
+    return Remedy("once", f"it is given the same for every sample: {_KEEP}")
+
+
+def _made_anew(stack: CallStack) -> Remedy | None:
+    name = made_anew(_making(own_part(stack)))
+    if not name:
+        return None
+    return Remedy("once", f"each sample makes a {name} anew: make one for each of its settings, and keep them")
 
 
 def _text(stack: CallStack) -> str:

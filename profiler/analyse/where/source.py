@@ -26,6 +26,8 @@ _FRESH = (
     *("time", "now", "perf_counter", "monotonic", "process_time"),
 )
 """Calls whose result may differ though nothing they are given does, by how their name begins."""
+_CALLED = ("__call__", "forward")
+"""Methods by which an object is something that is done to samples."""
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 
 
@@ -56,6 +58,19 @@ def is_invariant(stack: Sequence[Call]) -> bool:
     return False
 
 
+def made_anew(stack: Sequence[Call]) -> str:
+    """The class whose object is made within a stack only to be called: a transform that each sample makes anew. Empty
+    where there is none.
+
+    `stack`: the part that makes one sample or batch, the outermost call first.
+    """
+    for call in stack:
+        of = _class(call) if is_users(call) and call.function.endswith("__init__") else None
+        if of is not None and any(isinstance(each, Function) and each.name in _CALLED for each in of.body):
+            return of.name
+    return ""
+
+
 def statement_begin(call: Call) -> int:
     """The line that the statement of a call begins on; the call's own where the source does not tell."""
     found = _known_statement(call)
@@ -68,9 +83,31 @@ def returned(call: Call) -> Call:
     if source is None or function is None:
         return call
     ends = [node for node in _within(function) if isinstance(node, ast.Return) and node.value is not None]
-    if not ends:
-        return call
-    line = max(end.lineno for end in ends)
+    return _at(call, source, max((end.lineno for end in ends), default=call.line))
+
+
+def left_out(call: Call) -> Call | None:
+    """Where the function of a call gives back nothing in place of a sample, or leaves such samples out of a batch;
+    `None` where it is not seen to."""
+    source, function = _parsed(call.file), _function(call)
+    if source is None or function is None:
+        return None
+    nodes = sorted((node for node in _within(function) if hasattr(node, "lineno")), key=lambda node: node.lineno)
+    if any(isinstance(node, ast.Yield | ast.YieldFrom) for node in nodes):
+        # Where that returns, or goes on, no sample need have been made.
+        return None
+    for node in nodes:
+        empty = isinstance(node, ast.Return) and (node.value is None or _is_none(node.value))
+        if empty or (isinstance(node, ast.ListComp | ast.GeneratorExp) and any(each.ifs for each in node.generators)):
+            return _at(call, source, node.lineno)
+    return None
+
+
+def _is_none(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value is None
+
+
+def _at(call: Call, source: _Source, line: int) -> Call:
     return replace(call, line=line, text=source.lines[line - 1].strip())
 
 
@@ -200,6 +237,14 @@ def _function(call: Call) -> Function | None:
     return max(covering, key=lambda node: node.lineno, default=None)
 
 
+def _class(call: Call) -> ast.ClassDef | None:
+    """The class whose body a method stands in directly; `None` where the source does not tell."""
+    source, function = _parsed(call.file), _function(call)
+    if source is None or function is None:
+        return None
+    return next((each for each in source.classes if function in each.body), None)
+
+
 def _is_as_sampled(source: _Source, call: Call) -> bool:
     known = call.text and 1 <= call.line <= len(source.lines)
     return bool(known and source.lines[call.line - 1].strip() == call.text)
@@ -210,6 +255,7 @@ class _Source:
     lines: list[str]
     module: ast.Module
     functions: list[Function]
+    classes: list[ast.ClassDef]
 
 
 @cache
@@ -222,8 +268,9 @@ def _parsed(file: str) -> _Source | None:
         tree = ast.parse(text)
     except (OSError, ValueError, SyntaxError, RecursionError, MemoryError):
         return None
-    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
-    return _Source(text.split("\n"), tree, functions)
+    nodes = list(ast.walk(tree))
+    functions = [node for node in nodes if isinstance(node, Function)]
+    return _Source(text.split("\n"), tree, functions, [node for node in nodes if isinstance(node, ast.ClassDef)])
 
 
 def _parameters(function: Function) -> list[str]:

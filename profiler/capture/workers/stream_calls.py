@@ -84,8 +84,8 @@ class StreamCalls:
         self._variables: dict[CodeType, set[str]] = {}
         """By generator, those that held what it gave."""
         self._begin_ns = 0
-        self._cut_ns = 0
-        """When as much as is looked at had happened; 0: not yet."""
+        self._given_ns = 0
+        """When torch's fetcher got the last sample that was seen."""
         self._hook: Callable[[FrameType, str, Any], None] | None = None
 
     def begin(self) -> None:
@@ -98,19 +98,20 @@ class StreamCalls:
         self._open: dict[int, tuple[int, tuple[Any, ...]]] = {}
         self._resumed: dict[tuple[CodeType, str], int] = {}
         self._held: dict[tuple[CodeType, str], Any] = {}
-        self._events = self._cut_ns = 0
+        self._events = 0
         self._hook = self._happens
         self._begin_ns = monotonic_ns()
         sys.setprofile(self._hook)
 
     def end(self) -> tuple[int, int] | None:
-        """Time looked at, and how much of it went into what was not given, in ns; `None` where that was not seen."""
+        """Time until the last sample that was seen to be given, and how much of it went into what was not, in ns;
+        `None` where none was."""
         hook, self._hook = self._hook, None
         if hook is None:
             return None
         if sys.getprofile() == hook:
             sys.setprofile(None)
-        seen_ns = (self._cut_ns or monotonic_ns()) - self._begin_ns
+        seen_ns = self._given_ns - self._begin_ns
         unused = [0]
         info = get_worker_info()
         workers = 1 if info is None else info.num_workers
@@ -122,13 +123,12 @@ class StreamCalls:
                 continue  # a window that moves on is set anew as well
             unused.append(maker.ns - maker.used_ns)
         self._makers, self._open, self._held = {}, {}, {}
-        return (seen_ns, min(seen_ns, max(unused))) if self._given else None
+        return (seen_ns, min(seen_ns, max(unused))) if _FETCH in self._given else None
 
     def _happens(self, frame: FrameType, event: str, arg: Any) -> None:
         try:
             self._events += 1
             if self._events > MOST_EVENTS:
-                self._cut_ns = monotonic_ns()
                 sys.setprofile(None)
                 return
             back = frame.f_back
@@ -137,12 +137,12 @@ class StreamCalls:
                     self._events += OF_A_GIVER
                     self._watch(back)
                     self._open[id(frame)] = monotonic_ns(), _arguments(frame)
-                if frame.f_code.co_flags & CO_GENERATOR:
+                if _streams(frame):
                     now = monotonic_ns()
                     for name in self._variables.get(frame.f_code, ()):
                         self._resumed[frame.f_code, name] = now
             elif event == "return":
-                if frame.f_code.co_flags & CO_GENERATOR and arg is not None:
+                if arg is not None and _streams(frame):
                     self._events += OF_A_GIVER
                     self._watch(frame)
                     self._gives(frame, arg)
@@ -153,7 +153,7 @@ class StreamCalls:
                 data = frame.f_locals.get("data")
                 if data:
                     self._gives(frame, data[-1])
-            elif event == "c_call" and frame.f_code.co_flags & CO_GENERATOR:
+            elif event == "c_call" and _streams(frame):
                 self._watch(frame)
         except Exception:
             sys.setprofile(None)
@@ -168,6 +168,8 @@ class StreamCalls:
 
     def _gives(self, frame: FrameType, value: Any) -> None:
         giver = frame.f_code
+        if giver is _FETCH:
+            self._given_ns = monotonic_ns()
         self._given[giver] = self._given.get(giver, 0) + 1
         parts = _parts(value)
         mine = [maker for (of, _, _), maker in self._makers.items() if of is giver]
@@ -198,7 +200,16 @@ class StreamCalls:
 
 
 def _gives(frame: FrameType) -> bool:
-    return bool(frame.f_code.co_flags & CO_GENERATOR) or frame.f_code is _FETCH
+    return frame.f_code is _FETCH or _streams(frame)
+
+
+def _streams(frame: FrameType) -> bool:
+    """Whether a generator may be part of the stream of samples: an expression that a function goes through, as
+    `sum(… for … in …)`, makes a part of one."""
+    code, back = frame.f_code, frame.f_back
+    if not code.co_flags & CO_GENERATOR:
+        return False
+    return code.co_name != "<genexpr>" or (back is not None and _gives(back))
 
 
 def _arguments(frame: FrameType) -> tuple[Any, ...]:

@@ -125,6 +125,16 @@ def test_making_for_nothing_comes_before_more_workers(
     assert run.samples_per_s < first.low < first.predicted_samples_per_s == first.high
 
 
+@pytest.mark.parametrize(("used", "cause"), [(1.9, "input.wasted"), (0.9, "input.handoff")])
+def test_where_cpus_are_short_what_is_made_for_nothing_delays_what_is_handed_over(
+    run: Facts, used: float, cause: str
+) -> None:
+    wasted = WastedSamples(0.5, 0.0, 0.0)
+    cpus = CPUS | {"tree_cpus": used, "cpu_budget": 2.0}
+    loader = COMPUTING | {"worker_busy_pct": 60.0, "queue_ready_mean": 3.0}
+    assert only(judge(run, loader, cpus, pieces(run, handed=1.0), wasted=wasted)).cause == cause
+
+
 def test_a_few_broken_samples_are_no_cause(run: Facts) -> None:
     few = WastedSamples(0.05, 0.0, 0.05)
     assert only(judge(run, COMPUTING, CPUS, pieces(run), wasted=few)).cause == "input.too_few_workers"

@@ -109,6 +109,19 @@ def test_looks_of_one_long_stretch_are_no_independent_ones(tmp_path: Path, at) -
     assert one.high - one.low > 2 * (spread.high - spread.low)
 
 
+def test_what_is_seen_more_in_the_later_half_of_the_steps_grows(tmp_path: Path, at) -> None:  # type: ignore[no-untyped-def]
+    forward, drawing = at(10, "train", MODULE, LINEAR), at(11, "get_batch")
+    even = [(step, each) for step in range(40) for each in (forward, drawing)]
+    for looks, grows in (
+        (even, ""),
+        ([*even, *((step, drawing) for step in range(20, 40))], MAKING),
+        ([*even, *((step, forward) for step in range(20, 40))], COMPUTING),
+    ):
+        found = seen(tmp_path, looks)
+        assert found is not None
+        assert found.grows == grows
+
+
 def test_too_few_looks_say_nothing(tmp_path: Path, at) -> None:  # type: ignore[no-untyped-def]
     assert seen(tmp_path, [(step, at(10, "train", MODULE)) for step in range(LEAST_LOOKS - 1)]) is None
 

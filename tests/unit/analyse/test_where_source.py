@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from whyidle.analyse.where.source import is_invariant
+from whyidle.analyse.where.source import is_invariant, left_out
 from whyidle.record.stacks import Call
 
 SOURCE = """\
@@ -83,6 +83,40 @@ def call(tmp_path: Path):  # type: ignore[no-untyped-def]
 )
 def test_a_line_is_the_same_for_every_sample_or_not(call, stack, same) -> None:  # type: ignore[no-untyped-def]
     assert is_invariant([call(*each) for each in stack]) is same
+
+
+FILTERS = """\
+class Pairs:
+    def __getitem__(self, index):
+        image = decode(self.names[index])
+        if not self.wanted(index):
+            return None
+        return image
+    def __iter__(self):
+        for line in self.file:
+            if not line:
+                return
+            yield line
+    def whole(self, index):
+        return [row for row in self.rows]
+def collate(samples):
+    samples = [each for each in samples if each is not None]
+    return stack(samples)
+"""
+
+
+@pytest.mark.parametrize(
+    ("function", "line", "left"),
+    [("Pairs.__getitem__", 3, 5), ("collate", 16, 15), ("Pairs.whole", 13, None), ("Pairs.__iter__", 11, None)],
+)
+def test_where_samples_are_left_out_is_told_by_the_source(
+    tmp_path: Path, function: str, line: int, left: int | None
+) -> None:
+    path = tmp_path / "pairs.py"
+    path.write_text(FILTERS)
+    lines = FILTERS.splitlines()
+    found = left_out(Call(function, str(path), line, lines[line - 1].strip()))
+    assert (None if found is None else found.line) == left
 
 
 def test_source_that_is_no_longer_what_was_sampled_is_not_judged(call) -> None:  # type: ignore[no-untyped-def]

@@ -100,7 +100,7 @@ class Source(IterableDataset[Any]):
     """Calls of `make` take one tick of a clock each; nothing else takes any."""
 
     def __init__(self, clock: list[int], give: Callable[[Source], Iterator[Any]]) -> None:
-        self.clock, self.give = clock, give
+        self.clock, self.give, self.words = clock, give, ["a", "b", "a", "c", "a", "d"]
 
     def make(self, item: int) -> torch.Tensor:
         self.clock[0] += 1000
@@ -222,6 +222,25 @@ def test_a_stream_that_uses_all_it_makes_wastes_nothing(monkeypatch: pytest.Monk
 def test_a_long_batch_is_judged_by_its_begin(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stream_calls, "MOST_EVENTS", 60)
     assert seen_of(monkeypatch, every_third) == pytest.approx(2 / 3, abs=0.15)
+
+
+def tokenised(source: Source) -> Iterator[Any]:
+    for item in range(1000):
+        yield source.make(sum(int(word == "a") for word in source.words) + item)
+
+
+def test_what_a_sample_goes_through_is_no_stream_of_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream_calls, "MOST_EVENTS", 1000)
+    assert seen_of(monkeypatch, tokenised) == 0
+    monkeypatch.setattr(stream_calls, "MOST_EVENTS", 5)
+    clock = [1]
+    fetcher = _IterableDatasetFetcher(Source(clock, tokenised), True, lambda samples: samples, False)
+    calls = StreamCalls()
+    fetcher.fetch([None])
+    calls.begin()
+    fetcher.fetch([None] * 8)
+    # No sample was given within what is looked at.
+    assert calls.end() is None
 
 
 def test_who_looks_at_calls_already_is_left_alone() -> None:

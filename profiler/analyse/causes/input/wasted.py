@@ -58,6 +58,11 @@ def wasted(wait: Wait) -> Finding | None:
     )
 
 
+def crowding(wait: Wait) -> Finding | None:
+    """What is made for nothing takes the CPUs from whatever hands batches over."""
+    return wasted(wait) if wait.few_cpus_left else None
+
+
 def _using_all(wait: Wait, change: str) -> Next:
     """What is gained where nothing is made for nothing: the same steps with so much less making, and each sample of
     an epoch once."""
