@@ -10,7 +10,11 @@ from functools import lru_cache
 
 from ...record.stacks import Call, CallStack
 
-_LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib(?:64)?/python3(?:\.\d+t?)?/|\A<(?!stdin>|string>|ipython)|\A\Z")
+_LIBRARY = re.compile(
+    r"/(?:site|dist)-packages/|/lib(?:64)?/python3(?:\.\d+t?)?/|\A<(?!stdin>|string>|ipython)|\A\Z"
+    r"|/[a-z0-9]{2}/c[a-z2-7]{50,}\.py\Z"
+)
+"""The last: what torch's compiler writes into its cache."""
 _MACHINERY = re.compile(
     r"/torch/utils/data/(?:_utils/(?:worker|fetch)|dataloader|sampler)\.py\Z|/multiprocessing/|/torchdata/"
     r"|/threading\.py\Z|/concurrent/futures/|/torch/_?utils/|/runpy\.py\Z"

@@ -42,6 +42,8 @@ def worker(*own: Call) -> CallStack:
         ("<frozen importlib._bootstrap>", False),
         ("<eval_with_key>.3", False),
         ("", False),
+        ("/tmp/torchinductor_u/ko/ckonx5zgla2fmrqnnoxapqdhssqqihu6zgo7hcgkgekrbqab4mjv.py", False),
+        ("/home/u/ko/compiled.py", True),
     ],
 )
 def test_a_file_is_of_the_user_or_of_a_library(file: str, users: bool) -> None:
