@@ -117,38 +117,36 @@ def remedy_of(looks: Looks, where: Where, rows: Sequence[_Row], making: bool) ->
         looks: all looks of the time in question.
         making: whether the line is part of making a sample or batch, so that what is the same each time shows.
     """
-    mine = [
-        (stack, count)
-        for stack, count in looks.stacks()
-        if (found := place_of(stack)) is not None and (found[0].file, found[0].line) == (where.file, where.line)
-    ]
-    whole = sum(count for _, count in mine)
+
+    def stands_there(stack: CallStack) -> bool:
+        found = place_of(stack)
+        return found is not None and (found[0].file, found[0].line) == (where.file, where.line)
+
+    mine = looks.where(stands_there)
 
     def by_row(stack: CallStack) -> Remedy | None:
         return _fitting(own_part(stack), _text(stack), rows)
 
-    called = _most_of(mine, whole, by_row)
+    called = _most_of(mine, by_row)
     # What a call is says better how to do it once.
     given = (_given_the_same, _made_anew) if making and (called is None or called.kind != "once") else ()
     for tells in (*given, by_row):
-        told = _most_of(mine, whole, tells)
+        told = _most_of(mine, tells)
         if told is not None:
             # Other lines may tell the same: the change mends them too.
             return told, sum(count for stack, count in looks.stacks() if stack and tells(stack) == told)
-    told = _of_waiting(looks) if making else None
-    return None if told is None else (told, whole)
+    told = _of_waiting(mine) if making else None
+    return None if told is None else (told, len(mine))
 
 
-def _most_of(
-    mine: Sequence[tuple[CallStack, int]], whole: int, tells: Callable[[CallStack], Remedy | None]
-) -> Remedy | None:
+def _most_of(mine: Looks, tells: Callable[[CallStack], Remedy | None]) -> Remedy | None:
     """What most looks at a line tell."""
     votes: Counter[Remedy] = Counter()
-    for stack, count in mine:
+    for stack, count in mine.stacks():
         if (told := tells(stack)) is not None:
             votes[told] += count
     best, count = max(votes.items(), key=lambda vote: vote[1], default=(None, 0))
-    return best if count >= MOSTLY * whole else None
+    return best if count >= MOSTLY * len(mine) else None
 
 
 def _given_the_same(stack: CallStack) -> Remedy | None:
@@ -189,7 +187,6 @@ def _making(stack: CallStack) -> list[Call]:
 def _of_waiting(looks: Looks) -> Remedy | None:
     """Of a line that mostly waits: for what."""
     states = looks.states()
-    whole = sum(states.values())
     for state, remedy in (
         (
             ThreadState.SOCKET,
@@ -198,6 +195,6 @@ def _of_waiting(looks: Looks) -> Remedy | None:
         (ThreadState.SHARED_LOCK, Remedy("own_handle", "give each worker its own")),
         (ThreadState.FILE_LOCK, Remedy("own_handle", "give each worker its own file")),
     ):
-        if states[state] >= MOSTLY * whole:
+        if states[state] >= MOSTLY * len(looks):
             return remedy
     return None

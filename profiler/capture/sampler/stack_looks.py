@@ -36,6 +36,8 @@ OTHER_THREADS_EVERY = 4
 """Beats between two looks at other threads than the one that trains, or makes batches."""
 TRAININGS_EVERY_NS = NS_PER_S // 2
 """How often the folder is asked which processes train."""
+SETTLED_NS = 2 * NS_PER_S
+"""Within so long of its last change a folder may change again without showing it: its time stamp has steps."""
 AGAIN_AFTER_NS = 2 * NS_PER_S
 """A process without an interpreter may become one that has: a shell that starts Python in its own place."""
 MOST_TRIES = 5
@@ -110,6 +112,8 @@ class StackLooks:
         self._told = False
         """Whether processes have said that they train."""
         self._asked_ns = 0
+        self._changed_ns = 0
+        """When the folder changed last, by its own clock."""
         self._rest_until_ns = 0
         self._beats = 0
         self._pid = root
@@ -152,11 +156,22 @@ class StackLooks:
         if self._ask is not None:
             self._trainings = self._ask()
             return
+        if not self._may_have_changed():
+            return
         here = socket.gethostname()
         found = [process for process in processes(self._folder) if process.host == here]
         self._told = bool(found)
         if found:
             self._trainings = {process.pid % AGAIN: process.thread or process.pid % AGAIN for process in found}
+
+    def _may_have_changed(self) -> bool:
+        """Whether the folder may have another file than when it was looked through last. A job of many ranks has many
+        of them, which hardly ever change."""
+        before = self._changed_ns
+        with contextlib.suppress(OSError):
+            self._changed_ns = self._folder.stat().st_mtime_ns
+            return self._changed_ns != before or time.time_ns() - before < SETTLED_NS
+        return False
 
     def _is_python(self, key: tuple[int, int], looked: _Looked, now_ns: int) -> bool:
         """Whether it can be looked at; tries to find out where that is not known yet."""

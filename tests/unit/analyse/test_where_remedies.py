@@ -81,6 +81,18 @@ def test_a_line_that_waits_is_mended_by_what_it_waits_for(tmp_path: Path, state:
     assert (None if found is None else found[0].kind) == kind
 
 
+def test_what_other_lines_wait_for_says_nothing_of_a_line(tmp_path: Path) -> None:
+    """The costliest line runs; it stands with others that wait for a socket."""
+    names = StackNames(tmp_path)
+    runs, waits = (
+        names.number((MAIN, FETCH, item(text, line))) for text, line in (("x = filtered(y)", 27), ("y = get(i)", 28))
+    )
+    rows = [{"stack": runs, "state": ThreadState.RUNS}] * 6 + [{"stack": waits, "state": ThreadState.SOCKET}] * 5
+    rows += [{"stack": names.number((MAIN, FETCH, item("z = get(i)", 29))), "state": ThreadState.SOCKET}] * 5
+    seen = Looks(records_of(STACK, [row | {"t_ns": at} for at, row in enumerate(rows)]), read_stacks(tmp_path))
+    assert mended(seen) is None
+
+
 def test_lines_that_the_same_change_mends_count_together(tmp_path: Path) -> None:
     pandas = Call("_iLocIndexer._getitem_axis", f"{SITE}/pandas/core/indexing.py", 1)
     seen = looks(

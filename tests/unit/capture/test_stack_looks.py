@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import socket
 from collections.abc import Callable, Collection
@@ -17,7 +18,7 @@ from whyidle.capture.sampler.stack_options import StackOptions
 from whyidle.capture.sampler.tree import Member
 from whyidle.capture.stacks.memory import Gone, Unreadable
 from whyidle.capture.stacks.reader import ThreadStack
-from whyidle.record.processes import describe_process
+from whyidle.record.processes import describe_process, processes
 from whyidle.record.reader import RecordFile
 from whyidle.record.schema import NOT_MEASURED, StackFlag
 from whyidle.record.signs import STACKS_REFUSED
@@ -219,3 +220,30 @@ def test_looks_that_cost_much_become_fewer(
     looks = StackLooks(tmp_path, LAUNCHER, StackOptions(), lambda _: None)
     looks.look(NS_PER_S, [member(LAUNCHER)])
     assert looks.wait_ns(NS_PER_S) >= 30_000_000 / stack_looks.MOST_OF_CPU
+
+
+def test_who_trains_is_read_again_only_where_the_folder_changed(
+    tmp_path: Path, fake: type[FakePython], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[Path] = []
+    monkeypatch.setattr(stack_looks, "processes", lambda folder: read.append(folder) or processes(folder))
+    changed = tmp_path.stat().st_mtime_ns
+    monkeypatch.setattr(stack_looks.time, "time_ns", lambda: changed + 9 * stack_looks.SETTLED_NS)
+    looks = StackLooks(tmp_path, LAUNCHER, StackOptions(), lambda _: None)
+    beat = itertools.count(1)
+
+    def look(times: int, changed_ns: int) -> int:
+        """How often the files of processes were read in so many looks, the folder having changed before."""
+        os.utime(tmp_path, ns=(changed_ns, changed_ns))
+        read.clear()
+        for _ in range(times):
+            looks.look(next(beat) * NS_PER_S, [member(pid) for pid in (LAUNCHER, TRAINING)])
+        return len(read)
+
+    look(2, changed)
+    assert look(6, changed + 1) == 1
+    trains(tmp_path)
+    fake.looked.clear()
+    assert look(6, changed + 2) == 1
+    looks.close()
+    assert [pid for pid, _ in fake.looked].count(TRAINING) == 6
