@@ -12,44 +12,39 @@ import pytest
 
 from support.fakes.driver import wait_for
 from whyidle.capture.stacks.memory import Gone
-from whyidle.capture.stacks.thread_state import CALLS, ThreadActivity, activity_of, parse_call, thread_state
+from whyidle.capture.stacks.thread_state import CALLS, parse_call, state_of, thread_state
+from whyidle.record.schema import NOT_MEASURED, ThreadState
 
-PROGRAMS: dict[ThreadActivity, tuple[str, str | None]] = {
-    ThreadActivity.RUNS: ("while True: pass", None),
-    ThreadActivity.LOCK: ("import threading; lock = threading.Lock(); lock.acquire(); lock.acquire()", None),
-    ThreadActivity.SHARED_LOCK: (
+PROGRAMS = {
+    "runs": (ThreadState.RUNS, "while True: pass"),
+    "lock": (ThreadState.LOCK, "import threading; lock = threading.Lock(); lock.acquire(); lock.acquire()"),
+    "shared lock": (
+        ThreadState.SHARED_LOCK,
         "import multiprocessing; lock = multiprocessing.Lock(); lock.acquire(); lock.acquire()",
-        None,
     ),
-    ThreadActivity.SLEEP: ("import time; time.sleep(1e6)", None),
-    ThreadActivity.EVENTS: ("import select; select.select([], [], [], 1e6)", None),
-    ThreadActivity.SOCKET: ("import socket; a, b = socket.socketpair(); a.recv(1)", "socket:["),
-    ThreadActivity.PIPE: ("import os; a, b = os.pipe(); os.read(a, 1)", "pipe:["),
-    ThreadActivity.FILE_LOCK: (
+    "sleep": (ThreadState.SLEEP, "import time; time.sleep(1e6)"),
+    "events": (ThreadState.POLL, "import select; select.select([], [], [], 1e6)"),
+    "socket": (ThreadState.SOCKET, "import socket; a, b = socket.socketpair(); a.recv(1)"),
+    "pipe": (ThreadState.PIPE, "import os; a, b = os.pipe(); os.read(a, 1)"),
+    "lock of a file": (
+        ThreadState.FILE_LOCK,
         "import fcntl, sys; a, b = open(sys.argv[1], 'w'), open(sys.argv[1], 'w')\n"
         "fcntl.flock(a, fcntl.LOCK_EX); fcntl.flock(b, fcntl.LOCK_EX)",
-        "/locked",
     ),
-    ThreadActivity.CHILD: (
+    "child": (
+        ThreadState.CHILD,
         "import os, time\nchild = os.fork()\nif not child:\n    time.sleep(1e6)\nos.waitpid(child, 0)",
-        None,
     ),
-    ThreadActivity.STOPPED: ("import os, signal; os.kill(os.getpid(), signal.SIGSTOP)", None),
+    "stopped": (NOT_MEASURED, "import os, signal; os.kill(os.getpid(), signal.SIGSTOP)"),
 }
 
 
-@pytest.mark.parametrize("activity", PROGRAMS, ids=lambda activity: activity.name)
-def test_a_thread_waits_for_what_its_program_waits_for(activity: ThreadActivity, tmp_path: Path) -> None:
-    program, target = PROGRAMS[activity]
+@pytest.mark.parametrize("waits", PROGRAMS)
+def test_a_thread_waits_for_what_its_program_waits_for(waits: str, tmp_path: Path) -> None:
+    state, program = PROGRAMS[waits]
     process = subprocess.Popen([sys.executable, "-c", program, str(tmp_path / "locked")], start_new_session=True)
-
-    def waits() -> bool:
-        state = thread_state(process.pid, process.pid)
-        named = (target or "") in (state.target or "") and (target is None) == (state.target is None)
-        return state.activity is activity and named
-
     try:
-        wait_for(waits, activity.value)
+        wait_for(lambda: thread_state(process.pid, process.pid) == state, waits)
     finally:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
@@ -67,14 +62,14 @@ def test_what_the_kernel_does_not_say_is_not_known() -> None:
 
 
 def test_a_read_waits_for_what_its_descriptor_is() -> None:
-    told = {target: activity_of("read", target) for target in ("socket:[1]", "pipe:[1]", "anon_inode:[eventfd]", "/a")}
+    told = {target: state_of("read", target) for target in ("socket:[1]", "pipe:[1]", "anon_inode:[eventfd]", "/a")}
     assert list(told.values()) == [
-        ThreadActivity.SOCKET,
-        ThreadActivity.PIPE,
-        ThreadActivity.EVENTS,
-        ThreadActivity.FILE,
+        ThreadState.SOCKET,
+        ThreadState.PIPE,
+        ThreadState.POLL,
+        ThreadState.FILE,
     ]
-    assert activity_of("read", None) is ThreadActivity.OTHER
+    assert state_of("read", None) == ThreadState.OTHER
 
 
 @pytest.mark.parametrize("machine", CALLS)

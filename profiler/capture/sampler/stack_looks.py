@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...record.processes import AGAIN, processes
-from ...record.schema import NOT_MEASURED, STACK, StackFlag, ThreadState
+from ...record.schema import NOT_MEASURED, STACK, StackFlag
 from ...record.segment import RecordWriter
 from ...record.signs import STACKS_REFUSED
 from ...record.stacks import Call, StackNames
@@ -23,7 +23,7 @@ from ..hidden import is_ours
 from ..stacks.memory import Gone, Unreadable
 from ..stacks.reader import RemotePython, ThreadStack
 from ..stacks.source import SourceLines
-from ..stacks.thread_state import ThreadActivity, thread_state
+from ..stacks.thread_state import thread_state
 from .schedule import NS_PER_S, Beat
 from .stack_options import StackOptions
 from .tree import Member
@@ -41,21 +41,6 @@ SETTLED_NS = 2 * NS_PER_S
 AGAIN_AFTER_NS = 2 * NS_PER_S
 """A process without an interpreter may become one that has: a shell that starts Python in its own place."""
 MOST_TRIES = 5
-
-_STATES = {
-    ThreadActivity.RUNS: ThreadState.RUNS,
-    ThreadActivity.LOCK: ThreadState.LOCK,
-    ThreadActivity.SHARED_LOCK: ThreadState.SHARED_LOCK,
-    ThreadActivity.FILE_LOCK: ThreadState.FILE_LOCK,
-    ThreadActivity.FILE: ThreadState.FILE,
-    ThreadActivity.MEMORY: ThreadState.FILE,
-    ThreadActivity.SOCKET: ThreadState.SOCKET,
-    ThreadActivity.PIPE: ThreadState.PIPE,
-    ThreadActivity.EVENTS: ThreadState.POLL,
-    ThreadActivity.SLEEP: ThreadState.SLEEP,
-    ThreadActivity.CHILD: ThreadState.CHILD,
-    ThreadActivity.OTHER: ThreadState.OTHER,
-}
 
 REFUSED = (
     "This system does not let the sampler look into the training (ptrace), so {instead}. `whyidle doctor` says what "
@@ -226,7 +211,7 @@ class StackLooks:
 
     def _state(self, pid: int, tid: int) -> int:
         try:
-            return _STATES.get(thread_state(pid, tid).activity, NOT_MEASURED)
+            return thread_state(pid, tid)
         except Gone:
             return NOT_MEASURED
 

@@ -9,51 +9,15 @@ from __future__ import annotations
 
 import os
 import platform
-from dataclasses import dataclass
-from enum import Enum
 from typing import Final
 
+from ...record.schema import NOT_MEASURED, ThreadState
 from .memory import Gone
 
-
-class ThreadActivity(Enum):
-    RUNS = "runs or could run"
-    LOCK = "waits for a lock or another thread"
-    """A futex: a lock, a condition, a join, the interpreter's lock."""
-    SHARED_LOCK = "waits for a lock that processes share"
-    """A futex that is not private to the process: `multiprocessing.Lock`, a robust mutex in a mapped file."""
-    SLEEP = "sleeps"
-    EVENTS = "waits for events"
-    """poll, select, epoll: of whatever files."""
-    SOCKET = "waits for a socket"
-    PIPE = "waits for a pipe"
-    FILE = "waits for a file"
-    """Read, written, opened or listed; a device too."""
-    FILE_LOCK = "waits for the lock of a file"
-    MEMORY = "waits for a page of memory"
-    """Of a mapped file, or swapped out."""
-    CHILD = "waits for a child process"
-    OTHER = "waits otherwise"
-    STOPPED = "is stopped"
-    """By a signal or a debugger."""
-    ENDED = "has ended"
-    UNKNOWN = "not known"
-    """The kernel does not say."""
-
-
-@dataclass(frozen=True, slots=True)
-class ThreadStatus:
-    activity: ThreadActivity
-    call: str | None = None
-    """The kernel's call it waits in, where that is one of those known here."""
-    target: str | None = None
-    """What the call's file descriptor is: a path, `socket:[12]`, `pipe:[12]`; `None`: none, or not known."""
-
-
 _WAITS: Final = {
-    ThreadActivity.LOCK: ("futex", "futex_waitv"),
-    ThreadActivity.SLEEP: ("nanosleep", "clock_nanosleep", "pause"),
-    ThreadActivity.EVENTS: (
+    ThreadState.LOCK: ("futex", "futex_waitv"),
+    ThreadState.SLEEP: ("nanosleep", "clock_nanosleep", "pause"),
+    ThreadState.POLL: (
         "poll",
         "ppoll",
         "select",
@@ -64,7 +28,7 @@ _WAITS: Final = {
         "io_getevents",
     )
     + ("io_uring_enter", "rt_sigtimedwait"),
-    ThreadActivity.SOCKET: (
+    ThreadState.SOCKET: (
         "connect",
         "accept",
         "accept4",
@@ -75,7 +39,7 @@ _WAITS: Final = {
         "sendmsg",
         "sendmmsg",
     ),
-    ThreadActivity.FILE: (
+    ThreadState.FILE: (
         "open",
         "openat",
         "stat",
@@ -88,8 +52,8 @@ _WAITS: Final = {
         "renameat2",
     )
     + ("unlink", "unlinkat", "sync"),
-    ThreadActivity.FILE_LOCK: ("flock", "fcntl"),
-    ThreadActivity.CHILD: ("wait4", "waitid"),
+    ThreadState.FILE_LOCK: ("flock", "fcntl"),
+    ThreadState.CHILD: ("wait4", "waitid"),
 }
 """What a thread waits for by the call alone."""
 _OF_DESCRIPTOR: Final = (
@@ -111,8 +75,8 @@ _OF_DESCRIPTOR: Final = (
 """What it waits for depends on what the descriptor, their first argument, is."""
 _FUTEX_PRIVATE: Final = 0x80
 """Of a futex's operation, its second argument (futex(2)): none but threads of this process wait for it."""
-_WITH_DESCRIPTOR: Final = {*_OF_DESCRIPTOR, *_WAITS[ThreadActivity.SOCKET], "getdents64", "flock", "fcntl"}
-_ACTIVITIES: Final = {call: activity for activity, calls in _WAITS.items() for call in calls}
+_WITH_DESCRIPTOR: Final = {*_OF_DESCRIPTOR, *_WAITS[ThreadState.SOCKET], "getdents64", "flock", "fcntl"}
+_STATES: Final = {call: state for state, calls in _WAITS.items() for call in calls}
 
 # The kernel's arch/x86/entry/syscalls/syscall_64.tbl and include/uapi/asm-generic/unistd.h.
 _X86_64: Final = {
@@ -141,32 +105,34 @@ _AARCH64: Final = {
 CALLS: Final = {"x86_64": _X86_64, "aarch64": _AARCH64}
 
 
-def thread_state(pid: int, tid: int) -> ThreadStatus:
-    """Raises `Gone` where there is no such thread."""
+def thread_state(pid: int, tid: int) -> int:
+    """One of `ThreadState`; `NOT_MEASURED` of a thread that is stopped or has ended, and where the kernel does not say.
+
+    Raises:
+        Gone: there is no such thread.
+    """
     folder = f"/proc/{pid}/task/{tid}"
     stat = _read(f"{folder}/stat")
     if stat is None:
         raise Gone(f"no thread {tid}")
     letter = stat[stat.rfind(b")") + 2 :][:1].decode("ascii", "replace")
     if letter == "R":
-        return ThreadStatus(ThreadActivity.RUNS)
-    if letter in "ZXx":
-        return ThreadStatus(ThreadActivity.ENDED)
-    if letter in "Tt":
-        return ThreadStatus(ThreadActivity.STOPPED)
+        return ThreadState.RUNS
+    if letter in "ZXxTt":
+        return NOT_MEASURED
     number, descriptor, operation = parse_call(_read(f"{folder}/syscall"))
     if number is None:
-        return ThreadStatus(ThreadActivity.UNKNOWN)
+        return NOT_MEASURED
     if number < 0:
         # Held in the kernel without a call: by a fault of a page, or an interrupt's end.
-        return ThreadStatus(ThreadActivity.MEMORY if letter == "D" else ThreadActivity.RUNS)
+        return ThreadState.FILE if letter == "D" else ThreadState.RUNS
     call = CALLS.get(platform.machine(), {}).get(number)
     if call is None:
-        return ThreadStatus(ThreadActivity.OTHER)
+        return ThreadState.OTHER
     if call == "futex" and operation is not None and not operation & _FUTEX_PRIVATE:
-        return ThreadStatus(ThreadActivity.SHARED_LOCK, call)
+        return ThreadState.SHARED_LOCK
     target = _target(pid, descriptor) if call in _WITH_DESCRIPTOR and descriptor is not None else None
-    return ThreadStatus(activity_of(call, target), call, target)
+    return state_of(call, target)
 
 
 def parse_call(text: bytes | None) -> tuple[int | None, int | None, int | None]:
@@ -189,17 +155,17 @@ def parse_call(text: bytes | None) -> tuple[int | None, int | None, int | None]:
     return number, first, second
 
 
-def activity_of(call: str, target: str | None) -> ThreadActivity:
+def state_of(call: str, target: str | None) -> int:
     """`target`: what the descriptor of the call is."""
-    if call in _ACTIVITIES:
-        return _ACTIVITIES[call]
+    if call in _STATES:
+        return _STATES[call]
     if call not in _OF_DESCRIPTOR or target is None:
-        return ThreadActivity.OTHER
+        return ThreadState.OTHER
     if target.startswith("socket:"):
-        return ThreadActivity.SOCKET
+        return ThreadState.SOCKET
     if target.startswith("pipe:"):
-        return ThreadActivity.PIPE
-    return ThreadActivity.EVENTS if target.startswith("anon_inode:") else ThreadActivity.FILE
+        return ThreadState.PIPE
+    return ThreadState.POLL if target.startswith("anon_inode:") else ThreadState.FILE
 
 
 def _read(path: str) -> bytes | None:
