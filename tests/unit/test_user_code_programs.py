@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -70,6 +71,9 @@ REMEDIES = {
     "not_beside": "stop what runs beside the loop",
 }
 
+DISTRIBUTIONS = {"PIL": "pillow"}
+"""By what they are imported as, packages that are installed by another name."""
+
 LEAST_GAIN = 1.2
 """Samples per second of the fixed form over those of the broken one: below, there is nothing to find."""
 
@@ -124,3 +128,9 @@ def test_the_mend_of_a_program_was_measured_to_be_worth_it(folder: Path) -> None
     measured = truth(folder)["measured"]
     assert measured.keys() == {"broken", "fixed"}
     assert measured["fixed"] >= LEAST_GAIN * measured["broken"] > 0
+
+
+def test_a_development_environment_has_what_every_program_needs(folder: Path) -> None:
+    extras = tomllib.loads((PROGRAMS.parents[2] / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    installed = {re.split(r"[^\w-]", each)[0] for extra in ("studies", "parquet", "plot", "dev") for each in extras[extra]}
+    assert {DISTRIBUTIONS.get(name, name) for name in truth(folder)["needs"]} <= installed
