@@ -244,9 +244,8 @@ def _run_programs(arguments: argparse.Namespace) -> None:
     unknown = [name for name in arguments.tools or () if name not in PROGRAM_TOOLS]
     if unknown:
         raise WhyidleError(f"unknown tool {unknown[0]!r}: they are {', '.join(PROGRAM_TOOLS)}")
-    programs = chosen_programs(",".join(arguments.cases), arguments.half)
-    if arguments.quick:
-        programs = programs[:QUICK_PROGRAMS]
+    most = QUICK_PROGRAMS if arguments.quick else None
+    programs = chosen_programs(",".join(arguments.cases), arguments.half, most)
     tools = [PROGRAM_TOOLS[name] for name in arguments.tools or PROGRAM_TOOLS]
     with tempfile.TemporaryDirectory() as temporary:
         folder = arguments.recorded or arguments.out or Path(temporary)

@@ -27,7 +27,7 @@ from ..user_code.table import ProgramResult, as_json, tables
 from .matrix_runs import machine
 
 HELP = "programs with a fault in their own code: does whyidle name the line? (25 minutes)"
-QUICK = "a few programs (4 minutes)"
+QUICK = "a few programs of the first half (4 minutes)"
 EXAMPLE = "--half before --out runs/user-code"
 QUICK_PROGRAMS = 4
 
@@ -47,9 +47,7 @@ def run(arguments: argparse.Namespace) -> None:
     Raises:
         WhyidleError: a program is not known.
     """
-    programs = chosen(arguments.cases, arguments.half)
-    if arguments.quick:
-        programs = programs[:QUICK_PROGRAMS]
+    programs = chosen(arguments.cases, arguments.half, QUICK_PROGRAMS if arguments.quick else None)
     missing = {program.name: program.missing for program in programs if program.missing}
     with tempfile.TemporaryDirectory() as scratch:
         folder = arguments.recorded or arguments.out or Path(scratch)

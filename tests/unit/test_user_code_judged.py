@@ -202,6 +202,8 @@ def test_programs_are_chosen_by_name_and_by_half() -> None:
     assert after
     assert before.isdisjoint(after)
     assert before | after == every
+    few = chosen(None, None, 4)
+    assert [program.half for program in few] == ["before"] * 4, "those afterwards stay unseen"
     assert [program.name for program in chosen("zipped_structures", None)] == ["zipped_structures"]
     with pytest.raises(WhyidleError, match="no program is called gremlins"):
         chosen("gremlins", None)
