@@ -6,7 +6,7 @@ DATA ?=
 FULL ?=
 
 .PHONY: demo test quick pure test-all under-load package lint docs screenshots views setup-demo setup-test benchmarks truth \
-	overhead faults batch-sizes tuning differences studies rivals clean help
+	overhead faults user-code batch-sizes tuning differences studies rivals clean help
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -61,6 +61,9 @@ overhead: setup-test ## what hooks cost a training, beside torch.profiler and Tr
 
 faults: setup-test ## what the diagnosis makes of planted faults, and of healthy trainings (an hour)
 	@$(BIN)/python -m whyidle.diagnosis_benchmark faults
+
+user-code: setup-test ## what is said of programs with a fault in their own code: cause, line, remedy (25 minutes)
+	@$(BIN)/python -m whyidle.diagnosis_benchmark user-code
 
 batch-sizes: setup-test ## what is said of planted sweeps over the batch size (8 minutes)
 	@$(BIN)/python -m whyidle.diagnosis_benchmark batch-sizes

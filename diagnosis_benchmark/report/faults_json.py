@@ -21,10 +21,10 @@ def matrix(result: Confusion) -> dict[str, Any]:
     """The confusion matrix and the figures that targets are set for; `null` where nothing was judged."""
     return {
         "named_for": {planted: dict(named) for planted, named in result.matrix.items()},
-        "faults_named_first": _rate(result.faults),
-        "compounds_found": _rate(result.compounds),
-        "compounds_named_first": _rate(result.compounds_first),
-        "controls_quiet": _rate(result.controls),
+        "faults_named_first": hit_rate(result.faults),
+        "compounds_found": hit_rate(result.compounds),
+        "compounds_named_first": hit_rate(result.compounds_first),
+        "controls_quiet": hit_rate(result.controls),
         "share_errors": _errors(result.errors),
     }
 
@@ -50,7 +50,8 @@ def of_case(case: CaseSummary) -> dict[str, Any]:
     }
 
 
-def _rate(rate: HitRate) -> dict[str, Any]:
+def hit_rate(rate: HitRate) -> dict[str, Any]:
+    """So many of so many, the rate and its 95 % interval (0..1; `null` where nothing was judged)."""
     low, high = rate.interval
     return {"hits": rate.hits, "of": rate.of, "rate": rate.value, "low": low, "high": high}
 

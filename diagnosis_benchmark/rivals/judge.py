@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from whyidle.scenarios.faults.case import Case
 
@@ -21,16 +21,25 @@ _PARTS = {"fetch": "input", "host": "host", "boundary": "host", "lost": "device"
 
 def judged(tool: Tool, said: Said, case: Case) -> str:
     """The best that can be made of a tool's words about a run of this case."""
-    meanings = [tool.meaning(word) for word in said.words]
-    if not case.causes:
-        level = ALARM if any(each.alarms for each in meanings) else QUIET
-    elif any(cause in each.exact for cause in case.causes for each in meanings):
-        level = EXACT
-    elif any(part in each.families for part in parts_of(case) for each in meanings):
-        level = FAMILY
+    return level([tool.meaning(word) for word in said.words], case.causes, parts_of(case))
+
+
+def level(meanings: Sequence[Meaning], causes: Collection[str], parts: Collection[str]) -> str:
+    """What words with these meanings are worth.
+
+    Args:
+        causes: any of these is right; none of a healthy training.
+        parts: of the training that the fault is in.
+    """
+    if not causes:
+        found = ALARM if any(each.alarms for each in meanings) else QUIET
+    elif any(cause in each.exact for cause in causes for each in meanings):
+        found = EXACT
+    elif any(part in each.families for part in parts for each in meanings):
+        found = FAMILY
     else:
-        level = WRONG if any(each.families and each.alarms for each in meanings) else SILENT
-    return NEEDS_GPU if level in (QUIET, SILENT) and _only_gpu(meanings) else level
+        found = WRONG if any(each.families and each.alarms for each in meanings) else SILENT
+    return NEEDS_GPU if found in (QUIET, SILENT) and _only_gpu(meanings) else found
 
 
 def parts_of(case: Case) -> set[str]:

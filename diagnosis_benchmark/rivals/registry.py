@@ -8,6 +8,7 @@ from pathlib import Path
 
 from whyidle.errors import WhyidleError
 
+from .program_tools import ProgramTool
 from .tool import Tool
 from .tools import fournex, gpu_idle, loadtune, traceml, whyidle
 
@@ -15,7 +16,7 @@ OURS = whyidle.TOOL
 TOOLS: Mapping[str, Tool] = {each.TOOL.name: each.TOOL for each in (whyidle, traceml, loadtune, fournex, gpu_idle)}
 
 
-def requirements(tools: Iterable[Tool]) -> list[str]:
+def requirements(tools: Iterable[Tool | ProgramTool]) -> list[str]:
     """What pip has to install for these tools."""
     return [tool.requirement for tool in tools if tool.package]
 

@@ -6,8 +6,6 @@ import contextlib
 import json
 import os
 import pickle
-import signal
-import subprocess
 import time
 import warnings
 from collections.abc import Sequence
@@ -21,10 +19,10 @@ from whyidle.scenarios.faults.machine import confine
 from whyidle.scenarios.faults.sizes import fitted
 from whyidle.scenarios.faults.truth import Stamp, exposed_ns, read_stamps, true_share
 
+from ..execute import execute
 from .cases import as_shuffled
 from .tool import PROGRAMS, Tool
 
-LONGEST_S = 240.0
 RECORD = "run.json"
 PLAN, BEGAN, FOLDER = "plan.pickle", "began.json", "RIVALS_FOLDER"
 """As in `programs/parts.py`."""
@@ -74,10 +72,13 @@ def run(tool: Tool, case: Case, repeat: int, folder: Path, python: Path, plan: b
     """Train under a tool, or under none, and keep what it left in the folder."""
     folder.mkdir(parents=True)
     (folder / PLAN).write_bytes(plan)
+    environment = os.environ | {FOLDER: str(folder.resolve())}
+    # So that programs that lie elsewhere find `parts` too.
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(PROGRAMS), os.environ.get("PYTHONPATH"))))
     seconds, codes, began, ended = [], [], time.monotonic(), 0.0
     for number, command in enumerate(tool.commands(python, case)):
         begin = time.monotonic()
-        codes.append(_execute(command, folder, folder / f"output-{number}.txt"))
+        codes.append(execute(command, folder, folder / f"output-{number}.txt", environment))
         seconds.append(time.monotonic() - begin)
         ended = ended or time.monotonic()
         if codes[-1]:
@@ -153,21 +154,3 @@ def _first_and_last_s(folder: Path) -> tuple[float | None, float | None]:
         first = json.loads((folder / BEGAN).read_text())["first_step_ns"] / 1e9
         return first, max(stamp.end_ns for stamp in read_stamps(folder)) / 1e9
     return None, None
-
-
-def _execute(command: Sequence[str], folder: Path, output: Path) -> int:
-    """The exit code; what is left of it after a while is ended."""
-    environment = os.environ | {FOLDER: str(folder.resolve())}
-    # So that programs that lie elsewhere find `parts` too.
-    environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(PROGRAMS), os.environ.get("PYTHONPATH"))))
-    with output.open("wb") as out:
-        out_and_errors = {"stdout": out, "stderr": subprocess.STDOUT, "stdin": subprocess.DEVNULL}
-        process = subprocess.Popen(command, cwd=folder, env=environment, start_new_session=True, **out_and_errors)  # type: ignore[call-overload]
-        try:
-            return int(process.wait(LONGEST_S))
-        except subprocess.TimeoutExpired:
-            return 124
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()

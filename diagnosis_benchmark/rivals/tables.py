@@ -120,7 +120,7 @@ def sentences(results: Sequence[CaseResult], tools: Sequence[Tool]) -> Iterator[
     for result in results:
         for tool in tools:
             for each in result.of(tool.name):
-                yield f"| {result.case.name} | {tool.name} | {each.level} | {_quoted(each.sentence)} |"
+                yield f"| {result.case.name} | {tool.name} | {each.level} | {quoted(each.sentence)} |"
     yield ""
 
 
@@ -184,6 +184,6 @@ def _share(result: CaseResult) -> str:
     return f"{middle:.0f} ({low:.0f} to {high:.0f})"
 
 
-def _quoted(sentence: str) -> str:
+def quoted(sentence: str) -> str:
     flat = " ".join(sentence.split()).replace("|", "/")
     return flat if len(flat) <= LONGEST else f"{flat[:LONGEST].rsplit(' ', 1)[0]} …"

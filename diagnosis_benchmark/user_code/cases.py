@@ -78,8 +78,11 @@ def all_programs() -> list[UserProgram]:
     return [read(path.parent.name) for path in sorted(PROGRAMS.glob("*/truth.toml"))]
 
 
-def chosen(names: str | None, half: str | None) -> list[UserProgram]:
+def chosen(names: str | None, half: str | None, most: int | None = None) -> list[UserProgram]:
     """Those that a command line asks for.
+
+    Args:
+        most: so many, for a first look: of those written before the rules, unless these others are asked for.
 
     Raises:
         WhyidleError: a name is not known.
@@ -91,4 +94,6 @@ def chosen(names: str | None, half: str | None) -> list[UserProgram]:
         if unknown := [name for name in wanted if name not in known]:
             raise WhyidleError(f"no program is called {', '.join(unknown)}. There are: {', '.join(sorted(known))}.")
         programs = [program for program in programs if program.name in wanted]
-    return [program for program in programs if half in (None, program.half)]
+    if most is not None and not names:
+        half = half or HALVES[0]
+    return [program for program in programs if half in (None, program.half)][:most]

@@ -1,11 +1,18 @@
-"""The tables of docs/measurements: each program with what the report said, and how often that was right."""
+"""What the published tables are made of: each program with what the reports said, and how often that was right.
+
+Every figure is of one half of the programs: those that the rules were developed on, or those that they had never
+seen. A total of both would say nothing.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
 
-from whyidle.analyse.statistics import wilson
-
+from ..confusion import HitRate
+from ..report.faults_json import hit_rate
 from .cases import HALVES, UserProgram
 from .judge import Answer
 
@@ -17,53 +24,109 @@ RATES = {
     "first remedy of the right kind": "remedy_first",
     "fixed form quiet about the cause": "quiet",
 }
+"""Title → the field of an answer."""
 
 
-def tables(results: Sequence[tuple[UserProgram, Answer, float | None]]) -> Iterator[str]:
-    """Markdown, a line each. `results`: each program, the judgement, and what its mend gained by its own clock."""
-    for half in HALVES:
-        mine = [result for result in results if result[0].half == half]
-        if not mine:
-            continue
+@dataclass(frozen=True)
+class ProgramResult:
+    """A program, and how the reports of its runs do."""
+
+    program: UserProgram
+    answers: Sequence[Answer]
+    """One a round."""
+    gain: float | None
+    """Throughput of the fixed form over that of the broken one, by their own clocks; `None`: not measured."""
+
+
+def as_json(results: Sequence[ProgramResult]) -> dict[str, Any]:
+    """Rates and programs by half; `null` is what no report tells."""
+    return {
+        half: {
+            "rates": {name: hit_rate(_rate(mine, name)) for name in RATES.values()},
+            "programs": [_program(each) for each in mine],
+        }
+        for half, mine in _halves(results).items()
+    }
+
+
+def tables(results: Sequence[ProgramResult]) -> Iterator[str]:
+    """Markdown, a line each."""
+    for half, mine in _halves(results).items():
         yield f"### Programs written {half} the rules"
         yield ""
         for what, name in RATES.items():
-            yield f"- {what}: {_rate([getattr(each, name) for _, each, _ in mine])}"
+            yield f"- {what}: {_said(mine, name)}"
         yield ""
         yield "| program | true cause | named first | line named first | remedy, true and named | fixed form | gain |"
         yield "|---|---|---|---|---|---|---|"
-        for program, each, gain in mine:
-            yield _row(program, each, gain)
+        for each in mine:
+            yield _row(each)
         yield ""
 
 
-def _row(program: UserProgram, each: Answer, gain: float | None) -> str:
+def _halves(results: Sequence[ProgramResult]) -> Mapping[str, list[ProgramResult]]:
+    """Without a half of which nothing was run."""
+    of = {half: [each for each in results if each.program.half == half] for half in HALVES}
+    return {half: mine for half, mine in of.items() if mine}
+
+
+def _program(each: ProgramResult) -> dict[str, Any]:
+    return {
+        "program": each.program.name,
+        "title": each.program.title,
+        "source": each.program.source,
+        "causes": list(each.program.causes),
+        "lines": sorted(each.program.numbers),
+        "remedies": list(each.program.remedies),
+        "gain": each.gain,
+        "runs": [asdict(answer) for answer in each.answers],
+    }
+
+
+def _row(each: ProgramResult) -> str:
+    program, gain = each.program, each.gain
     cells = (
         f"{program.title} (`{program.name}`)",
         " or ".join(f"`{cause}`" for cause in program.causes),
-        f"{_sign(each.cause_first)} `{each.cause or 'none possible'}`",
-        f"{_sign(each.line_first)} {_code(each.line)}",
-        f"{_sign(each.remedy_first)} {program.remedy}, {each.remedy or '-'}",
-        f"{_sign(each.quiet)} `{each.fixed_cause or 'none possible'}`",
+        f"{_sign(each, 'cause_first')} `{_commonest(each, 'cause') or 'none possible'}`",
+        f"{_sign(each, 'line_first')} {_code(_commonest(each, 'line'))}",
+        f"{_sign(each, 'remedy_first')} {program.remedy}, {_commonest(each, 'remedy') or '-'}",
+        f"{_sign(each, 'quiet')} `{_commonest(each, 'fixed_cause') or 'none possible'}`",
         "n/a" if gain is None else f"{gain:.1f}x",
     )
     return f"| {' | '.join(cells)} |"
 
 
-def _rate(right: Sequence[bool | None]) -> str:
-    known = [each for each in right if each is not None]
-    if not known:
+def _said(results: Sequence[ProgramResult], name: str) -> str:
+    rate = _rate(results, name)
+    if not rate.of:
         return "n/a"
-    hits = sum(known)
-    share = wilson(hits / len(known), len(known))
-    return (
-        f"{hits} of {len(known)} ({100 * hits / len(known):.0f} %, 95 % interval {100 * share.low:.0f} to "
-        f"{100 * share.high:.0f})" + (f"; {len(right) - len(known)} have no report" if len(known) < len(right) else "")
-    )
+    low, high = (100 * limit for limit in rate.interval)
+    without = sum(getattr(answer, name) is None for each in results for answer in each.answers)
+    missing = f"; {without} have no report" if without else ""
+    share = f"{100 * rate.hits / rate.of:.0f} %, 95 % interval {low:.0f} to {high:.0f}"
+    return f"{rate.hits} of {rate.of} ({share}){missing}"
 
 
-def _sign(right: bool | None) -> str:
-    return {True: "yes", False: "**no**", None: "n/a"}[right]
+def _rate(results: Sequence[ProgramResult], name: str) -> HitRate:
+    """Of all runs with a report, by a field of their answers."""
+    known = [right for each in results for answer in each.answers if (right := getattr(answer, name)) is not None]
+    return HitRate(sum(known), len(known))
+
+
+def _sign(each: ProgramResult, name: str) -> str:
+    rate = _rate([each], name)
+    if not rate.of:
+        return "n/a"
+    if 0 < rate.hits < rate.of:
+        return f"**{rate.hits} of {rate.of}**"
+    return "yes" if rate.hits else "**no**"
+
+
+def _commonest(each: ProgramResult, name: str) -> str:
+    """What most rounds said; empty where none said anything."""
+    told = Counter(said for answer in each.answers if (said := getattr(answer, name)))
+    return told.most_common(1)[0][0] if told else ""
 
 
 def _code(line: str) -> str:

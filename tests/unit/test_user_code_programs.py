@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import ast
+import re
 import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from whyidle.analyse.causes.finding import REMEDIES
+from whyidle.analyse.causes.table import CODES
+from whyidle.diagnosis_benchmark.user_code.cases import all_programs, read
 
 PROGRAMS = Path(__file__).parents[2] / "diagnosis_benchmark" / "user_code" / "programs"
 FOLDERS = sorted(path for path in PROGRAMS.iterdir() if path.is_dir() and path.name != "__pycache__")
@@ -52,23 +57,8 @@ CAUSES = {
 }
 """Codes of a verdict that a user's own code can bring about on two CPUs without a GPU."""
 
-REMEDIES = {
-    "workers": "start workers, or more",
-    "fewer_workers": "start fewer workers",
-    "settings": "another setting of the loader: prefetching, persistent workers, pinned memory",
-    "once": "do it once and keep it: open, index, parse, decode",
-    "less_often": "every n-th step, at the epoch's end",
-    "cheaper": "the same result by cheaper means: vectorised, native, smaller, another format",
-    "in_workers": "move it from the training process into dataset or collate_fn",
-    "aside": "asynchronously, in another process",
-    "own_handle": "each worker its own lock, connection, handle",
-    "slice": "each worker makes only its part; filter before making",
-    "bound": "let go of what grows: detach, clear, append instead of rewrite",
-    "fewer_objects": "one tensor or array instead of many Python objects",
-    "order": "read in the storage's order, in larger pieces",
-    "concurrent": "more requests under way at once against latency",
-    "not_beside": "stop what runs beside the loop",
-}
+DISTRIBUTIONS = {"PIL": "pillow"}
+"""By what they are imported as, packages that are installed by another name."""
 
 LEAST_GAIN = 1.2
 """Samples per second of the fixed form over those of the broken one: below, there is nothing to find."""
@@ -113,6 +103,25 @@ def test_a_truth_speaks_of_known_causes_and_remedies(folder: Path) -> None:
     assert said["source"].startswith("https://")
 
 
+def test_the_causes_and_remedies_of_truths_are_those_that_a_report_can_name() -> None:
+    assert set(CODES) >= CAUSES
+    remedies = {remedy for program in all_programs() for remedy in program.remedies}
+    assert remedies - REMEDIES.keys() == set()
+
+
+def test_the_benchmark_reads_a_truth_as_it_stands(folder: Path) -> None:
+    said, program = truth(folder), read(folder.name)
+    assert program.causes == (said["cause"], *said["also"])
+    assert program.remedies == (said["remedy"], *said["also_remedies"])
+    source = (folder / "broken.py").read_text(encoding="utf-8").splitlines()
+    assert {source[number - 1].strip() for number in program.numbers} == set(said["lines"])
+
+
+def test_both_halves_are_there() -> None:
+    halves = [program.half for program in all_programs()]
+    assert min(halves.count("before"), halves.count("after")) >= 15
+
+
 def test_the_lines_of_a_truth_are_in_the_broken_form_once_each(folder: Path) -> None:
     lines = [line.strip() for line in (folder / "broken.py").read_text(encoding="utf-8").splitlines()]
     said = truth(folder)["lines"]
@@ -124,3 +133,10 @@ def test_the_mend_of_a_program_was_measured_to_be_worth_it(folder: Path) -> None
     measured = truth(folder)["measured"]
     assert measured.keys() == {"broken", "fixed"}
     assert measured["fixed"] >= LEAST_GAIN * measured["broken"] > 0
+
+
+def test_a_development_environment_has_what_every_program_needs(folder: Path) -> None:
+    extras = tomllib.loads((PROGRAMS.parents[2] / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    dev = [each for extra in ("dev", "studies", "parquet", "plot") for each in extras[extra]]
+    installed = {re.split(r"[^\w-]", each)[0] for each in dev}
+    assert {DISTRIBUTIONS.get(name, name) for name in truth(folder)["needs"]} <= installed

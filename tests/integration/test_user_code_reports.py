@@ -1,0 +1,71 @@
+"""Programs with a fault in their own code, as they were recorded: the report names cause, line and remedy."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.recorded_programs import HOME, RECORDING, names, unpacked
+from support.runs import report
+from whyidle.diagnosis_benchmark.user_code.cases import BROKEN, FIXED, read
+from whyidle.diagnosis_benchmark.user_code.judge import findings, judged
+
+OF_FORM = {
+    form: [name.removesuffix(f"-{form}") for name in names() if name.endswith(f"-{form}")] for form in (BROKEN, FIXED)
+}
+
+
+def _told(name: str, at: Path) -> dict[str, Any]:
+    return report(unpacked(name, at))
+
+
+def test_programs_of_each_kind_are_kept() -> None:
+    kept = [read(name) for name in OF_FORM[BROKEN]]
+    assert {program.cause for program in kept} == {
+        "input.cpu_exhausted",
+        "input.main_process",
+        "input.exclusive",
+        "host.boundary",
+    }
+    assert {program.half for program in kept} == {"before"}, "those written afterwards are for measuring alone"
+
+
+@pytest.mark.parametrize("name", OF_FORM[BROKEN])
+def test_the_report_of_a_broken_form_names_cause_line_and_remedy(name: str, tmp_path: Path) -> None:
+    program = read(name)
+    answer = judged(program, _told(f"{name}-{BROKEN}", tmp_path), None)
+    assert answer.cause in program.causes
+    assert answer.line_first, answer.line
+    assert answer.remedy in program.remedies
+
+
+@pytest.mark.parametrize("name", OF_FORM[BROKEN])
+def test_the_line_is_told_as_it_stands_in_the_program(name: str, tmp_path: Path) -> None:
+    source = read(name).program(BROKEN).read_text().splitlines()
+    told = [line for each in findings(_told(f"{name}-{BROKEN}", tmp_path)) for line in each["where"]]
+    own = [line for line in told if line["file"].endswith(f"/{name}/{BROKEN}.py")]
+    assert own
+    assert all(source[line["line"] - 1].strip() == line["code"] for line in own)
+
+
+@pytest.mark.parametrize("name", OF_FORM[FIXED])
+def test_no_finding_about_a_fixed_form_has_the_cause(name: str, tmp_path: Path) -> None:
+    program = read(name)
+    told = _told(f"{name}-{FIXED}", tmp_path)
+    assert told["verdict"]["cause"] is not None, "there is a verdict"
+    assert judged(program, None, told).quiet, [each["cause"] for each in findings(told)]
+
+
+@pytest.mark.parametrize("name", names())
+def test_a_kept_recording_names_no_machine(name: str, tmp_path: Path) -> None:
+    recording = unpacked(name, tmp_path / "program")
+    stacks = (recording / "stacks.jsonl").read_text().replace(str(tmp_path / "program"), HOME).splitlines()
+    files = {json.loads(line)["file"] for line in stacks}
+    assert {file for file in files if not file.startswith((f"{HOME}/", "/usr/lib/python3.11/", "<"))} == set()
+    (process,) = (json.loads(path.read_text()) for path in recording.glob("process-*.json"))
+    assert (process["host"], process["executable"]) == ("example", "/usr/bin/python3")
+    assert json.loads((recording / "run.json").read_text())["host"]["name"] == "example"
+    assert sorted(path.name for path in recording.parent.iterdir()) == sorted((RECORDING, name.rpartition("-")[0]))
