@@ -490,6 +490,12 @@ class EventKind:
     """Modules were imported, before the first step was over; lasts. Those within another import are part of it."""
     IMPORTS_TIMED = 31
     """From the process's begin until then, all imports were timed."""
+    WORKER_DIED = 32
+    """A loader's worker process ended in the midst of its work, and the training was told so. Value: its exit code, -9
+    where signal 9 killed it; not measured where that is not known."""
+    DIED_WORKER = 33
+    """Just after a WORKER_DIED. Value: its process id, plus 2**32 times its number in its loader, counted from 1, or
+    times 0 where its number is not known."""
 
 
 class MemoryLimitOf:
