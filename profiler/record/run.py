@@ -23,7 +23,7 @@ from .files import read_json, write_json
 from .processes import processes
 from .reader import RecordFile, RecordHeader, Records
 from .sampled_devices import sampled_driver
-from .schema import DEVICE, FORMAT_VERSION, HOST, KINDS, NAN, NOT_MEASURED, STEP, Field, Kind
+from .schema import DEVICE, FORMAT_VERSION, HOST, KINDS, MEMORY, NAN, NOT_MEASURED, STEP, Field, Kind
 
 FORMAT = "whyidle-run"
 RUN_JSON = "run.json"
@@ -198,7 +198,7 @@ class Run:
         records = np.concatenate(parts) if parts else np.empty(0, dtype=kind.dtype)
         for later in self.unrecorded(kind):
             records[later.name] = NAN if later.type == "f8" else NOT_MEASURED
-        if writer is None and kind.name in (HOST.name, DEVICE.name):
+        if writer is None and kind in (HOST, MEMORY, DEVICE):
             records.flags.writeable = False
             sampled[kind.name] = records
         return records

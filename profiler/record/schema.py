@@ -288,7 +288,7 @@ HOST = _kind(
     Field("throttled_periods", "cumulative periods in which the cgroup was throttled"),
     Field("shm_used_bytes", "/dev/shm in use"),
     Field("shm_total_bytes", "/dev/shm size"),
-    Field("memory_available_bytes", "memory the machine could still give"),
+    Field("memory_available_bytes", "memory that could still be given, by the machine and its control groups' limits"),
     Field("sampler_cpu_ns", "cumulative CPU time of the sampler itself"),
     Field("main_threads", "threads in the training process"),
     Field("main_thread_queue_ns", "cumulative time its first thread, which normally trains, waited for a CPU"),
@@ -297,6 +297,20 @@ HOST = _kind(
     Field("swap_used_bytes", "memory of the machine that lies in swap"),
 )
 """One look at the host by the sampler; cumulative counters start wherever the kernel's stand."""
+
+MEMORY = _kind(
+    "memory",
+    128,
+    Field("t_ns", "when the sample was taken"),
+    Field("whose", "MemoryLimitOf value; not measured, as all that is told of a limit: there is none"),
+    Field("slows", "1: above the limit the kernel slows the group down (memory.high); 0: it kills"),
+    Field("limit_bytes", "the limit, of the training's control groups, that leaves least"),
+    Field("used_bytes", "memory that the group uses, but for what the kernel takes back when it is short"),
+    Field("swap_limit_bytes", "what the group may put into swap; not measured: as much as there is"),
+    Field("swap_used_bytes", "what it has there"),
+    Field("oom_kills", "processes killed for want of memory so far: of the training's group, else of the machine"),
+)
+"""One look at the limits on the training's memory by the sampler. A limit above the machine's memory is none."""
 
 SPAN = _kind(
     "span",
@@ -334,7 +348,8 @@ STACK = _kind(
 """One look at the stack of a Python thread, of the training or of another process of its tree."""
 
 KINDS: dict[str, Kind] = {
-    kind.name: kind for kind in (STEP, BATCH, TRANSFORM, CONTENT, PAUSE, KERNEL, DEVICE, HOST, SPAN, EVENT, STACK)
+    kind.name: kind
+    for kind in (STEP, BATCH, TRANSFORM, CONTENT, PAUSE, KERNEL, DEVICE, HOST, MEMORY, SPAN, EVENT, STACK)
 }
 
 
@@ -475,6 +490,24 @@ class EventKind:
     """Modules were imported, before the first step was over; lasts. Those within another import are part of it."""
     IMPORTS_TIMED = 31
     """From the process's begin until then, all imports were timed."""
+    WORKER_DIED = 32
+    """A loader's worker process ended in the midst of its work, and the training was told so. Value: its exit code, -9
+    where signal 9 killed it; not measured where that is not known."""
+    DIED_WORKER = 33
+    """Just after a WORKER_DIED. Value: its process id, plus 2**32 times its number in its loader, counted from 1, or
+    times 0 where its number is not known."""
+
+
+class MemoryLimitOf:
+    """Whose limit on memory it is."""
+
+    CONTAINER = 1
+    JOB = 2
+    """A batch system's: Slurm, PBS, …"""
+    SLICE = 3
+    """A slice of systemd: a user's, or that of services."""
+    GROUP = 4
+    """Another control group."""
 
 
 class LoaderFlag:

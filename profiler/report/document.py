@@ -264,7 +264,7 @@ class OtherFindings:
 
 @dataclass(frozen=True)
 class Caution:
-    """What must be read before any figure: that data or a device are no real ones."""
+    """What must be read before any figure: that data or a device are no real ones, that a worker died."""
 
     what: str
     words: str

@@ -18,6 +18,7 @@ from ...record.schema import (
     EVENT,
     HOST,
     KINDS,
+    MEMORY,
     NAN,
     NOT_MEASURED,
     PAUSE,
@@ -42,6 +43,7 @@ KEPT = {
     EVENT.name: 4000,
     DEVICE.name: 16_384,
     HOST.name: 4096,
+    MEMORY.name: 4096,
     STACK.name: 4096,
 }
 """Records of a file that a look may use. Kernels are not among them: there may be very many."""
@@ -121,6 +123,8 @@ class RunRecords:
     """Processes that recorded steps, or are about to, by rank and process id."""
     device: Records
     host: Records
+    memory: Records
+    """Looks at the limits on memory."""
     sampled: tuple[SampledDevice, ...] = ()
     """What the sampler says of the devices it looks at."""
     looks: Records = field(default_factory=lambda: np.empty(0, dtype=STACK.dtype))
@@ -191,10 +195,10 @@ class Folder:
         begins = [int(p.last_steps["fetch_begin_ns"][0]) for p in parts if len(p.last_steps)]
         shown = [now_ns - (HISTORY_S + MARGIN_S) * SECOND_NS] if history or not begins else []
         since_ns = min(begins + shown)
-        device, host = (self._joined(kind, since_ns) for kind in (DEVICE, HOST))
+        device, host, memory = (self._joined(kind, since_ns) for kind in (DEVICE, HOST, MEMORY))
         looks = self._joined(STACK, now_ns - LOOKS_NS)
         return RunRecords(
-            run.info, told, now_ns, over, parts, device, host, tuple(sampled), looks, stacks or StackTable({})
+            run.info, told, now_ns, over, parts, device, host, memory, tuple(sampled), looks, stacks or StackTable({})
         )
 
     def epoch(self, name: str) -> Epoch | None:

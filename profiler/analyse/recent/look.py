@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...record.processes import AGAIN
+from ..run.worker_deaths import deaths_of
 from ..where.located import LEAST_LOOKS
 from ..where.looks import Looks, process_looks
 from ..where.places import places
@@ -116,6 +117,7 @@ def _snapshot(run: RunRecords, steady: Steady, ranks: Mapping[int, RankView]) ->
         host=host_of(run, edges),
         code=code_of(run),
         planned_steps=planned_steps(run.info),
+        deaths=tuple(death for each in run.processes for death in deaths_of(each.events, run.host, run.memory)),
         stand_in=(run.info.get("dataset") or {}).get("stand_in"),
     )
     if mine is None or judgement is None:

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...record.reader import Records
-from ...record.schema import DEVICE, EVENT, HOST, NOT_MEASURED, PAUSE, STACK, STEP, Kind
+from ...record.schema import DEVICE, EVENT, HOST, MEMORY, NOT_MEASURED, PAUSE, STACK, STEP, Kind
 
 MOST_LATE_NS = 3_000_000_000
 """How much older a moment told by a record may be than one told by a record stored before it."""
@@ -22,7 +22,7 @@ def moments(kind: Kind, records: Records) -> npt.NDArray[np.int64]:
 
     What the sampler reads from a driver's ring is up to a second old when it is stored.
     """
-    if kind.name in (DEVICE.name, HOST.name, STACK.name):
+    if kind.name in (DEVICE.name, HOST.name, MEMORY.name, STACK.name):
         return np.asarray(records["t_ns"])
     if kind.name == EVENT.name:
         end = records["end_ns"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ..causes.finding import Finding
+from ..run.worker_deaths import WorkerDeath
 
 Series = tuple[float, ...]
 """Values at equal distances of time (`Snapshot.history_s`), oldest first; NaN where nothing was measured."""
@@ -134,6 +135,8 @@ class Snapshot:
     state: str
     """`starting`, `running`, `watching` (no steps will come: only the sampler writes), or how the run ended: `ok`,
     `oom`, `failed`, `stopped`, `lost` (killed)."""
+    deaths: tuple[WorkerDeath, ...] = ()
+    """Workers of loaders that died, of all processes."""
     stand_in: str | None = None
     """What generated data stand for; `None` of real ones, and of a run that does not say."""
     steps: int = 0

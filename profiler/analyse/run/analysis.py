@@ -12,7 +12,7 @@ from ...record.names import read_names
 from ...record.notices import read_notices
 from ...record.reader import Records
 from ...record.run import Run, Writer
-from ...record.schema import DEVICE, EVENT, HOST, PAUSE, STEP
+from ...record.schema import DEVICE, EVENT, HOST, MEMORY, PAUSE, STEP
 from ..causes.diagnosis import findings_of, verdict_of, without_steps
 from ..causes.finding import Finding
 from ..predict.observed import advice_of
@@ -25,9 +25,11 @@ from .data_quality_warnings import warnings_of
 from .events import phases_of
 from .facts import Facts, facts_of
 from .headroom import MeasuredHeadroom, without_stretches
+from .memory_growth import kills_of
 from .resource_usage import Sampled, sampled
 from .sampler_quality import quality_notes
 from .window import Window
+from .worker_deaths import WorkerDeath, deaths_of
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,8 @@ class Analysis:
     """Each of several ranks by itself; empty of a single one."""
     killed: tuple[int, ...] = ()
     """Ranks that did not end their recording, though the run has ended: killed, it seems."""
+    deaths: tuple[WorkerDeath, ...] = ()
+    """Workers of loaders that died, of all ranks."""
     missing: tuple[int, ...] = ()
     """Ranks of the job of which nothing was recorded, though they ran for sure."""
 
@@ -115,6 +119,7 @@ def _of_job(runs: Sequence[Run], ranks: Sequence[RankProcess]) -> Analysis:
         duration_s=max((a.duration_s for a in by_itself if a.duration_s is not None), default=None),
         job=job,
         ranks=tuple(parts),
+        deaths=tuple(death for each in by_itself for death in each.deaths),
     )
 
 
@@ -142,13 +147,14 @@ def _missing_notes(ranks: Sequence[RankProcess]) -> list[str]:
 def _of_process(run: Run, writer: Writer | None) -> Analysis:
     """One training process by itself; without a writer the one that ran most steps."""
     duration_s = _duration_s(run.records(EVENT, writer))
+    deaths = deaths_of(run.records(EVENT, writer), run.records(HOST), run.records(MEMORY))
     run, headroom, cut = without_stretches(run, writer)
     mine = writer or run.leading_writer()
     looks = None if mine is None else looks_at(run, mine)
     facts = facts_of(run, mine, looks)
     if facts is None:
         verdict = without_steps(len(run.records(STEP, writer)), run.records(EVENT, writer))
-        return Analysis(run.info, None, verdict, (), cut, 0, machine=_machine(run), headroom=headroom)
+        return Analysis(run.info, None, verdict, (), cut, 0, machine=_machine(run), headroom=headroom, deaths=deaths)
     if headroom is not None and headroom.rate is not None:
         facts = replace(facts, headroom=headroom.rate.high)
     if writer is None and not run.info.get("trial"):
@@ -180,6 +186,7 @@ def _of_process(run: Run, writer: Writer | None) -> Analysis:
         gaps_ms=_distribution(np.array(facts.parts.gaps_ns)) if facts.told_apart else {},
         step_ms=_distribution(steps["step_end_ns"] - steps["fetch_begin_ns"]),
         headroom=headroom,
+        deaths=deaths,
     )
 
 
@@ -224,6 +231,9 @@ def _run_notes(run: Run) -> list[str]:
     """What a folder says as a whole; after everything in it was read."""
     dropped = run.dropped()
     notes = list(run.damaged)
+    if killed := kills_of(run.records(MEMORY)):
+        who = "1 process" if killed == 1 else f"{killed} processes"
+        notes.append(f"The kernel killed {who} for want of memory while this was recorded.")
     notes += [str(n) for n in run.info.get("notices", [])]
     notes += [note for note in read_notices(run.folder) if not _does_not_matter(run, note)]
     if dropped:

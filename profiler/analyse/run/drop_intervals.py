@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from ...record.reader import Records
 from ...record.run import Run, Writer
-from ...record.schema import DEVICE, EVENT, HOST, KINDS, NAN, NOT_MEASURED, PAUSE, STEP, EventKind, Kind
+from ...record.schema import DEVICE, EVENT, HOST, KINDS, MEMORY, NAN, NOT_MEASURED, PAUSE, STEP, EventKind, Kind
 from ..intervals import Intervals
 from ..shares import MOSTLY
 from .outlier_steps import LOOKS_NS
@@ -95,7 +95,7 @@ def excised(kind: Kind, records: Records, cuts: Cuts) -> Records:
         return _moved(kind, records[~np.isin(records["step"], cuts.steps)], cuts)
     if kind is EVENT:
         return _events(records, cuts)
-    if kind in (HOST, DEVICE):
+    if kind in (HOST, MEMORY, DEVICE):
         return _samples(kind, records, cuts)
     if "begin_ns" in STAMPS[kind.name]:
         return _moved(kind, records[~cuts.within(records["begin_ns"], records["end_ns"])], cuts)
@@ -169,12 +169,12 @@ def _samples(kind: Kind, records: Records, cuts: Cuts) -> Records:
     devices = records["device"] if kind is DEVICE else np.zeros(len(records), dtype=np.int64)
     for number in np.unique(devices):
         mine = np.flatnonzero(devices == number)
-        for name in COUNTERS[kind.name]:
+        for name in COUNTERS.get(kind.name, ()):
             known = mine[records[name][mine] != NOT_MEASURED]
             if len(known) > 1:
                 records[name][known] -= _rise_within(records["t_ns"][known], records[name][known], cuts)
     times = records["t_ns"]
-    if kind is HOST:
+    if kind is not DEVICE:
         # Percentages are of the time since the sample before.
         since = np.concatenate((times[:1], times[:-1]))
         touched = _overlap(since, times, cuts) > 0

@@ -22,6 +22,7 @@ from ...record.schema import (
     EVENT,
     HOST,
     KERNEL,
+    MEMORY,
     NOT_MEASURED,
     PAUSE,
     STEP,
@@ -301,7 +302,7 @@ def facts_of(run: Run, mine: Writer | None = None, looks: ProcessLooks | None = 
     )
     others = sum(f.header.rank == mine[0] and f.header.pid != mine[1] and f.count() > 0 for f in files)
     wasted = wasted_samples_of(window, run.records(CONTENT, mine), facts.iterable, facts.device_kind != "cpu")
-    memory = memory_growth_of(window, run.records(HOST), facts.set_workers, run.info)
+    memory = memory_growth_of(window, run.records(HOST), run.records(MEMORY), facts.set_workers, run.info)
     return replace(facts, cut_steps=cut, other_processes=others, wasted=wasted, memory=memory)
 
 

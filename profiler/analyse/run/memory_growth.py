@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...record.reader import Records, measured
-from ...record.schema import NOT_MEASURED
+from ...record.schema import NOT_MEASURED, MemoryLimitOf
 from .window import Window
 
 THIRDS = 3
@@ -29,11 +29,36 @@ MOSTLY_PRIVATE = 0.5
 """Growth of resident memory, as a share of that of private memory, below which pages are copied."""
 FULL_BYTES = 256 << 20
 """Memory that a machine could still give, below which it has none left: it writes pages to storage, or kills."""
+FULL_LIMIT = 0.03
+"""Of a limit of a control group: less of it left is none, where that is less than `FULL_BYTES`."""
 SWAPPED_BYTES = 32 << 20
 """Rise of the memory that lies in swap from which the machine swaps."""
+OWNERS = {
+    MemoryLimitOf.CONTAINER: "the container",
+    MemoryLimitOf.JOB: "the batch system's job",
+    MemoryLimitOf.SLICE: "the systemd slice",
+    MemoryLimitOf.GROUP: "the control group",
+}
 _S = 10**9
 
 Values = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class MemoryLimitSeen:
+    """A control group's limit on the training's memory."""
+
+    whose: int
+    """A `MemoryLimitOf` value."""
+    bytes: int
+    slows: bool
+    """Above it the kernel slows processes down; else it kills one."""
+    swap_bytes: int | None
+    """What it may put into swap; `None`: as much as there is."""
+
+    @property
+    def owner(self) -> str:
+        return OWNERS.get(self.whose, OWNERS[MemoryLimitOf.GROUP])
 
 
 @dataclass(frozen=True)
@@ -53,7 +78,11 @@ class MemoryGrowth:
     stalled_share: float | None
     """Share of the run in which tasks of the machine waited for memory; `None` where the kernel does not tell."""
     swapped_bytes: int
-    """Rise of the memory of the machine that lies in swap."""
+    """Rise of the memory of the machine, or of the control group that is short, that lies in swap."""
+    limit: MemoryLimitSeen | None = None
+    """The limit of a control group that leaves less than the machine has; `None`: the machine's memory ends first."""
+    kills: int | None = None
+    """Processes that the kernel killed for want of memory while it was recorded; `None` where it does not tell."""
 
     @property
     def full_in_s(self) -> float | None:
@@ -61,11 +90,14 @@ class MemoryGrowth:
         return None if self.available_bytes is None else max(0, self.available_bytes) / self.bytes_per_s
 
 
-def memory_growth_of(window: Window, host: Records, workers: int | None, info: dict[str, Any]) -> MemoryGrowth | None:
+def memory_growth_of(
+    window: Window, host: Records, limits: Records, workers: int | None, info: dict[str, Any]
+) -> MemoryGrowth | None:
     """How the workers' memory grew; `None` where it did not, or there are no workers.
 
     Args:
         host: HOST records.
+        limits: MEMORY records.
         workers: worker processes of the training's loader.
         info: run.json; its `emulated_memory_bytes`, where it has them, are what the workers may take more from the
             window's begin on, in place of what the machine could give.
@@ -81,17 +113,20 @@ def memory_growth_of(window: Window, host: Records, workers: int | None, info: d
     growth = private if copied else own
     if growth is None:
         return None
+    kills = kills_of(limits)
+    limits = limits[(limits["t_ns"] <= window.end_ns) & (limits["whose"] != NOT_MEASURED)]
     available = measured(seen["memory_available_bytes"])
-    short = available < FULL_BYTES
+    limit = _binding(limits, available)
+    short = available < (FULL_BYTES if limit is None else min(FULL_BYTES, FULL_LIMIT * limit.bytes))
     emulated = info.get("emulated_memory_bytes")
     if isinstance(emulated, int):
         taken = measured(seen["tree_rss_bytes"]) - measured(seen["main_rss_bytes"])
         available = emulated - (taken - np.nanmin(taken))
-        short = available <= 0
+        short, limit = available <= 0, None
     known = available[~np.isnan(available)]
-    swap = measured(seen["swap_used_bytes"])
-    swap = swap[~np.isnan(swap)]
-    swapped = int(max(0.0, swap[-1] - swap[0])) if len(swap) else 0
+    swapped = _risen(seen["swap_used_bytes"])
+    if limit is not None:
+        swapped = max(swapped, _risen(limits[limits["t_ns"] >= window.begin_ns]["swap_used_bytes"]))
     elapsed_s = float(seen["t_ns"][-1] - seen["t_ns"][0]) / _S
     return MemoryGrowth(
         bytes_per_s=growth,
@@ -102,7 +137,38 @@ def memory_growth_of(window: Window, host: Records, workers: int | None, info: d
         full_share=1.0 if swapped >= SWAPPED_BYTES else float(np.mean(short)),
         stalled_share=_stalled(seen, elapsed_s),
         swapped_bytes=swapped,
+        limit=limit,
+        kills=kills,
     )
+
+
+def kills_of(limits: Records) -> int | None:
+    """Processes that the kernel killed for want of memory while it was recorded; `None`: not told.
+
+    Args:
+        limits: MEMORY records.
+    """
+    told = limits["oom_kills"][limits["oom_kills"] != NOT_MEASURED]
+    return max(0, int(told[-1] - told[0])) if len(told) else None
+
+
+def _binding(limits: Records, available: Values) -> MemoryLimitSeen | None:
+    """The limit seen last, where what was left then is what it leaves, and not less because the machine has less."""
+    known = available[~np.isnan(available)]
+    if not len(limits) or not len(known):
+        return None
+    last = limits[-1]
+    if known[-1] < max(0, last["limit_bytes"] - last["used_bytes"]):
+        return None
+    swap = last["swap_limit_bytes"]
+    return MemoryLimitSeen(
+        int(last["whose"]), int(last["limit_bytes"]), last["slows"] == 1, None if swap == NOT_MEASURED else int(swap)
+    )
+
+
+def _risen(values: npt.NDArray[np.int64]) -> int:
+    known = values[values != NOT_MEASURED]
+    return max(0, int(known[-1] - known[0])) if len(known) else 0
 
 
 def _growth(t_ns: npt.NDArray[np.int64], values: Values, least: int = 2 * THIRDS) -> float | None:

@@ -32,6 +32,7 @@ from .streams import Streams
 from .switch import Switch
 from .told_batches import ToldBatches
 from .waits import StreamWaitHook, SyncHook
+from .worker_deaths import WorkerDeaths
 from .wrap import Unexpected
 
 __all__ = ["Hooks", "install"]
@@ -218,12 +219,15 @@ def install(
     told = ToldBatches(session, loop, switch("how batches are made, as the program tells", "it is not told any more"))
     workers = WorkersHook(session, loop, told, switch("how batches are made", "what their making costs is not seen"))
     loading.passes_of = workers.passes_of
+    deaths = WorkerDeaths(session, device.now, loading.last, switch("workers that die", "why they did is not told"))
+    loading.on_error = deaths.fetch_failed
     no_loader = switch("iterators that are no DataLoader", "their fetches are not seen")
     fetches = Fetches(loop, device.now, no_loader, session.notice, told)
     graphs = LearningGraphs()
     hooks: list[_Hook] = [
         loading,
         workers,
+        deaths,
         told,
         BackwardHook(
             loop, steps, switch("torch.autograd.backward", "the backward pass is not told from the rest"), graphs

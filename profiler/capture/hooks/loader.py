@@ -109,6 +109,8 @@ class LoaderHook:
         self.passes_of: Callable[[Any], Passes | None] | None = None
         """Tells which batch an iterator handed over, once somebody watches its workers."""
         self.headroom: Ahead | None = None
+        self.on_error: Callable[[BaseException], object] | None = None
+        """Told what a fetch raised, but for the end of the data."""
         self.on_iter: Callable[[], object] | None = None
         """Called when an iterator is made, for what can be hooked only once it was imported."""
 
@@ -128,6 +130,10 @@ class LoaderHook:
 
     def remove(self) -> None:
         self._patches.put_back()
+
+    def last(self) -> Any | None:
+        """The iterator that was asked for a batch last, while it is there."""
+        return None if self._last is None else self._last.iterator()
 
     def fed_from_elsewhere(self, iterator: Any) -> Callable[[int | None], None]:
         """An iterator does not make its batches any longer. Returns what is to be told the samples of each before it
@@ -209,6 +215,8 @@ class LoaderHook:
                 loop.fetching = False
                 if asked is not None and known is not None:
                     self._fetch_fails(known)
+                if self.on_error is not None:
+                    self.on_error(error)
                 forget_frame(error)
                 raise
             loop.fetching = False

@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import resource
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
+from ..memory_limits import memory_available
 from .parts import bytes_of_array, fields_of, parts_of
 from .tensors import device_of, has_plain_memory, shape_of
 
@@ -70,7 +70,7 @@ class Room:
 
     @classmethod
     def now(cls, iterator: Any) -> Room:
-        nbytes = MEMORY_SHARE * memory_available()
+        nbytes = MEMORY_SHARE * (memory_available() or 0)
         files = float("inf")
         pinned = bool(getattr(iterator, "_pin_memory", False))
         if getattr(iterator, "_num_workers", 0) and not pinned:
@@ -84,20 +84,3 @@ class Room:
 
     def for_batches(self, nbytes: float, tensors: int) -> int:
         return int(min(10**9, self._nbytes / max(1.0, nbytes), self._files / max(1, tensors)))
-
-
-def memory_available() -> float:
-    """Bytes that the machine, or the control group of this process, could still give."""
-    available = float("inf")
-    with contextlib.suppress(OSError, ValueError, StopIteration):
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        available = 1024.0 * int(next(line for line in lines if line.startswith("MemAvailable:")).split()[1])
-    groups = Path("/sys/fs/cgroup")
-    old = groups / "memory"
-    for limit, used in (
-        (groups / "memory.max", groups / "memory.current"),
-        (old / "memory.limit_in_bytes", old / "memory.usage_in_bytes"),
-    ):
-        with contextlib.suppress(OSError, ValueError):  # "max" is no number
-            available = min(available, int(limit.read_text()) - int(used.read_text()))
-    return max(0.0, available) if available != float("inf") else 0.0

@@ -1,4 +1,4 @@
-"""The CPUs a training may use, what the kernel tells of waiting for them, and the clock."""
+"""The CPUs and the memory a training may use, what the kernel tells of waiting for them, and the clock."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ import time
 from pathlib import Path
 
 from ...record.check import Check
-from ..cpu_budget import cgroup_levels, cpu_budget
+from ..cgroups import cgroup_levels
+from ..cpu_budget import cpu_budget
+from ..memory_limits import machine_memory, memory_available, memory_limits, oom_kills, tightest
 from ..sampler.host import throttling
 from ..sampler.procfs import MachineCpu, parse_machine_cpu, parse_pressure, parse_run_queue, read
 
-GROUP = "CPU and clock"
+GROUP = "CPU, memory and clock"
 MUCH_STEAL_PCT = 2.0
 """More shifts figures by as much as what is looked for."""
 SLOW_CLOCK_NS = 300
@@ -22,7 +24,7 @@ GOOD_CLOCKS = ("tsc", "arch_sys_counter", "kvm-clock", "hyperv_clocksource_tsc_p
 
 def cpus(root: Path = Path("/")) -> list[Check]:
     """What needs one look only."""
-    return [_budget(root), _quota(root), _pressure(root), _run_queue(root), clock(root)]
+    return [_budget(root), memory(root), _quota(root), _pressure(root), _run_queue(root), clock(root)]
 
 
 def machine(root: Path = Path("/")) -> MachineCpu | None:
@@ -67,6 +69,34 @@ def _budget(root: Path) -> Check:
         + (" (docker --cpus, Kubernetes limits.cpu)." if by_quota else " (taskset, cpuset)."),
         values,
     )
+
+
+def memory(root: Path) -> Check:
+    """What the machine could give, and the limit of a control group where it leaves less than the machine has."""
+    whole = machine_memory(root).get(b"MemTotal")
+    use, left = tightest(memory_limits(0, root)), memory_available(root)
+    killed = oom_kills(cgroup_levels(0, root, "memory"), root)
+    values: dict[str, float | str | None] = {
+        "machine_bytes": None if whole is None else 1024 * whole,
+        "limit_bytes": None if use is None else use.limit.bytes,
+        "available_bytes": left,
+        "oom_kills": killed,
+    }
+    could = "" if left is None else f", {left / 2**30:.1f} GiB could be given now"
+    of_machine = "an unknown amount" if whole is None else f"{whole / 2**20:.1f} GiB"
+    if use is None:
+        if whole is None:
+            lost = "When memory will run out (input.memory)."
+            return Check(GROUP, "Memory", "missing", "No /proc/meminfo.", lost, "Mount /proc.", values)
+        return Check(GROUP, "Memory", "ok", f"{of_machine} of the machine{could}; no limit.", values=values)
+    limit = f"{use.limit.bytes / 2**30:.1f} GiB of the machine's {of_machine}"
+    says = f"{limit}, by a limit of {use.limit.level.path}{could}."
+    if use.limit.slows:
+        lost = "A training that takes more is slowed down and made to give pages back (memory.high)."
+    else:
+        lost = "A worker or the training is killed when it takes more, whatever the machine has left."
+    fix = "docker run --memory, Kubernetes limits.memory, --mem of sbatch, MemoryMax= of the systemd unit."
+    return Check(GROUP, "Memory", "limited", says, lost, fix, values)
 
 
 def _quota(root: Path) -> Check:

@@ -7,8 +7,10 @@ import os
 import time
 from pathlib import Path
 
-from ...record.schema import HOST
-from ..cpu_budget import CgroupLevel, cgroup_levels, cpu_budget
+from ...record.schema import HOST, MEMORY
+from ..cgroups import CgroupLevel, cgroup_levels
+from ..cpu_budget import cpu_budget
+from ..memory_limits import MemoryLimit, memory_limits, oom_kills, tightest
 from .procfs import MachineCpu, parse_machine_cpu, parse_pairs, parse_pressure, read
 from .row import Row, row
 from .schedule import NS_PER_S, Cadence
@@ -20,6 +22,9 @@ PSS_PERIOD_NS = 5 * NS_PER_S
 PSS_FIRST_NS = 2 * NS_PER_S
 PSS_SHARE = 0.005
 LIMITS_PERIOD_NS = 10 * NS_PER_S
+MEMORY_PERIOD_NS = NS_PER_S
+MEMORY_SHARE = 0.005
+"""Of the sampler's time at most: `memory.stat` makes the kernel add up over all CPUs."""
 _SUMMED = {"tree_pss_bytes": (b"Pss",), "tree_private_bytes": (b"Private_Clean", b"Private_Dirty")}
 
 
@@ -39,6 +44,9 @@ class Host:
         self._levels: list[CgroupLevel] = []
         self._groups: bytes | None = None
         """The control groups of the training, as the kernel lists them."""
+        self._memory = MemoryLooks(pid, root)
+        self.memory: Row | None = None
+        """The body of a MEMORY record that came with the last sample, if one did."""
 
     @property
     def members(self) -> list[Member]:
@@ -56,6 +64,7 @@ class Host:
             self._groups = groups
             self._look_up_limits()
         values["cpus"] = self._cpus
+        self.memory = self._memory.sample(now_ns, last, moved)
         values |= self._look_at_machine()
         values |= throttling(self._levels)
         values |= shared_memory(self._root)
@@ -102,6 +111,8 @@ class Host:
         busy, iowait, steal = shares or (None, None, None)
         memory = parse_pairs(read(f"{self._proc}/meminfo"))
         available, swap, unused = (memory.get(name) for name in (b"MemAvailable", b"SwapTotal", b"SwapFree"))
+        could_give = [1024 * available] if available is not None else []
+        could_give += [left] if (left := self._memory.left_bytes) is not None else []
         pressure = {
             f"{name}_pressure_us": parse_pressure(read(f"{self._proc}/pressure/{name}"))
             for name in ("cpu", "io", "memory")
@@ -110,10 +121,54 @@ class Host:
             "machine_busy_pct": busy,
             "machine_iowait_pct": iowait,
             "steal_pct": steal,
-            "memory_available_bytes": None if available is None else available * 1024,
+            "memory_available_bytes": min(could_give, default=None),
             "swap_used_bytes": None if swap is None or unused is None else (swap - unused) * 1024,
             **pressure,
         }
+
+
+class MemoryLooks:
+    """The tightest limit on the training's memory and its use, once a second; the limits themselves every ten.
+
+    `root` is where `/proc` and `/sys` are looked for.
+    """
+
+    def __init__(self, pid: int, root: Path = Path("/")) -> None:
+        self._pid = pid
+        self._root = root
+        self._cadence = Cadence(MEMORY_PERIOD_NS, share=MEMORY_SHARE)
+        self._limits_cadence = Cadence(LIMITS_PERIOD_NS)
+        self._limits: list[MemoryLimit] = []
+        self._levels: list[CgroupLevel] = []
+        self.left_bytes: int | None = None
+        """What the tightest limit left when it was last looked at; `None` without a limit."""
+
+    def sample(self, now_ns: int, last: bool = False, moved: bool = False) -> Row | None:
+        """The body of a MEMORY record, where one is due or it is the `last`. `moved`: the training has other groups."""
+        if not (self._cadence.due(now_ns) or last):
+            return None
+        begin = time.monotonic_ns()
+        due = self._limits_cadence.due(now_ns) or moved
+        # The groups of a training that has ended stay: their counters tell why it has.
+        if due and (levels := cgroup_levels(self._pid, self._root, "memory")):
+            self._levels, self._limits = levels, memory_limits(self._pid, self._root)
+        use, killed = tightest(self._limits), oom_kills(self._levels, self._root)
+        self.left_bytes = None if use is None else use.left_bytes
+        self._cadence.cost(now_ns, time.monotonic_ns() - begin)
+        if use is None:
+            return None if killed is None else row(MEMORY, t_ns=now_ns, oom_kills=killed)
+        limit = use.limit
+        return row(
+            MEMORY,
+            t_ns=now_ns,
+            whose=limit.whose,
+            slows=int(limit.slows),
+            limit_bytes=limit.bytes,
+            used_bytes=use.used_bytes,
+            swap_limit_bytes=limit.swap_bytes,
+            swap_used_bytes=use.swap_used_bytes,
+            oom_kills=killed,
+        )
 
 
 class PssRound:

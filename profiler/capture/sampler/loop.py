@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ...errors import RecordError
 from ...record.notices import SAMPLER_NOTICES, Notices
-from ...record.schema import DEVICE, HOST
+from ...record.schema import DEVICE, HOST, MEMORY
 from ...record.segment import RecordWriter
 from .devices import Devices
 from .host import Host
@@ -73,7 +73,7 @@ def record(folder: Path, pid: int, rate: float, start_ns: int, stacks: StackOpti
         say("Another sampler already records this run; a second one ended at once.")
         return CANNOT_RECORD
     try:
-        writers = RecordWriter(folder, HOST), RecordWriter(folder, DEVICE)
+        writers = [RecordWriter(folder, kind) for kind in (HOST, MEMORY, DEVICE)]
     except RecordError as error:
         say(f"Host and accelerator figures are not recorded: {error}")
         return CANNOT_RECORD
@@ -96,11 +96,11 @@ def _sample(
     host: Host,
     devices: Devices,
     looks: StackLooks | None,
-    writers: tuple[RecordWriter, RecordWriter],
+    writers: list[RecordWriter],
     ending: Ending,
     rate: float,
 ) -> None:
-    to_host, to_device = writers
+    to_host, to_memory, to_device = writers
     beat = Beat(round(NS_PER_S / rate), time.monotonic_ns())
     ended = False
     while not ended:
@@ -117,6 +117,8 @@ def _sample(
         # The last look comes when it is asked for: it cannot be late.
         late = 0 if ended else beat.taken(now)
         to_host.append(*host.sample(now, late, last=ended))
+        if host.memory is not None:
+            to_memory.append(*host.memory)
         for body in devices.sample(now, last=ended):
             to_device.append(*body)
 

@@ -15,7 +15,8 @@ import torch
 
 from ...errors import WhyidleError
 from ..hooks.parts import fields_of, parts_of
-from ..hooks.room import MEMORY_SHARE, memory_available, weigh
+from ..hooks.room import MEMORY_SHARE, weigh
+from ..memory_limits import memory_available
 
 KEPT = 8
 MOST_COPIES = 256
@@ -71,7 +72,7 @@ class Kept:
         if not self._copying:
             return
         weight = weigh(self._batches[0][0])
-        room = int(MEMORY_SHARE * memory_available() / max(1, weight.nbytes)) if weight is not None else 0
+        room = int(MEMORY_SHARE * (memory_available() or 0) / max(1, weight.nbytes)) if weight is not None else 0
         if room < KEPT:
             raise NotKept("the training changes its batches in place, and there is no room for copies of them")
         with torch.no_grad():

@@ -12,7 +12,7 @@ from typing import Any
 
 from ...devices.emulated import EmulatedDevice
 from ...devices.protocol import Device
-from ..hooks.room import memory_available
+from ..memory_limits import memory_available
 from .processes import PROC, descendants, proportional_bytes
 
 
@@ -70,7 +70,7 @@ def _of_host() -> MemoryUse:
     own = _status(PROC / "self" / "status")
     children = sum(proportional_bytes(pid) for pid in descendants(os.getpid()))
     peak = own.get("VmHWM", 0) + children
-    capacity = int(memory_available()) + own.get("VmRSS", 0) + children
+    capacity = (memory_available() or 0) + own.get("VmRSS", 0) + children
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
     if limit != resource.RLIM_INFINITY and limit < capacity:
         return MemoryUse(own.get("VmPeak"), limit, False)

@@ -19,6 +19,7 @@ from ...analyse.run.facts import Facts
 from ...analyse.run.headroom import MeasuredHeadroom
 from ...analyse.run.metrics import METRICS
 from ...analyse.run.stall_breakdown import PARTS
+from ...analyse.run.worker_deaths import WorkerDeath
 from . import cost as cost_json
 from . import over_time
 from .common import DeviceJson, FindingJson, finding
@@ -158,6 +159,23 @@ class QualityJson(Struct):
     """What could not be seen or trusted, a sentence each."""
 
 
+class WorkerDeathJson(Struct):
+    """A worker process of a loader that ended in the midst of its work."""
+
+    pid: int
+    worker: int | None
+    """Its number in its loader, from 0."""
+    exit_code: int | None
+    """Negative: the number of the signal that killed it."""
+    signal: str | None
+    """Its name, such as `SIGKILL`; `null` where none killed it, or that is not known."""
+    at_s: float
+    """Since the recording of the training began."""
+    likely: str
+    """The likely reason."""
+    way_out: str
+
+
 class ReportJson(Struct, kw_only=True):
     format: str = "whyidle-report"
     version: int = 1
@@ -179,6 +197,8 @@ class ReportJson(Struct, kw_only=True):
     """Of a job alone: each rank by itself."""
     cost: cost_json.SpentJson | UnsetType = UNSET
     """Where there is a price."""
+    worker_deaths: list[WorkerDeathJson] | UnsetType = UNSET
+    """Where workers died, of all ranks."""
 
 
 class RankReportJson(ReportJson):
@@ -206,6 +226,13 @@ def report(analysis: Analysis, spent: Spent | None = None) -> ReportJson:
         trends=[] if analysis.facts is None else [over_time.trend_json(each) for each in analysis.facts.trends],
         ranks_detail=[_of_rank(part, analysis.job) for part in analysis.ranks] or UNSET,
         cost=UNSET if spent is None else cost_json.spent(spent),
+        worker_deaths=[_death(each) for each in analysis.deaths] or UNSET,
+    )
+
+
+def _death(death: WorkerDeath) -> WorkerDeathJson:
+    return WorkerDeathJson(
+        death.pid, death.worker, death.exit_code, death.signal, death.at_s, death.likely, death.way_out
     )
 
 

@@ -14,6 +14,7 @@ from ...analyse.run.facts import Facts
 from ...analyse.run.headroom import MeasuredHeadroom
 from ...analyse.run.resource_usage import Sampled
 from ...analyse.run.stall_breakdown import PARTS, UNTOLD
+from ...analyse.run.worker_deaths import said_of
 from ..document import (
     LEFT,
     RIGHT,
@@ -71,6 +72,8 @@ def _blocks(analysis: Analysis, cost: str | None) -> Iterator[Block]:
         yield Caution("Stand-in data", f"generated, in place of {stand_in}.")
     if (analysis.info.get("device") or {}).get("kind") == "emulated":
         yield emulated_device("its times are computed from a profile, not measured on such a device.")
+    if analysis.deaths:
+        yield Caution("A worker died", said_of(analysis.deaths))
     if cost:
         yield Paragraph(cost)
     yield Space()

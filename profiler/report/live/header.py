@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ...analyse.recent.snapshot import UNDER_WAY, Snapshot
+from ...analyse.run.worker_deaths import said_of
 from ..render import bars
 from . import words
-from .lines import Row, cut, flow, safe
+from .lines import Row, cut, flow, safe, wrapped
 from .options import Options
 
 _STATE = {"running": ("●", "*", "green"), "starting": ("○", "o", "yellow"), "watching": ("●", "*", "green")}
@@ -29,6 +30,9 @@ def header(view: Snapshot, width: int, detail: int, options: Options) -> list[Ro
     if detail and (name or beside.cells):
         name = cut(name, max(8, width - beside.cells - 4), options.ascii_only)
         rows.insert(1, Row(" ").add(name).to(width - beside.cells).join(beside))
+    if view.deaths:
+        texts = wrapped(f"A WORKER DIED: {said_of(view.deaths)}", max(8, width - 1))
+        rows += [Row(" ").add(text, "bold red") for text in texts]
     if view.stand_in:
         said = safe(f"STAND-IN DATA: generated, in place of {view.stand_in}")
         rows.append(Row(" ").add(cut(said, width - 1, options.ascii_only), "bold yellow"))

@@ -26,7 +26,8 @@ def panel(view: Snapshot, width: int, rows: int, options: Options) -> list[Row]:
     """Exactly `rows` rows (`FULL`, `SHORT` or `ONE`) of at most `width` cells; the first sets them apart."""
     if rows < SHORT:
         return [Row(cut(f" whyidle: {words.state(view)}", width, options.ascii_only).ljust(width), "reverse")]
-    items = [Row(" whyidle"), *(Row(said) for said in far(view))]
+    died = [Row("A WORKER DIED")] if view.deaths else []
+    items = [Row(" whyidle"), *died, *(Row(said) for said in far(view))]
     found = [Row("  ".join(line.plain for line in flow(items, width, rows=1)).ljust(width), "reverse")]
     found += (_full(view, width, options) if rows >= FULL else _short(view, width, options))[: rows - 2]
     found += [Row() for _ in range(rows - 1 - len(found))]

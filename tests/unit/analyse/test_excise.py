@@ -83,6 +83,7 @@ def test_the_stamps_of_all_kinds_are_known() -> None:
         "kernel": 3,
         "device": 1,
         "host": 1,
+        "memory": 1,
         "span": 2,
         "event": 2,
         "stack": 1,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ....record.schema import MemoryLimitOf
 from ...run.facts import Facts
-from ...run.memory_growth import MemoryGrowth
+from ...run.memory_growth import MemoryGrowth, MemoryLimitSeen
 from ..claim import Claim
 from ..finding import Evidence, Finding, Next
 from .wait import Wait
@@ -19,6 +20,14 @@ FEWER_HELP = 0.5
 """Of what is gained where workers take no more memory, what fewer of them are expected to gain."""
 LEAST_SEEN_S = 15.0
 """Seconds of growth from which its pace is carried on: imports and first samples take memory too."""
+KILLED = "processes killed for want of memory"
+RAISED_BY = {
+    MemoryLimitOf.CONTAINER: "docker run --memory, in Kubernetes resources.limits.memory",
+    MemoryLimitOf.JOB: "--mem of sbatch or srun",
+    MemoryLimitOf.SLICE: "MemoryMax= and MemoryHigh= of its unit (systemctl set-property)",
+    MemoryLimitOf.GROUP: "its memory.max and memory.high",
+}
+"""Where each limit is set."""
 AS_LONG_AGAIN = 10
 """Memory that lasts for less than so many times what was recorded is soon full."""
 
@@ -33,8 +42,9 @@ def memory(wait: Wait) -> Finding | None:
         replace(wait.removing(change, min(wait.ns, lost), likely=likely), kind=kind)
         for (kind, change), likely in zip(_changes(growth), (1.0, FEWER_HELP), strict=True)
     )
-    title = f"{wait.begins}, and the machine has no memory left: {_grows(growth)}."
-    return wait.found(title, 0.8, _evidence(growth), (smaller, fewer))
+    owner = "the machine" if growth.limit is None else growth.limit.owner
+    title = f"{wait.begins}, and {owner} has no memory left: {_grows(growth)}."
+    return wait.found(title, 0.8, _evidence(growth), (smaller, fewer, *_more(growth.limit)))
 
 
 def soon_full(facts: Facts) -> Finding | None:
@@ -44,8 +54,9 @@ def soon_full(facts: Facts) -> Finding | None:
         return None
     if growth.full_in_s > AS_LONG_AGAIN * growth.elapsed_s:
         return None
-    text = f"{_grows(growth)}: at this pace none is left in {_duration(growth.full_in_s)}."
-    changes = tuple(Next(change, kind=kind) for kind, change in _changes(growth))
+    of = "" if growth.limit is None else f" of {_limit(growth.limit)}"
+    text = f"{_grows(growth)}: at this pace none{of} is left in {_duration(growth.full_in_s)}{_then(growth.limit)}."
+    changes = (*(Next(change, kind=kind) for kind, change in _changes(growth)), *_more(growth.limit))
     found = Claim(facts, 0.0, CAUSE).found(text[:1].upper() + text[1:], 0.7, _evidence(growth), changes)
     return replace(found, least_severity="major")
 
@@ -81,12 +92,38 @@ def _changes(growth: MemoryGrowth) -> tuple[tuple[str, str], tuple[str, str]]:
     )
 
 
+def _limit(limit: MemoryLimitSeen) -> str:
+    size, unit = (1 << 30, "GiB") if limit.bytes >= 1 << 30 else (1 << 20, "MiB")
+    return f"{limit.owner}'s {limit.bytes / size:.1f} {unit}"
+
+
+def _then(limit: MemoryLimitSeen | None) -> str:
+    """What comes then, where a limit says it."""
+    if limit is None:
+        return ""
+    if limit.slows:
+        return ", and the kernel slows it down"
+    return ", and the kernel kills one of its processes" if limit.swap_bytes == 0 else ""
+
+
+def _more(limit: MemoryLimitSeen | None) -> tuple[Next, ...]:
+    """A higher limit, where a limit is what ends the memory and not the machine."""
+    if limit is None:
+        return ()
+    return (Next(f"more memory for {limit.owner}: {RAISED_BY.get(limit.whose, RAISED_BY[MemoryLimitOf.GROUP])}"),)
+
+
 def _evidence(growth: MemoryGrowth) -> tuple[Evidence, ...]:
     left, full_in = growth.available_bytes, growth.full_in_s
+    killed = () if growth.kills is None else (Evidence(KILLED, growth.kills, "", "0"),)
     return (
         Evidence("memory that workers take", growth.bytes_per_s * 60 / 1e6, "MB a minute more", "levels off"),
         Evidence("of which copies of shared pages", "most" if growth.copied else "little", "", "little"),
-        Evidence("memory left at the end", None if left is None else left / 1e6, "MB"),
+        Evidence(
+            "memory left at the end" + ("" if growth.limit is None else f", of {_limit(growth.limit)}"),
+            None if left is None else left / 1e6,
+            "MB",
+        ),
         Evidence("until none is left, at this pace", None if full_in is None else full_in / 60, "min"),
         Evidence("time without memory left", 100 * growth.full_share, "%", "0"),
         Evidence(
@@ -96,6 +133,7 @@ def _evidence(growth: MemoryGrowth) -> tuple[Evidence, ...]:
             "0",
         ),
         Evidence("written to swap", growth.swapped_bytes / 1e6, "MB", "0"),
+        *killed,
     )
 
 

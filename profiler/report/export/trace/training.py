@@ -32,6 +32,7 @@ _INSTANTS = {
     EventKind.TRAINING_BEGIN: "training begins",
     EventKind.TRAINING_END: "training ends",
     EventKind.ALLOCATOR_RETRIES: "the allocator had to free its caches",
+    EventKind.WORKER_DIED: "a worker died",
 }
 
 

@@ -1,0 +1,137 @@
+"""The memory that a process may use: the limits of its control groups, and what the kernel killed at them.
+
+A container of 4 GiB on a machine of 256 sees the machine's memory in `/proc/meminfo`, and is killed at 4.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..record.schema import MemoryLimitOf
+from .cgroups import CgroupLevel, cgroup_levels
+from .probes.container import in_container
+from .sampler.procfs import parse_pairs, read
+
+NO_LIMIT_BYTES = 1 << 60
+"""What version 1 writes for no limit is the largest multiple of a page; as much as this no machine has."""
+_TAKEN_BACK = (b"inactive_file", b"active_file", b"slab_reclaimable")
+"""Of `memory.stat`."""
+_CONTAINER = re.compile(r"docker|kubepods|containerd|libpod|lxc|crio|podman|machine\.slice")
+_JOB = re.compile(r"slurm|/job[_.]|pbs|htcondor|/lsf/|sge")
+
+
+@dataclass(frozen=True)
+class MemoryLimit:
+    """A control group's limit on memory."""
+
+    level: CgroupLevel
+    whose: int
+    """A `MemoryLimitOf` value."""
+    bytes: int
+    slows: bool
+    """It is `memory.high`: above it the kernel slows the group down and takes pages back; at others it kills."""
+    swap_bytes: int | None
+    """What the group may put into swap; `None`: as much as there is."""
+
+
+@dataclass(frozen=True)
+class LimitUse:
+    """How much of a limit is in use."""
+
+    limit: MemoryLimit
+    used_bytes: int
+    """Without the page cache and whatever else the kernel takes back before it kills."""
+    swap_used_bytes: int | None
+
+    @property
+    def left_bytes(self) -> int:
+        return max(0, self.limit.bytes - self.used_bytes)
+
+
+def memory_limits(pid: int = 0, root: Path = Path("/")) -> list[MemoryLimit]:
+    """The limits on a process's memory: of its own control group, then of those above it. Two small files a level.
+
+    What is no less than the machine's memory limits nothing, and is left out.
+    """
+    whole = machine_memory(root).get(b"MemTotal")
+    most = NO_LIMIT_BYTES if whole is None else 1024 * whole
+    limits = []
+    levels = cgroup_levels(pid, root, "memory")
+    for level in levels:
+        names = ("memory.max", "memory.high") if level.version == 2 else ("memory.limit_in_bytes",)
+        told = {name: value for name in names if (value := _number(level, name)) is not None}
+        name = min(told, key=lambda each: told[each], default=None)
+        if name is not None and told[name] < most:
+            whose = _whose(level, level is levels[-1], root)
+            limits.append(MemoryLimit(level, whose, told[name], name == "memory.high", _swap(level, told[name])))
+    return limits
+
+
+def tightest(limits: Iterable[MemoryLimit]) -> LimitUse | None:
+    """The limit that leaves least, with its use; `None` without limits. Three files a limit."""
+    uses = [use for limit in limits if (use := _use(limit)) is not None]
+    return min(uses, key=lambda use: use.left_bytes, default=None)
+
+
+def oom_kills(levels: Iterable[CgroupLevel], root: Path = Path("/")) -> int | None:
+    """Processes that the kernel killed for want of memory so far: of the first level that tells, else the machine's."""
+    for level in levels:
+        name = "memory.events" if level.version == 2 else "memory.oom_control"
+        killed = parse_pairs(read(str(level.folder / name))).get(b"oom_kill")
+        if killed is not None:
+            return killed
+    return parse_pairs(read(str(root / "proc/vmstat"))).get(b"oom_kill")
+
+
+def memory_available(root: Path = Path("/")) -> int | None:
+    """Bytes that could still be given to this process, by the machine and by its control groups; `None`: not told."""
+    machine = machine_memory(root).get(b"MemAvailable")
+    of_group = tightest(memory_limits(0, root))
+    told = [1024 * machine] if machine is not None else []
+    return min(told + ([of_group.left_bytes] if of_group is not None else []), default=None)
+
+
+def machine_memory(root: Path = Path("/")) -> dict[bytes, int]:
+    """`/proc/meminfo`, in kB."""
+    return parse_pairs(read(str(root / "proc/meminfo")))
+
+
+def _use(limit: MemoryLimit) -> LimitUse | None:
+    level = limit.level
+    new = level.version == 2
+    used = _number(level, "memory.current" if new else "memory.usage_in_bytes")
+    if used is None:
+        return None
+    stat = parse_pairs(read(str(level.folder / "memory.stat")))
+    kept = used - sum(stat.get(name if new else b"total_" + name, 0) for name in _TAKEN_BACK)
+    swap = _number(level, "memory.swap.current" if new else "memory.memsw.usage_in_bytes")
+    if swap is not None and not new:
+        swap = max(0, swap - used)  # counted together there
+    return LimitUse(limit, max(0, kept), swap)
+
+
+def _swap(level: CgroupLevel, limit_bytes: int) -> int | None:
+    if level.version == 2:
+        return _number(level, "memory.swap.max")
+    both = _number(level, "memory.memsw.limit_in_bytes")
+    return None if both is None else max(0, both - limit_bytes)
+
+
+def _number(level: CgroupLevel, name: str) -> int | None:
+    """`None` where it is `max`, no limit, or not told."""
+    text = (read(str(level.folder / name)) or b"").strip()
+    return int(text) if text.isdigit() and int(text) < NO_LIMIT_BYTES else None
+
+
+def _whose(level: CgroupLevel, top: bool, root: Path) -> int:
+    if _CONTAINER.search(level.path):
+        return MemoryLimitOf.CONTAINER
+    if _JOB.search(level.path):
+        return MemoryLimitOf.JOB
+    if top and in_container(root):
+        # In a namespace of its own the container's group is the top.
+        return MemoryLimitOf.CONTAINER
+    return MemoryLimitOf.SLICE if level.path.endswith(".slice") else MemoryLimitOf.GROUP
