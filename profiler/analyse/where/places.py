@@ -79,10 +79,12 @@ def place_of(stack: CallStack) -> tuple[Call, str] | None:
 
     The call is the innermost of the user's own code. Where nothing of that leads to it, the program is a package's own
     (`yolo train`, `python -m PACKAGE`): then the innermost call of that package. Without either the outermost of a
-    library that is no mere machinery.
+    library that is no mere machinery. Where samples are made, in a worker or in the training's own fetch, only calls
+    within that count: the loop that asks for a batch, or calls what has it (`trainer.fit(model)`), makes none.
     """
     package = _program(stack)
     stack = own_part(stack)
+    stack = within(stack, FETCHER) or stack
     depth = max((at for at, call in enumerate(stack) if is_users(call)), default=None)
     if depth is None and package:
         depth = max((at for at, call in enumerate(stack) if _package(call.file) == package), default=None)

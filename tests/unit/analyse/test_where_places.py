@@ -66,6 +66,14 @@ def test_a_fork_is_not_told_by_the_calls_that_its_parent_stood_in() -> None:
     assert place_of(worker(FETCH, FOLDER, PIL)) == (FOLDER, "ImageFile.load")
 
 
+def test_a_sample_made_within_the_trainings_own_fetch_is_told_by_what_makes_it() -> None:
+    """As in a worker: who asks for it, `trainer.fit(model)` say, makes none."""
+    script = Call("<module>", "/home/u/train.py", 12, "trainer.fit(model)")
+    assert place_of((script, FETCH, FOLDER, PIL)) == (FOLDER, "ImageFile.load")
+    assert place_of((script, FETCH, ITEM, INIT)) == (ITEM, "ZipFile.__init__")
+    assert place_of((script, FETCH)) == (script, "_MapDatasetFetcher.fetch")
+
+
 @pytest.mark.parametrize("line", ["sys.exit(main())", ""])
 def test_a_command_that_a_package_installs_is_not_the_users_own_code(line: str) -> None:
     assert not is_users(Call("<module>", "/opt/env/bin/fits", 8, line))
