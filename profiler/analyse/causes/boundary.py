@@ -130,6 +130,8 @@ def _changes(claim: Claim, outside: Outside | None, parts: dict[str, float], lar
     names = sorted((name for name in parts if parts[name] >= least or name == largest), key=lambda name: -parts[name])
     if largest == "waiting" and "evaluating" not in names:
         names.append("evaluating")
+    if "waiting" in names and made["waiting"].kind == made["evaluating"].kind:
+        names.remove("waiting")
     return tuple(made[name] for name in names)
 
 
@@ -139,6 +141,8 @@ def _wait(claim: Claim, outside: Outside, waiting_ns: float) -> Next:
     if evaluation is not None and evaluation.started_once:
         return Next("record more passes of validation: what starting its workers once costs shrinks with each")
     if evaluation is None or evaluation.cause is None:
+        if _as_the_trainings(claim.facts, evaluation):
+            return _evaluate(claim, waiting_ns)
         change = "give the validation loader what the training's has: workers, prefetching, pinned memory"
     elif evaluation.cause in ("input.serial", "input.too_few_workers"):
         now, want = evaluation.workers or 0, _workers(claim.facts, evaluation)
@@ -155,6 +159,13 @@ def _wait(claim: Claim, outside: Outside, waiting_ns: float) -> Next:
     else:
         change = "smaller batches for validation: the first batch of each pass is waited for in full"
     return claim.removing(change, waiting_ns, likely=likely, kind="workers")
+
+
+def _as_the_trainings(facts: Facts, evaluation: Evaluation | None) -> bool:
+    """Whether its loader has no fewer workers than the training's, so that there is nothing to give it."""
+    if evaluation is None or not evaluation.workers or facts.set_workers is None:
+        return False
+    return evaluation.workers >= facts.set_workers
 
 
 def _workers(facts: Facts, evaluation: Evaluation) -> int:

@@ -48,7 +48,8 @@ class Evaluation:
     cpu_share: float | None = None
     """CPU that making batches took, of the time in which it was not waiting for a CPU, 0..1."""
     slow_starts: int = 0
-    """Passes that waited mostly until a worker took up their first batch."""
+    """Passes that waited mostly for their first batch, and of that longer until a worker took it up than while it was
+    made."""
     renewed: bool = False
     """Whether each pass has an iterator of its own: with persistent workers all passes have the same."""
 
@@ -63,10 +64,6 @@ class Evaluation:
         return self._starting and self.slow_starts < LEAST_RESTARTS
 
     @property
-    def _starting(self) -> bool:
-        return self.workers != 0 and self.starting_ns is not None and self.starting_ns >= MOSTLY * self.waited_ns
-
-    @property
     def cause(self) -> str | None:
         """The contract's code of what its loader lacks; `None` where it is not known, or nothing."""
         if self.workers == 0:
@@ -74,9 +71,26 @@ class Evaluation:
         if self._starting:
             restarted = self.renewed and self.slow_starts >= LEAST_RESTARTS
             return "input.worker_restart" if restarted else None
-        if self.first_ns is not None and self.first_ns >= MOSTLY * self.waited_ns:
+        if self._first_batches:
             return "input.pipeline_fill"
-        return "input.too_few_workers" if self.busy is not None and self.busy >= BUSY else None
+        return "input.too_few_workers" if self._busy else None
+
+    @property
+    def _starting(self) -> bool:
+        return self._first_batches and (self.starting_ns or 0) >= (self.first_ns or 0)
+
+    @property
+    def _first_batches(self) -> bool:
+        """Whether most of the waiting is for first batches of passes: until a worker takes one up, or while it is made.
+        Both together count where workers have time to spare; busy ones are waited for afterwards too."""
+        if self.workers == 0:
+            return False
+        starting, making = self.starting_ns or 0, self.first_ns or 0
+        return (max(starting, making) if self._busy else starting + making) >= max(1.0, MOSTLY * self.waited_ns)
+
+    @property
+    def _busy(self) -> bool:
+        return self.busy is not None and self.busy >= BUSY
 
 
 @dataclass(frozen=True)
@@ -198,9 +212,10 @@ def _made(window: Window, passes: Records, batches: Records, workers: int | None
         taken_up = mine["begin_ns"].argmin()
         until = int(mine["begin_ns"][taken_up]) - begin
         starting += until
-        slow_starts += until >= MOSTLY * int(one["value"])
+        making = int(mine["end_ns"][taken_up] - mine["begin_ns"][taken_up])
+        slow_starts += until >= making and until + making >= MOSTLY * int(one["value"])
         iterators.add(int(mine["loader"][taken_up]))
-        first += int(mine["end_ns"][taken_up] - mine["begin_ns"][taken_up])
+        first += making
         ran += end - int(mine["begin_ns"][taken_up])
         working += sum(
             int(covered(union(each["begin_ns"], each["end_ns"]), np.array([begin]), np.array([end]))[0])

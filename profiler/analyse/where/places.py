@@ -20,6 +20,8 @@ _MACHINERY = re.compile(
     r"|/threading\.py\Z|/concurrent/futures/|/torch/_?utils/|/runpy\.py\Z"
 )
 """Of libraries: what hands work to others. It is named only where nothing else is there to be named."""
+_COMMAND = re.compile(r"/(?:bin|Scripts)/[^/.]+\Z")
+_PACKAGE = re.compile(r"/(?:site|dist)-packages/([^/]+)/")
 WORKER = re.compile(r"/torch/utils/data/_utils/worker\.py\Z")
 FETCHER = re.compile(r"/torch/utils/data/_utils/fetch\.py\Z")
 """Torch's own files: the loop of a worker, and what asks a data set for the samples of a batch."""
@@ -47,8 +49,15 @@ class Where:
 
 
 def is_users(call: Call) -> bool:
-    """Whether a call is of the user's own code: of no installed package, nor of Python's library."""
-    return not is_file(_LIBRARY, call.file)
+    """Whether a call is of the user's own code: of no installed package, nor of Python's library, nor of the file that
+    an installer wrote for a package's command (`bin/yolo`)."""
+    return not is_file(_LIBRARY, call.file) and not _starts_command(call)
+
+
+def _starts_command(call: Call) -> bool:
+    """Whether a call is such a file's one line, `sys.exit(main())`; a program of the user's in `bin` says more."""
+    installed = call.function == "<module>" and is_file(_COMMAND, call.file)
+    return installed and (not call.text or call.text.startswith("sys.exit("))
 
 
 @lru_cache(maxsize=8192)
@@ -72,10 +81,17 @@ def own_part(stack: CallStack) -> CallStack:
 def place_of(stack: CallStack) -> tuple[Call, str] | None:
     """The call that a stack is told by, and the innermost library function that it was in.
 
-    The call is the innermost of the user's own code; without any the outermost of a library that is no mere machinery.
+    The call is the innermost of the user's own code. Where nothing of that leads to it, the program is a package's own
+    (`yolo train`, `python -m PACKAGE`): then the innermost call of that package. Without either the outermost of a
+    library that is no mere machinery. Where samples are made, in a worker or in the training's own fetch, only calls
+    within that count: the loop that asks for a batch, or calls what has it (`trainer.fit(model)`), makes none.
     """
+    package = _program(stack)
     stack = own_part(stack)
+    stack = within(stack, FETCHER) or stack
     depth = max((at for at, call in enumerate(stack) if is_users(call)), default=None)
+    if depth is None and package:
+        depth = max((at for at, call in enumerate(stack) if _package(call.file) == package), default=None)
     if depth is None:
         depth = next((at for at, call in enumerate(stack) if not is_file(_MACHINERY, call.file)), None)
     if depth is None:
@@ -84,6 +100,21 @@ def place_of(stack: CallStack) -> tuple[Call, str] | None:
         return None
     inner = stack[-1].function if len(stack) > depth + 1 else ""
     return stack[depth], inner
+
+
+def _program(stack: CallStack) -> str:
+    """The package whose program this is: of the outermost call of any; empty where the user's own code is on the
+    way, which for a forked worker the training's calls tell."""
+    if any(is_users(call) for call in stack):
+        return ""
+    return next((package for call in stack if (package := _package(call.file))), "")
+
+
+@lru_cache(maxsize=8192)
+def _package(file: str) -> str:
+    """The installed package that a path belongs to, of files that are no mere machinery; else empty."""
+    found = None if is_file(_MACHINERY, file) else _PACKAGE.search(file)
+    return found[1] if found else ""
 
 
 def places(stacks: Iterable[tuple[CallStack, int]], time: str, most: int = 3) -> tuple[Where, ...]:

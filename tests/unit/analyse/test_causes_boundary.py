@@ -181,6 +181,35 @@ def test_workers_that_start_for_each_pass_are_named(tmp_path: Path) -> None:
     assert "persistent_workers=True" in finding.next[0].change
 
 
+def test_a_start_that_is_waited_for_longest_is_named_though_the_first_batch_takes_its_part(tmp_path: Path) -> None:
+    """Neither alone is half of the waiting, both together are, and workers that have time to spare are not too few."""
+    spans = bounded(tmp_path / "run", 0.3)
+    evaluated(tmp_path / "run", spans, waited=0.6, workers=2)
+    made(tmp_path / "run", spans, workers=2, starting=0.27, busy=0.5)
+    finding = found(tmp_path / "run")["host.boundary"]
+    assert finding.title.endswith("its loader's workers are started for each pass.")
+    assert "persistent_workers=True" in finding.next[0].change
+
+
+def test_what_busy_workers_make_later_is_not_blamed_on_their_start(tmp_path: Path) -> None:
+    spans = bounded(tmp_path / "run", 0.3)
+    evaluated(tmp_path / "run", spans, waited=0.6, workers=2)
+    made(tmp_path / "run", spans, workers=2, starting=0.27, busy=0.95)
+    assert evidence(found(tmp_path / "run")["host.boundary"])["cause of its waiting"] == "input.too_few_workers"
+
+
+@pytest.mark.parametrize(("of_training", "advised"), [(2, False), (4, True)])
+def test_validation_is_not_told_to_take_what_it_has(tmp_path: Path, of_training: int, advised: bool) -> None:
+    """Its two workers have time to spare, and what it waits for is not known."""
+    spans = bounded(tmp_path / "run", 0.3)
+    loader_of(tmp_path / "run", of_training, 0)
+    evaluated(tmp_path / "run", spans, waited=0.6, workers=2)
+    made(tmp_path / "run", spans, workers=2, starting=0.02, busy=0.5)
+    changes = [change.change for change in found(tmp_path / "run")["host.boundary"].next]
+    assert any(change.startswith("give the validation loader") for change in changes) is advised
+    assert [change.startswith("validate less often") for change in changes].count(True) == 1
+
+
 def test_workers_that_start_once_are_not_told_to_be_persistent(tmp_path: Path) -> None:
     """They are: only the first pass waits for them to start."""
     spans = bounded(tmp_path / "run", 0.3)

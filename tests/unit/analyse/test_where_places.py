@@ -21,6 +21,12 @@ FOLDER = Call("DatasetFolder.__getitem__", f"{SITE}/torchvision/datasets/folder.
 PIL = Call("ImageFile.load", f"{SITE}/PIL/ImageFile.py", 300)
 
 
+COMMAND = Call("<module>", "/opt/env/bin/fits", 8, "sys.exit(main())")
+MAIN = Call("main", f"{SITE}/fits/cli.py", 12, "Trainer(arguments).fit()")
+FIT = Call("Trainer.fit", f"{SITE}/fits/trainer.py", 300, "for batch in self.loader:")
+READ = Call("Images.__getitem__", f"{SITE}/fits/data.py", 40, "image = decode(raw)")
+
+
 def worker(*own: Call) -> CallStack:
     """A forked worker's: it begins with what the training stood in."""
     return (TRAIN, LOADER, LOOP, *own)
@@ -60,6 +66,44 @@ def test_c_code_has_no_call_of_its_own() -> None:
 
 def test_a_fork_is_not_told_by_the_calls_that_its_parent_stood_in() -> None:
     assert place_of(worker(FETCH, FOLDER, PIL)) == (FOLDER, "ImageFile.load")
+
+
+def test_a_sample_made_within_the_trainings_own_fetch_is_told_by_what_makes_it() -> None:
+    """As in a worker: who asks for it, `trainer.fit(model)` say, makes none."""
+    script = Call("<module>", "/home/u/train.py", 12, "trainer.fit(model)")
+    assert place_of((script, FETCH, FOLDER, PIL)) == (FOLDER, "ImageFile.load")
+    assert place_of((script, FETCH, ITEM, INIT)) == (ITEM, "ZipFile.__init__")
+    assert place_of((script, FETCH)) == (script, "_MapDatasetFetcher.fetch")
+
+
+@pytest.mark.parametrize("line", ["sys.exit(main())", ""])
+def test_a_command_that_a_package_installs_is_not_the_users_own_code(line: str) -> None:
+    assert not is_users(Call("<module>", "/opt/env/bin/fits", 8, line))
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        Call("<module>", "/home/u/project/bin/train", 40, "for x, y in loader:"),
+        Call("main", "/home/u/project/bin/train", 20),
+        Call("<module>", "/home/u/project/bin/train.py", 8, "sys.exit(main())"),
+    ],
+)
+def test_a_program_in_a_folder_of_programs_is_the_users(call: Call) -> None:
+    assert is_users(call)
+
+
+def test_of_a_program_that_a_package_is_the_packages_own_code_is_the_place() -> None:
+    assert place_of((COMMAND, MAIN, FIT, READ, PIL)) == (READ, "ImageFile.load")
+    assert place_of((COMMAND, MAIN, FIT, PIL)) == (FIT, "ImageFile.load")
+    run = Call("_run_module_as_main", "<frozen runpy>", 198)
+    module = Call("<module>", f"{SITE}/fits/__main__.py", 3)
+    assert place_of((run, module, FIT, READ, PIL)) == (READ, "ImageFile.load")
+
+
+def test_its_workers_are_told_by_the_packages_code_too() -> None:
+    assert place_of((COMMAND, MAIN, FIT, LOADER, LOOP, FETCH, READ, PIL)) == (READ, "ImageFile.load")
+    assert place_of((COMMAND, MAIN, FIT, LOADER, LOOP, FETCH, FOLDER, PIL)) == (FOLDER, "ImageFile.load")
 
 
 def test_without_anything_else_the_innermost_call_is_the_place() -> None:
