@@ -17,7 +17,9 @@ from ...record.stacks import Call, CallStack
 from .places import FETCHER, is_file, own_part
 
 SAMPLE = "sample"
-"""The stage of whatever no row knows: the code of the data set itself."""
+"""The stage of whatever no row knows: the program's own code, for the most part."""
+REST = "rest"
+"""The same of handing over."""
 READ, TRANSFORM, COLLATE, LOCK, WAIT = "read", "transform", "collate", "lock", "wait"
 
 STAGES = {
@@ -33,7 +35,7 @@ STAGES = {
     "import": "importing",
     LOCK: "waiting for a lock",
     WAIT: "waiting",
-    SAMPLE: "the data set's own code",
+    SAMPLE: "the rest of making samples",
 }
 """Of making a batch, each in words."""
 WAITING = frozenset((LOCK, WAIT))
@@ -50,6 +52,7 @@ CHEAPER = {
     COLLATE: "cheaper collation: whole arrays at once, uint8 images, normalised on the device",
 }
 """What makes a stage cheaper. Nothing general can be said of the others."""
+CHEAPER_BY_WORDS = {STAGES[stage]: change for stage, change in CHEAPER.items()}
 
 HANDING_STAGES = {
     "pickle": "pickling",
@@ -59,13 +62,13 @@ HANDING_STAGES = {
     "map": "opening shared memory",
     "unpickle": "unpickling",
     "pin": "copying to page-locked memory",
-    SAMPLE: "the rest of handing over",
+    REST: "the rest of handing over",
 }
 """Of handing a batch over, each in words."""
 
 
 @dataclass(frozen=True)
-class Row:
+class StageRow:
     """What a call, or a line of source, is part of."""
 
     result: str
@@ -81,7 +84,7 @@ class Rows:
     def __init__(self, *given: tuple[str, str, str]) -> None:
         """`given`: (result, pattern of calls, pattern of source) a row; an empty pattern is none."""
         self.rows = tuple(
-            Row(result, re.compile(calls) if calls else None, re.compile(text) if text else None)
+            StageRow(result, re.compile(calls) if calls else None, re.compile(text) if text else None)
             for result, calls, text in given
         )
         self._called: dict[str, int] = {}
@@ -92,7 +95,7 @@ class Rows:
         kept.rows = tuple(row for row in self.rows if row.result in results)
         return kept
 
-    def first(self, stack: CallStack) -> tuple[Row, int] | None:
+    def first(self, stack: CallStack) -> tuple[StageRow, int] | None:
         """(row that fits, depth of the call), from the innermost call outwards; `None` where none does."""
         for depth in range(len(stack) - 1, -1, -1):
             at = self._by_call(place(stack[depth]))
@@ -124,7 +127,7 @@ _MAKING = Rows(
     (COLLATE, r"torch/utils/data/_utils/collate\.py|:collate(_fn)?\Z|:default_collate\Z", ""),
     (TRANSFORM, _AUGMENTING, ""),
     (TRANSFORM, r"/scipy/(signal|ndimage)/|/librosa/(effects|feature|util)", ""),
-    ("tokenise", r"/(tokenizers|tiktoken|sentencepiece)/|transformers/tokenization|:_?tokeni[sz]e\w*\Z", ""),
+    ("tokenise", r"/(tokenizers|tiktoken|sentencepiece)/|transformers/tokenization", ""),
     ("decompress", r"/(gzip|lzma|bz2|_compression|zstandard|lz4)\b|/blosc2?/|/numcodecs/", ""),
     ("decompress", r"/zipfile(/__init__)?\.py:_(update_crc|read[12])\Z", ""),
     ("open", r"/zipfile(/__init__)?\.py:(_RealGetContents|__init__|open|getinfo|namelist|_decodeExtra)\Z", ""),
@@ -139,19 +142,18 @@ _MAKING = Rows(
     ("parse", r"/(json/\w+|csv|yaml/\w+|xml/\w+/\w+|pickle|toml\w*/\w+|configparser)\.py", ""),
     ("parse", r"/pandas/io/|/torch/serialization\.py|/orjson/|/datasets/formatting|/pycocotools/", ""),
     ("table", r"/pandas/core/|/polars/", ""),
-    (READ, r"/(socket|ssl|http/client|urllib/\w+|zipfile(/__init__)?|tarfile|pathlib|shutil)\.py", ""),
+    (READ, r"/(socket|ssl|http/client|urllib/\w+|zipfile(/__init__)?|tarfile|shutil)\.py", ""),
+    (READ, r"/pathlib(/\w+)?\.py:read_\w+\Z", ""),
+    ("open", r"/pathlib(/\w+)?\.py:(open|stat|exists|is_file|glob|iterdir)\Z|<frozen genericpath>", ""),
     (READ, r"/(fsspec|s3fs|gcsfs|botocore|boto3|urllib3|requests|h5py|zarr|pyarrow|lmdb|sqlite3)/", ""),
     (READ, r"/numpy/lib/(format|_format_impl|npyio|_npyio_impl|_?memmap)|numpy/(_core|core)/memmap", ""),
     (READ, r"/datasets/arrow_dataset|/webdataset/(gopen|tariterators)", ""),
     (LOCK, r"/threading\.py:(acquire|__enter__|_?wait)\Z|/multiprocessing/synchronize\.py:(acquire|__enter__)\Z", ""),
     (LOCK, r"/(filelock|portalocker|fasteners)/", ""),
     ("import", r"<frozen importlib\._bootstrap", ""),
-    (TRANSFORM, r":(_?augment\w*|transforms?|_?preprocess\w*|normali[sz]e|resize|crop)\Z", ""),
-    ("decode", r":_?decode\w*\Z", ""),
-    (READ, r":_?(read|fetch_bytes|download|load_bytes)_?(bytes|file|raw|all)?\Z", ""),
     (LOCK, "", r"\b(flock|lockf)\(|\.acquire\(|\bwith\b.*(\b|_)lock\w*(\(\))?\s*:"),
     (WAIT, "", r"\bsleep\("),
-    ("decompress", "", r"\bdecompress(obj)?\(|\b(gzip|lzma|bz2|zlib|zstd|blosc2?)\.\w+\("),
+    ("decompress", "", r"\bdecompress(obj)?\(|\b(gzip|lzma|bz2)\.open\("),
     ("decode", "", r"imdecode\(|imread\(|\bdecode_\w+\(|\b(sf|soundfile|librosa|wavfile)\.(read|load)\(|\.load\(\)"),
     ("decode", "", r"\bcap\.(read|grab|retrieve)\(|\.get_fdata\("),
     ("parse", "", r"\.loads\(|\b(json|pickle|yaml|torch|csv|orjson|ujson)\.(load|safe_load|reader)\w*\("),
@@ -161,12 +163,17 @@ _MAKING = Rows(
     (TRANSFORM, "", r"\bGaussianBlur\(|\binterpolate\(|\bgrid_sample\(|\bstft\("),
     (READ, "", r"\.read(bytes|_bytes|_text|line|lines|into)?\(|\bp?read(v|into)?\(|\.recv\w*\("),
     (READ, "", r"np\.(load|memmap|fromfile)\(|\.(fetchone|fetchall|execute)\("),
-    ("open", "", r"\b(sqlite3|lmdb|h5py|psycopg2?|redis|duckdb)\.(connect|open|File|Redis)\(|\bopen\("),
+    ("open", "", r"\b(sqlite3|lmdb|h5py|psycopg2?|redis|duckdb)\.(connect|open|File|Redis)\(|(?<![\w.])open\("),
+    ("tokenise", r":_?tokeni[sz]e\w*\Z", ""),
+    (TRANSFORM, r":(_?augment\w*|transforms?|_?preprocess\w*|normali[sz]e|resize|crop)\Z", ""),
+    ("decode", r":_?decode\w*\Z", ""),
+    (READ, r":_?(read_bytes|fetch_bytes|load_bytes|download)\Z", ""),
 )
 
 _HANDING = Rows(
     ("share", r"torch/multiprocessing/reductions\.py:(reduce_\w+|fd_id|storage_from_cache)\Z", ""),
-    ("share", r"/multiprocessing/(reduction|resource_sharer)\.py:(DupFd|send_handle|sendfds|register|__init__)\Z", ""),
+    ("share", r"/multiprocessing/reduction\.py:(DupFd|send_handle|sendfds)\Z", ""),
+    ("share", r"/multiprocessing/resource_sharer\.py:(_serve|__init__)\Z", ""),
     ("map", r"torch/multiprocessing/reductions\.py:", ""),
     ("map", r"/multiprocessing/(reduction|resource_sharer)\.py:(recv_handle|recvfds|detach|get_connection)\Z", ""),
     ("pin", r"torch/utils/data/_utils/pin_memory\.py:pin_memory\Z", ""),
@@ -197,7 +204,7 @@ _HOLDERS = frozenset(
 
 
 @dataclass(frozen=True)
-class Standing:
+class AtStage:
     """In which stage a stack stands."""
 
     stage: str
@@ -212,7 +219,7 @@ def place(call: Call) -> str:
     return f"{call.file}:{call.function.rpartition('.')[2]}"
 
 
-def stage_of(stack: CallStack, transforms: Collection[str] = ()) -> Standing | None:
+def stage_of(stack: CallStack, transforms: Collection[str] = ()) -> AtStage | None:
     """Which stage of making a batch a stack is in; `None` outside of it.
 
     `transforms`: names of those that were timed by themselves, as the workers' records have them.
@@ -225,24 +232,24 @@ def stage_of(stack: CallStack, transforms: Collection[str] = ()) -> Standing | N
     found = _MAKING.first(inner)
     timed = next(((depth, name) for depth, call in enumerate(inner) if (name := _timed(call, transforms))), None)
     if timed is not None and (found is None or timed[0] >= found[1] or found[0].result in (TRANSFORM, COLLATE)):
-        return Standing(TRANSFORM, timed[1])
+        return AtStage(TRANSFORM, timed[1])
     if found is not None:
         row, depth = found
-        return Standing(row.result, _named(row, inner[: depth + 1]) if row.result == TRANSFORM else "")
-    return Standing(COLLATE if "collate_fn" in stack[begin].text else SAMPLE)
+        return AtStage(row.result, _named(row, inner[: depth + 1]) if row.result == TRANSFORM else "")
+    return AtStage(COLLATE if "collate_fn" in stack[begin].text else SAMPLE)
 
 
-def in_state(standing: Standing, state: int) -> Standing:
+def in_state(standing: AtStage, state: int) -> AtStage:
     """The same; where no row tells, by what the kernel says of the thread."""
-    return Standing(_BY_STATE.get(state, SAMPLE)) if standing.stage == SAMPLE else standing
+    return AtStage(_BY_STATE.get(state, SAMPLE)) if standing.stage == SAMPLE else standing
 
 
-def handing_stage_of(stack: CallStack) -> Standing | None:
+def handing_stage_of(stack: CallStack) -> AtStage | None:
     """Which stage of handing a batch over a stack is in; `None` of a failed look."""
     if not stack:
         return None
     found = _HANDING.first(own_part(stack))
-    return Standing(SAMPLE if found is None else found[0].result)
+    return AtStage(REST if found is None else found[0].result)
 
 
 def _timed(call: Call, transforms: Collection[str]) -> str:
@@ -250,7 +257,7 @@ def _timed(call: Call, transforms: Collection[str]) -> str:
     return next((name for name in transforms if function == name or function.startswith(f"{name}.")), "")
 
 
-def _named(row: Row, stack: CallStack) -> str:
+def _named(row: StageRow, stack: CallStack) -> str:
     """What a transform is called: by the outermost class of a library of transforms that does more than to call others,
     else by the function that tells."""
     for call in stack:

@@ -10,10 +10,11 @@ from support.stacks import FETCH, LIB, NEXT, TORCH, WORKER, stack
 from whyidle.analyse.where.stages import (
     CHEAPER,
     HANDING_STAGES,
+    REST,
     SAMPLE,
     STAGES,
     WAITING,
-    Standing,
+    AtStage,
     handing_stage_of,
     in_state,
     stage_of,
@@ -26,7 +27,7 @@ LAUNCH = f"{LIB}/multiprocessing/popen_fork.py:_launch"
 VISION = "/venv/lib/python3.12/site-packages/torchvision/transforms"
 
 
-def told(*frames: str, text: str = "", transforms: tuple[str, ...] = ()) -> Standing | None:
+def told(*frames: str, text: str = "", transforms: tuple[str, ...] = ()) -> AtStage | None:
     # Forked workers carry the stack of the training that forked them.
     return stage_of(stack(NEXT, LAUNCH, WORKER, FETCH, *frames, text=text), transforms)
 
@@ -56,6 +57,7 @@ def told(*frames: str, text: str = "", transforms: tuple[str, ...] = ()) -> Stan
         ([ITEM, "<frozen importlib._bootstrap>:_find_and_load"], "", "import"),
         ([ITEM], "data = open(path, 'rb').read()", "read"),
         ([ITEM], "with open(path) as file:", "open"),
+        ([ITEM], "return to_tensor(Image.open(file))", "sample"),
         ([ITEM], "return cv2.imdecode(raw, 1)", "decode"),
         ([ITEM], "image = cv2.imread(path)", "decode"),
         ([ITEM], "pixels = np.frombuffer(zlib.decompress(self.file.read(length)), np.uint8)", "decompress"),
@@ -82,10 +84,10 @@ def test_outside_of_the_fetcher_nothing_is_made() -> None:
 
 def test_what_collate_fn_calls_belongs_to_collating_where_no_row_knows_it() -> None:
     fetch = stack(NEXT, WORKER, FETCH, text="return self.collate_fn(data)")
-    assert stage_of((*fetch, Call("stack", "/d.py", 9, "return torch.tensor(data)"))) == Standing("collate")
-    assert stage_of(fetch) == Standing("collate")
+    assert stage_of((*fetch, Call("stack", "/d.py", 9, "return torch.tensor(data)"))) == AtStage("collate")
+    assert stage_of(fetch) == AtStage("collate")
     tokenising = Call("_encode", "/x/tokenizers/__init__.py", 9)
-    assert stage_of((*fetch, Call("batchify", "/d.py", 9), tokenising)) == Standing("tokenise")
+    assert stage_of((*fetch, Call("batchify", "/d.py", 9), tokenising)) == AtStage("tokenise")
 
 
 @pytest.mark.parametrize(
@@ -104,30 +106,30 @@ def test_what_collate_fn_calls_belongs_to_collating_where_no_row_knows_it() -> N
     ],
 )  # fmt: skip
 def test_a_transform_of_a_library_has_the_name_of_the_class_that_does_it(frames: list[str], name: str) -> None:
-    assert told(ITEM, *(f"{VISION}/{frame}" for frame in frames)) == Standing("transform", name)
+    assert told(ITEM, *(f"{VISION}/{frame}" for frame in frames)) == AtStage("transform", name)
 
 
 def test_decoding_within_a_transform_is_decoding() -> None:
     # PIL decodes when the pixels are asked for.
     inner = "/x/PIL/Image.py:Image.resize", "/x/PIL/ImageFile.py:ImageFile.load"
-    assert told(ITEM, f"{VISION}/transforms.py:Resize.forward", *inner) == Standing("decode")
+    assert told(ITEM, f"{VISION}/transforms.py:Resize.forward", *inner) == AtStage("decode")
 
 
 def test_a_transform_of_the_programs_own_has_the_name_that_it_was_timed_by() -> None:
     frames = ITEM, "/d.py:Mixed.__call__", "/d.py:Mixed._noise"
-    assert told(*frames, text="x = x + noise") == Standing(SAMPLE)
-    assert told(*frames, text="x = x + noise", transforms=("Mixed",)) == Standing("transform", "Mixed")
+    assert told(*frames, text="x = x + noise") == AtStage(SAMPLE)
+    assert told(*frames, text="x = x + noise", transforms=("Mixed",)) == AtStage("transform", "Mixed")
     local = told(ITEM, "/d.py:main.<locals>.jitter", transforms=("main.jitter",))
-    assert local == Standing("transform", "main.jitter")
-    assert told(*frames, "/x/PIL/ImageFile.py:ImageFile.load", transforms=("Mixed",)) == Standing("decode")
+    assert local == AtStage("transform", "main.jitter")
+    assert told(*frames, "/x/PIL/ImageFile.py:ImageFile.load", transforms=("Mixed",)) == AtStage("decode")
 
 
 def test_where_no_row_tells_the_kernel_does() -> None:
-    assert in_state(Standing(SAMPLE), ThreadState.SHARED_LOCK) == Standing("lock")
-    assert in_state(Standing(SAMPLE), ThreadState.FILE) == Standing("read")
-    assert in_state(Standing(SAMPLE), ThreadState.RUNS) == Standing(SAMPLE)
-    assert in_state(Standing(SAMPLE), NOT_MEASURED) == Standing(SAMPLE)
-    assert in_state(Standing("decode"), ThreadState.LOCK) == Standing("decode")
+    assert in_state(AtStage(SAMPLE), ThreadState.SHARED_LOCK) == AtStage("lock")
+    assert in_state(AtStage(SAMPLE), ThreadState.FILE) == AtStage("read")
+    assert in_state(AtStage(SAMPLE), ThreadState.RUNS) == AtStage(SAMPLE)
+    assert in_state(AtStage(SAMPLE), NOT_MEASURED) == AtStage(SAMPLE)
+    assert in_state(AtStage("decode"), ThreadState.LOCK) == AtStage("decode")
 
 
 @pytest.mark.parametrize(
@@ -142,11 +144,11 @@ def test_where_no_row_tells_the_kernel_does() -> None:
         ([f"{LIB}/multiprocessing/queues.py:Queue.get", f"{TORCH}/multiprocessing/reductions.py:rebuild_storage_fd"],
          "", "map"),
         ([f"{TORCH}/utils/data/_utils/pin_memory.py:pin_memory"], "return data.pin_memory()", "pin"),
-        ([f"{LIB}/multiprocessing/queues.py:Queue._feed"], "notempty.wait()", SAMPLE),
+        ([f"{LIB}/multiprocessing/queues.py:Queue._feed"], "notempty.wait()", REST),
     ],
 )  # fmt: skip
 def test_the_stage_of_handing_over_is_told(frames: list[str], text: str, expected: str) -> None:
-    assert handing_stage_of(stack(*frames, text=text)) == Standing(expected)
+    assert handing_stage_of(stack(*frames, text=text)) == AtStage(expected)
 
 
 names = st.text(max_size=20)
