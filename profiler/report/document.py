@@ -15,7 +15,7 @@ from ..analyse.causes.finding import Evidence, Finding, Next
 from ..analyse.cells.batch_size.result import BatchVerdict
 from ..analyse.where.places import Where
 from .phrase import Tone, Words, plain_words
-from .words.code import in_a_line, line_of, spent
+from .words.code import in_lines, line_of, spent
 from .words.figures import NO_CAUSE, evidence_value, part_name, prediction, share
 from .words.sample_time import sentence
 
@@ -256,7 +256,7 @@ class OtherFindings:
         return [
             (
                 f"{found.cause} ({found.severity}): {found.title}",
-                [*Changes(found.next[:1], self.now).said, *map(in_a_line, found.where[:1])],
+                [*Changes(found.next[:1], self.now).said, *in_lines(found.where[:1], found.stages)],
             )
             for found in self.findings
         ]

@@ -16,6 +16,7 @@ from ..run.loader_stats import BUSY
 from ..run.resource_usage import BUDGET_USED
 from ..statistics import Z95, Estimate
 from ..where.places import Where
+from ..where.stages import CHEAPER, STAGES
 from .attached import Attached
 from .stacks import main_stage
 from .trainers import OWN, Trainer, Workers
@@ -34,13 +35,6 @@ LEAST_LOOKS_OF_WAIT = 20
 """Fewer looks at a wait do not tell its kinds apart, nor do fewer at workers what these do."""
 UNEXPOSED = 0.5
 """What is left of the confidence where nothing says whether the device idled."""
-
-_STAGE_ADVICE = {
-    "reading": "cheaper reads: pack small files into shards, or cache them in memory",
-    "decoding": "decode less: smaller source images, a faster decoder, or the GPU's (DALI)",
-    "transforming": "cheaper augmentation: fewer or vectorised transforms, or on the GPU",
-    "collating": "cheaper collation: uint8 images, normalised on the device",
-}
 
 
 def findings_of(seen: Attached) -> tuple[Finding, ...]:
@@ -172,7 +166,7 @@ def _input(seen: Attached, trainer: Trainer) -> Iterator[Finding]:
     budget = seen.sampled.cpu_budget if seen.sampled else None
     if making >= wait:
         stage = main_stage(trainer.stages)
-        why = f"it makes batches itself, one after the other{f', mostly {stage}' if stage else ''}"
+        why = f"it makes batches itself, one after the other{f', mostly {STAGES[stage]}' if stage else ''}"
         most = tuple(Evidence(place, 100 * part, "%") for place, part in trainer.top.get("data making", ())[:2])
         workers = _enough_workers(trainer, budget, making, wait)
         yield found("input.serial", 0.9, why, most, f"num_workers={workers}, so that batches are made meanwhile")
@@ -232,7 +226,7 @@ def _by_workers(seen: Attached, workers: Workers, found: Callable[..., Finding])
     number = f"{workers.count:.0f} {'worker is' if round(workers.count) == 1 else 'workers are'}"
     if busy is None:
         return found("input.too_few_workers", 0.3, "what its workers do was not measured", measured, "more workers")
-    reading = workers.stages.get("read", 0.0)
+    reading = workers.stages.get("read", 0.0) + workers.stages.get("open", 0.0)
     if busy >= MOSTLY and (io >= MOSTLY * busy or (reading >= MOSTLY and running + queued < MOSTLY * busy)):
         why = "its workers wait for reads"
         advice = "read from faster storage, pack the files into shards, or cache them in memory"
@@ -255,12 +249,13 @@ def _by_workers(seen: Attached, workers: Workers, found: Callable[..., Finding])
         return found("input.foreign_load", 0.6, "other programs use the CPUs its workers want", more, advice)
     if full and queued >= QUEUED and budget is not None and workers.count > budget:
         why = f"its {workers.count:.0f} workers take turns on {budget:g} CPUs"
-        advice = f"at most {math.floor(budget)} workers, and {_STAGE_ADVICE.get(stage, 'less work for the CPU')}"
+        advice = f"at most {math.floor(budget)} workers, and {CHEAPER.get(stage, 'less work for the CPU')}"
         return found("input.oversubscribed", 0.6, why, measured, advice)
     if full:
-        why = f"its workers and the training use up the CPUs{f', the workers mostly for {stage}' if stage else ''}"
+        mostly = f", the workers mostly for {STAGES[stage]}" if stage else ""
+        why = f"its workers and the training use up the CPUs{mostly}"
         more = tuple(Evidence(f"{s}, of the time making batches", 100 * n, "%") for s, n in workers.stages.items())
-        advice = _STAGE_ADVICE.get(stage, "less work for the CPU, or more CPUs")
+        advice = CHEAPER.get(stage, "less work for the CPU, or more CPUs")
         return found("input.cpu_exhausted", 0.75, why, (*measured, *more), advice)
     what = " all the time, mostly waiting for neither CPU nor disk (network, locks, sleeping)"
     why = f"{number} busy{what if running + queued + io < MOSTLY * busy else ' all the time, and CPUs are left over'}"

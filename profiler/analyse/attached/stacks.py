@@ -1,18 +1,15 @@
-"""What a stack says its thread is doing: the classes of a training's thread, the stages of making a sample.
-
-Rules are pairs of a pattern for `file:function` of a frame, and a pattern for the source line of the innermost
-frame (calls into C have no frame of their own). The first match from the innermost frame outwards decides, with two
-exceptions: what happens inside the making of a batch, or inside a checkpoint, belongs to that.
+"""What a stack says its thread is doing: the classes of a training's thread, by rows as those of stages are
+(`where/stages.py`), with two exceptions: what happens inside the making of a batch, or inside a checkpoint, belongs to
+that.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from functools import lru_cache
+from collections.abc import Mapping
 
-from ...record.stacks import Call, CallStack
+from ...record.stacks import CallStack
+from ..where.stages import SAMPLE, WAITING, Rows, place
 
 CLASSES = (
     "data wait",
@@ -32,34 +29,15 @@ CLASSES = (
 TRAINING = frozenset(("forward", "backward", "optimizer"))
 BLOCKED = frozenset(("data wait", "sync", "ranks"))
 """In these a thread does not run, so its stack does not change while it is read."""
-STAGES = ("read", "decode", "transform", "collate", "sample")
-"""`sample` is the rest of a dataset's own code."""
 
-
-@dataclass(frozen=True)
-class _Rule:
-    result: str
-    where: re.Pattern[str] | None = None
-    """Matches `file:function` of a frame; the function is without its class."""
-    text: re.Pattern[str] | None = None
-    """Matches the source line of the innermost frame."""
-
-
-def _rules(*rules: tuple[str, str, str]) -> tuple[_Rule, ...]:
-    return tuple(
-        _Rule(result, re.compile(where) if where else None, re.compile(text) if text else None)
-        for result, where, text in rules
-    )
-
-
-_ENCLOSING = _rules(
+_ENCLOSING = Rows(
     ("data making", r"torch/utils/data/_utils/fetch\.py:fetch\Z", ""),
     ("checkpoint", r"torch/serialization\.py:_?(legacy_)?save\Z", ""),
     ("checkpoint", r"torch/distributed/checkpoint/|safetensors/torch\.py:save", ""),
     ("checkpoint", r":_?save_(checkpoint|model|pretrained|state|weights)\Z", ""),
 )  # fmt: skip
 
-_CLASS_RULES = _rules(
+_CLASS_RULES = Rows(
     ("ranks", r"torch/distributed/distributed_c10d\.py|torch/distributed/_functional_collectives", ""),
     ("sync", r"torch/(cuda|xpu)/(__init__|streams)\.py:(synchronize|wait_event|wait_stream|wait)\Z", ""),
     ("sync", r"torch/_tensor_str\.py|torch/_tensor\.py:__(repr|format|array)__\Z", ""),
@@ -86,7 +64,9 @@ _CLASS_RULES = _rules(
     ("logging", "", r"\bprint\(|\blog(ger|ging)?\.|\bjson\.dump|\.write\(|\.add_scalar\("),
 )  # fmt: skip
 
-_DATA_WAIT_KINDS = _rules(
+_TRAINING_RULES = _CLASS_RULES.only(TRAINING)
+
+_DATA_WAIT_KINDS = Rows(
     ("unpacking", r"torch/multiprocessing/reductions\.py", ""),
     ("unpacking", r"multiprocessing/(resource_sharer|connection)\.py:(get_connection|detach)", ""),
     ("starting workers", r"dataloader\.py:(_get_iterator|_reset)\Z", ""),
@@ -95,58 +75,27 @@ _DATA_WAIT_KINDS = _rules(
     ("unpacking", "", r"\.loads\(|\brecv_bytes\("),
 )  # fmt: skip
 
-_STAGE_RULES = _rules(
-    ("collate", r"torch/utils/data/_utils/collate\.py|:collate(_fn)?\Z|:default_collate\Z", ""),
-    ("transform", r"torchvision/transforms/|albumentations/|torchaudio/transforms", ""),
-    ("transform", r"kornia/|imgaug/|/timm/data/|monai/transforms", ""),
-    ("decode", r"PIL/(ImageFile|JpegImagePlugin|PngImagePlugin|WebPImagePlugin)\.py", ""),
-    ("decode", r"PIL/Image\.py:(frombytes|convert)\Z", ""),
-    ("decode", r"torchvision/io/|/imageio/|/soundfile\.py|torchaudio/", ""),
-    ("decode", r"/decord/|/av/|/tifffile/|/pydicom/|/json/decoder\.py", ""),
-    ("transform", r"PIL/(Image|ImageOps|ImageEnhance|ImageFilter)\.py:(resize|crop|transpose|rotate|transform)", ""),
-    ("read", r"/(socket|ssl|http/client|urllib/\w+|zipfile|tarfile|gzip|pathlib)\.py", ""),
-    ("read", r"/(fsspec|s3fs|gcsfs|botocore|h5py|zarr)/", ""),
-    ("read", r"PIL/Image\.py:open\Z|pyarrow/|/lmdb/", ""),
-    ("read", r"/numpy/lib/(format|_format_impl|npyio|_npyio_impl)\.py", ""),
-    ("transform", r":(_?augment\w*|transforms?|_?preprocess\w*|normali[sz]e|resize|crop)\Z", ""),
-    ("decode", r":_?decode\w*\Z", ""),
-    ("read", r":_?(read|fetch_bytes|download|load_bytes)\w*\Z", ""),
-    ("read", "", r"\bopen\(|\.read(bytes|_bytes|line|lines|into)?\("),
-    ("read", "", r"\bp?read(v|into)?\(|np\.(load|memmap|fromfile)\(|\.recv\("),
-    ("decode", "", r"imdecode\(|imread\(|decode\w*\(|\.load\(\)|\.loads\(|frombuffer\(|decompress\("),
-    ("transform", "", r"\bresize\(|\bwarp\w+\(|\bcvtColor\(|\bflip\(|normali[sz]e\(|\btransforms?\("),
-    ("collate", "", r"torch\.stack\(|torch\.cat\(|\bcollate\w*\("),
-)  # fmt: skip
-
 _WORKER = re.compile(r"torch/utils/data/_utils/worker\.py:_worker_loop\Z")
-_FETCH = re.compile(r"torch/utils/data/_utils/fetch\.py:fetch\Z")
 _PIN_THREAD = re.compile(r"torch/utils/data/_utils/pin_memory\.py:(_pin_memory_loop|do_one_step)\Z")
 _BUILDING = re.compile(r"torch/nn/.*:(__init__|reset_parameters|load_state_dict|_apply)\Z")
 """Of a model, which is before it is trained."""
 _TRAINING_LOADER = re.compile(r"torch/utils/data/dataloader\.py:(__next__|_next_data|__iter__)\Z")
 
 
-@lru_cache(maxsize=65536)
-def place(frame: Call) -> str:
-    """`file:function`, without the class or outer function that newer Pythons put before it."""
-    return f"{frame.file}:{frame.function.rpartition('.')[2]}"
-
-
 def class_of(stack: CallStack) -> str:
     """What a training's thread is doing, as one of CLASSES."""
     if _imports(stack):
         return "importing"
-    for rule in _ENCLOSING:
-        assert rule.where is not None
-        if any(rule.where.search(place(frame)) for frame in stack):
-            return rule.result
+    for row in _ENCLOSING.rows:
+        assert row.calls is not None
+        if any(row.calls.search(place(frame)) for frame in stack):
+            return row.result
     return _first(_CLASS_RULES, stack) or "python"
 
 
 def training_part(stack: CallStack) -> str | None:
     """Of any stack: which part of TRAINING it is within, whatever its innermost frame does; `None` outside of them."""
-    rules = [rule for rule in _CLASS_RULES if rule.result in TRAINING]
-    return _first(rules, stack)
+    return _first(_TRAINING_RULES, stack)
 
 
 def data_wait_kind(stack: CallStack) -> str:
@@ -172,18 +121,10 @@ def is_training(stack: CallStack) -> bool:
     return any(_TRAINING_LOADER.search(place(frame)) for frame in stack)
 
 
-def stage_of(stack: CallStack) -> str | None:
-    """Which stage of making a batch a stack is in, as one of STAGES; `None` outside of it."""
-    begins = [depth for depth, frame in enumerate(stack) if _FETCH.search(place(frame))]
-    if not begins:
-        return None
-    return _first(_STAGE_RULES, stack[begins[-1] + 1 :]) or ("sample" if len(stack) > begins[-1] + 1 else "collate")
-
-
 def main_stage(stages: Mapping[str, float]) -> str:
-    """The stage that takes most; empty where it has no name of its own."""
-    first = next(iter(stages), "")
-    return {"read": "reading", "decode": "decoding", "transform": "transforming", "collate": "collating"}.get(first, "")
+    """The stage that takes most, of those of which something is made; empty where it has no name of its own."""
+    first = next(iter(stages), SAMPLE)
+    return "" if first == SAMPLE or first in WAITING else first
 
 
 def leaf_of(stack: CallStack) -> str:
@@ -232,17 +173,9 @@ def short(file: str) -> str:
 _LIBRARY = re.compile(r"/lib/python3\.\d+/(?!site-packages|dist-packages)|site-packages/torch/|\A<")
 
 
-def _first(rules: Iterable[_Rule], stack: CallStack) -> str | None:
-    innermost = True
-    for frame in reversed(stack):
-        where = place(frame)
-        for rule in rules:
-            if rule.where is not None and rule.where.search(where):
-                return rule.result
-            if innermost and rule.text is not None and rule.text.search(frame.text):
-                return rule.result
-        innermost = False
-    return None
+def _first(rules: Rows, stack: CallStack) -> str | None:
+    found = rules.first(stack)
+    return None if found is None else found[0].result
 
 
 def is_blocked(stack: CallStack) -> bool:

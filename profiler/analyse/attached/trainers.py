@@ -11,6 +11,7 @@ from ...record.stacks import CallStack
 from ..statistics import Estimate, wilson
 from ..where.located import LEAST_LOOKS, LEAST_SHARE
 from ..where.places import Where, places
+from ..where.stages import SAMPLE, stage_of
 from . import stacks
 from .seen import SeenThread, training_looks
 
@@ -197,7 +198,8 @@ def _trainer(
         if what == "data wait":
             waits[stacks.data_wait_kind(stack)] += weight
         elif what == "data making":
-            stages[stacks.stage_of(stack) or "sample"] += weight
+            standing = stage_of(stack)
+            stages[SAMPLE if standing is None else standing.stage] += weight
     of_it = [p for p in processes if is_worker(p, threads) and _owner(p, by_pid, trainers) == pid]
     return Trainer(
         pid=pid,
@@ -244,11 +246,11 @@ def _workers(processes: list[ProcessStates], threads: list[SeenThread]) -> Worke
         looks += thread.looks
         for stack, weight in spread(thread).items():
             total += weight
-            stage = stacks.stage_of(stack)
-            if stage is not None:
+            standing = stage_of(stack)
+            if standing is not None:
                 making += weight
                 stood[stack] += thread.stacks[stack]
-                stages[stage] += weight
+                stages[standing.stage] += weight
                 places[stacks.leaf_of(stack)] += weight
     return Workers(
         count=sum(p.present for p in processes),

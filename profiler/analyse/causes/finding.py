@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from ..run.metrics import METRICS
 from ..where.places import Where
+from ..where.stage_shares import Stages
 
 LEAST_GAIN = 0.05
 """Throughput that a change must gain to be worth naming, as a share: a cause that costs less is `none`."""
@@ -87,6 +88,10 @@ class Finding:
     where: tuple[Where, ...] = ()
     """The lines of code in which that time was spent, the most of it first; then, of a loader, where it is made. Empty
     where stacks were not looked at."""
+
+    stages: Stages | None = None
+    """What making batches, or handing them over, consists of; `None` where that was not looked at, or is not what the
+    finding is about."""
 
     def at(self, where: tuple[Where, ...]) -> Finding:
         """The same with these lines of code."""

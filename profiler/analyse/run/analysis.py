@@ -21,6 +21,7 @@ from ..ranks.membership import RankProcess, listed, missing, ranks_of, surely_mi
 from ..where.located import located
 from ..where.looks import looks_at, making_seen
 from ..where.own_loop import own_loop_of
+from ..where.selection import Evidenced, making_stages_of
 from .data_quality_warnings import warnings_of
 from .events import phases_of
 from .facts import Facts, facts_of
@@ -166,7 +167,8 @@ def _of_process(run: Run, writer: Writer | None) -> Analysis:
             facts, own_loop=own_loop_of(looks.training.between(window.begin_ns, window.end_ns), window.steps)
         )
     if looks is not None:
-        facts = replace(facts, making_seen=making_seen(looks, facts.parts.loading))
+        seen = Evidenced(facts, looks, run.records(EVENT, mine), run.records(PAUSE, mine))
+        facts = replace(facts, making_seen=making_seen(looks, facts.parts.loading), stages=making_stages_of(seen))
     findings = findings_of(facts)
     if looks is not None:
         findings = located(looks, facts, run.records(EVENT, mine), run.records(PAUSE, mine), findings)

@@ -36,6 +36,7 @@ from ..predict.advice import Advice
 from ..shares import MOSTLY
 from ..where.looks import ProcessLooks
 from ..where.own_loop import OwnLoop
+from ..where.stage_shares import Stages
 from .activity_windows import Activity, activity_of
 from .device_state import DeviceState, device_state
 from .doubtful_steps import DoubtfulSteps, doubtful_steps
@@ -139,6 +140,8 @@ class Facts:
     making_seen: float | None = None
     """Of looks at workers while the training waited for data, the share in which they ran, making a batch, 0..1; `None`
     where that was not looked at, or too seldom."""
+    stages: Stages | None = None
+    """What making batches consists of, by looks at stacks; `None` where there were too few."""
     own_loop: OwnLoop | None = None
     """What a loop without a loader spends its time on, as its stack tells; `None` where clocks tell it, or too few
     looks were made."""

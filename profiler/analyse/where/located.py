@@ -17,6 +17,8 @@ from .places import FETCHER, Where, is_file, is_users, place_of, within
 from .remedies import LOOP, MAKING, Remedy, remedy_of
 from .selection import MAKING_TIMES, Evidenced, Selected, selected
 from .source import left_out, returned
+from .stage_shares import Stages, handing_stages
+from .stages import CHEAPER
 
 LEAST_LOOKS = 5
 """Looks that a line needs to be told of: fewer are chance."""
@@ -43,6 +45,10 @@ NO_LINE_MENDS = (
     *("input.exclusive", "input.wasted", "input.memory"),
 )
 """Causes for which what their time is spent on is not why it is lost."""
+MORE_WORKERS = ("input.serial", "input.too_few_workers")
+"""Causes that more workers mend, and cheaper batches as well."""
+OF_STAGES = ("input.cpu_exhausted", *MORE_WORKERS)
+"""Causes that are about what making a batch takes."""
 
 
 def located(
@@ -68,8 +74,25 @@ def located(
         if finding.cause == "input.wasted" and shown is not None:
             lines = (*_left_out(shown.looks), *lines)
         advised = finding if shown is None else _with_advice(finding, lines, shown, facts)
-        found.append(replace(advised, where=(*lines, *made)))
+        if advised is finding:
+            advised = _with_stage_advice(finding, facts)
+        found.append(replace(advised, where=(*lines, *made), stages=_stages(finding, shown, facts)))
     return tuple(found)
+
+
+def _stages(finding: Finding, shown: Selected | None, facts: Facts) -> Stages | None:
+    """What the time that a finding is about consists of, where it is that of making batches or of handing them over."""
+    if finding.cause == "input.handoff" and shown is not None:
+        return handing_stages(shown.looks, shown.time)
+    return facts.stages if finding.cause in OF_STAGES else None
+
+
+def _with_stage_advice(finding: Finding, facts: Facts) -> Finding:
+    """Beside more workers, where no change of a line is known: what makes the costliest stage cheaper."""
+    stage, share = (None if facts.stages is None else facts.stages.costliest) or ("", 0.0)
+    if finding.cause not in MORE_WORKERS or share < LEAST_ADVISED or stage not in CHEAPER:
+        return finding
+    return replace(finding, next=(*finding.next, Next(CHEAPER[stage], kind="cheaper")))
 
 
 def _handed_over(making: Looks) -> tuple[Where, ...]:

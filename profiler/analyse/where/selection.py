@@ -16,6 +16,7 @@ from ..run.events import lasting, under_way
 from ..run.facts import Facts
 from .looks import Looks, ProcessLooks
 from .places import Where, places
+from .stage_shares import Stages, making_stages
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,13 @@ def _supply(of: Evidenced) -> Selected:
         return _fetching(of)
     window = of.facts.window
     return Selected(of.looks.making.between(window.begin_ns, window.end_ns), MAKING)
+
+
+def making_stages_of(of: Evidenced) -> Stages | None:
+    """What making batches consists of, by stages; `None` where too few looks saw it."""
+    making = _supply(of)
+    time = MAKING if making.time == MAKING else "the time in which the training makes batches"
+    return making_stages(making.looks, time, [each.name for each in of.facts.loader.transforms])
 
 
 def _sampling(of: Evidenced) -> Selected:

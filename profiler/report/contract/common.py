@@ -6,6 +6,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from ...analyse.causes.finding import Evidence, Finding, Next
 from ...analyse.where.places import Where
+from ...analyse.where.stage_shares import StageShare
 
 
 class DeviceJson(Struct):
@@ -44,6 +45,33 @@ class WhereJson(Struct):
     """The time that the share is of, in words."""
 
 
+class StageJson(Struct):
+    """A stage of making batches or of handing them over."""
+
+    stage: str
+    """`open`, `read`, `decompress`, `parse`, `decode`, `table`, `tokenise`, `transform`, `collate`, `import`, `lock`,
+    `wait`, `sample` (the data set's own code); of handing over `pickle`, `share`, `send`, `receive`, `map`, `unpickle`,
+    `pin`; or `other`: those too small to be told."""
+    name: str
+    """Which transform; of the data set's own code the function; else empty."""
+    share_pct: float
+    """Of the time that `of` says. The stages sum to all of it."""
+    low_pct: float
+    """With `high_pct` its 95 % interval."""
+    high_pct: float
+    samples: int
+    """Looks that saw it."""
+    calls: str
+    """The innermost function of a library that it was in, most often."""
+    file: str | None
+    """With `line`, `function` and `code` the innermost line of the program's own that it was in, most often."""
+    line: int | None
+    function: str | None
+    code: str | None
+    of: str
+    """The time that the share is of, in words."""
+
+
 class CauseJson(Struct):
     """What explains a part of the time."""
 
@@ -66,6 +94,9 @@ class FindingJson(CauseJson):
     where: list[WhereJson] | UnsetType = UNSET
     """The lines that took most of the time first, three at most, then where the loader is made; left out where no
     stack was looked at that tells."""
+    stages: list[StageJson] | UnsetType = UNSET
+    """What making a batch, or handing it over, consists of, the largest first; left out where the finding is not about
+    that, or too few stacks were looked at."""
 
 
 def cause(found: Finding) -> CauseJson:
@@ -84,12 +115,20 @@ def finding(found: Finding, of_none: float | None = None) -> FindingJson:
         found.evidence,
         [_next(each) for each in found.next],
         [_where(each) for each in found.where] or UNSET,
+        UNSET if found.stages is None else [_stage(each, found.stages.time) for each in found.stages.parts],
     )
 
 
 def _where(line: Where) -> WhereJson:
     share = None if line.share is None else 100 * line.share
     return WhereJson(line.file, line.line, line.function, line.code, share, line.samples, line.calls, line.time)
+
+
+def _stage(part: StageShare, time: str) -> StageJson:
+    share, at = part.share, part.at
+    line = (None, None, None, None) if at is None else (at.file, at.line, at.function, at.text)
+    shares = 100 * share.value, 100 * share.low, 100 * share.high
+    return StageJson(part.stage, part.name, *shares, part.looks, part.calls, *line, time)
 
 
 def _next(change: Next) -> NextJson:

@@ -37,6 +37,7 @@ from ..document import (
     table,
     under,
 )
+from ..words.code import stage_rows
 from ..words.command import command_line
 from ..words.figures import LEAST_SHARE, NOT_MEASURED, counted, evidence_value, percent, share
 from .over_time import startup_blocks, trend_blocks
@@ -88,6 +89,11 @@ def _blocks(analysis: Analysis, cost: str | None) -> Iterator[Block]:
         yield Space()
     if analysis.verdict.where:
         yield LinesOfCode(analysis.verdict.where)
+        yield Space()
+    if analysis.verdict.stages is not None:
+        stages = analysis.verdict.stages
+        yield Heading(f"Stages, of {stages.time}")
+        yield table(stage_rows(stages), LEFT, RIGHT, LEFT, LEFT, indent=1)
         yield Space()
     if analysis.verdict.evidence:
         yield EvidenceTable(analysis.verdict.evidence)

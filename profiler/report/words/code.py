@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 
-from ...analyse.where.places import Where
+from ...analyse.where.places import Where, is_users
+from ...analyse.where.stage_shares import OTHER, Stages
 from ...record.stacks import Call
 from .figures import counted, share
 
@@ -35,7 +37,24 @@ def spent(where: Where) -> str:
     return f"{share(where.share, 0)} of {where.time}{thread}{within}; {counted(where.samples, 'look')}"
 
 
-def in_a_line(where: Where) -> str:
-    """All of it."""
-    code = f": {where.code}" if where.code else ""
-    return f"at {line_of(where)}{code} ({spent(where)})"
+def stage_rows(stages: Stages) -> Iterator[tuple[str, str, str, str]]:
+    """(stage, its share, the interval of that, how it was seen) a stage."""
+    for part in stages.parts:
+        looks = counted(part.looks, "look")
+        percents = f"({100 * part.share.low:.0f} to {100 * part.share.high:.0f})"
+        called = f"in {part.calls}" if part.calls else ""
+        at = "" if part.at is None or not is_users(part.at) else f"{part.at.file.rpartition('/')[2]}:{part.at.line}"
+        where = " ".join(filter(None, (at, called)))
+        yield part.words, share(part.share.value, 0), percents, f"{looks}{where and f'; {where}'}"
+
+
+def in_lines(where: Sequence[Where], stages: Stages | None) -> list[str]:
+    """All of these lines of code, and of the stages those that are told, a line each."""
+    said = []
+    for each in where:
+        code = f": {each.code}" if each.code else ""
+        said.append(f"at {line_of(each)}{code} ({spent(each)})")
+    if stages is not None:
+        told = (f"{part.words} {share(part.share.value, 0)}" for part in stages.parts if part.stage != OTHER)
+        said.append(f"of {stages.time}: {', '.join(told)}")
+    return said

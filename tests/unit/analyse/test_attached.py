@@ -225,7 +225,7 @@ def test_a_recorded_folder_is_read_back_into_shares_workers_and_text_without_con
     assert (only.pid, only.share("data wait"), only.share("backward"), only.pin_thread) == (7, 0.6, 0.4, True)
     assert isinstance(only.shares["data wait"], Estimate)
     assert only.workers is not None
-    assert (only.workers.count, only.workers.busy, only.workers.stages) == (1.0, 1.0, {"sample": 1.0})
+    assert (only.workers.count, only.workers.busy, only.workers.stages) == (1.0, 1.0, {"wait": 1.0})
     assert only.workers.cpu.running == pytest.approx(0.01)
     assert found.others == ()
     findings = findings_of(found)

@@ -67,28 +67,8 @@ def test_a_model_that_is_built_is_no_training_yet() -> None:
     assert stacks.is_training(stack(CALL, f"{TORCH}/nn/modules/linear.py:Linear.forward"))
 
 
-@pytest.mark.parametrize(
-    ("frames", "text", "expected"),
-    [
-        ([f"{TORCH}/utils/data/_utils/collate.py:default_collate"], "", "collate"),
-        (["/x/torchvision/transforms/v2/_transform.py:T.forward", "/x/PIL/Image.py:Image.resize"], "", "transform"),
-        (["/d.py:D.__getitem__", "/x/PIL/Image.py:Image.convert", "/x/PIL/ImageFile.py:ImageFile.load"], "", "decode"),
-        (["/d.py:D.__getitem__"], "data = open(path, 'rb').read()", "read"),
-        (["/d.py:D.__getitem__"], "return cv2.imdecode(raw, 1)", "decode"),
-        (["/d.py:D.__getitem__", f"{LIB}/ssl.py:SSLSocket.read"], "", "read"),
-        (["/d.py:D.__getitem__", "/d.py:D.decode"], "x = 1", "decode"),
-        (["/d.py:D.__getitem__"], "return x, y", "sample"),
-    ],
-)  # fmt: skip
-def test_the_stage_of_making_a_batch_is_told(frames: list[str], text: str, expected: str) -> None:
-    inner = (WORKER, FETCH, *frames)
-    # Forked workers carry the stack of the training that forked them.
-    assert stacks.stage_of(stack(NEXT, f"{LIB}/multiprocessing/popen_fork.py:_launch", *inner, text=text)) == expected
-
-
-def test_a_worker_that_waits_for_work_is_in_no_stage_and_trains_nothing() -> None:
+def test_a_worker_that_waits_for_work_trains_nothing() -> None:
     idle = stack(NEXT, WORKER, f"{LIB}/multiprocessing/queues.py:Queue.get")
-    assert stacks.stage_of(idle) is None
     assert stacks.is_worker(idle)
     assert not stacks.is_training(idle)
     assert stacks.is_training(WAIT)
@@ -114,6 +94,5 @@ any_stack = st.lists(st.builds(Call, names, names, st.integers(0, 9), names), mi
 @given(any_stack)
 def test_every_stack_has_a_class_and_a_place(seen: CallStack) -> None:
     assert stacks.class_of(seen) in stacks.CLASSES
-    assert stacks.stage_of(seen) in (None, *stacks.STAGES)
     assert stacks.leaf_of(seen)
     assert stacks.data_wait_kind(seen)

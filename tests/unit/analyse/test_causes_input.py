@@ -24,6 +24,15 @@ from whyidle.analyse.causes.input import pieces as waits_for_data
 from whyidle.analyse.run.facts import Facts
 from whyidle.analyse.run.gil import Gil
 from whyidle.analyse.run.loader_stats import LoaderStats
+from whyidle.analyse.statistics import wilson
+from whyidle.analyse.where.stage_shares import Stages, StageShare
+
+
+def stages(stage: str, share: float) -> Stages:
+    """As 100 looks tell them."""
+    parts = (stage, "", share), ("sample", "Shards.__getitem__", 1 - share)
+    each = (StageShare(kind, name, wilson(part, 100), round(100 * part)) for kind, name, part in parts)
+    return Stages("the time in which workers make batches", 100, tuple(each))
 
 
 @pytest.fixture(scope="module")
@@ -259,3 +268,47 @@ def test_workers_that_idle_are_not_called_busy(run: Facts) -> None:
     found = only(judge(run, COMPUTING | {"worker_busy_pct": 40.0}, CPUS, pieces(run)))
     assert found.cause == "input.too_few_workers"
     assert found.title.endswith("while CPU is left over and its workers are idle part of the time.")
+
+
+def test_the_loader_is_said_to_use_the_cpu_for_the_stage_that_looks_saw_most(run: Facts) -> None:
+    full = FULL | {"tree_cpus": 1.95}
+    seen = only(judge(run, COMPUTING, full, pieces(run), machine_cpus=2, stages=stages("decompress", 0.61)))
+    assert seen.cause == "input.cpu_exhausted"
+    assert "mostly for decompressing" in seen.title
+    assert "decompress less" in seen.next[0].change
+    assert {e.what: e.value for e in seen.evidence}["decompressing, of the time spent making batches"] == 61
+    # The loader's own clocks know better where they tell decoding from transforming.
+    told = {"unsplit_pct": None, "decode_pct": 20.0, "transform_pct": 70.0}
+    clocked = only(judge(run, COMPUTING | told, full, pieces(run), machine_cpus=2, stages=stages("decompress", 0.61)))
+    assert "mostly for transforming" in clocked.title
+
+
+def test_what_is_the_programs_own_code_for_the_most_part_is_no_stage_to_make_cheaper(run: Facts) -> None:
+    full = FULL | {"tree_cpus": 1.95}
+    seen = only(judge(run, COMPUTING, full, pieces(run), machine_cpus=2, stages=stages("decode", 0.3)))
+    assert "mostly for preparing samples" in seen.title
+    assert "less work for the CPU" in seen.next[0].change
+
+
+@pytest.mark.parametrize(
+    ("loader", "told"),
+    [
+        ({"read_chars_bytes_per_sample": 4_100_000.0, "mean_batch_bytes": 32 * 300_000.0}, ["bytes read for a sample"]),
+        ({"read_chars_bytes_per_sample": 2_900_000.0, "mean_batch_bytes": 32 * 300_000.0}, []),
+        ({"read_chars_bytes_per_sample": 9_000.0, "mean_batch_bytes": 32 * 8.0}, []),
+        ({"read_chars_bytes_per_sample": None, "mean_batch_bytes": 1.0}, []),
+        ({"minor_faults_per_batch": 21_000.0, "work_ms_per_batch": 100.0}, ["page faults in making a batch"]),
+        ({"minor_faults_per_batch": 2_100.0, "work_ms_per_batch": 100.0}, []),
+    ],
+)
+def test_bytes_read_and_pages_touched_are_told_where_they_are_many(
+    run: Facts, loader: dict[str, Any], told: list[str]
+) -> None:
+    full = FULL | {"tree_cpus": 1.95}
+    quiet = {"read_chars_bytes_per_sample": None, "minor_faults_per_batch": None, "mean_batch_bytes": 1e6}
+    facts = dataclasses.replace(run, batch_size=32)
+    found = only(judge(facts, COMPUTING | quiet | loader, full, pieces(run), machine_cpus=2))
+    assert found.cause == "input.cpu_exhausted"
+    shown = [e.what for e in found.evidence]
+    assert [what for what in ("bytes read for a sample", "page faults in making a batch") if what in shown] == told
+    assert ("bytes of a sample in its batch" in shown) == ("bytes read for a sample" in shown)

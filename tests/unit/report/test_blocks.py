@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import get_args
 
 import pytest
@@ -13,6 +14,7 @@ from whyidle.analyse.cells.batch_size.result import BatchVerdict
 from whyidle.analyse.run.stall_breakdown import TOTAL
 from whyidle.analyse.statistics import Estimate
 from whyidle.analyse.where.places import Where
+from whyidle.analyse.where.stage_shares import Stages, StageShare
 from whyidle.report.document import (
     Block,
     Caution,
@@ -42,6 +44,7 @@ from whyidle.report.render.html import PageHeading, PageParagraph, page_parts
 from whyidle.report.render.markdown import markdown
 
 LINE = Where("/home/me/data.py", 27, "Shards.__getitem__", "open(x)", 0.84, 412, "ZipFile.open", "the time")
+STAGES = Stages("the time", 100, (StageShare("decode", "", Estimate(0.61, 0.5, 0.7), 61),))
 FOUND = Finding("input.serial", "It waits.", 0.15, 0.9, (), (Next("make it wait less"),))
 A_SAMPLE = {size: {TOTAL: Estimate(1.0, 0.9, 1.1)} for size in (8, 16)}
 SATURATED = BatchVerdict("saturated", None, "no gain", 8, 16, A_SAMPLE, {}, {}, {}, {8: 1, 16: 1}, 0.02)
@@ -105,3 +108,13 @@ def test_a_block_says_the_same_in_every_form(kind: type[Block]) -> None:
         assert words in shown
         if kind not in DRAWN_BY_PAGES:
             assert words in page
+
+
+def test_what_else_was_found_says_its_lines_and_its_stages_in_a_line_each() -> None:
+    found = replace(FOUND, where=(LINE,), stages=STAGES)
+    ((said, lines),) = OtherFindings((found,), None).said
+    assert said == "input.serial (major): It waits."
+    assert lines[-2:] == [
+        "at me/data.py:27 in Shards.__getitem__: open(x) (84 % of the time, in ZipFile.open; 412 looks)",
+        "of the time: decoding 61 %",
+    ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ...run.loader_stats import HEAVILY_QUEUED_PCT
+from ...where.stages import CHEAPER_BY_WORDS
 from ..finding import Evidence, Finding, Next
 from .handoff import LARGE_BATCH_BYTES
 from .wait import MOSTLY_OWN, Wait
@@ -41,7 +42,7 @@ def quota(wait: Wait) -> Finding | None:
         changes.append(
             _fewer(wait, int(cpus), f"{workers} workers use the quota up at the begin of each period", likely=0.6)
         )
-    changes.append(wait.relieving(_cheaper(wait.loader.costliest)).of("cheaper"))
+    changes.append(wait.relieving(_cheaper(wait)).of("cheaper"))
     return wait.found(
         f"{wait.begins}: a CPU quota{'' if cpus is None else f' of {cpus:.3g} CPUs'} stops the job again and again.",
         0.9,
@@ -162,7 +163,6 @@ def oversubscribed(wait: Wait) -> Finding | None:
         return None
     if queued < (loader.waiting_pct or 0.0):
         return None
-    stage = loader.costliest
     return wait.found(
         f"{wait.begins}: {loader.workers} workers compete for {budget:g} CPUs, and each spends {queued:.0f} % of its "
         "time waiting for one.",
@@ -175,23 +175,23 @@ def oversubscribed(wait: Wait) -> Finding | None:
         ),
         (
             _fewer(wait, int(budget), "they work as fast, with less memory and fewer switches", likely=0.1),
-            wait.relieving(_cheaper(stage)).of("cheaper"),
+            wait.relieving(_cheaper(wait)).of("cheaper"),
         ),
     )
 
 
 def cpu_exhausted(wait: Wait) -> Finding | None:
     """This job uses every CPU it may use, and its loader goes short."""
-    loader, facts = wait.loader, wait.facts
+    facts = wait.facts
     if not wait.cpu_used or wait.waits_mostly or wait.keeps_up:
         return None
     if not (wait.workers_busy or wait.queues or wait.says_nothing):
         return None
-    stage = loader.costliest
+    stage = wait.costliest
     who = "the loader and the training use" if facts.device_kind == "cpu" else "the loader uses"
     title = f"{wait.begins}: {who} up the CPU"
     return wait.found(
-        f"{title}, the loader mostly for {stage}." if stage else f"{title}.",
+        f"{title}, the loader mostly for {stage[0]}." if stage else f"{title}.",
         0.85 if stage else 0.6,
         (
             *wait.cpu_evidence,
@@ -199,7 +199,7 @@ def cpu_exhausted(wait: Wait) -> Finding | None:
             wait.evidence("run_queue_pct"),
             *wait.stage_evidence,
         ),
-        (wait.relieving(_cheaper(stage)).of("cheaper"),),
+        (wait.relieving(_cheaper(wait)).of("cheaper"),),
     )
 
 
@@ -243,10 +243,6 @@ def _fewer(wait: Wait, cpus: int, why: str, likely: float) -> Next:
     return wait.as_predicted(f"num_workers={said.settings.num_workers}: {why}", said).of("fewer_workers")
 
 
-def _cheaper(stage: str | None) -> str:
-    return {
-        "decoding": "decode less: smaller source images, or a faster decoder (DALI, or on the GPU)",
-        "transforming": "cheaper augmentation: fewer or vectorised transforms, or on the GPU (DALI)",
-        "collating": "cheaper collation: uint8 images, normalised on the device",
-        "reading": "cheaper reads: shards, or a cache in memory",
-    }.get(stage or "", "less work for the CPU: smaller source images, fewer transforms, the GPU; or more CPUs")
+def _cheaper(wait: Wait) -> str:
+    any_stage = "less work for the CPU: smaller source images, fewer transforms, the GPU; or more CPUs"
+    return any_stage if wait.costliest is None else CHEAPER_BY_WORDS.get(wait.costliest[0], any_stage)

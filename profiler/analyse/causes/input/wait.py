@@ -12,6 +12,7 @@ from ...predict.workload import Prediction
 from ...run.exposed_data_wait import Spread
 from ...run.loader_stats import BUSY, QUEUED_PCT, LoaderStats
 from ...run.resource_usage import BUDGET_USED
+from ...where.stages import STAGES
 from ..claim import Claim
 from ..finding import LEAST_GAIN, Evidence, Next
 
@@ -26,6 +27,15 @@ MOSTLY_WAITING_PCT = 50.0
 hands rather than CPUs."""
 MOSTLY_READY = 0.5
 """Batches that lie ready on average, as a share of those that a loader can hold, from which it keeps up."""
+READ_TIMES = 10
+"""Bytes that are read for each byte of a batch, from which most of them are not used."""
+LEAST_READ_BYTES = 10_000
+"""Bytes read for a sample up to which it does not matter how many of them are used."""
+FAULT_MS = 0.5e-3
+"""What a page fault without I/O takes, about."""
+LEAST_FAULTS = 0.05
+"""Share of making a batch that its page faults have to take, about, to be told."""
+PAGE_BYTES = 4096
 HANDOVER_MS = 1.0
 """Time of making a batch below which handing it over by a worker would take as long."""
 
@@ -287,12 +297,39 @@ class Wait(Claim):
         return (Evidence(what, waiting, "%", f"below {MOSTLY_WAITING_PCT:.0f}"),)
 
     @property
+    def costliest(self) -> tuple[str, float | None] | None:
+        """The stage that making batches takes most time for, in words, and its share, in percent of that time: by the
+        loader's own clocks where those tell, else as looks at stacks saw it; `None` where neither does."""
+        loader, seen = self.loader, self.facts.stages
+        stage = loader.costliest
+        if seen is not None and seen.costliest is not None and loader.unsplit_pct is not None and stage != "reading":
+            stage, share = seen.costliest
+            return STAGES[stage], 100 * share
+        return None if stage is None else (stage, loader.stages.get(stage))
+
+    @property
     def stage_evidence(self) -> tuple[Evidence, ...]:
-        """What the loader spends most of its time on."""
-        stage = self.loader.costliest
-        if stage is None:
-            return ()
-        return (Evidence(f"{stage}, of the time spent making batches", self.loader.stages.get(stage), "%"),)
+        """What the loader spends most of its time on, and what it touches for that."""
+        stage = () if self.costliest is None else self.costliest
+        taken = (Evidence(f"{stage[0]}, of the time spent making batches", stage[1], "%"),) if stage else ()
+        return (*taken, *self.touched_evidence)
+
+    @property
+    def touched_evidence(self) -> tuple[Evidence, ...]:
+        """Bytes read and pages touched, where they are many more than a batch has."""
+        loader, samples = self.loader, self.facts.batch_size
+        read, nbytes = loader.read_chars_bytes_per_sample, loader.mean_batch_bytes
+        faults = loader.minor_faults_per_batch
+        used = nbytes / samples if nbytes and samples else None
+        shown = []
+        if read is not None and used is not None and read >= max(LEAST_READ_BYTES, READ_TIMES * used):
+            shown.append(Evidence("bytes read for a sample", read, "bytes"))
+            shown.append(Evidence("bytes of a sample in its batch", used, "bytes"))
+        took = 0.0 if faults is None else faults * FAULT_MS
+        if took and loader.work_ms_per_batch and took >= LEAST_FAULTS * loader.work_ms_per_batch:
+            expected = "" if nbytes is None else f"about {nbytes / PAGE_BYTES:.0f}"
+            shown.append(Evidence("page faults in making a batch", faults, "", expected))
+        return tuple(shown)
 
 
 def count(workers: int) -> str:

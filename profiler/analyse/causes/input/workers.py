@@ -125,6 +125,7 @@ def latency(wait: Wait) -> Finding | None:
             wait.evidence("cpu_pct"),
             wait.evidence("worker_busy_pct"),
             *wait.pace_evidence,
+            *wait.touched_evidence,
         ),
         (wait.so_many(setting, wanted, "; or shorter waits: local copies, larger requests"),),
     )
@@ -146,6 +147,7 @@ def too_few_workers(wait: Wait) -> Finding | None:
             wait.evidence("cpu_budget"),
             wait.evidence("queue_ready_mean"),
             *wait.pace_evidence,
+            *wait.touched_evidence,
         ),
         (wait.so_many(_more_workers(wait, wanted), wanted),),
     )

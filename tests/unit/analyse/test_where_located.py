@@ -1,0 +1,99 @@
+"""Findings with the lines of code and the stages that they are about."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from support.judged_waits import waiting_for_data
+from support.planted_stacks import FETCH, FETCHING, LIB, LOOP, OPENING, WORKER, look
+from whyidle.analyse.causes.finding import Finding, Next
+from whyidle.analyse.run.facts import Facts, facts_of
+from whyidle.analyse.where.located import located
+from whyidle.analyse.where.looks import ProcessLooks, looks_at
+from whyidle.analyse.where.selection import Evidenced, making_stages_of
+from whyidle.record.run import Run, open_run
+from whyidle.record.schema import EVENT, PAUSE
+from whyidle.record.stacks import Call, CallStack
+from whyidle.scenarios.planted import MS, START
+
+ITEM = Call("Shards.__getitem__", "/home/me/data.py", 30, "return self.tokenizer(text)")
+TOKENISING: CallStack = (*FETCHING[:2], LOOP, FETCH, ITEM)
+SENDING: CallStack = (
+    Call("Thread.run", f"{LIB}/threading.py", 1010),
+    Call("Queue._feed", f"{LIB}/multiprocessing/queues.py", 264, "obj = _ForkingPickler.dumps(obj)"),
+)
+END = START + 2000 * MS
+
+
+@pytest.fixture
+def recorded(tmp_path: Path) -> Path:
+    waiting_for_data(tmp_path / "run")
+    return tmp_path / "run"
+
+
+def seen(folder: Path, making: CallStack) -> tuple[Run, ProcessLooks, Facts]:
+    """A run whose worker stands in that, and whose second thread sends what it made."""
+    look(folder, range(START, END, 50 * MS), lambda *_: making, WORKER)
+    look(folder, range(START, END, 50 * MS), lambda *_: SENDING, WORKER, WORKER + 7)
+    run = open_run(folder)
+    writer = run.leading_writer()
+    assert writer is not None
+    looks = looks_at(run, writer)
+    assert looks is not None
+    facts = facts_of(run, writer, looks)
+    assert facts is not None
+    of = Evidenced(facts, looks, run.records(EVENT, writer), run.records(PAUSE, writer))
+    return run, looks, replace(facts, stages=making_stages_of(of))
+
+
+def told(folder: Path, making: CallStack, cause: str) -> Finding:
+    run, looks, facts = seen(folder, making)
+    finding = Finding(cause, "It waits.", 0.5, 0.8, (), (Next("num_workers=4", 900.0, 800.0, 1000.0),))
+    (found,) = located(looks, facts, run.records(EVENT), run.records(PAUSE), [finding])
+    return found
+
+
+@pytest.mark.parametrize("cause", ["input.too_few_workers", "input.cpu_exhausted", "input.serial"])
+def test_what_making_a_batch_consists_of_belongs_to_what_is_about_that(recorded: Path, cause: str) -> None:
+    found = told(recorded, TOKENISING, cause)
+    assert found.stages is not None
+    assert found.stages.time == "the time in which workers make batches"
+    assert [(part.stage, part.share.value) for part in found.stages.parts] == [("tokenise", 1.0)]
+
+
+@pytest.mark.parametrize("cause", ["input.storage", "input.worker_restart", "host.step_gap", "copy.link"])
+def test_other_findings_have_none(recorded: Path, cause: str) -> None:
+    assert told(recorded, TOKENISING, cause).stages is None
+
+
+def test_handing_over_has_stages_of_its_own(recorded: Path) -> None:
+    found = told(recorded, TOKENISING, "input.handoff")
+    assert found.stages is not None
+    assert "pickle" in {part.stage for part in found.stages.parts}
+
+
+def test_beside_more_workers_stands_what_makes_the_costliest_stage_cheaper(recorded: Path) -> None:
+    found = told(recorded, TOKENISING, "input.too_few_workers")
+    assert [each.change for each in found.next] == [
+        "num_workers=4",
+        "tokenise once, before the training, and keep the numbers",
+    ]
+    assert found.next[-1].predicted_samples_per_s is None
+
+
+def test_where_a_line_is_known_that_mends_it_no_general_advice_follows(recorded: Path) -> None:
+    found = told(recorded, OPENING, "input.too_few_workers")
+    assert len(found.next) == 2
+    assert any("data.py:27: open it once" in each.change for each in found.next)
+
+
+def test_the_window_bounds_what_is_looked_at(recorded: Path) -> None:
+    _, looks, facts = seen(recorded, OPENING)
+    stages, window = facts.stages, facts.window
+    assert stages is not None
+    at = looks.making.records["t_ns"]
+    assert stages.looks == np.sum((at >= window.begin_ns) & (at < window.end_ns)) < len(at)
