@@ -120,7 +120,8 @@ def _divided(
     shown = [at for at in np.argsort(-seen, kind="stable").tolist() if seen[at] >= LEAST_STAGE_SHARE * whole]
     parts = [
         StageShare(
-            *keys[at],
+            keys[at][0],
+            keys[at][1],
             _estimate(stages == at, process),
             int(seen[at]),
             calls[at].most_common(1)[0][0] if calls[at] else "",

@@ -170,12 +170,14 @@ _MAKING = Rows(
     (READ, r":_?(read_bytes|fetch_bytes|load_bytes|download)\Z", ""),
 )
 
-_HANDING = Rows(
+_EACH_TENSOR = Rows(
     ("share", r"torch/multiprocessing/reductions\.py:(reduce_\w+|fd_id|storage_from_cache)\Z", ""),
-    ("share", r"/multiprocessing/reduction\.py:(DupFd|send_handle|sendfds)\Z", ""),
-    ("share", r"/multiprocessing/resource_sharer\.py:(_serve|__init__)\Z", ""),
+    ("share", r"/multiprocessing/resource_sharer\.py:_serve\Z", ""),
     ("map", r"torch/multiprocessing/reductions\.py:", ""),
     ("map", r"/multiprocessing/(reduction|resource_sharer)\.py:(recv_handle|recvfds|detach|get_connection)\Z", ""),
+)
+"""What is done for each tensor by itself, with whatever it calls: the two sides of a handle connect for it."""
+_HANDING = Rows(
     ("pin", r"torch/utils/data/_utils/pin_memory\.py:pin_memory\Z", ""),
     ("send", r"/multiprocessing/connection\.py:(_?send\w*)\Z", ""),
     ("pickle", r"/multiprocessing/reduction\.py:(dumps?|__init__)\Z|/pickle\.py:_?(save|dump)\w*\Z", r"\bdumps\("),
@@ -248,7 +250,8 @@ def handing_stage_of(stack: CallStack) -> AtStage | None:
     """Which stage of handing a batch over a stack is in; `None` of a failed look."""
     if not stack:
         return None
-    found = _HANDING.first(own_part(stack))
+    own = own_part(stack)
+    found = _EACH_TENSOR.first(own) or _HANDING.first(own)
     return AtStage(REST if found is None else found[0].result)
 
 
