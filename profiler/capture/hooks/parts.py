@@ -131,7 +131,7 @@ def _length(container: Any) -> int:
     """Of what `parts_of` has items of, as it is itself."""
     for kind in (dict, list, tuple, set, frozenset, deque):
         if isinstance(container, kind):
-            return kind.__len__(container)
+            return kind.__len__(container)  # type: ignore[arg-type]
     if isinstance(container, UserDict):
         return _length(object.__getattribute__(container, "__dict__")["data"])
     return len(fields_of(container))
