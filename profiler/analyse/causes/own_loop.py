@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ..run.facts import Facts
 from ..statistics import Estimate
 from ..where.own_loop import EVALUATING, MAKING, OwnLoop
@@ -31,7 +33,8 @@ def made_by_hand(claim: Claim) -> Finding | None:
         likely=0.8,
         kind="workers",
     )
-    return _found(claim, loop, MAKING, "making its batches, by a function of its own", change)
+    found = _found(claim, loop, MAKING, "making its batches, by a function of its own", change)
+    return replace(found, stages=loop.stages)
 
 
 def evaluated_by_hand(claim: Claim) -> Finding | None:

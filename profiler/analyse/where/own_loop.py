@@ -22,6 +22,7 @@ from ..statistics import Estimate, wilson
 from .looks import Looks
 from .places import Where, is_users, places
 from .source import names_of, statement_begin
+from .stage_shares import Stages, stages_by_hand
 
 LEAST_LOOKS = 30
 LONG_STEP = 3.0
@@ -48,6 +49,8 @@ class OwnLoop:
     """By COMPUTING, MAKING, EVALUATING and OTHER, each with its 95 % interval; they sum to one."""
     lines: dict[str, tuple[Where, ...]]
     """The lines in which each of them was seen most."""
+    stages: Stages | None = None
+    """What MAKING consists of; `None` of too few looks."""
 
 
 @dataclass
@@ -83,6 +86,7 @@ def own_loop_of(looks: Looks, steps: Records) -> OwnLoop | None:
     for each in branches:
         kinds[_kind(each, depth, evaluating, training, feeding)].append(each)
     whole = len(seen)
+    making = {stack for each in kinds[MAKING] for stack, _ in each.stacks}
     return OwnLoop(
         whole,
         {kind: _estimate(kinds[kind], whole) for kind in (COMPUTING, MAKING, EVALUATING, OTHER)},
@@ -94,6 +98,7 @@ def own_loop_of(looks: Looks, steps: Records) -> OwnLoop | None:
             )
             for kind, mine in kinds.items()
         },
+        stages_by_hand(looks.where(lambda stack: stack in making), f"the time of {MAKING}", depth),
     )
 
 

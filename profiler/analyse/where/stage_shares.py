@@ -13,7 +13,17 @@ from ...record.stacks import Call, CallStack
 from ..statistics import Estimate, wilson
 from .looks import Looks
 from .places import FETCHER, own_part, place_of, within
-from .stages import HANDING_STAGES, SAMPLE, STAGES, WAITING, AtStage, handing_stage_of, in_state, stage_of
+from .stages import (
+    HANDING_STAGES,
+    SAMPLE,
+    STAGES,
+    WAITING,
+    AtStage,
+    handing_stage_of,
+    in_state,
+    stage_by_hand,
+    stage_of,
+)
 
 LEAST_STAGE_LOOKS = 20
 """Looks from which stages are told: of fewer the shares are anything."""
@@ -79,6 +89,11 @@ def making_stages(looks: Looks, time: str, transforms: Collection[str]) -> Stage
         return stage_of(stack, transforms), within(own_part(stack), FETCHER) or ()
 
     return _divided(looks, time, named, in_state)
+
+
+def stages_by_hand(looks: Looks, time: str, depth: int) -> Stages | None:
+    """Of looks at a thread whose loop makes batches without a loader, in the function at that depth of its stack."""
+    return _divided(looks, time, lambda s: (stage_by_hand(s[depth:]), s[depth:]), in_state)
 
 
 def handing_stages(looks: Looks, time: str) -> Stages | None:

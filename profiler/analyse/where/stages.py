@@ -231,6 +231,18 @@ def stage_of(stack: CallStack, transforms: Collection[str] = ()) -> AtStage | No
     if begin is None:
         return None
     inner = stack[begin + 1 :]
+    return _told(inner, transforms) or AtStage(COLLATE if "collate_fn" in stack[begin].text else SAMPLE)
+
+
+def stage_by_hand(stack: CallStack) -> AtStage | None:
+    """Which stage of making a batch without a loader a stack is in; `None` of an empty one.
+
+    `stack`: from the statement on that makes it.
+    """
+    return (_told(stack, ()) or AtStage(SAMPLE)) if stack else None
+
+
+def _told(inner: CallStack, transforms: Collection[str]) -> AtStage | None:
     found = _MAKING.first(inner)
     timed = next(((depth, name) for depth, call in enumerate(inner) if (name := _timed(call, transforms))), None)
     if timed is not None and (found is None or timed[0] >= found[1] or found[0].result in (TRANSFORM, COLLATE)):
@@ -238,7 +250,7 @@ def stage_of(stack: CallStack, transforms: Collection[str] = ()) -> AtStage | No
     if found is not None:
         row, depth = found
         return AtStage(row.result, _named(row, inner[: depth + 1]) if row.result == TRANSFORM else "")
-    return AtStage(COLLATE if "collate_fn" in stack[begin].text else SAMPLE)
+    return None
 
 
 def in_state(standing: AtStage, state: int) -> AtStage:
