@@ -197,8 +197,13 @@ CONTENT = _kind(
     Field("fingerprint", "number that stands for its first tensor: equal for equal ones"),
     Field("stream_ns", "time in which an iterable dataset was seen to make its samples"),
     Field("unused_ns", "of that, time in making what it did not give"),
+    Field("tensors", "tensors in the batch; of long lists some items are looked at and stand for all"),
+    Field("tensor_bytes", "bytes of those"),
+    Field("objects", "whatever else is in it and no list of things: arrays, strings, numbers"),
+    Field("object_bytes", "bytes of the arrays and strings among those"),
 )
-"""What came of the samples of a batch. Of the batches of a worker the first ones are looked at so, then few."""
+"""What came of the samples of a batch, and what it consists of. Of the batches of a worker the first ones are looked at
+so, then few."""
 
 PAUSE = _kind(
     "pause",

@@ -188,6 +188,18 @@ MUTATIONS: tuple[Mutation, ...] = (
         "changes.insert(len(changes), _CHANGE[part])",
         (f"{ANALYSE}/test_ranks.py", golden("ranks-late")),
     ),
+    Mutation(
+        "a stage that lasts from look to look is as sure as one seen each time anew",
+        "wilson(share, len(holds) * (1 - alike) / (1 + alike))",
+        "wilson(share, len(holds))",
+        (f"{ANALYSE}/test_where_stage_shares.py",),
+    ),
+    Mutation(
+        "what PIL decodes for a transform is the transform's",
+        "if timed is not None and (found is None or timed[0] >= found[1] or found[0].result in (TRANSFORM, COLLATE)):",
+        "if timed is not None:",
+        (f"{ANALYSE}/test_where_stages.py",),
+    ),
     # A process seen from outside, headroom.
     Mutation(
         "a verdict on a process after one look",

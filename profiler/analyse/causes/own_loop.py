@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ..run.facts import Facts
 from ..run.stall_breakdown import UNTOLD
 from ..statistics import Estimate
@@ -42,7 +44,8 @@ def made_by_hand(claim: Claim) -> Finding | None:
         likely=0.8,
         kind="workers",
     )
-    return _found(claim, loop, MAKING, "making its batches, by a function of its own", change)
+    found = _found(claim, loop, MAKING, "making its batches, by a function of its own", change)
+    return replace(found, stages=loop.stages)
 
 
 def evaluated_by_hand(claim: Claim) -> Finding | None:

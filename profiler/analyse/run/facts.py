@@ -57,7 +57,7 @@ from .training_thread import own_time, queued_ns
 from .trends import Trend, trends_of
 from .wasted_samples import WastedSamples, wasted_samples_of
 from .window import Window, batch_size_of, plausible, resolved, window_of
-from .worker_records import of_loaders, of_training
+from .worker_records import HandedOver, handed_over_of, of_loaders, of_training
 
 MACHINE_FULL_PCT = 90.0
 """CPU time of a machine in use, in percent, from which it has none left over: what is on no CPU may wait for one."""
@@ -159,6 +159,8 @@ class Facts:
     """Memory of the training's processes at the beginning and at the end of the window, bytes; `None`: not known."""
     wasted: WastedSamples | None = None
     """Samples made for nothing; `None` where that was not looked at."""
+    handed: HandedOver | None = None
+    """What a batch consists of that workers hand over; `None` where that was not looked at."""
     memory: MemoryGrowth | None = None
     """Memory of the loader's workers that grows without end; `None` where it does not."""
 
@@ -304,9 +306,11 @@ def facts_of(run: Run, mine: Writer | None = None, looks: ProcessLooks | None = 
         looks,
     )
     others = sum(f.header.rank == mine[0] and f.header.pid != mine[1] and f.count() > 0 for f in files)
-    wasted = wasted_samples_of(window, run.records(CONTENT, mine), facts.iterable, facts.device_kind != "cpu")
+    contents = run.records(CONTENT, mine)
+    wasted = wasted_samples_of(window, contents, facts.iterable, facts.device_kind != "cpu")
+    handed = handed_over_of(contents, window.all_steps)
     memory = memory_growth_of(window, run.records(HOST), run.records(MEMORY), facts.set_workers, run.info)
-    return replace(facts, cut_steps=cut, other_processes=others, wasted=wasted, memory=memory)
+    return replace(facts, cut_steps=cut, other_processes=others, wasted=wasted, handed=handed, memory=memory)
 
 
 def judge(

@@ -42,6 +42,36 @@ class TransformCost:
         return self.calls * self.ms_per_call
 
 
+@dataclass(frozen=True)
+class HandedOver:
+    """What a batch consists of that workers hand over; the means of those that were looked at."""
+
+    tensors: float
+    tensor_bytes: float
+    """Of all of them."""
+    objects: float
+    """Arrays, strings, numbers and whatever else is pickled."""
+    object_bytes: float
+    """Of the arrays and strings among them."""
+
+    @property
+    def bytes_of_tensor(self) -> float:
+        """Of one, on average."""
+        return self.tensor_bytes / self.tensors if self.tensors else 0.0
+
+
+def handed_over_of(contents: Records, steps: Records) -> HandedOver | None:
+    """Of CONTENT records those of the loaders that train; `None` where none tells.
+
+    `steps`: all of the training's, which name their loaders.
+    """
+    told = contents[(contents["tensors"] != NOT_MEASURED) & np.isin(contents["loader"], steps["loader"])]
+    if len(told) == 0:
+        return None
+    fields = ("tensors", "tensor_bytes", "objects", "object_bytes")
+    return HandedOver(*(float(told[name].mean()) for name in fields))
+
+
 def of_training(batches: Records, steps: Records) -> Records:
     """The batches of the loaders that train, each with the step that consumed it where that was looked at.
 

@@ -22,6 +22,7 @@ from ..statistics import Estimate, wilson
 from .looks import Looks
 from .places import Where, is_users, places
 from .source import names_of, statement_begin
+from .stage_shares import Stages, stages_by_hand
 
 LEAST_LOOKS = 30
 LONG_STEP = 3.0
@@ -50,6 +51,8 @@ class OwnLoop:
     """The lines in which each of them was seen most."""
     grows: str = ""
     """Which of them takes most of what the later half of the steps takes longer; empty where none does."""
+    stages: Stages | None = None
+    """What MAKING consists of; `None` of too few looks."""
 
 
 @dataclass
@@ -85,6 +88,7 @@ def own_loop_of(looks: Looks, steps: Records) -> OwnLoop | None:
     for each in branches:
         kinds[_kind(each, depth, evaluating, training, feeding)].append(each)
     whole = len(seen)
+    making = {stack for each in kinds[MAKING] for stack, _ in each.stacks}
     return OwnLoop(
         whole,
         {kind: _estimate(kinds[kind], whole) for kind in (COMPUTING, MAKING, EVALUATING, OTHER)},
@@ -97,6 +101,7 @@ def own_loop_of(looks: Looks, steps: Records) -> OwnLoop | None:
             for kind, mine in kinds.items()
         },
         _grows(kinds, len(steps) // 2),
+        stages_by_hand(looks.where(lambda stack: stack in making), f"the time of {MAKING}", depth),
     )
 
 

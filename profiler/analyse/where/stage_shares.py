@@ -13,7 +13,17 @@ from ...record.stacks import Call, CallStack
 from ..statistics import Estimate, wilson
 from .looks import Looks
 from .places import FETCHER, own_part, place_of, within
-from .stages import HANDING_STAGES, SAMPLE, STAGES, WAITING, AtStage, handing_stage_of, in_state, stage_of
+from .stages import (
+    HANDING_STAGES,
+    SAMPLE,
+    STAGES,
+    WAITING,
+    AtStage,
+    handing_stage_of,
+    in_state,
+    stage_by_hand,
+    stage_of,
+)
 
 LEAST_STAGE_LOOKS = 20
 """Looks from which stages are told: of fewer the shares are anything."""
@@ -81,6 +91,11 @@ def making_stages(looks: Looks, time: str, transforms: Collection[str]) -> Stage
     return _divided(looks, time, named, in_state)
 
 
+def stages_by_hand(looks: Looks, time: str, depth: int) -> Stages | None:
+    """Of looks at a thread whose loop makes batches without a loader, in the function at that depth of its stack."""
+    return _divided(looks, time, lambda s: (stage_by_hand(s[depth:]), s[depth:]), in_state)
+
+
 def handing_stages(looks: Looks, time: str) -> Stages | None:
     """Of looks at threads that send or take batches."""
     return _divided(looks, time, lambda s: (handing_stage_of(s), own_part(s)), lambda standing, _: standing)
@@ -120,7 +135,8 @@ def _divided(
     shown = [at for at in np.argsort(-seen, kind="stable").tolist() if seen[at] >= LEAST_STAGE_SHARE * whole]
     parts = [
         StageShare(
-            *keys[at],
+            keys[at][0],
+            keys[at][1],
             _estimate(stages == at, process),
             int(seen[at]),
             calls[at].most_common(1)[0][0] if calls[at] else "",

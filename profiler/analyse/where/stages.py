@@ -170,12 +170,14 @@ _MAKING = Rows(
     (READ, r":_?(read_bytes|fetch_bytes|load_bytes|download)\Z", ""),
 )
 
-_HANDING = Rows(
+_EACH_TENSOR = Rows(
     ("share", r"torch/multiprocessing/reductions\.py:(reduce_\w+|fd_id|storage_from_cache)\Z", ""),
-    ("share", r"/multiprocessing/reduction\.py:(DupFd|send_handle|sendfds)\Z", ""),
-    ("share", r"/multiprocessing/resource_sharer\.py:(_serve|__init__)\Z", ""),
+    ("share", r"/multiprocessing/resource_sharer\.py:_serve\Z", ""),
     ("map", r"torch/multiprocessing/reductions\.py:", ""),
     ("map", r"/multiprocessing/(reduction|resource_sharer)\.py:(recv_handle|recvfds|detach|get_connection)\Z", ""),
+)
+"""What is done for each tensor by itself, with whatever it calls: the two sides of a handle connect for it."""
+_HANDING = Rows(
     ("pin", r"torch/utils/data/_utils/pin_memory\.py:pin_memory\Z", ""),
     ("send", r"/multiprocessing/connection\.py:(_?send\w*)\Z", ""),
     ("pickle", r"/multiprocessing/reduction\.py:(dumps?|__init__)\Z|/pickle\.py:_?(save|dump)\w*\Z", r"\bdumps\("),
@@ -229,6 +231,18 @@ def stage_of(stack: CallStack, transforms: Collection[str] = ()) -> AtStage | No
     if begin is None:
         return None
     inner = stack[begin + 1 :]
+    return _told(inner, transforms) or AtStage(COLLATE if "collate_fn" in stack[begin].text else SAMPLE)
+
+
+def stage_by_hand(stack: CallStack) -> AtStage | None:
+    """Which stage of making a batch without a loader a stack is in; `None` of an empty one.
+
+    `stack`: from the statement on that makes it.
+    """
+    return (_told(stack, ()) or AtStage(SAMPLE)) if stack else None
+
+
+def _told(inner: CallStack, transforms: Collection[str]) -> AtStage | None:
     found = _MAKING.first(inner)
     timed = next(((depth, name) for depth, call in enumerate(inner) if (name := _timed(call, transforms))), None)
     if timed is not None and (found is None or timed[0] >= found[1] or found[0].result in (TRANSFORM, COLLATE)):
@@ -236,7 +250,7 @@ def stage_of(stack: CallStack, transforms: Collection[str] = ()) -> AtStage | No
     if found is not None:
         row, depth = found
         return AtStage(row.result, _named(row, inner[: depth + 1]) if row.result == TRANSFORM else "")
-    return AtStage(COLLATE if "collate_fn" in stack[begin].text else SAMPLE)
+    return None
 
 
 def in_state(standing: AtStage, state: int) -> AtStage:
@@ -248,7 +262,8 @@ def handing_stage_of(stack: CallStack) -> AtStage | None:
     """Which stage of handing a batch over a stack is in; `None` of a failed look."""
     if not stack:
         return None
-    found = _HANDING.first(own_part(stack))
+    own = own_part(stack)
+    found = _EACH_TENSOR.first(own) or _HANDING.first(own)
     return AtStage(REST if found is None else found[0].result)
 
 

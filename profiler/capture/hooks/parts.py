@@ -11,7 +11,7 @@ from collections import UserDict, deque
 from dataclasses import is_dataclass
 from itertools import islice
 from types import GetSetDescriptorType, MemberDescriptorType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -21,8 +21,15 @@ from .tensors import has_plain_memory, shape_of
 
 MOST_PARTS = 512
 """Parts of a batch whose bytes are counted; of larger ones nothing is said."""
+MOST_LOOKED_AT = 256
+"""Parts of a batch that are looked at to tell what it consists of, within each of at most `DEEPEST` levels of lists;
+some 1 to 3 µs each."""
+MOST_ITEMS = 32
+"""Items of a list that are looked at for that."""
 DEEPEST = 8
 _PLAIN = (str, bytes, bytearray, int, float, complex, type(None), type)
+_TEXTS = (str, bytes, bytearray)
+_NUMBERS = (int, float)
 
 
 def parts_of(thing: Any, most: int) -> list[Any] | None:
@@ -74,6 +81,60 @@ def shape_told(thing: Any) -> tuple[int, ...] | None:
                 return shape if isinstance(shape, tuple) else None
             return None
     return None
+
+
+class BatchParts(NamedTuple):
+    """What a batch consists of, as far as it matters for handing it over: each tensor is by itself in shared memory,
+    all else is pickled."""
+
+    tensors: int
+    tensor_bytes: int
+    objects: int
+    """Arrays, strings, numbers and whatever else is neither a tensor nor a list of things."""
+    object_bytes: int
+    """Of the arrays and strings among them."""
+
+
+def held_by(batch: Any) -> BatchParts:
+    """Of a long list some items are looked at and stand for all, the fewer the more lists it is within."""
+    found = [0.0] * len(BatchParts._fields)
+    todo: list[tuple[Any, float, int, int]] = [(batch, 1.0, MOST_LOOKED_AT, 0)]
+    while todo:
+        part, stands_for, looks, depth = todo.pop()
+        if isinstance(part, torch.Tensor):
+            found[0] += stands_for
+            found[1] += stands_for * (shape_of(part)[2] if has_plain_memory(part) else 0)
+            continue
+        inside = parts_of(part, MOST_ITEMS + 1)
+        if inside is None or is_dataclass(type(part)):
+            found[2] += stands_for
+        if isinstance(part, np.ndarray):
+            found[3] += stands_for * bytes_of_array(part)
+        elif isinstance(part, _TEXTS):
+            found[3] += stands_for * len(part)
+        elif inside is None and not isinstance(part, _PLAIN) and not callable(part):
+            inside = list(fields_of(part).values())
+        if not inside or depth == DEEPEST:
+            continue
+        length = len(inside) if len(inside) <= MOST_ITEMS else _length(part)
+        if isinstance(inside[0], _NUMBERS) and isinstance(inside[-1], _NUMBERS):
+            # A list of numbers has nothing else in it, as a rule.
+            found[2] += stands_for * length
+            continue
+        shown = inside[: max(1, min(looks, MOST_ITEMS))]
+        each = stands_for * length / len(shown)
+        todo += [(item, each, looks // len(shown), depth + 1) for item in shown]
+    return BatchParts(*map(round, found))
+
+
+def _length(container: Any) -> int:
+    """Of what `parts_of` has items of, as it is itself."""
+    for kind in (dict, list, tuple, set, frozenset, deque):
+        if isinstance(container, kind):
+            return kind.__len__(container)  # type: ignore[arg-type]
+    if isinstance(container, UserDict):
+        return _length(object.__getattribute__(container, "__dict__")["data"])
+    return len(fields_of(container))
 
 
 def bytes_of(batch: Any) -> int:

@@ -126,9 +126,20 @@ def _where(line: Where) -> WhereJson:
 
 def _stage(part: StageShare, time: str) -> StageJson:
     share, at = part.share, part.at
-    line = (None, None, None, None) if at is None else (at.file, at.line, at.function, at.text)
-    shares = 100 * share.value, 100 * share.low, 100 * share.high
-    return StageJson(part.stage, part.name, *shares, part.looks, part.calls, *line, time)
+    return StageJson(
+        part.stage,
+        part.name,
+        100 * share.value,
+        100 * share.low,
+        100 * share.high,
+        part.looks,
+        part.calls,
+        None if at is None else at.file,
+        None if at is None else at.line,
+        None if at is None else at.function,
+        None if at is None else at.text,
+        time,
+    )
 
 
 def _next(change: Next) -> NextJson:

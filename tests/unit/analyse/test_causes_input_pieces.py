@@ -24,6 +24,7 @@ from whyidle.analyse.run.exposed_data_wait import Shape, Slow, Spread, Waits
 from whyidle.analyse.run.facts import Facts
 from whyidle.analyse.run.gil import Gil
 from whyidle.analyse.run.loader_stats import LoaderStats
+from whyidle.analyse.run.worker_records import HandedOver
 from whyidle.scenarios.planted import MS
 
 
@@ -96,6 +97,36 @@ def test_finished_batches_that_are_waited_for_are_a_matter_of_the_hand_over(
     assert advice in " ".join(each.change for each in found.next)
     # The end of each wait for workers that are too slow is no matter of its own.
     assert only(judge(run, COMPUTING | loader, CPUS, pieces(run, handed=0.2))).cause != "input.handoff"
+
+
+@pytest.mark.parametrize(
+    ("loader", "held", "title", "changes"),
+    [
+        ({}, HandedOver(1203, 1203 * 48, 0, 0), "as 1,203 tensors of 48 bytes", ["fewer, larger tensors"]),
+        ({}, HandedOver(64, 64 * 1e6, 0, 0), "as 64 tensors of 1,000,000 bytes", ["fewer, larger", "fewer bytes"]),
+        ({}, HandedOver(2, 2e7, 5, 100), "to training.", ["fewer bytes"]),
+        ({}, HandedOver(1, 8, 12_034, 0), "as 12,034 Python objects", ["a few tensors instead of many Python objects"]),
+        (
+            {"sent_bytes_per_batch": 2e7},
+            HandedOver(0, 0, 3, 2e7),
+            "pickled, through a pipe",
+            ["torch tensors instead of numpy", "fewer bytes"],
+        ),
+        ({}, None, "to training.", ["fewer bytes", "fewer, larger tensors"]),
+    ],
+)
+def test_what_a_batch_consists_of_tells_what_is_to_change_about_it(
+    run: Facts, loader: dict[str, Any], held: HandedOver | None, title: str, changes: list[str]
+) -> None:
+    idle = COMPUTING | {"worker_busy_pct": 30.0, "sent_bytes_per_batch": 300.0, "mean_batch_bytes": 2e7} | loader
+    found = only(judge(run, idle, CPUS, pieces(run, handed=0.99), handed=held))
+    assert found.cause == "input.handoff"
+    assert title in found.title
+    assert len(found.next) == len(changes)
+    assert all(said in each.change for said, each in zip(changes, found.next, strict=True))
+    shown = {each.what: each.value for each in found.evidence}
+    assert shown.get("tensors in a batch") == (None if held is None else held.tensors)
+    assert shown.get("other Python objects in a batch") == (None if held is None else held.objects)
 
 
 def test_a_small_piece_is_told_with_the_largest(run: Facts) -> None:

@@ -100,6 +100,24 @@ def test_each_statement_of_the_loop_is_told_by_what_it_calls_and_what_it_feeds(t
     assert [each.line for each in found.lines[EVALUATING]] == [9]
 
 
+def test_what_making_batches_by_hand_consists_of_is_told_by_stages(tmp_path: Path, at) -> None:  # type: ignore[no-untyped-def]
+    forward, drawing = at(10, "train", MODULE, LINEAR), at(11, "get_batch")
+    reading = at(11, "get_batch", Call("memmap.__new__", "/venv/lib/python3.12/site-packages/numpy/_core/memmap.py", 9))
+    looks = [(step, forward) for step in range(40)]
+    looks += [(step, reading) for step in range(30)] + [(step, drawing) for step in range(10)]
+    found = seen(tmp_path, looks)
+    assert found is not None
+    assert found.stages is not None
+    assert found.stages.time == "the time of making batches"
+    assert [(part.stage, part.name, part.looks) for part in found.stages.parts] == [
+        ("read", "", 30),
+        ("sample", "get_batch", 10),
+    ]
+    few = seen(tmp_path, [*looks[:40], *looks[60:75]])
+    assert few is not None
+    assert few.stages is None
+
+
 def test_looks_of_one_long_stretch_are_no_independent_ones(tmp_path: Path, at) -> None:  # type: ignore[no-untyped-def]
     forward, evaluating = at(10, "train", MODULE), at(9, "estimate_loss", MODULE)
     found = seen(tmp_path, [(step, forward) for step in range(40)] + [(20, evaluating)] * 40, long=(20,))

@@ -9,9 +9,16 @@ import pytest
 
 from whyidle.analyse.run.loader_stats import WAITING, WAITING_FOR_CPU, loader_of
 from whyidle.analyse.run.window import Window
-from whyidle.analyse.run.worker_records import first_later_end, of_training, slowest_of, transforms_of
+from whyidle.analyse.run.worker_records import (
+    HandedOver,
+    first_later_end,
+    handed_over_of,
+    of_training,
+    slowest_of,
+    transforms_of,
+)
 from whyidle.record.reader import Records
-from whyidle.record.schema import BATCH, NOT_MEASURED, STEP, TRANSFORM, Kind
+from whyidle.record.schema import BATCH, CONTENT, NOT_MEASURED, STEP, TRANSFORM, Kind
 
 MS = 1_000_000
 PASS = 1 << 32
@@ -191,3 +198,19 @@ def test_batches_that_workers_did_not_record_count_for_how_evenly_they_are_divid
     assert told_by_workers("even_workers", *one, *others) == pytest.approx(4)
     assert told_by_workers("even_workers", *one) == pytest.approx(1)
     assert told_by_workers("even_workers", *one, {"worker": 1, "skipped": NOT_MEASURED}) == pytest.approx(1.1, abs=0.01)
+
+
+def test_what_batches_consist_of_is_the_mean_of_those_of_the_loaders_that_train() -> None:
+    held = {"tensors": 1200, "tensor_bytes": 57_600, "objects": 4, "object_bytes": 100}
+    contents = rows(
+        CONTENT,
+        {"loader": 1} | held,
+        {"loader": 1} | held | {"tensors": 1206},
+        {"loader": 2} | held | {"tensors": 1},  # a validation's
+        {"loader": 1},  # recorded before that was counted, or too large
+    )
+    told = handed_over_of(contents, steps((1, 0, 0, 1)))
+    assert told == HandedOver(1203, 57_600, 4, 100)
+    assert told.bytes_of_tensor == pytest.approx(57_600 / 1203)
+    assert handed_over_of(contents[2:], steps((1, 0, 0, 1))) is None
+    assert HandedOver(0, 0, 3, 30).bytes_of_tensor == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
@@ -14,10 +15,12 @@ import torch
 from torch.utils.data import IterableDataset, default_collate
 from torch.utils.data._utils.fetch import _IterableDatasetFetcher
 
+from whyidle.capture.hooks import parts
+from whyidle.capture.hooks.parts import BatchParts, held_by, parts_of
 from whyidle.capture.workers import stream_calls
 from whyidle.capture.workers.batch_content import ALWAYS, THEN_EVERY, BatchContent, fingerprint_of
 from whyidle.capture.workers.stream_calls import StreamCalls
-from whyidle.record.schema import NOT_MEASURED
+from whyidle.record.schema import CONTENT, NOT_MEASURED
 
 IMAGE = torch.zeros(3, 8, 8)
 
@@ -260,3 +263,70 @@ def test_who_looks_at_calls_already_is_left_alone() -> None:
     calls.begin()
     sys.setprofile(None)
     assert calls.end() is None or sys.getprofile() is None
+
+
+@dataclass
+class Labelled:
+    image: torch.Tensor
+    name: str
+
+
+@pytest.mark.parametrize(
+    ("batch", "held"),
+    [
+        (torch.zeros(32, 3, 8, 8), BatchParts(1, 32 * 3 * 64 * 4, 0, 0)),
+        ([torch.zeros(12)] * 1203, BatchParts(1203, 1203 * 48, 0, 0)),
+        ({"pixels": np.zeros((32, 10)), "names": ["abcd"] * 32}, BatchParts(0, 0, 33, 32 * 80 + 32 * 4)),
+        ((torch.zeros(2), [0] * 100_000), BatchParts(1, 8, 100_000, 0)),
+        ([list(range(100))] * 100, BatchParts(0, 0, 10_000, 0)),
+        ([{"image": torch.zeros(3), "boxes": [1.0, 2.0]}] * 200, BatchParts(200, 200 * 12, 400, 0)),
+        (Labelled(torch.zeros(3), "ab"), BatchParts(1, 12, 2, 2)),
+        ([[torch.zeros(12)] * 19] * 64, BatchParts(1216, 1216 * 48, 0, 0)),
+        ([{"boxes": [[1.0, 2.0]] * 60, "names": ["n"] * 30}] * 64, BatchParts(0, 0, 64 * 150, 64 * 30)),
+        ([], BatchParts(0, 0, 0, 0)),
+    ],
+)
+def test_what_a_batch_consists_of_is_counted(batch: Any, held: BatchParts) -> None:
+    assert held_by(batch) == held
+
+
+def test_however_many_parts_there_are_only_so_many_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = []
+
+    def counted(thing: Any, most: int) -> list[Any] | None:
+        looks.append(thing)
+        return parts_of(thing, most)
+
+    monkeypatch.setattr(parts, "parts_of", counted)
+    assert held_by([[[{"x": "a"}] * 64] * 64] * 64) == BatchParts(0, 0, 64**3, 64**3)
+    assert len(looks) <= parts.MOST_LOOKED_AT * parts.DEEPEST
+
+
+def test_a_batch_that_holds_itself_is_counted_all_the_same() -> None:
+    batch: list[Any] = [torch.zeros(2)]
+    batch.append(batch)
+    assert held_by(batch).tensors >= 1
+
+
+def test_counting_runs_no_code_of_the_batch() -> None:
+    class Lazy(dict[str, Any]):
+        def __getitem__(self, key: str) -> Any:
+            raise AssertionError("it would be made now")
+
+        def __len__(self) -> int:
+            raise AssertionError("it would be made now")
+
+        values = items = keys = __len__  # type: ignore[assignment]
+
+    assert held_by(Lazy({str(number): torch.zeros(1) for number in range(100)})) == BatchParts(100, 400, 0, 0)
+
+
+@pytest.mark.parametrize("in_worker", [True, False])
+def test_only_what_is_handed_over_is_counted(in_worker: bool) -> None:
+    rows: list[tuple[int, ...]] = []
+    content = BatchContent(lambda *row: rows.append(row), in_worker=in_worker)
+    content.given([IMAGE] * 4)
+    content.became([IMAGE] * 4, 7)
+    held = BatchParts(4, 4 * 3 * 64 * 4, 0, 0)
+    assert rows[0][-4:] == (held if in_worker else (NOT_MEASURED,) * 4)
+    assert len(rows[0]) == len(CONTENT.fields) - 4

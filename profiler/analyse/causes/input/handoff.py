@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from ...run.facts import Facts
 from ...run.loader_stats import LoaderStats
+from ...run.worker_records import HandedOver
 from ..finding import Evidence, Finding
 from .wait import Wait
 
@@ -18,6 +20,14 @@ LEAST_PICKLED_BYTES = 100_000
 PICKLED = 0.5
 """Bytes sent through the pipe for each byte of a batch, from which it is pickled and not handed over in shared
 memory."""
+
+
+MANY_TENSORS = 32
+"""Tensors of a batch from which it is their number that costs: each is opened and mapped by itself."""
+SMALL_TENSOR_BYTES = 65_536
+"""Bytes of one up to which moving it costs no more than that."""
+MANY_OBJECTS = 1000
+"""Python objects of a batch from which it is their number that costs: each is pickled and made anew."""
 
 
 def is_pickled(loader: LoaderStats) -> bool:
@@ -64,27 +74,54 @@ def overkill(wait: Wait) -> Finding | None:
 
 def handoff(wait: Wait) -> Finding | None:
     """The wait comes after the batch was finished: it is lost on the way to the training."""
-    facts, loader = wait.facts, wait.loader
-    where = "in the training step" if facts.device_kind == "cpu" else "on the device"
-    sent, pickled = loader.sent_bytes_per_batch, is_pickled(loader)
-    changes = [f"hand over fewer bytes: uint8 images, normalised {where}"]
-    if pickled:
-        changes.insert(
-            0, "return torch tensors instead of numpy arrays or lists: they go through shared memory, not the pipe"
-        )
-    else:
-        changes.append("fewer, larger tensors in a batch: each is opened and mapped by itself")
+    facts, loader, held = wait.facts, wait.loader, wait.facts.handed
+    how, changes = _on_its_way(facts, is_pickled(loader))
     if not facts.pin_memory and facts.device_kind == "cuda":
-        changes.append("pin_memory=True: a thread of its own unpacks batches")
-    how = ", pickled, through a pipe" if pickled else ""
+        changes = (*changes, "pin_memory=True: a thread of its own unpacks batches")
+    consists = () if held is None else _consists(held)
     return wait.found(
         f"{wait.begins}: the batch is finished by then, and on its way from worker to training{how}.",
-        0.85 if pickled else 0.7,
+        0.85 if how else 0.7,
         (
             wait.evidence("handoff_pct"),
             wait.evidence("mean_batch_bytes"),
-            Evidence("bytes sent through the pipe for a batch", sent, "bytes", "less than 1 kB"),
+            *consists,
+            Evidence("bytes sent through the pipe for a batch", loader.sent_bytes_per_batch, "bytes", "less than 1 kB"),
             Evidence("page faults in making a batch", loader.minor_faults_per_batch),
         ),
         tuple(wait.overlapping(change).of("fewer_objects") for change in changes),
+    )
+
+
+def _on_its_way(facts: Facts, pickled: bool) -> tuple[str, tuple[str, ...]]:
+    """How a batch is handed over, to end a sentence, where that is known; and what to change, by what it consists
+    of."""
+    held = facts.handed
+    if held is not None and held.objects >= MANY_OBJECTS:
+        return f", as {held.objects:,.0f} Python objects", (
+            "return a few tensors instead of many Python objects, each of which is pickled and made anew",
+        )
+    fewer_bytes = f"hand over fewer bytes: uint8 images, normalised {_device(facts)}"
+    if pickled:
+        tensors = "return torch tensors instead of numpy arrays or lists: they go through shared memory, not the pipe"
+        return ", pickled, through a pipe", (tensors, fewer_bytes)
+    fewer = "fewer, larger tensors in a batch: each is opened and mapped by itself"
+    if held is None:
+        return "", (fewer_bytes, fewer)
+    if held.tensors < MANY_TENSORS:
+        return "", (fewer_bytes,)
+    how = f", as {held.tensors:,.0f} tensors of {held.bytes_of_tensor:,.0f} bytes"
+    # Of small ones the bytes are not what costs.
+    return how, (fewer,) if held.bytes_of_tensor <= SMALL_TENSOR_BYTES else (fewer, fewer_bytes)
+
+
+def _device(facts: Facts) -> str:
+    return "in the training step" if facts.device_kind == "cpu" else "on the device"
+
+
+def _consists(held: HandedOver) -> tuple[Evidence, ...]:
+    return (
+        Evidence("tensors in a batch", held.tensors, "", f"below {MANY_TENSORS}"),
+        Evidence("bytes of a tensor", held.bytes_of_tensor if held.tensors else None, "bytes"),
+        Evidence("other Python objects in a batch", held.objects, "", f"below {MANY_OBJECTS}"),
     )
