@@ -26,7 +26,7 @@ from .facts import Facts, facts_of
 from .headroom import MeasuredHeadroom, without_stretches
 from .memory_growth import kills_of
 from .resource_usage import Sampled, sampled
-from .sampler_quality import quality_notes
+from .sampler_quality import look_notes, quality_notes
 from .window import Window
 from .worker_deaths import WorkerDeath, deaths_of
 
@@ -165,7 +165,8 @@ def _of_process(run: Run, writer: Writer | None) -> Analysis:
     verdict = verdict_of(facts, findings, ended=run.info.get("ended") is not None)
     shown = findings if verdict.cause is not None else ()
     phases = phases_of(facts.window, run.records(EVENT, writer), read_names(run.folder))
-    notes = (*_notes(facts, shown), *cut, *phases)
+    failed = () if looks is None else look_notes(looks, facts.window, events, pauses)
+    notes = (*_notes(facts, shown), *failed, *cut, *phases)
     return Analysis(
         info=run.info,
         facts=facts,
