@@ -52,6 +52,7 @@ TOLD = (
     EventKind.LOADER_PREFETCH,
     EventKind.LOADER_FLAGS,
     EventKind.ALLOCATOR_RETRIES,
+    EventKind.LOADER_MADE,
 )
 """Events of which the last one counts, however long ago."""
 LOOKS_NS = 20 * SECOND_NS

@@ -7,16 +7,19 @@ from typing import Any
 
 import numpy as np
 
+from ...record.processes import AGAIN
 from ...record.reader import Records
 from ...record.schema import BATCH, DEVICE, EVENT, HOST, KERNEL, PAUSE, STEP, EventKind, Kind
-from ..causes.diagnosis import LEAST_STEPS, findings_of, verdict_of
+from ..causes.diagnosis import LEAST_STEPS, verdict_of
 from ..causes.finding import Finding
 from ..run.drop_intervals import excised
 from ..run.facts import Facts, judge
 from ..run.headroom import cuts_of
 from ..run.window import Window, begin_of, resolved, warmup_steps
+from ..where.located import LEAST_LOOKS, found_with
+from ..where.looks import Looks, ProcessLooks, process_looks
 from .extent import RECENT_NS, STEPS_BEFORE
-from .gathered import TOLD, ProcessRecords
+from .gathered import LOOKS_NS, TOLD, ProcessRecords, RunRecords
 from .moments import moments
 
 
@@ -27,13 +30,26 @@ class Judged:
     verdict: Finding
 
 
-def judged(process: ProcessRecords, device: Records, host: Records, info: dict[str, Any]) -> Judged | None:
-    """`None` as long as no step is known to its end."""
-    facts = facts_of_last(process, device, host, info)
+def judged(process: ProcessRecords, run: RunRecords, looks: ProcessLooks | None) -> Judged | None:
+    """`None` as long as no step is known to its end. `looks`: the recent ones at the process."""
+    facts = facts_of_last(process, run.device, run.host, run.info)
     if facts is None:
         return None
-    findings = findings_of(facts)
+    if (process.events["what"] == EventKind.HEADROOM_STRETCH).any():
+        looks = None  # which lie on a clock that stretches are not taken out of
+    facts, findings = found_with(looks, facts, process.events, process.pauses)
     return Judged(facts, findings, verdict_of(facts, findings))
+
+
+def recent_looks(run: RunRecords) -> ProcessLooks | None:
+    """The looks of the last seconds at the process that is shown; `None` of too few."""
+    writer = run.mine.writer if run.mine is not None else min(((p.rank, p.pid) for p in run.told), default=None)
+    recent = run.looks[run.looks["t_ns"] > run.now_ns - LOOKS_NS]
+    if writer is None or len(recent) < LEAST_LOOKS:
+        return None
+    pid = writer[1] % AGAIN
+    thread = next((p.thread for p in run.told if (p.rank, p.pid) == writer), None)
+    return process_looks(Looks(recent, run.stacks), pid, thread or pid)
 
 
 def facts_of_last(process: ProcessRecords, device: Records, host: Records, info: dict[str, Any]) -> Facts | None:

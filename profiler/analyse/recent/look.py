@@ -8,15 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from ...record.processes import AGAIN
 from ..run.worker_deaths import deaths_of
 from ..where.located import LEAST_LOOKS
-from ..where.looks import Looks, process_looks
+from ..where.looks import Looks, ProcessLooks
 from ..where.places import places
 from .devices import devices_of
 from .extent import RECENT_NS
-from .gathered import LOOKS_NS, ProcessRecords, RunRecords
-from .judged import Judged, judged, planned_steps
+from .gathered import ProcessRecords, RunRecords
+from .judged import Judged, judged, planned_steps, recent_looks
 from .makers import makers_of
 from .progress import moved, rates_of, steps_of, trend_of
 from .ranks import rank_view, ranks_of
@@ -70,15 +69,10 @@ def host_of(run: RunRecords, edges: Stamps) -> HostView:
     )
 
 
-def code_of(run: RunRecords) -> tuple[CodeView, ...]:
+def code_of(looks: ProcessLooks | None) -> tuple[CodeView, ...]:
     """The workers' line and the training's; of whom too few looks were made none."""
-    writer = run.mine.writer if run.mine is not None else min(((p.rank, p.pid) for p in run.told), default=None)
-    recent = run.looks[run.looks["t_ns"] > run.now_ns - LOOKS_NS]
-    if writer is None or len(recent) < LEAST_LOOKS:
+    if looks is None:
         return ()
-    pid = writer[1] % AGAIN
-    thread = next((p.thread for p in run.told if (p.rank, p.pid) == writer), None)
-    looks = process_looks(Looks(recent, run.stacks), pid, thread or pid)
     return (*_line("workers", looks.making, looks.workers), *_line("training", looks.training, looks.training))
 
 
@@ -106,7 +100,8 @@ def snapshot_of(run: RunRecords, steady: Steady, ranks: Mapping[int, RankView] |
 def _snapshot(run: RunRecords, steady: Steady, ranks: Mapping[int, RankView]) -> Snapshot:
     edges = grid(run.now_ns, LAG_NS if run.over is None else 0)
     mine = run.mine
-    judgement = judged(mine, run.device, run.host, run.info) if mine is not None else None
+    looks = recent_looks(run)
+    judgement = judged(mine, run, looks) if mine is not None else None
     waits = "watching" if run.info.get("watching") or run.info.get("attach") else "starting"
     state = run.over or (waits if judgement is None else "running")
     view = Snapshot(
@@ -115,7 +110,7 @@ def _snapshot(run: RunRecords, steady: Steady, ranks: Mapping[int, RankView]) ->
         state,
         devices=devices_of(run, edges),
         host=host_of(run, edges),
-        code=code_of(run),
+        code=code_of(looks),
         planned_steps=planned_steps(run.info),
         deaths=tuple(death for each in run.processes for death in deaths_of(each.events, run.host, run.memory)),
         stand_in=(run.info.get("dataset") or {}).get("stand_in"),

@@ -15,7 +15,7 @@ from ...record.schema import EVENT, STEP
 from ...record.stacks import read_stacks
 from .extent import RECENT_NS
 from .gathered import KEPT, Folder, RunRecords
-from .judged import judged
+from .judged import judged, recent_looks
 from .look import snapshot_of
 from .past import Past
 from .reader import settled_before
@@ -107,7 +107,7 @@ class ReplayReader:
         if place not in self._causes:
             run = self._at(self.begin_ns + place * JUDGED_EVERY_NS, history=False)
             with np.errstate(all="ignore"):
-                found = judged(run.mine, run.device, run.host, run.info) if run.mine is not None else None
+                found = judged(run.mine, run, recent_looks(run)) if run.mine is not None else None
             self._causes[place] = None if found is None else found.verdict.cause
         return self._causes[place]
 

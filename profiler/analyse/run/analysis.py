@@ -13,22 +13,20 @@ from ...record.notices import read_notices
 from ...record.reader import Records
 from ...record.run import Run, Writer
 from ...record.schema import DEVICE, EVENT, HOST, MEMORY, PAUSE, STEP
-from ..causes.diagnosis import findings_of, verdict_of, without_steps
+from ..causes.diagnosis import verdict_of, without_steps
 from ..causes.finding import Finding
 from ..predict.observed import advice_of
 from ..ranks.job import Job, JobRank, job_of
 from ..ranks.membership import RankProcess, listed, missing, ranks_of, surely_missing, unended
-from ..where.located import located
-from ..where.looks import looks_at, making_seen
-from ..where.own_loop import own_loop_of
-from ..where.selection import Evidenced, making_stages_of
+from ..where.located import found_with
+from ..where.looks import looks_at
 from .data_quality_warnings import warnings_of
 from .events import phases_of
 from .facts import Facts, facts_of
 from .headroom import MeasuredHeadroom, without_stretches
 from .memory_growth import kills_of
 from .resource_usage import Sampled, sampled
-from .sampler_quality import quality_notes
+from .sampler_quality import look_notes, quality_notes
 from .window import Window
 from .worker_deaths import WorkerDeath, deaths_of
 
@@ -161,22 +159,14 @@ def _of_process(run: Run, writer: Writer | None) -> Analysis:
     if writer is None and not run.info.get("trial"):
         # Of a job each rank would be replayed, and scenarios are compared as they run.
         facts = replace(facts, advice=advice_of(run, facts))
-    if looks is not None and not facts.told_apart and facts.device_kind == "cpu":
-        window = facts.window
-        facts = replace(
-            facts, own_loop=own_loop_of(looks.training.between(window.begin_ns, window.end_ns), window.steps)
-        )
-    if looks is not None:
-        seen = Evidenced(facts, looks, run.records(EVENT, mine), run.records(PAUSE, mine))
-        facts = replace(facts, making_seen=making_seen(looks, facts.parts.loading), stages=making_stages_of(seen))
-    findings = findings_of(facts)
-    if looks is not None:
-        findings = located(looks, facts, run.records(EVENT, mine), run.records(PAUSE, mine), findings)
+    events, pauses = run.records(EVENT, mine), run.records(PAUSE, mine)
+    facts, findings = found_with(looks, facts, events, pauses)
     steps = facts.window.steps
     verdict = verdict_of(facts, findings, ended=run.info.get("ended") is not None)
     shown = findings if verdict.cause is not None else ()
     phases = phases_of(facts.window, run.records(EVENT, writer), read_names(run.folder))
-    notes = (*_notes(facts, shown), *cut, *phases)
+    failed = () if looks is None else look_notes(looks, facts.window, events, pauses)
+    notes = (*_notes(facts, shown), *failed, *cut, *phases)
     return Analysis(
         info=run.info,
         facts=facts,

@@ -9,13 +9,15 @@ from dataclasses import replace
 from ...record.reader import Records
 from ...record.schema import EventKind
 from ...record.stacks import Call, StackTable
+from ..causes.diagnosis import findings_of
 from ..causes.finding import Finding, Next
 from ..run.facts import Facts
 from ..statistics import Estimate, wilson
-from .looks import Looks, ProcessLooks
+from .looks import Looks, ProcessLooks, making_seen
+from .own_loop import own_loop_of
 from .places import FETCHER, Where, is_file, is_users, place_of, within
 from .remedies import LOOP, MAKING, Remedy, remedy_of
-from .selection import MAKING_TIMES, Evidenced, Selected, selected
+from .selection import MAKING_TIMES, Evidenced, Selected, making_stages_of, selected
 from .source import left_out, returned
 from .stage_shares import Stages, handing_stages
 from .stages import CHEAPER
@@ -49,6 +51,24 @@ MORE_WORKERS = ("input.serial", "input.too_few_workers")
 """Causes that more workers mend, and cheaper batches as well."""
 OF_STAGES = ("input.cpu_exhausted", *MORE_WORKERS)
 """Causes that are about what making a batch takes."""
+
+
+def found_with(
+    looks: ProcessLooks | None, facts: Facts, events: Records, pauses: Records
+) -> tuple[Facts, tuple[Finding, ...]]:
+    """What is found, with what looks at stacks tell: of a run for its report, of the last seconds for the live view.
+
+    `looks`: `None` where stacks were not looked at; `events`, `pauses`: records of the training process.
+    """
+    if looks is None:
+        return facts, findings_of(facts)
+    window = facts.window
+    if not facts.told_apart and facts.device_kind == "cpu":
+        loop = own_loop_of(looks.training.between(window.begin_ns, window.end_ns), window.steps)
+        facts = replace(facts, own_loop=loop)
+    stages = making_stages_of(Evidenced(facts, looks, events, pauses))
+    facts = replace(facts, making_seen=making_seen(looks, facts.parts.loading), stages=stages)
+    return facts, located(looks, facts, events, pauses, findings_of(facts))
 
 
 def located(

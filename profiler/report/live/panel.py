@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...analyse.recent.snapshot import UNDER_WAY, Snapshot
 from . import words
-from .code import code
+from .code import code, lines
 from .devices import LABEL, row_of
 from .header import far
 from .host import host
@@ -38,7 +38,7 @@ def _full(view: Snapshot, width: int, options: Options) -> list[Row]:
     found = [row_of(device, width, options) for device in view.devices[:1]]
     if not view.shares:
         return [*found, *host(view, width, 0, options)]
-    if not view.code:
+    if not lines(view):
         # The legend has its figures.
         found += [bar(view, width, options)]
     found += [Row(" " * LABEL).join(each) for each in legend(view, width - LABEL, 1, options)]

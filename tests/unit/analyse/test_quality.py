@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from support.crafted import records_of
+from support.crafted import analysis_of_run, records_of, steps_of
+from support.planted_stacks import DECODING, FETCHING, FORWARD, WAITING, WORKER
+from support.planted_stacks import look as look_at
 from whyidle.analyse.run.resource_usage import Sampled, sampled
 from whyidle.analyse.run.sampler_quality import quality_notes
 from whyidle.analyse.run.unsampled_steps import disagreeing
 from whyidle.analyse.run.window import Window
 from whyidle.record.reader import Records
-from whyidle.record.schema import DEVICE, HOST, STEP, StepFlag
+from whyidle.record.schema import DEVICE, HOST, STEP, StepFlag, ThreadState
+from whyidle.record.stacks import CallStack
+from whyidle.scenarios.planted import MS, START, Step, train
 
 S = 1_000_000_000
 BEGIN, END = 100 * S, 130 * S
@@ -273,3 +279,63 @@ def test_steps_whose_stamps_contradict_the_device_are_counted_of_the_window_alon
     steps = records_of(STEP, ({"step": n, "flags": drained} | each for n, each in enumerate(stamps)))
     warmup = 5
     assert disagreeing(Window(BEGIN, END, steps[warmup:], warmup, steps)) == len(steps) - warmup
+
+
+Seen = Callable[[int, int], CallStack | None]
+
+
+@pytest.fixture
+def trained(tmp_path: Path) -> Path:
+    """A training of 2 s that fetches for half of each step, and does something else after it."""
+    train(tmp_path / "run", [[Step(fetch_ns=10 * MS, host_ns=10 * MS) for _ in range(100)]])
+    return tmp_path / "run"
+
+
+def looked(run: Path, runs: Seen, waits: Seen, process: int | None = None) -> Path:
+    """Looks every 10 ms, in turn while the thread runs and while it waits."""
+    for first, seen, state in ((START, runs, ThreadState.RUNS), (START + 10 * MS, waits, ThreadState.FILE)):
+        look_at(run, range(first, START + 2 * S, 20 * MS), seen, process, state=state)
+    return run
+
+
+def of_looks(run: Path) -> list[str]:
+    return [note for note in analysis_of_run(run).notes if "looks at stacks" in note]
+
+
+def test_few_looks_that_failed_are_not_worth_a_word(trained: Path) -> None:
+    some: Seen = lambda n, _: None if n % 10 == 0 else FORWARD  # noqa: E731
+    assert of_looks(looked(trained, some, some)) == []
+
+
+def test_many_looks_that_failed_are_told_with_their_share(trained: Path) -> None:
+    third: Seen = lambda n, _: None if n % 3 == 0 else FORWARD  # noqa: E731
+    (note,) = of_looks(looked(trained, third, third))
+    assert "64 of 189 looks at stacks of the training failed (34 %)" in note
+    # As many while it waits: nothing is told too low.
+    assert "ran in" not in note
+
+
+def test_looks_that_fail_while_a_thread_runs_make_running_look_rare(trained: Path) -> None:
+    (note,) = of_looks(looked(trained, lambda n, _: None if n % 3 == 0 else FORWARD, lambda *_: FETCHING))
+    assert "32 of 189 looks at stacks of the training failed (17 %)" in note
+    assert "The training ran in 50 % of all of them and in 39 % of those that succeeded" in note
+
+
+def test_those_at_workers_are_told_by_themselves(trained: Path) -> None:
+    looked(trained, lambda *_: FORWARD, lambda *_: FETCHING)
+    (note,) = of_looks(looked(trained, lambda n, _: None if n % 2 else DECODING, lambda *_: WAITING, WORKER))
+    assert "47 of 189 looks at stacks of the workers failed (25 %)" in note
+    assert "The workers ran in 50 % of all of them and in 33 % of those that succeeded" in note
+
+
+def test_the_part_of_the_step_in_which_most_failed_is_named(trained: Path) -> None:
+    steps = steps_of(trained)
+
+    def seen(_: int, at: int) -> CallStack | None:
+        fetched = (steps["fetch_begin_ns"] <= at) & (at < steps["fetch_end_ns"])
+        return FETCHING if fetched.any() else None
+
+    look_at(trained, range(START, START + 2 * S, 5 * MS + 1), seen)
+    (note,) = of_looks(trained)
+    assert "190 of 379 looks at stacks of the training failed (50 %)" in note
+    assert note.endswith("Of those between optimizer and fetch 190 of 190 failed.")

@@ -6,10 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from golden.singles import with_stacks
+from support.crafted import analysis_of_run
 from support.planted_stacks import DECODING, FETCHING, FORWARD, OPENING, WAITING, WORKER, look
 from support.recent_runs import MS, START, S, at, recorded, steps
 from whyidle.analyse.recent.reader import RecentReader
 from whyidle.analyse.recent.replay import ReplayReader
+from whyidle.analyse.where.looks import Looks, ProcessLooks, process_looks
 from whyidle.record.processes import describe_process
 from whyidle.record.run import create_run
 from whyidle.record.stacks import MOST_AT_A_LOOK, STACKS, Call, StackFollower, StackNames
@@ -126,3 +129,45 @@ def test_a_line_of_rubbish_stops_no_follower(tmp_path: Path) -> None:
     for _ in range(4):
         follower.look()
     assert follower.table.stack(number) == FORWARD
+
+
+@pytest.fixture
+def opening(tmp_path: Path) -> Path:
+    """Workers open an archive for each sample."""
+    with_stacks(tmp_path)
+    return tmp_path / "run"
+
+
+def test_the_verdict_of_the_last_seconds_names_the_line_that_the_report_names(opening: Path) -> None:
+    whole = analysis_of_run(opening).verdict
+    for seconds in (2.0, 4.0):
+        live = ReplayReader(opening).snapshot_at(seconds).verdict
+        assert live is not None
+        assert live.cause == whole.cause
+        assert [(line.file, line.line, line.time) for line in live.where[:1]] == [
+            (line.file, line.line, line.time) for line in whole.where[:1]
+        ]
+        assert live.next[0].kind == whole.next[0].kind == "once"
+
+
+def test_looks_are_sorted_once_a_judgement_and_no_more_than_those_of_the_last_seconds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long the run is."""
+    run = recorded(tmp_path / "run", step=steps(4000))
+    look(run, range(START, START + 100 * S, 100 * MS), lambda *_: FORWARD)
+    given: list[int] = []
+
+    def counted(whole: Looks, pid: int, thread: int) -> ProcessLooks:
+        given.append(len(whole))
+        return process_looks(whole, pid, thread)
+
+    monkeypatch.setattr("whyidle.analyse.recent.judged.process_looks", counted)
+    now = START + 100 * S
+    reader = RecentReader(run, lambda: now)
+    for _ in range(5):
+        reader.snapshot()
+    assert given == [200 - 1]
+    now += 20 * S
+    reader.snapshot()
+    assert len(given) <= 2

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from support.snapshots import running, shown
+from support.snapshots import VERDICT, running, shown
 from whyidle.analyse.recent.snapshot import CodeView, Snapshot
+from whyidle.analyse.where.places import Where
 from whyidle.report import live
 
 OPENING = "with zipfile.ZipFile(self.path) as archive:"
 WORKERS = CodeView("workers", 84.3, 412, "/home/me/data.py", 27, "Shards.__getitem__", OPENING, "ZipFile._open")
 TRAINING = CodeView("training", 12.0, 48, "/home/me/train.py", 88, "train", "for x, y in loader:", "")
 BOTH = running(code=(WORKERS, TRAINING))
+MAKING = "the time in which workers make batches"
+NAMED = Where("/home/me/data.py", 27, "Shards.__getitem__", OPENING, 0.91, 380, "ZipFile._open", MAKING)
+MADE = Where("/home/me/train.py", 12, "main", "loader = DataLoader(data)", None, 0, time="where the loader is made")
 
 
 def test_each_line_has_a_row_where_there_is_room() -> None:
@@ -64,3 +70,29 @@ def test_the_panel_tells_the_line_beside_the_figures_of_the_parts() -> None:
     assert "workers 84 % data.py:27" in said[4]
     assert "training 12 % train.py:88" in said[4]
     assert said[5].endswith("(for 42 s)")
+
+
+def test_the_line_that_the_verdict_names_comes_first_and_is_told_once() -> None:
+    view = running(code=(WORKERS, TRAINING), verdict=replace(VERDICT, where=(NAMED, MADE)))
+    rows = [row.rstrip() for row in shown(view, 140, 40)]
+    at = next(number for number, row in enumerate(rows) if row.startswith(" code"))
+    assert rows[at] == f" code       verdict 91 % data.py:27 {OPENING}  of {MAKING}"
+    assert rows[at + 1].strip() == "training 12 % train.py:88 for x, y in loader:"
+    assert "\n".join(rows).count("data.py:27") == 1
+    panel = "\n".join(row.plain for row in live.panel(view, 140, 6, live.Options()))
+    assert panel.count("data.py:27") == 1
+    assert "verdict 91 % data.py:27" in panel
+
+
+def test_what_the_share_is_of_gives_way_to_the_line_itself() -> None:
+    view = running(code=(), verdict=replace(VERDICT, where=(NAMED,)))
+    row = next(row.rstrip() for row in shown(view, 90, 40) if row.startswith(" code"))
+    assert row == f" code       verdict 91 % data.py:27 {OPENING}"
+
+
+def test_where_the_loader_is_made_has_no_share() -> None:
+    view = running(code=(TRAINING,), verdict=replace(VERDICT, where=(MADE,)))
+    rows = [row.rstrip() for row in shown(view, 100, 40)]
+    at = next(number for number, row in enumerate(rows) if row.startswith(" code"))
+    assert rows[at] == " code       verdict train.py:12 loader = DataLoader(data)  where the loader is made"
+    assert "training 12 %" in rows[at + 1]

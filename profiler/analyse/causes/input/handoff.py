@@ -42,6 +42,9 @@ def overkill(wait: Wait) -> Finding | None:
     sample_ms, work_ms, nbytes = loader.make_ms_per_sample, loader.work_ms_per_batch, loader.mean_batch_bytes
     if not facts.set_workers or sample_ms is None or work_ms is None or sample_ms > TINY_SAMPLE_MS or wait.starved:
         return None
+    if facts.handed is not None and _in_pieces(facts.handed):
+        # Handed over in one piece they may be worth a worker.
+        return None
     waited_ms = wait.ns / facts.window.count / 1e6
     here_ms = work_ms * (100 - (loader.run_queue_pct or 0.0)) / 100
     if here_ms > WORTH_MAKING_HERE * waited_ms or (nbytes is not None and nbytes > LARGE_BATCH_BYTES):
@@ -91,6 +94,11 @@ def handoff(wait: Wait) -> Finding | None:
         ),
         tuple(wait.overlapping(change).of("fewer_objects") for change in changes),
     )
+
+
+def _in_pieces(held: HandedOver) -> bool:
+    """Whether it is the number of things that costs, not their bytes."""
+    return held.tensors >= MANY_TENSORS or held.objects >= MANY_OBJECTS
 
 
 def _on_its_way(facts: Facts, pickled: bool) -> tuple[str, tuple[str, ...]]:
