@@ -53,8 +53,9 @@ def test_a_report_that_names_cause_line_and_remedy_is_right() -> None:
         ([_line(1)], False, False),
         ([], False, False),
         ([_line(RIGHT_LINE, file="another/broken.py")], False, False),
-        # Where the loader is made is no place where time was spent: it is named after those that are.
-        ([_line(1, share=None), _line(RIGHT_LINE)], True, True),
+        # A line may be told for what it does, not for the time it takes; what is read first counts.
+        ([_line(1, share=None), _line(RIGHT_LINE)], False, True),
+        ([_line(RIGHT_LINE, share=None), _line(1)], True, True),
     ],
 )
 def test_the_first_line_counts_and_the_others_count_apart(
