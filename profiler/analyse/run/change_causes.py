@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from ...record.reader import Records
 from ...record.schema import NOT_MEASURED, StepFlag
+from ..shares import MOSTLY
 from ..statistics import Values
 
 if TYPE_CHECKING:
@@ -61,6 +62,8 @@ class Surroundings:
             return "as other programs take more CPU time"
         if self._more(self._host, "steal_pct") > MORE_STEAL_PCT:
             return "as the hypervisor takes more CPU time"
+        if busy > NEARLY_FULL_PCT and self._queues_longer():
+            return "as the training waits longer for a CPU"
         if part != "input" and self._clock() < SLOWER_CLOCK:
             return "as the device's clock falls"
         if part == "input" and not self._facts.made_in_training and not self._making_grows():
@@ -99,8 +102,22 @@ class Surroundings:
             found.append(used / 100 * cpus - mine)
         return found[1] - found[0], busy
 
+    def _queues_longer(self) -> bool:
+        """Whether most of what steps take more than at the beginning is the training's thread ready to run, while
+        others run: on a machine that is full from the beginning, programs that come take no more of it, but turns."""
+        shares = [self._rate("main_thread_queue_ns", when) for when in (self._first, self._last)]
+        if shares[0] is None or shares[1] is None:
+            return False
+        # Both stretches have as many steps.
+        one, other = (float(end - begin) for begin, end in (self._first, self._last))
+        return other > one and shares[1] * other - shares[0] * one >= MOSTLY * (other - one)
+
     def _own_cpus(self, when: tuple[int, int]) -> float | None:
-        times, used = self._host["t_ns"], self._host["tree_cpu_ns"]
+        return self._rate("tree_cpu_ns", when)
+
+    def _rate(self, counter: str, when: tuple[int, int]) -> float | None:
+        """How much a cumulative counter rises in a nanosecond of a stretch of time; `None` where that is not known."""
+        times, used = self._host["t_ns"], self._host[counter]
         seen = (times >= when[0]) & (times <= when[1]) & (used != NOT_MEASURED)
         times, used = times[seen], used[seen]
         if len(times) < 2 or times[-1] <= times[0]:

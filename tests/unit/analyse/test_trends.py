@@ -36,8 +36,9 @@ def trends(folder: Path, *epochs: Sequence[Step]) -> dict[str, Trend]:
     return {each.part: each for each in facts_of_run(folder).trends}
 
 
-def looked(folder: Path, busy: Callable[[int], float]) -> None:
-    """Looks at a host of 4 CPUs, one of which is the job's; `busy`: CPU in use on the machine at each, in percent."""
+def looked(folder: Path, busy: Callable[[int], float], queued: Callable[[int], float] | None = None) -> None:
+    """Looks at a host of 4 CPUs, one of which is the job's; `busy`: CPU in use on the machine at each, in percent;
+    `queued`: share of the time before each in which the training's thread waited for a CPU."""
     update_run(folder, {"host": {"cpus": 4}})
     window = facts_of_run(folder).window
     times = range(START, window.end_ns, 20 * MS)
@@ -45,6 +46,11 @@ def looked(folder: Path, busy: Callable[[int], float]) -> None:
         {"t_ns": t, "machine_busy_pct": busy(n * 100 // len(times)), "tree_cpu_ns": t - START}
         for n, t in enumerate(times)
     ]
+    if queued is not None:
+        waited = 0.0
+        for n, row in enumerate(rows):
+            waited += 20 * MS * queued(n * 100 // len(times))
+            row["main_thread_queue_ns"] = round(waited)
     add(folder, HOST, rows)
 
 
@@ -132,6 +138,22 @@ def test_other_programs_that_take_more_cpu_time_explain_it(tmp_path: Path) -> No
     host = {each.part: each for each in facts_of_run(tmp_path / "run").trends}["host"]
     assert (host.shape, host.why) == (RISES, "as other programs take more CPU time")
     assert "run.slowing" not in found(tmp_path / "run")
+
+
+def test_waiting_longer_for_a_cpu_explains_it_on_a_machine_that_was_full_before(tmp_path: Path) -> None:
+    """Further programs take turns there, and no more of its CPUs."""
+    train(tmp_path / "run", [worked(lambda n: n * 0.1)])
+    looked(tmp_path / "run", lambda _: 98.0, lambda n: n / 200)
+    host = {each.part: each for each in facts_of_run(tmp_path / "run").trends}["host"]
+    assert (host.shape, host.why) == (RISES, "as the training waits longer for a CPU")
+    assert "run.slowing" not in found(tmp_path / "run")
+
+
+def test_waiting_for_a_cpu_as_at_the_beginning_explains_no_growth(tmp_path: Path) -> None:
+    train(tmp_path / "run", [worked(lambda n: n * 0.1)])
+    looked(tmp_path / "run", lambda _: 98.0, lambda _: 0.3)
+    host = {each.part: each for each in facts_of_run(tmp_path / "run").trends}["host"]
+    assert host.shape == GROWS
 
 
 def test_a_jump_is_growth_only_where_nothing_else_can_be_why(tmp_path: Path) -> None:
