@@ -7,6 +7,8 @@ from typing import Any
 
 from .cases import UserProgram
 
+ABOVE_MINOR = ("major", "critical")
+
 
 @dataclass(frozen=True)
 class Answer:
@@ -26,13 +28,15 @@ class Answer:
     """The kind of the first advice."""
     remedy_first: bool | None
     quiet: bool | None
-    """Whether no finding about the fixed form has the cause."""
+    """Whether no finding about the fixed form above `minor` has the cause, as healthy trainings are judged: a loader
+    without workers still makes batches in the training's process when they have become cheap."""
     fixed_cause: str | None = None
 
 
 def judged(program: UserProgram, broken: dict[str, Any] | None, fixed: dict[str, Any] | None) -> Answer:
     """Of the reports of both forms."""
-    quiet = None if fixed is None else all(each["cause"] not in program.causes for each in findings(fixed))
+    loud = [] if fixed is None else [each for each in findings(fixed) if each["severity"] in ABOVE_MINOR]
+    quiet = None if fixed is None else all(each["cause"] not in program.causes for each in loud)
     fixed_cause = None if fixed is None else fixed["verdict"]["cause"]
     if broken is None:
         return Answer(None, None, None, "", None, None, "", None, quiet, fixed_cause)

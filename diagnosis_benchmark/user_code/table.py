@@ -22,7 +22,7 @@ RATES = {
     "line first": "line_first",
     "line among the first three": "line_named",
     "first remedy of the right kind": "remedy_first",
-    "fixed form quiet about the cause": "quiet",
+    "fixed form without the cause above `minor`": "quiet",
 }
 """Title → the field of an answer."""
 

@@ -74,6 +74,8 @@ class OpenStep:
         """That number when the batch was handed over, or when the last backward pass or optimizer step since ended."""
         self._graph_before = NOT_MEASURED
         """How many were made between the batch and the first backward pass of the step; negative until that begins."""
+        self._model_called = False
+        """The model was called in this step, before anything was learnt."""
         self._copies_ahead = 0
         """Copies on another stream since the computing one was last told to wait for one."""
         self._waits = 0
@@ -128,6 +130,7 @@ class OpenStep:
         if not self.recording or row[_STEP] != at.step or self._flags & StepFlag.FORWARD_SEEN or learnt:
             self.forward_is_not(at)
             return
+        self._model_called = True
         stage = at.host_ns - self._handed_ns - self._cleared_ns
         if stage >= LEAST_STAGE_NS:
             self._flags |= StepFlag.FORWARD_SEEN

@@ -117,8 +117,10 @@ class StepRecorder(OpenStep):
         graph = self.graph
         grown = 0 if graph is None else graph()
         if self.recording:
-            if self._graph_before >= 0 and grown - self._graph_then > self._graph_before:
-                # The next forward pass ran ahead of this fetch: the step's computation ends with it.
+            ahead = not self._model_called and self._graph_before >= 0
+            if ahead and grown - self._graph_then > self._graph_before:
+                # The next forward pass ran ahead of this fetch: the step's computation ends with it. Where the model
+                # was called behind the fetch before, what makes more nodes is something else: metrics of outputs, say.
                 self._flags |= StepFlag.FORWARD_AFTER
                 if self._marks is not None:
                     self._marks.computation_ends()
@@ -146,6 +148,7 @@ class StepRecorder(OpenStep):
         self.recording = True
         self.passing = False
         self._graph_then, self._graph_before = grown, NOT_MEASURED
+        self._model_called = False
         self._flags = self._mark | StepFlag.FIRST_OF_EPOCH if first else self._mark
         self._mark = 0
         self.all_looked_at = self._to_skip == 0 == self.skipped

@@ -28,8 +28,11 @@ def _line(number: int, share: float | None = 50.0, file: str = "zipped_structure
     return {"file": f"/home/user/{file}", "line": number, "code": f"line {number}", "share_pct": share}
 
 
-def _finding(cause: str | None, *lines: dict[str, Any], remedy: str = "once") -> dict[str, Any]:
-    return {"cause": cause, "where": list(lines), "next": [{"kind": remedy}] if remedy else []}
+def _finding(
+    cause: str | None, *lines: dict[str, Any], remedy: str = "once", severity: str = "major"
+) -> dict[str, Any]:
+    next_ = [{"kind": remedy}] if remedy else []
+    return {"cause": cause, "severity": severity, "where": list(lines), "next": next_}
 
 
 def _report(verdict: dict[str, Any], *others: dict[str, Any]) -> dict[str, Any]:
@@ -70,9 +73,11 @@ def test_a_cause_that_comes_second_is_named_and_not_first() -> None:
     assert (answer.cause_first, answer.cause_named, answer.quiet) == (False, True, None)
 
 
-def test_a_fixed_form_is_quiet_only_if_no_finding_has_the_cause() -> None:
+def test_a_fixed_form_is_quiet_only_if_no_finding_above_minor_has_the_cause() -> None:
     loud = _report(_finding("host.gc"), _finding(ZIPPED.cause))
     assert judged(ZIPPED, RIGHT, loud).quiet is False
+    small = _report(_finding("host.gc"), _finding(ZIPPED.cause, severity="minor"))
+    assert judged(ZIPPED, RIGHT, small).quiet is True
     assert judged(ZIPPED, RIGHT, _report(_finding("host.gc"))).quiet is True
 
 

@@ -114,9 +114,10 @@ def slowing(claim: Claim) -> Finding | None:
     first = grown[0]
     jumps = first.shape == JUMPS
     where = "a stretch" if first.part == "boundary" else "a step"
+    loop = facts.own_loop if first.part == UNTOLD else None
     others = "".join(f", and {_MEANS[each.part]} from {_levels(each)}" for each in grown[1:])
     since = "" if first.since is None else f" {'at' if jumps else 'from'} step {first.since}{'' if jumps else ' on'}"
-    return claim.found(
+    found = claim.found(
         f"The training gets slower as it goes on: {_MEANS[first.part]} {'jumps' if jumps else 'grows'} from "
         f"{_levels(first)} {where}{since}{others}; what it takes beyond its beginning is {claim.percent()} of the "
         "time.",
@@ -124,6 +125,7 @@ def slowing(claim: Claim) -> Finding | None:
         (*(evidence for each in grown for evidence in _evidence(facts, each, where)), *_memory(facts)),
         tuple(_change(claim, each) for each in grown),
     )
+    return found if loop is None else found.at(loop.lines.get(loop.grows, ()))
 
 
 def leads(facts: Facts) -> bool:
@@ -167,13 +169,14 @@ def _levels(trend: Trend) -> str:
 
 def _evidence(facts: Facts, trend: Trend, where: str) -> tuple[Evidence, ...]:
     name = _MEANS[trend.part]
-    whole = _whole_ns(facts, trend.part)
+    whole, loop = _whole_ns(facts, trend.part), facts.own_loop
+    of = loop.grows if trend.part == UNTOLD and loop is not None and loop.grows else name
     return (
         Evidence(f"{name}, {where} of the first fifth", trend.first_ms, "ms"),
         Evidence(f"{name}, {where} of the last fifth", trend.last_ms, "ms", f"{trend.first_ms:.1f}"),
         Evidence(f"{name}, growth in 1000 steps", trend.slope.value, "ms", "near 0"),
         Evidence(f"{name}, growth in 1000 steps, at least", trend.slope.low, "ms", "below 0"),
-        Evidence(f"growth, of all {name}", 100 * _ns(trend) / whole if whole else None, "%", "near 0"),
+        Evidence(f"growth, of all {of}", 100 * _ns(trend) / whole if whole else None, "%", "near 0"),
     )
 
 

@@ -12,6 +12,7 @@ from ...record.stacks import Call, StackTable
 from ..causes.diagnosis import findings_of
 from ..causes.finding import Finding, Next
 from ..run.facts import Facts
+from ..shares import MOSTLY
 from ..statistics import Estimate, wilson
 from .looks import Looks, ProcessLooks, making_seen
 from .own_loop import own_loop_of
@@ -20,7 +21,7 @@ from .remedies import LOOP, MAKING, Remedy, remedy_of
 from .selection import MAKING_TIMES, Evidenced, Selected, making_stages_of, selected
 from .source import left_out, returned
 from .stage_shares import Stages, handing_stages
-from .stages import CHEAPER
+from .stages import CHEAPER, kind_of
 
 LEAST_LOOKS = 5
 """Looks that a line needs to be told of: fewer are chance."""
@@ -112,7 +113,7 @@ def _with_stage_advice(finding: Finding, facts: Facts) -> Finding:
     stage, share = (None if facts.stages is None else facts.stages.costliest) or ("", 0.0)
     if finding.cause not in MORE_WORKERS or share < LEAST_ADVISED or stage not in CHEAPER:
         return finding
-    return replace(finding, next=(*finding.next, Next(CHEAPER[stage], kind="cheaper")))
+    return replace(finding, next=(*finding.next, Next(CHEAPER[stage], kind=kind_of(stage))))
 
 
 def _handed_over(making: Looks) -> tuple[Where, ...]:
@@ -173,7 +174,9 @@ def _with_advice(finding: Finding, lines: tuple[Where, ...], shown: Selected, fa
     change = _predicted(remedy, finding, lines[0], making, facts, share)
     best = finding.next[0].predicted_samples_per_s if finding.next else None
     mine = change.predicted_samples_per_s
-    first = finding.cause not in OF_THE_MACHINE and (best is None or mine is None or mine >= best)
+    # What is done again and again for nothing is not to be done by more workers.
+    idle = remedy.kind == "once" and share.value >= MOSTLY
+    first = finding.cause not in OF_THE_MACHINE and (idle or best is None or mine is None or mine >= best)
     return replace(finding, next=(change, *finding.next) if first else (*finding.next, change))
 
 

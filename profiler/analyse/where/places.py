@@ -25,6 +25,8 @@ _PACKAGE = re.compile(r"/(?:site|dist)-packages/([^/]+)/")
 WORKER = re.compile(r"/torch/utils/data/_utils/worker\.py\Z")
 FETCHER = re.compile(r"/torch/utils/data/_utils/fetch\.py\Z")
 """Torch's own files: the loop of a worker, and what asks a data set for the samples of a batch."""
+_MODULE = re.compile(r"/torch/nn/modules/module\.py\Z")
+"""What stands below its calls is a model's."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,12 @@ def within(stack: CallStack, kind: re.Pattern[str]) -> CallStack | None:
     """What a stack calls below the innermost call of such a file; `None` where there is none."""
     begins = [depth for depth, call in enumerate(stack) if is_file(kind, call.file)]
     return stack[begins[-1] + 1 :] if begins else None
+
+
+def outside_models(stack: CallStack) -> CallStack:
+    """A stack without what stands in the outermost call of a model."""
+    begin = next((depth for depth, call in enumerate(stack) if is_file(_MODULE, call.file)), len(stack))
+    return stack[:begin]
 
 
 def own_part(stack: CallStack) -> CallStack:

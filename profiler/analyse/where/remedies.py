@@ -17,7 +17,7 @@ from ...record.stacks import Call, CallStack
 from ..shares import MOSTLY
 from .looks import Looks
 from .places import FETCHER, Where, is_users, own_part, place_of, within
-from .source import is_invariant, made_anew
+from .source import is_invariant, made_anew, one_by_one
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,10 @@ def remedy_of(looks: Looks, where: Where, rows: Sequence[_Row], making: bool) ->
         if told is not None:
             # Other lines may tell the same: the change mends them too.
             return told, sum(count for stack, count in looks.stacks() if stack and tells(stack) == told)
+    running = mine.in_state(ThreadState.RUNS)
     told = _of_waiting(mine) if making else None
+    if told is None and len(running) >= MOSTLY * len(mine):
+        told = _most_of(running, _one_by_one)
     return None if told is None else (told, len(mine))
 
 
@@ -160,6 +163,13 @@ def _made_anew(stack: CallStack) -> Remedy | None:
     if not name:
         return None
     return Remedy("once", f"each sample makes a {name} anew: make one for each of its settings, and keep them")
+
+
+def _one_by_one(stack: CallStack) -> Remedy | None:
+    """Of a look within Python's own work, in no library's function."""
+    if not is_users(stack[-1]) or not one_by_one(stack[-1]):
+        return None
+    return Remedy("cheaper", "Python does it one by one: do it for whole arrays (NumPy, torch), or compile it (numba)")
 
 
 def _text(stack: CallStack) -> str:

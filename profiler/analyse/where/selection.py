@@ -15,7 +15,7 @@ from ..intervals import EMPTY, Intervals, clip, union
 from ..run.events import lasting, under_way
 from ..run.facts import Facts
 from .looks import Looks, ProcessLooks
-from .places import Where, places
+from .places import Where, outside_models, places
 from .stage_shares import Stages, making_stages
 
 
@@ -37,11 +37,14 @@ class Selected:
     time: str
     before: Looks | None = None
     """Looks whose lines are taken off: what grew is what is left."""
+    calls_models: bool = False
+    """Where a model is called here, the call is the line, and none of the model's own."""
 
     def lines(self) -> tuple[Where, ...]:
         """The lines in which most of it was spent."""
         earlier = () if self.before is None else ((stack, -count) for stack, count in self.before.stacks())
-        return places(chain(self.looks.stacks(), earlier), self.time)
+        stacks = chain(self.looks.stacks(), earlier)
+        return places(((outside_models(s), n) for s, n in stacks) if self.calls_models else stacks, self.time)
 
 
 Select = Callable[[Evidenced], Selected]
@@ -104,11 +107,13 @@ def _threads(of: Evidenced) -> Selected:
 
 
 def _hosting(of: Evidenced) -> Selected:
-    return Selected(of.looks.training.during(of.facts.parts.hosting), "the training loop's own time")
+    hosting = of.looks.training.during(of.facts.parts.hosting)
+    return Selected(hosting, "the training loop's own time", calls_models=True)
 
 
 def _outside(of: Evidenced) -> Selected:
-    return Selected(of.looks.training.during(of.facts.parts.outside), "the time outside the steps")
+    outside = of.looks.training.during(of.facts.parts.outside)
+    return Selected(outside, "the time outside the steps", calls_models=True)
 
 
 def _collecting(of: Evidenced) -> Selected:

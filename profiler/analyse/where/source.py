@@ -9,6 +9,7 @@ executed; source that is no longer what was sampled is not judged.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -21,13 +22,18 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 MOST_BYTES = 2 << 20
 """Larger source files are not parsed."""
 OWNERS = ("self", "cls")
-_FRESH = (
-    *("next", "read", "recv", "get", "pop", "rand", "choice", "sample", "shuffle", "uuid", "seed"),
-    *("time", "now", "perf_counter", "monotonic", "process_time"),
+_FRESH = re.compile(
+    r"_*(next|read(line|lines|into|exactly|all)?|recv\w*|get(_nowait|line)?|pop(left|item)?|rand\w*|choices?|samples?"
+    r"|shuffle\w*|uuid\w*|seed\w*|(time|perf_counter|monotonic|process_time)(_ns)?|now)",
+    re.IGNORECASE,
 )
-"""Calls whose result may differ though nothing they are given does, by how their name begins."""
+"""Names of calls whose result may differ though nothing they are given does."""
+_WITHIN_ONE = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>", "<lambda>")
+"""Names of calls that stand within the definition around them."""
 _CALLED = ("__call__", "forward")
 """Methods by which an object is something that is done to samples."""
+_LOOPS = (ast.For, ast.While, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+_LEARNING = ("backward", "step", "zero_grad")
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 
 
@@ -48,7 +54,7 @@ def is_invariant(stack: Sequence[Call]) -> bool:
         changing = _Changing(function, _parameters(function) if varying is None else varying)
         calls = [node for each in _evaluated(statement) for node in ast.walk(each) if isinstance(node, ast.Call)]
         if inner is not None:
-            calls = [node for node in calls if _name_of(node.func) == inner.function.rpartition(".")[2]]
+            calls = [node for node in calls if _leads_to(node, inner)]
         if not calls:
             return False
         # The value of a bare call is not kept: what it does it may do for that alone.
@@ -69,6 +75,18 @@ def made_anew(stack: Sequence[Call]) -> str:
         if of is not None and any(isinstance(each, Function) and each.name in _CALLED for each in of.body):
             return of.name
     return ""
+
+
+def one_by_one(call: Call) -> bool:
+    """Whether a call stands in a loop of its own function, or in a comprehension, so that Python goes through things
+    one by one there; in a loop that trains it goes through batches. False also where the source does not tell."""
+    function = _function(call)
+    loops = () if function is None else (node for node in ast.walk(function) if isinstance(node, _LOOPS))
+    return any(loop.lineno <= call.line <= (loop.end_lineno or loop.lineno) and not _trains(loop) for loop in loops)
+
+
+def _trains(loop: ast.AST) -> bool:
+    return any(isinstance(node, ast.Call) and _name_of(node.func) in _LEARNING for node in ast.walk(loop))
 
 
 def statement_begin(call: Call) -> int:
@@ -155,7 +173,7 @@ class _Changing:
         for node in ast.walk(expression):
             if isinstance(node, ast.Name) and node.id in self.names:
                 return True
-            if isinstance(node, ast.Call) and _name_of(node.func).lstrip("_").lower().startswith(_FRESH):
+            if isinstance(node, ast.Call) and _FRESH.fullmatch(_name_of(node.func)):
                 return True
             if isinstance(node, ast.Await | ast.Yield | ast.YieldFrom):
                 return True
@@ -183,7 +201,8 @@ def _passed_on(call: ast.Call, callee: Call, changing: _Changing) -> Collection[
     if called is None or any(isinstance(argument, ast.Starred) for argument in call.args):
         return None
     names = [argument.arg for argument in (*called.args.posonlyargs, *called.args.args)]
-    if isinstance(call.func, ast.Attribute) and names[:1] and names[0] in OWNERS:
+    entered = isinstance(call.func, ast.Attribute) or callee.function.endswith(("__init__", "__call__"))
+    if entered and names[:1] and names[0] in OWNERS:
         names = names[1:]
     found = {name for name, argument in zip(names, call.args, strict=False) if changing.of(argument)}
     for keyword in call.keywords:
@@ -231,8 +250,7 @@ def _function(call: Call) -> Function | None:
     covering = [
         node
         for node in source.functions
-        if node.lineno <= call.line <= (node.end_lineno or node.lineno)
-        and name in (node.name, "<listcomp>", "<genexpr>")
+        if node.lineno <= call.line <= (node.end_lineno or node.lineno) and name in (node.name, *_WITHIN_ONE)
     ]
     return max(covering, key=lambda node: node.lineno, default=None)
 
@@ -282,6 +300,14 @@ def _parameters(function: Function) -> list[str]:
 
 def _names(target: ast.AST) -> list[str]:
     return [node.id for node in ast.walk(target) if isinstance(node, ast.Name)]
+
+
+def _leads_to(call: ast.Call, callee: Call) -> bool:
+    """Whether a call in the source is the one by which a function was entered, as far as names tell."""
+    of, _, name = callee.function.rpartition(".")
+    if name == "__init__":
+        return _name_of(call.func) == of.rpartition(".")[2]
+    return name in ("__call__", "__enter__") or _name_of(call.func) == name
 
 
 def _name_of(function: ast.AST) -> str:

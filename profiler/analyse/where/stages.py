@@ -52,7 +52,8 @@ CHEAPER = {
     COLLATE: "cheaper collation: whole arrays at once, uint8 images, normalised on the device",
 }
 """What makes a stage cheaper. Nothing general can be said of the others."""
-CHEAPER_BY_WORDS = {STAGES[stage]: change for stage, change in CHEAPER.items()}
+_ONCE = ("open", "parse", "tokenise")
+"""Whose change is to do it once."""
 
 HANDING_STAGES = {
     "pickle": "pickling",
@@ -65,6 +66,17 @@ HANDING_STAGES = {
     REST: "the rest of handing over",
 }
 """Of handing a batch over, each in words."""
+
+
+def kind_of(stage: str) -> str:
+    """Of the change of `CHEAPER`, one of `causes.finding.REMEDIES`."""
+    return "once" if stage in _ONCE else "cheaper"
+
+
+def cheaper_by_words(words: str) -> tuple[str, str] | None:
+    """(change, its kind) for a stage that is told in words; `None` where nothing general can be said."""
+    stage = next((stage for stage, told in STAGES.items() if told == words and stage in CHEAPER), None)
+    return None if stage is None else (CHEAPER[stage], kind_of(stage))
 
 
 @dataclass(frozen=True)

@@ -130,16 +130,20 @@ def test_what_a_batch_consists_of_tells_what_is_to_change_about_it(
 
 
 @pytest.mark.parametrize(
-    ("held", "cause"),
+    ("held", "batch_ms", "cause"),
     [
-        (HandedOver(3, 3e3, 0, 0), "input.overkill"),
-        (HandedOver(114, 114 * 48, 0, 0), "input.handoff"),
-        (HandedOver(1, 8, 5000, 0), "input.handoff"),
+        (HandedOver(3, 3e3, 0, 0), 2.5, "input.overkill"),
+        (HandedOver(114, 114 * 48, 0, 0), 2.5, "input.handoff"),
+        (HandedOver(1, 8, 5000, 0), 2.5, "input.handoff"),
+        (HandedOver(114, 114 * 48, 0, 0), 0.3, "input.overkill"),
     ],
 )
-def test_tiny_samples_in_many_pieces_are_to_be_handed_over_in_fewer(run: Facts, held: HandedOver, cause: str) -> None:
-    tiny = {"make_ms_per_sample": 0.01, "work_ms_per_batch": 0.3, "mean_batch_bytes": 4e3, "worker_busy_pct": 30.0}
-    assert only(judge(run, COMPUTING | tiny, CPUS, pieces(run, handed=0.99), handed=held)).cause == cause
+def test_tiny_samples_that_are_worth_a_worker_are_to_be_handed_over_in_fewer_pieces(
+    run: Facts, held: HandedOver, batch_ms: float, cause: str
+) -> None:
+    tiny = {"make_ms_per_sample": 0.01, "work_ms_per_batch": batch_ms, "mean_batch_bytes": 4e3}
+    loader = COMPUTING | tiny | {"worker_busy_pct": 30.0}
+    assert only(judge(run, loader, CPUS, pieces(run, handed=0.99), handed=held)).cause == cause
 
 
 def test_a_small_piece_is_told_with_the_largest(run: Facts) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -10,9 +11,13 @@ import pytest
 
 from support.crafted import add, amend, analysis_of_run, evidence, facts_of_run, found
 from support.planted_runs import Making, hosted, pooled
-from whyidle.analyse.run.stall_breakdown import TOTAL
+from whyidle.analyse.causes.claim import Claim
+from whyidle.analyse.causes.run import slowing
+from whyidle.analyse.run.stall_breakdown import TOTAL, UNTOLD
 from whyidle.analyse.run.trends import FALLS, FLAT, GROWS, JUMPS, RISES, Trend
-from whyidle.analyse.statistics import theil_sen
+from whyidle.analyse.statistics import Estimate, theil_sen
+from whyidle.analyse.where.own_loop import MAKING, OwnLoop
+from whyidle.analyse.where.places import Where
 from whyidle.record.reader import Records
 from whyidle.record.run import update_run
 from whyidle.record.schema import HOST, StepFlag
@@ -209,6 +214,19 @@ def test_growth_that_is_little_of_its_part_comes_after_that_parts_cause(tmp_path
     train(tmp_path / "run", [worked(lambda n: 10 + n * 0.05)])
     causes = [finding.cause for finding in analysis_of_run(tmp_path / "run").findings]
     assert causes.index("host.step_gap") < causes.index("run.slowing")
+
+
+def test_growth_in_a_loop_that_its_stack_tells_apart_is_of_the_work_that_grows(tmp_path: Path) -> None:
+    host = trends(tmp_path / "run", worked(lambda n: n * 0.1))["host"]
+    assert host.grown is not None
+    line = Where("/home/u/train.py", 32, "sample", "x = memory[i]", 0.9, 36)
+    loop = OwnLoop(40, {MAKING: Estimate(0.6, 0.5, 0.7)}, {MAKING: (line,)}, MAKING)
+    facts = dataclasses.replace(facts_of_run(tmp_path / "run"), trends=(dataclasses.replace(host, part=UNTOLD),))
+    for known, where, of in ((loop, (line,), MAKING), (None, (), "a step as a whole")):
+        finding = slowing(Claim(dataclasses.replace(facts, own_loop=known), host.grown.value, "run.slowing"))
+        assert finding is not None
+        assert finding.where == where
+        assert f"growth, of all {of}" in evidence(finding)
 
 
 def test_no_time_is_explained_by_growth_and_by_another_cause(tmp_path: Path) -> None:

@@ -91,6 +91,15 @@ def test_where_a_line_is_known_that_mends_it_no_general_advice_follows(recorded:
     assert any("data.py:27: open it once" in each.change for each in found.next)
 
 
+def test_what_is_done_for_nothing_comes_before_more_workers_that_do_it_too(recorded: Path) -> None:
+    """Whatever so many workers promise."""
+    run, looks, facts = seen(recorded, OPENING)
+    workers = Next("num_workers=26", 9e9, 8e9, 1e10, kind="workers")
+    finding = Finding("input.too_few_workers", "It waits.", 0.5, 0.8, (), (workers,))
+    (found,) = located(looks, facts, run.records(EVENT), run.records(PAUSE), [finding])
+    assert [each.kind for each in found.next] == ["once", "workers"]
+
+
 def test_the_window_bounds_what_is_looked_at(recorded: Path) -> None:
     _, looks, facts = seen(recorded, OPENING)
     stages, window = facts.stages, facts.window

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from whyidle.analyse.where.looks import makes
-from whyidle.analyse.where.places import is_users, place_of, places
+from whyidle.analyse.where.places import is_users, outside_models, place_of, places
 from whyidle.record.stacks import Call, CallStack
 
 SITE = "/opt/env/lib/python3.12/site-packages"
@@ -104,6 +104,14 @@ def test_of_a_program_that_a_package_is_the_packages_own_code_is_the_place() -> 
 def test_its_workers_are_told_by_the_packages_code_too() -> None:
     assert place_of((COMMAND, MAIN, FIT, LOADER, LOOP, FETCH, READ, PIL)) == (READ, "ImageFile.load")
     assert place_of((COMMAND, MAIN, FIT, LOADER, LOOP, FETCH, FOLDER, PIL)) == (FOLDER, "ImageFile.load")
+
+
+def test_the_call_of_a_model_is_the_outermost_there_is() -> None:
+    module = Call("Module._call_impl", f"{SITE}/torch/nn/modules/module.py", 1)
+    calls, own = Call("validate", "/home/u/train.py", 31), Call("Net.forward", "/home/u/net.py", 9)
+    linear = Call("Linear.forward", f"{SITE}/torch/nn/modules/linear.py", 1)
+    assert outside_models((TRAIN, calls, module, own, module, linear)) == (TRAIN, calls)
+    assert outside_models((TRAIN, calls)) == (TRAIN, calls)
 
 
 def test_without_anything_else_the_innermost_call_is_the_place() -> None:

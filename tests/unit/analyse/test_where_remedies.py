@@ -150,6 +150,33 @@ def test_what_is_done_to_samples_is_to_be_made_once(
     assert (None if found is None else (found[0].kind, found[1])) == (kind and (kind, count))
 
 
+LOOPS = """\
+class Graphs:
+    def __getitem__(self, index):
+        for i, j in self.pairs:
+            distance = math.sqrt(((self.at[i] - self.at[j]) ** 2).sum())
+"""
+
+
+@pytest.mark.parametrize(
+    ("state", "inner", "kind"),
+    [
+        (ThreadState.RUNS, (), "cheaper"),
+        (ThreadState.RUNS, (Call("grid_sample", f"{SITE}/torch/nn/functional.py", 1),), None),
+        (ThreadState.SLEEP, (), None),
+        (ThreadState.SOCKET, (), "concurrent"),
+    ],
+)
+def test_what_python_does_one_by_one_is_to_be_done_at_once(
+    tmp_path: Path, state: int, inner: CallStack, kind: str | None
+) -> None:
+    path = tmp_path / "graphs.py"
+    path.write_text(LOOPS)
+    line = Call("Graphs.__getitem__", str(path), 4, LOOPS.splitlines()[3].strip())
+    found = mended(looks(tmp_path, ((MAIN, FETCH, line, *inner), 10), state=state))
+    assert (None if found is None else found[0].kind) == kind
+
+
 def test_one_line_that_does_several_things_is_told_by_what_it_mostly_does(tmp_path: Path) -> None:
     text, pil = "x, y = load(path)", Call("ImageFile.load", f"{SITE}/PIL/ImageFile.py", 1)
     zips = Call("ZipFile.__init__", f"{LIB}/zipfile/__init__.py", 1)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from whyidle.analyse.where.source import is_invariant, left_out
+from whyidle.analyse.where.source import is_invariant, left_out, one_by_one
 from whyidle.record.stacks import Call
 
 SOURCE = """\
@@ -52,6 +52,13 @@ def make_kernel(rate, width):
 """
 
 
+def at(folder: Path, source: str, function: str, line: int) -> Call:
+    """A call that stands on a line of a file with such a source."""
+    path = folder / "own.py"
+    path.write_text(source)
+    return Call(function, str(path), line, source.splitlines()[line - 1].strip())
+
+
 @pytest.fixture
 def call(tmp_path: Path):  # type: ignore[no-untyped-def]
     path = tmp_path / "data.py"
@@ -85,6 +92,63 @@ def test_a_line_is_the_same_for_every_sample_or_not(call, stack, same) -> None: 
     assert is_invariant([call(*each) for each in stack]) is same
 
 
+OBJECTS = """\
+class Tiles:
+    def __getitem__(self, index):
+        store = Store(self.port)
+        named = Store(self.names[index])
+        rows = [row for row in csv.reader(self.file)]
+        for number, row in enumerate(csv.reader(self.handle)):
+            if number == index:
+                return row
+        return self.make(index)
+class Store:
+    def __init__(self, port):
+        self.stream = connect(port)
+def metrics(pairs):
+    for a, b in pairs:
+        counts[a, b] += 1
+    return [value
+            for value in counts]
+def train(loader):
+    for batch in loader:
+        loss(batch).backward()
+        log(batch)
+"""
+
+
+@pytest.mark.parametrize(
+    ("stack", "same"),
+    [
+        ([("Tiles.__getitem__", 3), ("Store.__init__", 12)], True),
+        ([("Tiles.__getitem__", 4), ("Store.__init__", 12)], False),
+        # A reader begins anew where a read goes on.
+        ([("Tiles.__getitem__", 6)], True),
+        ([("Tiles.__getitem__", 9), ("Tiles.__init__", 12)], False),
+    ],
+)
+def test_an_object_is_the_same_for_every_sample_if_what_makes_it_is(
+    tmp_path: Path, stack: list[tuple[str, int]], same: bool
+) -> None:
+    assert is_invariant([at(tmp_path, OBJECTS, *each) for each in stack]) is same
+
+
+@pytest.mark.parametrize(
+    ("function", "line", "loops"),
+    [
+        ("metrics", 15, True),
+        ("metrics.<locals>.<listcomp>", 16, True),
+        ("Store.__init__", 12, False),
+        ("Tiles.__getitem__", 7, True),
+        ("train", 21, False),
+    ],
+)
+def test_what_stands_in_a_loop_of_its_function_goes_one_by_one(
+    tmp_path: Path, function: str, line: int, loops: bool
+) -> None:
+    assert one_by_one(at(tmp_path, OBJECTS, function, line)) is loops
+
+
 FILTERS = """\
 class Pairs:
     def __getitem__(self, index):
@@ -112,10 +176,7 @@ def collate(samples):
 def test_where_samples_are_left_out_is_told_by_the_source(
     tmp_path: Path, function: str, line: int, left: int | None
 ) -> None:
-    path = tmp_path / "pairs.py"
-    path.write_text(FILTERS)
-    lines = FILTERS.splitlines()
-    found = left_out(Call(function, str(path), line, lines[line - 1].strip()))
+    found = left_out(at(tmp_path, FILTERS, function, line))
     assert (None if found is None else found.line) == left
 
 

@@ -252,6 +252,23 @@ def test_a_forward_pass_ahead_of_the_fetch_is_known_and_no_other_work_is_taken_f
     assert len(flags) >= 10
 
 
+def test_metrics_of_outputs_are_no_forward_pass_ahead_where_the_model_was_called_behind_the_fetch(
+    recording: Recording,
+) -> None:
+    """They make more nodes of the graph than a small net's forward pass."""
+    net = Net()
+    for (x,) in DataLoader(TensorDataset(torch.ones(60, 3)), batch_size=5):
+        outputs = net.model(x)
+        outputs.square().mean().backward()
+        net.optimizer.step()
+        net.optimizer.zero_grad()
+        _ = [row.detach() for row in outputs.softmax(1) for _ in range(8)] + [outputs[n] for n in range(5)]
+    flags = recording.done()["flags"]
+    # In the first steps it is not known yet which module the model is.
+    assert len(flags) >= 10
+    assert not (flags[4:] & StepFlag.FORWARD_AFTER).any()
+
+
 def test_of_several_optimizers_the_last_in_turn_ends_a_step_without_a_loader(recording: Recording) -> None:
     ones, others = Net(), Net()
     for _ in range(10):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...run.loader_stats import HEAVILY_QUEUED_PCT
-from ...where.stages import CHEAPER_BY_WORDS
+from ...where.stages import cheaper_by_words
 from ..finding import Evidence, Finding, Next
 from .handoff import LARGE_BATCH_BYTES
 from .wait import MOSTLY_OWN, Wait
@@ -42,7 +42,7 @@ def quota(wait: Wait) -> Finding | None:
         changes.append(
             _fewer(wait, int(cpus), f"{workers} workers use the quota up at the begin of each period", likely=0.6)
         )
-    changes.append(wait.relieving(_cheaper(wait)).of("cheaper"))
+    changes.append(_cheaper(wait))
     return wait.found(
         f"{wait.begins}: a CPU quota{'' if cpus is None else f' of {cpus:.3g} CPUs'} stops the job again and again.",
         0.9,
@@ -175,7 +175,7 @@ def oversubscribed(wait: Wait) -> Finding | None:
         ),
         (
             _fewer(wait, int(budget), "they work as fast, with less memory and fewer switches", likely=0.1),
-            wait.relieving(_cheaper(wait)).of("cheaper"),
+            _cheaper(wait),
         ),
     )
 
@@ -199,7 +199,7 @@ def cpu_exhausted(wait: Wait) -> Finding | None:
             wait.evidence("run_queue_pct"),
             *wait.stage_evidence,
         ),
-        (wait.relieving(_cheaper(wait)).of("cheaper"),),
+        (_cheaper(wait),),
     )
 
 
@@ -243,6 +243,7 @@ def _fewer(wait: Wait, cpus: int, why: str, likely: float) -> Next:
     return wait.as_predicted(f"num_workers={said.settings.num_workers}: {why}", said).of("fewer_workers")
 
 
-def _cheaper(wait: Wait) -> str:
-    any_stage = "less work for the CPU: smaller source images, fewer transforms, the GPU; or more CPUs"
-    return any_stage if wait.costliest is None else CHEAPER_BY_WORDS.get(wait.costliest[0], any_stage)
+def _cheaper(wait: Wait) -> Next:
+    any_stage = "less work for the CPU: smaller source images, fewer transforms, the GPU; or more CPUs", "cheaper"
+    change, kind = (None if wait.costliest is None else cheaper_by_words(wait.costliest[0])) or any_stage
+    return wait.relieving(change).of(kind)

@@ -6,7 +6,7 @@ from ...run.facts import Facts
 from ...run.loader_stats import LoaderStats
 from ...run.worker_records import HandedOver
 from ..finding import Evidence, Finding
-from .wait import Wait
+from .wait import HANDOVER_MS, Wait
 
 TINY_SAMPLE_MS = 0.2
 """Time of making a sample up to which it is not worth another process."""
@@ -42,11 +42,11 @@ def overkill(wait: Wait) -> Finding | None:
     sample_ms, work_ms, nbytes = loader.make_ms_per_sample, loader.work_ms_per_batch, loader.mean_batch_bytes
     if not facts.set_workers or sample_ms is None or work_ms is None or sample_ms > TINY_SAMPLE_MS or wait.starved:
         return None
-    if facts.handed is not None and _in_pieces(facts.handed):
-        # Handed over in one piece they may be worth a worker.
-        return None
     waited_ms = wait.ns / facts.window.count / 1e6
     here_ms = work_ms * (100 - (loader.run_queue_pct or 0.0)) / 100
+    if here_ms > HANDOVER_MS and facts.handed is not None and _in_pieces(facts.handed):
+        # Handed over in one piece they are worth a worker.
+        return None
     if here_ms > WORTH_MAKING_HERE * waited_ms or (nbytes is not None and nbytes > LARGE_BATCH_BYTES):
         return None
     saved = round((waited_ms - here_ms) * 1e6 * facts.window.count)
