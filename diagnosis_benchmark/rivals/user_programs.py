@@ -177,7 +177,7 @@ def as_json(found: Sequence[ProgramRuns], tools: Sequence[ProgramTool]) -> dict[
 def markdown(found: Sequence[ProgramRuns], tools: Sequence[ProgramTool]) -> Iterator[str]:
     """Markdown, a line each."""
     for half, mine in _halves(found).items():
-        yield f"## Programs written {half} whyidle's rules"
+        yield f"## Programs written {HALVES[half]} of whyidle"
         yield ""
         yield f"| program | true cause | {' | '.join(tool.name for tool in tools)} |"
         yield "|---|---|" + "---|" * len(tools)

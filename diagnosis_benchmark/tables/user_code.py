@@ -34,7 +34,7 @@ QUICK_PROGRAMS = 4
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cases", metavar="NAMES", help="these programs alone, with commas between them")
-    parser.add_argument("--half", choices=HALVES, help="those written before the rules, or after")
+    parser.add_argument("--half", choices=list(HALVES), help="those written before the rules, after, or later")
     parser.add_argument("--repeats", type=options.count, default=1, help="rounds of both forms (default: 1)")
     parser.add_argument(
         "--gain-rounds", type=int, default=0, metavar="N", help="runs without whyidle that tell what a mend gains (0)"

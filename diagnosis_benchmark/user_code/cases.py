@@ -12,7 +12,12 @@ from typing import Any
 from whyidle.errors import WhyidleError
 
 PROGRAMS = Path(__file__).with_name("programs")
-HALVES = ("before", "after")
+HALVES = {
+    "before": "before the rules",
+    "after": "after the rules",
+    "later": "after the rules had been changed by what the others showed",
+}
+"""When a program was written, in words."""
 """Whether a program was written before the rules that judge it, or afterwards and without knowing them."""
 BROKEN, FIXED = "broken", "fixed"
 
@@ -95,5 +100,5 @@ def chosen(names: str | None, half: str | None, most: int | None = None) -> list
             raise WhyidleError(f"no program is called {', '.join(unknown)}. There are: {', '.join(sorted(known))}.")
         programs = [program for program in programs if program.name in wanted]
     if most is not None and not names:
-        half = half or HALVES[0]
+        half = half or "before"
     return [program for program in programs if half in (None, program.half)][:most]

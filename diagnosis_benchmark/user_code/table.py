@@ -52,7 +52,7 @@ def as_json(results: Sequence[ProgramResult]) -> dict[str, Any]:
 def tables(results: Sequence[ProgramResult]) -> Iterator[str]:
     """Markdown, a line each."""
     for half, mine in _halves(results).items():
-        yield f"### Programs written {half} the rules"
+        yield f"### Programs written {HALVES[half]}"
         yield ""
         for what, name in RATES.items():
             yield f"- {what}: {_said(mine, name)}"

@@ -137,7 +137,7 @@ def test_the_table_has_who_names_what_and_how_often() -> None:
     ]
     tools = [PROGRAM_TOOLS[name] for name in (WHYIDLE, PY_SPY, TRACEML)]
     lines = list(markdown(found, tools))
-    assert lines[0] == "## Programs written before whyidle's rules"
+    assert lines[0] == "## Programs written before the rules of whyidle"
     cause = f"`{ZIPPED.cause}`"
     assert f"| zipped_structures | {cause} | **exact**, **line** | another line (right among 3) | part |" in lines
     assert "| *line first* | | 1 of 1 (21 to 100 %) | 0 of 1 (0 to 79 %) | n/a |" in lines

@@ -12,7 +12,7 @@ import pytest
 
 from whyidle.analyse.causes.finding import REMEDIES
 from whyidle.analyse.causes.table import CODES
-from whyidle.diagnosis_benchmark.user_code.cases import all_programs, read
+from whyidle.diagnosis_benchmark.user_code.cases import HALVES, all_programs, read
 
 PROGRAMS = Path(__file__).parents[2] / "diagnosis_benchmark" / "user_code" / "programs"
 FOLDERS = sorted(path for path in PROGRAMS.iterdir() if path.is_dir() and path.name != "__pycache__")
@@ -99,7 +99,7 @@ def test_a_truth_speaks_of_known_causes_and_remedies(folder: Path) -> None:
     assert said["cause"] not in said["also"]
     assert {said["remedy"], *said["also_remedies"]} <= REMEDIES.keys()
     assert said["remedy"] not in said["also_remedies"]
-    assert said["half"] in ("before", "after")
+    assert said["half"] in HALVES
     assert said["source"].startswith("https://")
 
 
