@@ -183,7 +183,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     parser.add_argument("--cases", type=several, default=[], help="or causes, with commas between them")
     parser.add_argument("--user-code", action="store_true", help="programs with a fault in their own code instead")
-    parser.add_argument("--half", choices=list(HALVES), help="with --user-code: written before the rules, after, or later")
+    parser.add_argument(
+        "--half", choices=list(HALVES), help="with --user-code: written before the rules, after, or later"
+    )
     parser.add_argument("--all", action="store_true", help="also other ways to plant a cause, and all controls (1 h)")
     parser.add_argument("--tools", type=several, help=f"default: {','.join(TOOLS)}, and --adapter's")
     parser.add_argument(
