@@ -11,7 +11,7 @@ from torch.utils.data import BatchSampler, DataLoader, Dataset
 parser = argparse.ArgumentParser(description="discriminator of an imitation learner, trained on recorded demonstrations")
 parser.add_argument("--transitions", type=int, default=1_500_000)
 parser.add_argument("--batch-size", type=int, default=128)
-parser.add_argument("--updates", type=int, default=180)
+parser.add_argument("--updates", type=int, default=150)
 parser.add_argument("--hidden", type=int, default=512)
 parser.add_argument("--seed", type=int, default=3)
 args = parser.parse_args()

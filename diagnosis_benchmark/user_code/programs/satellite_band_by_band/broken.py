@@ -15,7 +15,7 @@ class Options:
     bands: int = 12
     patch: int = 64
     scene: int = 768
-    samples: int = 5760
+    samples: int = 4800
     batch: int = 32
     classes: int = 6
     workers: int = 1
