@@ -55,7 +55,7 @@ def test_no_code_is_named_that_is_not_in_the_table(folder: str) -> None:
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and code.fullmatch(node.value)
     }
     assert named - set(CODES) <= {
-        f"{file}.{suffix}" for file in ("rank", "run") for suffix in ("js", "css", "html", "json")
+        f"{file}.{suffix}" for file in ("rank", "run") for suffix in ("js", "css", "html", "json", "txt")
     }
 
 
