@@ -7,6 +7,7 @@ from ..run.stall_breakdown import TOTAL, UNTOLD
 from ..run.startup import COMPILING, FIRST_FETCH, IMPORTS, SET_UP, SKIPPING
 from ..run.trends import JUMPS, Trend, growing
 from ..shares import MOSTLY, NEARLY_ALL
+from ..where.own_loop import OwnLoop
 from .claim import Claim
 from .finding import Evidence, Finding, Next
 from .own_loop import own_ns
@@ -114,7 +115,7 @@ def slowing(claim: Claim) -> Finding | None:
     first = grown[0]
     jumps = first.shape == JUMPS
     where = "a stretch" if first.part == "boundary" else "a step"
-    loop = facts.own_loop if first.part == UNTOLD else None
+    loop = _loop_told_apart(facts, first.part)
     others = "".join(f", and {_MEANS[each.part]} from {_levels(each)}" for each in grown[1:])
     since = "" if first.since is None else f" {'at' if jumps else 'from'} step {first.since}{'' if jumps else ' on'}"
     found = claim.found(
@@ -151,8 +152,14 @@ def _whole_ns(facts: Facts, part: str) -> float:
     """What the part takes of which something grows: where clocks tell no parts apart, what the stack tells of it."""
     if part != UNTOLD:
         return float(getattr(facts.parts, f"{part}_ns"))
+    loop = _loop_told_apart(facts, part)
+    return float(facts.parts.wall_ns) if loop is None else own_ns(facts, loop, loop.grows)
+
+
+def _loop_told_apart(facts: Facts, part: str) -> OwnLoop | None:
+    """Where clocks tell no parts apart: the loop whose stack tells which of its work grows."""
     loop = facts.own_loop
-    return own_ns(facts, loop, loop.grows) if loop is not None and loop.grows else float(facts.parts.wall_ns)
+    return loop if part == UNTOLD and loop is not None and loop.grows else None
 
 
 def _counts(trend: Trend) -> bool:
@@ -169,8 +176,8 @@ def _levels(trend: Trend) -> str:
 
 def _evidence(facts: Facts, trend: Trend, where: str) -> tuple[Evidence, ...]:
     name = _MEANS[trend.part]
-    whole, loop = _whole_ns(facts, trend.part), facts.own_loop
-    of = loop.grows if trend.part == UNTOLD and loop is not None and loop.grows else name
+    whole, loop = _whole_ns(facts, trend.part), _loop_told_apart(facts, trend.part)
+    of = name if loop is None else loop.grows
     return (
         Evidence(f"{name}, {where} of the first fifth", trend.first_ms, "ms"),
         Evidence(f"{name}, {where} of the last fifth", trend.last_ms, "ms", f"{trend.first_ms:.1f}"),

@@ -129,9 +129,8 @@ def remedy_of(looks: Looks, where: Where, rows: Sequence[_Row], making: bool) ->
 
     called = _most_of(mine, by_row)
     # What a call is says better how to do it once.
-    given = (_given_the_same, _made_anew) if making and (called is None or called.kind != "once") else ()
-    for tells in (*given, by_row):
-        told = _most_of(mine, tells)
+    again = (_given_the_same, _made_anew) if making and (called is None or called.kind != "once") else ()
+    for tells, told in (*((tells, _most_of(mine, tells)) for tells in again), (by_row, called)):
         if told is not None:
             # Other lines may tell the same: the change mends them too.
             return told, sum(count for stack, count in looks.stacks() if stack and tells(stack) == told)
