@@ -17,6 +17,7 @@ All that the tools wrote stays in the folder that `--out` names: `--from FOLDER`
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import json
 import os
@@ -27,7 +28,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from whyidle.commands import options
 from whyidle.errors import WhyidleError
@@ -44,6 +45,8 @@ from .result import CaseResult, place, results
 from .run import fit
 from .run import run as train
 from .tool import Tool
+
+T = TypeVar("T")
 
 HELP = "the planted faults given to other tools too, in an environment of their own (half an hour)"
 QUICK = "two cases and one round"
@@ -212,27 +215,43 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.adapter is not None:
         added = adapter(arguments.adapter)
         known[added.name] = added
-    unknown = [name for name in arguments.tools or () if name not in known]
-    if unknown:
-        raise WhyidleError(f"unknown tool {unknown[0]!r}: they are {', '.join(known)}")
+    tools = _named(arguments.tools, known)
     if arguments.out is not None and arguments.out.exists() and any(arguments.out.iterdir()):
         raise WhyidleError(f"{arguments.out} is not empty")
     if arguments.quick:
         arguments.cases, arguments.rounds = list(QUICK_CASES), 1
     selected = chosen(arguments.cases, arguments.all)
-    tools = [known[name] for name in arguments.tools or known]
+    with _runs(arguments, lambda folder: measure(arguments, selected, tools, folder)) as folder:
+        found = list(results(folder, tools))
+        print("\n".join(markdown(folder, tools, found)))
+        if arguments.json is not None:
+            arguments.json.write_text(json.dumps(_as_json(folder, tools, found), indent=1))
+
+
+def _named(names: Sequence[str] | None, known: Mapping[str, T]) -> list[T]:
+    """The tools of these names, or all.
+
+    Raises:
+        WhyidleError: one is not known.
+    """
+    unknown = [name for name in names or () if name not in known]
+    if unknown:
+        raise WhyidleError(f"unknown tool {unknown[0]!r}: they are {', '.join(known)}")
+    return [known[name] for name in names or known]
+
+
+@contextlib.contextmanager
+def _runs(arguments: argparse.Namespace, make: Callable[[Path], None]) -> Iterator[Path]:
+    """The folder with the runs that the tables are of: `make` fills it, unless it was recorded before."""
     with tempfile.TemporaryDirectory() as temporary:
         folder = arguments.recorded or arguments.out or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
         if arguments.recorded is None:
             try:
-                measure(arguments, selected, tools, folder)
+                make(folder)
             except KeyboardInterrupt:
                 print("stopped: the tables show what was run until then", file=sys.stderr)
-        found = list(results(folder, tools))
-        print("\n".join(markdown(folder, tools, found)))
-        if arguments.json is not None:
-            arguments.json.write_text(json.dumps(_as_json(folder, tools, found), indent=1))
+        yield folder
 
 
 def _run_programs(arguments: argparse.Namespace) -> None:
@@ -243,20 +262,10 @@ def _run_programs(arguments: argparse.Namespace) -> None:
     """
     if arguments.adapter is not None or arguments.all:
         raise WhyidleError("--adapter and --all are of planted faults: leave out --user-code, or them.")
-    unknown = [name for name in arguments.tools or () if name not in PROGRAM_TOOLS]
-    if unknown:
-        raise WhyidleError(f"unknown tool {unknown[0]!r}: they are {', '.join(PROGRAM_TOOLS)}")
+    tools = _named(arguments.tools, PROGRAM_TOOLS)
     most = QUICK_PROGRAMS if arguments.quick else None
     programs = chosen_programs(",".join(arguments.cases), arguments.half, most)
-    tools = [PROGRAM_TOOLS[name] for name in arguments.tools or PROGRAM_TOOLS]
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = arguments.recorded or arguments.out or Path(temporary)
-        folder.mkdir(parents=True, exist_ok=True)
-        if arguments.recorded is None:
-            try:
-                measure_programs(arguments, programs, tools, folder)
-            except KeyboardInterrupt:
-                print("stopped: the tables show what was run until then", file=sys.stderr)
+    with _runs(arguments, lambda folder: measure_programs(arguments, programs, tools, folder)) as folder:
         about = _read_about(folder)
         found = [
             user_programs.ProgramRuns(program, judgements)
