@@ -84,8 +84,9 @@ def _py_spy(python: Path) -> str:
     """Beside the interpreter; or where an environment has it whose packages that interpreter sees."""
     beside = Path(script(python, "py-spy"))
     if not beside.exists():
-        installed = importlib.metadata.files("py-spy") or []
-        beside = next((Path(str(each.locate())) for each in installed if each.name == "py-spy"), beside)
+        packages = importlib.metadata.distributions(name="py-spy")  # none where the environment to be has none yet
+        files = (file for package in packages for file in package.files or ())
+        beside = next((Path(str(file.locate())) for file in files if file.name == "py-spy"), beside)
     return str(beside)
 
 
