@@ -17,7 +17,7 @@ from ..statistics import Estimate, wilson
 from .looks import Looks, ProcessLooks, making_seen
 from .own_loop import own_loop_of
 from .places import FETCHER, Where, is_file, is_users, place_of, within
-from .remedies import LOOP, MAKING, Remedy, remedy_of
+from .remedies import LOOP, MAKING, STARTING, Remedy, remedy_of
 from .selection import MAKING_TIMES, Evidenced, Selected, making_stages_of, selected
 from .source import left_out, returned
 from .stage_shares import Stages, handing_stages
@@ -166,7 +166,8 @@ def _with_advice(finding: Finding, lines: tuple[Where, ...], shown: Selected, fa
     if not lines or finding.cause in NO_LINE_MENDS:
         return finding
     making = shown.time in MAKING_TIMES
-    found = remedy_of(shown.looks, lines[0], MAKING if making else LOOP, making)
+    rows = MAKING if making else STARTING if finding.cause == "run.startup" else LOOP
+    found = remedy_of(shown.looks, lines[0], rows, making)
     if found is None or found[1] < LEAST_ADVISED * len(shown.looks):
         return finding
     remedy, looks = found

@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from ...record.schema import ThreadState
 from ...record.stacks import Call, CallStack
 from ..shares import MOSTLY
+from .given import Given, how_given, part_used
 from .looks import Looks
 from .places import FETCHER, Where, is_users, own_part, place_of, within
-from .source import is_invariant, made_anew, one_by_one
+from .source import loop_around, made_anew
 
 
 @dataclass(frozen=True)
@@ -89,6 +90,20 @@ MAKING = (
 )
 """In the making of samples and batches."""
 
+_HEADER = "ask for sizes and lengths alone: a header tells them, and nothing is decoded (Image.open(path).size)"
+_KEPT = "it is the same at every start: write what comes of it to a file, and read that"
+
+STARTING = (
+    _row(
+        "cheaper",
+        _HEADER,
+        r"/(PIL|soundfile|torchaudio|torchvision/io|librosa|av|nibabel|imageio)/|/(soundfile|wave)\.py:",
+        r"\bcv2\.imread\(|\bdecompress\(",
+    ),
+    *(_Row(Remedy("once", _KEPT) if row.remedy.kind == "once" else row.remedy, row.calls, row.text) for row in MAKING),
+)
+"""Before the first step."""
+
 LOOP = (
     _row(
         "less_often",
@@ -129,11 +144,15 @@ def remedy_of(looks: Looks, where: Where, rows: Sequence[_Row], making: bool) ->
 
     called = _most_of(mine, by_row)
     # What a call is says better how to do it once.
-    again = (_given_the_same, _made_anew) if making and (called is None or called.kind != "once") else ()
+    again = (_given_the_same, _made_anew, _part_used) if making and (called is None or called.kind != "once") else ()
     for tells, told in (*((tells, _most_of(mine, tells)) for tells in again), (by_row, called)):
         if told is not None:
             # Other lines may tell the same: the change mends them too.
-            return told, sum(count for stack, count in looks.stacks() if stack and tells(stack) == told)
+            alike = sum(count for stack, count in looks.stacks() if stack and tells(stack) == told)
+            if told.change != _NUMPY:
+                return told, alike
+            told, looped = _with_its_loop(told, looks, where)
+            return told, alike + looped
     running = mine.in_state(ThreadState.RUNS)
     told = _of_waiting(mine) if making else None
     if told is None and len(running) >= MOSTLY * len(mine):
@@ -152,9 +171,23 @@ def _most_of(mine: Looks, tells: Callable[[CallStack], Remedy | None]) -> Remedy
 
 
 def _given_the_same(stack: CallStack) -> Remedy | None:
-    if not is_invariant(_making(own_part(stack))):
+    if how_given(_making(own_part(stack)))[0] is not Given.SAME:
         return None
     return Remedy("once", f"it is given the same for every sample: {_KEEP}")
+
+
+def _part_used(stack: CallStack) -> Remedy | None:
+    """Of a whole of which a sample uses a part; what several samples take one item of each is kept for them."""
+    own = _making(own_part(stack))
+    given, part = how_given(own)
+    used = part_used(own)
+    if given is Given.SHARED and (used is None or used.one):
+        return Remedy("once", f"several samples are given the same `{part}`: do it once for each of these, and keep it")
+    if used is None:
+        return None
+    whole = f"{used.place.file.rpartition('/')[2]}:{used.place.line} uses a part of it"
+    also = ", or make the whole once for all samples of it" if given is Given.SHARED else ""
+    return Remedy("slice", f"{whole}: make only that{also}")
 
 
 def _made_anew(stack: CallStack) -> Remedy | None:
@@ -166,9 +199,22 @@ def _made_anew(stack: CallStack) -> Remedy | None:
 
 def _one_by_one(stack: CallStack) -> Remedy | None:
     """Of a look within Python's own work, in no library's function."""
-    if not is_users(stack[-1]) or not one_by_one(stack[-1]):
+    if not is_users(stack[-1]) or loop_around(stack[-1]) is None:
         return None
     return Remedy("cheaper", "Python does it one by one: do it for whole arrays (NumPy, torch), or compile it (numba)")
+
+
+def _with_its_loop(told: Remedy, looks: Looks, line: Where) -> tuple[Remedy, int]:
+    """What is done by cheaper means for whole arrays needs no loop in Python: what that does itself is mended too."""
+    loop = loop_around(Call(line.function, line.file, line.line, line.code))
+
+    def of_loop(stack: CallStack) -> bool:
+        at = stack[-1]
+        same = (at.file, at.function) == (line.file, line.function)
+        return loop is not None and same and loop[0] <= at.line <= loop[1] and is_users(at)
+
+    looped = sum(count for stack, count in looks.stacks() if stack and of_loop(stack))
+    return (Remedy(told.kind, f"{told.change}, without the loop"), looped) if looped else (told, 0)
 
 
 def _text(stack: CallStack) -> str:

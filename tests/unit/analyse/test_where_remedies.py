@@ -9,7 +9,7 @@ import pytest
 from support.crafted import records_of
 from whyidle.analyse.where.looks import Looks
 from whyidle.analyse.where.places import places
-from whyidle.analyse.where.remedies import LOOP, MAKING, Remedy, remedy_of
+from whyidle.analyse.where.remedies import LOOP, MAKING, STARTING, Remedy, remedy_of
 from whyidle.record.schema import STACK, ThreadState
 from whyidle.record.stacks import Call, CallStack, StackNames, read_stacks
 
@@ -153,7 +153,7 @@ def test_what_is_done_to_samples_is_to_be_made_once(
 LOOPS = """\
 class Graphs:
     def __getitem__(self, index):
-        for i, j in self.pairs:
+        for i, j in self.pairs[index]:
             distance = math.sqrt(((self.at[i] - self.at[j]) ** 2).sum())
 """
 
@@ -198,3 +198,67 @@ def test_in_the_loop_most_is_mended_by_doing_it_less_often(tmp_path: Path, text:
     found = mended(looks(tmp_path, ((MAIN, Call("log", "/home/u/train.py", 9, text)), 10)), making=False)
     assert found is not None
     assert found[0].kind == "less_often"
+
+
+CLIPS = """\
+class Clips:
+    def __getitem__(self, index):
+        clip = self.clips[index // 90]
+        sound = clip.decode(clip)
+        return sound
+    def window(self, index):
+        sound = decode(self.clips[index])
+        return sound[index : index + 9]
+    def cells(self, index):
+        for column in self.columns[index]:
+            value = self.row[column]
+            total = value * value
+"""
+
+
+@pytest.mark.parametrize(
+    ("function", "line", "inner", "kind", "said"),
+    [
+        ("__getitem__", 4, "decode", "once", "several samples are given the same `index // 90`"),
+        ("window", 7, "decode", "slice", "clips.py:8 uses a part of it: make only that"),
+        ("window", 7, "zipfile/__init__.py:ZipFile._RealGetContents", "once", "open it once in each worker"),
+    ],
+)
+def test_what_is_given_and_used_tells_it_unless_a_library_is_known_to(
+    tmp_path: Path, function: str, line: int, inner: str, kind: str, said: str
+) -> None:
+    path = tmp_path / "clips.py"
+    path.write_text(CLIPS)
+    file, _, called = inner.rpartition(":")
+    mine = Call(f"Clips.{function}", str(path), line, CLIPS.splitlines()[line - 1].strip())
+    found = mended(looks(tmp_path, ((MAIN, FETCH, mine, Call(called, f"{LIB}/{file or 'codec.py'}", 1)), 10)))
+    assert found is not None
+    assert (found[0].kind, found[0].change.startswith(said)) == (kind, True), found
+
+
+def test_a_table_asked_cell_by_cell_is_mended_with_the_loop_that_asks(tmp_path: Path) -> None:
+    path = tmp_path / "clips.py"
+    path.write_text(CLIPS)
+    cell, own = (Call("Clips.cells", str(path), line, CLIPS.splitlines()[line - 1].strip()) for line in (11, 12))
+    asked = (MAIN, FETCH, cell, Call("Series.__getitem__", f"{SITE}/pandas/core/series.py", 1))
+    found = mended(looks(tmp_path, (asked, 6), ((MAIN, FETCH, own), 4)))
+    assert found is not None
+    assert (found[0].kind, found[0].change.endswith("without the loop"), found[1]) == ("cheaper", True, 10)
+
+
+@pytest.mark.parametrize(
+    ("text", "inner", "kind", "said"),
+    [
+        ("size = Image.open(path).convert('RGB').size", "PIL/ImageFile.py:ImageFile.load", "cheaper", "a header"),
+        ("table = pd.read_csv(path)", "pandas/io/parsers/readers.py:_read", "once", "at every start"),
+    ],
+)
+def test_before_the_first_step_it_is_kept_for_the_next_start(
+    tmp_path: Path, text: str, inner: str, kind: str, said: str
+) -> None:
+    file, _, called = inner.partition(":")
+    seen = looks(tmp_path, ((MAIN, item(text), Call(called, f"{SITE}/{file}", 1)), 10))
+    found = remedy_of(seen, places(seen.stacks(), "the time")[0], STARTING, making=False)
+    assert found is not None
+    assert found[0].kind == kind
+    assert said in found[0].change
