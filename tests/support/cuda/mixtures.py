@@ -102,9 +102,9 @@ def train(machine: Machine, mixture: Mixture) -> None:
         )
     number = 0
     for _ in range(mixture.epochs):
-        for images, labels in _on_device(machine, mixture, batches):
+        for at, (images, labels) in enumerate(_on_device(machine, mixture, batches)):
             number += 1
-            if mixture.runs_out and number % mixture.runs_out == 0:
+            if at and mixture.runs_out and number % mixture.runs_out == 0:
                 try:
                     torch.empty(10**10, dtype=torch.uint8, device="cuda")
                 except torch.OutOfMemoryError:
