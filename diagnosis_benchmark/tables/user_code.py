@@ -81,8 +81,8 @@ def _make(programs: list[UserProgram], folder: Path, repeats: int, gain_rounds: 
 
 
 def _result(program: UserProgram, folder: Path) -> ProgramResult:
-    answers = [
-        judged(program, *(trials.report(trials.place(folder, program, form, number)) for form in (BROKEN, FIXED)))
-        for number in range(trials.rounds(folder, program))
-    ]
+    answers = []
+    for number in range(trials.rounds(folder, program)):
+        broken, fixed = (trials.report(trials.place(folder, program, form, number)) for form in (BROKEN, FIXED))
+        answers.append(judged(program, broken, fixed, trials.cost(folder, program, number)))
     return ProgramResult(program, answers, trials.gain(program, folder))

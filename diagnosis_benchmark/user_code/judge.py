@@ -7,6 +7,9 @@ from typing import Any
 
 from .cases import UserProgram
 
+LEAST_COST = 0.1
+"""Of the broken form's time, lost to the fault in that very run: the machine and its load decide it, and where it is
+less there is nothing to be named. As for planted faults under other tools."""
 ABOVE_MINOR = ("major", "critical")
 
 
@@ -31,15 +34,24 @@ class Answer:
     """Whether no finding about the fixed form above `minor` has the cause, as healthy trainings are judged: a loader
     without workers still makes batches in the training's process when they have become cheap."""
     fixed_cause: str | None = None
+    cost: float | None = None
+    """Of the broken form's time, what the fixed form did without in the same round, 0..1, by their own clocks; `None`:
+    not known."""
+
+    @property
+    def costs_nothing(self) -> bool:
+        return self.cost is not None and self.cost < LEAST_COST
 
 
-def judged(program: UserProgram, broken: dict[str, Any] | None, fixed: dict[str, Any] | None) -> Answer:
-    """Of the reports of both forms."""
+def judged(
+    program: UserProgram, broken: dict[str, Any] | None, fixed: dict[str, Any] | None, cost: float | None = None
+) -> Answer:
+    """Of the reports of both forms; the broken one is not judged where its fault cost nothing in that run."""
     loud = [] if fixed is None else [each for each in findings(fixed) if each["severity"] in ABOVE_MINOR]
     quiet = None if fixed is None else all(each["cause"] not in program.causes for each in loud)
     fixed_cause = None if fixed is None else fixed["verdict"]["cause"]
-    if broken is None:
-        return Answer(None, None, None, "", None, None, "", None, quiet, fixed_cause)
+    if broken is None or (cost is not None and cost < LEAST_COST):
+        return Answer(None, None, None, "", None, None, "", None, quiet, fixed_cause, cost)
     verdict = broken["verdict"]
     lines = verdict.get("where") or []
     changes = verdict["next"]
@@ -56,6 +68,7 @@ def judged(program: UserProgram, broken: dict[str, Any] | None, fixed: dict[str,
         remedy in program.remedies,
         quiet,
         fixed_cause,
+        cost,
     )
 
 

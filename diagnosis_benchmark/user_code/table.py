@@ -88,7 +88,7 @@ def _row(each: ProgramResult) -> str:
     cells = (
         f"{program.title} (`{program.name}`)",
         " or ".join(f"`{cause}`" for cause in program.causes),
-        f"{_sign(each, 'cause_first')} `{_commonest(each, 'cause') or 'none possible'}`",
+        _cause(each),
         f"{_sign(each, 'line_first')} {_code(_commonest(each, 'line'))}",
         f"{_sign(each, 'remedy_first')} {program.remedy}, {_commonest(each, 'remedy') or '-'}",
         f"{_sign(each, 'quiet')} `{_commonest(each, 'fixed_cause') or 'none possible'}`",
@@ -97,13 +97,21 @@ def _row(each: ProgramResult) -> str:
     return f"| {' | '.join(cells)} |"
 
 
+def _cause(each: ProgramResult) -> str:
+    if all(answer.costs_nothing for answer in each.answers):
+        return "not judged: the fault cost nothing here"
+    return f"{_sign(each, 'cause_first')} `{_commonest(each, 'cause') or 'none possible'}`"
+
+
 def _said(results: Sequence[ProgramResult], name: str) -> str:
     rate = _rate(results, name)
     if not rate.of:
         return "n/a"
     low, high = (100 * limit for limit in rate.interval)
-    without = sum(getattr(answer, name) is None for each in results for answer in each.answers)
-    missing = f"; {without} have no report" if without else ""
+    untold = [answer for each in results for answer in each.answers if getattr(answer, name) is None]
+    idle = sum(answer.costs_nothing for answer in untold)
+    missing = f"; in {idle} the fault cost nothing" if idle else ""
+    missing += f"; {len(untold) - idle} have no report" if len(untold) > idle else ""
     share = f"{100 * rate.hits / rate.of:.0f} %, 95 % interval {low:.0f} to {high:.0f}"
     return f"{rate.hits} of {rate.of} ({share}){missing}"
 

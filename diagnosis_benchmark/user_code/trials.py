@@ -59,6 +59,13 @@ def rounds(folder: Path, program: UserProgram) -> int:
     return number
 
 
+def cost(folder: Path, program: UserProgram, number: int) -> float | None:
+    """Of the broken form's time, what the fixed form did without in the same round, 0..1, by their own clocks as they
+    were recorded; `None` where one did not tell."""
+    broken, fixed = (rate(place(folder, program, form, number) / OUTPUT) for form in (BROKEN, FIXED))
+    return 1 - broken / fixed if broken and fixed else None
+
+
 def gain(program: UserProgram, folder: Path) -> float | None:
     """Throughput of the fixed form over that of the broken one, medians of runs without whyidle by their own clocks;
     without such runs what was measured where the program was written."""

@@ -88,6 +88,17 @@ def test_what_has_no_report_is_not_wrong() -> None:
     assert half["rates"]["cause_first"] == {"hits": 0, "of": 0, "rate": None, "low": 0.0, "high": 1.0}
 
 
+def test_a_fault_that_cost_nothing_in_its_run_is_not_judged() -> None:
+    answer = judged(ZIPPED, _report(_finding("host.gc")), HEALTHY, cost=0.02)
+    assert (answer.cause_first, answer.line_first, answer.remedy_first, answer.quiet) == (None, None, None, True)
+    lines = list(
+        tables([ProgramResult(ZIPPED, [answer], 2.9), ProgramResult(ZIPPED, [judged(ZIPPED, RIGHT, None)], None)])
+    )
+    assert "- cause first: 1 of 1 (100 %, 95 % interval 21 to 100); in 1 the fault cost nothing" in lines
+    assert sum("not judged: the fault cost nothing here" in line for line in lines) == 1
+    assert judged(ZIPPED, RIGHT, HEALTHY, cost=0.1).cause_first is True
+
+
 def _results() -> list[ProgramResult]:
     right = judged(ZIPPED, RIGHT, HEALTHY)
     wrong = judged(ZIPPED, _report(_finding("host.gc", remedy="")), HEALTHY)
@@ -140,7 +151,8 @@ class _Runs:
 
     def _execute(self, command: list[str], _folder: Path, output: Path, errors: int) -> int:
         assert errors == subprocess.DEVNULL
-        output.write_text("throughput: 53.2 samples/s\n")
+        rate = 53.2 if command[-1].endswith("broken.py") else 153.2
+        output.write_text(f"throughput: {rate} samples/s\n")
         recording = Path(command[command.index("--out") + 1])
         recording.mkdir()
         self.made.append("/".join(recording.parts[-3:-1]))
