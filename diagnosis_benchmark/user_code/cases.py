@@ -16,9 +16,9 @@ HALVES = {
     "before": "before the rules",
     "after": "after the rules",
     "later": "after the rules had been changed by what the others showed",
+    "latest": "after the rules had been changed twice",
 }
 """When a program was written, in words."""
-"""Whether a program was written before the rules that judge it, or afterwards and without knowing them."""
 BROKEN, FIXED = "broken", "fixed"
 
 
