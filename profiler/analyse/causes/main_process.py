@@ -7,12 +7,14 @@ import math
 from ..run.host_gaps import words_of
 from .claim import Claim
 from .finding import Evidence, Finding
+from .input.epochs import left_early
 
 
 def main_process(claim: Claim) -> Finding | None:
     """Packing, tokenising, augmenting, collating by hand, in the loop or in a generator around the loader."""
     facts, staging = claim.facts, claim.facts.staging
-    if staging is None:
+    if staging is None or left_early(facts):
+        # Between the first batch and its computation the iterator before is taken down.
         return None
     on_cpu, workers, parts = facts.device_kind == "cpu", facts.set_workers, facts.parts
     spends = "training spends" if on_cpu else "device idles"

@@ -114,6 +114,9 @@ class Waits:
     """Iterators of the loader that these passes went over: one, where workers are kept. `None` where not known."""
     batches_per_epoch: float | None
     """Steps of the window for each pass that began in it; `None` with fewer than two passes."""
+    left_early: float | None
+    """Share of the loader's iterators, 0..1, of which workers had made more batches than were taken, the last of the
+    window left out; `None` where they were not told apart, or there were fewer than two."""
     shape: Shape
     """How waits are spread over the steps; first fetches of epochs are left out, unless they are nearly all of it."""
     slow: Slow | None
@@ -204,6 +207,7 @@ def waits_of(window: Window, batches: Records, parts: Partition, sampling_ns: in
         epochs=epochs,
         iterators=_iterators(steps[first]),
         batches_per_epoch=window.count / epochs if epochs > 1 else None,
+        left_early=_left_early(steps, batches),
         shape=shape_of(waited, first, pace),
         slow=_slow(exposed, pace, place, batches, batch, by_one),
     )
@@ -310,6 +314,20 @@ def _starting(parts: Partition, batches: Records, begin: npt.NDArray[np.int64], 
 def _iterators(first: Records) -> int | None:
     told = first["loader"][first["loader"] != NOT_MEASURED]
     return len(np.unique(told)) if len(told) else None
+
+
+def _left_early(steps: Records, batches: Records) -> float | None:
+    """An iterator that is left takes what its workers have made ahead with it."""
+    told = steps[(steps["loader"] != NOT_MEASURED) & (steps["batch"] != NOT_MEASURED)]
+    iterators = np.unique(told["loader"])[:-1]
+    if len(iterators) == 0:
+        return None
+    left = []
+    for iterator in iterators.tolist():
+        taken = told["batch"][told["loader"] == iterator].max()
+        made = batches["batch"][batches["loader"] == iterator]
+        left.append(len(made) > 0 and made.max() > taken)
+    return float(np.mean(left))
 
 
 def _joined(steps: Records, batches: Records) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:

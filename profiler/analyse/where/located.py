@@ -50,6 +50,8 @@ NO_LINE_MENDS = (
 """Causes for which what their time is spent on is not why it is lost."""
 MORE_WORKERS = ("input.serial", "input.too_few_workers")
 """Causes that more workers mend, and cheaper batches as well."""
+TOLD_BY_LINE = ("host.step_gap",)
+"""Causes of which the finding itself can only say when they happen."""
 OF_STAGES = ("input.cpu_exhausted", *MORE_WORKERS)
 """Causes that are about what making a batch takes."""
 
@@ -175,8 +177,9 @@ def _with_advice(finding: Finding, lines: tuple[Where, ...], shown: Selected, fa
     change = _predicted(remedy, finding, lines[0], making, facts, share)
     best = finding.next[0].predicted_samples_per_s if finding.next else None
     mine = change.predicted_samples_per_s
-    # What is done again and again for nothing is not to be done by more workers.
-    idle = remedy.kind == "once" and share.value >= MOSTLY
+    # What is done again and again for nothing is not to be done by more workers; and that the loop does something is
+    # less than what it does.
+    idle = share.value >= MOSTLY and (remedy.kind == "once" or finding.cause in TOLD_BY_LINE)
     first = finding.cause not in OF_THE_MACHINE and (idle or best is None or mine is None or mine >= best)
     return replace(finding, next=(change, *finding.next) if first else (*finding.next, change))
 

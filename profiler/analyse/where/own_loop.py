@@ -100,18 +100,27 @@ def own_loop_of(looks: Looks, steps: Records) -> OwnLoop | None:
             )
             for kind, mine in kinds.items()
         },
-        _grows(kinds, len(steps) // 2),
+        _grows(kinds, steps),
         stages_by_hand(looks.where(lambda stack: stack in making), f"the time of {MAKING}", depth),
     )
 
 
-def _grows(kinds: Mapping[str, Sequence[_Branch]], middle: int) -> str:
-    """`middle`: the step at which the later half begins. Looks are as many as there is time."""
-    more = {
-        kind: sum(1 if step >= middle else -1 for each in mine for step in each.steps) for kind, mine in kinds.items()
+def _grows(kinds: Mapping[str, Sequence[_Branch]], steps: Records) -> str:
+    """The work that takes most more in the later half of the steps than in the earlier; empty where none does. A half's
+    time is divided as the looks at it are: how often was looked need not be the same in both."""
+    middle = len(steps) // 2
+    begins = steps["fetch_begin_ns"]
+    halves = ((0, begins[middle] - begins[0]), (1, steps["step_end_ns"][-1] - begins[middle]))
+    counts = {
+        kind: np.bincount([step >= middle for each in mine for step in each.steps], minlength=2)
+        for kind, mine in kinds.items()
     }
-    most = max(more, key=lambda kind: more[kind], default="")
-    return most if more.get(most, 0) > 0 else ""
+    seen = sum(counts.values(), np.zeros(2, int))
+    if not seen.all():
+        return ""
+    times = {kind: [count[half] / seen[half] * time_ns for half, time_ns in halves] for kind, count in counts.items()}
+    most = max(times, key=lambda kind: times[kind][1] - times[kind][0])
+    return most if times[most][1] > times[most][0] else ""
 
 
 def _kind(

@@ -130,7 +130,8 @@ def places(stacks: Iterable[tuple[CallStack, int]], time: str, most: int = 3) ->
 
     Args:
         stacks: each with how often it was seen; an empty one is a look that failed, which counts for none of the lines.
-                Looks that are to be taken off have a negative number.
+                Looks that are to be taken off have a negative number: they lessen a line's share, not how often it
+                was seen.
         time: what the looks are of, in words.
         most: how many lines are told.
     """
@@ -155,7 +156,7 @@ def places(stacks: Iterable[tuple[CallStack, int]], time: str, most: int = 3) ->
             told[key].function,
             told[key].text,
             count / looks,
-            count,
+            calls[key].total(),
             calls[key].most_common(1)[0][0],
             time,
         )

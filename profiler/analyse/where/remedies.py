@@ -125,6 +125,14 @@ LOOP = (
 """In the training loop's own work."""
 
 
+_WATCHED = re.compile(
+    r"metric|accura|score|\bwer\b|_wer|bleu|rouge|\blog|_log|report|monitor|evaluat|validat|confusion|plot|curve|draw"
+    r"|progress|histor|stat(istic)?s",
+    re.IGNORECASE,
+)
+"""Names in code by which its author says that it only tells how the training goes."""
+
+
 def remedy_of(looks: Looks, where: Where, rows: Sequence[_Row], making: bool) -> tuple[Remedy, int] | None:
     """What mends a line, as far as what was seen of it tells; and in how many of all looks the same is to be mended.
 
@@ -156,7 +164,7 @@ def remedy_of(looks: Looks, where: Where, rows: Sequence[_Row], making: bool) ->
     running = mine.in_state(ThreadState.RUNS)
     told = _of_waiting(mine) if making else None
     if told is None and len(running) >= MOSTLY * len(mine):
-        told = _most_of(running, _one_by_one)
+        told = _most_of(running, _one_by_one if making else _watched_or_one_by_one)
     return None if told is None else (told, len(mine))
 
 
@@ -202,6 +210,13 @@ def _one_by_one(stack: CallStack) -> Remedy | None:
     if not is_users(stack[-1]) or loop_around(stack[-1]) is None:
         return None
     return Remedy("cheaper", "Python does it one by one: do it for whole arrays (NumPy, torch), or compile it (numba)")
+
+
+def _watched_or_one_by_one(stack: CallStack) -> Remedy | None:
+    """In the loop's own time: what the training does not need may be done less often, by whatever means."""
+    told = _one_by_one(stack)
+    watched = any(_WATCHED.search(f"{call.function} {call.text}") for call in stack if is_users(call))
+    return Remedy("less_often", "it is only looked at: every 50th step is often enough") if told and watched else told
 
 
 def _with_its_loop(told: Remedy, looks: Looks, line: Where) -> tuple[Remedy, int]:

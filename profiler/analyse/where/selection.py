@@ -37,12 +37,15 @@ class Selected:
     time: str
     before: Looks | None = None
     """Looks whose lines are taken off: what grew is what is left."""
+    often: float = 1.0
+    """How many looks each of these counts for."""
     calls_models: bool = False
     """Where a model is called here, the call is the line, and none of the model's own."""
 
     def lines(self) -> tuple[Where, ...]:
         """The lines in which most of it was spent."""
-        earlier = () if self.before is None else ((stack, -count) for stack, count in self.before.stacks())
+        before = () if self.before is None else self.before.stacks()
+        earlier = ((stack, -round(self.often * count)) for stack, count in before)
         stacks = chain(self.looks.stacks(), earlier)
         return places(((outside_models(s), n) for s, n in stacks) if self.calls_models else stacks, self.time)
 
@@ -157,7 +160,12 @@ def _growing(of: Evidenced) -> Selected:
         by_part = {"host": parts.hosting, "compute": parts.computing, "boundary": parts.outside, "sync": parts.syncing}
         looks = of.looks.training.during(by_part.get(part or "", clip(WHOLE, window.begin_ns, window.end_ns)))
     time = "that part of the steps in the later half of the run"
-    return Selected(looks.between(middle, window.end_ns), time, looks.between(window.begin_ns, middle))
+    # The training was not looked at equally often in both halves.
+    later, earlier = (
+        len(of.looks.training.between(*half)) for half in ((middle, window.end_ns), (window.begin_ns, middle))
+    )
+    often = later / earlier if earlier else 1.0
+    return Selected(looks.between(middle, window.end_ns), time, looks.between(window.begin_ns, middle), often=often)
 
 
 def _launching(of: Evidenced) -> Selected:

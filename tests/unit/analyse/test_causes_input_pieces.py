@@ -166,6 +166,18 @@ def test_workers_of_a_loader_that_is_made_anew_are_restarted_whatever_its_flag(r
     assert kept[0].cause == "input.pipeline_fill"
 
 
+@pytest.mark.parametrize(("piece", "cause"), [("starting", "input.worker_restart"), ("filling", "input.pipeline_fill")])
+def test_a_loop_that_leaves_its_iterators_after_a_batch_is_told_to_keep_one(run: Facts, piece: str, cause: str) -> None:
+    few = {"epochs": 90, "iterators": 90, "batches_per_epoch": 1.0, "left_early": 0.97}
+    found = judge(run, COMPUTING, CPUS, pieces(run, **{piece: 0.9}) | few, persistent_workers=False)[0]
+    assert (found.cause, found.next[0].kind) == (cause, "once")
+    assert "the loop takes 1 batch of each and begins anew" in found.title
+    assert "next(batches)" in found.next[0].change
+    for whole in (few | {"left_early": 0.1}, few | {"left_early": None}, few | {"batches_per_epoch": 40.0}):
+        other = judge(run, COMPUTING, CPUS, pieces(run, **{piece: 0.9}) | whole, persistent_workers=False)[0]
+        assert (other.cause, other.next[0].kind) == (cause, "settings")
+
+
 def test_large_batches_are_handed_over_however_busy_the_workers_look(run: Facts) -> None:
     large = COMPUTING | {"mean_batch_bytes": 4e7, "sent_bytes_per_batch": 500.0}
     assert only(judge(run, large, CPUS, pieces(run, handed=0.95))).cause == "input.handoff"
@@ -192,6 +204,16 @@ def test_finished_batches_that_nobody_has_a_cpu_to_take_are_no_hand_over(run: Fa
     assert own.cause == "input.cpu_exhausted"
     assert "fewer workers" in own.next[0].change
     assert only(judge(run, idle, CPUS, waits, **queued)).cause == "input.handoff"
+
+
+def test_a_wait_is_no_hand_over_where_moving_so_few_bytes_takes_a_part_of_it(run: Facts) -> None:
+    """By the bytes of a batch and how long each step waits."""
+    queued = {"main_queued_ns": 0.9 * run.parts.input_ns, "machine_cpus": 2}
+    waits, waited_s = pieces(run, handed=1.0), run.parts.input_ns / run.window.count / 1e9
+    idle = COMPUTING | {"worker_busy_pct": 20.0, "sent_bytes_per_batch": 400.0}
+    for share, cause in ((0.4, "input.cpu_exhausted"), (0.6, "input.handoff")):
+        moved = idle | {"mean_batch_bytes": share * waited_s * 1e9}
+        assert only(judge(run, moved, FULL, waits, **queued)).cause == cause
 
 
 def test_collected_and_pickled_batches_stay_a_hand_over_beside_busy_threads(run: Facts) -> None:

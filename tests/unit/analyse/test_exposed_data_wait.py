@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from support.crafted import facts_of_run
 from whyidle.analyse.run.exposed_data_wait import Shape, Spread, Waits, shape_of, waits_of
 from whyidle.record.run import open_run
-from whyidle.record.schema import BATCH
+from whyidle.record.schema import BATCH, NOT_MEASURED
 from whyidle.scenarios.planted import MS, Step, train
 
 PACE = 10 * MS
@@ -274,3 +274,22 @@ def test_slow_samples_in_a_sixth_of_the_batches_and_in_each_first_one_are_told_a
     assert waits_of(facts.window, busy, facts.parts).slow_ns == found.slow_ns
     busy["run_queue_ns"] = 0
     assert waits_of(facts.window, busy, facts.parts).slow_ns < found.slow_ns
+
+
+def test_an_iterator_is_left_early_if_more_of_its_batches_were_made_than_taken(tmp_path: Path) -> None:
+    train(tmp_path / "run", [[Step()] * 2] * 40, trace=lambda _step, begin, end: trace(0, begin, end))
+    facts = facts_of_run(tmp_path / "run")
+    window = dataclasses.replace(facts.window, steps=facts.window.steps.copy())
+    steps = window.steps
+    steps["loader"], steps["batch"] = steps["step"] // 2, steps["step"] % 2
+    made = np.repeat(open_run(tmp_path / "run").records(BATCH)[:1], len(steps))
+    made["loader"], made["batch"], made["step"] = steps["loader"], steps["batch"], steps["step"]
+    further = made[::8].copy()  # of every fourth pass
+    further["batch"], further["step"] = 2, NOT_MEASURED
+    assert waits_of(window, made, facts.parts).left_early == 0
+    left = waits_of(window, np.concatenate((made, further)), facts.parts).left_early
+    passes = np.unique(steps["loader"])[:-1]
+    assert left == pytest.approx(np.isin(passes, further["loader"]).mean())
+    assert 0.2 < left < 0.3
+    steps["loader"] = 1
+    assert waits_of(window, made, facts.parts).left_early is None

@@ -134,6 +134,11 @@ def test_what_is_seen_more_in_the_later_half_of_the_steps_grows(tmp_path: Path, 
         (even, ""),
         ([*even, *((step, drawing) for step in range(20, 40))], MAKING),
         ([*even, *((step, forward) for step in range(20, 40))], COMPUTING),
+        # Looked at a fourth as often in the earlier half.
+        (
+            [*((step, forward) for step in (*range(5), *range(20, 40))), *((step, drawing) for step in range(25, 37))],
+            MAKING,
+        ),
     ):
         found = seen(tmp_path, looks)
         assert found is not None

@@ -18,7 +18,7 @@ from whyidle.analyse.where.selection import Evidenced, making_stages_of
 from whyidle.record.run import Run, open_run
 from whyidle.record.schema import EVENT, PAUSE
 from whyidle.record.stacks import Call, CallStack
-from whyidle.scenarios.planted import MS, START
+from whyidle.scenarios.planted import MS, START, Step, train
 
 ITEM = Call("Shards.__getitem__", "/home/me/data.py", 30, "return self.tokenizer(text)")
 TOKENISING: CallStack = (*FETCHING[:2], LOOP, FETCH, ITEM)
@@ -98,6 +98,25 @@ def test_what_is_done_for_nothing_comes_before_more_workers_that_do_it_too(recor
     finding = Finding("input.too_few_workers", "It waits.", 0.5, 0.8, (), (workers,))
     (found,) = located(looks, facts, run.records(EVENT), run.records(PAUSE), [finding])
     assert [each.kind for each in found.next] == ["once", "workers"]
+
+
+def test_of_the_loops_own_work_the_line_says_more_than_that_there_is_some(tmp_path: Path) -> None:
+    path = tmp_path / "tree.py"
+    path.write_text("def update(nodes):\n    for node in nodes:\n        add(node)\n")
+    train(tmp_path / "run", [[Step(host_ns=10 * MS)] * 60])
+    updating = (*FETCHING[:2], LOOP, Call("update", str(path), 3, "add(node)"))
+    look(tmp_path / "run", range(START, END, 5 * MS), lambda *_: updating)
+    run = open_run(tmp_path / "run")
+    writer = run.leading_writer()
+    assert writer is not None
+    looks, general = looks_at(run, writer), Next("look at it", 9e9, 8e9, 1e10, kind="less_often")
+    assert looks is not None
+    facts = facts_of(run, writer, looks)
+    assert facts is not None
+    for cause, first in (("host.step_gap", "cheaper"), ("host.boundary", "less_often")):
+        finding = Finding(cause, "It works.", 0.5, 0.8, (), (general,))
+        (found,) = located(looks, facts, run.records(EVENT), run.records(PAUSE), [finding])
+        assert found.next[0].kind == first
 
 
 def test_the_window_bounds_what_is_looked_at(recorded: Path) -> None:

@@ -137,3 +137,10 @@ def test_a_worker_makes_a_batch_within_torchs_fetcher_alone() -> None:
     assert not makes(worker(queue))
     # The training stood in a fetch of its own when it forked the worker.
     assert not makes((TRAIN, FETCH, LOADER, LOOP, queue))
+
+
+def test_looks_that_are_taken_off_lessen_a_share_and_not_how_often_a_line_was_seen() -> None:
+    grown, steady = ((Call("f", "/home/u/train.py", line, "work()"),) for line in (3, 4))
+    found = places([(grown, 9), (steady, 6), (grown, -2), (steady, -6)], "the time")
+    assert [(each.line, each.samples) for each in found] == [(3, 9)]
+    assert found[0].share == pytest.approx(7 / 15)

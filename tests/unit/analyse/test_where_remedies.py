@@ -200,6 +200,32 @@ def test_in_the_loop_most_is_mended_by_doing_it_less_often(tmp_path: Path, text:
     assert found[0].kind == "less_often"
 
 
+OWN_LOOP = """\
+class Tree:
+    def set(self, leaf):
+        while leaf:
+            self.nodes[leaf] = self.nodes[2 * leaf] + self.nodes[2 * leaf + 1]
+class WordErrors:
+    def update_metric(self, words):
+        for word in words:
+            self.found[word] = beam(word)
+"""
+
+
+@pytest.mark.parametrize(
+    ("function", "line", "kind"), [("Tree.set", 4, "cheaper"), ("WordErrors.update_metric", 8, "less_often")]
+)
+def test_in_the_loops_own_time_what_is_only_looked_at_may_be_done_less_often(
+    tmp_path: Path, function: str, line: int, kind: str
+) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(OWN_LOOP)
+    at = Call(function, str(path), line, OWN_LOOP.splitlines()[line - 1].strip())
+    found = mended(looks(tmp_path, ((MAIN, at), 10)), making=False)
+    assert found is not None
+    assert found[0].kind == kind
+
+
 CLIPS = """\
 class Clips:
     def __getitem__(self, index):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from ...run.loader_stats import HEAVILY_QUEUED_PCT
 from ...where.stages import cheaper_by_words
 from ..finding import Evidence, Finding, Next
-from .handoff import LARGE_BATCH_BYTES
 from .wait import MOSTLY_OWN, Wait
 
 LEAST_THROTTLED = 0.05
@@ -23,6 +22,8 @@ OVERSUBSCRIBED_TIMES = 1.5
 """Workers for each CPU that they may use, from which they are too many."""
 CHEAP_SENT_BYTES = 4096
 """Bytes of a batch through the pipe up to which it is handed over in less than a millisecond, if it is not large."""
+MOVED_BYTES_PER_S = 1e9
+"""Bytes of a batch that are put into shared memory, mapped and faulted in within a second at least."""
 THREAD_QUEUED = 0.5
 """Waiting of the training's thread for a CPU, of the wait for finished batches, from which it is the reason."""
 
@@ -219,7 +220,8 @@ def delayed(wait: Wait) -> Finding | None:
 def _delayed(wait: Wait, who: str, change: str) -> Finding | None:
     queued = wait.facts.main_queued_ns
     sent, nbytes = wait.loader.sent_bytes_per_batch, wait.loader.mean_batch_bytes
-    cheap = (sent or 0.0) <= CHEAP_SENT_BYTES and (nbytes or 0.0) <= LARGE_BATCH_BYTES
+    moving_ns = (nbytes or 0.0) / MOVED_BYTES_PER_S * 1e9 * wait.facts.window.count
+    cheap = (sent or 0.0) <= CHEAP_SENT_BYTES and moving_ns <= THREAD_QUEUED * wait.ns
     if queued is None or not wait.facts.machine_full or queued < THREAD_QUEUED * wait.ns or not cheap:
         return None
     return wait.found(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ...run.facts import Facts
-from ..finding import Evidence, Finding
+from ...shares import MOSTLY
+from ..finding import Evidence, Finding, Next
 from .wait import Wait
 
 
@@ -19,6 +20,39 @@ def persistence(facts: Facts) -> Evidence:
     """Whether workers outlive an epoch, as it is set."""
     setting = facts.persistent_workers
     return Evidence("persistent_workers", None if setting is None else "on" if setting else "off", "", "on")
+
+
+def left_early(facts: Facts) -> bool:
+    """Whether the loop goes on to another iterator after so few batches that most of what was made ahead is lost."""
+    waits = facts.waits
+    few = waits.batches_per_epoch is not None and waits.batches_per_epoch < 2 * (facts.set_workers or 0)
+    return few and waits.left_early is not None and waits.left_early >= MOSTLY
+
+
+def _one_iterator(wait: Wait) -> tuple[Next, ...]:
+    """What is to be done first where the loop leaves its iterators early."""
+    if not left_early(wait.facts):
+        return ()
+    change = (
+        "keep one iterator: `batches = iter(loader)` before the loop, `next(batches)` in it, and another when it is "
+        "used up; or `for batch in loader:`"
+    )
+    return (wait.relieving(change, least=0.2, likely=0.8).of("once"),)
+
+
+def _left(facts: Facts) -> tuple[Evidence, ...]:
+    left = facts.waits.left_early
+    if left is None or not left_early(facts):
+        return ()
+    return (Evidence("iterators left while more batches were made", 100 * left, "%", "near 0"),)
+
+
+def _leaving(facts: Facts) -> str:
+    """The rest of a sentence about epochs."""
+    batches = facts.waits.batches_per_epoch
+    if batches is None or not left_early(facts):
+        return ""
+    return f"; the loop takes {batches:.2g} batch{'es' * (round(batches) != 1)} of each and begins anew"
 
 
 def worker_restart(wait: Wait) -> Finding | None:
@@ -44,16 +78,17 @@ def worker_restart(wait: Wait) -> Finding | None:
     )
     return wait.found(
         f"{wait.begins}, until the {'worker' if facts.set_workers == 1 else f'{facts.set_workers} workers'} that each "
-        f"epoch starts anew take{'s' * (facts.set_workers == 1)} up work: {each_ms:.0f} ms an epoch.",
+        f"epoch starts anew take{'s' * (facts.set_workers == 1)} up work: {each_ms:.0f} ms an epoch{_leaving(facts)}.",
         0.9 if facts.waits.starting_ns else 0.6,
         (
             Evidence("from the begin of an epoch until a worker makes its first batch", each_ms, "ms", "near 0"),
             wait.evidence("epochs"),
             Evidence("iterators of the loader in these", facts.waits.iterators, "", "1"),
+            *_left(facts),
             persistence(facts),
             Evidence("starting a worker is", how if facts.starts_python is not None else None),
         ),
-        (wait.relieving(change, least=0.2, likely=0.8).of("settings"), *also),
+        (*_one_iterator(wait), wait.relieving(change, least=0.2, likely=0.8).of("settings"), *also),
     )
 
 
@@ -63,7 +98,8 @@ def pipeline_fill(wait: Wait) -> Finding | None:
     epochs = max(1, facts.waits.epochs)
     each_ms, batches = wait.ns / epochs / 1e6, facts.waits.batches_per_epoch
     few = facts.set_workers is not None and batches is not None and batches < facts.set_workers
-    title = f"{wait.begins}, for the first batch of each epoch: {each_ms:.0f} ms an epoch"
+    few = few and not left_early(facts)
+    title = f"{wait.begins}, for the first batch of each epoch: {each_ms:.0f} ms an epoch{_leaving(facts)}"
     return wait.found(
         f"{title}, which has fewer batches than there are workers." if few else f"{title}.",
         0.8,
@@ -73,9 +109,13 @@ def pipeline_fill(wait: Wait) -> Finding | None:
             Evidence("batches in an epoch", batches, "", "many times the workers"),
             Evidence("workers", facts.set_workers),
             wait.evidence("epochs"),
+            *_left(facts),
             Evidence("persistent workers", persistence(facts).value),
         ),
-        tuple(wait.relieving(change, least=0.2, likely=0.8).of("settings") for change in _shorter(wait, each_ms, few)),
+        (
+            *_one_iterator(wait),
+            *(wait.relieving(change, least=0.2, likely=0.8).of("settings") for change in _shorter(wait, each_ms, few)),
+        ),
     )
 
 
