@@ -100,7 +100,7 @@ class _Level:
     statement: ast.stmt
     names: Mapping[str, Parts]
     """What each name follows from, where the statement is reached."""
-    calls: list[ast.Call]
+    calls: list[ast.expr]
     """Of the statement, by which the next level was entered; all of it in the innermost."""
 
     @property
@@ -131,11 +131,21 @@ def _levels(stack: Sequence[Call]) -> Iterator[_Level]:
             return
         given = {name: frozenset((EACH,)) for name in parameters_of(function)} if given is None else given
         names = Flow(function, given).until(statement)
-        calls = [node for each in evaluated(statement) for node in ast.walk(each) if isinstance(node, ast.Call)]
+        nodes = [node for each in evaluated(statement) for node in ast.walk(each)]
+        calls: list[ast.expr] = [node for node in nodes if isinstance(node, ast.Call)]
         if inner is not None:
-            calls = [node for node in calls if leads_to(node, inner)]
+            calls = [node for node in calls if isinstance(node, ast.Call) and leads_to(node, inner)]
+        elif _by_index(stack, call):
+            calls += [node for node in nodes if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load)]
         yield _Level(call, function, statement, names, calls)
-        given = None if inner is None or len(calls) != 1 else _passed_on(calls[0], inner, names)
+        entered = [node for node in calls if isinstance(node, ast.Call)]
+        given = None if inner is None or len(entered) != 1 else _passed_on(entered[0], inner, names)
+
+
+def _by_index(stack: Sequence[Call], call: Call) -> bool:
+    """Whether a library is asked for something by an index in a call: rows of a table, a part of a file."""
+    called = stack[stack.index(call) + 1 :]
+    return bool(called) and called[0].function.endswith("__getitem__")
 
 
 def _passed_on(call: ast.Call, callee: Call, names: Mapping[str, Parts]) -> Mapping[str, Parts] | None:
@@ -201,7 +211,7 @@ class _Results:
         """Whether the value of an expression has any of it, not only its size, in other parts than some."""
         if expression in but:
             return False
-        if isinstance(expression, ast.Call) and expression in self.level.calls:
+        if expression in self.level.calls:
             return True
         if isinstance(expression, ast.Name):
             return expression.id in self.names
@@ -226,6 +236,10 @@ class _Results:
         for node in sorted(self.later, key=lambda node: getattr(node, "lineno", 0)):
             if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load) and self.carried_by(node.value):
                 index: list[ast.expr] = [node.slice]
+                if node.value in self.level.calls and _names_used(node.slice) & self.looped:
+                    # Each turn of the loop makes the whole anew.
+                    cuts[node] = False
+                    continue
                 one = not any(isinstance(each, ast.Slice) for each in ast.walk(node.slice)) and self._is_one(node.slice)
             elif isinstance(node, ast.Call) and _CUTS.fullmatch(name_of(node.func)) and self.carried_by(node):
                 given = [*node.args, *(keyword.value for keyword in node.keywords)]
@@ -257,15 +271,17 @@ class _Results:
 
     def _varies(self, index: ast.expr, names: Mapping[str, Parts]) -> bool:
         """From sample to sample, in a way that is known before the whole is made, and that is no new order of all."""
-        used = {node.id for node in ast.walk(index) if isinstance(node, ast.Name)}
-        if used & self.looped or isinstance(index, ast.Constant | ast.JoinedStr) or self.carried_by(index):
+        if (
+            _names_used(index) & self.looped
+            or isinstance(index, ast.Constant | ast.JoinedStr)
+            or self.carried_by(index)
+        ):
             return False
         return bool(follows_from(index, names)) and not any(_ORDERS.fullmatch(name) for name in self._calls_of(index))
 
     def _calls_of(self, index: ast.expr) -> list[str]:
         """The names of the calls that an index is made by, here or where its names are bound."""
-        used = {node.id for node in ast.walk(index) if isinstance(node, ast.Name)}
-        bound = [value for name in used for value in self._bound(name)]
+        bound = [value for name in _names_used(index) for value in self._bound(name)]
         return [name_of(node.func) for each in (index, *bound) for node in ast.walk(each) if isinstance(node, ast.Call)]
 
     def _bound(self, name: str) -> list[ast.expr]:
@@ -281,3 +297,7 @@ class _Results:
         if isinstance(index, ast.BinOp):
             return isinstance(index.op, ast.Mod | ast.FloorDiv)
         return isinstance(index, ast.Call) and name_of(index.func) in _ONE and len(index.args) <= 2
+
+
+def _names_used(expression: ast.expr) -> set[str]:
+    return {node.id for node in ast.walk(expression) if isinstance(node, ast.Name)}

@@ -272,3 +272,31 @@ def test_a_part_is_used_where_nothing_but_that_is_taken(
 ) -> None:
     found = part_used([at(tmp_path, PARTS, *each) for each in stack])
     assert (None if found is None else (found.place.line, found.one)) == used
+
+
+TABLES = """\
+class Rows:
+    def __getitem__(self, index):
+        found = {}
+        for key in self.keys:
+            found[key] = stack(self.table[self.wanted(index)][key])
+        return found
+    def image(self, index):
+        return self.file["images"][:][index]
+    def row(self, index):
+        return self.table[index]["image"], self.labels[index]
+"""
+
+
+@pytest.mark.parametrize(
+    ("function", "line", "cut"), [("__getitem__", 5, True), ("image", 8, True), ("row", 10, False)]
+)
+def test_a_library_that_is_asked_by_an_index_makes_what_it_gives(
+    tmp_path: Path, function: str, line: int, cut: bool
+) -> None:
+    mine = at(tmp_path, TABLES, f"Rows.{function}", line)
+    assert part_used([mine]) is None
+    library = Call("Dataset.__getitem__", "/venv/lib/python3.12/site-packages/datasets/arrow_dataset.py", 2)
+    found = part_used([mine, library])
+    assert (found is not None) is cut
+    assert found is None or found.place.line == line
