@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 
-from ...record.stacks import Call
+from ...record.stacks import Call, CallStack
 from .data_flow import EACH, FRESH, SAME, Flow, Parts, follows_from, opened, roots_of
 from .places import is_users
 from .source import (
@@ -49,7 +50,8 @@ class Given(Enum):
     OWN = "its own for each"
 
 
-def how_given(stack: Sequence[Call]) -> tuple[Given, str]:
+@lru_cache(maxsize=4096)
+def how_given(stack: CallStack) -> tuple[Given, str]:
     """How much of what the work in which a stack stands is given varies, in a call whose value is kept; and the
     expression that tells several samples' group where they share it. `Given.OWN` also where the source does not tell.
 
@@ -76,7 +78,8 @@ class PartUsed:
     """One item, by a number."""
 
 
-def part_used(stack: Sequence[Call]) -> PartUsed | None:
+@lru_cache(maxsize=4096)
+def part_used(stack: CallStack) -> PartUsed | None:
     """Where nothing but a part of what a stack's work makes is taken, which differs from sample to sample; `None` where
     the source does not tell.
 
@@ -116,7 +119,7 @@ def _variety(parts: Parts) -> int:
     return 100 if FRESH in parts else 50 if EACH in parts else len(parts)
 
 
-def _levels(stack: Sequence[Call]) -> Iterator[_Level]:
+def _levels(stack: CallStack) -> Iterator[_Level]:
     """Of the user's own calls, the outermost first, as far as the source tells."""
     own = [call for call in stack if is_users(call)]
     # A comprehension is a statement's own, though a call of its own until Python 3.12.
@@ -142,7 +145,7 @@ def _levels(stack: Sequence[Call]) -> Iterator[_Level]:
         given = None if inner is None or len(entered) != 1 else _passed_on(entered[0], inner, names)
 
 
-def _by_index(stack: Sequence[Call], call: Call) -> bool:
+def _by_index(stack: CallStack, call: Call) -> bool:
     """Whether a library is asked for something by an index in a call: rows of a table, a part of a file."""
     called = stack[stack.index(call) + 1 :]
     return bool(called) and called[0].function.endswith("__getitem__")

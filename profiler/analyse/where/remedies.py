@@ -249,9 +249,9 @@ def _fitting(stack: CallStack, text: str, rows: Sequence[_Row]) -> Remedy | None
     return None
 
 
-def _making(stack: CallStack) -> list[Call]:
+def _making(stack: CallStack) -> CallStack:
     """The calls within torch's fetcher, which begin with what is given the index or the samples; none without it."""
-    return list(within(stack, FETCHER) or ())
+    return within(stack, FETCHER) or ()
 
 
 def _of_waiting(looks: Looks) -> Remedy | None:

@@ -90,7 +90,7 @@ def call(tmp_path: Path):  # type: ignore[no-untyped-def]
     ],
 )
 def test_a_line_is_the_same_for_every_sample_or_not(call, stack, same) -> None:  # type: ignore[no-untyped-def]
-    assert (how_given([call(*each) for each in stack])[0] is Given.SAME) is same
+    assert (how_given(tuple(call(*each) for each in stack))[0] is Given.SAME) is same
 
 
 OBJECTS = """\
@@ -126,14 +126,14 @@ class Store:
 def test_an_object_is_the_same_for_every_sample_if_what_makes_it_is(
     tmp_path: Path, stack: list[tuple[str, int]], same: bool
 ) -> None:
-    assert (how_given([at(tmp_path, OBJECTS, *each) for each in stack])[0] is Given.SAME) is same
+    assert (how_given(tuple(at(tmp_path, OBJECTS, *each) for each in stack))[0] is Given.SAME) is same
 
 
 def test_source_that_is_no_longer_what_was_sampled_is_not_judged(call) -> None:  # type: ignore[no-untyped-def]
     stale = call("Shards.__getitem__", 5)
-    assert how_given([Call(stale.function, stale.file, stale.line, "something else")]) == (Given.OWN, "")
-    assert how_given([Call(stale.function, stale.file, stale.line, "")]) == (Given.OWN, "")
-    assert how_given([Call(stale.function, stale.file + "c", stale.line, stale.text)]) == (Given.OWN, "")
+    assert how_given((Call(stale.function, stale.file, stale.line, "something else"),)) == (Given.OWN, "")
+    assert how_given((Call(stale.function, stale.file, stale.line, ""),)) == (Given.OWN, "")
+    assert how_given((Call(stale.function, stale.file + "c", stale.line, stale.text),)) == (Given.OWN, "")
 
 
 WINDOWS = """\
@@ -203,8 +203,8 @@ def test_what_an_index_is_divided_by_is_shared_by_several_samples(
 ) -> None:
     functions = {35: "Reader.all", 38: "Reader.chance"}
     source = WINDOWS.replace("opened.all(range", "opened.chance(range") if 38 in lines else WINDOWS
-    stack = [at(tmp_path, source, functions.get(line, "Windows.__getitem__"), line) for line in lines]
-    assert how_given(stack) == given
+    stack = (at(tmp_path, source, functions.get(line, "Windows.__getitem__"), line) for line in lines)
+    assert how_given(tuple(stack)) == given
 
 
 PARTS = """\
@@ -270,7 +270,7 @@ class Cuts:
 def test_a_part_is_used_where_nothing_but_that_is_taken(
     tmp_path: Path, stack: list[tuple[str, int]], used: tuple[int, bool] | None
 ) -> None:
-    found = part_used([at(tmp_path, PARTS, *each) for each in stack])
+    found = part_used(tuple(at(tmp_path, PARTS, *each) for each in stack))
     assert (None if found is None else (found.place.line, found.one)) == used
 
 
@@ -295,8 +295,8 @@ def test_a_library_that_is_asked_by_an_index_makes_what_it_gives(
     tmp_path: Path, function: str, line: int, cut: bool
 ) -> None:
     mine = at(tmp_path, TABLES, f"Rows.{function}", line)
-    assert part_used([mine]) is None
+    assert part_used((mine,)) is None
     library = Call("Dataset.__getitem__", "/venv/lib/python3.12/site-packages/datasets/arrow_dataset.py", 2)
-    found = part_used([mine, library])
+    found = part_used((mine, library))
     assert (found is not None) is cut
     assert found is None or found.place.line == line
