@@ -475,6 +475,37 @@ MUTATIONS: tuple[Mutation, ...] = (
         "unseen = np.diff(edges)",
         (f"{ANALYSE}/test_timeline_bins.py", golden("thinned")),
     ),
+    # What a line is given, and what is used of it.
+    Mutation(
+        "two things that samples share are shared together",
+        "next((part for parts in found if len(parts) == 1 for part in parts if part != EACH), None)",
+        "next((part for parts in found for part in parts if part != EACH), None)",
+        (f"{ANALYSE}/test_where_given.py",),
+    ),
+    Mutation(
+        "a loop that makes samples goes through the same each time",
+        "self._add(names_in(loop.target), frozenset((FRESH,)))",
+        "pass",
+        (f"{ANALYSE}/test_where_given.py",),
+    ),
+    Mutation(
+        "a part is used though all is given back",
+        "if not cuts or self._kept_whole(list(cuts)):",
+        "if not cuts:",
+        (f"{ANALYSE}/test_where_given.py",),
+    ),
+    Mutation(
+        "an iterator that was used up was left early",
+        "left.append(len(made) > 0 and made.max() > taken)",
+        "left.append(len(made) > 0 and made.max() >= taken)",
+        (f"{ANALYSE}/test_exposed_data_wait.py",),
+    ),
+    Mutation(
+        "work grows that was looked at more often",
+        "[count[half] / seen[half] * time_ns for half, time_ns in halves]",
+        "[count[half] for half, time_ns in halves]",
+        (f"{ANALYSE}/test_own_loop.py",),
+    ),
     # Comparisons while they run.
     Mutation(
         "runs that were left out are not counted",
