@@ -37,7 +37,10 @@ def _one_iterator(wait: Wait) -> tuple[Next, ...]:
         "keep one iterator: `batches = iter(loader)` before the loop, `next(batches)` in it, and another when it is "
         "used up; or `for batch in loader:`"
     )
-    return (wait.relieving(change, least=0.2, likely=0.8).of("once"),)
+    # Each iterator that is left is also waited for: its workers end before the loop goes on.
+    waits, staging = wait.facts.waits, wait.facts.staging
+    removed_ns = waits.starting_ns + waits.filling_ns + (staging.ns if staging is not None else 0)
+    return (wait.removing(change, max(removed_ns, round(wait.ns)), least=0.3, likely=0.9, kind="once"),)
 
 
 def _left(facts: Facts) -> tuple[Evidence, ...]:
