@@ -50,6 +50,8 @@ NO_LINE_MENDS = (
 """Causes for which what their time is spent on is not why it is lost."""
 MORE_WORKERS = ("input.serial", "input.too_few_workers")
 """Causes that more workers mend, and cheaper batches as well."""
+ROWS_OF = {"run.startup": STARTING, "input.sampler": MAKING, "input.main_process": MAKING}
+"""Causes outside the making of batches whose lines are no work of the loop's own."""
 TOLD_BY_LINE = ("host.step_gap",)
 """Causes of which the finding itself can only say when they happen."""
 OF_STAGES = ("input.cpu_exhausted", *MORE_WORKERS)
@@ -168,7 +170,7 @@ def _with_advice(finding: Finding, lines: tuple[Where, ...], shown: Selected, fa
     if not lines or finding.cause in NO_LINE_MENDS:
         return finding
     making = shown.time in MAKING_TIMES
-    rows = MAKING if making else STARTING if finding.cause == "run.startup" else LOOP
+    rows = MAKING if making else ROWS_OF.get(finding.cause or "", LOOP)
     found = remedy_of(shown.looks, lines[0], rows, making)
     if found is None or found[1] < LEAST_ADVISED * len(shown.looks):
         return finding

@@ -164,7 +164,7 @@ def remedy_of(looks: Looks, where: Where, rows: Sequence[_Row], making: bool) ->
     running = mine.in_state(ThreadState.RUNS)
     told = _of_waiting(mine) if making else None
     if told is None and len(running) >= MOSTLY * len(mine):
-        told = _most_of(running, _one_by_one if making else _watched_or_one_by_one)
+        told = _most_of(running, _watched_or_one_by_one if rows is LOOP else _one_by_one)
     return None if told is None else (told, len(mine))
 
 

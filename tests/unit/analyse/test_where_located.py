@@ -100,23 +100,35 @@ def test_what_is_done_for_nothing_comes_before_more_workers_that_do_it_too(recor
     assert [each.kind for each in found.next] == ["once", "workers"]
 
 
-def test_of_the_loops_own_work_the_line_says_more_than_that_there_is_some(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("cause", "text", "kinds"),
+    [
+        # That the loop does something is less than what it does.
+        ("host.step_gap", "add(node)", ["cheaper", "less_often"]),
+        # What is done with batches on their way to the model is made, and not read now and then.
+        ("input.main_process", "add(node.tolist())", ["less_often", "cheaper"]),
+        ("host.boundary", "add(node)", ["less_often"]),
+    ],
+)
+def test_of_what_the_training_itself_does_a_line_is_mended_by_whose_work_it_is(
+    tmp_path: Path, cause: str, text: str, kinds: list[str]
+) -> None:
     path = tmp_path / "tree.py"
-    path.write_text("def update(nodes):\n    for node in nodes:\n        add(node)\n")
+    path.write_text(f"def update(nodes):\n    for node in nodes:\n        {text}\n")
     train(tmp_path / "run", [[Step(host_ns=10 * MS)] * 60])
-    updating = (*FETCHING[:2], LOOP, Call("update", str(path), 3, "add(node)"))
+    updating = (*FETCHING[:2], LOOP, Call("update", str(path), 3, text))
     look(tmp_path / "run", range(START, END, 5 * MS), lambda *_: updating)
     run = open_run(tmp_path / "run")
     writer = run.leading_writer()
     assert writer is not None
-    looks, general = looks_at(run, writer), Next("look at it", 9e9, 8e9, 1e10, kind="less_often")
+    looks = looks_at(run, writer)
     assert looks is not None
     facts = facts_of(run, writer, looks)
     assert facts is not None
-    for cause, first in (("host.step_gap", "cheaper"), ("host.boundary", "less_often")):
-        finding = Finding(cause, "It works.", 0.5, 0.8, (), (general,))
-        (found,) = located(looks, facts, run.records(EVENT), run.records(PAUSE), [finding])
-        assert found.next[0].kind == first
+    general = Next("look at it", 9e9, 8e9, 1e10, kind="less_often")
+    finding = Finding(cause, "It works.", 0.5, 0.8, (), (general,))
+    (found,) = located(looks, facts, run.records(EVENT), run.records(PAUSE), [finding])
+    assert [each.kind for each in found.next] == kinds
 
 
 def test_the_window_bounds_what_is_looked_at(recorded: Path) -> None:

@@ -232,7 +232,7 @@ def _delayed(wait: Wait, who: str, change: str) -> Finding | None:
             wait.evidence("machine_busy_pct"),
             *wait.cpu_evidence,
         ),
-        (wait.relieving(change),),
+        (wait.relieving(change).of("fewer_workers"),),
     )
 
 

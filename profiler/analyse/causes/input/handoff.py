@@ -80,7 +80,7 @@ def handoff(wait: Wait) -> Finding | None:
     facts, loader, held = wait.facts, wait.loader, wait.facts.handed
     how, changes = _on_its_way(facts, is_pickled(loader))
     if not facts.pin_memory and facts.device_kind == "cuda":
-        changes = (*changes, "pin_memory=True: a thread of its own unpacks batches")
+        changes = (*changes, ("pin_memory=True: a thread of its own unpacks batches", "settings"))
     consists = () if held is None else _consists(held)
     return wait.found(
         f"{wait.begins}: the batch is finished by then, and on its way from worker to training{how}.",
@@ -92,7 +92,7 @@ def handoff(wait: Wait) -> Finding | None:
             Evidence("bytes sent through the pipe for a batch", loader.sent_bytes_per_batch, "bytes", "less than 1 kB"),
             Evidence("page faults in making a batch", loader.minor_faults_per_batch),
         ),
-        tuple(wait.overlapping(change).of("fewer_objects") for change in changes),
+        tuple(wait.overlapping(change).of(kind) for change, kind in changes),
     )
 
 
@@ -101,19 +101,18 @@ def _in_pieces(held: HandedOver) -> bool:
     return held.tensors >= MANY_TENSORS or held.objects >= MANY_OBJECTS
 
 
-def _on_its_way(facts: Facts, pickled: bool) -> tuple[str, tuple[str, ...]]:
-    """How a batch is handed over, to end a sentence, where that is known; and what to change, by what it consists
-    of."""
+def _on_its_way(facts: Facts, pickled: bool) -> tuple[str, tuple[tuple[str, str], ...]]:
+    """How a batch is handed over, to end a sentence, where that is known; and (what to change, the kind of change), by
+    what it consists of."""
     held = facts.handed
     if held is not None and held.objects >= MANY_OBJECTS:
-        return f", as {held.objects:,.0f} Python objects", (
-            "return a few tensors instead of many Python objects, each of which is pickled and made anew",
-        )
-    fewer_bytes = f"hand over fewer bytes: uint8 images, normalised {_device(facts)}"
+        tensors = "return a few tensors instead of many Python objects, each of which is pickled and made anew"
+        return f", as {held.objects:,.0f} Python objects", ((tensors, "fewer_objects"),)
+    fewer_bytes = f"hand over fewer bytes: uint8 images, normalised {_device(facts)}", "cheaper"
     if pickled:
         tensors = "return torch tensors instead of numpy arrays or lists: they go through shared memory, not the pipe"
-        return ", pickled, through a pipe", (tensors, fewer_bytes)
-    fewer = "fewer, larger tensors in a batch: each is opened and mapped by itself"
+        return ", pickled, through a pipe", ((tensors, "fewer_objects"), fewer_bytes)
+    fewer = "fewer, larger tensors in a batch: each is opened and mapped by itself", "fewer_objects"
     if held is None:
         return "", (fewer_bytes, fewer)
     if held.tensors < MANY_TENSORS:
