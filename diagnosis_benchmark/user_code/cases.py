@@ -17,6 +17,7 @@ HALVES = {
     "after": "after the rules",
     "later": "after the rules had been changed by what the others showed",
     "latest": "after the rules had been changed twice",
+    "newest": "after the rules had been changed three times",
 }
 """When a program was written, in words."""
 BROKEN, FIXED = "broken", "fixed"
