@@ -24,7 +24,7 @@ from .stage_shares import Stages, handing_stages
 from .stages import CHEAPER, kind_of
 
 LEAST_LOOKS = 5
-"""Looks that a line needs to be told of: fewer are chance."""
+"""Looks that a line needs to be told of, or its function: fewer are chance."""
 LEAST_SHARE = 0.05
 """Of the time in question."""
 LOADER_MADE = "where the loader is made"
@@ -91,8 +91,7 @@ def located(
             found.append(finding)
             continue
         shown = None if finding.cause is None else selected(finding.cause, evidence)
-        lines = () if shown is None else shown.lines()
-        lines = tuple(line for line in lines if line.samples >= LEAST_LOOKS and (line.share or 0.0) >= LEAST_SHARE)
+        lines = () if shown is None else _often_seen(shown)
         made = where_made if (finding.cause or "").startswith("input.") else ()
         if finding.cause == "input.handoff":
             lines = (*_handed_over(looks.making), *lines)
@@ -103,6 +102,20 @@ def located(
             advised = _with_stage_advice(finding, facts)
         found.append(replace(advised, where=(*lines, *made), stages=_stages(finding, shown, facts)))
     return tuple(found)
+
+
+def _often_seen(shown: Selected) -> tuple[Where, ...]:
+    """The lines that were looked at often enough to be told of: by themselves, or with the others of their function."""
+    of_function: Counter[tuple[str, str]] = Counter()
+    for stack, count in shown.looks.stacks():
+        if (found := place_of(stack)) is not None:
+            of_function[found[0].file, found[0].function] += count
+    return tuple(
+        line
+        for line in shown.lines()
+        if max(line.samples, of_function[line.file, line.function]) >= LEAST_LOOKS
+        and (line.share or 0.0) >= LEAST_SHARE
+    )
 
 
 def _stages(finding: Finding, shown: Selected | None, facts: Facts) -> Stages | None:

@@ -131,6 +131,26 @@ def test_of_what_the_training_itself_does_a_line_is_mended_by_whose_work_it_is(
     assert [each.kind for each in found.next] == kinds
 
 
+@pytest.mark.parametrize(("looks", "told"), [(6, True), (4, False)])
+def test_lines_of_one_function_are_looked_at_together(tmp_path: Path, looks: int, told: bool) -> None:
+    train(tmp_path / "run", [[Step(host_ns=10 * MS)] * 60])
+    lines = [(*FETCHING[:2], LOOP, Call("update", "/home/me/tree.py", line, f"work{line}()")) for line in (3, 4)]
+    middle = START + 500 * MS
+    look(tmp_path / "run", range(middle, middle + looks * MS, MS), lambda number, _: lines[number % 2])
+    run = open_run(tmp_path / "run")
+    writer = run.leading_writer()
+    assert writer is not None
+    seen = looks_at(run, writer)
+    assert seen is not None
+    facts = facts_of(run, writer, seen)
+    assert facts is not None
+    # The loop's own time is made all of it, so that every look falls into it.
+    parts = replace(facts.parts, hosting=np.array([[START, END]]))
+    finding = Finding("host.step_gap", "It works.", 0.5, 0.8, (), ())
+    (found,) = located(seen, replace(facts, parts=parts), run.records(EVENT), run.records(PAUSE), [finding])
+    assert [each.line for each in found.where] == ([3, 4] if told else [])
+
+
 def test_the_window_bounds_what_is_looked_at(recorded: Path) -> None:
     _, looks, facts = seen(recorded, OPENING)
     stages, window = facts.stages, facts.window
