@@ -300,3 +300,23 @@ def test_a_library_that_is_asked_by_an_index_makes_what_it_gives(
     found = part_used((mine, library))
     assert (found is not None) is cut
     assert found is None or found.place.line == line
+
+
+STREAM = """\
+class Stream:
+    def __iter__(self):
+        for row in self.rows:
+            sample = parse(row)
+            yield sample
+    def whole(self, index):
+        for row in self.rows:
+            found = parse(row)
+        return found
+"""
+
+
+@pytest.mark.parametrize(("function", "line", "given"), [("__iter__", 4, Given.OWN), ("whole", 8, Given.SAME)])
+def test_a_loop_that_yields_makes_another_sample_each_turn(
+    tmp_path: Path, function: str, line: int, given: Given
+) -> None:
+    assert how_given((at(tmp_path, STREAM, f"Stream.{function}", line),)) == (given, "")
