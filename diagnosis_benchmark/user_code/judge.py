@@ -38,9 +38,10 @@ class Answer:
     """Of the broken form's time, what the fixed form did without in the same round, 0..1, by their own clocks; `None`:
     not known."""
 
-    @property
-    def costs_nothing(self) -> bool:
-        return self.cost is not None and self.cost < LEAST_COST
+
+def costs_nothing(cost: float | None) -> bool:
+    """Whether there was nothing to be named in a run, by its `Answer.cost`."""
+    return cost is not None and cost < LEAST_COST
 
 
 def judged(
@@ -50,7 +51,7 @@ def judged(
     loud = [] if fixed is None else [each for each in findings(fixed) if each["severity"] in ABOVE_MINOR]
     quiet = None if fixed is None else all(each["cause"] not in program.causes for each in loud)
     fixed_cause = None if fixed is None else fixed["verdict"]["cause"]
-    if broken is None or (cost is not None and cost < LEAST_COST):
+    if broken is None or costs_nothing(cost):
         return Answer(None, None, None, "", None, None, "", None, quiet, fixed_cause, cost)
     verdict = broken["verdict"]
     lines = verdict.get("where") or []

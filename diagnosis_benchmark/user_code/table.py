@@ -14,7 +14,7 @@ from typing import Any
 from ..confusion import HitRate
 from ..report.faults_json import hit_rate
 from .cases import HALVES, UserProgram
-from .judge import Answer
+from .judge import Answer, costs_nothing
 
 RATES = {
     "cause first": "cause_first",
@@ -98,7 +98,7 @@ def _row(each: ProgramResult) -> str:
 
 
 def _cause(each: ProgramResult) -> str:
-    if all(answer.costs_nothing for answer in each.answers):
+    if all(costs_nothing(answer.cost) for answer in each.answers):
         return "not judged: the fault cost nothing here"
     return f"{_sign(each, 'cause_first')} `{_commonest(each, 'cause') or 'none possible'}`"
 
@@ -109,7 +109,7 @@ def _said(results: Sequence[ProgramResult], name: str) -> str:
         return "n/a"
     low, high = (100 * limit for limit in rate.interval)
     untold = [answer for each in results for answer in each.answers if getattr(answer, name) is None]
-    idle = sum(answer.costs_nothing for answer in untold)
+    idle = sum(costs_nothing(answer.cost) for answer in untold)
     missing = f"; in {idle} the fault cost nothing" if idle else ""
     missing += f"; {len(untold) - idle} have no report" if len(untold) > idle else ""
     share = f"{100 * rate.hits / rate.of:.0f} %, 95 % interval {low:.0f} to {high:.0f}"

@@ -49,15 +49,15 @@ def follows_from(node: ast.AST, names: Mapping[str, Parts]) -> Parts:
             return parts | {FRESH}
         if _GROUPS.fullmatch(name) and parts == {EACH}:
             return frozenset((ast.unparse(node),))
-    grouped = isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod | ast.FloorDiv)
-    if (
-        isinstance(node, ast.BinOp)
-        and grouped
-        and follows_from(node.left, names) == {EACH}
-        and _is_small(node.right, names)
-    ):
+    if isinstance(node, ast.BinOp) and _divides(node, names):
         return frozenset((ast.unparse(node),))
     return parts
+
+
+def _divides(node: ast.BinOp, names: Mapping[str, Parts]) -> bool:
+    """Whether an index is divided by what is the same for all samples, so that several have the same of it."""
+    divided = isinstance(node.op, ast.Mod | ast.FloorDiv) and follows_from(node.left, names) == {EACH}
+    return divided and _is_small(node.right, names)
 
 
 def _is_small(divisor: ast.expr, names: Mapping[str, Parts]) -> bool:
@@ -84,8 +84,7 @@ class Flow:
     def __init__(self, function: Function, given: Mapping[str, Parts]) -> None:
         self.function = function
         self.names: dict[str, Parts] = dict(given)
-        nodes = list(within_function(function))
-        for node in nodes:
+        for node in within_function(function):
             if isinstance(node, ast.Global | ast.Nonlocal):
                 self.names |= dict.fromkeys(node.names, frozenset((FRESH,)))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
@@ -25,7 +25,9 @@ from .source import (
     is_within_one,
     leads_to,
     name_of,
+    names_bound,
     names_in,
+    names_used,
     parameters_of,
     place_at,
     statement_of,
@@ -50,7 +52,6 @@ class Given(Enum):
     OWN = "its own for each"
 
 
-@lru_cache(maxsize=4096)
 def how_given(stack: CallStack) -> tuple[Given, str]:
     """How much of what the work in which a stack stands is given varies, in a call whose value is kept; and the
     expression that tells several samples' group where they share it. `Given.OWN` also where the source does not tell.
@@ -85,7 +86,7 @@ def part_used(stack: CallStack) -> PartUsed | None:
 
     `stack`: the part that makes one sample or batch, the outermost call first.
     """
-    for level in reversed(list(_levels(stack))):
+    for level in reversed(_levels(stack)):
         results = _Results(level)
         if (cut := results.cut()) is not None:
             return cut
@@ -119,8 +120,10 @@ def _variety(parts: Parts) -> int:
     return 100 if FRESH in parts else 50 if EACH in parts else len(parts)
 
 
-def _levels(stack: CallStack) -> Iterator[_Level]:
+@lru_cache(maxsize=4096)
+def _levels(stack: CallStack) -> tuple[_Level, ...]:
     """Of the user's own calls, the outermost first, as far as the source tells."""
+    levels: list[_Level] = []
     own = [call for call in stack if is_users(call)]
     # A comprehension is a statement's own, though a call of its own until Python 3.12.
     own = [
@@ -131,7 +134,7 @@ def _levels(stack: CallStack) -> Iterator[_Level]:
         function = function_of(call)
         statement = None if function is None else statement_of(function, call.line)
         if function is None or statement is None:
-            return
+            break
         given = {name: frozenset((EACH,)) for name in parameters_of(function)} if given is None else given
         names = Flow(function, given).until(statement)
         nodes = [node for each in evaluated(statement) for node in ast.walk(each)]
@@ -140,9 +143,10 @@ def _levels(stack: CallStack) -> Iterator[_Level]:
             calls = [node for node in calls if isinstance(node, ast.Call) and leads_to(node, inner)]
         elif _by_index(stack, call):
             calls += [node for node in nodes if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load)]
-        yield _Level(call, function, statement, names, calls)
+        levels.append(_Level(call, function, statement, names, calls))
         entered = [node for node in calls if isinstance(node, ast.Call)]
         given = None if inner is None or len(entered) != 1 else _passed_on(entered[0], inner, names)
+    return tuple(levels)
 
 
 def _by_index(stack: CallStack, call: Call) -> bool:
@@ -175,10 +179,10 @@ def _passed_on(call: ast.Call, callee: Call, names: Mapping[str, Parts]) -> Mapp
 class _Results:
     """What follows from the value that a level's statement makes, within its function."""
 
-    def __init__(self, level: _Level, names: set[str] | None = None) -> None:
-        """`names`: which names have it, where that is known."""
+    def __init__(self, level: _Level) -> None:
         self.level = level
-        self.names: set[str] = set() if names is None else names
+        self.names: set[str] = set()
+        """Those that have it."""
         nodes = list(within_function(level.function))
         self.later = [node for node in nodes if getattr(node, "lineno", 0) >= level.statement.lineno]
         self.looped = {
@@ -187,8 +191,6 @@ class _Results:
             if isinstance(node, ast.For | ast.AsyncFor | ast.comprehension)
             for name in names_in(node.target)
         }
-        if names is not None:
-            return
         self._take(level.statement)
         before = -1
         while before != len(self.names):
@@ -199,38 +201,42 @@ class _Results:
 
     def _take(self, statement: ast.stmt) -> None:
         """What a statement binds, or changes, has the value."""
-        if isinstance(statement, ast.Assign):
-            self.names.update(name for target in statement.targets for name in names_in(target))
-        elif isinstance(statement, ast.AugAssign | ast.AnnAssign | ast.For | ast.AsyncFor):
-            self.names.update(names_in(statement.target))
-        elif isinstance(statement, ast.With | ast.AsyncWith):
+        self.names.update(names_bound(statement))
+        if isinstance(statement, ast.With | ast.AsyncWith):
             kept = [item.optional_vars for item in statement.items if item.optional_vars is not None]
             self.names.update(name for target in kept for name in names_in(target))
         elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
             self.names.update(roots_of(statement.value.func) if isinstance(statement.value.func, ast.Attribute) else ())
         self.names.difference_update(OWNERS)
 
-    def carried_by(self, expression: ast.AST, but: Collection[ast.AST] = ()) -> bool:
-        """Whether the value of an expression has any of it, not only its size, in other parts than some."""
+    def carried_by(self, expression: ast.AST) -> bool:
+        """Whether the value of an expression has any of it, not only its size."""
+        return self._carries(expression, self.names)
+
+    def _carries(self, expression: ast.AST, names: Collection[str], but: Collection[ast.AST] = ()) -> bool:
+        """The same where these names have it, in other parts of the expression than some."""
         if expression in but:
             return False
         if expression in self.level.calls:
             return True
         if isinstance(expression, ast.Name):
-            return expression.id in self.names
+            return expression.id in names
         if isinstance(expression, ast.Attribute) and expression.attr in _MEASURES:
             return False
         if isinstance(expression, ast.Call) and name_of(expression.func) in _MEASURES:
             return False
         if isinstance(expression, ast.Subscript):
-            return self.carried_by(expression.value, but)
-        return any(self.carried_by(child, but) for child in ast.iter_child_nodes(expression))
+            return self._carries(expression.value, names, but)
+        return any(self._carries(child, names, but) for child in ast.iter_child_nodes(expression))
 
     @property
     def returned(self) -> bool:
         """Whether the function gives it back."""
-        ends = (ast.Return, ast.Yield)
-        return any(isinstance(node, ends) and node.value is not None and self.carried_by(node) for node in self.later)
+        return self._given_back(self.names)
+
+    def _given_back(self, names: Collection[str], but: Collection[ast.AST] = ()) -> bool:
+        ends = [node for node in self.later if isinstance(node, ast.Return | ast.Yield) and node.value is not None]
+        return any(self._carries(end, names, but) for end in ends)
 
     def cut(self) -> PartUsed | None:
         """Where a part is taken of it that can be told beforehand; `None` where all of it is given back as well."""
@@ -239,7 +245,7 @@ class _Results:
         for node in sorted(self.later, key=lambda node: getattr(node, "lineno", 0)):
             if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load) and self.carried_by(node.value):
                 index: list[ast.expr] = [node.slice]
-                if node.value in self.level.calls and _names_used(node.slice) & self.looped:
+                if node.value in self.level.calls and names_used(node.slice) & self.looped:
                     # Each turn of the loop makes the whole anew.
                     cuts[node] = False
                     continue
@@ -259,38 +265,24 @@ class _Results:
     def _kept_whole(self, cuts: list[ast.expr]) -> bool:
         """Whether the function gives back what no part was taken of."""
         assigned = [node for node in self.later if isinstance(node, ast.Assign)]
-        parts = {
-            name
-            for node in assigned
-            if any(each in cuts for each in ast.walk(node.value))
-            for target in node.targets
-            for name in names_in(target)
-        }
-        rest = _Results(self.level, self.names - parts)
-        return any(
-            isinstance(end, ast.Return | ast.Yield) and end.value is not None and rest.carried_by(end, cuts)
-            for end in self.later
-        )
+        cut = [node for node in assigned if any(each in cuts for each in ast.walk(node.value))]
+        return self._given_back(self.names.difference(*map(names_bound, cut)), cuts)
 
     def _varies(self, index: ast.expr, names: Mapping[str, Parts]) -> bool:
         """From sample to sample, in a way that is known before the whole is made, and that is no new order of all."""
-        if (
-            _names_used(index) & self.looped
-            or isinstance(index, ast.Constant | ast.JoinedStr)
-            or self.carried_by(index)
-        ):
+        if names_used(index) & self.looped or isinstance(index, ast.Constant | ast.JoinedStr) or self.carried_by(index):
             return False
         return bool(follows_from(index, names)) and not any(_ORDERS.fullmatch(name) for name in self._calls_of(index))
 
     def _calls_of(self, index: ast.expr) -> list[str]:
         """The names of the calls that an index is made by, here or where its names are bound."""
-        bound = [value for name in _names_used(index) for value in self._bound(name)]
+        bound = [value for name in names_used(index) for value in self._bound(name)]
         return [name_of(node.func) for each in (index, *bound) for node in ast.walk(each) if isinstance(node, ast.Call)]
 
     def _bound(self, name: str) -> list[ast.expr]:
         """What a name is given in the function."""
         assigned = [node for node in within_function(self.level.function) if isinstance(node, ast.Assign)]
-        return [node.value for node in assigned if any(name in names_in(each) for each in node.targets)]
+        return [node.value for node in assigned if name in names_bound(node)]
 
     def _is_one(self, index: ast.expr) -> bool:
         """Whether an index is one number, as far as what it was bound to tells."""
@@ -300,7 +292,3 @@ class _Results:
         if isinstance(index, ast.BinOp):
             return isinstance(index.op, ast.Mod | ast.FloorDiv)
         return isinstance(index, ast.Call) and name_of(index.func) in _ONE and len(index.args) <= 2
-
-
-def _names_used(expression: ast.expr) -> set[str]:
-    return {node.id for node in ast.walk(expression) if isinstance(node, ast.Name)}

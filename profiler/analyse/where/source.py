@@ -6,7 +6,7 @@ Nothing is executed; source that is no longer what was sampled is not judged.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -107,14 +107,7 @@ def names_of(call: Call) -> tuple[list[str], list[str]]:
     found = _known_statement(call)
     if found is None:
         return [], []
-    stored = [target for binding in _bindings_in([found]) for target in binding[0]]
-    used = [
-        node.id
-        for each in evaluated(found)
-        for node in ast.walk(each)
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
-    ]
-    return stored, used
+    return names_bound(found), [name for each in evaluated(found) for name in names_used(each)]
 
 
 def _known_statement(call: Call) -> ast.stmt | None:
@@ -124,19 +117,21 @@ def _known_statement(call: Call) -> ast.stmt | None:
     return statement_of(function_of(call) or source.module, call.line)
 
 
-def _bindings_in(nodes: Iterable[ast.AST]) -> Iterator[tuple[list[str], ast.AST, bool]]:
-    """(names, what they are bound to, whether they take one value after another)"""
-    for node in nodes:
-        if isinstance(node, ast.Assign):
-            yield [name for target in node.targets for name in names_in(target)], node.value, False
-        elif isinstance(node, ast.AugAssign):
-            yield names_in(node.target), node.value, True
-        elif isinstance(node, ast.AnnAssign | ast.NamedExpr) and node.value is not None:
-            yield names_in(node.target), node.value, False
-        elif isinstance(node, ast.For | ast.AsyncFor | ast.comprehension):
-            yield names_in(node.target), node.iter, True
-        elif isinstance(node, ast.withitem) and node.optional_vars is not None:
-            yield names_in(node.optional_vars), node.context_expr, False
+def names_bound(statement: ast.stmt) -> list[str]:
+    """That an assignment or a loop gives values to."""
+    if isinstance(statement, ast.Assign):
+        return [name for target in statement.targets for name in names_in(target)]
+    if isinstance(statement, ast.AnnAssign) and statement.value is None:
+        return []
+    if isinstance(statement, ast.AugAssign | ast.AnnAssign | ast.For | ast.AsyncFor):
+        return names_in(statement.target)
+    return []
+
+
+def names_used(expression: ast.AST) -> set[str]:
+    """That an expression takes the values of."""
+    nodes = ast.walk(expression)
+    return {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
 
 
 def statement_of(function: Function | ast.Module, line: int) -> ast.stmt | None:

@@ -35,10 +35,7 @@ def recorded(tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
-def seen(folder: Path, making: CallStack) -> tuple[Run, ProcessLooks, Facts]:
-    """A run whose worker stands in that, and whose second thread sends what it made."""
-    look(folder, range(START, END, 50 * MS), lambda *_: making, WORKER)
-    look(folder, range(START, END, 50 * MS), lambda *_: SENDING, WORKER, WORKER + 7)
+def opened(folder: Path) -> tuple[Run, ProcessLooks, Facts]:
     run = open_run(folder)
     writer = run.leading_writer()
     assert writer is not None
@@ -46,7 +43,15 @@ def seen(folder: Path, making: CallStack) -> tuple[Run, ProcessLooks, Facts]:
     assert looks is not None
     facts = facts_of(run, writer, looks)
     assert facts is not None
-    of = Evidenced(facts, looks, run.records(EVENT, writer), run.records(PAUSE, writer))
+    return run, looks, facts
+
+
+def seen(folder: Path, making: CallStack) -> tuple[Run, ProcessLooks, Facts]:
+    """A run whose worker stands in that, and whose second thread sends what it made."""
+    look(folder, range(START, END, 50 * MS), lambda *_: making, WORKER)
+    look(folder, range(START, END, 50 * MS), lambda *_: SENDING, WORKER, WORKER + 7)
+    run, looks, facts = opened(folder)
+    of = Evidenced(facts, looks, run.records(EVENT), run.records(PAUSE))
     return run, looks, replace(facts, stages=making_stages_of(of))
 
 
@@ -118,13 +123,7 @@ def test_of_what_the_training_itself_does_a_line_is_mended_by_whose_work_it_is(
     train(tmp_path / "run", [[Step(host_ns=10 * MS)] * 60])
     updating = (*FETCHING[:2], LOOP, Call("update", str(path), 3, text))
     look(tmp_path / "run", range(START, END, 5 * MS), lambda *_: updating)
-    run = open_run(tmp_path / "run")
-    writer = run.leading_writer()
-    assert writer is not None
-    looks = looks_at(run, writer)
-    assert looks is not None
-    facts = facts_of(run, writer, looks)
-    assert facts is not None
+    run, looks, facts = opened(tmp_path / "run")
     general = Next("look at it", 9e9, 8e9, 1e10, kind="less_often")
     finding = Finding(cause, "It works.", 0.5, 0.8, (), (general,))
     (found,) = located(looks, facts, run.records(EVENT), run.records(PAUSE), [finding])
@@ -137,13 +136,7 @@ def test_lines_of_one_function_are_looked_at_together(tmp_path: Path, looks: int
     lines = [(*FETCHING[:2], LOOP, Call("update", "/home/me/tree.py", line, f"work{line}()")) for line in (3, 4)]
     middle = START + 500 * MS
     look(tmp_path / "run", range(middle, middle + looks * MS, MS), lambda number, _: lines[number % 2])
-    run = open_run(tmp_path / "run")
-    writer = run.leading_writer()
-    assert writer is not None
-    seen = looks_at(run, writer)
-    assert seen is not None
-    facts = facts_of(run, writer, seen)
-    assert facts is not None
+    run, seen, facts = opened(tmp_path / "run")
     # The loop's own time is made all of it, so that every look falls into it.
     parts = replace(facts.parts, hosting=np.array([[START, END]]))
     finding = Finding("host.step_gap", "It works.", 0.5, 0.8, (), ())
