@@ -25,12 +25,14 @@ from ..report.documents.tuning import tuning_document
 from ..terminal.console import console, show_document, write_json
 from ..terminal.tuning_progress import TuneProgress
 from ..tune.bench.script_bench import NothingToTune, Ready, ScriptBench
+from ..tune.patch.patch import loader_made, patch_of
+from ..tune.patch.patch_file import require_new, write_patch
 from ..tune.search.plan import SearchPlan
 from ..tune.search.result import SearchEnd
 from ..tune.search.search import SearchProgress, search
 from ..tune.search.state import RECORDING, State, load
 from ..tune.search.tuning import Tuning
-from . import options, tune_batch, tune_jobs
+from . import options, tune_batch, tune_jobs, tune_prove
 
 NAME = "tune"
 HELP = "Finds loader settings for a training, and proves the gain by trial."
@@ -61,6 +63,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--json", metavar="FILE", help="write the result as JSON (- is stdout)")
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder for recordings and results (default: runs/…)")
+    parser.add_argument(
+        "--prove", action="store_true", help="try the first advice on the loader, and hold it against what it promises"
+    )
+    parser.add_argument(
+        "--patch",
+        type=Path,
+        metavar="FILE",
+        help="write the change of your source as a patch; nothing else is changed",
+    )
     parser.add_argument("--resume", type=Path, metavar="DIR", help="go on with the tuning in this folder")
     parser.add_argument("--overwrite", action="store_true", help="let the training overwrite files that exist")
     parser.add_argument("--out-of-order", action="store_true", help="also try in_order=False (torch 2.6 and newer)")
@@ -92,6 +103,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     end_like_ctrl_c()
+    require_new(arguments.patch)
+    if arguments.prove:
+        if arguments.resume is not None:
+            raise WhyidleError("--prove begins anew: it resumes nothing.")
+        return tune_prove.run(arguments, _copy_recording)
     sitting = _Sitting(arguments)
     options.require_folder(arguments.json, sitting.folder)
     try:
@@ -104,6 +120,8 @@ def run(arguments: argparse.Namespace) -> int:
         show_document(tuning_document(result), target)
         page = f"whyidle report {sitting.folder} --format html: as a page"
         target.print(f"\nblocks and recordings: {sitting.folder}   ({page})", soft_wrap=True, markup=False)
+    if arguments.patch is not None:
+        sitting.say(write_patch(result.patch, arguments.patch))
     if arguments.json:
         write_json(tune_json.tuning(result), arguments.json)
     if sitting.ended == SearchEnd.STOPPED:
@@ -243,6 +261,10 @@ class _Sitting:
                 self.ended = SearchEnd.STOPPED
                 tuned = replace(tuned, ended=self.ended, because="stopped by Ctrl-C while batch sizes were tried")
         self._count(bench)
+        patch = None
+        if self._job.scenario is None and tuned.best.settings != tuned.baseline.settings:
+            made = loader_made(open_run(self.folder / RECORDING))
+            patch = patch_of(made, ready.settings, tuned.best.settings, self._job.launch.command, Path.cwd())
         return Tuning(
             what=self._job.title,
             device=analysis.info.get("device") or {},
@@ -253,6 +275,7 @@ class _Sitting:
             starts=state.starts,
             sittings=state.sittings,
             notes=tuple(_notes(bench)),
+            patch=patch,
         )
 
     def _left(self, progress: TuneProgress) -> float:
@@ -343,7 +366,7 @@ def _copy_recording(of: Path, to: Path) -> None:
     """The first stretch, with the program's own settings, as it is while the training waits: its recording goes on."""
     shutil.rmtree(to, ignore_errors=True)
     to.mkdir()
-    for path in (*of.glob("*.rec"), *of.glob("*.json"), *of.glob("*notices.txt")):
+    for path in (*of.glob("*.rec"), *of.glob("*.json"), *of.glob("*.jsonl"), *of.glob("*notices.txt")):
         shutil.copyfile(path, to / path.name)
 
 

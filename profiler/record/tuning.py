@@ -11,6 +11,7 @@ import json
 import os
 import select
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,27 @@ class LoaderSettings:
         if workers == 0:
             return replace(self, num_workers=0, prefetch_factor=None, in_order=True, persistent_workers=False)
         return replace(self, num_workers=workers, prefetch_factor=self.prefetch_factor or DEFAULT_PREFETCH)
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """As arguments of torch's DataLoader, the batch size left out; those of workers only where there are any."""
+        said: dict[str, Any] = {"num_workers": self.num_workers, "pin_memory": self.pin_memory}
+        if self.num_workers:
+            said |= {"prefetch_factor": self.prefetch_factor, "persistent_workers": self.persistent_workers}
+            said |= {"in_order": self.in_order}
+        return said
+
+    def with_arguments(self, arguments: Mapping[str, Any]) -> LoaderSettings:
+        """The same with these arguments of torch's DataLoader, those of workers as torch has them without saying."""
+        given = dict(arguments)
+        workers = self.with_workers(int(given.pop("num_workers", self.num_workers)))
+        return replace(workers, **given) if workers.num_workers or "pin_memory" in given else workers
+
+    def changed_to(self, other: LoaderSettings) -> dict[str, Any]:
+        """The arguments of torch's DataLoader to set for `other`; those that torch sets so by itself left out."""
+        usual = replace(LoaderSettings(1, DEFAULT_PREFETCH), pin_memory=self.pin_memory).arguments
+        before = {**usual, **self.arguments}
+        return {name: value for name, value in other.arguments.items() if value != before[name]}
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

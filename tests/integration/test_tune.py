@@ -221,6 +221,9 @@ def test_an_existing_file_is_not_overwritten(tmp_path: Path, monkeypatch: pytest
         (["ssd", "--pipelines", "naive", "--device", "emulated:v100"], "has nothing to tune"),
         (["--json", "no/such/r.json", "--", "true", "x"], "there is no folder"),
         (["--resume", "nowhere"], "holds no tuning"),
+        (["--prove", "--resume", "nowhere"], "--prove begins anew"),
+        (["--prove", "ssd", "--device", "emulated:v100"], "--prove tries the advice on a command of yours"),
+        (["--patch", "no/such.patch", "--", "true", "x"], "there is no folder"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -242,3 +245,40 @@ def test_a_mistake_is_one_message(
     assert "Traceback" not in said
     # Nothing was started, so nothing is left.
     assert not list(tmp_path.iterdir())
+
+
+def test_a_patch_is_not_written_over_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept = tmp_path / "fix.patch"
+    kept.write_text("mine")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["whyidle", "tune", "--patch", "fix.patch", "--", "true", "x"])
+    with pytest.raises(SystemExit) as ended:
+        sys.exit(main())
+    assert ended.value.code == 2
+    assert "--patch fix.patch exists. Name a new file" in capsys.readouterr().err
+    assert kept.read_text() == "mine"
+    assert list(tmp_path.iterdir()) == [kept]
+
+
+@pytest.mark.slow
+def test_the_first_advice_is_tried_and_held_against_its_promise(tmp_path: Path) -> None:
+    script = program(tmp_path, 0.01, 0.0)
+    before = script.read_bytes()
+    where = ["--out", tmp_path / "out", "--json", tmp_path / "proof.json", "--patch", tmp_path / "fix.patch"]
+    done = tune("--prove", "--budget", "30", "--no-live", *where, "--", sys.executable, script)
+    assert done.returncode == 0, done.stderr
+    told = json.loads((tmp_path / "proof.json").read_text())
+    assert (told["format"], told["cause"], told["first"]) == ("whyidle-proof", "input.serial", True)
+    assert told["advice"]["settings"]["num_workers"] == told["settings"]["num_workers"] >= 1
+    assert told["baseline"]["num_workers"] == 0
+    assert told["rounds"] >= 1
+    assert told["kept"] in (True, False, None)
+    assert "promised" in done.stdout
+    assert "measured" in done.stdout
+    assert "not for keeping" in done.stderr
+    assert script.read_bytes() == before
+    # Whether it was faster is the machine's.
+    assert (tmp_path / "fix.patch").exists() == (told["patch"] is not None and told["patch"]["diff"] != "")
+    nothing_is_left(tmp_path / "out")

@@ -134,7 +134,7 @@ class SimulatedBench:
         restarts = 0 if settings.persistent_workers else None
         return replace(block, start_ns=None if begins is None else int(begins), restart_ns=restarts)
 
-    def held(self, seconds: float) -> Block:
+    def held(self, seconds: float, batch_size: int | None = None) -> Block:
         if self.no_held:
             raise TrialFailed("no batch can be kept")
         self.asked.append((self._now, seconds))

@@ -62,7 +62,7 @@ def statement_begin(call: Call) -> int:
 
 def returned(call: Call) -> Call:
     """Where the function of a call ends by giving something back; the call itself where the source does not tell."""
-    source, function = _parsed(call.file), function_of(call)
+    source, function = parsed(call.file), function_of(call)
     if source is None or function is None:
         return call
     ends = [node for node in within_function(function) if isinstance(node, ast.Return) and node.value is not None]
@@ -72,7 +72,7 @@ def returned(call: Call) -> Call:
 def left_out(call: Call) -> Call | None:
     """Where the function of a call gives back nothing in place of a sample, or leaves such samples out of a batch;
     `None` where it is not seen to."""
-    source, function = _parsed(call.file), function_of(call)
+    source, function = parsed(call.file), function_of(call)
     if source is None or function is None:
         return None
     nodes = sorted(
@@ -92,13 +92,13 @@ def _is_none(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and node.value is None
 
 
-def _at(call: Call, source: _Source, line: int) -> Call:
+def _at(call: Call, source: SourceFile, line: int) -> Call:
     return replace(call, line=line, text=source.lines[line - 1].strip())
 
 
 def place_at(call: Call, line: int) -> Call:
     """Another line of the function of a call; the call itself where the source does not tell."""
-    source = _parsed(call.file)
+    source = parsed(call.file)
     return call if source is None else _at(call, source, line)
 
 
@@ -111,7 +111,7 @@ def names_of(call: Call) -> tuple[list[str], list[str]]:
 
 
 def _known_statement(call: Call) -> ast.stmt | None:
-    source = _parsed(call.file)
+    source = parsed(call.file)
     if source is None or not _is_as_sampled(source, call):
         return None
     return statement_of(function_of(call) or source.module, call.line)
@@ -164,7 +164,7 @@ def within_function(function: Function | ast.Module) -> Iterator[ast.AST]:
 
 def function_of(call: Call) -> Function | None:
     """The definition that a call is of; `None` where the file is not to be read, or is another one by now."""
-    source = _parsed(call.file)
+    source = parsed(call.file)
     if source is None or not _is_as_sampled(source, call):
         return None
     called = call.function.rpartition(".")[2]
@@ -183,27 +183,32 @@ def is_within_one(call: Call) -> bool:
 
 def _class(call: Call) -> ast.ClassDef | None:
     """The class whose body a method stands in directly; `None` where the source does not tell."""
-    source, function = _parsed(call.file), function_of(call)
-    if source is None or function is None:
-        return None
-    return next((each for each in source.classes if function in each.body), None)
+    source, function = parsed(call.file), function_of(call)
+    return None if source is None or function is None else source.class_of(function)
 
 
-def _is_as_sampled(source: _Source, call: Call) -> bool:
+def _is_as_sampled(source: SourceFile, call: Call) -> bool:
     known = call.text and 1 <= call.line <= len(source.lines)
     return bool(known and source.lines[call.line - 1].strip() == call.text)
 
 
 @dataclass(frozen=True)
-class _Source:
+class SourceFile:
+    """A file of Python, read as text and parsed."""
+
     lines: list[str]
     module: ast.Module
     functions: list[Function]
     classes: list[ast.ClassDef]
 
+    def class_of(self, function: Function) -> ast.ClassDef | None:
+        """In whose body a method stands directly."""
+        return next((each for each in self.classes if function in each.body), None)
+
 
 @cache
-def _parsed(file: str) -> _Source | None:
+def parsed(file: str) -> SourceFile | None:
+    """A source file as it is now; `None` where it is none, too large or cannot be parsed."""
     path = Path(file)
     try:
         if path.suffix != ".py" or not path.is_file() or path.stat().st_size > MOST_BYTES:
@@ -214,7 +219,7 @@ def _parsed(file: str) -> _Source | None:
         return None
     nodes = list(ast.walk(tree))
     functions = [node for node in nodes if isinstance(node, Function)]
-    return _Source(text.split("\n"), tree, functions, [node for node in nodes if isinstance(node, ast.ClassDef)])
+    return SourceFile(text.split("\n"), tree, functions, [node for node in nodes if isinstance(node, ast.ClassDef)])
 
 
 def parameters_of(function: Function) -> list[str]:
@@ -222,6 +227,16 @@ def parameters_of(function: Function) -> list[str]:
     names = [argument.arg for argument in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
     names += [argument.arg for argument in (given.vararg, given.kwarg) if argument is not None]
     return [name for name in names if name not in OWNERS]
+
+
+def arguments_of(call: ast.Call, function: Function, entered: bool) -> dict[str, ast.expr] | None:
+    """What a call in the source gives to the parameters of a function, the defaults left out; `None` where a starred
+    argument hides that. `entered`: the first parameter is given by the call itself, as `self` is."""
+    if any(isinstance(each, ast.Starred) for each in call.args) or any(each.arg is None for each in call.keywords):
+        return None
+    parameters = [argument.arg for argument in (*function.args.posonlyargs, *function.args.args)]
+    given = dict(zip(parameters[entered:], call.args, strict=False))
+    return given | {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg is not None}
 
 
 def names_in(target: ast.AST) -> list[str]:

@@ -11,6 +11,7 @@ from msgspec import UNSET, Struct, UnsetType, ValidationError, convert, to_built
 from ...analyse.statistics import Estimate
 from ...errors import RecordError
 from ...record.tuning import LoaderSettings
+from ...tune.patch.patch import Patch
 from ...tune.search.result import BatchAdvice, Trial, Tuned
 from ...tune.search.tuning import Tuning, prediction_error
 
@@ -102,6 +103,8 @@ class BatchJson(Struct, kw_only=True):
     """The loader's, at `micro_batch`."""
     loader_bound: bool | UnsetType = UNSET
     """The loader sets the pace, so that rates do not tell sizes apart."""
+    alone: dict[int, float] | UnsetType = UNSET
+    """Samples/s with batches that were fetched before, where the loader sets the pace."""
     notes: tuple[str, ...]
 
 
@@ -145,6 +148,9 @@ class TuningJson(Struct, kw_only=True):
     """What else could matter, and why it was not tried."""
     notes: tuple[str, ...]
     """What was noticed on the way."""
+    patch: Patch | None = None
+    """The change of the program's source: `diff` for `patch -p1` in `folder`, the `command` to run where a value is an
+    option of its command line, and what is left to be done `by_hand`; `null` where nothing is to be changed."""
 
 
 def tuning(result: Tuning) -> TuningJson:
@@ -173,6 +179,7 @@ def tuning(result: Tuning) -> TuningJson:
         binding_constraint=tuned.binding,
         not_tested=tuned.not_tested,
         notes=result.notes,
+        patch=result.patch,
     )
 
 
@@ -214,6 +221,7 @@ def _batch(advice: BatchAdvice | None) -> BatchJson:
         accumulate=advice.accumulate,
         settings=advice.settings,
         loader_bound=advice.loader_bound,
+        alone=advice.alone,
         notes=advice.notes,
     )
 
@@ -259,6 +267,7 @@ def _tuning(told: TuningJson) -> Tuning:
         starts=told.cost.starts,
         sittings=told.cost.sittings,
         notes=told.notes,
+        patch=told.patch,
     )
 
 

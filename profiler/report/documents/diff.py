@@ -10,6 +10,7 @@ from ...analyse.diff.code import changed_code
 from ...analyse.diff.difference import Difference
 from ...analyse.diff.lines import WORKERS, MovedLine
 from ...analyse.diff.moved import MovedFigure
+from ...analyse.diff.promise import FollowedAdvice
 from ...analyse.diff.settings import Setting, Value
 from ...analyse.diff.sides import Side
 from ...analyse.run.stall_breakdown import PARTS, TOTAL
@@ -19,7 +20,7 @@ from ..document import LEFT, Block, Caution, Document, Heading, Paragraph, Space
 from ..phrase import Words, toned
 from ..words.code import line_of
 from ..words.command import command_line
-from ..words.figures import LEAST_SHARE, NOT_MEASURED
+from ..words.figures import LEAST_SHARE, NOT_MEASURED, factor
 
 PART_NAMES = {
     "input": "input stall",
@@ -139,6 +140,10 @@ def _blocks(found: Difference) -> Iterator[Block]:
     for side in (found.a, found.b):
         yield Paragraph(_named(side), 1)
     yield Space()
+    if found.promise is not None:
+        yield Heading("Advice that was followed")
+        yield from (Paragraph(str(plain(said)), 1) for said in _promise(found.promise))
+        yield Space()
     yield Heading(f"Time a {found.times.unit}, µs (95 % intervals)")
     yield _times(found)
     yield Space()
@@ -165,6 +170,16 @@ def _blocks(found: Difference) -> Iterator[Block]:
     if found.notes:
         yield Heading("What these runs cannot tell")
         yield from (Paragraph(str(plain(note)), 1) for note in found.notes)
+
+
+def _promise(followed: FollowedAdvice) -> Iterator[str]:
+    seen = "" if followed.is_set else f", it seems: {followed.cause} is gone"
+    yield f"{followed.change.change} (for {followed.cause}{seen})"
+    promised, measured = followed.change.speedup, followed.measured
+    assert promised is not None
+    outcome = {True: "kept", False: "not kept"}.get(followed.kept, "not kept by the middle, perhaps by the interval")
+    said, came = (f"{factor(of.value)} ({factor(of.low)} to {factor(of.high)})" for of in (promised, measured))
+    yield f"times as fast: promised {said}, measured {came}: {outcome}."
 
 
 def _stand_in(side: Side) -> str | None:

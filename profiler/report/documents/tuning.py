@@ -29,6 +29,7 @@ from ..document import (
 from ..phrase import Phrase, Words, toned
 from ..words.figures import NOT_MEASURED
 from ..words.settings import arguments
+from .patch import patched
 
 CHANGE, TRIED, BATCH = "Change", "What was tried", "Batch size"
 """Headings of parts that a page shows otherwise."""
@@ -70,6 +71,23 @@ _BINDS = {
     ),
 }
 
+_TRIES: dict[str, Callable[[LoaderSettings, LoaderSettings], bool]] = {
+    Binding.SERIAL: lambda best, other: other.num_workers > best.num_workers,
+    Binding.WORKERS: lambda best, other: other.num_workers > best.num_workers,
+    Binding.START: lambda best, other: other.persistent_workers and not best.persistent_workers,
+}
+"""Whether other settings than the best are those that would be next to try, by what binds."""
+
+
+def _was_tried(result: Tuning) -> bool:
+    """Whether what would be next to try was measured, and nothing was gained by it."""
+    tuned = result.tuned
+    tries = _TRIES.get(tuned.binding or "")
+    measured = [
+        trial.settings for trial in tuned.trials if trial.rate is not None and trial.settings != tuned.best.settings
+    ]
+    return tries is not None and any(tries(tuned.best.settings, settings) for settings in measured)
+
 
 def tuning_document(result: Tuning, notices: Sequence[str] = ()) -> Document:
     """All of it. `notices`: of its data, where nobody has read them just before."""
@@ -86,7 +104,7 @@ def _blocks(result: Tuning) -> Iterator[Block]:
     yield Space()
     if result.changed:
         yield Heading(CHANGE)
-        yield change(result)
+        yield from change(result)
         yield Space()
     yield Heading(TRIED)
     yield _trials(result)
@@ -96,7 +114,9 @@ def _blocks(result: Tuning) -> Iterator[Block]:
         yield Heading(f"What sets the pace {'with that' if result.changed else 'now'}")
         meaning, following = _BINDS.get(tuned.binding, (f"{_sentence(tuned.binding)}", ""))
         yield Paragraph(meaning, 1)
-        if following:
+        if following and _was_tried(result):
+            yield Paragraph("That was tried, and is no faster here: see above.", 1)
+        elif following:
             yield Paragraph(f"Next to try: {following}", 1)
         yield Space()
     if tuned.batch is not None:
@@ -172,18 +192,25 @@ def _new_in(because: str) -> str:
     return because
 
 
-def change(result: Tuning) -> CodeChange | Paragraph:
-    """The arguments that change, before and after; of a scenario the command that has them."""
+def change(result: Tuning) -> Iterator[Block]:
+    """The patch of the program, or the arguments that change, before and after; of a scenario the command that has
+    them."""
     before, after = (result.settings(t.settings) for t in (result.tuned.baseline, result.tuned.best))
     old, new = arguments(before), arguments(after)
     differ = [name for name in {**old, **new} if old.get(name) != new.get(name)]
     if result.scenario is not None:
-        return Paragraph(f"whyidle compare {result.scenario} {' '.join((*_options(after), *_device(result)))}", 1)
+        yield Paragraph(f"whyidle compare {result.scenario} {' '.join((*_options(after), *_device(result)))}", 1)
+        return
+    if result.patch is not None and (result.patch.diff or result.patch.command):
+        yield from patched(result.patch)
+        return
 
     def call(values: dict[str, str]) -> str:
         return ", ".join(("DataLoader(…", *(f"{name}={values[name]}" for name in differ if name in values))) + ")"
 
-    return CodeChange(call(old), call(new))
+    yield CodeChange((f"- {call(old)}", f"+ {call(new)}"))
+    if result.patch is not None:
+        yield from patched(result.patch)
 
 
 def _device(result: Tuning) -> Iterator[str]:
@@ -316,11 +343,13 @@ def _batch(advice: BatchAdvice) -> Iterator[Block]:
     )
     sizes = sorted({*advice.rates, *advice.memory_bytes, *advice.failed})
     if sizes:
-        heads = (TableColumn(head, right=True, wraps=False) for head in ("batch", "samples/s", "memory, most"))
+        alone = ("loader aside",) if advice.alone else ()
+        heads = (TableColumn(head, right=True, wraps=False) for head in ("batch", "samples/s", *alone, "memory, most"))
         rows = (
             (
                 str(size),
                 NOT_MEASURED if (rate := advice.rates.get(size)) is None else said_rate(rate.value),
+                *([said_rate(advice.alone.get(size))] if advice.alone else []),
                 said_memory(advice.memory_bytes.get(size)),
                 advice.failed.get(size, "") or ("off the line" if size in advice.off_line else ""),
             )

@@ -7,9 +7,9 @@ from math import isfinite
 
 from ...analyse.statistics import Estimate
 from ...tune.search.tuning import Tuning
-from ..document import Caution, blocks_of_kind
+from ..document import Caution, CodeChange, blocks_of_kind
 from ..documents.tuning import BATCH, CHANGE, TRIED, change, said_rate, tuning_document
-from ..render.html import PageParagraph, page_parts, page_sections
+from ..render.html import page_parts, page_sections
 from ..words.settings import arguments
 from .frame import render
 from .tune_charts import size_rows, trial_rows
@@ -20,6 +20,7 @@ def page(result: Tuning, notices: Sequence[str] = (), environment: Sequence[tupl
     tuned, document = result.tuned, tuning_document(result)
     sections = {section.title: section for section in page_sections(document.blocks)}
     because = sections.pop("")
+    changes = list(change(result)) if result.changed else []
     batch = sections.pop(BATCH, None)
     for shown_otherwise in (CHANGE, TRIED):
         sections.pop(shown_otherwise, None)
@@ -33,9 +34,8 @@ def page(result: Tuning, notices: Sequence[str] = (), environment: Sequence[tupl
         because=because.blocks,
         emulated=result.device.get("kind") == "emulated",
         tiles=_tiles(result),
-        change=[part.words for part in page_parts([change(result)]) if isinstance(part, PageParagraph)]
-        if result.changed
-        else [],
+        change=[line for block in changes if isinstance(block, CodeChange) for line in block.lines],
+        instead=page_parts([block for block in changes if not isinstance(block, CodeChange)]),
         paste=_to_paste(result),
         trials=trial_rows(result),
         batch=None if tuned.batch is None or batch is None else batch.blocks,

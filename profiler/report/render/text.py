@@ -51,6 +51,9 @@ LEAST_OUTCOME = 5
 STACKED = 60
 """Signs of the bar of a step's time."""
 
+DIFF_TONES = {"-": "red", "+": "green"}
+"""Of a line of a diff, by its first sign."""
+
 
 def print_document(document: Document, console: Console) -> None:
     """Print all of it."""
@@ -109,8 +112,8 @@ def renderables(block: Block, width: int, ascii_only: bool) -> Iterator[Renderab
         if not block.quiet:
             yield Text(written(block.said, ascii_only), style="bold yellow")
     elif isinstance(block, CodeChange):
-        for words, tone in zip(block.lines, ("red", "green"), strict=True):
-            yield _indented(text_of(toned(words, tone), ascii_only))
+        for words in block.lines:
+            yield _indented(text_of(toned(words, DIFF_TONES.get(words[:1], "")), ascii_only))
     elif isinstance(block, LimitTable):
         yield from _limits(block, ascii_only)
     elif isinstance(block, Quality):

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from ...analyse.where.places import Where, is_users
 from ...analyse.where.stage_shares import OTHER, Stages
 from ...record.stacks import Call
-from .figures import counted, share
+from .figures import counted, share, speedup
 
 _PACKAGE = re.compile(r".*/(?:site|dist)-packages/(.+)")
 _NOTEBOOK = re.compile(r".*/ipykernel_\d+/\d+\.py")
@@ -34,7 +34,8 @@ def spent(where: Where) -> str:
         return where.time
     within = f", in {where.calls}" if where.calls else ""
     thread = f" of {where.thread}" if where.thread else ""
-    return f"{share(where.share, 0)} of {where.time}{thread}{within}; {counted(where.samples, 'look')}"
+    gained = "" if where.without is None else f"; if it took no time: {speedup(where.without)}"
+    return f"{share(where.share, 0)} of {where.time}{thread}{within}; {counted(where.samples, 'look')}{gained}"
 
 
 def stage_rows(stages: Stages) -> Iterator[tuple[str, str, str, str]]:

@@ -15,14 +15,12 @@ from ..search.race import WORTH_TUNING
 from ..search.result import BatchAdvice
 from .batch_choice import Rates, knee, learning_rate_note, step_time
 from .ladder import Ladder, Try, climb
-from .sizes import Measurements, measure, sizes_to_measure
+from .sizes import LOADER_BOUND, Measurements, measure, sizes_to_measure
 
 LADDER_SHARE = 0.5
 """Of the budget."""
 RACE_SHARE = 0.2
 """Of it, kept for racing loader settings at another batch size."""
-LOADER_BOUND = 0.2
-"""Share of the time that a training waits for batches, from which sizes tell of the loader as much as of it."""
 
 Say = Callable[[str], object]
 
@@ -116,14 +114,15 @@ def _conclude(question: Question, ladder: Ladder | None, found: Measurements) ->
         alpha_ns=line.alpha_ns if line else None,
         beta_ns=line.beta_ns if line else None,
         off_line=line.off_line if line else (),
+        alone=dict(found.alone),
     )
     if len(rates) < 2:
         return replace(advice, notes=(*notes, "Throughput was measured at fewer than two sizes"))
     assert bend is not None
-    loader_bound = any(found.waiting(size) > LOADER_BOUND for size in found.blocks)
-    if loader_bound:
+    if found.loader_bound:
         advice = replace(advice, b_95=None, loader_bound=True)
         notes.append("The loader sets the pace, so the smallest within 5 % of the best cannot be told")
+        notes += _of_device(found)
     elif bend.earliest != bend.latest:
         notes.append(
             f"By the intervals, the smallest within 5 % of the best could be any from {bend.earliest} to {bend.latest}"
@@ -169,6 +168,18 @@ def _of_time(own: int, found: Measurements, advice: BatchAdvice, launch_bound: b
     if advice.alpha_ns is None and len(found.blocks) > 2:
         notes.append("Steps take no longer with larger batches, so that no line is drawn")
     return notes
+
+
+def _of_device(found: Measurements) -> list[str]:
+    """What the training would do without a loader, and what a loader would have to deliver for that."""
+    if not found.alone:
+        return ["What the training would do of these sizes without a loader was not measured"]
+    best = max(found.alone, key=lambda size: found.alone[size])
+    now = found.rates()[best].value
+    return [
+        f"With batches that lay ready it trains most at {best}: {found.alone[best]:.0f} samples/s, which a loader "
+        f"would have to deliver; it delivers {now:.0f}"
+    ]
 
 
 def _micro_batch(own: int, rates: Rates, found: Measurements) -> tuple[int | None, list[str]]:

@@ -39,6 +39,8 @@ class ProbeOutcome:
     OK = "ok"
     OOM = "oom"
     FAILED = "failed"
+    LATE = "late"
+    """Too few steps were made in its time: nothing is known of its memory."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,11 @@ class Probe:
         return self.peak_bytes + self.margin_bytes <= self.capacity_bytes
 
     @property
+    def is_told(self) -> bool:
+        """Whether it says anything of what fits."""
+        return self.outcome != ProbeOutcome.LATE
+
+    @property
     def reason(self) -> str:
         """Why it does not fit."""
         if self.outcome != ProbeOutcome.OK:
@@ -114,7 +121,8 @@ class Ladder:
 
     @property
     def failed(self) -> dict[int, str]:
-        return {size: p.reason for size, p in sorted(self.probes.items()) if not p.fits}
+        """Sizes that do not fit, and why."""
+        return {size: p.reason for size, p in sorted(self.probes.items()) if p.is_told and not p.fits}
 
 
 def climb(
@@ -192,19 +200,22 @@ class _Climb:
     @property
     def _high(self) -> int:
         """The smallest above it that does not, 0: none so far."""
-        return min((size for size, p in self._probes.items() if not p.fits and size > self._low), default=0)
+        told = (size for size, p in self._probes.items() if p.is_told and not p.fits and size > self._low)
+        return min(told, default=0)
 
     def _try(self, size: int) -> bool:
         """Whether it fits; false too where no time is left to try."""
         if size in self._probes:
             return self._probes[size].fits
         left = self._until - self._now()
-        if left <= 0 or (self._probes and list(self._probes.values())[-1].seconds > left):
+        if self._spent or left <= 0 or (self._probes and list(self._probes.values())[-1].seconds > left):
             self._spent = True
             return False
         self._say(f"trying whether a batch of {size} fits")
         tried = self._probe(size, left)
         self._probes[size] = tried
+        # A larger one would take longer.
+        self._spent |= not tried.is_told
         return tried.fits
 
     def _descend(self, size: int) -> None:
@@ -260,6 +271,9 @@ class _Climb:
     def _bounded_by(self) -> str:
         if self._high:
             return f"a batch of {self._high} does not fit ({self._probes[self._high].reason})"
+        late = min((size for size, p in self._probes.items() if not p.is_told), default=0)
+        if late:
+            return f"whether a batch of {late} fits was not found out ({self._probes[late].why})"
         if not self._low:
             return "no size fits" if self._probes else "there was no time to try one"
         if self._low == self._cap:

@@ -93,8 +93,8 @@ def _judge(told: list[dict[str, Any]], done: bool, ended: int | None, spent: flo
     refused = any(int(each["memory"].get("refused") or 0) for each in told)
     last = last_lines(output, LAST_LINES)
     said = next((line for line in reversed(last) if WITHOUT_MEMORY.search(line)), None)
-    # A program that ends by itself after steps enough has shown what it takes.
-    finished = done or (ended == 0 and steps >= LEAST_STEPS)
+    # A program that was stopped, or ended by itself, after steps enough has shown what it takes.
+    finished = done or (ended in (None, 0) and steps >= LEAST_STEPS)
     if finished and not refused:
         if any(int(each["loaders"]) for each in told):
             return _probe(ProbeOutcome.OK, memory, steps, spent)
@@ -106,7 +106,7 @@ def _judge(told: list[dict[str, Any]], done: bool, ended: int | None, spent: flo
             ProbeOutcome.OOM, memory, steps, spent, plain(said.strip()) if said else killed if ended in KILLED else None
         )
     if ended is None:
-        return _probe(ProbeOutcome.FAILED, memory, steps, spent, f"{steps} optimizer steps were made in {spent:.0f} s")
+        return _probe(ProbeOutcome.LATE, memory, steps, spent, f"{steps} optimizer steps were made in {spent:.0f} s")
     printed = f"; the last it printed: {plain(last[-1].strip())}" if last else ""
     why = f"the command ended with exit code {ended} after {steps} optimizer steps{printed}"
     return _probe(ProbeOutcome.FAILED, memory, steps, spent, why)

@@ -25,6 +25,8 @@ APART = 1.25
 BLOCK_S = 1.0
 MOST_ROUNDS = 6
 LEAST_BATCHES = 3
+LOADER_BOUND = 0.2
+"""Share of the time that a training waits for batches, from which sizes tell of the loader as much as of it."""
 
 
 def sizes_to_measure(own: int, largest: int, workers: int = 0) -> list[int]:
@@ -63,6 +65,8 @@ class Measurements:
     blocks: dict[int, list[Block]] = field(default_factory=dict)
     rounds: dict[int, list[int]] = field(default_factory=dict)
     """In which round each block was."""
+    alone: dict[int, float] = field(default_factory=dict)
+    """Samples/s with batches that were fetched before, where the loader sets the pace."""
     failed: dict[int, str] = field(default_factory=dict)
     ended: str | None = None
     """Why no more could be measured."""
@@ -85,6 +89,11 @@ class Measurements:
         """Share of the time in which the training waited for a batch, 0..1."""
         blocks = self.blocks[size]
         return sum(b.wait_ns for b in blocks) / sum(b.end_ns - b.begin_ns for b in blocks)
+
+    @property
+    def loader_bound(self) -> bool:
+        """Whether the loader sets the pace at a size."""
+        return any(self.waiting(size) > LOADER_BOUND for size in self.blocks)
 
 
 def _per_second(took: Estimate) -> Estimate:
@@ -131,8 +140,32 @@ def measure(
         if block.batches >= LEAST_BATCHES:
             found.blocks.setdefault(size, []).append(block)
             found.rounds.setdefault(size, []).append(number)
+    if found.loader_bound and found.ended is None:
+        _measure_alone(bench, found, until, now, say, seconds)
     for size in found.blocks:
         # Its workers hold memory. The program's own loader stays.
         if (tried := replace(settings, batch_size=size)) not in (settings, bench.baseline):
             bench.close(tried)
     return found
+
+
+def _measure_alone(
+    bench: Bench,
+    found: Measurements,
+    until: float,
+    now: Callable[[], float],
+    say: Callable[[str], object],
+    seconds: float,
+) -> None:
+    """What the training does of each size without a loader: a block each, as long as there is time."""
+    for size in sorted(found.blocks):
+        if now() > until:
+            return
+        say(f"measuring batches of {size} that were fetched before")
+        try:
+            found.alone[size] = bench.held(seconds, size).samples_per_s
+        except TrialFailed:
+            continue
+        except BenchEnded as error:
+            found.ended = str(error)
+            return

@@ -46,8 +46,12 @@ class Bench(Protocol):
         """
         ...
 
-    def held(self, seconds: float) -> Block:
-        """The same with batches that were fetched before: what the training does without a loader. Raises as above."""
+    def held(self, seconds: float, batch_size: int | None = None) -> Block:
+        """The same with batches that were fetched before: what the training does without a loader. Raises as above.
+
+        Args:
+            batch_size: of those batches; `None`: the baseline's.
+        """
         ...
 
     def close(self, settings: LoaderSettings) -> None:

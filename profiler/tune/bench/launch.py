@@ -34,6 +34,8 @@ class Launch:
     overwrite: bool = False
     budget_s: float | None = None
     """For all of it, from when the bench is made; `None`: no answer is waited for any shorter on its account."""
+    most_starts: int = 3
+    """It is started again when it ends, so many times in all."""
     description: Mapping[str, Any] = field(default_factory=dict)
     """For the run.json of its recordings."""
 

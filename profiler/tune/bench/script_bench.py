@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,6 @@ from .bench import BenchEnded, TrialFailed
 from .launch import KILLED, Launch
 from .training import StartedTraining, writes
 
-MOST_STARTS = 3
 BEFORE_SECONDS = 60.0
 """After its first step, by when a training is taken over or says why not; or `BEFORE_SHARE` of the budget."""
 BEFORE_SHARE = 0.5
@@ -60,7 +59,7 @@ class Ready:
 
 
 class ScriptBench:
-    """A training under way; started when it is first needed, and again when it ends, `MOST_STARTS` times in all.
+    """A training under way; started when it is first needed, and again when it ends, `Launch.most_starts` times in all.
 
     Its runs go to `folder/training-1` and so on. Use as a context manager: at its end nothing of the training is left.
     """
@@ -124,8 +123,9 @@ class ScriptBench:
     def measure(self, settings: LoaderSettings, seconds: float) -> Block:
         return self._order(Word.MEASURE, settings, seconds)
 
-    def held(self, seconds: float) -> Block:
-        return self._order(Word.HELD, self.baseline, seconds)
+    def held(self, seconds: float, batch_size: int | None = None) -> Block:
+        size = self.baseline.batch_size if batch_size is None else batch_size
+        return self._order(Word.HELD, replace(self.baseline, batch_size=size), seconds)
 
     def close(self, settings: LoaderSettings) -> None:
         if self._training is not None:
@@ -151,9 +151,9 @@ class ScriptBench:
 
     def _start(self) -> StartedTraining:
         """Start the command and wait until its training can be told what to do."""
-        if self.starts == MOST_STARTS + self._paused:
+        if self.starts == self._launch.most_starts + self._paused:
             last = f"; the last time: {self._why}" if self._why else ""
-            raise BenchEnded(f"the training was started {MOST_STARTS} times and ended each time{last}")
+            raise BenchEnded(f"the training was started {self._launch.most_starts} times and ended each time{last}")
         self.starts += 1
         self._open.clear()
         launch = self._launch
@@ -261,7 +261,7 @@ class ScriptBench:
 
     def _begin_again(self) -> StartedTraining:
         if self.starts > self._paused:
-            most = MOST_STARTS + self._paused
+            most = self._launch.most_starts + self._paused
             self._say(f"The training has ended: starting it again ({self.starts + 1} of at most {most} starts).")
         try:
             return self._start()

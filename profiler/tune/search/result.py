@@ -61,6 +61,9 @@ class BatchAdvice:
     notes: tuple[str, ...] = ()
     loader_bound: bool = False
     """The loader sets the pace, so that rates do not tell sizes apart."""
+    alone: dict[int, float] = field(default_factory=dict)
+    """Samples/s with batches that were fetched before, by batch size: what a loader would have to deliver. Measured
+    where the loader sets the pace."""
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...record.tuning import LoaderSettings
+from ..patch.patch import Patch
 from .result import Trial, Tuned
 
 
@@ -30,6 +31,8 @@ class Tuning:
     """One, and another for each time it was resumed."""
     notes: tuple[str, ...] = ()
     """What was noticed on the way."""
+    patch: Patch | None = None
+    """The change of the program's source; `None` where nothing is to be changed, and for a scenario."""
 
     def settings(self, settings: LoaderSettings) -> LoaderSettings:
         """With the batch size that the program's own setting stands for."""

@@ -30,6 +30,8 @@ class Simulated:
     wait_share: float = 0.0
     limit: int = 10**9
     """Size from which it runs out of memory."""
+    cannot_keep: int = 10**9
+    """Size from which batches cannot be kept."""
     dies_after: int = 10**9
     clock: float = 0.0
     asked: list[LoaderSettings] = field(default_factory=list)
@@ -56,8 +58,16 @@ class Simulated:
         waited = round(self.wait_share * elapsed)
         return Block(settings, batches, batches * size, 0, elapsed, waited)
 
-    def held(self, seconds: float) -> Block:
-        raise AssertionError("not asked for")
+    def held(self, seconds: float, batch_size: int | None = None) -> Block:
+        """As if there were no loader: all but the wait."""
+        if not self.wait_share:
+            raise AssertionError("not asked for")
+        assert batch_size is not None
+        self.clock += seconds * 1.5
+        if batch_size >= self.cannot_keep:
+            raise TrialFailed("these batches cannot be kept")
+        took = round((1 - self.wait_share) * self.step_ns(batch_size))
+        return Block(replace(OWN, batch_size=batch_size), 10, 10 * batch_size, 0, 10 * took, 0, held=True)
 
     def close(self, settings: LoaderSettings) -> None:
         assert settings != OWN
@@ -135,6 +145,31 @@ def test_where_the_loader_binds_it_is_said() -> None:
     assert found.loader_bound
     assert found.b_95 is None
     assert any("loader sets the pace" in note for note in found.notes)
+
+
+def test_where_the_loader_binds_the_device_alone_is_measured_and_what_it_asks_of_a_loader() -> None:
+    steps = affine(4e6, 50e3)
+    found = Simulated(steps, wait_share=0.6, noise=0.0).advise()
+    assert set(found.alone) == set(found.rates)
+    for size, rate in found.alone.items():
+        assert rate == pytest.approx(size * 1e9 / (0.4 * steps(size)), rel=1e-3)
+        assert found.rates[size].value == pytest.approx(0.4 * rate, rel=0.01)
+    best = max(found.alone, key=lambda size: found.alone[size])
+    (told,) = [note for note in found.notes if "would have to deliver" in note]
+    assert told.startswith(f"With batches that lay ready it trains most at {best}: {found.alone[best]:.0f} samples/s")
+    assert told.endswith(f"it delivers {found.rates[best].value:.0f}")
+
+
+def test_where_the_training_binds_the_device_alone_is_not_asked_for() -> None:
+    assert Simulated(affine(4e6, 50e3), wait_share=0.0).advise().alone == {}
+
+
+def test_of_sizes_that_cannot_be_kept_nothing_is_said_of_the_device_alone() -> None:
+    some = Simulated(affine(4e6, 50e3), wait_share=0.6, cannot_keep=64).advise()
+    assert set(some.alone) == {size for size in some.rates if size < 64}
+    none = Simulated(affine(4e6, 50e3), wait_share=0.6, cannot_keep=1).advise()
+    assert none.alone == {}
+    assert any("was not measured" in note for note in none.notes)
 
 
 def test_sizes_that_run_out_of_memory_beside_the_loaders_are_named_and_left() -> None:

@@ -24,6 +24,8 @@ class Machine:
     """Share of the capacity from which the allocator has to retry."""
     seconds: float = 10.0
     breaks_at: int | None = None
+    late_from: int | None = None
+    """Size from which too few steps are made in the time."""
     now: float = 0.0
     ran: list[int] = field(default_factory=list)
 
@@ -32,6 +34,9 @@ class Machine:
         self.now += self.seconds
         if self.breaks_at is not None and batch_size >= self.breaks_at:
             return Probe(ProbeOutcome.FAILED, why="shapes do not match", seconds=self.seconds)
+        if self.late_from is not None and batch_size >= self.late_from:
+            why = "1 optimizer steps were made in 9 s"
+            return Probe(ProbeOutcome.LATE, 1, 1 * GB, self.capacity, self.on_device, why=why, seconds=self.seconds)
         held = int(self.held(batch_size))
         if held > self.capacity:
             return Probe(ProbeOutcome.OOM, 0, None, None, self.on_device, why="out of memory", seconds=self.seconds)
@@ -165,3 +170,20 @@ def test_a_program_that_fails_for_another_reason_is_not_halved() -> None:
     later = Machine(linear, 40 * GB, breaks_at=33).climb(16)
     assert later.b_max is not None
     assert 32 <= later.b_max < 64
+
+
+def test_out_of_time_is_not_out_of_memory() -> None:
+    machine = Machine(linear, 64 * GB, late_from=16)
+    found = machine.climb(8)
+    assert machine.ran == [8, 16]
+    assert found.b_max == 8
+    assert found.failed == {}
+    assert found.bounded_by == ("whether a batch of 16 fits was not found out (1 optimizer steps were made in 9 s)")
+
+
+def test_where_the_programs_own_size_is_late_nothing_is_known() -> None:
+    machine = Machine(linear, 64 * GB, late_from=1)
+    found = machine.climb(8)
+    assert machine.ran == [8]
+    assert (found.b_max, found.failed) == (None, {})
+    assert "batch of 8 fits was not found out" in found.bounded_by

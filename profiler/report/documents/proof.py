@@ -1,0 +1,60 @@
+"""What a tried advice says: promised and measured side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ...analyse.speedup import Speedup
+from ...analyse.statistics import Estimate
+from ...tune.prove import Proof
+from ...tune.search.candidates import describe
+from ..document import Block, Document, Heading, Paragraph, Space, TableColumn, Title, table
+from ..words.figures import factor
+from .patch import patched
+
+NEARLY = "the promise was not kept by what was measured, whose interval reaches into it"
+
+
+def proof_document(what: str, told: Proof) -> Document:
+    return Document(tuple(_blocks(what, told)))
+
+
+def _blocks(what: str, told: Proof) -> Iterator[Block]:
+    yield Title(f"{what}: {_verdict(told)}")
+    yield Space()
+    first = "The first advice" if told.advised.first else "The first advice that is a setting of the loader"
+    yield Heading(f"{first}, for {told.advised.cause}")
+    yield Paragraph(told.advised.change.change, 1)
+    yield Space()
+    yield Heading("Tried")
+    rows = [("promised", *_cells(told.promised), "90 %"), ("measured", *_cells(told.measured), "95 %")]
+    columns = (
+        TableColumn(""),
+        TableColumn("times as fast", right=True),
+        TableColumn("interval"),
+        TableColumn("of", right=True),
+    )
+    yield table(rows, *columns, indent=1)
+    settings = describe(told.advised.settings, told.baseline)
+    rounds = f"{told.rounds} round{'s' * (told.rounds != 1)}"
+    yield Paragraph(f"{settings} against {describe(told.baseline)}, in turns, {rounds}.", 1)
+    if told.why_not:
+        yield Paragraph(f"Not measured: {told.why_not}.", 1)
+    if told.patch is not None:
+        yield Space()
+        yield Heading("Change")
+        yield from patched(told.patch)
+
+
+def _verdict(told: Proof) -> str:
+    if told.measured is None:
+        return "the advice could not be tried"
+    if told.promised is None:
+        return f"{factor(told.measured.value)} times as fast; nothing was promised"
+    return {True: "the promise was kept", False: "the promise was not kept"}.get(told.kept, NEARLY)
+
+
+def _cells(times: Speedup | Estimate | None) -> tuple[str, str]:
+    if times is None:
+        return "n/a", ""
+    return factor(times.value), f"{factor(times.low)} to {factor(times.high)}"

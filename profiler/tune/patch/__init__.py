@@ -1,0 +1,1 @@
+"""What a tuning found, as a change to the program's own source."""

@@ -1,0 +1,390 @@
+"""Patches: programs are run before and after theirs is applied, and the loader then has what was asked for."""
+
+from __future__ import annotations
+
+import ast
+import runpy
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torch.utils.data import DataLoader
+
+from whyidle.analyse.where import source
+from whyidle.capture.loader_made import _calls
+from whyidle.record.stacks import Call, CallStack
+from whyidle.record.tuning import LoaderSettings
+from whyidle.tune.patch.edits import FileBytes
+from whyidle.tune.patch.patch import Patch, patch_of
+
+IMPORT = "from torch.utils.data import DataLoader\n"
+NONE, TWO = LoaderSettings(0), LoaderSettings(2, 2)
+FOUR = LoaderSettings(4, 8, persistent_workers=True)
+
+
+@dataclass
+class Ran:
+    """A program that was run, and the loader it made last."""
+
+    settings: LoaderSettings
+    made: CallStack
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Ran]:
+    """Runs a program in its folder, as `python train.py …`."""
+    seen: list[Ran] = []
+    original: Callable[..., None] = DataLoader.__init__
+
+    def noting(self: Any, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        workers = self.num_workers
+        settings = LoaderSettings(
+            workers,
+            self.prefetch_factor if workers else None,
+            pin_memory=self.pin_memory,
+            in_order=self.in_order if workers else True,
+            persistent_workers=self.persistent_workers,
+        )
+        calls = [Call(*place) for place in _calls()]
+        own = [call for call in calls if call.file.startswith(str(tmp_path))]
+        seen.append(Ran(settings, tuple(_with_text(call) for call in own)))
+
+    monkeypatch.setattr(DataLoader, "__init__", noting)
+    monkeypatch.chdir(tmp_path)
+    # A source file and its cache would be of one second.
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+
+    def ran(*argv: str, script: str = "train.py") -> Ran:
+        monkeypatch.setattr(sys, "argv", [script, *argv])
+        for name in list(sys.modules):
+            if str(tmp_path) in str(getattr(sys.modules[name], "__file__", "") or ""):
+                del sys.modules[name]
+        source.parsed.cache_clear()
+        seen.clear()
+        monkeypatch.syspath_prepend(str(tmp_path))
+        runpy.run_path(str(tmp_path / script), run_name="__main__")
+        return seen[-1]
+
+    return ran
+
+
+def _with_text(call: Call) -> Call:
+    return Call(call.function, call.file, call.line, Path(call.file).read_text().split("\n")[call.line - 1].strip())
+
+
+def applied(patch: Patch) -> None:
+    """As a user would, by two tools of which the first only looks."""
+    for command in (
+        ["git", "apply", "--check", "-"],
+        ["patch", "-p1", "--binary", "--dry-run"],
+        ["patch", "-p1", "--binary"],
+    ):
+        done = subprocess.run(command, cwd=patch.folder, input=patch.diff.encode(), capture_output=True, check=False)
+        assert done.returncode == 0, (command, done.stdout, done.stderr, patch.diff)
+        assert b"fuzz" not in done.stdout
+
+
+def changed_lines(patch: Patch) -> list[str]:
+    lines = patch.diff.splitlines()
+    return [line for line in lines if line[:1] in "+-" and not line.startswith(("+++", "---"))]
+
+
+def written(folder: Path, program: str) -> None:
+    (folder / "train.py").write_text(IMPORT + program)
+
+
+CALLS = {
+    "literal": "loader = DataLoader(range(8), batch_size=2, num_workers=0)\n",
+    "nothing said": "loader = DataLoader(range(8))\n",
+    "nothing given by position": "loader = DataLoader(range(8), 2, True)\n",
+    "all by position": "loader = DataLoader(range(8), 2, False, None, None, 0, None, False)\n",
+    "a line each": "loader = DataLoader(\n    range(8),\n    batch_size=2,\n)\n",
+    "a line each, no comma": "loader = DataLoader(\n    range(8),\n    batch_size=2  # as before\n)\n",
+    "a comment after the comma": "loader = DataLoader(\n    range(8),\n    num_workers=0,  # a, b\n    # the end\n)\n",
+    "as written by hand": "loader = DataLoader(range(8),\n                    num_workers=0)\n",
+    "a comma before the end": "loader = DataLoader(range(8), batch_size=2,)\n",
+    "two on a line": "loader = DataLoader(\n    range(8), batch_size=2,\n    shuffle=False, drop_last=True,\n)\n",
+    "explained away": "loader = DataLoader(range(8), num_workers=0, prefetch_factor=None, persistent_workers=False)\n",
+    "a module's name": "import torch\nloader = torch.utils.data.DataLoader(range(8), num_workers=(0))\n",
+    "an alias": "from torch.utils.data import DataLoader as Batches\nloader = Batches(range(8))\n",
+    "other letters": "größe = 2; loader = DataLoader(range(8), batch_size=größe, num_workers=0)  # ä\n",
+    "a constant": "WORKERS = 0\nloader = DataLoader(range(8), num_workers=WORKERS)\n",
+    "a constant with a type": "WORKERS: int = 0\nloader = DataLoader(range(8), num_workers=WORKERS)\n",
+    "a dictionary": 'config = {"n": 0, "size": 2}\nloader = DataLoader(range(8), num_workers=config["n"])\n',
+    "a dictionary asked": 'config = dict(n=0)\nloader = DataLoader(range(8), num_workers=config.get("n", 4))\n',
+    "unpacked": 'given = {"num_workers": 0, "batch_size": 2}\nloader = DataLoader(range(8), **given)\n',
+    "unpacked, without it": 'given = {"batch_size": 2}\nloader = DataLoader(range(8), **given)\n',
+    "a parameter": "def make(data, workers):\n    return DataLoader(data, num_workers=workers)\nmake(range(8), 0)\n",
+    "a parameter by name": "def make(data, n):\n    return DataLoader(data, num_workers=n)\nmake(range(8), n=0)\n",
+    "a default": "def make(data, *, workers=0):\n    return DataLoader(data, num_workers=workers)\nmake(range(8))\n",
+    "two levels": (
+        "def make(data, workers):\n    return DataLoader(data, num_workers=workers)\n"
+        "def main(n=0):\n    make(range(8), n)\nmain()\n"
+    ),
+    "a method": (
+        "class Trainer:\n    def __init__(self, workers):\n        self.workers = workers\n"
+        "    def fit(self):\n        return DataLoader(range(8), num_workers=self.workers)\n"
+        "Trainer(workers=0).fit()\n"
+    ),
+    "a class of settings": (
+        "from dataclasses import dataclass\n@dataclass\nclass Config:\n    size: int = 2\n    workers: int = 0\n"
+        "def main():\n    config = Config()\n    DataLoader(range(8), num_workers=config.workers)\nmain()\n"
+    ),
+    "settings given": (
+        "from dataclasses import dataclass\n@dataclass\nclass Config:\n    workers: int = 4\n"
+        "config = Config(workers=0)\nDataLoader(range(8), num_workers=config.workers)\n"
+    ),
+    "a namespace": (
+        "from types import SimpleNamespace\nargs = SimpleNamespace(workers=0)\n"
+        "DataLoader(range(8), num_workers=args.workers)\n"
+    ),
+    "a subclass": (
+        "class Batches(DataLoader):\n    def __init__(self, data, **more):\n"
+        "        super().__init__(data, batch_size=2, **more)\nloader = Batches(range(8), num_workers=0)\n"
+    ),
+    "passed on": (
+        "def make(data, **more):\n    return DataLoader(data, **more)\nloader = make(range(8), batch_size=2)\n"
+    ),
+    "for each split": 'loaders = {split: DataLoader(range(8), num_workers=0) for split in ("val", "train")}\n',
+    "in a loop, in a function": (
+        "def main():\n    for fold in range(2):\n        DataLoader(range(8),\n            shuffle=True)\nmain()\n"
+    ),
+    "no arguments": (
+        "class Batches(DataLoader):\n    def __init__(self, **more):\n"
+        "        super().__init__(range(8), **more)\nBatches()\n"
+    ),
+}
+
+
+@pytest.mark.parametrize("after", [TWO, FOUR], ids=["two", "four"])
+@pytest.mark.parametrize("program", CALLS.values(), ids=CALLS.keys())
+def test_the_program_has_the_settings_once_its_patch_is_applied(
+    run: Callable[..., Ran], tmp_path: Path, program: str, after: LoaderSettings
+) -> None:
+    written(tmp_path, program)
+    before = run()
+    assert before.settings == NONE
+    patch = patch_of(before.made, NONE, after, ["python", "train.py"], tmp_path)
+    assert not patch.by_hand
+    assert not patch.command
+    applied(patch)
+    assert run().settings == after
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "DataLoader(range(8), num_workers=4, prefetch_factor=8, persistent_workers=True)\n",
+        'more = {"num_workers": 4, "prefetch_factor": 8, "persistent_workers": True}\nDataLoader(range(8), **more)\n',
+    ],
+)
+def test_what_torch_refuses_without_workers_goes_with_them(
+    run: Callable[..., Ran], tmp_path: Path, program: str
+) -> None:
+    written(tmp_path, program)
+    patch = patch_of(run().made, FOUR, NONE, ["python", "train.py"], tmp_path)
+    applied(patch)
+    assert run().settings == NONE
+
+
+def test_all_else_is_left_as_it_is(run: Callable[..., Ran], tmp_path: Path) -> None:
+    program = IMPORT + "x = [1,2 ]\nloader = DataLoader( range(8),\n    num_workers = 0 )   # odd\ny=3"
+    (tmp_path / "train.py").write_bytes(program.replace("\n", "\r\n").encode())
+    patch = patch_of(run().made, NONE, TWO, ["python", "train.py"], tmp_path)
+    applied(patch)
+    now = (tmp_path / "train.py").read_bytes().decode()
+    assert now == program.replace("num_workers = 0", "num_workers = 2").replace("\n", "\r\n")
+
+
+def test_nothing_is_written(run: Callable[..., Ran], tmp_path: Path) -> None:
+    written(tmp_path, CALLS["literal"])
+    before = (tmp_path / "train.py").read_bytes()
+    patch = patch_of(run().made, NONE, TWO, ["python", "train.py"], tmp_path)
+    assert (tmp_path / "train.py").read_bytes() == before
+    assert changed_lines(patch) == [
+        "-loader = DataLoader(range(8), batch_size=2, num_workers=0)",
+        "+loader = DataLoader(range(8), batch_size=2, num_workers=2)",
+    ]
+
+
+ARGPARSE = """\
+import argparse
+parser = argparse.ArgumentParser()
+parser.add_argument("-j", "--load-workers", type=int, default=0)
+parser.add_argument("--size", type=int, default=2)
+{more}
+def main(args):
+    return DataLoader(range(8), args.size, num_workers=args.load_workers{given})
+main(parser.parse_args())
+"""
+
+
+@pytest.mark.parametrize(
+    ("given", "then"),
+    [
+        ([], ["--load-workers", "2"]),
+        (["--load-workers", "0"], ["--load-workers", "2"]),
+        (["--load-workers=0", "--size", "4"], ["--load-workers=2", "--size", "4"]),
+        (["-j", "0"], ["-j", "2"]),
+        (["-j0"], ["-j2"]),
+    ],
+)
+def test_an_option_is_set_on_the_command_line(
+    run: Callable[..., Ran], tmp_path: Path, given: list[str], then: list[str]
+) -> None:
+    written(tmp_path, ARGPARSE.format(more="", given=""))
+    patch = patch_of(run(*given).made, NONE, TWO, ["python", "train.py", *given], tmp_path)
+    assert (patch.diff, patch.by_hand) == ("", ())
+    assert patch.command == ("python", "train.py", *then)
+    assert run(*patch.command[2:]).settings == TWO
+
+
+def test_what_an_option_does_not_set_holds_with_and_without_workers(run: Callable[..., Ran], tmp_path: Path) -> None:
+    written(tmp_path, ARGPARSE.format(more="", given=""))
+    patch = patch_of(run().made, NONE, FOUR, ["python", "train.py"], tmp_path)
+    applied(patch)
+    assert run(*patch.command[2:]).settings == FOUR
+    assert run().settings == NONE
+
+
+@pytest.mark.parametrize(
+    ("more", "given", "flag"),
+    [
+        ('parser.add_argument("--keep", action="store_true")', ", persistent_workers=args.keep", "--keep"),
+        (
+            'parser.add_argument("--keep", action=argparse.BooleanOptionalAction, default=False)',
+            ", persistent_workers=args.keep",
+            "--keep",
+        ),
+        (
+            'parser.add_argument("--again", dest="keep", action="store_true")',
+            ", persistent_workers=args.keep",
+            "--again",
+        ),
+    ],
+)
+def test_an_option_without_a_value_is_given_or_left_out(
+    run: Callable[..., Ran], tmp_path: Path, more: str, given: str, flag: str
+) -> None:
+    written(tmp_path, ARGPARSE.format(more=more, given=given))
+    kept = LoaderSettings(2, 2, persistent_workers=True)
+    patch = patch_of(run().made, NONE, kept, ["python", "train.py"], tmp_path)
+    assert flag in patch.command
+    assert run(*patch.command[2:]).settings == kept
+
+
+def test_options_and_settings_of_another_file_are_found(run: Callable[..., Ran], tmp_path: Path) -> None:
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "__init__.py").write_text("")
+    (tmp_path / "lib" / "settings.py").write_text("WORKERS = 0\n")
+    (tmp_path / "lib" / "data.py").write_text(
+        IMPORT + "from .settings import WORKERS\ndef make():\n    return DataLoader(range(8), num_workers=WORKERS)\n"
+    )
+    (tmp_path / "train.py").write_text("from lib.data import make\nmake()\n")
+    patch = patch_of(run().made, NONE, TWO, ["python", "train.py"], tmp_path)
+    assert "+++ b/lib/settings.py" in patch.diff
+    applied(patch)
+    assert run().settings == TWO
+
+
+def test_clicks_options_are_found(run: Callable[..., Ran], tmp_path: Path) -> None:
+    written(
+        tmp_path,
+        "class click:\n    @staticmethod\n    def option(*a, **k):\n        return lambda f: f\n"
+        '@click.option("--workers", default=0)\ndef main(workers=0):\n'
+        "    DataLoader(range(8), num_workers=workers)\nmain()\n",
+    )
+    patch = patch_of(run().made, NONE, TWO, ["python", "train.py"], tmp_path)
+    assert patch.command == ("python", "train.py", "--workers", "2")
+
+
+UNTOLD = {
+    "computed": ("import os\nDataLoader(range(8), num_workers=len(os.environ) * 0)\n", "len(os.environ) * 0"),
+    "two bindings": ("n = 1\nn = 0\nDataLoader(range(8), num_workers=n)\n", "`n`"),
+    "added to": (
+        "given = {}\ngiven['num_workers'] = 0\nDataLoader(range(8), **given)\n",
+        "unpacks `given`",
+    ),
+    "set from outside": (
+        "class Config:\n    n = 0\nconfig = Config()\nconfig.n = 0\nDataLoader(range(8), num_workers=config.n)\n",
+        "`config.n`",
+    ),
+    "read from a file": (
+        'import json\nc = json.loads(\'{"n": 0}\')\nDataLoader(range(8), num_workers=c["n"])\n',
+        "c['n']",
+    ),
+    "two callers' defaults": (
+        "def make(n):\n    return DataLoader(range(8), num_workers=n)\nmake(*[0])\n",
+        "num_workers comes from `n`",
+    ),
+    "two on a line": ("a, b = DataLoader(range(8)), DataLoader(range(8))\n", "Several loaders"),
+    "by a name that tells nothing": ("made = [DataLoader]\nmade[0](range(8))\n", "No call"),
+}
+
+
+@pytest.mark.parametrize(("program", "words"), UNTOLD.values(), ids=UNTOLD.keys())
+def test_what_cannot_be_followed_is_said_with_its_place(
+    run: Callable[..., Ran], tmp_path: Path, program: str, words: str
+) -> None:
+    written(tmp_path, program)
+    patch = patch_of(run().made, NONE, TWO, ["python", "train.py"], tmp_path)
+    assert (patch.diff, patch.command) == ("", ())
+    (told,) = patch.by_hand
+    assert words in told
+    assert "train.py:" in told
+    assert "2" in told
+
+
+def test_a_program_started_by_a_script_of_the_shell_is_not_given_options(
+    run: Callable[..., Ran], tmp_path: Path
+) -> None:
+    written(tmp_path, ARGPARSE.format(more="", given=""))
+    patch = patch_of(run().made, NONE, TWO, ["bash", "train.sh"], tmp_path)
+    assert patch.command == ()
+    assert patch.by_hand == ("num_workers comes from `--load-workers` (train.py): set it to 2.",)
+
+
+def test_source_that_is_another_by_now_is_not_edited(run: Callable[..., Ran], tmp_path: Path) -> None:
+    written(tmp_path, "def main():\n    return DataLoader(range(8))\nmain()\n")
+    made = run().made
+    written(tmp_path, "import os\n\ndef main():\n    return DataLoader(range(8))\nmain()\n")
+    source.parsed.cache_clear()
+    patch = patch_of(made, NONE, TWO, ["python", "train.py"], tmp_path)
+    assert patch.diff == ""
+    assert "another one by now" in patch.by_hand[0]
+
+
+def test_a_literal_that_is_not_what_ran_is_not_edited(run: Callable[..., Ran], tmp_path: Path) -> None:
+    written(tmp_path, "loader = DataLoader(range(8), num_workers=3)\n")
+    patch = patch_of(run().made, TWO, FOUR, ["python", "train.py"], tmp_path)
+    assert any("says num_workers=3 where 2 ran" in told for told in patch.by_hand)
+
+
+def test_a_loader_whose_making_was_not_seen_is_said() -> None:
+    patch = patch_of((), NONE, TWO, ["python", "train.py"], Path())
+    assert patch.by_hand == ("Where the program makes its loader was not seen. Set there: num_workers=2.",)
+
+
+def test_a_file_outside_the_folder_is_patched_where_it_lies(
+    run: Callable[..., Ran], tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    written(tmp_path, CALLS["literal"])
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    patch = patch_of(run().made, NONE, TWO, ["python", str(tmp_path / "train.py")], elsewhere)
+    assert patch.folder == str(tmp_path)
+    applied(patch)
+    assert run().settings == TWO
+
+
+def test_places_are_counted_as_the_syntax_tree_does(tmp_path: Path) -> None:
+    path = tmp_path / "a.py"
+    path.write_text("ä = 'ö'; f(ü=1, x=(2))\nf(\n  3)\n")
+    file, tree = FileBytes(str(path)), ast.parse(path.read_bytes())
+    constants = [node for node in ast.walk(tree) if isinstance(node, ast.Constant)]
+    said = sorted(file.content[slice(*file.span(node))].decode() for node in constants)
+    assert said == ["'ö'", "1", "2", "3"]
