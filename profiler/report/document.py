@@ -308,15 +308,10 @@ def emulated_device(words: str = LOADERS_RAN) -> Caution:
 
 @dataclass(frozen=True)
 class CodeChange:
-    """A line of code, and what is to stand in its place."""
+    """Lines of code that go, and those that are to stand in their place."""
 
-    before: str
-    after: str
-
-    @property
-    def lines(self) -> tuple[str, str]:
-        """As a diff has them."""
-        return f"- {self.before}", f"+ {self.after}"
+    lines: tuple[str, ...]
+    """As a diff has them: what goes begins with `-`, what comes with `+`."""
 
 
 @dataclass(frozen=True)

@@ -193,7 +193,7 @@ def _gone(evaluation: Evaluation, workers: int) -> float:
 
 
 def _evaluate(claim: Claim, ns: float) -> Next:
-    return claim.removing("validate less often, or on a part of the data", ns, likely=0.5, kind="less_often")
+    return claim.removing("validate less often, or on a part of the data", ns, likely=0.8, kind="less_often")
 
 
 def _save(claim: Claim, ns: float) -> Next:
@@ -201,8 +201,7 @@ def _save(claim: Claim, ns: float) -> Next:
         "save less often, or beside the training: `torch.distributed.checkpoint.async_save`, or copy the state to host "
         "memory and write it in a process of its own",
         ns,
-        least=0.3,
-        likely=0.7,
+        likely=0.8,
         kind="less_often",
     )
 
@@ -222,7 +221,6 @@ def _rest(claim: Claim, ns: float) -> Next:
         "look at what runs between the steps and at the end of an epoch; "
         '`with whyidle.phase("name"):` around a part of it tells what that part takes',
         ns,
-        likely=0.5,
         kind="less_often",
     )
 

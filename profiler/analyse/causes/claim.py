@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from ..predict.what_if import VanishedWork
 from ..run.facts import Facts
 from ..run.metrics import METRICS
+from ..speedup import Speedup, scattered
 from .finding import Evidence, Finding, Next, shown
+from .speedup import ALL, LEAST_OF_GAIN, as_next, by_parts, by_replay, vanishing
 
 
 class Piece(Enum):
@@ -88,29 +91,42 @@ class Claim:
         return Finding(self.code, title, self.share, confidence, evidence, changes, most_gain)
 
     def removing(
-        self, change: str, removed_ns: float | None = None, *, least: float = 0.0, likely: float = 1.0, kind: str = ""
+        self,
+        change: str,
+        removed_ns: float | None = None,
+        *,
+        least: float | None = None,
+        likely: float = 0.95,
+        kind: str = "",
     ) -> Next:
         """A change that takes time away: a prediction with its range, from where the wall time went.
 
         Args:
             change: what to change, with the exact code or flag.
             removed_ns: how much of the window's time can vanish at most; by default all of the claim.
-            least: the share of it that vanishes at least, 0..1.
+            least: the share of it that vanishes at least, 0..1; by default what `vanishing` says.
             likely: the share that is expected to.
             kind: of change, one of `finding.REMEDIES`.
         """
-        most_ns = self.ns if removed_ns is None else removed_ns
-        expected, low, high = map(self.facts.samples_per_s_without, (likely * most_ns, least * most_ns, most_ns))
-        return Next(change, expected, low, high, kind)
+        ns = self.ns if removed_ns is None else removed_ns
+        return as_next(self.facts, change, by_parts(self.facts, ns, vanishing(likely, least)), kind)
+
+    def sparing(self, change: str, *, least: float | None = None, likely: float = 0.95, kind: str = "") -> Next:
+        """The same of work of the training's own thread within the steps: what the loader can deliver, and what
+        computing takes, is the limit then."""
+        gone, less = VanishedWork(loop_ns=self.ns / self.facts.window.count), vanishing(likely, least)
+        return as_next(
+            self.facts, change, by_replay(self.facts, gone, less) or by_parts(self.facts, self.ns, less), kind
+        )
 
     @property
     def _most_overlapped(self) -> float | None:
-        """Samples/s if all of the claim happened beside the computation; `None` where that is not known."""
+        """The speedup if all of the claim happened beside the computation; `None` where that is not known."""
         facts = self.facts
-        most = facts.samples_per_s_without(self.ns)
-        if most is None or facts.device_kind != "cpu":
+        most = by_parts(facts, self.ns, ALL).value
+        if facts.device_kind != "cpu":
             return most
-        return None if facts.cpu_limit is None else max(facts.samples_per_s, min(most, facts.cpu_limit))
+        return None if facts.cpu_limit is None else max(1.0, min(most, facts.cpu_limit))
 
     def overlapping(self, change: str, supply: float | None = None) -> Next:
         """A change that lets batches be made while the training computes.
@@ -119,12 +135,18 @@ class Claim:
 
         Args:
             change: what to change, with the exact code or flag.
-            supply: samples/s that the loader could deliver after the change; `None` where that is not known.
+            supply: what the loader could deliver after the change, over today's rate; `None` where that is not known.
         """
-        now, most = self.facts.samples_per_s, self._most_overlapped
+        most = self._most_overlapped
         if most is None:
             return Next(change)
         if supply is None:
-            return Next(change, (now + most) / 2, now, most)
-        predicted = max(now, min(most, supply))
-        return Next(change, predicted, max(now, 0.6 * predicted), most)
+            return as_next(self.facts, change, self._within(Speedup((1 + most) / 2, 1.0, scattered(most), to_try=True)))
+        predicted = max(1.0, min(most, supply))
+        low = max(1 + LEAST_OF_GAIN * (predicted - 1), 0.8 * predicted)
+        speedup = Speedup(predicted, low, min(1.2 * predicted, scattered(most)))
+        return as_next(self.facts, change, self._within(speedup))
+
+    def _within(self, speedup: Speedup) -> Speedup:
+        """No more than a measurement says can be gained, where there was one."""
+        return speedup

@@ -58,11 +58,18 @@ def findings_of(facts: Facts) -> tuple[Finding, ...]:
         most = max(0.0, facts.headroom / facts.samples_per_s - 1) if facts.samples_known else None
         found = [replace(f, most_gain=most) if f.cause in waits else f for f in found]
         found = [f for f in found if f.severity != "none"]
+    found = [replace(each, next=_worth_saying(each.next)) for each in found]
     found.sort(key=lambda f: _took_ns(facts, f), reverse=True)
     found = _growth_behind_its_part(facts, found)
     if found and not facts.told_apart and facts.own_loop is None:
         found[0] = replace(found[0], next=(*found[0].next, _TELL_APART))
     return tuple(found)
+
+
+def _worth_saying(changes: Sequence[Next]) -> tuple[Next, ...]:
+    """Without what would gain nothing at its best, unless that is all there is."""
+    gaining = [each for each in changes if each.speedup is None or each.speedup.high >= 1 + LEAST_GAIN]
+    return tuple(gaining or changes[:1])
 
 
 def _took_ns(facts: Facts, found: Finding) -> float:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from ..run.metrics import METRICS
+from ..speedup import Speedup
 from ..where.places import Where
 from ..where.stage_shares import Stages
 
@@ -53,14 +56,20 @@ def shown(metric: str, value: float | None, expected: str | None = None) -> Evid
 
 @dataclass(frozen=True)
 class Next:
-    """A change to make. The prediction is samples/s with a range; `None` where nothing supports one."""
+    """A change to make, and what it brings."""
 
     change: str
     predicted_samples_per_s: float | None = None
+    """`None`, as `low` and `high`, where nothing supports a prediction, or samples are not known."""
     low: float | None = None
+    """The lower end of its 90 % interval."""
     high: float | None = None
     kind: str = ""
     """One of `REMEDIES`; empty where none of them says it."""
+    speedup: Speedup | None = None
+    """The same over today's rate; `None` where nothing supports a prediction."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Arguments of torch's DataLoader to set, where that is all of it; empty otherwise."""
 
     def of(self, kind: str) -> Next:
         """The same, of this kind."""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 
+from ..predict.what_if import VanishedWork
 from ..run.host_gaps import words_of
 from .claim import Claim
-from .finding import Evidence, Finding
+from .finding import Evidence, Finding, Next
 from .input.epochs import left_early
+from .speedup import DONE_NO_MORE, as_next, by_replay
 
 
 def main_process(claim: Claim) -> Finding | None:
@@ -34,8 +36,8 @@ def main_process(claim: Claim) -> Finding | None:
             claim.evidence("cpu_budget"),
         ),
         (
-            claim.overlapping(_into_workers(workers, on_cpu), _supply(claim)).of("in_workers"),
-            claim.removing(
+            _moved(claim, _into_workers(workers, on_cpu)),
+            claim.sparing(
                 "cheaper work there: whole batches by NumPy or torch instead of a Python loop over samples, once and "
                 "kept instead of in every epoch" + ("" if on_cpu else "; or on the device, once the batch was copied"),
                 likely=0.6,
@@ -51,14 +53,28 @@ def _into_workers(workers: int | None, on_cpu: bool) -> str:
     return f"{do_it}{who.get(workers, f', in the {workers} workers')}: it is done while the {beside} computes"
 
 
+def _moved(claim: Claim, change: str) -> Next:
+    """What is gained if workers do it, one where there are none: as the replay has it, else as many as there are CPUs,
+    at the pace of the training's thread."""
+    facts = claim.facts
+    gone = VanishedWork(loop_ns=claim.ns / facts.window.count, moved=True)
+    settings = None
+    if facts.advice is not None and not facts.set_workers:
+        settings = facts.advice.workload.settings.with_workers(1)
+    speedup = by_replay(facts, gone, DONE_NO_MORE, settings)
+    if speedup is None:
+        return claim.overlapping(change, _supply(claim)).of("in_workers")
+    return as_next(facts, change, speedup, "in_workers")
+
+
 def _supply(claim: Claim) -> float | None:
-    """Samples/s that as many workers could deliver if they did it as well, each at the pace of the training's thread
-    and no more of them at a time than there are CPUs; `None` where that is not known."""
+    """What as many workers could deliver if they did it as well, over today's rate, each at the pace of the training's
+    thread and no more of them at a time than there are CPUs; `None` where that is not known."""
     facts = claim.facts
     budget, size = facts.sampled.cpu_budget, facts.batch_size
     if not size or budget is None:
         return None
     workers = min(facts.set_workers or 1, max(1, math.floor(budget)))
     a_batch_ms = claim.ms_a_step + (facts.loader.work_ms_per_batch or 0.0)
-    supply = workers * size * 1e3 / a_batch_ms
+    supply = workers * size * 1e3 / a_batch_ms * facts.parts.wall_ns / 1e9 / facts.samples
     return supply if facts.cpu_limit is None else min(supply, facts.cpu_limit)

@@ -95,8 +95,9 @@ def starting_up(claim: Claim) -> Finding | None:
             Evidence("the run", startup.run_ns / 1e9, "s"),
         ),
         tuple(
-            Next(
+            claim.removing(
                 f"{_START_CHANGES[name]}: at most {ns / 1e9:.1f} of the run's {startup.run_ns / 1e9:.1f} s",
+                ns / startup.run_ns * claim.facts.parts.wall_ns,
                 kind="slice" if name == SKIPPING else "settings" if name == COMPILING else "once",
             )
             for ns, name in own

@@ -14,6 +14,7 @@ from .because import ENVIRONMENT, SETTING, Because, because_of, other_words
 from .code import changed_code, unseen_changes
 from .lines import MovedLine, moved_lines
 from .moved import MovedFigure, figures_of
+from .promise import FollowedAdvice, followed_advice
 from .settings import VARIES, Setting, environment_of, other_trainings, settings_of
 from .sides import Measured, Side
 from .times import STEP, Times, assumed_noise, times_of
@@ -49,6 +50,8 @@ class Difference:
     """What these runs cannot tell, and what is not alike, a sentence each."""
     lines: tuple[MovedLine, ...] | None = None
     """Lines of code that surely got slower or faster, the most first; `None` where a run has no looks at stacks."""
+    promise: FollowedAdvice | None = None
+    """An advice on A that B followed, and what came of it."""
     crowded: bool = False
     """Whether other programs filled the CPUs meanwhile, so that intervals are wider."""
 
@@ -77,7 +80,9 @@ def difference(a: Side, b: Side, noise: float | None = None) -> Difference:
     notes = (*_notes(a, b, times, settings, environment, noise), *_doubts(because, settings, environment))
     crowded = noise is None and _assumed(a, b) > RUN_NOISE
     lines = moved_lines(a, b, times.unit, noise)
-    return Difference(a, b, times, settings, environment, figures, _findings(a, b), because, notes, lines, crowded)
+    promise = followed_advice(a, b, settings, times)
+    findings = _findings(a, b)
+    return Difference(a, b, times, settings, environment, figures, findings, because, notes, lines, promise, crowded)
 
 
 def _assumed(a: Side, b: Side) -> float:

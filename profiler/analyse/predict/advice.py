@@ -10,6 +10,7 @@ from functools import cached_property
 from ...record.tuning import DEFAULT_PREFETCH, LoaderSettings
 from .closed_form import prefetch_needed, workers_needed
 from .predict import predict
+from .what_if import VanishedWork, without
 from .workload import Binding, Prediction, Workload
 
 TIE = 0.02
@@ -65,10 +66,21 @@ class Advice:
         """What the replay says of the recorded settings."""
         return self._said[self.workload.settings]
 
-    def cheapest(self, which: Callable[[LoaderSettings], bool]) -> Prediction | None:
+    def without(self, gone: VanishedWork, settings: LoaderSettings | None = None) -> Prediction:
+        """What the replay says of the training without some of its work, with its own settings or others."""
+        return predict(without(self.workload, gone), [settings or self.workload.settings])[0]
+
+    def cheapest(self, which: Callable[[LoaderSettings], bool], in_order: bool = True) -> Prediction | None:
         """Of such settings within 2 % of the best of them, those with the fewest workers, then the fewest batches under
-        way; `None` where there are none that can run here."""
-        said = [each for settings, each in self._said.items() if which(settings) and each.infeasible is None]
+        way; `None` where there are none that can run here. `in_order`: hand batches over in their order."""
+        in_order = in_order and self.workload.settings.in_order
+        said = [
+            each
+            for settings, each in self._said.items()
+            if which(settings)
+            and settings.in_order == (in_order or not settings.num_workers)
+            and each.infeasible is None
+        ]
         if not said:
             return None
         enough = (1 - TIE) * max(each.samples_per_s for each in said)
@@ -93,11 +105,14 @@ class Advice:
         if load.device_ns is not None:
             own = max(own, float(load.device_ns.mean()))
         even = making / max(own, 1.0)
-        most = max(1, min(MOST_WORKERS, (load.batches_per_epoch or 2 * MOST_WORKERS) // 2))
-        counts = {max(1, min(most, math.ceil(even * times))) for times in AROUND}
-        counts |= {recorded.num_workers + 1, max(1, recorded.num_workers - 1), max(1, min(most, int(load.limits.cpus)))}
-        ahead = recorded.prefetch_factor or DEFAULT_PREFETCH
         cpu, spread = float(load.cpu_ns.mean()) * load.scale, self._spread
+        # As many as the CPUs can run, and no more than make two batches of an epoch.
+        run_by_cpus = MOST_WORKERS if cpu <= 0 else int(load.limits.cpus * max(1.0, making / cpu) + 0.05)
+        most = max(1, min(MOST_WORKERS, run_by_cpus, (load.batches_per_epoch or 2 * MOST_WORKERS) // 2))
+        counts = {max(1, min(most, math.ceil(even * times))) for times in AROUND}
+        counts |= {min(most, recorded.num_workers + 1), max(1, min(most, int(load.limits.cpus)))}
+        counts |= {max(1, recorded.num_workers - 1)}
+        ahead = recorded.prefetch_factor or DEFAULT_PREFETCH
         needed = workers_needed(
             cpu, making - cpu, max(own, 1.0), cpus=load.limits.cpus, spread=spread, prefetch=ahead, most=most
         )
@@ -108,4 +123,7 @@ class Advice:
         for count in {max(1, recorded.num_workers), min(counts, key=lambda count: abs(count - 1.35 * even))}:
             depths = {*(ahead * times for times in DEEPER), min(MOST_AHEAD, prefetch_needed(spread, count, TIE))}
             asked += [replace(recorded.with_workers(count), prefetch_factor=depth) for depth in sorted(depths)]
+        if recorded.num_workers:
+            asked.append(replace(recorded, persistent_workers=True))
+        asked += [replace(each, in_order=False) for each in asked if each.num_workers == recorded.num_workers > 1]
         return list(dict.fromkeys(asked))

@@ -77,6 +77,9 @@ def rows_of(workloads: Sequence[Workload], cases: Sequence[ReplayCase], sequence
             [load.sharing_ns if in_processes(case.settings) else 0.0 for load, case in zip(loads, cases, strict=True)]
         ),
         latency=each([load.latency_ns for load in loads]),
+        delay=each(
+            [load.delay_ns if in_processes(case.settings) else 0.0 for load, case in zip(loads, cases, strict=True)]
+        ),
         cpus=each([load.limits.cpus for load in loads]),
         main_cpus=each([load.main_cpus for load in loads]),
         contention=each([load.contention for load in loads]),

@@ -149,11 +149,12 @@ class ReplayMachine:
 
     def finish(self, row: Ints, worker: Ints, batch: Ints) -> None:
         place = self.finished[row]
-        arrives = self.now[row] + self.rows.latency[row]
+        following = self.following[row, batch]
+        delay = np.where(following >= 0, self.rows.delay[row] * self.rows.making[row], 0.0)
+        arrives = self.now[row] + self.rows.latency[row] + delay
         self.arrived[row, place], self.arrived_from[row, place] = batch, worker
         self.arrives[row, place] = arrives
         self.finished[row] += 1
-        following = self.following[row, batch]
         self.batch[row, worker] = following
         self.handed_in(row, arrives)
         more = (following >= 0).nonzero()[0]

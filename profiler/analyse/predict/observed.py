@@ -15,34 +15,15 @@ from ..run.facts import Facts
 from ..run.worker_records import of_training, within
 from ..shares import MOSTLY
 from .advice import Advice
-from .observed_machine import limits_of, main_cpus_of, median_of
+from .assumed import Assumed
+from .observed_machine import limits_of, main_cpus_of, median_of, peers_cpus
 from .observed_making import making_of
 from .observed_steps import Handoff, handoff_of, host_of, on_device, starts_of
 from .pools import in_processes
-from .workload import Workload
+from .workload import Times, Workload
 
 LEAST_BATCHES = 20
 """Recorded batches, and steps, that a replay draws its times from, at least."""
-
-
-class Assumed:
-    """What torch's loader costs on Linux, where a run does not tell: measured on two virtual CPUs with torch 2.15, at
-    batches of 4 kB to 13 MB."""
-
-    HANDOFF_NS = 900_000.0
-    """Taking over a batch that lies ready: a few system calls for each of its two tensors."""
-    TOUCH_NS_PER_BYTE = 0.43
-    """Memory that was mapped for a batch costs a page fault for each page when the training first looks at it."""
-    SHARE_NS = 450_000.0
-    """CPU time of a worker on a batch that the training's own process would not need: memory that all see, pickling."""
-    SHARE_NS_PER_BYTE = 0.64
-    """What each byte of the batch adds to `SHARE_NS`."""
-    OF_WAITED = 0.6
-    """The hand-over's part of the time from a batch's end to the end of the fetch that waited for it."""
-    START_NS = 50e6
-    """Time from asking for an iterator until the first worker takes up a batch."""
-    START_PER_WORKER_NS = 5e6
-    """What each further worker adds to `START_NS`."""
 
 
 class Unobserved(WhyidleError):
@@ -94,7 +75,16 @@ def workload_of(run: Run, facts: Facts, until_ns: int | None = None, writer: Wri
         # What was recorded of workers has it; no more of a batch than the batches' quickest.
         sharing_ns = min(sharing_ns, 0.9 * float(np.quantile(cpu_ns, 0.1)))
         cpu_ns, collate_ns = cpu_ns - sharing_ns, np.maximum(0.0, collate_ns - sharing_ns)
-    handed = Handoff(None, None) if serial else handoff_of(observed.steps, observed.batches)
+    drawn = facts.sampling
+    sampling_ns = 0.0 if drawn is None else max(0.0, drawn.ns - drawn.first_ns) / facts.window.count
+    if serial:
+        # Which the training does whoever makes the batches.
+        host_ns = host_ns + sampling_ns
+    handed = (
+        Handoff(None, None)
+        if serial
+        else handoff_of(observed.steps, observed.batches, _fetching_ns(facts, host_ns), sampling_ns)
+    )
     handoff_ns = handed.ready_ns
     if handoff_ns is None:
         handoff_ns = Assumed.HANDOFF_NS if handed.waited_ns is None else Assumed.OF_WAITED * handed.waited_ns
@@ -119,13 +109,14 @@ def workload_of(run: Run, facts: Facts, until_ns: int | None = None, writer: Wri
         handoff_ns=handoff_ns + touch_ns,
         handoff_known=handed.ready_ns is not None,
         latency_ns=latency_ns,
+        delay_ns=handed.delay_ns,
         sharing_ns=sharing_ns,
         main_cpus=main_cpus_of(facts, observed.host, host_ns, making.cpu_ns.mean() if serial else touch_ns * shares),
         start_ns=Assumed.START_NS if starts.first_ns is None else starts.first_ns,
         start_per_worker_ns=Assumed.START_PER_WORKER_NS if starts.each_ns is None else starts.each_ns,
         batches_per_epoch=_batches_per_epoch(facts),
         batch_bytes=batch_bytes,
-        limits=limits_of(facts, observed.host, settings),
+        limits=limits_of(facts, observed.host, settings, peers_cpus(run, facts, writer)),
         threads_per_worker=making.threads,
     )
 
@@ -159,6 +150,15 @@ def _observed(run: Run, facts: Facts, until_ns: int | None, writer: Writer | Non
             else "How batches are made was not recorded."
         )
     return Observed(facts, steps, batches, made, host, run.records(EVENT, writer), run.records(PAUSE, writer))
+
+
+def _fetching_ns(facts: Facts, host_ns: Times) -> float | None:
+    """CPU time of the training's thread in a step's fetch, the mean: all but what it ran in its own part of the step;
+    `None` where that is not known."""
+    ran = measured(facts.window.steps["cpu_ns"])
+    if facts.running is None or np.isnan(ran).all():
+        return None
+    return max(0.0, float(np.nanmean(ran)) - facts.running * float(host_ns.mean()))
 
 
 def _settings(run: Run, facts: Facts) -> LoaderSettings:

@@ -20,18 +20,23 @@ LAIN_NS = 2_000_000
 sent."""
 QUICK = 0.1
 """Share of the steps, the quickest ones, that are taken not to have waited for a CPU."""
+HELD_NS = 1_000_000
+"""Time beyond the quickest from which a hand-over was delayed."""
 LEAST_FETCHES = 5
 """Fetches of a kind that a median is taken of, at least."""
 
 
 @dataclass(frozen=True)
 class Handoff:
-    """What taking over a batch costs, the median. `None`: too few fetches were of the kind."""
+    """What taking over a batch costs where nothing delays it. `None`: too few fetches were of the kind."""
 
     ready_ns: float | None
     """Length of a fetch whose batch lay ready."""
     waited_ns: float | None
     """Time from a batch's end in its worker to the end of the fetch that waited for it."""
+    delay_ns: float = 0.0
+    """What batches were on their way longer than that, the mean: the thread of a busy worker that sends them waits for
+    its interpreter, and whoever wants a CPU for that."""
 
 
 @dataclass(frozen=True)
@@ -95,8 +100,13 @@ def on_device(steps: Records, pauses: Records) -> Times | None:
     return np.asarray(np.maximum(0.0, work))
 
 
-def handoff_of(steps: Records, batches: Records) -> Handoff:
-    """What taking over a batch cost, first fetches of epochs left out."""
+def handoff_of(steps: Records, batches: Records, most_ns: float | None, sampling_ns: float) -> Handoff:
+    """What taking over a batch cost, first fetches of epochs left out; with the next indices being drawn.
+
+    Args:
+        most_ns: CPU time that the training's thread spent on it, the mean, where that is known.
+        sampling_ns: what the sampler took of it, the mean.
+    """
     ordinary = steps[((steps["flags"] & StepFlag.FIRST_OF_EPOCH) == 0) & (steps["fetch_end_ns"] != NOT_MEASURED)]
     _, place, batch = np.intersect1d(ordinary["step"], batches["step"], return_indices=True)
     begin, end = ordinary["fetch_begin_ns"][place], ordinary["fetch_end_ns"][place]
@@ -105,7 +115,21 @@ def handoff_of(steps: Records, batches: Records) -> Handoff:
     # A batch that was finished when the training last waited for another one may have been taken over then.
     last_wait = np.maximum.accumulate(np.where(waits, end, 0))
     ready = (finished + LAIN_NS <= begin) & (finished > last_wait)
-    return Handoff(_usual((end - begin)[ready]), _usual((end - finished)[waits]))
+    taken = _undelayed((end - begin)[ready], most_ns)
+    waited = _undelayed((end - finished)[waits], None)
+    least = waited if taken is None else taken
+    if least is None:
+        return Handoff(None, None)
+    # Of a fetch that was not held up it is only known that its batch was there before. What takes longer than making
+    # the next batch is held up by something else.
+    held = end - begin > least + HELD_NS
+    making = float((batches["end_ns"] - batches["begin_ns"]).mean())
+    late = np.clip(end - finished - max(least, waited or 0.0), 0, making)
+    usual = float(np.median(late[held])) if held.any() else 0.0
+    delay = float(np.where(held, late, np.clip(begin - finished, 0, usual)).mean())
+    if taken is not None:
+        taken = max(taken, sampling_ns + min(taken, HELD_NS))
+    return Handoff(taken, waited, delay)
 
 
 def starts_of(steps: Records, batches: Records) -> Starts:
@@ -139,5 +163,11 @@ def _followed(steps: Records) -> npt.NDArray[np.bool_]:
     return follows
 
 
-def _usual(lengths: npt.NDArray[np.int64]) -> float | None:
-    return float(np.median(lengths)) if len(lengths) >= LEAST_FETCHES else None
+def _undelayed(lengths: npt.NDArray[np.int64], most_ns: float | None) -> float | None:
+    """The median; where that is far from the quickest ones, something delays most, and those tell it. Nothing above
+    `most_ns` is work."""
+    if len(lengths) < LEAST_FETCHES:
+        return None
+    quick, usual = np.quantile(lengths, (QUICK, 0.5))
+    least = float(usual if usual <= quick + HELD_NS else max(quick, min(usual, HELD_NS)))
+    return least if most_ns is None else min(least, max(most_ns, HELD_NS))

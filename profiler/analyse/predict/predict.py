@@ -30,6 +30,8 @@ UNSEEN_SD = 0.3
 """Standard deviation of the log of a batch's time that a recording of few batches may not have seen. A choice."""
 UNKNOWN_HANDOFF_NS = 3e6
 """What a hand-off may well cost where none was measured: the slow end of a prediction's interval."""
+LEAST_NS = 1.0
+"""Time of a step that is left where all of its work is said to vanish: a rate needs one."""
 _Z90 = 1.645
 """Standard deviations to either side of a 90 % interval of a normal value."""
 
@@ -80,6 +82,7 @@ def _replayed(
     every = ReplayRows(*(np.concatenate(parts) for parts in zip(*(vars(kind).values() for kind in kinds), strict=True)))
     replayed = replay(every, together(draws), steps)
     ns = ns_per_batch(replayed.ends, every.outstanding, every.workers, every.epoch).reshape(len(kinds), number)
+    ns = np.maximum(LEAST_NS, ns)
     sequence = ns[:sequences]
     mean = sequence.mean(axis=0)
     bound = binding(every, replayed)[:number]
@@ -142,15 +145,15 @@ def _stall(stalls: Times, ends: Times, epoch: Ints) -> Times:
     """Share of the wall time that each row waits for data, the beginnings of epochs weighed by their length."""
     steps = ends.shape[1]
     first = stalls[:, 0] * np.where(epoch == 0, 1.0, np.clip(1 - steps / np.maximum(epoch, 1), 0.0, 1.0))
-    share: Times = np.clip((stalls.sum(axis=1) - first) / (ends[:, -1] - first), 0.0, 1.0)
+    share: Times = np.clip((stalls.sum(axis=1) - first) / np.maximum(LEAST_NS, ends[:, -1] - first), 0.0, 1.0)
     return share
 
 
 def _serial(workload: Workload, drawn: DrawnTimes, steps: int) -> Prediction:
     ends, stalls = serial(workload, drawn)
     ends, stalls = ends[:, :steps], stalls[:, :steps]
-    per = ends[:, -1] / steps
-    stall = float((stalls.sum(axis=1) / ends[:, -1]).mean())
+    per = np.maximum(LEAST_NS, ends[:, -1] / steps)
+    stall = float((stalls.sum(axis=1) / (per * steps)).mean())
     (spread,) = _in_all(np.log(per).var(ddof=1, keepdims=True), steps, len(workload.cpu_ns))
     rate = workload.batch_size * 1e9 / float(per.mean())
     away = float(np.exp(_Z90 * spread))

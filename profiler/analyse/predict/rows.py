@@ -39,6 +39,8 @@ class ReplayRows:
     """CPU time of a worker on a batch beyond what is drawn, the same for each batch."""
     latency: Times
     """Time from a batch's end in its worker until the training can take it."""
+    delay: Times
+    """What that takes longer while the worker makes its next batch."""
     cpus: Times
     """CPUs that workers and training share."""
     main_cpus: Times

@@ -47,6 +47,7 @@ def with_batch_size(workload: Workload, size: int, rng: np.random.Generator, ste
         handoff_ns=workload.handoff_ns * times,
         sharing_ns=workload.sharing_ns * times,
         latency_ns=workload.latency_ns,
+        delay_ns=workload.delay_ns * times,
         batches_per_epoch=None if epoch is None else max(1, round(epoch / times)),
         batch_bytes=None if workload.batch_bytes is None else round(workload.batch_bytes * times),
     )

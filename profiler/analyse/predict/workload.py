@@ -61,6 +61,9 @@ class Workload:
     """Whether `handoff_ns` was measured; not so where no worker made batches."""
     latency_ns: float = 0.0
     """From a batch's end in its worker until the training could take it."""
+    delay_ns: float = 0.0
+    """What that takes longer while the worker makes its next batch: the thread that sends waits for the worker's
+    interpreter, or for a CPU."""
     sharing_ns: float = 0.0
     """CPU time that a worker process needs for a batch beyond `cpu_ns`, which is what the training process would need:
     memory that both see, pickling."""

@@ -232,11 +232,10 @@ class Facts:
 
     @property
     def cpu_limit(self) -> float | None:
-        """Samples/s at which the CPUs this job may use would all be busy, if a sample cost the CPU what it does now."""
+        """Rate over today's at which the CPUs this job may use would all be busy, if a sample cost the CPU what it does
+        now."""
         used, budget = self.sampled.tree_cpus, self.sampled.cpu_budget
-        if not used or budget is None or not self.samples_known:
-            return None
-        return self.samples_per_s * max(1.0, budget / used)
+        return None if not used or budget is None else max(1.0, budget / used)
 
     @property
     def handoff_pct(self) -> float | None:

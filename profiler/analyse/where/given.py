@@ -20,6 +20,7 @@ from .places import is_users
 from .source import (
     OWNERS,
     Function,
+    arguments_of,
     evaluated,
     function_of,
     is_within_one,
@@ -158,22 +159,20 @@ def _by_index(stack: CallStack, call: Call) -> bool:
 def _passed_on(call: ast.Call, callee: Call, names: Mapping[str, Parts]) -> Mapping[str, Parts] | None:
     """What the parameters of the called function follow from; `None`: not told."""
     called = function_of(callee)
-    if called is None or any(isinstance(argument, ast.Starred) for argument in call.args):
+    if called is None:
         return None
     parameters = [argument.arg for argument in (*called.args.posonlyargs, *called.args.args)]
-    found: dict[str, Parts] = {}
     entered = isinstance(call.func, ast.Attribute) or callee.function.endswith(("__init__", "__call__"))
-    if entered and parameters[:1] and parameters[0] in OWNERS:
+    bound = bool(entered and parameters[:1] and parameters[0] in OWNERS)
+    given = arguments_of(call, called, bound)
+    if given is None:
+        return None
+    found: dict[str, Parts] = {}
+    if bound:
         found[parameters[0]] = follows_from(call.func, names)
         if callee.function.endswith("__init__"):
             found[opened(parameters[0])] = SAME
-        parameters = parameters[1:]
-    found |= {name: follows_from(argument, names) for name, argument in zip(parameters, call.args, strict=False)}
-    for keyword in call.keywords:
-        if keyword.arg is None:
-            return None
-        found[keyword.arg] = follows_from(keyword.value, names)
-    return found
+    return found | {name: follows_from(argument, names) for name, argument in given.items()}
 
 
 class _Results:

@@ -6,18 +6,24 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from ...record.reader import Records
 from ...record.schema import EventKind
 from ...record.stacks import Call, StackTable
 from ..causes.diagnosis import findings_of
 from ..causes.finding import Finding, Next
+from ..causes.speedup import ALL, DONE_NO_MORE, OF_KIND, Vanishing, as_next, by_parts, by_replay
+from ..intervals import union
+from ..predict.what_if import VanishedWork
 from ..run.facts import Facts
 from ..shares import MOSTLY
+from ..speedup import Speedup
 from ..statistics import Estimate, wilson
 from .looks import Looks, ProcessLooks, making_seen
 from .own_loop import own_loop_of
 from .places import FETCHER, Where, is_file, is_users, place_of, within
-from .remedies import LOOP, MAKING, STARTING, Remedy, remedy_of
+from .remedies import LOOP, MAKING, STARTING, Stands, remedy_of, stands_at
 from .selection import MAKING_TIMES, Evidenced, Selected, making_stages_of, selected
 from .source import left_out, returned
 from .stage_shares import Stages, handing_stages
@@ -33,11 +39,10 @@ LEFT_OUT = "samples are left out here"
 STREAMED = "the samples of which only some are kept are made here"
 COLLATED = 1_000_000
 """Weight of a look within the program's own collate function: what that returns is what is handed over."""
+OF_95 = 1.645 / 1.96
+"""Reach of a 90 % interval over that of one of 95 %."""
 LEAST_ADVISED = 0.3
 """Of the time in question that has to go where a change mends it, for it to be proposed."""
-LIKELY = 0.95
-"""Of a line's time that goes where it is mended."""
-
 
 OF_THE_MACHINE = (
     *("input.foreign_load", "input.affinity", "input.cpu_quota", "input.worker_threads", "input.oversubscribed"),
@@ -52,8 +57,16 @@ MORE_WORKERS = ("input.serial", "input.too_few_workers")
 """Causes that more workers mend, and cheaper batches as well."""
 ROWS_OF = {"run.startup": STARTING, "input.sampler": MAKING, "input.main_process": MAKING}
 """Causes outside the making of batches whose lines are no work of the loop's own."""
-TOLD_BY_LINE = ("host.step_gap",)
-"""Causes of which the finding itself can only say when they happen."""
+TOLD_BY_LINE = ("host.step_gap", "host.boundary", "run.startup", "input.cpu_exhausted")
+"""Causes of which the finding itself can only say when they happen, or of what kind the work is."""
+WORTH_A_LINE = 0.6
+"""What mending a line brings over what it brings if all of the time goes, from which the line comes first."""
+WITHIN_STEPS = ("host.step_gap", "input.main_process")
+"""Causes that are about the training's own part of a step."""
+IN_THE_LOOP = (*WITHIN_STEPS, "host.boundary")
+"""Causes whose lines are the training thread's: all of its time at one counts, garbage collections there with it."""
+WHAT_IF = (*IN_THE_LOOP, "input.sampler", "run.startup")
+"""Causes beside the making of batches whose time goes if its lines take none."""
 OF_STAGES = ("input.cpu_exhausted", *MORE_WORKERS)
 """Causes that are about what making a batch takes."""
 
@@ -91,13 +104,13 @@ def located(
             found.append(finding)
             continue
         shown = None if finding.cause is None else selected(finding.cause, evidence)
-        lines = () if shown is None else _often_seen(shown)
+        lines = () if shown is None else _with_speedups(finding, shown, _often_seen(shown), evidence)
         made = where_made if (finding.cause or "").startswith("input.") else ()
         if finding.cause == "input.handoff":
             lines = (*_handed_over(looks.making), *lines)
         if finding.cause == "input.wasted" and shown is not None:
             lines = (*_left_out(shown.looks), *lines)
-        advised = finding if shown is None else _with_advice(finding, lines, shown, facts)
+        advised = finding if shown is None else _with_advice(finding, lines, shown, evidence)
         if advised is finding:
             advised = _with_stage_advice(finding, facts)
         found.append(replace(advised, where=(*lines, *made), stages=_stages(finding, shown, facts)))
@@ -116,6 +129,15 @@ def _often_seen(shown: Selected) -> tuple[Where, ...]:
         if max(line.samples, of_function[line.file, line.function]) >= LEAST_LOOKS
         and (line.share or 0.0) >= LEAST_SHARE
     )
+
+
+def _with_speedups(
+    finding: Finding, shown: Selected, lines: tuple[Where, ...], evidence: Evidenced
+) -> tuple[Where, ...]:
+    """The lines with what the training would gain if they took no time, where the run tells."""
+    if finding.cause not in WHAT_IF and shown.time not in MAKING_TIMES:
+        return lines
+    return tuple(replace(line, without=_without(finding, shown, stands_at(line), ALL, evidence)) for line in lines)
 
 
 def _stages(finding: Finding, shown: Selected | None, facts: Facts) -> Stages | None:
@@ -178,38 +200,60 @@ def _loader_made(events: Records, table: StackTable) -> tuple[Where, ...]:
     return (_place(call, LOADER_MADE),)
 
 
-def _with_advice(finding: Finding, lines: tuple[Where, ...], shown: Selected, facts: Facts) -> Finding:
+def _with_advice(finding: Finding, lines: tuple[Where, ...], shown: Selected, evidence: Evidenced) -> Finding:
     """The finding, with what mends its first line put where its gain belongs."""
     if not lines or finding.cause in NO_LINE_MENDS:
         return finding
     making = shown.time in MAKING_TIMES
     rows = MAKING if making else ROWS_OF.get(finding.cause or "", LOOP)
-    found = remedy_of(shown.looks, lines[0], rows, making)
-    if found is None or found[1] < LEAST_ADVISED * len(shown.looks):
+    elsewhere = Looks(shown.looks.records[:0], shown.looks.table)
+    if not making:
+        parts = evidence.facts.parts
+        elsewhere = evidence.looks.training.during(union(*np.concatenate((parts.computing, parts.loading)).T))
+    found = remedy_of(shown.looks, lines[0], rows, making, elsewhere)
+    if found is None or (share := _share(shown.looks, found[1])).value < LEAST_ADVISED:
         return finding
-    remedy, looks = found
-    share = wilson(looks / len(shown.looks), len(shown.looks))
-    change = _predicted(remedy, finding, lines[0], making, facts, share)
-    best = finding.next[0].predicted_samples_per_s if finding.next else None
-    mine = change.predicted_samples_per_s
-    # What is done again and again for nothing is not to be done by more workers; and that the loop does something is
+    remedy, mended = found
+    file = lines[0].file.rpartition("/")[2]
+    vanishing = OF_KIND.get(remedy.kind, DONE_NO_MORE)
+    gained = _without(finding, shown, mended, vanishing, evidence)
+    change = as_next(evidence.facts, f"{file}:{lines[0].line}: {remedy.change}", gained, remedy.kind)
+    best = finding.next[0] if finding.next else None
+    # What is done again and again for nothing is not to be done by more workers; and that something takes the time is
     # less than what it does.
-    idle = share.value >= MOSTLY and (remedy.kind == "once" or finding.cause in TOLD_BY_LINE)
-    first = finding.cause not in OF_THE_MACHINE and (idle or best is None or mine is None or mine >= best)
+    idle = share.value >= MOSTLY and remedy.kind == "once"
+    worth = WORTH_A_LINE if finding.cause in TOLD_BY_LINE else 1.0
+    before = best is None or best.speedup is None or gained.value >= worth * best.speedup.value
+    first = finding.cause not in OF_THE_MACHINE and (idle or before)
     return replace(finding, next=(change, *finding.next) if first else (*finding.next, change))
 
 
-def _predicted(remedy: Remedy, finding: Finding, line: Where, making: bool, facts: Facts, share: Estimate) -> Next:
-    """What is gained if that share of the time in question goes: of what makes batches, until the device sets the
-    pace."""
-    said = f"{line.file.rpartition('/')[2]}:{line.line}: {remedy.change}"
-    whole_ns = finding.share * facts.parts.wall_ns
+def _share(looks: Looks, mended: Stands) -> Estimate:
+    """Of looks that saw something, which saw what is mended."""
+    seen = len(looks) - looks.failed
+    return wilson(len(looks.where(mended)) / seen, seen) if seen else Estimate(0.0, 0.0, 0.0)
 
-    def gained(part: float) -> float | None:
-        if not making or facts.made_in_training:
-            return facts.samples_per_s_without(part * whole_ns)
-        # Workers that take so much less time are no longer waited for so long.
-        return facts.samples_per_s_without(min(whole_ns, part * facts.parts.wall_ns))
 
-    low, high = gained(LIKELY * share.low), gained(share.high)
-    return Next(said, gained(LIKELY * share.value), low, high, remedy.kind)
+def _without(finding: Finding, shown: Selected, mended: Stands, vanishing: Vanishing, evidence: Evidenced) -> Speedup:
+    """What is gained if the work that such looks saw goes, or as much of it."""
+    facts, window = evidence.facts, evidence.facts.window
+    in_thread = finding.cause in IN_THE_LOOP
+    looks = evidence.looks.training.between(window.begin_ns, window.end_ns) if in_thread else shown.looks
+    share = _share(looks, mended)
+    if not share.value:
+        return Speedup(1.0, 1.0, 1.0)
+    below, above = (1 + OF_95 * (bound / share.value - 1) for bound in (share.low, share.high))
+    vanishing = Vanishing(vanishing.least * below, vanishing.expected, min(vanishing.most * above, 1 / share.value))
+    wall = facts.parts.wall_ns
+    took_ns = (1.0 if in_thread else finding.share) * share.value * wall
+    each_ns = took_ns / window.count
+    if shown.time in MAKING_TIMES:
+        gone = VanishedWork(making=share.value)
+        took_ns = took_ns if facts.made_in_training else min(finding.share, share.value) * wall
+    elif finding.cause == "input.sampler":
+        gone = VanishedWork(taking_ns=each_ns) if facts.set_workers else VanishedWork(loop_ns=each_ns)
+    elif finding.cause in WITHIN_STEPS:
+        gone = VanishedWork(loop_ns=each_ns)
+    else:
+        return by_parts(facts, took_ns, vanishing)
+    return by_replay(facts, gone, vanishing) or by_parts(facts, took_ns, vanishing)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from ...record.stacks import Call, CallStack
+from ..speedup import Speedup
 
 _LIBRARY = re.compile(
     r"/(?:site|dist)-packages/|/lib(?:64)?/python3(?:\.\d+t?)?/|\A<(?!stdin>|string>|ipython)|\A\Z"
@@ -48,6 +49,8 @@ class Where:
     """What the share is of, in words: `the time in which workers make batches`."""
     thread: str = ""
     """Of another thread than the one that trains: its name."""
+    without: Speedup | None = None
+    """If the line took no time; `None` where the run does not tell."""
 
 
 def is_users(call: Call) -> bool:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from ...record.schema import ThreadState
-from ...record.stacks import Call, CallStack
+from ...record.stacks import CallStack
 from ..shares import MOSTLY
 from .given import Given, how_given, part_used
 from .looks import Looks
@@ -46,6 +47,7 @@ def _row(kind: str, change: str, calls: str = "", text: str = "") -> _Row:
 _OPEN = "open it once in each worker, when the first sample asks, and keep it"
 _INDEX = "read the index once, when the data set is made"
 _KEEP = "do it once, and keep the result on the object"
+_ONE_BY_ONE = "Python does it one by one"
 _NUMPY = "take the columns out as NumPy arrays once (`.to_numpy()`), and index those"
 
 MAKING = (
@@ -133,19 +135,31 @@ _WATCHED = re.compile(
 """Names in code by which its author says that it only tells how the training goes."""
 
 
-def remedy_of(looks: Looks, where: Where, rows: Sequence[_Row], making: bool) -> tuple[Remedy, int] | None:
-    """What mends a line, as far as what was seen of it tells; and in how many of all looks the same is to be mended.
+Stands = Callable[[CallStack], bool]
+"""Whether a look is of some kind, by its stack."""
+
+
+def stands_at(where: Where) -> Stands:
+    """Whether a look saw that line."""
+
+    def stands(stack: CallStack) -> bool:
+        found = place_of(stack)
+        return found is not None and (found[0].file, found[0].line) == (where.file, where.line)
+
+    return stands
+
+
+def remedy_of(
+    looks: Looks, where: Where, rows: Sequence[_Row], making: bool, elsewhere: Looks
+) -> tuple[Remedy, Stands] | None:
+    """What mends a line, as far as what was seen of it tells; and which looks saw what is mended with it.
 
     Args:
         looks: all looks of the time in question.
         making: whether the line is part of making a sample or batch, so that what is the same each time shows.
+        elsewhere: looks at the same threads in other times: a loop that these stand in does more than that.
     """
-
-    def stands_there(stack: CallStack) -> bool:
-        found = place_of(stack)
-        return found is not None and (found[0].file, found[0].line) == (where.file, where.line)
-
-    mine = looks.where(stands_there)
+    mine = looks.where(stands_at(where))
 
     def by_row(stack: CallStack) -> Remedy | None:
         return _fitting(own_part(stack), _text(stack), rows)
@@ -156,16 +170,19 @@ def remedy_of(looks: Looks, where: Where, rows: Sequence[_Row], making: bool) ->
     for tells, told in (*((tells, _most_of(mine, tells)) for tells in again), (by_row, called)):
         if told is not None:
             # Other lines may tell the same: the change mends them too.
-            alike = sum(count for stack, count in looks.stacks() if stack and tells(stack) == told)
-            if told.change != _NUMPY:
-                return told, alike
-            told, looped = _with_its_loop(told, looks, where)
-            return told, alike + looped
+            alike = partial(_tells, tells, told)
+            return _with_its_loop(told, alike, mine, looks, elsewhere) if told.change == _NUMPY else (told, alike)
     running = mine.in_state(ThreadState.RUNS)
     told = _of_waiting(mine) if making else None
     if told is None and len(running) >= MOSTLY * len(mine):
         told = _most_of(running, _watched_or_one_by_one if rows is LOOP else _one_by_one)
-    return None if told is None else (told, len(mine))
+    if told is None:
+        return None
+    return told, (_of_loop(mine, elsewhere) if _ONE_BY_ONE in told.change or rows is LOOP else None) or stands_at(where)
+
+
+def _tells(tells: Callable[[CallStack], Remedy | None], told: Remedy, stack: CallStack) -> bool:
+    return bool(stack) and tells(stack) == told
 
 
 def _most_of(mine: Looks, tells: Callable[[CallStack], Remedy | None]) -> Remedy | None:
@@ -209,7 +226,7 @@ def _one_by_one(stack: CallStack) -> Remedy | None:
     """Of a look within Python's own work, in no library's function."""
     if not is_users(stack[-1]) or loop_around(stack[-1]) is None:
         return None
-    return Remedy("cheaper", "Python does it one by one: do it for whole arrays (NumPy, torch), or compile it (numba)")
+    return Remedy("cheaper", f"{_ONE_BY_ONE}: do it for whole arrays (NumPy, torch), or compile it (numba)")
 
 
 def _watched_or_one_by_one(stack: CallStack) -> Remedy | None:
@@ -219,17 +236,49 @@ def _watched_or_one_by_one(stack: CallStack) -> Remedy | None:
     return Remedy("less_often", "it is only looked at: every 50th step is often enough") if told and watched else told
 
 
-def _with_its_loop(told: Remedy, looks: Looks, line: Where) -> tuple[Remedy, int]:
+def _with_its_loop(told: Remedy, alike: Stands, mine: Looks, looks: Looks, elsewhere: Looks) -> tuple[Remedy, Stands]:
     """What is done by cheaper means for whole arrays needs no loop in Python: what that does itself is mended too."""
-    loop = loop_around(Call(line.function, line.file, line.line, line.code))
+    of_loop = _of_loop(mine, elsewhere)
+    if of_loop is None or not len(looks.where(lambda stack: of_loop(stack) and not alike(stack))):
+        return told, alike
+    return Remedy(told.kind, f"{told.change}, without the loop"), lambda stack: alike(stack) or of_loop(stack)
 
-    def of_loop(stack: CallStack) -> bool:
-        at = stack[-1]
-        same = (at.file, at.function) == (line.file, line.function)
-        return loop is not None and same and loop[0] <= at.line <= loop[1] and is_users(at)
 
-    looped = sum(count for stack, count in looks.stacks() if stack and of_loop(stack))
-    return (Remedy(told.kind, f"{told.change}, without the loop"), looped) if looped else (told, 0)
+_Loop = tuple[str, str, int, int]
+"""File, function, first and last line."""
+
+
+def _loops(stack: CallStack) -> Iterator[_Loop]:
+    """Loops of the user's that a look is within, the outermost first, of each function one."""
+    for call in _own(stack):
+        if is_users(call) and (span := loop_around(call)) is not None:
+            yield call.file, call.function, *span
+
+
+def _of_loop(mine: Looks, elsewhere: Looks) -> Stands | None:
+    """Which looks are within the loop in Python that most of these are in, the outermost of the user's that goes
+    through single things and does nothing else; `None` where they are in none."""
+    theirs = {loop for stack, _ in elsewhere.stacks() for loop in _loops(stack)}
+    loops: Counter[_Loop] = Counter()
+    for stack, count in mine.stacks():
+        if (found := next((loop for loop in _loops(stack) if loop not in theirs), None)) is not None:
+            loops[found] += count
+    if not loops:
+        return None
+    ((file, function, first, last), count) = loops.most_common(1)[0]
+
+    def within_it(stack: CallStack) -> bool:
+        return any(
+            (call.file, call.function) == (file, function) and first <= call.line <= last for call in _own(stack)
+        )
+
+    return within_it if count >= MOSTLY * len(mine) else None
+
+
+def _own(stack: CallStack) -> CallStack:
+    """Of a stack what makes samples, where it does."""
+    own = own_part(stack)
+    return _making(own) or own
 
 
 def _text(stack: CallStack) -> str:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from msgspec import UNSET, Struct, UnsetType
 
 from ...analyse.causes.finding import Evidence, Finding, Next
+from ...analyse.speedup import Speedup
 from ...analyse.where.places import Where
 from ...analyse.where.stage_shares import StageShare
 
@@ -13,6 +16,14 @@ class DeviceJson(Struct):
     kind: str | None
     """`cuda`, `cpu` or `emulated`; `null` where that could not be read."""
     name: str | None
+
+
+class PromisedJson(Struct):
+    """The rate of a training over what it is, with an interval of 90 %."""
+
+    value: float
+    low: float
+    high: float
 
 
 class NextJson(Struct):
@@ -25,6 +36,12 @@ class NextJson(Struct):
     high: float | None
     kind: str | UnsetType = UNSET
     """What kind of change it is: `workers`, `once`, `less_often` …; left out where it is none of these."""
+    speedup: PromisedJson | UnsetType = UNSET
+    """The same over today's rate; left out where nothing supports a prediction."""
+    to_try: bool | UnsetType = UNSET
+    """`true`: the run does not show that anything is gained; left out otherwise."""
+    settings: dict[str, Any] | UnsetType = UNSET
+    """Arguments of torch's DataLoader to set, where that is all of it; left out otherwise."""
 
 
 class WhereJson(Struct):
@@ -43,6 +60,8 @@ class WhereJson(Struct):
     """The innermost function of a library that it was in, most often."""
     of: str
     """The time that the share is of, in words."""
+    without: PromisedJson | UnsetType = UNSET
+    """If the line took no time; left out where the run does not tell."""
 
 
 class StageJson(Struct):
@@ -113,7 +132,7 @@ def finding(found: Finding, of_none: float | None = None) -> FindingJson:
         found.severity,
         found.confidence if known else of_none,
         found.evidence,
-        [_next(each) for each in found.next],
+        [next_of(each) for each in found.next],
         [_where(each) for each in found.where] or UNSET,
         UNSET if found.stages is None else [_stage(each, found.stages.time) for each in found.stages.parts],
     )
@@ -121,7 +140,12 @@ def finding(found: Finding, of_none: float | None = None) -> FindingJson:
 
 def _where(line: Where) -> WhereJson:
     share = None if line.share is None else 100 * line.share
-    return WhereJson(line.file, line.line, line.function, line.code, share, line.samples, line.calls, line.time)
+    gone = UNSET if line.without is None else _speedup(line.without)
+    return WhereJson(line.file, line.line, line.function, line.code, share, line.samples, line.calls, line.time, gone)
+
+
+def _speedup(times: Speedup) -> PromisedJson:
+    return PromisedJson(times.value, times.low, times.high)
 
 
 def _stage(part: StageShare, time: str) -> StageJson:
@@ -142,6 +166,15 @@ def _stage(part: StageShare, time: str) -> StageJson:
     )
 
 
-def _next(change: Next) -> NextJson:
+def next_of(change: Next) -> NextJson:
     low = None if change.high is None else change.low
-    return NextJson(change.change, change.predicted_samples_per_s, low, change.high, change.kind or UNSET)
+    return NextJson(
+        change.change,
+        change.predicted_samples_per_s,
+        low,
+        change.high,
+        change.kind or UNSET,
+        UNSET if change.speedup is None else _speedup(change.speedup),
+        True if change.speedup is not None and change.speedup.to_try else UNSET,
+        dict(change.settings) or UNSET,
+    )

@@ -10,12 +10,13 @@ from msgspec.structs import asdict
 from ...analyse.diff.difference import Difference
 from ...analyse.diff.lines import MovedLine
 from ...analyse.diff.moved import MovedFigure
+from ...analyse.diff.promise import FollowedAdvice
 from ...analyse.diff.settings import Setting, Value, rates
 from ...analyse.diff.sides import Side
 from ...analyse.diff.times import Changed
 from ...analyse.run.stall_breakdown import PARTS, TOTAL
 from ...analyse.statistics import Estimate
-from .common import CauseJson, DeviceJson, cause
+from .common import CauseJson, DeviceJson, NextJson, cause, next_of
 
 
 class SideJson(Struct):
@@ -120,6 +121,20 @@ class LineChangeJson(Struct, kw_only=True):
     change: Estimate
 
 
+class FollowedJson(Struct):
+    """An advice that was followed, and what came of it."""
+
+    cause: str
+    """That it was for."""
+    advice: NextJson
+    is_set: bool
+    """Whether side B was seen to have the advised settings; else its cause is gone there."""
+    measured: Estimate
+    """How many times as fast side B is."""
+    kept: bool | None
+    """Whether that lies in the promised interval; `null`: it does not, but its own interval reaches into that."""
+
+
 class DifferenceJson(Struct, kw_only=True):
     format: str = "whyidle-diff"
     version: int = 1
@@ -141,6 +156,8 @@ class DifferenceJson(Struct, kw_only=True):
     because: BecauseJson
     notes: tuple[str, ...]
     """What these runs cannot tell, a sentence each."""
+    promise: FollowedJson | None = None
+    """An advice on side A that side B followed; `null` where none was seen to be."""
     lines: list[LineChangeJson] | UnsetType = UNSET
     """Lines of code that surely got slower or faster, five at most, the most first; left out where a run has no looks
     at stacks."""
@@ -167,8 +184,15 @@ def difference(found: Difference) -> DifferenceJson:
         ),
         because=BecauseJson(found.because.kind, found.because.part, _settings(found.because.by), found.because.look_at),
         notes=found.notes,
+        promise=_followed(found.promise),
         lines=UNSET if found.lines is None else [_line(each) for each in found.lines],
     )
+
+
+def _followed(told: FollowedAdvice | None) -> FollowedJson | None:
+    if told is None:
+        return None
+    return FollowedJson(told.cause, next_of(told.change), told.is_set, told.measured, told.kept)
 
 
 def _line(moved: MovedLine) -> LineChangeJson:

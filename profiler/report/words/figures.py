@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ...analyse.causes.finding import Next
 from ...analyse.run.stall_breakdown import UNTOLD
+from ...analyse.speedup import Speedup
 
 NOT_MEASURED = "n/a"
 NO_CAUSE = "none possible"
@@ -64,13 +65,28 @@ def expected(value: str) -> str:
     return f"(should be {value})" if value else ""
 
 
+def speedup(times: Speedup) -> str:
+    """`2.1 times as fast (1.9 to 2.4)`."""
+    return f"{factor(times.value)} times as fast ({factor(times.low)} to {factor(times.high)})"
+
+
+def factor(factor: float) -> str:
+    return f"{factor:.2f}" if factor < 2 else f"{factor:.1f}"
+
+
+def _try(change: Next) -> str:
+    """That it is not known whether anything is gained."""
+    return "not sure to gain anything, so try it; " if change.speedup is not None and change.speedup.to_try else ""
+
+
 def prediction(change: Next, now: float | None) -> str:
     """What is expected of a change, to follow its sentence; `now`: samples/s."""
+    times = change.speedup
     if now is None or change.high is None:
-        return ""
+        return "" if times is None else f": {_try(change)}{speedup(times)}"
     if change.predicted_samples_per_s is None:
         return f": at most {change.high:.0f} samples/s, {change.high / now:.2f} times as many as now"
     return (
-        f": about {change.predicted_samples_per_s:.0f} samples/s "
+        f": {_try(change)}about {change.predicted_samples_per_s:.0f} samples/s "
         f"({change.low or now:.0f} to {change.high:.0f}), now {now:.0f}"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ...predict.what_if import VanishedWork
 from ...run.loader_stats import HEAVILY_QUEUED_PCT
 from ...where.stages import cheaper_by_words
 from ..finding import Evidence, Finding, Next
@@ -246,6 +247,10 @@ def _fewer(wait: Wait, cpus: int, why: str, likely: float) -> Next:
 
 
 def _cheaper(wait: Wait) -> Next:
+    """Less of what takes most of making a batch, where that is known; how much less nobody can say."""
     any_stage = "less work for the CPU: smaller source images, fewer transforms, the GPU; or more CPUs", "cheaper"
-    change, kind = (None if wait.costliest is None else cheaper_by_words(wait.costliest[0])) or any_stage
-    return wait.relieving(change).of(kind)
+    stage, share = wait.costliest or ("", None)
+    change, kind = cheaper_by_words(stage) or any_stage
+    if share is None:
+        return wait.relieving(change).of(kind)
+    return wait.lighter(change, VanishedWork(making=share / 100), least=0.3, likely=0.6, kind=kind)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ...run.facts import Facts
 from ...shares import MOSTLY
 from ..finding import Evidence, Finding, Next
 from .wait import Wait
+
+PERSISTENT = {"persistent_workers": True}
 
 
 def restarts(facts: Facts) -> bool:
@@ -40,7 +44,7 @@ def _one_iterator(wait: Wait) -> tuple[Next, ...]:
     # Each iterator that is left is also waited for: its workers end before the loop goes on.
     waits, staging = wait.facts.waits, wait.facts.staging
     removed_ns = waits.starting_ns + waits.filling_ns + (staging.ns if staging is not None else 0)
-    return (wait.removing(change, max(removed_ns, round(wait.ns)), least=0.3, likely=0.9, kind="once"),)
+    return (wait.removing(change, max(removed_ns, round(wait.ns)), least=0.8, likely=0.95, kind="once"),)
 
 
 def _left(facts: Facts) -> tuple[Evidence, ...]:
@@ -58,6 +62,15 @@ def _leaving(facts: Facts) -> str:
     return f"; the loop takes {batches:.2g} batch{'es' * (round(batches) != 1)} of each and begins anew"
 
 
+def _persistent(wait: Wait, change: str) -> Next:
+    """Workers that live on make the first batches of an epoch all the same."""
+    workers = wait.facts.set_workers
+    said = wait.predicted(lambda settings: settings.num_workers == workers and settings.persistent_workers)
+    if said is None or wait.facts.persistent_workers:
+        return replace(wait.removing(change, least=0.4, likely=0.75, kind="settings"), settings=PERSISTENT)
+    return wait.as_predicted(change, said).of("settings")
+
+
 def worker_restart(wait: Wait) -> Finding | None:
     """Workers are started anew for each epoch: the time until one of them takes up the first batch."""
     facts = wait.facts
@@ -73,7 +86,7 @@ def worker_restart(wait: Wait) -> Finding | None:
         ()
         if not facts.starts_python
         else (
-            wait.relieving(
+            wait.removing(
                 'multiprocessing_context="fork", where nothing in the program forbids it; or a smaller dataset object, '
                 "and imports within functions"
             ),
@@ -91,7 +104,7 @@ def worker_restart(wait: Wait) -> Finding | None:
             persistence(facts),
             Evidence("starting a worker is", how if facts.starts_python is not None else None),
         ),
-        (*_one_iterator(wait), wait.relieving(change, least=0.2, likely=0.8).of("settings"), *also),
+        (*_one_iterator(wait), _persistent(wait, change), *also),
     )
 
 
@@ -117,7 +130,7 @@ def pipeline_fill(wait: Wait) -> Finding | None:
         ),
         (
             *_one_iterator(wait),
-            *(wait.relieving(change, least=0.2, likely=0.8).of("settings") for change in _shorter(wait, each_ms, few)),
+            *(wait.removing(change, least=0.2, likely=0.8, kind="settings") for change in _shorter(wait, each_ms, few)),
         ),
     )
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from ....record.schema import ThreadState
+from ...predict.what_if import VanishedWork
 from ...run.exclusion import Exclusion, SeenWaiting, TimeGrowth
 from ..finding import Evidence, Finding, Next
 from .wait import Wait
@@ -114,22 +113,15 @@ def _evidence(wait: Wait, told: Exclusion) -> tuple[Evidence, ...]:
 
 
 def _freed(wait: Wait, told: Exclusion, change: str, *, shared_beyond: bool = False) -> Next:
-    """What workers could make if each took as long as one alone does, on these CPUs. `shared_beyond`: what they share
-    may be none of theirs, so that nothing need be gained."""
-    loader, alone = wait.loader, told.alone
-    per_sample_ms = loader.make_ms_per_sample
-    if per_sample_ms is None:
-        return replace(wait.overlapping(change), kind="own_handle")
-    rates = [loader.workers * 1e3 / (per_sample_ms * max(each, 1e-3)) for each in (alone.value, alone.low)]
-    budget = wait.facts.sampled.cpu_budget
-    if budget is not None and loader.cpu_pct:
-        rates = [min(rate, budget * 1e3 / (per_sample_ms * loader.cpu_pct / 100)) for rate in rates]
-    expected, most = (wait.overlapping(change, rate) for rate in rates)
-    high = most.predicted_samples_per_s
-    if expected.predicted_samples_per_s is None or high is None:
-        return replace(expected, kind="own_handle")
-    low = wait.facts.samples_per_s if shared_beyond else expected.low
-    return replace(expected, low=low, high=max(high, expected.predicted_samples_per_s), kind="own_handle")
+    """What is gained if workers wait for each other no more, so that a batch takes as long as one alone takes, on these
+    CPUs. `shared_beyond`: what they share may be none of theirs, so that nothing need be gained."""
+    alone, freed = told.alone, 1 - told.alone.value
+    # What is computed is not waited for.
+    freed = min(freed, 1 - (wait.loader.cpu_pct or 0.0) / 100)
+    if freed <= 0:
+        return wait.overlapping(change).of("own_handle")
+    least = 0.0 if shared_beyond else max(0.0, 1 - alone.high) / freed
+    return wait.lighter(change, VanishedWork(queueing=freed), least=least, likely=1.0, kind="own_handle")
 
 
 def _at(waiting: SeenWaiting) -> str:

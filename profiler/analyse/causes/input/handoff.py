@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from ...predict.assumed import Assumed
+from ...predict.what_if import VanishedWork
 from ...run.facts import Facts
 from ...run.loader_stats import LoaderStats
 from ...run.worker_records import HandedOver
-from ..finding import Evidence, Finding
+from ..finding import Evidence, Finding, Next
 from .wait import HANDOVER_MS, Wait
 
 TINY_SAMPLE_MS = 0.2
@@ -62,9 +66,7 @@ def overkill(wait: Wait) -> Finding | None:
             wait.evidence("mean_batch_bytes"),
         ),
         (
-            wait.removing("num_workers=0: samples are made in the training process", saved, least=0.3, likely=0.8).of(
-                "fewer_workers"
-            ),
+            _none(wait, saved),
             wait.overlapping(
                 "index a whole batch at once: a dataset with __getitems__, or a sampler of index lists with "
                 "batch_size=None"
@@ -92,8 +94,27 @@ def handoff(wait: Wait) -> Finding | None:
             Evidence("bytes sent through the pipe for a batch", loader.sent_bytes_per_batch, "bytes", "less than 1 kB"),
             Evidence("page faults in making a batch", loader.minor_faults_per_batch),
         ),
-        tuple(wait.overlapping(change).of(kind) for change, kind in changes),
+        tuple(_handed_cheaper(wait, change, kind) for change, kind in changes),
     )
+
+
+def _none(wait: Wait, saved_ns: float) -> Next:
+    """No workers: as the replay has it, else what making batches there is cheaper than waiting for them."""
+    change, settings = "num_workers=0: samples are made in the training process", {"num_workers": 0}
+    said = wait.predicted(lambda each: each.num_workers == 0)
+    if said is None:
+        return replace(wait.removing(change, saved_ns, likely=0.9, kind="fewer_workers"), settings=settings)
+    return wait.as_predicted(change, said).of("fewer_workers")
+
+
+def _handed_cheaper(wait: Wait, change: str, kind: str) -> Next:
+    """What a batch costs on its way becomes what it costs in one piece; fewer bytes leave the rest as it is."""
+    advice = wait.facts.advice
+    if kind != "fewer_objects" or advice is None:
+        return wait.removing(change, least=0.0 if kind == "cheaper" else None, likely=0.6, kind=kind)
+    load = advice.workload
+    taking = max(0.0, load.handoff_ns - Assumed.HANDOFF_NS - Assumed.TOUCH_NS_PER_BYTE * (load.batch_bytes or 0))
+    return wait.lighter(change, VanishedWork(taking_ns=taking, sending=1.0), likely=0.9, kind=kind)
 
 
 def _in_pieces(held: HandedOver) -> bool:

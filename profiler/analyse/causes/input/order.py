@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ...run.exposed_data_wait import Spread
 from ..finding import Evidence, Finding, Next
 from .wait import Wait
@@ -29,10 +31,8 @@ def straggler(wait: Wait) -> Finding | None:
             Evidence("the slowest sample is", None if slowest is None else slowest.file or index),
         ),
         (
-            wait.overlapping(
-                "in_order=False in the DataLoader (torch 2.6 or later): batches are handed over as they come"
-            ).of("settings"),
-            wait.overlapping("make the slow samples cheaper, or prepare them once and keep the result").of("cheaper"),
+            _as_they_come(wait),
+            wait.removing("make the slow samples cheaper, or prepare them once and keep the result", kind="cheaper"),
         ),
     )
 
@@ -60,6 +60,16 @@ def uneven(wait: Wait) -> Finding | None:
     )
 
 
+def _as_they_come(wait: Wait) -> Next:
+    """Finished batches are handed over, whichever it is."""
+    change = "in_order=False in the DataLoader (torch 2.6 or later): batches are handed over as they come"
+    workers = wait.facts.set_workers
+    said = wait.predicted(lambda settings: settings.num_workers == workers, in_order=False)
+    if said is None:
+        return replace(wait.removing(change, likely=0.8, kind="settings"), settings={"in_order": False})
+    return wait.as_predicted(change, said).of("settings")
+
+
 def _deeper(wait: Wait) -> Next:
     """More batches ahead, with as many workers."""
     ahead, workers = wait.facts.set_prefetch, wait.facts.set_workers
@@ -68,7 +78,9 @@ def _deeper(wait: Wait) -> Next:
     said = wait.predicted(lambda s: s.num_workers == workers and (s.prefetch_factor or 0) > ahead)
     deeper = 2 * ahead if said is None else said.settings.prefetch_factor
     change = f"prefetch_factor={deeper} instead of {ahead}: more batches ahead"
-    return (wait.overlapping(change) if said is None else wait.as_predicted(change, said)).of("settings")
+    if said is None:
+        return replace(wait.overlapping(change), settings={"prefetch_factor": deeper}).of("settings")
+    return wait.as_predicted(change, said).of("settings")
 
 
 def _supplies(wait: Wait) -> bool:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from ...predict.what_if import VanishedWork
 from ...shares import MOSTLY
 from ..finding import Evidence, Finding, Next
+from ..speedup import as_next, by_parts, by_replay, vanishing
 from .wait import Wait
 
 _A_STEP = "waiting for the sampler, of a step"
@@ -42,7 +44,7 @@ def sampler(wait: Wait) -> Finding | None:
 def _ready(wait: Wait, iterators: int) -> tuple[Next, ...]:
     """What makes beginning an epoch cheaper."""
     changes = [
-        _freed(
+        _begun(
             wait,
             "keep what the sampler reads or computes in `__iter__` (lengths, labels, weights, groups): once, in its "
             "`__init__` or a file, as NumPy arrays; and let it draw a batch at a time, instead of a list of them all "
@@ -52,7 +54,7 @@ def _ready(wait: Wait, iterators: int) -> tuple[Next, ...]:
     facts = wait.facts
     if facts.set_workers and facts.persistent_workers is False and iterators >= 2 * facts.waits.epochs > 0:
         changes.append(
-            _freed(
+            _begun(
                 wait,
                 "persistent_workers=True: where workers start anew torch iterates over the sampler twice an epoch",
                 likely=0.5,
@@ -62,7 +64,7 @@ def _ready(wait: Wait, iterators: int) -> tuple[Next, ...]:
 
 
 def _longer(wait: Wait) -> Next:
-    return _freed(wait, "longer epochs: several passes over the data as one, in a sampler that repeats", likely=0.5)
+    return _begun(wait, "longer epochs: several passes over the data as one, in a sampler that repeats", likely=0.5)
 
 
 def _cheaper(wait: Wait) -> tuple[Next, ...]:
@@ -82,11 +84,19 @@ def _cheaper(wait: Wait) -> tuple[Next, ...]:
     )
 
 
-def _freed(wait: Wait, change: str, likely: float = 0.9) -> Next:
+def _begun(wait: Wait, change: str, likely: float = 0.9) -> Next:
+    """A change that takes so much of the claim away, of what beginning epochs takes."""
+    return wait.removing(change, likely=likely, kind="once")
+
+
+def _freed(wait: Wait, change: str, likely: float = 0.95) -> Next:
     """A change that takes so much of the claim away, as far as the workers could deliver more batches then."""
-    freed = wait.removing(change, likely=likely, kind="once")
-    limit = wait.loader.samples_per_s_limit
-    if not wait.facts.set_workers or limit is None or freed.predicted_samples_per_s is None or freed.high is None:
-        return freed
-    most = max(wait.facts.samples_per_s, limit)
-    return Next(change, min(freed.predicted_samples_per_s, most), freed.low, min(freed.high, most), "once")
+    each_ns = wait.ns / wait.facts.window.count
+    gone = VanishedWork(taking_ns=each_ns) if wait.facts.set_workers else VanishedWork(loop_ns=each_ns)
+    less = vanishing(likely)
+    found = by_replay(wait.facts, gone, less)
+    if found is None:
+        found, limit = by_parts(wait.facts, wait.ns, less), wait.loader.samples_per_s_limit
+        if wait.facts.set_workers and limit is not None and wait.facts.samples_known:
+            found = found.no_more_than(max(1.0, limit / wait.facts.samples_per_s))
+    return as_next(wait.facts, change, found, "once")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from ...predict.what_if import VanishedWork
 from ...run.exposed_data_wait import MOSTLY_READING
-from ..finding import Evidence, Finding
+from ..finding import Evidence, Finding, Next
 from .wait import Wait
 
 COLD = 0.5
@@ -42,15 +43,28 @@ def storage(wait: Wait) -> Finding | None:
             Evidence("bytes read for each byte of a batch", amplified, "", f"below {AMPLIFIED:.0f}"),
             Evidence("read in a second of waiting", rate, "bytes", f"above {SLOW_BYTES_PER_S / 1e6:.0f} MB"),
         ),
-        tuple(wait.overlapping(change).of(kind) for change, kind in zip(changes, ("order", "workers"), strict=True)),
+        (_fewer_reads(wait, changes[0]), _more_hands(wait, changes[1])),
     )
+
+
+def _fewer_reads(wait: Wait, change: str) -> Next:
+    """Reading takes most of the time no more."""
+    reading = (wait.loader.read_pct or 0.0) / 100
+    return wait.lighter(change, VanishedWork(making=reading), least=0.5, likely=0.8, kind="order")
+
+
+def _more_hands(wait: Wait, change: str) -> Next:
+    wanted = wait.wanted
+    if wanted.said is None:
+        return wait.overlapping(change).of("workers")
+    return wait.so_many(f"{change}: num_workers={wanted.workers}{wanted.deeper}", wanted)
 
 
 def _kind(
     cold: float | None, rate: float | None, amplified: float | None, read: float | None
 ) -> tuple[str, tuple[str, ...]]:
     """What kind of waiting it is, and what helps against it."""
-    more = "more workers hide waiting that is no work: num_workers can exceed the CPUs here"
+    more = "more workers hide waiting that is no work"
     if amplified is not None and amplified >= AMPLIFIED:
         return f", which reads {amplified:.0f} bytes for each that it uses", (
             "read less for each sample: chunks of the size that is used, no archive that is unpacked for one sample",

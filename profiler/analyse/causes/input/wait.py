@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from ....record.schema import ThreadState
 from ....record.tuning import DEFAULT_PREFETCH, LoaderSettings
 from ...predict.advice import BINDS, MOST_WORKERS
+from ...predict.what_if import VanishedWork
 from ...predict.workload import Prediction
+from ...run.exclusion import SURELY_GROWS
 from ...run.exposed_data_wait import Spread
 from ...run.loader_stats import BUSY, QUEUED_PCT, LoaderStats
 from ...run.resource_usage import BUDGET_USED
+from ...shares import MOSTLY
+from ...speedup import Speedup
 from ...where.stages import STAGES
 from ..claim import Claim
 from ..finding import LEAST_GAIN, Evidence, Next
+from ..speedup import as_next, by_parts, by_replay, by_settings, vanishing
 
 MOSTLY_OWN = 0.6
 """Share of its CPU budget that a job uses, from which it has used that up where other programs use what is left; where
@@ -38,6 +44,11 @@ LEAST_FAULTS = 0.05
 PAGE_BYTES = 4096
 HANDOVER_MS = 1.0
 """Time of making a batch below which handing it over by a worker would take as long."""
+
+
+ENOUGH_WORKERS = (
+    "as many workers as the CPUs can run are busy: cheaper samples (smaller files, fewer transforms), or more CPUs"
+)
 
 
 @dataclass(frozen=True)
@@ -168,14 +179,14 @@ class Wait(Claim):
         """Time of a step as it would be without waiting for data."""
         return (self.facts.parts.wall_ns - self.facts.parts.input_ns) / self.facts.window.count / 1e6
 
-    def predicted(self, which: Callable[[LoaderSettings], bool]) -> Prediction | None:
+    def predicted(self, which: Callable[[LoaderSettings], bool], in_order: bool = True) -> Prediction | None:
         """The cheapest such settings that are nearly as fast as any, as the run's replay has it; `None` where there is
         none, or it does not even say of the recorded settings what they did."""
         facts, advice = self.facts, self.facts.advice
         if advice is None or not facts.samples_known or self.share < LEAST_GAIN:
             return None
         stepping = facts.parts.wall_ns - facts.parts.boundary_ns
-        return advice.cheapest(which) if advice.agrees(facts.samples * 1e9 / stepping) else None
+        return advice.cheapest(which, in_order) if advice.agrees(facts.samples * 1e9 / stepping) else None
 
     @property
     def wanted(self) -> Wanted:
@@ -193,24 +204,25 @@ class Wait(Claim):
     def _estimated_workers(self) -> int:
         """Where the run does not tell enough for a replay: as many as batches have to be under way at a time, busy no
         more than `BUSY`, since batches differ. No more than the CPUs can run, nor than make two batches of an
-        epoch, and at least one more than there are."""
+        epoch, and no fewer than there are."""
         facts, work_ms = self.facts, self.loader.work_ms_per_batch
         now = 0 if facts.made_in_training else self.loader.workers
         budget = facts.sampled.cpu_budget
         if work_ms is None:
-            return now + 1 if now else max(1, math.floor(budget or 2))
+            return max(1, now, math.floor(budget or 2))
         most = MOST_WORKERS
         if budget is not None:
             most = min(most, max(1, math.floor(budget / self._cpus_of_a_worker)))
         if facts.waits.batches_per_epoch is not None:
             most = min(most, max(1, int(facts.waits.batches_per_epoch) // 2))
         enough = math.ceil(work_ms / self.pace_ms / BUSY) if self.pace_ms else most
-        return max(now + 1, min(enough, most))
+        return max(1, now, min(enough, most))
 
     def beyond_cpus(self, workers: int) -> str:
-        """That so many workers are more than the CPUs, to go behind their number; else empty."""
+        """That so many workers are more than the CPUs, and why that is right, to go behind their number; else empty."""
         cpus = self.facts.sampled.cpu_budget
-        return " (more than CPUs, which they hardly use)" if cpus is not None and workers > max(1.0, cpus) else ""
+        more = cpus is not None and workers > max(1.0, cpus) and self._cpus_of_a_worker <= MOSTLY
+        return " (more than CPUs: they mostly wait)" if more else ""
 
     @property
     def _cpus_of_a_worker(self) -> float:
@@ -226,54 +238,79 @@ class Wait(Claim):
 
     # What to change.
 
-    @property
-    def _most_overlapped(self) -> float | None:
-        """As of any claim; no more than was measured with batches that lay ready."""
-        facts, most = self.facts, super()._most_overlapped
-        if most is None or facts.headroom is None:
-            return most
-        return max(facts.samples_per_s, min(most, facts.headroom))
+    def _within(self, speedup: Speedup) -> Speedup:
+        """No more than was measured with batches that lay ready."""
+        return speedup if self._headroom is None else speedup.no_more_than(self._headroom)
 
-    def relieving(self, change: str, *, least: float = 0.0, likely: float = 0.6) -> Next:
+    @property
+    def _headroom(self) -> float | None:
+        """The rate with batches that lay ready over today's; `None` where that was not measured."""
+        facts = self.facts
+        return (
+            None
+            if facts.headroom is None or not facts.samples_known
+            else max(1.0, facts.headroom / facts.samples_per_s)
+        )
+
+    @property
+    def concurrency_helps(self) -> bool:
+        """Whether the run shows that workers which wait do so each by itself, so that more of them wait for more at a
+        time: batches take no longer beside more of them, or they sleep. One server, disk or lock may serve them one
+        after the other."""
+        told = self.facts.exclusion
+        if told is None or not self.waits_mostly:
+            return not self.waits_mostly
+        if told.growth is not None:
+            return told.growth.exponent.high < SURELY_GROWS
+        return told.waiting is not None and told.waiting.elsewhere == ThreadState.SLEEP
+
+    def relieving(self, change: str, *, least: float | None = None, likely: float = 0.6) -> Next:
         """A change that takes CPU work away, or adds CPUs: what the CPUs can make now is no limit then."""
         return self.removing(change, least=least, likely=likely)
 
+    def lighter(
+        self, change: str, gone: VanishedWork, *, least: float | None = None, likely: float = 0.95, kind: str = ""
+    ) -> Next:
+        """A change that spares the loader work, or the training for it."""
+        less = vanishing(likely, least)
+        return as_next(
+            self.facts, change, by_replay(self.facts, gone, less) or by_parts(self.facts, self.ns, less), kind
+        )
+
     def so_many(self, change: str, wanted: Wanted, instead: str = "") -> Next:
         """A change to these settings, or what else might be done."""
-        if wanted.said is None:
-            return self.more_workers(change + instead, wanted.workers).of("workers")
-        return self.as_predicted(change, wanted.said, instead).of("workers")
+        if wanted.said is not None:
+            return self.as_predicted(change, wanted.said, instead).of("workers")
+        if not self.facts.made_in_training and wanted.workers <= self.loader.workers:
+            return self.lighter(ENOUGH_WORKERS, VanishedWork(making=1.0), likely=0.5, kind="cheaper")
+        return replace(
+            self.more_workers(change + instead, wanted.workers), settings={"num_workers": wanted.workers}
+        ).of("workers")
 
     def as_predicted(self, change: str, said: Prediction, instead: str = "") -> Next:
         """A change to settings that the run was replayed with, and what holds the training up then."""
         facts, advice = self.facts, self.facts.advice
         assert advice is not None
-        now, stepping = advice.now.samples_per_s, facts.parts.wall_ns - facts.parts.boundary_ns
-        rates = [
-            # No setting spares the training its sampler.
-            facts.samples_per_s_without(
-                min(stepping * (1 - now / rate), facts.parts.input_ns - facts.waits.sampling_ns)
-            )
-            for rate in (said.samples_per_s, said.low, said.high)
-        ]
-        if facts.headroom is not None:
-            rates = [None if rate is None else min(rate, max(facts.headroom, facts.samples_per_s)) for rate in rates]
-        expected, low, high = rates
-        return Next(f"{change}; then {BINDS[said.binding]}{instead}", expected, low, high)
+        speedup = self._within(by_settings(facts, said))
+        # From none to one worker nothing has to be done at a time but making and computing.
+        if said.settings.num_workers > max(1, facts.set_workers or 0) and not self.concurrency_helps:
+            speedup = speedup.maybe_none()
+        change = f"{change}; then {BINDS[said.binding]}{instead}"
+        return replace(as_next(facts, change, speedup), settings=advice.workload.settings.changed_to(said.settings))
 
     def more_workers(self, change: str, workers: int) -> Next:
         """What so many workers could supply on these CPUs, if each gets the CPU it asks for; where other programs take
         the CPU from a training that makes its batches itself, if each gets what that gets now."""
-        per_sample_ms, cpu_pct = self.loader.make_ms_per_sample, self.loader.cpu_pct
-        if per_sample_ms is None:
+        per_sample_ms, cpu_pct, facts = self.loader.make_ms_per_sample, self.loader.cpu_pct, self.facts
+        if per_sample_ms is None or not facts.samples:
             return self.overlapping(change)
-        taken = self.facts.crowded and self.facts.made_in_training
+        taken = facts.crowded and facts.made_in_training
         unqueued = 1.0 if taken else 1 - min(99.0, self.queued_pct or 0.0) / 100
         supply = workers * 1e3 / (per_sample_ms * unqueued)
-        budget = self.facts.sampled.cpu_budget
+        budget = facts.sampled.cpu_budget
         if budget is not None and cpu_pct:
             supply = min(supply, budget * 1e3 / (per_sample_ms * min(cpu_pct, 100.0) / 100))
-        return self.overlapping(change, supply)
+        return self.overlapping(change, supply * facts.parts.wall_ns / 1e9 / facts.samples)
 
     # What is shown for it.
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from ...predict.what_if import VanishedWork
+from ...speedup import Speedup
 from ..finding import Evidence, Finding, Next
+from ..speedup import LEAST_OF_GAIN, Vanishing, as_next, by_parts, by_replay
 from .wait import Wait
 
 LEAST_WASTED = 0.15
 """Share of the samples that have to be made for nothing: to leave out a broken file now and then is no fault."""
 LEAST_TOLD = 0.02
 """Share of the samples from which a way to waste them is named."""
-LEAST_OF_GAIN = 0.5
-"""Of what is gained where all that is made is used, what is gained at least."""
 
 
 def wasted(wait: Wait) -> Finding | None:
@@ -71,8 +72,9 @@ def _using_all(wait: Wait, change: str) -> Next:
     once = 1 / (1 - found.repeated)
     less = 1 - (1 - found.dropped) * (1 - found.passed_over)
     making = wait.ns if facts.made_in_training else facts.parts.wall_ns - facts.parts.boundary_ns
-    rate = facts.samples_per_s_without(min(wait.ns, less * making))
-    if rate is None:
-        return Next(change, kind="slice")
-    now, most = facts.samples_per_s, rate * once
-    return Next(change, most, now + LEAST_OF_GAIN * (most - now), most, "slice")
+    less_made = Vanishing(LEAST_OF_GAIN, 1.0)
+    made = by_replay(facts, VanishedWork(making=less), less_made) or by_parts(
+        facts, min(wait.ns, less * making), less_made
+    )
+    low = 1 + (made.low * once - 1) * (LEAST_OF_GAIN if once > 1 else 1.0)
+    return as_next(facts, change, Speedup(made.value * once, low, made.high * once, made.to_try), "slice")
