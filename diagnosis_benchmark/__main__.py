@@ -11,9 +11,15 @@ from pathlib import Path
 from whyidle.errors import WhyidleError
 
 from .rivals import compare_tools
-from .tables import batch_sizes, faults, user_code
+from .tables import batch_sizes, faults, promises, user_code
 
-PARTS = {"faults": faults, "batch-sizes": batch_sizes, "rivals": compare_tools, "user-code": user_code}
+PARTS = {
+    "faults": faults,
+    "batch-sizes": batch_sizes,
+    "rivals": compare_tools,
+    "user-code": user_code,
+    "promises": promises,
+}
 
 
 def parser() -> argparse.ArgumentParser:

@@ -18,9 +18,11 @@ HALVES = {
     "later": "after the rules had been changed by what the others showed",
     "latest": "after the rules had been changed twice",
     "newest": "after the rules had been changed three times",
+    "promises": "to hold promises against what comes, without knowing how they are made",
 }
 """When a program was written, in words."""
-BROKEN, FIXED = "broken", "fixed"
+BROKEN, FIXED, GONE = "broken", "fixed", "gone"
+"""The program, its mended form, and, of some, the broken one in which the lines take no time."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,10 @@ class UserProgram:
     also: tuple[str, ...] = ()
     """Codes that are right too."""
     also_remedies: tuple[str, ...] = ()
+    settings: dict[str, Any] = field(default_factory=dict)
+    """Arguments of the DataLoader, where the fixed form changes nothing else."""
+    span: str = "loop"
+    """What its own clock measures: the `loop`, or all from the `start`."""
     measured: dict[str, float] = field(default_factory=dict)
     """Samples a second of both forms by their own clocks, where they were written."""
 
@@ -53,6 +59,10 @@ class UserProgram:
     @property
     def remedies(self) -> tuple[str, ...]:
         return self.remedy, *self.also_remedies
+
+    @property
+    def forms(self) -> list[str]:
+        return [form for form in (BROKEN, FIXED, GONE) if self.program(form).exists()]
 
     def program(self, form: str) -> Path:
         return PROGRAMS / self.name / f"{form}.py"

@@ -57,7 +57,7 @@ def judged(
     lines = verdict.get("where") or []
     changes = verdict["next"]
     remedy = changes[0].get("kind", "") if changes else ""
-    right = [_is_right(program, line) for line in lines]
+    right = [is_right(program, line) for line in lines]
     return Answer(
         verdict["cause"],
         verdict["cause"] in program.causes,
@@ -79,6 +79,7 @@ def findings(report: dict[str, Any]) -> list[dict[str, Any]]:
     return [verdict, *(each for each in report["findings"] if each != verdict)]
 
 
-def _is_right(program: UserProgram, line: dict[str, Any]) -> bool:
+def is_right(program: UserProgram, line: dict[str, Any]) -> bool:
+    """Whether a line of a report is one of those at fault."""
     in_program = line["file"].endswith(f"/{program.name}/broken.py")
     return in_program and line["line"] in program.numbers

@@ -1,0 +1,126 @@
+"""The calibration table: how often promises hold, by cause, and the worst that did not."""
+
+from __future__ import annotations
+
+import statistics
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from ..confusion import HitRate
+from .judge import TWOFOLD, Followed, Promise, Removed
+
+WORST = 10
+HEADS = ("advice for", "first advice", "90 % interval holds", "50 % holds", "median error", "upper / lower end, median")
+
+
+def tables(followed: Sequence[Followed], removed: Sequence[Removed]) -> Iterator[str]:
+    """Markdown, a line each."""
+    judged = [each for each in followed if each.judged]
+    yield from _row(*HEADS)
+    yield f"|{'---|' * len(HEADS)}"
+    by_cause: dict[str, list[Followed]] = defaultdict(list)
+    for each in judged:
+        by_cause[f"`{each.cause}`"].append(each)
+    for cause, mine in sorted(by_cause.items(), key=lambda of: -len(of[1])):
+        yield from _calibration(cause, [_pair(each) for each in mine])
+    yield from _calibration("**all**", [_pair(each) for each in judged])
+    yield from _calibration("if a line took no time", [(each.promise, each.measured) for each in removed])
+    yield ""
+    tried = [each for each in followed if each.to_try]
+    missed = [each for each in tried if each.measured is not None and each.measured >= TWOFOLD]
+    empty = [each for each in judged if each.is_empty]
+    other = [each for each in followed if each.measured is None]
+    yield f"- first advice of {len(followed)} programs; {len(judged)} followed and judged"
+    yield (
+        f"- advice to try something, without saying that it gains: {len(tried)} of {len(followed)}; of these "
+        f"{len(missed)} gained twofold or more"
+    )
+    yield f"- 1.3 times or more promised and less than 1.05 gained: {len(empty)} of {len(judged)}"
+    yield f"- not followed: {len(other)} ({_why(other)})" if other else "- not followed: none"
+    yield ""
+    yield "The worst, promised and measured:"
+    yield ""
+    yield from _row("program", "advice", "followed by", "promised", "measured")
+    yield "|---|---|---|---|---|"
+    for each in sorted(judged, key=lambda one: -_error(one))[:WORST]:
+        yield from _followed(each)
+    yield ""
+    yield "All of them:"
+    yield ""
+    yield from _row("program", "advice", "followed by", "promised", "measured")
+    yield "|---|---|---|---|---|"
+    for each in sorted(followed, key=lambda one: (one.cause, one.program)):
+        yield from _followed(each)
+    if removed:
+        yield ""
+        yield "If a line took no time:"
+        yield ""
+        yield from _row("program", "line", "promised", "measured")
+        yield "|---|---|---|---|"
+        for line in sorted(removed, key=lambda one: one.program):
+            yield from _row(f"`{line.program}`", _code(line.line), _said(line.promise), f"{line.measured:.2f}")
+
+
+def as_json(followed: Sequence[Followed], removed: Sequence[Removed]) -> dict[str, Any]:
+    return {"followed": [asdict(each) for each in followed], "removed": [asdict(each) for each in removed]}
+
+
+def _calibration(name: str, pairs: Sequence[tuple[Promise, float]]) -> Iterator[str]:
+    if not pairs:
+        return
+    whole, half = (HitRate(sum(holds), len(pairs)) for holds in (
+        [promise.holds(measured) for promise, measured in pairs],
+        [promise.holds_half(measured) for promise, measured in pairs],
+    ))  # fmt: skip
+    error = statistics.median(promise.error(measured) for promise, measured in pairs)
+    width = statistics.median(promise.width for promise, _ in pairs)
+    yield from _row(name, str(len(pairs)), _rate(whole), _rate(half), f"{100 * error:.0f} %", f"{width:.2f}")
+
+
+def _rate(of: HitRate) -> str:
+    low, high = (100 * bound for bound in of.interval)
+    return f"{of.hits} of {of.of}, {100 * (of.value or 0):.0f} % ({low:.0f} to {high:.0f})"
+
+
+def _pair(each: Followed) -> tuple[Promise, float]:
+    assert each.promise is not None
+    assert each.measured is not None
+    return each.promise, each.measured
+
+
+def _error(each: Followed) -> float:
+    promise, measured = _pair(each)
+    return promise.error(measured)
+
+
+def _followed(each: Followed) -> Iterator[str]:
+    measured = "n/a" if each.measured is None else f"{each.measured:.2f}"
+    promised = "n/a" if each.promise is None else _said(each.promise)
+    if each.to_try:
+        promised = f"to try: {promised}"
+    held = each.promise is not None and each.measured is not None and each.promise.holds(each.measured)
+    mark = "" if not each.judged or held else " **no**"
+    advice = f"`{each.cause}`, {each.kind or 'other'}: {_code(each.change)}"
+    yield from _row(f"`{each.program}`", advice, each.how, promised, measured + mark)
+
+
+def _said(promise: Promise) -> str:
+    return f"{promise.value:.2f} ({promise.low:.2f} to {promise.high:.2f})"
+
+
+def _why(others: Sequence[Followed]) -> str:
+    reasons: dict[str, int] = defaultdict(int)
+    for each in others:
+        reasons[each.how] += 1
+    return "; ".join(f"{number} {why}" for why, number in sorted(reasons.items(), key=lambda of: -of[1]))
+
+
+def _code(text: str, most: int = 70) -> str:
+    short = text if len(text) <= most else f"{text[: most - 1]}…"
+    return short.replace("|", "\\|")
+
+
+def _row(*cells: str) -> Iterator[str]:
+    yield f"| {' | '.join(cells)} |"

@@ -1,0 +1,92 @@
+"""Promises held against what came: prints the calibration tables of docs/measurements, in markdown.
+
+Each program runs under `whyidle run` in its broken form and its others, in rounds. The first advice of the report is
+followed: settings of the loader by `whyidle tune --prove`, in blocks that take turns within one run; code by the
+program's fixed form. Where a program has a form in which the line takes no time, the what-if of that line is held
+against it.
+
+Runs go to a folder that is kept when `--out` names it. The same command goes on where an earlier one was stopped;
+`--from FOLDER` judges such runs anew, by today's rules.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+import tempfile
+from datetime import date
+from pathlib import Path
+
+from whyidle.commands import options
+from whyidle.errors import WhyidleError
+from whyidle.report.plot.batch_size import check_picture
+
+from ..promises import audit
+from ..promises.picture import write_calibration
+from ..promises.table import as_json, tables
+from ..user_code import trials
+from ..user_code.cases import HALVES, UserProgram, chosen
+from .matrix_runs import machine
+
+HELP = "first advice followed: is as much gained as was promised? (90 minutes)"
+QUICK = "three of the programs (4 minutes)"
+EXAMPLE = "--half promises --out runs/promises"
+QUICK_PROGRAMS = 3
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--cases", metavar="NAMES", help="these programs alone, with commas between them")
+    parser.add_argument("--half", choices=list(HALVES), help="those written at that time (default: all)")
+    parser.add_argument("--repeats", type=options.count, default=2, help="rounds of all forms (default: 2)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures there")
+    parser.add_argument("--picture", type=Path, metavar="FILE", help="draw promised against measured (.png, .svg)")
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """
+    Raises:
+        WhyidleError: a program is not known, or the picture cannot be drawn.
+    """
+    if arguments.picture is not None:
+        check_picture(arguments.picture, option="--picture")
+    programs = chosen(arguments.cases, arguments.half, QUICK_PROGRAMS if arguments.quick else None)
+    missing = {program.name: program.missing for program in programs if program.missing}
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = arguments.recorded or arguments.out or Path(scratch)
+        if arguments.recorded is None:
+            for name, packages in missing.items():
+                print(f"{name} is left out: {', '.join(packages)} not installed", file=sys.stderr)
+            able = [program for program in programs if program.name not in missing]
+            try:
+                _make(able, folder, arguments.repeats, random.Random(arguments.seed))
+            except KeyboardInterrupt:
+                print("stopped: the tables show what was run until then", file=sys.stderr)
+        else:
+            for program in programs:
+                audit.refresh(program, folder)
+        followed = [found for each in programs if (found := audit.followed(each, folder)) is not None]
+        removed = [line for each in programs if (line := audit.removed(each, folder)) is not None]
+        if not followed:
+            raise WhyidleError(f"{folder} holds no run of these programs that advises anything.")
+        print(f"{date.today()}, {machine()}.\n")
+        print("\n".join(tables(followed, removed)))
+        if arguments.json is not None:
+            told = {"machine": machine(), "date": str(date.today()), "left_out": missing, **as_json(followed, removed)}
+            arguments.json.write_text(json.dumps(told, indent=1))
+        if arguments.picture is not None:
+            write_calibration(followed, removed, arguments.picture)
+
+
+def _make(programs: list[UserProgram], folder: Path, repeats: int, order: random.Random) -> None:
+    """Round after round, so that whatever the machine does meanwhile befalls all programs."""
+    for number in range(repeats):
+        for program in order.sample(programs, len(programs)):
+            for form in order.sample(program.forms, len(program.forms)):
+                print(f"{program.name}, {form}", file=sys.stderr)
+                trials.run(program, form, trials.place(folder, program, form, number))
+            report = audit.look(program, folder)
+            if number == 0 and report is not None and audit.settings_advised(report):
+                print(f"{program.name}, advised settings", file=sys.stderr)
+                audit.prove(program, folder)
