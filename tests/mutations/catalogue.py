@@ -519,4 +519,35 @@ MUTATIONS: tuple[Mutation, ...] = (
         "raise",
         (f"{COMMANDS}/test_compare_budget.py",),
     ),
+    # Promises.
+    Mutation(
+        "what leaves the loop for the workers is made nowhere",
+        "cpu_ns=cpu + gone.loop_ns if gone.moved else cpu,",
+        "cpu_ns=cpu,",
+        (f"{ANALYSE}/test_replay_what_if.py",),
+    ),
+    Mutation(
+        "a promise is kept by whatever is more",
+        "if self.low <= measured.value <= self.high:",
+        "if self.low <= measured.value:",
+        (f"{ANALYSE}/test_diff_promise.py",),
+    ),
+    Mutation(
+        "settings that A had already count as followed",
+        "return same and any(each is not None and each.changed for each in known)",
+        "return same",
+        (f"{ANALYSE}/test_diff_promise.py",),
+    ),
+    Mutation(
+        "a literal that is not what ran is edited",
+        "if applies and found.value != recorded and found.value is not None:",
+        "if False:",
+        (f"{TUNE}/test_patch.py",),
+    ),
+    Mutation(
+        "a batch size that was too slow to be tried does not fit",
+        "return self.outcome != ProbeOutcome.LATE",
+        "return True",
+        (f"{TUNE}/test_batch_ladder.py",),
+    ),
 )

@@ -215,6 +215,7 @@ class _Facts:
     """What the rule asks of the facts: 60 % of ten seconds computed, 1000 samples."""
 
     samples_per_s = 100.0
+    samples_known = True
     activity: Activity | None = None
     shape_churn = memory_pressure = foreign_density = device_state = running = gil = None
     device_kind = "cuda"
@@ -250,7 +251,7 @@ def test_launch_bound_steps_are_a_finding_with_their_share_of_the_wall_time() ->
     assert finding.confidence == 0.6  # one step only
     assert "30 %" in finding.title
     assert finding.evidence[0].value == pytest.approx(50.0)
-    assert finding.next[0].high == pytest.approx(1000 / 7.0)
+    assert finding.next[0].predicted_samples_per_s == pytest.approx(1000 / (10 - 0.7 * 3))
 
 
 def test_without_windows_or_launch_gaps_there_is_no_finding() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from support.judged_waits import COMPUTING, CPUS, judge, only, pieces, waiting_f
 from support.planted_runs import Making, serial, told, trained
 from whyidle.analyse.run.facts import Facts
 from whyidle.analyse.run.index_sampler import Sampling
+from whyidle.analyse.speedup import SCATTER_SD
 from whyidle.record.reader import Records
 from whyidle.record.schema import EventKind
 from whyidle.scenarios.planted import MS, Step
@@ -154,10 +156,11 @@ def test_no_more_is_promised_than_the_workers_can_make(run: Facts) -> None:
     for limit, most in ((1e6, 2 * now), (1.2 * now, 1.2 * now), (0.5 * now, now)):
         idle = COMPUTING | {"worker_busy_pct": 30.0, "samples_per_s_limit": limit}
         for change in only(judge(run, idle, CPUS, waits, **sampled(run, 1.0))).next:
-            assert change.high == pytest.approx(most, rel=0.01)
-            assert change.low == pytest.approx(now)
+            assert change.low is not None
+            assert change.high is not None
             assert change.predicted_samples_per_s is not None
-            assert change.predicted_samples_per_s <= change.high
+            assert change.low <= change.predicted_samples_per_s <= most * 1.01
+            assert change.high <= (most if limit < 1e6 else most * math.exp(1.645 * SCATTER_SD)) * 1.01
 
 
 def test_a_little_is_no_finding_of_its_own(run: Facts) -> None:

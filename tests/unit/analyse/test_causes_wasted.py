@@ -122,7 +122,8 @@ def test_making_for_nothing_comes_before_more_workers(
     assert (first.kind, change in first.change) == ("slice", True)
     assert first.low is not None
     assert first.predicted_samples_per_s is not None
-    assert run.samples_per_s < first.low < first.predicted_samples_per_s == first.high
+    assert first.high is not None
+    assert run.samples_per_s < first.low < first.predicted_samples_per_s < first.high
 
 
 @pytest.mark.parametrize(("used", "cause"), [(1.9, "input.wasted"), (0.9, "input.handoff")])

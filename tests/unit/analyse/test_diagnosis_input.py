@@ -78,9 +78,9 @@ def test_busy_workers_without_cpu_left_have_exhausted_it(tmp_path: Path) -> None
     assert found.cause == "input.cpu_exhausted"
     assert "decoding" in found.title
     change = found.next[0]
-    assert change.low == pytest.approx(400, rel=0.03)
-    assert change.high == pytest.approx(800, rel=0.03)
-    assert change.low < change.predicted_samples_per_s < change.high
+    # Of decoding, which is most of what is waited for, 30 to 100 % may go.
+    assert 400 < change.low < change.predicted_samples_per_s < 800
+    assert change.high == pytest.approx(800, rel=0.1)
 
 
 def test_workers_that_wait_for_reads_point_at_storage(tmp_path: Path) -> None:

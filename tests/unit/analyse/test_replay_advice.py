@@ -149,10 +149,9 @@ def test_cause_and_share_are_the_same_without_a_replay(tmp_path: Path) -> None:
 def test_cpus_that_are_used_up_are_no_reason_for_more_workers_than_they_run() -> None:
     computing = workload(wait_ms=0.0, cpu_ms=40.0, limits=MachineLimits(cpus=2.0))
     advice = Advice(computing)
-    pick = advice.cheapest(lambda settings: settings.num_workers > 2)
-    assert pick is not None
-    assert pick.samples_per_s <= 1.05 * advice.now.samples_per_s
-    assert pick.binding == "cpu"
+    assert advice.cheapest(lambda settings: settings.num_workers > 2) is None
+    waiting = Advice(workload(wait_ms=40.0, cpu_ms=4.0, limits=MachineLimits(cpus=2.0)))
+    assert waiting.cheapest(lambda settings: settings.num_workers > 2) is not None
 
 
 def test_all_that_may_be_asked_is_predicted_once(monkeypatch: pytest.MonkeyPatch) -> None:

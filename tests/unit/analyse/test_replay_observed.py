@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from support.crafted import ON_CPU, add, add_events, amend
+from support.crafted import ON_CPU, add, add_events, amend, rows_of
 from support.runs import WITHOUT_COMPILER
 from support.warm import run as record
 from whyidle.analyse.predict.observed import Unobserved, workload_of
@@ -20,6 +20,7 @@ from whyidle.analyse.predict.workload import Workload
 from whyidle.analyse.run.facts import facts_of
 from whyidle.record.run import create_run, open_run
 from whyidle.record.schema import BATCH, HOST, NOT_MEASURED, STEP, EventKind, LoaderFlag, StepFlag
+from whyidle.record.segment import RecordWriter
 
 MS = 1_000_000
 START = 10**12
@@ -200,6 +201,23 @@ def test_cpus_that_others_use_are_not_the_jobs(tmp_path: Path) -> None:
     assert workload_of(run, facts).limits.cpus == 4.0
     # Others use two of the four, and three threads of the job compete with them.
     assert workload_of(run, shared).limits.cpus == pytest.approx(4 * 3 / 5)
+
+
+def test_cpus_that_other_trainings_of_the_job_use_are_not_this_ones(tmp_path: Path) -> None:
+    folder = training(tmp_path / "run", info=ON_CPU | {"host": {"cpus": 4}})
+    steps = open_run(folder).records(STEP)
+    writer = RecordWriter(folder, STEP, pid=4711)
+    names = [field.name for field in STEP.fields[1:]]
+    half = [{name: int(steps[name][n]) for name in names} for n in range(0, len(steps), 2)]
+    lasts = int(steps["step_end_ns"][-1] - steps["fetch_begin_ns"][0])
+    # Two of the four CPUs, by a process that makes fewer steps.
+    for body in rows_of(STEP, [row | {"cpu_ns": 2 * lasts // len(half)} for row in half]):
+        writer.append(*body)
+    writer.close()
+    run = open_run(folder)
+    facts = facts_of(run)
+    assert facts is not None
+    assert workload_of(run, facts).limits.cpus == pytest.approx(4 * 3 / 5, rel=0.05)
 
 
 def test_later_records_can_be_left_out(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from support.judged_waits import waiting_for_data
 from support.planted_stacks import FETCH, FETCHING, LIB, LOOP, OPENING, WORKER, look
 from whyidle.analyse.causes.finding import Finding, Next
 from whyidle.analyse.run.facts import Facts, facts_of
+from whyidle.analyse.speedup import Speedup
 from whyidle.analyse.where.located import located
 from whyidle.analyse.where.looks import ProcessLooks, looks_at
 from whyidle.analyse.where.selection import Evidenced, making_stages_of
@@ -106,17 +107,17 @@ def test_what_is_done_for_nothing_comes_before_more_workers_that_do_it_too(recor
 
 
 @pytest.mark.parametrize(
-    ("cause", "text", "kinds"),
+    ("cause", "text", "told", "kinds"),
     [
         # That the loop does something is less than what it does.
-        ("host.step_gap", "add(node)", ["cheaper", "less_often"]),
+        ("host.step_gap", "add(node)", True, ["cheaper", "less_often"]),
         # What is done with batches on their way to the model is made, and not read now and then.
-        ("input.main_process", "add(node.tolist())", ["less_often", "cheaper"]),
-        ("host.boundary", "add(node)", ["less_often"]),
+        ("input.main_process", "add(node.tolist())", False, ["less_often", "cheaper"]),
+        ("host.boundary", "add(node)", False, ["less_often"]),
     ],
 )
 def test_of_what_the_training_itself_does_a_line_is_mended_by_whose_work_it_is(
-    tmp_path: Path, cause: str, text: str, kinds: list[str]
+    tmp_path: Path, cause: str, text: str, told: bool, kinds: list[str]
 ) -> None:
     path = tmp_path / "tree.py"
     path.write_text(f"def update(nodes):\n    for node in nodes:\n        {text}\n")
@@ -124,7 +125,7 @@ def test_of_what_the_training_itself_does_a_line_is_mended_by_whose_work_it_is(
     updating = (*FETCHING[:2], LOOP, Call("update", str(path), 3, text))
     look(tmp_path / "run", range(START, END, 5 * MS), lambda *_: updating)
     run, looks, facts = opened(tmp_path / "run")
-    general = Next("look at it", 9e9, 8e9, 1e10, kind="less_often")
+    general = Next("look at it", 9e9, 8e9, 1e10, "less_often", Speedup(1.5, 1.2, 1.8) if told else Speedup(90, 80, 99))
     finding = Finding(cause, "It works.", 0.5, 0.8, (), (general,))
     (found,) = located(looks, facts, run.records(EVENT), run.records(PAUSE), [finding])
     assert [each.kind for each in found.next] == kinds

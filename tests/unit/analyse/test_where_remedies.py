@@ -31,7 +31,13 @@ def looks(folder: Path, *stacks: tuple[CallStack, int], state: int = ThreadState
 
 
 def mended(seen: Looks, making: bool = True) -> tuple[Remedy, int] | None:
-    return remedy_of(seen, places(seen.stacks(), "the time")[0], MAKING if making else LOOP, making)
+    """What mends the first line, and how many of the looks it mends."""
+    found = remedy_of(seen, places(seen.stacks(), "the time")[0], MAKING if making else LOOP, making, none_of(seen))
+    return None if found is None else (found[0], len(seen.where(found[1])))
+
+
+def none_of(seen: Looks) -> Looks:
+    return Looks(seen.records[:0], seen.table)
 
 
 @pytest.mark.parametrize(
@@ -284,7 +290,7 @@ def test_before_the_first_step_it_is_kept_for_the_next_start(
 ) -> None:
     file, _, called = inner.partition(":")
     seen = looks(tmp_path, ((MAIN, item(text), Call(called, f"{SITE}/{file}", 1)), 10))
-    found = remedy_of(seen, places(seen.stacks(), "the time")[0], STARTING, making=False)
+    found = remedy_of(seen, places(seen.stacks(), "the time")[0], STARTING, False, none_of(seen))
     assert found is not None
     assert found[0].kind == kind
     assert said in found[0].change

@@ -69,7 +69,7 @@ EXAMPLES: dict[type[Block], tuple[Block, tuple[str, ...]]] = {
         ("Why", "input", "50.0 %", "4.00 ms", "waiting", "a step", "8.00 ms", "Mostly."),
     ),
     Changes: (Changes(FOUND.next, None), ("Next", "make it wait less")),
-    CodeChange: (CodeChange("f(1)", "f(2)"), ("- f(1)", "+ f(2)")),
+    CodeChange: (CodeChange(("- f(1)", "+ f(2)")), ("- f(1)", "+ f(2)")),
     EvidenceTable: (EvidenceTable((Evidence("num_workers", 2, "", "4"),)), ("Evidence", "num_workers", "2", "4")),
     OtherFindings: (OtherFindings((FOUND,), None), ("Also", "input.serial (major): It waits.")),
     Caution: (Caution("Stand-in data", "generated.", "(vgg)"), ("generated.",)),

@@ -228,7 +228,7 @@ def test_what_stands_below_something_is_a_list() -> None:
 
 
 def test_a_change_of_code_is_a_diff() -> None:
-    text = markdown(Document((CodeChange("a = `1`", "a = 2"),)))
+    text = markdown(Document((CodeChange(("- a = `1`", "+ a = 2")),)))
     assert '<pre><code class="language-diff">- a = `1`\n+ a = 2\n</code></pre>' in html(text)
 
 

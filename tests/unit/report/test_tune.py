@@ -15,6 +15,7 @@ from whyidle.record.tuning import LoaderSettings
 from whyidle.report.contract import tuning as tune_json
 from whyidle.report.documents.tuning import tuning_document
 from whyidle.terminal.console import json_text
+from whyidle.tune.patch.patch import Patch
 from whyidle.tune.search.result import BatchAdvice, SearchEnd, Trial, Tuned
 from whyidle.tune.search.tuning import Tuning, prediction_error
 
@@ -70,6 +71,51 @@ def test_the_change_names_only_arguments_that_change(width: int) -> None:
     lines = [line.strip() for line in shown(RESULT, width).splitlines()]
     assert "- DataLoader(…, num_workers=0)" in lines
     assert "+ DataLoader(…, num_workers=4, persistent_workers=True)" in lines
+
+
+DIFF = "--- a/train.py\n+++ b/train.py\n@@ -1 +1 @@\n-loader = DataLoader(a)\n+loader = DataLoader(a, num_workers=4)\n"
+
+
+def test_the_change_is_the_patch_where_there_is_one() -> None:
+    result = replace(RESULT, patch=Patch(DIFF, "/home/me/it", ("python", "train.py", "-j", "4"), ("pin_memory is x.",)))
+    lines = [line.strip() for line in shown(result, 120).splitlines()]
+    at = lines.index("Change")
+    assert lines[at + 1 : at + 6] == DIFF.splitlines()
+    said = flat(" ".join(lines[at + 6 : at + 10]))
+    assert said.startswith("Nothing was changed: `patch -p1` in /home/me/it takes this.")
+    assert "Then run it so: python train.py -j 4" in said
+    assert "By hand: pin_memory is x." in said
+    assert not any("DataLoader(…" in line for line in lines)
+    assert tune_json.read(json.loads(json_text(tune_json.tuning(result)))).patch == result.patch
+
+
+def test_where_only_the_command_changes_no_source_does() -> None:
+    text = flat(shown(replace(RESULT, patch=Patch(command=("python", "train.py", "-j", "4")))))
+    assert "Change No source changes: run it so: python train.py -j 4" in text
+
+
+def test_what_could_not_be_edited_is_said_beside_the_arguments() -> None:
+    text = flat(shown(replace(RESULT, patch=Patch(by_hand=("num_workers comes from `n` (a.py:3): set it to 4.",)))))
+    assert "+ DataLoader(…, num_workers=4, persistent_workers=True)" in text
+    assert "By hand: num_workers comes from `n` (a.py:3): set it to 4." in text
+
+
+@pytest.mark.parametrize(
+    ("binding", "tried", "words"),
+    [
+        (Binding.SERIAL, LoaderSettings(2, 2), "That was tried, and is no faster here"),
+        (Binding.SERIAL, None, "Next to try: workers"),
+        (Binding.CPU, LoaderSettings(8, 2), "Next to try: samples that cost the CPU less"),
+    ],
+)
+def test_what_was_measured_to_be_no_faster_is_not_proposed(
+    binding: str, tried: LoaderSettings | None, words: str
+) -> None:
+    trials = (BASELINE,) if tried is None else (BASELINE, trial(tried, 400.0))
+    tuned = replace(TUNED, best=BASELINE, trials=trials, binding=binding, speedup=Estimate(1.0, 1.0, 1.0))
+    text = flat(shown(replace(RESULT, tuned=tuned)))
+    assert words in text
+    assert ("Next to try" in text) != ("That was tried" in text)
 
 
 def test_an_argument_that_is_taken_away_stands_in_the_old_line_alone() -> None:
@@ -209,7 +255,7 @@ def test_batch_answers_claim_no_more_than_was_tried() -> None:
 KEYS = {
     *("format", "version", "what", "scenario", "device", "baseline", "best", "speedup", "speedup_low", "speedup_high"),
     *("headroom", "ended", "because", "wall_s", "cost", "noise", "prediction", "trials", "batch", "binding_constraint"),
-    *("not_tested", "notes", "batch_size", "promising"),
+    *("not_tested", "notes", "batch_size", "promising", "patch"),
 }
 SETTINGS = ["num_workers", "prefetch_factor", "pin_memory", "batch_size", "pipeline", "in_order", "persistent_workers"]
 
