@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from whyidle.analyse.causes.finding import Next
 from whyidle.analyse.statistics import wilson
 
 HEALTHY = "none"
@@ -48,6 +49,8 @@ class JudgedRun:
     """Another program kept a CPU busy meanwhile: to name that is right too."""
     link: str | None = None
     """The run's folder."""
+    advice: Next | None = None
+    """The first."""
 
     @property
     def is_control(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,7 +20,7 @@ from whyidle.capture.sampler.stack_options import NO_STACKS, StackOptions
 from whyidle.errors import RecordError, WhyidleError
 from whyidle.matrix.matrix import PENDING, Matrix, PlannedCell, Shown, free_folder
 from whyidle.matrix.trial import TrialOutcome, TrialTarget
-from whyidle.record.comparison import read_comparison
+from whyidle.record.comparison import CellRecord, read_comparison
 from whyidle.record.run import is_run, open_run
 from whyidle.report.contract import comparison as compare_json
 from whyidle.report.document import Document
@@ -103,15 +103,21 @@ def load(folder: Path) -> FaultTable:
     """
     setting, records = read_comparison(folder)
     cells = tuple(cell_of(folder, record) for record in records)
-    judged: list[JudgedRun] = []
-    for case, record, cell in zip(setting["cases"], records, cells, strict=True):
-        runs = [folder / name for name in record.runs if is_run(folder / name)]
-        for place, analysis in zip(runs, cell.analyses, strict=True):
-            if (
-                one := judge(case["case"], tuple(case["planted"]), place, analysis, setting["foreign_load"])
-            ) is not None:
-                judged.append(one)
-    return FaultTable(setting, cells, confusion(judged))
+    return FaultTable(setting, cells, confusion(judged_runs(folder, setting, records, cells)))
+
+
+def judged_runs(
+    folder: Path, setting: Mapping[str, Any], records: Sequence[CellRecord], cells: Sequence[Cell]
+) -> list[JudgedRun]:
+    """What was said of each run of such a folder, beside the truth."""
+    return [
+        found
+        for case, record, cell in zip(setting["cases"], records, cells, strict=True)
+        for place, analysis in zip(
+            (folder / name for name in record.runs if is_run(folder / name)), cell.analyses, strict=True
+        )
+        if (found := judge(case["case"], tuple(case["planted"]), place, analysis, setting["foreign_load"])) is not None
+    ]
 
 
 def judge(case: str, planted: tuple[str, ...], folder: Path, analysis: Analysis, foreign: bool) -> JudgedRun | None:
@@ -128,6 +134,7 @@ def judge(case: str, planted: tuple[str, ...], folder: Path, analysis: Analysis,
         truth={} if facts is None else _truth(case, planted, folder, facts),
         steps=0 if facts is None else facts.window.count,
         foreign=foreign,
+        advice=analysis.verdict.next[0] if analysis.verdict.next else None,
     )
 
 

@@ -10,6 +10,8 @@ OF_90 = 0.6745 / 1.645
 LARGE, NOTHING = 1.3, 1.05
 """Factors: one that is promised so large must not turn out to be nothing."""
 TWOFOLD = 2.0
+PLANTED = "what was planted left out"
+"""In the place of how an advice was followed: by the planted work's own share of the time."""
 
 
 @dataclass(frozen=True)

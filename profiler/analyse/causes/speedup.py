@@ -93,7 +93,8 @@ def by_settings(facts: Facts, said: Prediction) -> Speedup:
     advice = facts.advice
     assert advice is not None
     now = advice.now.samples_per_s
-    return Speedup(*(_whole(facts, now / rate) for rate in (said.samples_per_s, said.low, said.high)))
+    value, low, high = (_whole(facts, now / rate) for rate in (said.samples_per_s, said.low, said.high))
+    return Speedup(value, low, high)
 
 
 def by_parts(facts: Facts, removed_ns: float, vanishing: Vanishing) -> Speedup:

@@ -20,7 +20,7 @@ from ..document import LEFT, Block, Caution, Document, Heading, Paragraph, Space
 from ..phrase import Words, toned
 from ..words.code import line_of
 from ..words.command import command_line
-from ..words.figures import LEAST_SHARE, NOT_MEASURED, factor
+from ..words.figures import KEPT, LEAST_SHARE, NOT_MEASURED, factor
 
 PART_NAMES = {
     "input": "input stall",
@@ -177,9 +177,8 @@ def _promise(followed: FollowedAdvice) -> Iterator[str]:
     yield f"{followed.change.change} (for {followed.cause}{seen})"
     promised, measured = followed.change.speedup, followed.measured
     assert promised is not None
-    outcome = {True: "kept", False: "not kept"}.get(followed.kept, "not kept by the middle, perhaps by the interval")
     said, came = (f"{factor(of.value)} ({factor(of.low)} to {factor(of.high)})" for of in (promised, measured))
-    yield f"times as fast: promised {said}, measured {came}: {outcome}."
+    yield f"times as fast: promised {said}, measured {came}: {KEPT[followed.kept]}."
 
 
 def _stand_in(side: Side) -> str | None:

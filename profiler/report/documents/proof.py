@@ -9,10 +9,8 @@ from ...analyse.statistics import Estimate
 from ...tune.prove import Proof
 from ...tune.search.candidates import describe
 from ..document import Block, Document, Heading, Paragraph, Space, TableColumn, Title, table
-from ..words.figures import factor
+from ..words.figures import KEPT, factor
 from .patch import patched
-
-NEARLY = "the promise was not kept by what was measured, whose interval reaches into it"
 
 
 def proof_document(what: str, told: Proof) -> Document:
@@ -51,7 +49,7 @@ def _verdict(told: Proof) -> str:
         return "the advice could not be tried"
     if told.promised is None:
         return f"{factor(told.measured.value)} times as fast; nothing was promised"
-    return {True: "the promise was kept", False: "the promise was not kept"}.get(told.kept, NEARLY)
+    return f"the promise was {KEPT[told.kept]}"
 
 
 def _cells(times: Speedup | Estimate | None) -> tuple[str, str]:

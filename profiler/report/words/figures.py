@@ -7,6 +7,12 @@ from ...analyse.run.stall_breakdown import UNTOLD
 from ...analyse.speedup import Speedup
 
 NOT_MEASURED = "n/a"
+KEPT: dict[bool | None, str] = {
+    True: "kept",
+    False: "not kept",
+    None: "not kept by what was measured, whose interval reaches into it",
+}
+"""Whether a promise was."""
 NO_CAUSE = "none possible"
 """In the place of a cause where a verdict names none."""
 LEAST_SHARE = 0.0005
