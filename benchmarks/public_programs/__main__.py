@@ -2,7 +2,8 @@
 
 Each is run bare and under `run`, unmodified, with data made up here: nothing is downloaded. One whose packages are not
 installed is left out, and said to be. Exit code 1 where a program's exit code or losses differ between the two, or
-where steps, batch size, verdict or line are not as they were checked (`programs.py`).
+where steps, batch size, verdict or line are not as they were checked (`programs.py`). With `--prove` the
+first advice on the loader is tried instead, and held against what it promises.
 """
 
 from __future__ import annotations
@@ -46,8 +47,8 @@ def lacking(program: Program) -> list[str]:
     return [name for name in program.packages if importlib.util.find_spec(name) is None]
 
 
-def ran(program: Program, folder: Path, recording: Path | None = None) -> Run:
-    """The program, run in a folder of its own with its data; under `run` where there is a `recording` to make."""
+def ran(program: Program, folder: Path, *whyidle: str) -> Run:
+    """The program, run in a folder of its own with its data; under a command of whyidle's where one is given."""
     folder.mkdir(parents=True)
     program.make(folder)
     scripts = str(Path(sys.executable).parent)
@@ -64,8 +65,8 @@ def ran(program: Program, folder: Path, recording: Path | None = None) -> Run:
         "MPLCONFIGDIR": str(home / "matplotlib"),
     }
     command = [sys.executable if program.command[0] == "python" else program.command[0], *program.command[1:]]
-    if recording is not None:
-        command = [sys.executable, "-m", "whyidle", "run", "--no-live", "--out", str(recording), "--", *command]
+    if whyidle:
+        command = [sys.executable, "-m", "whyidle", *whyidle, "--", *command]
     begun = time.monotonic()
     done = subprocess.run(
         command,
@@ -132,18 +133,37 @@ def row(program: Program, bare: Run, recorded: Run, report: dict[str, Any], wron
     ]
 
 
+def proven(program: Program, at: Path) -> list[str]:
+    """A row: what the first advice on the loader promises, and what came of it within one run."""
+    told = at / "proof.json"
+    done = ran(program, at / "prove", "tune", "--prove", "--no-live", "--out", str(at / "tune"), "--json", str(told))
+    (at / "prove.txt").write_text(done.text)
+    if not told.exists():
+        return [program.name, "-", "-", "-", done.text.strip().splitlines()[-1]]
+    proof = json.loads(told.read_text())
+    advice = proof["advice"] or {"change": "none is a setting of the loader", "speedup": None}
+    promised, measured = (
+        "n/a" if each is None else f"{each['value']:.2f} ({each['low']:.2f} to {each['high']:.2f})"
+        for each in (advice["speedup"], proof["measured"])
+    )
+    kept = {True: "kept", False: "not kept"}.get(proof["kept"], proof["why_not"] or "its interval reaches into it")
+    return [program.name, f"{proof['cause'] or 'none'}: {advice['change']}", promised, measured, kept]
+
+
+PROOF_HEAD = ["program", "advice", "promised (90 %)", "measured (95 %)", "promise"]
 HEAD = ["program", "steps (own)", "batch", "exit code", "losses", "verdict", "line", "as checked", "bare, recorded"]
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.public_programs", description=__doc__)
     parser.add_argument("--only", metavar="WORD", help="programs whose name has this word")
+    parser.add_argument("--prove", action="store_true", help="try the first advice on the loader instead")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="keep data, outputs and recordings here")
     arguments = parser.parse_args()
     chosen = [program for program in PROGRAMS if arguments.only is None or arguments.only in program.name]
     print(f"torch {torch.__version__}, Python {platform.python_version()}, {os.cpu_count()} CPUs", flush=True)
     folder = arguments.keep or Path(tempfile.mkdtemp(prefix="public-programs-"))
-    rows, failed, done = [HEAD], [], 0
+    rows, failed, done = [PROOF_HEAD if arguments.prove else HEAD], [], 0
     try:
         for program in chosen:
             missing = lacking(program)
@@ -152,7 +172,14 @@ def main() -> int:
                 continue
             at = folder / program.name.replace(" ", "-")
             shutil.rmtree(at, ignore_errors=True)
-            bare, recorded = ran(program, at / "bare"), ran(program, at / "run", at / "recording")
+            if arguments.prove:
+                rows.append(proven(program, at))
+                done += 1
+                continue
+            bare, recorded = (
+                ran(program, at / "bare"),
+                ran(program, at / "run", "run", "--no-live", "--out", str(at / "recording")),
+            )
             (at / "bare.txt").write_text(bare.text)
             (at / "run.txt").write_text(recorded.text)
             report = report_of(at / "recording")

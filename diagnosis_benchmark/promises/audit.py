@@ -14,7 +14,7 @@ from ..execute import execute
 from ..user_code import trials
 from ..user_code.cases import BROKEN, FIXED, GONE, UserProgram
 from ..user_code.judge import is_right
-from .judge import Followed, Promise, Removed
+from .judge import CODE, SETTINGS, Followed, Promise, Removed
 
 PROOF = "proof.json"
 PROOF_S = 40
@@ -68,10 +68,10 @@ def followed(program: UserProgram, folder: Path) -> Followed | None:
         if proof is None or proof["measured"] is None or not proof["first"]:
             return _made(program, cause, change, "it could not be tried within a run", None)
         # Both are of one run: the report within it is as any other.
-        return _made(program, proof["cause"], proof["advice"], "settings", float(proof["measured"]["value"]))
+        return _made(program, proof["cause"], proof["advice"], SETTINGS, float(proof["measured"]["value"]))
     if change.get("kind", "") not in program.remedies or program.settings:
         return _made(program, cause, change, NOT_THIS, None)
-    return _made(program, cause, change, "code", gained(program, folder, FIXED, cause))
+    return _made(program, cause, change, CODE, gained(program, folder, FIXED, cause))
 
 
 def removed(program: UserProgram, folder: Path) -> Removed | None:

@@ -10,8 +10,10 @@ OF_90 = 0.6745 / 1.645
 LARGE, NOTHING = 1.3, 1.05
 """Factors: one that is promised so large must not turn out to be nothing."""
 TWOFOLD = 2.0
-PLANTED = "what was planted left out"
-"""In the place of how an advice was followed: by the planted work's own share of the time."""
+CODE, SETTINGS, PLANTED = "code", "settings", "what was planted left out"
+FOLLOWED = (CODE, SETTINGS, PLANTED)
+"""How an advice was followed: by the program's fixed form, by the override that `tune --prove` has, or not at all, as
+the planted work's own share of the time tells what it takes."""
 
 
 @dataclass(frozen=True)
@@ -48,8 +50,7 @@ class Followed:
     kind: str
     change: str
     how: str
-    """`settings`: by the override that `tune --prove` has; `code`: by the program's fixed form; else why the advice
-    could not be followed."""
+    """One of `FOLLOWED`; else why the advice could not be."""
     promise: Promise | None
     """`None`: none was made."""
     to_try: bool

@@ -8,13 +8,20 @@ from typing import TYPE_CHECKING
 
 from whyidle.report.plot.batch_size import save_picture
 
-from .judge import Followed, Removed
+from .judge import CODE, PLANTED, SETTINGS, Followed, Removed
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-COLOURS = {"code": "#1f6f8b", "settings": "#d9822b", "line": "#7a7a7a"}
-NAMES = {"code": "code changed", "settings": "settings changed", "line": "a line took no time"}
+LINE = "line"
+COLOURS = {PLANTED: "#c9c9c9", LINE: "#6b9e57", CODE: "#1f6f8b", SETTINGS: "#d9822b"}
+NAMES = {
+    PLANTED: "planted fault left out",
+    LINE: "a line took no time",
+    CODE: "code changed",
+    SETTINGS: "settings changed",
+}
+"""What is drawn later lies above."""
 
 
 def write_calibration(followed: Sequence[Followed], removed: Sequence[Removed], path: Path) -> None:
@@ -32,7 +39,7 @@ def _drawn(followed: Sequence[Followed], removed: Sequence[Removed]) -> Figure:
     figure = Figure(figsize=(6.4, 6.0), layout="constrained")
     axes = figure.add_subplot()
     points = [(each.how, each.promise, each.measured) for each in followed if each.judged]
-    points += [("line", each.promise, each.measured) for each in removed]
+    points += [(LINE, each.promise, each.measured) for each in removed]
     for how, name in NAMES.items():
         mine = [(promise, measured) for which, promise, measured in points if which == how]
         known = [(promise, measured) for promise, measured in mine if promise is not None and measured is not None]

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from typing import Any
 
 from ..confusion import HitRate
-from .judge import TWOFOLD, Followed, Promise, Removed
+from .judge import FOLLOWED, PLANTED, TWOFOLD, Followed, Promise, Removed
 
 WORST = 10
 HEADS = ("advice for", "first advice", "90 % interval holds", "50 % holds", "median error", "upper / lower end, median")
@@ -17,42 +17,35 @@ HEADS = ("advice for", "first advice", "90 % interval holds", "50 % holds", "med
 
 def tables(followed: Sequence[Followed], removed: Sequence[Removed]) -> Iterator[str]:
     """Markdown, a line each."""
-    judged = [each for each in followed if each.judged]
+    programs = [each for each in followed if each.how != PLANTED]
+    faults = [each for each in followed if each.how == PLANTED]
+    judged = [each for each in programs if each.judged]
     yield from _row(*HEADS)
     yield f"|{'---|' * len(HEADS)}"
-    by_cause: dict[str, list[Followed]] = defaultdict(list)
-    for each in judged:
-        by_cause[f"`{each.cause}`"].append(each)
-    for cause, mine in sorted(by_cause.items(), key=lambda of: -len(of[1])):
-        yield from _calibration(cause, [_pair(each) for each in mine])
-    yield from _calibration("**all**", [_pair(each) for each in judged])
+    yield from _by_cause(judged)
+    yield from _calibration("**all programs**", [_pair(each) for each in judged])
     yield from _calibration("if a line took no time", [(each.promise, each.measured) for each in removed])
     yield ""
-    tried = [each for each in followed if each.to_try]
-    missed = [each for each in tried if each.measured is not None and each.measured >= TWOFOLD]
-    empty = [each for each in judged if each.is_empty]
-    other = [each for each in followed if each.measured is None]
-    yield f"- first advice of {len(followed)} programs; {len(judged)} followed and judged"
-    yield (
-        f"- advice to try something, without saying that it gains: {len(tried)} of {len(followed)}; of these "
-        f"{len(missed)} gained twofold or more"
-    )
-    yield f"- 1.3 times or more promised and less than 1.05 gained: {len(empty)} of {len(judged)}"
-    yield f"- not followed: {len(other)} ({_why(other)})" if other else "- not followed: none"
+    yield from _counted(programs, "programs")
     yield ""
+    if faults:
+        known = [each for each in faults if each.judged]
+        yield "Planted faults, by the planted work's own share of the time:"
+        yield ""
+        yield from _row(*HEADS)
+        yield f"|{'---|' * len(HEADS)}"
+        yield from _by_cause(known)
+        yield from _calibration("**all planted faults**", [_pair(each) for each in known])
+        yield ""
+        yield from _counted(faults, "runs with a planted fault")
+        yield ""
     yield "The worst, promised and measured:"
     yield ""
-    yield from _row("program", "advice", "followed by", "promised", "measured")
-    yield "|---|---|---|---|---|"
-    for each in sorted(judged, key=lambda one: -_error(one))[:WORST]:
-        yield from _followed(each)
+    yield from _listed(sorted((each for each in followed if each.judged), key=lambda one: -_error(one))[:WORST])
     yield ""
-    yield "All of them:"
+    yield "All programs:"
     yield ""
-    yield from _row("program", "advice", "followed by", "promised", "measured")
-    yield "|---|---|---|---|---|"
-    for each in sorted(followed, key=lambda one: (one.cause, one.program)):
-        yield from _followed(each)
+    yield from _listed(sorted(programs, key=lambda one: (one.cause, one.program)))
     if removed:
         yield ""
         yield "If a line took no time:"
@@ -61,6 +54,36 @@ def tables(followed: Sequence[Followed], removed: Sequence[Removed]) -> Iterator
         yield "|---|---|---|---|"
         for line in sorted(removed, key=lambda one: one.program):
             yield from _row(f"`{line.program}`", _code(line.line), _said(line.promise), f"{line.measured:.2f}")
+
+
+def _by_cause(judged: Sequence[Followed]) -> Iterator[str]:
+    by_cause: dict[str, list[Followed]] = defaultdict(list)
+    for each in judged:
+        by_cause[f"`{each.cause}`"].append(each)
+    for cause, mine in sorted(by_cause.items(), key=lambda of: -len(of[1])):
+        yield from _calibration(cause, [_pair(each) for each in mine])
+
+
+def _counted(followed: Sequence[Followed], of_what: str) -> Iterator[str]:
+    judged = [each for each in followed if each.judged]
+    tried = [each for each in followed if each.to_try]
+    missed = [each for each in tried if each.measured is not None and each.measured >= TWOFOLD]
+    empty = [each for each in judged if each.is_empty]
+    other = [each for each in followed if each.measured is None]
+    yield f"- first advice of {len(followed)} {of_what}; {len(judged)} of them judged"
+    yield (
+        f"- advice to try something, without saying that it gains: {len(tried)} of {len(followed)}; of these "
+        f"{len(missed)} gained twofold or more"
+    )
+    yield f"- 1.3 times or more promised and less than 1.05 gained: {len(empty)} of {len(judged)}"
+    yield f"- without a measurement: {len(other)} ({_why(other)})" if other else "- without a measurement: none"
+
+
+def _listed(followed: Sequence[Followed]) -> Iterator[str]:
+    yield from _row("program", "advice", "followed by", "promised", "measured")
+    yield "|---|---|---|---|---|"
+    for each in followed:
+        yield from _followed(each)
 
 
 def as_json(followed: Sequence[Followed], removed: Sequence[Removed]) -> dict[str, Any]:
@@ -113,7 +136,7 @@ def _said(promise: Promise) -> str:
 def _why(others: Sequence[Followed]) -> str:
     reasons: dict[str, int] = defaultdict(int)
     for each in others:
-        reasons[each.how] += 1
+        reasons["nothing was measured" if each.how in FOLLOWED else each.how] += 1
     return "; ".join(f"{number} {why}" for why, number in sorted(reasons.items(), key=lambda of: -of[1]))
 
 

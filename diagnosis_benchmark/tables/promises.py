@@ -3,7 +3,8 @@
 Each program runs under `whyidle run` in its broken form and its others, in rounds. The first advice of the report is
 followed: settings of the loader by `whyidle tune --prove`, in blocks that take turns within one run; code by the
 program's fixed form. Where a program has a form in which the line takes no time, the what-if of that line is held
-against it.
+against it. Of planted faults (`whyidle compare faults --faults`, a round) the promise is held against what the planted
+work held the training up by its own stamps.
 
 Runs go to a folder that is kept when `--out` names it. The same command goes on where an earlier one was stopped;
 `--from FOLDER` judges such runs anew, by today's rules.
@@ -25,20 +26,24 @@ from whyidle.report.plot.batch_size import check_picture
 
 from ..promises import audit
 from ..promises.picture import write_calibration
+from ..promises.planted import planted
 from ..promises.table import as_json, tables
 from ..user_code import trials
 from ..user_code.cases import HALVES, UserProgram, chosen
-from .matrix_runs import machine
+from .matrix_runs import machine, make
 
 HELP = "first advice followed: is as much gained as was promised? (90 minutes)"
 QUICK = "three of the programs (4 minutes)"
 EXAMPLE = "--half promises --out runs/promises"
 QUICK_PROGRAMS = 3
+FAULTS = "planted-faults"
+"""The folder of their runs."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cases", metavar="NAMES", help="these programs alone, with commas between them")
     parser.add_argument("--half", choices=list(HALVES), help="those written at that time (default: all)")
+    parser.add_argument("--no-faults", action="store_true", help="leave the planted faults out")
     parser.add_argument("--repeats", type=options.count, default=2, help="rounds of all forms (default: 2)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures there")
     parser.add_argument("--picture", type=Path, metavar="FILE", help="draw promised against measured (.png, .svg)")
@@ -61,6 +66,8 @@ def run(arguments: argparse.Namespace) -> None:
             able = [program for program in programs if program.name not in missing]
             try:
                 _make(able, folder, arguments.repeats, random.Random(arguments.seed))
+                if not (arguments.quick or arguments.cases or arguments.no_faults or (folder / FAULTS).exists()):
+                    make("faults", ("--faults",), folder / FAULTS, arguments.seed)
             except KeyboardInterrupt:
                 print("stopped: the tables show what was run until then", file=sys.stderr)
         else:
@@ -68,6 +75,8 @@ def run(arguments: argparse.Namespace) -> None:
                 audit.refresh(program, folder)
         followed = [found for each in programs if (found := audit.followed(each, folder)) is not None]
         removed = [line for each in programs if (line := audit.removed(each, folder)) is not None]
+        if (folder / FAULTS).is_dir():
+            followed += planted(folder / FAULTS)
         if not followed:
             raise WhyidleError(f"{folder} holds no run of these programs that advises anything.")
         print(f"{date.today()}, {machine()}.\n")

@@ -11,9 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from whyidle.analyse.causes.finding import Next
+from whyidle.analyse.speedup import Speedup
+from whyidle.diagnosis_benchmark.confusion import JudgedRun
 from whyidle.diagnosis_benchmark.promises import audit
-from whyidle.diagnosis_benchmark.promises.judge import Followed, Promise, Removed
+from whyidle.diagnosis_benchmark.promises.judge import PLANTED, Followed, Promise, Removed
 from whyidle.diagnosis_benchmark.promises.picture import write_calibration
+from whyidle.diagnosis_benchmark.promises.planted import held
 from whyidle.diagnosis_benchmark.promises.table import as_json, tables
 from whyidle.diagnosis_benchmark.user_code import trials
 from whyidle.diagnosis_benchmark.user_code.cases import BROKEN, FIXED, GONE, UserProgram, all_programs
@@ -70,16 +74,44 @@ def test_the_table_counts_what_was_judged_and_names_what_was_not() -> None:
         followed(1.9, promise=None, program="unsaid"),
     ]
     said = list(tables(some, [Removed("gone", "x = f()", Promise(2.0, 1.9, 2.1), 3.0)]))
-    (whole,) = [line for line in said if line.startswith("| **all**")]
+    (whole,) = [line for line in said if line.startswith("| **all programs**")]
     assert "| 2 | 1 of 2, 50 %" in whole
+    assert not any("lanted" in line for line in said)
     (lines,) = [line for line in said if line.startswith("| if a line took no time |")]
     assert "| 1 | 0 of 1" in lines
-    assert "- first advice of 5 programs; 2 followed and judged" in said
+    assert "- first advice of 5 programs; 2 of them judged" in said
     assert any("gains: 1 of 5; of these 1 gained twofold or more" in line for line in said)
     assert "- 1.3 times or more promised and less than 1.05 gained: 1 of 2" in said
-    assert f"- not followed: 1 (1 {audit.NOT_THIS})" in said
+    assert f"- without a measurement: 1 (1 {audit.NOT_THIS})" in said
     (empty,) = [line for line in said if line.startswith("| `empty`") and "settings" in line][:1]
     assert empty.endswith("| 1.00 **no** |")
+
+
+def test_planted_faults_are_counted_apart_from_programs() -> None:
+    some = [followed(2.1), followed(1.0, how=PLANTED), followed(2.0, how=PLANTED), followed(None, how=PLANTED)]
+    said = list(tables(some, []))
+    (programs,), (faults,) = (
+        [line for line in said if line.startswith(f"| **all {of}**")] for of in ("programs", "planted faults")
+    )
+    assert "| 1 | 1 of 1, 100 %" in programs
+    assert "| 2 | 1 of 2, 50 %" in faults
+    assert "- without a measurement: 1 (1 nothing was measured)" in said
+
+
+@pytest.mark.parametrize(
+    ("verdict", "share", "brings"), [("input.serial", 0.5, 2.0), ("input.serial", None, None), ("none", 0.5, None)]
+)
+def test_a_planted_fault_brings_what_it_took(verdict: str, share: float | None, brings: float | None) -> None:
+    """By its own share of the time; where that is not known, or another cause was named, it is not judged."""
+    advice = Next("num_workers=2", kind="workers", speedup=Speedup(1.9, 1.7, 2.2))
+    truth = {} if share is None else {"input.serial": share}
+    found = held(JudgedRun("case", ("input.serial",), verdict, (), truth, advice=advice))
+    if verdict == "none":
+        assert found is None
+    else:
+        assert found == Followed(
+            "case", "input.serial", "workers", "num_workers=2", PLANTED, Promise(1.9, 1.7, 2.2), False, brings
+        )
 
 
 def test_the_figures_are_json_and_the_picture_is_drawn(tmp_path: Path) -> None:
