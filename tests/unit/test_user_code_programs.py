@@ -30,6 +30,11 @@ KEYS = {
     "also_remedies": list,
     "measured": dict,
 }
+MORE_KEYS = {"settings": dict, "span": str}
+"""That some have."""
+AUDITED = "promises"
+"""The half whose programs hold promises: written for that, of no public thread, measured by the audit alone, and with
+gains of any size, none among them."""
 
 CAUSES = {
     "host.boundary",
@@ -40,9 +45,13 @@ CAUSES = {
     "input.cpu_exhausted",
     "input.exclusive",
     "input.handoff",
+    "input.foreign_load",
     "input.main_process",
     "input.memory",
+    "input.overkill",
     "input.oversubscribed",
+    "input.pipeline_fill",
+    "input.prefetch_depth",
     "input.sampler",
     "input.serial",
     "input.sharding",
@@ -76,9 +85,9 @@ def folder(request: pytest.FixtureRequest) -> Path:
 
 def test_a_program_is_a_broken_and_a_fixed_form_and_their_truth(folder: Path) -> None:
     files = {path.name for path in folder.iterdir()} - {"__pycache__"}
-    assert files == {"broken.py", "fixed.py", "truth.toml"}
-    broken, fixed = (folder / form for form in ("broken.py", "fixed.py"))
-    assert ast.dump(ast.parse(broken.read_text())) != ast.dump(ast.parse(fixed.read_text()))
+    assert files - {"gone.py"} == {"broken.py", "fixed.py", "truth.toml"}
+    forms = [ast.dump(ast.parse((folder / name).read_text())) for name in sorted(files) if name.endswith(".py")]
+    assert len(set(forms)) == len(forms)
 
 
 @pytest.mark.parametrize("form", ["broken.py", "fixed.py"])
@@ -90,7 +99,8 @@ def test_a_program_is_one_that_a_user_could_have_written(folder: Path, form: str
 
 
 def test_a_truth_has_every_key_and_no_other(folder: Path) -> None:
-    assert {key: type(value) for key, value in truth(folder).items()} == KEYS
+    kinds = {key: type(value) for key, value in truth(folder).items()}
+    assert kinds == KEYS | {key: kind for key, kind in MORE_KEYS.items() if key in kinds}
 
 
 def test_a_truth_speaks_of_known_causes_and_remedies(folder: Path) -> None:
@@ -100,7 +110,7 @@ def test_a_truth_speaks_of_known_causes_and_remedies(folder: Path) -> None:
     assert {said["remedy"], *said["also_remedies"]} <= REMEDIES.keys()
     assert said["remedy"] not in said["also_remedies"]
     assert said["half"] in HALVES
-    assert said["source"].startswith("https://")
+    assert said["source"].startswith("https://") or (said["half"], said["source"]) == (AUDITED, "")
 
 
 def test_the_causes_and_remedies_of_truths_are_those_that_a_report_can_name() -> None:
@@ -124,15 +134,18 @@ def test_both_halves_are_there() -> None:
 
 def test_the_lines_of_a_truth_are_in_the_broken_form_once_each(folder: Path) -> None:
     lines = [line.strip() for line in (folder / "broken.py").read_text(encoding="utf-8").splitlines()]
-    said = truth(folder)["lines"]
-    assert said
+    told = truth(folder)
+    said = told["lines"]
+    assert said or told.get("settings")
     assert {line: lines.count(line) for line in said} == dict.fromkeys(said, 1)
 
 
 def test_the_mend_of_a_program_was_measured_to_be_worth_it(folder: Path) -> None:
-    measured = truth(folder)["measured"]
-    assert measured.keys() == {"broken", "fixed"}
-    assert measured["fixed"] >= LEAST_GAIN * measured["broken"] > 0
+    told = truth(folder)
+    measured = told["measured"]
+    if told["half"] != AUDITED:
+        assert measured.keys() == {"broken", "fixed"}
+        assert measured["fixed"] >= LEAST_GAIN * measured["broken"] > 0
 
 
 def test_a_development_environment_has_what_every_program_needs(folder: Path) -> None:

@@ -51,7 +51,11 @@ def compared(
 
 @pytest.mark.parametrize(
     ("promised", "kept", "words"),
-    [(KEPT, True, ": kept."), (BROKEN, False, ": not kept."), (NEARLY, None, "perhaps by the interval")],
+    [
+        (KEPT, True, ": kept."),
+        (BROKEN, False, ": not kept."),
+        (NEARLY, None, ": not kept by what was measured, whose interval reaches into it."),
+    ],
     ids=["kept", "broken", "nearly"],
 )
 def test_a_setting_that_was_advised_and_set_is_held_against_its_promise(

@@ -117,7 +117,7 @@ def test_the_json_holds_what_the_text_says(faster: Difference) -> None:
     assert (found["format"], found["version"], found["unit"]) == ("whyidle-diff", 1, "sample")
     assert set(found) == {
         *("format", "version", "a", "b", "emulated", "unit", "speedup", "total", "parts", "settings", "environment"),
-        *("figures", "findings", "because", "notes"),
+        *("figures", "findings", "because", "promise", "notes"),
     }
     assert [part["part"] for part in found["parts"]] == list(PARTS)
     for side in ("a", "b", "change"):
