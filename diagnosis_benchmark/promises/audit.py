@@ -1,4 +1,4 @@
-"""Follows the first advice of each program's report: a setting by `tune --prove`, code by the program's other form."""
+"""Follows what each program's report advises first: a setting by `tune --prove`, code by the program's other form."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 import statistics
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from .judge import CODE, SETTINGS, Followed, Promise, Removed
 PROOF = "proof.json"
 PROOF_S = 40
 LOOKED = "report.json"
+NOT_TRIED = "it could not be tried within a run"
 NOT_THIS = "for another change than the program's other form has"
 
 
@@ -39,14 +41,13 @@ def refresh(program: UserProgram, folder: Path) -> dict[str, Any] | None:
     return told
 
 
-def settings_advised(report: dict[str, Any]) -> dict[str, Any]:
-    """What the first advice sets of the loader; empty where it is none, or another change."""
-    changes = report["verdict"]["next"]
-    return dict(changes[0].get("settings") or {}) if changes else {}
+def advises_settings(report: dict[str, Any]) -> bool:
+    """Whether the first advice of any finding is a setting of the loader."""
+    return any(_settings(finding) for finding in _findings(report))
 
 
 def prove(program: UserProgram, folder: Path) -> None:
-    """Try the first advice on the loader within one run; what was tried already is left."""
+    """Try the first advice that is a setting of the loader within one run; what was tried already is left."""
     at = folder / program.name / "proof"
     if (at / PROOF).exists():
         return
@@ -56,22 +57,31 @@ def prove(program: UserProgram, folder: Path) -> None:
     execute([*command, "--", sys.executable, str(program.program(BROKEN))], Path.cwd(), at / "output.txt")
 
 
-def followed(program: UserProgram, folder: Path) -> Followed | None:
-    """What the first advice promised, and what came; `None` where no report could be made or nothing is advised."""
+def followed(program: UserProgram, folder: Path) -> Iterator[Followed]:
+    """What the first advice of the report promised, and what came; and the same of each further finding's first advice
+    that could be followed. Nothing where no report could be made, or nothing is advised."""
     report = look(program, folder)
-    if report is None or not report["verdict"]["next"]:
-        return None
-    verdict = report["verdict"]
-    cause, change = verdict["cause"] or "none", verdict["next"][0]
-    if settings_advised(report):
-        proof = _proof(program, folder)
-        if proof is None or proof["measured"] is None or not proof["first"]:
-            return _made(program, cause, change, "it could not be tried within a run", None)
+    proof = _proof(program, folder)
+    proven = proof is not None and proof["measured"] is not None and proof["advice"] is not None
+    for number, finding in enumerate(_findings(report) if report is not None else ()):
+        cause, change = finding["cause"] or "none", finding["next"][0]
+        if _settings(finding):
+            if number == 0 and not (proven and proof is not None and proof["first"]):
+                yield _made(program, cause, change, NOT_TRIED, None, first=True)
+            continue
+        mended = not program.settings and change.get("kind", "") in program.remedies
+        if mended and (number == 0 or cause in program.causes):
+            measured = gained(program, folder, FIXED, cause)
+            yield _made(program, cause, change, CODE, measured, first=number == 0)
+            # The other form mends one thing: further advice of its kind is the same advice again.
+            break
+        if number == 0:
+            yield _made(program, cause, change, NOT_THIS, None, first=True)
+    if proven and proof is not None:
         # Both are of one run: the report within it is as any other.
-        return _made(program, proof["cause"], proof["advice"], SETTINGS, float(proof["measured"]["value"]))
-    if change.get("kind", "") not in program.remedies or program.settings:
-        return _made(program, cause, change, NOT_THIS, None)
-    return _made(program, cause, change, CODE, gained(program, folder, FIXED, cause))
+        measured = float(proof["measured"]["value"])
+        first = bool(proof["first"]) and report is not None and _settings(next(iter(_findings(report)), {"next": []}))
+        yield _made(program, proof["cause"], proof["advice"], SETTINGS, measured, first=bool(first))
 
 
 def removed(program: UserProgram, folder: Path) -> Removed | None:
@@ -122,7 +132,21 @@ def _proof(program: UserProgram, folder: Path) -> dict[str, Any] | None:
     return None
 
 
-def _made(program: UserProgram, cause: str, change: dict[str, Any], how: str, measured: float | None) -> Followed:
+def _findings(report: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Those that advise something, the verdict first, which is the first of them or no finding."""
+    verdict = report["verdict"]
+    others = [each for each in report.get("findings") or () if each["cause"] != verdict["cause"]]
+    return (each for each in (verdict, *others) if each["next"])
+
+
+def _settings(finding: dict[str, Any]) -> bool:
+    """Whether its first advice is a setting of the loader."""
+    return bool(finding["next"] and finding["next"][0].get("settings"))
+
+
+def _made(
+    program: UserProgram, cause: str, change: dict[str, Any], how: str, measured: float | None, first: bool
+) -> Followed:
     told = change.get("speedup")
     return Followed(
         program.name,
@@ -133,6 +157,7 @@ def _made(program: UserProgram, cause: str, change: dict[str, Any], how: str, me
         None if told is None else _promise(told),
         bool(change.get("to_try")),
         measured,
+        first,
     )
 
 

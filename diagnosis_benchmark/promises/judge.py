@@ -57,6 +57,8 @@ class Followed:
     """Whether the advice itself says that nothing may be gained."""
     measured: float | None
     """`None`: not followed."""
+    first: bool = True
+    """Whether it is the first of the whole report, and not that of a further finding."""
 
     @property
     def judged(self) -> bool:

@@ -65,14 +65,17 @@ def _by_cause(judged: Sequence[Followed]) -> Iterator[str]:
 
 
 def _counted(followed: Sequence[Followed], of_what: str) -> Iterator[str]:
-    judged = [each for each in followed if each.judged]
-    tried = [each for each in followed if each.to_try]
+    """Refusals and advice to try, of what is advised first; what is judged, of all that was followed."""
+    first, judged = [each for each in followed if each.first], [each for each in followed if each.judged]
+    tried = [each for each in first if each.to_try]
     missed = [each for each in tried if each.measured is not None and each.measured >= TWOFOLD]
     empty = [each for each in judged if each.is_empty]
-    other = [each for each in followed if each.measured is None]
-    yield f"- first advice of {len(followed)} {of_what}; {len(judged)} of them judged"
+    other = [each for each in first if each.measured is None]
+    more = sum(not each.first for each in judged)
+    further = f", and {more} of their further findings" if more else ""
+    yield f"- first advice of {len(first)} {of_what}, {len(judged) - more} of them judged{further}"
     yield (
-        f"- advice to try something, without saying that it gains: {len(tried)} of {len(followed)}; of these "
+        f"- advice to try something, without saying that it gains: {len(tried)} of {len(first)}; of these "
         f"{len(missed)} gained twofold or more"
     )
     yield f"- 1.3 times or more promised and less than 1.05 gained: {len(empty)} of {len(judged)}"

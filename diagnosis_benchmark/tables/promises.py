@@ -1,10 +1,10 @@
 """Promises held against what came: prints the calibration tables of docs/measurements, in markdown.
 
-Each program runs under `whyidle run` in its broken form and its others, in rounds. The first advice of the report is
-followed: settings of the loader by `whyidle tune --prove`, in blocks that take turns within one run; code by the
-program's fixed form. Where a program has a form in which the line takes no time, the what-if of that line is held
-against it. Of planted faults (`whyidle compare faults --faults`, a round) the promise is held against what the planted
-work held the training up by its own stamps.
+Each program runs under `whyidle run` in its broken form and its others, in rounds. The first advice of the report, and
+that of each further finding where it can be, is followed: settings of the loader by `whyidle tune --prove`, in blocks
+that take turns within one run; code by the program's fixed form. Where a program has a form in which the line takes no
+time, the what-if of that line is held against it. Of planted faults (`whyidle compare faults --faults`, a round) the
+promise is held against what the planted work held the training up by its own stamps.
 
 Runs go to a folder that is kept when `--out` names it. The same command goes on where an earlier one was stopped;
 `--from FOLDER` judges such runs anew, by today's rules.
@@ -73,7 +73,7 @@ def run(arguments: argparse.Namespace) -> None:
         else:
             for program in programs:
                 audit.refresh(program, folder)
-        followed = [found for each in programs if (found := audit.followed(each, folder)) is not None]
+        followed = [found for each in programs for found in audit.followed(each, folder)]
         removed = [line for each in programs if (line := audit.removed(each, folder)) is not None]
         if (folder / FAULTS).is_dir():
             followed += planted(folder / FAULTS)
@@ -96,6 +96,6 @@ def _make(programs: list[UserProgram], folder: Path, repeats: int, order: random
                 print(f"{program.name}, {form}", file=sys.stderr)
                 trials.run(program, form, trials.place(folder, program, form, number))
             report = audit.look(program, folder)
-            if number == 0 and report is not None and audit.settings_advised(report):
+            if number == 0 and report is not None and audit.advises_settings(report):
                 print(f"{program.name}, advised settings", file=sys.stderr)
                 audit.prove(program, folder)

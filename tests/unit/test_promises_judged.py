@@ -79,7 +79,7 @@ def test_the_table_counts_what_was_judged_and_names_what_was_not() -> None:
     assert not any("lanted" in line for line in said)
     (lines,) = [line for line in said if line.startswith("| if a line took no time |")]
     assert "| 1 | 0 of 1" in lines
-    assert "- first advice of 5 programs; 2 of them judged" in said
+    assert "- first advice of 5 programs, 2 of them judged" in said
     assert any("gains: 1 of 5; of these 1 gained twofold or more" in line for line in said)
     assert "- 1.3 times or more promised and less than 1.05 gained: 1 of 2" in said
     assert f"- without a measurement: 1 (1 {audit.NOT_THIS})" in said
@@ -152,12 +152,23 @@ def report_of(program: UserProgram, kind: str, settings: dict[str, Any] | None =
     return {"verdict": {"cause": "input.serial", "next": [change], "where": [line]}}
 
 
+def finding(kind: str, cause: str = "input.serial", **more: Any) -> dict[str, Any]:
+    change = {"change": "x", "kind": kind, "speedup": {"value": 2.0, "low": 1.6, "high": 2.5}, **more}
+    return {"cause": cause, "next": [change]}
+
+
+def proven(folder: Path, program: UserProgram, change: dict[str, Any], first: bool) -> None:
+    proof = folder / program.name / "proof"
+    proof.mkdir(parents=True)
+    told = {"cause": "input.serial", "advice": change, "first": first, "measured": {"value": 1.4}}
+    (proof / audit.PROOF).write_text(json.dumps(told))
+
+
 def test_code_is_followed_by_the_fixed_form_round_by_round(tmp_path: Path, program: UserProgram) -> None:
     rates = {BROKEN: [10.0, 20.0, 10.0], FIXED: [20.0, 42.0, 25.0], GONE: [30.0, 60.0, 33.0]}
     recorded(tmp_path, program, report_of(program, program.remedy), rates)
-    found = audit.followed(program, tmp_path)
-    assert found is not None
-    assert (found.how, found.measured, found.promise) == ("code", pytest.approx(2.1), PROMISE)
+    (found,) = audit.followed(program, tmp_path)
+    assert (found.how, found.measured, found.promise, found.first) == ("code", pytest.approx(2.1), PROMISE, True)
     line = audit.removed(program, tmp_path)
     assert line is not None
     assert (line.line, line.measured) == (program.lines[0], pytest.approx(3.0))
@@ -165,27 +176,45 @@ def test_code_is_followed_by_the_fixed_form_round_by_round(tmp_path: Path, progr
 
 def test_an_advice_of_another_kind_is_counted_and_not_judged(tmp_path: Path, program: UserProgram) -> None:
     recorded(tmp_path, program, report_of(program, "no such kind"), {BROKEN: [10.0], FIXED: [20.0]})
-    found = audit.followed(program, tmp_path)
-    assert found is not None
+    (found,) = audit.followed(program, tmp_path)
     assert (found.how, found.measured, found.judged) == (audit.NOT_THIS, None, False)
 
 
+@pytest.mark.parametrize(("right", "more"), [(True, 1), (False, 0)], ids=["its cause", "another cause"])
+def test_a_further_finding_is_followed_where_the_fixed_form_is_what_it_advises(
+    tmp_path: Path, program: UserProgram, right: bool, more: int
+) -> None:
+    """It has to be about what is wrong, too: advice of the same kind on something else is another change."""
+    further = finding(program.remedy, program.cause if right else "run.startup")
+    report = {"verdict": finding("no such kind", "device.slow"), "findings": [further]}
+    recorded(tmp_path, program, report, {BROKEN: [10.0], FIXED: [20.0]})
+    first, *others = audit.followed(program, tmp_path)
+    assert (first.how, first.first) == (audit.NOT_THIS, True)
+    assert [(each.how, each.measured, each.first) for each in others] == [("code", 2.0, False)] * more
+
+
 def test_a_setting_is_followed_by_its_proof(tmp_path: Path, program: UserProgram) -> None:
+    """What was promised is what the run promised in which it was tried."""
     report = report_of(program, "workers", {"num_workers": 2}, to_try=True)
     recorded(tmp_path, program, report, {BROKEN: [10.0], FIXED: [20.0]})
-    untried = audit.followed(program, tmp_path)
-    assert untried is not None
-    assert untried.measured is None
-    proof = tmp_path / program.name / "proof"
-    proof.mkdir()
-    advice = report["verdict"]["next"][0] | {"to_try": False}
-    told = {"cause": "input.serial", "advice": advice, "first": True, "measured": {"value": 1.4}}
-    (proof / audit.PROOF).write_text(json.dumps(told))
-    found = audit.followed(program, tmp_path)
-    assert found is not None
-    assert (found.how, found.measured, found.to_try) == ("settings", 1.4, False)
+    assert audit.advises_settings(report)
+    (untried,) = audit.followed(program, tmp_path)
+    assert (untried.how, untried.measured, untried.first) == (audit.NOT_TRIED, None, True)
+    proven(tmp_path, program, report["verdict"]["next"][0] | {"to_try": False}, first=True)
+    (found,) = audit.followed(program, tmp_path)
+    assert (found.how, found.measured, found.to_try, found.first) == ("settings", 1.4, False, True)
+
+
+def test_a_setting_that_comes_after_code_is_followed_too(tmp_path: Path, program: UserProgram) -> None:
+    setting = finding("workers", "input.too_few_workers", settings={"num_workers": 2})
+    report = {"verdict": finding("no such kind"), "findings": [finding("no such kind"), setting]}
+    recorded(tmp_path, program, report, {BROKEN: [10.0], FIXED: [20.0]})
+    assert audit.advises_settings(report)
+    proven(tmp_path, program, setting["next"][0], first=False)
+    found = list(audit.followed(program, tmp_path))
+    assert [(each.how, each.first) for each in found] == [(audit.NOT_THIS, True), ("settings", False)]
 
 
 def test_no_report_is_no_advice(tmp_path: Path, program: UserProgram) -> None:
-    assert audit.followed(program, tmp_path) is None
+    assert list(audit.followed(program, tmp_path)) == []
     assert audit.removed(program, tmp_path) is None
