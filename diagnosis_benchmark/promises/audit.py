@@ -69,7 +69,8 @@ def followed(program: UserProgram, folder: Path) -> Iterator[Followed]:
             if number == 0 and not (proven and proof is not None and proof["first"]):
                 yield _made(program, cause, change, NOT_TRIED, None, first=True)
             continue
-        mended = not program.settings and change.get("kind", "") in program.remedies
+        # Other kinds may be right too; that is the one that the other form has.
+        mended = not program.settings and change.get("kind", "") == program.remedy
         if mended and (number == 0 or cause in program.causes):
             measured = gained(program, folder, FIXED, cause)
             yield _made(program, cause, change, CODE, measured, first=number == 0)

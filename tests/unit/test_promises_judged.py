@@ -180,6 +180,13 @@ def test_an_advice_of_another_kind_is_counted_and_not_judged(tmp_path: Path, pro
     assert (found.how, found.measured, found.judged) == (audit.NOT_THIS, None, False)
 
 
+def test_another_right_kind_is_another_change_than_the_fixed_form(tmp_path: Path) -> None:
+    program = next(each for each in all_programs() if each.also_remedies and not each.settings)
+    recorded(tmp_path, program, report_of(program, program.also_remedies[0]), {BROKEN: [10.0], FIXED: [20.0]})
+    (found,) = audit.followed(program, tmp_path)
+    assert found.how == audit.NOT_THIS
+
+
 @pytest.mark.parametrize(("right", "more"), [(True, 1), (False, 0)], ids=["its cause", "another cause"])
 def test_a_further_finding_is_followed_where_the_fixed_form_is_what_it_advises(
     tmp_path: Path, program: UserProgram, right: bool, more: int

@@ -51,6 +51,8 @@ LARGE_NS = 3_000_000_000
 """How long that takes, at least: programs that run for seconds have set-ups of seconds."""
 LONG_NS = 30_000_000_000
 """How long it takes to be worth a word in a run of any length."""
+LEAST_BOUNDED, BOUNDED = 0.5, 0.9
+"""Share of what grew that is gone when it grows no further, at least and as expected: it stays at its bound."""
 _STAGES = {
     SET_UP: "set-up before the loader is first asked",
     SKIPPING: "batches that are fetched and not trained on",
@@ -206,4 +208,5 @@ def _change(claim: Claim, trend: Trend) -> Next:
     if grown is None or grown.high <= 0:
         return Next(change, kind="bound")
     most = min(grown.high, 0.99 * claim.facts.parts.wall_ns)
-    return claim.removing(change, most, least=grown.low / grown.high, likely=grown.value / grown.high, kind="bound")
+    least, likely = LEAST_BOUNDED * grown.low / grown.high, BOUNDED * grown.value / grown.high
+    return claim.removing(change, most, least=least, likely=likely, kind="bound")

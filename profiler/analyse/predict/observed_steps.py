@@ -72,7 +72,11 @@ def host_of(steps: Records, host: Records, events: Records, facts: Facts, serial
     longer = np.maximum(0.0, own - np.quantile(own, QUICK))
     waited = max(0.0, float(queued.mean()) - elsewhere)
     quick: Times = own - longer * min(1.0, waited / max(1.0, float(longer.mean())))
-    return quick
+    # Steps differ by their batches, too: what ran on a CPU did not wait for one.
+    fetched = (steps["fetch_end_ns"] - steps["fetch_begin_ns"])[rows].astype(np.float64)
+    taking = fetched if serial is not None else np.minimum(fetched, np.quantile(fetched, QUICK))
+    ran = np.nan_to_num(measured(steps["cpu_ns"]))[rows] - taking
+    return np.asarray(np.maximum(quick, np.minimum(own, ran)))
 
 
 def on_device(steps: Records, pauses: Records) -> Times | None:

@@ -13,6 +13,7 @@ import numpy as np
 from ...record.reader import Records
 from ...record.schema import NOT_MEASURED, EventKind, StepFlag
 from ..intervals import covered, intersect, total, union
+from ..shares import MOSTLY
 from .events import lasting
 from .stall_breakdown import Partition
 from .window import Window
@@ -33,6 +34,10 @@ class Sampling:
     """Indices drawn at a time; the median. `None` where they were no lists."""
     iterators: int
     """Times that making its iterator was told."""
+
+    def of_epochs(self, ns: float) -> bool:
+        """Whether so much of it is mostly where epochs begin."""
+        return self.first_ns >= MOSTLY * ns
 
 
 def sampling_of(window: Window, events: Records, parts: Partition) -> Sampling | None:

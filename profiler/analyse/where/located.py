@@ -234,6 +234,11 @@ def _share(looks: Looks, mended: Stands) -> Estimate:
     return wilson(len(looks.where(mended)) / seen, seen) if seen else Estimate(0.0, 0.0, 0.0)
 
 
+def _of_epochs(facts: Facts, ns: float) -> bool:
+    """Whether so much of the sampler's work is mostly where epochs begin, which a replay of their middle has not."""
+    return facts.sampling is not None and facts.sampling.of_epochs(ns)
+
+
 def _without(finding: Finding, shown: Selected, mended: Stands, vanishing: Vanishing, evidence: Evidenced) -> Speedup:
     """What is gained if the work that such looks saw goes, or as much of it."""
     facts, window = evidence.facts, evidence.facts.window
@@ -250,7 +255,7 @@ def _without(finding: Finding, shown: Selected, mended: Stands, vanishing: Vanis
     if shown.time in MAKING_TIMES:
         gone = VanishedWork(making=share.value)
         took_ns = took_ns if facts.made_in_training else min(finding.share, share.value) * wall
-    elif finding.cause == "input.sampler":
+    elif finding.cause == "input.sampler" and not _of_epochs(facts, took_ns):
         gone = VanishedWork(taking_ns=each_ns) if facts.set_workers else VanishedWork(loop_ns=each_ns)
     elif finding.cause in WITHIN_STEPS:
         gone = VanishedWork(loop_ns=each_ns)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from support.crafted import ON_CPU, add, add_events
+from support.judged_waits import COMPUTING, CPUS, judge, only, waiting_for_data
 from whyidle.analyse.causes.diagnosis import findings_of
 from whyidle.analyse.predict import advice as module
 from whyidle.analyse.predict.advice import MOST_OFF, Advice
@@ -144,6 +145,27 @@ def test_cause_and_share_are_the_same_without_a_replay(tmp_path: Path) -> None:
     without = findings_of(dataclasses.replace(facts, advice=None))
     assert [(f.cause, f.share) for f in without] == [(f.cause, f.share) for f in with_replay.findings]
     assert without[0].next != with_replay.findings[0].next
+
+
+@pytest.mark.parametrize(("workers", "surely"), [(0, True), (1, False)])
+def test_where_workers_may_wait_for_each_other_the_first_one_still_brings_something(
+    tmp_path: Path, workers: int, surely: bool
+) -> None:
+    """Batches that wait for 40 ms, of a server that may answer one at a time, and steps of 10: one worker makes them
+    beside the steps, whoever serves it, and a second one may bring nothing."""
+    facts = waiting_for_data(tmp_path / "run")
+    waits = COMPUTING | {"workers": 1, "cpu_pct": 3.0, "run_queue_pct": 0.0}
+    advice = Advice(workload(settings=LoaderSettings(workers, 2 if workers else None)))
+    facts = dataclasses.replace(facts, samples=round(advice.now.samples_per_s * facts.parts.wall_ns / 1e9))
+    finding = only(judge(facts, waits, CPUS, set_workers=workers, advice=advice, exclusion=None))
+    assert finding.cause == ("input.too_few_workers" if workers else "input.serial")
+    change = finding.next[0].speedup
+    assert change is not None
+    assert change.to_try is not surely
+    assert change.value > 3
+    one = advice.cheapest(lambda settings: settings.num_workers == 1)
+    assert one is not None
+    assert change.low == pytest.approx(one.low / advice.now.samples_per_s if surely else 1.0, rel=0.01)
 
 
 def test_cpus_that_are_used_up_are_no_reason_for_more_workers_than_they_run() -> None:

@@ -50,8 +50,15 @@ def training(
     info: dict[str, Any] = ON_CPU,
     step: dict[str, float] | None = None,
     batch: dict[str, float] | None = None,
+    steps_ms: tuple[float, ...] = (STEP_MS,),
+    queued: float | None = None,
 ) -> Path:
-    """Steps of 10 ms whose batches lay ready, or, every fourth, were waited for; each batch made in between."""
+    """Steps of 10 ms whose batches lay ready, or, every fourth, were waited for; each batch made in between.
+
+    Args:
+        steps_ms: lengths of steps, which take turns.
+        queued: share of the time that the training's thread waits for a CPU.
+    """
     create_run(folder, info)
     events = [(START, EventKind.TRAINING_BEGIN, 0, NOT_MEASURED)]
     if workers is not None:
@@ -61,7 +68,7 @@ def training(
     at, epoch_at, made_ms = 0.0, 0.0, cpu_ms + wait_ms + queue_ms
     for number in range(steps):
         in_epoch, epoch = number % (steps // epochs), number // (steps // epochs)
-        first, waited = in_epoch == 0, number % 4 == 3
+        first, waited, step_ms = in_epoch == 0, number % 4 == 3, steps_ms[number % len(steps_ms)]
         fetch = 40.0 if first else 5.0 if waited else HANDOVER_MS
         end = at + fetch - HANDOVER_MS - LATENCY_MS if waited or first else at - 4.0
         epoch_at = at if first else epoch_at
@@ -70,7 +77,7 @@ def training(
             {
                 "step": number, "epoch": epoch, "flags": StepFlag.FIRST_OF_EPOCH if first else 0, "samples": 8,
                 "fetch_begin_ns": ns(at), "fetch_end_ns": ns(at + fetch), "forward_begin_ns": ns(at + fetch),
-                "optimizer_end_ns": ns(at + fetch + STEP_MS), "step_end_ns": ns(at + fetch + STEP_MS),
+                "optimizer_end_ns": ns(at + fetch + step_ms), "step_end_ns": ns(at + fetch + step_ms),
                 "queue_ready": 1, "queue_capacity": 8, "overhead_ns": 0, "skipped": 0, "sync_ns": 0,
                 **numbers, **(step or {}),
             }
@@ -84,7 +91,7 @@ def training(
                 "slowest_ns": 4 * MS, **numbers, **(batch or {}),
             }
         )  # fmt: skip
-        at += fetch + STEP_MS
+        at += fetch + step_ms
     add(folder, STEP, step_rows)
     add(folder, BATCH, [{name: int(value) for name, value in row.items()} for row in batch_rows])
     add(
@@ -95,6 +102,7 @@ def training(
                 "t_ns": ns(ms), "cpus": 4000, "main_cpu_ns": int(0.4 * ms * MS), "shm_used_bytes": 10,
                 "shm_total_bytes": 30,
                 "memory_available_bytes": 10**9, "tree_pss_bytes": 3 * 10**8,
+                **({} if queued is None else {"main_thread_queue_ns": int(queued * ms * MS)}),
             }
             for ms in np.linspace(0, at, 20)
         ],
@@ -162,6 +170,17 @@ def test_what_the_training_waits_for_the_device_is_not_its_own_time(tmp_path: Pa
     assert workload.host_ns == pytest.approx((STEP_MS - 4) * MS, rel=1e-3)
     assert workload.device_ns is not None
     assert workload.device_ns == pytest.approx(7 * MS)
+
+
+@pytest.mark.parametrize(("ran_ms", "left_ms"), [(30.0, 30.0), (10.0, 20.0)], ids=["computed", "waited"])
+def test_what_a_longer_step_ran_on_a_cpu_is_no_waiting_for_one(tmp_path: Path, ran_ms: float, left_ms: float) -> None:
+    """The thread waits for a CPU 5 ms a step, in fetches or not: steps that are longer by 20 ms, every other one, had
+    that waiting in them only as far as they did not run."""
+    rows = training(
+        tmp_path / "run", steps_ms=(STEP_MS, 30.0), queued=5 / 22.4, step={"cpu_ns": int((ran_ms + HANDOVER_MS) * MS)}
+    )
+    host_ns = observed(rows).host_ns
+    assert np.quantile(host_ns, [0.25, 0.75]) == pytest.approx([STEP_MS * MS, left_ms * MS], rel=0.1)
 
 
 def test_serial_batches_leave_the_hand_over_unknown(tmp_path: Path) -> None:

@@ -8,20 +8,25 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from support.crafted import add_events, steps_of
 from support.judged_waits import waiting_for_data
 from support.planted_stacks import FETCH, FETCHING, LIB, LOOP, OPENING, WORKER, look
 from whyidle.analyse.causes.finding import Finding, Next
+from whyidle.analyse.predict.workload import Prediction
 from whyidle.analyse.run.facts import Facts, facts_of
+from whyidle.analyse.run.index_sampler import Sampling
 from whyidle.analyse.speedup import Speedup
 from whyidle.analyse.where.located import located
 from whyidle.analyse.where.looks import ProcessLooks, looks_at
 from whyidle.analyse.where.selection import Evidenced, making_stages_of
 from whyidle.record.run import Run, open_run
-from whyidle.record.schema import EVENT, PAUSE
+from whyidle.record.schema import EVENT, PAUSE, EventKind
 from whyidle.record.stacks import Call, CallStack
+from whyidle.record.tuning import LoaderSettings
 from whyidle.scenarios.planted import MS, START, Step, train
 
 ITEM = Call("Shards.__getitem__", "/home/me/data.py", 30, "return self.tokenizer(text)")
+SHUFFLE = Call("Buckets.__iter__", "/home/me/data.py", 12, "order = sorted(self.lengths())")
 TOKENISING: CallStack = (*FETCHING[:2], LOOP, FETCH, ITEM)
 SENDING: CallStack = (
     Call("Thread.run", f"{LIB}/threading.py", 1010),
@@ -143,6 +148,38 @@ def test_lines_of_one_function_are_looked_at_together(tmp_path: Path, looks: int
     finding = Finding("host.step_gap", "It works.", 0.5, 0.8, (), ())
     (found,) = located(seen, replace(facts, parts=parts), run.records(EVENT), run.records(PAUSE), [finding])
     assert [each.line for each in found.where] == ([3, 4] if told else [])
+
+
+class _Unmoved:
+    """A replay that is of the middle of epochs, and has nothing of what this work took."""
+
+    now = Prediction(LoaderSettings(2, 2), 1000.0, 950.0, 1050.0, 0.0, "training")
+
+    def agrees(self, _: float) -> bool:
+        return True
+
+    def without(self, *_: object) -> Prediction:
+        return self.now
+
+
+@pytest.mark.parametrize(("of_epochs", "brings"), [(True, 2.0), (False, 1.0)])
+def test_where_an_epoch_begins_a_line_takes_what_the_clock_says_and_no_replay(
+    recorded: Path, of_epochs: bool, brings: float
+) -> None:
+    """Half of the time is the sampler's, all of it in one line."""
+    steps = steps_of(recorded)
+    fetches = zip(steps["fetch_begin_ns"].tolist(), steps["fetch_end_ns"].tolist(), strict=True)
+    add_events(recorded, [(begin, EventKind.SAMPLER, 8, end) for begin, end in fetches])
+    look(recorded, range(START, END, 20 * MS), lambda *_: (*FETCHING[:2], SHUFFLE))
+    run, looks, facts = opened(recorded)
+    ns = facts.parts.wall_ns // 2
+    drawn = Sampling(ns, ns if of_epochs else 0, None, None, 1)
+    facts = replace(facts, sampling=drawn, advice=_Unmoved())  # type: ignore[arg-type]
+    finding = Finding("input.sampler", "It waits.", 0.5, 0.8, (), (Next("keep it"),))
+    (found,) = located(looks, facts, run.records(EVENT), run.records(PAUSE), [finding])
+    assert found.where[0].code == SHUFFLE.text
+    assert found.where[0].without is not None
+    assert found.where[0].without.value == pytest.approx(brings, rel=0.02)
 
 
 def test_the_window_bounds_what_is_looked_at(recorded: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from ...predict.what_if import VanishedWork
-from ...shares import MOSTLY
 from ..finding import Evidence, Finding, Next
 from ..speedup import as_next, by_parts, by_replay, vanishing
 from .wait import Wait
@@ -16,7 +15,7 @@ def sampler(wait: Wait) -> Finding | None:
     facts, sampling = wait.facts, wait.facts.sampling
     if sampling is None or sampling.ns <= 0:
         return None
-    of_epochs = sampling.first_ns >= MOSTLY * wait.ns
+    of_epochs = sampling.of_epochs(wait.ns)
     waits, workers = facts.waits, facts.set_workers
     epoch_ms = sampling.first_ns / max(1, waits.epochs) / 1e6
     # First batches of epochs are drawn among much else.

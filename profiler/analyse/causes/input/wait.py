@@ -292,11 +292,18 @@ class Wait(Claim):
         facts, advice = self.facts, self.facts.advice
         assert advice is not None
         speedup = self._within(by_settings(facts, said))
-        # From none to one worker nothing has to be done at a time but making and computing.
         if said.settings.num_workers > max(1, facts.set_workers or 0) and not self.concurrency_helps:
-            speedup = speedup.maybe_none()
+            speedup = self._if_it_helps(speedup)
         change = f"{change}; then {BINDS[said.binding]}{instead}"
         return replace(as_next(facts, change, speedup), settings=advice.workload.settings.changed_to(said.settings))
+
+    def _if_it_helps(self, speedup: Speedup) -> Speedup:
+        """The speedup of several workers that may have to wait for each other. From none to one nothing has to be done
+        at a time but making and computing: so much is gained in any case."""
+        facts, advice = self.facts, self.facts.advice
+        one = None if facts.set_workers or advice is None else advice.cheapest(lambda each: each.num_workers == 1)
+        surely = 1.0 if one is None else by_settings(facts, one).low
+        return replace(speedup, low=min(speedup.low, surely)) if surely > 1 + LEAST_GAIN else speedup.maybe_none()
 
     def more_workers(self, change: str, workers: int) -> Next:
         """What so many workers could supply on these CPUs, if each gets the CPU it asks for; where other programs take
