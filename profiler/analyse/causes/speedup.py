@@ -23,6 +23,9 @@ SCATTER = 0.2
 """How much less than expected may vanish then."""
 LEAST_OF_GAIN = 0.5
 """Share of what is expected to be gained that is gained at least, where only the partition tells."""
+QUICKER = 0.0, 0.1, 0.3
+"""Share by which other computing gets quicker if all that vanishes which shared its caches and memory: at least, as
+expected, at most. Measured, see docs/measurements/promises.md."""
 _LEAST_LEFT = 0.02
 """Share of the time that is left at least, whatever vanishes: a factor without end is an error of the record."""
 
@@ -74,7 +77,8 @@ def by_replay(
         return None
     now = advice.now.samples_per_s
     least, expected, most = (
-        advice.without(gone.times(share), settings) for share in (vanishing.least, vanishing.expected, vanishing.most)
+        advice.without(gone.times(share), settings, quicker=quicker)
+        for share, quicker in zip((vanishing.least, vanishing.expected, vanishing.most), QUICKER, strict=True)
     )
     below = math.hypot(
         math.log(expected.samples_per_s / expected.low), math.log(expected.samples_per_s / least.samples_per_s)

@@ -66,9 +66,15 @@ class Advice:
         """What the replay says of the recorded settings."""
         return self._said[self.workload.settings]
 
-    def without(self, gone: VanishedWork, settings: LoaderSettings | None = None) -> Prediction:
-        """What the replay says of the training without some of its work, with its own settings or others."""
-        return predict(without(self.workload, gone), [settings or self.workload.settings])[0]
+    def without(
+        self, gone: VanishedWork, settings: LoaderSettings | None = None, *, quicker: float = 0.0
+    ) -> Prediction:
+        """What the replay says of the training without some of its work, with its own settings or others.
+
+        Args:
+            quicker: see `what_if.without`.
+        """
+        return predict(without(self.workload, gone, quicker), [settings or self.workload.settings])[0]
 
     def cheapest(self, which: Callable[[LoaderSettings], bool], in_order: bool = True) -> Prediction | None:
         """Of such settings within 2 % of the best of them, those with the fewest workers, then the fewest batches under

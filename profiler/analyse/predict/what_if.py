@@ -38,23 +38,38 @@ class VanishedWork:
         )
 
 
-def without(workload: Workload, gone: VanishedWork) -> Workload:
-    """The same training without that work."""
+def without(workload: Workload, gone: VanishedWork, quicker: float = 0.0) -> Workload:
+    """The same training without that work.
+
+    Args:
+        quicker: share of its time by which other computing would get quicker if all computing beside it vanished, as
+            that leaves it caches and memory to itself.
+    """
     left = 1 - gone.making
-    cpu = workload.cpu_ns * left
+    pace = 1.0 if gone.moved else 1 - quicker * _computing(workload, gone)
+    cpu = workload.cpu_ns * left * pace
+    host_ns = _less(workload.host_ns, gone.loop_ns)
     return replace(
         workload,
         cpu_ns=cpu + gone.loop_ns if gone.moved else cpu,
         wait_ns=_cut(workload.wait_ns, gone.queueing) * left,
         read_ns=_cut(workload.read_ns, gone.queueing) * left,
-        collate_ns=workload.collate_ns * left,
-        slowest_ns=workload.slowest_ns * left,
-        host_ns=_less(workload.host_ns, gone.loop_ns),
+        collate_ns=workload.collate_ns * left * pace,
+        slowest_ns=workload.slowest_ns * left * pace,
+        host_ns=host_ns * pace if workload.device_ns is None else host_ns,
         handoff_ns=max(0.0, workload.handoff_ns - gone.taking_ns),
         # A worker that has less to do is out of the way of its sending thread sooner.
         delay_ns=workload.delay_ns * left * (1 - gone.sending),
         sharing_ns=workload.sharing_ns * (1 - gone.sending),
     )
+
+
+def _computing(workload: Workload, gone: VanishedWork) -> float:
+    """Share of what a batch takes of CPUs, made and trained on, that vanishes, 0..1."""
+    making, computes = float(workload.cpu_ns.mean()), min(1.0, workload.main_cpus)
+    whole = making + computes * float(workload.host_ns.mean()) + workload.handoff_ns
+    gone_ns = gone.making * making + computes * gone.loop_ns + gone.taking_ns
+    return min(1.0, gone_ns / whole) if whole > 0 else 0.0
 
 
 def _cut(times: Times, share: float) -> Times:

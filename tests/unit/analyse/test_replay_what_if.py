@@ -89,3 +89,23 @@ def test_a_training_of_which_nothing_is_left_has_a_rate_yet(settings: LoaderSett
     assert said.samples_per_s > 1e6
     assert 0 <= said.stall_share <= 1
     assert said.low <= said.samples_per_s <= said.high
+
+
+@pytest.mark.parametrize("quicker", [0.0, 0.3])
+def test_other_computing_gets_quicker_by_its_share_of_what_vanished(quicker: float) -> None:
+    """Of 60 ms of CPU time a batch, 40 made and 20 trained on, 30 vanish: half of it, so half of the effect."""
+    spec = replace(SPECS["constant"], host_ns=20 * MS)
+    workload = replace(
+        recorded(spec, 50), cpu_ns=np.full(50, 40.0 * MS), wait_ns=np.full(50, 7.0 * MS), handoff_ns=0.0, main_cpus=1.0
+    )
+    left = without(workload, VanishedWork(making=0.75), quicker)
+    assert left.cpu_ns.mean() == pytest.approx(10 * MS * (1 - quicker / 2))
+    assert left.host_ns.mean() == pytest.approx(20 * MS * (1 - quicker / 2))
+    assert left.wait_ns.mean() == pytest.approx(0.25 * 7 * MS), "what waits has no caches"
+
+
+def test_work_that_is_moved_makes_nothing_quicker() -> None:
+    moved = without(recorded(SPECS["constant"], 50), VanishedWork(loop_ns=5 * MS, moved=True), 0.3)
+    still = without(recorded(SPECS["constant"], 50), VanishedWork(loop_ns=5 * MS, moved=True))
+    assert (moved.host_ns == still.host_ns).all()
+    assert (moved.cpu_ns == still.cpu_ns).all()

@@ -158,7 +158,7 @@ class _Unmoved:
     def agrees(self, _: float) -> bool:
         return True
 
-    def without(self, *_: object) -> Prediction:
+    def without(self, *_: object, **__: float) -> Prediction:
         return self.now
 
 

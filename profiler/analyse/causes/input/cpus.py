@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...predict.what_if import VanishedWork
 from ...run.loader_stats import HEAVILY_QUEUED_PCT
 from ...where.stages import cheaper_by_words
-from ..finding import Evidence, Finding, Next
+from ..finding import LEAST_GAIN, Evidence, Finding, Next
 from .wait import MOSTLY_OWN, Wait
 
 LEAST_THROTTLED = 0.05
@@ -175,11 +175,17 @@ def oversubscribed(wait: Wait) -> Finding | None:
             *wait.cpu_evidence,
             *wait.stage_evidence,
         ),
-        (
+        _best_first(
             _fewer(wait, int(budget), "they work as fast, with less memory and fewer switches", likely=0.1),
             _cheaper(wait),
         ),
     )
+
+
+def _best_first(fewer: Next, cheaper: Next) -> tuple[Next, Next]:
+    """Fewer workers first, but where that is said to make nothing faster."""
+    gains = fewer.speedup is None or fewer.speedup.value >= 1 + LEAST_GAIN
+    return (fewer, cheaper) if gains else (cheaper, fewer)
 
 
 def cpu_exhausted(wait: Wait) -> Finding | None:
