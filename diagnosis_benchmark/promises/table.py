@@ -9,43 +9,40 @@ from dataclasses import asdict
 from typing import Any
 
 from ..confusion import HitRate
-from .judge import FOLLOWED, PLANTED, TWOFOLD, Followed, Promise, Removed
+from .judge import FOLLOWED, TWOFOLD, Followed, Promise, Removed
 
 WORST = 10
 HEADS = ("advice for", "first advice", "90 % interval holds", "50 % holds", "median error", "upper / lower end, median")
 
 
-def tables(followed: Sequence[Followed], removed: Sequence[Removed]) -> Iterator[str]:
-    """Markdown, a line each."""
-    programs = [each for each in followed if each.how != PLANTED]
-    faults = [each for each in followed if each.how == PLANTED]
-    judged = [each for each in programs if each.judged]
+def tables(followed: Sequence[Followed], removed: Sequence[Removed], of_what: str, every: bool = True) -> Iterator[str]:
+    """Markdown, a line each.
+
+    Args:
+        of_what: what the advice is for, in words.
+        every: list them all, and not the worst alone.
+    """
+    judged = [each for each in followed if each.judged]
     yield from _row(*HEADS)
     yield f"|{'---|' * len(HEADS)}"
-    yield from _by_cause(judged)
-    yield from _calibration("**all programs**", [_pair(each) for each in judged])
+    by_cause: dict[str, list[Followed]] = defaultdict(list)
+    for each in judged:
+        by_cause[f"`{each.cause}`"].append(each)
+    for cause, mine in sorted(by_cause.items(), key=lambda of: -len(of[1])):
+        yield from _calibration(cause, [_pair(each) for each in mine])
+    yield from _calibration("**all**", [_pair(each) for each in judged])
     yield from _calibration("if a line took no time", [(each.promise, each.measured) for each in removed])
     yield ""
-    yield from _counted(programs, "programs")
+    yield from _counted(followed, of_what)
     yield ""
-    if faults:
-        known = [each for each in faults if each.judged]
-        yield "Planted faults, by the planted work's own share of the time:"
-        yield ""
-        yield from _row(*HEADS)
-        yield f"|{'---|' * len(HEADS)}"
-        yield from _by_cause(known)
-        yield from _calibration("**all planted faults**", [_pair(each) for each in known])
-        yield ""
-        yield from _counted(faults, "runs with a planted fault")
-        yield ""
     yield "The worst, promised and measured:"
     yield ""
-    yield from _listed(sorted((each for each in followed if each.judged), key=lambda one: -_error(one))[:WORST])
-    yield ""
-    yield "All programs:"
-    yield ""
-    yield from _listed(sorted(programs, key=lambda one: (one.cause, one.program)))
+    yield from _listed(sorted(judged, key=lambda one: -_error(one))[:WORST])
+    if every:
+        yield ""
+        yield "All of them:"
+        yield ""
+        yield from _listed(sorted(followed, key=lambda one: (one.cause, one.program)))
     if removed:
         yield ""
         yield "If a line took no time:"
@@ -53,15 +50,8 @@ def tables(followed: Sequence[Followed], removed: Sequence[Removed]) -> Iterator
         yield from _row("program", "line", "promised", "measured")
         yield "|---|---|---|---|"
         for line in sorted(removed, key=lambda one: one.program):
-            yield from _row(f"`{line.program}`", _code(line.line), _said(line.promise), f"{line.measured:.2f}")
-
-
-def _by_cause(judged: Sequence[Followed]) -> Iterator[str]:
-    by_cause: dict[str, list[Followed]] = defaultdict(list)
-    for each in judged:
-        by_cause[f"`{each.cause}`"].append(each)
-    for cause, mine in sorted(by_cause.items(), key=lambda of: -len(of[1])):
-        yield from _calibration(cause, [_pair(each) for each in mine])
+            held = "" if line.promise.holds(line.measured) else " **no**"
+            yield from _row(f"`{line.program}`", _code(line.line), _said(line.promise), f"{line.measured:.2f}{held}")
 
 
 def _counted(followed: Sequence[Followed], of_what: str) -> Iterator[str]:

@@ -25,6 +25,7 @@ from whyidle.errors import WhyidleError
 from whyidle.report.plot.batch_size import check_picture
 
 from ..promises import audit
+from ..promises.judge import Followed, Removed
 from ..promises.picture import write_calibration
 from ..promises.planted import planted
 from ..promises.table import as_json, tables
@@ -73,14 +74,22 @@ def run(arguments: argparse.Namespace) -> None:
         else:
             for program in programs:
                 audit.refresh(program, folder)
-        followed = [found for each in programs for found in audit.followed(each, folder)]
-        removed = [line for each in programs if (line := audit.removed(each, folder)) is not None]
+        print(f"{date.today()}, {machine()}.")
+        followed: list[Followed] = []
+        removed: list[Removed] = []
+        for half, written in HALVES.items():
+            mine = [each for each in programs if each.half == half]
+            advised = [found for each in mine for found in audit.followed(each, folder)]
+            lines = [line for each in mine if (line := audit.removed(each, folder)) is not None]
+            if advised:
+                print("\n".join(("", f"## Programs written {written}", "", *tables(advised, lines, "programs"))))
+            followed, removed = followed + advised, removed + lines
         if (folder / FAULTS).is_dir():
-            followed += planted(folder / FAULTS)
+            faults = list(planted(folder / FAULTS))
+            print("\n".join(("", "## Planted faults", "", *tables(faults, [], "runs", every=False))))
+            followed += faults
         if not followed:
             raise WhyidleError(f"{folder} holds no run of these programs that advises anything.")
-        print(f"{date.today()}, {machine()}.\n")
-        print("\n".join(tables(followed, removed)))
         if arguments.json is not None:
             told = {"machine": machine(), "date": str(date.today()), "left_out": missing, **as_json(followed, removed)}
             arguments.json.write_text(json.dumps(told, indent=1))

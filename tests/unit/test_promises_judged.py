@@ -73,10 +73,9 @@ def test_the_table_counts_what_was_judged_and_names_what_was_not() -> None:
         followed(None, how=audit.NOT_THIS, program="other"),
         followed(1.9, promise=None, program="unsaid"),
     ]
-    said = list(tables(some, [Removed("gone", "x = f()", Promise(2.0, 1.9, 2.1), 3.0)]))
-    (whole,) = [line for line in said if line.startswith("| **all programs**")]
+    said = list(tables(some, [Removed("gone", "x = f()", Promise(2.0, 1.9, 2.1), 3.0)], "programs"))
+    (whole,) = [line for line in said if line.startswith("| **all**")]
     assert "| 2 | 1 of 2, 50 %" in whole
-    assert not any("lanted" in line for line in said)
     (lines,) = [line for line in said if line.startswith("| if a line took no time |")]
     assert "| 1 | 0 of 1" in lines
     assert "- first advice of 5 programs, 2 of them judged" in said
@@ -87,14 +86,12 @@ def test_the_table_counts_what_was_judged_and_names_what_was_not() -> None:
     assert empty.endswith("| 1.00 **no** |")
 
 
-def test_planted_faults_are_counted_apart_from_programs() -> None:
-    some = [followed(2.1), followed(1.0, how=PLANTED), followed(2.0, how=PLANTED), followed(None, how=PLANTED)]
-    said = list(tables(some, []))
-    (programs,), (faults,) = (
-        [line for line in said if line.startswith(f"| **all {of}**")] for of in ("programs", "planted faults")
-    )
-    assert "| 1 | 1 of 1, 100 %" in programs
-    assert "| 2 | 1 of 2, 50 %" in faults
+def test_of_many_the_worst_alone_may_be_listed() -> None:
+    some = [followed(1.0, how=PLANTED, program=f"case-{number}") for number in range(15)]
+    some += [followed(None, how=PLANTED)]
+    said = list(tables(some, [], "runs", every=False))
+    assert sum(line.startswith("| `case-") for line in said) == 10
+    assert "- first advice of 16 runs, 15 of them judged" in said
     assert "- without a measurement: 1 (1 nothing was measured)" in said
 
 
