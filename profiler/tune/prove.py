@@ -9,14 +9,15 @@ from math import exp, log
 from ..analyse.causes.finding import Finding, Next
 from ..analyse.speedup import Speedup
 from ..analyse.statistics import Estimate
-from ..record.tuning import LoaderSettings
+from ..record.tuning import Block, LoaderSettings
 from .bench.bench import Bench, BenchEnded, TrialFailed
 from .patch.patch import Patch
 from .search.history import Entry, arm_of
 from .search.plan import SearchPlan
 from .search.scoreboard import Standing
 
-BLOCK_S = 1.0
+BLOCK_S, LEAST_BLOCK_S = 1.0, 0.1
+"""Length of a block, and of the shortest ones: of trainings that end within longer ones."""
 LEAST_ROUNDS = 4
 MOST_ROUNDS = 20
 SURE = 0.05
@@ -78,13 +79,13 @@ def prove(bench: Bench, plan: SearchPlan, advised: Advised, outside: float, on_b
         on_block: told each block that was measured.
     """
     entries: list[Entry] = []
-    began, why_not = bench.now(), ""
+    began, why_not, block_s = bench.now(), "", BLOCK_S
     try:
         for number in range(MOST_ROUNDS):
             pair = [plan.baseline, advised.settings]
             for settings in pair if number % 2 == 0 else reversed(pair):
                 at = bench.now() - began
-                block = bench.measure(settings, BLOCK_S)
+                block, block_s = _block(bench, settings, block_s)
                 entries.append(Entry(settings, number, plan.sitting, at, bench.now() - began, block=block))
                 on_block(entries[-1])
             told = _measured(entries, plan, advised.settings, outside)
@@ -98,6 +99,21 @@ def prove(bench: Bench, plan: SearchPlan, advised: Advised, outside: float, on_b
     told = _measured(entries, plan, advised.settings, outside)
     rounds = len({entry.round for entry in entries})
     return Proof(advised, plan.baseline, told, rounds, "" if told is not None else why_not or "nothing was measured")
+
+
+def _block(bench: Bench, settings: LoaderSettings, seconds: float) -> tuple[Block, float]:
+    """A block of these settings, and its length: half as long, and again, where the training ends within it.
+
+    Raises:
+        TrialFailed: it ends within the shortest ones too, or they do not work.
+    """
+    while True:
+        try:
+            return bench.measure(settings, seconds), seconds
+        except TrialFailed as error:
+            if not error.ended or seconds <= LEAST_BLOCK_S:
+                raise
+            seconds = max(LEAST_BLOCK_S, seconds / 2)
 
 
 def _measured(entries: list[Entry], plan: SearchPlan, settings: LoaderSettings, outside: float) -> Estimate | None:

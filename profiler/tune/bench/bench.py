@@ -9,11 +9,13 @@ from ...record.tuning import Block, LoaderSettings
 
 
 class TrialFailed(WhyidleError):
-    """These settings do not work here; others may."""
+    """These settings do not work here; others may. `ended`: the training came to its end meanwhile; a shorter block may
+    fit into it."""
 
-    def __init__(self, message: str, out_of_memory: bool = False) -> None:
+    def __init__(self, message: str, out_of_memory: bool = False, ended: bool = False) -> None:
         super().__init__(message)
         self.out_of_memory = out_of_memory
+        self.ended = ended
 
 
 class BenchEnded(WhyidleError):

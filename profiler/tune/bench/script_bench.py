@@ -211,7 +211,7 @@ class ScriptBench:
             out_of_memory = answer["say"] == Word.OOM
             why = str(answer["why"]) if answer.get("died") else plain(str(answer.get("why", "")))
             if tried or not self._may_do_alone(settings, out_of_memory, bool(answer.get("ended"))):
-                raise TrialFailed(why, out_of_memory)
+                raise TrialFailed(why, out_of_memory, bool(answer.get("ended")))
             tried = True
 
     def _may_do_alone(self, settings: LoaderSettings, out_of_memory: bool, ended: bool) -> bool:

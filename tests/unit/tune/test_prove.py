@@ -12,7 +12,7 @@ from support.rendered import rendered
 from support.simulated_bench import SimulatedBench, rate
 from whyidle.analyse.causes.finding import Finding, Next
 from whyidle.analyse.speedup import Speedup
-from whyidle.record.tuning import LoaderSettings
+from whyidle.record.tuning import Block, LoaderSettings
 from whyidle.report.contract.proof import proof as contract
 from whyidle.report.documents.proof import proof_document
 from whyidle.tune.bench.bench import TrialFailed
@@ -61,6 +61,28 @@ def test_a_promise_is_broken_where_what_came_lies_outside_and_none_can_be_kept_t
 ) -> None:
     proof, _ = tried(SimulatedBench(SPEC, noise=0.01), promised)
     assert proof.kept is kept
+
+
+class _Short(SimulatedBench):
+    """A training that ends within longer blocks."""
+
+    longest_s = 0.3
+
+    def measure(self, settings: LoaderSettings, seconds: float) -> Block:
+        if seconds > self.longest_s:
+            raise TrialFailed("the training ended after 64 steps", ended=True)
+        return super().measure(settings, seconds)
+
+
+def test_a_training_that_ends_within_a_block_gets_shorter_ones() -> None:
+    proof, told = tried(_Short(SPEC, noise=0.01), None)
+    assert proof.measured is not None
+    assert proof.measured.value == pytest.approx(TRUTH, rel=0.05)
+    assert len(told) >= 2 * LEAST_ROUNDS
+    ends_at_once = _Short(SPEC)
+    ends_at_once.longest_s = 0.01
+    proof, told = tried(ends_at_once, None)
+    assert (proof.measured, proof.why_not, told) == (None, "the training ended after 64 steps", [])
 
 
 def test_time_outside_the_steps_is_not_gained_by_a_loader() -> None:
