@@ -27,7 +27,7 @@ HELD = LoaderSettings(0)
 @cache
 def rate(spec: Spec, settings: LoaderSettings) -> float:
     """Samples/s within an epoch."""
-    steady = replace(spec, start_ns=0.0, start_per_worker_ns=0.0, batches_per_epoch=None)
+    steady = replace(spec, start_ns=0.0, batches_per_epoch=None)
     plain = replace(settings, pin_memory=False, persistent_workers=False, pipeline=None)
     settle = 2 + 2 * plain.outstanding
     # Every setting makes the same batches: what they differ by is not what they were given to do.
@@ -57,7 +57,7 @@ def _nothing(rng: np.random.Generator, batches: int) -> Times:
 
 
 def start_ns(spec: Spec, settings: LoaderSettings) -> float:
-    return spec.start_ns + (settings.num_workers - 1) * spec.start_per_worker_ns if settings.num_workers else 0.0
+    return spec.start_ns * (settings.num_workers + 1) if settings.num_workers else 0.0
 
 
 @cache

@@ -77,8 +77,9 @@ class Advice:
         return predict(without(self.workload, gone, quicker), [settings or self.workload.settings])[0]
 
     def cheapest(self, which: Callable[[LoaderSettings], bool], in_order: bool = True) -> Prediction | None:
-        """Of such settings within 2 % of the best of them, those with the fewest workers, then the fewest batches under
-        way; `None` where there are none that can run here. `in_order`: hand batches over in their order."""
+        """Of such settings within 2 % of the best of them, those with the fewest workers, then with such as need not
+        persist, then the fewest batches under way; `None` where there are none that can run here. `in_order`: hand
+        batches over in their order."""
         in_order = in_order and self.workload.settings.in_order
         said = [
             each
@@ -91,7 +92,10 @@ class Advice:
             return None
         enough = (1 - TIE) * max(each.samples_per_s for each in said)
         near = [each for each in said if each.samples_per_s >= enough]
-        return min(near, key=lambda each: (each.settings.num_workers, each.settings.outstanding))
+        return min(
+            near,
+            key=lambda each: (each.settings.num_workers, each.settings.persistent_workers, each.settings.outstanding),
+        )
 
     @property
     def most_workers(self) -> int:
@@ -129,7 +133,10 @@ class Advice:
         for count in {max(1, recorded.num_workers), min(counts, key=lambda count: abs(count - 1.35 * even))}:
             depths = {*(ahead * times for times in DEEPER), min(MOST_AHEAD, prefetch_needed(spread, count, TIE))}
             asked += [replace(recorded.with_workers(count), prefetch_factor=depth) for depth in sorted(depths)]
-        if recorded.num_workers:
+        # Beginning a DataLoader's epochs costs workers that persist nothing; without epochs they begin once.
+        if load.batches_per_epoch is not None:
+            asked += [replace(each, persistent_workers=True) for each in asked if each.num_workers]
+        elif recorded.num_workers:
             asked.append(replace(recorded, persistent_workers=True))
         asked += [replace(each, in_order=False) for each in asked if each.num_workers == recorded.num_workers > 1]
         return list(dict.fromkeys(asked))

@@ -64,9 +64,7 @@ def rows_of(workloads: Sequence[Workload], cases: Sequence[ReplayCase], sequence
         epoch=np.array([load.batches_per_epoch or 0 for load in loads]),
         start=each(
             [
-                0.0
-                if case.settings.persistent_workers
-                else load.start_ns + (case.hands.workers - 1) * load.start_per_worker_ns
+                0.0 if case.settings.persistent_workers else load.start_ns * (case.hands.workers + 1)
                 for load, case in zip(loads, cases, strict=True)
             ]
         ),

@@ -18,7 +18,7 @@ from .advice import Advice
 from .assumed import Assumed
 from .observed_machine import limits_of, main_cpus_of, median_of, peers_cpus
 from .observed_making import making_of
-from .observed_steps import Handoff, handoff_of, host_of, on_device, starts_of
+from .observed_steps import Handoff, handoff_of, host_of, on_device, start_of
 from .pools import in_processes
 from .workload import Times, Workload
 
@@ -94,7 +94,7 @@ def workload_of(run: Run, facts: Facts, until_ns: int | None = None, writer: Wri
     if shares:
         touch_ns = min(touch_ns, 0.5 * float(np.median(host_ns)))
         host_ns = np.maximum(0.0, host_ns - touch_ns)
-    starts = starts_of(facts.window.all_steps, observed.made_before)
+    start_ns = start_of(facts.window.all_steps, observed.made_before)
     return Workload(
         settings=settings,
         batch_size=facts.batch_size or 1,
@@ -112,8 +112,7 @@ def workload_of(run: Run, facts: Facts, until_ns: int | None = None, writer: Wri
         delay_ns=handed.delay_ns,
         sharing_ns=sharing_ns,
         main_cpus=main_cpus_of(facts, observed.host, host_ns, making.cpu_ns.mean() if serial else touch_ns * shares),
-        start_ns=Assumed.START_NS if starts.first_ns is None else starts.first_ns,
-        start_per_worker_ns=Assumed.START_PER_WORKER_NS if starts.each_ns is None else starts.each_ns,
+        start_ns=Assumed.START_NS if start_ns is None else start_ns / (settings.num_workers + 1),
         batches_per_epoch=_batches_per_epoch(facts),
         batch_bytes=batch_bytes,
         limits=limits_of(facts, observed.host, settings, peers_cpus(run, facts, writer)),

@@ -39,16 +39,6 @@ class Handoff:
     its interpreter, and whoever wants a CPU for that."""
 
 
-@dataclass(frozen=True)
-class Starts:
-    """What starting workers takes. `None`: not seen."""
-
-    first_ns: float | None
-    """Time from asking for an iterator until the first worker takes up a batch."""
-    each_ns: float | None
-    """Time between one worker's first batch and the next worker's."""
-
-
 def host_of(steps: Records, host: Records, events: Records, facts: Facts, serial: Records | None) -> Times:
     """The training's own time of each step that another one follows, waiting for a CPU left out.
 
@@ -136,21 +126,19 @@ def handoff_of(steps: Records, batches: Records, most_ns: float | None, sampling
     return Handoff(taken, waited, delay)
 
 
-def starts_of(steps: Records, batches: Records) -> Starts:
-    """What starting workers took, over the iterators that were made; workers that persist are started by the first."""
+def start_of(steps: Records, batches: Records) -> float | None:
+    """From asking for an iterator until one of its workers took up a batch: the median over the iterators that were
+    made, of workers that persist over those that started them. `None` where no such begin was seen."""
     first = steps[(steps["flags"] & StepFlag.FIRST_OF_EPOCH) != 0]
     _, new = np.unique(first["loader"], return_index=True)
-    begins, betweens = [], []
+    begins = []
     for row in first[new]:
         if row["loader"] == NOT_MEASURED:
             continue
         made = batches[(batches["loader"] == row["loader"]) & (batches["batch"] >> 32 == row["batch"] >> 32)]
-        taken_up = np.sort([made["begin_ns"][made["worker"] == worker].min() for worker in np.unique(made["worker"])])
-        if len(taken_up) and taken_up[0] >= row["fetch_begin_ns"]:
-            begins.append(float(taken_up[0] - row["fetch_begin_ns"]))
-            if len(taken_up) > 1:
-                betweens.append(float(taken_up[-1] - taken_up[0]) / (len(taken_up) - 1))
-    return Starts(float(np.median(begins)) if begins else None, float(np.median(betweens)) if betweens else None)
+        if len(made) and made["begin_ns"].min() >= row["fetch_begin_ns"]:
+            begins.append(float(made["begin_ns"].min() - row["fetch_begin_ns"]))
+    return float(np.median(begins)) if begins else None
 
 
 def _followed(steps: Records) -> npt.NDArray[np.bool_]:

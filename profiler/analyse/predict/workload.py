@@ -70,9 +70,8 @@ class Workload:
     main_cpus: float = 1.0
     """CPUs that the training process uses while it works on a step."""
     start_ns: float = 0.0
-    """From asking for an iterator until the first worker takes up a batch."""
-    start_per_worker_ns: float = 0.0
-    """What each further worker adds to `start_ns`: they are started one after the other."""
+    """From asking for an iterator until the first worker takes up a batch, for each of the loader's processes, the
+    training's own one of them: workers are started one after the other, and before any gets work."""
     batches_per_epoch: int | None = None
     """Batches of `batch_size` in an epoch; `None` where that is not known."""
     batch_bytes: int | None = None

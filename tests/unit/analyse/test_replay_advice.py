@@ -168,6 +168,19 @@ def test_where_workers_may_wait_for_each_other_the_first_one_still_brings_someth
     assert change.low == pytest.approx(one.low / advice.now.samples_per_s if surely else 1.0, rel=0.01)
 
 
+@pytest.mark.parametrize(("batches", "persist"), [(10, True), (5000, False), (None, False)])
+def test_workers_are_to_persist_where_epochs_are_short(tmp_path: Path, batches: int | None, persist: bool) -> None:
+    """Forking four workers takes 100 ms, as ten steps do."""
+    facts = waiting_for_data(tmp_path / "run")
+    advice = Advice(workload(settings=LoaderSettings(0), batches_per_epoch=batches, start_ns=20 * MS))
+    facts = dataclasses.replace(facts, samples=round(advice.now.samples_per_s * facts.parts.wall_ns / 1e9))
+    told = {"set_workers": 0, "persistent_workers": False, "advice": advice}
+    change = only(judge(facts, COMPUTING | {"workers": 1}, CPUS, **told)).next[0]
+    assert change.settings is not None
+    assert change.settings.get("persistent_workers", False) is persist
+    assert (", persistent_workers=True" in change.change) is persist
+
+
 def test_cpus_that_are_used_up_are_no_reason_for_more_workers_than_they_run() -> None:
     computing = workload(wait_ms=0.0, cpu_ms=40.0, limits=MachineLimits(cpus=2.0))
     advice = Advice(computing)

@@ -106,7 +106,7 @@ def test_hundreds_of_settings_are_replayed_side_by_side(monkeypatch: pytest.Monk
         (SPECS["throttled"], LoaderSettings(8, 2), Binding.STORAGE),
         (SPECS["stragglers"], LoaderSettings(8, 1), Binding.ORDER),
         (SPECS["large_payload"], LoaderSettings(8, 2), Binding.HANDOFF),
-        (replace(SPECS["constant"], batches_per_epoch=10, start_ns=500 * MS), LoaderSettings(8, 2), Binding.START),
+        (replace(SPECS["constant"], batches_per_epoch=10, start_ns=60 * MS), LoaderSettings(8, 2), Binding.START),
         (replace(SPECS["constant"], batches_per_epoch=5000), LoaderSettings(8, 2), Binding.TRAINING),
         (
             replace(SPECS["constant"], host_ns=2 * MS, device_ns=30 * MS, synchronous=False),
@@ -120,7 +120,7 @@ def test_what_binds_is_named(spec: Spec, loader: LoaderSettings, binds: str) -> 
 
 
 def test_beginnings_of_epochs_count_by_their_length() -> None:
-    spec = replace(SPECS["constant"], start_ns=2000 * MS, start_per_worker_ns=0.0, host_ns=10 * MS, handoff_ns=0.0)
+    spec = replace(SPECS["constant"], start_ns=2000 / 9 * MS, host_ns=10 * MS, handoff_ns=0.0)
     fresh, lasting = LoaderSettings(8, 2), LoaderSettings(8, 2, persistent_workers=True)
     for batches, most in ((50, 0.25), (2000, 0.95), (200_000, 1.0)):
         with_start, without = predict(recorded(replace(spec, batches_per_epoch=batches)), [fresh, lasting])

@@ -170,7 +170,7 @@ def test_constant_times_give_the_closed_form() -> None:
 
 
 def test_an_early_batch_is_taken_out_while_the_training_waits_for_a_late_one() -> None:
-    spec = Spec("", host_ns=1 * MS, handoff_ns=2 * MS, latency_ns=0.0, start_ns=0, start_per_worker_ns=0, cpus=8)
+    spec = Spec("", host_ns=1 * MS, handoff_ns=2 * MS, latency_ns=0.0, start_ns=0, cpus=8)
     wait = np.full(20, 1 * MS)
     wait[0] = 20 * MS
     made = Made(np.zeros(20), wait, np.zeros(20))
@@ -196,7 +196,7 @@ def test_out_of_order_a_late_batch_holds_nothing_back() -> None:
 
 
 def test_epochs_begin_with_a_start_and_an_empty_queue_unless_workers_persist() -> None:
-    spec = Spec("", host_ns=10 * MS, handoff_ns=0, latency_ns=0, start_ns=50 * MS, start_per_worker_ns=20 * MS, cpus=8)
+    spec = Spec("", host_ns=10 * MS, handoff_ns=0, latency_ns=0, start_ns=20 * MS, cpus=8)
     spec = replace(spec, batches_per_epoch=10)
     made = Made(np.zeros(60), np.full(60, 5 * MS), np.zeros(60))
     fresh, persists = replayed(
@@ -207,4 +207,4 @@ def test_epochs_begin_with_a_start_and_an_empty_queue_unless_workers_persist() -
         steps=20,
     ).ends[:, -1]
     assert persists == pytest.approx(2 * (5 + 10 * 10) * MS)
-    assert fresh == pytest.approx(persists + 2 * 70 * MS)
+    assert fresh == pytest.approx(persists + 2 * 3 * 20 * MS)

@@ -240,7 +240,7 @@ def test_a_faster_pipeline_of_a_scenario_wins() -> None:
 
 
 def test_short_epochs_make_workers_persistent() -> None:
-    spec = replace(CONSTANT, batches_per_epoch=40, start_ns=400e6)
+    spec = replace(CONSTANT, batches_per_epoch=40, start_ns=80e6)
     tuned, _, _ = run(SimulatedBench(spec))
     assert tuned.best.settings.persistent_workers
     gain = truth(spec, tuned.best.settings) / truth(spec, spec.baseline)
@@ -250,7 +250,7 @@ def test_short_epochs_make_workers_persistent() -> None:
 
 def test_the_program_s_own_workers_are_kept_alive_where_that_is_all_that_helps() -> None:
     spec = replace(
-        CONSTANT, baseline=LoaderSettings(4, 1), batches_per_epoch=40, start_ns=400e6, host_ns=12e6, handoff_ns=0.6e6
+        CONSTANT, baseline=LoaderSettings(4, 1), batches_per_epoch=40, start_ns=80e6, host_ns=12e6, handoff_ns=0.6e6
     )
     tuned, events, _ = run(SimulatedBench(spec))
     assert tuned.best.settings == replace(spec.baseline, persistent_workers=True)

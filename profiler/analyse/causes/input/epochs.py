@@ -64,8 +64,12 @@ def _leaving(facts: Facts) -> str:
 
 def _persistent(wait: Wait, change: str) -> Next:
     """Workers that live on make the first batches of an epoch all the same."""
-    workers = wait.facts.set_workers
-    said = wait.predicted(lambda settings: settings.num_workers == workers and settings.persistent_workers)
+    advice = wait.facts.advice
+    now = None if advice is None else advice.workload.settings
+    said = wait.predicted(
+        lambda settings: settings.persistent_workers and replace(settings, persistent_workers=False) == now,
+        persistent=True,
+    )
     if said is None or wait.facts.persistent_workers:
         return replace(wait.removing(change, least=0.4, likely=0.75, kind="settings"), settings=PERSISTENT)
     return wait.as_predicted(change, said).of("settings")

@@ -57,7 +57,7 @@ def _more_hands(wait: Wait, change: str) -> Next:
     wanted = wait.wanted
     if wanted.said is None:
         return wait.overlapping(change).of("workers")
-    return wait.so_many(f"{change}: num_workers={wanted.workers}{wanted.deeper}", wanted)
+    return wait.so_many(f"{change}: num_workers={wanted.workers}{wanted.besides}", wanted)
 
 
 def _kind(

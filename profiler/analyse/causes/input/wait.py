@@ -56,8 +56,8 @@ class Wanted:
     """Workers to propose."""
 
     workers: int
-    deeper: str
-    """How the prefetch factor is to be changed as well, in words that follow `num_workers=N`; empty where it is not."""
+    besides: str
+    """Arguments of the DataLoader to set as well, in words that follow `num_workers=N`; empty where there are none."""
     said: Prediction | None = None
     """What the replay says of it; `None` where the run does not tell enough for one."""
 
@@ -179,26 +179,36 @@ class Wait(Claim):
         """Time of a step as it would be without waiting for data."""
         return (self.facts.parts.wall_ns - self.facts.parts.input_ns) / self.facts.window.count / 1e6
 
-    def predicted(self, which: Callable[[LoaderSettings], bool], in_order: bool = True) -> Prediction | None:
+    def predicted(
+        self, which: Callable[[LoaderSettings], bool], in_order: bool = True, persistent: bool = False
+    ) -> Prediction | None:
         """The cheapest such settings that are nearly as fast as any, as the run's replay has it; `None` where there is
-        none, or it does not even say of the recorded settings what they did."""
+        none, or it does not even say of the recorded settings what they did. `persistent`: also workers that persist,
+        where those of the run do not."""
         facts, advice = self.facts, self.facts.advice
         if advice is None or not facts.samples_known or self.share < LEAST_GAIN:
             return None
         stepping = facts.parts.wall_ns - facts.parts.boundary_ns
-        return advice.cheapest(which, in_order) if advice.agrees(facts.samples * 1e9 / stepping) else None
+        if not advice.agrees(facts.samples * 1e9 / stepping):
+            return None
+        now = advice.workload.settings.persistent_workers
+        return advice.cheapest(
+            lambda settings: which(settings) and (persistent or settings.persistent_workers <= now), in_order
+        )
 
     @property
     def wanted(self) -> Wanted:
         """What keeps the device busy: more workers than there are, if only one."""
         facts = self.facts
         now = 0 if facts.made_in_training else self.loader.workers
-        said = self.predicted(lambda settings: settings.num_workers > now)
+        said = self.predicted(lambda settings: settings.num_workers > now, persistent=True)
         if said is None:
             return Wanted(self._estimated_workers, "")
         ahead = said.settings.prefetch_factor
-        deeper = "" if ahead in (facts.set_prefetch, DEFAULT_PREFETCH) else f", prefetch_factor={ahead}"
-        return Wanted(said.settings.num_workers, deeper, said)
+        besides = "" if ahead in (facts.set_prefetch, DEFAULT_PREFETCH) else f", prefetch_factor={ahead}"
+        if said.settings.persistent_workers and not facts.persistent_workers:
+            besides += ", persistent_workers=True"
+        return Wanted(said.settings.num_workers, besides, said)
 
     @property
     def _estimated_workers(self) -> int:

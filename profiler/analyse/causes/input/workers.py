@@ -28,7 +28,7 @@ def serial(wait: Wait) -> Finding:
             kind="cheaper",
         )
     else:
-        setting = f"num_workers={wanted.workers}{wanted.deeper}{wait.beyond_cpus(wanted.workers)}"
+        setting = f"num_workers={wanted.workers}{wanted.besides}{wait.beyond_cpus(wanted.workers)}"
         change = wait.so_many(f"{setting}: batches are made while the {facts.waiter} computes", wanted)
     crowd, alone = _others(wait)
     return wait.found(
@@ -115,7 +115,7 @@ def latency(wait: Wait) -> Finding | None:
     if not wait.waits_mostly or not wait.behind:
         return None
     wanted = wait.wanted
-    setting = f"num_workers={wanted.workers}{wanted.deeper}{wait.beyond_cpus(wanted.workers)}"
+    setting = f"num_workers={wanted.workers}{wanted.besides}{wait.beyond_cpus(wanted.workers)}"
     return wait.found(
         f"{wait.begins}: {count(loader.workers)} not enough, because making a "
         f"sample is {loader.waiting_pct:.0f} % waiting for something that is no CPU (network, locks, sleeps).",
@@ -201,7 +201,7 @@ def _more_workers(wait: Wait, wanted: Wanted) -> str:
     now = wait.facts.set_workers
     if now is None:
         return f"more workers ({wanted.workers})"
-    return f"num_workers={wanted.workers}{wanted.deeper} instead of {now}"
+    return f"num_workers={wanted.workers}{wanted.besides} instead of {now}"
 
 
 def _fetch_cpu(facts: Facts) -> tuple[float | None, float | None]:
