@@ -68,7 +68,7 @@ def workload_of(run: Run, facts: Facts, until_ns: int | None = None, writer: Wri
     queued = facts.device_kind != "cpu"
     batch_bytes = median_of(observed.batches, "batch_bytes")
     size = float(batch_bytes or 0)
-    sharing_ns = Assumed.SHARE_NS + Assumed.SHARE_NS_PER_BYTE * size
+    sharing_ns = Assumed.sharing_ns(facts.handed, size)
     cpu_ns, collate_ns = making.cpu_ns, making.collate_ns
     shares = bool(settings.num_workers) and in_processes(settings)
     if shares:
@@ -87,7 +87,9 @@ def workload_of(run: Run, facts: Facts, until_ns: int | None = None, writer: Wri
     )
     handoff_ns = handed.ready_ns
     if handoff_ns is None:
-        handoff_ns = Assumed.HANDOFF_NS if handed.waited_ns is None else Assumed.OF_WAITED * handed.waited_ns
+        handoff_ns = (
+            Assumed.handoff_ns(facts.handed) if handed.waited_ns is None else Assumed.OF_WAITED * handed.waited_ns
+        )
     latency_ns = 0.0 if handed.waited_ns is None else max(0.0, handed.waited_ns - handoff_ns)
     # The training touches a worker's batch while it works on its step: that is no time of a step's own.
     touch_ns = 0.0 if settings.pin_memory else Assumed.TOUCH_NS_PER_BYTE * size

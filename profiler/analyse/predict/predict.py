@@ -112,7 +112,7 @@ def _doubts(workload: Workload, rows: ReplayRows) -> tuple[ReplayRows | None, Re
     may slow each other beyond as many as were seen at a time. `None`: nothing of the kind is unknown."""
     low = high = None
     if not workload.handoff_known:
-        low = replace(rows, handoff=np.maximum(3 * rows.handoff, UNKNOWN_HANDOFF_NS))
+        low = replace(rows, handoff=np.maximum(2 * rows.handoff, UNKNOWN_HANDOFF_NS))
         high = replace(rows, handoff=rows.handoff / 3)
     reading = float(workload.read_ns.mean())
     making = reading + float(workload.wait_ns.mean() + workload.cpu_ns.mean())

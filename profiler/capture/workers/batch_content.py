@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from ...record.schema import NOT_MEASURED
-from ..hooks.parts import BatchParts, held_by, parts_of, shape_told
+from ..hooks.parts import held_by, parts_of, shape_told
 from ..hooks.tensors import has_plain_memory
 from .stream_calls import StreamCalls, is_due
 
@@ -37,8 +37,6 @@ that packs several samples into a row has all their elements, one that pads has 
 LIKE_ONE = 1.5
 """Elements of a tensor, as a multiple of what samples have on average, up to which it may be one sample."""
 
-_NOT_TOLD = BatchParts(*[NOT_MEASURED] * len(BatchParts._fields))
-
 Shape = tuple[int, ...]
 
 
@@ -49,8 +47,8 @@ class BatchContent:
         """
         Args:
             store: takes a CONTENT record's fields from `batch` on.
-            in_worker: whether there may be other workers, with whose batches its own are compared, whether its calls
-                may be looked at, and whether its batches are handed over.
+            in_worker: whether there may be other workers, with whose batches its own are compared, and whether its
+                calls may be looked at.
         """
         self._store = store
         self._in_worker = in_worker
@@ -88,8 +86,7 @@ class BatchContent:
         if self._in_worker and self._looked <= ALWAYS:
             fingerprint = fingerprint_of(batch)
         streamed = self._streamed or (NOT_MEASURED, NOT_MEASURED)
-        held = held_by(batch) if self._in_worker else _NOT_TOLD
-        self._store(number, self._made, self._present, kept, fingerprint, *streamed, *held)
+        self._store(number, self._made, self._present, kept, fingerprint, *streamed, *held_by(batch))
 
     def forget(self) -> None:
         """The batch is over."""

@@ -113,7 +113,7 @@ def _handed_cheaper(wait: Wait, change: str, kind: str) -> Next:
     if kind != "fewer_objects" or advice is None:
         return wait.removing(change, least=0.0 if kind == "cheaper" else None, likely=0.6, kind=kind)
     load = advice.workload
-    taking = max(0.0, load.handoff_ns - Assumed.HANDOFF_NS - Assumed.TOUCH_NS_PER_BYTE * (load.batch_bytes or 0))
+    taking = max(0.0, load.handoff_ns - Assumed.handoff_ns(None) - Assumed.TOUCH_NS_PER_BYTE * (load.batch_bytes or 0))
     return wait.lighter(change, VanishedWork(taking_ns=taking, sending=1.0), likely=0.9, kind=kind)
 
 
