@@ -120,6 +120,8 @@ def _show(arguments: argparse.Namespace, what: str, told: Proof, own: LoaderSett
 def _nothing(arguments: argparse.Namespace, what: str, analysis: Analysis, own: LoaderSettings) -> int:
     first = analysis.verdict.next[0] if analysis.verdict.next else None
     why = f"no advice on {what} is a setting of its loader. {analysis.verdict.title}"
+    if analysis.verdict.cause is None:
+        why += " A larger --budget records more of them."
     if first is not None:
         now = None if analysis.facts is None or not analysis.facts.samples_known else analysis.facts.samples_per_s
         why += (

@@ -67,9 +67,16 @@ def findings_of(facts: Facts) -> tuple[Finding, ...]:
 
 
 def _worth_saying(changes: Sequence[Next]) -> tuple[Next, ...]:
-    """Without what would gain nothing at its best, unless that is all there is."""
-    gaining = [each for each in changes if each.speedup is None or each.speedup.high >= 1 + LEAST_GAIN]
-    return tuple(gaining or changes[:1])
+    """Without what would gain next to nothing, unless that is all there is. What is to be tried may gain its best, and
+    fewer workers spare memory."""
+
+    def worth(change: Next) -> bool:
+        told = change.speedup
+        if told is None or told.to_try or change.kind == "fewer_workers":
+            return told is None or told.high >= 1 + LEAST_GAIN
+        return told.value >= 1 + LEAST_GAIN
+
+    return tuple(each for each in changes if worth(each)) or tuple(changes[:1])
 
 
 def _took_ns(facts: Facts, found: Finding) -> float:

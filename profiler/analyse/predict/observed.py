@@ -97,6 +97,7 @@ def workload_of(run: Run, facts: Facts, until_ns: int | None = None, writer: Wri
         touch_ns = min(touch_ns, 0.5 * float(np.median(host_ns)))
         host_ns = np.maximum(0.0, host_ns - touch_ns)
     start_ns = start_of(facts.window.all_steps, observed.made_before)
+    limits = limits_of(facts, observed.host, settings, peers_cpus(run, facts, writer))
     return Workload(
         settings=settings,
         batch_size=facts.batch_size or 1,
@@ -117,8 +118,10 @@ def workload_of(run: Run, facts: Facts, until_ns: int | None = None, writer: Wri
         start_ns=Assumed.START_NS if start_ns is None else start_ns / (settings.num_workers + 1),
         batches_per_epoch=_batches_per_epoch(facts),
         batch_bytes=batch_bytes,
-        limits=limits_of(facts, observed.host, settings, peers_cpus(run, facts, writer)),
+        limits=limits,
         threads_per_worker=making.threads,
+        # With workers it is in what was recorded.
+        contention=Assumed.contention(Assumed.CONTENTION, limits.cpus) if serial else 0.0,
     )
 
 

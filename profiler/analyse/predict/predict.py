@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from ...record.tuning import LoaderSettings
+from .assumed import Assumed
 from .cases import ReplayCase, prepare, rows_of
 from .closed_form import memory_held
 from .draws import together
@@ -108,12 +109,17 @@ def _replayed(
 
 
 def _doubts(workload: Workload, rows: ReplayRows) -> tuple[ReplayRows | None, ReplayRows | None]:
-    """(rows with what is not known at its worst, at its best): the hand-off where no worker handed over, and reads that
-    may slow each other beyond as many as were seen at a time. `None`: nothing of the kind is unknown."""
+    """(rows with what is not known at its worst, at its best): the hand-off, and what two that compute slow each
+    other by, where no worker did; and reads that may slow each other beyond as many as were seen at a time. `None`:
+    nothing of the kind is unknown."""
     low = high = None
     if not workload.handoff_known:
         low = replace(rows, handoff=np.maximum(2 * rows.handoff, UNKNOWN_HANDOFF_NS))
         high = replace(rows, handoff=rows.handoff / 3)
+    if workload.settings.num_workers == 0:
+        most = Assumed.contention(Assumed.MOST_CONTENTION, workload.limits.cpus)
+        low = replace(low or rows, contention=np.maximum(rows.contention, most))
+        high = replace(high or rows, contention=np.zeros(len(rows)))
     reading = float(workload.read_ns.mean())
     making = reading + float(workload.wait_ns.mean() + workload.cpu_ns.mean())
     if workload.limits.storage_parallel is None and reading > 0.01 * making:

@@ -140,7 +140,6 @@ def test_no_more_is_promised_than_workers_and_cpus_can_give(tmp_path: Path) -> N
         update_run(folder, {"device": {"kind": kind}})
         return found(folder)["input.main_process"].next[0]
 
-    now = 200.0  # of 8 samples in 40 ms
     plenty = first_change(8, 1.0)
     assert plenty.predicted_samples_per_s == pytest.approx(2 * 8 / 0.034, rel=0.02)
     assert plenty.high == pytest.approx(1.2 * plenty.predicted_samples_per_s, rel=0.01)
@@ -148,4 +147,4 @@ def test_no_more_is_promised_than_workers_and_cpus_can_give(tmp_path: Path) -> N
     one = first_change(1, 0.2)
     assert one.predicted_samples_per_s == pytest.approx(8 / 0.034, rel=0.02)
     full = first_change(2, 2.0)
-    assert full.predicted_samples_per_s == pytest.approx(now, rel=0.02)
+    assert (plenty.kind, one.kind, full.kind) == ("in_workers", "in_workers", "cheaper")

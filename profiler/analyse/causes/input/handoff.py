@@ -10,7 +10,7 @@ from ...run.facts import Facts
 from ...run.loader_stats import LoaderStats
 from ...run.worker_records import HandedOver
 from ..finding import Evidence, Finding, Next
-from .wait import HANDOVER_MS, Wait
+from .wait import HANDOVER_MS, NEARLY_AS_LONG, Wait
 
 TINY_SAMPLE_MS = 0.2
 """Time of making a sample up to which it is not worth another process."""
@@ -20,7 +20,7 @@ WORTH_MAKING_HERE = 0.7
 """Time that making a batch would take in the training over what waiting for it costs now, up to which it is worth
 it."""
 LEAST_PICKLED_BYTES = 100_000
-"""Bytes of a batch from which it matters whether it is pickled."""
+"""Bytes of a batch from which it matters whether it is pickled, and how many they are."""
 PICKLED = 0.5
 """Bytes sent through the pipe for each byte of a batch, from which it is pickled and not handed over in shared
 memory."""
@@ -133,6 +133,14 @@ def _on_its_way(facts: Facts, pickled: bool) -> tuple[str, tuple[tuple[str, str]
     if pickled:
         tensors = "return torch tensors instead of numpy arrays or lists: they go through shared memory, not the pipe"
         return ", pickled, through a pipe", ((tensors, "fewer_objects"), fewer_bytes)
+    nbytes, work_ms = facts.loader.mean_batch_bytes, facts.loader.work_ms_per_batch or 0.0
+    about_as_long = work_ms * 1e6 < NEARLY_AS_LONG * Assumed.handoff_ns(held)
+    if nbytes is not None and nbytes < LEAST_PICKLED_BYTES and about_as_long and (held is None or not _in_pieces(held)):
+        at_once = (
+            "index whole batches at once in the training process (__getitems__, or tensors that the loop slices "
+            f"itself): a worker makes one in {work_ms:.1f} ms, and handing it over takes about as long"
+        )
+        return f", all of {nbytes:,.0f} bytes", ((at_once, "cheaper"),)
     fewer = "fewer, larger tensors in a batch: each is opened and mapped by itself", "fewer_objects"
     if held is None:
         return "", (fewer_bytes, fewer)

@@ -44,6 +44,8 @@ LEAST_FAULTS = 0.05
 PAGE_BYTES = 4096
 HANDOVER_MS = 1.0
 """Time of making a batch below which handing it over by a worker would take as long."""
+NEARLY_AS_LONG = 4
+"""Times that handing a batch over takes, up to which making it hardly takes longer: what it disturbs comes on top."""
 
 
 ENOUGH_WORKERS = (

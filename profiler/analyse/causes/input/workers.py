@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from ....record.schema import NOT_MEASURED
+from ...predict.assumed import Assumed
 from ...run.facts import Facts
 from ...run.loader_stats import HEAVILY_QUEUED_PCT, QUEUED_PCT
-from ..finding import Evidence, Finding, Next, shown
+from ..finding import LEAST_GAIN, Evidence, Finding, Next, shown
 from .cpus import ALONE
-from .wait import HANDOVER_MS, Wait, Wanted, count
+from .wait import HANDOVER_MS, NEARLY_AS_LONG, Wait, Wanted, count
 
 UNEVEN = 0.75
 """Workers that with equal shares would be as uneven as these, over all that are set, below which some get no data."""
@@ -19,17 +20,16 @@ def serial(wait: Wait) -> Finding:
     """Samples are made in the training process, while the training waits for them."""
     facts, loader = wait.facts, wait.loader
     wanted, work_ms = wait.wanted, loader.work_ms_per_batch
-    if work_ms is not None and work_ms < HANDOVER_MS:
+    setting = f"num_workers={wanted.workers}{wanted.besides}{wait.beyond_cpus(wanted.workers)}"
+    change = wait.so_many(f"{setting}: batches are made while the {facts.waiter} computes", wanted)
+    if work_ms is not None and _not_worth_a_worker(wait, work_ms, change):
         change = wait.removing(
-            "index a whole batch at once: a dataset with __getitems__, or tensors that the loop slices itself (a "
-            f"worker would take longer to hand a batch over than it takes to make: {work_ms:.2f} ms)",
+            "index a whole batch at once: a dataset with __getitems__, or tensors that the loop slices itself (for a "
+            f"worker to hand a batch over takes about as long as it takes to make: {work_ms:.2f} ms)",
             wait.ns,
             likely=0.5,
             kind="cheaper",
         )
-    else:
-        setting = f"num_workers={wanted.workers}{wanted.besides}{wait.beyond_cpus(wanted.workers)}"
-        change = wait.so_many(f"{setting}: batches are made while the {facts.waiter} computes", wanted)
     crowd, alone = _others(wait)
     return wait.found(
         f"{wait.begins}: batches are made in the training process, one after the other{crowd}.",
@@ -45,6 +45,15 @@ def serial(wait: Wait) -> Finding:
         ),
         (*alone, change) if (wait.queued_pct or 0.0) >= HEAVILY_QUEUED_PCT else (change, *alone),
     )
+
+
+def _not_worth_a_worker(wait: Wait, work_ms: float, change: Next) -> bool:
+    """Whether handing a batch over takes about as long as making it; `change`: workers."""
+    if work_ms < HANDOVER_MS:
+        return True
+    told = change.speedup
+    gains = told is None or told.to_try or told.value >= 1 + LEAST_GAIN
+    return not gains and work_ms * 1e6 < NEARLY_AS_LONG * Assumed.handoff_ns(wait.facts.handed)
 
 
 def _others(wait: Wait) -> tuple[str, tuple[Next, ...]]:
