@@ -23,10 +23,10 @@ class Assumed:
     """CPU time of a worker on a batch that the training's own process would not need: memory that all see, pickling."""
     SHARE_NS_PER_BYTE = 0.64
     """What each byte of the batch adds to that."""
-    CONTENTION = 0.05
+    CONTENTION = 0.1
     """Share by which whatever computes takes longer where all other CPUs compute too: caches, memory and power are
     shared. Measured with two: none for most pairs of work, 0.25 beside work that waits for memory."""
-    MOST_CONTENTION = 0.15
+    MOST_CONTENTION = 0.25
     """What that may well be."""
     OF_WAITED = 0.6
     """The hand-over's part of the time from a batch's end to the end of the fetch that waited for it."""

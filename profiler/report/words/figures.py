@@ -91,8 +91,13 @@ def prediction(change: Next, now: float | None) -> str:
     if now is None or change.high is None:
         return "" if times is None else f": {_try(change)}{speedup(times)}"
     if change.predicted_samples_per_s is None:
-        return f": at most {change.high:.0f} samples/s, {change.high / now:.2f} times as many as now"
+        return f": at most {_rate(change.high)} samples/s, {change.high / now:.2f} times as many as now"
     return (
-        f": {_try(change)}about {change.predicted_samples_per_s:.0f} samples/s "
-        f"({change.low or now:.0f} to {change.high:.0f}), now {now:.0f}"
+        f": {_try(change)}about {_rate(change.predicted_samples_per_s)} samples/s "
+        f"({_rate(change.low or now)} to {_rate(change.high)}), now {_rate(now)}"
     )
+
+
+def _rate(samples_per_s: float) -> str:
+    """In three digits at least, so that an interval does not read as none."""
+    return f"{samples_per_s:.{0 if samples_per_s >= 100 else 1 if samples_per_s >= 10 else 2}f}"

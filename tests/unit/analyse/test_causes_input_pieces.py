@@ -105,6 +105,12 @@ def test_finished_batches_that_are_waited_for_are_a_matter_of_the_hand_over(
         ({}, HandedOver(1203, 1203 * 48, 0, 0), "as 1,203 tensors of 48 bytes", ["fewer, larger tensors"]),
         ({}, HandedOver(64, 64 * 1e6, 0, 0), "as 64 tensors of 1,000,000 bytes", ["fewer, larger", "fewer bytes"]),
         ({}, HandedOver(2, 2e7, 5, 100), "to training.", ["fewer bytes"]),
+        (
+            {"mean_batch_bytes": 8192.0, "work_ms_per_batch": 3.0},
+            HandedOver(2, 8192, 0, 0),
+            "all of 8,192 bytes",
+            ["index whole batches at once in the training process"],
+        ),
         ({}, HandedOver(1, 8, 12_034, 0), "as 12,034 Python objects", ["a few tensors instead of many Python objects"]),
         (
             {"sent_bytes_per_batch": 2e7},

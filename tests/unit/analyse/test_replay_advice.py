@@ -181,6 +181,22 @@ def test_workers_are_to_persist_where_epochs_are_short(tmp_path: Path, batches: 
     assert (", persistent_workers=True" in change.change) is persist
 
 
+def test_what_gains_next_to_nothing_is_not_advised(tmp_path: Path) -> None:
+    """A batch that is made in 2 ms beside steps of 40, and takes as long to hand over: a worker gains 2 %."""
+    facts = waiting_for_data(tmp_path / "run")
+    own = {"host_ns": 40 * MS * np.ones(200), "handoff_ns": 1.2 * MS, "handoff_known": False}
+    advice = Advice(workload(wait_ms=0.0, cpu_ms=2.0, settings=LoaderSettings(0), **own))
+    facts = dataclasses.replace(facts, samples=round(advice.now.samples_per_s * facts.parts.wall_ns / 1e9))
+    quick = COMPUTING | {"workers": 1, "work_ms_per_batch": 2.0}
+    found = only(judge(facts, quick, CPUS, set_workers=0, advice=advice))
+    assert [each.kind for each in found.next] == ["cheaper"]
+    assert "index a whole batch at once" in found.next[0].change
+    slow = Advice(workload(wait_ms=0.0, cpu_ms=20.0, settings=LoaderSettings(0), **own))
+    facts = dataclasses.replace(facts, samples=round(slow.now.samples_per_s * facts.parts.wall_ns / 1e9))
+    slowly = COMPUTING | {"workers": 1, "work_ms_per_batch": 20.0}
+    assert only(judge(facts, slowly, CPUS, set_workers=0, advice=slow)).next[0].kind == "workers"
+
+
 def test_cpus_that_are_used_up_are_no_reason_for_more_workers_than_they_run() -> None:
     computing = workload(wait_ms=0.0, cpu_ms=40.0, limits=MachineLimits(cpus=2.0))
     advice = Advice(computing)
