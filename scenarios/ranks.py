@@ -98,7 +98,7 @@ def train_ranks(spec: TrialSpec, folder: Path, train: Callable[[TrialSpec, Path,
         except SignalException as stop:
             raise KeyboardInterrupt from stop
         except ChildFailedError as failed:
-            raise _why(meeting, spec.ranks, {n: each.exitcode for n, each in failed.failures.items()}) from failed
+            raise what_failed(meeting, spec.ranks, {n: each.exitcode for n, each in failed.failures.items()}) from failed
 
 
 def _stay_on_this_machine() -> None:
@@ -108,16 +108,23 @@ def _stay_on_this_machine() -> None:
     os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
 
 
-def _why(meeting: Path, ranks: int, exit_codes: dict[int, int]) -> WhyidleError:
-    """What to tell of a failed training: what failed first, for the others fail because of it."""
+def what_failed(meeting: Path, ranks: int, exit_codes: dict[int, int]) -> WhyidleError:
+    """What to tell of a failed training: what failed first, for the others fail because of it.
+
+    Args:
+        meeting: where ranks leave their last words.
+        ranks: how many there were.
+        exit_codes: of those that the launcher saw fail, by rank. It then ends the others, which may fail on their way
+            and never come to say it.
+    """
     told = {n: read_json(_last_words(meeting, n)) for n in range(ranks) if _last_words(meeting, n).is_file()}
     for number, words in told.items():
         if words["status"] == "oom":
             return DeviceOutOfMemory(f"rank {number}: {words['error']}")
-    # Those that the launcher saw fail come first: of others it is not known how they ended, perhaps because of it.
-    for number in sorted(set(range(ranks)) - told.keys(), key=lambda n: (n not in exit_codes, n)):
-        return WhyidleError(f"rank {number} {_death(exit_codes.get(number))}; what it printed is in output.txt")
     failed = [(words["at"], number, words["error"]) for number, words in told.items() if words["status"] == "failed"]
+    silent = [n for n in range(ranks) if n not in told]
+    for number in [n for n in silent if n in exit_codes] or ([] if failed else silent):
+        return WhyidleError(f"rank {number} {_death(exit_codes.get(number))}; what it printed is in output.txt")
     if not failed:
         return WhyidleError("the ranks were told to stop from outside")
     _, number, error = min(failed)
