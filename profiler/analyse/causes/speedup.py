@@ -76,10 +76,9 @@ def by_replay(
     if advice is None or not facts.samples_known or not advice.agrees(facts.samples * 1e9 / max(1, stepping)):
         return None
     now = advice.now.samples_per_s
-    least, expected, most = (
-        advice.without(gone.times(share), settings, quicker=quicker)
-        for share, quicker in zip((vanishing.least, vanishing.expected, vanishing.most), QUICKER, strict=True)
-    )
+    shares = vanishing.least, vanishing.expected, vanishing.most
+    gone_by_share = [(gone.times(share), quicker) for share, quicker in zip(shares, QUICKER, strict=True)]
+    least, expected, most = advice.without(gone_by_share, settings)
     below = math.hypot(
         math.log(expected.samples_per_s / expected.low), math.log(expected.samples_per_s / least.samples_per_s)
     )

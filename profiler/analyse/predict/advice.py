@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
 
 from ...record.tuning import DEFAULT_PREFETCH, LoaderSettings
 from .closed_form import prefetch_needed, workers_needed
-from .predict import predict
+from .predict import predict, predict_each
 from .what_if import VanishedWork, without
 from .workload import Binding, Prediction, Workload
 
@@ -67,14 +67,15 @@ class Advice:
         return self._said[self.workload.settings]
 
     def without(
-        self, gone: VanishedWork, settings: LoaderSettings | None = None, *, quicker: float = 0.0
-    ) -> Prediction:
+        self, parts: Sequence[tuple[VanishedWork, float]], settings: LoaderSettings | None = None
+    ) -> list[Prediction]:
         """What the replay says of the training without some of its work, with its own settings or others.
 
         Args:
-            quicker: see `what_if.without`.
+            parts: (what vanishes, share by which other computing gets quicker: see `what_if.without`), of each variant.
         """
-        return predict(without(self.workload, gone, quicker), [settings or self.workload.settings])[0]
+        variants = [without(self.workload, gone, quicker) for gone, quicker in parts]
+        return [said for (said,) in predict_each(variants, [settings or self.workload.settings])]
 
     def cheapest(self, which: Callable[[LoaderSettings], bool], in_order: bool = True) -> Prediction | None:
         """Of such settings within 2 % of the best of them, those with the fewest workers, then with such as need not

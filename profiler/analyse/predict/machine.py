@@ -26,6 +26,7 @@ class ReplayMachine:
         self.most_batches = steps + int(rows.outstanding.max()) + 1
         self.place = np.arange(self.most_batches) % drawn.cpu.shape[1]
         self.made = [np.ascontiguousarray(part[:, self.place]).ravel() for part in (drawn.wait, drawn.read, drawn.cpu)]
+        self.takes_time = [bool(part.any()) for part in self.made]
         self.begins = rows.draw * self.most_batches
         self.pace = rows.making / rows.threads
         self.clocks = np.zeros((4, n))
@@ -118,25 +119,28 @@ class ReplayMachine:
                 then(row[chosen], worker[chosen], batch[chosen])
 
     def begin(self, row: Ints, worker: Ints, batch: Ints) -> None:
-        left = self.work(READ, row, worker, batch)
-        if len(left):
-            self.wait(row[left], worker[left], batch[left])
+        if self.takes_time[READ]:
+            left = self.work(READ, row, worker, batch)
+            row, worker, batch = row[left], worker[left], batch[left]
+        self.wait(row, worker, batch)
 
     def wait(self, row: Ints, worker: Ints, batch: Ints) -> None:
-        left = self.work(WAIT, row, worker, batch)
-        if len(left):
-            self.compute(row[left], worker[left], batch[left])
+        if self.takes_time[WAIT] and len(row):
+            left = self.work(WAIT, row, worker, batch)
+            row, worker, batch = row[left], worker[left], batch[left]
+        self.compute(row, worker, batch)
 
     def compute(self, row: Ints, worker: Ints, batch: Ints) -> None:
-        left = self.work(CPU, row, worker, batch)
-        if len(left):
-            self.finish(row[left], worker[left], batch[left])
+        if len(row):
+            left = self.work(CPU, row, worker, batch)
+            if len(left):
+                self.finish(row[left], worker[left], batch[left])
 
     def work(self, clock: int, row: Ints, worker: Ints, batch: Ints) -> Ints:
         """Set workers to what runs by a clock; the places come back of those that have nothing of the kind to do."""
         takes = self.made[clock][self.begins[row] + batch] * self.pace[row]
         if clock == CPU:
-            takes = takes + self.rows.sharing[row]
+            takes += self.rows.sharing[row]
         some = takes > 0
         left: Ints = (~some).nonzero()[0]
         if len(left):

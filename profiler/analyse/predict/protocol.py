@@ -38,8 +38,7 @@ def replay(rows: ReplayRows, drawn: DrawnTimes, steps: int, run_ahead: int = RUN
         chosen = (bins == width).nonzero()[0]
         parts.append(_Replay(rows.at(chosen), drawn, steps, run_ahead).replayed())
         places.append(chosen)
-    back = np.argsort(np.concatenate(places))
-    return Replayed(*(np.concatenate(each)[back] for each in zip(*(vars(p).values() for p in parts), strict=True)))
+    return Replayed.joined(parts).at(np.argsort(np.concatenate(places)))
 
 
 class _Replay(ReplayMachine):
@@ -93,6 +92,8 @@ class _Replay(ReplayMachine):
 
     def until(self, row: Ints, when: Times, at: int) -> None:
         """The training waits until then."""
+        if not len(row):
+            return
         self.at[row] = at
         self.idle[row] = 0.0
         self.next[MAIN, row] = self.clocks[MAIN, row] + np.maximum(0.0, when - self.now[row])
@@ -114,7 +115,8 @@ class _Replay(ReplayMachine):
         if opens.any():
             self.until(row[opens], self.now[row[opens]] + self.rows.start[row[opens]], _START)
             row, wanted = row[~opens], wanted[~opens]
-        self.look(row, wanted)
+        if len(row):
+            self.look(row, wanted)
 
     def look(self, row: Ints, wanted: Ints) -> None:
         """For the batch wanted: laid aside before, or next in the queue, or still to come."""
@@ -124,18 +126,22 @@ class _Replay(ReplayMachine):
                 row[aside], wanted[aside], wanted[aside] % self.epoch[row[aside]] % self.rows.workers[row[aside]]
             )
             row = row[~aside]
-        some = self.finished[row] > self.taken[row]
+        taken = self.taken[row]
+        some = self.finished[row] > taken
         none = row[~some]
-        self.at[none] = _IDLE
-        self.idle[none] = self.wanted[none] + self.epoch[none] != self.epoch_end[none]
-        row = row[some]
-        arrives = self.arrives[row, self.taken[row]]
-        here = arrives <= self.now[row]
-        self.take(row[here])
-        self.until(row[~here], arrives[~here], _ARRIVAL)
+        if len(none):
+            self.at[none] = _IDLE
+            self.idle[none] = self.wanted[none] + self.epoch[none] != self.epoch_end[none]
+            row, taken = row[some], taken[some]
+        if len(row):
+            arrives = self.arrives[row, taken]
+            here = arrives <= self.now[row]
+            self.take(row[here])
+            self.until(row[~here], arrives[~here], _ARRIVAL)
 
     def take(self, row: Ints) -> None:
-        self.works(row, self.rows.handoff[row], 1.0, _HANDOFF)
+        if len(row):
+            self.works(row, self.rows.handoff[row], 1.0, _HANDOFF)
 
     def taken_over(self, row: Ints) -> None:
         place = self.taken[row]
@@ -143,8 +149,12 @@ class _Replay(ReplayMachine):
         self.taken[row] += 1
         wanted = self.wanted[row]
         early = self.rows.in_order[row] & (batch != wanted)
+        if not early.any():
+            self.deliver(row, batch, worker)
+            return
         now = ~early
-        self.deliver(row[now], batch[now], worker[now])
+        if now.any():
+            self.deliver(row[now], batch[now], worker[now])
         self.aside[row[early], batch[early]] = True
         self.look(row[early], wanted[early])
 
@@ -174,7 +184,8 @@ class _Replay(ReplayMachine):
         goes_on = np.where(self.rows.synchronous[row], end, before)
         waits = goes_on > now
         self.until(row[waits], goes_on[waits], _DEVICE)
-        self.fetch(row[~waits])
+        if not waits.all():
+            self.fetch(row[~waits])
 
     # Orders
 
@@ -198,6 +209,8 @@ class _Replay(ReplayMachine):
 
     def issue(self, row: Ints) -> None:
         row = row[self.issued[row] < self.epoch_end[row]]
+        if not len(row):
+            return
         worker = self.turn[row]
         loose: Flags = ~self.rows.in_order[row]
         if loose.any():
@@ -210,8 +223,10 @@ class _Replay(ReplayMachine):
         queued = ~free
         self.following[row[queued], self.last[row[queued], worker[queued]]] = batch[queued]
         self.last[row, worker] = batch
-        self.batch[row[free], worker[free]] = batch[free]
-        self.begin(row[free], worker[free], batch[free])
+        if free.any():
+            row, worker, batch = row[free], worker[free], batch[free]
+            self.batch[row, worker] = batch
+            self.begin(row, worker, batch)
 
     def free_worker(self, row: Ints) -> npt.NDArray[np.intp]:
         """The next in turn that has less than its share under way."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +16,21 @@ Flags = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class ReplayRows:
+class ByRow:
+    """Arrays whose first axis is the row."""
+
+    def at(self, chosen: slice | Ints) -> Self:
+        """Of the chosen rows."""
+        return type(self)(**{f.name: getattr(self, f.name)[chosen] for f in fields(self)})
+
+    @classmethod
+    def joined(cls, parts: Sequence[Self]) -> Self:
+        """Of the rows of each, one after the other."""
+        return cls(**{f.name: np.concatenate([getattr(part, f.name) for part in parts]) for f in fields(cls)})
+
+
+@dataclass(frozen=True)
+class ReplayRows(ByRow):
     """One value a row. Times in ns."""
 
     workers: Ints
@@ -56,10 +71,6 @@ class ReplayRows:
     def __len__(self) -> int:
         return len(self.workers)
 
-    def at(self, chosen: npt.NDArray[Any]) -> Self:
-        """The chosen rows."""
-        return type(self)(**{f.name: getattr(self, f.name)[chosen] for f in fields(self)})
-
 
 @dataclass(frozen=True)
 class DrawnTimes:
@@ -74,7 +85,7 @@ class DrawnTimes:
 
 
 @dataclass(frozen=True)
-class Replayed:
+class Replayed(ByRow):
     """What came of each row. Times in ns; arrays of two axes are row x step."""
 
     ends: Times

@@ -158,8 +158,8 @@ class _Unmoved:
     def agrees(self, _: float) -> bool:
         return True
 
-    def without(self, *_: object, **__: float) -> Prediction:
-        return self.now
+    def without(self, parts: list[object], _: object) -> list[Prediction]:
+        return [self.now for _ in parts]
 
 
 @pytest.mark.parametrize(("of_epochs", "brings"), [(True, 2.0), (False, 1.0)])
