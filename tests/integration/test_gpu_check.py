@@ -64,6 +64,8 @@ UNPLAYED = {
 """Stage → what of it cannot be tried without a GPU, and for want of what."""
 
 
+TAKE_LONG = ("tests", "errors")
+"""Stages that take a minute of processes, of which each is tried elsewhere."""
 ON_STAND_IN = "from support.cuda.__main__ import main; main()"
 
 
@@ -97,7 +99,9 @@ def rig(tmp_path: Path, driver: FakeDriver) -> Rig:
     return PlayedRig(folder, played, environment | driver.environment, NotPlayed, played=True)
 
 
-@pytest.mark.parametrize("name", STAGES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in TAKE_LONG)) for name in STAGES]
+)
 def test_each_stage_is_right_about_a_machine_that_does_what_cuda_promises(
     name: str, rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

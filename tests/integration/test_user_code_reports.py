@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +20,13 @@ OF_FORM = {
 }
 
 
-def _told(name: str, at: Path) -> dict[str, Any]:
-    return report(unpacked(name, at))
+Told = Callable[[str], dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> Told:
+    """The report of a kept recording, made once."""
+    return cache(lambda name: report(unpacked(name, tmp_path_factory.mktemp(name))))
 
 
 def test_programs_of_each_kind_are_kept() -> None:
@@ -34,29 +41,29 @@ def test_programs_of_each_kind_are_kept() -> None:
 
 
 @pytest.mark.parametrize("name", OF_FORM[BROKEN])
-def test_the_report_of_a_broken_form_names_cause_line_and_remedy(name: str, tmp_path: Path) -> None:
+def test_the_report_of_a_broken_form_names_cause_line_and_remedy(name: str, told: Told) -> None:
     program = read(name)
-    answer = judged(program, _told(f"{name}-{BROKEN}", tmp_path), None)
+    answer = judged(program, told(f"{name}-{BROKEN}"), None)
     assert answer.cause in program.causes
     assert answer.line_first, answer.line
     assert answer.remedy in program.remedies
 
 
 @pytest.mark.parametrize("name", OF_FORM[BROKEN])
-def test_the_line_is_told_as_it_stands_in_the_program(name: str, tmp_path: Path) -> None:
+def test_the_line_is_told_as_it_stands_in_the_program(name: str, told: Told) -> None:
     source = read(name).program(BROKEN).read_text().splitlines()
-    told = [line for each in findings(_told(f"{name}-{BROKEN}", tmp_path)) for line in each["where"]]
-    own = [line for line in told if line["file"].endswith(f"/{name}/{BROKEN}.py")]
+    lines = [line for each in findings(told(f"{name}-{BROKEN}")) for line in each["where"]]
+    own = [line for line in lines if line["file"].endswith(f"/{name}/{BROKEN}.py")]
     assert own
     assert all(source[line["line"] - 1].strip() == line["code"] for line in own)
 
 
 @pytest.mark.parametrize("name", OF_FORM[FIXED])
-def test_no_finding_about_a_fixed_form_has_the_cause(name: str, tmp_path: Path) -> None:
+def test_no_finding_about_a_fixed_form_has_the_cause(name: str, told: Told) -> None:
     program = read(name)
-    told = _told(f"{name}-{FIXED}", tmp_path)
-    assert told["verdict"]["cause"] is not None, "there is a verdict"
-    assert judged(program, None, told).quiet, [each["cause"] for each in findings(told)]
+    fixed = told(f"{name}-{FIXED}")
+    assert fixed["verdict"]["cause"] is not None, "there is a verdict"
+    assert judged(program, None, fixed).quiet, [each["cause"] for each in findings(fixed)]
 
 
 @pytest.mark.parametrize("name", names())

@@ -41,10 +41,11 @@ BINDS = {
 
 
 class Advice:
-    """Replays a run with other settings, once, and only when somebody asks."""
+    """Replays a run with other settings, or without some of its work; once, and only when somebody asks."""
 
     def __init__(self, workload: Workload) -> None:
         self.workload = workload
+        self._lighter: dict[tuple[object, ...], list[Prediction]] = {}
 
     @cached_property
     def _said(self) -> dict[LoaderSettings, Prediction]:
@@ -74,8 +75,13 @@ class Advice:
         Args:
             parts: (what vanishes, share by which other computing gets quicker: see `what_if.without`), of each variant.
         """
-        variants = [without(self.workload, gone, quicker) for gone, quicker in parts]
-        return [said for (said,) in predict_each(variants, [settings or self.workload.settings])]
+        asked = *parts, settings
+        if asked not in self._lighter:
+            variants = [without(self.workload, gone, quicker) for gone, quicker in parts]
+            self._lighter[asked] = [
+                said for (said,) in predict_each(variants, [settings or self.workload.settings])
+            ]
+        return self._lighter[asked]
 
     def cheapest(self, which: Callable[[LoaderSettings], bool], in_order: bool = True) -> Prediction | None:
         """Of such settings within 2 % of the best of them, those with the fewest workers, then with such as need not

@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from unit.pipelines.conftest import Photos
 
 from whyidle.errors import WhyidleError
 from whyidle.pipelines import registry
-from whyidle.pipelines.protocol import Batch, Image, Settings, Targets
+from whyidle.pipelines.protocol import Batch, Image, Settings, Stage, Targets
 from whyidle.pipelines.stages import Distort, Expand, Flip, Normalise, RandomCrop, Resize, plain_stages, ssd_stages
 
 pytestmark = pytest.mark.skipif(registry.unavailable("dali-cpu") is not None, reason="DALI is not installed")
@@ -121,6 +122,41 @@ def test_expanding_puts_boxes_where_it_puts_the_picture(photos: Any, copier: Any
     assert np.allclose(*np.transpose(ratios), rtol=1e-3)
     assert 1 < np.min(ratios) < 1.7
     assert 2.3 < np.max(ratios) <= 3.001
+
+
+class Framed(Photos):
+    """Each photograph is one object, so that its box says where it is seen."""
+
+    def targets(self, index: int) -> Targets:
+        return np.array([[1, 0, 0, 1, 1]], np.float32)
+
+
+@pytest.mark.parametrize("mirrored", [False, True])
+def test_what_is_seen_of_an_expanded_and_cropped_photograph_is_where_its_box_says(
+    mirrored: bool, photos: Any, copier: Any
+) -> None:
+    fill, side = (7, 200, 90), 96
+    stages = (Expand(3.0, 1.0, fill), RandomCrop(min_ious=(None,)), Resize(side), Flip(float(mirrored)), *GRAY)
+    framed = Framed(photos.files, stages)
+    partly = 0
+    for batch in epoch("dali-cpu", framed, copier, epochs=6):
+        picture = ((batch.inputs - torch.tensor(fill)[:, None, None]).abs() > 1).any(dim=1)
+        for row in batch.targets.numpy():
+            seen = picture[int(row[0])]
+            columns, rows = (np.flatnonzero(seen.any(dim=axis)) for axis in (0, 1))
+            edges = np.array([columns[0], rows[0], columns[-1] + 1, rows[-1] + 1]) / side
+            assert np.allclose(edges, row[2:], atol=0.04)
+            partly += 0.1 < float(seen.float().mean()) < 0.9
+    assert partly > 10
+
+
+@pytest.mark.parametrize("between", [(Flip(1.0),), (Distort(0.0, (1.0, 1.0), (1.0, 1.0), 0.0, 1.0),)])
+def test_stages_in_another_order_find_the_pixels_made(between: tuple[Stage, ...], photos: Any, copier: Any) -> None:
+    """What is cropped and then mirrored or coloured, and cropped again, cannot wait for the resizing."""
+    whole = RandomCrop(min_ious=(None,), scale=(1.0, 1.0), aspect=(1.0, 1.0))
+    plain = epoch("dali-cpu", photos.staged(*between, Resize(64), *GRAY), copier)
+    made = epoch("dali-cpu", photos.staged(whole, *between, whole, Resize(64), *GRAY), copier)
+    assert share_within(1.0, made, plain) >= 0.99
 
 
 def test_distorting_with_fixed_limits_does_the_arithmetic_of_the_stage(photos: Any, copier: Any) -> None:

@@ -105,7 +105,7 @@ def test_looks_that_failed_are_counted_and_widen_no_box(cpu_run: Path) -> None:
 def test_thousands_of_different_stacks_stay_small(cpu_run: Path) -> None:
     def deep(number: int, _: int) -> tuple[Call, ...]:
         rare = (Call(f"rare_{number % 3000}", "/home/me/rare.py", number % 3000),)
-        return (MAIN, *rare, *(Call(f"f{depth}", f"{TORCH}/deep.py", depth) for depth in range(200))) * (number % 7 > 0)
+        return (MAIN, *rare, *(Call(f"f{depth}", f"{TORCH}/deep.py", depth) for depth in range(60))) * (number % 7 > 0)
 
     look(cpu_run, range(START, START + 5000 * MS, MS), lambda number, moment: deep(number, moment) or (MAIN,))
     stacks = stacks_in(cpu_run)
