@@ -25,13 +25,14 @@ def delivered(options: argparse.Namespace) -> dict[str, float]:
     from whyidle.pipelines import registry
     from whyidle.pipelines.protocol import Settings
     from whyidle.pipelines.stages import plain_stages, ssd_stages
-    from whyidle.scenarios.copying import HostCopier
+    from whyidle.devices.cpu import CpuDevice
+    from whyidle.scenarios.copying import BatchCopier
     from whyidle.scenarios.voc.read import VocDataset
 
     stages = ssd_stages(options.size) if options.stages == "ssd" else plain_stages(options.size)
     data = VocDataset.open(options.data, "trainval", stages, options.limit)
     settings = Settings(batch_size=options.batch, workers=options.workers, prefetch=options.prefetch, seed=options.seed)
-    loader = registry.factory(options.only)(data, settings, HostCopier())
+    loader = registry.factory(options.only)(data, settings, BatchCopier(CpuDevice()))
     samples, begin, epoch = 0, 0.0, 0
     seen = 0
     try:
