@@ -22,10 +22,10 @@ WARM = 4
 
 def delivered(options: argparse.Namespace) -> dict[str, float]:
     """Of one loader, in this process: samples/s by the wall, and ms of CPU of this process a sample."""
+    from whyidle.devices.cpu import CpuDevice
     from whyidle.pipelines import registry
     from whyidle.pipelines.protocol import Settings
     from whyidle.pipelines.stages import plain_stages, ssd_stages
-    from whyidle.devices.cpu import CpuDevice
     from whyidle.scenarios.copying import BatchCopier
     from whyidle.scenarios.voc.read import VocDataset
 

@@ -98,7 +98,8 @@ def train_ranks(spec: TrialSpec, folder: Path, train: Callable[[TrialSpec, Path,
         except SignalException as stop:
             raise KeyboardInterrupt from stop
         except ChildFailedError as failed:
-            raise what_failed(meeting, spec.ranks, {n: each.exitcode for n, each in failed.failures.items()}) from failed
+            exit_codes = {rank: each.exitcode for rank, each in failed.failures.items()}
+            raise what_failed(meeting, spec.ranks, exit_codes) from failed
 
 
 def _stay_on_this_machine() -> None:

@@ -78,9 +78,7 @@ class Advice:
         asked = *parts, settings
         if asked not in self._lighter:
             variants = [without(self.workload, gone, quicker) for gone, quicker in parts]
-            self._lighter[asked] = [
-                said for (said,) in predict_each(variants, [settings or self.workload.settings])
-            ]
+            self._lighter[asked] = [said for (said,) in predict_each(variants, [settings or self.workload.settings])]
         return self._lighter[asked]
 
     def cheapest(self, which: Callable[[LoaderSettings], bool], in_order: bool = True) -> Prediction | None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...record.tuning import LoaderSettings
 from .assumed import Assumed
-from .cases import ReplayCase, prepare, rows_of
+from .cases import prepare, rows_of
 from .closed_form import memory_held
 from .draws import together
 from .outcome import LEAST_LOST, binding, ns_per_batch
