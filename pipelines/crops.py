@@ -6,12 +6,14 @@ torchvision's draws the part's size and shape too. The distortions of CIFAR-10 a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 from PIL import Image as PillowImage
 from PIL.Image import Resampling
+
+from .view import View
 
 if TYPE_CHECKING:  # the protocol imports torch, which no stage needs
     from .protocol import Image, Stage, Targets
@@ -28,11 +30,21 @@ class Crop:
     anywhere: bool = True
 
     def __call__(self, image: Image, targets: Targets, random: np.random.Generator) -> tuple[Image, Targets]:
-        room = np.array(image.shape[:2]) - self.size
-        if room.min() < 0:
-            raise ValueError(f"a crop of {self.size} from {image.shape[1]} × {image.shape[0]} pixels")
-        top, left = random.integers(room + 1) if self.anywhere else room // 2
+        top, left = self._place(*image.shape[:2], random)
         return image[top : top + self.size, left : left + self.size], targets
+
+    def view(self, view: View, targets: Targets, random: np.random.Generator) -> tuple[View, Targets] | None:
+        if not view.grows:
+            return None
+        top, left = self._place(view.height, view.width, random)
+        return view.within(left, top, left + self.size, top + self.size), targets
+
+    def _place(self, height: int, width: int, random: np.random.Generator) -> tuple[int, int]:
+        room = np.array((height, width)) - self.size
+        if room.min() < 0:
+            raise ValueError(f"a crop of {self.size} from {width} × {height} pixels")
+        top, left = (random.integers(room + 1) if self.anywhere else room // 2).tolist()
+        return top, left
 
 
 @dataclass(frozen=True)
@@ -43,6 +55,10 @@ class Mirror:
 
     def __call__(self, image: Image, targets: Targets, random: np.random.Generator) -> tuple[Image, Targets]:
         return (image[:, ::-1], targets) if random.random() < self.probability else (image, targets)
+
+    def view(self, view: View, targets: Targets, random: np.random.Generator) -> tuple[View, Targets] | None:
+        turns = random.random() < self.probability
+        return replace(view, mirrored=view.mirrored != turns), targets
 
 
 @dataclass(frozen=True)
@@ -56,9 +72,15 @@ class RandomResizedCrop:
     """Width by height, drawn evenly in the logarithm."""
 
     def __call__(self, image: Image, targets: Targets, random: np.random.Generator) -> tuple[Image, Targets]:
-        box = self._box(image.shape[1], image.shape[0], random)
-        cut = PillowImage.fromarray(image).resize((self.size, self.size), Resampling.BILINEAR, box)
-        return np.asarray(cut), targets
+        left, top, right, bottom = self._box(image.shape[1], image.shape[0], random)
+        cut = PillowImage.fromarray(image[top:bottom, left:right])
+        return np.asarray(cut.resize((self.size, self.size), Resampling.BILINEAR)), targets
+
+    def view(self, view: View, targets: Targets, random: np.random.Generator) -> tuple[View, Targets] | None:
+        if not view.grows:
+            return None
+        seen = view.within(*self._box(view.width, view.height, random))
+        return replace(seen, size=(self.size, self.size), filter=Resampling.BILINEAR), targets
 
     def _box(self, width: int, height: int, random: np.random.Generator) -> tuple[int, int, int, int]:
         areas = width * height * random.uniform(*self.area, _TRIALS)

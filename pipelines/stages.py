@@ -10,13 +10,15 @@ the Caffe implementation (weiliu89/caffe, `im_transforms.cpp`, `sampler.cpp` and
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image as PillowImage
 from PIL.Image import Resampling
+
+from .view import Colours, View
 
 if TYPE_CHECKING:  # the protocol imports torch, which no stage needs
     from .protocol import Image, Stage, Targets
@@ -56,9 +58,18 @@ class Distort:
     probability: float = 0.5
 
     def __call__(self, image: Image, targets: Targets, random: np.random.Generator) -> tuple[Image, Targets]:
+        colours = self._drawn(random)
+        return (image if colours is None else recoloured(image, colours)), targets
+
+    def view(self, view: View, targets: Targets, random: np.random.Generator) -> tuple[View, Targets] | None:
+        if view.colours is not None or view.fill is not None or view.size is not None:
+            return None
+        return replace(view, colours=self._drawn(random)), targets
+
+    def _drawn(self, random: np.random.Generator) -> Colours | None:
         brightness, contrast, saturation, hue = random.random(4) < self.probability
         if not (brightness or contrast or saturation or hue):
-            return image, targets
+            return None
         contrast_first = random.random() < 0.5
         before, after = _LEVELS.astype(np.uint8), None
         if brightness:
@@ -69,23 +80,23 @@ class Distort:
                 before = scaled[before]
             else:
                 after = scaled
-        picture = PillowImage.fromarray(image)
-        if brightness or contrast:
-            picture = picture.point(before.tolist() * 3)
-        if saturation or hue:
-            factor = random.uniform(*self.saturation) if saturation else 1.0
-            turn = random.uniform(-self.hue, self.hue) * 256 / 180 if hue else 0.0
-            picture = _saturate_and_turn(picture, factor, turn)
-        if after is not None:
-            picture = picture.point(after.tolist() * 3)
-        return np.asarray(picture), targets
+        factor = random.uniform(*self.saturation) if saturation else 1.0
+        turn = random.uniform(-self.hue, self.hue) * 256 / 180 if hue else 0.0
+        return Colours(before if brightness or contrast else None, factor, turn, after)
 
 
-def _saturate_and_turn(picture: PillowImage.Image, factor: float, turn: float) -> PillowImage.Image:
-    """S of HSV times `factor`, H plus `turn` in 256ths of a turn."""
-    turned = np.rint(_LEVELS + turn).astype(np.int64) % 256
-    tables = [*turned.tolist(), *_table(_LEVELS * factor).tolist(), *range(256)]
-    return picture.convert("HSV").point(tables).convert("RGB")
+def recoloured(image: Image, colours: Colours) -> Image:
+    """The image with changed colours, as Pillow does it."""
+    picture = PillowImage.fromarray(image)
+    if colours.before is not None:
+        picture = picture.point(colours.before.tolist() * 3)
+    if colours.in_hsv:
+        turned = np.rint(_LEVELS + colours.turn).astype(np.int64) % 256
+        tables = [*turned.tolist(), *_table(_LEVELS * colours.saturation).tolist(), *range(256)]
+        picture = picture.convert("HSV").point(tables).convert("RGB")
+    if colours.after is not None:
+        picture = picture.point(colours.after.tolist() * 3)
+    return np.asarray(picture)
 
 
 @dataclass(frozen=True)
@@ -98,23 +109,45 @@ class Expand:
     """Colour of the canvas, RGB levels."""
 
     def __call__(self, image: Image, targets: Targets, random: np.random.Generator) -> tuple[Image, Targets]:
-        if random.random() >= self.probability:
-            return image, targets
         height, width = image.shape[:2]
+        canvas = self._canvas(height, width, random)
+        if canvas is None:
+            return image, targets
+        canvas_height, canvas_width, top, left = canvas
+        made = np.empty((canvas_height, canvas_width, 3), np.uint8)
+        # Broadcasting a finished row is one memcpy per row, 70 times faster than broadcasting a pixel.
+        made[:] = np.tile(np.array(self.fill, np.uint8), (canvas_width, 1))
+        made[top : top + height, left : left + width] = image
+        return made, _on_canvas(targets, height, width, canvas)
+
+    def view(self, view: View, targets: Targets, random: np.random.Generator) -> tuple[View, Targets] | None:
+        if view.fill not in (None, self.fill) or not view.grows:
+            return None
+        canvas = self._canvas(view.height, view.width, random)
+        if canvas is None:
+            return view, targets
+        height, width, top, left = canvas
+        seen = replace(view, height=height, width=width, top=view.top + top, left=view.left + left, fill=self.fill)
+        return seen, _on_canvas(targets, view.height, view.width, canvas)
+
+    def _canvas(self, height: int, width: int, random: np.random.Generator) -> tuple[int, int, int, int] | None:
+        """(height, width, where the image's first row and column lie on it); `None`: no canvas is drawn."""
+        if random.random() >= self.probability:
+            return None
         ratio = random.uniform(1.0, self.max_ratio)
         canvas_height, canvas_width = int(height * ratio), int(width * ratio)
         top = int(random.integers(canvas_height - height + 1))
         left = int(random.integers(canvas_width - width + 1))
+        return canvas_height, canvas_width, top, left
 
-        canvas = np.empty((canvas_height, canvas_width, 3), np.uint8)
-        # Broadcasting a finished row is one memcpy per row, 70 times faster than broadcasting a pixel.
-        canvas[:] = np.tile(np.array(self.fill, np.uint8), (canvas_width, 1))
-        canvas[top : top + height, left : left + width] = image
 
-        sides = np.array((width, height, width, height), np.float32)
-        canvas_sides = np.array((canvas_width, canvas_height, canvas_width, canvas_height), np.float32)
-        corners = (targets[:, 1:] * sides + np.array((left, top, left, top), np.float32)) / canvas_sides
-        return canvas, _with_corners(targets, corners)
+def _on_canvas(targets: Targets, height: int, width: int, canvas: tuple[int, int, int, int]) -> Targets:
+    canvas_height, canvas_width, top, left = canvas
+    sides = np.array((width, height, width, height), np.float32)
+    canvas_sides = np.array((canvas_width, canvas_height, canvas_width, canvas_height), np.float32)
+    return _with_corners(
+        targets, (targets[:, 1:] * sides + np.array((left, top, left, top), np.float32)) / canvas_sides
+    )
 
 
 @dataclass(frozen=True)
@@ -134,7 +167,19 @@ class RandomCrop:
     trials: int = 50
 
     def __call__(self, image: Image, targets: Targets, random: np.random.Generator) -> tuple[Image, Targets]:
-        height, width = image.shape[:2]
+        (left, top, right, bottom), targets = self._cut(*image.shape[:2], targets, random)
+        return image[top:bottom, left:right], targets
+
+    def view(self, view: View, targets: Targets, random: np.random.Generator) -> tuple[View, Targets] | None:
+        if not view.grows:
+            return None
+        part, targets = self._cut(view.height, view.width, targets, random)
+        return view.within(*part), targets
+
+    def _cut(
+        self, height: int, width: int, targets: Targets, random: np.random.Generator
+    ) -> tuple[tuple[int, int, int, int], Targets]:
+        """(left, top, right, bottom of the part in pixels; the objects in it)."""
         boxes = targets[:, 1:].astype(np.float64) * (width, height, width, height)
         parts = self._parts(width, height, random)
         enough = _best_iou(parts, boxes) >= self._thresholds()[:, None]
@@ -147,7 +192,7 @@ class RandomCrop:
         kept = (x >= left) & (x <= right) & (y >= top) & (y <= bottom)
         corners = boxes[kept] - (left, top, left, top)
         corners /= (right - left, bottom - top, right - left, bottom - top)
-        return image[top:bottom, left:right], _with_corners(targets[kept], corners.clip(0.0, 1.0))
+        return (left, top, right, bottom), _with_corners(targets[kept], corners.clip(0.0, 1.0))
 
     def _thresholds(self) -> npt.NDArray[np.float64]:
         return np.array([-np.inf if iou is None else iou for iou in self.min_ious], np.float64)
@@ -189,10 +234,16 @@ class Resize:
     interpolation: Literal["bilinear", "random"] = "bilinear"
 
     def __call__(self, image: Image, targets: Targets, random: np.random.Generator) -> tuple[Image, Targets]:
-        chosen = Resampling.BILINEAR
-        if self.interpolation == "random":
-            chosen = _FILTERS[random.integers(len(_FILTERS))]
+        chosen = self._filter(random)
         return np.asarray(PillowImage.fromarray(image).resize((self.size, self.size), chosen)), targets
+
+    def view(self, view: View, targets: Targets, random: np.random.Generator) -> tuple[View, Targets] | None:
+        if view.size is not None:
+            return None
+        return replace(view, size=(self.size, self.size), filter=self._filter(random)), targets
+
+    def _filter(self, random: np.random.Generator) -> Resampling:
+        return _FILTERS[random.integers(len(_FILTERS))] if self.interpolation == "random" else Resampling.BILINEAR
 
 
 @dataclass(frozen=True)
@@ -204,9 +255,19 @@ class Flip:
     def __call__(self, image: Image, targets: Targets, random: np.random.Generator) -> tuple[Image, Targets]:
         if random.random() >= self.probability:
             return image, targets
+        return image[:, ::-1], self._turned(targets)
+
+    def view(self, view: View, targets: Targets, random: np.random.Generator) -> tuple[View, Targets] | None:
+        if view.size is None:
+            return None
+        if random.random() >= self.probability:
+            return view, targets
+        return replace(view, mirrored=not view.mirrored), self._turned(targets)
+
+    def _turned(self, targets: Targets) -> Targets:
         corners = targets[:, 1:].copy()
         corners[:, [0, 2]] = 1.0 - targets[:, [3, 1]]
-        return image[:, ::-1], _with_corners(targets, corners)
+        return _with_corners(targets, corners)
 
 
 @dataclass(frozen=True)
