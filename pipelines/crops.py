@@ -30,7 +30,7 @@ class Crop:
     anywhere: bool = True
 
     def __call__(self, image: Image, targets: Targets, random: np.random.Generator) -> tuple[Image, Targets]:
-        top, left = self._place(*image.shape[:2], random)
+        top, left = self._place(image.shape[0], image.shape[1], random)
         return image[top : top + self.size, left : left + self.size], targets
 
     def view(self, view: View, targets: Targets, random: np.random.Generator) -> tuple[View, Targets] | None:

@@ -167,7 +167,7 @@ class RandomCrop:
     trials: int = 50
 
     def __call__(self, image: Image, targets: Targets, random: np.random.Generator) -> tuple[Image, Targets]:
-        (left, top, right, bottom), targets = self._cut(*image.shape[:2], targets, random)
+        (left, top, right, bottom), targets = self._cut(image.shape[0], image.shape[1], targets, random)
         return image[top:bottom, left:right], targets
 
     def view(self, view: View, targets: Targets, random: np.random.Generator) -> tuple[View, Targets] | None:

@@ -109,8 +109,9 @@ class _Asked:
         size = np.array([self.workloads[case.workload].batch_size for case in self.different])
         rate, away = size * 1e9 / sequence.mean(axis=0), np.exp(_Z90 * spread)
         low, high = rate / away / np.maximum(1.0, slower), rate * away / np.minimum(1.0, faster)
-        for case, *figures, b in zip(self.different, rate, low, high, stall, bound, strict=True):
-            self._said[case.key] = Prediction(case.settings, *map(float, figures), b)
+        for n, case in enumerate(self.different):
+            figures = float(rate[n]), float(low[n]), float(high[n]), float(stall[n])
+            self._said[case.key] = Prediction(case.settings, *figures, bound[n])
 
     def predictions(self) -> list[Prediction]:
         """Of each setting, in their order."""
