@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
-from .protocol import Settings
+if TYPE_CHECKING:  # the protocol imports torch, which counting does not need
+    from .protocol import Settings
 
 _ORDER = 0
 """Spawn key that keeps the shuffling apart from the augmentation of any sample."""

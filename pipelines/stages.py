@@ -238,7 +238,7 @@ class Resize:
         return np.asarray(PillowImage.fromarray(image).resize((self.size, self.size), chosen)), targets
 
     def view(self, view: View, targets: Targets, random: np.random.Generator) -> tuple[View, Targets] | None:
-        if view.size is not None:
+        if not view.grows:
             return None
         return replace(view, size=(self.size, self.size), filter=self._filter(random)), targets
 

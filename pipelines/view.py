@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
+from PIL.Image import Resampling
 
 if TYPE_CHECKING:  # the protocol imports torch, which no stage needs
     from .protocol import Targets
@@ -61,8 +62,8 @@ class View:
     """Changes to the image's colours, not to those around it."""
     size: tuple[int, int] | None = None
     """Height and width that the rectangle is brought to; `None`: its own."""
-    filter: int | None = None
-    """By which of Pillow's `Resampling`; `None` where nothing is resized."""
+    filter: Resampling = Resampling.BILINEAR
+    """By which that is done."""
     mirrored: bool = False
     """Whether left and right change places, last of all."""
 

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image as PillowImage
-from PIL.Image import Resampling
 
 from whyidle.pipelines.crops import Crop, Mirror, RandomResizedCrop
 from whyidle.pipelines.stages import Distort, Expand, Flip, Normalise, RandomCrop, Resize, recoloured
@@ -48,7 +47,7 @@ def drawn(view: View, image: Array) -> Array:
         ]
     assert seen.shape == (view.height, view.width, 3), "the image must be wherever no colour fills"
     if view.size is not None:
-        seen = np.asarray(PillowImage.fromarray(seen).resize(view.size[::-1], Resampling(view.filter)))
+        seen = np.asarray(PillowImage.fromarray(seen).resize(view.size[::-1], view.filter))
     return seen[:, ::-1] if view.mirrored else seen
 
 

@@ -1,0 +1,75 @@
+"""How near loaders come to what the machine can do with the same files: the rule, apart from any measuring.
+
+One core reads, decodes and transforms a sample one after the other, so the times of these parts add up; so do they for
+all cores at once, whose rates were measured at once. Handing batches over and copying them go on beside that, so they
+only bound it. What can be done without (`aside`) is told and does not count. The rule was fixed before any of our own
+loaders was tuned against it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from ..statistics import Range, range_of
+
+MAKING, BESIDE, ASIDE = "making", "beside", "aside"
+"""Kinds of parts: done one after the other by whoever makes samples; done meanwhile by others; not needed."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part of what a loader does, done alone. Rates are samples/s, medians over rounds with their range."""
+
+    name: str
+    kind: str
+    one: Range
+    """One core, the others idle."""
+    all: Range
+    """All cores at once."""
+
+
+@dataclass(frozen=True)
+class Roofline:
+    """What this machine could make of these samples."""
+
+    cores: int
+    parts: tuple[Part, ...]
+    one: float
+    """Samples/s of one core."""
+    all: float
+    """Samples/s of all cores at once: the limit."""
+    bound_by: str
+    """`making`, or the part beside it that is slower."""
+
+    def seconds(self, name: str) -> float | None:
+        """Of all cores, a sample, for one part; `None` of a part that was not measured."""
+        return next((1 / part.all.value for part in self.parts if part.name == name), None)
+
+
+def roofline(told: Mapping[str, Any]) -> Roofline | None:
+    """As measured; `None` where nothing was.
+
+    Args:
+        told: `cores`, and `parts`: each with `name`, `kind` and, of each round, `one` and `all`.
+    """
+    parts = tuple(part for each in told.get("parts", ()) if (part := _part(each)) is not None)
+    making = [part for part in parts if part.kind == MAKING]
+    if not making:
+        return None
+    one, every = (1 / sum(1 / getattr(part, cores).value for part in making) for cores in ("one", "all"))
+    slowest = min((part for part in parts if part.kind == BESIDE), key=lambda part: part.all.value, default=None)
+    if slowest is None or slowest.all.value >= every:
+        return Roofline(told["cores"], parts, one, every, MAKING)
+    return Roofline(told["cores"], parts, min(one, slowest.one.value), slowest.all.value, slowest.name)
+
+
+def _part(told: Mapping[str, Any]) -> Part | None:
+    one, every = _rates(told["one"]), _rates(told["all"])
+    return None if one is None or every is None else Part(told["name"], told["kind"], one, every)
+
+
+def _rates(rounds: Sequence[float]) -> Range | None:
+    return range_of((rate for rate in rounds if rate > 0), median)
