@@ -28,7 +28,7 @@ from PIL.Image import Resampling
 
 from .order import randomness
 from .stages import Normalise, recoloured
-from .view import View, Viewable
+from .view import View, Viewable, told_by_view, view_of
 
 if TYPE_CHECKING:  # the protocol imports torch, which is not needed here
     from .protocol import Dataset, Image, Settings, Stage, Targets
@@ -63,6 +63,7 @@ class _Made:
 class _Seen:
     """A photograph before its first stage that sees pixels, and its view until then."""
 
+    index: int
     data: bytes | memoryview
     view: View
     decoded: Image | None
@@ -72,6 +73,10 @@ class _Seen:
     around: Image
     """A row of what is seen where the image is not."""
 
+    @property
+    def size(self) -> tuple[int, int]:
+        return self.view.image_height, self.view.image_width
+
 
 def parts(dataset: Dataset, indices: Sequence[int], settings: Settings) -> dict[str, Callable[[], object]]:
     """Each part of making one of these samples, in the order in which they are done; called again, of the next one.
@@ -80,18 +85,19 @@ def parts(dataset: Dataset, indices: Sequence[int], settings: Settings) -> dict[
         DataError: one of the samples is missing or broken.
     """
     indices = list(indices)[:KEPT]
-    told = _told_by_view(dataset)
+    told = told_by_view(dataset.stages, dataset.targets(0)) if hasattr(dataset, "path") else ()
     found: dict[str, Callable[[], object]] = {READ: _in_turn(dataset.read, indices)}
     if told:
         photos = [_seen(dataset, told, index, settings) for index in indices]
         found[WHOLE] = _in_turn(decoded, [(each.data, None) for each in photos])
         found[DECODE] = _in_turn(decoded, [(each.data, each.view) for each in photos])
-        found[DRAW] = _in_turn(_drawn, [(dataset, told, index, settings) for index in indices])
+        drawn = [(dataset, told, each.index, settings, each.size) for each in photos]
+        found[DRAW] = _in_turn(_drawn, drawn)
         found[COLOURS] = _in_turn(_recolour, photos)
         found[RESIZE] = _in_turn(_resize, photos)
         samples = [
-            _Made(index, each.data, each.canvas, *_drawn(dataset, told, index, settings)[1:])
-            for index, each in zip(indices, photos, strict=True)
+            _Made(each.index, each.data, each.canvas, *_drawn(*asked)[1:])
+            for each, asked in zip(photos, drawn, strict=True)
         ]
     else:
         samples = [_decoded_by(dataset, index, settings) for index in indices]
@@ -116,7 +122,7 @@ def transformer() -> str:
 
 def decoded(data: bytes | memoryview, view: View | None) -> Image | None:
     """The whole image, or so much resolution as its view needs; `None` where nothing of it is seen."""
-    if view is not None and not _is_seen(view):
+    if view is not None and not view.sees:
         return None
     divisor = 1 if view is None else _divisor(view)
     if decoder() == "simplejpeg":
@@ -142,29 +148,11 @@ def _in_turn(part: Callable[..., object], samples: Sequence[Any]) -> Callable[[]
     return one
 
 
-def _told_by_view(dataset: Dataset) -> tuple[Viewable, ...]:
-    """The first stages that need not see pixels, of samples that are JPEG files."""
-    if not hasattr(dataset, "path"):
-        return ()
-    told: list[Viewable] = []
-    random, targets, view = np.random.default_rng(0), dataset.targets(0), View.whole(1 << 12, 1 << 12)
-    for stage in dataset.stages:
-        if not isinstance(stage, Viewable) or (after := stage.view(view, targets, random)) is None:
-            break
-        view, targets = after
-        told.append(stage)
-    return tuple(told)
-
-
 def _drawn(
-    dataset: Dataset, told: Sequence[Viewable], index: int, settings: Settings, size: tuple[int, int] = (400, 500)
+    dataset: Dataset, told: Sequence[Viewable], index: int, settings: Settings, size: tuple[int, int]
 ) -> tuple[View, Targets, np.random.Generator]:
-    random, targets, view = randomness(settings, 0, index), dataset.targets(index), View.whole(*size)
-    for stage in told:
-        after = stage.view(view, targets, random)
-        assert after is not None, f"{stage!r} took a view of one image and not of another"
-        view, targets = after
-    return view, targets, random
+    random = randomness(settings, 0, index)
+    return *view_of(told, size, dataset.targets(index), random), random
 
 
 def _decoded_by(dataset: Dataset, index: int, settings: Settings) -> _Made:
@@ -176,7 +164,7 @@ def _decoded_by(dataset: Dataset, index: int, settings: Settings) -> _Made:
 def _seen(dataset: Dataset, told: Sequence[Viewable], index: int, settings: Settings) -> _Seen:
     data = dataset.read(index)
     height, width = dataset.decode(data, index).shape[:2]
-    view = _drawn(dataset, told, index, settings, (height, width))[0]
+    view, _, _ = _drawn(dataset, told, index, settings, (height, width))
     found = decoded(data, view)
     if found is not None:
         top, left, bottom, right = view.part
@@ -184,7 +172,7 @@ def _seen(dataset: Dataset, told: Sequence[Viewable], index: int, settings: Sett
         found = found[int(top * rows) : ceil(bottom * rows), int(left * columns) : ceil(right * columns)]
     canvas = np.zeros((*(view.size or (view.height, view.width)), 3), np.uint8)
     around = np.tile(np.array(view.fill or (0, 0, 0), np.uint8), (canvas.shape[1], 1))
-    return _Seen(data, view, found, canvas, around)
+    return _Seen(index, data, view, found, canvas, around)
 
 
 def _shown(view: View) -> tuple[int, int]:
@@ -192,11 +180,6 @@ def _shown(view: View) -> tuple[int, int]:
     height, width = view.size or (view.height, view.width)
     top, left, bottom, right = view.part
     return round((bottom - top) * height / view.height), round((right - left) * width / view.width)
-
-
-def _is_seen(view: View) -> bool:
-    top, left, bottom, right = view.part
-    return top < bottom and left < right
 
 
 def _divisor(view: View) -> int:

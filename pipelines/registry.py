@@ -38,6 +38,13 @@ _LOADERS = {
     "workers": _Entry("workers", "WorkersPipeline", "torch DataLoader with persistent worker processes"),
     "threads": _Entry("threads", "ThreadsPipeline", "SPDL thread pool, Pillow decoding", "spdl.pipeline", "studies"),
     "prefetch": _Entry("prefetch", "PrefetchPipeline", "DataLoader workers, pinned memory, copies one batch ahead"),
+    "fused": _Entry(
+        "fused",
+        "FusedPipeline",
+        "threads that decode and resample once, in the batch's own memory",
+        "simplejpeg",
+        "fused",
+    ),
     "dali-cpu": _Entry("dali", "DaliCpuPipeline", "NVIDIA DALI on CPU threads", "nvidia.dali", "dali"),
     "dali-gpu": _Entry(
         "dali",

@@ -7,6 +7,7 @@ resamples once, and no more than is seen.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
@@ -14,8 +15,10 @@ import numpy as np
 import numpy.typing as npt
 from PIL.Image import Resampling
 
+from whyidle.errors import WhyidleError
+
 if TYPE_CHECKING:  # the protocol imports torch, which no stage needs
-    from .protocol import Targets
+    from .protocol import Stage, Targets
 
 Table = npt.NDArray[np.uint8]
 """What each of the 256 levels becomes."""
@@ -84,6 +87,12 @@ class View:
         bottom = min(self.image_height, self.height - self.top)
         return top, left, max(top, bottom), max(left, min(self.image_width, self.width - self.left))
 
+    @property
+    def sees(self) -> bool:
+        """Whether anything of the image is seen."""
+        top, left, bottom, right = self.part
+        return top < bottom and left < right
+
     def within(self, left: int, top: int, right: int, bottom: int) -> View:
         """Only that part of the rectangle, in its pixels."""
         return replace(self, height=bottom - top, width=right - left, top=self.top - top, left=self.left - left)
@@ -97,3 +106,28 @@ class Viewable(Protocol):
         """The view after this stage, with its targets; `None`, and nothing drawn, where it has to see the pixels that
         the stages before it made."""
         ...
+
+
+def told_by_view(stages: Sequence[Stage], targets: Targets) -> tuple[Viewable, ...]:
+    """Those first stages that need not see a photograph with such targets."""
+    told: list[Viewable] = []
+    random, view = np.random.default_rng(0), View.whole(1 << 12, 1 << 12)
+    for stage in stages:
+        if not isinstance(stage, Viewable) or (after := stage.view(view, targets, random)) is None:
+            break
+        view, targets = after
+        told.append(stage)
+    return tuple(told)
+
+
+def view_of(
+    told: Sequence[Viewable], size: tuple[int, int], targets: Targets, random: np.random.Generator
+) -> tuple[View, Targets]:
+    """What these stages make of an image of that height and width."""
+    view = View.whole(*size)
+    for stage in told:
+        after = stage.view(view, targets, random)
+        if after is None:
+            raise WhyidleError(f"{stage!r} said of one image what it makes of it, and has to see another")
+        view, targets = after
+    return view, targets
