@@ -98,21 +98,26 @@ def collate(samples: Sequence[Sample], worker: int, join: Stack = stack, threads
     meter, begin = Meter(), time.monotonic_ns()
     images = join([sample.image for sample in samples])
     targets = torch.from_numpy(pack([sample.targets for sample in samples]))
+    trace = trace_of(samples, meter, begin, worker, threads)
+    return Batch(images, targets, tuple(sample.index for sample in samples), trace)
+
+
+def trace_of(samples: Sequence[Sample], meter: Meter, collating_ns: int, worker: int, threads: int = 1) -> Trace:
+    """What a batch cost that is finished now: its samples, and what began at `collating_ns` and `meter`."""
     end = time.monotonic_ns()
-    trace = Trace(
+    return Trace(
         worker=worker,
         begin_ns=min(sample.begin_ns for sample in samples),
         end_ns=end,
         read_ns=sum(sample.read_ns for sample in samples),
         decode_ns=sum(sample.decode_ns for sample in samples),
         transform_ns=sum(sample.transform_ns for sample in samples),
-        collate_ns=end - begin,
+        collate_ns=end - collating_ns,
         cpu_ns=sum(sample.cpu_ns for sample in samples) + meter.cpu_ns(),
         minor_faults=sum(sample.minor_faults for sample in samples) + meter.minor_faults(),
         read_bytes=sum(sample.read_bytes for sample in samples),
         threads=threads,
     )
-    return Batch(images, targets, tuple(sample.index for sample in samples), trace)
 
 
 def make_batch(dataset: Dataset, indices: Sequence[int], epoch: int, settings: Settings, worker: int) -> Batch:

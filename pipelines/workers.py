@@ -36,11 +36,9 @@ class WorkersPipeline:
         workers, prefetch = max(1, settings.workers), max(1, settings.prefetch)
         self._copier = copier
         self._pin = settings.pin_memory
-        self._sampler = _EpochBatches(len(dataset), settings)
-        self._loader = DataLoader(
-            _Samples(dataset, settings),
-            batch_sampler=self._sampler,
-            collate_fn=_collate,
+        self._sampler = EpochBatches(len(dataset), settings)
+        self._loader: DataLoader[Any] = DataLoader(
+            **self._makers(dataset, settings),
             num_workers=workers,
             prefetch_factor=prefetch,
             persistent_workers=True,
@@ -57,7 +55,7 @@ class WorkersPipeline:
         self._stop_pinning()
         self._sampler.epoch = number
         self._iterator = iter(self._loader)  # starts the workers, in later epochs wakes them
-        made = _received(self._iterator)
+        made = (self._received(each) for each in self._iterator)
         if self._pin:
             pinned = (self._copier.pin(batch) for batch in made)
             made = self._pinned = Background(pinned, _PINNED, "whyidle-pin")
@@ -69,6 +67,17 @@ class WorkersPipeline:
             self._iterator._shutdown_workers()
             self._loader._iterator = None
             self._iterator = None
+
+    def _makers(self, dataset: Dataset, settings: Settings) -> dict[str, Any]:
+        """What the DataLoader is told of making batches."""
+        return {"dataset": _Samples(dataset, settings), "batch_sampler": self._sampler, "collate_fn": _collate}
+
+    def _received(self, made: Any) -> Batch:
+        """The batch out of what a worker sent."""
+        if isinstance(made, WhyidleError):
+            raise made
+        batch: Batch = made
+        return batch
 
     def pinned(self) -> int:
         """Batches in page-locked memory, to be had without waiting."""
@@ -89,7 +98,7 @@ class WorkersPipeline:
         return int(min(waiting, self.queue.capacity))
 
 
-class _EpochBatches:
+class EpochBatches:
     """Batch sampler whose keys carry the epoch, so that workers need no state of their own."""
 
     def __init__(self, samples: int, settings: Settings) -> None:
@@ -137,13 +146,6 @@ def _stack_shared(images: Sequence[Image]) -> torch.Tensor:
         warnings.simplefilter("ignore", UserWarning)
         joined: torch.Tensor = default_collate([torch.from_numpy(image) for image in images])
     return joined
-
-
-def _received(iterator: Iterator[Batch | WhyidleError]) -> Iterator[Batch]:
-    for batch in iterator:
-        if isinstance(batch, WhyidleError):
-            raise batch
-        yield batch
 
 
 def _explaining_deaths(batches: Iterator[Batch]) -> Iterator[Batch]:
