@@ -13,13 +13,13 @@ Nothing here is used by a loader, and nothing here uses one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from io import BytesIO
 from itertools import cycle
 from math import ceil
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -44,8 +44,16 @@ READ, DECODE, WHOLE, DRAW, COLOURS, RESIZE, COLLATE = (
 )
 ASIDE = (WHOLE, COLLATE)
 """Measured, and not of the limit."""
-KEPT = 24
-"""Samples that a process goes round with: too many for a cache, few enough for memory."""
+KEPT_BYTES = 96 << 20
+"""What a process keeps in memory of decoded samples, at most; too much for a cache."""
+LEAST_KEPT = 8
+
+
+def chosen(dataset: Dataset, process: int, processes: int, most: int = 320) -> list[int]:
+    """Samples for one of several processes: evenly from all of the data, no two processes the same ones."""
+    count = len(dataset)
+    every = np.linspace(0, count - 1, min(count, most)).astype(np.int64)
+    return every[process::processes].tolist() or [process % count]
 
 
 @dataclass
@@ -57,6 +65,10 @@ class _Made:
     image: Image
     targets: Targets
     random: np.random.Generator
+
+    @property
+    def nbytes(self) -> int:
+        return len(self.data) + int(self.image.nbytes)
 
 
 @dataclass
@@ -74,8 +86,15 @@ class _Seen:
     """A row of what is seen where the image is not."""
 
     @property
+    def nbytes(self) -> int:
+        return len(self.data) + self.canvas.nbytes + (0 if self.decoded is None else int(self.decoded.nbytes))
+
+    @property
     def size(self) -> tuple[int, int]:
         return self.view.image_height, self.view.image_width
+
+
+_Kept = TypeVar("_Kept", _Made, _Seen)
 
 
 def parts(dataset: Dataset, indices: Sequence[int], settings: Settings) -> dict[str, Callable[[], object]]:
@@ -84,11 +103,11 @@ def parts(dataset: Dataset, indices: Sequence[int], settings: Settings) -> dict[
     Raises:
         DataError: one of the samples is missing or broken.
     """
-    indices = list(indices)[:KEPT]
     told = told_by_view(dataset.stages, dataset.targets(0)) if hasattr(dataset, "path") else ()
     found: dict[str, Callable[[], object]] = {READ: _in_turn(dataset.read, indices)}
     if told:
-        photos = [_seen(dataset, told, index, settings) for index in indices]
+        photos = _within(KEPT_BYTES, (_seen(dataset, told, index, settings) for index in indices))
+        indices = [each.index for each in photos]
         found[WHOLE] = _in_turn(decoded, [(each.data, None) for each in photos])
         found[DECODE] = _in_turn(decoded, [(each.data, each.view) for each in photos])
         drawn = [(dataset, told, each.index, settings, each.size) for each in photos]
@@ -100,7 +119,7 @@ def parts(dataset: Dataset, indices: Sequence[int], settings: Settings) -> dict[
             for each, asked in zip(photos, drawn, strict=True)
         ]
     else:
-        samples = [_decoded_by(dataset, index, settings) for index in indices]
+        samples = _within(KEPT_BYTES, (_decoded_by(dataset, index, settings) for index in indices))
         found[DECODE] = _in_turn(lambda each: dataset.decode(each.data, each.index), samples)
     for stage in dataset.stages[len(told) :]:
         found[type(stage).__name__.lower()] = _alone(stage, samples)
@@ -136,6 +155,18 @@ def decoded(data: bytes | memoryview, view: View | None) -> Image | None:
     with PillowImage.open(BytesIO(data)) as picture:
         picture.draft("RGB", (picture.width // divisor, picture.height // divisor))
         return np.asarray(picture.convert("RGB"))
+
+
+def _within(most_bytes: int, samples: Iterator[_Kept]) -> list[_Kept]:
+    """As many as memory is granted for."""
+    kept: list[_Kept] = []
+    held = 0
+    for each in samples:
+        kept.append(each)
+        held += each.nbytes
+        if held > most_bytes and len(kept) >= LEAST_KEPT:
+            break
+    return kept
 
 
 def _in_turn(part: Callable[..., object], samples: Sequence[Any]) -> Callable[[], object]:

@@ -6,7 +6,7 @@ torchvision's draws the part's size and shape too. The distortions of CIFAR-10 a
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -58,7 +58,7 @@ class Mirror:
 
     def view(self, view: View, targets: Targets, random: np.random.Generator) -> tuple[View, Targets] | None:
         turns = random.random() < self.probability
-        return replace(view, mirrored=view.mirrored != turns), targets
+        return view._replace(mirrored=view.mirrored != turns), targets
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class RandomResizedCrop:
         if not view.grows:
             return None
         seen = view.within(*self._box(view.width, view.height, random))
-        return replace(seen, size=(self.size, self.size), filter=Resampling.BILINEAR), targets
+        return seen._replace(size=(self.size, self.size), filter=Resampling.BILINEAR), targets
 
     def _box(self, width: int, height: int, random: np.random.Generator) -> tuple[int, int, int, int]:
         areas = width * height * random.uniform(*self.area, _TRIALS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from math import ceil, floor
 from typing import TYPE_CHECKING, Any
 
@@ -143,7 +144,12 @@ def _surround(canvas: Pixels, y0: int, x0: int, y1: int, x1: int, fill: tuple[in
     """All but that place."""
     if (y0, x0, y1, x1) == (0, 0, *canvas.shape[:2]):
         return
-    # Broadcasting a finished row is one memcpy per row, 70 times faster than broadcasting a pixel.
-    row = np.tile(np.array(fill, np.uint8), (canvas.shape[1], 1))
+    row = _row(fill, canvas.shape[1])
     canvas[:y0], canvas[y1:] = row, row
     canvas[y0:y1, :x0], canvas[y0:y1, x1:] = row[:x0], row[x1:]
+
+
+@lru_cache(8)
+def _row(fill: tuple[int, int, int], width: int) -> Pixels:
+    """Broadcasting a finished row is one memcpy per row, 70 times faster than broadcasting a pixel."""
+    return np.tile(np.array(fill, np.uint8), (width, 1))

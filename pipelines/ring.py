@@ -9,7 +9,6 @@ from __future__ import annotations
 import mmap
 import os
 import weakref
-from collections import deque
 from multiprocessing.reduction import DupFd
 from typing import Any
 
@@ -27,7 +26,7 @@ class Ring:
         self.slot_bytes = -(-max(1, slot_bytes) // mmap.PAGESIZE) * mmap.PAGESIZE
         self._file = os.memfd_create("whyidle-batches")
         self._memory: dict[int, mmap.mmap] = {}
-        self._free: deque[int] = deque()
+        self._free: list[int] = []
         self._out: set[int] = set()
         """Taken, and neither lent nor given back."""
         self._slots = 0
@@ -35,7 +34,7 @@ class Ring:
     def take(self) -> int:
         """A slot that nobody uses; one more where all are used."""
         try:
-            slot = self._free.popleft()
+            slot = self._free.pop()  # the last one may still lie in a cache
         except IndexError:
             slot = self._slots
             self._slots += 1
@@ -74,4 +73,4 @@ class Ring:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.slot_bytes = state["slot_bytes"]
         self._file = state["file"].detach()
-        self._memory, self._free, self._out, self._slots = {}, deque(), set(), 0
+        self._memory, self._free, self._out, self._slots = {}, [], set(), 0

@@ -10,7 +10,7 @@ the Caffe implementation (weiliu89/caffe, `im_transforms.cpp`, `sampler.cpp` and
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -65,7 +65,7 @@ class Distort:
     def view(self, view: View, targets: Targets, random: np.random.Generator) -> tuple[View, Targets] | None:
         if view.colours is not None or view.fill is not None or view.size is not None:
             return None
-        return replace(view, colours=self._drawn(random)), targets
+        return view._replace(colours=self._drawn(random)), targets
 
     def _drawn(self, random: np.random.Generator) -> Colours | None:
         brightness, contrast, saturation, hue = random.random(4) < self.probability
@@ -128,7 +128,7 @@ class Expand:
         if canvas is None:
             return view, targets
         height, width, top, left = canvas
-        seen = replace(view, height=height, width=width, top=view.top + top, left=view.left + left, fill=self.fill)
+        seen = view._replace(height=height, width=width, top=view.top + top, left=view.left + left, fill=self.fill)
         return seen, _on_canvas(targets, view.height, view.width, canvas)
 
     def _canvas(self, height: int, width: int, random: np.random.Generator) -> tuple[int, int, int, int] | None:
@@ -251,7 +251,7 @@ class Resize:
     def view(self, view: View, targets: Targets, random: np.random.Generator) -> tuple[View, Targets] | None:
         if not view.grows:
             return None
-        return replace(view, size=(self.size, self.size), filter=self._filter(random)), targets
+        return view._replace(size=(self.size, self.size), filter=self._filter(random)), targets
 
     def _filter(self, random: np.random.Generator) -> Resampling:
         return _FILTERS[random.integers(len(_FILTERS))] if self.interpolation == "random" else Resampling.BILINEAR
@@ -273,7 +273,7 @@ class Flip:
             return None
         if random.random() >= self.probability:
             return view, targets
-        return replace(view, mirrored=not view.mirrored), self._turned(targets)
+        return view._replace(mirrored=not view.mirrored), self._turned(targets)
 
     def _turned(self, targets: Targets) -> Targets:
         corners = targets[:, 1:].copy()

@@ -8,8 +8,8 @@ resamples once, and no more than is seen.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -43,8 +43,7 @@ class Colours:
         return self.saturation != 1.0 or self.turn != 0.0
 
 
-@dataclass(frozen=True)
-class View:
+class View(NamedTuple):
     """What is seen of an image of `image_height` x `image_width` pixels: a rectangle, which the image may reach out of,
     or lie in.
 
@@ -95,7 +94,7 @@ class View:
 
     def within(self, left: int, top: int, right: int, bottom: int) -> View:
         """Only that part of the rectangle, in its pixels."""
-        return replace(self, height=bottom - top, width=right - left, top=self.top - top, left=self.left - left)
+        return self._replace(height=bottom - top, width=right - left, top=self.top - top, left=self.left - left)
 
 
 @runtime_checkable
