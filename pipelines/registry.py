@@ -41,7 +41,14 @@ _LOADERS = {
     "fused": _Entry(
         "fused",
         "FusedPipeline",
-        "threads that decode and resample once, in the batch's own memory",
+        "worker processes that decode and resample once, in the batch's own memory",
+        "simplejpeg",
+        "fused",
+    ),
+    "fused-exact": _Entry(
+        "fused",
+        "FusedExactPipeline",
+        "as fused, with the pixels of the other loaders",
         "simplejpeg",
         "fused",
     ),

@@ -66,14 +66,18 @@ class FastRenderer:
         rows, columns = _scale(view)
         divisor = next((each for each in _SCALES if max(rows, columns) * each <= 1.0), 1)
         height, width = ceil(view.image_height / divisor), ceil(view.image_width / divisor)
-        if self._room.size < height * width * 3:
-            self._room = np.empty(height * width * 3, np.uint8)
         least = {"min_height": height, "min_width": width} if divisor > 1 else {}
         try:
-            image: Image = self._jpeg.decode_jpeg(data, fastdct=True, fastupsample=True, buffer=self._room, **least)
+            room = self._room_for(height, width)
+            image: Image = self._jpeg.decode_jpeg(data, fastdct=True, fastupsample=True, buffer=room, **least)
         except ValueError:
             return None
         return image
+
+    def _room_for(self, height: int, width: int) -> Pixels:
+        if self._room.size < height * width * 3:
+            self._room = np.empty(height * width * 3, np.uint8)
+        return self._room
 
     def draw(self, image: Image, view: View, canvas: Pixels) -> None:
         """The view of an image, decoded in whatever scale, onto all of the canvas."""
@@ -85,7 +89,7 @@ class FastRenderer:
         if view.mirrored:
             x0, x1 = width - x1, width - x0
         if view.fill is not None:
-            _surround(canvas, y0, x0, y1, x1, view.fill)
+            surround(canvas, y0, x0, y1, x1, view.fill)
         if y0 >= y1 or x0 >= x1:
             return
         down, across = image.shape[0] / view.image_height, image.shape[1] / view.image_width
@@ -106,7 +110,7 @@ class FastRenderer:
 
     def leave_empty(self, view: View, canvas: Pixels) -> None:
         """The canvas of a view in which nothing of the image is seen."""
-        _surround(canvas, 0, 0, 0, 0, view.fill or (0, 0, 0))
+        surround(canvas, 0, 0, 0, 0, view.fill or (0, 0, 0))
 
     def normalise(self, image: Image, stage: Normalise, planes: npt.NDArray[np.float32]) -> None:
         """What the stage does, into `planes` `[3, height, width]`."""
@@ -140,7 +144,7 @@ def _scale(view: View) -> tuple[float, float]:
     return height / view.height, width / view.width
 
 
-def _surround(canvas: Pixels, y0: int, x0: int, y1: int, x1: int, fill: tuple[int, int, int]) -> None:
+def surround(canvas: Pixels, y0: int, x0: int, y1: int, x1: int, fill: tuple[int, int, int]) -> None:
     """All but that place."""
     if (y0, x0, y1, x1) == (0, 0, *canvas.shape[:2]):
         return
