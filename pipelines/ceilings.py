@@ -28,7 +28,7 @@ from PIL.Image import Resampling
 
 from .order import randomness
 from .stages import Normalise, recoloured
-from .view import View, Viewable, told_by_view, view_of
+from .view import View, viewed
 
 if TYPE_CHECKING:  # the protocol imports torch, which is not needed here
     from .protocol import Dataset, Image, Settings, Stage, Targets
@@ -103,7 +103,7 @@ def parts(dataset: Dataset, indices: Sequence[int], settings: Settings) -> dict[
     Raises:
         DataError: one of the samples is missing or broken.
     """
-    told = told_by_view(dataset.stages, dataset.targets(0)) if hasattr(dataset, "path") else ()
+    told = _told(dataset, indices, settings)
     found: dict[str, Callable[[], object]] = {READ: _in_turn(dataset.read, indices)}
     if told:
         photos = _within(KEPT_BYTES, (_seen(dataset, told, index, settings) for index in indices))
@@ -115,7 +115,7 @@ def parts(dataset: Dataset, indices: Sequence[int], settings: Settings) -> dict[
         found[COLOURS] = _in_turn(_recolour, photos)
         found[RESIZE] = _in_turn(_resize, photos)
         samples = [
-            _Made(each.index, each.data, each.canvas, *_drawn(*asked)[1:])
+            _Made(each.index, each.data, each.canvas, *_drawn(*asked)[1:3])
             for each, asked in zip(photos, drawn, strict=True)
         ]
     else:
@@ -179,11 +179,20 @@ def _in_turn(part: Callable[..., object], samples: Sequence[Any]) -> Callable[[]
     return one
 
 
+def _told(dataset: Dataset, indices: Sequence[int], settings: Settings) -> Sequence[Stage]:
+    """The first stages that need not see pixels of any of these samples, where they are JPEG files."""
+    if not hasattr(dataset, "path"):
+        return ()
+    lefts = (_drawn(dataset, dataset.stages, index, settings, (400, 500))[3] for index in indices)
+    return dataset.stages[: len(dataset.stages) - max(map(len, lefts))]
+
+
 def _drawn(
-    dataset: Dataset, told: Sequence[Viewable], index: int, settings: Settings, size: tuple[int, int]
-) -> tuple[View, Targets, np.random.Generator]:
+    dataset: Dataset, told: Sequence[Stage], index: int, settings: Settings, size: tuple[int, int]
+) -> tuple[View, Targets, np.random.Generator, Sequence[Stage]]:
     random = randomness(settings, 0, index)
-    return *view_of(told, size, dataset.targets(index), random), random
+    view, targets, left = viewed(told, size, dataset.targets(index), random)
+    return view, targets, random, left
 
 
 def _decoded_by(dataset: Dataset, index: int, settings: Settings) -> _Made:
@@ -192,10 +201,10 @@ def _decoded_by(dataset: Dataset, index: int, settings: Settings) -> _Made:
     return _Made(index, data, image, dataset.targets(index), randomness(settings, 0, index))
 
 
-def _seen(dataset: Dataset, told: Sequence[Viewable], index: int, settings: Settings) -> _Seen:
+def _seen(dataset: Dataset, told: Sequence[Stage], index: int, settings: Settings) -> _Seen:
     data = dataset.read(index)
     height, width = dataset.decode(data, index).shape[:2]
-    view, _, _ = _drawn(dataset, told, index, settings, (height, width))
+    view, *_ = _drawn(dataset, told, index, settings, (height, width))
     found = decoded(data, view)
     if found is not None:
         top, left, bottom, right = view.part

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -12,16 +12,16 @@ import torch
 from torch.utils.data import Dataset as TorchDataset
 from torch.utils.data import get_worker_info
 
-from whyidle.errors import DataError, WhyidleError
+from whyidle.errors import WhyidleError
 
 from .assemble import Meter, Sample, make_sample, pack, trace_of
 from .order import randomness
-from .protocol import Batch, Copier, Dataset, Image, PhotoFiles, Settings, Targets, Trace
+from .protocol import Batch, Copier, Dataset, Image, PhotoFiles, Settings, Stage, Targets, Trace
 from .render import FastRenderer
 from .render_exact import ExactRenderer
 from .ring import Ring
 from .stages import Normalise
-from .view import View, Viewable, told_by_view, view_of
+from .view import View, viewed
 from .workers import EpochBatches, WorkersPipeline
 
 
@@ -38,18 +38,15 @@ class FusedPipeline(WorkersPipeline):
     _renderer: ClassVar[type[FastRenderer]] = FastRenderer
 
     def __init__(self, dataset: Dataset, settings: Settings, copier: Copier) -> None:
-        self._ring: Ring | None = None
+        self._renderer()  # says here what is not installed
+        self._ring = Ring()
         super().__init__(dataset, settings, copier)
 
     def close(self) -> None:
         super().close()
-        if self._ring is not None:
-            self._ring.close()
+        self._ring.close()
 
     def _makers(self, dataset: Dataset, settings: Settings) -> dict[str, Any]:
-        shape, dtype = _Maker(dataset, settings, self._renderer()).kind()
-        size = settings.batch_size * int(np.prod(shape)) * np.dtype(dtype).itemsize
-        self._ring = Ring(size)
         return {
             "dataset": _Batches(dataset, settings, self._ring, self._renderer),
             "sampler": _Slots(self._sampler, self._ring),
@@ -60,7 +57,6 @@ class FusedPipeline(WorkersPipeline):
     def _received(self, made: Any) -> Batch:
         if isinstance(made, WhyidleError):
             raise made
-        assert self._ring is not None
         inputs = torch.from_numpy(self._ring.lend(made.slot, made.shape, made.dtype))
         return Batch(inputs, torch.from_numpy(made.targets), made.indices, made.trace)
 
@@ -156,39 +152,20 @@ class _Maker:
     def __init__(self, dataset: Dataset, settings: Settings, renderer: FastRenderer) -> None:
         self._dataset = dataset
         self._settings = settings
-        self._told: tuple[Viewable, ...] = ()
-        if isinstance(dataset, PhotoFiles) and len(dataset):
-            self._told = told_by_view(dataset.stages, dataset.targets(0))
-        self._rest = tuple(dataset.stages[len(self._told) :])
+        self._are_photos = isinstance(dataset, PhotoFiles)
         self._renderer = renderer
         self._canvas = np.empty((0, 0, 3), np.uint8)
 
-    def kind(self) -> tuple[tuple[int, ...], Any]:
-        """Shape and type of a sample, from the first that can be made."""
-        found: list[tuple[tuple[int, ...], Any]] = []
-
-        def place(shape: tuple[int, ...], dtype: Any) -> npt.NDArray[Any]:
-            found.append((shape, dtype))
-            return np.empty(shape, dtype)
-
-        for index in range(len(self._dataset)):
-            try:
-                self.make(0, index, place)
-                return found[-1]
-            except DataError:  # whoever trains is told in its turn
-                continue
-        return (), np.uint8
-
     def make(self, epoch: int, index: int, place: _Place) -> Sample:
         """A sample whose image lies where `place` says. Raises DataError naming what is missing or broken."""
-        if not self._told:
+        if not self._are_photos:
             sample = make_sample(self._dataset, index, epoch, self._settings)
             place(sample.image.shape, sample.image.dtype)[...] = sample.image
             return sample
         meter, begin = Meter(), time.monotonic_ns()
         data = self._dataset.read(index)
         have_read = time.monotonic_ns()
-        view, targets, random, image, decode_ns = self._decoded(epoch, index, data)
+        view, targets, left, random, image, decode_ns = self._decoded(epoch, index, data)
         shape = view.size or (view.height, view.width)
         if self._canvas.shape[:2] != shape:
             self._canvas = np.empty((*shape, 3), np.uint8)
@@ -196,7 +173,7 @@ class _Maker:
             self._renderer.leave_empty(view, self._canvas)
         else:
             self._renderer.draw(image, view, self._canvas)
-        image, targets = self._finished(place, targets, random)
+        image, targets = self._finished(place, left, targets, random)
         return Sample(
             index=index,
             image=image,
@@ -211,35 +188,38 @@ class _Maker:
         )
 
     def _decoded(
-        self, epoch: int, index: int, data: bytes
-    ) -> tuple[View, Targets, np.random.Generator, Image | None, int]:
-        """View, its targets, the generator after its draws; the image, `None` where nothing of it is seen, and the time
-        that decoding took."""
-        before, random = self._dataset.targets(index), randomness(self._settings, epoch, index)
+        self, epoch: int, index: int, data: bytes | memoryview
+    ) -> tuple[View, Targets, Sequence[Stage], np.random.Generator, Image | None, int]:
+        """View, its targets, the stages that are left and the generator as it is then; the image, `None` where nothing
+        of it is seen, and the time that decoding took."""
+        stages, before = self._dataset.stages, self._dataset.targets(index)
+        random = randomness(self._settings, epoch, index)
         size = self._renderer.size(data)
         if size is not None:
-            view, targets = view_of(self._told, size, before, random)
+            view, targets, left = viewed(stages, size, before, random)
             if not view.sees:
-                return view, targets, random, None, 0
+                return view, targets, left, random, None, 0
             begin = time.monotonic_ns()
             image = self._renderer.decode(data, view)
             if image is not None:
-                return view, targets, random, image, time.monotonic_ns() - begin
+                return view, targets, left, random, image, time.monotonic_ns() - begin
             random = randomness(self._settings, epoch, index)
         begin = time.monotonic_ns()
         image = np.array(self._dataset.decode(data, index))  # of its own: colours are changed in place
         took = time.monotonic_ns() - begin
-        height, width = image.shape[:2]
-        return *view_of(self._told, (height, width), before, random), random, image, took
+        view, targets, left = viewed(stages, (image.shape[0], image.shape[1]), before, random)
+        return view, targets, left, random, image, took
 
-    def _finished(self, place: _Place, targets: Targets, random: np.random.Generator) -> tuple[Image, Targets]:
+    def _finished(
+        self, place: _Place, left: Sequence[Stage], targets: Targets, random: np.random.Generator
+    ) -> tuple[Image, Targets]:
         """The canvas after all other stages, where it belongs."""
         image: Image = self._canvas
-        if len(self._rest) == 1 and isinstance(self._rest[0], Normalise):
+        if len(left) == 1 and isinstance(left[0], Normalise):
             planes = place((3, *image.shape[:2]), np.float32)
-            self._renderer.normalise(image, self._rest[0], planes)
+            self._renderer.normalise(image, left[0], planes)
             return planes, targets
-        for stage in self._rest:
+        for stage in left:
             image, targets = stage(image, targets, random)
         place(image.shape, image.dtype)[...] = image
         return image, targets

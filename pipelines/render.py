@@ -52,7 +52,7 @@ class FastRenderer:
         self._room = np.empty(0, np.uint8)
         self._hsv = np.empty((0, 0, 3), np.uint8)
 
-    def size(self, data: bytes) -> tuple[int, int] | None:
+    def size(self, data: bytes | memoryview) -> tuple[int, int] | None:
         """Height and width, as stored; `None` of a file that only Pillow may understand."""
         try:
             height, width, space, _ = self._jpeg.decode_jpeg_header(data)
@@ -60,7 +60,7 @@ class FastRenderer:
             return None
         return (height, width) if space in ("YCbCr", "Gray", "RGB") else None
 
-    def decode(self, data: bytes, view: View) -> Image | None:
+    def decode(self, data: bytes | memoryview, view: View) -> Image | None:
         """The image in the smallest scale that its view allows, valid until the next call; `None` of a file that only
         Pillow may understand."""
         rows, columns = _scale(view)

@@ -34,7 +34,7 @@ _NUDGE = 1e-3
 class ExactRenderer(FastRenderer):
     """As `FastRenderer`, but with pixels like those of the stages. Not for several threads at a time."""
 
-    def decode(self, data: bytes, view: View) -> Image | None:
+    def decode(self, data: bytes | memoryview, view: View) -> Image | None:
         try:
             image: Image = self._jpeg.decode_jpeg(data, buffer=self._room_for(view.image_height, view.image_width))
         except ValueError:
@@ -111,7 +111,8 @@ def _resize(seen: Pixels, place: tuple[int, int, int, int], view: View, canvas: 
     laid[inner[0] : inner[2], inner[1] : inner[3]] = seen
     surround(canvas, y0, x0, y1, x1, fill)
     box = (x0 * columns - left, y0 * rows - top, x1 * columns - left, y1 * rows - top)
-    canvas[y0:y1, x0:x1] = PillowImage.fromarray(laid).resize((x1 - x0, y1 - y0), view.filter, box)
+    made = PillowImage.fromarray(laid).resize((x1 - x0, y1 - y0), view.filter, box)
+    canvas[y0:y1, x0:x1] = np.asarray(made)
 
 
 def _reached(start: int, end: int, scale: float, reach: float, size: int) -> tuple[int, int]:

@@ -6,6 +6,7 @@ both are paid once. Nothing is copied between processes, and no file descriptor 
 
 from __future__ import annotations
 
+import math
 import mmap
 import os
 import weakref
@@ -15,15 +16,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+_APART = 1 << 36
+"""Bytes from one slot's begin to the next one's: more than any batch has. Only what is written to takes memory."""
+
 
 class Ring:
-    """Slots of one size. Whoever makes it takes and lends them; workers that were given it write into them.
+    """Slots for batches. Whoever makes it takes and lends them; workers that were given it write into them.
 
     Works across fork and, pickled while a process is started, across spawn.
     """
 
-    def __init__(self, slot_bytes: int) -> None:
-        self.slot_bytes = -(-max(1, slot_bytes) // mmap.PAGESIZE) * mmap.PAGESIZE
+    def __init__(self) -> None:
         self._file = os.memfd_create("whyidle-batches")
         self._memory: dict[int, mmap.mmap] = {}
         self._free: list[int] = []
@@ -38,14 +41,15 @@ class Ring:
         except IndexError:
             slot = self._slots
             self._slots += 1
-            os.ftruncate(self._file, self._slots * self.slot_bytes)
+            os.ftruncate(self._file, self._slots * _APART)
         self._out.add(slot)
         return slot
 
     def array(self, slot: int, shape: tuple[int, ...], dtype: Any) -> npt.NDArray[Any]:
         """What lies in a slot, in any process that has the ring."""
-        if slot not in self._memory:
-            self._memory[slot] = mmap.mmap(self._file, self.slot_bytes, offset=slot * self.slot_bytes)
+        size = max(1, math.prod(shape) * np.dtype(dtype).itemsize)
+        if slot not in self._memory or len(self._memory[slot]) < size:
+            self._memory[slot] = mmap.mmap(self._file, size, offset=slot * _APART)
         return np.ndarray(shape, dtype, buffer=self._memory[slot])
 
     def lend(self, slot: int, shape: tuple[int, ...], dtype: Any) -> npt.NDArray[Any]:
@@ -68,9 +72,8 @@ class Ring:
             self._file = -1
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"slot_bytes": self.slot_bytes, "file": DupFd(self._file)}
+        return {"file": DupFd(self._file)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.slot_bytes = state["slot_bytes"]
         self._file = state["file"].detach()
         self._memory, self._free, self._out, self._slots = {}, [], set(), 0

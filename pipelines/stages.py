@@ -122,7 +122,7 @@ class Expand:
         return made, _on_canvas(targets, height, width, canvas)
 
     def view(self, view: View, targets: Targets, random: np.random.Generator) -> tuple[View, Targets] | None:
-        if view.fill not in (None, self.fill) or not view.grows:
+        if view.fill not in (None, self.fill) or not (view.grows and view.holds):
             return None
         canvas = self._canvas(view.height, view.width, random)
         if canvas is None:

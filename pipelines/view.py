@@ -15,8 +15,6 @@ import numpy as np
 import numpy.typing as npt
 from PIL.Image import Resampling
 
-from whyidle.errors import WhyidleError
-
 if TYPE_CHECKING:  # the protocol imports torch, which no stage needs
     from .protocol import Stage, Targets
 
@@ -87,6 +85,11 @@ class View(NamedTuple):
         return top, left, max(top, bottom), max(left, min(self.image_width, self.width - self.left))
 
     @property
+    def holds(self) -> bool:
+        """Whether the whole image lies in the rectangle."""
+        return self.part == (0, 0, self.image_height, self.image_width)
+
+    @property
     def sees(self) -> bool:
         """Whether anything of the image is seen."""
         top, left, bottom, right = self.part
@@ -107,26 +110,14 @@ class Viewable(Protocol):
         ...
 
 
-def told_by_view(stages: Sequence[Stage], targets: Targets) -> tuple[Viewable, ...]:
-    """Those first stages that need not see a photograph with such targets."""
-    told: list[Viewable] = []
-    random, view = np.random.default_rng(0), View.whole(1 << 12, 1 << 12)
-    for stage in stages:
-        if not isinstance(stage, Viewable) or (after := stage.view(view, targets, random)) is None:
-            break
-        view, targets = after
-        told.append(stage)
-    return tuple(told)
-
-
-def view_of(
-    told: Sequence[Viewable], size: tuple[int, int], targets: Targets, random: np.random.Generator
-) -> tuple[View, Targets]:
-    """What these stages make of an image of that height and width."""
+def viewed(
+    stages: Sequence[Stage], size: tuple[int, int], targets: Targets, random: np.random.Generator
+) -> tuple[View, Targets, Sequence[Stage]]:
+    """What the first stages make of an image of that height and width, as far as they need not see it; its targets; and
+    the stages that are left."""
     view = View.whole(*size)
-    for stage in told:
-        after = stage.view(view, targets, random)
-        if after is None:
-            raise WhyidleError(f"{stage!r} said of one image what it makes of it, and has to see another")
+    for number, stage in enumerate(stages):
+        if not isinstance(stage, Viewable) or (after := stage.view(view, targets, random)) is None:
+            return view, targets, stages[number:]
         view, targets = after
-    return view, targets
+    return view, targets, ()

@@ -55,7 +55,7 @@ class WorkersPipeline:
         self._stop_pinning()
         self._sampler.epoch = number
         self._iterator = iter(self._loader)  # starts the workers, in later epochs wakes them
-        made = (self._received(each) for each in self._iterator)
+        made: Iterator[Batch] = (self._received(each) for each in self._iterator)
         if self._pin:
             pinned = (self._copier.pin(batch) for batch in made)
             made = self._pinned = Background(pinned, _PINNED, "whyidle-pin")

@@ -25,7 +25,9 @@ from whyidle.pipelines.stages import ssd_stages
 HERE = [name for name in registry.NAMES if registry.unavailable(name) is None]
 OURS = ["caffe", "workers", "threads", "prefetch"]
 """Loaders that must agree with `naive` bit for bit."""
-QUEUED = {"caffe": 3, "workers": 4, "threads": 2, "prefetch": 6}
+FUSED = [name for name in HERE if name.startswith("fused")]
+"""Loaders of the same samples and boxes, whose pixels are nearly those."""
+QUEUED = {"caffe": 3, "workers": 4, "threads": 2, "prefetch": 6} | dict.fromkeys(FUSED, 4)
 """Capacity with two workers and two batches ahead."""
 SETTINGS = Settings(batch_size=4, workers=2, prefetch=2, seed=7)
 
@@ -89,6 +91,21 @@ def test_augmented_samples_equal_those_of_naive(name: str, photos: Any, copier: 
             assert torch.equal(ours.inputs, theirs.inputs)
 
 
+@pytest.mark.parametrize("name", FUSED)
+def test_fused_samples_are_those_of_naive_with_nearly_their_pixels(name: str, photos: Any, copier: Any) -> None:
+    augmented = photos.staged(*ssd_stages(64))
+    made = epochs(name, augmented, SETTINGS, copier, (3, 4, 5, 6))
+    reference = epochs("naive", augmented, SETTINGS, copier, (3, 4, 5, 6))
+    for ours, theirs in zip(made, reference, strict=True):
+        assert torch.equal(ours.targets, theirs.targets)
+    away = torch.cat(
+        [(ours.inputs - theirs.inputs).abs().flatten() for ours, theirs in zip(made, reference, strict=True)]
+    )
+    if name == "fused-exact":
+        assert (away <= 1).float().mean() > 0.999
+    assert away.mean() < 8
+
+
 @pytest.mark.parametrize("name", HERE)
 def test_an_epoch_is_repeatable_by_its_number(name: str, photos: Any, copier: Any) -> None:
     first, other, again = (epochs(name, photos, SETTINGS, copier, (number,)) for number in (4, 5, 4))
@@ -97,7 +114,7 @@ def test_an_epoch_is_repeatable_by_its_number(name: str, photos: Any, copier: An
     assert all(torch.equal(a.inputs, b.inputs) for a, b in zip(first, again, strict=True))
 
 
-@pytest.mark.parametrize("name", ["naive", *OURS])
+@pytest.mark.parametrize("name", ["naive", *OURS, *FUSED])
 def test_traces_lie_in_order_and_add_up(name: str, photos: Any, copier: Any) -> None:
     begin = time.monotonic_ns()
     made = epochs(name, photos, replace(SETTINGS, drop_last=False), copier)
@@ -112,7 +129,7 @@ def test_traces_lie_in_order_and_add_up(name: str, photos: Any, copier: Any) -> 
         assert trace.cpu_ns is not None
         assert trace.cpu_ns > 0
         assert trace.minor_faults is not None
-        if name in ("naive", "workers", "prefetch"):  # one thread made it
+        if name in ("naive", "workers", "prefetch", *FUSED):  # one thread made it
             assert sum(part or 0 for part in parts) <= trace.end_ns - trace.begin_ns
 
 
@@ -209,7 +226,7 @@ class Deadly:
         return image, targets
 
 
-@pytest.mark.parametrize("name", ["workers", "prefetch"])
+@pytest.mark.parametrize("name", ["workers", "prefetch", *FUSED])
 def test_a_dead_worker_is_reported_with_a_way_out(name: str, photos: Any, copier: Any, nothing_left: Any) -> None:
     nothing_left()
     loader = open_loader(name, photos.staged(Deadly(os.getpid())), SETTINGS, copier)
@@ -226,7 +243,7 @@ class Faulty:
         raise ZeroDivisionError("in a stage")
 
 
-@pytest.mark.parametrize("name", ["naive", *OURS])
+@pytest.mark.parametrize("name", ["naive", *OURS, *FUSED])
 def test_a_mistake_in_a_stage_keeps_its_type(name: str, photos: Any, copier: Any) -> None:
     loader = open_loader(name, photos.staged(Faulty()), SETTINGS, copier)
     with pytest.raises(ZeroDivisionError, match="in a stage"):
@@ -234,7 +251,7 @@ def test_a_mistake_in_a_stage_keeps_its_type(name: str, photos: Any, copier: Any
     loader.close()
 
 
-@pytest.mark.parametrize("name", ["workers", "threads", "caffe"])
+@pytest.mark.parametrize("name", ["workers", "threads", "caffe", *FUSED])
 def test_pinning_when_asked_happens_off_the_training_thread(name: str, photos: Any, copier: Any) -> None:
     made = epochs(name, photos, replace(SETTINGS, pin_memory=True), copier, (0,))
     assert copier.of("pin") == [batch.indices for batch in made]

@@ -17,7 +17,17 @@ DALI = registry.unavailable("dali-cpu") is None
 
 
 def test_the_names_are_those_of_the_contract() -> None:
-    assert registry.NAMES == ("naive", "caffe", "workers", "threads", "prefetch", "dali-cpu", "dali-gpu")
+    assert registry.NAMES == (
+        "naive",
+        "caffe",
+        "workers",
+        "threads",
+        "prefetch",
+        "fused",
+        "fused-exact",
+        "dali-cpu",
+        "dali-gpu",
+    )
 
 
 @pytest.mark.parametrize("name", registry.NAMES)
