@@ -30,8 +30,9 @@ class FusedPipeline(WorkersPipeline):
 
     What the stages would do to a photograph is told first, with their own draws (`view.py`); then it is decoded in the
     smallest scale that will do and resampled once (`render.py`). Stages that have to see pixels, and samples that are
-    no JPEG files, are made as every loader makes them. Batches lie in memory that is shared with the workers and used
-    again once nobody holds it (`ring.py`): what is sent is which of it, and the targets.
+    no JPEG files, are made as every loader makes them. On the way to a device with memory of its own photographs stay
+    uint8, and are normalised there. Batches lie in memory that is shared with the workers and used again once nobody
+    holds it (`ring.py`): what is sent is which of it, and the targets.
     """
 
     name = "fused"
@@ -40,6 +41,10 @@ class FusedPipeline(WorkersPipeline):
     def __init__(self, dataset: Dataset, settings: Settings, copier: Copier) -> None:
         self._renderer()  # says here what is not installed
         self._ring = Ring()
+        last = dataset.stages[-1] if dataset.stages else None
+        self._left: Normalise | None = None
+        if copier.own_memory and isinstance(dataset, PhotoFiles) and isinstance(last, Normalise):
+            self._left = last
         super().__init__(dataset, settings, copier)
 
     def close(self) -> None:
@@ -47,8 +52,9 @@ class FusedPipeline(WorkersPipeline):
         self._ring.close()
 
     def _makers(self, dataset: Dataset, settings: Settings) -> dict[str, Any]:
+        stages = tuple(dataset.stages) if self._left is None else tuple(dataset.stages)[:-1]
         return {
-            "dataset": _Batches(dataset, settings, self._ring, self._renderer),
+            "dataset": _Batches(dataset, stages, settings, self._ring, self._renderer),
             "sampler": _Slots(self._sampler, self._ring),
             "batch_size": None,
             "collate_fn": _as_it_is,
@@ -58,7 +64,8 @@ class FusedPipeline(WorkersPipeline):
         if isinstance(made, WhyidleError):
             raise made
         inputs = torch.from_numpy(self._ring.lend(made.slot, made.shape, made.dtype))
-        return Batch(inputs, torch.from_numpy(made.targets), made.indices, made.trace)
+        on_device = None if self._left is None else self._left.on_device
+        return Batch(inputs, torch.from_numpy(made.targets), made.indices, made.trace, on_device)
 
 
 _Place = Callable[[tuple[int, ...], Any], npt.NDArray[Any]]
@@ -107,9 +114,17 @@ def _as_it_is(made: Any) -> Any:
 class _Batches(TorchDataset[Any]):
     """Makes whole batches. A user's mistake is returned, not raised: DataLoader would bury its message."""
 
-    def __init__(self, dataset: Dataset, settings: Settings, ring: Ring, renderer: Callable[[], FastRenderer]) -> None:
+    def __init__(
+        self,
+        dataset: Dataset,
+        stages: Sequence[Stage],
+        settings: Settings,
+        ring: Ring,
+        renderer: Callable[[], FastRenderer],
+    ) -> None:
         self._renderer = renderer
         self._dataset = dataset
+        self._stages = stages
         self._settings = settings
         self._ring = ring
         self._maker: _Maker | None = None
@@ -117,7 +132,7 @@ class _Batches(TorchDataset[Any]):
     def __getitem__(self, key: tuple[int, list[tuple[int, int]]]) -> _Written | WhyidleError:
         slot, keys = key
         if self._maker is None:  # of this process: it has room of its own to decode into
-            self._maker = _Maker(self._dataset, self._settings, self._renderer())
+            self._maker = _Maker(self._dataset, self._stages, self._settings, self._renderer())
         try:
             return self._written(self._maker, slot, keys)
         except WhyidleError as error:
@@ -149,8 +164,9 @@ class _Batches(TorchDataset[Any]):
 class _Maker:
     """Makes samples in one process."""
 
-    def __init__(self, dataset: Dataset, settings: Settings, renderer: FastRenderer) -> None:
+    def __init__(self, dataset: Dataset, stages: Sequence[Stage], settings: Settings, renderer: FastRenderer) -> None:
         self._dataset = dataset
+        self._stages = stages
         self._settings = settings
         self._are_photos = isinstance(dataset, PhotoFiles)
         self._renderer = renderer
@@ -192,7 +208,7 @@ class _Maker:
     ) -> tuple[View, Targets, Sequence[Stage], np.random.Generator, Image | None, int]:
         """View, its targets, the stages that are left and the generator as it is then; the image, `None` where nothing
         of it is seen, and the time that decoding took."""
-        stages, before = self._dataset.stages, self._dataset.targets(index)
+        stages, before = self._stages, self._dataset.targets(index)
         random = randomness(self._settings, epoch, index)
         size = self._renderer.size(data)
         if size is not None:

@@ -123,6 +123,9 @@ class Batch:
     indices: tuple[int, ...]
     """Which samples of the dataset these are."""
     trace: Trace | None = None
+    on_device: Callable[[torch.Tensor], torch.Tensor] | None = None
+    """What makes of `inputs` what the last stage leaves; `None` where that is done. Called where the batch is delivered
+    on the device, in the order of its computation."""
     copy: Any = None
     """Set by the `Copier` once the batch is on its way to the device; opaque to loaders."""
 
@@ -137,6 +140,9 @@ class Batch:
 
 class Copier(Protocol):
     """Moves batches to the device. Handed to a loader by whoever owns the device."""
+
+    own_memory: bool
+    """Whether the device has memory of its own: then fewer bytes on the way to it and arithmetic done there pay."""
 
     def pin(self, batch: Batch) -> Batch:
         """The batch in page-locked memory (really copied; call it off the training thread)."""

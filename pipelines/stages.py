@@ -21,7 +21,9 @@ from PIL.Image import Resampling
 
 from .view import Colours, View
 
-if TYPE_CHECKING:  # the protocol imports torch, which no stage needs
+if TYPE_CHECKING:  # no stage needs torch, which the protocol imports
+    import torch
+
     from .protocol import Image, Stage, Targets
 
 _LEVELS = np.arange(256, dtype=np.float32)
@@ -299,6 +301,16 @@ class Normalise:
         if self.deviation != (1.0, 1.0, 1.0):
             planes /= np.array(self.deviation, np.float32)[:, None, None]
         return planes, targets
+
+    def on_device(self, images: torch.Tensor) -> torch.Tensor:
+        """The same of a batch: uint8 `[samples, height, width, 3]` to contiguous float32 `[samples, 3, height, width]`,
+        where the batch lies. Waits for nothing: means and deviations are numbers, not tensors to be copied there."""
+        planes = images.permute(0, 3, 1, 2).float().contiguous()
+        for channel, (mean, deviation) in enumerate(zip(self.mean, self.deviation, strict=True)):
+            plane = planes[:, channel].sub_(mean)
+            if deviation != 1.0:
+                plane.div_(deviation)
+        return planes
 
 
 def _with_corners(targets: Targets, corners: npt.NDArray[Any]) -> Targets:

@@ -20,6 +20,7 @@ class BatchCopier:
 
     def __init__(self, device: Device) -> None:
         self._device = device
+        self.own_memory = device.torch_device.type != "cpu"
 
     def pin(self, batch: Batch) -> Batch:
         inputs, targets = self._device.pin((batch.inputs, batch.targets))
@@ -35,8 +36,11 @@ class BatchCopier:
         """
         if isinstance(batch.copy, Copy):
             self._device.wait_for(batch.copy, (batch.inputs, batch.targets))
+        else:
+            batch = self._copy(batch, ahead=False)
+        if batch.on_device is None:
             return batch
-        return self._copy(batch, ahead=False)
+        return replace(batch, inputs=batch.on_device(batch.inputs), on_device=None)
 
     def _copy(self, batch: Batch, ahead: bool) -> Batch:
         there = self._device.torch_device.type

@@ -82,6 +82,7 @@ class RecordingCopier:
     """Copies to nowhere; remembers each call as (what, indices, thread)."""
 
     calls: list[tuple[str, tuple[int, ...], int]] = field(default_factory=list)
+    own_memory: bool = False
 
     def pin(self, batch: Batch) -> Batch:
         self.calls.append(("pin", batch.indices, threading.get_ident()))

@@ -137,3 +137,17 @@ def test_batches_that_are_kept_keep_their_pixels(photos: Any, copier: Any) -> No
         del batch  # its memory is used again from here on
     loader.close()
     assert all(torch.equal(one.inputs, other) for one, other in zip(kept, copies, strict=True))
+
+
+@pytest.mark.parametrize("name", ["fused", "fused-exact"])
+def test_pixels_stay_small_on_the_way_to_a_device_with_memory_of_its_own(name: str, photos: Any, copier: Any) -> None:
+    dataset = photos.staged(*ssd_stages(64)[:-1], Normalise(deviation=(58.0, 57.0, 57.5)))
+    here = made(name, dataset, copier)
+    there = made(name, dataset, replace(copier, own_memory=True))
+    for one, other in zip(here, there, strict=True):
+        assert one.on_device is None
+        assert other.inputs.dtype == torch.uint8
+        assert other.nbytes < one.nbytes / 2
+        finished = other.on_device(other.inputs)
+        assert finished.is_contiguous()
+        torch.testing.assert_close(finished, one.inputs, rtol=0, atol=1e-5)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 from whyidle.devices.clock import VirtualClock
+from whyidle.devices.cpu import CpuDevice
 from whyidle.devices.emulated import EmulatedDevice
 from whyidle.devices.profiles.load import load
+from whyidle.devices.protocol import Copy
 from whyidle.pipelines.protocol import Batch, Queue, Trace
 from whyidle.record.run import create_run, open_run
 from whyidle.record.schema import BATCH, NOT_MEASURED, PAUSE, SPAN, STEP, PauseKind, SpanKind, StepFlag
@@ -148,3 +151,35 @@ def test_an_emulated_training_judges_nothing(device: EmulatedDevice) -> None:
     assert training.read_loss() is None
     assert training.evaluate(lambda net: {"accuracy": 1.0}) is None
     assert device.operations() == 6
+
+
+class OwnMemory(CpuDevice):
+    """The processor, as if it were a device with memory of its own; notes what is asked of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[str] = []
+
+    def copy(self, tensors: Any, *, pinned: bool = False, stream: Any = None) -> Any:
+        self.asked.append("copy")
+        return super().copy(tensors, pinned=pinned, stream=stream)
+
+    def wait_for(self, copy: Copy, tensors: Any) -> None:
+        self.asked.append("wait")
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_what_is_left_to_do_on_the_device_is_done_once_after_the_copy(ahead: bool) -> None:
+    device = OwnMemory()
+    copier = BatchCopier(device)
+
+    def double(inputs: torch.Tensor) -> torch.Tensor:
+        device.asked.append("compute")
+        return inputs * 2
+
+    batch = Batch(torch.ones(3), torch.zeros(3), (0, 1, 2), on_device=double)
+    arrived = copier.deliver(copier.start(batch) if ahead else batch)
+    assert device.asked == (["copy", "wait", "compute"] if ahead else ["copy", "compute"])
+    assert arrived.inputs.tolist() == [2.0] * 3
+    assert arrived.on_device is None
+    assert copier.own_memory is False, "the processor has none"
