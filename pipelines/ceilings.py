@@ -6,19 +6,25 @@ parts. Decoding is libjpeg-turbo's, in the scale that the view of each sample al
 and not at all where nothing of the image is seen. Transforming is the stages' own draws, then colours, resizing and
 normalising, each by the fastest library that is installed and on the fewest pixels that will do. Stages that have to
 see pixels are called as they are. What a loader can do without is measured aside: decoding the whole image, and copying
-samples into a batch, for they can be made in their place.
+samples into a batch, for they can be made in their place, and batches into fresh memory that processes share, for
+threads need none. What goes on beside the making (`BESIDE`) only bounds it.
 
 Nothing here is used by a loader, and nothing here uses one.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from io import BytesIO
 from itertools import cycle
 from math import ceil
+from mmap import PAGESIZE, mmap
+from queue import SimpleQueue
+from socket import recv_fds, send_fds, socketpair
+from threading import Thread
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -33,17 +39,13 @@ from .view import View, viewed
 if TYPE_CHECKING:  # the protocol imports torch, which is not needed here
     from .protocol import Dataset, Image, Settings, Stage, Targets
 
-READ, DECODE, WHOLE, DRAW, COLOURS, RESIZE, COLLATE = (
-    "read",
-    "decode",
-    "decode whole",
-    "draw",
-    "colours",
-    "resize",
-    "collate",
-)
-ASIDE = (WHOLE, COLLATE)
+READ, WHOLE, DECODE, DRAW, COLOURS, RESIZE = "read", "decode whole", "decode", "draw", "colours", "resize"
+COLLATE, BY_THREADS, BY_PROCESSES = "collate", "hand over to a thread", "hand over to a process"
+ASIDE = (WHOLE, COLLATE, BY_PROCESSES)
 """Measured, and not of the limit."""
+BESIDE = (BY_THREADS,)
+OF_BATCHES = (BY_THREADS, BY_PROCESSES)
+"""Done for a whole batch at a time."""
 KEPT_BYTES = 96 << 20
 """What a process keeps in memory of decoded samples, at most; too much for a cache."""
 LEAST_KEPT = 8
@@ -125,7 +127,11 @@ def parts(dataset: Dataset, indices: Sequence[int], settings: Settings) -> dict[
         found[type(stage).__name__.lower()] = _alone(stage, samples)
         for each in samples:
             each.image, each.targets = stage(each.image, each.targets, each.random)
-    found[COLLATE] = _into_a_batch([each.image for each in samples])
+    shape, dtype = samples[0].image.shape, samples[0].image.dtype
+    batch = np.ones((settings.batch_size, *shape), dtype)
+    found[COLLATE] = _into_a_batch([each.image for each in samples], batch)
+    found[BY_THREADS] = _to_a_thread(batch)
+    found[BY_PROCESSES] = lambda: _to_a_process(batch)
     return found
 
 
@@ -315,13 +321,51 @@ def _normaliser(stage: Normalise) -> Callable[[Image], object]:
     return normalise
 
 
-def _into_a_batch(images: Sequence[Image]) -> Callable[[], object]:
-    batch = np.empty((len(images), *images[0].shape), images[0].dtype)
-    turn = cycle(enumerate(images))
+def _into_a_batch(images: Sequence[Image], batch: Image) -> Callable[[], object]:
+    turn, places = cycle(images), cycle(batch)
 
     def one() -> object:
-        place, image = next(turn)
-        batch[place] = image
+        np.copyto(next(places), next(turn))
         return batch
 
     return one
+
+
+def _to_a_thread(batch: Image) -> Callable[[], object]:
+    """Through a queue to another thread, and its answer back."""
+    there: SimpleQueue[Image] = SimpleQueue()
+    back: SimpleQueue[Image] = SimpleQueue()
+
+    def answer() -> None:
+        while True:
+            back.put(there.get())
+
+    Thread(target=answer, daemon=True).start()
+
+    def one() -> object:
+        there.put(batch)
+        return back.get()
+
+    return one
+
+
+def _to_a_process(batch: Image) -> object:
+    """As torch's DataLoader does: into fresh shared memory, whose descriptor is sent, and which is then seen there."""
+    here, there = socketpair()
+    with here, there:
+        file = os.memfd_create("whyidle-ceiling")
+        try:
+            os.ftruncate(file, batch.nbytes)
+            with mmap(file, batch.nbytes) as memory:
+                made = np.ndarray(batch.shape, batch.dtype, buffer=memory)
+                made[...] = batch
+                del made
+            send_fds(here, [b"1"], [file])
+        finally:
+            os.close(file)
+        _, (received, *_), _, _ = recv_fds(there, 1, 1)
+        try:
+            with mmap(received, batch.nbytes) as memory:
+                return sum(memory[place] for place in range(0, batch.nbytes, PAGESIZE))
+        finally:
+            os.close(received)

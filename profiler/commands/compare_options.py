@@ -118,6 +118,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-augment", action="store_true", help="decode and resize only")
     parser.add_argument("--seed", type=_seed, default=0, metavar="N", help="order and augmentation (default: 0)")
     parser.add_argument("--activity-windows", action="store_true", help="record every kernel of a few steps (CUDA)")
+    parser.add_argument(
+        "--roofline",
+        action=argparse.BooleanOptionalAction,
+        help="measure between the rounds how fast this machine could make the samples (default: for several loaders)",
+    )
     parser.add_argument("--json", metavar="FILE", help="write the result as JSON (- is stdout)")
     plot.add_arguments(parser)
     plot.add_page_argument(parser)

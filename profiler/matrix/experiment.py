@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ..analyse.cells.axes import place
 from ..capture.cpu_budget import cpu_budget
 from ..errors import WhyidleError
+from .ceilings import Ceilings
 from .matrix import Budget, Matrix, PlannedCell, free_folder
 from .sources import Sources
 from .trial import TrialTarget
@@ -56,6 +57,8 @@ class Request:
     no_augment: bool = False
     seed: int = 0
     activity_windows: bool = False
+    roofline: bool | None = None
+    """Whether it is measured how fast the samples could be made; `None`: where loaders are compared."""
     out: Path | None = None
 
 
@@ -89,7 +92,20 @@ def plan(request: Request, say: Callable[[str], None]) -> tuple[Matrix, list[Var
     repeats = request.repeats or experiment.repeats
     setting = _setting(experiment, variants, devices, sources, repeats)
     cells = _cells(request, variants, devices, sources)
-    return Matrix(folder, cells, TARGET, setting, repeats=repeats, seed=request.seed, budget=budget), variants
+    before_round = _ceilings(request, variants, sources)
+    matrix = Matrix(
+        folder, cells, TARGET, setting, repeats=repeats, seed=request.seed, budget=budget, before_round=before_round
+    )
+    return matrix, variants
+
+
+def _ceilings(request: Request, variants: Sequence[Variant], sources: Sources) -> Ceilings | None:
+    """What measures how fast the samples could be made: where loaders are compared, unless it was said otherwise."""
+    loaders = {each.pipeline for each in variants if each.feed != "synthetic"}
+    wanted = len(loaders) > 1 if request.roofline is None else request.roofline
+    if not (wanted and loaders):
+        return None
+    return Ceilings(variants, sources, max(1, int(cpu_budget().budget)), request.seed)
 
 
 def described(names: Sequence[str]) -> list[dict[str, Any]]:

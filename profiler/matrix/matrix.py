@@ -108,6 +108,7 @@ class Matrix:
         seed: int = 0,
         budget: Budget | None = None,
         keep: Callable[[Cell, Path, TrialOutcome], Cell] = counted,
+        before_round: Callable[[dict[str, Any]], None] | None = None,
     ) -> None:
         """
         Args:
@@ -118,6 +119,7 @@ class Matrix:
             seed: of the order within the rounds.
             budget: `None`: every run runs, however long that takes.
             keep: what becomes of a cell with the outcome of a run in a folder.
+            before_round: called with the setting before the first run of each round, while nothing runs.
         """
         self.folder = folder
         self.planned = tuple(planned)
@@ -129,6 +131,7 @@ class Matrix:
         self._repeats = repeats
         self._seed = seed
         self._keep = keep
+        self._before_round = before_round
 
     @property
     def runs_ahead(self) -> int:
@@ -160,7 +163,11 @@ class Matrix:
             with shown:
                 server = TrialServer(self._target)
                 fitting = order if budget is None else within(order, budget.seconds, budget.begun, lambda: clock())
+                last = None
                 for number, place in fitting:
+                    if number != last and self._before_round is not None:
+                        self._before_round(self.setting)
+                    last = number
                     self._one(server, number, place, shown)
             if budget is not None:
                 self._leave_out(budget, todo)

@@ -60,6 +60,19 @@ class Sources:
             self._opened[net, store] = opened
         return self._opened[net, store]
 
+    def loading(self, net: str, store: str, augment: bool) -> ScenarioData:
+        """As a training opens them, to be made into batches.
+
+        Raises:
+            DataError: no usable data there.
+        """
+        from whyidle.scenarios.scenario import DataRequest
+
+        folder = self.folder(net)
+        return self.scenario.open_data(
+            DataRequest(folder=folder, net=net, augment=augment, store=store, limit=self.limit)
+        )
+
     def missing(self, net: str, store: str) -> str | None:
         """What this store needs and is not installed. A store that is made of others is made here, before any run."""
         if (net, store) not in self._missing:

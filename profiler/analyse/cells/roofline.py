@@ -14,7 +14,13 @@ from statistics import median
 from typing import Any
 
 from ..statistics import Range, range_of
+from .axes import feed_of
+from .comparison import Cell
 
+SETTING = "roofline"
+"""Under which a comparison's setting has what was measured."""
+NEAR = 0.85
+"""Of the limit: from here on another loader would hardly be faster."""
 MAKING, BESIDE, ASIDE = "making", "beside", "aside"
 """Kinds of parts: done one after the other by whoever makes samples; done meanwhile by others; not needed."""
 
@@ -44,9 +50,47 @@ class Roofline:
     bound_by: str
     """`making`, or the part beside it that is slower."""
 
-    def seconds(self, name: str) -> float | None:
-        """Of all cores, a sample, for one part; `None` of a part that was not measured."""
-        return next((1 / part.all.value for part in self.parts if part.name == name), None)
+    @property
+    def making(self) -> tuple[Part, ...]:
+        """What the limit consists of."""
+        return tuple(part for part in self.parts if part.kind == MAKING)
+
+
+@dataclass(frozen=True)
+class PlacedRoofline:
+    """A roofline, and which cells of a comparison it is of."""
+
+    place: Mapping[str, Any]
+    """Where those stand on the axes on which their samples differ."""
+    decoder: str
+    transformer: str
+    """The libraries of the fastest decoding and transforming that was found."""
+    roofline: Roofline
+
+    def is_of(self, cell: Cell) -> bool:
+        """Whether these are the samples of that cell, made by a loader."""
+        return feed_of(cell) != "synthetic" and all(cell.axes.get(name) == at for name, at in self.place.items())
+
+    def share(self, cell: Cell) -> float | None:
+        """What the cell's training takes of what could be made, 0 to 1 and seldom more; `None` of one that did not
+        run."""
+        rate = cell.samples_per_s
+        return None if cell.status != "ok" or rate is None else rate.value / self.roofline.all
+
+
+def rooflines(setting: Mapping[str, Any]) -> list[PlacedRoofline]:
+    """Of a comparison, as its setting tells them."""
+    found = [(each, roofline(each)) for each in setting.get(SETTING, ())]
+    return [
+        PlacedRoofline(each["place"], each["decoder"], each["transformer"], made)
+        for each, made in found
+        if made is not None
+    ]
+
+
+def limit_of(cell: Cell, among: Sequence[PlacedRoofline]) -> PlacedRoofline | None:
+    """The roofline of a cell's samples."""
+    return next((each for each in among if each.is_of(cell)), None)
 
 
 def roofline(told: Mapping[str, Any]) -> Roofline | None:

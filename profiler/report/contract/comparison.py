@@ -16,14 +16,17 @@ from ...analyse.cells.batch_size.result import BatchVerdict, Work
 from ...analyse.cells.cell_costs import samples_of
 from ...analyse.cells.comparison import Cell, Comparison
 from ...analyse.cells.differential import differentials, verdict_of
+from ...analyse.cells.roofline import PlacedRoofline, limit_of, rooflines
 from ...analyse.cells.scaling import Curve, Held, Point, Scaling, scaling
 from ...analyse.cells.training_results import CellResult, TrainingOutcome, result_of
 from ...analyse.ranks import figures as ranks_figures
 from ...analyse.statistics import Range
 from . import cost as cost_json
+from . import roofline as roofline_json
 from .common import FindingJson, finding
 from .differential import SpreadJson, augmentation, differential, name, spread
 from .encode import beside
+from .roofline import RooflineJson
 from .run import BreakdownJson, breakdown
 
 FORMAT, VERSION = "whyidle-compare", 1
@@ -64,6 +67,8 @@ class CellJson(Struct):
     """The evaluation at the end, means over the runs."""
     results: list[OutcomeJson] | UnsetType
     """Each run, where the runs tell what they came to."""
+    of_limit_pct: float | UnsetType
+    """Samples/s in percent of what this machine could make; where that was measured."""
     cost_usd: float | None
     """Of an epoch."""
     cost: cost_json.CellCostJson | UnsetType
@@ -172,6 +177,8 @@ class ComparisonJson(Struct):
     """Each a `DifferentialJson` beside the cell's name."""
     augmentation: list[dict[str, Any]]
     """Each an `AugmentationJson` beside the cell's name."""
+    roofline: list[RooflineJson]
+    """Of each kind of samples; none where it was not measured."""
     scaling: list[CurveJson]
     """None where all cells have the same number of ranks."""
 
@@ -189,6 +196,7 @@ def comparison(result: Comparison, setting: dict[str, Any]) -> dict[str, Any]:
         batch_verdicts={loader: batch_verdict(each) for loader, each in result.batch_verdicts.items()},
         differential=[differential(each, samples_of(each.cell, setting)) for each in tested],
         augmentation=[augmentation(each) for each in augmentations(result.cells, tested, setting)],
+        roofline=[roofline_json.placed(each) for each in rooflines(setting)],
         scaling=curves(scaling(result.cells)),
     )
     return beside({"format": FORMAT, "version": VERSION, **setting}, told)
@@ -197,10 +205,13 @@ def comparison(result: Comparison, setting: dict[str, Any]) -> dict[str, Any]:
 def cells(of: Sequence[Cell], setting: Mapping[str, Any]) -> list[CellJson]:
     """`setting`: the comparison's."""
     costs = cost_json.of_cells(of, setting)
-    return [_cell(cell, costs[number] if costs else None) for number, cell in enumerate(of)]
+    limits = rooflines(setting)
+    return [_cell(cell, costs[number] if costs else None, limits) for number, cell in enumerate(of)]
 
 
-def _cell(cell: Cell, cost: cost_json.CellCostJson | None) -> CellJson:
+def _cell(cell: Cell, cost: cost_json.CellCostJson | None, limits: Sequence[PlacedRoofline]) -> CellJson:
+    limit = limit_of(cell, limits)
+    reached = None if limit is None else limit.share(cell)
     typical, verdict, found = cell.typical, verdict_of(cell), result_of(cell)
     return CellJson(
         repeats=len(cell.analyses),
@@ -214,6 +225,7 @@ def _cell(cell: Cell, cost: cost_json.CellCostJson | None) -> CellJson:
         verdict=None if verdict is None else finding(verdict),
         accuracy=None if found is None else found.evaluation,
         results=UNSET if found is None else [_outcome(found, run) for run in found.runs],
+        of_limit_pct=UNSET if reached is None else 100 * reached,
         cost_usd=None if cost is None else cost.usd_per_epoch,
         cost=UNSET if cost is None else cost,
     )

@@ -8,10 +8,12 @@ from typing import Any
 from ...analyse.cells.axes import OF_LOADING, feed_of, label, varying
 from ...analyse.cells.comparison import Cell
 from ...analyse.cells.differential import verdict_of
+from ...analyse.cells.roofline import PlacedRoofline
 from ...analyse.ranks import figures as ranks_figures
 from ..document import FittingColumn, FittingTable
 from ..phrase import Bar, Words, line, toned
 from ..words.figures import share
+from .roofline import of_limit
 
 BAR_WIDTH = 14
 BAR = "a step's time"
@@ -23,12 +25,19 @@ BAR_GOES, RANGE_GOES, BUSY_GOES, CAUSE_GOES = 4, 3, 2, 1
 """What gives way where there are many axes: the highest first. The cause is told below the table as well."""
 
 
-def table_of(cells: Sequence[Cell], emulated: bool, runs: bool = False, legend: bool = False) -> FittingTable:
+def table_of(
+    cells: Sequence[Cell],
+    emulated: bool,
+    runs: bool = False,
+    legend: bool = False,
+    limits: Sequence[PlacedRoofline] = (),
+) -> FittingTable:
     """One row a cell. Fits 80 columns: with many axes it has no bar, with more no range.
 
     Args:
         runs: say of each cell how many of its runs count, where they are not equally many.
         legend: of the bars, below the table.
+        limits: what the machine could make of their samples.
     """
     known = [_shares(cell) for cell in cells]
     counts = [len(cell.facts) for cell in cells]
@@ -41,6 +50,7 @@ def table_of(cells: Sequence[Cell], emulated: bool, runs: bool = False, legend: 
                 goes=RANGE_GOES,
                 instead=FittingColumn(head("samples/s", emulated), [_rate(cell) for cell in cells], right=True),
             ),
+            FittingColumn("of limit", [of_limit(cell, limits) for cell in cells] if limits else (), right=True),
             FittingColumn("runs", [str(n or "") for n in counts] if runs and len(set(counts)) > 1 else (), right=True),
             FittingColumn(
                 "busy",

@@ -9,6 +9,7 @@ from ...analyse.cells.axes import feed_of, label, varying
 from ...analyse.cells.batch_size.result import BatchVerdict
 from ...analyse.cells.comparison import Cell, Comparison
 from ...analyse.cells.evidence_strength import foreign_cpus, machine_cpus
+from ...analyse.cells.roofline import rooflines
 from ...analyse.cells.scaling import scaling
 from ...analyse.run.stall_breakdown import busy_strip
 from ..document import (
@@ -32,6 +33,7 @@ from .batch_size import batch_size_blocks
 from .cells_table import axes_shown, in_words, namer, table_of
 from .cost import cost_blocks
 from .differential import differential_blocks
+from .roofline import roofline_blocks
 from .scaling import scaling_blocks
 from .training_results import training_results_blocks
 from .winners import group_verdicts, group_winners
@@ -61,7 +63,7 @@ def _blocks(result: Comparison, setting: dict[str, Any]) -> Iterator[Block]:
     for notice in notices(result, setting):
         yield Paragraph(toned(notice, "yellow"))
         yield Space()
-    yield table_of(result.cells, emulated, runs="budget" in setting, legend=True)
+    yield table_of(result.cells, emulated, runs="budget" in setting, legend=True, limits=rooflines(setting))
     if wrong := list(errors(result)):
         yield Space()
         yield from (Paragraph(toned(words, "yellow")) for words in wrong)
@@ -116,6 +118,7 @@ def findings(result: Comparison, setting: dict[str, Any]) -> Iterator[Block]:
     yield from differential_blocks(result.cells, setting)
     yield from training_results_blocks(result, setting)
     yield from cost_blocks(result.cells, setting)
+    yield from roofline_blocks(rooflines(setting), result.cells)
     if waits := list(group_verdicts(result)):
         yield Space()
         recorded = setting["scenario"] is None

@@ -1,0 +1,91 @@
+"""What a machine could make of samples, part by part, and how near loaders come to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ...analyse.cells.axes import place
+from ...analyse.cells.comparison import Cell
+from ...analyse.cells.roofline import ASIDE, BESIDE, MAKING, NEAR, Part, PlacedRoofline, Roofline, limit_of
+from ...analyse.statistics import Range
+from ..document import Block, FittingColumn, FittingTable, Heading, Paragraph, Space, under
+from ..phrase import Length, line
+from ..words.figures import counted, share
+
+TITLE = "What this machine could do with these samples"
+BAR = 24
+"""Signs of the longest bar."""
+_KINDS = {MAKING: "", BESIDE: "beside", ASIDE: "not needed"}
+
+
+def roofline_blocks(found: Sequence[PlacedRoofline], cells: Sequence[Cell] = ()) -> Iterator[Block]:
+    """A table for each kind of samples, and how near the nearest of these cells comes."""
+    for each in found:
+        yield Space()
+        yield Heading(TITLE if len(found) == 1 else f"{TITLE}: {_place(each, found)}")
+        yield from under([table(each.roofline)])
+        yield Paragraph(limit_words(each.roofline), 1)
+        yield Paragraph(f"Decoded by {each.decoder}, resized and coloured by {each.transformer}.", 1)
+        if said := _nearest(each, cells):
+            yield Paragraph(said, 1)
+
+
+def table(found: Roofline) -> FittingTable:
+    """Its parts in the order in which they are done, those that are not needed last."""
+    parts = sorted(found.parts, key=lambda part: list(_KINDS).index(part.kind))
+    longest = max(1 / part.all.value for part in parts)
+    return FittingTable(
+        (
+            FittingColumn("part", [part.name for part in parts]),
+            FittingColumn("one core", [rate(part.one) for part in parts], right=True),
+            FittingColumn(counted(found.cores, "core"), [rate(part.all) for part in parts], right=True),
+            FittingColumn("ms of a core", [f"{_core_ms(part, found):.3f}" for part in parts], right=True),
+            FittingColumn("", [line(Length(round(BAR / part.all.value / longest))) for part in parts], goes=2),
+            FittingColumn("", [_KINDS[part.kind] for part in parts], goes=1),
+        )
+    )
+
+
+def limit_words(found: Roofline) -> str:
+    """The limit in a sentence."""
+    said = f"Limit: {_number(found.all)} samples/s on {counted(found.cores, 'core')}, {_number(found.one)} on one"
+    if found.bound_by != MAKING:
+        return f"{said}; {found.bound_by} bounds it."
+    making = found.making
+    most = max(making, key=lambda part: 1 / part.all.value)
+    return f"{said}; {share(found.all / most.all.value, 0)} of that time is {most.name}."
+
+
+def of_limit(cell: Cell, among: Sequence[PlacedRoofline]) -> str:
+    """`88 %`; nothing of a cell that has no limit, or did not run."""
+    found = limit_of(cell, among)
+    reached = None if found is None else found.share(cell)
+    return "" if reached is None else share(reached, 0)
+
+
+def rate(found: Range) -> str:
+    """Samples/s."""
+    return _number(found.value)
+
+
+def _nearest(each: PlacedRoofline, cells: Sequence[Cell]) -> str:
+    reached = [(part, cell) for cell in cells if each.is_of(cell) and (part := each.share(cell)) is not None]
+    if not reached:
+        return ""
+    best, cell = max(reached, key=lambda pair: pair[0])
+    said = f"{cell.pipeline} at batch {cell.batch_size} comes nearest: {share(best, 0)} of the limit."
+    return f"{said} Another loader would hardly be faster." if best >= NEAR else said
+
+
+def _place(each: PlacedRoofline, among: Sequence[PlacedRoofline]) -> str:
+    """Where it differs from the others."""
+    differing = [name for name in each.place if len({other.place[name] for other in among}) > 1]
+    return ", ".join(said for name in differing if (said := place(name, each.place[name])))
+
+
+def _core_ms(part: Part, found: Roofline) -> float:
+    return found.cores * 1e3 / part.all.value
+
+
+def _number(value: float) -> str:
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
