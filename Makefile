@@ -83,10 +83,10 @@ rivals: setup-test ## the planted faults given to other tools, in an environment
 	@$(BIN)/python -m whyidle.diagnosis_benchmark rivals
 
 setup-demo:
-	@scripts/setup.sh $(VENV) dali
+	@scripts/setup.sh $(VENV) dali,fused
 
 setup-test:
-	@scripts/setup.sh $(VENV) dali,dev
+	@scripts/setup.sh $(VENV) dali,fused,dev
 
 clean: ## remove what the commands above made, except the images and runs
 	rm -rf $(VENV) .mypy_tree .mypy_cache .pytest_cache .ruff_cache build *.egg-info

@@ -22,6 +22,7 @@ from io import BytesIO
 from itertools import cycle
 from math import ceil
 from mmap import PAGESIZE, mmap
+from pathlib import Path
 from queue import SimpleQueue
 from socket import recv_fds, send_fds, socketpair
 from threading import Thread
@@ -133,6 +134,11 @@ def parts(dataset: Dataset, indices: Sequence[int], settings: Settings) -> dict[
     found[BY_THREADS] = _to_a_thread(batch)
     found[BY_PROCESSES] = lambda: _to_a_process(batch)
     return found
+
+
+def decoding(files: Sequence[str]) -> Callable[[], object]:
+    """Decodes one of these files after the other, whole, from memory."""
+    return _in_turn(decoded, [(Path(name).read_bytes(), None) for name in files])
 
 
 def decoder() -> str:

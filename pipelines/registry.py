@@ -18,8 +18,8 @@ class _Entry:
     module: str
     attribute: str
     line: str
-    needs: str | None = None
-    """Module that must be importable."""
+    needs: tuple[str, ...] = ()
+    """Modules that must be importable."""
     extra: str = ""
     """Of whyidle, which brings it."""
     cuda: bool = False
@@ -36,28 +36,28 @@ _LOADERS = {
         photos=True,
     ),
     "workers": _Entry("workers", "WorkersPipeline", "torch DataLoader with persistent worker processes"),
-    "threads": _Entry("threads", "ThreadsPipeline", "SPDL thread pool, Pillow decoding", "spdl.pipeline", "studies"),
+    "threads": _Entry("threads", "ThreadsPipeline", "SPDL thread pool, Pillow decoding", ("spdl.pipeline",), "studies"),
     "prefetch": _Entry("prefetch", "PrefetchPipeline", "DataLoader workers, pinned memory, copies one batch ahead"),
     "fused": _Entry(
         "fused",
         "FusedPipeline",
         "worker processes that decode and resample once, in the batch's own memory",
-        "simplejpeg",
+        ("simplejpeg", "cv2"),
         "fused",
     ),
     "fused-exact": _Entry(
         "fused",
         "FusedExactPipeline",
         "as fused, with the pixels of the other loaders",
-        "simplejpeg",
+        ("simplejpeg", "cv2"),
         "fused",
     ),
-    "dali-cpu": _Entry("dali", "DaliCpuPipeline", "NVIDIA DALI on CPU threads", "nvidia.dali", "dali"),
+    "dali-cpu": _Entry("dali", "DaliCpuPipeline", "NVIDIA DALI on CPU threads", ("nvidia.dali",), "dali"),
     "dali-gpu": _Entry(
         "dali",
         "DaliGpuPipeline",
         "NVIDIA DALI, JPEG decoding and augmentation on the GPU",
-        "nvidia.dali",
+        ("nvidia.dali",),
         "dali",
         cuda=True,
     ),
@@ -82,8 +82,9 @@ def describe(name: str) -> str:
 def unavailable(name: str) -> str | None:
     """Why the loader cannot run on this machine and what would change that; `None` if it can."""
     entry = _entry(name)
-    if entry.needs and not _importable(entry.needs):
-        return str(MissingExtra(f"{name} needs {entry.needs}, which is not installed", entry.extra))
+    for module in entry.needs:
+        if not _importable(module):
+            return str(MissingExtra(f"{name} needs {module}, which is not installed", entry.extra))
     if entry.cuda and not _has_cuda():
         return f"{name} needs a CUDA device and this machine shows none; dali-cpu does the same work on the CPU"
     return None

@@ -7,11 +7,13 @@ import os
 from array import array
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from threading import get_native_id
 from typing import TYPE_CHECKING
 
 from ..devices.protocol import Device
+from ..record.image_files import write_image_files
 from ..record.notices import TRAINING_NOTICES, Notices
 from ..record.schema import BATCH, EVENT, NOT_MEASURED, PAUSE, SPAN, STEP, EventKind
 from ..record.segment import RecordWriter
@@ -133,12 +135,15 @@ class Session:
         self._retries = 0
         self.steps.moves_to(device)
 
-    def loader(self, workers: int, prefetch: int | None, flags: int, made: Sequence[Call] = ()) -> None:
+    def loader(
+        self, workers: int, prefetch: int | None, flags: int, made: Sequence[Call] = (), images: Sequence[str] = ()
+    ) -> None:
         """The settings of the loader that trains, where it is torch's DataLoader.
 
         Args:
             flags: of `LoaderFlag`.
             made: the calls in which the program made it; none where that is not known.
+            images: some of the image files that it reads.
         """
         self.event(EventKind.LOADER_WORKERS, workers)
         if prefetch is not None:
@@ -150,6 +155,9 @@ class Session:
             lines = SourceLines()
             names = StackNames(self.folder, (lambda file, line: lines(os.getpid(), file, line)) if keeps else None)
             self.event(EventKind.LOADER_MADE, names.number(made))
+        if images:
+            with suppress(OSError):  # a full disk, say: one line less in the report
+                write_image_files(self.folder, images)
 
     def finish(self) -> None:
         """End the recording; safe to call after an error and twice."""

@@ -16,12 +16,14 @@ from pathlib import Path
 
 from ..analyse.recent.reader import SharedReader
 from ..capture.bootstrap import RUN, environment
+from ..capture.cpu_budget import cpu_budget
 from ..capture.sampler.stack_options import StackOptions
 from ..capture.sampler.start import start_sampler
 from ..errors import RecordError, WhyidleError
 from ..record.code import CODE
 from ..record.code_revision import CodeRevision
 from ..record.files import plain
+from ..record.image_files import read_image_files
 from ..record.latest import note_latest
 from ..record.notices import TRAINING_NOTICES, Notices
 from ..record.processes import processes
@@ -138,8 +140,19 @@ def run(arguments: argparse.Namespace) -> int:
         raise
     # Ctrl-C ends the report; the command has ended as it did.
     with suppress(KeyboardInterrupt), _in_a_line("no report"):
+        if code == 0 and (files := read_image_files(folder)):
+            _decode(folder, files)
         _report(folder, arguments.json, figures)
     return child.end_as(code)
+
+
+def _decode(folder: Path, files: list[str]) -> None:
+    """Measure how fast this machine decodes the training's images, which the report holds against what it took."""
+    from ..matrix.ceilings import decoding_of
+
+    found = decoding_of(files, max(1, int(cpu_budget().budget)))
+    if found is not None:
+        update_run(folder, found.told())
 
 
 def _forget(folder: Path, new: bool) -> None:

@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..analyse.cells.roofline import SETTING
+from ..capture.probes.all_cores import AllCores
 from ..errors import WhyidleError
+from ..record.image_files import ImageDecoding
 
 if TYPE_CHECKING:
     from whyidle.scenarios.scenario import ScenarioData
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
 
 PLACE = ("net", "store", "augment")
 """Axes on which samples differ."""
+DECODING_SECONDS = 0.3
+"""For which files of a run are decoded, on one core and then on all."""
 
 
 class Ceilings:
@@ -76,6 +80,21 @@ def add_round(parts: list[dict[str, Any]], measured: Sequence[Mapping[str, Any]]
             parts.append(part)
         part["one"].append(each["one"])
         part["all"].append(each["all"])
+
+
+def decoding_of(files: Sequence[str], cores: int) -> ImageDecoding | None:
+    """How fast that many cores decode these files, whole; `None` where that cannot be measured: no decoder is
+    installed, or they are gone, broken or too few."""
+    if len(files) < cores:
+        return None
+    try:
+        from whyidle.pipelines.ceilings import decoder, decoding
+
+        with AllCores(lambda process: {"": decoding(files[process::cores])}, cores) as bench:
+            rates = bench.measure("", DECODING_SECONDS)
+    except (ImportError, WhyidleError):
+        return None
+    return ImageDecoding(len(files), decoder(), cores, rates.one, rates.all)
 
 
 def _sample_bytes(data: ScenarioData, settings: Any) -> int:

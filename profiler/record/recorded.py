@@ -9,6 +9,7 @@ from pathlib import Path
 from ..errors import RecordError
 from .attached import COUNTED_STACKS, STATES
 from .comparison import COMPARISON_JSON
+from .image_files import IMAGE_FILES
 from .names import NAMES
 from .notices import SAMPLER_NOTICES, TRAINING_NOTICES
 from .run import RUN_JSON
@@ -20,7 +21,7 @@ from .stacks import STACKS
 _MARKERS = (RUN_JSON, COMPARISON_JSON, "tune.json")
 """Of a folder in which something was recorded, one of these is there."""
 _OF_A_RUN = (
-    *("*.rec", "process-*.json", NAMES, DEVICES, COUNTED_STACKS, STACKS, STATES, SCALARS, WANTED),
+    *("*.rec", "process-*.json", NAMES, DEVICES, COUNTED_STACKS, STACKS, STATES, SCALARS, WANTED, IMAGE_FILES),
     *(SAMPLER_NOTICES, TRAINING_NOTICES),
 )
 _OF_A_TRAINING = (LOADED, ARMED, STACKS_REFUSED, "tuning.*", "output.txt", "truth.json")

@@ -13,6 +13,7 @@ from urllib.parse import quote
 from ..analyse.cells.cell_costs import SETTING, place_of, setting_of
 from ..analyse.cells.comparison import Cell, Comparison, load
 from ..analyse.cells.prices import Price
+from ..analyse.cells.roofline import rooflines
 from ..analyse.cells.scaling import scaling
 from ..errors import WhyidleError
 from ..record.comparison import is_comparison, read_comparison
@@ -26,10 +27,11 @@ from ..report.export.cells import cells_table
 from ..report.export.table import Table
 from ..report.plot.batch_size import write_batch_sizes
 from ..report.plot.confusion import write_confusion
+from ..report.plot.roofline import write_roofline
 from ..report.plot.scaling import write_scaling
 from ..report.plot.utilisation import traces_of, write_utilisation
 from .recordings import RecordedResult, recording_in
-from .result import CELLS, CONFUSION, PAGE, PICTURES, RANKS, SIZES, TRACES, Picture, Result
+from .result import CELLS, CONFUSION, PAGE, PICTURES, RANKS, ROOFLINE, SIZES, TRACES, Picture, Result
 
 COST_SCENARIO = "cost"
 """The scenario of costs, which has a price for each device."""
@@ -117,6 +119,13 @@ class ComparisonResult(Cells):
             if (found := scaling(result.cells)) is None:
                 raise WhyidleError("--scaling-plot: nothing ran on several ranks, so no picture was drawn.")
             write_scaling(found, title, file)
+        elif picture == ROOFLINE:
+            if not (limits := rooflines(setting)):
+                raise WhyidleError(
+                    "--roofline-plot: what the machine could do was not measured, so no picture was drawn. `whyidle "
+                    "compare --roofline` measures it."
+                )
+            write_roofline(limits, result.cells, title, file)
         elif picture == CONFUSION:
             write_confusion(result, setting, title, file)
 

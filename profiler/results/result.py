@@ -48,7 +48,8 @@ SIZES = Picture("plot", "time per sample by batch size")
 TRACES = Picture("trace_plot", "the device's utilisation over time")
 RANKS = Picture("scaling_plot", "speed-up by number of ranks")
 CONFUSION = Picture("confusion_plot", "what was taken for what on held-out data")
-PICTURES = (SIZES, TRACES, RANKS, CONFUSION)
+ROOFLINE = Picture("roofline_plot", "how near loaders come to what the machine could do")
+PICTURES = (SIZES, TRACES, RANKS, CONFUSION, ROOFLINE)
 
 
 class Result(ABC):

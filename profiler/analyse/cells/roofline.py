@@ -26,7 +26,7 @@ MAKING, BESIDE, ASIDE = "making", "beside", "aside"
 
 
 @dataclass(frozen=True)
-class Part:
+class LoadingPart:
     """One part of what a loader does, done alone. Rates are samples/s, medians over rounds with their range."""
 
     name: str
@@ -42,7 +42,7 @@ class Roofline:
     """What this machine could make of these samples."""
 
     cores: int
-    parts: tuple[Part, ...]
+    parts: tuple[LoadingPart, ...]
     one: float
     """Samples/s of one core."""
     all: float
@@ -51,7 +51,7 @@ class Roofline:
     """`making`, or the part beside it that is slower."""
 
     @property
-    def making(self) -> tuple[Part, ...]:
+    def making(self) -> tuple[LoadingPart, ...]:
         """What the limit consists of."""
         return tuple(part for part in self.parts if part.kind == MAKING)
 
@@ -76,6 +76,37 @@ class PlacedRoofline:
         run."""
         rate = cell.samples_per_s
         return None if cell.status != "ok" or rate is None else rate.value / self.roofline.all
+
+
+@dataclass(frozen=True)
+class SampleTime:
+    """The time a sample takes: of the limit by part, of a loader as a whole."""
+
+    name: str
+    samples_per_s: float
+    parts: tuple[tuple[str, float], ...]
+    """Names and ms, which sum up to all of it; of a loader one without a name."""
+    share: float
+    """Of the limit, 0 to 1."""
+
+    @property
+    def ms(self) -> float:
+        return sum(ms for _, ms in self.parts)
+
+
+def sample_times(found: PlacedRoofline, cells: Sequence[Cell]) -> list[SampleTime]:
+    """The limit, and whatever of these cells it is of, the fastest first."""
+    made = found.roofline
+    if made.bound_by == MAKING:
+        parts = tuple((part.name, 1e3 / part.all.value) for part in made.making)
+    else:
+        parts = ((made.bound_by, 1e3 / made.all),)
+    loaders = []
+    for cell in cells:
+        if found.is_of(cell) and (share := found.share(cell)):
+            rate = share * made.all
+            loaders.append(SampleTime(f"{cell.pipeline}, batch {cell.batch_size}", rate, (("", 1e3 / rate),), share))
+    return [SampleTime("limit", made.all, parts, 1.0), *sorted(loaders, key=lambda each: each.ms)]
 
 
 def rooflines(setting: Mapping[str, Any]) -> list[PlacedRoofline]:
@@ -110,9 +141,9 @@ def roofline(told: Mapping[str, Any]) -> Roofline | None:
     return Roofline(told["cores"], parts, min(one, slowest.one.value), slowest.all.value, slowest.name)
 
 
-def _part(told: Mapping[str, Any]) -> Part | None:
+def _part(told: Mapping[str, Any]) -> LoadingPart | None:
     one, every = _rates(told["one"]), _rates(told["all"])
-    return None if one is None or every is None else Part(told["name"], told["kind"], one, every)
+    return None if one is None or every is None else LoadingPart(told["name"], told["kind"], one, every)
 
 
 def _rates(rounds: Sequence[float]) -> Range | None:

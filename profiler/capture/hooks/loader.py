@@ -378,6 +378,7 @@ class LoaderHook:
             not getattr(iterator, "_in_order", True),
             workers > 0 and starts_python(getattr(iterator._workers[0], "_start_method", None)),
             made,
+            _held_loosely(iterator._dataset),
         )
         known.iteration = iteration
 
@@ -392,3 +393,10 @@ class LoaderHook:
             with contextlib.suppress(Unexpected):
                 # Without it, making the iterator is not part of the first fetch, and nothing else is missing.
                 self._patches.replace(loader, "__iter__", self._wrap_iter, None)
+
+
+def _held_loosely(data: Any) -> Callable[[], Any] | None:
+    try:
+        return weakref.ref(data)
+    except TypeError:
+        return None

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import multiprocessing
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from ...record.schema import LoaderFlag
 from ...record.stacks import Call
@@ -26,6 +28,8 @@ class LoaderFacts:
     """Workers are new Python processes, not forks."""
     made: tuple[Call, ...] = ()
     """The calls in which the program made the loader, the outermost first; none where that was not seen."""
+    data: Callable[[], Any] | None = None
+    """Gives its data set, `None` once that is gone."""
 
     @property
     def flags(self) -> int:

@@ -33,6 +33,7 @@ from ..loop_detector.events import (
 from ..loop_detector.loaders import Iteration
 from ..session import Session
 from .data_sets import DataSets
+from .image_files import image_files
 from .loader_facts import LoaderFacts
 from .shapes import Shapes
 from .switch import Switch
@@ -215,7 +216,8 @@ class Loop(LoopDetector):
             self._carry_out[type(action)](*action)
 
     def _loader_trains(self, facts: LoaderFacts) -> None:
-        self._session.loader(facts.workers, facts.prefetch, facts.flags, facts.made)
+        data = None if facts.data is None else facts.data()
+        self._session.loader(facts.workers, facts.prefetch, facts.flags, facts.made, image_files(data))
 
     def _learning_begins(self) -> None:
         if self.on_learning is not None and not self.captures():

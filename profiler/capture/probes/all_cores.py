@@ -25,7 +25,7 @@ _PATIENCE_S = 60.0
 """Beyond the time that was asked for, until a process counts as gone."""
 
 
-class Rates(NamedTuple):
+class CoreRates(NamedTuple):
     """Samples a second."""
 
     one: float
@@ -72,13 +72,13 @@ class AllCores:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def measure(self, name: str, seconds: float) -> Rates:
+    def measure(self, name: str, seconds: float) -> CoreRates:
         """Do one of the parts for so long, first in one process, then in all.
 
         Raises:
             WhyidleError: it failed, or a process died.
         """
-        return Rates(self._together(name, seconds, self._pipes[:1]), self._together(name, seconds, self._pipes))
+        return CoreRates(self._together(name, seconds, self._pipes[:1]), self._together(name, seconds, self._pipes))
 
     def close(self) -> None:
         """Ends the processes; safe to call twice."""

@@ -25,6 +25,8 @@ LIBRARIES = (
     Library("torchvision", "torchvision", "The studies: compare, data, and tune SCENARIO.", "studies"),
     Library("Pillow", "pillow", "The studies: compare, data, and tune SCENARIO.", "studies"),
     Library("SPDL", "spdl-core", "The `threads` loader of `compare`.", "studies"),
+    Library("simplejpeg", "simplejpeg", "The `fused` loaders of `compare`; limits are of Pillow's decoding.", "fused"),
+    Library("OpenCV", "opencv-python*", "The `fused` loaders of `compare`; limits are of Pillow's resizing.", "fused"),
     Library("DALI", "nvidia-dali-cuda*", "The `dali-cpu` and `dali-gpu` loaders of `compare`.", "dali"),
     Library("pyarrow", "pyarrow", "`report --format parquet`.", "parquet"),
     Library("matplotlib", "matplotlib", "Pictures (`--plot`).", "plot"),

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from ...analyse.cells.roofline import Part, PlacedRoofline, Roofline
+from ...analyse.cells.roofline import LoadingPart, PlacedRoofline, Roofline
 from .differential import SpreadJson, spread
 from .encode import beside
 
@@ -60,5 +60,5 @@ def roofline(found: PlacedRoofline, setting: Mapping[str, Any]) -> dict[str, Any
     return beside({"format": FORMAT, "version": VERSION, **setting}, placed(found))
 
 
-def _part(part: Part) -> PartJson:
+def _part(part: LoadingPart) -> PartJson:
     return PartJson(part.name, part.kind, spread(part.one), spread(part.all))

@@ -5,6 +5,7 @@ Of a job, figures are those of all ranks; what only one rank can tell is of the 
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -20,6 +21,7 @@ from ...analyse.run.headroom import MeasuredHeadroom
 from ...analyse.run.metrics import METRICS
 from ...analyse.run.stall_breakdown import PARTS
 from ...analyse.run.worker_deaths import WorkerDeath
+from ...record.image_files import ImageDecoding
 from . import cost as cost_json
 from . import over_time
 from .common import DeviceJson, FindingJson, finding
@@ -176,6 +178,18 @@ class WorkerDeathJson(Struct):
     way_out: str
 
 
+class ImageDecodingJson(Struct):
+    """How many of its images the machine decodes a second when it does nothing else."""
+
+    files: int
+    """That were tried."""
+    decoder: str
+    cores: int
+    one_core: float
+    """Images/s."""
+    all_cores: float
+
+
 class ReportJson(Struct, kw_only=True):
     format: str = "whyidle-report"
     version: int = 1
@@ -199,6 +213,8 @@ class ReportJson(Struct, kw_only=True):
     """Where there is a price."""
     worker_deaths: list[WorkerDeathJson] | UnsetType = UNSET
     """Where workers died, of all ranks."""
+    image_decoding: ImageDecodingJson | UnsetType = UNSET
+    """Where the training reads JPEG files and they were decoded when it had ended."""
 
 
 class RankReportJson(ReportJson):
@@ -212,6 +228,7 @@ class RankReportJson(ReportJson):
 
 def report(analysis: Analysis, spent: Spent | None = None) -> ReportJson:
     """One run, as `whyidle-report` version 1. `spent`: what it cost, where that is asked for."""
+    decoding = ImageDecoding.of(analysis.info)
     return ReportJson(
         run=_run(analysis),
         window=_window(analysis),
@@ -227,6 +244,7 @@ def report(analysis: Analysis, spent: Spent | None = None) -> ReportJson:
         ranks_detail=[_of_rank(part, analysis.job) for part in analysis.ranks] or UNSET,
         cost=UNSET if spent is None else cost_json.spent(spent),
         worker_deaths=[_death(each) for each in analysis.deaths] or UNSET,
+        image_decoding=UNSET if decoding is None else ImageDecodingJson(**dataclasses.asdict(decoding)),
     )
 
 

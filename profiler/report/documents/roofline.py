@@ -6,8 +6,10 @@ from collections.abc import Iterator, Sequence
 
 from ...analyse.cells.axes import place
 from ...analyse.cells.comparison import Cell
-from ...analyse.cells.roofline import ASIDE, BESIDE, MAKING, NEAR, Part, PlacedRoofline, Roofline, limit_of
+from ...analyse.cells.roofline import ASIDE, BESIDE, MAKING, NEAR, LoadingPart, PlacedRoofline, Roofline, limit_of
 from ...analyse.statistics import Range
+from ...analyse.where.stage_shares import Stages
+from ...record.image_files import ImageDecoding
 from ..document import Block, FittingColumn, FittingTable, Heading, Paragraph, Space, under
 from ..phrase import Length, line
 from ..words.figures import counted, share
@@ -22,12 +24,18 @@ def roofline_blocks(found: Sequence[PlacedRoofline], cells: Sequence[Cell] = ())
     """A table for each kind of samples, and how near the nearest of these cells comes."""
     for each in found:
         yield Space()
-        yield Heading(TITLE if len(found) == 1 else f"{TITLE}: {_place(each, found)}")
+        yield Heading(heading(each, found))
         yield from under([table(each.roofline)])
         yield Paragraph(limit_words(each.roofline), 1)
         yield Paragraph(f"Decoded by {each.decoder}, resized and coloured by {each.transformer}.", 1)
         if said := _nearest(each, cells):
             yield Paragraph(said, 1)
+
+
+def heading(each: PlacedRoofline, among: Sequence[PlacedRoofline]) -> str:
+    """Of what it is said; where there are several, of which samples."""
+    where = _place(each, among)
+    return f"{TITLE}: {where}" if where else TITLE
 
 
 def table(found: Roofline) -> FittingTable:
@@ -63,6 +71,21 @@ def of_limit(cell: Cell, among: Sequence[PlacedRoofline]) -> str:
     return "" if reached is None else share(reached, 0)
 
 
+def decoding_words(found: ImageDecoding, samples_per_s: float | None, stages: Stages | None) -> str:
+    """How fast a training's images could be decoded, what it makes of that, and what of making them takes most."""
+    on = counted(found.cores, "core")
+    said = f"This machine could decode {_number(found.all_cores)} of these images a second ({on}, {found.decoder})."
+    if samples_per_s is None:
+        return said
+    taken = samples_per_s / found.all_cores
+    said = f"{said} The training takes {_number(samples_per_s)}, {share(taken, 0)} of that"
+    most = None if stages is None else stages.costliest
+    if taken >= NEAR or most is None:
+        return f"{said}."
+    stage, part = most
+    return f"{said}; of {stages.time} {share(part, 0)} is {stage}." if stages else f"{said}."
+
+
 def rate(found: Range) -> str:
     """Samples/s."""
     return _number(found.value)
@@ -83,7 +106,7 @@ def _place(each: PlacedRoofline, among: Sequence[PlacedRoofline]) -> str:
     return ", ".join(said for name in differing if (said := place(name, each.place[name])))
 
 
-def _core_ms(part: Part, found: Roofline) -> float:
+def _core_ms(part: LoadingPart, found: Roofline) -> float:
     return found.cores * 1e3 / part.all.value
 
 

@@ -15,6 +15,7 @@ from ...analyse.run.headroom import MeasuredHeadroom
 from ...analyse.run.resource_usage import Sampled
 from ...analyse.run.stall_breakdown import PARTS, UNTOLD
 from ...analyse.run.worker_deaths import said_of
+from ...record.image_files import ImageDecoding
 from ..document import (
     LEFT,
     RIGHT,
@@ -42,6 +43,7 @@ from ..words.command import command_line
 from ..words.figures import LEAST_SHARE, NOT_MEASURED, counted, evidence_value, percent, share
 from .over_time import startup_blocks, trend_blocks
 from .ranks import ranks_blocks
+from .roofline import decoding_words
 from .workers import workers_blocks
 
 FEW_STEPS = 10
@@ -94,6 +96,9 @@ def _blocks(analysis: Analysis, cost: str | None) -> Iterator[Block]:
         stages = analysis.verdict.stages
         yield Heading(f"Stages, of {stages.time}")
         yield table(stage_rows(stages), LEFT, RIGHT, LEFT, LEFT, indent=1)
+        yield Space()
+    if (decoding := ImageDecoding.of(analysis.info)) is not None:
+        yield Paragraph(decoding_words(decoding, now, analysis.verdict.stages))
         yield Space()
     if analysis.verdict.evidence:
         yield EvidenceTable(analysis.verdict.evidence)

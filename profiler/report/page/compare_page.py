@@ -11,6 +11,7 @@ from typing import Any
 
 from ...analyse.cells.axes import feed_of, label, place
 from ...analyse.cells.comparison import Comparison, Group
+from ...analyse.cells.roofline import PlacedRoofline, SampleTime, rooflines, sample_times
 from ...analyse.run.stall_breakdown import PARTS
 from ..documents.cells_table import HEADS, axes_shown, in_words
 from ..documents.comparison import (
@@ -25,6 +26,7 @@ from ..documents.comparison import (
     sweeps,
     winners,
 )
+from ..documents.roofline import heading
 from ..render.html import page_parts, page_sections
 from ..words.figures import NOT_MEASURED
 from .compare_cells import CellMetric, CellView, metrics_of, views
@@ -60,6 +62,24 @@ class HeatTable:
     emulated: bool
 
 
+@dataclass(frozen=True)
+class RooflineRow:
+    time: SampleTime
+    widths: tuple[tuple[str, float], ...]
+    """Of its parts, in percent of the longest bar."""
+
+
+@dataclass(frozen=True)
+class RooflineChart:
+    """The time a sample takes, of the limit and of each loader."""
+
+    title: str
+    cores: int
+    limit: float
+    """Where the limit lies, in percent of the longest bar."""
+    rows: tuple[RooflineRow, ...]
+
+
 def page(result: Comparison, setting: dict[str, Any], pages: Mapping[str, str] | None = None) -> str:
     """The whole page. `pages`: run folder → address of its own page, where it has one."""
     shown = views(result, setting, pages or {})
@@ -83,10 +103,23 @@ def page(result: Comparison, setting: dict[str, Any], pages: Mapping[str, str] |
         ranged=any(view.ranged for view in shown),
         strip=max((view.strip for view in shown if view.strip), key=lambda strip: strip.seconds, default=None),
         parts=PARTS,
+        rooflines=_roofline_charts(rooflines(setting), result),
         sizes=sizes_views(verdicts),
         sizes_title=SIZES,
         one_size=ONE_SIZE if setting["scenario"] is None else None,
     )
+
+
+def _roofline_charts(found: Sequence[PlacedRoofline], result: Comparison) -> list[RooflineChart]:
+    charts = []
+    for each in found:
+        times = sample_times(each, result.cells)
+        longest = max(time.ms for time in times)
+        rows = [RooflineRow(time, tuple((name, 100 * ms / longest) for name, ms in time.parts)) for time in times]
+        charts.append(
+            RooflineChart(heading(each, found), each.roofline.cores, 100 * times[0].ms / longest, tuple(rows))
+        )
+    return charts
 
 
 def _has_choices(groups: Sequence[Group]) -> bool:
