@@ -14,18 +14,13 @@ Nothing here is used by a loader, and nothing here uses one.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from io import BytesIO
 from itertools import cycle
 from math import ceil
-from mmap import PAGESIZE, mmap
 from pathlib import Path
-from queue import SimpleQueue
-from socket import recv_fds, send_fds, socketpair
-from threading import Thread
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -33,6 +28,7 @@ import numpy.typing as npt
 from PIL import Image as PillowImage
 from PIL.Image import Resampling
 
+from .hand_over import into_a_batch, to_a_process, to_a_thread, uncached
 from .order import randomness
 from .stages import Normalise, recoloured
 from .view import View, viewed
@@ -40,7 +36,8 @@ from .view import View, viewed
 if TYPE_CHECKING:  # the protocol imports torch, which is not needed here
     from .protocol import Dataset, Image, Settings, Stage, Targets
 
-READ, WHOLE, DECODE, DRAW, COLOURS, RESIZE = "read", "decode whole", "decode", "draw", "colours", "resize"
+READ, UNCACHED, WHOLE, DECODE = "read", "read, not cached", "decode whole", "decode"
+DRAW, COLOURS, RESIZE = "draw", "colours", "resize"
 COLLATE, BY_THREADS, BY_PROCESSES = "collate", "hand over to a thread", "hand over to a process"
 ASIDE = (WHOLE, COLLATE, BY_PROCESSES)
 """Measured, and not of the limit."""
@@ -108,6 +105,8 @@ def parts(dataset: Dataset, indices: Sequence[int], settings: Settings) -> dict[
     """
     told = _told(dataset, indices, settings)
     found: dict[str, Callable[[], object]] = {READ: _in_turn(dataset.read, indices)}
+    if hasattr(dataset, "path") and (cold := uncached([dataset.path(index) for index in indices])) is not None:
+        found[UNCACHED] = cold
     if told:
         photos = _within(KEPT_BYTES, (_seen(dataset, told, index, settings) for index in indices))
         indices = [each.index for each in photos]
@@ -130,9 +129,9 @@ def parts(dataset: Dataset, indices: Sequence[int], settings: Settings) -> dict[
             each.image, each.targets = stage(each.image, each.targets, each.random)
     shape, dtype = samples[0].image.shape, samples[0].image.dtype
     batch = np.ones((settings.batch_size, *shape), dtype)
-    found[COLLATE] = _into_a_batch([each.image for each in samples], batch)
-    found[BY_THREADS] = _to_a_thread(batch)
-    found[BY_PROCESSES] = lambda: _to_a_process(batch)
+    found[COLLATE] = into_a_batch([each.image for each in samples], batch)
+    found[BY_THREADS] = to_a_thread(batch)
+    found[BY_PROCESSES] = lambda: to_a_process(batch)
     return found
 
 
@@ -325,53 +324,3 @@ def _normaliser(stage: Normalise) -> Callable[[Image], object]:
         return place if deviation is None else np.divide(place, deviation, out=place)
 
     return normalise
-
-
-def _into_a_batch(images: Sequence[Image], batch: Image) -> Callable[[], object]:
-    turn, places = cycle(images), cycle(batch)
-
-    def one() -> object:
-        np.copyto(next(places), next(turn))
-        return batch
-
-    return one
-
-
-def _to_a_thread(batch: Image) -> Callable[[], object]:
-    """Through a queue to another thread, and its answer back."""
-    there: SimpleQueue[Image] = SimpleQueue()
-    back: SimpleQueue[Image] = SimpleQueue()
-
-    def answer() -> None:
-        while True:
-            back.put(there.get())
-
-    Thread(target=answer, daemon=True).start()
-
-    def one() -> object:
-        there.put(batch)
-        return back.get()
-
-    return one
-
-
-def _to_a_process(batch: Image) -> object:
-    """As torch's DataLoader does: into fresh shared memory, whose descriptor is sent, and which is then seen there."""
-    here, there = socketpair()
-    with here, there:
-        file = os.memfd_create("whyidle-ceiling")
-        try:
-            os.ftruncate(file, batch.nbytes)
-            with mmap(file, batch.nbytes) as memory:
-                made = np.ndarray(batch.shape, batch.dtype, buffer=memory)
-                made[...] = batch
-                del made
-            send_fds(here, [b"1"], [file])
-        finally:
-            os.close(file)
-        _, (received, *_), _, _ = recv_fds(there, 1, 1)
-        try:
-            with mmap(received, batch.nbytes) as memory:
-                return sum(memory[place] for place in range(0, batch.nbytes, PAGESIZE))
-        finally:
-            os.close(received)

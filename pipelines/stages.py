@@ -313,6 +313,10 @@ class Normalise:
         return planes
 
 
+OF_IMAGENET = Normalise(mean=(123.7, 116.3, 103.5), deviation=(58.4, 57.1, 57.4))
+"""By ImageNet's means and deviations, in levels."""
+
+
 def _with_corners(targets: Targets, corners: npt.NDArray[Any]) -> Targets:
     """The same classes with other boxes."""
     moved = targets.copy()

@@ -1,4 +1,4 @@
-"""What this machine could do with the samples of a scenario: each part alone, on one core and on all of them.
+"""What this machine could do with samples: each part alone, on one core and on all of them.
 
 Run as a program it says how many batches a second go to a device: `python -m whyidle.scenarios.roofline DEVICE BYTES`,
 in a process of its own, so that none of ours has to open the device.
@@ -11,25 +11,22 @@ import subprocess
 import sys
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from whyidle.capture.probes.all_cores import AllCores, Parts
 from whyidle.pipelines import ceilings
-from whyidle.pipelines.protocol import Settings
-
-if TYPE_CHECKING:
-    from .scenario import ScenarioData
+from whyidle.pipelines.protocol import Dataset, Settings
 
 SECONDS = 0.12
 """For which a part is done in a round, on one core and then on all."""
 COPY = "copy to the device"
-MAKING, BESIDE, ASIDE = "making", "beside", "aside"
+MAKING, BESIDE, STORED, ASIDE = "making", "beside", "stored", "aside"
 """Kinds of parts: see `analyse.cells.roofline`."""
 _COPY_SECONDS = 0.5
 _COPY_PATIENCE = 120.0
 
 
-def measured(data: ScenarioData, settings: Settings, cores: int, seconds: float = SECONDS) -> list[dict[str, Any]]:
+def measured(data: Dataset, settings: Settings, cores: int, seconds: float = SECONDS) -> list[dict[str, Any]]:
     """Each part of making these samples, by `name` and `kind`, with the samples a second of `one` core and of `all`.
 
     Raises:
@@ -65,11 +62,13 @@ def copied(device: str, nbytes: int, batch_size: int) -> list[dict[str, Any]]:
     return [{"name": COPY, "kind": BESIDE, "one": rate, "all": rate}]
 
 
-def _prepared(data: ScenarioData, settings: Settings, cores: int, process: int) -> Parts:
+def _prepared(data: Dataset, settings: Settings, cores: int, process: int) -> Parts:
     return ceilings.parts(data, ceilings.chosen(data, process, cores), settings)
 
 
 def _kind(name: str) -> str:
+    if name == ceilings.UNCACHED:
+        return STORED
     return ASIDE if name in ceilings.ASIDE else BESIDE if name in ceilings.BESIDE else MAKING
 
 

@@ -14,12 +14,12 @@ from typing import NoReturn
 from .. import __version__
 from ..errors import WhyidleError
 from ..record.files import plain
-from . import attach, check, compare, data, diff, doctor, live, report, run, scenarios, tune
+from . import attach, check, compare, data, diff, doctor, live, report, roofline, run, scenarios, tune
 from .options import meant
 
 ENDS_WITH_COMMAND = (run.NAME, tune.NAME)
 """Verbs that take a command after `--`."""
-VERBS = (run, attach, compare, tune, report, diff, check, live, data, scenarios, doctor)
+VERBS = (run, attach, compare, roofline, tune, report, diff, check, live, data, scenarios, doctor)
 USAGE_ERROR = 2
 INTERRUPTED = 130
 _COMMANDS = re.compile(r"(\n\s*)(?=::|##)")

@@ -20,7 +20,7 @@ from whyidle.devices.protocol import Device
 from whyidle.errors import DataError
 from whyidle.pipelines.crops import ChannelsLast, Crop, Mirror, RandomResizedCrop, StandardiseEach, cifar_stages
 from whyidle.pipelines.protocol import Batch, Stage
-from whyidle.pipelines.stages import Normalise, Resize
+from whyidle.pipelines.stages import OF_IMAGENET, Resize
 
 from ..datasets import cifar
 from ..datasets.arrays import Arrays
@@ -35,8 +35,6 @@ from .nets import BENCHMARKS, INPUT_SIZE, NETS, build, classification_loss, sgd
 
 COMPOSED_IMAGES = 256
 """In the set that stands in for a user's own photographs; the same that the ssd scenario composes."""
-NORMALISE = Normalise(mean=(123.7, 116.3, 103.5), deviation=(58.4, 57.1, 57.4))
-"""ImageNet's means and deviations, in levels."""
 
 
 class Convnets(Scenario):
@@ -118,8 +116,8 @@ def _stages(net: str, augment: bool) -> tuple[Stage, ...]:
     if net == "cifar10":
         return cifar_stages(size) if augment else (Crop(size, anywhere=False), StandardiseEach())
     if size > side:
-        return (RandomResizedCrop(size), Mirror(), NORMALISE) if augment else (Resize(size), NORMALISE)
-    return (Crop(size), Mirror(), NORMALISE) if augment else (Crop(size, anywhere=False), NORMALISE)
+        return (RandomResizedCrop(size), Mirror(), OF_IMAGENET) if augment else (Resize(size), OF_IMAGENET)
+    return (Crop(size), Mirror(), OF_IMAGENET) if augment else (Crop(size, anywhere=False), OF_IMAGENET)
 
 
 def _holds_cifar(folder: Path) -> bool:

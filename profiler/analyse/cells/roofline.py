@@ -2,8 +2,8 @@
 
 One core reads, decodes and transforms a sample one after the other, so the times of these parts add up; so do they for
 all cores at once, whose rates were measured at once. Handing batches over and copying them go on beside that, so they
-only bound it. What can be done without (`aside`) is told and does not count. The rule was fixed before any of our own
-loaders was tuned against it.
+only bound it. Files are taken to be in memory; what the storage gives (`stored`) is told beside that. What can be done
+without (`aside`) is told and does not count. The rule was fixed before any of our own loaders was tuned against it.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ SETTING = "roofline"
 """Under which a comparison's setting has what was measured."""
 NEAR = 0.85
 """Of the limit: from here on another loader would hardly be faster."""
-MAKING, BESIDE, ASIDE = "making", "beside", "aside"
-"""Kinds of parts: done one after the other by whoever makes samples; done meanwhile by others; not needed."""
+MAKING, BESIDE, STORED, ASIDE = "making", "beside", "stored", "aside"
+"""Kinds of parts: done one after the other by whoever makes samples; done meanwhile by others; by the storage, of files
+that are not in memory; not needed."""
 
 
 @dataclass(frozen=True)

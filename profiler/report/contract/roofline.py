@@ -19,7 +19,8 @@ class PartJson(Struct):
 
     name: str
     kind: str
-    """`making`: done one after the other; `beside`: done meanwhile; `aside`: a loader can do without."""
+    """`making`: done one after the other; `beside`: done meanwhile; `stored`: reading files that are
+    not in memory, in place of reading them from it; `aside`: a loader can do without."""
     one_core: SpreadJson | None
     """Samples/s: median over the rounds, lowest and highest."""
     all_cores: SpreadJson | None

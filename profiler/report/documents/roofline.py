@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from ...analyse.cells.axes import place
 from ...analyse.cells.comparison import Cell
-from ...analyse.cells.roofline import ASIDE, BESIDE, MAKING, NEAR, LoadingPart, PlacedRoofline, Roofline, limit_of
+from ...analyse.cells.roofline import (
+    ASIDE,
+    BESIDE,
+    MAKING,
+    NEAR,
+    STORED,
+    LoadingPart,
+    PlacedRoofline,
+    Roofline,
+    limit_of,
+)
+from ...analyse.run.loader_stats import Timed
 from ...analyse.statistics import Range
 from ...analyse.where.stage_shares import Stages
+from ...analyse.where.stages import HANDING_STAGES, STAGES
 from ...record.image_files import ImageDecoding
-from ..document import Block, FittingColumn, FittingTable, Heading, Paragraph, Space, under
+from ..document import Block, Caution, Document, FittingColumn, FittingTable, Heading, Paragraph, Space, Title, under
 from ..phrase import Length, line
 from ..words.figures import counted, share
 
 TITLE = "What this machine could do with these samples"
+MOST_NOTICES = 3
 BAR = 24
 """Signs of the longest bar."""
-_KINDS = {MAKING: "", BESIDE: "beside", ASIDE: "not needed"}
+_KINDS = {MAKING: "", BESIDE: "beside", STORED: "in place of read", ASIDE: "not needed"}
 
 
 def roofline_blocks(found: Sequence[PlacedRoofline], cells: Sequence[Cell] = ()) -> Iterator[Block]:
@@ -27,9 +41,23 @@ def roofline_blocks(found: Sequence[PlacedRoofline], cells: Sequence[Cell] = ())
         yield Heading(heading(each, found))
         yield from under([table(each.roofline)])
         yield Paragraph(limit_words(each.roofline), 1)
+        yield from (Paragraph(said, 1) for said in _stored(each.roofline))
         yield Paragraph(f"Decoded by {each.decoder}, resized and coloured by {each.transformer}.", 1)
         if said := _nearest(each, cells):
             yield Paragraph(said, 1)
+
+
+def roofline_document(found: PlacedRoofline, what: str, facts: Mapping[str, Any]) -> Document:
+    """What `whyidle roofline` says. `facts`: of the data: `dataset` as they describe themselves, and `notices`."""
+    data = facts["dataset"]
+    said = f"{what}: {counted(data['samples'], data['unit'])}"
+    if data.get("mean_bytes"):
+        said += f", {data['mean_bytes'] / 1e3:.0f} kB on average"
+    blocks: list[Block] = [Title(said)]
+    if data.get("stand_in"):
+        blocks.append(Caution("Stand-in data", f"generated, in place of {data['stand_in']}."))
+    blocks += [Caution("Data", notice) for notice in facts["notices"][:MOST_NOTICES]]
+    return Document((*blocks, *roofline_blocks([found])))
 
 
 def heading(each: PlacedRoofline, among: Sequence[PlacedRoofline]) -> str:
@@ -64,6 +92,13 @@ def limit_words(found: Roofline) -> str:
     return f"{said}; {share(found.all / most.all.value, 0)} of that time is {most.name}."
 
 
+def _stored(found: Roofline) -> Iterator[str]:
+    """Where the storage would be the limit."""
+    for part in found.parts:
+        if part.kind == STORED and part.all.value < found.all:
+            yield f"Of files that are not in memory the storage gives {rate(part.all)} a second, and bounds it."
+
+
 def of_limit(cell: Cell, among: Sequence[PlacedRoofline]) -> str:
     """`88 %`; nothing of a cell that has no limit, or did not run."""
     found = limit_of(cell, among)
@@ -71,19 +106,25 @@ def of_limit(cell: Cell, among: Sequence[PlacedRoofline]) -> str:
     return "" if reached is None else share(reached, 0)
 
 
-def decoding_words(found: ImageDecoding, samples_per_s: float | None, stages: Stages | None) -> str:
-    """How fast a training's images could be decoded, what it makes of that, and what of making them takes most."""
+def decoding_words(
+    found: ImageDecoding, samples_per_s: float | None, stages: Stages | None, timed: Timed | None
+) -> str:
+    """How fast a training's images could be decoded, how many it takes, and what of making them takes most, as looks
+    at stacks or, without those, timed calls of transforms tell."""
     on = counted(found.cores, "core")
     said = f"This machine could decode {_number(found.all_cores)} of these images a second ({on}, {found.decoder})."
     if samples_per_s is None:
         return said
     taken = samples_per_s / found.all_cores
     said = f"{said} The training takes {_number(samples_per_s)}, {share(taken, 0)} of that"
-    most = None if stages is None else stages.costliest
-    if taken >= NEAR or most is None:
+    if taken >= NEAR:
         return f"{said}."
-    stage, part = most
-    return f"{said}; of {stages.time} {share(part, 0)} is {stage}." if stages else f"{said}."
+    if stages is not None and (most := stages.costliest) is not None:
+        return f"{said}; of {stages.time} {share(most[1], 0)} is {(STAGES | HANDING_STAGES)[most[0]]}."
+    if timed is not None and timed.transforms_ms_per_sample > 0:
+        part = min(1.0, timed.transforms_ms_per_sample / timed.ms_per_sample)
+        return f"{said}; of the time that making a sample takes {share(part, 0)} is transforming."
+    return f"{said}."
 
 
 def rate(found: Range) -> str:

@@ -98,7 +98,8 @@ def _blocks(analysis: Analysis, cost: str | None) -> Iterator[Block]:
         yield table(stage_rows(stages), LEFT, RIGHT, LEFT, LEFT, indent=1)
         yield Space()
     if (decoding := ImageDecoding.of(analysis.info)) is not None:
-        yield Paragraph(decoding_words(decoding, now, analysis.verdict.stages))
+        timed = None if facts is None or facts.loader is None else facts.loader.timed
+        yield Paragraph(decoding_words(decoding, now, analysis.verdict.stages, timed))
         yield Space()
     if analysis.verdict.evidence:
         yield EvidenceTable(analysis.verdict.evidence)
