@@ -69,15 +69,13 @@ def run(arguments: argparse.Namespace) -> int:
         for number in range(arguments.rounds):
             status.update(f"measuring: round {number + 1} of {arguments.rounds}")
             ceiling.measure()
-    found = rooflines({SETTING: [ceiling.told]})
-    if not found:
-        raise WhyidleError("none of the parts could be measured: each took longer than it was given.")
+    [found] = rooflines({SETTING: [ceiling.told]})
     setting = {"what": arguments.what, "batch_size": arguments.batch_size, "rounds": arguments.rounds, **facts}
-    made = roofline(found[0], setting)
+    made = roofline(found, setting)
     if arguments.json == "-":
         print(json_text(made))
         return 0
-    show_document(roofline_document(found[0], arguments.what, facts), console())
+    show_document(roofline_document(found, arguments.what, facts), console())
     if arguments.json:
         write_json(made, arguments.json)
     return 0
@@ -120,7 +118,7 @@ def _of_scenario(arguments: argparse.Namespace) -> tuple[Dataset, Mapping[str, A
         raise WhyidleError(f"{why}.")
     data = sources.loading(net, at, not arguments.no_augment)
     place = dict(zip(PLACE, (net, at, not arguments.no_augment), strict=True))
-    return data, place, {"dataset": data.describe(), "notices": list(data.notices())}
+    return data, place, {"dataset": data.describe(), "size": None, "notices": list(data.notices())}
 
 
 def _of_files(

@@ -82,7 +82,8 @@ class Recording:
         self.steps = Steps()
         self.notices: list[str] = []
         self.events: list[tuple[int, int, int]] = []
-        self.loaders: list[tuple[int, int | None, int]] = []
+        self.loaders: list[tuple[Any, ...]] = []
+        self.images: tuple[str, ...] = ()
         self.hooks: Hooks | None = None
 
     def event(self, kind: int, value: int = 0, end_ns: int = 0, t_ns: int = 0) -> None:
@@ -95,7 +96,9 @@ class Recording:
         self.notices.append(text)
 
     def loader(self, *settings: Any) -> None:
-        self.loaders.append(settings)
+        *known, images = settings
+        self.loaders.append(tuple(known))
+        self.images = images
 
     @property
     def boundaries(self) -> int:

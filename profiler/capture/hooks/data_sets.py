@@ -30,6 +30,15 @@ class DataSets:
         return one.number
 
 
+def reference_to(data: Any) -> Callable[[], Any]:
+    """Gives the data set as long as something else keeps it, and `None` from then on; always `None` of a list, say:
+    there is no telling whether it is still there without keeping it."""
+    try:
+        return weakref.ref(data)
+    except TypeError:
+        return _gone
+
+
 class _Seen:
     """What is remembered of a data set."""
 
@@ -37,12 +46,7 @@ class _Seen:
 
     def __init__(self, data: Any, number: int) -> None:
         self.number = number
-        self.reference: Callable[[], Any]
-        try:
-            self.reference = weakref.ref(data)
-        except TypeError:
-            # A list, say: there is no telling whether it is still the same, without keeping it.
-            self.reference = _gone
+        self.reference = reference_to(data)
         # As plain attributes: nothing of the data set's own is to run for this.
         told = getattr(data, "__dict__", {}).get("_fingerprint")
         self._fingerprint = told if isinstance(told, str) else None

@@ -27,6 +27,7 @@ from ..loop_detector.events import (
 )
 from ..loop_detector.loaders import Iteration, Part, Role
 from ..steps import StepRecorder
+from .data_sets import reference_to
 from .identity import ByIdentity
 from .loader_facts import LoaderFacts, starts_python
 from .loop import LEAST_DRAW_NS, Loop
@@ -378,7 +379,7 @@ class LoaderHook:
             not getattr(iterator, "_in_order", True),
             workers > 0 and starts_python(getattr(iterator._workers[0], "_start_method", None)),
             made,
-            _held_loosely(iterator._dataset),
+            reference_to(iterator._dataset),
         )
         known.iteration = iteration
 
@@ -393,10 +394,3 @@ class LoaderHook:
             with contextlib.suppress(Unexpected):
                 # Without it, making the iterator is not part of the first fetch, and nothing else is missing.
                 self._patches.replace(loader, "__iter__", self._wrap_iter, None)
-
-
-def _held_loosely(data: Any) -> Callable[[], Any] | None:
-    try:
-        return weakref.ref(data)
-    except TypeError:
-        return None

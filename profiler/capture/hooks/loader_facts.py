@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ...record.schema import LoaderFlag
@@ -28,7 +28,7 @@ class LoaderFacts:
     """Workers are new Python processes, not forks."""
     made: tuple[Call, ...] = ()
     """The calls in which the program made the loader, the outermost first; none where that was not seen."""
-    data: Callable[[], Any] | None = None
+    data: Callable[[], Any] = field(default=lambda: None, compare=False)
     """Gives its data set, `None` once that is gone."""
 
     @property

@@ -216,8 +216,7 @@ class Loop(LoopDetector):
             self._carry_out[type(action)](*action)
 
     def _loader_trains(self, facts: LoaderFacts) -> None:
-        data = None if facts.data is None else facts.data()
-        self._session.loader(facts.workers, facts.prefetch, facts.flags, facts.made, image_files(data))
+        self._session.loader(facts.workers, facts.prefetch, facts.flags, facts.made, image_files(facts.data()))
 
     def _learning_begins(self) -> None:
         if self.on_learning is not None and not self.captures():

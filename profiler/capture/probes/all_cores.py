@@ -136,11 +136,13 @@ def _tell(pipe: Connection, error: Exception) -> None:
 
 
 def _rate(part: Callable[[], object], seconds: float) -> float:
+    """Of doing it for so long, and once at least."""
     clock = time.perf_counter
     begin = clock()
-    done, now = 0, begin
-    while now - begin < seconds:
+    done = 0
+    while True:
         part()
         done += 1
-        now = clock()
-    return done / (now - begin)
+        lasted = clock() - begin
+        if lasted >= seconds and lasted > 0:
+            return done / lasted

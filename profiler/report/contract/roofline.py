@@ -9,9 +9,6 @@ from msgspec import Struct
 
 from ...analyse.cells.roofline import LoadingPart, PlacedRoofline, Roofline
 from .differential import SpreadJson, spread
-from .encode import beside
-
-FORMAT, VERSION = "whyidle-roofline", 1
 
 
 class PartJson(Struct):
@@ -42,23 +39,44 @@ class RooflineJson(Struct):
     parts: list[PartJson]
 
 
+class RooflineResultJson(RooflineJson, kw_only=True):
+    """What `roofline` measured by itself."""
+
+    format: str = "whyidle-roofline"
+    version: int = 1
+    what: str
+    """As it was named: a scenario, a folder or a run."""
+    dataset: dict[str, Any]
+    """As the data describe themselves."""
+    size: int | None
+    """The side of the square that files are resized to, in pixels; `null` of a scenario, whose nets say that."""
+    batch_size: int
+    rounds: int
+    notices: list[str]
+    """What was wrong with the data."""
+
+
 def placed(found: PlacedRoofline) -> RooflineJson:
+    return RooflineJson(**_told(found))
+
+
+def roofline(found: PlacedRoofline, setting: Mapping[str, Any]) -> RooflineResultJson:
+    """As `whyidle-roofline` version 1. `setting`: what was measured, by the names of the keys."""
+    return RooflineResultJson(**_told(found), **setting)
+
+
+def _told(found: PlacedRoofline) -> dict[str, Any]:
     made: Roofline = found.roofline
-    return RooflineJson(
-        place=found.place,
-        decoder=found.decoder,
-        transformer=found.transformer,
-        cores=made.cores,
-        one_core=made.one,
-        limit=made.all,
-        bound_by=made.bound_by,
-        parts=[_part(part) for part in made.parts],
-    )
-
-
-def roofline(found: PlacedRoofline, setting: Mapping[str, Any]) -> dict[str, Any]:
-    """As `whyidle-roofline` version 1. `setting`: what was measured: scenario, device, dataset, …"""
-    return beside({"format": FORMAT, "version": VERSION, **setting}, placed(found))
+    return {
+        "place": found.place,
+        "decoder": found.decoder,
+        "transformer": found.transformer,
+        "cores": made.cores,
+        "one_core": made.one,
+        "limit": made.all,
+        "bound_by": made.bound_by,
+        "parts": [_part(part) for part in made.parts],
+    }
 
 
 def _part(part: LoadingPart) -> PartJson:

@@ -128,8 +128,8 @@ def test_then_the_others_have_their_rounds_as_far_as_the_budget_goes_and_the_tab
         ("workers", size): 0 for size in (4, 8)
     }
     shown = capsys.readouterr().out
-    assert re.search(r"^loader +batch +emulated samples/s +runs +busy", shown, re.MULTILINE)
-    counted = re.findall(r"^(\w+) +(\d+) +[\d.]+(?: \(\d+-\d+\))? +(\d+) +\d+ %", shown, re.MULTILINE)
+    assert re.search(r"^loader +batch +emulated samples/s +of limit +runs +busy", shown, re.MULTILINE)
+    counted = re.findall(r"^(\w+) +(\d+) +[\d.]+(?: \(\d+-\d+\))? +\d+ % +(\d+) +\d+ %", shown, re.MULTILINE)
     assert counted == [("caffe", "4", "3"), ("caffe", "8", "3"), ("naive", "4", "1")]
 
 

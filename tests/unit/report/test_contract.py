@@ -14,6 +14,7 @@ import pytest
 from whyidle.report.contract.checks import LimitsJson, MachineJson
 from whyidle.report.contract.diff import DifferenceJson
 from whyidle.report.contract.encode import beside, builtins
+from whyidle.report.contract.roofline import RooflineResultJson
 from whyidle.report.contract.run import ReportJson
 
 PAGES = Path(__file__).parents[3] / "docs" / "commands"
@@ -34,7 +35,13 @@ def keys(found: Any, seen: set[int]) -> set[str]:
 
 @pytest.mark.parametrize(
     ("page", "kind"),
-    [("report", ReportJson), ("diff", DifferenceJson), ("check", LimitsJson), ("doctor", MachineJson)],
+    [
+        ("report", ReportJson),
+        ("diff", DifferenceJson),
+        ("check", LimitsJson),
+        ("doctor", MachineJson),
+        ("roofline", RooflineResultJson),
+    ],
 )
 def test_a_page_names_the_keys_of_its_json_and_no_others(page: str, kind: type[msgspec.Struct]) -> None:
     text = (PAGES / f"{page}.md").read_text()

@@ -1,0 +1,106 @@
+"""Which image files a training reads, and how fast they could be decoded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from whyidle.capture.hooks.image_files import MOST, image_files
+from whyidle.matrix.ceilings import decoding_of
+from whyidle.record.image_files import IMAGE_FILES, ImageDecoding, read_image_files, write_image_files
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for number in range(200):
+        (tmp_path / f"{number:03}.jpg").write_bytes(b"")
+    return tmp_path
+
+
+def held(**attributes: Any) -> SimpleNamespace:
+    return SimpleNamespace(**attributes)
+
+
+def test_paths_in_a_list_in_rows_or_below_a_root_are_found(folder: Path) -> None:
+    every = sorted(folder.iterdir())
+    names = [path.name for path in every]
+    expected = {str(path) for path in every}
+    for data in (
+        held(files=every),
+        held(samples=[(str(path), 3) for path in every]),
+        held(root=str(folder), names=np.array(names)),
+        held(dataset=held(transform=None, dataset=held(root=folder, images=tuple(names)))),
+    ):
+        found = image_files(data)
+        assert MOST / 2 < len(found) <= MOST
+        assert set(found) <= expected
+        assert int(Path(found[-1]).stem) > 150  # from all of them
+
+
+def test_what_lists_no_files_that_are_there_tells_none(folder: Path) -> None:
+    for data in (
+        None,
+        [1, 2],
+        held(),
+        held(files=[]),
+        held(files=["gone.jpg"]),
+        held(files=[str(folder / "a.png")]),
+        held(labels=[1, 2, 3], classes=["a", "b"]),
+        held(table={"a.jpg": 1}),
+        held(rows=np.arange(10)),
+        3,
+    ):
+        assert image_files(data) == ()
+
+
+def test_no_code_of_the_data_set_runs_for_it(folder: Path) -> None:
+    class Lazy(list[str]):
+        def __getitem__(self, index: Any) -> Any:
+            raise AssertionError("a list of its own is asked for an entry")
+
+    class Data:
+        def __init__(self) -> None:
+            self.files = Lazy([str(folder / "000.jpg")])
+
+        @property
+        def samples(self) -> list[str]:
+            raise AssertionError("a property is asked for")
+
+        def __len__(self) -> int:
+            raise AssertionError("its length is asked for")
+
+        def __bool__(self) -> bool:
+            raise AssertionError("it is asked whether it is true")
+
+    assert image_files(Data()) == ()
+
+
+def test_they_are_recorded_and_read_again(tmp_path: Path) -> None:
+    assert read_image_files(tmp_path) == []
+    write_image_files(tmp_path, ["/a.jpg", "/b.jpg"])
+    assert read_image_files(tmp_path) == ["/a.jpg", "/b.jpg"]
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"files": 3}', '{"files": [3, null]}', '{"file'])
+def test_a_torn_file_tells_none(tmp_path: Path, text: str) -> None:
+    (tmp_path / IMAGE_FILES).write_text(text)
+    assert read_image_files(tmp_path) == []
+
+
+def test_decoding_is_what_run_json_has_or_nothing() -> None:
+    found = ImageDecoding(96, "simplejpeg", 2, 1000.0, 1900.0)
+    assert ImageDecoding.of(found.told()) == found
+    told = found.told()["image_decoding"]
+    for wrong in ({}, {"one_core": 0}, {"all_cores": float("nan")}, {"decoder": None}, {"cores": 0}, {"files": "x"}):
+        assert ImageDecoding.of({"image_decoding": (told | wrong) if wrong else 7}) is None
+
+
+def test_files_that_are_gone_broken_or_too_few_are_not_measured(folder: Path) -> None:
+    assert decoding_of([], 1) is None
+    assert decoding_of([str(folder / "000.jpg")], 2) is None
+    assert decoding_of([str(folder / "gone.jpg")], 1) is None
+    assert decoding_of([str(folder / "000.jpg")], 1) is None  # empty
