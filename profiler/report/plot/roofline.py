@@ -60,7 +60,7 @@ def _panel(axes: Axes, found: PlacedRoofline, cells: Sequence[Cell], words: str)
     axes.axvline(times[0].ms, color=_PALE, linestyle="--", linewidth=1)
     axes.set_yticks(range(len(times)), [each.name for each in times])
     axes.invert_yaxis()
-    axes.set_xlim(0, 1.3 * max(each.ms for each in times))
+    axes.set_xlim(0, 1.45 * max(each.ms for each in times))
     cores = found.roofline.cores
     axes.set_xlabel(f"ms a sample, {cores} cores at once" if cores > 1 else "ms a sample, one core")
     axes.set_title(textwrap.fill(words, 80), loc="left", fontsize=9, color=_PALE)
