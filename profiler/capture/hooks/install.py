@@ -28,6 +28,7 @@ from .loader import Ahead, LoaderHook
 from .loop import Loop
 from .own_devices import DeviceHook
 from .sources import SourceHook
+from .steady import steady_of
 from .streams import Streams
 from .switch import Switch
 from .told_batches import ToldBatches
@@ -199,13 +200,9 @@ def install(
     def switch(name: str, without: str) -> Switch:
         return Switch(name, without, session.notice)
 
-    loading = LoaderHook(
-        loop,
-        steps,
-        device.now,
-        Switch("torch's DataLoader", "no steps are recorded from there on", session.notice, loop.give_up),
-        session.notice,
-    )
+    watched = Switch("torch's DataLoader", "no steps are recorded from there on", session.notice, loop.give_up)
+    loop.steady = steady_of(steps, loop, watched, loop.shapes)
+    loading = LoaderHook(loop, steps, device.now, watched, session.notice)
     saving = SaveHook(loop, device.now, switch("torch.save", "checkpoints count as time of the host"))
     loading.on_iter = saving.look_for_late_ones
     if tune is not None:
