@@ -22,7 +22,6 @@ from .compiles import CompileHook
 from .copies import CopyHook
 from .fetches import Fetches
 from .forward import ForwardHook
-from .headroom import Headroom
 from .learning import BackwardHook, GraphHook, LearningGraphs, OptimizerHook
 from .loader import Ahead, LoaderHook
 from .loop import Loop
@@ -210,6 +209,8 @@ def install(
 
         loading.headroom = Takeover(session, loop, loading, tune, headroom)
     elif headroom:
+        from .headroom import Headroom  # and the modules that it needs
+
         loading.headroom = Headroom(session, loop, device.now)
     from ..workers.hook import WorkersHook  # which builds on what is here
 
