@@ -50,6 +50,7 @@ from .observers import (
     Account,
     Observers,
 )
+from .pairs import added
 from .processes import Child, TraceMl, children, install_traceml, start_up
 from .table import MedianInterval, Pair, Row, Table, cost_us, median_interval, rows_of
 
@@ -256,6 +257,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=30, help="of the shorter steps (default: 30)")
     parser.add_argument("--block", type=float, default=0.15, dest="block_s", metavar="S", help="length of a block")
     parser.add_argument("--seed", type=int, default=1, help="of the order of blocks")
+    parser.add_argument(
+        "--pairs", type=int, default=0, metavar="N", help="only this: N pairs of whole processes for each observer"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures there")
     options = parser.parse_args()
     options.generations, options.start_rounds = GENERATIONS, 10
@@ -277,17 +281,19 @@ def main() -> None:
         if options.traceml is not None:
             traceml = install_traceml(options.traceml, Path(place) / "traceml")
             print(f"TraceML {traceml.version}" if traceml.python else f"TraceML not measured: {traceml.error}")
+        if options.pairs:
+            names = [HOOKS, EVERY_STEP, ALWAYS_ON, *([TRACEML] if traceml.python else [])]
+            print("\n".join(added(names, options.pairs, options.device, traceml.python, options.seed)))
+            _say_start(options)
+            print(f"\n{load}")
+            return
         tables = in_one_process(options)
         if traceml.python is not None:
             try:
                 tables += in_processes(options, traceml, tables)
             except RuntimeError as error:
                 print(f"TraceML not measured: {error}")
-    seconds = start_up(options.start_rounds, options.device)
-    start = {name: median_interval(values) for name, values in seconds.items()}
-    print(f"\nAdded by start-up, seconds beyond importing torch, {options.start_rounds} interleaved rounds")
-    for name, each in start.items():
-        print(f"{name:<28}{each.median:>8.3f} [{each.low:.3f} {each.high:.3f}]")
+    start = _say_start(options)
     judged = verdicts(tables, start, options.device)
     print("\nTargets, by the larger of wall and CPU time added around what fills the step")
     for target, met, figures in judged:
@@ -295,6 +301,16 @@ def main() -> None:
     print(f"\n{load}")
     if options.json is not None:
         options.json.write_text(json.dumps(_as_json(tables, start, judged), indent=1))
+
+
+def _say_start(options: argparse.Namespace) -> dict[str, MedianInterval]:
+    """Measure what start-up adds, and print it."""
+    seconds = start_up(options.start_rounds, options.device)
+    start = {name: median_interval(values) for name, values in seconds.items()}
+    print(f"\nAdded by start-up, seconds beyond importing torch, {options.start_rounds} interleaved rounds")
+    for name, each in start.items():
+        print(f"{name:<28}{each.median:>8.3f} [{each.low:.3f} {each.high:.3f}]")
+    return start
 
 
 def _as_json(

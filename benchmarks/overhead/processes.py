@@ -117,13 +117,17 @@ def children(names: Sequence[str], device: str, traceml: Path | None) -> Iterato
     with tempfile.TemporaryDirectory() as place, contextlib.ExitStack() as stack:
         started: dict[str, Child] = {}
         for name in names:
-            command = [sys.executable, str(CHILD)]
-            if name == TRACEML:
-                assert traceml is not None
-                command = _traceml_command(traceml, Path(place))
-            started[name] = Child(name, command, device, Path(place))
+            started[name] = Child(name, child_command(name, traceml, Path(place)), device, Path(place))
             stack.callback(started[name].close)
         yield started
+
+
+def child_command(name: str, traceml: Path | None, place: Path) -> list[str]:
+    """What starts a training process under an observer; `traceml` as in `children`."""
+    if name != TRACEML:
+        return [sys.executable, str(CHILD)]
+    assert traceml is not None
+    return _traceml_command(traceml, place)
 
 
 def _traceml_command(python: Path, place: Path) -> list[str]:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..devices.protocol import Copy, Device, Event
+from ..native import RecorderBase
 from ..record.schema import NOT_MEASURED, STEP, PauseKind, StepFlag
 from ..record.segment import RecordWriter
 from .marks import Marks
@@ -40,7 +41,7 @@ class ForwardMark:
     """The same on the device; `None`: it has no queue, or the step gets no marks."""
 
 
-class OpenStep:
+class OpenStep(RecorderBase):
     """Fills the row of the step that is open, and records the pauses in its computation.
 
     Hooks may be called in any order, and as often as things happen; while no step is open that is looked at, they
@@ -57,7 +58,7 @@ class OpenStep:
         """Whether a step is open and looked at."""
         self.passing = False
         """Whether a step is open that is not looked at."""
-        self._row: array[int] = array("q")
+        self._row: array[int] = array("q", bytes(8 * len(SLOT)))
         self._flags = 0
         self._handed_ns = 0
         """When the program went on with its batch."""

@@ -111,6 +111,10 @@ due_ns = NEVER
 """When the next of them is to be called: a step before that costs a comparison."""
 
 
+on_begin: Callable[[], object] | None = None
+"""Called when there is one more: the recording of this process looks at `due_ns` now and then only."""
+
+
 def log(number: int, now_ns: int, rank: int, notice: Notice) -> bool:
     """Before step `number` begins, at the time `now_ns`: log what is due. Whether that took notable time."""
     global due_ns
@@ -131,3 +135,5 @@ def begin(folder: Path, target: Any, every_s: float, every_rank: bool) -> None:
     added = ScalarLog(folder, target, every_s, every_rank)
     logs[:] = [each for each in logs if not (each.is_over or each.is_for(target))][1 - MOST_LOGS :] + [added]
     due_ns = added.due_ns
+    if on_begin is not None:
+        on_begin()

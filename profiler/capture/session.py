@@ -90,6 +90,7 @@ class Session:
         self._asks_retries: Callable[[], int | None] | None = device.allocation_retries
         """Asks that of the device; `None` once it has no answer."""
         gc.callbacks.append(self._gc_watch)
+        scalars.on_begin = self._wakes
         self._started = record_before(self.event)
         """Records what the training's start took; called once, when its first step is over."""
         self.steps.on_step = self._between_steps if self._started is None else self._first_between_steps
@@ -108,9 +109,11 @@ class Session:
         Any thread may say so. It is recorded between two steps, by the thread that trains.
         """
         self._lasting.append((what, begin_ns, end_ns))
+        self._wakes()
 
     def watch_activity(self) -> None:
         """Record every kernel, copy and waiting call in a few steps of each thousand: `docs/activity-windows.md`."""
+        self._wakes()
         if self._activity is None:
             from .activity import ActivityWindows
 
@@ -122,6 +125,10 @@ class Session:
                 say=self.notice,
                 gpu=lambda: self.device.torch_device.index or 0,
             )
+
+    def _wakes(self) -> None:
+        """There is something to do before the next step that is looked at. Any thread may say so."""
+        self.steps.due_ns = 0
 
     def graph_replayed(self) -> None:
         """The training has replayed a CUDA graph: there are no activity windows from here on."""
@@ -203,7 +210,10 @@ class Session:
         """The same until the first step is over: then the training has started."""
         if number > 0:
             self._has_started()
-        return self._between_steps(number, now)
+        took = self._between_steps(number, now)
+        if self._started is not None:
+            self._wakes()
+        return took
 
     def _has_started(self) -> None:
         self.steps.on_step = self._between_steps
@@ -212,7 +222,10 @@ class Session:
             started()
 
     def _between_steps(self, number: int, now: int) -> bool:
-        """What is done between two steps: `number` begins, and it is `now`. Returns whether it took notable time."""
+        """What is done between two steps: `number` begins, and it is `now`. Returns whether it took notable time.
+
+        Called again when there may be something to do.
+        """
         if self._lasting:
             self._record_lasting()
         if now >= self._look_at:
@@ -224,6 +237,9 @@ class Session:
                 self._look_at_threads(get_native_id())
         logged = now >= scalars.due_ns and scalars.log(number, now, self._rank, self.notice)
         if self._activity is None:
+            self.steps.due_ns = min(self._look_at, scalars.due_ns)
+            if self._lasting:
+                self.steps.due_ns = 0
             return logged
         before = self._activity.cost_ns
         self._activity.step(number)

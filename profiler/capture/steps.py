@@ -27,7 +27,7 @@ _FORWARD, _GC, _CPU = (SLOT[n] for n in ("forward_begin_ns", "gc_ns", "cpu_ns"))
 _OVERHEAD, _MEMORY = (SLOT[n] for n in ("overhead_ns", "memory_bytes"))
 _SKIPPED, _SKIPPED_SAMPLES, _SKIPPED_END = (SLOT[n] for n in ("skipped", "skipped_samples", "skipped_end_ns"))
 # What a step says while nothing is known of it.
-_BLANK = array(
+BLANK = array(
     "q", (0 if f.name in ("sync_ns", "skipped", "skipped_samples") else NOT_MEASURED for f in STEP.fields[1:])
 )
 
@@ -88,8 +88,10 @@ class StepRecorder(OpenStep):
         self._cpu_ns = 0
         """CPU time of the training thread when the step began."""
         self.on_step: Callable[[int, int], bool] | None = None
-        """Called with the number of each step looked at and the time, before it begins; tells whether it took notable
+        """Called with its number and the time before a step begins that is looked at; tells whether it took notable
         time."""
+        self.due_ns = 0
+        """It is not called before that."""
         self.on_batch: Callable[[], object] | None = None
         """Called when the batch of a step that is looked at was handed over, and its computation may begin."""
         self._ring_full = 0
@@ -136,15 +138,15 @@ class StepRecorder(OpenStep):
             if self.skip_left > 0 and (short or not first):
                 self.let_pass(begin)
                 return
-            self._looks, self._to_skip = self._thinning.plan(first, self.skip_left)
-            self.skip_left = 0
+            self._plans(first)
         self._looks -= 1
         if self._looks == 0:
             self.skip_left = self._to_skip
-        if self.on_step is not None and self.on_step(self.count, now):
+        if now >= self.due_ns and self.on_step is not None and self.on_step(self.count, now):
             # What happened there belongs to no step.
             begin = now = self._now()
-        row = self._row = _BLANK[:]
+        row = self._row
+        row[:] = BLANK
         self.recording = True
         self.passing = False
         self._graph_then, self._graph_before = grown, NOT_MEASURED
@@ -313,6 +315,11 @@ class StepRecorder(OpenStep):
         samples = max(0, samples)
         self.skipped_samples += samples - self._passing_samples
         self._passing_samples = samples
+
+    def _plans(self, first: bool) -> None:
+        """Which steps are looked at from this one on, the `first` of an epoch perhaps."""
+        self._looks, self._to_skip = self._thinning.plan(first, self.skip_left)
+        self.skip_left = 0
 
     def _store(self, now: int) -> None:
         """Record the open step, which ends at `now`."""

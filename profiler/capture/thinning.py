@@ -16,6 +16,8 @@ MOST_COST = 0.0025
 """The hooks' share of the time, by their own account, that thinning aims at."""
 BURST = 8
 """Steps looked at in a row: the idle time before a step is known only when the step before it is."""
+UNTHINNED = 64
+"""The same where none are let pass: then that is thought over again."""
 ALWAYS = 64
 """The first steps of a recording are all looked at."""
 AFTER_EPOCH = 2
@@ -60,7 +62,7 @@ class Thinning:
         self._step = mean if self._step is None else self._step + NEWEST * (mean - self._step)
         step = self._step
         if step >= SHORT_STEP_NS or not cost or cost[0] <= MOST_COST * step:
-            return BURST, 0
+            return UNTHINNED, 0
         # Drawn from a range, so that the bursts do not lock to anything periodic in the training.
         wanted = BURST * (cost[0] / (MOST_COST * max(step, 1)) - 1) * self._random.uniform(0.5, 1.5)
         return BURST, min(MOST_SKIPPED, round(wanted))

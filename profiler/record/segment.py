@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ..errors import RecordError
+from ..native import AppenderBase
 from .forks import tell_of_fork
 from .schema import FORMAT_VERSION, HEADER_BYTES, MAGIC, Kind
 
@@ -48,7 +49,8 @@ class SharedMapping:
         if address == _FAILED or address is None:
             number = ctypes.get_errno()
             raise OSError(number, os.strerror(number))
-        self._address: int | None = address
+        self.address: int = address
+        """0 once it is closed."""
         self._length = length
         self.bytes = memoryview((ctypes.c_char * length).from_address(address)).cast("B")
         self.words = self.bytes.cast("q")
@@ -56,8 +58,8 @@ class SharedMapping:
 
     def close(self) -> None:
         """Nothing may be stored afterwards. Safe to call twice."""
-        address, self._address = self._address, None
-        if address is not None:
+        address, self.address = self.address, 0
+        if address:
             self.words.release()
             self.bytes.release()
             _munmap(address, self._length)
@@ -85,7 +87,7 @@ def cannot_write(path: Path, error: OSError) -> RecordError:
     )
 
 
-class RecordWriter:
+class RecordWriter(AppenderBase):
     """Appends records of one kind to one file. One writer per file, used from one thread.
 
     In a forked child it stores nothing and closes nothing: the file is the parent's.
@@ -120,6 +122,8 @@ class RecordWriter:
         self._size = kind.record_bytes
         self._position = 0
         self._limit = 0
+        self._address = 0
+        """Where the segment is that is stored into, up to `_limit`."""
         self._map: SharedMapping | None = None
         self._next_segment = first_segment
         self._end = HEADER_BYTES
@@ -252,6 +256,7 @@ class RecordWriter:
             return False
         self._unmap()
         self._map = fresh
+        self._address = fresh.address
         self._position = 0
         self._limit = length - length % self._size
         self._end += length

@@ -28,10 +28,11 @@ HEAVY |= {"jinja2", "msgspec", "tsdownsample"}
 LAYERS: dict[str, tuple[set[str], set[str]]] = {
     "errors": (set(), set()),
     "interrupts": (set(), set()),
+    "native": (set(), set()),
     "api": ({"capture", "record", "report"}, set()),
-    "record": ({"errors"}, set()),
+    "record": ({"errors", "native"}, set()),
     "devices": ({"errors"}, {"torch", "pynvml"}),
-    "capture": ({"errors", "interrupts", "record", "devices"}, {"torch", "pynvml"}),
+    "capture": ({"errors", "interrupts", "native", "record", "devices"}, {"torch", "pynvml"}),
     "analyse": ({"errors", "record"}, {"tsdownsample"}),
     "matrix": ({"errors", "record", "devices", "capture", "analyse"}, set()),
     "tune": ({"errors", "interrupts", "record", "analyse", "matrix", "sampler-start"}, set()),
@@ -145,7 +146,9 @@ def test_the_loop_detector_is_pure() -> None:
         if module.startswith("whyidle.capture.loop_detector"):
             needed = {name for name, at_import in imports(module, path) if at_import}
             ours = {name for name in needed if name.startswith("whyidle")}
-            assert all("loop_detector" in name or name == "whyidle.record.schema" for name in ours), module
+            assert all(
+                "loop_detector" in name or name in ("whyidle.native", "whyidle.record.schema") for name in ours
+            ), module
             assert needed - ours <= {"__future__", "collections.abc", "dataclasses", "enum", "typing"}, module
 
 

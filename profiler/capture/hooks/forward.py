@@ -16,12 +16,16 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.compiler import is_dynamo_compiling
 
+from ...native import ForwardBase
+from ..hidden import forget_frame
 from ..open_step import ForwardMark
 from ..steps import StepRecorder
 from .loop import Loop
+from .steady import FORWARD_KEY, SteadyPath
 from .switch import Switch
-from .wrap import Unexpected, Wraps
+from .wrap import Patches, Unexpected, Wraps
 
 FIRST_LOOK = 2
 """The step in which the module is looked for first. In the very first one programs compile, and would compile again."""
@@ -30,8 +34,6 @@ MOST_LOOKS = 12
 MOST_MISSED = 8
 """Steps in a row in which the module is not called, before another is looked for."""
 MOST_SEARCHES = 3
-_KEY = "whyidle"
-"""Of our hook among a module's."""
 
 _Call = tuple[Any, int, ForwardMark]
 """A module, the nodes that the step had made when it was called, and that moment."""
@@ -41,20 +43,23 @@ class _Mark:
     """The hook. A copy of the module, or a pickled one, holds a function of Python's own in its place that does
     nothing."""
 
-    __slots__ = ("_called",)
+    __slots__ = ("_called", "_of", "_steady")
 
-    def __init__(self, called: Callable[[Any], None]) -> None:
+    def __init__(self, of: ForwardHook, steady: SteadyPath | None, called: Callable[[Any], None]) -> None:
+        self._of = of
+        self._steady = steady
         self._called = called
 
     def __call__(self, module: Any, _args: Any) -> None:
-        self._called(module)
+        if self._steady is None or not self._steady.forward_begins(self._of, module):
+            self._called(module)
 
     def __reduce__(self) -> Any:
         # What `contextlib.nullcontext` does at its end: it takes anything, and returns `None`.
         return getattr, (contextlib.nullcontext(), "__exit__")
 
 
-class ForwardHook:
+class ForwardHook(ForwardBase):
     """Tells the recorder when the forward pass of a step begins."""
 
     def __init__(self, loop: Loop, steps: StepRecorder, switch: Switch) -> None:
@@ -62,9 +67,9 @@ class ForwardHook:
         self._steps = steps
         self.switch = switch
         self._wraps = Wraps(switch, self._listens)
-        self._clearing = Wraps(switch, self._awaits)
+        self._clearing = Patches()
         self._module: weakref.ref[Any] | None = None
-        self._mark = _Mark(self._called)
+        self._mark = _Mark(self, loop.steady, self._called)
         self._armed = False
         """A batch was handed over, and the module has not been called since."""
         self._handed = 0
@@ -79,7 +84,7 @@ class ForwardHook:
             self._steps.on_batch = self._arm
             with contextlib.suppress(Unexpected):
                 # Without it what clearing gradients takes counts as work of the loop's.
-                self._clearing.around(torch.optim.Optimizer, "zero_grad", self._clears, self._cleared, None)
+                self._clearing.replace(torch.optim.Optimizer, "zero_grad", self._wrap_clearing, None)
 
     def remove(self) -> None:
         self._steps.on_batch = None
@@ -101,7 +106,7 @@ class ForwardHook:
                     self._look()
                 return
             hooks = module.__dict__["_forward_pre_hooks"]
-            if _KEY in hooks:
+            if FORWARD_KEY in hooks:
                 self._missed += 1
                 if self._missed >= MOST_MISSED:
                     self._disarm()
@@ -109,7 +114,7 @@ class ForwardHook:
                     self._searches += 1
                     self._missed = 0
             else:
-                hooks[_KEY] = self._mark
+                hooks[FORWARD_KEY] = self._mark
             self._armed = True
         except Exception as error:
             self.switch.fail(error)
@@ -117,29 +122,37 @@ class ForwardHook:
     def _disarm(self) -> None:
         module = None if self._module is None else self._module()
         if module is not None:
-            module.__dict__["_forward_pre_hooks"].pop(_KEY, None)
+            module.__dict__["_forward_pre_hooks"].pop(FORWARD_KEY, None)
 
     def _called(self, module: Any) -> None:
         """The forward pass begins, of this module or of a copy that was made of it."""
         self._armed = False
         try:
             own = None if self._module is None else self._module()
-            module.__dict__["_forward_pre_hooks"].pop(_KEY, None)
+            module.__dict__["_forward_pre_hooks"].pop(FORWARD_KEY, None)
             if module is own and self.switch.on and self._loop.in_step() and not self._loop.captures():
                 self._missed = 0
                 self._steps.forward_begin(self._steps.forward_mark())
         except Exception as error:
             self.switch.fail(error)
 
-    def _awaits(self) -> bool:
-        return self._armed and self._loop.in_step()
+    def _wrap_clearing(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Of what clears gradients before the forward pass."""
+        loop, steps, now = self._loop, self._steps, self._loop.now
 
-    def _clears(self, *_args: Any, **_kwargs: Any) -> int:
-        """Gradients are cleared before the forward pass."""
-        return self._loop.now()
+        def zero_grad(*args: Any, **kwargs: Any) -> Any:
+            if is_dynamo_compiling() or not self._armed or not loop.in_step():
+                return original(*args, **kwargs)
+            begin = now()
+            try:
+                return original(*args, **kwargs)
+            except BaseException as error:
+                forget_frame(error)
+                raise
+            finally:
+                steps.cleared(now() - begin)
 
-    def _cleared(self, begin_ns: int, _returned: Any) -> None:
-        self._steps.cleared(self._loop.now() - begin_ns)
+        return zero_grad
 
     def _look(self) -> None:
         """Watch the modules that are called until the next batch is handed over."""

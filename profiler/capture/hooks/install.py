@@ -22,12 +22,12 @@ from .compiles import CompileHook
 from .copies import CopyHook
 from .fetches import Fetches
 from .forward import ForwardHook
-from .headroom import Headroom
 from .learning import BackwardHook, GraphHook, LearningGraphs, OptimizerHook
 from .loader import Ahead, LoaderHook
 from .loop import Loop
 from .own_devices import DeviceHook
 from .sources import SourceHook
+from .steady import steady_of
 from .streams import Streams
 from .switch import Switch
 from .told_batches import ToldBatches
@@ -199,13 +199,9 @@ def install(
     def switch(name: str, without: str) -> Switch:
         return Switch(name, without, session.notice)
 
-    loading = LoaderHook(
-        loop,
-        steps,
-        device.now,
-        Switch("torch's DataLoader", "no steps are recorded from there on", session.notice, loop.give_up),
-        session.notice,
-    )
+    watched = Switch("torch's DataLoader", "no steps are recorded from there on", session.notice, loop.give_up)
+    loop.steady = steady_of(steps, loop, watched, loop.shapes)
+    loading = LoaderHook(loop, steps, device.now, watched, session.notice)
     saving = SaveHook(loop, device.now, switch("torch.save", "checkpoints count as time of the host"))
     loading.on_iter = saving.look_for_late_ones
     if tune is not None:
@@ -213,6 +209,8 @@ def install(
 
         loading.headroom = Takeover(session, loop, loading, tune, headroom)
     elif headroom:
+        from .headroom import Headroom  # and the modules that it needs
+
         loading.headroom = Headroom(session, loop, device.now)
     from ..workers.hook import WorkersHook  # which builds on what is here
 

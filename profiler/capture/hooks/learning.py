@@ -62,16 +62,20 @@ class BackwardHook:
 
     def _wrap(self, original: Callable[..., Any]) -> Callable[..., Any]:
         loop, steps, switch, graphs = self._loop, self._steps, self.switch, self._graphs
+        steady = loop.steady
         within = False
 
         def backward(*args: Any, **kwargs: Any) -> Any:
             nonlocal within
             if is_dynamo_compiling():
                 return original(*args, **kwargs)
-            counts = False
+            ends = None
             if switch.on:
                 try:
-                    if get_ident() != loop.thread:
+                    if not within and steady is not None and (began := steady.learns(False)):
+                        if began == steady.OPEN:
+                            ends, within = steady.backward_ends, True
+                    elif get_ident() != loop.thread:
                         loop.learns_elsewhere()
                     elif not within:
                         if loop.follow is not None and not loop.learnt and not steps.passing:
@@ -81,7 +85,7 @@ class BackwardHook:
                             graphs.captures_learning()
                         elif loop.inside and steps.recording:
                             steps.backward_begin()
-                            counts = within = True
+                            ends, within = steps.backward_end, True
                 except Exception as error:
                     switch.fail(error)
             try:
@@ -90,10 +94,10 @@ class BackwardHook:
                 forget_frame(error)
                 raise
             finally:
-                if counts:
+                if ends is not None:
                     within = False
                     try:
-                        steps.backward_end()
+                        ends()
                     except Exception as error:
                         switch.fail(error)
 
@@ -123,11 +127,14 @@ class OptimizerHook:
 
     def _hooks(self) -> tuple[Callable[..., None], Callable[..., None]]:
         loop, steps, switch, graphs = self._loop, self._steps, self.switch, self._graphs
+        steady = loop.steady
 
         def before(optimizer: Any, _args: Any, _kwargs: Any) -> None:
             if is_dynamo_compiling() or not switch.on:
                 return
             try:
+                if steady is not None and steady.learns(True):
+                    return
                 if get_ident() != loop.thread:
                     loop.learns_elsewhere()
                     return
@@ -142,9 +149,11 @@ class OptimizerHook:
                 switch.fail(error)
 
         def after(optimizer: Any, _args: Any, _kwargs: Any) -> None:
-            if is_dynamo_compiling() or not switch.on or get_ident() != loop.thread:
+            if is_dynamo_compiling() or not switch.on:
                 return
             try:
+                if (steady is not None and steady.updated()) or get_ident() != loop.thread:
+                    return
                 if loop.capturing is not None and loop.capturing():
                     return
                 if loop.inside and steps.recording:

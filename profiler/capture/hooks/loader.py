@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import sys
 import weakref
-from collections import deque
 from collections.abc import Callable
 from threading import get_ident
 from typing import Any, Protocol
@@ -29,23 +28,16 @@ from ..loop_detector.loaders import Iteration, Part, Role
 from ..steps import StepRecorder
 from .data_sets import reference_to
 from .identity import ByIdentity
+from .known_iterators import KnownIterator, Passes
 from .loader_facts import LoaderFacts, starts_python
-from .loop import LEAST_DRAW_NS, Loop
+from .loop import Loop
 from .queue import queue_of
 from .samples import samples_of
+from .steady import LEAST_DRAW_NS
 from .switch import Switch
 from .wrap import Patches, Unexpected
 
 _STATEFUL = "torchdata.stateful_dataloader.stateful_dataloader"
-MOST_LENGTHS = 100_000
-"""Index lists remembered for one iterator; a loader prefetches far fewer."""
-
-
-class Passes(Protocol):
-    """What tells the batches of an iterator apart; `workers.hook` has it."""
-
-    loader: int
-    order: int | None
 
 
 class Ahead(Protocol):
@@ -62,23 +54,6 @@ class Ahead(Protocol):
     def finish(self) -> None:
         """The recording ends."""
         ...
-
-
-class _Known:
-    """What is known of an iterator."""
-
-    __slots__ = ("counts", "iteration", "iterator", "lengths", "passes")
-
-    def __init__(self, iterator: Any, passes: Passes | None) -> None:
-        self.iterator = weakref.ref(iterator)
-        self.iteration: Iteration | None = None
-        self.passes = passes
-        """Tells its batches apart, where workers make them."""
-        self.lengths: deque[int] = deque(maxlen=MOST_LENGTHS)
-        """Numbers of indices drawn for the batches that were not handed over yet."""
-        # An iterable dataset is asked for so many samples, and may have fewer.
-        self.counts = iterator._dataset_kind == dataloader._DatasetKind.Map and getattr(iterator, "_in_order", True)
-        """Whether batches come in the order in which their indices were drawn, and with as many samples."""
 
 
 class LoaderHook:
@@ -103,9 +78,10 @@ class LoaderHook:
         self._notice = notice
         self._patches = Patches()
         self._roles: ByIdentity[Role] = ByIdentity()
-        self._known: ByIdentity[_Known] = ByIdentity()
-        self._last: _Known | None = None
+        self._known: ByIdentity[KnownIterator] = ByIdentity()
+        self._last: KnownIterator | None = None
         """What is known of the iterator that was asked for a batch last, or is being asked."""
+        self._steady = loop.steady
         self._stateful = False
         self.passes_of: Callable[[Any], Passes | None] | None = None
         """Tells which batch an iterator handed over, once somebody watches its workers."""
@@ -174,7 +150,6 @@ class LoaderHook:
 
     def _wrap_next(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
         loop, steps, switch, clock = self._loop, self._steps, self.switch, self._now
-        flags_of = loop.shapes.flags
 
         def __next__(self_: Any) -> Any:  # noqa: N807
             if not switch.on or loop.fetching:
@@ -182,15 +157,14 @@ class LoaderHook:
             if get_ident() != loop.thread:
                 loop.fetches_elsewhere(switch)
                 return original(self_)
-            asked: Iteration | None = None
-            known = self._last
+            asked, known = None, self._last
             try:
                 now = clock()
                 if known is None or known.iterator() is not self_:
                     known = self._know(self_)
                 if self.headroom is not None:
                     now = self.headroom.before(self_, known.iteration, now)
-                self._last = known
+                self._follows(known)
                 of = known.iteration
                 if of is None or of.done:
                     of = self._begin_late(self_, known, now)
@@ -207,46 +181,56 @@ class LoaderHook:
             loop.fetching = True
             try:
                 batch = original(self_)
-            except StopIteration:
-                loop.fetching = False
-                if asked is not None:
-                    loop.hears(FetchStops(asked, clock()), switch)
-                raise
             except BaseException as error:
                 loop.fetching = False
-                if asked is not None and known is not None:
-                    self._fetch_fails(known)
-                if self.on_error is not None:
-                    self.on_error(error)
+                self._raised(error, known, asked)
                 forget_frame(error)
                 raise
             loop.fetching = False
             if asked is None or known is None or not switch.on:
                 return batch
             try:
-                now = clock()
-                samples = known.lengths.popleft() if known.lengths else self._count(batch)
-                loader = number = NOT_MEASURED
-                flags = 0
-                if steps.recording and loop.part is not Part.NOTHING:
-                    flags = flags_of(batch)
-                    made = known.passes
-                    if made is not None:
-                        loader = made.loader
-                        if made.order is not None:
-                            number = made.order + self._received(self_)
-                if loop.next_ends(asked, now, samples, loader, number):
-                    if steps.recording:
-                        steps.fetch_end(samples, now, True, loader, number, flags)
-                    elif steps.passing:
-                        steps.passes_with(samples)
-                else:
-                    loop.tell(FetchEnds(asked, now, samples, loader, number, flags))
+                self._came(known, asked, self_, batch)
             except Exception as error:
                 switch.fail(error)
             return batch
 
-        return __next__
+        if self._steady is None or self.headroom is not None:
+            return __next__
+        return self._steady.instead("next", original, __next__, self._came, self._raised, switch.fail)
+
+    def _came(self, known: KnownIterator, asked: Iteration, iterator: Any, batch: Any) -> None:
+        """A batch was handed over."""
+        loop, steps = self._loop, self._steps
+        now = self._now()
+        samples = known.lengths.popleft() if known.lengths else self._count(batch)
+        loader = number = NOT_MEASURED
+        flags = 0
+        if steps.recording and loop.part is not Part.NOTHING:
+            flags = loop.shapes.flags(batch)
+            made = known.passes
+            if made is not None:
+                loader = made.loader
+                if made.order is not None:
+                    number = made.order + self._received(iterator)
+        if loop.next_ends(asked, now, samples, loader, number):
+            if steps.recording:
+                steps.fetch_end(samples, now, True, loader, number, flags)
+            elif steps.passing:
+                steps.passes_with(samples)
+        else:
+            loop.tell(FetchEnds(asked, now, samples, loader, number, flags))
+
+    def _raised(self, error: BaseException, known: KnownIterator | None, asked: Iteration | None) -> None:
+        """There was no further batch, or the fetch failed."""
+        if isinstance(error, StopIteration):
+            if asked is not None:
+                self._loop.hears(FetchStops(asked, self._now()), self.switch)
+            return
+        if asked is not None and known is not None:
+            self._fetch_fails(known)
+        if self.on_error is not None:
+            self.on_error(error)
 
     def _wrap_next_index(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
         loop, steps, switch, clock = self._loop, self._steps, self.switch, self._now
@@ -266,16 +250,28 @@ class LoaderHook:
                 if begin and (end := clock()) - begin >= LEAST_DRAW_NS:
                     loop.drew(begin, end, drawn)
                 if drawn >= 0:
-                    known = self._last
-                    if known is None or known.iterator() is not self_:
-                        known = self._know(self_)
-                    if known.counts:
-                        known.lengths.append(drawn)
+                    self._drew(self_, drawn)
             except Exception as error:
                 switch.fail(error)
             return index
 
-        return _next_index
+        if self._steady is None:
+            return _next_index
+        return self._steady.instead("index", original, _next_index, self._drew, loop.drew, switch.fail)
+
+    def _drew(self, iterator: Any, indices: int) -> None:
+        """So many were drawn for a batch."""
+        known = self._last
+        if known is None or known.iterator() is not iterator:
+            known = self._know(iterator)
+        if known.counts:
+            known.lengths.append(indices)
+
+    def _follows(self, known: KnownIterator) -> None:
+        """Its iterator is asked for a batch, where another was before."""
+        if self._steady is not None and self._last is not known:
+            self._steady.follow(known)
+        self._last = known
 
     def _wrap_sampler_iter(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """Of torch's two functions that do hardly more than make the iterator of a sampler."""
@@ -329,7 +325,7 @@ class LoaderHook:
         except Exception as error:
             self.switch.fail(error)
 
-    def _begin_late(self, iterator: Any, known: _Known, now: int) -> Iteration:
+    def _begin_late(self, iterator: Any, known: KnownIterator, now: int) -> Iteration:
         """A pass over an iterator that was made before the hooks were, or by a loader whose `__iter__` is its own."""
         self._look_for_late_ones()
         of = Iteration(Role() if known.iteration is None else known.iteration.role, now)
@@ -347,7 +343,7 @@ class LoaderHook:
             self._notice(f"How many samples a batch of {type(batch).__name__} has is not known; counted as none.")
         return samples or 0
 
-    def _fetch_fails(self, asked: _Known) -> None:
+    def _fetch_fails(self, asked: KnownIterator) -> None:
         try:
             iterator = asked.iterator()
             sent = getattr(iterator, "_send_idx", None)
@@ -359,14 +355,16 @@ class LoaderHook:
             self.switch.fail(error)
         self._loop.hears(FetchFails(), self.switch)
 
-    def _know(self, iterator: Any) -> _Known:
+    def _know(self, iterator: Any) -> KnownIterator:
         known = self._known.get(iterator)
         if known is None:
-            known = _Known(iterator, None if self.passes_of is None else self.passes_of(iterator))
+            known = KnownIterator(iterator, None if self.passes_of is None else self.passes_of(iterator))
             self._known.put(iterator, known)
         return known
 
-    def _begin_iteration(self, iterator: Any, known: _Known, iteration: Iteration, made: tuple[Call, ...] = ()) -> None:
+    def _begin_iteration(
+        self, iterator: Any, known: KnownIterator, iteration: Iteration, made: tuple[Call, ...] = ()
+    ) -> None:
         workers = int(getattr(iterator, "_num_workers", 0))
         iteration.queue = queue_of(iterator)
         iteration.role.data = iteration.role.data or self._loop.data_sets.number_of(iterator._dataset)

@@ -36,12 +36,11 @@ from .data_sets import DataSets
 from .image_files import image_files
 from .loader_facts import LoaderFacts
 from .shapes import Shapes
+from .steady import SteadyPath
 from .switch import Switch
 
 LEAST_SAVE_NS = 100_000
 """Shorter checkpoints are not recorded one by one."""
-LEAST_DRAW_NS = 100_000
-"""A sampler's work that is shorter is not recorded: torch's own samplers draw hundreds of indices in that time."""
 
 
 _RETURNS = IterEnds, FetchEnds, FetchStops, StepMarked, WaitEnds
@@ -72,6 +71,8 @@ class Loop(LoopDetector):
             self._steps, Switch("the shapes of batches", "that new shapes cost time is not seen", session.notice)
         )
         self.data_sets = DataSets()
+        self.steady: SteadyPath | None = None
+        """What hooks ask first, where there is the extension in C."""
         self.capturing: Callable[[], bool] | None = None
         """Asks torch whether a CUDA graph is being captured; `None` where there is no CUDA device."""
         self.follow: Callable[[int | None], object] | None = None

@@ -34,7 +34,7 @@ class Shapes:
 
     def __init__(self, steps: StepRecorder, switch: Switch) -> None:
         self._steps = steps
-        self._switch = switch
+        self.switch = switch
         self._seen: dict[int, int] = {}
 
     def flags(self, batch: Any) -> int:
@@ -43,7 +43,7 @@ class Shapes:
         0 where that was not looked at: while steps are let pass, and of a batch without plain tensors.
         """
         steps, seen = self._steps, self._seen
-        if not steps.recording or not steps.all_looked_at or not self._switch.on:
+        if not steps.recording or not steps.all_looked_at or not self.switch.on:
             return 0
         try:
             # The common case, a few tensors whose shapes were seen, is written out here: each call costs, most of all
@@ -70,12 +70,12 @@ class Shapes:
                 return known
             elements = min(StepFlag.MOST_ELEMENTS, sum(shape.numel() for shape in shapes))
         except Exception as error:
-            self._switch.fail(error)
+            self.switch.fail(error)
             return 0
         seen[number] = known = StepFlag.SHAPE_KNOWN | elements << StepFlag.ELEMENTS_SHIFT
         if len(seen) >= MOST_SEEN:
             # From here on, new ones could not be told from those that are not remembered.
-            self._switch.on = False
+            self.switch.on = False
         return known | StepFlag.NEW_SHAPE
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from ...native import DetectorBase
 from ...record.schema import NOT_MEASURED, EventKind
 from .actions import (
     Action,
@@ -32,7 +33,7 @@ MOST_EVALUATIONS = 10_000
 COMPUTE, TAKE_BACK = Compute(), TakeBack()
 
 
-class LoopState:
+class LoopState(DetectorBase):
     """What is open, and the changes that events make of it, each with what is to be done."""
 
     def __init__(self, thread: int) -> None:

@@ -10,6 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from ... import native
 from ...record.check import Check
 from ...record.notices import TRAINING_NOTICES
 from ...record.signs import ARMED, LOADED
@@ -99,6 +100,7 @@ def _hooks(said: dict[str, Any], loaded: bool, armed: bool, noticed: str) -> Che
         "python": sys.version.split()[0],
         "executable": sys.executable,
         "sitecustomize": theirs,
+        "in_c": "no" if native.extension is None else "yes",
     }
     lost = "`whyidle run` sees no steps, only host and accelerator."
     if not loaded:
@@ -114,7 +116,8 @@ def _hooks(said: dict[str, Any], loaded: bool, armed: bool, noticed: str) -> Che
         return Check(GROUP, name, "missing", says, lost, fix, values)
     own = theirs is not None and Path(theirs).resolve().parent != Path(environment.__code__.co_filename).parent / "site"
     says = f"They get into Python {values['python']}" + (f"; {theirs} is run after ours." if own else ".")
-    says += " A command that starts python -I, -E or -S is not seen."
+    in_c = "in C" if native.extension is not None else f"in Python ({native.why_not}), so they cost more"
+    says += f" Their steady path is {in_c}. A command that starts python -I, -E or -S is not seen."
     return Check(GROUP, name, "ok", says, values=values)
 
 

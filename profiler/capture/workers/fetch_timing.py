@@ -124,14 +124,12 @@ class FetchTimer:
 
         `stamps`: torch's own function makes it, which goes through the indices.
         """
+        now = monotonic_ns()
+        if now < self._not_before and self._looked >= self.FREE:
+            return self._leaves_out(now, indices)
         if self._busy or not self.switch.on:
             return False
         self._busy = True
-        now = monotonic_ns()
-        if now < self._not_before and self._looked >= self.FREE:
-            self._left_out_since = now
-            self.indices = indices
-            return True
         try:
             self._put_in(fetcher, indices, stamps)
             self._begin = self.counters.begin()
@@ -146,18 +144,18 @@ class FetchTimer:
 
     def ends(self, batch: Any) -> None:
         """It has."""
+        if self._left_out_since:
+            self._left_out()
+            return
         try:
-            if self._left_out_since:
-                self._leave_out()
-            else:
-                try:
-                    end = self.counters.end()
-                finally:
-                    self._take_out()
-                self._record(batch, end)
-                now = monotonic_ns()
-                cost = min(self._cost + now - end.t_ns, MOST_COST_NS)
-                self._not_before = now + max(LEAST_APART_NS, self.SPACING * cost)
+            try:
+                end = self.counters.end()
+            finally:
+                self._take_out()
+            self._record(batch, end)
+            now = monotonic_ns()
+            cost = min(self._cost + now - end.t_ns, MOST_COST_NS)
+            self._not_before = now + max(LEAST_APART_NS, self.SPACING * cost)
         except Exception as error:
             self.switch.fail(error)
         finally:
@@ -180,11 +178,21 @@ class FetchTimer:
     def close(self) -> None:
         self.counters.close()
 
-    def _leave_out(self) -> None:
-        blank = self._blank
-        blank[_SKIPPED] += 1
-        blank[_SKIPPED_NS] += monotonic_ns() - self._left_out_since
-        blank[_SKIPPED_SAMPLES] += len(self.indices) if type(self.indices) is list else 1
+    def _leaves_out(self, now: int, indices: Any) -> bool:
+        """The batch that is about to be made is only counted; whether it is."""
+        if self._busy or not self.switch.on:
+            return False
+        self._busy = True
+        self._left_out_since = now
+        self.indices = indices
+        return True
+
+    def _left_out(self) -> None:
+        """It was made."""
+        self._blank[_SKIPPED] += 1
+        self._blank[_SKIPPED_NS] += monotonic_ns() - self._left_out_since
+        self._blank[_SKIPPED_SAMPLES] += len(self.indices) if type(self.indices) is list else 1
+        self.indices, self._left_out_since, self._busy = None, 0, False
 
     def _put_in(self, fetcher: Any, indices: Any, stamps: bool) -> None:
         self._fetcher, self._asked, self.indices = fetcher, indices, indices

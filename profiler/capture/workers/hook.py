@@ -192,6 +192,9 @@ class TrainingFetchTimer(FetchTimer):
         if self._told.under_way:
             return False
         begin = monotonic_ns()
+        if begin < self._not_before and self._pending is None and self._looked >= self.FREE:
+            # The common case: one that is left out.
+            return self._leaves_out(begin, indices)
         if self._thread != loop.thread:
             self._thread = loop.thread
             self.counters.close()
@@ -203,7 +206,7 @@ class TrainingFetchTimer(FetchTimer):
 
     def ends(self, batch: Any) -> None:
         if self._left_out_since:
-            super().ends(batch)
+            self._left_out()
             return
         begin = monotonic_ns()
         super().ends(batch)

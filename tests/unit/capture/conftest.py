@@ -9,7 +9,19 @@ import pytest
 from support.cuda.recorded import run
 from support.fakes.driver import driver, library, looks, recorded
 from support.loops import recording, unhurried
+from whyidle import native
+from whyidle.capture.hooks import install
 from whyidle.capture.loop_detector import state as loop_state
+
+
+@pytest.fixture(params=["C", "Python"])
+def either_path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hooks whose steady path is in C, where that was built, and hooks that are all Python."""
+    if request.param == "C" and native.extension is None:
+        pytest.skip(f"no extension: {native.why_not}")
+    if request.param == "Python":
+        monkeypatch.setattr(install, "steady_of", lambda *_: None)
+
 
 __all__ = ["driver", "library", "looks", "recorded", "recording", "run", "unhurried"]
 

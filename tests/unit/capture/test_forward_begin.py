@@ -24,6 +24,8 @@ from whyidle.record.reader import Records
 from whyidle.record.run import create_run, open_run
 from whyidle.record.schema import STEP, StepFlag
 
+pytestmark = pytest.mark.usefixtures("either_path")
+
 MS = 1_000_000
 Step = Callable[[torch.Tensor], torch.Tensor]
 

@@ -17,6 +17,8 @@ from whyidle.analyse.run.data_quality_warnings import warnings_of
 from whyidle.capture.hooks.data_sets import DataSets
 from whyidle.devices.cpu import CpuDevice
 
+pytestmark = pytest.mark.usefixtures("either_path")
+
 MS = 1_000_000
 STEPS = 20
 """Of an epoch."""

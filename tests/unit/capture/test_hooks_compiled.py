@@ -23,6 +23,8 @@ from whyidle.record.reader import RecordFile
 from whyidle.record.run import create_run, open_run
 from whyidle.record.schema import BATCH, NOT_MEASURED, TRANSFORM
 
+pytestmark = pytest.mark.usefixtures("either_path")
+
 DIRECT: list[Callable[[torch.Tensor], torch.Tensor]] = [
     lambda x: torch.Tensor.to(x, torch.float64) + 1,
     lambda x: torch.Tensor.cpu(x) + 1,

@@ -30,6 +30,8 @@ from whyidle.record.reader import Records
 from whyidle.record.run import create_run, open_run
 from whyidle.record.schema import EVENT, NOT_MEASURED, STEP, EventKind, LoaderFlag
 
+pytestmark = pytest.mark.usefixtures("either_path")
+
 MS = 1_000_000
 
 

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 from support.hooked import Net, recording
 from whyidle.capture.hooks import loader as loader_hook
 from whyidle.capture.hooks.install import install
-from whyidle.capture.hooks.loop import LEAST_DRAW_NS
+from whyidle.capture.hooks.steady import LEAST_DRAW_NS
 from whyidle.capture.session import Session
 from whyidle.capture.thinning import Thinning
 from whyidle.devices.cpu import CpuDevice

@@ -25,6 +25,8 @@ from whyidle.record.reader import RecordFile, Records
 from whyidle.record.run import create_run
 from whyidle.record.schema import EventKind
 
+pytestmark = pytest.mark.usefixtures("either_path")
+
 PLACES = [
     (dataloader._BaseDataLoaderIter, "__next__"),
     (dataloader._BaseDataLoaderIter, "_next_index"),

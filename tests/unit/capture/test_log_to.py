@@ -21,6 +21,8 @@ from whyidle.record.run import open_run, update_run
 from whyidle.record.scalars import SCALARS, WANTED, Told, tell, told, wanted
 from whyidle.scenarios.planted import MS, Step, train
 
+pytestmark = pytest.mark.usefixtures("either_path")
+
 FIGURES = {"input_pct": 31.5, "samples_per_s": 99.0}
 SECOND = 1_000_000_000
 

@@ -1,0 +1,13 @@
+"""Adds the hooks' steady path in C to what pyproject.toml says, for Pythons that can use it (docs/hooks.md).
+
+Without a compiler it is left out. `WHYIDLE_PURE=1` leaves it out too: such a wheel holds no extension.
+"""
+
+import os
+import sysconfig
+
+from setuptools import Extension, setup
+
+wanted = not sysconfig.get_config_var("Py_GIL_DISABLED") and os.environ.get("WHYIDLE_PURE", "0") in ("", "0")
+native = Extension("whyidle._native", ["profiler/_native.c"], optional=True, extra_compile_args=["-Wall", "-Wextra"])
+setup(ext_modules=[native] if wanted else [])
