@@ -15,13 +15,15 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import RecordError
-from .columns import Columns, Gathering, Records, Rows
+from .columns import Gathering, Records, Rows
 from .schema import FORMAT_VERSION, HEADER_BYTES, KINDS, MAGIC, NAN, NOT_MEASURED, Kind
 from .segment import unpack_header
 
 __all__ = ["Follower", "RecordFile", "RecordHeader", "Records", "Rows", "measured", "read_all", "read_header"]
 
 CHUNK_BYTES = 1 << 20
+FEW_ROWS = 4096
+"""Records up to which they are kept as rows: a megabyte of the largest."""
 FEW = 64
 """Records that a look at a growing file asks for first: most looks find fewer."""
 
@@ -134,7 +136,7 @@ class RecordFile:
         """How many records fit into the file: some at its end may not have been stored yet."""
         return max(0, self.path.stat().st_size - HEADER_BYTES) // self.header.kind.record_bytes
 
-    def all(self) -> Columns:
+    def all(self) -> Records:
         """All records in memory at once."""
         return read_all([self], self.header.kind)
 
@@ -189,9 +191,13 @@ class Follower:
         return self._file.read(self.seen - wanted, wanted)
 
 
-def read_all(files: Sequence[RecordFile], kind: Kind) -> Columns:
-    """All records of files of one kind, one file after another."""
-    gathering = Gathering(kind.dtype, sum(file.most() for file in files))
+def read_all(files: Sequence[RecordFile], kind: Kind) -> Records:
+    """All records of files of one kind, one file after another: by column where there are many. A job has thousands of
+    small files, of which columns would cost more than they save."""
+    most = sum(file.most() for file in files)
+    if most <= FEW_ROWS:
+        return _joined([chunk.copy() for file in files for chunk in file.chunks()], kind)
+    gathering = Gathering(kind.dtype, most)
     for file in files:
         for chunk in file.chunks():
             gathering.add(chunk)

@@ -20,7 +20,7 @@ import numpy as np
 
 from .. import __version__
 from ..errors import RecordError
-from .columns import Records, Rows, with_column
+from .columns import Columns, Records, Rows, with_column
 from .files import read_json, write_json
 from .processes import processes
 from .reader import RecordFile, RecordHeader, read_all
@@ -141,8 +141,8 @@ class _RecordFiles:
         """By the name of a kind and who wrote them; `None`: all of the kind."""
         self.sampled: dict[str, Records] = {}
         """All records of the sampler's kinds that were read, by the name of the kind."""
-        self.held: WeakValueDictionary[tuple[str, Writer | None], Records] = WeakValueDictionary()
-        """What was read and is still held by somebody, by the name of the kind and who wrote it."""
+        self.held: WeakValueDictionary[tuple[str, Writer | None], Columns] = WeakValueDictionary()
+        """What was read by column and is still held by somebody, by the name of the kind and who wrote it."""
 
 
 @dataclass(frozen=True)
@@ -193,7 +193,8 @@ class Run:
         return header.rank, header.pid
 
     def records(self, kind: Kind, writer: Writer | None = None) -> Records:
-        """All records of one kind, files one after another; of one writer or of all."""
+        """All records of one kind, files one after another; of one writer or of all. Not to be written where they are
+        all that the sampler saw, or by column."""
         sampled = self.record_files.sampled
         if writer is None and kind.name in sampled:
             return sampled[kind.name]
@@ -204,8 +205,11 @@ class Run:
         for later in self.unrecorded(kind):
             missing = np.array([NAN if later.type == "f8" else NOT_MEASURED])
             records = with_column(records, later.name, np.broadcast_to(missing, len(records)))
-        self.record_files.held[kind.name, writer] = records
+        if isinstance(records, Columns):
+            self.record_files.held[kind.name, writer] = records
         if writer is None and kind in (HOST, MEMORY, DEVICE):
+            if not isinstance(records, Columns):
+                records.flags.writeable = False
             sampled[kind.name] = records
         return records
 

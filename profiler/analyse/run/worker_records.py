@@ -159,9 +159,14 @@ def transforms_of(transforms: Records, names: Mapping[int, str]) -> tuple[Transf
     return tuple(costs)
 
 
+def passes_of(records: Records) -> npt.NDArray[np.int64]:
+    """One number for each (loader, pass over the data), of batches or steps that know both."""
+    return np.asarray((records["loader"] << 24) + (records["batch"] >> 32))
+
+
 def _keys(batches: Records, steps: Records) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """One number for each (loader, pass, batch), the same for a batch and its step."""
-    passes = [(part["loader"] << 24) + (part["batch"] >> 32) for part in (batches, steps)]
+    passes = [passes_of(part) for part in (batches, steps)]
     groups = np.unique(np.concatenate(passes))
     of_batch, of_step = (
         (np.searchsorted(groups, which) << 32) + (part["batch"] & 0xFFFFFFFF)
