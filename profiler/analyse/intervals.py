@@ -16,8 +16,9 @@ def union(begin: npt.NDArray[np.int64], end: npt.NDArray[np.int64]) -> Intervals
     begin, end = begin[keep], end[keep]
     if len(begin) == 0:
         return EMPTY
-    order = np.argsort(begin, kind="stable")
-    begin, end = begin[order], end[order]
+    if (begin[1:] < begin[:-1]).any():
+        order = np.argsort(begin, kind="stable")
+        begin, end = begin[order], end[order]
     reach = np.maximum.accumulate(end)
     starts = np.concatenate(([True], begin[1:] > reach[:-1]))
     last = np.concatenate((np.flatnonzero(starts)[1:] - 1, [len(begin) - 1]))

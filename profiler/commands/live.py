@@ -25,7 +25,7 @@ from ..record.sampled_devices import sampled_devices
 from ..report import live
 from ..report.live import as_json
 from ..report.render import bars
-from ..results.opening import newest_run
+from ..results.listing import newest_run
 from ..terminal import child
 from ..terminal.console import console, json_text
 from ..terminal.live_ended import LastWord

@@ -6,7 +6,7 @@ Files are read, never mapped: a file that is cut short under a reader would be a
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,13 +15,15 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import RecordError
+from .columns import Gathering, Records, Rows
 from .schema import FORMAT_VERSION, HEADER_BYTES, KINDS, MAGIC, NAN, NOT_MEASURED, Kind
 from .segment import unpack_header
 
-Records = npt.NDArray[np.void]
-"""A structured array with the dtype of its kind."""
+__all__ = ["Follower", "RecordFile", "RecordHeader", "Records", "Rows", "measured", "read_all", "read_header"]
 
 CHUNK_BYTES = 1 << 20
+FEW_ROWS = 4096
+"""Records up to which they are kept as rows: a megabyte of the largest."""
 FEW = 64
 """Records that a look at a growing file asks for first: most looks find fewer."""
 
@@ -71,7 +73,7 @@ class RecordFile:
         self.path = path
         self._dtype = self.header.kind.dtype
 
-    def read(self, first: int, count: int) -> Records:
+    def read(self, first: int, count: int) -> Rows:
         """At most `count` whole records from number `first` (from 0) on; cheap where there are few. Not to be written.
 
         Raises:
@@ -83,21 +85,23 @@ class RecordFile:
             data = os.pread(file, count * size, HEADER_BYTES + first * size)
         finally:
             os.close(file)
-        records: Records = np.frombuffer(data, dtype=self._dtype, count=len(data) // size)
+        records: Rows = np.frombuffer(data, dtype=self._dtype, count=len(data) // size)
         fits = records["seq"] == np.arange(first + 1, first + 1 + len(records))
         return records if fits.all() else records[: int(np.argmin(fits))]
 
-    def chunks(self, first: int = 0) -> Iterator[Records]:
+    def chunks(self, first: int = 0) -> Iterator[Rows]:
         """Runs of whole records from number `first` (from 0) on, about a megabyte each.
 
         An array is valid until the next one is asked for: all share one buffer.
         """
         kind = self.header.kind
-        per_chunk = CHUNK_BYTES // kind.record_bytes
-        buffer = bytearray(per_chunk * kind.record_bytes)
-        records: Records = np.frombuffer(buffer, dtype=kind.dtype)
-        expected = np.arange(1, per_chunk + 1, dtype=np.int64)
         with self.path.open("rb", buffering=0) as file:
+            # A job has thousands of small files, for which a large buffer would cost more than the reading.
+            left = os.fstat(file.fileno()).st_size - HEADER_BYTES - first * kind.record_bytes
+            per_chunk = max(1, min(CHUNK_BYTES, left) // kind.record_bytes)
+            buffer = bytearray(per_chunk * kind.record_bytes)
+            records: Rows = np.frombuffer(buffer, dtype=kind.dtype)
+            expected = np.arange(1, per_chunk + 1, dtype=np.int64)
             file.seek(HEADER_BYTES + first * kind.record_bytes)
             while True:
                 whole = _read_full(file.fileno(), buffer) // kind.record_bytes
@@ -128,9 +132,13 @@ class RecordFile:
         size = self.path.stat().st_size - HEADER_BYTES
         return self.header.closed and size % self.header.kind.record_bytes != 0
 
+    def most(self) -> int:
+        """How many records fit into the file: some at its end may not have been stored yet."""
+        return max(0, self.path.stat().st_size - HEADER_BYTES) // self.header.kind.record_bytes
+
     def all(self) -> Records:
         """All records in memory at once."""
-        return _joined([chunk.copy() for chunk in self.chunks()], self.header.kind)
+        return read_all([self], self.header.kind)
 
     def sums(self) -> dict[str, float]:
         """The sum of every field's measured values, in constant memory; `seq` counts the records."""
@@ -159,13 +167,13 @@ class Follower:
         self.seen = 0 if last is None else max(0, self._file.count() - last)
         """Records of the file taken in or skipped so far."""
 
-    def first(self) -> Records:
+    def first(self) -> Rows:
         """The first record of the file, if there is one."""
         return self._file.read(0, 1)
 
-    def new(self) -> Records:
+    def new(self) -> Rows:
         """Records stored since the last call."""
-        parts: list[Records] = []
+        parts: list[Rows] = []
         count = FEW
         while not parts or len(parts[-1]) == count:
             count = FEW if not parts else CHUNK_BYTES // self.header.kind.record_bytes
@@ -173,14 +181,27 @@ class Follower:
             self.seen += len(parts[-1])
         return _joined(parts if len(parts) == 1 else [part for part in parts if len(part)], self.header.kind)
 
-    def at(self, number: int) -> Records:
+    def at(self, number: int) -> Rows:
         """The record of that number, from 0, alone; empty where there is none."""
         return self._file.read(number, 1)
 
-    def latest(self, count: int) -> Records:
+    def latest(self, count: int) -> Rows:
         """The last `count` records seen, as they stand now: late fields may have been filled in since."""
         wanted = min(count, self.seen)
         return self._file.read(self.seen - wanted, wanted)
+
+
+def read_all(files: Sequence[RecordFile], kind: Kind) -> Records:
+    """All records of files of one kind, one file after another: by column where there are many. A job has thousands of
+    small files, of which columns would cost more than they save."""
+    most = sum(file.most() for file in files)
+    if most <= FEW_ROWS:
+        return _joined([chunk.copy() for file in files for chunk in file.chunks()], kind)
+    gathering = Gathering(kind.dtype, most)
+    for file in files:
+        for chunk in file.chunks():
+            gathering.add(chunk)
+    return gathering.columns()
 
 
 def measured(values: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
@@ -190,7 +211,7 @@ def measured(values: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
     return np.where(values == NOT_MEASURED, NAN, values.astype(np.float64))
 
 
-def _joined(parts: list[Records], kind: Kind) -> Records:
+def _joined(parts: list[Rows], kind: Kind) -> Rows:
     """Parts of a kind one after another, without copying a single one again."""
     if len(parts) == 1:
         return parts[0]

@@ -14,14 +14,16 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 
 from .. import __version__
 from ..errors import RecordError
+from .columns import Columns, Records, Rows, with_column
 from .files import read_json, write_json
 from .processes import processes
-from .reader import RecordFile, RecordHeader, Records
+from .reader import RecordFile, RecordHeader, read_all
 from .sampled_devices import sampled_driver
 from .schema import DEVICE, FORMAT_VERSION, HOST, KINDS, MEMORY, NAN, NOT_MEASURED, STEP, Field, Kind
 
@@ -139,6 +141,8 @@ class _RecordFiles:
         """By the name of a kind and who wrote them; `None`: all of the kind."""
         self.sampled: dict[str, Records] = {}
         """All records of the sampler's kinds that were read, by the name of the kind."""
+        self.held: WeakValueDictionary[tuple[str, Writer | None], Columns] = WeakValueDictionary()
+        """What was read by column and is still held by somebody, by the name of the kind and who wrote it."""
 
 
 @dataclass(frozen=True)
@@ -190,20 +194,26 @@ class Run:
 
     def records(self, kind: Kind, writer: Writer | None = None) -> Records:
         """All records of one kind, files one after another; of one writer or of all. Not to be written where they are
-        all that the sampler saw."""
+        all that the sampler saw, or by column."""
         sampled = self.record_files.sampled
         if writer is None and kind.name in sampled:
             return sampled[kind.name]
-        parts = [file.all() for file in self.files(kind, writer)]
-        records = np.concatenate(parts) if parts else np.empty(0, dtype=kind.dtype)
+        held = self.record_files.held.get((kind.name, writer))
+        if held is not None:
+            return held
+        records: Records = read_all(self.files(kind, writer), kind)
         for later in self.unrecorded(kind):
-            records[later.name] = NAN if later.type == "f8" else NOT_MEASURED
+            missing = np.array([NAN if later.type == "f8" else NOT_MEASURED])
+            records = with_column(records, later.name, np.broadcast_to(missing, len(records)))
+        if isinstance(records, Columns):
+            self.record_files.held[kind.name, writer] = records
         if writer is None and kind in (HOST, MEMORY, DEVICE):
-            records.flags.writeable = False
+            if not isinstance(records, Columns):
+                records.flags.writeable = False
             sampled[kind.name] = records
         return records
 
-    def chunks(self, kind: Kind, writer: Writer | None = None) -> Iterator[tuple[RecordHeader, Records]]:
+    def chunks(self, kind: Kind, writer: Writer | None = None) -> Iterator[tuple[RecordHeader, Rows]]:
         """All records of one kind about a megabyte at a time, each array with the header of its file.
 
         An array is valid until the next one is asked for.
@@ -255,4 +265,9 @@ def is_run(folder: Path) -> bool:
 
 def runs_within(folder: Path) -> list[Path]:
     """The run folders directly in a folder, by name."""
-    return sorted(file.parent for file in folder.glob(f"*/{RUN_JSON}"))
+    try:
+        names = sorted(os.listdir(folder))
+    except OSError:
+        return []
+    # There may be ten thousand, and a path object takes longer than the look.
+    return [folder / name for name in names if os.path.exists(f"{folder}/{name}/{RUN_JSON}")]  # noqa: PTH110

@@ -15,7 +15,7 @@ from whyidle.analyse.recent.moments import as_of
 from whyidle.analyse.recent.reader import RecentReader
 from whyidle.analyse.recent.snapshot import Snapshot
 from whyidle.record.processes import describe_process
-from whyidle.record.reader import RecordFile, Records
+from whyidle.record.reader import RecordFile
 from whyidle.record.run import create_run
 from whyidle.record.schema import (
     BATCH,
@@ -188,7 +188,7 @@ def cut(run: Path, into: Path, t_ns: int) -> Path:
         if path.suffix != ".rec":
             continue
         file = RecordFile(path)
-        known: Records = as_of(file.header.kind, file.all(), t_ns)
+        known = as_of(file.header.kind, file.all(), t_ns)
         known["seq"] = np.arange(1, len(known) + 1)
         (into / path.name).write_bytes(path.read_bytes()[:HEADER_BYTES] + known.tobytes())
     return into

@@ -8,8 +8,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from ...record.columns import Records, copied
 from ...record.processes import TrainingProcess
-from ...record.reader import RecordHeader, Records
+from ...record.reader import RecordHeader
 from ...record.run import Run, Writer
 from ...record.sampled_devices import SampledDevice
 from ...record.schema import (
@@ -260,7 +261,7 @@ class Folder:
         """The last records of one file; what an older recording does not tell, and holds zeros of, is not measured."""
         records, later = source.records(since_ns, most), self._later.get(source.header.kind.name)
         if later:
-            records = records.copy()
+            records = copied(records)
             for field in later:
                 records[field.name] = NAN if field.type == "f8" else NOT_MEASURED
         return records

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from ...record.reader import Records
+from ...record.reader import Records, Rows
 from ...record.schema import DEVICE, EVENT, HOST, MEMORY, NOT_MEASURED, PAUSE, STACK, STEP, Kind
 
 MOST_LATE_NS = 3_000_000_000
@@ -30,9 +30,9 @@ def moments(kind: Kind, records: Records) -> npt.NDArray[np.int64]:
     return np.asarray(records["step_end_ns" if kind.name == STEP.name else "end_ns"])
 
 
-def as_of(kind: Kind, records: Records, t_ns: int) -> Records:
+def as_of(kind: Kind, records: Records, t_ns: int) -> Rows:
     """The records that were known at a moment, without what was filled in later."""
-    known: Records = records[moments(kind, records) <= t_ns]
+    known = np.asarray(records[moments(kind, records) <= t_ns])
     late = LATE.get(kind.name)
     if late is not None:
         later = known[late[-1]] > t_ns

@@ -12,7 +12,7 @@ from ...record.names import read_names
 from ...record.notices import read_notices
 from ...record.reader import Records
 from ...record.run import Run, Writer
-from ...record.schema import DEVICE, EVENT, HOST, MEMORY, PAUSE, STEP
+from ...record.schema import BATCH, DEVICE, EVENT, HOST, MEMORY, PAUSE, STEP
 from ..causes.diagnosis import verdict_of, without_steps
 from ..causes.finding import Finding
 from ..predict.observed import advice_of
@@ -147,8 +147,10 @@ def _of_process(run: Run, writer: Writer | None) -> Analysis:
     """One training process by itself; without a writer the one that ran most steps."""
     duration_s = _duration_s(run.records(EVENT, writer))
     deaths = deaths_of(run.records(EVENT, writer), run.records(HOST), run.records(MEMORY))
-    run, headroom, cut = without_stretches(run, writer)
     mine = writer or run.leading_writer()
+    # Held until the facts are known, so that they are read once.
+    held = [run.records(kind, mine) for kind in (STEP, BATCH) if mine is not None]
+    run, headroom, cut = without_stretches(run, writer)
     looks = None if mine is None else looks_at(run, mine)
     facts = facts_of(run, mine, looks)
     if facts is None:
@@ -159,6 +161,7 @@ def _of_process(run: Run, writer: Writer | None) -> Analysis:
     if writer is None and not run.info.get("trial"):
         # Of a job each rank would be replayed, and scenarios are compared as they run.
         facts = replace(facts, advice=advice_of(run, facts))
+    del held
     events, pauses = run.records(EVENT, mine), run.records(PAUSE, mine)
     facts, findings = found_with(looks, facts, events, pauses)
     steps = facts.window.steps

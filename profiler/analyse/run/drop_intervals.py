@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from ...record.reader import Records
+from ...record.columns import Records, copied
 from ...record.run import Run, Writer
 from ...record.schema import DEVICE, EVENT, HOST, KINDS, MEMORY, NAN, NOT_MEASURED, PAUSE, STEP, EventKind, Kind
 from ..intervals import Intervals
@@ -118,7 +118,7 @@ def untold(steps: Records, cuts: Cuts) -> Records:
 
 
 def _moved(kind: Kind, records: Records, cuts: Cuts) -> Records:
-    records = records.copy()
+    records = copied(records)
     for name in STAMPS[kind.name]:
         records[name] = cuts.moved(records[name])
     return records
@@ -126,7 +126,7 @@ def _moved(kind: Kind, records: Records, cuts: Cuts) -> Records:
 
 def _steps(records: Records, cuts: Cuts) -> Records:
     """The steps that are kept; steps let pass before one that is cut are told by the next that is kept."""
-    records = records.copy()
+    records = copied(records)
     cut = np.isin(records["step"], cuts.steps)
     for number in np.flatnonzero(cut & (records["skipped"] > 0)):
         after = np.flatnonzero(~cut[number:])
@@ -141,7 +141,7 @@ def _steps(records: Records, cuts: Cuts) -> Records:
 
 
 def _events(records: Records, cuts: Cuts) -> Records:
-    records = records.copy()
+    records = copied(records)
     for what in COUNTING:
         mine = np.flatnonzero(records["what"] == what)
         if len(mine) == 0:
@@ -165,7 +165,7 @@ def _events(records: Records, cuts: Cuts) -> Records:
 
 def _samples(kind: Kind, records: Records, cuts: Cuts) -> Records:
     """Samples outside the cuts, and their counters without what they rose by within."""
-    records = records.copy()
+    records = copied(records)
     devices = records["device"] if kind is DEVICE else np.zeros(len(records), dtype=np.int64)
     for number in np.unique(devices):
         mine = np.flatnonzero(devices == number)

@@ -194,11 +194,11 @@ def _slope(x: npt.NDArray[np.float64], y: npt.NDArray[np.float64]) -> Estimate:
 def _firsts(made: Records) -> npt.NDArray[np.bool_]:
     """Which batches are the first of their worker in their pass over the data."""
     passes = np.where(made["batch"] == NOT_MEASURED, 0, made["batch"] >> 32)
-    keys = np.stack((made["loader"], passes, made["worker"]), axis=1)
-    order = np.argsort(made["begin_ns"], kind="stable")
-    _, first = np.unique(keys[order], axis=0, return_index=True)
+    keys = (made["loader"], passes, made["worker"])
+    order = np.lexsort((made["begin_ns"], *keys))
     firsts = np.zeros(len(made), dtype=bool)
-    firsts[order[first]] = True
+    firsts[order[:1]] = True
+    firsts[order[1:]] = np.any([key[order[1:]] != key[order[:-1]] for key in keys], axis=0)
     return firsts
 
 

@@ -13,7 +13,7 @@ from ...record.schema import NOT_MEASURED, TRANSFORM
 from ..intervals import clip, intersect, total, union
 from .exposed_data_wait import is_read
 from .window import Window
-from .worker_records import SlowSample, TransformCost, slowest_of, transforms_of, within
+from .worker_records import SlowSample, TransformCost, passes_of, slowest_of, transforms_of, within
 
 WAITING_FOR_CPU = "waiting for a CPU"
 WAITING = "waiting otherwise"
@@ -223,8 +223,8 @@ def _sent(batches: Records) -> float | None:
 def _even(batches: Records) -> float | None:
     if len(batches) == 0:
         return None
-    _, worker = np.unique(batches["worker"], return_inverse=True)
-    made = np.bincount(worker.ravel(), weights=1 + np.maximum(0, batches["skipped"]))
+    worker = np.searchsorted(np.unique(batches["worker"]), batches["worker"])
+    made = np.bincount(worker, weights=1 + np.maximum(0, batches["skipped"]))
     shares = made / made.sum()
     return float(1 / (shares**2).sum())
 
@@ -272,9 +272,10 @@ def _passes_ns(window: Window, batches: Records) -> int:
     numbered = batches[batches["loader"] != NOT_MEASURED]
     if len(numbered) == 0:
         return window.wall_ns
-    _, of_pass = np.unique(np.stack((numbered["loader"], numbered["batch"] >> 32)), axis=1, return_inverse=True)
-    of_pass = of_pass.ravel()
-    begin = np.full(of_pass.max() + 1, np.iinfo(np.int64).max)
+    of_pass = passes_of(numbered)
+    passes = np.unique(of_pass)
+    of_pass = np.searchsorted(passes, of_pass)
+    begin = np.full(len(passes), np.iinfo(np.int64).max)
     end = np.zeros_like(begin)
     np.minimum.at(begin, of_pass, numbered["begin_ns"])
     np.maximum.at(end, of_pass, numbered["end_ns"])

@@ -135,6 +135,8 @@ def partition(window: Window, events: Records, pauses: Records, asynchronous: bo
     unseen = intersect(idle, unseen)
     idle = subtract(idle, unseen)
 
+    idle_ns = idle[:, 1] - idle[:, 0]
+
     copying, left = _take(idle, _copies(window, pauses) if asynchronous else EMPTY)
     loading, left = _take(left, fetches)
     calling, left = _take(left, _copying_calls(steps, pauses) if asynchronous else EMPTY)
@@ -168,7 +170,7 @@ def partition(window: Window, events: Records, pauses: Records, asynchronous: bo
         fill_ns=_fill(total(intersect(waiting, firsts)), total(waiting), len(first), len(steps)),
         garbage_ns=round(total(intersect(left, collecting)) * grow),
         unseen_ns=total(unseen),
-        gaps_ns=tuple(int(n) for n in idle[:, 1] - idle[:, 0] if n >= GAP_NS),
+        gaps_ns=tuple(idle_ns[idle_ns >= GAP_NS].tolist()),
         unresolved_steps=unresolved,
         unmarked_waits=int(((pauses["what"] == PauseKind.SYNC) & (pauses["device_end_ns"] == NOT_MEASURED)).sum()),
         loading=loading,

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from ...record.reader import Records
 from ...record.schema import NOT_MEASURED, EventKind
-from ..intervals import covered, union
+from ..intervals import EMPTY, covered, union, union_of
 from .window import Window
 
 LEAST_APART_S = 0.5
@@ -66,10 +66,13 @@ def own_time(window: Window, pauses: Records, events: Records, backward_elsewher
         until = np.where(optimizer >= backward, optimizer, over)
         calls.append((backward, until))
         cpu[(backward != NOT_MEASURED) & (until < backward)] = np.nan
-    begin, end = (np.concatenate(stamps) for stamps in zip(*calls, strict=True))
-    known = (begin != NOT_MEASURED) & (end != NOT_MEASURED)
+    # One after another: together they are the largest arrays of an analysis.
+    busy = EMPTY
+    for begin, end in calls:
+        known = (begin != NOT_MEASURED) & (end != NOT_MEASURED)
+        busy = union_of(busy, union(begin[known], end[known]))
     span = steps["step_end_ns"] - steps["fetch_begin_ns"]
-    elsewhere = covered(union(begin[known], end[known]), steps["fetch_begin_ns"], steps["step_end_ns"])
+    elsewhere = covered(busy, steps["fetch_begin_ns"], steps["step_end_ns"])
     return OwnTime((span - elsewhere).astype(np.float64), cpu)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ...record.reader import Records
+from ...record.columns import Records, with_column
 from ...record.schema import NOT_MEASURED
 from .window import Window
 
@@ -82,7 +82,7 @@ def of_training(batches: Records, steps: Records) -> Records:
     if not numbered.any():
         return batches
     told = steps[(steps["loader"] != NOT_MEASURED) & (steps["batch"] != NOT_MEASURED)]
-    kept = batches[~numbered | np.isin(batches["loader"], steps["loader"])].copy()
+    kept = batches[~numbered | np.isin(batches["loader"], steps["loader"])]
     numbered = kept["loader"] != NOT_MEASURED
     of_batch, of_step = _keys(kept[numbered], told)
     order = np.argsort(of_step)
@@ -91,9 +91,9 @@ def of_training(batches: Records, steps: Records) -> Records:
     if len(order):
         found = of_step[order[place]] == of_batch
         step[found] = told["step"][order[place[found]]]
-    kept["step"][numbered] = step
-    assigned: Records = kept
-    return assigned
+    assigned = kept["step"].copy()
+    assigned[numbered] = step
+    return with_column(kept, "step", assigned)
 
 
 def of_loaders(transforms: Records, batches: Records) -> Records:
@@ -133,14 +133,15 @@ def slowest_of(batches: Records, names: Mapping[int, str]) -> tuple[SlowSample, 
     known = batches[batches["slowest_ns"] != NOT_MEASURED]
     slow: list[SlowSample] = []
     seen: set[int] = set()
-    for row in known[np.argsort(known["slowest_ns"])[::-1]]:
-        index = int(row["slowest_index"])
+    took, indices, files = known["slowest_ns"], known["slowest_index"], known["slowest_name"]
+    for place in np.argsort(took)[::-1]:
+        index = int(indices[place])
         if index in seen:
             continue
         if index != NOT_MEASURED:
             seen.add(index)
         shown = None if index == NOT_MEASURED else index
-        slow.append(SlowSample(float(row["slowest_ns"]) / 1e6, shown, names.get(int(row["slowest_name"]))))
+        slow.append(SlowSample(float(took[place]) / 1e6, shown, names.get(int(files[place]))))
         if len(slow) == MOST_SLOW_SAMPLES:
             break
     return tuple(slow)
@@ -158,9 +159,14 @@ def transforms_of(transforms: Records, names: Mapping[int, str]) -> tuple[Transf
     return tuple(costs)
 
 
+def passes_of(records: Records) -> npt.NDArray[np.int64]:
+    """One number for each (loader, pass over the data), of batches or steps that know both."""
+    return np.asarray((records["loader"] << 24) + (records["batch"] >> 32))
+
+
 def _keys(batches: Records, steps: Records) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """One number for each (loader, pass, batch), the same for a batch and its step."""
-    passes = [(part["loader"] << 24) + (part["batch"] >> 32) for part in (batches, steps)]
+    passes = [passes_of(part) for part in (batches, steps)]
     groups = np.unique(np.concatenate(passes))
     of_batch, of_step = (
         (np.searchsorted(groups, which) << 32) + (part["batch"] & 0xFFFFFFFF)

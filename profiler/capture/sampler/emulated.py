@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from ...devices.conditions import Conditions
 from ...errors import RecordError
-from ...record.reader import Follower, Records, read_header
+from ...record.reader import Follower, Rows, read_header
 from ...record.schema import DEVICE, NOT_MEASURED, SPAN, STEP, Kind, SpanKind
 from .row import Row, row
 from .schedule import NS_PER_S, Cadence
@@ -120,7 +120,7 @@ class EmulatedSource:
             ]
         return rows
 
-    def _take_spans(self, spans: Records, pid: int) -> None:
+    def _take_spans(self, spans: Rows, pid: int) -> None:
         computing = spans[(spans["what"] == SpanKind.COMPUTE) & (spans["end_ns"] > self._next_ns)]
         for device in np.unique(spans["device"]).tolist():
             self._device_of[pid] = device
@@ -128,12 +128,12 @@ class EmulatedSource:
             before = self._open.get(device, np.empty((2, 0), dtype=np.int64))
             self._open[device] = np.hstack([before, np.array([mine["begin_ns"], mine["end_ns"]])])
 
-    def _take_steps(self, steps: Records, pid: int) -> None:
+    def _take_steps(self, steps: Rows, pid: int) -> None:
         used = steps["memory_bytes"][steps["memory_bytes"] != NOT_MEASURED]
         if len(used) and pid in self._device_of:
             self._used[self._device_of[pid]] = int(used[-1])
 
-    def _fresh(self, kind: Kind) -> list[tuple[Records, int]]:
+    def _fresh(self, kind: Kind) -> list[tuple[Rows, int]]:
         """New records of each file of a kind, with the pid of its writer."""
         fresh = []
         for path in self._folder.glob(f"{kind.name}-*.rec"):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from support.crafted import add, add_events, amend, evidence, facts_of_run, found, steps_of, train_on_cpu
@@ -17,6 +19,7 @@ from whyidle.analyse.run.stall_breakdown import PARTS
 from whyidle.analyse.run.training_thread import own_time
 from whyidle.analyse.run.window import Window
 from whyidle.analyse.speedup import SCATTER_SD
+from whyidle.record.columns import with_column
 from whyidle.record.reader import Records
 from whyidle.record.run import open_run
 from whyidle.record.schema import DEVICE, EVENT, HOST, NOT_MEASURED, PAUSE, EventKind, Kind
@@ -242,8 +245,8 @@ def test_a_backward_pass_in_autograds_thread_is_no_wait_for_the_lock(tmp_path: P
 def test_a_backward_pass_that_the_optimizer_calls_lasts_until_that_ends(tmp_path: Path) -> None:
     window = on_cuda(tmp_path / "run")
     events, pauses = (records_of(tmp_path / "run", kind) for kind in (EVENT, PAUSE))
-    begin = window.steps["fetch_begin_ns"].copy()
-    window.steps["optimizer_begin_ns"] = begin + 1 * MS
+    begin = window.steps["fetch_begin_ns"]
+    window = replace(window, steps=with_column(window.steps, "optimizer_begin_ns", begin + 1 * MS))
     assert own_time(window, pauses, events, True).span == pytest.approx(8 * MS, rel=0.02)
 
 
@@ -252,12 +255,13 @@ def test_steps_whose_backward_pass_has_no_end_say_nothing(tmp_path: Path) -> Non
     window = on_cuda(tmp_path / "run")
     events, pauses = (records_of(tmp_path / "run", kind) for kind in (EVENT, PAUSE))
     for name in ("optimizer_begin_ns", "optimizer_end_ns"):
-        window.steps[name] = NOT_MEASURED
+        missing = np.full(len(window.steps), NOT_MEASURED)
+        window = replace(window, steps=with_column(window.steps, name, missing))
     own = own_time(window, pauses, events, True)
     assert own.running() is None
     assert own.off_cpu.sum() == 0
     # Steps without a backward pass are the thread's own.
-    window.steps["backward_begin_ns"] = NOT_MEASURED
+    window = replace(window, steps=with_column(window.steps, "backward_begin_ns", missing))
     assert own_time(window, pauses, events, True).running() == pytest.approx(0.6, abs=0.01)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from support.judged_waits import COMPUTING, CPUS, judge, only, pieces, waiting_for_data
 from whyidle.analyse.run.facts import Facts
 from whyidle.analyse.run.wasted_samples import WastedSamples, wasted_samples_of
+from whyidle.record.columns import copied
 from whyidle.record.reader import Records
 from whyidle.record.schema import CONTENT, NOT_MEASURED, StepFlag
 
@@ -90,12 +92,12 @@ def test_workers_with_data_of_their_own_repeat_nothing(run: Facts, of_worker: di
 @pytest.mark.parametrize("queued", [True, False])
 def test_batches_that_nothing_is_computed_with_are_passed_over(tmp_path: Path, queued: bool) -> None:
     facts = waiting_for_data(tmp_path / "run")
-    steps = facts.window.steps
+    steps = copied(facts.window.steps)
     steps["flags"][::2] |= StepFlag.COMPUTED_NOTHING
     steps["flags"][::2] &= ~(StepFlag.FORWARD_SEEN | StepFlag.OPTIMIZER)
     for name in ("backward_begin_ns", "optimizer_end_ns"):
         steps[name][::2] = NOT_MEASURED
-    passed = wasted_samples_of(facts.window, contents([]), None, queued)
+    passed = wasted_samples_of(replace(facts.window, steps=steps), contents([]), None, queued)
     assert passed is not None
     assert passed.passed_over == pytest.approx(0.5, abs=0.02)
 

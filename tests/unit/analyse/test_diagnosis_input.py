@@ -13,6 +13,7 @@ import pytest
 from support.crafted import facts_of_run, verdict_of_run
 from support.planted_runs import hosted
 from whyidle.analyse.causes.diagnosis import findings_of
+from whyidle.record.columns import copied
 from whyidle.record.run import update_run
 from whyidle.scenarios.planted import MS, Step, train
 
@@ -241,7 +242,7 @@ def test_an_iterable_of_which_nothing_is_known_is_made_in_the_training(tmp_path:
     facts = facts_of_run(tmp_path / "run")
     sure = {}
     for cpu_ms in (1, 19):
-        steps = facts.window.steps.copy()
+        steps = copied(facts.window.steps)
         steps["cpu_ns"] = cpu_ms * MS
         found = first(dataclasses.replace(facts, window=dataclasses.replace(facts.window, steps=steps)))
         assert found.cause == "input.serial"

@@ -15,6 +15,7 @@ from whyidle.analyse.run.analysis import analyse
 from whyidle.analyse.run.drop_intervals import STAMPS, CutRun, Cuts, excised
 from whyidle.analyse.run.headroom import without_stretches
 from whyidle.analyse.run.stall_breakdown import PARTS
+from whyidle.record.columns import copied
 from whyidle.record.reader import Records
 from whyidle.record.run import Run, open_run
 from whyidle.record.schema import (
@@ -39,7 +40,7 @@ QUICK = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 def inserted(kind: Kind, records: Records, spans: list[tuple[int, int]]) -> Records:
     """Records of the same run if nothing had happened for so long at each of these times: (when, for how long)."""
-    records = records.copy()
+    records = copied(records)
     for at, lasts in sorted(spans, reverse=True):
         for name in STAMPS[kind.name]:
             later = (records[name] >= at) & (records[name] != NOT_MEASURED)

@@ -1,0 +1,160 @@
+"""Records by column: what analyses of long recordings need.
+
+A record of a day's training is a row of 32 fields, and whoever asks for one field of 864,000 rows, or for those of some
+rows, has all 32 moved through memory. Here a field is an array of its own. A field that is the same in all records (not
+measured, as a rule) takes no memory, and of a selection a field is picked out when it is first asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, overload
+
+import numpy as np
+import numpy.typing as npt
+
+Rows = npt.NDArray[np.void]
+"""Records one after another: a structured array with the dtype of its kind."""
+Values = npt.NDArray[Any]
+Which = slice | npt.NDArray[np.bool_] | npt.NDArray[np.integer[Any]]
+
+
+class Columns:
+    """Records of one kind, to be asked as `Rows` are: by the name of a field, or for some of the records. Not to be
+    written; `numpy.asarray` makes `Rows` of them."""
+
+    __slots__ = ("__weakref__", "_known", "_of", "_which", "dtype", "size")
+
+    def __init__(
+        self,
+        dtype: np.dtype[np.void],
+        size: int,
+        known: dict[str, Values],
+        of: tuple[Columns, slice | npt.NDArray[np.integer[Any]]] | None = None,
+    ) -> None:
+        """`known`: columns that are there already; `of`: the records that the others are picked from, and which of
+        those."""
+        self.dtype = dtype
+        self.size = size
+        self._known = known
+        self._of: Columns | None = None
+        self._which: slice | npt.NDArray[np.integer[Any]] = slice(None)
+        if of is not None:
+            self._of, self._which = of
+
+    def __len__(self) -> int:
+        return self.size
+
+    @overload
+    def __getitem__(self, key: str) -> Values: ...
+    @overload
+    def __getitem__(self, key: int | np.integer[Any]) -> np.void: ...
+    @overload
+    def __getitem__(self, key: Which) -> Columns: ...
+    @overload
+    def __getitem__(self, key: list[str]) -> Rows: ...
+    def __getitem__(self, key: str | int | np.integer[Any] | Which | list[str]) -> Values | Columns | np.void | Rows:
+        if isinstance(key, str):
+            found = self._known.get(key)
+            return found if found is not None else self._picked(key)
+        if isinstance(key, slice):
+            return self._selected(key, len(range(*key.indices(self.size))))
+        if isinstance(key, (int, np.integer)):
+            row: np.void = self._rows(self.dtype.names or (), self._selected(np.array([key]), 1))[0]
+            return row
+        if isinstance(key, list):
+            return self._rows(key, self)
+        if key.dtype != np.bool_:
+            return self._selected(key.astype(np.int64), len(key))
+        count = int(np.count_nonzero(key))
+        if count == len(key):
+            return self
+        # Steps after the warm-up, and others that follow each other, need not be copied.
+        first = int(key.argmax())
+        if key[first : first + count].all():
+            return self._selected(slice(first, first + count), count)
+        return self._selected(np.flatnonzero(key), count)
+
+    def __iter__(self) -> Iterator[np.void]:
+        return iter(np.asarray(self))
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Rows:
+        return self._rows(self.dtype.names or (), self)
+
+    def _selected(self, which: slice | npt.NDArray[np.integer[Any]], count: int) -> Columns:
+        return Columns(self.dtype, count, {}, (self, which))
+
+    def _picked(self, name: str) -> Values:
+        if self._of is None:
+            raise ValueError(f"no field of name {name}")
+        whole = self._of[name]
+        if whole.strides == (0,) and self.size:
+            found = np.broadcast_to(whole[:1], self.size)
+        else:
+            found = whole[self._which]
+            found.flags.writeable = False
+        self._known[name] = found
+        return found
+
+    @staticmethod
+    def _rows(names: Sequence[str], records: Columns) -> Rows:
+        rows = np.empty(records.size, dtype=[(name, records.dtype[name]) for name in names])
+        for name in names:
+            rows[name] = records[name]
+        return rows
+
+
+Records = Rows | Columns
+"""Records of one kind, however they lie in memory."""
+
+
+def with_column(records: Records, name: str, values: Values) -> Records:
+    """The same records with other values in one field."""
+    if isinstance(records, Columns):
+        return Columns(records.dtype, len(records), {name: values}, (records, slice(None)))
+    changed = records.copy()
+    changed[name] = values
+    return changed
+
+
+def copied(records: Records) -> Rows:
+    """As rows that may be written."""
+    return np.array(records)
+
+
+class Gathering:
+    """Puts records that are read piece by piece into columns."""
+
+    def __init__(self, dtype: np.dtype[np.void], most: int) -> None:
+        """`most`: records at most; no memory is used for those that do not come."""
+        self._dtype = dtype
+        self._most = most
+        self._count = 0
+        self._first = np.zeros(dtype.itemsize // 8, dtype=np.int64)
+        self._columns: dict[int, npt.NDArray[np.int64]] = {}
+        """Number of the field → its values, once two of them differ."""
+
+    def add(self, rows: Rows) -> None:
+        """Rows that lie in a row; they may be overwritten afterwards."""
+        words = rows.view(np.int64).reshape(len(rows), -1)
+        count, end = self._count, self._count + len(rows)
+        if count == 0:
+            self._first = words[0].copy()
+        for field in np.flatnonzero((words != self._first).any(axis=0)).tolist():
+            if field not in self._columns:
+                self._columns[field] = np.empty(self._most, dtype=np.int64)
+                self._columns[field][:count] = self._first[field]
+        for field, column in self._columns.items():
+            column[count:end] = words[:, field]
+        self._count = end
+
+    def columns(self) -> Columns:
+        """All that was added."""
+        known: dict[str, Values] = {}
+        for number, name in enumerate(self._dtype.names or ()):
+            varies = self._columns.get(number)
+            values = np.broadcast_to(self._first[number : number + 1], self._count) if varies is None else varies
+            values = values[: self._count].view(self._dtype[name])
+            values.flags.writeable = False
+            known[name] = values
+        return Columns(self._dtype, self._count, known)
