@@ -79,7 +79,8 @@ def differences(data: Dataset, samples: int, size: int, picture: Path | None) ->
         rows += [pixels(found)[:SHOWN], BRIGHTER * off[:SHOWN]]
     if picture is not None:
         grid = np.concatenate([np.concatenate(list(row), axis=2) for row in (reference[:SHOWN], *rows)], axis=1)
-        PillowImage.fromarray(grid.clip(0, 255).astype(np.uint8).transpose(1, 2, 0)).save(picture, quality=88)
+        drawn = PillowImage.fromarray(grid.clip(0, 255).astype(np.uint8).transpose(1, 2, 0))
+        drawn.resize((drawn.width // 2, drawn.height // 2)).save(picture, quality=85)
 
 
 def losses(folder: Path, net: str, steps: int, size: int, seeds: int) -> None:
