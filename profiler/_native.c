@@ -1,9 +1,9 @@
 /* The steady path of a training's hooks: what they do in a step like the one before it (profiler/native.py).
 
 The state is that of the Python classes, which have the types here for bases: `Recorder` of capture/open_step.py and
-steps.py, `Detector` of capture/loop_detector, `Appender` of record/segment.py, `Forward` of capture/hooks/forward.py. A
-function here either does all that Python's does in the common case, or changes nothing and says so: then Python does
-it. What each step of it is for is said there. Only the thread that holds the GIL is here, and it never gives it up. */
+steps.py, `Detector` of capture/loop_detector, `Appender` of record/segment.py, `Forward` of capture/hooks/forward.py,
+`FetchTimer` of capture/workers/fetch_timing.py. A function here either does all that Python's does in the common case, or
+changes nothing and says so: then Python does it. What each step of it is for is said there. Only the thread that holds the GIL is here, and it never gives it up. */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <structmember.h>
@@ -45,7 +45,7 @@ static ns_t blank[WORDS];
 static PyTypeObject *type_pass, *type_role, *type_pace, *type_switch, *type_known;
 static PyObject *monotonic, *opens, *trains, *tensor, *modes, *not_delivered, *zero;
 static PyObject *s_ready, *s_capacity, *s_popleft, *s_append, *s_shape, *s_dtype, *s_is_nested, *s_loader, *s_order,
-    *s_rcvd, *s_plan, *s_room, *s_pre_hooks, *s_key;
+    *s_rcvd, *s_plan, *s_room, *s_key;
 
 #define IS(object, of) ((object) != NULL && Py_TYPE(object) == type_##of)
 #define SLOT(object, name) (*(PyObject **)((char *)(object) + slot.name))
@@ -106,15 +106,24 @@ typedef struct {
 typedef struct {
     PyObject_HEAD
     PyObject *module, *mark, *on;
-    ns_t missed;
+    ns_t missed, holders;
     char armed, looking;
 } Forward;
 #define FORWARD_OBJECTS 3
 
 typedef struct {
     PyObject_HEAD
+    PyObject *pending, *on;
+    ns_t not_before, left_out, left_out_samples, left_out_ns;
+    char busy;
+} FetchTimer;
+#define FETCH_TIMER_OBJECTS 2
+
+typedef struct {
+    PyObject_HEAD
     PyObject *recorder, *detector, *known, *on, *flags_of, *shapes_on, *shapes, *asked;
     ns_t shape_flags;
+    char asking;  /* within `__next__`, of a step that was opened here */
 } Steady;
 #define STEADY_OBJECTS 8
 #define R(s) ((Recorder *)(s)->recorder)
@@ -134,10 +143,12 @@ static void Recorder_last(PyObject *self)
 }
 static void Detector_last(PyObject *Py_UNUSED(self)) {}
 static void Forward_last(PyObject *Py_UNUSED(self)) {}
+static void FetchTimer_last(PyObject *Py_UNUSED(self)) {}
 static void Steady_last(PyObject *Py_UNUSED(self)) {}
 OBJECTS(Recorder, RECORDER_OBJECTS)
 OBJECTS(Detector, DETECTOR_OBJECTS)
 OBJECTS(Forward, FORWARD_OBJECTS)
+OBJECTS(FetchTimer, FETCH_TIMER_OBJECTS)
 OBJECTS(Steady, STEADY_OBJECTS)
 
 #define INT(type, field, name) {name, T_LONGLONG, offsetof(type, field), 0, NULL}
@@ -172,7 +183,11 @@ static PyMemberDef Detector_members[] = {
     BIT(Detector, fetching, "fetching"), {0}};
 static PyMemberDef Forward_members[] = {
     OBJ(Forward, module, "_module"), OBJ(Forward, mark, "_mark"), OBJ(Forward, on, "switch"),
-    INT(Forward, missed, "_missed"), BIT(Forward, armed, "_armed"), BIT(Forward, looking, "_looking"), {0}};
+    INT(Forward, missed, "_missed"), INT(Forward, holders, "_holders_in_c"), BIT(Forward, armed, "_armed"), BIT(Forward, looking, "_looking"), {0}};
+static PyMemberDef FetchTimer_members[] = {
+    OBJ(FetchTimer, pending, "_pending"), OBJ(FetchTimer, on, "switch"), INT(FetchTimer, not_before, "_not_before"),
+    INT(FetchTimer, left_out, "left_out"), INT(FetchTimer, left_out_samples, "left_out_samples"),
+    INT(FetchTimer, left_out_ns, "left_out_ns"), BIT(FetchTimer, busy, "_busy"), {0}};
 
 #define BASE(type) \
     static PyTypeObject type##_type = { \
@@ -183,6 +198,7 @@ static PyMemberDef Forward_members[] = {
 BASE(Recorder);
 BASE(Detector);
 BASE(Forward);
+BASE(FetchTimer);
 static PyTypeObject Appender_type = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "whyidle._native.Appender", .tp_basicsize = sizeof(Appender),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, .tp_new = PyType_GenericNew, .tp_members = Appender_members};
@@ -360,13 +376,11 @@ static int arm(Forward *f)
     if (module == NULL)
         return -1;
     PyObject *space = module == Py_None ? NULL : PyObject_GenericGetDict(module, NULL);
-    PyObject *hooks = space == NULL ? NULL : Py_XNewRef(PyDict_GetItemWithError(space, s_pre_hooks));
     int code = NOT_OURS;
-    if (hooks != NULL && PyDict_Check(hooks) && PyDict_GetItemWithError(hooks, s_key) == NULL)
-        code = PyObject_SetItem(hooks, s_key, f->mark) < 0 ? -1 : DONE;
+    if (space != NULL && PyDict_GetItemWithError(space, s_key) == NULL && !PyErr_Occurred())
+        code = PyDict_SetItem(space, s_key, f->mark) < 0 ? -1 : DONE;
     if (code == DONE)
         f->armed = 1;
-    Py_XDECREF(hooks);
     Py_XDECREF(space);
     Py_DECREF(module);
     return PyErr_Occurred() ? -1 : code;
@@ -618,23 +632,22 @@ static int updated(Steady *s)
     return DONE;
 }
 
-/* The model is called that `arm` has put a hook on. */
+/* The model is called that `arm` has put a mark on. */
 static int forward_begins(Steady *s, Forward *f, PyObject *module)
 {
     Recorder *r = R(s);
     Detector *d = D(s);
-    if (!IS(f->on, switch) || SLOT(f->on, switch_on) != Py_True || !refers_to(f->module, module) || !d->inside || !r->recording ||
+    if (!IS(f->on, switch) || SLOT(f->on, switch_on) != Py_True || !d->inside || !r->recording ||
         !is_here(d) || d->capturing != Py_None || !writes(r))
         return NOT_OURS;
+    ns_t now = NOW(), *word = r->word;
     PyObject *space = PyObject_GenericGetDict(module, NULL);
-    PyObject *hooks = space == NULL ? NULL : PyDict_GetItemWithError(space, s_pre_hooks);
-    int code = hooks == NULL || PyObject_DelItem(hooks, s_key) < 0 ? -1 : 0;
+    int code = space == NULL || PyDict_DelItem(space, s_key) < 0 ? -1 : 0;
     Py_XDECREF(space);
     if (code < 0) {
         PyErr_Clear();
         return NOT_OURS;
     }
-    ns_t now = NOW(), *word = r->word;
     f->armed = 0;
     f->missed = 0;
     if (!(r->flags & at.FORWARD_SEEN) && r->graph_before < 0 && word[at.backward_begin_ns] == NOT_MEASURED &&
@@ -650,8 +663,6 @@ static int forward_begins(Steady *s, Forward *f, PyObject *module)
     r->overhead += r->last - now;
     return DONE;
 }
-
-static PyObject *told(int code) { return code < 0 ? NULL : PyLong_FromLong(code); }
 
 static PyObject *Steady_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(kwargs))
 {
@@ -681,43 +692,21 @@ static PyObject *Steady_follow(PyObject *self, PyObject *known)
     Py_RETURN_NONE;
 }
 
-static PyObject *Steady_learns(PyObject *self, PyObject *updates)
-{
-    return told(learns((Steady *)self, updates == Py_True));
-}
-
-static PyObject *Steady_backward_ends(PyObject *self, PyObject *Py_UNUSED(none))
-{
-    Recorder *r = R((Steady *)self);
-    return told(r->recording && r->graph != NULL && r->graph != Py_None && nodes(r, &r->graph_then) < 0 ? -1 : DONE);
-}
-
-static PyObject *Steady_updated(PyObject *self, PyObject *Py_UNUSED(none)) { return told(updated((Steady *)self)); }
-
-static PyObject *Steady_forward_begins(PyObject *self, PyObject *const *args, Py_ssize_t count)
-{
-    if (count != 2 || !PyObject_TypeCheck(args[0], &Forward_type))
-        return told(NOT_OURS);
-    return told(forward_begins((Steady *)self, (Forward *)args[0], args[1]));
-}
-
 static PyMethodDef Steady_methods[] = {
     {"follow", Steady_follow, METH_O, NULL},
-    {"learns", Steady_learns, METH_O, NULL},
-    {"backward_ends", Steady_backward_ends, METH_NOARGS, NULL},
-    {"updated", Steady_updated, METH_NOARGS, NULL},
-    {"forward_begins", (PyCFunction)(void (*)(void))Steady_forward_begins, METH_FASTCALL, NULL},
     {0}};
 static PyTypeObject Steady_type = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "whyidle._native.Steady", .tp_basicsize = sizeof(Steady),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, .tp_new = Steady_new, .tp_traverse = Steady_traverse,
     .tp_clear = Steady_clear, .tp_dealloc = Steady_dealloc, .tp_methods = Steady_methods};
 
-/* What stands in the place of a method of torch's iterators: in the common case without a frame of Python's. */
+/* What stands in the place of a function of torch's, or is what a hook of ours does: in the common case without a frame
+of Python's. `slow` does the rarer cases, `first` and `second` are what each kind says. */
 typedef struct {
     PyObject_HEAD
     PyObject *steady, *original, *slow, *first, *second, *fail, *space;
     vectorcallfunc call;
+    char busy;
 } Instead;
 #define INSTEAD_OBJECTS 7
 static void Instead_last(PyObject *Py_UNUSED(self)) {}
@@ -753,9 +742,9 @@ static PyObject *next_call(PyObject *self, PyObject *const *args, size_t nargsf,
     if (code != DONE)
         return PyObject_Vectorcall(w->slow, args, nargsf, NULL);
     PyObject *known = Py_NewRef(s->known), *of = Py_NewRef(s->asked);
-    D(s)->fetching = 1;
+    D(s)->fetching = s->asking = 1;
     PyObject *batch = PyObject_Vectorcall(w->original, args, nargsf, NULL);
-    D(s)->fetching = 0;
+    D(s)->fetching = s->asking = 0;
     if (batch == NULL) {
         PyObject *type, *error, *trace;
         PyErr_Fetch(&type, &error, &trace);
@@ -818,15 +807,146 @@ static PyObject *index_call(PyObject *self, PyObject *const *args, size_t nargsf
     return index;
 }
 
+/* `fetch` of a fetcher: in the training, where it makes its batches itself. `first`: what looks at them. */
+static PyObject *fetch_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *names)
+{
+    Instead *w = (Instead *)self;
+    Steady *s = (Steady *)w->steady;
+    FetchTimer *f = (FetchTimer *)w->first;
+    if (PyVectorcall_NARGS(nargsf) != 2 || names != NULL || !is_here(D(s)))
+        return PyObject_Vectorcall(w->slow, args, nargsf, names);
+    if (!R(s)->recording)
+        return PyObject_Vectorcall(w->original, args, nargsf, NULL);
+    ns_t now = s->asking && !f->busy && (f->pending == NULL || f->pending == Py_None) && IS(f->on, switch) &&
+               SLOT(f->on, switch_on) == Py_True ? NOW() : NOT_MEASURED;
+    if (now == NOT_MEASURED || now >= f->not_before)
+        return PyObject_Vectorcall(w->slow, args, nargsf, NULL);
+    f->busy = 1;
+    PyObject *batch = PyObject_Vectorcall(w->original, args, nargsf, NULL);
+    f->busy = 0;
+    if (batch != NULL) {
+        f->left_out++;
+        f->left_out_ns += NOW() - now;
+        f->left_out_samples += PyList_CheckExact(args[1]) ? PyList_GET_SIZE(args[1]) : 1;
+    }
+    return batch;
+}
+
+/* `torch.autograd.backward`; passes within one, as of segments that are computed again, are part of it. `first`: the
+hook's switch. */
+static PyObject *backward_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *names)
+{
+    Instead *w = (Instead *)self;
+    Steady *s = (Steady *)w->steady;
+    Recorder *r = R(s);
+    if (SLOT(w->first, switch_on) != Py_True)
+        return PyObject_Vectorcall(w->original, args, nargsf, names);
+    if (!is_here(D(s)))
+        return PyObject_Vectorcall(w->slow, args, nargsf, names);
+    if (w->busy)
+        return PyObject_Vectorcall(w->original, args, nargsf, names);
+    int code = learns(s, 0);
+    if (code < 0 && failed(w) < 0)
+        return NULL;
+    w->busy = 1;
+    PyObject *done = PyObject_Vectorcall(code == NOT_OURS ? w->slow : w->original, args, nargsf, names);
+    w->busy = 0;
+    if (code == OPEN && r->recording && r->graph != NULL && r->graph != Py_None) {
+        PyObject *type, *error, *trace;
+        PyErr_Fetch(&type, &error, &trace);
+        if (nodes(r, &r->graph_then) == 0 || failed(w) == 0)
+            PyErr_Restore(type, error, trace);
+        else {
+            Py_XDECREF(type);
+            Py_XDECREF(error);
+            Py_XDECREF(trace);
+            Py_CLEAR(done);
+        }
+    }
+    return done;
+}
+
+/* What a hook does before an optimizer's step (`update_call`) and after it. `first`: its switch. */
+static PyObject *around_update(Instead *w, PyObject *const *args, size_t nargsf, int after)
+{
+    if (SLOT(w->first, switch_on) == Py_True) {
+        int code = after ? updated((Steady *)w->steady) : learns((Steady *)w->steady, 1);
+        if (code == NOT_OURS)
+            return PyObject_Vectorcall(w->slow, args, nargsf, NULL);
+        if (code < 0 && failed(w) < 0)
+            return NULL;
+    }
+    Py_RETURN_NONE;
+}
+
+static PyObject *update_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *Py_UNUSED(names))
+{
+    return around_update((Instead *)self, args, nargsf, 0);
+}
+
+static PyObject *updated_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *Py_UNUSED(names))
+{
+    return around_update((Instead *)self, args, nargsf, 1);
+}
+
+/* `zero_grad` between the hand-over of a batch and the model's call. */
+static PyObject *clear_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *names)
+{
+    Instead *w = (Instead *)self;
+    Recorder *r = R((Steady *)w->steady);
+    Detector *d = D((Steady *)w->steady);
+    if (!d->inside || !r->recording || !is_here(d))
+        return PyObject_Vectorcall(w->original, args, nargsf, names);
+    ns_t begin = NOW();
+    PyObject *done = PyObject_Vectorcall(w->original, args, nargsf, names);
+    r->cleared += NOW() - begin;
+    return done;
+}
+
+/* The module is called that is marked: (mark, weak reference to it), says which it is. `first`: the hook.
+Another number of references than the first time, when nothing but one module held it: a copy of that may be called. */
+static PyObject *forward_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *Py_UNUSED(names))
+{
+    Instead *w = (Instead *)self;
+    Forward *f = (Forward *)w->first;
+    if (PyVectorcall_NARGS(nargsf) == 2 && f->holders == 0)
+        f->holders = Py_REFCNT(args[0]);
+    else if (PyVectorcall_NARGS(nargsf) == 2 && Py_REFCNT(args[0]) == f->holders && args[1] == f->module) {
+        PyObject *module = PyObject_CallNoArgs(args[1]);
+        int code = module == NULL ? -1 : forward_begins((Steady *)w->steady, f, module);
+        if (module == NULL || (code < 0 && failed(w) < 0)) {
+            Py_XDECREF(module);
+            return NULL;
+        }
+        if (code != NOT_OURS)
+            return module;
+        Py_DECREF(module);
+    }
+    return PyObject_Vectorcall(w->slow, args, nargsf, NULL);
+}
+
+static const struct { const char *what; vectorcallfunc call; } kinds[] = {
+    {"next", next_call}, {"index", index_call}, {"fetch", fetch_call}, {"backward", backward_call},
+    {"update", update_call}, {"updated", updated_call}, {"clear", clear_call},
+    {"forward", forward_call}};
+
 static PyObject *Instead_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(kwargs))
 {
     PyObject *steady, *original, *slow, *first, *second, *fail;
     const char *what;
     if (!PyArg_ParseTuple(args, "sO!OOOOO", &what, &Steady_type, &steady, &original, &slow, &first, &second, &fail))
         return NULL;
+    vectorcallfunc call = NULL;
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (strcmp(what, kinds[i].what) == 0)
+            call = kinds[i].call;
+    int switched = call == backward_call || call == update_call || call == updated_call;
+    PyTypeObject *needs = call == fetch_call ? &FetchTimer_type : call == forward_call ? &Forward_type : NULL;
+    if (call == NULL || (switched && !IS(first, switch)) || (needs != NULL && !PyObject_TypeCheck(first, needs)))
+        return PyErr_Format(PyExc_TypeError, "nothing stands in for %s with this", what);
     Instead *w = (Instead *)type->tp_alloc(type, 0);
     if (w != NULL) {
-        w->call = *what == 'n' ? next_call : index_call;
+        w->call = call;
         w->steady = Py_NewRef(steady);
         w->original = Py_NewRef(original);
         w->slow = Py_NewRef(slow);
@@ -842,13 +962,20 @@ static PyObject *Instead_bound(PyObject *self, PyObject *to, PyObject *Py_UNUSED
     return to == NULL || to == Py_None ? Py_NewRef(self) : PyMethod_New(self, to);
 }
 
+/* By its name, as a function of Python's. */
+static PyObject *Instead_reduce(PyObject *self, PyObject *Py_UNUSED(none))
+{
+    return PyObject_GetAttrString(self, "__qualname__");
+}
+
+static PyMethodDef Instead_methods[] = {{"__reduce__", Instead_reduce, METH_NOARGS, NULL}, {0}};
 static PyGetSetDef Instead_space[] = {{"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, NULL, NULL}, {0}};
 static PyTypeObject Instead_type = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "whyidle._native.Instead", .tp_basicsize = sizeof(Instead),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_METHOD_DESCRIPTOR,
     .tp_new = Instead_new, .tp_traverse = Instead_traverse, .tp_clear = Instead_clear, .tp_dealloc = Instead_dealloc,
     .tp_call = PyVectorcall_Call, .tp_vectorcall_offset = offsetof(Instead, call), .tp_descr_get = Instead_bound,
-    .tp_dictoffset = offsetof(Instead, space), .tp_getset = Instead_space};
+    .tp_dictoffset = offsetof(Instead, space), .tp_getset = Instead_space, .tp_methods = Instead_methods};
 
 /* lay_out(numbers, types, things): see native.py. */
 static int offset_of(PyObject *type, const char *name, Py_ssize_t *to)
@@ -907,7 +1034,7 @@ static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, .m_name = "whyidle._n
 PyMODINIT_FUNC PyInit__native(void)
 {
     static PyTypeObject *types[] = {&Appender_type, &Recorder_type, &Detector_type,
-                                    &Forward_type, &Steady_type,   &Instead_type};
+                                    &Forward_type, &FetchTimer_type,  &Steady_type, &Instead_type};
     PyObject *made = PyModule_Create(&module);
     for (size_t i = 0; made != NULL && i < sizeof types / sizeof *types; i++)
         if (PyModule_AddType(made, types[i]) < 0)
@@ -915,7 +1042,7 @@ PyMODINIT_FUNC PyInit__native(void)
 #define N(name, text) if ((name = PyUnicode_InternFromString(text)) == NULL) Py_CLEAR(made);
     N(s_ready, "ready") N(s_capacity, "capacity") N(s_popleft, "popleft") N(s_append, "append") N(s_shape, "shape")
     N(s_dtype, "dtype") N(s_is_nested, "is_nested") N(s_loader, "loader") N(s_order, "order") N(s_rcvd, "_rcvd_idx")
-    N(s_plan, "_plans") N(s_room, "_room") N(s_pre_hooks, "_forward_pre_hooks")
+    N(s_plan, "_plans") N(s_room, "_room")
     zero = PyLong_FromLong(0);
     return made;
 }

@@ -40,11 +40,13 @@ if TYPE_CHECKING:
 
     class ForwardBase: ...
 
+    class FetchTimerBase: ...
+
 else:
 
     class _Plain:
         """A base that brings nothing: its class has its attributes as any other."""
 
-    AppenderBase, RecorderBase, DetectorBase, ForwardBase = (
-        getattr(extension, name, _Plain) for name in ("Appender", "Recorder", "Detector", "Forward")
+    AppenderBase, RecorderBase, DetectorBase, ForwardBase, FetchTimerBase = (
+        getattr(extension, name, _Plain) for name in ("Appender", "Recorder", "Detector", "Forward", "FetchTimer")
     )

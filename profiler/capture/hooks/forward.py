@@ -2,7 +2,8 @@
 
 Nothing that torch offers tells it for free: a hook on all modules is called for each layer, and would be compiled into
 graphs. So the outermost module that makes nodes of autograd's graph is looked for, during a few steps, and from then on
-that module alone has a hook, from the hand-over of a batch until it is called.
+that module alone is marked, from the hand-over of a batch until it is called. The mark is an attribute of its own that
+torch looks up at the call (`Module._call_impl`): a hook registered with a module has torch take the long way through it.
 
 A program whose forward pass begins outside of modules, or in a graph that torch compiled as a whole, is left alone:
 there the computation counts from the hand-over on.
@@ -11,8 +12,10 @@ there the computation counts from the hand-over on.
 from __future__ import annotations
 
 import contextlib
+import sys
 import weakref
 from collections.abc import Callable
+from sys import getrefcount
 from typing import Any
 
 import torch
@@ -23,7 +26,7 @@ from ..hidden import forget_frame
 from ..open_step import ForwardMark
 from ..steps import StepRecorder
 from .loop import Loop
-from .steady import FORWARD_KEY, SteadyPath
+from .steady import FORWARD_KEY
 from .switch import Switch
 from .wrap import Patches, Unexpected, Wraps
 
@@ -40,23 +43,29 @@ _Call = tuple[Any, int, ForwardMark]
 
 
 class _Mark:
-    """The hook. A copy of the module, or a pickled one, holds a function of Python's own in its place that does
-    nothing."""
+    """What torch calls in the place of the `_call_impl` of the module's class, once.
 
-    __slots__ = ("_called", "_of", "_steady")
+    A copy of the module, or a pickled one, holds that function itself in its place.
+    """
 
-    def __init__(self, of: ForwardHook, steady: SteadyPath | None, called: Callable[[Any], None]) -> None:
-        self._of = of
-        self._steady = steady
-        self._called = called
+    __slots__ = ("_begins", "_calls", "_module")
 
-    def __call__(self, module: Any, _args: Any) -> None:
-        if self._steady is None or not self._steady.forward_begins(self._of, module):
-            self._called(module)
+    def __init__(self, begins: Callable[[_Mark, Any], Any]) -> None:
+        """`begins`: given this and the module that is marked, says which one is called; a copy may have the mark too."""
+        self._begins = begins
+
+    def marks(self, module: Any) -> weakref.ref[Any]:
+        """This module from now on."""
+        self._module = weakref.ref(module)
+        self._calls = type(module)._call_impl
+        return self._module
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        module = self._module() if is_dynamo_compiling() else self._begins(self, self._module)
+        return self._calls(module, *args, **kwargs)
 
     def __reduce__(self) -> Any:
-        # What `contextlib.nullcontext` does at its end: it takes anything, and returns `None`.
-        return getattr, (contextlib.nullcontext(), "__exit__")
+        return getattr, (self._module(), FORWARD_KEY)
 
 
 class ForwardHook(ForwardBase):
@@ -66,10 +75,11 @@ class ForwardHook(ForwardBase):
         self._loop = loop
         self._steps = steps
         self.switch = switch
+        self._mark: _Mark
         self._wraps = Wraps(switch, self._listens)
         self._clearing = Patches()
         self._module: weakref.ref[Any] | None = None
-        self._mark = _Mark(self, loop.steady, self._called)
+        self._holders = 0
         self._armed = False
         """A batch was handed over, and the module has not been called since."""
         self._handed = 0
@@ -81,6 +91,11 @@ class ForwardHook(ForwardBase):
 
     def install(self) -> None:
         if self._steps.graph is not None:
+            steady, begins = self._loop.steady, self._called
+            self._mark = _Mark(
+                begins if steady is None else steady.instead("forward", None, begins, self.switch.fail, self)
+            )
+            self._learn_holders()
             self._steps.on_batch = self._arm
             with contextlib.suppress(Unexpected):
                 # Without it what clearing gradients takes counts as work of the loop's.
@@ -105,8 +120,7 @@ class ForwardHook(ForwardBase):
                 if self._handed >= FIRST_LOOK and self._looks < MOST_LOOKS and self._searches < MOST_SEARCHES:
                     self._look()
                 return
-            hooks = module.__dict__["_forward_pre_hooks"]
-            if FORWARD_KEY in hooks:
+            if FORWARD_KEY in module.__dict__:
                 self._missed += 1
                 if self._missed >= MOST_MISSED:
                     self._disarm()
@@ -114,34 +128,50 @@ class ForwardHook(ForwardBase):
                     self._searches += 1
                     self._missed = 0
             else:
-                hooks[FORWARD_KEY] = self._mark
+                module.__dict__[FORWARD_KEY] = self._mark
             self._armed = True
         except Exception as error:
             self.switch.fail(error)
 
+    def _learn_holders(self) -> None:
+        """How many references to the mark there are while it is called and nothing but one module holds it."""
+        probe = torch.nn.Identity()
+        self._module = self._mark.marks(probe)
+        probe.__dict__[FORWARD_KEY] = self._mark
+        torch.nn.Module._wrapped_call_impl(probe, None)  # and nothing that a program has put around it
+        self._module = None
+
     def _disarm(self) -> None:
         module = None if self._module is None else self._module()
-        if module is not None:
-            module.__dict__["_forward_pre_hooks"].pop(FORWARD_KEY, None)
+        if module is not None and module.__dict__.get(FORWARD_KEY) is self._mark:
+            del module.__dict__[FORWARD_KEY]
 
-    def _called(self, module: Any) -> None:
-        """The forward pass begins, of this module or of a copy that was made of it."""
+    def _called(self, mark: _Mark, marked: Callable[[], Any]) -> Any:
+        """The module that is called, whose forward pass begins: the one that is marked, or a copy that was made of it
+        since and has what it has."""
         self._armed = False
+        module = own = marked()
         try:
-            own = None if self._module is None else self._module()
-            module.__dict__["_forward_pre_hooks"].pop(FORWARD_KEY, None)
+            holders = getrefcount(mark)
+            if not self._holders:
+                self._holders = holders
+            elif holders != self._holders:
+                called = sys._getframe(2).f_locals.get("self")
+                module = called if isinstance(called, torch.nn.Module) else own
+            module.__dict__.pop(FORWARD_KEY, None)
             if module is own and self.switch.on and self._loop.in_step() and not self._loop.captures():
                 self._missed = 0
                 self._steps.forward_begin(self._steps.forward_mark())
         except Exception as error:
             self.switch.fail(error)
+        return module
 
     def _wrap_clearing(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """Of what clears gradients before the forward pass."""
         loop, steps, now = self._loop, self._steps, self._loop.now
 
-        def zero_grad(*args: Any, **kwargs: Any) -> Any:
-            if is_dynamo_compiling() or not self._armed or not loop.in_step():
+        def timed(*args: Any, **kwargs: Any) -> Any:
+            if not loop.in_step():
                 return original(*args, **kwargs)
             begin = now()
             try:
@@ -151,6 +181,14 @@ class ForwardHook(ForwardBase):
                 raise
             finally:
                 steps.cleared(now() - begin)
+
+        if loop.steady is not None:
+            timed = loop.steady.instead("clear", original, timed, self.switch.fail)
+
+        def zero_grad(*args: Any, **kwargs: Any) -> Any:
+            if is_dynamo_compiling() or not self._armed:
+                return original(*args, **kwargs)
+            return timed(*args, **kwargs)
 
         return zero_grad
 
@@ -182,18 +220,19 @@ class ForwardHook(ForwardBase):
             self._steps.forward_is_not(mark)
             return
         self._stop_looking()
-        if before == 0 and _can_be_hooked(module):
-            self._module = weakref.ref(module)
+        if before == 0 and _can_be_marked(module):
+            self._module = self._mark.marks(module)
             self._steps.forward_begin(mark)
         else:
             self._looks = MOST_LOOKS  # it begins where nothing of ours can stand
             self._steps.forward_is_not(mark)
 
 
-def _can_be_hooked(module: Any) -> bool:
-    """Whether a hook of this module is called by Python, and by no graph that was compiled with or without it."""
+def _can_be_marked(module: Any) -> bool:
+    """Whether a mark on this module is called by Python, and by no graph that was compiled with or without it."""
+    own = module.__dict__
     return (
         not isinstance(module, torch.jit.ScriptModule)
-        and module.__dict__.get("_compiled_call_impl") is None
-        and isinstance(module.__dict__.get("_forward_pre_hooks"), dict)
+        and own.get("_compiled_call_impl") is None
+        and FORWARD_KEY not in own
     )

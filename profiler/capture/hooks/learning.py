@@ -62,22 +62,19 @@ class BackwardHook:
 
     def _wrap(self, original: Callable[..., Any]) -> Callable[..., Any]:
         loop, steps, switch, graphs = self._loop, self._steps, self.switch, self._graphs
-        steady = loop.steady
         within = False
 
         def backward(*args: Any, **kwargs: Any) -> Any:
             nonlocal within
             if is_dynamo_compiling():
                 return original(*args, **kwargs)
-            ends = None
+            outermost, ends = False, None
             if switch.on:
                 try:
-                    if not within and steady is not None and (began := steady.learns(False)):
-                        if began == steady.OPEN:
-                            ends, within = steady.backward_ends, True
-                    elif get_ident() != loop.thread:
+                    if get_ident() != loop.thread:
                         loop.learns_elsewhere()
                     elif not within:
+                        outermost = within = True
                         if loop.follow is not None and not loop.learnt and not steps.passing:
                             loop.follow(of_tensors(args[0] if args else kwargs.get("tensors")))
                         loop.learns(False)
@@ -85,7 +82,7 @@ class BackwardHook:
                             graphs.captures_learning()
                         elif loop.inside and steps.recording:
                             steps.backward_begin()
-                            ends, within = steps.backward_end, True
+                            ends = steps.backward_end
                 except Exception as error:
                     switch.fail(error)
             try:
@@ -94,14 +91,17 @@ class BackwardHook:
                 forget_frame(error)
                 raise
             finally:
-                if ends is not None:
+                if outermost:
                     within = False
+                if ends is not None:
                     try:
                         ends()
                     except Exception as error:
                         switch.fail(error)
 
-        return backward
+        if loop.steady is None:
+            return backward
+        return loop.steady.instead("backward", original, backward, switch.fail, switch)
 
 
 class OptimizerHook:
@@ -127,14 +127,11 @@ class OptimizerHook:
 
     def _hooks(self) -> tuple[Callable[..., None], Callable[..., None]]:
         loop, steps, switch, graphs = self._loop, self._steps, self.switch, self._graphs
-        steady = loop.steady
 
-        def before(optimizer: Any, _args: Any, _kwargs: Any) -> None:
-            if is_dynamo_compiling() or not switch.on:
+        def begins(optimizer: Any) -> None:
+            if not switch.on:
                 return
             try:
-                if steady is not None and steady.learns(True):
-                    return
                 if get_ident() != loop.thread:
                     loop.learns_elsewhere()
                     return
@@ -148,11 +145,11 @@ class OptimizerHook:
             except Exception as error:
                 switch.fail(error)
 
-        def after(optimizer: Any, _args: Any, _kwargs: Any) -> None:
-            if is_dynamo_compiling() or not switch.on:
+        def ends(optimizer: Any) -> None:
+            if not switch.on:
                 return
             try:
-                if (steady is not None and steady.updated()) or get_ident() != loop.thread:
+                if get_ident() != loop.thread:
                     return
                 if loop.capturing is not None and loop.capturing():
                     return
@@ -162,6 +159,19 @@ class OptimizerHook:
                     loop.tell(Updated(loop.now(), id(optimizer)))
             except Exception as error:
                 switch.fail(error)
+
+        if loop.steady is not None:
+            begins = loop.steady.instead("update", None, begins, switch.fail, switch)
+            ends = loop.steady.instead("updated", None, ends, switch.fail, switch)
+
+        # A compiler goes through these.
+        def before(optimizer: Any, _args: Any, _kwargs: Any) -> None:
+            if not is_dynamo_compiling():
+                begins(optimizer)
+
+        def after(optimizer: Any, _args: Any, _kwargs: Any) -> None:
+            if not is_dynamo_compiling():
+                ends(optimizer)
 
         return before, after
 

@@ -196,7 +196,7 @@ class LoaderHook:
 
         if self._steady is None or self.headroom is not None:
             return __next__
-        return self._steady.instead("next", original, __next__, self._came, self._raised, switch.fail)
+        return self._steady.instead("next", original, __next__, switch.fail, self._came, self._raised)
 
     def _came(self, known: KnownIterator, asked: Iteration, iterator: Any, batch: Any) -> None:
         """A batch was handed over."""
@@ -256,7 +256,7 @@ class LoaderHook:
 
         if self._steady is None:
             return _next_index
-        return self._steady.instead("index", original, _next_index, self._drew, loop.drew, switch.fail)
+        return self._steady.instead("index", original, _next_index, switch.fail, self._drew, loop.drew)
 
     def _drew(self, iterator: Any, indices: int) -> None:
         """So many were drawn for a batch."""

@@ -20,38 +20,39 @@ from .switch import Switch
 
 LEAST_DRAW_NS = 100_000
 """A sampler's work that is shorter is not recorded: torch's own samplers draw hundreds of indices in that time."""
-FORWARD_KEY = "whyidle"
-"""Of our hook among those of a module."""
+FORWARD_KEY = "_call_impl"
+"""What torch calls of a module: that of its class, unless the module has one of its own."""
 
 
 class SteadyPath:
-    """What the hooks ask first. Each question is answered with `NOT_OURS`, and then nothing has changed, or by what
-    there was to be done being done. Errors of ours are raised."""
-
-    NOT_OURS = 0
-    DONE = 1
-    OPEN = 2
-    """Done, and its end is to be told too."""
+    """What the hooks do in the common case."""
 
     def __init__(self, of: Any) -> None:
         self._of = of
         self.follow = of.follow
         """(what is known of an iterator): it is the one that is asked for batches."""
-        self.learns = of.learns
-        """(whether it is an optimizer step): a backward pass begins, or that; the rest of the step's hooks may ask."""
-        self.backward_ends = of.backward_ends
-        self.updated = of.updated
-        """An optimizer step is over."""
-        self.forward_begins = of.forward_begins
-        """(hook, module): the module that the hook waits for is called."""
 
-    def instead(self, what: str, *args: Any) -> Callable[[Any], Any]:
-        """What stands in the place of `__next__` ("next") or `_next_index` ("index") of torch's iterators.
+    def instead(
+        self,
+        what: str,
+        original: Callable[..., Any] | None,
+        slow: Callable[..., Any] | None,
+        fail: Callable[[Exception], None],
+        first: Any = None,
+        second: Any = None,
+    ) -> Callable[..., Any]:
+        """What stands in the place of a function of torch's, or does what a hook of ours does.
 
         Args:
-            args: the original, ours in Python, and what takes the rarer cases, see `_native.c`.
+            what: "next" and "index" are `__next__` and `_next_index` of torch's iterators, "fetch" that of its fetchers,
+                "backward" torch's backward pass, "update" and "updated" what is done before and after an optimizer's
+                step, "clear" is `zero_grad`, "forward" is told the module that is called and says whether that is all.
+            original: torch's function.
+            slow: ours in Python, which does the rarer cases.
+            fail: takes errors of ours.
+            first, second: what `_native.c` says at the kind.
         """
-        made: Callable[[Any], Any] = native.extension.Instead(what, self._of, *args)
+        made: Callable[..., Any] = native.extension.Instead(what, self._of, original, slow, first, second, fail)
         return made
 
 

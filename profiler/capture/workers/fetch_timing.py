@@ -13,11 +13,13 @@ from typing import Any, TypeAlias
 
 from torch.utils.data._utils import fetch as torch_fetch
 
+from ...native import FetchTimerBase
 from ...record.names import Names
 from ...record.schema import BATCH, NOT_MEASURED
 from ..hidden import forget_frame
 from ..hooks.parts import bytes_of
 from ..hooks.samples import samples_of
+from ..hooks.steady import SteadyPath
 from ..hooks.switch import Switch, from_a_signal
 from ..hooks.wrap import Patches, Unexpected
 from .batch_content import BatchContent
@@ -53,7 +55,7 @@ _NOT_YET = (0, 0, 0, 0)
 Row: TypeAlias = "array[int]"
 
 
-class FetchTimer:
+class FetchTimer(FetchTimerBase):
     """`begins`, then `ends` or `fails`, for each batch. Errors of ours go to the switch and never to the caller.
 
     The first batches are all recorded; of the rest so many that it costs no more than a small share of the time. The
@@ -92,8 +94,7 @@ class FetchTimer:
         self._content = content
         self._own_process = own_process
         self._blank: Row = array("q", (NOT_MEASURED for _ in BATCH.fields[1:]))
-        standing = {"threads": 1, "skipped": 0, "skipped_samples": 0, "skipped_ns": 0}
-        for name, value in (standing | fields).items():
+        for name, value in ({"threads": 1} | fields).items():
             self._blank[_SLOT[name]] = value
         self.indices: Any = None
         """What to give torch's fetcher for the batch's indices."""
@@ -104,6 +105,14 @@ class FetchTimer:
         """`written_bytes` when the batch recorded before began."""
         self._looked = 0
         self._not_before = 0
+        """When the next look may be; 0 while looks are free."""
+        self._pending: Row | None = None
+        """A record that waits to be stored."""
+        self.left_out = 0
+        """Batches since the last look."""
+        self.left_out_samples = 0
+        self.left_out_ns = 0
+        """What they took."""
         self._left_out_since = 0
         """When the batch under way began, if it is left out; else 0."""
         self._cost = 0
@@ -125,7 +134,7 @@ class FetchTimer:
         `stamps`: torch's own function makes it, which goes through the indices.
         """
         now = monotonic_ns()
-        if now < self._not_before and self._looked >= self.FREE:
+        if now < self._not_before:
             return self._leaves_out(now, indices)
         if self._busy or not self.switch.on:
             return False
@@ -155,7 +164,8 @@ class FetchTimer:
             self._record(batch, end)
             now = monotonic_ns()
             cost = min(self._cost + now - end.t_ns, MOST_COST_NS)
-            self._not_before = now + max(LEAST_APART_NS, self.SPACING * cost)
+            if self._looked >= self.FREE:
+                self._not_before = now + max(LEAST_APART_NS, self.SPACING * cost)
         except Exception as error:
             self.switch.fail(error)
         finally:
@@ -189,9 +199,9 @@ class FetchTimer:
 
     def _left_out(self) -> None:
         """It was made."""
-        self._blank[_SKIPPED] += 1
-        self._blank[_SKIPPED_NS] += monotonic_ns() - self._left_out_since
-        self._blank[_SKIPPED_SAMPLES] += len(self.indices) if type(self.indices) is list else 1
+        self.left_out += 1
+        self.left_out_ns += monotonic_ns() - self._left_out_since
+        self.left_out_samples += len(self.indices) if type(self.indices) is list else 1
         self.indices, self._left_out_since, self._busy = None, 0, False
 
     def _put_in(self, fetcher: Any, indices: Any, stamps: bool) -> None:
@@ -241,7 +251,8 @@ class FetchTimer:
         if self._looked % AFFINITY_EVERY == 0:
             self._blank[_CPUS], self._blank[_FIRST_CPU] = affinity()
         row = self._blank[:]
-        self._blank[_SKIPPED] = self._blank[_SKIPPED_SAMPLES] = self._blank[_SKIPPED_NS] = 0
+        row[_SKIPPED], row[_SKIPPED_SAMPLES], row[_SKIPPED_NS] = self.left_out, self.left_out_samples, self.left_out_ns
+        self.left_out = self.left_out_samples = self.left_out_ns = 0
         row[_BEGIN], row[_END] = begin.t_ns, end.t_ns
         row[_BATCH], row[_IDLE] = self.number, self.idle_ns
         row[_CPU] = end.cpu_ns - begin.cpu_ns
@@ -341,16 +352,23 @@ class Fetchers:
         self.of_thread = _OfThread()
         self.in_training: FetchTimer | None = None
         """Of batches that no worker makes."""
+        self._steady: SteadyPath | None = None
         self._patches = Patches()
         self._users = 0
 
-    def install(self) -> None:
+    def install(self, in_training: FetchTimer | None = None, steady: SteadyPath | None = None) -> None:
         """Replace the fetchers' `fetch`; as often as wanted.
+
+        Args:
+            in_training: times the batches of this process that no worker makes.
+            steady: the recording's.
 
         Raises:
             Unexpected: this torch has other fetchers.
         """
         self._users += 1
+        if in_training is not None:
+            self.in_training, self._steady = in_training, steady
         if self._users > 1:
             return
         try:
@@ -359,6 +377,11 @@ class Fetchers:
         except Unexpected:
             self.remove()
             raise
+
+    def leave_training(self) -> None:
+        """Undo the `install` of a recording."""
+        self.in_training = self._steady = None
+        self.remove()
 
     def remove(self) -> None:
         """Undo one `install`; the last one puts torch's functions back."""
@@ -373,7 +396,7 @@ class Fetchers:
                 timer.forked()
         self._users = 0
         self.of_thread = _OfThread()
-        self.in_training = None
+        self.in_training = self._steady = None
 
     def _wrap(self, original: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
         # A program may have put a function of its own there, which does with the indices what it likes.
@@ -392,7 +415,9 @@ class Fetchers:
             timer.ends(batch)
             return batch
 
-        return fetch
+        if self._steady is None or self.in_training is None:
+            return fetch
+        return self._steady.instead("fetch", original, fetch, self.in_training.switch.fail, self.in_training)
 
 
 fetchers = Fetchers()

@@ -75,10 +75,9 @@ class WorkersHook:
         self._patch_loop(torch_worker)
         self._wraps.replace(base, "__init__", self._wrap_init, None, None)
         self._wraps.around(base, "_reset", self._begins_anew, None, None, None)
-        fetchers.install()
-        self._installed = True
         self._training = TrainingFetchTimer(self._session, self._loop, self._told, self.switch)
-        fetchers.in_training = self._training
+        self._installed = True
+        fetchers.install(self._training, self._loop.steady)
 
     def remove(self) -> None:
         self._wraps.put_back()
@@ -86,8 +85,7 @@ class WorkersHook:
             loop.serves(0)
         if self._installed:
             self._installed = False
-            fetchers.in_training = None
-            fetchers.remove()
+            fetchers.leave_training()
         if self._training is not None:
             self._training.close()
 
@@ -169,7 +167,6 @@ class TrainingFetchTimer(FetchTimer):
         self._session = session
         self._pid = os.getpid()
         self._thread = 0
-        self._pending: Row | None = None
         self._transforms_writer: RecordWriter | None = None
         self._contents_writer: RecordWriter | None = None
         self._contents_lost = False
@@ -192,7 +189,7 @@ class TrainingFetchTimer(FetchTimer):
         if self._told.under_way:
             return False
         begin = monotonic_ns()
-        if begin < self._not_before and self._pending is None and self._looked >= self.FREE:
+        if begin < self._not_before and self._pending is None:
             # The common case: one that is left out.
             return self._leaves_out(begin, indices)
         if self._thread != loop.thread:
