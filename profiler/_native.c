@@ -44,7 +44,7 @@ static struct { SLOTS(S) } slot;
 static ns_t blank[WORDS];
 static PyTypeObject *type_pass, *type_role, *type_pace, *type_switch, *type_known;
 static PyObject *monotonic, *opens, *trains, *tensor, *modes, *not_delivered, *zero;
-static PyObject *s_ready, *s_capacity, *s_popleft, *s_append, *s_shape, *s_dtype, *s_is_nested, *s_loader, *s_order,
+static PyObject *s_ready, *s_capacity, *s_popleft, *s_append, *s_shape, *s_dtype, *s_loader, *s_order,
     *s_rcvd, *s_plan, *s_room, *s_key;
 
 #define IS(object, of) ((object) != NULL && Py_TYPE(object) == type_##of)
@@ -107,7 +107,7 @@ typedef struct {
     PyObject_HEAD
     PyObject *module, *mark, *on;
     ns_t missed, holders;
-    char armed, looking;
+    char armed, looking, sees_clearing;
 } Forward;
 #define FORWARD_OBJECTS 3
 
@@ -183,7 +183,8 @@ static PyMemberDef Detector_members[] = {
     BIT(Detector, fetching, "fetching"), {0}};
 static PyMemberDef Forward_members[] = {
     OBJ(Forward, module, "_module"), OBJ(Forward, mark, "_mark"), OBJ(Forward, on, "switch"),
-    INT(Forward, missed, "_missed"), INT(Forward, holders, "_holders_in_c"), BIT(Forward, armed, "_armed"), BIT(Forward, looking, "_looking"), {0}};
+    INT(Forward, missed, "_missed"), INT(Forward, holders, "_holders_in_c"), BIT(Forward, armed, "_armed"), BIT(Forward, looking, "_looking"),
+    BIT(Forward, sees_clearing, "_sees_clearing"), {0}};
 static PyMemberDef FetchTimer_members[] = {
     OBJ(FetchTimer, pending, "_pending"), OBJ(FetchTimer, on, "switch"), INT(FetchTimer, not_before, "_not_before"),
     INT(FetchTimer, left_out, "left_out"), INT(FetchTimer, left_out_samples, "left_out_samples"),
@@ -462,14 +463,14 @@ static PyObject *shapes_of(PyObject *batch)
         return Py_NewRef(Py_None);
     PyObject *found = PyTuple_New(2 * count);
     for (Py_ssize_t i = 0; i < count && found != NULL; i++) {
-        PyObject *part = PySequence_Fast_GET_ITEM(batch, i), *nested = PyObject_GetAttr(part, s_is_nested);
-        PyObject *shape = nested == Py_False ? PyObject_GetAttr(part, s_shape) : NULL;
+        PyObject *part = PySequence_Fast_GET_ITEM(batch, i);
+        PyObject *shape = PyObject_GetAttr(part, s_shape);
         PyObject *dtype = shape == NULL ? NULL : PyObject_GetAttr(part, s_dtype);
-        Py_XDECREF(nested);
         if (dtype == NULL) {
             Py_XDECREF(shape);
             Py_CLEAR(found);
-            return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
+            PyErr_Clear();  /* a nested tensor has no shape */
+            return Py_NewRef(Py_None);
         }
         PyTuple_SET_ITEM(found, 2 * i, shape);
         PyTuple_SET_ITEM(found, 2 * i + 1, dtype);
@@ -532,9 +533,13 @@ static int came(Steady *s, PyObject *iterator, PyObject *batch)
         of != d->open || d->part != opens || r->flags >= at.ONE_ELEMENT || !writes(r))
         return NOT_OURS;
     lengths = SLOT(known, known_lengths);
-    if (lengths == NULL || PyObject_Size(lengths) <= 0 || number(SLOT(of, pass_fetched), &fetched) < 0)
+    if (lengths == NULL || number(SLOT(of, pass_fetched), &fetched) < 0)
         return PyErr_Occurred() ? -1 : NOT_OURS;
     drawn = PyObject_CallMethodNoArgs(lengths, s_popleft);
+    if (drawn == NULL && PyErr_ExceptionMatches(PyExc_IndexError)) {
+        PyErr_Clear();
+        return NOT_OURS;
+    }
     if (drawn == NULL || number(drawn, &samples) < 0) {
         Py_XDECREF(drawn);
         return -1;
@@ -641,6 +646,8 @@ static int forward_begins(Steady *s, Forward *f, PyObject *module)
         !is_here(d) || d->capturing != Py_None || !writes(r))
         return NOT_OURS;
     ns_t now = NOW(), *word = r->word;
+    if (!f->sees_clearing && now - r->handed >= at.LEAST_STAGE_NS)
+        return NOT_OURS;
     PyObject *space = PyObject_GenericGetDict(module, NULL);
     int code = space == NULL || PyDict_DelItem(space, s_key) < 0 ? -1 : 0;
     Py_XDECREF(space);
@@ -1041,7 +1048,7 @@ PyMODINIT_FUNC PyInit__native(void)
             Py_CLEAR(made);
 #define N(name, text) if ((name = PyUnicode_InternFromString(text)) == NULL) Py_CLEAR(made);
     N(s_ready, "ready") N(s_capacity, "capacity") N(s_popleft, "popleft") N(s_append, "append") N(s_shape, "shape")
-    N(s_dtype, "dtype") N(s_is_nested, "is_nested") N(s_loader, "loader") N(s_order, "order") N(s_rcvd, "_rcvd_idx")
+    N(s_dtype, "dtype") N(s_loader, "loader") N(s_order, "order") N(s_rcvd, "_rcvd_idx")
     N(s_plan, "_plans") N(s_room, "_room")
     zero = PyLong_FromLong(0);
     return made;

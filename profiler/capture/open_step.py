@@ -118,6 +118,11 @@ class OpenStep(RecorderBase):
         """Gradients were cleared before the model was called, which took so long."""
         self._cleared_ns += ns
 
+    @property
+    def forward_seen(self) -> bool:
+        """Whether the step that is open did something else with its batch before the model was called."""
+        return bool(self._flags & StepFlag.FORWARD_SEEN)
+
     def forward_is_not(self, at: ForwardMark) -> None:
         """No forward pass began there: its mark is given back."""
         if at.event is not None:

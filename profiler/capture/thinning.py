@@ -1,6 +1,6 @@
 """Which steps the hooks look at: all of them, unless steps are so short that looking would cost too much.
 
-Looking at a step takes the hooks some ten microseconds by their own account, and as much again for the training, whose
+Looking at a step takes the hooks some five microseconds by their own account, and as much again for the training, whose
 code they push out of the caches. Below two milliseconds a step they therefore look at short bursts of steps and let
 others pass. Steps that pass are still counted, with their samples.
 """
@@ -12,8 +12,8 @@ from collections import deque
 
 SHORT_STEP_NS = 2_000_000
 """Longer steps are all looked at."""
-MOST_COST = 0.0025
-"""The hooks' share of the time, by their own account, that thinning aims at."""
+MOST_COST = 0.001
+"""The hooks' share of the time, by their own account, that thinning aims at: a second one goes to steps let pass."""
 BURST = 8
 """Steps looked at in a row: the idle time before a step is known only when the step before it is."""
 UNTHINNED = 64

@@ -3,7 +3,7 @@
 Nothing that torch offers tells it for free: a hook on all modules is called for each layer, and would be compiled into
 graphs. So the outermost module that makes nodes of autograd's graph is looked for, during a few steps, and from then on
 that module alone is marked, from the hand-over of a batch until it is called. The mark is an attribute of its own that
-torch looks up at the call (`Module._call_impl`): a hook registered with a module has torch take the long way through it.
+torch looks up at the call (`Module._call_impl`): a hook registered with a module sends torch the long way through it.
 
 A program whose forward pass begins outside of modules, or in a graph that torch compiled as a whole, is left alone:
 there the computation counts from the hand-over on.
@@ -51,7 +51,7 @@ class _Mark:
     __slots__ = ("_begins", "_calls", "_module")
 
     def __init__(self, begins: Callable[[_Mark, Any], Any]) -> None:
-        """`begins`: given this and the module that is marked, says which one is called; a copy may have the mark too."""
+        """`begins`: given this and the module that is marked, tells which is called: a copy may have it too."""
         self._begins = begins
 
     def marks(self, module: Any) -> weakref.ref[Any]:
@@ -78,6 +78,7 @@ class ForwardHook(ForwardBase):
         self._mark: _Mark
         self._wraps = Wraps(switch, self._listens)
         self._clearing = Patches()
+        self._sees_clearing = False
         self._module: weakref.ref[Any] | None = None
         self._holders = 0
         self._armed = False
@@ -97,9 +98,6 @@ class ForwardHook(ForwardBase):
             )
             self._learn_holders()
             self._steps.on_batch = self._arm
-            with contextlib.suppress(Unexpected):
-                # Without it what clearing gradients takes counts as work of the loop's.
-                self._clearing.replace(torch.optim.Optimizer, "zero_grad", self._wrap_clearing, None)
 
     def remove(self) -> None:
         self._steps.on_batch = None
@@ -135,10 +133,11 @@ class ForwardHook(ForwardBase):
 
     def _learn_holders(self) -> None:
         """How many references to the mark there are while it is called and nothing but one module holds it."""
-        probe = torch.nn.Identity()
+        probe: Any = torch.nn.Identity()
         self._module = self._mark.marks(probe)
         probe.__dict__[FORWARD_KEY] = self._mark
-        torch.nn.Module._wrapped_call_impl(probe, None)  # and nothing that a program has put around it
+        call: Any = torch.nn.Module._wrapped_call_impl  # without what a program may have put around it
+        call(probe, None)
         self._module = None
 
     def _disarm(self) -> None:
@@ -161,10 +160,19 @@ class ForwardHook(ForwardBase):
             module.__dict__.pop(FORWARD_KEY, None)
             if module is own and self.switch.on and self._loop.in_step() and not self._loop.captures():
                 self._missed = 0
-                self._steps.forward_begin(self._steps.forward_mark())
+                self._begins_at(self._steps.forward_mark())
         except Exception as error:
             self.switch.fail(error)
         return module
+
+    def _begins_at(self, mark: ForwardMark) -> None:
+        self._steps.forward_begin(mark)
+        if not self._sees_clearing and self._steps.forward_seen:
+            # Something takes time between the batch and the call: gradients that are cleared there, maybe.
+            self._sees_clearing = True
+            with contextlib.suppress(Unexpected):
+                # Without it what clearing gradients takes counts as work of the loop's.
+                self._clearing.replace(torch.optim.Optimizer, "zero_grad", self._wrap_clearing, None)
 
     def _wrap_clearing(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """Of what clears gradients before the forward pass."""
@@ -222,7 +230,7 @@ class ForwardHook(ForwardBase):
         self._stop_looking()
         if before == 0 and _can_be_marked(module):
             self._module = self._mark.marks(module)
-            self._steps.forward_begin(mark)
+            self._begins_at(mark)
         else:
             self._looks = MOST_LOOKS  # it begins where nothing of ours can stand
             self._steps.forward_is_not(mark)

@@ -44,9 +44,9 @@ class SteadyPath:
         """What stands in the place of a function of torch's, or does what a hook of ours does.
 
         Args:
-            what: "next" and "index" are `__next__` and `_next_index` of torch's iterators, "fetch" that of its fetchers,
+            what: "next" and "index" are `__next__` and `_next_index` of torch's iterators, "fetch" that of a fetcher,
                 "backward" torch's backward pass, "update" and "updated" what is done before and after an optimizer's
-                step, "clear" is `zero_grad`, "forward" is told the module that is called and says whether that is all.
+                step, "clear" is `zero_grad`, "forward" says which module is called.
             original: torch's function.
             slow: ours in Python, which does the rarer cases.
             fail: takes errors of ours.

@@ -158,6 +158,23 @@ def test_clearing_gradients_there_is_part_of_the_step(training: Training, monkey
     assert torch.optim.Optimizer.zero_grad is slow
 
 
+def test_clearing_gradients_is_timed_only_where_something_takes_time_before_the_model(training: Training) -> None:
+    plain = torch.optim.Optimizer.zero_grad
+    hooked: list[bool] = []
+
+    def step(batch: torch.Tensor) -> None:
+        hooked.append(torch.optim.Optimizer.zero_grad is not plain)
+        training.optimizer.zero_grad()
+        if len(hooked) == 40:
+            training.device.works(15)
+        training.learns(training.model(batch))
+
+    steps = training.run(step)
+    assert hooked == [False] * 40 + [True] * 20
+    assert seen(steps).nonzero()[0].tolist() == [39]
+    assert torch.optim.Optimizer.zero_grad is plain
+
+
 def test_augmentation_by_modules_that_learn_nothing_is_no_forward_pass(training: Training) -> None:
     augment = torch.nn.Dropout(0.1)
 

@@ -34,7 +34,6 @@ PLACES = [
     (dataloader._BaseDataLoaderIter, "_reset"),
     (DataLoader, "__iter__"),
     (torch.autograd, "backward"),
-    (torch.optim.Optimizer, "zero_grad"),
     (torch, "save"),
     (torch.serialization, "save"),
 ]
