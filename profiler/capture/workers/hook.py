@@ -157,8 +157,8 @@ class TrainingFetchTimer(FetchTimer):
     FREE = 32
     """As many as a loader is replayed from (`analyse.predict`), with those of the warm-up and the one under way: a
     first stretch that is tuned from may hold no others, where looking is slow."""
-    SPACING = 1000
-    """A thousandth of the time: here the training itself waits."""
+    SPACING = 4000
+    """A fraction of a thousandth of the time: here the training itself waits, and its caches are cold after a look."""
 
     def __init__(self, session: Session, loop: Loop, told: ToldBatches, switch: Switch) -> None:
         self._loop = loop
