@@ -16,11 +16,12 @@ from whyidle.errors import WhyidleError
 
 from .assemble import Meter, Sample, make_sample, pack, trace_of
 from .order import randomness
-from .protocol import Batch, Copier, Dataset, Image, PhotoFiles, Settings, Stage, Targets, Trace
+from .protocol import Batch, Copier, Dataset, Image, PhotoFiles, Rows, Settings, Stage, Targets, Trace
 from .render import FastRenderer
 from .render_exact import ExactRenderer
 from .ring import Ring
 from .stages import Normalise
+from .standardise import Standardise
 from .view import View, viewed
 from .workers import EpochBatches, WorkersPipeline
 
@@ -29,8 +30,9 @@ class FusedPipeline(WorkersPipeline):
     """Worker processes, as `workers` has them, that make every sample where it will lie in its batch.
 
     What the stages would do to a photograph is told first, with their own draws (`view.py`); then it is decoded in the
-    smallest scale that will do and resampled once (`render.py`). Stages that have to see pixels, and samples that are
-    no JPEG files, are made as every loader makes them. On the way to a device with memory of its own photographs stay
+    smallest scale that will do and resampled once (`render.py`). Samples that are rows of an array, and only get other
+    numbers for their levels, are made a batch at a time. Stages that have to see pixels, and other samples that are no
+    JPEG files, are made as every loader makes them. On the way to a device with memory of its own photographs stay
     uint8, and are normalised there. Batches lie in memory that is shared with the workers and used again once nobody
     holds it (`ring.py`): what is sent is which of it, and the targets.
     """
@@ -133,10 +135,40 @@ class _Batches(TorchDataset[Any]):
         slot, keys = key
         if self._maker is None:  # of this process: it has room of its own to decode into
             self._maker = _Maker(self._dataset, self._stages, self._settings, self._renderer())
+        stages = self._stages
         try:
+            if isinstance(self._dataset, Rows) and len(stages) == 1 and isinstance(stages[0], Standardise):
+                return self._at_once(self._dataset, stages[0], self._maker.renderer, slot, keys)
             return self._written(self._maker, slot, keys)
         except WhyidleError as error:
             return error
+
+    def _at_once(
+        self, dataset: Rows, stage: Standardise, renderer: FastRenderer, slot: int, keys: list[tuple[int, int]]
+    ) -> _Written:
+        """A batch of rows."""
+        meter, begin = Meter(), time.monotonic_ns()
+        indices = [index for _, index in keys]
+        levels, targets = dataset.gather(indices)
+        read = time.monotonic_ns()
+        planes = levels[:, None] if levels.ndim == 3 else np.ascontiguousarray(levels.transpose(0, 3, 1, 2))
+        inputs = self._ring.array(slot, planes.shape, np.float32)
+        renderer.look_up(planes, stage.values, inputs)
+        end = time.monotonic_ns()
+        info = get_worker_info()
+        trace = Trace(
+            worker=info.id if info else 0,
+            begin_ns=begin,
+            end_ns=end,
+            read_ns=read - begin,
+            decode_ns=0,
+            transform_ns=end - read,
+            collate_ns=0,
+            cpu_ns=meter.cpu_ns(),
+            minor_faults=meter.minor_faults(),
+            read_bytes=levels.nbytes,
+        )
+        return _Written(slot, inputs.shape, inputs.dtype, targets, tuple(indices), trace)
 
     def _written(self, maker: _Maker, slot: int, keys: list[tuple[int, int]]) -> _Written:
         inputs: npt.NDArray[Any] | None = None
@@ -169,7 +201,7 @@ class _Maker:
         self._stages = stages
         self._settings = settings
         self._are_photos = isinstance(dataset, PhotoFiles)
-        self._renderer = renderer
+        self.renderer = renderer
         self._canvas = np.empty((0, 0, 3), np.uint8)
 
     def make(self, epoch: int, index: int, place: _Place) -> Sample:
@@ -186,9 +218,9 @@ class _Maker:
         if self._canvas.shape[:2] != shape:
             self._canvas = np.empty((*shape, 3), np.uint8)
         if image is None:
-            self._renderer.leave_empty(view, self._canvas)
+            self.renderer.leave_empty(view, self._canvas)
         else:
-            self._renderer.draw(image, view, self._canvas)
+            self.renderer.draw(image, view, self._canvas)
         image, targets = self._finished(place, left, targets, random)
         return Sample(
             index=index,
@@ -210,13 +242,13 @@ class _Maker:
         of it is seen, and the time that decoding took."""
         stages, before = self._stages, self._dataset.targets(index)
         random = randomness(self._settings, epoch, index)
-        size = self._renderer.size(data)
+        size = self.renderer.size(data)
         if size is not None:
             view, targets, left = viewed(stages, size, before, random)
             if not view.sees:
                 return view, targets, left, random, None, 0
             begin = time.monotonic_ns()
-            image = self._renderer.decode(data, view)
+            image = self.renderer.decode(data, view)
             if image is not None:
                 return view, targets, left, random, image, time.monotonic_ns() - begin
             random = randomness(self._settings, epoch, index)
@@ -233,7 +265,7 @@ class _Maker:
         image: Image = self._canvas
         if len(left) == 1 and isinstance(left[0], Normalise):
             planes = place((3, *image.shape[:2]), np.float32)
-            self._renderer.normalise(image, left[0], planes)
+            self.renderer.normalise(image, left[0], planes)
             return planes, targets
         for stage in left:
             image, targets = stage(image, targets, random)

@@ -65,6 +65,15 @@ class PhotoFiles(Dataset, Protocol):
         ...
 
 
+@runtime_checkable
+class Rows(Dataset, Protocol):
+    """A dataset whose samples are rows of an array in memory: many can be had in one copy."""
+
+    def gather(self, indices: Sequence[int]) -> tuple[Image, Targets]:
+        """Samples as decoded, `[samples, …]`, and their targets, `[samples, …]`."""
+        ...
+
+
 @dataclass(frozen=True)
 class Settings:
     """How a loader runs. A loader ignores what it does not have and says so in its docstring."""

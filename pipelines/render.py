@@ -119,6 +119,11 @@ class FastRenderer:
         if stage.deviation != (1.0, 1.0, 1.0):
             planes /= np.array(stage.deviation, np.float32)[:, None, None]
 
+    def look_up(self, levels: Pixels, values: npt.NDArray[np.float32], found: npt.NDArray[np.float32]) -> None:
+        """What each level becomes, into `found`; both contiguous, of one size."""
+        width = levels.shape[-1]
+        self._cv2.LUT(levels.reshape(-1, width), values, dst=found.reshape(-1, width))
+
     def _recolour(self, pixels: Pixels, colours: Colours) -> None:
         """In place."""
         cv2 = self._cv2

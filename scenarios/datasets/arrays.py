@@ -47,6 +47,9 @@ class Arrays:
     def targets(self, index: int) -> Targets:
         return np.asarray(self.labels[index])
 
+    def gather(self, indices: Sequence[int]) -> tuple[Image, Targets]:
+        return self.rows[indices], self.labels[indices]
+
     def describe(self) -> dict[str, Any]:
         return {"samples": len(self), "unit": self.unit, "stand_in": self.stand_in, **self.facts}
 

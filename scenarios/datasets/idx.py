@@ -189,6 +189,9 @@ class IdxImages:
         label: Targets = self.labels[index : index + 1].reshape(())
         return label
 
+    def gather(self, indices: Sequence[int]) -> tuple[Image, Targets]:
+        return self.images[indices], self.labels[indices]
+
     def describe(self) -> dict[str, Any]:
         return {"samples": len(self), "unit": "image", "stand_in": None, "set": self.title, **self.facts}
 

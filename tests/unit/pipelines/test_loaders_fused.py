@@ -11,10 +11,13 @@ import pytest
 import torch
 from PIL import Image as PillowImage
 
+from whyidle.pipelines import fused
 from whyidle.pipelines.protocol import Image, Settings, Targets
 from whyidle.pipelines.registry import factory
 from whyidle.pipelines.ring import Ring
 from whyidle.pipelines.stages import Normalise, Resize, ssd_stages
+from whyidle.pipelines.standardise import Standardise
+from whyidle.scenarios.datasets.arrays import Arrays
 
 pytest.importorskip("simplejpeg")
 
@@ -151,3 +154,24 @@ def test_pixels_stay_small_on_the_way_to_a_device_with_memory_of_its_own(name: s
         finished = other.on_device(other.inputs)
         assert finished.is_contiguous()
         torch.testing.assert_close(finished, one.inputs, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(28, 28), (6, 5, 3)])
+@pytest.mark.parametrize("name", ["fused", "fused-exact"])
+def test_rows_of_an_array_are_made_a_batch_at_a_time_bit_for_bit(
+    name: str, shape: tuple[int, ...], copier: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    random = np.random.default_rng(1)
+    rows = random.integers(256, size=(53, *shape), dtype=np.uint8)
+    dataset = Arrays(rows, random.integers(10, size=53), "image", None, (Standardise(0.3, 0.7),))
+    settings = replace(ALONE, batch_size=8, shuffle=True, workers=2)
+    expected = made("naive", dataset, copier, settings)
+    monkeypatch.setattr(fused._Maker, "make", None)
+    for batch, plain in zip(made(name, dataset, copier, settings), expected, strict=True):
+        assert batch.indices == plain.indices
+        assert torch.equal(batch.inputs, plain.inputs)
+        assert batch.inputs.is_contiguous()
+        assert torch.equal(batch.targets, plain.targets)
+        assert batch.targets.dtype == plain.targets.dtype
+        assert batch.trace.read_bytes == plain.trace.read_bytes
+        assert batch.trace.begin_ns <= batch.trace.end_ns
