@@ -36,6 +36,7 @@ import torch
 
 from whyidle.devices.choose import choose
 
+from . import turns
 from .child import TRACEML
 from .loop import Block, Length, Training, fitted
 from .observers import (
@@ -65,7 +66,8 @@ LEAST_DISCARD = 3
 TARGET_US = {"cpu": 15.0, "cuda": 60.0}
 TARGET_PERCENT = 1.0
 THINNED_BELOW_MS = 2.0
-START_TARGET_S = 0.5
+START_TARGET_S = 0.05
+TURN_S = 3.0
 SEE_FILLING = (SCHEDULED, ALWAYS_ON)
 """Observers that see the products, so that part of their cost lies within them."""
 GENERATIONS = 3
@@ -260,6 +262,13 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--pairs", type=int, default=0, metavar="N", help="only this: N pairs of whole processes for each observer"
     )
+    parser.add_argument(
+        "--turns",
+        type=int,
+        default=0,
+        metavar="N",
+        help="only this: hooks in and out in turns within a training, N rounds",
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures there")
     options = parser.parse_args()
     options.generations, options.start_rounds = GENERATIONS, 10
@@ -281,6 +290,11 @@ def main() -> None:
         if options.traceml is not None:
             traceml = install_traceml(options.traceml, Path(place) / "traceml")
             print(f"TraceML {traceml.version}" if traceml.python else f"TraceML not measured: {traceml.error}")
+        if options.turns:
+            for line in turns.added(options.turns, TURN_S, options.device, options.seed):
+                print(line, flush=True)
+            print(f"\n{load}")
+            return
         if options.pairs:
             names = [HOOKS, EVERY_STEP, ALWAYS_ON, *([TRACEML] if traceml.python else [])]
             print("\n".join(added(names, options.pairs, options.device, traceml.python, options.seed)))

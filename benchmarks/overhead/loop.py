@@ -70,7 +70,7 @@ class Training:
         self.device = torch.device(device)
         on_gpu = self.device.type == "cuda"
         data = TensorDataset(torch.randn(SAMPLES, FEATURES), torch.randint(0, 4, (SAMPLES,)))
-        self._loader = DataLoader(
+        self.loader = DataLoader(
             data,
             batch_size=BATCH,
             shuffle=True,
@@ -109,7 +109,7 @@ class Training:
         left = discard + steps
         begin = (0, 0, 0)
         while True:
-            for features, classes in self._loader:
+            for features, classes in self.loader:
                 if left == steps:
                     begin = self._stamps()
                     self._filling_wall = self._filling_cpu = 0
@@ -119,14 +119,16 @@ class Training:
                     return Block(steps, wall, cpu, process, self._filling_wall, self._filling_cpu)
                 left -= 1
                 if around is None:
-                    self._step(features, classes, length)
+                    self.step(features, classes, length)
                 else:
                     with around(self.net):
-                        self._step(features, classes, length)
+                        self.step(features, classes, length)
                 if after is not None:
                     after()
 
-    def _step(self, features: torch.Tensor, classes: torch.Tensor, length: Length) -> None:
+    def step(self, features: torch.Tensor, classes: torch.Tensor, length: Length) -> int:
+        """One step with a batch. Returns the ns of wall time that filled it."""
+        filled = self._filling_wall
         if self.device.type == "cuda":
             features = features.to(self.device, non_blocking=True)
             classes = classes.to(self.device, non_blocking=True)
@@ -141,6 +143,7 @@ class Training:
             self._filling_wall += time.perf_counter_ns() - wall
         loss.backward()
         self._optimizer.step()
+        return self._filling_wall - filled
 
     def _stamps(self) -> tuple[int, int, int]:
         """(wall, CPU of this thread, CPU of the process). On a GPU once it is idle, for the wall clock's sake."""
