@@ -33,10 +33,6 @@ from ..terminal.live_program import Program
 from ..terminal.screen import Ended, Screen, ended_by_signals
 from .options import nothing_newest
 
-NAME = "live"
-HELP = "Shows a recording in progress (no RUN: the newest on this machine, and the next ones after it), or plays one."
-EXAMPLE = "whyidle live"
-
 PLAIN_SECONDS = 2.0
 """Between lines where the output is not a terminal."""
 ONCE_ROWS = 48

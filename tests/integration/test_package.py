@@ -17,7 +17,8 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 
 import whyidle
-from whyidle.commands.main import VERBS, main
+from whyidle.commands.main import main
+from whyidle.commands.verbs import VERBS
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = {
@@ -97,7 +98,7 @@ def test_python_dash_m_is_the_console_script() -> None:
     assert shown.stdout == f"whyidle {whyidle.__version__}\n"
 
 
-@pytest.mark.parametrize("verb", [v.NAME for v in VERBS])
+@pytest.mark.parametrize("verb", [v.name for v in VERBS])
 def test_every_verb_has_help_with_an_example(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main([verb, "--help"])
