@@ -33,7 +33,7 @@ LAYERS: dict[str, tuple[set[str], set[str]]] = {
     "record": ({"errors", "native"}, set()),
     "devices": ({"errors"}, {"torch", "pynvml"}),
     "capture": ({"errors", "interrupts", "native", "record", "devices"}, {"torch", "pynvml"}),
-    "analyse": ({"errors", "record"}, {"tsdownsample"}),
+    "analyse": ({"errors", "native", "record"}, {"tsdownsample"}),
     "matrix": ({"errors", "record", "devices", "capture", "analyse"}, set()),
     "tune": ({"errors", "interrupts", "record", "analyse", "matrix", "sampler-start"}, set()),
     "report": ({"errors", "record", "analyse", "tune"}, {"jinja2", "msgspec"}),
