@@ -207,6 +207,21 @@ static Py_ssize_t place(const Array *set, ns_t at, Py_ssize_t from)
     return low;
 }
 
+/* How much lies before each interval; NULL with an exception. */
+static ns_t *sums(const Array *set)
+{
+    ns_t *before = malloc(set->count * sizeof *before), sum = 0;
+    if (before == NULL) {
+        PyErr_NoMemory();
+        return NULL;
+    }
+    for (Py_ssize_t i = 0; i < set->count; i++) {
+        before[i] = sum;
+        sum += END(*set, i) - BEGIN(*set, i);
+    }
+    return before;
+}
+
 /* covered(intervals, begin, end, into): how much of each stretch they cover. */
 static PyObject *covered(PyObject *self, PyObject *const *given, Py_ssize_t count)
 {
@@ -216,29 +231,27 @@ static PyObject *covered(PyObject *self, PyObject *const *given, Py_ssize_t coun
         closed(a, 4);
         return NULL;
     }
-    if (a[2].count != a[1].count || a[3].count != a[1].count || a[0].count == 0)
+    if (a[2].count != a[1].count || a[3].count != a[1].count)
         return too_short(a, 4);
-    /* How much lies before each interval. */
-    ns_t *before = malloc(a[0].count * sizeof *before);
-    if (before == NULL) {
-        closed(a, 4);
-        return PyErr_NoMemory();
-    }
-    ns_t sum = 0;
-    for (Py_ssize_t i = 0; i < a[0].count; i++) {
-        before[i] = sum;
-        sum += END(a[0], i) - BEGIN(a[0], i);
-    }
-    Py_ssize_t first = -1, last;
+    /* Only of stretches that are long. */
+    ns_t *before = NULL;
+    Py_ssize_t first = -1;
     for (Py_ssize_t i = 0; i < a[1].count; i++) {
         ns_t begin = NUMBER(a[1], i), end = NUMBER(a[2], i), length = 0;
-        if (end > begin) {
+        if (end > begin && a[0].count > 0) {
             first = place(a, begin, first);
-            last = place(a, end, first);
-            if (last >= 0)
-                length = before[last] + LESSER(end, END(a[0], last)) - BEGIN(a[0], last);
-            if (first >= 0)
-                length -= before[first] + LESSER(begin, END(a[0], first)) - BEGIN(a[0], first);
+            Py_ssize_t at = first < 0 || END(a[0], first) <= begin ? first + 1 : first;
+            Py_ssize_t near = LESSER(at + NEAR, a[0].count);
+            for (; at < near && BEGIN(a[0], at) < end; at++)
+                length += LESSER(end, END(a[0], at)) - LARGER(begin, BEGIN(a[0], at));
+            if (at == near && at < a[0].count && BEGIN(a[0], at) < end) {
+                if (before == NULL && (before = sums(a)) == NULL) {
+                    closed(a, 4);
+                    return NULL;
+                }
+                Py_ssize_t last = place(a, end, at);
+                length += before[last] - before[at] + LESSER(end, END(a[0], last)) - BEGIN(a[0], last);
+            }
         }
         *(ns_t *)(a[3].at + i * a[3].step) = length;
     }

@@ -6,7 +6,7 @@ sorted; where it was not, it is a few of numpy's over all of it, with the same r
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,8 @@ from ..record.schema import NOT_MEASURED
 Intervals = npt.NDArray[np.int64]
 
 EMPTY: Intervals = np.empty((0, 2), dtype=np.int64)
+BLOCK = 1 << 16
+"""Steps that are looked at together where single values of all of them would need much memory: half a megabyte each."""
 
 _in_c, _ = compiled("_intervals")
 
@@ -140,3 +142,9 @@ def _shortened(intervals: Intervals, count: int) -> Intervals:
     """The first of them, without the memory of the others."""
     intervals.resize((count, 2), refcheck=False)
     return intervals
+
+
+def blocks(count: int) -> Iterator[slice]:
+    """So many things in blocks, one after the other."""
+    for first in range(0, count, BLOCK):
+        yield slice(first, min(count, first + BLOCK))

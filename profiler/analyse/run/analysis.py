@@ -178,7 +178,7 @@ def _of_process(run: Run, writer: Writer | None) -> Analysis:
         notes=notes,
         dropped_records=0,
         duration_s=duration_s,
-        gaps_ms=_distribution(np.array(facts.parts.gaps_ns)) if facts.told_apart else {},
+        gaps_ms=_distribution(facts.parts.gaps_ns) if facts.told_apart else {},
         step_ms=_distribution(steps["step_end_ns"] - steps["fetch_begin_ns"]),
         headroom=headroom,
         deaths=deaths,

@@ -21,6 +21,7 @@ import numpy.typing as npt
 from ...record.reader import Records, measured
 from ...record.schema import NOT_MEASURED, ThreadState
 from ...record.stacks import CallStack
+from ..intervals import clip, total, union
 from ..statistics import Estimate, students_t, wilson
 from ..where.looks import Looks, ProcessLooks
 from ..where.places import own_part, place_of
@@ -126,7 +127,8 @@ def exclusion_of(window: Window, batches: Records, looks: ProcessLooks | None = 
     begin = made["begin_ns"] - np.maximum(0, made["skipped_ns"])
     under_way = _UnderWay(begin, made["end_ns"])
     spent = float((made["end_ns"] - begin)[counted].sum())
-    any_ns = under_way.any_ns(begin[counted], made["end_ns"][counted])
+    first, last = int(begin[counted].min()), int(made["end_ns"][counted].max())
+    any_ns = total(clip(union(begin, made["end_ns"]), first, last))
     return Exclusion(
         spent / any_ns if any_ns else 1.0,
         None if looks is None else _waiting(looks.making.between(window.begin_ns, window.end_ns)),
@@ -139,25 +141,15 @@ class _UnderWay:
 
     def __init__(self, begin: npt.NDArray[np.int64], end: npt.NDArray[np.int64]) -> None:
         edges = np.concatenate((begin, end))
-        change = np.repeat((1, -1), (len(begin), len(end)))
         order = np.argsort(edges, kind="stable")
         self._at = edges[order]
-        self._count = np.cumsum(change[order])
-        lasts = np.diff(self._at)
-        self._summed = np.concatenate(([0], np.cumsum(self._count[:-1] * lasts)))
-        self._some = np.concatenate(([0], np.cumsum((self._count[:-1] > 0) * lasts)))
+        count = np.cumsum(np.where(order < len(begin), np.int8(1), np.int8(-1)), dtype=np.int64)
+        self._summed = np.concatenate(([0], np.cumsum(count[:-1] * np.diff(self._at))))
 
     def mean(self, begin: npt.NDArray[np.int64], end: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
         """The mean of each time [begin, end), none of which is empty."""
         summed = np.interp(end, self._at, self._summed) - np.interp(begin, self._at, self._summed)
         return np.asarray(summed / (end - begin))
-
-    def any_ns(self, begin: npt.NDArray[np.int64], end: npt.NDArray[np.int64]) -> float:
-        """Time from the first to the last of these in which any was."""
-        if len(begin) == 0:
-            return 0.0
-        low, high = np.interp((begin.min(), end.max()), self._at, self._some)
-        return float(high - low)
 
 
 def _growth(made: Records, counted: npt.NDArray[np.bool_], under_way: _UnderWay) -> TimeGrowth | None:

@@ -20,6 +20,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 
 from ...record.reader import Records
 from ...record.schema import NOT_MEASURED, EventKind, PauseKind, StepFlag
@@ -63,7 +64,7 @@ class Partition:
     """Part of the host's exposed time spent collecting garbage."""
     unseen_ns: int
     """Time of steps that nobody looked at: shared out among the parts as the other steps' time is."""
-    gaps_ns: tuple[int, ...]
+    gaps_ns: npt.NDArray[np.int64] = field(repr=False, compare=False)
     """Lengths of the device's idle stretches of at least `GAP_NS` outside boundaries, in order of time."""
     unresolved_steps: int
     """Steps whose device stamps are missing for no known reason."""
@@ -170,7 +171,7 @@ def partition(window: Window, events: Records, pauses: Records, asynchronous: bo
         fill_ns=_fill(total(intersect(waiting, firsts)), total(waiting), len(first), len(steps)),
         garbage_ns=round(total(intersect(left, collecting)) * grow),
         unseen_ns=total(unseen),
-        gaps_ns=tuple(idle_ns[idle_ns >= GAP_NS].tolist()),
+        gaps_ns=idle_ns[idle_ns >= GAP_NS],
         unresolved_steps=unresolved,
         unmarked_waits=int(((pauses["what"] == PauseKind.SYNC) & (pauses["device_end_ns"] == NOT_MEASURED)).sum()),
         loading=loading,

@@ -85,15 +85,32 @@ def of_training(batches: Records, steps: Records) -> Records:
     kept = batches[~numbered | np.isin(batches["loader"], steps["loader"])]
     numbered = kept["loader"] != NOT_MEASURED
     of_batch, of_step = _keys(kept[numbered], told)
-    order = np.argsort(of_step)
-    place = np.minimum(np.searchsorted(of_step, of_batch, sorter=order), max(0, len(order) - 1))
-    step = np.full(len(of_batch), NOT_MEASURED)
-    if len(order):
-        found = of_step[order[place]] == of_batch
-        step[found] = told["step"][order[place[found]]]
+    place = places_of(of_batch, of_step)
+    step = np.full(len(place), NOT_MEASURED)
+    step[place >= 0] = told["step"][place[place >= 0]]
     assigned = kept["step"].copy()
     assigned[numbered] = step
     return with_column(kept, "step", assigned)
+
+
+def places_of(wanted: npt.NDArray[np.int64], among: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Where each of these numbers is `among` others, the first place of several; -1 where it is not."""
+    if len(among) == 0:
+        return np.full(len(wanted), -1)
+    places = None
+    if (among[1:] <= among[:-1]).any():
+        among, places = np.unique(among, return_index=True)
+    if among[-1] - among[0] == len(among) - 1:
+        # Numbered through, as steps are that were all looked at. Not measured is far away.
+        at = wanted - among[0]
+        known = (at >= 0) & (at < len(among))
+    else:
+        at = np.minimum(np.searchsorted(among, wanted), len(among) - 1)
+        known = among[at] == wanted
+    at[~known] = -1
+    if places is not None:
+        at[known] = places[at[known]]
+    return at
 
 
 def of_loaders(transforms: Records, batches: Records) -> Records:
@@ -120,8 +137,8 @@ def first_later_end(batches: Records) -> npt.NDArray[np.int64]:
     later = np.full(len(batches), np.iinfo(np.int64).max)
     numbered = np.flatnonzero(batches["loader"] != NOT_MEASURED)
     key, _ = _keys(batches[numbered], batches[:0])
-    numbered = numbered[np.argsort(key)]
-    group = np.sort(key) >> 32
+    order = np.argsort(key, kind="stable")
+    numbered, group = numbered[order], key[order] >> 32
     ends = batches["end_ns"][numbered]
     for part in np.split(np.arange(len(group)), np.flatnonzero(np.diff(group)) + 1):
         later[numbered[part[:-1]]] = np.minimum.accumulate(ends[part][::-1])[::-1][1:]
@@ -164,10 +181,15 @@ def passes_of(records: Records) -> npt.NDArray[np.int64]:
     return np.asarray((records["loader"] << 24) + (records["batch"] >> 32))
 
 
+def _changes(values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """The first of each run of equal values: there are far fewer of them where hardly any two in a row differ."""
+    return values[np.concatenate((values[:1] == values[:1], values[1:] != values[:-1]))]
+
+
 def _keys(batches: Records, steps: Records) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """One number for each (loader, pass, batch), the same for a batch and its step."""
     passes = [passes_of(part) for part in (batches, steps)]
-    groups = np.unique(np.concatenate(passes))
+    groups = np.unique(np.concatenate([_changes(which) for which in passes]))
     of_batch, of_step = (
         (np.searchsorted(groups, which) << 32) + (part["batch"] & 0xFFFFFFFF)
         for which, part in zip(passes, (batches, steps), strict=True)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 from markupsafe import Markup
 
 from ...analyse.run.stall_breakdown import PARTS, UNTOLD
@@ -42,9 +42,9 @@ def over_time(timeline: Timeline) -> tuple[Markup, bool]:
     return _picture("Where the time went, from begin to end", "".join(shapes) + axis), line is not None
 
 
-def gap_histogram(gaps_ns: Sequence[int]) -> Markup:
+def gap_histogram(gaps_ns: npt.NDArray[np.int64]) -> Markup:
     """Time lost in the device's gaps, by their length: each class twice as long as the last, up to the longest."""
-    lengths = np.array(gaps_ns, dtype=np.float64) / 1e6
+    lengths = gaps_ns / 1e6
     lowest = math.floor(math.log2(lengths.min()))
     classes = math.floor(math.log2(lengths.max())) - lowest + 1
     which = np.floor(np.log2(lengths)).astype(int) - lowest

@@ -94,7 +94,7 @@ def page(analysis: Analysis, runs: Sequence[Run], cost: str | None = None) -> st
         left_out_ranks=max(0, len(over) - MOST_RANKS),
         lead=None if lead is None else lead.rank,
         gaps=None
-        if facts is None or not facts.told_apart or not facts.parts.gaps_ns
+        if facts is None or not facts.told_apart or not len(facts.parts.gaps_ns)
         else gap_histogram(facts.parts.gaps_ns),
         further=[section for section in further if section.title],
         environment=environment_of(analysis),

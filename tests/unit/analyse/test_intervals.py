@@ -93,6 +93,16 @@ def test_stamps_of_records_lie_apart() -> None:
     assert covered(whole, records["begin_ns"][order], records["end_ns"][order]).tolist() == [4] * 12
 
 
+def test_long_stretches_are_summed_up() -> None:
+    begin = np.arange(0, 10_000, 10)
+    whole = union(begin, begin + 4)
+    stretches = [(0, 10_000), (5, 9_991), (12, 503), (-9, 20_000), (9_990, 9_991), (7, 170)]
+    first, last = np.array(stretches).T
+    assert covered(whole, first, last).tolist() == [
+        sum(max(0, min(e, at + 4) - max(b, at)) for at in begin.tolist()) for b, e in stretches
+    ]
+
+
 def both(make: str, *sets: Intervals) -> list[list[list[int]]]:
     found = []
     for one in (compiled("_intervals")[0], None):

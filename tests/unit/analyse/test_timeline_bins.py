@@ -75,10 +75,10 @@ def test_the_bins_of_a_part_sum_to_its_time_to_the_nanosecond(epochs: list[list[
     assert bins.samples is not None
     assert bins.samples.sum() == pytest.approx(facts.window.samples)
     spans = gap_spans(facts)
-    assert tuple(spans[:, 1] - spans[:, 0]) == facts.parts.gaps_ns
+    assert (spans[:, 1] - spans[:, 0]).tolist() == facts.parts.gaps_ns.tolist()
     assert (int(bins.gaps.sum()), int(bins.longest_gap.max())) == (
         len(facts.parts.gaps_ns),
-        max(facts.parts.gaps_ns, default=0),
+        facts.parts.gaps_ns.max(initial=0),
     )
 
 
