@@ -1,5 +1,5 @@
-"""Adds what is in C to what pyproject.toml says, for Pythons that can use it: the hooks' steady path (docs/hooks.md) and
-sets of intervals, for reports.
+"""Adds what is in C to what pyproject.toml says, for Pythons that can use it: the hooks' steady path (docs/hooks.md)
+and sets of intervals, for reports.
 
 Without a compiler it is left out. `WHYIDLE_PURE=1` leaves it out too: such a wheel holds no extension.
 """

@@ -82,6 +82,9 @@ class Columns:
         return self._rows(self.dtype.names or (), self)
 
     def _selected(self, which: slice | npt.NDArray[np.integer[Any]], count: int) -> Columns:
+        if self._of is not None and isinstance(self._which, np.ndarray):
+            # Of some of the selected records, all of these need not be picked out.
+            return Columns(self.dtype, count, {}, (self._of, self._which[which]))
         return Columns(self.dtype, count, {}, (self, which))
 
     def _picked(self, name: str) -> Values:

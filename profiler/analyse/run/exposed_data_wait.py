@@ -27,7 +27,7 @@ from ..intervals import blocks, covered, subtract
 from ..shares import MOSTLY, NEARLY_ALL
 from .stall_breakdown import Partition
 from .window import Window
-from .worker_records import first_later_end, places_of
+from .worker_records import first_later_end, joined
 
 LEAST_HIT_NS = 300_000
 """Length of a wait, ns, from which its step counts as one that waited, if the wait is `LEAST_HIT_SHARE` as well."""
@@ -154,7 +154,7 @@ def waits_of(window: Window, batches: Records, parts: Partition, sampling_ns: in
     first = (steps["flags"] & StepFlag.FIRST_OF_EPOCH) != 0
     begin, end = _fetches(steps)
     exposed = _waited(parts, begin, end)
-    place, batch = _joined(steps, batches)
+    place, batch = joined(steps, batches)
     by_one = _is_slow(batches)[batch]
     ordinary = ~first[place]
     amounts = _divided(parts, begin[place], end[place], batches, batch, by_one, ordinary)
@@ -311,16 +311,6 @@ def _left_early(steps: Records, batches: Records) -> float | None:
         made = batches["batch"][batches["loader"] == iterator]
         left.append(len(made) > 0 and made.max() > taken)
     return float(np.mean(left))
-
-
-def _joined(steps: Records, batches: Records) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Places in the steps, and in the batches, of what belongs together; of several batches of a step the first."""
-    places = places_of(batches["step"], steps["step"])
-    first = np.full(len(steps), -1)
-    known = np.flatnonzero(places >= 0)[::-1]
-    first[places[known]] = known
-    place = np.flatnonzero(first >= 0)
-    return place, first[place]
 
 
 def _divided(

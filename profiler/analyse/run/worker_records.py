@@ -113,6 +113,16 @@ def places_of(wanted: npt.NDArray[np.int64], among: npt.NDArray[np.int64]) -> np
     return at
 
 
+def joined(steps: Records, batches: Records) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Places in the steps, and in the batches, of what belongs together; of several batches of a step the first."""
+    places = places_of(batches["step"], steps["step"])
+    first = np.full(len(steps), -1)
+    known = np.flatnonzero(places >= 0)[::-1]
+    first[places[known]] = known
+    place = np.flatnonzero(first >= 0)
+    return place, first[place]
+
+
 def of_loaders(transforms: Records, batches: Records) -> Records:
     """What was measured of transforms for the iterators that these batches are of."""
     kept: Records = transforms[

@@ -19,7 +19,7 @@ from ..run.facts import Facts
 from ..run.headroom import without_stretches
 from ..run.stall_breakdown import UNTOLD
 from ..run.window import Window
-from ..run.worker_records import first_later_end, of_training
+from ..run.worker_records import first_later_end, joined, of_training
 
 Stamps = npt.NDArray[np.int64]
 
@@ -45,7 +45,7 @@ def lanes_of(batches: Records, window: Window) -> Lanes:
     batches = batches[np.argsort(batches["begin_ns"], kind="stable")]
     begin, end = batches["end_ns"].copy(), batches["end_ns"].copy()
     steps = window.all_steps
-    _, place, batch = np.intersect1d(steps["step"], batches["step"], return_indices=True)
+    place, batch = joined(steps, batches)
     asked = steps["fetch_begin_ns"][place]
     later = first_later_end(batches)[batch]
     held = np.maximum(asked, later)
