@@ -16,6 +16,8 @@ import numpy.typing as npt
 Rows = npt.NDArray[np.void]
 """Records one after another: a structured array with the dtype of its kind."""
 Values = npt.NDArray[Any]
+NUMBER = "seq"
+"""The first field of every kind: 1, 2, 3 … within a file."""
 Which = slice | npt.NDArray[np.bool_] | npt.NDArray[np.integer[Any]]
 
 
@@ -23,7 +25,7 @@ class Columns:
     """Records of one kind, to be asked as `Rows` are: by the name of a field, or for some of the records. Not to be
     written; `numpy.asarray` makes `Rows` of them."""
 
-    __slots__ = ("__weakref__", "_known", "_of", "_which", "dtype", "size")
+    __slots__ = ("__weakref__", "_known", "_numbers", "_of", "_which", "dtype", "size")
 
     def __init__(
         self,
@@ -31,10 +33,12 @@ class Columns:
         size: int,
         known: dict[str, Values],
         of: tuple[Columns, slice | npt.NDArray[np.integer[Any]]] | None = None,
+        numbers: Sequence[range] = (),
     ) -> None:
         """`known`: columns that are there already; `of`: the records that the others are picked from, and which of
-        those."""
+        those; `numbers`: their `seq`, made when it is asked for."""
         self.dtype = dtype
+        self._numbers = numbers
         self.size = size
         self._known = known
         self._of: Columns | None = None
@@ -88,6 +92,8 @@ class Columns:
         return Columns(self.dtype, count, {}, (self, which))
 
     def _picked(self, name: str) -> Values:
+        if self._of is None and name == NUMBER:
+            return np.concatenate([np.arange(part.start, part.stop) for part in (range(0), *self._numbers)])
         if self._of is None:
             raise ValueError(f"no field of name {name}")
         whole = self._of[name]
@@ -136,15 +142,19 @@ class Gathering:
         self._first = np.zeros(dtype.itemsize // 8, dtype=np.int64)
         self._columns: dict[int, npt.NDArray[np.int64]] = {}
         """Number of the field → its values, once two of them differ."""
+        self._numbers: list[range] = []
+        """The first field, `seq`: the records of a file are numbered through."""
 
     def add(self, rows: Rows) -> None:
-        """Rows that lie in a row; they may be overwritten afterwards."""
+        """Rows that follow each other in a file; they may be overwritten afterwards."""
         words = rows.view(np.int64).reshape(len(rows), -1)
+        number = int(words[0, 0])
+        self._numbers.append(range(number, number + len(rows)))
         count, end = self._count, self._count + len(rows)
         if count == 0:
             self._first = words[0].copy()
         for field in np.flatnonzero((words != self._first).any(axis=0)).tolist():
-            if field not in self._columns:
+            if field not in self._columns and field > 0:
                 self._columns[field] = np.empty(self._most, dtype=np.int64)
                 self._columns[field][:count] = self._first[field]
         for field, column in self._columns.items():
@@ -155,9 +165,11 @@ class Gathering:
         """All that was added."""
         known: dict[str, Values] = {}
         for number, name in enumerate(self._dtype.names or ()):
+            if name == NUMBER:
+                continue
             varies = self._columns.get(number)
             values = np.broadcast_to(self._first[number : number + 1], self._count) if varies is None else varies
             values = values[: self._count].view(self._dtype[name])
             values.flags.writeable = False
             known[name] = values
-        return Columns(self._dtype, self._count, known)
+        return Columns(self._dtype, self._count, known, numbers=self._numbers)

@@ -193,7 +193,7 @@ def passes_of(records: Records) -> npt.NDArray[np.int64]:
 
 def _changes(values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """The first of each run of equal values: there are far fewer of them where hardly any two in a row differ."""
-    return values[np.concatenate((values[:1] == values[:1], values[1:] != values[:-1]))]
+    return np.concatenate((values[:1], values[1:][values[1:] != values[:-1]]))
 
 
 def _keys(batches: Records, steps: Records) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
