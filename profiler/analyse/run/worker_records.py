@@ -95,8 +95,9 @@ def of_training(batches: Records, steps: Records) -> Records:
 
 def places_of(wanted: npt.NDArray[np.int64], among: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """Where each of these numbers is `among` others, the first place of several; -1 where it is not."""
+    at: npt.NDArray[np.int64] = np.full(len(wanted), -1)
     if len(among) == 0:
-        return np.full(len(wanted), -1)
+        return at
     places = None
     if (among[1:] <= among[:-1]).any():
         among, places = np.unique(among, return_index=True)

@@ -180,7 +180,7 @@ def test_the_code_and_the_driver_are_named_where_it_ran(starved: Path) -> None:
 
 
 def test_the_picture_of_the_gaps_ends_at_the_longest_and_says_how_long_they_are(tmp_path: Path) -> None:
-    drawn = str(overview.gap_histogram([100 * MS, 130 * MS, 147 * MS]))
+    drawn = str(overview.gap_histogram(np.array([100, 130, 147]) * MS))
     labels = re.findall(r"<text[^>]*>([^<]*)</text>", drawn)
     assert labels == ["1: 100 ms", "64 ms", "2: 277 ms", "128 ms", "147 ms"]
 
