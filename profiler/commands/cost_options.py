@@ -104,6 +104,8 @@ def price_of(arguments: argparse.Namespace) -> Price | None:
     Raises:
         WhyidleError: the price file is wrong, or has no such instance.
     """
+    if arguments.price is arguments.instance is arguments.prices is None:
+        return None
     return rates_of(arguments).same
 
 
