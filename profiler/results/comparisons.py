@@ -33,6 +33,7 @@ from ..report.plot.utilisation import traces_of, write_utilisation
 from .recordings import RecordedResult, recording_in
 from .result import CELLS, CONFUSION, PAGE, PICTURES, RANKS, ROOFLINE, SIZES, TRACES, Picture, Result
 
+
 class Cells(Result):
     """What all comparisons have: the runs of their cells."""
 

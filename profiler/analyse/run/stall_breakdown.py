@@ -25,7 +25,7 @@ import numpy.typing as npt
 from ...record.reader import Records
 from ...record.schema import NOT_MEASURED, EventKind, PauseKind, StepFlag
 from ..intervals import EMPTY, Intervals, clip, complement, intersect, subtract, total, union, union_of
-from .events import lasting, under_way
+from .events import lasting, one_of, under_way
 from .unsampled_steps import unseen_of
 from .window import Window
 
@@ -227,7 +227,7 @@ def _computing(window: Window, stepping: Intervals, pauses: Records, asynchronou
     steps = window.all_steps
     copied = steps[(steps["flags"] & StepFlag.COPIED_AHEAD) == 0]
     copies = _spans(copied, "device_copy_begin_ns", "device_copy_end_ns")
-    holding_up = pauses[~np.isin(pauses["what"], (PauseKind.COPY_AHEAD, PauseKind.STREAM_WAIT))]
+    holding_up = pauses[~one_of(pauses["what"], (PauseKind.COPY_AHEAD, PauseKind.STREAM_WAIT))]
     held = union_of(copies, _spans(holding_up, "device_begin_ns", "device_end_ns"))
     return subtract(stepping, union_of(held, _waits_for_copies(steps, pauses)))
 
@@ -291,7 +291,7 @@ def _host_spans(pauses: Records, *what: int) -> Intervals:
 
 
 def _of(pauses: Records, *what: int) -> Records:
-    which: Records = pauses[np.isin(pauses["what"], what)]
+    which: Records = pauses[one_of(pauses["what"], what)]
     return which
 
 
@@ -303,5 +303,4 @@ def _take(idle: Intervals, reason: Intervals) -> tuple[Intervals, Intervals]:
 
 def _spans(records: Records, begin: str, end: str) -> Intervals:
     """The union of spans between two stamps, of records that have both."""
-    known = (records[begin] != NOT_MEASURED) & (records[end] != NOT_MEASURED)
-    return union(records[begin][known], records[end][known])
+    return union(records[begin], records[end])

@@ -50,13 +50,13 @@ def test_there_is_an_example_of_every_kind() -> None:
     assert EXAMPLES.keys() == LACKS.keys() == set(kinds())
 
 
-@pytest.mark.parametrize("kind", kinds())
+@pytest.mark.parametrize("kind", list(kinds()))
 def test_a_folder_holds_the_kind_that_was_put_there(kind: type[Result], made: dict[type[Result], Path]) -> None:
     assert type(open_result([made[kind]])) is kind
 
 
 @pytest.mark.parametrize("format_", FORMATS)
-@pytest.mark.parametrize("kind", kinds())
+@pytest.mark.parametrize("kind", list(kinds()))
 def test_every_kind_has_a_format_or_says_that_it_has_not(
     kind: type[Result],
     format_: str,
@@ -77,7 +77,7 @@ def test_every_kind_has_a_format_or_says_that_it_has_not(
         assert target.stat().st_size > 0
 
 
-@pytest.mark.parametrize("kind", kinds())
+@pytest.mark.parametrize("kind", list(kinds()))
 def test_every_kind_is_drawn_or_says_why_not(
     kind: type[Result], made: dict[type[Result], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
