@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
@@ -86,14 +86,20 @@ class Timeline:
         return self.facts.window.all_steps
 
 
-def timelines(analysis: Analysis, runs: Sequence[Run]) -> list[Timeline]:
-    """One for each rank that ran steps, by number. `runs`: those that were analysed."""
+def ranks_with_steps(analysis: Analysis) -> list[int]:
+    """Of several ranks those that ran steps, by number; empty of a single one."""
+    return [part.rank for part in analysis.ranks if part.analysis.facts is not None]
+
+
+def timelines(analysis: Analysis, runs: Sequence[Run], only: Collection[int] | None = None) -> list[Timeline]:
+    """One for each rank that ran steps, by number. `runs`: those that were analysed; `only`: of several ranks those
+    that are wanted."""
     if not analysis.ranks:
         if analysis.facts is None:
             return []
         run = runs[0]
         return [_timeline(run, _busiest(run), analysis.facts, 0, "", wall_ns(run.info.get("clock")))]
-    by_rank = {part.rank: part.analysis for part in analysis.ranks}
+    by_rank = {part.rank: part.analysis for part in analysis.ranks if only is None or part.rank in only}
     found = []
     for rank in ranks_of(runs):
         facts = by_rank[rank.rank].facts if rank.rank in by_rank else None
