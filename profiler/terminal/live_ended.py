@@ -35,14 +35,19 @@ def of_whole_run(view: Snapshot, folder: Path) -> Snapshot:
 
 LARGE_BYTES = 80_000_000
 """Records of a run's steps and batches, from which one look at it does not wait for all of them to be judged: three
-hours at ten steps a second, or some hundred ranks."""
+hours at ten steps a second."""
+MANY_PROCESSES = 64
+"""Training processes above which it does not either."""
 
 
 def is_large(folder: Path) -> bool:
     """Whether judging the whole run takes longer than a look at it may."""
     kinds = tuple(f"{kind.name}-" for kind in (STEP, BATCH))
     with os.scandir(folder) as entries:
-        return sum(each.stat().st_size for each in entries if each.name.startswith(kinds)) >= LARGE_BYTES
+        files = [each for each in entries if each.name.startswith(kinds)]
+    if sum(each.name.startswith(kinds[0]) for each in files) > MANY_PROCESSES:
+        return True
+    return sum(each.stat().st_size for each in files) >= LARGE_BYTES
 
 
 PATIENCE_SECONDS = 0.5
