@@ -202,7 +202,7 @@ class Follower:
             self._at_first = FEW
             parts.append(self._file.read(self.seen, count))
             self.seen += len(parts[-1])
-        return _joined(parts if len(parts) == 1 else [part for part in parts if len(part)], self.header.kind)
+        return joined(parts if len(parts) == 1 else [part for part in parts if len(part)], self.header.kind)
 
     def at(self, number: int) -> Rows:
         """The record of that number, from 0, alone; empty where there is none."""
@@ -219,7 +219,7 @@ def read_all(files: Sequence[RecordFile], kind: Kind) -> Records:
     small files, of which columns would cost more than they save."""
     most = sum(file.most() for file in files)
     if most <= FEW_ROWS:
-        return _joined([chunk.copy() for file in files for chunk in file.chunks()], kind)
+        return joined([chunk.copy() for file in files for chunk in file.chunks()], kind)
     gathering = Gathering(kind.dtype, most)
     for file in files:
         for chunk in file.chunks():
@@ -234,16 +234,16 @@ def measured(values: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
     return np.where(values == NOT_MEASURED, NAN, values.astype(np.float64))
 
 
-def _joined(parts: list[Rows], kind: Kind) -> Rows:
+def joined(parts: Sequence[Records], kind: Kind) -> Rows:
     """Parts of a kind one after another, without copying a single one again."""
-    if len(parts) == 1:
+    if len(parts) == 1 and isinstance(parts[0], np.ndarray):
         return parts[0]
     # What numpy.concatenate does to find out that all are alike takes longer than to copy small ones.
-    joined: Rows = np.empty(sum(map(len, parts)), dtype=kind.dtype)
+    found: Rows = np.empty(sum(map(len, parts)), dtype=kind.dtype)
     end = 0
     for part in parts:
-        joined[end : (end := end + len(part))] = part
-    return joined
+        found[end : (end := end + len(part))] = part
+    return found
 
 
 def _read_full(fd: int, buffer: bytearray) -> int:
