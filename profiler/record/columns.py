@@ -64,8 +64,12 @@ class Columns:
         if isinstance(key, slice):
             return self._selected(key, len(range(*key.indices(self.size))))
         if isinstance(key, (int, np.integer)):
-            row: np.void = self._rows(self.dtype.names or (), self._selected(np.array([key]), 1))[0]
-            return row
+            row = np.empty(1, dtype=self.dtype)
+            place = range(self.size)[int(key)]
+            for name in self.dtype.names or ():
+                row[name] = self._value(name, place)
+            found_row: np.void = row[0]
+            return found_row
         if isinstance(key, list):
             return self._rows(key, self)
         if key.dtype != np.bool_:
@@ -104,6 +108,20 @@ class Columns:
             found.flags.writeable = False
         self._known[name] = found
         return found
+
+    def _value(self, name: str, place: int) -> Any:
+        """Of one record, without picking those of the others."""
+        known = self._known.get(name)
+        if known is not None:
+            return known[place]
+        if self._of is None:
+            for part in self._numbers if name == NUMBER else ():
+                if place < len(part):
+                    return part[place]
+                place -= len(part)
+            raise ValueError(f"no field of name {name}")
+        which = self._which
+        return self._of._value(name, range(self._of.size)[which][place] if isinstance(which, slice) else which[place])
 
     @staticmethod
     def _rows(names: Sequence[str], records: Columns) -> Rows:
@@ -149,7 +167,8 @@ class Gathering:
         """Rows that follow each other in a file; they may be overwritten afterwards."""
         words = rows.view(np.int64).reshape(len(rows), -1)
         number = int(words[0, 0])
-        self._numbers.append(range(number, number + len(rows)))
+        begins = self._numbers.pop().start if self._numbers and self._numbers[-1].stop == number else number
+        self._numbers.append(range(begins, number + len(rows)))
         count, end = self._count, self._count + len(rows)
         if count == 0:
             self._first = words[0].copy()
