@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +14,8 @@ from .window import Window
 
 MOST_SLOW_SAMPLES = 10
 """Slow samples of a run that are told, at most."""
+LARGEST = 1000
+"""Batches that these are looked for among at first."""
 
 
 @dataclass(frozen=True)
@@ -162,7 +164,7 @@ def slowest_of(batches: Records, names: Mapping[int, str]) -> tuple[SlowSample, 
     slow: list[SlowSample] = []
     seen: set[int] = set()
     took, indices, files = known["slowest_ns"], known["slowest_index"], known["slowest_name"]
-    for place in np.argsort(took)[::-1]:
+    for place in _largest_first(took):
         index = int(indices[place])
         if index in seen:
             continue
@@ -173,6 +175,14 @@ def slowest_of(batches: Records, names: Mapping[int, str]) -> tuple[SlowSample, 
         if len(slow) == MOST_SLOW_SAMPLES:
             break
     return tuple(slow)
+
+
+def _largest_first(values: npt.NDArray[np.int64]) -> Iterator[int]:
+    """Places of these values. Of many the largest come before the others are put in order: hardly anybody asks on."""
+    least = int(np.partition(values, -LARGEST)[-LARGEST]) if len(values) > LARGEST else None
+    for some in (values >= least, values < least) if least is not None else (np.ones(len(values), dtype=bool),):
+        places = np.flatnonzero(some)
+        yield from places[np.argsort(values[places])[::-1]].tolist()
 
 
 def transforms_of(transforms: Records, names: Mapping[int, str]) -> tuple[TransformCost, ...]:

@@ -230,7 +230,7 @@ def test_where_nothing_was_measured_the_line_of_the_overview_is_broken(
     _, _, (timeline,) = page_of(starved)
     at = timeline.begin_ns + (timeline.end_ns - timeline.begin_ns) * np.arange(5) // 4
     line = TimelineLine("utilisation:0", at, np.array([0.0, 100.0, np.nan, 50.0, 0.0]), 4)
-    monkeypatch.setattr(overview, "lines_of", lambda *_: [line])
+    monkeypatch.setattr(overview, "utilisation_of", lambda *_: iter([line]))
     picture, drawn = overview.over_time(timeline)
     assert drawn
     assert 'd="M0.0 150.0L250.0 0.0M750.0 75.0L1000.0 150.0"' in picture
