@@ -47,7 +47,7 @@ class Case:
 
 
 CASES = (
-    Case("interpreter and imports alone", ("--version",), None),
+    Case("interpreter and imports alone", ("report", "--help"), None),
     Case("day: report", ("report", "day"), 2),
     Case("day: report --json", ("report", "day", "--json", "-o", "OUT"), None),
     Case("day: page", ("report", "day", "--format", "html", "-o", "OUT"), 3),

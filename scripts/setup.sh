@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Makes a virtual environment with whyidle in it: setup.sh FOLDER EXTRAS
-# Done again only when pyproject.toml, the extension in C or the extras change.
+# Done again only when pyproject.toml, the extensions in C or the extras change.
 set -euo pipefail
 venv=$1
 extras=$2
 python=${PYTHON:-python3}
-project=$(cat pyproject.toml setup.py profiler/_native.c | cksum | cut -d' ' -f1)
+project=$(cat pyproject.toml setup.py profiler/*.c | cksum | cut -d' ' -f1)
 stamp="$venv/.whyidle-$project-$extras"
 # What was set up with more has these too.
 if compgen -G "$venv/.whyidle-$project-$extras*" > /dev/null; then exit 0; fi

@@ -26,10 +26,6 @@ from ..record.run import new_folder, open_run
 from ..results.recordings import AttachedResult
 from ..terminal.console import console, show_document, write_json
 
-NAME = "attach"
-HELP = "Observes a training that already runs, from outside, and says what it waits for."
-EXAMPLE = "whyidle attach 12345 --duration 60"
-
 PLAIN_SECONDS = 5.0
 """Between lines where the output is no terminal."""
 LINE_SECONDS = 0.5

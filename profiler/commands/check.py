@@ -24,10 +24,7 @@ from ..report.export.ci import is_junit_of_ours, junit_xml, workflow_commands
 from ..report.render.markdown import markdown
 from ..terminal.console import console, json_text, show_document, write_file
 from . import check_config
-
-NAME = "check"
-HELP = "Holds a recorded run to limits, for CI: exit code 0 when it keeps them all, else 1."
-EXAMPLE = "whyidle check runs/ci --max-stall 10 --max-regression 5 --against runs/main"
+from .verbs import example_of
 
 FAILED = 1
 
@@ -56,7 +53,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     if not arguments.run_folders:
         raise WhyidleError(
-            f"name the run that is to be checked: `{EXAMPLE}`. The newest recording of this machine may be anyone's."
+            f"name the run that is to be checked: `{example_of('check')}`. The newest recording of this machine may be "
+            "anyone's."
         )
     asked = check_config.asked(arguments)
     # Any of them may hold no step: then it keeps no limit, which is no mistake of the user's.

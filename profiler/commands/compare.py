@@ -26,16 +26,6 @@ from ..terminal.console import console, show_comparison
 from . import compare_options, compare_runs, cost_options, options, plot
 from .compare_options import BATCH_SIZES, FAULTS, LOGS, RUNS, TRAININGS
 
-NAME = "compare"
-HELP = (
-    "Trains a scenario with each loader at each batch size, and explains the table.\n"
-    "The scenario faults instead runs trainings with planted faults, and counts what the diagnosis names;\n"
-    "batch-sizes runs trainings of which it is known what a larger batch does to them, and says what was found.\n"
-    "Named two or more recorded runs, it compares those: the same training at different batch sizes, say."
-)
-EXAMPLE = "whyidle compare ssd --device emulated:v100 --batch-sizes 8,16 --data data/voc"
-
-
 add_arguments = compare_options.add_arguments
 
 

@@ -9,14 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..analyse.cells import cost, epoch_logs
-from ..analyse.cells.cell_costs import SETTING, is_at, setting_of
-from ..analyse.cells.prices import Price, Prices, load
+from ..analyse.cells.prices import COST_SCENARIO, Price, Prices, load
 from ..capture.cpu_budget import cpu_budget
 from ..errors import WhyidleError
-from ..report.contract import cost as cost_json
-from ..report.documents.cost import logs_document
-from ..results.comparisons import COST_SCENARIO, require_one_machine
 from ..terminal.console import console, show_document, write_json
 from .options import require_folder
 
@@ -79,6 +74,9 @@ def put(arguments: argparse.Namespace, setting: dict[str, Any], variants: Collec
     Raises:
         WhyidleError: the price file is wrong, or has no such instance.
     """
+    from ..analyse.cells.cell_costs import SETTING, is_at, setting_of
+    from ..results.comparisons import require_one_machine
+
     target = arguments.target
     if target is None and setting["scenario"] == COST_SCENARIO:
         target = TARGET
@@ -104,6 +102,8 @@ def price_of(arguments: argparse.Namespace) -> Price | None:
     Raises:
         WhyidleError: the price file is wrong, or has no such instance.
     """
+    if arguments.price is arguments.instance is arguments.prices is None:
+        return None
     return rates_of(arguments).same
 
 
@@ -113,6 +113,10 @@ def run_logs(arguments: argparse.Namespace) -> int:
     Raises:
         WhyidleError: the logs or the prices cannot be used.
     """
+    from ..analyse.cells import cost, epoch_logs
+    from ..report.contract import cost as cost_json
+    from ..report.documents.cost import logs_document
+
     [scenario] = arguments.what
     if scenario != COST_SCENARIO:
         raise WhyidleError(f"--logs is an option of `compare {COST_SCENARIO}`, not of {scenario}.")

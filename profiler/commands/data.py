@@ -14,9 +14,6 @@ from ..terminal.console import console, write_json
 if TYPE_CHECKING:
     from whyidle.scenarios.scenario import Scenario
 
-NAME = "data"
-HELP = "Fetches or makes the data of a scenario, or checks data that are there."
-EXAMPLE = "whyidle data ssd --out data/voc --images 400"
 COUNTS = ("samples", "unit", "stand_in")
 """Of what data are described by, what is said in words of its own."""
 

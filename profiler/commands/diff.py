@@ -12,10 +12,7 @@ from ..errors import WhyidleError
 from ..report.contract import diff as diff_json
 from ..report.documents.diff import diff_document
 from ..terminal.console import show_in, write_json
-
-NAME = "diff"
-HELP = "Explains the difference between two recorded runs by cause."
-EXAMPLE = "whyidle diff runs/before runs/after"
+from .verbs import example_of
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -69,12 +66,14 @@ def _sides(arguments: argparse.Namespace) -> tuple[Side, Side]:
     if folders and (a or b):
         raise WhyidleError("name either two runs, or the runs of each side with --a and --b.")
     if not folders and not (a and b):
-        raise WhyidleError(f"two runs are needed: `{EXAMPLE}`, or several a side: `--a RUN RUN --b RUN RUN`.")
+        raise WhyidleError(
+            f"two runs are needed: `{example_of('diff')}`, or several a side: `--a RUN RUN --b RUN RUN`."
+        )
     if folders:
         if len(folders) != 2:
             raise WhyidleError(
-                f"{len(folders)} run{'s' * (len(folders) != 1)} named, two are needed: `{EXAMPLE}`. Several a side: "
-                "`--a RUN RUN --b RUN RUN`."
+                f"{len(folders)} run{'s' * (len(folders) != 1)} named, two are needed: `{example_of('diff')}`. Several "
+                "a side: `--a RUN RUN --b RUN RUN`."
             )
         a, b = folders[:1], folders[1:]
     sides = side_of("A", a), side_of("B", b)

@@ -9,10 +9,6 @@ from ..report.contract import checks as check_json
 from ..report.documents.doctor import doctor_document
 from ..terminal.console import console, show_document, write_json
 
-NAME = "doctor"
-HELP = "Says what can be measured on this machine and what cannot, why, and how to change that."
-EXAMPLE = "whyidle doctor"
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, default=Path("runs"), metavar="DIR", help="where recordings are to lie")

@@ -7,7 +7,7 @@ import math
 import re
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -181,6 +181,8 @@ def _write_trace(arguments: argparse.Namespace, result: Result) -> None:
     trace = result.trace()
     most_bytes = int(arguments.most_mb * 1e6)
     stretch = _stretch(arguments, trace, most_bytes)
+    # What is due when told how long the stretch may be; of a long run it is much.
+    trace = replace(trace, extent=replace(trace.extent, due=()))
     tracks = tracks_of(trace, stretch)
     with opened(arguments.output) as file:
         written = write_trace(tracks, stretch, about(trace, stretch), most_bytes, file)

@@ -28,14 +28,10 @@ from ..report.render import bars
 from ..results.listing import newest_run
 from ..terminal import child
 from ..terminal.console import console, json_text
-from ..terminal.live_ended import LastWord
+from ..terminal.live_ended import LastWord, is_large
 from ..terminal.live_program import Program
 from ..terminal.screen import Ended, Screen, ended_by_signals
 from .options import nothing_newest
-
-NAME = "live"
-HELP = "Shows a recording in progress (no RUN: the newest on this machine, and the next ones after it), or plays one."
-EXAMPLE = "whyidle live"
 
 PLAIN_SECONDS = 2.0
 """Between lines where the output is not a terminal."""
@@ -171,7 +167,8 @@ def _once(arguments: argparse.Namespace, source: SnapshotSource) -> None:
     while isinstance(source, Watching) and not source.is_complete(view) and time.monotonic() < until:
         time.sleep(0.1)
         view = source.look()
-    view = LastWord().told(source.folder, view)
+    if source.folder is not None and not is_large(source.folder):
+        view = LastWord().told(source.folder, view)
     if arguments.json:
         print(json_text(as_json(view)))
         return

@@ -14,12 +14,11 @@ from typing import NoReturn
 from .. import __version__
 from ..errors import WhyidleError
 from ..record.files import plain
-from . import attach, check, compare, data, diff, doctor, live, report, roofline, run, scenarios, tune
 from .options import meant
+from .verbs import VERBS, module_of
 
-ENDS_WITH_COMMAND = (run.NAME, tune.NAME)
+ENDS_WITH_COMMAND = ("run", "tune")
 """Verbs that take a command after `--`."""
-VERBS = (run, attach, compare, roofline, tune, report, diff, check, live, data, scenarios, doctor)
 USAGE_ERROR = 2
 INTERRUPTED = 130
 _COMMANDS = re.compile(r"(\n\s*)(?=::|##)")
@@ -31,8 +30,8 @@ class _Parser(argparse.ArgumentParser):
         """With what may have been meant, where a verb is misspelt: argparse lists all."""
         given = re.match(r"argument VERB: invalid choice: '(.*?)'", message)
         if given is not None:
-            message = f"unknown verb {given[1]!r}.{meant(given[1], [verb.NAME for verb in VERBS])}"
-            message += f" Verbs: {', '.join(verb.NAME for verb in VERBS)}"
+            message = f"unknown verb {given[1]!r}.{meant(given[1], [verb.name for verb in VERBS])}"
+            message += f" Verbs: {', '.join(verb.name for verb in VERBS)}"
         super().error(_said(message))
 
 
@@ -44,8 +43,8 @@ def _unknown(arguments: argparse.Namespace, unknown: Sequence[str]) -> str:
     return f"unrecognized arguments: {' '.join(unknown)}{'.' if near or after else ''}{near}{after}"
 
 
-def parser() -> argparse.ArgumentParser:
-    """The parser of all verbs."""
+def parser(only: str | None = None) -> argparse.ArgumentParser:
+    """The parser of all verbs. `only`: the one whose options will be asked for; `None`: all of them may be."""
     top = _Parser(
         prog="whyidle",
         description="Says what the accelerator of a PyTorch training waits for, and why.",
@@ -55,14 +54,17 @@ def parser() -> argparse.ArgumentParser:
     verbs = top.add_subparsers(dest="verb", metavar="VERB", required=True)
     for verb in VERBS:
         sub = verbs.add_parser(
-            verb.NAME,
-            help=verb.HELP,
-            description=verb.HELP,
-            epilog=f"example: {verb.EXAMPLE}",
+            verb.name,
+            help=verb.help,
+            description=verb.help,
+            epilog=f"example: {verb.example}",
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
-        verb.add_arguments(sub)
-        sub.set_defaults(run=verb.run, parser=sub)
+        if only not in (None, verb.name):
+            continue
+        module = module_of(verb.name)
+        module.add_arguments(sub)
+        sub.set_defaults(run=module.run, parser=sub)
     return top
 
 
@@ -76,9 +78,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
     words = list(sys.argv[1:] if argv is None else argv)
-    if words[:1] == [run.NAME]:
-        words[1:] = run.spelled_out(words[1:])
-    arguments, unknown = parser().parse_known_args(words)
+    # What stands before the verb is an option without a value.
+    verb = next((word for word in words if not word.startswith("-")), "")
+    if words[:1] == ["run"]:
+        words[1:] = module_of("run").spelled_out(words[1:])
+    arguments, unknown = parser(verb).parse_known_args(words)
     if unknown:
         # argparse would show the usage of all verbs.
         arguments.parser.error(_unknown(arguments, unknown))

@@ -11,10 +11,6 @@ from ..results.opening import open_result
 from ..results.result import PICTURES
 from . import cost_options, formats, options, plot
 
-NAME = "report"
-HELP = "Shows what a recorded run waited for (no RUN: the newest on this machine)."
-EXAMPLE = "whyidle report runs/train-20260101-120000"
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(

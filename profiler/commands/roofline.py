@@ -25,12 +25,6 @@ if TYPE_CHECKING:
     from whyidle.pipelines.protocol import Dataset
     from whyidle.scenarios.datasets.loose_photos import LoosePhotos
 
-NAME = "roofline"
-HELP = (
-    "Measures how many samples a second this machine could make: each part of loading them alone, on one core\n"
-    "and on all of them at once. Of a scenario's data, of a folder with JPEG files, or of those a recorded run read."
-)
-EXAMPLE = "whyidle roofline data/photos --size 224"
 SIZE = 224
 _OF_SCENARIOS = ("data", "net", "store", "limit")
 _OF_FILES = ("size",)

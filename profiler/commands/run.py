@@ -38,10 +38,6 @@ from ..terminal import child
 from ..terminal.console import console, json_text, show_document
 from ..terminal.shared import SharedTerminal, divisible
 
-NAME = "run"
-HELP = "Runs a training command unchanged, records it, and says what it waited for."
-EXAMPLE = "whyidle run -- python train.py --epochs 3"
-
 SHOWN = ("panel", "line")
 """Values of --live, of which the first is meant where none is given."""
 STACKS = ("auto", "outside", "off")

@@ -18,10 +18,6 @@ from ..terminal.console import console, show, write_json
 if TYPE_CHECKING:
     from whyidle.scenarios.scenario import Scenario
 
-NAME = "scenarios"
-HELP = "Lists the scenarios and the devices they run on."
-EXAMPLE = "whyidle scenarios --json"
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="as JSON")

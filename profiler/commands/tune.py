@@ -34,9 +34,6 @@ from ..tune.search.state import RECORDING, State, load
 from ..tune.search.tuning import Tuning
 from . import options, tune_batch, tune_jobs, tune_prove
 
-NAME = "tune"
-HELP = "Finds loader settings for a training, and proves the gain by trial."
-EXAMPLE = "whyidle tune --budget 90 -- python train.py"
 BUDGET_S = 120.0
 LEAST_BUDGET_S = 20.0
 """A first stretch of a few seconds, and a few blocks each of a few settings."""

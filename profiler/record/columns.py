@@ -16,6 +16,8 @@ import numpy.typing as npt
 Rows = npt.NDArray[np.void]
 """Records one after another: a structured array with the dtype of its kind."""
 Values = npt.NDArray[Any]
+NUMBER = "seq"
+"""The first field of every kind: 1, 2, 3 … within a file."""
 Which = slice | npt.NDArray[np.bool_] | npt.NDArray[np.integer[Any]]
 
 
@@ -23,7 +25,7 @@ class Columns:
     """Records of one kind, to be asked as `Rows` are: by the name of a field, or for some of the records. Not to be
     written; `numpy.asarray` makes `Rows` of them."""
 
-    __slots__ = ("__weakref__", "_known", "_of", "_which", "dtype", "size")
+    __slots__ = ("__weakref__", "_known", "_numbers", "_of", "_which", "dtype", "size")
 
     def __init__(
         self,
@@ -31,10 +33,12 @@ class Columns:
         size: int,
         known: dict[str, Values],
         of: tuple[Columns, slice | npt.NDArray[np.integer[Any]]] | None = None,
+        numbers: Sequence[range] = (),
     ) -> None:
         """`known`: columns that are there already; `of`: the records that the others are picked from, and which of
-        those."""
+        those; `numbers`: their `seq`, made when it is asked for."""
         self.dtype = dtype
+        self._numbers = numbers
         self.size = size
         self._known = known
         self._of: Columns | None = None
@@ -60,8 +64,12 @@ class Columns:
         if isinstance(key, slice):
             return self._selected(key, len(range(*key.indices(self.size))))
         if isinstance(key, (int, np.integer)):
-            row: np.void = self._rows(self.dtype.names or (), self._selected(np.array([key]), 1))[0]
-            return row
+            row = np.empty(1, dtype=self.dtype)
+            place = range(self.size)[int(key)]
+            for name in self.dtype.names or ():
+                row[name] = self._value(name, place)
+            found_row: np.void = row[0]
+            return found_row
         if isinstance(key, list):
             return self._rows(key, self)
         if key.dtype != np.bool_:
@@ -82,9 +90,14 @@ class Columns:
         return self._rows(self.dtype.names or (), self)
 
     def _selected(self, which: slice | npt.NDArray[np.integer[Any]], count: int) -> Columns:
+        if self._of is not None and isinstance(self._which, np.ndarray):
+            # Of some of the selected records, all of these need not be picked out.
+            return Columns(self.dtype, count, {}, (self._of, self._which[which]))
         return Columns(self.dtype, count, {}, (self, which))
 
     def _picked(self, name: str) -> Values:
+        if self._of is None and name == NUMBER:
+            return np.concatenate([np.arange(part.start, part.stop) for part in (range(0), *self._numbers)])
         if self._of is None:
             raise ValueError(f"no field of name {name}")
         whole = self._of[name]
@@ -95,6 +108,20 @@ class Columns:
             found.flags.writeable = False
         self._known[name] = found
         return found
+
+    def _value(self, name: str, place: int) -> Any:
+        """Of one record, without picking those of the others."""
+        known = self._known.get(name)
+        if known is not None:
+            return known[place]
+        if self._of is None:
+            for part in self._numbers if name == NUMBER else ():
+                if place < len(part):
+                    return part[place]
+                place -= len(part)
+            raise ValueError(f"no field of name {name}")
+        which = self._which
+        return self._of._value(name, range(self._of.size)[which][place] if isinstance(which, slice) else which[place])
 
     @staticmethod
     def _rows(names: Sequence[str], records: Columns) -> Rows:
@@ -133,15 +160,20 @@ class Gathering:
         self._first = np.zeros(dtype.itemsize // 8, dtype=np.int64)
         self._columns: dict[int, npt.NDArray[np.int64]] = {}
         """Number of the field → its values, once two of them differ."""
+        self._numbers: list[range] = []
+        """The first field, `seq`: the records of a file are numbered through."""
 
     def add(self, rows: Rows) -> None:
-        """Rows that lie in a row; they may be overwritten afterwards."""
+        """Rows that follow each other in a file; they may be overwritten afterwards."""
         words = rows.view(np.int64).reshape(len(rows), -1)
+        number = int(words[0, 0])
+        begins = self._numbers.pop().start if self._numbers and self._numbers[-1].stop == number else number
+        self._numbers.append(range(begins, number + len(rows)))
         count, end = self._count, self._count + len(rows)
         if count == 0:
             self._first = words[0].copy()
         for field in np.flatnonzero((words != self._first).any(axis=0)).tolist():
-            if field not in self._columns:
+            if field not in self._columns and field > 0:
                 self._columns[field] = np.empty(self._most, dtype=np.int64)
                 self._columns[field][:count] = self._first[field]
         for field, column in self._columns.items():
@@ -152,9 +184,11 @@ class Gathering:
         """All that was added."""
         known: dict[str, Values] = {}
         for number, name in enumerate(self._dtype.names or ()):
+            if name == NUMBER:
+                continue
             varies = self._columns.get(number)
             values = np.broadcast_to(self._first[number : number + 1], self._count) if varies is None else varies
             values = values[: self._count].view(self._dtype[name])
             values.flags.writeable = False
             known[name] = values
-        return Columns(self._dtype, self._count, known)
+        return Columns(self._dtype, self._count, known, numbers=self._numbers)

@@ -46,9 +46,18 @@ def read_header(path: Path) -> RecordHeader:
     Raises:
         RecordError: not a record file, cut within its header, or of an unknown version or kind.
     """
+    return _header(path)[0]
+
+
+def _header(path: Path) -> tuple[RecordHeader, int]:
+    """(the header, how many bytes the file has)"""
     try:
-        with path.open("rb") as file:
-            page = file.read(HEADER_BYTES)
+        # A job has thousands of files: what Python's own files do besides would take most of the time.
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            page, size = os.pread(file, HEADER_BYTES, 0), os.fstat(file).st_size
+        finally:
+            os.close(file)
     except OSError as error:
         raise RecordError(f"cannot read {path}: {error.strerror}.") from error
     if len(page) < HEADER_BYTES or not page.startswith(MAGIC):
@@ -62,16 +71,18 @@ def read_header(path: Path) -> RecordHeader:
     kind = KINDS.get(name)
     if kind is None or header_bytes != HEADER_BYTES or record_bytes != kind.record_bytes:
         raise RecordError(f"{path} holds records of an unknown kind: {name!r} of {record_bytes} bytes.")
-    return RecordHeader(path, kind, rank, pid, dropped, bool(closed))
+    return RecordHeader(path, kind, rank, pid, dropped, bool(closed)), size
 
 
 class RecordFile:
     """The records of one file, up to the last whole one."""
 
     def __init__(self, path: Path) -> None:
-        self.header = read_header(path)
+        self.header, size = _header(path)
         self.path = path
         self._dtype = self.header.kind.dtype
+        self.most_at_first = max(0, size - HEADER_BYTES) // self.header.kind.record_bytes
+        """How many records fitted into the file when it was opened."""
 
     def read(self, first: int, count: int) -> Rows:
         """At most `count` whole records from number `first` (from 0) on; cheap where there are few. Not to be written.
@@ -95,16 +106,17 @@ class RecordFile:
         An array is valid until the next one is asked for: all share one buffer.
         """
         kind = self.header.kind
-        with self.path.open("rb", buffering=0) as file:
+        file = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
             # A job has thousands of small files, for which a large buffer would cost more than the reading.
-            left = os.fstat(file.fileno()).st_size - HEADER_BYTES - first * kind.record_bytes
+            left = os.fstat(file).st_size - HEADER_BYTES - first * kind.record_bytes
             per_chunk = max(1, min(CHUNK_BYTES, left) // kind.record_bytes)
             buffer = bytearray(per_chunk * kind.record_bytes)
             records: Rows = np.frombuffer(buffer, dtype=kind.dtype)
             expected = np.arange(1, per_chunk + 1, dtype=np.int64)
-            file.seek(HEADER_BYTES + first * kind.record_bytes)
+            os.lseek(file, HEADER_BYTES + first * kind.record_bytes, os.SEEK_SET)
             while True:
-                whole = _read_full(file.fileno(), buffer) // kind.record_bytes
+                whole = _read_full(file, buffer) // kind.record_bytes
                 fits = records["seq"][:whole] == expected[:whole] + first
                 valid = whole if fits.all() else int(np.argmin(fits))
                 if valid:
@@ -112,19 +124,26 @@ class RecordFile:
                 if valid < per_chunk:
                     return
                 first += valid
+        finally:
+            os.close(file)
 
     def count(self) -> int:
         """How many whole records there are, without reading them: their numbers end where the file does."""
         size = self.header.kind.record_bytes
-        with self.path.open("rb", buffering=0) as file:
-            low, high = 0, (os.fstat(file.fileno()).st_size - HEADER_BYTES) // size
+        file = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            low, high = 0, (os.fstat(file).st_size - HEADER_BYTES) // size
+            # Of a file that is complete, the last one tells at once.
+            middle = high - 1
             while low < high:
-                middle = (low + high) // 2
-                stored = os.pread(file.fileno(), 8, HEADER_BYTES + middle * size)
+                stored = os.pread(file, 8, HEADER_BYTES + middle * size)
                 if int.from_bytes(stored, "little", signed=True) == middle + 1:
                     low = middle + 1
                 else:
                     high = middle
+                middle = (low + high) // 2
+        finally:
+            os.close(file)
         return low
 
     def is_cut(self) -> bool:
@@ -164,8 +183,11 @@ class Follower:
     def __init__(self, path: Path, last: int | None = None) -> None:
         self._file = RecordFile(path)
         self.header = self._file.header
-        self.seen = 0 if last is None else max(0, self._file.count() - last)
+        skips = last is not None and self._file.most_at_first > last
+        self.seen = max(0, self._file.count() - (last or 0)) if skips else 0
         """Records of the file taken in or skipped so far."""
+        self._at_first = max(FEW, self._file.most_at_first - self.seen + 1)
+        """How many records the first look asks for."""
 
     def first(self) -> Rows:
         """The first record of the file, if there is one."""
@@ -174,12 +196,13 @@ class Follower:
     def new(self) -> Rows:
         """Records stored since the last call."""
         parts: list[Rows] = []
-        count = FEW
+        count = 0
         while not parts or len(parts[-1]) == count:
-            count = FEW if not parts else CHUNK_BYTES // self.header.kind.record_bytes
+            count = self._at_first if not parts else CHUNK_BYTES // self.header.kind.record_bytes
+            self._at_first = FEW
             parts.append(self._file.read(self.seen, count))
             self.seen += len(parts[-1])
-        return _joined(parts if len(parts) == 1 else [part for part in parts if len(part)], self.header.kind)
+        return joined(parts if len(parts) == 1 else [part for part in parts if len(part)], self.header.kind)
 
     def at(self, number: int) -> Rows:
         """The record of that number, from 0, alone; empty where there is none."""
@@ -196,7 +219,7 @@ def read_all(files: Sequence[RecordFile], kind: Kind) -> Records:
     small files, of which columns would cost more than they save."""
     most = sum(file.most() for file in files)
     if most <= FEW_ROWS:
-        return _joined([chunk.copy() for file in files for chunk in file.chunks()], kind)
+        return joined([chunk.copy() for file in files for chunk in file.chunks()], kind)
     gathering = Gathering(kind.dtype, most)
     for file in files:
         for chunk in file.chunks():
@@ -211,11 +234,16 @@ def measured(values: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
     return np.where(values == NOT_MEASURED, NAN, values.astype(np.float64))
 
 
-def _joined(parts: list[Rows], kind: Kind) -> Rows:
+def joined(parts: Sequence[Records], kind: Kind) -> Rows:
     """Parts of a kind one after another, without copying a single one again."""
-    if len(parts) == 1:
+    if len(parts) == 1 and isinstance(parts[0], np.ndarray):
         return parts[0]
-    return np.concatenate(parts) if parts else np.empty(0, dtype=kind.dtype)
+    # What numpy.concatenate does to find out that all are alike takes longer than to copy small ones.
+    found: Rows = np.empty(sum(map(len, parts)), dtype=kind.dtype)
+    end = 0
+    for part in parts:
+        found[end : (end := end + len(part))] = part
+    return found
 
 
 def _read_full(fd: int, buffer: bytearray) -> int:

@@ -141,8 +141,12 @@ class _RecordFiles:
         """By the name of a kind and who wrote them; `None`: all of the kind."""
         self.sampled: dict[str, Records] = {}
         """All records of the sampler's kinds that were read, by the name of the kind."""
-        self.held: WeakValueDictionary[tuple[str, Writer | None], Columns] = WeakValueDictionary()
-        """What was read by column and is still held by somebody, by the name of the kind and who wrote it."""
+        self.of_rank: dict[tuple[str, int], list[RecordFile]] = {}
+        """By the name of a kind and the rank of who wrote them."""
+        self.held: WeakValueDictionary[tuple[str, Writer | None], Records] = WeakValueDictionary()
+        """What was read and is still held by somebody, by the name of the kind and who wrote it."""
+        self.unrecorded: dict[str, list[Field]] = {}
+        """By the name of a kind, `Run.unrecorded`."""
 
 
 @dataclass(frozen=True)
@@ -167,7 +171,13 @@ class Run:
             every = opened[kind.name, None] = self._open(kind)
             for file in every:
                 opened.setdefault((kind.name, (file.header.rank, file.header.pid)), []).append(file)
+                self.record_files.of_rank.setdefault((kind.name, file.header.rank), []).append(file)
         return opened.get((kind.name, writer), [])
+
+    def files_of_rank(self, kind: Kind, rank: int) -> list[RecordFile]:
+        """The files of one kind that any process of a rank wrote. Not to be changed."""
+        self.files(kind)
+        return self.record_files.of_rank.get((kind.name, rank), [])
 
     def _open(self, kind: Kind) -> list[RecordFile]:
         if self.record_files.paths is None:
@@ -193,8 +203,8 @@ class Run:
         return header.rank, header.pid
 
     def records(self, kind: Kind, writer: Writer | None = None) -> Records:
-        """All records of one kind, files one after another; of one writer or of all. Not to be written where they are
-        all that the sampler saw, or by column."""
+        """All records of one kind, files one after another; of one writer or of all. Not to be written: as long as they
+        are held, whoever asks again is given the same."""
         sampled = self.record_files.sampled
         if writer is None and kind.name in sampled:
             return sampled[kind.name]
@@ -205,11 +215,10 @@ class Run:
         for later in self.unrecorded(kind):
             missing = np.array([NAN if later.type == "f8" else NOT_MEASURED])
             records = with_column(records, later.name, np.broadcast_to(missing, len(records)))
-        if isinstance(records, Columns):
-            self.record_files.held[kind.name, writer] = records
+        if not isinstance(records, Columns):
+            records.flags.writeable = False
+        self.record_files.held[kind.name, writer] = records
         if writer is None and kind in (HOST, MEMORY, DEVICE):
-            if not isinstance(records, Columns):
-                records.flags.writeable = False
             sampled[kind.name] = records
         return records
 
@@ -227,12 +236,16 @@ class Run:
 
     def unrecorded(self, kind: Kind) -> list[Field]:
         """Fields that came after the run was recorded: where they are now, its records hold zeros."""
-        told = self.info.get("fields")
-        of_kind = told.get(kind.name) if isinstance(told, dict) else None
-        if not isinstance(of_kind, list):
-            return []
-        names = {each[0] for each in of_kind if isinstance(each, list) and each}
-        return [each for each in kind.fields if each.name not in names]
+        known = self.record_files.unrecorded.get(kind.name)
+        if known is None:
+            told = self.info.get("fields")
+            of_kind = told.get(kind.name) if isinstance(told, dict) else None
+            names = (
+                {each[0] for each in of_kind if isinstance(each, list) and each} if isinstance(of_kind, list) else None
+            )
+            known = [] if names is None else [each for each in kind.fields if each.name not in names]
+            self.record_files.unrecorded[kind.name] = known
+        return known
 
     def dropped(self) -> int:
         """Records that could not be stored, over all files."""

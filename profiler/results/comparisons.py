@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from ..analyse.cells.cell_costs import SETTING, place_of, setting_of
 from ..analyse.cells.comparison import Cell, Comparison, load
-from ..analyse.cells.prices import Price
+from ..analyse.cells.prices import COST_SCENARIO, Price
 from ..analyse.cells.roofline import rooflines
 from ..analyse.cells.scaling import scaling
 from ..errors import WhyidleError
@@ -32,9 +32,6 @@ from ..report.plot.scaling import write_scaling
 from ..report.plot.utilisation import traces_of, write_utilisation
 from .recordings import RecordedResult, recording_in
 from .result import CELLS, CONFUSION, PAGE, PICTURES, RANKS, ROOFLINE, SIZES, TRACES, Picture, Result
-
-COST_SCENARIO = "cost"
-"""The scenario of costs, which has a price for each device."""
 
 
 class Cells(Result):

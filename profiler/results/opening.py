@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ..analyse.attached.attached import is_attached
@@ -11,21 +11,19 @@ from ..analyse.ranks.membership import ranks_of
 from ..errors import RecordError, WhyidleError
 from ..record.comparison import is_comparison
 from ..record.run import is_run, open_run, runs_within
-from .comparisons import ComparisonResult, FaultsResult, SweepsResult
 from .listing import choice
 from .recordings import AttachedResult, RunResult
 from .result import Result
-from .tunings import TuningResult
 
-KINDS: tuple[type[Result], ...] = (
-    AttachedResult,
-    RunResult,
-    TuningResult,
-    FaultsResult,
-    SweepsResult,
-    ComparisonResult,
-)
-"""All kinds of results. The first that finds itself in a folder has it."""
+
+def kinds() -> Iterator[type[Result]]:
+    """All kinds of results. The first that finds itself in a folder has it."""
+    yield from (AttachedResult, RunResult)
+    # A run needs nothing of what the others import.
+    from .comparisons import ComparisonResult, FaultsResult, SweepsResult
+    from .tunings import TuningResult
+
+    yield from (TuningResult, FaultsResult, SweepsResult, ComparisonResult)
 
 
 def open_result(folders: Sequence[Path], price: Price | None = None) -> Result:
@@ -42,7 +40,7 @@ def open_result(folders: Sequence[Path], price: Price | None = None) -> Result:
 
 
 def _in_one(folder: Path) -> Result:
-    for kind in KINDS:
+    for kind in kinds():
         if (found := kind.open(folder)) is not None:
             return found
     within = runs_within(folder)
@@ -58,7 +56,11 @@ def what_is(folder: Path) -> type[Result] | None:
     Nothing is read, so nothing is said of what cannot be."""
     if is_run(folder):
         return RunResult
-    return ComparisonResult if is_comparison(folder) else None
+    if not is_comparison(folder):
+        return None
+    from .comparisons import ComparisonResult
+
+    return ComparisonResult
 
 
 def _are_one_job(folders: Sequence[Path]) -> bool:

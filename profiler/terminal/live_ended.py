@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ from ..analyse.recent.snapshot import UNDER_WAY, Snapshot
 from ..analyse.run.analysis import analyse
 from ..errors import WhyidleError
 from ..record.run import open_run
+from ..record.schema import BATCH, STEP
 
 
 def of_whole_run(view: Snapshot, folder: Path) -> Snapshot:
@@ -29,6 +31,23 @@ def of_whole_run(view: Snapshot, folder: Path) -> Snapshot:
     except (WhyidleError, OSError):
         return view
     return replace(view, verdict=verdict, verdict_since_s=None, verdict_samples_per_s=rate, verdict_of_whole_run=True)
+
+
+LARGE_BYTES = 80_000_000
+"""Records of a run's steps and batches, from which one look at it does not wait for all of them to be judged: three
+hours at ten steps a second."""
+MANY_PROCESSES = 64
+"""Training processes above which it does not either."""
+
+
+def is_large(folder: Path) -> bool:
+    """Whether judging the whole run takes longer than a look at it may."""
+    kinds = tuple(f"{kind.name}-" for kind in (STEP, BATCH))
+    with os.scandir(folder) as entries:
+        files = [each for each in entries if each.name.startswith(kinds)]
+    if sum(each.name.startswith(kinds[0]) for each in files) > MANY_PROCESSES:
+        return True
+    return sum(each.stat().st_size for each in files) >= LARGE_BYTES
 
 
 PATIENCE_SECONDS = 0.5

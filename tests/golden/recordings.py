@@ -24,7 +24,7 @@ from golden.output import (
     written,
 )
 from golden.planted_tables import PLANTED_TABLES
-from whyidle.commands.main import VERBS
+from whyidle.commands.verbs import VERBS
 
 
 @dataclass(frozen=True)
@@ -205,7 +205,7 @@ def _nothing(at: Path) -> None:
 
 HELPS = [
     Output("whyidle.help", ("--help",), as_text),
-    *(Output(f"{verb.NAME}.help", (verb.NAME, "--help"), as_text) for verb in VERBS),
+    *(Output(f"{verb.name}.help", (verb.name, "--help"), as_text) for verb in VERBS),
     Output("scenarios.txt", ("scenarios",), as_text),
     Output("scenarios.json", ("scenarios", "--json"), as_json),
     Output("version.txt", ("--version",), as_text),

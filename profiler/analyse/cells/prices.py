@@ -20,6 +20,9 @@ PRICES_FILE = "prices.toml"
 VCPU_INSTANCE = "gcp-highcpu-8-2017-07"
 """An eighth of it is the price of one vCPU in the study: all sizes of the series cost the same per vCPU."""
 
+COST_SCENARIO = "cost"
+"""The scenario of costs, which has a price for each device."""
+
 _REQUIRED, _OPTIONAL = ("usd_per_hour", "provider", "date", "source"), ("vcpus", "accelerator", "doubt")
 
 

@@ -61,7 +61,7 @@ def _link(facts: Facts) -> float | None:
 def _gap(facts: Facts) -> float | None:
     if not facts.told_apart:
         return None
-    return float(np.percentile(facts.parts.gaps_ns, 95)) / 1e6 if facts.parts.gaps_ns else 0.0
+    return float(np.percentile(facts.parts.gaps_ns, 95)) / 1e6 if len(facts.parts.gaps_ns) else 0.0
 
 
 def _gaps(facts: Facts) -> float | None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from ...record.columns import Records, copied
 from ...record.processes import TrainingProcess
-from ...record.reader import RecordHeader
+from ...record.reader import RecordHeader, joined
 from ...record.run import Run, Writer
 from ...record.sampled_devices import SampledDevice
 from ...record.schema import (
@@ -243,7 +243,7 @@ class Folder:
                 before = told[told["seq"] < window["seq"][0]]
                 parts += [before[before["what"] == what][-1:] for what in TOLD]
             parts.append(window)
-        return np.concatenate(parts) if parts else np.empty(0, dtype=EVENT.dtype)
+        return joined(parts, EVENT)
 
     def _joined(self, kind: Kind, since_ns: int, writer: Writer | None = None) -> Records:
         """The last records of all files of a kind, in the order of their moments; a file's own order is good enough."""
@@ -253,7 +253,7 @@ class Folder:
             return np.empty(0, dtype=kind.dtype)
         if len(windows) == 1:
             return windows[0]
-        records: Records = np.concatenate(windows)
+        records = joined(windows, kind)
         ordered: Records = records[np.argsort(moments(kind, records), kind="stable")]
         return ordered
 

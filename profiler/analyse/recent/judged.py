@@ -12,8 +12,9 @@ from ...record.reader import Records
 from ...record.schema import BATCH, DEVICE, EVENT, HOST, KERNEL, PAUSE, STEP, EventKind, Kind
 from ..causes.diagnosis import LEAST_STEPS, verdict_of
 from ..causes.finding import Finding
-from ..run.drop_intervals import excised
-from ..run.facts import Facts, judge
+from ..run.divided_time import DividedTime, divided_time
+from ..run.drop_intervals import Cuts, excised
+from ..run.facts import Facts, device_kind_of, judge
 from ..run.headroom import cuts_of
 from ..run.window import Window, begin_of, resolved, warmup_steps
 from ..where.located import LEAST_LOOKS, found_with
@@ -54,6 +55,27 @@ def recent_looks(run: RunRecords) -> ProcessLooks | None:
 
 def facts_of_last(process: ProcessRecords, device: Records, host: Records, info: dict[str, Any]) -> Facts | None:
     """The facts of the last steps, without the stretches of `run --headroom`."""
+    found = _last(process, info)
+    if found is None:
+        return None
+    window, events, since, cuts = found
+    parts = ((PAUSE, process.pauses), (BATCH, process.batches), (DEVICE, device), (HOST, host))
+    pauses, batches, device, host = (excised(kind, _since(kind, rows, since), cuts) for kind, rows in parts)
+    return judge(window, events, pauses, np.empty(0, dtype=KERNEL.dtype), batches, device, host, info)
+
+
+def time_of_last(process: ProcessRecords, info: dict[str, Any]) -> DividedTime | None:
+    """The time of the last steps alone, without the stretches of `run --headroom`."""
+    found = _last(process, info)
+    if found is None:
+        return None
+    window, events, since, cuts = found
+    pauses = excised(PAUSE, _since(PAUSE, process.pauses, since), cuts)
+    return divided_time(window, events, pauses, np.empty(0, dtype=HOST.dtype), device_kind_of(info))[0]
+
+
+def _last(process: ProcessRecords, info: dict[str, Any]) -> tuple[Window, Records, int, Cuts] | None:
+    """(the window of the last steps, its events, when the first of them began, the stretches that are left out)"""
     recorded = process.last_steps
     if len(recorded) == 0:
         return None
@@ -61,7 +83,7 @@ def facts_of_last(process: ProcessRecords, device: Records, host: Records, info:
     events = _since(EVENT, process.events, since)
     cuts = cuts_of(recorded, events)
     steps = excised(STEP, recorded, cuts)
-    if (info.get("device") or {}).get("kind", "cpu") != "cpu":
+    if device_kind_of(info) != "cpu":
         steps = resolved(steps)
     if len(steps) == 0:
         return None
@@ -69,10 +91,7 @@ def facts_of_last(process: ProcessRecords, device: Records, host: Records, info:
     if window.wall_ns <= 0:
         return None
     # Activity windows are told by kernels, which are not followed.
-    events = excised(EVENT, events[events["what"] != EventKind.ACTIVITY_WINDOW], cuts)
-    parts = ((PAUSE, process.pauses), (BATCH, process.batches), (DEVICE, device), (HOST, host))
-    pauses, batches, device, host = (excised(kind, _since(kind, rows, since), cuts) for kind, rows in parts)
-    return judge(window, events, pauses, np.empty(0, dtype=KERNEL.dtype), batches, device, host, info)
+    return window, excised(EVENT, events[events["what"] != EventKind.ACTIVITY_WINDOW], cuts), since, cuts
 
 
 def _window(steps: Records, in_all: int) -> Window:

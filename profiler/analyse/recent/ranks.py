@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
-
-from ...record.schema import DEVICE, HOST
-from ..run.facts import Facts
+from ..run.divided_time import DividedTime
 from .gathered import ProcessRecords, RunRecords
-from .judged import facts_of_last
+from .judged import time_of_last
 from .progress import steps_of
 from .snapshot import RankView
 
@@ -21,13 +18,12 @@ def ranks_of(run: RunRecords) -> list[ProcessRecords]:
     return [most[rank] for rank in sorted(most)] if len(most) > 1 else []
 
 
-def rank_view(process: ProcessRecords, run: RunRecords, facts: Facts | None = None) -> RankView:
-    """`facts`: of its last steps, where they are known already."""
-    if facts is None:
-        empty = np.empty(0, dtype=DEVICE.dtype), np.empty(0, dtype=HOST.dtype)
-        facts = facts_of_last(process, *empty, run.info)
+def rank_view(process: ProcessRecords, run: RunRecords, divided: DividedTime | None = None) -> RankView:
+    """`divided`: the time of its last steps, where that is known already."""
+    if divided is None:
+        divided = time_of_last(process, run.info)
     steps = steps_of(process)
-    if facts is None:
+    if divided is None:
         return RankView(process.rank, process.host, steps)
-    rate = facts.samples_per_s if facts.samples_known else None
-    return RankView(process.rank, process.host, steps, rate, facts.shares)
+    rate = divided.samples_per_s if divided.samples_known else None
+    return RankView(process.rank, process.host, steps, rate, divided.shares)

@@ -188,6 +188,9 @@ class RecentReader:
     def _look_for_closed(self) -> None:
         """A folder may hold a training after another: those that have ended are not read again and again."""
         for name in self._tails.keys() - self._closed:
+            if self._tails[name].header.closed:
+                self._closed.add(name)
+                continue
             with suppress(RecordError, OSError):
                 if RecordFile(self.folder / name).header.closed:
                     self._closed.add(name)

@@ -145,11 +145,11 @@ def _missing_notes(ranks: Sequence[RankProcess]) -> list[str]:
 
 def _of_process(run: Run, writer: Writer | None) -> Analysis:
     """One training process by itself; without a writer the one that ran most steps."""
-    duration_s = _duration_s(run.records(EVENT, writer))
-    deaths = deaths_of(run.records(EVENT, writer), run.records(HOST), run.records(MEMORY))
+    events = run.records(EVENT, writer)
+    duration_s, deaths = _duration_s(events), deaths_of(events, run.records(HOST), run.records(MEMORY))
     mine = writer or run.leading_writer()
     # Held until the facts are known, so that they are read once.
-    held = [run.records(kind, mine) for kind in (STEP, BATCH) if mine is not None]
+    held = [run.records(kind, mine) for kind in (STEP, BATCH, EVENT, PAUSE) if mine is not None]
     run, headroom, cut = without_stretches(run, writer)
     looks = None if mine is None else looks_at(run, mine)
     facts = facts_of(run, mine, looks)
@@ -178,7 +178,7 @@ def _of_process(run: Run, writer: Writer | None) -> Analysis:
         notes=notes,
         dropped_records=0,
         duration_s=duration_s,
-        gaps_ms=_distribution(np.array(facts.parts.gaps_ns)) if facts.told_apart else {},
+        gaps_ms=_distribution(facts.parts.gaps_ns) if facts.told_apart else {},
         step_ms=_distribution(steps["step_end_ns"] - steps["fetch_begin_ns"]),
         headroom=headroom,
         deaths=deaths,

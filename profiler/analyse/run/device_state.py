@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +11,7 @@ from ...record.reader import Records
 from ...record.schema import NOT_MEASURED
 from ..intervals import covered, subtract, union_of
 from ..shares import MOSTLY
+from .sampler_looks import OncePerLooks, by_device, inside
 from .stall_breakdown import Partition
 from .unsampled_steps import unseen_of
 from .window import Window
@@ -120,21 +121,30 @@ class DeviceState:
 
 def device_state(window: Window, device: Records, parts: Partition) -> DeviceState:
     """What the sampler's looks within the window tell."""
-    looks = device[(device["t_ns"] >= window.begin_ns) & (device["t_ns"] <= window.end_ns)]
-    each = [looks[looks["device"] == number] for number in np.unique(looks["device"])]
+    by_itself, clocks = _by_itself(inside(device, window))
+    loaded = (clock for told in clocks if (clock := _clock_mhz(told, parts)) is not None)
+    return replace(by_itself, clock_mhz=min(loaded, default=None))
+
+
+def _of_looks(looks: Records) -> tuple[DeviceState, list[Records]]:
+    """(what looks tell without the steps, those at each device that tell a clock)"""
+    each = by_device(looks)
     throttled = [held for one in each if (held := _throttled(one)) is not None]
     links = [link for one in each if (link := _link(one)) is not None]
-    return DeviceState(
+    state = DeviceState(
         max(throttled, key=lambda held: held.lost, default=None),
         max(links, key=lambda link: link.share, default=None),
-        min((clock for one in each if (clock := _clock_mhz(one, parts)) is not None), default=None),
-        _utilisation(each[0]) if len(each) == 1 else None,
+        utilisation=_utilisation(each[0]) if len(each) == 1 else None,
     )
+    clocks = [one[one["sm_clock_mhz"] != NOT_MEASURED] for one in each]
+    return state, [told for told in clocks if len(told)]
 
 
-def _clock_mhz(looks: Records, parts: Partition) -> float | None:
+_by_itself = OncePerLooks(_of_looks)
+
+
+def _clock_mhz(told: Records, parts: Partition) -> float | None:
     """Mean clock while a step computed, since an idle device turns it down; `None` where no look came then."""
-    told = looks[looks["sm_clock_mhz"] != NOT_MEASURED]
     loaded = told[covered(parts.computing, told["t_ns"], told["t_ns"] + 1) > 0]
     return float(loaded["sm_clock_mhz"].mean()) if len(loaded) else None
 

@@ -3,7 +3,10 @@ program's own."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+
+import numpy as np
+import numpy.typing as npt
 
 from ...record.reader import Records
 from ...record.schema import NOT_MEASURED, EventKind
@@ -28,6 +31,14 @@ def phases_of(window: Window, events: Records, names: Mapping[int, str]) -> Iter
             f'The program\'s phase "{name}" took {spent / 1e6:.0f} ms, {100 * spent / window.wall_ns:.1f} % of the '
             f"time, {times} time{'s' if times != 1 else ''}."
         )
+
+
+def one_of(values: npt.NDArray[np.int64], wanted: Iterable[int]) -> npt.NDArray[np.bool_]:
+    """Which of these are one of a few: numpy.isin does more than to compare, too much for each of many ranks."""
+    found = np.zeros(len(values), dtype=bool)
+    for each in wanted:
+        found |= values == each
+    return found
 
 
 def lasting(events: Records, what: int) -> Records:

@@ -18,14 +18,17 @@ from math import sqrt
 import numpy as np
 import numpy.typing as npt
 
-from ...record.reader import Records, measured
+from ...record.reader import Records
 from ...record.schema import NOT_MEASURED, ThreadState
 from ...record.stacks import CallStack
+from ..intervals import clip, total, union
 from ..statistics import Estimate, students_t, wilson
 from ..where.looks import Looks, ProcessLooks
 from ..where.places import own_part, place_of
 from .window import Window
 from .worker_records import within
+
+Stamps = npt.NDArray[np.int64]
 
 LOCKS = (ThreadState.FILE_LOCK, ThreadState.SHARED_LOCK)
 _POLLED = re.compile(r"/site-packages/(?:filelock|portalocker|fasteners|lockfile)/")
@@ -124,52 +127,43 @@ def exclusion_of(window: Window, batches: Records, looks: ProcessLooks | None = 
     if len(np.unique(made["worker"][counted])) < 2:
         return None
     begin = made["begin_ns"] - np.maximum(0, made["skipped_ns"])
-    under_way = _UnderWay(begin, made["end_ns"])
     spent = float((made["end_ns"] - begin)[counted].sum())
-    any_ns = under_way.any_ns(begin[counted], made["end_ns"][counted])
+    first, last = int(begin[counted].min()), int(made["end_ns"][counted].max())
+    any_ns = total(clip(union(begin, made["end_ns"]), first, last))
     return Exclusion(
         spent / any_ns if any_ns else 1.0,
         None if looks is None else _waiting(looks.making.between(window.begin_ns, window.end_ns)),
-        _growth(made, counted, under_way),
+        _growth(made, begin, counted),
     )
 
 
-class _UnderWay:
-    """How many batches were in the making, at any time."""
-
-    def __init__(self, begin: npt.NDArray[np.int64], end: npt.NDArray[np.int64]) -> None:
-        edges = np.concatenate((begin, end))
-        change = np.repeat((1, -1), (len(begin), len(end)))
-        order = np.argsort(edges, kind="stable")
-        self._at = edges[order]
-        self._count = np.cumsum(change[order])
-        lasts = np.diff(self._at)
-        self._summed = np.concatenate(([0], np.cumsum(self._count[:-1] * lasts)))
-        self._some = np.concatenate(([0], np.cumsum((self._count[:-1] > 0) * lasts)))
-
-    def mean(self, begin: npt.NDArray[np.int64], end: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-        """The mean of each time [begin, end), none of which is empty."""
-        summed = np.interp(end, self._at, self._summed) - np.interp(begin, self._at, self._summed)
-        return np.asarray(summed / (end - begin))
-
-    def any_ns(self, begin: npt.NDArray[np.int64], end: npt.NDArray[np.int64]) -> float:
-        """Time from the first to the last of these in which any was."""
-        if len(begin) == 0:
-            return 0.0
-        low, high = np.interp((begin.min(), end.max()), self._at, self._some)
-        return float(high - low)
+def _together(begin: Stamps, end: Stamps, since: Stamps, until: Stamps) -> npt.NDArray[np.float64]:
+    """How many batches were in the making, from their begins to their ends: the mean of each time [since, until), of
+    which none is empty."""
+    edges = np.concatenate((begin, end))
+    order = np.argsort(edges, kind="stable")
+    edges = edges[order]
+    count = np.cumsum(np.where(order < len(begin), np.int8(1), np.int8(-1)), dtype=np.int64)[:-1]
+    del order
+    count *= np.diff(edges)
+    summed = np.concatenate(([0], np.cumsum(count)))
+    del count
+    found: npt.NDArray[np.float64] = np.interp(until, edges, summed)
+    found -= np.interp(since, edges, summed)
+    found /= until - since
+    return found
 
 
-def _growth(made: Records, counted: npt.NDArray[np.bool_], under_way: _UnderWay) -> TimeGrowth | None:
+def _growth(made: Records, begin: Stamps, counted: npt.NDArray[np.bool_]) -> TimeGrowth | None:
     """From whole batches; the first that a worker makes in a pass costs more, whoever is at work."""
     which = counted & (made["samples"] == made["samples"][counted].max()) & ~_firsts(made)
     which &= made["end_ns"] > made["begin_ns"]
-    rows = made[which]
-    took = (rows["end_ns"] - rows["begin_ns"]).astype(np.float64)
-    # SeenWaiting for a CPU is no waiting for each other.
-    worked = took - np.nan_to_num(measured(rows["run_queue_ns"]))
-    together = under_way.mean(rows["begin_ns"], rows["end_ns"])
-    worked, together = worked[worked > 0], together[worked > 0]
+    # Waiting for a CPU is no waiting for each other.
+    queued = np.where(made["run_queue_ns"] == NOT_MEASURED, 0, made["run_queue_ns"])
+    worked = (made["end_ns"] - made["begin_ns"] - queued)[which]
+    which[which] = worked > 0
+    together = _together(begin, made["end_ns"], made["begin_ns"][which], made["end_ns"][which])
+    worked = worked[worked > 0].astype(np.float64)
     if len(worked) == 0:
         return None
     fewer = together <= FEWER * float(np.median(together))

@@ -23,11 +23,11 @@ import numpy.typing as npt
 
 from ...record.reader import Records
 from ...record.schema import NOT_MEASURED, StepFlag
-from ..intervals import covered, subtract
+from ..intervals import blocks, covered, subtract
 from ..shares import MOSTLY, NEARLY_ALL
 from .stall_breakdown import Partition
 from .window import Window
-from .worker_records import first_later_end
+from .worker_records import first_later_end, joined
 
 LEAST_HIT_NS = 300_000
 """Length of a wait, ns, from which its step counts as one that waited, if the wait is `LEAST_HIT_SHARE` as well."""
@@ -154,24 +154,10 @@ def waits_of(window: Window, batches: Records, parts: Partition, sampling_ns: in
     first = (steps["flags"] & StepFlag.FIRST_OF_EPOCH) != 0
     begin, end = _fetches(steps)
     exposed = _waited(parts, begin, end)
-    place, batch = _joined(steps, batches)
-    b, e = begin[place], end[place]
-    finished = batches["end_ns"][batch]
-    still = np.minimum(e, finished)
-    later = first_later_end(batches)[batch]
-    read = is_read(batches)[batch]
-    handed = _waited(parts, np.maximum(b, finished), e)
-    rest = exposed[place] - handed
-    blocked = _waited(parts, np.minimum(np.maximum(b, later), still), still)
+    place, batch = joined(steps, batches)
     by_one = _is_slow(batches)[batch]
-    slow = by_one & (blocked >= MOSTLY * rest)
-    amounts = {
-        "handed": handed,
-        "slow": np.where(slow, rest, 0.0),
-        "reading": np.where(read & ~slow, rest, 0.0),
-        "making": np.where(read | slow, 0.0, rest),
-        "blocked": blocked,
-    }
+    ordinary = ~first[place]
+    amounts = _divided(parts, begin[place], end[place], batches, batch, by_one, ordinary)
     starting_ns = round(_starting(parts, batches, begin[first], end[first]))
     filling_ns = max(0, parts.fill_ns - starting_ns)
     if by_one[first[place]].any() and by_one[first[place]].mean() >= MOSTLY:
@@ -183,14 +169,11 @@ def waits_of(window: Window, batches: Records, parts: Partition, sampling_ns: in
     # known: another loader may feed it.
     whole = parts.input_ns - starting_ns - filling_ns - first_slow_ns
     in_steps = _waited(parts, begin, steps["step_end_ns"])
-    seen, elsewhere = float(exposed[place][~first[place]].sum()), float((in_steps - exposed)[~first].sum())
+    seen, elsewhere = float(exposed[place][ordinary].sum()), float((in_steps - exposed)[~first].sum())
+    del in_steps
     known_ns = whole * seen / (seen + max(0.0, elsewhere)) if seen > 0 else 0.0
-    shared = {
-        name: round(known_ns * float(each[~first[place]].sum()) / seen) if seen > 0 else 0
-        for name, each in amounts.items()
-    }
+    shared = {name: round(known_ns * each / seen) if seen > 0 else 0 for name, each in amounts.items()}
     shared["making"] = whole - shared["handed"] - shared["slow"] - shared["reading"]
-    known = np.isin(np.arange(len(steps)), place)
     epochs = int(first.sum())
     pace = (parts.wall_ns - every_wait.input_ns) / max(1, window.count)
     waited = _waited(every_wait, begin, steps["step_end_ns"])
@@ -203,7 +186,7 @@ def waits_of(window: Window, batches: Records, parts: Partition, sampling_ns: in
         reading_ns=shared["reading"],
         making_ns=shared["making"],
         blocked_ns=shared["blocked"],
-        told=float(known.mean()) if len(known) else 0.0,
+        told=len(place) / len(steps) if len(steps) else 0.0,
         epochs=epochs,
         iterators=_iterators(steps[first]),
         batches_per_epoch=window.count / epochs if epochs > 1 else None,
@@ -298,7 +281,7 @@ def _fetches(steps: Records) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int6
 
 def _waited(parts: Partition, begin: npt.NDArray[np.int64], end: npt.NDArray[np.int64]) -> Lengths:
     """Exposed waiting within each [begin, end)."""
-    return covered(parts.loading, begin, np.maximum(begin, end)).astype(np.float64)
+    return covered(parts.loading, begin, end).astype(np.float64)
 
 
 def _starting(parts: Partition, batches: Records, begin: npt.NDArray[np.int64], end: npt.NDArray[np.int64]) -> float:
@@ -330,10 +313,40 @@ def _left_early(steps: Records, batches: Records) -> float | None:
     return float(np.mean(left))
 
 
-def _joined(steps: Records, batches: Records) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Places in the steps, and in the batches, of what belongs together."""
-    _, place, batch = np.intersect1d(steps["step"], batches["step"], return_indices=True)
-    return place, batch
+def _divided(
+    parts: Partition,
+    begin: npt.NDArray[np.int64],
+    end: npt.NDArray[np.int64],
+    batches: Records,
+    batch: npt.NDArray[np.int64],
+    by_one: npt.NDArray[np.bool_],
+    which: npt.NDArray[np.bool_],
+) -> dict[str, float]:
+    """The exposed waiting in fetches by what became of their batches, ns.
+
+    Args:
+        begin, end: of each fetch.
+        batch: the place of each fetch's batch.
+        by_one: whether that is slow for the sake of one sample.
+        which: the fetches that count.
+    """
+    later, read = first_later_end(batches), is_read(batches)
+    sums = dict.fromkeys(("handed", "slow", "reading", "making", "blocked"), 0.0)
+    for some in blocks(len(batch)):
+        b, e, of = begin[some], end[some], batch[some]
+        finished = batches["end_ns"][of]
+        still = np.minimum(e, finished)
+        handed = _waited(parts, np.maximum(b, finished), e)
+        rest = _waited(parts, b, e) - handed
+        blocked = _waited(parts, np.minimum(np.maximum(b, later[of]), still), still)
+        slow = by_one[some] & (blocked >= MOSTLY * rest)
+        counts = which[some]
+        sums["handed"] += float(handed.sum(where=counts))
+        sums["slow"] += float(rest.sum(where=counts & slow))
+        sums["reading"] += float(rest.sum(where=counts & read[of] & ~slow))
+        sums["making"] += float(rest.sum(where=counts & ~read[of] & ~slow))
+        sums["blocked"] += float(blocked.sum(where=counts))
+    return sums
 
 
 def _is_slow(batches: Records) -> npt.NDArray[np.bool_]:

@@ -39,11 +39,12 @@ from ..where.own_loop import OwnLoop
 from ..where.stage_shares import Stages
 from .activity_windows import Activity, activity_of
 from .device_state import DeviceState, device_state
+from .divided_time import DividedTime, divided_time
 from .doubtful_steps import DoubtfulSteps, doubtful_steps
 from .events import last_told, loader_flag
 from .exclusion import Exclusion, exclusion_of
 from .exposed_data_wait import Waits, waits_of
-from .gil import Gil, gil_of, with_gil
+from .gil import Gil
 from .host_gaps import Gaps, Staging, Syncs, gaps_of, staging_of, syncs_of
 from .index_sampler import Sampling, sampling_of
 from .loader_stats import MADE_IN_FETCH_PCT, LoaderStats, loader_of, made_in_fetch_pct, unread_loader
@@ -51,12 +52,11 @@ from .memory_growth import MemoryGrowth, memory_growth_of
 from .non_step_time import Outside, outside_of
 from .outlier_steps import OutlierSteps, memory_pressure, shape_churn
 from .resource_usage import Sampled, sampled, swings_to_zero_pct
-from .stall_breakdown import PARTS, UNTOLD, Partition, partition
 from .startup import Startup, startup_of
-from .training_thread import own_time, queued_ns
+from .training_thread import queued_ns
 from .trends import Trend, trends_of
 from .wasted_samples import WastedSamples, wasted_samples_of
-from .window import Window, batch_size_of, plausible, resolved, window_of
+from .window import Window, plausible, resolved, window_of
 from .worker_records import HandedOver, handed_over_of, of_loaders, of_training
 
 MACHINE_FULL_PCT = 90.0
@@ -64,16 +64,11 @@ MACHINE_FULL_PCT = 90.0
 
 
 @dataclass(frozen=True)
-class Facts:
+class Facts(DividedTime):
     """One rank's window, where its time went, and what loader, device and host showed."""
 
-    window: Window
-    parts: Partition
     loader: LoaderStats
     sampled: Sampled
-    device_kind: str
-    batch_size: int | None
-    samples: int
     pinned: bool | None
     """Whether batches were copied from page-locked memory; `None` when nothing was copied."""
     copied_ahead: bool
@@ -97,8 +92,6 @@ class Facts:
     """Steps at the end that the device had not finished; they are not in the window."""
     other_processes: int
     """Training processes of the same rank in the same folder that these facts leave out."""
-    unfed_share: float
-    """Share of the steps whose fetch was not seen: what they waited for data counts as other time."""
     overhead_ns: float
     """Time in whyidle's own hooks in a step that they look at; the median, since the scheduler may interrupt a hook."""
     set_prefetch: int | None = None
@@ -165,46 +158,9 @@ class Facts:
     """Memory of the loader's workers that grows without end; `None` where it does not."""
 
     @property
-    def samples_known(self) -> bool:
-        """Whether the samples of most steps are known. Otherwise figures of samples are 0, and not to be shown."""
-        return self.batch_size is not None
-
-    @property
     def waiter(self) -> str:
         """Who waits, in a sentence: where the processor is the device, nothing idles but the training."""
         return "training" if self.device_kind == "cpu" else "device"
-
-    @property
-    def input_known(self) -> bool:
-        """Whether the fetches of most steps were seen."""
-        return self.unfed_share <= MOSTLY
-
-    @property
-    def told_apart(self) -> bool:
-        """Whether computing is told from waiting for data: where no fetch is seen, by the copies of a device's queue
-        only, which lead a step's computation."""
-        return self.input_known or (
-            self.device_kind != "cpu" and float(np.mean(self.window.steps["copy_bytes"] > 0)) > MOSTLY
-        )
-
-    @property
-    def shares(self) -> dict[str, float]:
-        """Parts of the wall time that are known, 0..1, and as `UNTOLD` what is not told apart."""
-        shares = {part: self.parts.share(part) for part in PARTS}
-        if self.told_apart:
-            return {part: share for part, share in shares.items() if part != "input" or self.input_known}
-        # Of the time outside the steps, validation without a loader is not seen either.
-        known = {part: shares[part] for part in ("copy", "sync", "boundary") if part != "boundary" or shares[part] > 0}
-        return known | {UNTOLD: 1 - sum(known.values())}
-
-    @property
-    def untold_share(self) -> float:
-        """Of the wall time, 0..1: of which it is not known whether it is computing, waiting for data or evaluating."""
-        return self.shares.get(UNTOLD, 0.0)
-
-    @property
-    def samples_per_s(self) -> float:
-        return self.samples * 1e9 / self.parts.wall_ns
 
     @property
     def overhead_share(self) -> float:
@@ -280,7 +236,7 @@ def facts_of(run: Run, mine: Writer | None = None, looks: ProcessLooks | None = 
     events = run.records(EVENT, mine)
     steps, cut = recorded, 0
     done = (events["what"] == EventKind.DEVICE_DONE).any()
-    if (run.info.get("device") or {}).get("kind", "cpu") != "cpu" and not done:
+    if device_kind_of(run.info) != "cpu" and not done:
         steps = resolved(recorded)
         cut = len(recorded) - len(steps)
         if len(steps) == 0:
@@ -304,12 +260,17 @@ def facts_of(run: Run, mine: Writer | None = None, looks: ProcessLooks | None = 
         read_names(run.folder),
         looks,
     )
-    others = sum(f.header.rank == mine[0] and f.header.pid != mine[1] and f.count() > 0 for f in files)
+    others = sum(f.header.pid != mine[1] and f.count() > 0 for f in run.files_of_rank(STEP, mine[0]))
     contents = run.records(CONTENT, mine)
     wasted = wasted_samples_of(window, contents, facts.iterable, facts.device_kind != "cpu")
     handed = handed_over_of(contents, window.all_steps)
     memory = memory_growth_of(window, run.records(HOST), run.records(MEMORY), facts.set_workers, run.info)
     return replace(facts, cut_steps=cut, other_processes=others, wasted=wasted, handed=handed, memory=memory)
+
+
+def device_kind_of(info: Mapping[str, Any]) -> str:
+    """`cpu`, `cuda` or `emulated`; `info` is run.json."""
+    return str((info.get("device") or {}).get("kind", "cpu"))
 
 
 def judge(
@@ -326,13 +287,11 @@ def judge(
     looks: ProcessLooks | None = None,
 ) -> Facts:
     """The facts of a window, from the records around it; `info` is run.json, `names` what records name by number."""
-    device_kind = str((info.get("device") or {}).get("kind", "cpu"))
+    device_kind = device_kind_of(info)
     of_all, batches = batches, of_training(batches, window.all_steps)
     queued = device_kind != "cpu"
-    parts = partition(window, events, pauses, asynchronous=queued)
-    own = own_time(window, pauses, events, backward_elsewhere=device_kind == "cuda")
-    gil = gil_of(window, own, events, host)
-    parts = with_gil(parts, gil, window, queued)
+    divided, own, gil = divided_time(window, events, pauses, host, device_kind)
+    parts = divided.parts
     sampling, staging = sampling_of(window, events, parts), staging_of(window, events, parts, names)
     seen = sampled(window, device, host)
     doubtful = doubtful_steps(window, events, parts, queued)
@@ -340,14 +299,10 @@ def judge(
     flags = window.steps["flags"]
     copied = window.steps["copy_bytes"] > 0
     facts = Facts(
-        window=window,
-        parts=parts,
+        **vars(divided),
         loader=loader_of(window, batches, None if transforms is None else of_loaders(transforms, batches), names),
         loader_unread=unread_loader(window, batches),
         sampled=seen,
-        device_kind=device_kind,
-        batch_size=batch_size_of(window, events),
-        samples=window.samples,
         pinned=_pinned(window.steps[copied], pauses[pauses["step"] >= window.steps["step"][0]]),
         copied_ahead=bool(copied.any() and np.mean((flags[copied] & StepFlag.COPIED_AHEAD) != 0) > MOSTLY),
         made_in_fetch_pct=made_in_fetch_pct(window, batches),
@@ -378,18 +333,11 @@ def judge(
         clock_uncertainty_ns=last_told(events, EventKind.CLOCK_UNCERTAINTY),
         cut_steps=0,
         other_processes=0,
-        unfed_share=float(np.mean(_unfed(window.steps, pauses))),
         overhead_ns=float(np.median(window.steps["overhead_ns"])),
         startup=startup_of(window, events, batches, bool(info.get("trial"))),
     )
     trends, memory = trends_of(facts, batches, device, host)
     return replace(facts, trends=trends, memory_grew=memory)
-
-
-def _unfed(steps: Records, pauses: Records) -> npt.NDArray[np.bool_]:
-    """Which steps have neither a fetch at their begin nor one within."""
-    within = np.isin(steps["step"], pauses["step"][pauses["what"] == PauseKind.FETCH])
-    return np.asarray((steps["fetch_end_ns"] == NOT_MEASURED) & ~within)
 
 
 def _undamaged(run: Run, mine: Writer) -> Records:

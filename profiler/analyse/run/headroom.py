@@ -118,6 +118,8 @@ def stretches_of(steps: Records, events: Records) -> list[_Stretch]:
     """Each stretch that has enough steps."""
     flags = steps["flags"]
     in_stretch = (flags & StepFlag.HEADROOM) != 0
+    if not in_stretch.any():
+        return []
     plain = ~_special(steps)
     stamped = steps["device_end_ns"] != NOT_MEASURED
     ends = steps["device_end_ns"] if stamped.any() else steps["step_end_ns"]
@@ -154,6 +156,8 @@ def _special(steps: Records) -> npt.NDArray[np.bool_]:
     has caught up as far as before.
     """
     special: npt.NDArray[np.bool_] = (steps["flags"] & (StepFlag.HEADROOM | StepFlag.RECOVERY)) != 0
+    if not special.any():
+        return special
     lasted = steps["step_end_ns"] - steps["fetch_begin_ns"]
     special &= (lasted >= 0) & (lasted < A_DAY_NS)
     stamped = steps["device_end_ns"] != NOT_MEASURED

@@ -166,29 +166,29 @@ def loader_of(
     samples = _sum(counted, "samples") + _sum(counted, "skipped_samples")
     per_sample = (float(wall.sum()) + _sum(counted, "skipped_ns")) / samples if samples else None
     ms_per_sample = per_sample / 1e6 if per_sample else None
-    recorded = _sum(counted, "samples")
+    recorded, working = _sum(counted, "samples"), _working_ns(counted)
     return LoaderStats(
         workers=threads,
         makers=len(makers),
-        read_pct=_share(counted, "read_ns"),
-        decode_pct=_share(counted, "decode_ns"),
-        transform_pct=_share(counted, "transform_ns"),
-        collate_pct=_share(counted, "collate_ns"),
-        cpu_pct=_share(counted, "cpu_ns"),
+        read_pct=_share(counted, working, "read_ns"),
+        decode_pct=_share(counted, working, "decode_ns"),
+        transform_pct=_share(counted, working, "transform_ns"),
+        collate_pct=_share(counted, working, "collate_ns"),
+        cpu_pct=_share(counted, working, "cpu_ns"),
         worker_busy_pct=None if busy is None else min(100.0, 100 * busy),
         queue_ready_mean=float(known_ready.mean()) if len(known_ready) else None,
         queue_capacity=int(known_capacity[0]) if len(known_capacity) else None,
         make_ms_per_sample=ms_per_sample,
-        work_ms_per_batch=float(_working_ns(counted).mean()) / 1e6 if len(counted) else None,
+        work_ms_per_batch=float(working.mean()) / 1e6 if len(counted) else None,
         samples_per_s_limit=sum(limits) or None,
         mean_batch_bytes=_mean(counted, "batch_bytes"),
         unsplit_pct=_unsplit(counted),
-        run_queue_pct=_share(counted, "run_queue_ns"),
+        run_queue_pct=_share(counted, working, "run_queue_ns"),
         minor_faults_per_batch=_mean(counted, "minor_faults"),
         major_faults=_sum(counted, "major_faults") if _is_known(counted, "major_faults") else None,
         read_chars_bytes_per_sample=_per_sample(counted, "read_chars_bytes", recorded),
         storage_bytes_per_sample=_per_sample(counted, "read_bytes", recorded),
-        process_cpu_pct=_share(counted, "process_cpu_ns"),
+        process_cpu_pct=_share(counted, working, "process_cpu_ns"),
         cpus=_cpus(counted),
         sent_bytes_per_batch=_sent(counted),
         even_workers=_even(counted),
@@ -292,12 +292,12 @@ def _working_ns(batches: Records) -> npt.NDArray[np.float64]:
     return np.where(batches["threads"] > 1, stages, np.maximum(stages, wall))
 
 
-def _share(batches: Records, name: str) -> float | None:
-    """A field in percent of the time spent on the batches for which it was measured."""
-    values = measured(batches[name])
-    known = ~np.isnan(values)
-    working = float(_working_ns(batches[known]).sum())
-    return 100 * float(values[known].sum()) / working if working else None
+def _share(batches: Records, working_ns: npt.NDArray[np.float64], name: str) -> float | None:
+    """A field in percent of the time spent on the batches for which it was measured; `working_ns`: on each."""
+    values = batches[name]
+    known = values != NOT_MEASURED
+    working = float(working_ns[known].sum())
+    return 100 * float(values[known].astype(np.float64).sum()) / working if working else None
 
 
 def _unsplit(batches: Records) -> float | None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ...record.reader import Records, measured
 from ...record.schema import NOT_MEASURED
+from .sampler_looks import OncePerLooks, by_device, inside
 from .window import Window
 
 LATE_NS = 100_000_000
@@ -75,51 +77,62 @@ class Sampled:
 
 def sampled(window: Window, device: Records, host: Records) -> Sampled:
     """Summarise the samples taken inside the window."""
-    device = _inside(device, window)
-    host = _inside(host, window)
+    device, host = inside(device, window), inside(host, window)
+    each = by_device(device)
+    return Sampled(
+        **_told_of_devices(device),
+        **_told_of_host(host),
+        samples=len(device) + len(host),
+        unseen_begin_s=(int(host["t_ns"].min()) - window.begin_ns) / 1e9 if len(host) else None,
+        unseen_end_s=_until_end_s(host, window),
+        device_unseen_end_s=_worst([_until_end_s(records, window) for records in each]),
+        beyond_training_bytes=_beyond_training(window, device) if len(each) == 1 else None,
+    )
+
+
+def _of_devices(device: Records) -> dict[str, Any]:
+    """What looks at devices say by themselves."""
     # A ring of windows and the slower look at other values share the file; weigh each window by its length.
     utilisation, utilisation_window_ns = _weighted(device, "utilisation_pct")
     sm_active, sm_active_window_ns = _weighted(device, "sm_active_pct")
-    late = _known(host, "late_ns")
-    memory = _known(device, "memory_used_bytes")
-    by_device = [device[device["device"] == number] for number in np.unique(device["device"])]
-    throttled_us = _rise(host, "throttled_us")
-    processes = _known(device, "processes")
-    return Sampled(
-        utilisation_pct=utilisation,
-        utilisation_window_ms=None if utilisation_window_ns is None else utilisation_window_ns / 1e6,
-        sm_active_pct=sm_active,
-        sm_active_window_ms=None if sm_active_window_ns is None else sm_active_window_ns / 1e6,
-        memory_peak_bytes=int(memory.max()) if len(memory) else None,
-        steal_pct=_mean(host, "steal_pct"),
-        machine_busy_pct=_mean(host, "machine_busy_pct"),
-        tree_cpus=_rate(host, "tree_cpu_ns"),
-        cpu_budget=_cpus(host),
-        late_samples_pct=100 * float(np.mean(late > LATE_NS)) if len(late) else None,
-        samples=len(device) + len(host),
-        host_samples=len(host),
-        device_samples=len(device),
-        unseen_begin_s=(int(host["t_ns"].min()) - window.begin_ns) / 1e9 if len(host) else None,
-        unseen_end_s=_until_end_s(host, window),
-        device_unseen_end_s=_worst([_until_end_s(records, window) for records in by_device]),
-        sampler_cpus=_rate(host, "sampler_cpu_ns"),
-        throttled_s=None if throttled_us is None else throttled_us / 1e6,
-        power_capped_pct=_worst([_share_pct(records, "power_capped_ns") for records in by_device]),
-        thermal_pct=_worst([_share_pct(records, "thermal_ns") for records in by_device]),
-        gpu_processes=int(processes.max()) if len(processes) else None,
-        others_least_bytes=_others_least(device),
-        beyond_training_bytes=_beyond_training(window, device) if len(by_device) == 1 else None,
-    )
+    memory, processes = _known(device, "memory_used_bytes"), _known(device, "processes")
+    each = by_device(device)
+    return {
+        "utilisation_pct": utilisation,
+        "utilisation_window_ms": None if utilisation_window_ns is None else utilisation_window_ns / 1e6,
+        "sm_active_pct": sm_active,
+        "sm_active_window_ms": None if sm_active_window_ns is None else sm_active_window_ns / 1e6,
+        "memory_peak_bytes": int(memory.max()) if len(memory) else None,
+        "device_samples": len(device),
+        "power_capped_pct": _worst([_share_pct(records, "power_capped_ns") for records in each]),
+        "thermal_pct": _worst([_share_pct(records, "thermal_ns") for records in each]),
+        "gpu_processes": int(processes.max()) if len(processes) else None,
+        "others_least_bytes": _others_least(device),
+    }
+
+
+def _of_host(host: Records) -> dict[str, Any]:
+    """What looks at the host say by themselves."""
+    late, throttled_us = _known(host, "late_ns"), _rise(host, "throttled_us")
+    return {
+        "steal_pct": _mean(host, "steal_pct"),
+        "machine_busy_pct": _mean(host, "machine_busy_pct"),
+        "tree_cpus": _rate(host, "tree_cpu_ns"),
+        "cpu_budget": _cpus(host),
+        "late_samples_pct": 100 * float(np.mean(late > LATE_NS)) if len(late) else None,
+        "host_samples": len(host),
+        "sampler_cpus": _rate(host, "sampler_cpu_ns"),
+        "throttled_s": None if throttled_us is None else throttled_us / 1e6,
+    }
+
+
+_told_of_devices, _told_of_host = OncePerLooks(_of_devices), OncePerLooks(_of_host)
 
 
 def swings_to_zero_pct(window: Window, device: Records) -> float | None:
     """Share of the utilisation windows that read 0 %, in percent; `None` without any."""
-    util = _known(_inside(device, window), "utilisation_pct")
+    util = _known(inside(device, window), "utilisation_pct")
     return 100 * float(np.mean(util == 0)) if len(util) else None
-
-
-def _inside(records: Records, window: Window) -> Records:
-    return records[(records["t_ns"] >= window.begin_ns) & (records["t_ns"] <= window.end_ns)]
 
 
 def _known(records: Records, name: str) -> Values:

@@ -20,11 +20,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 
 from ...record.reader import Records
 from ...record.schema import NOT_MEASURED, EventKind, PauseKind, StepFlag
 from ..intervals import EMPTY, Intervals, clip, complement, intersect, subtract, total, union, union_of
-from .events import lasting, under_way
+from .events import lasting, one_of, under_way
 from .unsampled_steps import unseen_of
 from .window import Window
 
@@ -63,7 +64,7 @@ class Partition:
     """Part of the host's exposed time spent collecting garbage."""
     unseen_ns: int
     """Time of steps that nobody looked at: shared out among the parts as the other steps' time is."""
-    gaps_ns: tuple[int, ...]
+    gaps_ns: npt.NDArray[np.int64] = field(repr=False, compare=False)
     """Lengths of the device's idle stretches of at least `GAP_NS` outside boundaries, in order of time."""
     unresolved_steps: int
     """Steps whose device stamps are missing for no known reason."""
@@ -170,7 +171,7 @@ def partition(window: Window, events: Records, pauses: Records, asynchronous: bo
         fill_ns=_fill(total(intersect(waiting, firsts)), total(waiting), len(first), len(steps)),
         garbage_ns=round(total(intersect(left, collecting)) * grow),
         unseen_ns=total(unseen),
-        gaps_ns=tuple(idle_ns[idle_ns >= GAP_NS].tolist()),
+        gaps_ns=idle_ns[idle_ns >= GAP_NS],
         unresolved_steps=unresolved,
         unmarked_waits=int(((pauses["what"] == PauseKind.SYNC) & (pauses["device_end_ns"] == NOT_MEASURED)).sum()),
         loading=loading,
@@ -226,7 +227,7 @@ def _computing(window: Window, stepping: Intervals, pauses: Records, asynchronou
     steps = window.all_steps
     copied = steps[(steps["flags"] & StepFlag.COPIED_AHEAD) == 0]
     copies = _spans(copied, "device_copy_begin_ns", "device_copy_end_ns")
-    holding_up = pauses[~np.isin(pauses["what"], (PauseKind.COPY_AHEAD, PauseKind.STREAM_WAIT))]
+    holding_up = pauses[~one_of(pauses["what"], (PauseKind.COPY_AHEAD, PauseKind.STREAM_WAIT))]
     held = union_of(copies, _spans(holding_up, "device_begin_ns", "device_end_ns"))
     return subtract(stepping, union_of(held, _waits_for_copies(steps, pauses)))
 
@@ -290,7 +291,7 @@ def _host_spans(pauses: Records, *what: int) -> Intervals:
 
 
 def _of(pauses: Records, *what: int) -> Records:
-    which: Records = pauses[np.isin(pauses["what"], what)]
+    which: Records = pauses[one_of(pauses["what"], what)]
     return which
 
 
@@ -302,5 +303,4 @@ def _take(idle: Intervals, reason: Intervals) -> tuple[Intervals, Intervals]:
 
 def _spans(records: Records, begin: str, end: str) -> Intervals:
     """The union of spans between two stamps, of records that have both."""
-    known = (records[begin] != NOT_MEASURED) & (records[end] != NOT_MEASURED)
-    return union(records[begin][known], records[end][known])
+    return union(records[begin], records[end])

@@ -14,7 +14,7 @@ import numpy as np
 from ...record.reader import Records
 from ...record.schema import NOT_MEASURED, EventKind
 from ..intervals import EMPTY, Intervals, clip, complement, intersect, subtract, total, union, union_of
-from .events import lasting, under_way
+from .events import lasting, one_of, under_way
 from .window import Window
 
 IMPORTS, SET_UP, SKIPPING, EVALUATING = "imports", "set-up", "skipping", "evaluating"
@@ -71,7 +71,7 @@ def startup_of(window: Window, events: Records, batches: Records, imported: bool
         batches: those of the loader that trains.
         imported: whether the process had all its modules when its recording began, as trials have.
     """
-    begun = events[np.isin(events["what"], (EventKind.PROCESS_BEGIN, EventKind.TRAINING_BEGIN))]
+    begun = events[one_of(events["what"], (EventKind.PROCESS_BEGIN, EventKind.TRAINING_BEGIN))]
     if len(begun) == 0:
         return None
     first = window.all_steps[0]

@@ -69,8 +69,7 @@ def own_time(window: Window, pauses: Records, events: Records, backward_elsewher
     # One after another: together they are the largest arrays of an analysis.
     busy = EMPTY
     for begin, end in calls:
-        known = (begin != NOT_MEASURED) & (end != NOT_MEASURED)
-        busy = union_of(busy, union(begin[known], end[known]))
+        busy = union_of(busy, union(begin, end))
     span = steps["step_end_ns"] - steps["fetch_begin_ns"]
     elsewhere = covered(busy, steps["fetch_begin_ns"], steps["step_end_ns"])
     return OwnTime((span - elsewhere).astype(np.float64), cpu)

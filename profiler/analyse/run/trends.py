@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -86,11 +87,11 @@ class _Series:
     begin: float
     """Number of the window's first step."""
 
-    @property
+    @cached_property
     def blocks(self) -> Values:
         return np.asarray(self.values.reshape(-1, self.block).mean(axis=1))
 
-    @property
+    @cached_property
     def times(self) -> Values:
         return np.asarray(self.numbers.reshape(-1, self.block).mean(axis=1))
 
@@ -127,9 +128,9 @@ def trends_of(
         return (), None
     kept = np.flatnonzero(counts)[int(counts.sum()) % block :]
     around = Surroundings(facts, batches, device, host, kept)
+    numbers, first = window.steps["step"][kept].astype(float), float(window.steps["step"][0])
     series = {
-        part: _Series(window.steps["step"][kept].astype(float), values[kept], block, float(window.steps["step"][0]))
-        for part, values in _values(facts, begin, end).items()
+        part: _Series(numbers, values, block, first) for part, values in _values(facts, begin[kept], end[kept]).items()
     }
     whole = _trend(facts, around, TOTAL, series[TOTAL])
     named = [_trend(facts, around, part, one, whole) for part, one in series.items() if part != TOTAL]
@@ -139,7 +140,7 @@ def trends_of(
 
 
 def _values(facts: Facts, begin: npt.NDArray[np.int64], end: npt.NDArray[np.int64]) -> dict[str, Values]:
-    """ns of each part in each step of the window, and of all of them together."""
+    """ns of each part in each of these steps, and of all of them together."""
     parts = facts.parts
     spans: dict[str, Intervals] = {
         "compute": parts.computing,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +14,8 @@ from .window import Window
 
 MOST_SLOW_SAMPLES = 10
 """Slow samples of a run that are told, at most."""
+LARGEST = 1000
+"""Batches that these are looked for among at first."""
 
 
 @dataclass(frozen=True)
@@ -85,15 +87,43 @@ def of_training(batches: Records, steps: Records) -> Records:
     kept = batches[~numbered | np.isin(batches["loader"], steps["loader"])]
     numbered = kept["loader"] != NOT_MEASURED
     of_batch, of_step = _keys(kept[numbered], told)
-    order = np.argsort(of_step)
-    place = np.minimum(np.searchsorted(of_step, of_batch, sorter=order), max(0, len(order) - 1))
-    step = np.full(len(of_batch), NOT_MEASURED)
-    if len(order):
-        found = of_step[order[place]] == of_batch
-        step[found] = told["step"][order[place[found]]]
+    place = places_of(of_batch, of_step)
+    step = np.full(len(place), NOT_MEASURED)
+    step[place >= 0] = told["step"][place[place >= 0]]
     assigned = kept["step"].copy()
     assigned[numbered] = step
     return with_column(kept, "step", assigned)
+
+
+def places_of(wanted: npt.NDArray[np.int64], among: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Where each of these numbers is `among` others, the first place of several; -1 where it is not."""
+    at: npt.NDArray[np.int64] = np.full(len(wanted), -1)
+    if len(among) == 0:
+        return at
+    places = None
+    if (among[1:] <= among[:-1]).any():
+        among, places = np.unique(among, return_index=True)
+    if among[-1] - among[0] == len(among) - 1:
+        # Numbered through, as steps are that were all looked at. Not measured is far away.
+        at = wanted - among[0]
+        known = (at >= 0) & (at < len(among))
+    else:
+        at = np.minimum(np.searchsorted(among, wanted), len(among) - 1)
+        known = among[at] == wanted
+    at[~known] = -1
+    if places is not None:
+        at[known] = places[at[known]]
+    return at
+
+
+def joined(steps: Records, batches: Records) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Places in the steps, and in the batches, of what belongs together; of several batches of a step the first."""
+    places = places_of(batches["step"], steps["step"])
+    first = np.full(len(steps), -1)
+    known = np.flatnonzero(places >= 0)[::-1]
+    first[places[known]] = known
+    place = np.flatnonzero(first >= 0)
+    return place, first[place]
 
 
 def of_loaders(transforms: Records, batches: Records) -> Records:
@@ -120,8 +150,8 @@ def first_later_end(batches: Records) -> npt.NDArray[np.int64]:
     later = np.full(len(batches), np.iinfo(np.int64).max)
     numbered = np.flatnonzero(batches["loader"] != NOT_MEASURED)
     key, _ = _keys(batches[numbered], batches[:0])
-    numbered = numbered[np.argsort(key)]
-    group = np.sort(key) >> 32
+    order = np.argsort(key, kind="stable")
+    numbered, group = numbered[order], key[order] >> 32
     ends = batches["end_ns"][numbered]
     for part in np.split(np.arange(len(group)), np.flatnonzero(np.diff(group)) + 1):
         later[numbered[part[:-1]]] = np.minimum.accumulate(ends[part][::-1])[::-1][1:]
@@ -134,7 +164,7 @@ def slowest_of(batches: Records, names: Mapping[int, str]) -> tuple[SlowSample, 
     slow: list[SlowSample] = []
     seen: set[int] = set()
     took, indices, files = known["slowest_ns"], known["slowest_index"], known["slowest_name"]
-    for place in np.argsort(took)[::-1]:
+    for place in _largest_first(took):
         index = int(indices[place])
         if index in seen:
             continue
@@ -145,6 +175,14 @@ def slowest_of(batches: Records, names: Mapping[int, str]) -> tuple[SlowSample, 
         if len(slow) == MOST_SLOW_SAMPLES:
             break
     return tuple(slow)
+
+
+def _largest_first(values: npt.NDArray[np.int64]) -> Iterator[int]:
+    """Places of these values. Of many the largest come before the others are put in order: hardly anybody asks on."""
+    least = int(np.partition(values, -LARGEST)[-LARGEST]) if len(values) > LARGEST else None
+    for some in (values >= least, values < least) if least is not None else (np.ones(len(values), dtype=bool),):
+        places = np.flatnonzero(some)
+        yield from places[np.argsort(values[places])[::-1]].tolist()
 
 
 def transforms_of(transforms: Records, names: Mapping[int, str]) -> tuple[TransformCost, ...]:
@@ -164,10 +202,15 @@ def passes_of(records: Records) -> npt.NDArray[np.int64]:
     return np.asarray((records["loader"] << 24) + (records["batch"] >> 32))
 
 
+def _changes(values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """The first of each run of equal values: there are far fewer of them where hardly any two in a row differ."""
+    return np.concatenate((values[:1], values[1:][values[1:] != values[:-1]]))
+
+
 def _keys(batches: Records, steps: Records) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """One number for each (loader, pass, batch), the same for a batch and its step."""
     passes = [passes_of(part) for part in (batches, steps)]
-    groups = np.unique(np.concatenate(passes))
+    groups = np.unique(np.concatenate([_changes(which) for which in passes]))
     of_batch, of_step = (
         (np.searchsorted(groups, which) << 32) + (part["batch"] & 0xFFFFFFFF)
         for which, part in zip(passes, (batches, steps), strict=True)

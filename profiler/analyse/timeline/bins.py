@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -41,13 +42,19 @@ class Bins:
 def bins_of(timeline: Timeline, count: int) -> Bins:
     """`count` bins over the window, or one for each nanosecond of a shorter one."""
     facts, window = timeline.facts, timeline.facts.window
-    count = max(1, min(count, window.wall_ns))
-    edges = window.begin_ns + np.array([window.wall_ns * n // count for n in range(count + 1)], dtype=np.int64)
-    parts = {part: covered(spans, edges[:-1], edges[1:]) for part, spans in timeline.parts.items()}
-    unseen = np.diff(edges) - sum(parts.values(), np.zeros(count, dtype=np.int64))
+    edges, parts = parts_of(timeline, count)
+    unseen = np.diff(edges) - sum(parts.values(), np.zeros(len(edges) - 1, dtype=np.int64))
     gaps, longest = _gaps(gap_spans(facts), edges)
     steps, samples = _pace(window, edges)
     return Bins(edges, parts, unseen, steps, samples if facts.samples_known else None, gaps, longest)
+
+
+def parts_of(timeline: Timeline, count: int) -> tuple[Amounts, dict[str, Amounts]]:
+    """Edges and parts of such bins alone."""
+    window = timeline.facts.window
+    count = max(1, min(count, window.wall_ns))
+    edges = window.begin_ns + np.array([window.wall_ns * n // count for n in range(count + 1)], dtype=np.int64)
+    return edges, {part: covered(spans, edges[:-1], edges[1:]) for part, spans in timeline.parts.items()}
 
 
 def gap_spans(facts: Facts) -> Intervals:
@@ -59,10 +66,10 @@ def gap_spans(facts: Facts) -> Intervals:
     return idle[idle[:, 1] - idle[:, 0] >= GAP_NS]
 
 
-def idle_of(bins: Bins) -> Amounts:
-    """Time the device idled in the steps, where that is told."""
-    waiting = [amounts for part, amounts in bins.parts.items() if part not in ("compute", "boundary", UNTOLD)]
-    return sum(waiting, np.zeros(len(bins.unseen), dtype=np.int64))
+def idle_of(parts: Mapping[str, Amounts], count: int) -> Amounts:
+    """Time the device idled in the steps, in each of so many bins, where that is told."""
+    waiting = [amounts for part, amounts in parts.items() if part not in ("compute", "boundary", UNTOLD)]
+    return sum(waiting, np.zeros(count, dtype=np.int64))
 
 
 def _gaps(spans: Intervals, edges: Amounts) -> tuple[Amounts, Amounts]:
@@ -89,15 +96,20 @@ def _pace(window: Window, edges: Amounts) -> tuple[Numbers, Numbers]:
     # Those left out ran until this one began.
     begins = np.where(left_out & stamped[kept], steps["device_begin_ns"][kept], begins)
     at = np.concatenate((np.stack((begins, ends), axis=1).ravel(), [window.end_ns]))
-    at = np.maximum.accumulate(np.clip(at, window.begin_ns, window.end_ns)).astype(np.float64)
-    # At instants that several steps share, the last has the count.
-    last = np.append(np.diff(at) > 0, True)
+    del begins, ends, left_out
+    np.maximum.accumulate(np.clip(at, window.begin_ns, window.end_ns, out=at), out=at)
+    # Only the instants around the edges matter. Of those that several steps share, the last has the count.
+    before = np.maximum(0, np.searchsorted(at, edges, side="right") - 1)
+    after_it = np.minimum(np.concatenate((before, before + 1)), len(at) - 1)
+    told = np.unique(np.searchsorted(at, at[after_it], side="right") - 1)
+    times = at[told].astype(np.float64)
 
     def until(each: Amounts, own: Amounts, after: int) -> Numbers:
         by_end = each.cumsum()
-        whole = by_end[-1] + after
-        passed = np.append(np.stack((by_end[kept] - own[kept], by_end[kept]), axis=1).ravel(), whole)
-        by_edge = np.interp(edges, at[last], passed[last].astype(np.float64))
+        step = kept[np.minimum(told // 2, len(kept) - 1)]
+        passed = np.where(told % 2, by_end[step], by_end[step] - own[step])
+        passed[told == 2 * len(kept)] = by_end[-1] + after
+        by_edge = np.interp(edges, times, passed.astype(np.float64))
         # Of a device behind its host, the first steps are over for the host when the window begins.
         by_edge[0] = 0.0
         return np.diff(by_edge)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from ..intervals import Intervals, covered, union
-from .bins import Bins, bins_of, idle_of
+from .bins import idle_of, parts_of
 from .timeline import Timeline
 
 Stamps = npt.NDArray[np.int64]
@@ -31,27 +33,56 @@ def stretches_of(timeline: Timeline, budget: int) -> list[DetailSpan]:
     """
     begins = [spans[:, 0] for spans in timeline.parts.values()]
     begins += [timeline.steps["fetch_begin_ns"], timeline.lanes.batches["begin_ns"]]
-    at = np.sort(np.concatenate(begins))
-    at = at[(at >= timeline.begin_ns) & (at < timeline.end_ns)]
+    at = _Begins(begins, timeline.begin_ns, timeline.end_ns)
     if len(at) <= budget:
         return [DetailSpan(timeline.begin_ns, timeline.end_ns, "whole")]
     third = max(1, budget // 3)
-    first = DetailSpan(timeline.begin_ns, int(at[third]), "begin")
-    last = DetailSpan(int(at[-third]), timeline.end_ns, "end")
-    worst = _worst(bins_of(timeline, SEARCHED), at, third, first.end_ns, last.begin_ns)
+    begin, end = at.numbers(np.array([third, len(at) - third])).tolist()
+    first = DetailSpan(timeline.begin_ns, begin, "begin")
+    last = DetailSpan(end, timeline.end_ns, "end")
+    worst = _worst(timeline, at, third, first.end_ns, last.begin_ns)
     return [first, last] if worst is None else [first, worst, last]
 
 
-def _worst(bins: Bins, at: Stamps, count: int, begin: int, end: int) -> DetailSpan | None:
+class _Begins:
+    """Moments of several kinds as if they were sorted together: of a day there are millions, and few are asked for."""
+
+    def __init__(self, kinds: Sequence[Stamps], begin: int, end: int) -> None:
+        """Those within [begin, end)."""
+        in_order = (each if (each[1:] >= each[:-1]).all() else np.sort(each) for each in kinds)
+        self._kinds = [np.ascontiguousarray(each[slice(*np.searchsorted(each, (begin, end)))]) for each in in_order]
+        self._from, self._to = begin, end
+
+    def __len__(self) -> int:
+        return sum(map(len, self._kinds))
+
+    def before(self, at: Stamps, side: Literal["left", "right"] = "left") -> Stamps:
+        """How many there are before these moments; to the `right`, with those at them."""
+        found = np.zeros(len(at), dtype=np.int64)
+        for each in self._kinds:
+            found += np.searchsorted(each, at, side=side)
+        return found
+
+    def numbers(self, which: Stamps) -> Stamps:
+        """Those of these numbers, from 0 on, in the order of time."""
+        low, high = np.full(len(which), self._from), np.full(len(which), self._to)
+        while (low < high).any():
+            middle = (low + high) // 2
+            enough = self.before(middle, "right") > which
+            low, high = np.where(enough, low, middle + 1), np.where(enough, middle, high)
+        return low
+
+
+def _worst(timeline: Timeline, at: _Begins, count: int, begin: int, end: int) -> DetailSpan | None:
     """Within [begin, end), the stretch of so many spans in which the device idled most for its length."""
-    room = np.flatnonzero((bins.edges_ns[:-1] >= begin) & (bins.edges_ns[1:] <= end))
+    edges_ns, parts = parts_of(timeline, SEARCHED)
+    room = np.flatnonzero((edges_ns[:-1] >= begin) & (edges_ns[1:] <= end))
     if len(room) == 0:
         return None
-    from_ns = bins.edges_ns[room]
-    place = np.searchsorted(at, from_ns)
-    until = np.minimum(at[np.minimum(place + count, len(at) - 1)], end)
-    so_far = np.concatenate(([0], np.cumsum(idle_of(bins)))).astype(np.float64)
-    idle = np.interp(until, bins.edges_ns, so_far) - np.interp(from_ns, bins.edges_ns, so_far)
+    from_ns = edges_ns[room]
+    until = np.minimum(at.numbers(np.minimum(at.before(from_ns) + count, len(at) - 1)), end)
+    so_far = np.concatenate(([0], np.cumsum(idle_of(parts, len(edges_ns) - 1)))).astype(np.float64)
+    idle = np.interp(until, edges_ns, so_far) - np.interp(from_ns, edges_ns, so_far)
     length = until - from_ns
     share = np.where(length > 0, idle / np.maximum(length, 1), -1)
     best = int(np.argmax(share))

@@ -58,6 +58,15 @@ def lines_of(timeline: Timeline, points: int) -> list[TimelineLine]:
     return [line for line in found if line.measured]
 
 
+def utilisation_of(timeline: Timeline, points: int) -> Iterator[TimelineLine]:
+    """Of these lines, those of devices' utilisation."""
+    device = _within(timeline, timeline.device)
+    for number in np.unique(device["device"]).tolist():
+        line = _utilisation(number, device[device["device"] == number], points)
+        if line.measured:
+            yield line
+
+
 def downsampled(t_ns: Stamps, values: Numbers, points: int) -> tuple[Stamps, Numbers]:
     """At most `points` of the known values, peaks among them (MinMaxLTTB), and NaN where the line breaks."""
     known = ~np.isnan(values)
@@ -83,10 +92,14 @@ def _within(timeline: Timeline, records: Records) -> Records:
 
 def _of_device(number: int, records: Records, points: int) -> Iterator[TimelineLine]:
     t_ns = records["t_ns"]
-    yield _line(f"utilisation:{number}", t_ns, measured(records["utilisation_pct"]), points)
+    yield _utilisation(number, records, points)
     yield _line(f"sm:{number}", t_ns, measured(records["sm_active_pct"]), points)
     yield _line(f"memory:{number}", t_ns, measured(records["memory_used_bytes"]) / 1e9, points)
     yield _line(f"power:{number}", t_ns, measured(records["power_mw"]) / 1e3, points)
+
+
+def _utilisation(number: int, records: Records, points: int) -> TimelineLine:
+    return _line(f"utilisation:{number}", records["t_ns"], measured(records["utilisation_pct"]), points)
 
 
 def _rate(t_ns: Stamps, counter: Numbers) -> tuple[Stamps, Numbers]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
@@ -19,7 +19,7 @@ from ..run.facts import Facts
 from ..run.headroom import without_stretches
 from ..run.stall_breakdown import UNTOLD
 from ..run.window import Window
-from ..run.worker_records import first_later_end, of_training
+from ..run.worker_records import first_later_end, joined, of_training
 
 Stamps = npt.NDArray[np.int64]
 
@@ -45,7 +45,7 @@ def lanes_of(batches: Records, window: Window) -> Lanes:
     batches = batches[np.argsort(batches["begin_ns"], kind="stable")]
     begin, end = batches["end_ns"].copy(), batches["end_ns"].copy()
     steps = window.all_steps
-    _, place, batch = np.intersect1d(steps["step"], batches["step"], return_indices=True)
+    place, batch = joined(steps, batches)
     asked = steps["fetch_begin_ns"][place]
     later = first_later_end(batches)[batch]
     held = np.maximum(asked, later)
@@ -86,14 +86,20 @@ class Timeline:
         return self.facts.window.all_steps
 
 
-def timelines(analysis: Analysis, runs: Sequence[Run]) -> list[Timeline]:
-    """One for each rank that ran steps, by number. `runs`: those that were analysed."""
+def ranks_with_steps(analysis: Analysis) -> list[int]:
+    """Of several ranks those that ran steps, by number; empty of a single one."""
+    return [part.rank for part in analysis.ranks if part.analysis.facts is not None]
+
+
+def timelines(analysis: Analysis, runs: Sequence[Run], only: Collection[int] | None = None) -> list[Timeline]:
+    """One for each rank that ran steps, by number. `runs`: those that were analysed; `only`: of several ranks those
+    that are wanted."""
     if not analysis.ranks:
         if analysis.facts is None:
             return []
         run = runs[0]
         return [_timeline(run, _busiest(run), analysis.facts, 0, "", wall_ns(run.info.get("clock")))]
-    by_rank = {part.rank: part.analysis for part in analysis.ranks}
+    by_rank = {part.rank: part.analysis for part in analysis.ranks if only is None or part.rank in only}
     found = []
     for rank in ranks_of(runs):
         facts = by_rank[rank.rank].facts if rank.rank in by_rank else None

@@ -8,9 +8,10 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from ...analyse.intervals import covered
+from ...analyse.intervals import clip, covered
 from ...analyse.run.stall_breakdown import PARTS, UNTOLD
 from ...analyse.run.step_spans import spans_of
+from ...analyse.run.worker_records import joined
 from ...analyse.timeline.timeline import Timeline
 from ...record.reader import Records
 from ...record.schema import NOT_MEASURED, StepFlag
@@ -89,13 +90,13 @@ def steps_table(timelines: Sequence[Timeline], about: Mapping[str, str] | None =
 
 def _chunks(timelines: Sequence[Timeline], axis: Axis) -> Iterator[Chunk]:
     for number, timeline in enumerate(timelines):
-        blamed = _blamed(timeline)
+        begin, end = _stretches(timeline)
         batch = _batch_of_each(timeline)
         for first in range(0, len(timeline.steps), ROWS):
             rows = slice(first, first + ROWS)
             yield {
                 **_of_step(number, timeline, axis, rows),
-                **{name: values[rows] for name, values in blamed.items()},
+                **_blamed(timeline, begin[rows], end[rows]),
                 **_of_batch(timeline, batch[rows]),
             }
 
@@ -132,35 +133,39 @@ def _of_step(number: int, timeline: Timeline, axis: Axis, rows: slice) -> dict[s
     }
 
 
-def _blamed(timeline: Timeline) -> dict[str, npt.NDArray[np.float64]]:
-    """The stretch of each step of the window, and how the parts share it out; NaN where it is not known."""
+def _stretches(timeline: Timeline) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Begin and end of the stretch of each step that the parts share out; empty before the window, and where it is not
+    known."""
     window = timeline.facts.window
     begin, end = spans_of(window, timeline.facts.device_kind != "cpu")
+    before = np.zeros(len(timeline.steps) - len(window.steps), dtype=np.int64)
     begin, end = np.maximum(begin, window.begin_ns), np.minimum(end, window.end_ns)
+    return np.concatenate((before, begin)), np.concatenate((before, end))
+
+
+def _blamed(
+    timeline: Timeline, begin: npt.NDArray[np.int64], end: npt.NDArray[np.int64]
+) -> dict[str, npt.NDArray[np.float64]]:
+    """The lengths of these stretches, and how the parts share them out; NaN where they are not known."""
     known = end > begin
-    before = len(timeline.steps) - len(window.steps)
-    length = np.where(known, end - begin, 0)
-    left = length.copy()
-    found = {"blamed_ms": length}
+    left = np.where(known, end - begin, 0)
+    columns = {"blamed_ms": np.where(known, left / MS, NAN)}
+    first, last = (int(begin[known].min()), int(end[known].max())) if known.any() else (0, 0)
     for part in (*PARTS, UNTOLD):
         if part not in timeline.parts:
+            columns[f"{part}_ms"] = np.full(len(begin), NAN)
             continue
-        found[f"{part}_ms"] = np.where(known, covered(timeline.parts[part], begin, end), 0)
-        left = left - found[f"{part}_ms"]
-    found["unseen_ms"] = left
-    nothing = np.full(len(timeline.steps), NAN)
-    columns = dict.fromkeys((f"{part}_ms" for part in (*PARTS, UNTOLD)), nothing)
-    for name, ns in found.items():
-        values = np.full(len(timeline.steps), NAN)
-        values[before:] = np.where(known, ns / MS, NAN)
-        columns[name] = values
+        ns = covered(clip(timeline.parts[part], first, last), begin, end)
+        columns[f"{part}_ms"] = np.where(known, ns / MS, NAN)
+        left = left - ns
+    columns["unseen_ms"] = np.where(known, left / MS, NAN)
     return columns
 
 
 def _batch_of_each(timeline: Timeline) -> npt.NDArray[np.int64]:
     """For each step the place of its batch in the lanes; -1 where that is not known."""
     places = np.full(len(timeline.steps), -1, dtype=np.int64)
-    _, step, batch = np.intersect1d(timeline.steps["step"], timeline.lanes.batches["step"], return_indices=True)
+    step, batch = joined(timeline.steps, timeline.lanes.batches)
     places[step] = batch
     return places
 

@@ -51,8 +51,11 @@ def verdict(view: Snapshot, width: int, detail: int, options: Options) -> list[R
 
 
 def stretch(view: Snapshot) -> str:
-    """What the verdict is about, to follow its sentence: the whole run, or since when the same cause was named."""
+    """What the verdict is about, to follow its sentence: the whole run, its end, or since when the same cause was
+    named."""
     if view.verdict_of_whole_run:
         return " (of the whole run)" if view.verdict is not None and view.verdict.cause is not None else ""
+    if view.state not in UNDER_WAY:
+        return " (of its last seconds; of the whole run: whyidle report)"
     since = view.verdict_since_s
     return f" (for {words.duration(since)})" if since is not None and since >= 1 else ""

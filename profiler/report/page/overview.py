@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 from markupsafe import Markup
 
 from ...analyse.run.stall_breakdown import PARTS, UNTOLD
-from ...analyse.timeline.bins import bins_of
-from ...analyse.timeline.lines import lines_of
+from ...analyse.timeline.bins import parts_of
+from ...analyse.timeline.lines import utilisation_of
 from ...analyse.timeline.timeline import Timeline
 
 WIDTH, HEIGHT = 1000, 150
@@ -22,18 +22,18 @@ _UNITS = ((3_600.0, "h"), (60.0, "min"), (1.0, "s"), (1e-3, "ms"))
 
 def over_time(timeline: Timeline) -> tuple[Markup, bool]:
     """The parts of the time from begin to end, stacked; and whether utilisation, where it was measured, is a line."""
-    bins = bins_of(timeline, COLUMNS)
-    width = np.diff(bins.edges_ns)
+    edges_ns, parts = parts_of(timeline, COLUMNS)
+    width = np.diff(edges_ns)
     count = len(width)
     base = np.zeros(count)
     shapes = []
     for part in (*PARTS, UNTOLD):
-        if part not in bins.parts or not bins.parts[part].any():
+        if part not in parts or not parts[part].any():
             continue
-        top = base + bins.parts[part] / width
+        top = base + parts[part] / width
         shapes.append(f'<path class="part-{part}" fill="var(--part)" d="{_area(base, top)}"/>')
         base = top
-    line = next((each for each in lines_of(timeline, POINTS) if each.name.startswith("utilisation:")), None)
+    line = next(utilisation_of(timeline, POINTS), None)
     if line is not None:
         span = timeline.end_ns - timeline.begin_ns
         xs = WIDTH * (line.t_ns - timeline.begin_ns) / span
@@ -42,9 +42,9 @@ def over_time(timeline: Timeline) -> tuple[Markup, bool]:
     return _picture("Where the time went, from begin to end", "".join(shapes) + axis), line is not None
 
 
-def gap_histogram(gaps_ns: Sequence[int]) -> Markup:
+def gap_histogram(gaps_ns: npt.NDArray[np.int64]) -> Markup:
     """Time lost in the device's gaps, by their length: each class twice as long as the last, up to the longest."""
-    lengths = np.array(gaps_ns, dtype=np.float64) / 1e6
+    lengths = gaps_ns / 1e6
     lowest = math.floor(math.log2(lengths.min()))
     classes = math.floor(math.log2(lengths.max())) - lowest + 1
     which = np.floor(np.log2(lengths)).astype(int) - lowest

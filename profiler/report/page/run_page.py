@@ -9,7 +9,7 @@ from ...analyse.ranks import figures as ranks_figures
 from ...analyse.run.analysis import Analysis
 from ...analyse.run.facts import Facts
 from ...analyse.run.stall_breakdown import PARTS, UNTOLD
-from ...analyse.timeline.timeline import Timeline, timelines
+from ...analyse.timeline.timeline import Timeline, ranks_with_steps, timelines
 from ...record.names import read_names
 from ...record.run import Run
 from ..document import (
@@ -29,7 +29,7 @@ from .environment import environment_of, settings_of
 from .flame import stacks_of
 from .frame import render
 from .overview import duration, gap_histogram, over_time
-from .timeline_data import MOST_RANKS, data_of
+from .timeline_data import data_of, shown_of
 
 SCRIPTS = (
     "uPlot.iife.min.js",
@@ -55,7 +55,9 @@ def page(analysis: Analysis, runs: Sequence[Run], cost: str | None = None) -> st
     document = run_document(analysis, cost)
     (verdict,) = blocks_of_kind(document, Verdict)
     why = blocks_of_kind(document, SharesOfTime)
-    over = timelines(analysis, runs)
+    ranks = ranks_with_steps(analysis)
+    over = timelines(analysis, runs, shown_of(ranks, None if analysis.job is None else analysis.job.lead))
+    left_out = max(0, len(ranks) - len(over))
     names: Mapping[int, str] = {n: name for run in runs for n, name in read_names(run.folder).items()}
     lead = _lead(analysis, over)
     overview, utilisation_drawn = (None, False) if lead is None else over_time(lead)
@@ -66,7 +68,7 @@ def page(analysis: Analysis, runs: Sequence[Run], cost: str | None = None) -> st
     return render(
         "run.html.j2",
         title=document.title,
-        data=None if lead is None else data_of(over, names, lead.rank),
+        data=None if lead is None else data_of(over, names, lead.rank, left_out),
         scripts=(*(SCRIPTS if over else ()), *(["flame.js"] if stacks is not None else ())),
         styles=(*(("uPlot.min.css", "timeline.css") if over else ()), *(["flame.css"] if stacks is not None else ())),
         cautions=blocks_of_kind(document, Caution),
@@ -91,10 +93,10 @@ def page(analysis: Analysis, runs: Sequence[Run], cost: str | None = None) -> st
         parts_shown=[] if lead is None else [part for part in (*PARTS, UNTOLD) if len(lead.parts.get(part, ()))],
         waiter="" if facts is None else facts.waiter,
         several=len(over) > 1,
-        left_out_ranks=max(0, len(over) - MOST_RANKS),
+        left_out_ranks=left_out,
         lead=None if lead is None else lead.rank,
         gaps=None
-        if facts is None or not facts.told_apart or not facts.parts.gaps_ns
+        if facts is None or not facts.told_apart or not len(facts.parts.gaps_ns)
         else gap_histogram(facts.parts.gaps_ns),
         further=[section for section in further if section.title],
         environment=environment_of(analysis),

@@ -67,9 +67,9 @@ SHARE = 65_535
 """What a share of 1 of a bin is stored as."""
 
 
-def data_of(timelines: Sequence[Timeline], names: Mapping[int, str], lead: int) -> dict[str, Any]:
-    """`names`: of slow samples' files and phases (`record.names`); `lead`: the rank to show first."""
-    shown = _shown(timelines, lead)
+def data_of(shown: Sequence[Timeline], names: Mapping[int, str], lead: int, left_out: int = 0) -> dict[str, Any]:
+    """`names`: of slow samples' files and phases (`record.names`); `lead`: the rank to show first; `left_out`: how many
+    ranks are not shown."""
     shifts = axis_of(shown).shifts
     origin = min(timeline.begin_ns + shift for timeline, shift in zip(shown, shifts, strict=True))
     among = len(shown)
@@ -78,7 +78,7 @@ def data_of(timelines: Sequence[Timeline], names: Mapping[int, str], lead: int) 
         "device": shown[0].facts.device_kind,
         "origin_ms": None if wall is None else (origin + wall) / 1e6,
         "lead": lead,
-        "left_out_ranks": len(timelines) - len(shown),
+        "left_out_ranks": left_out,
         "ranks": [
             # Each on its own host's clock.
             _rank(timeline, origin - shift, among, names)
@@ -87,11 +87,10 @@ def data_of(timelines: Sequence[Timeline], names: Mapping[int, str], lead: int) 
     }
 
 
-def _shown(timelines: Sequence[Timeline], lead: int) -> list[Timeline]:
-    """Of very many the first, with the one that the figures beside it are of."""
-    first = list(timelines[:MOST_RANKS])
-    left_out = next((timeline for timeline in timelines[MOST_RANKS:] if timeline.rank == lead), None)
-    return first if left_out is None else [*first[:-1], left_out]
+def shown_of(ranks: Sequence[int], lead: int | None) -> list[int]:
+    """Of very many ranks the first, with the one that the figures beside it are of."""
+    first = list(ranks[:MOST_RANKS])
+    return first if lead not in ranks[MOST_RANKS:] or lead is None else [*first[:-1], lead]
 
 
 def _rank(timeline: Timeline, origin: int, among: int, names: Mapping[int, str]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from support.long_run import is_bad, make
 from whyidle.analyse.intervals import total
 from whyidle.analyse.run.analysis import analyse
 from whyidle.analyse.run.stall_breakdown import UNTOLD
+from whyidle.analyse.timeline import detail
 from whyidle.analyse.timeline.bins import bins_of, gap_spans, idle_of
 from whyidle.analyse.timeline.detail import busy_of_workers, kept_batches, kept_spans, overlapping, stretches_of
 from whyidle.analyse.timeline.lines import TimelineLine, downsampled, lines_of
@@ -75,10 +76,10 @@ def test_the_bins_of_a_part_sum_to_its_time_to_the_nanosecond(epochs: list[list[
     assert bins.samples is not None
     assert bins.samples.sum() == pytest.approx(facts.window.samples)
     spans = gap_spans(facts)
-    assert tuple(spans[:, 1] - spans[:, 0]) == facts.parts.gaps_ns
+    assert (spans[:, 1] - spans[:, 0]).tolist() == facts.parts.gaps_ns.tolist()
     assert (int(bins.gaps.sum()), int(bins.longest_gap.max())) == (
         len(facts.parts.gaps_ns),
-        max(facts.parts.gaps_ns, default=0),
+        facts.parts.gaps_ns.max(initial=0),
     )
 
 
@@ -116,7 +117,7 @@ def test_without_fetches_what_is_not_told_apart_has_bins_of_its_own(tmp_path: Pa
     bins = bins_of(timeline, 50)
     assert "compute" not in bins.parts
     assert int(bins.parts[UNTOLD].sum()) == timeline.facts.window.wall_ns
-    assert bins.gaps.sum() == idle_of(bins).sum() == 0
+    assert bins.gaps.sum() == idle_of(bins.parts, 50).sum() == 0
 
 
 def test_a_short_run_is_kept_whole_and_a_long_one_at_its_begin_its_worst_and_its_end(hours: Timeline) -> None:
@@ -133,9 +134,19 @@ def test_a_short_run_is_kept_whole_and_a_long_one_at_its_begin_its_worst_and_its
     def idle(begin: int, end: int) -> float:
         bins = bins_of(hours, 2_000)
         inside = (bins.edges_ns[:-1] >= begin) & (bins.edges_ns[1:] <= end)
-        return float(idle_of(bins)[inside].sum()) / (end - begin)
+        return float(idle_of(bins.parts, 2_000)[inside].sum()) / (end - begin)
 
     assert idle(worst.begin_ns, worst.end_ns) > 1.2 * idle(hours.begin_ns, hours.end_ns)
+
+
+@given(st.lists(st.lists(st.integers(0, 30)), min_size=1, max_size=3), st.integers(0, 15), st.integers(16, 31))
+def test_moments_of_several_kinds_are_as_if_sorted_together(kinds: list[list[int]], begin: int, end: int) -> None:
+    together = sorted(at for each in kinds for at in each if begin <= at < end)
+    made = detail._Begins([np.array(each, dtype=np.int64) for each in kinds], begin, end)
+    assert len(made) == len(together)
+    assert made.numbers(np.arange(len(together))).tolist() == together
+    edges = np.arange(begin, end)
+    assert made.before(edges).tolist() == [sum(at < edge for at in together) for edge in edges.tolist()]
 
 
 def test_the_worst_stretch_is_where_the_workers_fell_behind(hours: Timeline) -> None:

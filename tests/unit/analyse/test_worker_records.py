@@ -6,14 +6,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from whyidle.analyse.run import worker_records
 from whyidle.analyse.run.loader_stats import WAITING, WAITING_FOR_CPU, loader_of
 from whyidle.analyse.run.window import Window
 from whyidle.analyse.run.worker_records import (
     HandedOver,
     first_later_end,
     handed_over_of,
+    joined,
     of_training,
+    places_of,
     slowest_of,
     transforms_of,
 )
@@ -154,6 +159,29 @@ def test_slow_samples_are_listed_once_with_their_file() -> None:
     )
     slow = slowest_of(made, {77: "three.jpg"})
     assert [(s.index, s.ms, s.file) for s in slow] == [(3, 9.0, "three.jpg"), (4, 7.0, None)]
+
+
+@pytest.mark.parametrize("largest", [1, 2, 5, 1000])
+def test_the_slowest_of_many_are_those_of_all(largest: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_records, "LARGEST", largest)
+    took = np.random.default_rng(5).permutation(40)
+    # Two batches each with the same sample.
+    made = rows(BATCH, *({"slowest_ns": int(ns) * MS, "slowest_index": int(ns) // 2} for ns in took))
+    assert [(s.index, s.ms) for s in slowest_of(made, {})] == [(19 - n, 39.0 - 2 * n) for n in range(10)]
+
+
+numbers = st.lists(st.integers(0, 12), max_size=12)
+
+
+@given(numbers, numbers, st.booleans())
+def test_places_are_the_first_of_each_number(wanted: list[int], among: list[int], in_order: bool) -> None:
+    among = sorted(set(among)) if in_order else among
+    asked = np.array([*wanted, NOT_MEASURED], dtype=np.int64)
+    expected = [*(among.index(each) if each in among else -1 for each in wanted), -1]
+    assert places_of(asked, np.array(among, dtype=np.int64)).tolist() == expected
+    ours, theirs = (np.array(each, dtype=[("step", "i8")]) for each in (sorted(set(among)), wanted))
+    _, place, batch = np.intersect1d(ours["step"], theirs["step"], return_indices=True)
+    assert [each.tolist() for each in joined(ours, theirs)] == [place.tolist(), batch.tolist()]
 
 
 def test_a_transform_costs_the_same_whoever_measured_it() -> None:

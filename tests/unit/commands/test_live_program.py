@@ -197,6 +197,17 @@ def test_of_a_run_that_has_ended_live_advises_what_the_report_does(tmp_path: Pat
     assert word.told(folder, replayed.look()).verdict == whole
 
 
+def test_one_look_at_a_large_run_is_at_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = training(tmp_path / "run", seed=3, seconds=20)
+    monkeypatch.setenv("COLUMNS", "200")
+    for most, said in ((1, "of its last seconds"), (10**9, "of the whole run)")):
+        monkeypatch.setattr(live_ended, "LARGE_BYTES", most)
+        assert main(["live", str(folder), "--once"]) == 0
+        assert said in " ".join(capsys.readouterr().out.split())
+
+
 def test_a_long_analysis_keeps_no_screen_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     done = threading.Event()
 

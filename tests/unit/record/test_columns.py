@@ -18,6 +18,8 @@ COUNT = 1000
 @pytest.fixture
 def rows() -> Rows:
     found = np.zeros(COUNT, dtype=HOST.dtype)
+    # Of two files.
+    found["seq"] = np.concatenate((np.arange(1, 302), np.arange(1, COUNT - 300)))
     found["t_ns"] = np.arange(COUNT) * 7
     found["late_ns"] = NOT_MEASURED
     found["steal_pct"] = np.nan
@@ -28,7 +30,7 @@ def rows() -> Rows:
 @pytest.fixture
 def columns(rows: Rows) -> Columns:
     gathering = Gathering(HOST.dtype, 2 * COUNT)
-    for part in np.split(rows, (300, 301)):
+    for part in np.split(rows, (300, 301, 500)):
         gathering.add(part)
     return gathering.columns()
 

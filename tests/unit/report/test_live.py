@@ -233,6 +233,12 @@ def test_the_verdict_of_a_whole_run_is_called_so() -> None:
     assert live.panel(view, 120, 3, live.Options())[-1].plain.endswith("(of the whole run)")
 
 
+def test_the_verdict_of_the_end_of_a_run_is_not_taken_for_that_of_the_run() -> None:
+    view = replace(running(), state="ok", verdict_since_s=25.0)
+    assert "(of its last seconds; of the whole run: whyidle report)" in " ".join(text(view).split())
+    assert "(for 25 s)" not in text(view)
+
+
 def test_figures_of_a_prediction_are_rounded_as_in_the_report() -> None:
     change = replace(VERDICT.next[0], predicted_samples_per_s=460.46, low=276.3, high=460.46)
     view = running(verdict=replace(VERDICT, next=(change,)), verdict_samples_per_s=233.3)

@@ -180,7 +180,7 @@ def test_the_code_and_the_driver_are_named_where_it_ran(starved: Path) -> None:
 
 
 def test_the_picture_of_the_gaps_ends_at_the_longest_and_says_how_long_they_are(tmp_path: Path) -> None:
-    drawn = str(overview.gap_histogram([100 * MS, 130 * MS, 147 * MS]))
+    drawn = str(overview.gap_histogram(np.array([100, 130, 147]) * MS))
     labels = re.findall(r"<text[^>]*>([^<]*)</text>", drawn)
     assert labels == ["1: 100 ms", "64 ms", "2: 277 ms", "128 ms", "147 ms"]
 
@@ -230,7 +230,7 @@ def test_where_nothing_was_measured_the_line_of_the_overview_is_broken(
     _, _, (timeline,) = page_of(starved)
     at = timeline.begin_ns + (timeline.end_ns - timeline.begin_ns) * np.arange(5) // 4
     line = TimelineLine("utilisation:0", at, np.array([0.0, 100.0, np.nan, 50.0, 0.0]), 4)
-    monkeypatch.setattr(overview, "lines_of", lambda *_: [line])
+    monkeypatch.setattr(overview, "utilisation_of", lambda *_: iter([line]))
     picture, drawn = overview.over_time(timeline)
     assert drawn
     assert 'd="M0.0 150.0L250.0 0.0M750.0 75.0L1000.0 150.0"' in picture

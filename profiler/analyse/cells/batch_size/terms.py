@@ -140,7 +140,7 @@ def disk_faults_per_sample(facts: Facts) -> float | None:
 
 def usual_gap_ms(facts: Facts) -> float | None:
     """How long the device stands still at a time; `None` where it never does."""
-    return float(np.median(facts.parts.gaps_ns)) / 1e6 if facts.parts.gaps_ns else None
+    return float(np.median(facts.parts.gaps_ns)) / 1e6 if len(facts.parts.gaps_ns) else None
 
 
 def steps_of(runs: Sequence[Facts]) -> int:

@@ -21,7 +21,8 @@ def add_parts(tracks: Tracks, scene: Scene, pid: int, on_processor: bool) -> Non
     """Where the time went: each instant is blamed on one part, those that nobody looked at on none."""
     kept = []
     for part, spans in scene.timeline.parts.items():
-        moved = clip(np.maximum(0, spans + scene.offset_ns), scene.low, scene.high)
+        shown = clip(spans, max(0, scene.low) - scene.offset_ns, scene.high - scene.offset_ns)
+        moved = shown + scene.offset_ns
         name = _PARTS.get(part, f"{'waiting' if on_processor else 'idle'}: {part}")
         kept.append((name, moved))
     names = [name for name, spans in kept for _ in range(len(spans))]

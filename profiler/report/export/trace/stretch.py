@@ -64,12 +64,16 @@ def extent_of(timelines: Sequence[Timeline], axis: Axis, work: Sequence[Records]
             "pause": timeline.pauses["begin_ns"],
             "event": timeline.events["t_ns"],
             "work": work[number]["begin_ns"] if len(work[number]) else np.empty(0, dtype=np.int64),
-            "part": np.concatenate([np.empty(0, np.int64), *(spans[:, 0] for spans in timeline.parts.values())]),
         }
         if number == 0:
             stamps |= {"device": timeline.device["t_ns"], "host": timeline.host_samples["t_ns"]}
-        due += [(np.sort(at[at != NOT_MEASURED]) + offset, BYTES[name]) for name, at in stamps.items()]
+        due += [(_in_order(at[at != NOT_MEASURED]) + offset, BYTES[name]) for name, at in stamps.items()]
+        due += [(spans[:, 0] + offset, BYTES["part"]) for spans in timeline.parts.values()]
     return Extent(low, high, tuple(due))
+
+
+def _in_order(stamps: Stamps) -> Stamps:
+    return stamps if (stamps[1:] >= stamps[:-1]).all() else np.sort(stamps)
 
 
 def asked_for(extent: Extent, since_s: float | None, until_s: float | None) -> Stretch:
