@@ -16,7 +16,7 @@ from whyidle.errors import WhyidleError
 
 from .assemble import Meter, Sample, make_sample, pack, trace_of
 from .order import randomness
-from .protocol import Batch, Copier, Dataset, Image, PhotoFiles, Rows, Settings, Stage, Targets, Trace
+from .protocol import Batch, Copier, Dataset, Image, PhotoFiles, ArrayRows, Settings, Stage, Targets, Trace
 from .render import FastRenderer
 from .render_exact import ExactRenderer
 from .ring import Ring
@@ -137,14 +137,14 @@ class _Batches(TorchDataset[Any]):
             self._maker = _Maker(self._dataset, self._stages, self._settings, self._renderer())
         stages = self._stages
         try:
-            if isinstance(self._dataset, Rows) and len(stages) == 1 and isinstance(stages[0], Standardise):
+            if isinstance(self._dataset, ArrayRows) and len(stages) == 1 and isinstance(stages[0], Standardise):
                 return self._at_once(self._dataset, stages[0], self._maker.renderer, slot, keys)
             return self._written(self._maker, slot, keys)
         except WhyidleError as error:
             return error
 
     def _at_once(
-        self, dataset: Rows, stage: Standardise, renderer: FastRenderer, slot: int, keys: list[tuple[int, int]]
+        self, dataset: ArrayRows, stage: Standardise, renderer: FastRenderer, slot: int, keys: list[tuple[int, int]]
     ) -> _Written:
         """A batch of rows."""
         meter, begin = Meter(), time.monotonic_ns()

@@ -66,7 +66,7 @@ class PhotoFiles(Dataset, Protocol):
 
 
 @runtime_checkable
-class Rows(Dataset, Protocol):
+class ArrayRows(Dataset, Protocol):
     """A dataset whose samples are rows of an array in memory: many can be had in one copy."""
 
     def gather(self, indices: Sequence[int]) -> tuple[Image, Targets]:

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import heapq
-import os
-import threading
 from array import array
 from collections.abc import Callable
 from time import monotonic_ns
 from typing import Any, TypeAlias
-
-from torch.utils.data._utils import fetch as torch_fetch
 
 from ...native import FetchTimerBase
 from ...record.names import Names
@@ -19,15 +15,12 @@ from ...record.schema import BATCH, NOT_MEASURED
 from ..hidden import forget_frame
 from ..hooks.parts import bytes_of
 from ..hooks.samples import samples_of
-from ..hooks.steady import SteadyPath
 from ..hooks.switch import Switch, from_a_signal
-from ..hooks.wrap import Patches, Unexpected
 from .batch_content import BatchContent
 from .counters import Reading, ThreadCounters, affinity
 from .slowest_sample import Stamped, file_of, number_of, one_by_one
 from .transform_timing import TransformTiming, is_due
 
-FETCHERS = ("_MapDatasetFetcher", "_IterableDatasetFetcher")
 LEAST_READ_BYTES = 512
 """A batch for which its thread read so much through system calls was read from files. Less may be anything."""
 LEAST_READ_ELSEWHERE_BYTES = 4096
@@ -336,90 +329,3 @@ class FetchTimer(FetchTimerBase):
 
 def _grown(before: int, after: int) -> int:
     return NOT_MEASURED if NOT_MEASURED in (before, after) else max(0, after - before)
-
-
-class _OfThread(threading.local):
-    timer: FetchTimer | None = None
-
-
-class Fetchers:
-    """torch's two kinds of fetcher, in workers and in the training alike, and who times what they make in this process.
-
-    Fetchers that nobody times cost one look-up more.
-    """
-
-    def __init__(self) -> None:
-        self.of_thread = _OfThread()
-        self.in_training: FetchTimer | None = None
-        """Of batches that no worker makes."""
-        self._steady: SteadyPath | None = None
-        self._patches = Patches()
-        self._users = 0
-
-    def install(self, in_training: FetchTimer | None = None, steady: SteadyPath | None = None) -> None:
-        """Replace the fetchers' `fetch`; as often as wanted.
-
-        Args:
-            in_training: times the batches of this process that no worker makes.
-            steady: the recording's.
-
-        Raises:
-            Unexpected: this torch has other fetchers.
-        """
-        self._users += 1
-        if in_training is not None:
-            self.in_training, self._steady = in_training, steady
-        if self._users > 1:
-            return
-        try:
-            for name in FETCHERS:
-                self._patches.replace(getattr(torch_fetch, name, None), "fetch", self._wrap, None, None)
-        except Unexpected:
-            self.remove()
-            raise
-
-    def leave_training(self) -> None:
-        """Undo the `install` of a recording."""
-        self.in_training = self._steady = None
-        self.remove()
-
-    def remove(self) -> None:
-        """Undo one `install`; the last one puts torch's functions back."""
-        self._users = max(0, self._users - 1)
-        if not self._users:
-            self._patches.put_back()
-
-    def forked(self) -> None:
-        """This is a child: nobody times its batches unless it says so, and torch's functions are back."""
-        for timer in (self.of_thread.timer, self.in_training):
-            if timer is not None:
-                timer.forked()
-        self._users = 0
-        self.of_thread = _OfThread()
-        self.in_training = self._steady = None
-
-    def _wrap(self, original: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-        # A program may have put a function of its own there, which does with the indices what it likes.
-        stamps = getattr(getattr(original, "__code__", None), "co_filename", "") == torch_fetch.__file__
-
-        def fetch(self_: Any, possibly_batched_index: Any) -> Any:
-            timer = self.of_thread.timer or self.in_training
-            if timer is None or not timer.begins(self_, possibly_batched_index, stamps):
-                return original(self_, possibly_batched_index)
-            try:
-                batch = original(self_, timer.indices)
-            except BaseException as error:
-                timer.fails()
-                forget_frame(error)
-                raise
-            timer.ends(batch)
-            return batch
-
-        if self._steady is None or self.in_training is None:
-            return fetch
-        return self._steady.instead("fetch", original, fetch, self.in_training.switch.fail, self.in_training)
-
-
-fetchers = Fetchers()
-"""Of this process."""
-os.register_at_fork(after_in_child=fetchers.forked)

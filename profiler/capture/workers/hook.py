@@ -31,7 +31,8 @@ from ..session import Session
 from ..steps import StepRecorder
 from .batch_content import BatchContent
 from .counters import ThreadCounters
-from .fetch_timing import FetchTimer, Row, fetchers
+from .fetch_timing import FetchTimer, Row
+from .fetchers import fetchers
 from .worker_loop import PASS, WorkerLoop, positions
 
 STATEFUL = "torchdata.stateful_dataloader.stateful_dataloader"

@@ -21,7 +21,8 @@ from ..hooks.switch import Switch
 from ..stacks.refused import look_where_refused
 from .batch_content import BatchContent
 from .counters import ThreadCounters
-from .fetch_timing import FetchTimer, fetchers
+from .fetch_timing import FetchTimer
+from .fetchers import fetchers
 
 OFTEN_NS = 200_000_000
 PASS = 1 << 32

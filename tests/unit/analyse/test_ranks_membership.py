@@ -110,13 +110,13 @@ def test_each_header_of_a_job_is_read_once_whatever_is_asked_of_how_many_ranks(
 ) -> None:
     job = with_workers(tmp_path / "run", 5)
     read: list[str] = []
-    read_header = reader.read_header
+    of_file = reader._header
 
-    def counted(path: Path) -> reader.RecordHeader:
+    def counted(path: Path) -> Any:
         read.append(path.name)
-        return read_header(path)
+        return of_file(path)
 
-    monkeypatch.setattr(reader, "read_header", counted)
+    monkeypatch.setattr(reader, "_header", counted)
     contract.report(analysed(job))
     assert sorted(read) == sorted(path.name for path in job.folders[0].glob("*.rec"))
     assert len(read) == 5 * (2 + 2)
