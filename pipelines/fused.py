@@ -16,7 +16,7 @@ from whyidle.errors import WhyidleError
 
 from .assemble import Meter, Sample, make_sample, pack, trace_of
 from .order import randomness
-from .protocol import Batch, Copier, Dataset, Image, PhotoFiles, ArrayRows, Settings, Stage, Targets, Trace
+from .protocol import ArrayRows, Batch, Copier, Dataset, Image, PhotoFiles, Settings, Stage, Targets, Trace
 from .render import FastRenderer
 from .render_exact import ExactRenderer
 from .ring import Ring
