@@ -29,6 +29,11 @@ _libc = ctypes.PyDLL(None, use_errno=True)
 _mmap = _libc.mmap
 _mmap.restype = ctypes.c_void_p
 _mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_int64)
+_madvise = _libc.madvise
+_madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+_POPULATE_WRITE = 23
+"""Of `madvise`, from Linux 5.14 on: makes all pages writable at once. `MAP_POPULATE` leaves those of a file to fault when
+they are written, 20 µs each in the midst of a training; here a page takes 3."""
 _munmap = _libc.munmap
 _munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
 _FAILED = ctypes.c_void_p(-1).value
@@ -44,11 +49,11 @@ class SharedMapping:
     """
 
     def __init__(self, descriptor: int, length: int, offset: int = 0) -> None:
-        flags = mmap.MAP_SHARED | mmap.MAP_POPULATE
-        address = _mmap(None, length, mmap.PROT_READ | mmap.PROT_WRITE, flags, descriptor, offset)
+        address = _mmap(None, length, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED, descriptor, offset)
         if address == _FAILED or address is None:
             number = ctypes.get_errno()
             raise OSError(number, os.strerror(number))
+        _madvise(address, length, _POPULATE_WRITE)
         self.address: int = address
         """0 once it is closed."""
         self._length = length
@@ -71,7 +76,8 @@ DROPPED_OFFSET = struct.calcsize("<8sIIIIq")
 CLOSED_OFFSET = DROPPED_OFFSET + 8
 
 FIRST_SEGMENT_BYTES = 64 * 1024
-LARGEST_SEGMENT_BYTES = 8 * 1024 * 1024
+LARGEST_SEGMENT_BYTES = 512 * 1024
+"""Half a millisecond in which the training waits."""
 
 
 def unpack_header(page: bytes) -> tuple[bytes, int, int, int, int, int, int, int, str]:
