@@ -2,8 +2,9 @@
 
 The state is that of the Python classes, which have the types here for bases: `Recorder` of capture/open_step.py and
 steps.py, `Detector` of capture/loop_detector, `Appender` of record/segment.py, `Forward` of capture/hooks/forward.py,
-`FetchTimer` of capture/workers/fetch_timing.py. A function here either does all that Python's does in the common case, or
-changes nothing and says so: then Python does it. What each step of it is for is said there. Only the thread that holds the GIL is here, and it never gives it up. */
+`FetchTimer` of capture/workers/fetch_timing.py. A function here either does all that Python's does in the common case,
+or changes nothing and says so: then Python does it. What each step of it is for is said there. Only the thread that
+holds the GIL is here, and it never gives it up. */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <structmember.h>

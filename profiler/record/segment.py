@@ -32,8 +32,8 @@ _mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, 
 _madvise = _libc.madvise
 _madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 _POPULATE_WRITE = 23
-"""Of `madvise`, from Linux 5.14 on: makes all pages writable at once, 3 µs each. `MAP_POPULATE` leaves those of a file to
-fault when they are written, which takes 20 µs in the midst of a training."""
+"""Of `madvise`, from Linux 5.14 on: makes all pages writable at once, 3 µs each. `MAP_POPULATE` leaves those of a file
+to fault when they are written, which takes 20 µs in the midst of a training."""
 _munmap = _libc.munmap
 _munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
 _FAILED = ctypes.c_void_p(-1).value

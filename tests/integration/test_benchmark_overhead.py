@@ -8,6 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
+
+from benchmarks.overhead import turns
+from whyidle.capture.session import Session
 
 ROOT = Path(__file__).parents[2]
 COMMAND = [sys.executable, "-m", "benchmarks.overhead"]
@@ -39,6 +43,27 @@ def test_every_observer_has_a_row_at_every_length_and_every_target_a_verdict(tmp
 
     targets = [verdict["target"] for verdict in figures["targets"]]
     assert any("µs a step looked at" in target for target in targets)
-    assert "under 0.5 s added at the start" in targets
+    assert "under 0.05 s added at the start" in targets
     for verdict in figures["targets"]:
         assert f"{'met   ' if verdict['met'] else 'MISSED'}  {verdict['target']}" in done.stdout
+
+
+@pytest.mark.slow
+def test_in_turns_hooks_see_the_steps_that_they_are_in_and_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+    finish = Session.finish
+
+    def counting(session: Session) -> None:
+        seen.append(session.steps.count)
+        finish(session)
+
+    monkeypatch.setattr(Session, "finish", counting)
+    monkeypatch.setattr(turns, "LENGTHS_MS", (0.2,))
+    before = torch.autograd.backward
+    lines = list(turns.added(rounds=2, span_s=0.3, device="cpu", seed=1))
+    assert torch.autograd.backward is before
+    steps = int(lines[1].split(" ms, ")[1].split()[0])
+    assert [line[2:30].strip() for line in lines[2:]] == list(turns.KINDS)
+    assert len(seen) == 4
+    for count in seen:
+        assert turns.SETTLING <= count < steps - turns.GROUP
