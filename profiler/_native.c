@@ -254,6 +254,13 @@ static int tell_thinning(Recorder *r)
     return 0;
 }
 
+static PyObject *Recorder_tell_looked(PyObject *self, PyObject *Py_UNUSED(none))
+{
+    return tell_thinning((Recorder *)self) < 0 ? NULL : Py_NewRef(Py_None);
+}
+
+static PyMethodDef Recorder_methods[] = {{"tell_looked", Recorder_tell_looked, METH_NOARGS, NULL}, {0}};
+
 static int store(Recorder *r, ns_t now)
 {
     ns_t *word = r->word, cpu = clock_ns(CLOCK_THREAD_CPUTIME_ID);
@@ -1043,6 +1050,7 @@ PyMODINIT_FUNC PyInit__native(void)
 {
     static PyTypeObject *types[] = {&Appender_type, &Recorder_type, &Detector_type,
                                     &Forward_type, &FetchTimer_type,  &Steady_type, &Instead_type};
+    Recorder_type.tp_methods = Recorder_methods;
     PyObject *made = PyModule_Create(&module);
     for (size_t i = 0; made != NULL && i < sizeof types / sizeof *types; i++)
         if (PyModule_AddType(made, types[i]) < 0)

@@ -36,7 +36,9 @@ if TYPE_CHECKING:
 
     class AppenderBase: ...
 
-    class RecorderBase: ...
+    class RecorderBase:
+        def tell_looked(self) -> None:
+            """The steps looked at that thinning was not told yet are told."""
 
     class DetectorBase: ...
 
@@ -49,6 +51,11 @@ else:
     class _Plain:
         """A base that brings nothing: its class has its attributes as any other."""
 
-    AppenderBase, RecorderBase, DetectorBase, ForwardBase, FetchTimerBase = (
-        getattr(extension, name, _Plain) for name in ("Appender", "Recorder", "Detector", "Forward", "FetchTimer")
+    class _PlainRecorder(_Plain):
+        def tell_looked(self) -> None:
+            """They are told one by one."""
+
+    RecorderBase = getattr(extension, "Recorder", _PlainRecorder)
+    AppenderBase, DetectorBase, ForwardBase, FetchTimerBase = (
+        getattr(extension, name, _Plain) for name in ("Appender", "Detector", "Forward", "FetchTimer")
     )

@@ -318,6 +318,7 @@ class StepRecorder(OpenStep):
 
     def _plans(self, first: bool) -> None:
         """Which steps are looked at from this one on, the `first` of an epoch perhaps."""
+        self.tell_looked()
         self._looks, self._to_skip = self._thinning.plan(first, self.skip_left)
         self.skip_left = 0
 

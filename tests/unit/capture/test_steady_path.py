@@ -104,6 +104,35 @@ def test_what_is_recorded_is_the_same(
     assert (ours["cpu_ns"] > 0).all()
 
 
+class Told(SomePass):
+    """Remembers of how many steps it had been told when it planned, and how many it had asked for until then."""
+
+    def __init__(self) -> None:
+        super().__init__(1)
+        self.asked, self.told, self.then = self.first(), 0, []  # type: ignore[var-annotated]
+
+    def plan(self, first_of_epoch: bool, left: int) -> tuple[int, int]:
+        self.then.append((self.asked, self.told))
+        look, skip = super().plan(first_of_epoch, left)
+        self.asked += look
+        return look, skip
+
+    def looked(self, step_ns: int, cost_ns: int) -> None:
+        assert step_ns > cost_ns > 0
+        self.told += 1
+
+
+@pytest.mark.usefixtures("either_path")
+def test_a_plan_is_made_of_all_steps_that_were_looked_at(tmp_path: Path) -> None:
+    thinning = Told()
+    recorded(tmp_path / "run", 0, thinning)
+    assert len(thinning.then) > 5
+    # Of an epoch that ended early, or is planned anew, not all that was asked for came.
+    assert all(told <= asked <= told + 8 for asked, told in thinning.then)
+    assert thinning.then[0] == (4, 4)
+    assert [told for _, told in thinning.then] == sorted({told for _, told in thinning.then})
+
+
 @in_c
 def test_recordings_leave_nothing_behind(tmp_path: Path) -> None:
     recorded(tmp_path / "first", 0)
