@@ -94,6 +94,15 @@ def analyse(run: Run, *others: Run) -> Analysis:
     return replace(found, killed=killed, missing=tuple(surely_missing(ranks)))
 
 
+def condensed(analysis: Analysis) -> Analysis:
+    """It with its figures alone: let go of is what takes memory in proportion to the steps and shows when they ran."""
+    ranks = tuple(replace(part, analysis=condensed(part.analysis)) for part in analysis.ranks)
+    facts = analysis.facts
+    if facts is not None:
+        facts = replace(facts, window=facts.window.condensed(), parts=facts.parts.condensed())
+    return replace(analysis, facts=facts, ranks=ranks)
+
+
 def _of_job(runs: Sequence[Run], ranks: Sequence[RankProcess]) -> Analysis:
     parts = [
         RankAnalysis(rank.rank, rank.host, _of_process(replace(rank.run, info=rank.info), rank.writer))
