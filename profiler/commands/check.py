@@ -14,7 +14,7 @@ from ..analyse.causes.diagnosis import LEAST_STEPS
 from ..analyse.diff import regression
 from ..analyse.diff.difference import EMULATED, difference, refuse_mixed
 from ..analyse.diff.limits import LimitCheck, checks_of, ended_of, short, subject_of
-from ..analyse.diff.sides import Measured, Side, analysed, folders_of, in_both, side_of
+from ..analyse.diff.sides import Measured, Side, analysed, compared, folders_of, in_both, side_of
 from ..analyse.run.completeness import lacking_of
 from ..errors import WhyidleError
 from ..record.files import plain, read_json
@@ -59,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
     asked = check_config.asked(arguments)
     # Any of them may hold no step: then it keeps no limit, which is no mistake of the user's.
     runs = {folder: analysed(folder) for folder in folders_of(arguments.run_folders)}
-    with_steps = tuple(Measured(folder, each) for folder, each in runs.items() if each.facts is not None)
+    with_steps = tuple(compared(folder, each.facts, each) for folder, each in runs.items() if each.facts is not None)
     side = Side("B", with_steps) if with_steps else None
     folder = next(iter(runs)) if side is None else side.typical.folder
     analysis = runs[folder]

@@ -9,6 +9,7 @@ from pathlib import Path
 from ..analyse.diff.difference import difference
 from ..analyse.diff.sides import Side, in_both, side_of
 from ..errors import WhyidleError
+from ..record.reused_memory import reuse_memory
 from ..report.contract import diff as diff_json
 from ..report.documents.diff import diff_document
 from ..terminal.console import show_in, write_json
@@ -40,6 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    reuse_memory()
     noise = noise_of(arguments.noise)
     a, b = _sides(arguments)
     found = difference(a, b, noise)

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from ..record.files import plain
+from ..record.reused_memory import reuse_memory
 from ..results.opening import open_result
 from ..results.result import PICTURES
 from . import cost_options, formats, options, plot
@@ -27,6 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    reuse_memory()
     form = formats.chosen(arguments)
     if not form.has_pictures:
         plot.refuse(arguments, PICTURES, f"--format {arguments.format} has no pictures beside it")

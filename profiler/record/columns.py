@@ -144,6 +144,15 @@ def with_column(records: Records, name: str, values: Values) -> Records:
     return changed
 
 
+def only(records: Records, names: Sequence[str]) -> Records:
+    """The same records with these fields alone, which hold on to no others."""
+    if not isinstance(records, Columns):
+        kept: Rows = np.asarray(records[list(names)])
+        return kept
+    dtype = np.dtype([(name, records.dtype[name]) for name in names])
+    return Columns(dtype, len(records), {name: records[name] for name in names})
+
+
 def copied(records: Records) -> Rows:
     """As rows that may be written."""
     return np.array(records)
@@ -172,8 +181,8 @@ class Gathering:
         count, end = self._count, self._count + len(rows)
         if count == 0:
             self._first = words[0].copy()
-        for field in np.flatnonzero((words != self._first).any(axis=0)).tolist():
-            if field not in self._columns and field > 0:
+        for field in range(1, words.shape[1]):
+            if field not in self._columns and (words[:, field] != self._first[field]).any():
                 self._columns[field] = np.empty(self._most, dtype=np.int64)
                 self._columns[field][:count] = self._first[field]
         for field, column in self._columns.items():

@@ -44,28 +44,49 @@ class BlockScatter:
         return self.blocks - 1.0
 
 
-def spread_of(facts: Facts, samples: bool) -> BlockScatter | None:
-    """How a run's time per sample scatters within it; per step where `samples` is false. `None` with too few steps."""
+@dataclass(frozen=True)
+class Blocks:
+    """A run's window in blocks of steps that follow each other: what its scatter is told from."""
+
+    times: dict[str, Values]
+    """By term, ns of each block, without what is rare."""
+    rare: dict[str, float]
+    """By term, ns²: variance of the sum of what is rare."""
+    steps: Values
+    """Of each block."""
+    samples: Values
+    """Of each block."""
+    wall_ns: int
+
+    def scatter(self, samples: bool) -> BlockScatter | None:
+        """Of its time per sample, or per step; `None` where a block has no samples."""
+        work = self.samples if samples else self.steps
+        if (work <= 0).any():
+            return None
+        wall = float(self.wall_ns)
+        variance = {term: _of_sum(times, work) / wall**2 for term, times in self.times.items()}
+        for term, squares in self.rare.items():
+            variance[term] += squares / wall**2
+        return BlockScatter(variance, len(work))
+
+
+def blocks_of(facts: Facts) -> Blocks | None:
+    """A run in blocks; `None` with too few steps."""
     window = facts.window
-    steps = window.steps
-    number = min(MOST_BLOCKS, len(steps) // LEAST_BLOCK_STEPS)
+    number = min(MOST_BLOCKS, len(window.steps) // LEAST_BLOCK_STEPS)
     if number < LEAST_BLOCKS:
         return None
     cuts, edges = _cut(window, number, queued=facts.device_kind != "cpu")
-    number = len(cuts)
-    work = np.add.reduceat(_work(window, samples), cuts)
-    if number < LEAST_BLOCKS or (np.diff(edges) <= 0).any() or (work <= 0).any():
+    if len(cuts) < LEAST_BLOCKS or (np.diff(edges) <= 0).any():
         return None
     beginnings = _beginnings(window, facts.parts.loading)
     rare = union_of(facts.parts.outside, beginnings)
     times = _of_parts(facts, rare, edges)
     times[TOTAL] = np.diff(edges) - covered(rare, edges[:-1], edges[1:]).astype(np.float64)
-    wall = float(facts.parts.wall_ns)
-    variance = {term: _of_sum(of_blocks, work) / wall**2 for term, of_blocks in times.items()}
-    for part, moments in (("boundary", facts.parts.outside), ("input", beginnings)):
-        for term in (part, TOTAL):
-            variance[term] += _of_rare(moments) / wall**2
-    return BlockScatter(variance, number)
+    outside, first = _of_rare(facts.parts.outside), _of_rare(beginnings)
+    steps, samples = (np.add.reduceat(work, cuts) for work in _work(window))
+    varied = {"boundary": outside, "input": first, TOTAL: outside + first}
+    return Blocks(times, varied, steps, samples, facts.parts.wall_ns)
 
 
 def _cut(window: Window, number: int, *, queued: bool) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
@@ -126,15 +147,13 @@ def _of_rare(moments: Intervals) -> float:
     return len(moments) * float(np.var(moments[:, 1] - moments[:, 0], ddof=1))
 
 
-def _work(window: Window, samples: bool) -> Values:
-    """Samples, or steps, of each step that was looked at, with those just before it that were not."""
-    if not samples:
-        of_steps = 1.0 + np.maximum(0, window.steps["skipped"])
-        of_steps[0] = 1.0
-        return np.asarray(of_steps)
-    of_steps = np.where(window.steps["samples"] == NOT_MEASURED, 0, window.steps["samples"]).astype(float)
-    of_steps[1:] += np.maximum(0, window.steps["skipped_samples"][1:])
-    return np.asarray(of_steps)
+def _work(window: Window) -> tuple[Values, Values]:
+    """(steps, samples) of each step that was looked at, with those just before it that were not"""
+    steps = 1.0 + np.maximum(0, window.steps["skipped"])
+    steps[0] = 1.0
+    samples = np.where(window.steps["samples"] == NOT_MEASURED, 0, window.steps["samples"]).astype(float)
+    samples[1:] += np.maximum(0, window.steps["skipped_samples"][1:])
+    return steps, samples
 
 
 def _beginnings(window: Window, loading: Intervals) -> Intervals:

@@ -17,7 +17,6 @@ from ...errors import WhyidleError
 from ...record.files import plain
 from ..run.stall_breakdown import TOTAL
 from ..statistics import KNOWN_FREEDOM, PAIR_PRIOR, Z95, Estimate, students_t
-from .blocks import spread_of
 from .difference import EMULATED, Difference, doubts_of
 from .limits import LimitCheck
 from .settings import rates
@@ -72,7 +71,7 @@ def usual_of(sides: Sequence[Sequence[Measured]], noise: float | None) -> float:
     between = (PAIR_PRIOR.noise if noise is None else noise) ** 2
     variance = 0.0
     for side in sides:
-        own = [spread.variance[TOTAL] if (spread := spread_of(run.facts, True)) else inf for run in side]
+        own = [spread.variance[TOTAL] if (spread := run.scatter(samples=True)) else inf for run in side]
         variance += (between + min(between, sum(own) / len(own))) / len(side)
     return 100 * (1 - exp(-ONE_SIDED * sqrt(variance)))
 
@@ -137,7 +136,7 @@ def against_report(
     ):
         return not_comparable(limit, f"against {against}: samples a second are not known of both", allow_missing)
     between = (assumed_noise(side.typical) if noise is None else noise) ** 2
-    own = [spread.variance[TOTAL] for run in side.runs if (spread := spread_of(run.facts, samples=True)) is not None]
+    own = [spread.variance[TOTAL] for run in side.runs if (spread := run.scatter(samples=True)) is not None]
     # The report does not tell what its run scattered by: taken to be as much as this side's, or as the assumption.
     within = sum(own) / len(own) if own else between
     of_runs = sqrt((between + within) * (1 + 1 / len(now)))

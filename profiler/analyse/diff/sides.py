@@ -13,12 +13,14 @@ import numpy as np
 from ...errors import WhyidleError
 from ...record.comparison import is_comparison
 from ...record.run import Run, is_run, open_run
+from ...record.schema import NOT_MEASURED
 from ..attached.attached import is_attached
 from ..cells.comparison import rate_of
-from ..run.analysis import Analysis, analyse
+from ..run.analysis import Analysis, analyse, condensed
 from ..run.completeness import lacking_of, parts_of
 from ..run.facts import Facts
 from ..statistics import median_place
+from .blocks import Blocks, BlockScatter, blocks_of
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,15 @@ class Measured:
 
     folder: Path
     analysis: Analysis
+    """Without what its figures were made of (`run.analysis.condensed`)."""
+    blocks: Blocks | None
+    """`None` with too few steps."""
+    needs_cpu: float
+    """Share of the wall time, 0..1, in which the job needed a CPU or waited for one."""
+
+    def scatter(self, samples: bool) -> BlockScatter | None:
+        """How its time per sample scatters within it; per step where `samples` is false. `None` with too few steps."""
+        return None if self.blocks is None else self.blocks.scatter(samples)
 
     @property
     def info(self) -> dict[str, Any]:
@@ -122,7 +133,15 @@ def measured(folder: Path) -> Measured:
     Raises:
         WhyidleError: there is none.
     """
-    return Measured(folder, _with_steps(folder, analysed(folder)))
+    analysis = analysed(folder)
+    if analysis.facts is None:
+        raise WhyidleError(f"{folder} holds no step of a training, so nothing to compare. Name another run.")
+    return compared(folder, analysis.facts, analysis)
+
+
+def compared(folder: Path, facts: Facts, analysis: Analysis) -> Measured:
+    """A run as it is compared, which holds on to little memory, however long it was. `facts`: those of its analysis."""
+    return Measured(folder, condensed(analysis), blocks_of(facts), _needs_cpu(facts))
 
 
 def analysed(folder: Path) -> Analysis:
@@ -159,7 +178,20 @@ def _not_attached(folder: Path) -> Run:
     return run
 
 
-def _with_steps(folder: Path, analysis: Analysis) -> Analysis:
-    if analysis.facts is None:
-        raise WhyidleError(f"{folder} holds no step of a training, so nothing to compare. Name another run.")
-    return analysis
+def _needs_cpu(facts: Facts) -> float:
+    """Share of the wall time, 0..1, in which the job needed a CPU or waited for one, so that other programs could hold
+    it up: its thread, and the makers of batches, also where nobody waited for them, since load can change that. All of
+    it where that was not measured."""
+    steps = facts.window.steps
+    known = steps[steps["cpu_ns"] != NOT_MEASURED]
+    lasted = float((known["step_end_ns"] - known["fetch_begin_ns"]).sum())
+    queued, made = facts.main_queued_ns, facts.loader.cpu_pct
+    if lasted <= 0 or queued is None:
+        return 1.0
+    share = float(known["cpu_ns"].sum()) / lasted + queued / facts.parts.wall_ns
+    if not facts.made_in_training:
+        waited, making = facts.loader.run_queue_pct, facts.loader.worker_busy_pct
+        if made is None or waited is None:
+            return 1.0
+        share += min(1.0, (made + waited) / 100) * min(1.0, (100.0 if making is None else making) / 100)
+    return min(1.0, share)

@@ -14,14 +14,12 @@ from math import inf, log, sqrt
 
 import numpy as np
 
-from ...record.schema import NOT_MEASURED
 from ..causes.diagnosis import LEAST_STEPS
 from ..cells.batch_size.terms import alike_in_starts
-from ..run.facts import Facts
 from ..run.sampler_quality import LEAST_FOREIGN_CPUS
 from ..run.stall_breakdown import PARTS, TERMS, TOTAL
 from ..statistics import KNOWN_FREEDOM, PAIR_PRIOR, Estimate, students_t
-from .blocks import BlockScatter, spread_of
+from .blocks import BlockScatter
 from .sides import Measured, Side
 
 NOISE_OF_LOAD = 0.5
@@ -122,26 +120,7 @@ def assumed_noise(run: Measured) -> float:
     others, cpus = run.facts.foreign_cpus, run.facts.machine_cpus
     if others is None or not cpus or not run.facts.machine_full or others < LEAST_FOREIGN_CPUS:
         return PAIR_PRIOR.noise
-    return max(PAIR_PRIOR.noise, NOISE_OF_LOAD * min(1.0, others / cpus) * needs_cpu(run.facts))
-
-
-def needs_cpu(facts: Facts) -> float:
-    """Share of the wall time, 0..1, in which the job needed a CPU or waited for one, so that other programs could hold
-    it up: its thread, and the makers of batches, also where nobody waited for them, since load can change that. All of
-    it where that was not measured."""
-    steps = facts.window.steps
-    known = steps[steps["cpu_ns"] != NOT_MEASURED]
-    lasted = float((known["step_end_ns"] - known["fetch_begin_ns"]).sum())
-    queued, made = facts.main_queued_ns, facts.loader.cpu_pct
-    if lasted <= 0 or queued is None:
-        return 1.0
-    share = float(known["cpu_ns"].sum()) / lasted + queued / facts.parts.wall_ns
-    if not facts.made_in_training:
-        waited, making = facts.loader.run_queue_pct, facts.loader.worker_busy_pct
-        if made is None or waited is None:
-            return 1.0
-        share += min(1.0, (made + waited) / 100) * min(1.0, (100.0 if making is None else making) / 100)
-    return min(1.0, share)
+    return max(PAIR_PRIOR.noise, NOISE_OF_LOAD * min(1.0, others / cpus) * run.needs_cpu)
 
 
 def _runs(everyone: Sequence[Measured], unit: str, noise: float | None) -> tuple[list[_RunTimes], bool]:
@@ -157,7 +136,7 @@ def _runs(everyone: Sequence[Measured], unit: str, noise: float | None) -> tuple
         if alike is not None:
             weighed = weighed or abs(alike[number][TOTAL] - whole) > 1e-6 * whole
             terms |= {term: alike[number][term] for term in ("input", TOTAL) if term in terms}
-        spread = spread_of(run.facts, unit == SAMPLE)
+        spread = run.scatter(unit == SAMPLE)
         runs.append(_RunTimes(terms, spread, assumed_noise(run) if noise is None else noise))
     return runs, weighed
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -97,7 +97,6 @@ class ProcessRecords:
     """STEP records so far."""
     first_ns: int | None
     """When its first step began."""
-    epoch: Epoch | None
     steps: Records
     last_steps: Records
     """The last of `steps`, which are judged."""
@@ -133,6 +132,8 @@ class RunRecords:
     """At stacks."""
     stacks: StackTable = field(default_factory=lambda: StackTable({}))
     """What these looks saw."""
+    epoch: Epoch | None = None
+    """That the last step of `mine` belongs to."""
 
     @property
     def mine(self) -> ProcessRecords | None:
@@ -199,9 +200,11 @@ class Folder:
         since_ns = min(begins + shown)
         device, host, memory = (self._joined(kind, since_ns) for kind in (DEVICE, HOST, MEMORY))
         looks = self._joined(STACK, now_ns - LOOKS_NS)
-        return RunRecords(
+        found = RunRecords(
             run.info, told, now_ns, over, parts, device, host, memory, tuple(sampled), looks, stacks or StackTable({})
         )
+        mine = found.mine
+        return found if mine is None else replace(found, epoch=self.epoch(mine.name))
 
     def epoch(self, name: str) -> Epoch | None:
         """The epoch that the last step of a file belongs to."""
@@ -225,7 +228,6 @@ class Folder:
             host,
             source.seen,
             int(first["fetch_begin_ns"][0]) if len(first) else None,
-            self.epoch(name),
             steps,
             last,
             self._joined(BATCH, min(since_ns, shown_ns), writer),

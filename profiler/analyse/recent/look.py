@@ -176,4 +176,4 @@ def _trained(view: Snapshot, run: RunRecords, mine: ProcessRecords, judgement: J
         made_in_training=not apart,
     )
     first_ns = last_end_ns if run.first_ns is None else run.first_ns
-    return moved(view, run.info, steps_of(mine), last_end_ns, mine.epoch, first_ns, run.now_ns)
+    return moved(view, run.info, steps_of(mine), last_end_ns, run.epoch, first_ns, run.now_ns)

@@ -244,7 +244,7 @@ class _Judgement:
 def settled_before(path: Path, count: int) -> Records:
     """Events among the first `count` of a file that still count."""
     parts: list[Records] = [np.empty(0, dtype=EVENT.dtype)]
-    for chunk in RecordFile(path).chunks():
+    for chunk in RecordFile(path).chunks() if count else ():
         parts.append(settled(chunk[chunk["seq"] <= count]))
         if chunk["seq"][-1] >= count:
             break

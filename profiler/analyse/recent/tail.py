@@ -10,9 +10,6 @@ import numpy as np
 from ...record.reader import Follower, Records
 from .moments import MOST_LATE_NS, moments
 
-AT_FIRST = 1024
-"""Records that a reader of a file has room for at first; the room grows with them."""
-
 
 class Tail:
     """The newest `limit` records of a file, at least; a look reads only what is new.
@@ -25,7 +22,7 @@ class Tail:
         self._follower = Follower(path, limit)
         self.header = self._follower.header
         self._limit = limit
-        self._rows = np.empty(min(AT_FIRST, 2 * limit), dtype=self.header.kind.dtype)
+        self._rows = np.empty(0, dtype=self.header.kind.dtype)
         self._begin = self._end = 0
         self._fresh = 0
         """Records taken in since they were last read again."""
@@ -40,9 +37,13 @@ class Tail:
         fresh = self._follower.new()[-self._limit :]
         if len(fresh) == 0:
             return fresh
-        if self._end + len(fresh) > len(self._rows):
-            self._make_room(len(fresh))
-        self._rows[self._end : self._end + len(fresh)] = fresh
+        if self._end == 0:
+            # Of thousands of files of a job that has ended there is nothing else to come.
+            self._rows = fresh
+        else:
+            if self._end + len(fresh) > len(self._rows):
+                self._make_room(len(fresh))
+            self._rows[self._end : self._end + len(fresh)] = fresh
         self._end += len(fresh)
         self._fresh += len(fresh)
         self._begin = max(self._begin, self._end - self._limit)
@@ -54,6 +55,8 @@ class Tail:
         with suppress(OSError):  # of a file that is gone, what was read stays
             again = self._follower.latest(count)
             if len(again) == count:
+                if not self._rows.flags.writeable:
+                    self._rows = self._rows.copy()
                 self._rows[self._end - count : self._end] = again
                 self._fresh = 0
 
@@ -67,6 +70,9 @@ class Tail:
 
     def at(self, number: int) -> Records:
         """One record of the file by its number, from 0; empty where there is none."""
+        place = self._end - (self.seen - number)
+        if self._begin <= place < self._end:
+            return self._rows[place : place + 1]
         try:
             return self._follower.at(number)
         except OSError:
@@ -76,7 +82,7 @@ class Tail:
         """Twice what is to be kept: so a record is moved once in a while, not at each look."""
         kept = self._rows[max(self._begin, self._end + more - self._limit) : self._end]
         rows = self._rows
-        if 2 * (len(kept) + more) > len(rows):
+        if 2 * (len(kept) + more) > len(rows) or not rows.flags.writeable:
             rows = np.empty(min(2 * self._limit, 4 * (len(kept) + more)), dtype=rows.dtype)
         rows[: len(kept)] = kept.copy()
         self._rows, self._begin, self._end = rows, 0, len(kept)

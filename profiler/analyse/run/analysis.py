@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -48,10 +49,6 @@ class Analysis:
     """From the begin of its process, where that is known, else from the first event of the training, to the last."""
     machine: Sampled | None = None
     """What the sampler saw over the whole recording, of a run without steps."""
-    gaps_ms: dict[str, float] = field(default_factory=dict)
-    """Lengths of the device's gaps: `mean`, `p50`, `p95`, `p99`, `max` and `total`; empty where there were none."""
-    step_ms: dict[str, float] = field(default_factory=dict)
-    """Lengths of the steps on the host, by the names that `gaps_ms` has."""
     headroom: MeasuredHeadroom | None = None
     """What an infinitely fast loader would give; `None` where that was not asked for."""
     job: Job | None = None
@@ -65,6 +62,20 @@ class Analysis:
     """Workers of loaders that died, of all ranks."""
     missing: tuple[int, ...] = ()
     """Ranks of the job of which nothing was recorded, though they ran for sure."""
+
+    @cached_property
+    def gaps_ms(self) -> dict[str, float]:
+        """Lengths of the device's gaps: `mean`, `p50`, `p95`, `p99`, `max` and `total`; empty where there were none."""
+        facts = self.facts
+        return {} if facts is None or not facts.told_apart else _distribution(facts.parts.gaps_ns)
+
+    @cached_property
+    def step_ms(self) -> dict[str, float]:
+        """Lengths of the steps on the host, by the names that `gaps_ms` has."""
+        if self.facts is None:
+            return {}
+        steps = self.facts.window.steps
+        return _distribution(steps["step_end_ns"] - steps["fetch_begin_ns"])
 
 
 @dataclass(frozen=True)
@@ -92,6 +103,15 @@ def analyse(run: Run, *others: Run) -> Analysis:
         found = replace(alone, notes=notes, dropped_records=run.dropped())
     killed = tuple(rank.rank for rank in ranks if rank.killed)
     return replace(found, killed=killed, missing=tuple(surely_missing(ranks)))
+
+
+def condensed(analysis: Analysis) -> Analysis:
+    """It with its figures alone: let go of is what takes memory in proportion to the steps and shows when they ran."""
+    ranks = tuple(replace(part, analysis=condensed(part.analysis)) for part in analysis.ranks)
+    facts = analysis.facts
+    if facts is not None:
+        facts = replace(facts, window=facts.window.condensed(), parts=facts.parts.condensed())
+    return replace(analysis, facts=facts, ranks=ranks)
 
 
 def _of_job(runs: Sequence[Run], ranks: Sequence[RankProcess]) -> Analysis:
@@ -164,7 +184,6 @@ def _of_process(run: Run, writer: Writer | None) -> Analysis:
     del held
     events, pauses = run.records(EVENT, mine), run.records(PAUSE, mine)
     facts, findings = found_with(looks, facts, events, pauses)
-    steps = facts.window.steps
     verdict = verdict_of(facts, findings, ended=run.info.get("ended") is not None)
     shown = findings if verdict.cause is not None else ()
     phases = phases_of(facts.window, run.records(EVENT, writer), read_names(run.folder))
@@ -178,8 +197,6 @@ def _of_process(run: Run, writer: Writer | None) -> Analysis:
         notes=notes,
         dropped_records=0,
         duration_s=duration_s,
-        gaps_ms=_distribution(facts.parts.gaps_ns) if facts.told_apart else {},
-        step_ms=_distribution(steps["step_end_ns"] - steps["fetch_begin_ns"]),
         headroom=headroom,
         deaths=deaths,
     )

@@ -57,9 +57,11 @@ def doubtful_steps(window: Window, events: Records, parts: Partition, asynchrono
     compiled = per_step(window, under_way(lasting(events, EventKind.COMPILE)), asynchronous) > 0
     looked = known & ~compiled
     computing = per_step(window, parts.computing, asynchronous)
-    if not computing[looked].any():
+    lengths = computing[looked]
+    # Half of the whole time lies in steps that are no longer than the longest.
+    if not lengths.any() or not (lengths * MOST_TIMES < lengths.max()).any():
         return None
-    long = _holding_half(computing[looked])
+    long = _holding_half(lengths)
     short = looked & (computing * MOST_TIMES < long)
     others = looked & (computing * MOST_TIMES >= long)
     if min(short.sum(), others.sum()) < max(1, LEAST_SHARE * looked.sum()):

@@ -146,10 +146,14 @@ def _together(begin: Stamps, end: Stamps, since: Stamps, until: Stamps) -> npt.N
     count = np.cumsum(np.where(order < len(begin), np.int8(1), np.int8(-1)), dtype=np.int64)[:-1]
     del order
     count *= np.diff(edges)
-    summed = np.concatenate(([0], np.cumsum(count)))
+    summed = np.zeros(len(edges))
+    np.cumsum(count, out=summed[1:])
     del count
+    # As numpy.interp takes them: it would make copies for each call.
+    edges = edges.astype(np.float64)
     found: npt.NDArray[np.float64] = np.interp(until, edges, summed)
     found -= np.interp(since, edges, summed)
+    del edges, summed
     found /= until - since
     return found
 

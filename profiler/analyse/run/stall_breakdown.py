@@ -17,7 +17,7 @@ epochs and time outside steps, which are always looked at, are left out of that.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -87,6 +87,19 @@ class Partition:
     """Part of `loading` in which a sampler worked, in the training's thread."""
     gil_ns: int = 0
     """Part of the host's time in which the training waited for Python's global lock (`gil.py`)."""
+
+    def condensed(self) -> Partition:
+        """It with sums and gaps, and nothing of when they were."""
+        return replace(
+            self,
+            loading=EMPTY,
+            computing=EMPTY,
+            hosting=EMPTY,
+            syncing=EMPTY,
+            outside=EMPTY,
+            copying=EMPTY,
+            sampling=EMPTY,
+        )
 
     def of_all_steps(self, part: str, seen: float) -> float:
         """Some of a part's time that was seen (`computing`, `hosting`, `syncing`), with as large a share of the part's

@@ -80,6 +80,9 @@ def _unseen(
 ) -> Intervals:
     """The stretches around the kept steps that no step tells of."""
     steps = window.all_steps
+    if told.all() and not steps["skipped"].any():
+        after = np.array([[end[kept[-1]], window.end_ns]])
+        return clip(after, window.begin_ns, window.end_ns) if window.skipped_after else EMPTY
     missing = np.concatenate(([0], np.cumsum(~told)))
     passed = np.concatenate(([0], np.cumsum(steps["skipped"])))
     one, other = kept[:-1], kept[1:]
@@ -113,6 +116,8 @@ def _behind(steps: Records, dropped: npt.NDArray[np.bool_], kept: npt.NDArray[np
     later one began.
     """
     one, other = kept[:-1], kept[1:]
+    if (other - one == 1).all():
+        return np.zeros(len(one), dtype=bool)
     not_dropped = np.concatenate(([0], np.cumsum(~dropped)))
     none_else = not_dropped[other] - not_dropped[one + 1] == 0
     let_pass = np.concatenate(([0], np.cumsum(steps["skipped"])))

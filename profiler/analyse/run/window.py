@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 
+from ...record.columns import only
 from ...record.reader import Records
 from ...record.schema import NOT_MEASURED, EventKind, StepFlag
 
@@ -13,6 +15,8 @@ MOST_WARMUP_STEPS = 5
 """Steps at the beginning of a run that are its warm-up, at most."""
 MOST_WARMUP_SHARE = 0.05
 """Share of a run's steps that are its warm-up, at most."""
+COUNTED = ("flags", "samples", "skipped", "skipped_samples", "copy_bytes")
+"""Fields of the steps that tell what was done in them."""
 A_MONTH_NS = 30 * 24 * 3600 * 10**9
 """Distance of a stamp from the typical one at which its bytes must have been overwritten."""
 
@@ -67,6 +71,10 @@ class Window:
     def wall_ns(self) -> int:
         return self.end_ns - self.begin_ns
 
+    def condensed(self) -> Window:
+        """It with what counts steps, epochs and samples, and no times of single steps."""
+        return replace(self, steps=only(self.steps, COUNTED), all_steps=only(self.all_steps, COUNTED))
+
 
 def plausible(steps: Records) -> Records:
     """The steps without those whose bytes were overwritten since they were stored."""
@@ -76,11 +84,19 @@ def plausible(steps: Records) -> Records:
     lasted = steps["step_end_ns"] - steps["fetch_begin_ns"]
     good = (np.abs(steps["fetch_begin_ns"] - typical) < A_MONTH_NS) & (lasted >= 0) & (lasted < A_MONTH_NS)
     for name in ("step", "skipped", "samples", "skipped_samples"):
-        good &= (steps[name] == NOT_MEASURED) | ((steps[name] >= 0) & (steps[name] < 10**12))
+        good &= _within(steps[name], 0, 10**12 - 1)
     for name in ("device_before_ns", "device_begin_ns", "device_end_ns", "skipped_end_ns", "fetch_end_ns"):
-        good &= (steps[name] == NOT_MEASURED) | (np.abs(steps[name] - typical) < A_MONTH_NS)
+        good &= _within(steps[name], typical - A_MONTH_NS + 1, typical + A_MONTH_NS - 1)
     kept: Records = steps[good]
     return kept
+
+
+def _within(values: npt.NDArray[np.int64], least: int, most: int) -> npt.NDArray[np.bool_] | np.bool_:
+    """Which of them lie between these, or were not measured; of whole columns, as a rule, all do."""
+    low, high = values.min(), values.max()
+    if (low >= least or low == high == NOT_MEASURED) and high <= most:
+        return np.True_
+    return np.asarray((values == NOT_MEASURED) | ((values >= least) & (values <= most)))
 
 
 def resolved(steps: Records) -> Records:

@@ -88,11 +88,12 @@ def of_training(batches: Records, steps: Records) -> Records:
     numbered = kept["loader"] != NOT_MEASURED
     of_batch, of_step = _keys(kept[numbered], told)
     place = places_of(of_batch, of_step)
-    step = np.full(len(place), NOT_MEASURED)
-    step[place >= 0] = told["step"][place[place >= 0]]
-    assigned = kept["step"].copy()
-    assigned[numbered] = step
-    return with_column(kept, "step", assigned)
+    # That of no step, -1, is the one behind the last.
+    step = np.append(told["step"], NOT_MEASURED)[place]
+    if not numbered.all():
+        of_numbered, step = step, kept["step"].copy()
+        step[numbered] = of_numbered
+    return with_column(kept, "step", step)
 
 
 def places_of(wanted: npt.NDArray[np.int64], among: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

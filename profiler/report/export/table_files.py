@@ -73,6 +73,8 @@ def write_parquet(table: Table, file: BinaryIO | Path) -> int:
     import pyarrow
     from pyarrow import parquet
 
+    # That of the arrays, which are dropped all the time: its own would come on top.
+    pyarrow.set_memory_pool(pyarrow.system_memory_pool())
     schema = _schema(table)
     rows = 0
     with parquet.ParquetWriter(file, schema, compression="zstd") as writer:

@@ -10,7 +10,7 @@ import pytest
 from support.crafted import add, amend, facts_of_run
 from support.pairs import SOME, ahead, compare, crowded, noisy, true_ms
 from whyidle.analyse.diff import because
-from whyidle.analyse.diff.blocks import TOTAL, spread_of
+from whyidle.analyse.diff.blocks import TOTAL, blocks_of
 from whyidle.analyse.diff.difference import Difference, difference
 from whyidle.analyse.diff.sides import side_of
 from whyidle.analyse.diff.times import assumed_noise
@@ -55,7 +55,9 @@ def test_steps_that_follow_each_other_widen_the_interval(tmp_path: Path) -> None
     for number in range(40):
         folder = noisy(tmp_path / str(number), rng, steps=320, run_noise=0.0, step_noise=0.2, follow=0.9)
         facts = facts_of_run(folder)
-        spread = spread_of(facts, samples=True)
+        blocks = blocks_of(facts)
+        assert blocks is not None
+        spread = blocks.scatter(samples=True)
         assert spread is not None
         totals.append(facts.parts.wall_ns / facts.samples)
         told.append(spread.variance[TOTAL])
@@ -69,7 +71,7 @@ def test_steps_that_follow_each_other_widen_the_interval(tmp_path: Path) -> None
 def scatter(folder: Path) -> float:
     """What its own steps say a run's time may be off by, as a share; NaN where they say nothing."""
     (run,) = side_of("A", [folder]).runs
-    spread = spread_of(run.facts, samples=True)
+    spread = run.scatter(samples=True)
     return float("nan") if spread is None else float(np.sqrt(spread.variance[TOTAL]))
 
 
@@ -139,7 +141,7 @@ def test_of_runs_of_a_few_steps_nothing_is_claimed(tmp_path: Path) -> None:
 
 def test_too_few_steps_have_no_blocks(tmp_path: Path) -> None:
     facts = facts_of_run(noisy(tmp_path / "a", SOME(1), steps=15))
-    assert spread_of(facts, samples=True) is None
+    assert blocks_of(facts) is None
     notes = compare(tmp_path / "a", noisy(tmp_path / "b", SOME(2))).notes
     assert any("15 steps" in note for note in notes)
 
@@ -197,3 +199,18 @@ def test_programs_on_the_cpus_hold_up_only_what_needs_a_cpu(tmp_path: Path) -> N
     asleep = noise("makers asleep", 0.02, cpu_ns=0.05, run_queue_ns=0.05)
     assert noise("makers computing", 0.02, cpu_ns=0.5, run_queue_ns=0.4) > 3 * asleep
     assert noise("makers queued, or not", 0.02, cpu_ns=0.05) > 3 * asleep
+
+
+def test_a_run_that_is_compared_holds_figures_and_no_times_of_steps(tmp_path: Path) -> None:
+    """Of two long runs the first is held while the second is judged."""
+    folder = ahead(tmp_path / "a", SOME(1), pause_ms=100)
+    facts = facts_of_run(folder)
+    (run,) = side_of("A", [folder]).runs
+    window, parts = run.facts.window, run.facts.parts
+    with pytest.raises(ValueError, match="step_end_ns"):
+        window.steps["step_end_ns"]
+    assert not any(map(len, (parts.computing, parts.loading, parts.copying, parts.syncing, parts.hosting)))
+    assert (window.count, window.samples, window.looked_at) == (240 - 5, facts.samples, facts.window.looked_at)
+    assert run.facts.shares == facts.shares
+    assert list(parts.gaps_ns) == list(facts.parts.gaps_ns)
+    assert run.scatter(samples=True) == blocks_of(facts).scatter(samples=True)  # type: ignore[union-attr]

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from whyidle.record.columns import Columns, Gathering, Rows, copied, with_column
+from whyidle.record.columns import Columns, Gathering, Records, Rows, copied, only, with_column
 from whyidle.record.reader import FEW_ROWS, RecordFile, read_all
 from whyidle.record.schema import HOST, NOT_MEASURED
 from whyidle.record.segment import RecordWriter
@@ -83,3 +83,14 @@ def test_many_records_are_read_by_column_and_few_as_rows(tmp_path: Path) -> None
         read = read_all([RecordFile(writer.path)], HOST)
         assert isinstance(read, Columns) is (kept > FEW_ROWS)
         assert read["t_ns"].tolist() == list(range(kept))
+
+
+@pytest.mark.parametrize("by_column", [False, True])
+def test_some_fields_alone_hold_on_to_no_others(rows: Rows, columns: Columns, by_column: bool) -> None:
+    records: Records = columns[5:] if by_column else rows[5:]
+    kept = only(records, ("t_ns", "late_ns"))
+    assert len(kept) == COUNT - 5
+    assert (kept[3:]["t_ns"] == rows["t_ns"][8:]).all()
+    assert (kept["late_ns"] == NOT_MEASURED).all()
+    with pytest.raises(ValueError, match="steal_pct"):
+        kept["steal_pct"]

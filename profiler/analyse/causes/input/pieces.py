@@ -140,6 +140,7 @@ def _explained(facts: Facts, pieces: Pieces) -> Iterator[Finding]:
     """One finding a cause, of all the pieces that it explains."""
     # By the largest piece that each cause explains.
     waits: dict[Piece, Wait] = {}
+    told: dict[Piece, Finding | None] = {}
     causes: dict[str | None, Piece] = {}
     for piece, ns in sorted(pieces, key=lambda each: -each[1]):
         wait = Wait(_without_reads(facts, pieces) if piece is Piece.MAKING else facts, ns, whole=len(pieces) == 1)
@@ -150,11 +151,9 @@ def _explained(facts: Facts, pieces: Pieces) -> Iterator[Finding]:
         if larger is not piece:
             # The cause of a larger piece is that of this one too.
             wait = replace(waits[larger], ns=waits[larger].ns + ns, whole=len(pieces) == 2)
-        waits[larger] = wait
-    for piece, wait in waits.items():
-        found = explained(piece, wait)
-        if found is not None:
-            yield found
+            found = explained(larger, wait)
+        waits[larger], told[larger] = wait, found
+    yield from (found for found in told.values() if found is not None)
 
 
 def _without_reads(facts: Facts, pieces: Pieces) -> Facts:
