@@ -15,7 +15,7 @@ def reuse_memory() -> None:
     """For the rest of this process; does nothing where the C library is not glibc.
 
     Judging a long recording makes and drops hundreds of arrays. To get as much from the system each time, page by page,
-    took a fifth of the time.
+    took a tenth of the time.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt

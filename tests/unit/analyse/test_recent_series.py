@@ -112,6 +112,26 @@ def test_late_fields_are_read_again_however_many_steps_came_since(tmp_path: Path
     writer.close()
 
 
+@pytest.mark.parametrize("count", [0, 3, 2000])
+def test_a_complete_file_is_held_as_it_is_and_asked_no_more_for_what_is_held(tmp_path: Path, count: int) -> None:
+    """Small ones are read with their headers."""
+    writer = RecordWriter(tmp_path, STEP)
+    for number in range(count):
+        writer.append(*rows_of(STEP, [{"step": number}])[0])
+    writer.close()
+    tail = Tail(writer.path, 500)
+    held = range(max(0, count - 500), count)
+    assert tail.look()["step"].tolist() == list(held)
+    assert len(tail.look()) == 0
+    tail.refresh(10)
+    writer.path.unlink()
+    assert tail.records()["step"].tolist() == list(held)
+    assert [int(tail.at(number)["step"][0]) for number in held[::100]] == list(held[::100])
+    assert len(tail.at(count)) == 0
+    assert (len(tail.at(0)) == 0) is (0 not in held)
+    assert tail.seen == count
+
+
 def finding(cause: str | None, share: float) -> Finding:
     return Finding(cause, f"{cause} {share}", share, 0.9)
 
