@@ -57,17 +57,19 @@ def recorded(folder: Path, workers: int, thinning: Thinning | None = None) -> tu
     loader = DataLoader(data, batch_size=4, shuffle=True, num_workers=workers, persistent_workers=workers > 0)
     model = torch.nn.Linear(3, 1)
     optimizer = torch.optim.Adam(model.parameters())
-    for epoch in range(3):
-        for number, (features, targets) in enumerate(loader):
-            if epoch == 1 and number == 13:
-                break
-            optimizer.zero_grad()
-            torch.nn.functional.mse_loss(model(features), targets).backward()
-            optimizer.step()
-        with torch.no_grad():
-            sum(float(model(features).sum()) for features, _ in DataLoader(data, batch_size=33))
-    assert hooks.off == []
-    hooks.remove()
+    try:
+        for epoch in range(3):
+            for number, (features, targets) in enumerate(loader):
+                if epoch == 1 and number == 13:
+                    break
+                optimizer.zero_grad()
+                torch.nn.functional.mse_loss(model(features), targets).backward()
+                optimizer.step()
+            with torch.no_grad():
+                sum(float(model(features).sum()) for features, _ in DataLoader(data, batch_size=33))
+        assert hooks.off == []
+    finally:
+        hooks.remove()
     session.finish()
     assert read_notices(folder) == []
     run = open_run(folder)
@@ -118,7 +120,6 @@ class Told(SomePass):
         return look, skip
 
     def looked(self, step_ns: int, cost_ns: int) -> None:
-        assert step_ns > cost_ns > 0
         self.told += 1
 
 
