@@ -130,23 +130,27 @@ class _Batches(TorchDataset[Any]):
         self._settings = settings
         self._ring = ring
         self._maker: _Maker | None = None
+        only = stages[0] if len(stages) == 1 else None
+        self._rows: tuple[ArrayRows, Standardise] | None = None
+        """What is made a batch at a time, and how."""
+        if isinstance(dataset, ArrayRows) and isinstance(only, Standardise):
+            self._rows = dataset, only
 
     def __getitem__(self, key: tuple[int, list[tuple[int, int]]]) -> _Written | WhyidleError:
         slot, keys = key
         if self._maker is None:  # of this process: it has room of its own to decode into
             self._maker = _Maker(self._dataset, self._stages, self._settings, self._renderer())
-        stages = self._stages
         try:
-            if isinstance(self._dataset, ArrayRows) and len(stages) == 1 and isinstance(stages[0], Standardise):
-                return self._at_once(self._dataset, stages[0], self._maker.renderer, slot, keys)
+            if self._rows is not None:
+                return self._looked_up(*self._rows, self._maker.renderer, slot, keys)
             return self._written(self._maker, slot, keys)
         except WhyidleError as error:
             return error
 
-    def _at_once(
+    def _looked_up(
         self, dataset: ArrayRows, stage: Standardise, renderer: FastRenderer, slot: int, keys: list[tuple[int, int]]
     ) -> _Written:
-        """A batch of rows."""
+        """A batch of rows, whose levels become other numbers."""
         meter, begin = Meter(), time.monotonic_ns()
         indices = [index for _, index in keys]
         levels, targets = dataset.gather(indices)
@@ -155,9 +159,8 @@ class _Batches(TorchDataset[Any]):
         inputs = self._ring.array(slot, planes.shape, np.float32)
         renderer.look_up(planes, stage.values, inputs)
         end = time.monotonic_ns()
-        info = get_worker_info()
         trace = Trace(
-            worker=info.id if info else 0,
+            worker=_worker(),
             begin_ns=begin,
             end_ns=end,
             read_ns=read - begin,
@@ -188,9 +191,14 @@ class _Batches(TorchDataset[Any]):
         assert inputs is not None
         meter, begin = Meter(), time.monotonic_ns()
         targets = pack([sample.targets for sample in samples])
-        info = get_worker_info()
-        trace = trace_of(samples, meter, begin, worker=info.id if info else 0)
+        trace = trace_of(samples, meter, begin, worker=_worker())
         return _Written(slot, inputs.shape, inputs.dtype, targets, tuple(index for _, index in keys), trace)
+
+
+def _worker() -> int:
+    """Number of the worker process that this is; 0 in none."""
+    info = get_worker_info()
+    return info.id if info else 0
 
 
 class _Maker:

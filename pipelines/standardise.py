@@ -19,17 +19,13 @@ class Standardise:
 
     mean: float = 0.0
     std: float = 1.0
-    _values: npt.NDArray[np.float32] = field(init=False, repr=False, compare=False)
+    values: npt.NDArray[np.float32] = field(init=False, repr=False, compare=False)
+    """What each of the 256 levels becomes."""
 
     def __post_init__(self) -> None:
         values = (np.arange(256) / 255 - self.mean) / self.std
-        object.__setattr__(self, "_values", values.astype(np.float32))
-
-    @property
-    def values(self) -> npt.NDArray[np.float32]:
-        """What each of the 256 levels becomes."""
-        return self._values
+        object.__setattr__(self, "values", values.astype(np.float32))
 
     def __call__(self, image: Image, targets: Targets, random: np.random.Generator) -> tuple[Image, Targets]:
         planes = image[None] if image.ndim == 2 else image.transpose(2, 0, 1)
-        return self._values.take(np.ascontiguousarray(planes)), targets
+        return self.values.take(np.ascontiguousarray(planes)), targets

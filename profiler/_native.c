@@ -727,18 +727,29 @@ typedef struct {
 static void Instead_last(PyObject *Py_UNUSED(self)) {}
 OBJECTS(Instead, INSTEAD_OBJECTS)
 
-/* An error of ours, which is the training's only where one of its signal handlers raised it. */
-static int failed(Instead *w)
+/* The error that is raised, with its traceback, and no longer raised. */
+static PyObject *taken(void)
 {
     PyObject *type, *error, *trace;
     PyErr_Fetch(&type, &error, &trace);
     PyErr_NormalizeException(&type, &error, &trace);
     if (error != NULL && trace != NULL)
         PyException_SetTraceback(error, trace);
-    PyObject *done = error == NULL ? NULL : PyObject_CallOneArg(w->fail, error);
     Py_XDECREF(type);
-    Py_XDECREF(error);
     Py_XDECREF(trace);
+    return error;
+}
+
+static void raise_again(PyObject *error)
+{
+    PyErr_Restore(Py_NewRef(Py_TYPE(error)), error, PyException_GetTraceback(error));
+}
+
+/* An error of ours, which is the training's only where one of its signal handlers raised it. */
+static int failed(Instead *w)
+{
+    PyObject *error = taken(), *done = error == NULL ? NULL : PyObject_CallOneArg(w->fail, error);
+    Py_XDECREF(error);
     Py_XDECREF(done);
     return done == NULL ? -1 : 0;
 }
@@ -761,19 +772,11 @@ static PyObject *next_call(PyObject *self, PyObject *const *args, size_t nargsf,
     PyObject *batch = PyObject_Vectorcall(w->original, args, nargsf, NULL);
     D(s)->fetching = s->asking = 0;
     if (batch == NULL) {
-        PyObject *type, *error, *trace;
-        PyErr_Fetch(&type, &error, &trace);
-        PyErr_NormalizeException(&type, &error, &trace);
-        if (trace != NULL)
-            PyException_SetTraceback(error, trace);
-        PyObject *done = PyObject_CallFunctionObjArgs(w->second, error, known, of, NULL);
+        PyObject *error = taken(), *done = PyObject_CallFunctionObjArgs(w->second, error, known, of, NULL);
         if (done != NULL || failed(w) == 0)
-            PyErr_Restore(type, error, trace);
-        else {
-            Py_XDECREF(type);
-            Py_XDECREF(error);
-            Py_XDECREF(trace);
-        }
+            raise_again(error);
+        else
+            Py_DECREF(error);
         Py_XDECREF(done);
     } else {
         put(&s->asked, of);
@@ -867,16 +870,12 @@ static PyObject *backward_call(PyObject *self, PyObject *const *args, size_t nar
     PyObject *done = PyObject_Vectorcall(code == NOT_OURS ? w->slow : w->original, args, nargsf, names);
     w->busy = 0;
     if (code == OPEN && r->recording && r->graph != NULL && r->graph != Py_None) {
-        PyObject *type, *error, *trace;
-        PyErr_Fetch(&type, &error, &trace);
-        if (nodes(r, &r->graph_then) == 0 || failed(w) == 0)
-            PyErr_Restore(type, error, trace);
-        else {
-            Py_XDECREF(type);
-            Py_XDECREF(error);
-            Py_XDECREF(trace);
+        PyObject *error = done == NULL ? taken() : NULL;
+        if (nodes(r, &r->graph_then) < 0 && failed(w) < 0) {
             Py_CLEAR(done);
-        }
+            Py_XDECREF(error);
+        } else if (error != NULL)
+            raise_again(error);
     }
     return done;
 }
@@ -904,20 +903,6 @@ static PyObject *updated_call(PyObject *self, PyObject *const *args, size_t narg
     return around_update((Instead *)self, args, nargsf, 1);
 }
 
-/* `zero_grad` between the hand-over of a batch and the model's call. */
-static PyObject *clear_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *names)
-{
-    Instead *w = (Instead *)self;
-    Recorder *r = R((Steady *)w->steady);
-    Detector *d = D((Steady *)w->steady);
-    if (!d->inside || !r->recording || !is_here(d))
-        return PyObject_Vectorcall(w->original, args, nargsf, names);
-    ns_t begin = NOW();
-    PyObject *done = PyObject_Vectorcall(w->original, args, nargsf, names);
-    r->cleared += NOW() - begin;
-    return done;
-}
-
 /* The module is called that is marked: (mark, weak reference to it), says which it is. `first`: the hook.
 Another number of references than the first time, when nothing but one module held it: a copy of that may be called. */
 static PyObject *forward_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *Py_UNUSED(names))
@@ -942,8 +927,7 @@ static PyObject *forward_call(PyObject *self, PyObject *const *args, size_t narg
 
 static const struct { const char *what; vectorcallfunc call; } kinds[] = {
     {"next", next_call}, {"index", index_call}, {"fetch", fetch_call}, {"backward", backward_call},
-    {"update", update_call}, {"updated", updated_call}, {"clear", clear_call},
-    {"forward", forward_call}};
+    {"update", update_call}, {"updated", updated_call}, {"forward", forward_call}};
 
 static PyObject *Instead_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(kwargs))
 {

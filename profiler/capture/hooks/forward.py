@@ -22,13 +22,12 @@ import torch
 from torch.compiler import is_dynamo_compiling
 
 from ...native import ForwardBase
-from ..hidden import forget_frame
 from ..open_step import ForwardMark
 from ..steps import StepRecorder
 from .loop import Loop
 from .steady import FORWARD_KEY
 from .switch import Switch
-from .wrap import Patches, Unexpected, Wraps
+from .wrap import Unexpected, Wraps
 
 FIRST_LOOK = 2
 """The step in which the module is looked for first. In the very first one programs compile, and would compile again."""
@@ -77,10 +76,11 @@ class ForwardHook(ForwardBase):
         self.switch = switch
         self._mark: _Mark
         self._wraps = Wraps(switch, self._listens)
-        self._clearing = Patches()
+        self._clearing = Wraps(switch, self._awaits)
         self._sees_clearing = False
         self._module: weakref.ref[Any] | None = None
         self._holders = 0
+        """References to the mark while it is called and nothing but one module holds it; 0 until they were counted."""
         self._armed = False
         """A batch was handed over, and the module has not been called since."""
         self._handed = 0
@@ -132,7 +132,7 @@ class ForwardHook(ForwardBase):
             self.switch.fail(error)
 
     def _learn_holders(self) -> None:
-        """How many references to the mark there are while it is called and nothing but one module holds it."""
+        """Call a module of our own that is marked."""
         probe: Any = torch.nn.Identity()
         self._module = self._mark.marks(probe)
         probe.__dict__[FORWARD_KEY] = self._mark
@@ -172,33 +172,17 @@ class ForwardHook(ForwardBase):
             self._sees_clearing = True
             with contextlib.suppress(Unexpected):
                 # Without it what clearing gradients takes counts as work of the loop's.
-                self._clearing.replace(torch.optim.Optimizer, "zero_grad", self._wrap_clearing, None)
+                self._clearing.around(torch.optim.Optimizer, "zero_grad", self._clears, self._cleared, None)
 
-    def _wrap_clearing(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Of what clears gradients before the forward pass."""
-        loop, steps, now = self._loop, self._steps, self._loop.now
+    def _awaits(self) -> bool:
+        return self._armed and self._loop.in_step()
 
-        def timed(*args: Any, **kwargs: Any) -> Any:
-            if not loop.in_step():
-                return original(*args, **kwargs)
-            begin = now()
-            try:
-                return original(*args, **kwargs)
-            except BaseException as error:
-                forget_frame(error)
-                raise
-            finally:
-                steps.cleared(now() - begin)
+    def _clears(self, *_args: Any, **_kwargs: Any) -> int:
+        """Gradients are cleared before the forward pass."""
+        return self._loop.now()
 
-        if loop.steady is not None:
-            timed = loop.steady.instead("clear", original, timed, self.switch.fail)
-
-        def zero_grad(*args: Any, **kwargs: Any) -> Any:
-            if is_dynamo_compiling() or not self._armed:
-                return original(*args, **kwargs)
-            return timed(*args, **kwargs)
-
-        return zero_grad
+    def _cleared(self, begin_ns: int, _returned: Any) -> None:
+        self._steps.cleared(self._loop.now() - begin_ns)
 
     def _look(self) -> None:
         """Watch the modules that are called until the next batch is handed over."""

@@ -46,7 +46,7 @@ class SteadyPath:
         Args:
             what: "next" and "index" are `__next__` and `_next_index` of torch's iterators, "fetch" that of a fetcher,
                 "backward" torch's backward pass, "update" and "updated" what is done before and after an optimizer's
-                step, "clear" is `zero_grad`, "forward" says which module is called.
+                step, "forward" says which module is called.
             original: torch's function.
             slow: ours in Python, which does the rarer cases.
             fail: takes errors of ours.
