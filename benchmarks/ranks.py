@@ -27,7 +27,6 @@ from whyidle.record.files import write_json
 from whyidle.record.run import create_run, open_run
 from whyidle.record.schema import BATCH, DEVICE, EVENT, HOST, STEP, EventKind, Kind
 from whyidle.record.segment import RecordWriter
-from whyidle.record.slots import SlotWriter
 from whyidle.report.contract import run as contract
 from whyidle.report.documents.run import run_document
 from whyidle.report.render.text import print_document
@@ -73,7 +72,7 @@ def _generate_rank(folder: Path, rank: int, ranks: int, device: dict[str, object
     told = {"rank": rank, "pid": pid, "host": f"n{rank // DEVICES}", "world_size": ranks, "local_rank": rank % DEVICES}
     write_json(folder / f"process-{rank}-{pid}.json", told | {"device": device, "clock": CLOCK})
     steps, events = RecordWriter(folder, STEP, rank, pid), RecordWriter(folder, EVENT, rank, pid)
-    workers = [SlotWriter(folder, BATCH, rank, pid) for _ in range(WORKERS)]
+    workers = [RecordWriter(folder, BATCH, rank, pid, slot=True) for _ in range(WORKERS)]
     _append(events, {"t_ns": START, "what": EventKind.TRAINING_BEGIN})
     _append(events, {"t_ns": START, "what": EventKind.LOADER_WORKERS, "value": WORKERS})
     fetch = STEP_NS // (2 if rank == 0 else 10)

@@ -39,6 +39,8 @@ class Growing:
             self._add_step()
         while self._look_at + LOOK_NS <= now_ns:
             self._add_look()
+        for writer in self._writers.values():
+            writer.flush()
 
     def close(self) -> None:
         for writer in self._writers.values():

@@ -26,6 +26,8 @@ from .activity_trace import KinetoTrace, OthersWatch, Rows, Traced, has_cupti, i
 
 MOST_RECORDS = 20_000
 """Pieces of work kept of one window; a window with more is cut short."""
+RING_BYTES = 16 << 20
+"""For kernels in memory: those of a window come all at once."""
 MOST_EVENTS = 200_000
 """A window of which torch hands out more events is thrown away: reading them would hold up the training."""
 MOST_WINDOWS = 200
@@ -227,7 +229,7 @@ class ActivityWindows:
 
     def _append(self, rows: Rows) -> None:
         if self._writer is None:
-            self._writer = RecordWriter(self._folder, KERNEL, self._rank, self._pid)
+            self._writer = RecordWriter(self._folder, KERNEL, self._rank, self._pid, length=RING_BYTES)
         append, window = self._writer.append, self.windows
         for row in rows.tolist():
             append(window, *row)

@@ -53,10 +53,11 @@ def recording(
     path = create_run(Path(folder), facts if chosen is None else facts | {"device": chosen.describe()})
     with contextlib.ExitStack() as stack:
         options = {"activity_windows": activity_windows, "headroom": headroom}
-        begun = stack.enter_context(active.recorded(path, chosen, options))
         if sampler:
+            # First: it takes what the recording says.
             permit(tracer())
             stack.enter_context(start_sampler(path, os.getpid(), stacks=StackOptions(within=False)))
+        begun = stack.enter_context(active.recorded(path, chosen, options))
         status = "failed"
         try:
             yield begun.session

@@ -20,7 +20,7 @@ from ..record.segment import RecordWriter
 from ..record.stacks import Call, StackNames
 from . import scalars
 from .bootstrap import stack_options
-from .stacks.refused import look_where_refused
+from .stacks.refused import look_within
 from .stacks.source import SourceLines
 from .startup import record_before
 from .steps import StepRecorder
@@ -231,7 +231,8 @@ class Session:
         if now >= self._look_at:
             self._look_at = now + ALLOCATOR_EVERY_NS
             self._ask_allocator()
-            look_where_refused(self.folder, stack_options)
+            if self._steps.refused:
+                look_within(self.folder, stack_options)
             if now >= self._threads_at:
                 self._threads_at = now + THREADS_EVERY_NS
                 self._look_at_threads(get_native_id())

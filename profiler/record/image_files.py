@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import isfinite
@@ -9,7 +10,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from ..errors import RecordError
-from .files import read_json, write_json
+from .delivery import put_text
+from .files import read_json
 
 IMAGE_FILES = "image-files.json"
 """In the run folder, written by the training: `files`, some of them."""
@@ -53,7 +55,7 @@ def write_image_files(folder: Path, files: Sequence[str]) -> None:
     Raises:
         OSError: it could not be written.
     """
-    write_json(folder / IMAGE_FILES, {"files": list(files)})
+    put_text(folder, IMAGE_FILES, json.dumps({"files": list(files)}))
 
 
 def read_image_files(folder: Path) -> list[str]:

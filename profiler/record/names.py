@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 from pathlib import Path
 
+from .delivery import add_lines
 from .files import plain
 from .schema import NOT_MEASURED
 
@@ -25,30 +25,21 @@ class Names:
     """Appends names, each once. Never raises."""
 
     def __init__(self, folder: Path) -> None:
-        self._path = folder / NAMES
-        self._said: set[int] | None = None
+        self._folder = folder
+        self._said: set[int] = set()
 
     def number(self, text: str) -> int:
         """The number of a name, which is in the file from now on; `NOT_MEASURED` where that is not possible."""
         line = " ".join(plain(text).split())
         if len(line) > LONGEST:
             line = "…" + line[1 - LONGEST :]
-        with contextlib.suppress(OSError, UnicodeError):
+        with contextlib.suppress(UnicodeError):
             raw = line.encode()
             number = int.from_bytes(hashlib.blake2b(raw, digest_size=8).digest(), "little") >> 1
-            if self._said is None:
-                self._said = set(read_names(self._path.parent))
-            if number in self._said or self._append(b"%d\t%s\n" % (number, raw)):
+            if number in self._said or add_lines(self._folder, NAMES, f"{number}\t{line}\n", MOST_BYTES, once=True):
                 self._said.add(number)
                 return number
         return NOT_MEASURED
-
-    def _append(self, line: bytes) -> bool:
-        file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            return os.fstat(file).st_size < MOST_BYTES and os.write(file, line) == len(line)
-        finally:
-            os.close(file)
 
 
 def read_names(folder: Path) -> dict[int, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
+from .delivery import add_lines
 from .files import plain
 
 NO_HEADROOM = "Headroom was not measured: "
@@ -14,7 +15,7 @@ TRAINING_NOTICES = "training-notices.txt"
 
 
 MOST_BYTES = 1 << 20
-"""As much of a file is searched for what was said already."""
+"""Nothing is added to a file this large."""
 
 
 class Notices:
@@ -28,12 +29,8 @@ class Notices:
         if sentence in self._said:
             return
         self._said.add(sentence)
-        line = " ".join(sentence.split())
-        with contextlib.suppress(OSError), self._path.open("a+", errors="replace") as file:
-            # Another process, a worker before this one say, may have said it.
-            file.seek(0)
-            if line not in file.read(MOST_BYTES).splitlines():
-                file.write(line + "\n")
+        # Another process, a worker before this one say, may have said it.
+        add_lines(self._path.parent, self._path.name, " ".join(sentence.split()) + "\n", MOST_BYTES, once=True)
 
 
 def read_notices(folder: Path) -> list[str]:

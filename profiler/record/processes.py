@@ -6,6 +6,7 @@ itself when its recording begins.
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import socket
@@ -16,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import RecordError
-from .files import read_json, write_json
+from .delivery import put_text
+from .files import read_json
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,7 @@ def describe_process(folder: Path, rank: int, writer: int, facts: dict[str, Any]
         "command": sys.argv,
         "clock": {"time_ns": time.time_ns(), "monotonic_ns": time.monotonic_ns()},
     }
-    write_json(folder / f"process-{rank}-{writer}.json", standing | facts)
+    put_text(folder, f"process-{rank}-{writer}.json", json.dumps(standing | facts, indent=1))
 
 
 def processes(folder: Path) -> list[TrainingProcess]:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from ..errors import RecordError
 from .columns import Gathering, Records, Rows
 from .schema import FORMAT_VERSION, HEADER_BYTES, KINDS, MAGIC, NAN, NOT_MEASURED, Kind
-from .segment import unpack_header
+from .sink import unpack_header
 
 __all__ = ["Follower", "RecordFile", "RecordHeader", "Records", "Rows", "measured", "read_all", "read_header"]
 

@@ -15,7 +15,7 @@ from .notices import SAMPLER_NOTICES, TRAINING_NOTICES
 from .run import RUN_JSON
 from .sampled_devices import DEVICES
 from .scalars import SCALARS, WANTED
-from .signs import ARMED, LOADED, STACKS_REFUSED
+from .signs import ARMED, LOADED
 from .stacks import STACKS
 
 _MARKERS = (RUN_JSON, COMPARISON_JSON, "tune.json")
@@ -24,7 +24,7 @@ _OF_A_RUN = (
     *("*.rec", "process-*.json", NAMES, DEVICES, COUNTED_STACKS, STACKS, STATES, SCALARS, WANTED, IMAGE_FILES),
     *(SAMPLER_NOTICES, TRAINING_NOTICES),
 )
-_OF_A_TRAINING = (LOADED, ARMED, STACKS_REFUSED, "tuning.*", "output.txt", "truth.json")
+_OF_A_TRAINING = (LOADED, ARMED, "tuning.*", "output.txt", "truth.json")
 """What trainings that whyidle starts leave beside their records."""
 
 

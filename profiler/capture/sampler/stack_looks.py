@@ -17,7 +17,6 @@ from pathlib import Path
 from ...record.processes import AGAIN, processes
 from ...record.schema import NOT_MEASURED, STACK, StackFlag
 from ...record.segment import RecordWriter
-from ...record.signs import STACKS_REFUSED
 from ...record.stacks import Call, StackNames
 from ..hidden import is_ours
 from ..stacks.memory import Gone, Unreadable
@@ -83,6 +82,8 @@ class StackLooks:
         self._root = root
         self._say = say
         self._within = options.within
+        self.refused = False
+        """Whether processes are to look at their own stacks."""
         self._ask = trainings
         self.made = 0
         """Looks, with those that failed."""
@@ -182,9 +183,7 @@ class StackLooks:
     def _refused(self) -> None:
         instead = "a thread of its own looks at its stacks" if self._within else "its stacks are not known"
         self._say(REFUSED.format(instead=instead))
-        if self._within:
-            with contextlib.suppress(OSError):
-                (self._folder / STACKS_REFUSED).touch()
+        self.refused = self._within
 
     def _look_at(self, key: tuple[int, int], parent: int, others: bool) -> None:
         looked, pid = self._looked[key], key[0]

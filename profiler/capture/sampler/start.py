@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Self
 
 from ...record.notices import SAMPLER_NOTICES
+from .receiver import listen
 from .stack_options import NO_STACKS, StackOptions
 
 MODULE = "whyidle.capture.sampler"
@@ -72,16 +73,23 @@ def start_sampler(folder: Path, pid: int, rate: float = 5.0, stacks: StackOption
     # -P: what lies in the user's working folder must not stand in for a module of ours.
     command = [sys.executable, "-P", "-m", MODULE, str(folder), "--pid", str(pid), "--rate", str(rate)]
     command += stacks.arguments()
+    # Before the sampler runs: what a training delivers meanwhile waits for it.
+    listener = listen(folder)
+    given = () if listener is None else (listener.fileno(),)
     try:
         process = subprocess.Popen(
-            command,
+            [*command, *(f"--listen={number}" for number in given)],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             env=os.environ | ONE_THREAD,
+            pass_fds=given,
         )
     except (OSError, ValueError) as error:
         return Sampler(
             None, f"The sampler could not be started ({error}): host and accelerator figures are not recorded."
         )
+    finally:
+        if listener is not None:
+            listener.close()
     return Sampler(process)

@@ -1,4 +1,4 @@
-"""Whether this process is to look at its own stacks, as the sampler may not: asked now and then, and cheap.
+"""Has this process look at its own stacks, where the sampler may not.
 
 It is loaded beside any torch, also where numpy is missing, so it imports what looks only once somebody is to look.
 """
@@ -12,14 +12,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ...record.signs import STACKS_REFUSED
-
 _looks_in = 0
 """The process that has such a thread; a forked child has none."""
 
 
-def look_where_refused(folder: Path, wanted: Callable[[], Any], worker: bool = False) -> None:
-    """Begin to look at this process's stacks if the sampler may not, and nobody does yet. Never raises.
+def look_within(folder: Path, wanted: Callable[[], Any], worker: bool = False) -> None:
+    """Begin to look at this process's stacks if nobody does yet. Never raises.
 
     Args:
         folder: the run folder.
@@ -29,7 +27,7 @@ def look_where_refused(folder: Path, wanted: Callable[[], Any], worker: bool = F
     """
     global _looks_in
     with contextlib.suppress(Exception):
-        if _looks_in == os.getpid() or not (folder / STACKS_REFUSED).exists():
+        if _looks_in == os.getpid():
             return
         options = wanted()
         if not isinstance(options, dict) or not options.get("within"):

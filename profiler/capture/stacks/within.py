@@ -22,7 +22,6 @@ from typing import Any
 
 from ...record.schema import NOT_MEASURED, STACK, StackFlag
 from ...record.segment import RecordWriter
-from ...record.slots import SlotWriter
 from ...record.stacks import Call, StackNames
 from ..hidden import is_ours
 from .source import SourceLines
@@ -43,7 +42,7 @@ class OwnStacks:
         self._pid = os.getpid()
         self._parent = os.getppid()
         # Of short-lived workers each goes on in the file of one before it.
-        self._writer = SlotWriter(folder, STACK, 0, 0) if worker else RecordWriter(folder, STACK, pid=self._pid)
+        self._writer = RecordWriter(folder, STACK, pid=0 if worker else self._pid, slot=worker)
         lines = SourceLines()
         self._names = StackNames(folder, (lambda file, line: lines(self._pid, file, line)) if source else None)
         self._draw = random.Random(self._pid)
@@ -79,6 +78,7 @@ class OwnStacks:
             flags = StackFlag.FROM_WITHIN | (StackFlag.MAIN_THREAD if ident == self._main else 0)
             if native is not None:
                 self._writer.append(now, self._pid, native, number, NOT_MEASURED, flags, self._parent)
+        self._writer.flush()
 
 
 def _calls(frame: FrameType | None) -> list[tuple[Any, int | None]]:

@@ -14,11 +14,11 @@ from typing import Any
 from ...record.names import Names
 from ...record.notices import TRAINING_NOTICES, Notices
 from ...record.schema import BATCH, CONTENT, TRANSFORM
-from ...record.slots import SlotWriter
+from ...record.segment import RecordWriter
 from ..bootstrap import stack_options
 from ..hidden import forget_frame
 from ..hooks.switch import Switch
-from ..stacks.refused import look_where_refused
+from ..stacks.refused import look_within
 from .batch_content import BatchContent
 from .counters import ThreadCounters
 from .fetch_timing import FetchTimer
@@ -124,9 +124,9 @@ class WorkerRecording:
         self._folder = folder
         self._who = rank, training
         self._loader = loader
-        self._batches: SlotWriter | None = None
-        self._transforms: SlotWriter | None = None
-        self._contents: SlotWriter | None = None
+        self._batches: RecordWriter | None = None
+        self._transforms: RecordWriter | None = None
+        self._contents: RecordWriter | None = None
         self._timer: WorkerFetchTimer | None = None
         self._worker = 0
         self._patched = False
@@ -139,7 +139,7 @@ class WorkerRecording:
         where = positions(loop)
         self._worker = int(bound["worker_id"])
         rank, training = self._who
-        self._batches = SlotWriter(self._folder, BATCH, rank, training)
+        self._batches = RecordWriter(self._folder, BATCH, rank, training, slot=True)
         own = os.getpid() != training
         self._timer = WorkerFetchTimer(
             self._switch,
@@ -163,7 +163,8 @@ class WorkerRecording:
         return (*args[:at], orders, *args[at + 1 :]), kwargs
 
     def _look_where_refused(self) -> None:
-        look_where_refused(self._folder, stack_options, worker=True)
+        if self._batches is not None and self._batches.refused:
+            look_within(self._folder, stack_options, worker=True)
 
     def close(self) -> None:
         """The worker ends."""
@@ -182,13 +183,13 @@ class WorkerRecording:
     def _store_transform(self, name: int, position: int, calls: int, ns: int) -> None:
         rank, training = self._who
         if self._transforms is None:
-            self._transforms = SlotWriter(self._folder, TRANSFORM, rank, training)
+            self._transforms = RecordWriter(self._folder, TRANSFORM, rank, training, slot=True)
         self._transforms.append(training, self._worker, name, position, calls, ns, self._loader)
 
     def _store_content(self, batch: int, *content: int) -> None:
         rank, training = self._who
         if self._contents is None:
-            self._contents = SlotWriter(self._folder, CONTENT, rank, training)
+            self._contents = RecordWriter(self._folder, CONTENT, rank, training, slot=True)
         self._contents.append(training, self._worker, self._loader, batch, *content)
 
 

@@ -16,7 +16,7 @@ from whyidle.errors import RecordError
 from whyidle.record import reader
 from whyidle.record.run import open_run, update_run
 from whyidle.record.schema import BATCH
-from whyidle.record.slots import SlotWriter
+from whyidle.record.segment import RecordWriter
 from whyidle.report.contract import run as contract
 from whyidle.scenarios.planted import MS
 
@@ -98,7 +98,7 @@ def with_workers(folder: Path, ranks: int, workers: int = 2) -> Job:
     job = record(folder, [Rank(workers=workers)] * ranks, steps=30)
     for path in folder.glob("step-*.rec"):
         _, rank, pid = path.stem.split("-")
-        writers = [SlotWriter(folder, BATCH, int(rank), int(pid)) for _ in range(workers)]
+        writers = [RecordWriter(folder, BATCH, int(rank), int(pid), slot=True) for _ in range(workers)]
         for writer in writers:
             writer.append(*BATCH.missing())
             writer.close()

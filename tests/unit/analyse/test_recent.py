@@ -73,7 +73,7 @@ def test_a_run_whose_process_is_gone_is_lost(tmp_path: Path) -> None:
         "import sys, os, signal; from pathlib import Path\n"
         "from whyidle.record.schema import STEP; from whyidle.record.segment import RecordWriter\n"
         "row = STEP.missing(); row[:6] = (0, 0, 0, 8, 1000, 2000); row[STEP.offset('step_end_ns') // 8 - 1] = 9000\n"
-        "writer = RecordWriter(Path(sys.argv[1]), STEP); writer.append(*row)\n"
+        "writer = RecordWriter(Path(sys.argv[1]), STEP); writer.append(*row); writer.flush()\n"
         "os.kill(os.getpid(), signal.SIGKILL)"
     )
     killed = subprocess.run([sys.executable, "-c", script, folder])

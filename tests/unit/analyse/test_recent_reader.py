@@ -115,10 +115,12 @@ def test_between_two_judgements_only_the_progress_moves(tmp_path: Path) -> None:
     rows = rows_of(STEP, of)
     for body in rows[:200]:
         writer.append(*body)
+    writer.flush()
     reader = RecentReader(folder, lambda: now[0], judge_s=1.0)
     first = reader.snapshot()
     for body in rows[200:220]:
         writer.append(*body)
+    writer.flush()
     now[0] += S // 2
     second = reader.snapshot()
     assert (first.steps, second.steps) == (200, 220)
@@ -130,6 +132,7 @@ def test_between_two_judgements_only_the_progress_moves(tmp_path: Path) -> None:
     assert second.verdict is first.verdict
     for body in rows[220:]:
         writer.append(*body)
+    writer.flush()
     now[0] = START + 15 * S
     third = reader.snapshot()
     assert third.steps == 400

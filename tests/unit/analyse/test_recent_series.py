@@ -90,6 +90,7 @@ def test_a_tail_holds_the_last_records_however_the_file_grew(
         for _ in range(more):
             writer.append(*rows_of(STEP, [{"step": written}])[0])
             written += 1
+        writer.flush()
         fresh = tail.look()
         assert fresh["step"].tolist() == list(range(written - min(more, limit), written))
         assert tail.records()["step"].tolist() == list(range(max(0, written - limit), written))
@@ -100,13 +101,16 @@ def test_a_tail_holds_the_last_records_however_the_file_grew(
 def test_late_fields_are_read_again_however_many_steps_came_since(tmp_path: Path) -> None:
     writer = RecordWriter(tmp_path, STEP)
     handles = [writer.append(*rows_of(STEP, [{"step": number}])[0]) for number in range(50)]
+    writer.flush()
     tail = Tail(writer.path, 500)
     tail.look()
     tail.refresh(10)
     handles += [writer.append(*rows_of(STEP, [{"step": number}])[0]) for number in range(50, 350)]
+    writer.flush()
     tail.look()
     for handle in handles[40:]:
         writer.patch(handle, "device_end_ns", handle)
+    writer.flush()
     tail.refresh(10)
     assert tail.records()["device_end_ns"].tolist() == [NOT_MEASURED] * 40 + handles[40:]
     writer.close()

@@ -42,11 +42,13 @@ class Emulation:
     def span(self, begin: float, end: float, device: int = 0, stream: int = 0, what: int = SpanKind.COMPUTE) -> None:
         """Begin and end in windows after START."""
         self.spans.append(device, stream, what, START + round(begin * WINDOW_NS), START + round(end * WINDOW_NS), 0)
+        self.spans.flush()
 
     def step(self, memory_bytes: int) -> None:
         body = STEP.missing()
         body[[f.name for f in STEP.fields].index("memory_bytes") - 1] = memory_bytes
         self.steps.append(*body)
+        self.steps.flush()
 
 
 def named(rows: list[Row]) -> list[dict[str, float]]:

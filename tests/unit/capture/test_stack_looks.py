@@ -21,7 +21,6 @@ from whyidle.capture.stacks.reader import ThreadStack
 from whyidle.record.processes import describe_process, processes
 from whyidle.record.reader import RecordFile
 from whyidle.record.schema import NOT_MEASURED, StackFlag
-from whyidle.record.signs import STACKS_REFUSED
 from whyidle.record.stacks import Call, read_stacks
 
 TRAINING, LAUNCHER = os.getpid(), 70_001
@@ -189,8 +188,7 @@ def test_where_the_training_may_not_be_looked_into_it_is_told_to_look_itself(
     fake.refused = (TRAINING,)
     trains(tmp_path)
     said: list[str] = []
-    beats(tmp_path, (TRAINING,), say=said.append)
-    assert (tmp_path / STACKS_REFUSED).exists()
+    assert beats(tmp_path, (TRAINING,), say=said.append).refused
     assert "a thread of its own looks at its stacks" in said[0]
     assert "whyidle doctor" in said[0]
 
@@ -199,17 +197,15 @@ def test_where_it_is_not_to_look_itself_nothing_is_known(tmp_path: Path, fake: t
     fake.refused = (TRAINING,)
     trains(tmp_path)
     said: list[str] = []
-    beats(tmp_path, (TRAINING,), say=said.append, within=False)
-    assert not (tmp_path / STACKS_REFUSED).exists()
+    assert not beats(tmp_path, (TRAINING,), say=said.append, within=False).refused
     assert "its stacks are not known" in said[0]
 
 
 def test_a_command_that_does_not_train_yet_may_still_let_the_sampler_in(tmp_path: Path, fake: type[FakePython]) -> None:
     fake.refused = (LAUNCHER,)
     said: list[str] = []
-    beats(tmp_path, (LAUNCHER,), count=60, say=said.append)
+    assert not beats(tmp_path, (LAUNCHER,), count=60, say=said.append).refused
     assert said == []
-    assert not (tmp_path / STACKS_REFUSED).exists()
 
 
 def test_looks_that_cost_much_become_fewer(

@@ -10,11 +10,10 @@ from pathlib import Path
 import pytest
 
 from whyidle.capture.stacks import refused, within
-from whyidle.capture.stacks.refused import look_where_refused
+from whyidle.capture.stacks.refused import look_within
 from whyidle.capture.stacks.within import OwnStacks
 from whyidle.record.reader import RecordFile, Records
 from whyidle.record.schema import StackFlag
-from whyidle.record.signs import STACKS_REFUSED
 from whyidle.record.stacks import read_stacks
 
 WANTED = {"rate": 10.0, "source": True, "within": True}
@@ -89,29 +88,24 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     return calls
 
 
-def test_it_looks_once_it_is_told_that_the_sampler_may_not(tmp_path: Path, started: list[object]) -> None:
-    look_where_refused(tmp_path, lambda: WANTED)
-    assert started == []
-    (tmp_path / STACKS_REFUSED).touch()
-    look_where_refused(tmp_path, lambda: WANTED)
-    look_where_refused(tmp_path, lambda: WANTED)
+def test_one_thread_of_a_process_looks(tmp_path: Path, started: list[object]) -> None:
+    look_within(tmp_path, lambda: WANTED)
+    look_within(tmp_path, lambda: WANTED)
     assert len(started) == 1
 
 
 @pytest.mark.parametrize("wanted", [None, {}, WANTED | {"within": False}, "yes", {"within": True}])
 def test_it_does_not_where_that_is_switched_off(tmp_path: Path, started: list[object], wanted: object) -> None:
-    (tmp_path / STACKS_REFUSED).touch()
-    look_where_refused(tmp_path, lambda: wanted)
+    look_within(tmp_path, lambda: wanted)
     assert started == []
 
 
 def test_a_forked_child_looks_for_itself(
     tmp_path: Path, started: list[object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / STACKS_REFUSED).touch()
-    look_where_refused(tmp_path, lambda: WANTED)
+    look_within(tmp_path, lambda: WANTED)
     monkeypatch.setattr(refused.os, "getpid", lambda: 4_000_001)
-    look_where_refused(tmp_path, lambda: WANTED, worker=True)
+    look_within(tmp_path, lambda: WANTED, worker=True)
     assert len(started) == 2
 
 

@@ -137,6 +137,7 @@ def test_steps_are_on_disk_before_the_session_ends(tmp_path: Path, device: Emula
     for _ in fetches(session, device, 4, MS):
         session.steps.compute_begin()
         session.steps.optimizer_end()
+        session._steps.flush()
         (path,) = (tmp_path / "run").glob("step-*.rec")
         seen.append(len(RecordFile(path).all()))
     session.finish()

@@ -13,12 +13,13 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 import support.slow_data as slow_data
 from whyidle.capture.recording import recording
+from whyidle.capture.sampler.start import start_sampler
 from whyidle.capture.workers.counters import ThreadCounters, affinity
 from whyidle.record.notices import read_notices
-from whyidle.record.reader import Records
+from whyidle.record.reader import RecordFile, Records
 from whyidle.record.run import open_run
 from whyidle.record.schema import BATCH, NOT_MEASURED
-from whyidle.record.slots import SlotWriter
+from whyidle.record.segment import RecordWriter
 
 LARGE = 500_000
 MISSING = {NOT_MEASURED}
@@ -102,17 +103,18 @@ def test_batches_that_go_through_the_pipe_are_bytes_sent_and_tensors_are_not(tmp
 
 
 def test_what_is_recorded_is_not_counted_as_sent(tmp_path: Path) -> None:
-    """Records are stored through mapped memory, also where their file grows."""
+    """Records are stored in memory, and the sampler writes them."""
     counters = ThreadCounters(own_process=True)
-    writer = SlotWriter(tmp_path, BATCH, 0, os.getpid())
-    before = counters.begin().written_bytes
-    for _ in range(1000):
-        writer.append(*BATCH.missing())
-    written = counters.end().written_bytes - before
-    writer.close()
+    with start_sampler(tmp_path, os.getpid()):
+        writer = RecordWriter(tmp_path, BATCH, 0, 4711, slot=True)
+        before = counters.begin().written_bytes
+        for _ in range(1000):
+            writer.append(*BATCH.missing())
+        written = counters.end().written_bytes - before
+        writer.close()
     counters.close()
-    assert writer.stored == 1000
-    assert written < writer.path.stat().st_size / 100
+    assert RecordFile(tmp_path / "batch-0-4711.w0.rec").count() == 1000
+    assert written < 1000 * BATCH.record_bytes / 100
 
 
 def test_bytes_written_are_those_of_the_whole_process() -> None:

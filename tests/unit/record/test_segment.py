@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from whyidle.errors import RecordError
-from whyidle.record import segment
+from whyidle.record import sink
 from whyidle.record.reader import Follower, RecordFile
 from whyidle.record.schema import BATCH, DEVICE, HEADER_BYTES, KINDS, NOT_MEASURED, SPAN, STEP, Kind
-from whyidle.record.segment import FIRST_SEGMENT_BYTES, RecordWriter
+from whyidle.record.segment import RING_BYTES, RecordWriter
 
 
 def body(kind: Kind, number: int) -> list[float]:
@@ -55,15 +55,16 @@ def test_a_follower_sees_every_record_once_whatever_the_pauses(
         for _ in range(count):
             stored += 1
             writer.append(*body(BATCH, stored))
+        writer.flush()
         seen += follower.new()["step"].tolist()
     writer.close()
     seen += follower.new()["step"].tolist()
     assert seen == [n * 100 for n in range(1, stored + 1)]
 
 
-def test_files_are_read_across_segment_borders(tmp_path: Path) -> None:
+def test_more_records_than_memory_holds_are_all_in_the_file(tmp_path: Path) -> None:
     writer = RecordWriter(tmp_path, STEP)
-    many = 4 * FIRST_SEGMENT_BYTES // STEP.record_bytes
+    many = 2 * RING_BYTES // STEP.record_bytes + 3
     for number in range(many):
         writer.append(*body(STEP, number))
     writer.close()
@@ -74,17 +75,19 @@ def test_files_are_read_across_segment_borders(tmp_path: Path) -> None:
 def test_a_file_still_being_written_ends_at_its_last_record(tmp_path: Path) -> None:
     writer = RecordWriter(tmp_path, SPAN)
     writer.append(*body(SPAN, 1))
+    writer.flush()
     assert len(RecordFile(writer.path).all()) == 1
     assert not RecordFile(writer.path).header.closed
     writer.close()
     assert RecordFile(writer.path).header.closed
 
 
-@pytest.mark.parametrize("stored", [0, 1, 5, FIRST_SEGMENT_BYTES // STEP.record_bytes, 1000])
-def test_records_are_counted_without_reading_them_also_in_a_reserved_file(tmp_path: Path, stored: int) -> None:
+@pytest.mark.parametrize("stored", [0, 1, 5, 1000])
+def test_records_are_counted_without_reading_them(tmp_path: Path, stored: int) -> None:
     writer = RecordWriter(tmp_path, STEP)
     for number in range(stored):
         writer.append(*body(STEP, number))
+    writer.flush()
     assert RecordFile(writer.path).count() == stored
     follower = Follower(writer.path, last=3)
     assert follower.new()["step"].tolist() == [n * 100 for n in range(max(0, stored - 3), stored)]
@@ -113,9 +116,11 @@ def test_a_torn_tail_is_cut_and_nothing_before_it(
 
 def test_device_stamps_are_patched_into_stored_records(tmp_path: Path) -> None:
     writer = RecordWriter(tmp_path, STEP)
-    per_segment = FIRST_SEGMENT_BYTES // STEP.record_bytes
-    handles = [writer.append(*STEP.missing()) for _ in range(per_segment + 2)]
-    # The first lies in a segment that is no longer mapped, the last in the mapped one.
+    many = 100
+    handles = [writer.append(*STEP.missing()) for _ in range(many)]
+    writer.flush()
+    handles += [writer.append(*STEP.missing()) for _ in range(2)]
+    # The first is in the file already, the last only in memory.
     for handle in (handles[0], handles[-1]):
         assert writer.patch(handle, "device_copy_begin_ns", 1, 2, 3, 4 + handle)
     writer.close()
@@ -124,25 +129,44 @@ def test_device_stamps_are_patched_into_stored_records(tmp_path: Path) -> None:
         row = records[handle - 1]
         assert (row["device_copy_begin_ns"], row["device_copy_end_ns"], row["device_begin_ns"]) == (1, 2, 3)
         assert row["device_end_ns"] == 4 + handle
-    assert (records["device_end_ns"] == NOT_MEASURED).sum() == per_segment
-    assert np.array_equal(records["seq"], np.arange(1, per_segment + 3))
+    assert (records["device_end_ns"] == NOT_MEASURED).sum() == many
+    assert np.array_equal(records["seq"], np.arange(1, many + 3))
 
 
-def test_a_full_disk_stops_recording_and_counts_what_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_record_too_far_back_is_not_patched(tmp_path: Path) -> None:
     writer = RecordWriter(tmp_path, STEP)
-    room = FIRST_SEGMENT_BYTES // STEP.record_bytes
+    many = RING_BYTES // STEP.record_bytes
+    first = writer.append(*STEP.missing())
+    for number in range(many):
+        writer.append(*body(STEP, number))
+    assert not writer.patch(first, "step", 99)
+    writer.close()
+    assert RecordFile(writer.path).all()["step"].tolist() == [NOT_MEASURED, *(n * 100 for n in range(many))]
 
-    def full(*_: int) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(segment.os, "posix_fallocate", full)
-    handles = [writer.append(*body(STEP, n)) for n in range(room + 7)]
-    assert handles[room:] == [-1] * 7
+def test_a_full_disk_costs_the_records_that_have_no_room_and_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = RecordWriter(tmp_path, STEP)
+    waiting = RING_BYTES // STEP.record_bytes // 2
+    really = os.pwrite
+
+    def full(file: int, data: bytes, offset: int) -> int:
+        if offset >= HEADER_BYTES:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return really(file, data, offset)
+
+    monkeypatch.setattr(sink.os, "pwrite", full)
+    handles = [writer.append(*body(STEP, n)) for n in range(waiting + 7)]
+    assert handles[waiting:] == [-1] * 7
     assert not writer.patch(-1, "device_begin_ns", 1)
-    assert (writer.stored, writer.dropped) == (room, 7)
+    assert (writer.stored, writer.dropped) == (waiting, 7)
+    monkeypatch.setattr(sink.os, "pwrite", really)
+    # There is room again.
+    assert writer.append(*body(STEP, waiting)) == waiting + 1
     writer.close()
     assert RecordFile(writer.path).header.dropped == 7
-    assert len(RecordFile(writer.path).all()) == room
+    assert RecordFile(writer.path).all()["step"].tolist() == [n * 100 for n in range(waiting + 1)]
 
 
 def test_closing_twice_and_storing_after_it_is_harmless(tmp_path: Path) -> None:

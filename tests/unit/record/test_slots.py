@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from whyidle.record import segment
+from whyidle.record import sink
 from whyidle.record.names import LONGEST, Names, read_names
 from whyidle.record.reader import RecordFile
 from whyidle.record.run import create_run, open_run
 from whyidle.record.schema import BATCH, HEADER_BYTES, NOT_MEASURED
-from whyidle.record.slots import SlotWriter
+from whyidle.record.segment import RecordWriter
 
 
-def store(writer: SlotWriter, *steps: int) -> None:
+def store(writer: RecordWriter, *steps: int) -> None:
     for step in steps:
         row = BATCH.missing()
         row[0] = step
@@ -37,15 +37,17 @@ def folder(tmp_path: Path) -> Path:
 def test_the_next_worker_goes_on_where_the_last_one_stopped(folder: Path, first: int, closed: bool) -> None:
     child = os.fork()
     if child == 0:
-        one = SlotWriter(folder, BATCH, 3, 4711)
+        one = RecordWriter(folder, BATCH, 3, 4711, slot=True)
         store(one, *range(first))
+        one.flush()
         if closed:
             one.close()
         os.kill(os.getpid(), signal.SIGKILL)
     os.waitpid(child, 0)
-    two = SlotWriter(folder, BATCH, 3, 4711)
+    two = RecordWriter(folder, BATCH, 3, 4711, slot=True)
     assert two.path.name == "batch-3-4711.w0.rec"
     store(two, *range(first, first + 100))
+    two.flush()
     assert steps(folder) == list(range(first + 100))
     two.close()
     assert steps(folder) == list(range(first + 100))
@@ -54,33 +56,36 @@ def test_the_next_worker_goes_on_where_the_last_one_stopped(folder: Path, first:
 
 
 def test_workers_that_run_at_a_time_have_a_file_each(folder: Path) -> None:
-    writers = [SlotWriter(folder, BATCH, 3, 4711) for _ in range(3)]
+    writers = [RecordWriter(folder, BATCH, 3, 4711, slot=True) for _ in range(3)]
     assert len({writer.path for writer in writers}) == 3
     writers[1].close()
-    assert SlotWriter(folder, BATCH, 3, 4711).path == writers[1].path
+    assert RecordWriter(folder, BATCH, 3, 4711, slot=True).path == writers[1].path
 
 
 def test_a_file_cut_within_its_header_begins_anew(folder: Path) -> None:
     path = folder / "batch-3-4711.w0.rec"
     path.write_bytes(b"STALL")
-    writer = SlotWriter(folder, BATCH, 3, 4711)
+    writer = RecordWriter(folder, BATCH, 3, 4711, slot=True)
     assert writer.path == path
     store(writer, 7)
+    writer.flush()
     assert steps(folder) == [7]
 
 
 def test_a_full_disk_is_counted_over_all_workers_of_a_slot(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = SlotWriter(folder, BATCH, 3, 4711)
+    first = RecordWriter(folder, BATCH, 3, 4711, slot=True)
     store(first, 1)
-
-    def full(_file: int, offset: int, _length: int) -> None:
-        if offset:
-            raise OSError(28, "No space left on device")
-
     first.close()
-    monkeypatch.setattr(segment.os, "posix_fallocate", full)
+    really = os.pwrite
+
+    def full(file: int, data: bytes, offset: int) -> int:
+        if offset >= HEADER_BYTES:
+            raise OSError(28, "No space left on device")
+        return really(file, data, offset)
+
+    monkeypatch.setattr(sink.os, "pwrite", full)
     for _ in range(2):
-        writer = SlotWriter(folder, BATCH, 3, 4711)
+        writer = RecordWriter(folder, BATCH, 3, 4711, slot=True)
         store(writer, 2, 3)
         writer.close()
     assert open_run(folder).dropped() == 4

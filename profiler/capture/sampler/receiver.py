@@ -1,0 +1,139 @@
+"""The sampler's end of what processes deliver: their records and texts get into the run folder."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import socket
+from pathlib import Path
+from typing import Any
+
+from ...errors import RecordError
+from ...record.delivery import MOST_MESSAGE, address, append_lines, peer
+from ...record.files import write_text
+from ...record.ring import CLOSED, REFUSED, Ring
+from ...record.schema import KINDS
+from ...record.sink import Drain, RecordSink
+
+MOST_WAITING = 1024
+"""Messages that the sampler has not taken yet."""
+MOST_RING = 64 << 20
+_FILE = re.compile(r"[\w-]+\.(json|jsonl|tsv|txt)")
+"""Names of texts that the sampler writes for others."""
+
+
+def listen(folder: Path) -> socket.socket | None:
+    """What a sampler of this folder listens on; `None` where it cannot. Another process may be given it."""
+    with contextlib.suppress(OSError):
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            listener.bind(address(folder))
+            listener.listen(MOST_WAITING)
+            return listener
+        except OSError:
+            listener.close()
+    return None
+
+
+class Receiver:
+    """The sampler's end: what processes deliver gets into the folder."""
+
+    def __init__(self, folder: Path, listener: socket.socket | None) -> None:
+        self._folder = folder
+        self.listener = listener
+        """To wait at for something to read."""
+        self._waiting: list[socket.socket] = []
+        self._drains: list[tuple[Drain, int]] = []
+        """With the process that stores."""
+        self.refused = False
+        """Whether processes are to be told that they may not be looked into."""
+        if listener is not None:
+            listener.setblocking(False)
+            with contextlib.suppress(OSError):
+                # Again: so a process that connects is told of this one, not of who made the socket.
+                listener.listen(MOST_WAITING)
+
+    def look(self) -> None:
+        """Take what has come. Never raises."""
+        self._accept()
+        kept = []
+        for drain, process in self._drains:
+            over = bool(drain.ring.words[CLOSED]) or not _lives(process)
+            drain.ring.words[REFUSED] = self.refused
+            if over:
+                drain.close()
+                drain.ring.close()
+            else:
+                drain()
+                kept.append((drain, process))
+        self._drains = kept
+
+    def close(self) -> None:
+        """Take what is there, and leave the rest to those who have it: they write themselves from now on."""
+        self._accept()
+        if self.listener is not None:
+            self.listener.close()
+        self.look()
+        for drain, _ in self._drains:
+            drain.close()
+        self._drains.clear()
+
+    def _accept(self) -> None:
+        while self.listener is not None:
+            try:
+                connection, _ = self.listener.accept()
+            except OSError:
+                break
+            connection.setblocking(False)
+            self._waiting.append(connection)
+        waiting, self._waiting = self._waiting, []
+        for connection in waiting:
+            if self._take(connection):
+                connection.close()
+            else:
+                self._waiting.append(connection)
+
+    def _take(self, connection: socket.socket) -> bool:
+        """Whether nothing more is to come from there."""
+        descriptors: list[int] = []
+        try:
+            data, descriptors, *_ = socket.recv_fds(connection, MOST_MESSAGE, 1)
+            process, user = peer(connection)
+            if data and os.geteuid() in (0, user):
+                self._handle(json.loads(data), descriptors, process)
+        except BlockingIOError:
+            return False
+        except (OSError, ValueError, KeyError, TypeError, RecordError):
+            # A full disk, say, or no process of ours.
+            pass
+        finally:
+            for descriptor in descriptors:
+                os.close(descriptor)
+        return True
+
+    def _handle(self, message: dict[str, Any], descriptors: list[int], process: int) -> None:
+        name = message.get("add") or message.get("put")
+        if name is None:
+            kind = KINDS[message["kind"]]
+            if 0 < message["length"] <= MOST_RING:
+                ring = Ring(kind.record_bytes, message["length"], descriptors[0])
+                sink = RecordSink(self._folder, kind, int(message["rank"]), int(message["pid"]), bool(message["slot"]))
+                self._drains.append((Drain(ring, sink), process))
+        elif _FILE.fullmatch(name):
+            if "put" in message:
+                write_text(self._folder / name, message["text"])
+            else:
+                append_lines(self._folder / name, message["lines"], message["most"], message["once"])
+
+
+def _lives(process: int) -> bool:
+    """Of another machine's view of processes nothing is known: it lives."""
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return process <= 0
+    except OSError:
+        pass
+    return True
