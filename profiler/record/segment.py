@@ -71,6 +71,8 @@ class RecordWriter(AppenderBase):
         """The file; of a slot only where this process writes it itself."""
         self._drain: Drain | None = None
         """Where this process writes the records itself."""
+        self._eager = False
+        """Whether it writes each record itself at once: whoever stores is not waited for, and may be killed."""
         self._asked_ns = 0
         length = length or (SLOT_BYTES if slot else RING_BYTES)
         self._ring: Ring | None
@@ -90,7 +92,7 @@ class RecordWriter(AppenderBase):
         assert self._ring is not None
         done = self._ring.words[DONE] if self._handed else None
         sink = RecordSink(self._folder, self.kind, *self._who, done)
-        self._drain, self.path = Drain(self._ring, sink), sink.path
+        self._drain, self.path, self._eager = Drain(self._ring, sink), sink.path, self._who[2]
         _alone.add(self)
 
     @property
@@ -135,6 +137,8 @@ class RecordWriter(AppenderBase):
         self.stored += 1
         self._words[self._position >> 3] = self.stored
         self._position += self._size
+        if self._eager:
+            self.flush()
         return self.stored
 
     def _room(self) -> bool:

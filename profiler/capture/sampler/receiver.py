@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import RecordError
-from ...record.delivery import MOST_MESSAGE, address, append_lines, peer
+from ...record.delivery import MOST_MESSAGE, address, append_lines, peer, received_here
 from ...record.files import write_text
 from ...record.ring import CLOSED, REFUSED, Ring
 from ...record.schema import KINDS
@@ -51,9 +51,7 @@ class Receiver:
         """Whether processes are to be told that they may not be looked into."""
         if listener is not None:
             listener.setblocking(False)
-            with contextlib.suppress(OSError):
-                # Again: so a process that connects is told of this one, not of who made the socket.
-                listener.listen(MOST_WAITING)
+            received_here.add(address(folder))
 
     def look(self) -> None:
         """Take what has come. Never raises."""
@@ -75,6 +73,7 @@ class Receiver:
         self._accept()
         if self.listener is not None:
             self.listener.close()
+            received_here.discard(address(self._folder))
         self.look()
         for drain, _ in self._drains:
             drain.close()
