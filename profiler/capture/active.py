@@ -75,6 +75,7 @@ def begin(
     _beginning_in = os.getpid()
     inherited, _current = _current, None
     try:
+        folder = folder.resolve()
         if inherited is not None:
             # A forked child: the hooks point to the parent's recording.
             inherited.hooks.discard()

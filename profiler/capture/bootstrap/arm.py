@@ -47,8 +47,9 @@ def arm(imports: TimedImports | None = None) -> None:
     armed(imports)
     _put()
     if (folder := run_folder()) is not None:
-        with contextlib.suppress(OSError):
-            (folder / ARMED).touch()
+        if multiprocessing.parent_process() is None:
+            with contextlib.suppress(OSError):
+                (folder / ARMED).touch()
         permit(os.environ.get(TRACER))
 
 

@@ -70,6 +70,7 @@ def start_sampler(folder: Path, pid: int, rate: float = 5.0, stacks: StackOption
 
     Never raises: without a sampler a run lacks host and accelerator figures, which is no reason not to train.
     """
+    folder = folder.resolve()
     # -P: what lies in the user's working folder must not stand in for a module of ours.
     command = [sys.executable, "-P", "-m", MODULE, str(folder), "--pid", str(pid), "--rate", str(rate)]
     command += stacks.arguments()

@@ -24,7 +24,10 @@ def _note(sentence):
 
 
 def _say_loaded():
-    """Leave a sign that Python read its environment (`record/signs.py`)."""
+    """Leave a sign that Python read its environment (`record/signs.py`). Whoever starts a process of multiprocessing
+    has left it: a worker that a training waits for asks nothing of the folder."""
+    if "multiprocessing" in " ".join(getattr(sys, "orig_argv", ())):
+        return
     try:
         sign = os.path.join(os.environ[_RUN], "bootstrap-loaded")
         os.close(os.open(sign, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644))

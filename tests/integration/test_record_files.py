@@ -1,0 +1,161 @@
+"""Whatever becomes of the files of a recording while it is made, the training is what it is without."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from support.hanging import HALF, STEPS, hanging
+from whyidle.record.run import open_run
+from whyidle.record.schema import STEP
+
+PURE = [pytest.param(False, id="C"), pytest.param(True, id="Python")]
+
+
+def truncated(path: Path) -> None:
+    os.truncate(path, 0)
+
+
+def overwritten(path: Path) -> None:
+    with path.open("r+b") as file:
+        file.write(b"\xff" * 5000)
+
+
+def replaced(path: Path) -> None:
+    other = path.with_name("other")
+    other.write_bytes(b"of somebody else")
+    other.replace(path)
+
+
+def removed(path: Path) -> None:
+    path.unlink()
+
+
+class Half:
+    """A training that waits half way."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+        assert self._line() == "half\n"
+
+    def goes_on(self) -> str:
+        """Its last line."""
+        assert self.process.stdin is not None
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+        return self._line()
+
+    def _line(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline()
+
+
+@contextmanager
+def training(tmp_path: Path, run: Path | None, pure: bool = False, workers: int = 0, start: str = "") -> Iterator[Half]:
+    program = tmp_path / "half.py"
+    program.write_text(HALF)
+    command = [sys.executable, str(program), str(workers), start]
+    if run is not None:
+        command = [sys.executable, "-m", "whyidle", "run", "--no-live", "--out", str(run), "--", *command]
+    environment = os.environ | {"WHYIDLE_PURE": "1" if pure else "0"}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen(command, text=True, env=environment, **pipes) as process:
+        yield Half(process)
+        process.communicate()
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """What the training says last without whyidle."""
+    with training(tmp_path_factory.mktemp("alone"), None) as half:
+        said = half.goes_on()
+    assert half.process.returncode == 7
+    assert said.startswith("all ")
+    return said
+
+
+def spoil_each(run: Path, spoil: Callable[[Path], None]) -> int:
+    paths = [path for path in run.iterdir() if path.is_file()]
+    for path in paths:
+        spoil(path)
+    return len(paths)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "pure"),
+    [
+        (truncated, False),
+        pytest.param(truncated, True, marks=pytest.mark.slow),
+        *(
+            pytest.param(spoil, pure, marks=pytest.mark.slow)
+            for spoil in (overwritten, replaced, removed)
+            for pure in (False, True)
+        ),
+    ],
+)
+def test_a_training_whose_record_files_are_spoilt_ends_as_it_would_have(
+    tmp_path: Path, alone: str, spoil: Callable[[Path], None], pure: bool
+) -> None:
+    with training(tmp_path, tmp_path / "run", pure) as half:
+        assert spoil_each(tmp_path / "run", spoil) > 5
+        said = half.goes_on()
+    assert (said, half.process.returncode) == (alone, 7)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pure", PURE)
+def test_so_does_one_whose_workers_files_are_spoilt(tmp_path: Path, alone: str, pure: bool) -> None:
+    with training(tmp_path, tmp_path / "run", pure, workers=2) as half:
+        spoil_each(tmp_path / "run", truncated)
+        said = half.goes_on()
+    assert (said, half.process.returncode) == (alone, 7)
+
+
+def test_a_run_folder_that_is_gone_is_nothing_to_the_training(tmp_path: Path, alone: str) -> None:
+    with training(tmp_path, tmp_path / "run") as half:
+        (tmp_path / "run").rename(tmp_path / "elsewhere")
+        said = half.goes_on()
+    assert (said, half.process.returncode) == (alone, 7)
+
+
+@pytest.mark.parametrize(
+    ("pure", "workers", "start"),
+    [
+        (False, 2, "fork"),
+        pytest.param(True, 2, "fork", marks=pytest.mark.slow),
+        pytest.param(False, 2, "spawn", marks=pytest.mark.slow),
+        pytest.param(True, 0, "", marks=pytest.mark.slow),
+    ],
+)
+def test_a_folder_that_hangs_holds_up_no_step(tmp_path: Path, alone: str, pure: bool, workers: int, start: str) -> None:
+    """Workers are started anew in each epoch, so the second half has all that a training ever asks of the folder."""
+    with hanging(tmp_path) as folder:
+        with training(tmp_path, folder.folder / "run", pure, workers, start) as half:
+            folder.hangs()
+            said = half.goes_on()
+            # It has trained to its end, and the folder has not answered since half of it.
+            folder.answers()
+        assert (said, half.process.returncode) == (alone, 7)
+        assert len(open_run(folder.folder / "run").records(STEP)) == STEPS
+
+
+def test_a_training_whose_sampler_is_killed_keeps_all_its_records(tmp_path: Path, alone: str) -> None:
+    run = tmp_path / "run"
+    with training(tmp_path, run, workers=2) as half:
+        for entry in Path("/proc").iterdir():
+            command = entry / "cmdline"
+            with_run = entry.name.isdigit() and command.exists() and command.read_bytes().split(b"\0")
+            if with_run and b"whyidle.capture.sampler" in with_run and os.fsencode(run) in with_run:
+                os.kill(int(entry.name), signal.SIGKILL)
+        said = half.goes_on()
+    assert (said, half.process.returncode) == (alone, 7)
+    opened = open_run(run)
+    assert opened.records(STEP)["step"].tolist() == list(range(STEPS))
+    assert opened.dropped() == 0

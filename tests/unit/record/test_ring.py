@@ -1,0 +1,129 @@
+"""Records on their way from the process that stores them through shared memory into a file, whoever writes it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from whyidle.record import segment
+from whyidle.record.reader import RecordFile
+from whyidle.record.ring import Ring
+from whyidle.record.schema import PAUSE, Kind
+from whyidle.record.segment import RecordWriter
+from whyidle.record.sink import Drain, RecordSink
+
+ROOM = 64
+"""Records that memory holds."""
+KIND = PAUSE
+OPERATIONS = st.lists(
+    st.one_of(
+        st.tuples(st.just("store"), st.integers(1, ROOM)),
+        st.tuples(st.just("patch"), st.integers(1, ROOM)),
+        st.tuples(st.just("drain"), st.just(0)),
+        st.tuples(st.just("fail"), st.just(0)),
+        st.tuples(st.just("die"), st.just(0)),
+    ),
+    max_size=40,
+)
+
+
+class Sampler:
+    """Takes the memory that a writer hands over, as the sampler does, without a socket between."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.lives = True
+        self.drain: Drain | None = None
+
+    def deliver(self, _folder: Path, message: dict[str, Any] | None = None, descriptor: int = -1) -> bool:
+        if self.lives and message is not None:
+            kind: Kind = KIND
+            ring = Ring(kind.record_bytes, message["length"], descriptor)
+            self.drain = Drain(ring, RecordSink(self.folder, kind, message["rank"], message["pid"], message["slot"]))
+        return self.lives
+
+
+def body(number: int) -> list[int]:
+    return [number * 10 + place for place in range(len(KIND.fields) - 1)]
+
+
+@pytest.mark.parametrize("slot", [False, True])
+@given(operations=OPERATIONS)
+def test_the_file_holds_what_was_stored_and_not_said_to_be_lost(
+    tmp_path_factory: pytest.TempPathFactory, slot: bool, operations: list[tuple[str, int]]
+) -> None:
+    folder = tmp_path_factory.mktemp("ring")
+    sampler = Sampler(folder)
+    full = False
+    with pytest.MonkeyPatch.context() as patch:
+        really = os.pwrite
+
+        def write(file: int, data: bytes, offset: int) -> int:
+            if full:
+                raise OSError(28, "No space left on device")
+            return really(file, data, offset)
+
+        patch.setattr(segment, "deliver", sampler.deliver)
+        patch.setattr("whyidle.record.sink.os.pwrite", write)
+        # As if it were long ago each time: who is gone is noticed at once.
+        patch.setattr(segment, "EVERY_NS", 0)
+        writer = RecordWriter(folder, KIND, 3, 4711, slot=slot, length=ROOM * KIND.record_bytes)
+        stored: list[list[int]] = []
+        lost = 0
+        for what, number in operations:
+            if what == "store":
+                for _ in range(number):
+                    made = body(len(stored) + lost)
+                    handle = writer.append(*made)
+                    if handle < 0:
+                        lost += 1
+                    else:
+                        stored.append(made)
+                        assert handle == len(stored)
+            elif what == "patch" and stored:
+                handle = max(1, len(stored) + 1 - number)
+                if writer.patch(handle, KIND.fields[2].name, -7):
+                    stored[handle - 1][1] = -7
+                else:
+                    assert number > ROOM // 2
+            elif what == "drain" and sampler.drain is not None and sampler.lives:
+                sampler.drain()
+            elif what == "fail":
+                full = not full
+            elif what == "die":
+                sampler.lives = False
+                if sampler.drain is not None:
+                    sampler.drain.sink.let_go()
+        full = False
+        if sampler.lives:
+            writer.close()
+            assert sampler.drain is not None
+            assert sampler.drain.close() == 0
+        else:
+            writer.close()
+    (path,) = folder.glob("*.rec")
+    records = RecordFile(path)
+    rows = [list(row)[1 : len(KIND.fields)] for row in records.all()[[f.name for f in KIND.fields]]]
+    assert rows == stored
+    assert (records.header.dropped, records.header.closed) == (lost, True)
+
+
+def test_memory_that_could_shrink_is_refused(tmp_path: Path) -> None:
+    """A read of what is no longer there would end the reader."""
+    with (tmp_path / "file").open("wb+") as file:
+        file.truncate(2 << 20)
+        with pytest.raises(OSError, match=r"no memory of a ring|Invalid argument"):
+            Ring(KIND.record_bytes, (2 << 20) - 4096, file.fileno())
+
+
+def test_memory_of_another_length_than_was_said_is_refused() -> None:
+    ring = Ring(KIND.record_bytes, 1 << 20)
+    with pytest.raises(OSError, match="no memory of a ring"):
+        Ring(KIND.record_bytes, 2 << 20, ring.descriptor)
+    os.close(ring.descriptor)
+    ring.close()
