@@ -20,9 +20,9 @@ _munmap = _libc.munmap
 _munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
 _FAILED = ctypes.c_void_p(-1).value
 
-DONE, CLOSED, DROPPED, REFUSED = range(4)
-"""Words of the first page: records that are in the file; whether no more will come; how many were lost; whether the
-sampler may not look into the process."""
+DONE, CLOSED, DROPPED, TOLD, REFUSED = range(5)
+"""Words of the first page: records that are in the file; whether no more will come; how many were lost, and of how many
+of these the file's header tells; whether the sampler may not look into the process."""
 _FLAGS = 64
 """Where flags of patched records begin in the first page."""
 PAGE = 4096

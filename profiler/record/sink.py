@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ..errors import RecordError
-from .ring import CLOSED, DONE, DROPPED, Ring
+from .ring import CLOSED, DONE, DROPPED, TOLD, Ring
 from .schema import FORMAT_VERSION, HEADER_BYTES, MAGIC, Kind
 
 _HEADER = struct.Struct("<8sIIIIqqq16s")
@@ -163,6 +163,8 @@ class Drain:
         self.ring = ring
         self.sink = sink
         self._done = ring.words[DONE]
+        self._told = ring.words[TOLD]
+        """Lost records that a file told of before."""
         self._patched: set[int] = set()
         self._turn = threading.Lock()
         self._over = False
@@ -187,13 +189,13 @@ class Drain:
                 done += count
             if lost := done - self._done:
                 with contextlib.suppress(OSError), self.sink.opened() as file:
-                    self.sink.tell(file, words[DROPPED] + lost, words[CLOSED])
+                    self.sink.tell(file, words[DROPPED] - self._told + lost, words[CLOSED])
             self.sink.let_go()
             return lost
 
     def _write(self) -> None:
         ring, sink = self.ring, self.sink
-        closed, dropped = ring.words[CLOSED], ring.words[DROPPED]
+        closed, dropped = ring.words[CLOSED], ring.words[DROPPED] - self._told
         self._patched.update(ring.take_patched(self._done))
         count = ring.fresh(self._done)
         if not (count or self._patched or sink.is_news(dropped, closed)):
@@ -210,6 +212,7 @@ class Drain:
                 ring.words[DONE] = self._done
                 count = ring.fresh(self._done) if written == count else 0
             sink.tell(file, dropped, closed)
+            ring.words[TOLD] = dropped + self._told
 
 
 def identity(descriptor: int) -> tuple[int, int]:
