@@ -2,8 +2,8 @@
 
 Nothing that torch offers tells it for free: a hook on all modules is called for each layer, and would be compiled into
 graphs. So the outermost module that makes nodes of autograd's graph is looked for, during a few steps, and from then on
-the call of that module alone is awaited, from the hand-over of a batch on. Nothing of that lies in the module: it may be
-saved, copied or compared at any moment. A hook registered with it would, and sends torch the long way through it.
+the call of that module alone is awaited, from the hand-over of a batch on. Nothing of that lies in the module, which may
+be saved, copied or compared at any moment. A hook registered with it would, and sends torch the long way through it.
 
 A program whose forward pass begins outside of modules, or in a graph that torch compiled as a whole, is left alone:
 there the computation counts from the hand-over on.
@@ -12,7 +12,6 @@ there the computation counts from the hand-over on.
 from __future__ import annotations
 
 import contextlib
-import sys
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -47,18 +46,17 @@ class Awaited:
     Python call a function of its own in the place of the class's.
     """
 
-    __slots__ = ("_called", "_expected", "_told")
+    __slots__ = ("_expected", "_told")
 
     def __init__(self, told: Callable[[], object]) -> None:
         """`told`: called when a module that is expected is called."""
         self._told = told
         self._expected: weakref.ref[Any] | None = None
-        self._called = torch.nn.Module._wrapped_call_impl.__code__
 
     def __get__(self, module: Any, _owner: Any = None) -> None:
         if is_dynamo_compiling() or self._expected is None:
             return
-        if module is not None and self._expected() is module and sys._getframe(1).f_code is self._called:
+        if module is not None and self._expected() is module:
             self._expected = None
             self._told()
 
@@ -197,7 +195,7 @@ class ForwardHook(ForwardBase):
             return
         self._stop_looking()
         # A module that torch compiles in its place is called from a graph.
-        if before == 0 and getattr(module, "_compiled_call_impl", None) is None:
+        if before == 0 and vars(module).get("_compiled_call_impl") is None:
             self._module = weakref.ref(module)
             self._begins_at(mark)
         else:
