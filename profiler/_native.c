@@ -376,59 +376,52 @@ static int fetch_begin(Recorder *r, PyObject *epoch, PyObject *queue, ns_t begin
     return 0;
 }
 
-/* The call of a module that is awaited: what Python calls of its class is ours until then, which is no attribute of
+/* The call that is awaited of a module: until then what Python calls of its class is ours, which is no attribute of
 either, so that nothing that looks at models sees it and no copy has it. */
 static struct { Forward *by; PyTypeObject *type; ternaryfunc call; } awaited;
 
 static PyObject *module_call(PyObject *self, PyObject *args, PyObject *names);
 
-static void awaits_none(void)
-{
-    PyTypeObject *type = awaited.type;
-    awaited.by = NULL;
-    awaited.type = NULL;
-    if (type != NULL && type->tp_call == module_call)  /* not so where the program gave it another `__call__` */
-        type->tp_call = awaited.call;
-    Py_XDECREF(type);
-}
-
 static void awaits(Forward *f, PyObject *module)
 {
-    awaits_none();
-    if (Py_TYPE(module)->tp_call == NULL)
-        return;
+    PyTypeObject *before = awaited.type, *type = module == NULL ? NULL : Py_TYPE(module);
+    if (before != NULL && before->tp_call == module_call)  /* not so where the program gave it another `__call__` */
+        before->tp_call = awaited.call;
     awaited.by = f;
-    awaited.type = (PyTypeObject *)Py_NewRef(Py_TYPE(module));
-    awaited.call = awaited.type->tp_call;
-    awaited.type->tp_call = module_call;
+    awaited.type = (PyTypeObject *)Py_XNewRef(type);
+    if (type != NULL && type->tp_call != NULL) {
+        awaited.call = type->tp_call;
+        type->tp_call = module_call;
+    }
+    Py_XDECREF(before);
 }
 
 static PyObject *module_call(PyObject *self, PyObject *args, PyObject *names)
 {
     ternaryfunc call = awaited.call;
+    PyObject *told = NULL;
     if (awaited.by != NULL && refers_to(awaited.by->module, self)) {
-        PyObject *told = Py_XNewRef(awaited.by->told), *done;
-        awaits_none();
-        done = told == NULL ? Py_NewRef(Py_None) : PyObject_CallNoArgs(told);
-        Py_XDECREF(told);
-        if (done == NULL)
-            return NULL;
-        Py_DECREF(done);
+        told = Py_XNewRef(awaited.by->told);
+        awaits(NULL, NULL);
     }
+    PyObject *done = told == NULL ? Py_NewRef(Py_None) : PyObject_CallNoArgs(told);
+    Py_XDECREF(told);
+    if (done == NULL)
+        return NULL;
+    Py_DECREF(done);
     return call(self, args, names);
 }
 
 static void Forward_last(PyObject *self)
 {
     if ((PyObject *)awaited.by == self)
-        awaits_none();
+        awaits(NULL, NULL);
 }
 
 static PyObject *Forward_expects(PyObject *self, PyObject *module)
 {
-    if (module == Py_None)
-        Forward_last(self);
-    else
+    Forward_last(self);
+    if (module != Py_None)
         awaits((Forward *)self, module);
     Py_RETURN_NONE;
 }
@@ -442,13 +435,11 @@ static int arm(Forward *f)
         !PyWeakref_Check(f->module))
         return NOT_OURS;
     PyObject *module = PyObject_CallNoArgs(f->module);
-    if (module == NULL)
-        return -1;
-    f->armed = module != Py_None;
+    f->armed = module != NULL && module != Py_None;
     if (f->armed)
         awaits(f, module);
-    Py_DECREF(module);
-    return f->armed ? DONE : NOT_OURS;
+    Py_XDECREF(module);
+    return module == NULL ? -1 : f->armed ? DONE : NOT_OURS;
 }
 
 static int fetch_end(Recorder *r, ns_t now, ns_t samples, ns_t loader, ns_t batch, ns_t flags)

@@ -2,8 +2,8 @@
 
 Nothing that torch offers tells it for free: a hook on all modules is called for each layer, and would be compiled into
 graphs. So the outermost module that makes nodes of autograd's graph is looked for, during a few steps, and from then on
-the call of that module alone is awaited, from the hand-over of a batch on. Nothing of that lies in the module, which may
-be saved, copied or compared at any moment. A hook registered with it would, and sends torch the long way through it.
+the call of that module alone is awaited, from the hand-over of a batch on. Nothing of ours lies in it: it may be saved,
+copied and compared at any moment. A hook registered with it would, and sends torch the long way through it.
 
 A program whose forward pass begins outside of modules, or in a graph that torch compiled as a whole, is left alone:
 there the computation counts from the hand-over on.
@@ -40,10 +40,9 @@ _Call = tuple[Any, int, ForwardMark]
 
 
 class Awaited:
-    """What torch finds in the place of `Module._compiled_call_impl`, which it reads at the call of each module.
+    """What torch finds as `Module._compiled_call_impl`, which it reads at the call of each module: `None`, as before.
 
-    It is `None` as before, or what the module itself has there: this is the way without the extension, which has
-    Python call a function of its own in the place of the class's.
+    This is the way without the extension, which has Python call a function of its own in the place of the class's.
     """
 
     __slots__ = ("_expected", "_told")
@@ -54,23 +53,14 @@ class Awaited:
         self._expected: weakref.ref[Any] | None = None
 
     def __get__(self, module: Any, _owner: Any = None) -> None:
-        if is_dynamo_compiling() or self._expected is None:
+        if is_dynamo_compiling() or module is None or self._expected is None or self._expected() is not module:
             return
-        if module is not None and self._expected() is module:
-            self._expected = None
-            self._told()
+        self._expected = None
+        self._told()
 
     def expects(self, module: Any) -> None:
         """The next call of this module is told, once; `None`: of none any longer."""
-        there = vars(torch.nn.Module).get("_compiled_call_impl")
-        if module is None:
-            self._expected = None
-            if there is self:
-                torch.nn.Module._compiled_call_impl = None
-        else:
-            self._expected = weakref.ref(module)
-            if there is None:
-                torch.nn.Module._compiled_call_impl = self
+        self._expected = None if module is None else weakref.ref(module)
 
 
 class ForwardHook(ForwardBase):
@@ -81,7 +71,8 @@ class ForwardHook(ForwardBase):
         self._steps = steps
         self.switch = switch
         self._told: Callable[[], object]
-        self._expects = Awaited(self._called).expects if in_c is None else self.expects
+        self._instead = Awaited(self._called) if in_c is None else None
+        self._expects = self.expects if self._instead is None else self._instead.expects
         self._wraps = Wraps(switch, self._listens)
         self._clearing = Wraps(switch, self._awaits)
         self._sees_clearing = False
@@ -99,6 +90,11 @@ class ForwardHook(ForwardBase):
         if self._steps.graph is not None:
             steady, told = self._loop.steady, self._called
             self._told = told if steady is None else steady.instead("forward", None, told, self.switch.fail, self)
+            if self._instead is not None:
+                if vars(torch.nn.Module).get("_compiled_call_impl", self) is not None:
+                    raise Unexpected("torch.nn.Module._compiled_call_impl is not None")
+                # From the start: what is compiled later is compiled with it, and need not be anew.
+                self._clearing.put(torch.nn.Module, "_compiled_call_impl", self._instead)
             self._steps.on_batch = self._arm
 
     def remove(self) -> None:
