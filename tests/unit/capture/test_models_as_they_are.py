@@ -1,4 +1,4 @@
-"""Models that are saved, copied, looked at or compiled at any moment of a step are what they are without us."""
+"""Models that are saved, pickled, copied or looked at at any moment of a step are what they are without us."""
 
 from __future__ import annotations
 
@@ -8,212 +8,23 @@ import inspect
 import io
 import pickle
 import sys
-import threading
 import time
-import traceback
-import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch.utils.data import DataLoader, TensorDataset
 
-from whyidle.capture.hooks import forward
-from whyidle.capture.hooks.install import install
-from whyidle.capture.session import Session
-from whyidle.capture.thinning import Thinning
-from whyidle.devices.cpu import CpuDevice
-from whyidle.record.notices import read_notices
-from whyidle.record.run import create_run, open_run
-from whyidle.record.schema import STEP, StepFlag
+from support.moments import BATCH, KINDS, MOMENTS, STEPS, Hooked, Plain, Training, made, names, own_hook, told, watched
 
 pytestmark = pytest.mark.usefixtures("either_path")
-
-MOMENTS = ("before the fetch", "handed over", "within the forward pass", "after the backward pass", "after the step")
-KNOWN = forward.FIRST_LOOK + 1
-"""From this step on the model is known, and its call awaited."""
-STEPS = KNOWN + 3
-At = Callable[[str, torch.nn.Module], object]
-
-_within: list[Callable[[torch.nn.Module], object]] = []
-
-
-def _hook(module: torch.nn.Module, _args: object, _returned: object) -> None:
-    """A forward hook of the program's."""
-    for call in _within:
-        call(module)
-
-
-class Plain(torch.nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.layers = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU(), torch.nn.Linear(4, 1))
-
-    def forward(self, batch: torch.Tensor) -> torch.Tensor:
-        return self.layers(batch)  # type: ignore[no-any-return]
-
-
-class OwnAttributes(Plain):
-    """Notes what is read and written of it."""
-
-    def __init__(self) -> None:
-        object.__setattr__(self, "noted", [])
-        super().__init__()
-
-    def __getattr__(self, name: str) -> Any:
-        self.__dict__["noted"].append(name)
-        return super().__getattr__(name)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        self.__dict__["noted"].append("=" + name)
-        super().__setattr__(name, value)
-
-
-class AllAttributes(Plain):
-    """Counts what is read of it by name."""
-
-    def __getattribute__(self, name: str) -> Any:
-        space = object.__getattribute__(self, "__dict__")
-        space["reads"] = space.get("reads", 0) + (name == "_call_impl")
-        return super().__getattribute__(name)
-
-
-class Slots(Plain):
-    __slots__ = ("kept",)
-
-    def __init__(self) -> None:
-        super().__init__()
-        object.__setattr__(self, "kept", 7)
-
-
-class OwnState(Plain):
-    """Gives all that it holds, and takes nothing else."""
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"all": dict(vars(self))}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state["all"])
-
-
-class OwnCopy(Plain):
-    def __deepcopy__(self, memo: dict[int, Any]) -> OwnCopy:
-        other = self.__class__.__new__(self.__class__)
-        other.__dict__ = {name: copy.deepcopy(value, memo) for name, value in vars(self).items()}
-        return other
-
-    def __reduce__(self) -> Any:
-        return _remade, (dict(vars(self)),)
-
-
-def _remade(space: dict[str, Any]) -> OwnCopy:
-    other = OwnCopy()
-    other.__dict__.update(space)
-    return other
-
-
-class OwnComparison(Plain):
-    """Equal to all, and of no length."""
-
-    def __eq__(self, other: object) -> bool:
-        return True
-
-    __hash__ = torch.nn.Module.__hash__
-
-    def __len__(self) -> int:
-        return 0
-
-
-class OwnCall(Plain):
-    def __call__(self, *args: Any) -> Any:
-        return super().__call__(*args)
-
-
-class Hooked(Plain):
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_forward_hook(_hook)
-
-
-class AllLookedAt(Thinning):
-    def first(self) -> int:
-        return 1 << 40
-
-
-class Training:
-    """A short training that calls `at` at each of `MOMENTS` of each step."""
-
-    def __init__(self, model: torch.nn.Module, called: Callable[..., Any] | None = None) -> None:
-        self.model = model
-        self.called = model if called is None else called
-        self.step = 0
-        self.losses: list[float] = []
-        self.optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        data = TensorDataset(torch.arange(6.0 * STEPS).reshape(-1, 3) / 100)
-        self.loader = DataLoader(data, batch_size=2)
-
-    def run(self, at: At) -> None:
-        def within(_module: torch.nn.Module) -> None:
-            if torch.is_grad_enabled():
-                _within.clear()
-                at("within the forward pass", self.model)
-
-        batches = iter(self.loader)
-        for self.step in range(STEPS):
-            at("before the fetch", self.model)
-            (batch,) = next(batches)
-            time.sleep(0.002)  # so that it is seen where the forward pass begins
-            at("handed over", self.model)
-            _within[:] = [within]
-            loss = self.called(batch).sum()
-            _within.clear()
-            loss.backward()
-            at("after the backward pass", self.model)
-            self.optimizer.step()
-            self.optimizer.zero_grad()
-            at("after the step", self.model)
-            self.losses.append(float(loss.detach()))
-
-
-def watched(folder: Path, run: Callable[[], object], sees: bool = True) -> Any:
-    """What `run` returns while it is recorded; `sees`: its model's call is seen in each step from `KNOWN` on."""
-    created = create_run(folder / "run", {"device": {"kind": "cpu"}})
-    session = Session(created, CpuDevice(), watch_threads=False, thinning=AllLookedAt(1))
-    hooks = install(session, CpuDevice())
-    try:
-        returned = run()
-        off = hooks.off
-    finally:
-        hooks.remove()
-        session.finish()
-    assert off == []
-    assert not [notice for notice in read_notices(created) if "hook" in notice]
-    steps = open_run(created).records(STEP)
-    steps = steps[steps["step"] >= KNOWN]
-    seen = steps[(steps["flags"] & StepFlag.FORWARD_SEEN) != 0]
-    assert len(seen) >= 3 * sees
-    assert (seen["forward_begin_ns"] - seen["fetch_end_ns"] >= 1_900_000).all()
-    return returned
-
-
-def made(model: Callable[[], torch.nn.Module]) -> torch.nn.Module:
-    torch.manual_seed(5)
-    return model()
-
-
-def told(model: torch.nn.Module) -> bytes:
-    """All of a model. Python's own pickler writes where its tensors lie."""
-    file = io.BytesIO()
-    torch.save(model, file)
-    return file.getvalue()
 
 
 def saved(model: torch.nn.Module) -> bytes:
     file = io.BytesIO(told(model))
     with torch.serialization.safe_globals(
-        [Plain, Hooked, _hook, torch.nn.Sequential, torch.nn.Linear, torch.nn.ReLU, set]
+        [Plain, Hooked, own_hook, torch.nn.Sequential, torch.nn.Linear, torch.nn.ReLU, set]
     ):
         loaded = torch.load(file, weights_only=True)
     assert vars(loaded).keys() == vars(model).keys()
@@ -231,10 +42,6 @@ def attributes(model: torch.nn.Module) -> object:
         type(model).__mro__,
         sys.getsizeof(model),
     )
-
-
-def names(model: torch.nn.Module) -> list[str]:
-    return [name for name in dir(model) if not name.startswith("___")]  # which Dynamo adds for the whole process
 
 
 def _copies(model: torch.nn.Module) -> object:
@@ -256,9 +63,6 @@ def _averaged(model: torch.nn.Module) -> object:
     ema = torch.optim.swa_utils.AveragedModel(model, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(0.9))
     ema.update_parameters(model)
     return list(vars(average.module)), told(average.module), told(ema.module)
-
-
-BATCH = torch.ones(2, 3)
 
 
 def _functional(model: torch.nn.Module) -> object:
@@ -315,9 +119,6 @@ def test_a_model_is_at_every_moment_what_it_is_without_us(
     assert len(taken[True]) == STEPS * (len(MOMENTS) if looks_within else len(MOMENTS) - 1)
     for ours, plain in zip(taken[True], taken[False], strict=True):
         assert ours == plain
-
-
-KINDS = (OwnAttributes, AllAttributes, Slots, OwnState, OwnCopy, OwnComparison, OwnCall)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -413,267 +214,5 @@ def test_copies_that_are_called_before_the_model_are_not_taken_for_it(tmp_path: 
                 called.append(float(other(BATCH).detach().sum()))
             time.sleep(0.003)
 
-    created = create_run(tmp_path / "run", {"device": {"kind": "cpu"}})
-    session = Session(created, CpuDevice(), watch_threads=False, thinning=AllLookedAt(1))
-    hooks = install(session, CpuDevice())
-    try:
-        training.run(at)
-    finally:
-        hooks.remove()
-        session.finish()
+    watched(tmp_path, lambda: training.run(at), least_ms=4.9)
     assert called == [6.0] * 3 * STEPS
-    steps = open_run(created).records(STEP)[KNOWN:]
-    assert (steps["forward_begin_ns"] - steps["fetch_end_ns"] >= 4_900_000).all()
-
-
-def _scripted(model: torch.nn.Module) -> object:
-    scripted = torch.jit.script(model)
-    return scripted.code, str(scripted.graph), scripted(BATCH).tolist(), names(scripted)
-
-
-def _traced(model: torch.nn.Module) -> object:
-    return torch.jit.trace(model, BATCH).code
-
-
-def _exported(model: torch.nn.Module) -> object:
-    program = torch.export.export(model, (BATCH,))
-    return program.graph_module.code, sorted(program.state_dict), str(program.graph_signature)
-
-
-def _graphed(model: torch.nn.Module) -> object:
-    graphed = torch.fx.symbolic_trace(model)
-    return graphed.code, graphed(BATCH).tolist(), list(vars(graphed))
-
-
-def _compiled(model: torch.nn.Module) -> object:
-    torch._dynamo.reset()
-    torch._dynamo.utils.counters.clear()
-    compiled = torch.compile(model, backend="eager", fullgraph=True)
-    outputs = [compiled(BATCH).tolist() for _ in range(3)]
-    held = vars(compiled).keys() - {"dynamo_ctx"}
-    return outputs, sorted(held), dict(torch._dynamo.utils.counters["stats"]), list(vars(model))
-
-
-def _in_place(model: torch.nn.Module) -> object:
-    torch._dynamo.reset()
-    other = copy.deepcopy(model)
-    other.compile(backend="eager", fullgraph=True)
-    return other(BATCH).tolist(), list(vars(other)), told(other)
-
-
-THOROUGH = {
-    "jit.script": _scripted,
-    "jit.trace": _traced,
-    "export": _exported,
-    "fx": _graphed,
-    "compile": _compiled,
-    "compile in place": _in_place,
-}
-
-
-@pytest.fixture
-def fresh_compiler() -> Iterator[None]:
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-@pytest.mark.usefixtures("fresh_compiler")
-@pytest.mark.parametrize("way", THOROUGH)
-def test_what_is_made_of_a_model_is_what_it_is_without_us(tmp_path: Path, way: str) -> None:
-    def took(run: Callable[[Callable[[], object]], object]) -> object:
-        training = Training(made(Plain))
-        taken: list[object] = []
-
-        def at(moment: str, model: torch.nn.Module) -> None:
-            if training.step in (KNOWN, STEPS - 1):
-                taken.append((training.step, moment, THOROUGH[way](model)))
-
-        run(lambda: training.run(at))
-        assert len(taken) == 2 * (len(MOMENTS) - 1)
-        return taken, training.losses
-
-    # What is called for it while the call is awaited may be taken for the forward pass, or hide it in that step.
-    assert took(lambda run: watched(tmp_path, run, sees=False)) == took(lambda run: run())
-
-
-@pytest.fixture
-def alone_in_a_group() -> Iterator[None]:
-    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
-    yield
-    torch.distributed.destroy_process_group()
-
-
-def _sharded(model: torch.nn.Module) -> torch.nn.Module:
-    from torch.distributed.fsdp import fully_shard
-
-    return fully_shard(model, mesh=torch.distributed.device_mesh.init_device_mesh("cpu", (1,)))
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-@pytest.mark.usefixtures("fresh_compiler")
-@pytest.mark.parametrize("how", ["compiled", "scripted", "traced", "DataParallel", "averaged", "DDP", "FSDP"])
-def test_the_call_of_a_model_within_another_is_seen_and_leaves_nothing(
-    tmp_path: Path, how: str, request: pytest.FixtureRequest
-) -> None:
-    if how in ("DDP", "FSDP"):
-        request.getfixturevalue("alone_in_a_group")
-    wraps: dict[str, Callable[[torch.nn.Module], Any]] = {
-        "compiled": lambda model: torch.compile(model, backend="eager"),
-        "scripted": torch.jit.script,
-        "traced": lambda model: torch.jit.trace(model, BATCH),
-        "DataParallel": torch.nn.DataParallel,
-        "averaged": torch.optim.swa_utils.AveragedModel,
-        "DDP": torch.nn.parallel.DistributedDataParallel,
-        "FSDP": _sharded,
-    }
-
-    def took(run: Callable[[Callable[[], object]], object]) -> object:
-        torch._dynamo.reset()
-        torch._dynamo.utils.counters.clear()
-        called = wraps[how](made(Plain))
-        training = Training(called)
-        taken: list[object] = []
-        run(lambda: training.run(lambda _moment, model: taken.append((list(vars(model)), names(model)))))
-        return taken, training.losses, dict(torch._dynamo.utils.counters["stats"])
-
-    assert took(lambda run: watched(tmp_path, run)) == took(lambda run: run())
-
-
-def test_an_error_of_the_model_has_the_traceback_that_it_has_without_us(tmp_path: Path) -> None:
-    class Fails(Plain):
-        fails = False
-
-        def forward(self, batch: torch.Tensor) -> torch.Tensor:
-            if self.fails:
-                raise ArithmeticError("of the program's")
-            return super().forward(batch)
-
-    def took(run: Callable[[Callable[[], object]], object]) -> list[str]:
-        training = Training(made(Fails))
-        raised: list[str] = []
-
-        def at(moment: str, model: Any) -> None:
-            if moment == "handed over":
-                model.fails = True
-                for _ in range(2):
-                    try:
-                        model(BATCH)
-                    except ArithmeticError as error:
-                        raised.append("".join(traceback.format_exception(error)))
-                model.fails = False
-
-        run(lambda: training.run(at))
-        assert len(raised) == 2 * STEPS
-        return raised
-
-    assert took(lambda run: watched(tmp_path, run)) == took(lambda run: run())
-
-
-def test_the_class_stays_the_programs(tmp_path: Path) -> None:
-    """It may get a call of its own, and classes may be made of it, while the call of its model is awaited."""
-
-    def took(run: Callable[[Callable[[], object]], object]) -> object:
-        class Model(Plain):
-            pass
-
-        training = Training(made(Model))
-        calls: list[object] = []
-        later: list[torch.nn.Module] = []
-
-        def around(module: torch.nn.Module, *args: Any) -> Any:
-            calls.append(training.step)
-            return torch.nn.Module._wrapped_call_impl(module, *args)
-
-        def at(moment: str, model: torch.nn.Module) -> None:
-            if moment == "handed over":
-                later.append(type("Later", (Model,), {})())
-                if training.step == KNOWN:
-                    Model.__call__ = around  # type: ignore[method-assign]
-                if training.step == KNOWN + 1:
-                    del Model.__call__
-            calls.append((training.step, moment, type(model).__call__.__name__))
-
-        run(lambda: training.run(at))
-        calls.extend(type(each).__call__.__name__ for each in later)
-        assert KNOWN in calls
-        with torch.no_grad():
-            calls.append([float(each(BATCH).sum()) for each in later])
-        return calls, training.losses
-
-    assert took(lambda run: watched(tmp_path, run, sees=False)) == took(lambda run: run())
-
-
-def test_the_call_of_all_modules_stays_the_programs(tmp_path: Path) -> None:
-    """Other tools replace it for a while, as torch.fx does."""
-
-    def took(run: Callable[[Callable[[], object]], object]) -> object:
-        training = Training(made(Plain))
-        calls: list[object] = []
-        plain = torch.nn.Module.__call__
-
-        def around(module: torch.nn.Module, *args: Any) -> Any:
-            calls.append((training.step, type(module).__name__))
-            return plain(module, *args)
-
-        def at(moment: str, _model: torch.nn.Module) -> None:
-            if training.step >= KNOWN and moment == "handed over":
-                torch.nn.Module.__call__ = around  # type: ignore[method-assign]
-            elif torch.nn.Module.__call__ is around:
-                torch.nn.Module.__call__ = plain  # type: ignore[method-assign]
-
-        run(lambda: training.run(at))
-        assert len(calls) == 5 * (STEPS - KNOWN)
-        return calls, training.losses
-
-    before = torch.nn.Module.__call__
-    assert took(lambda run: watched(tmp_path, run, sees=False)) == took(lambda run: run())
-    assert torch.nn.Module.__call__ is before
-
-
-@pytest.mark.parametrize("leaves", ["called", "awaited"])
-def test_models_and_classes_are_freed(tmp_path: Path, leaves: str) -> None:
-    gone: list[bool] = []
-
-    def run() -> tuple[weakref.ref[torch.nn.Module], weakref.ref[type]]:
-        class Model(Plain):
-            pass
-
-        training = Training(made(Model))
-        model = weakref.ref(training.model)
-
-        def at(moment: str, given: torch.nn.Module) -> None:
-            del given
-            if leaves == "awaited" and moment == "handed over" and training.step == STEPS - 1:
-                training.model = training.called = made(Plain)
-                training.optimizer = torch.optim.SGD(training.model.parameters(), lr=0.1)
-                gc.collect()
-                gone.append(model() is None)
-
-        training.run(at)
-        return model, weakref.ref(Model)
-
-    model, kind = watched(tmp_path, run, sees=leaves == "called")
-    gc.collect()
-    assert gone == [True] * (leaves == "awaited")
-    assert model() is None
-    assert kind() is None
-
-
-def test_a_call_on_another_thread_is_the_programs(tmp_path: Path) -> None:
-    def took(run: Callable[[Callable[[], object]], object]) -> object:
-        training = Training(made(Plain))
-        outputs: list[object] = []
-
-        def at(moment: str, model: torch.nn.Module) -> None:
-            if moment == "handed over":
-                thread = threading.Thread(target=lambda: outputs.append(model(BATCH).tolist()))
-                thread.start()
-                thread.join()
-
-        run(lambda: training.run(at))
-        assert len(outputs) == STEPS
-        return outputs, training.losses
-
-    assert took(lambda run: watched(tmp_path, run, sees=False)) == took(lambda run: run())
