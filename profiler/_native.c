@@ -46,7 +46,7 @@ static ns_t blank[WORDS];
 static PyTypeObject *type_pass, *type_role, *type_pace, *type_switch, *type_known;
 static PyObject *monotonic, *opens, *trains, *tensor, *modes, *not_delivered, *zero;
 static PyObject *s_ready, *s_capacity, *s_popleft, *s_append, *s_shape, *s_dtype, *s_loader, *s_order,
-    *s_rcvd, *s_plan, *s_room, *s_key;
+    *s_rcvd, *s_plan, *s_room;
 
 #define IS(object, of) ((object) != NULL && Py_TYPE(object) == type_##of)
 #define SLOT(object, name) (*(PyObject **)((char *)(object) + slot.name))
@@ -106,8 +106,8 @@ typedef struct {
 
 typedef struct {
     PyObject_HEAD
-    PyObject *module, *mark, *on;
-    ns_t missed, holders;
+    PyObject *module, *told, *on;
+    ns_t missed;
     char armed, looking, sees_clearing;
 } Forward;
 #define FORWARD_OBJECTS 3
@@ -143,7 +143,7 @@ static void Recorder_last(PyObject *self)
     PyBuffer_Release(&((Recorder *)self)->view);
 }
 static void Detector_last(PyObject *Py_UNUSED(self)) {}
-static void Forward_last(PyObject *Py_UNUSED(self)) {}
+static void Forward_last(PyObject *self);
 static void FetchTimer_last(PyObject *Py_UNUSED(self)) {}
 static void Steady_last(PyObject *Py_UNUSED(self)) {}
 OBJECTS(Recorder, RECORDER_OBJECTS)
@@ -183,8 +183,8 @@ static PyMemberDef Detector_members[] = {
     BIT(Detector, learnt, "learnt"), BIT(Detector, shared, "shared"), BIT(Detector, unsettled, "_unsettled"),
     BIT(Detector, fetching, "fetching"), {0}};
 static PyMemberDef Forward_members[] = {
-    OBJ(Forward, module, "_module"), OBJ(Forward, mark, "_mark"), OBJ(Forward, on, "switch"),
-    INT(Forward, missed, "_missed"), INT(Forward, holders, "_holders_in_c"), BIT(Forward, armed, "_armed"), BIT(Forward, looking, "_looking"),
+    OBJ(Forward, module, "_module"), OBJ(Forward, told, "_told"), OBJ(Forward, on, "switch"),
+    INT(Forward, missed, "_missed"), BIT(Forward, armed, "_armed"), BIT(Forward, looking, "_looking"),
     BIT(Forward, sees_clearing, "_sees_clearing"), {0}};
 static PyMemberDef FetchTimer_members[] = {
     OBJ(FetchTimer, pending, "_pending"), OBJ(FetchTimer, on, "switch"), INT(FetchTimer, not_before, "_not_before"),
@@ -376,23 +376,70 @@ static int fetch_begin(Recorder *r, PyObject *epoch, PyObject *queue, ns_t begin
     return 0;
 }
 
-/* A batch was handed over: the model that is known to be called next is told to say so (forward.py). */
+/* The call that is awaited of a module: until then what Python calls of its class is ours, which is no attribute of
+either, so that nothing that looks at models sees it and no copy has it. */
+static struct { Forward *by; PyTypeObject *type; ternaryfunc call; } awaited;
+
+static PyObject *module_call(PyObject *self, PyObject *args, PyObject *names);
+
+static void awaits(Forward *f, PyObject *module)
+{
+    PyTypeObject *before = awaited.type, *type = module == NULL ? NULL : Py_TYPE(module);
+    if (before != NULL && before->tp_call == module_call)  /* not so where the program gave it another `__call__` */
+        before->tp_call = awaited.call;
+    awaited.by = f;
+    awaited.type = (PyTypeObject *)Py_XNewRef(type);
+    if (type != NULL && type->tp_call != NULL) {
+        awaited.call = type->tp_call;
+        type->tp_call = module_call;
+    }
+    Py_XDECREF(before);
+}
+
+static PyObject *module_call(PyObject *self, PyObject *args, PyObject *names)
+{
+    ternaryfunc call = awaited.call;
+    PyObject *told = NULL;
+    if (awaited.by != NULL && refers_to(awaited.by->module, self)) {
+        told = Py_XNewRef(awaited.by->told);
+        awaits(NULL, NULL);
+    }
+    PyObject *done = told == NULL ? Py_NewRef(Py_None) : PyObject_CallNoArgs(told);
+    Py_XDECREF(told);
+    if (done == NULL)
+        return NULL;
+    Py_DECREF(done);
+    return call(self, args, names);
+}
+
+static void Forward_last(PyObject *self)
+{
+    if ((PyObject *)awaited.by == self)
+        awaits(NULL, NULL);
+}
+
+static PyObject *Forward_expects(PyObject *self, PyObject *module)
+{
+    Forward_last(self);
+    if (module != Py_None)
+        awaits((Forward *)self, module);
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef Forward_methods[] = {{"expects", Forward_expects, METH_O, NULL}, {0}};
+
+/* A batch was handed over: the model that is known to be called next is awaited (forward.py). */
 static int arm(Forward *f)
 {
-    if (!IS(f->on, switch) || SLOT(f->on, switch_on) != Py_True || f->looking || f->module == NULL || !PyWeakref_Check(f->module))
+    if (!IS(f->on, switch) || SLOT(f->on, switch_on) != Py_True || f->looking || f->armed || f->module == NULL ||
+        !PyWeakref_Check(f->module))
         return NOT_OURS;
     PyObject *module = PyObject_CallNoArgs(f->module);
-    if (module == NULL)
-        return -1;
-    PyObject *space = module == Py_None ? NULL : PyObject_GenericGetDict(module, NULL);
-    int code = NOT_OURS;
-    if (space != NULL && PyDict_GetItemWithError(space, s_key) == NULL && !PyErr_Occurred())
-        code = PyDict_SetItem(space, s_key, f->mark) < 0 ? -1 : DONE;
-    if (code == DONE)
-        f->armed = 1;
-    Py_XDECREF(space);
-    Py_DECREF(module);
-    return PyErr_Occurred() ? -1 : code;
+    f->armed = module != NULL && module != Py_None;
+    if (f->armed)
+        awaits(f, module);
+    Py_XDECREF(module);
+    return module == NULL ? -1 : f->armed ? DONE : NOT_OURS;
 }
 
 static int fetch_end(Recorder *r, ns_t now, ns_t samples, ns_t loader, ns_t batch, ns_t flags)
@@ -645,8 +692,8 @@ static int updated(Steady *s)
     return DONE;
 }
 
-/* The model is called that `arm` has put a mark on. */
-static int forward_begins(Steady *s, Forward *f, PyObject *module)
+/* The model is called that `arm` awaits. */
+static int forward_begins(Steady *s, Forward *f)
 {
     Recorder *r = R(s);
     Detector *d = D(s);
@@ -656,13 +703,6 @@ static int forward_begins(Steady *s, Forward *f, PyObject *module)
     ns_t now = NOW(), *word = r->word;
     if (!f->sees_clearing && now - r->handed >= at.LEAST_STAGE_NS)
         return NOT_OURS;
-    PyObject *space = PyObject_GenericGetDict(module, NULL);
-    int code = space == NULL || PyDict_DelItem(space, s_key) < 0 ? -1 : 0;
-    Py_XDECREF(space);
-    if (code < 0) {
-        PyErr_Clear();
-        return NOT_OURS;
-    }
     f->armed = 0;
     f->missed = 0;
     if (!(r->flags & at.FORWARD_SEEN) && r->graph_before < 0 && word[at.backward_begin_ns] == NOT_MEASURED &&
@@ -903,26 +943,13 @@ static PyObject *updated_call(PyObject *self, PyObject *const *args, size_t narg
     return around_update((Instead *)self, args, nargsf, 1);
 }
 
-/* The module is called that is marked: (mark, weak reference to it), says which it is. `first`: the hook.
-Another number of references than the first time, when nothing but one module held it: a copy of that may be called. */
-static PyObject *forward_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *Py_UNUSED(names))
+/* The model is called. `first`: the hook. */
+static PyObject *forward_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *names)
 {
     Instead *w = (Instead *)self;
-    Forward *f = (Forward *)w->first;
-    if (PyVectorcall_NARGS(nargsf) == 2 && f->holders == 0)
-        f->holders = Py_REFCNT(args[0]);
-    else if (PyVectorcall_NARGS(nargsf) == 2 && Py_REFCNT(args[0]) == f->holders && args[1] == f->module) {
-        PyObject *module = PyObject_CallNoArgs(args[1]);
-        int code = module == NULL ? -1 : forward_begins((Steady *)w->steady, f, module);
-        if (module == NULL || (code < 0 && failed(w) < 0)) {
-            Py_XDECREF(module);
-            return NULL;
-        }
-        if (code != NOT_OURS)
-            return module;
-        Py_DECREF(module);
-    }
-    return PyObject_Vectorcall(w->slow, args, nargsf, NULL);
+    if (forward_begins((Steady *)w->steady, (Forward *)w->first) == NOT_OURS)
+        return PyObject_Vectorcall(w->slow, args, nargsf, names);
+    Py_RETURN_NONE;
 }
 
 static const struct { const char *what; vectorcallfunc call; } kinds[] = {
@@ -1012,7 +1039,7 @@ static PyObject *lay_out(PyObject *Py_UNUSED(self), PyObject *args)
     if (PyDict_GetItemString(things, #name) == NULL) \
         return PyErr_Format(PyExc_KeyError, #name); \
     put(&name, PyDict_GetItemString(things, #name));
-    G(monotonic) G(opens) G(trains) G(tensor) G(modes) G(not_delivered) G(s_key)
+    G(monotonic) G(opens) G(trains) G(tensor) G(modes) G(not_delivered)
 #undef G
     PyObject *row = PyDict_GetItemString(things, "blank");
     Py_buffer view;
@@ -1035,6 +1062,7 @@ PyMODINIT_FUNC PyInit__native(void)
     static PyTypeObject *types[] = {&Appender_type, &Recorder_type, &Detector_type,
                                     &Forward_type, &FetchTimer_type,  &Steady_type, &Instead_type};
     Recorder_type.tp_methods = Recorder_methods;
+    Forward_type.tp_methods = Forward_methods;
     PyObject *made = PyModule_Create(&module);
     for (size_t i = 0; made != NULL && i < sizeof types / sizeof *types; i++)
         if (PyModule_AddType(made, types[i]) < 0)

@@ -42,7 +42,9 @@ if TYPE_CHECKING:
 
     class DetectorBase: ...
 
-    class ForwardBase: ...
+    class ForwardBase:
+        def expects(self, module: Any) -> None:
+            """The next call of this module is told to `_told`, once; `None`: of none any longer."""
 
     class FetchTimerBase: ...
 

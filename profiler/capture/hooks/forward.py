@@ -2,8 +2,8 @@
 
 Nothing that torch offers tells it for free: a hook on all modules is called for each layer, and would be compiled into
 graphs. So the outermost module that makes nodes of autograd's graph is looked for, during a few steps, and from then on
-that module alone is marked, from the hand-over of a batch until it is called. The mark is an attribute of its own that
-torch looks up at the call (`Module._call_impl`): a hook registered with a module sends torch the long way through it.
+the call of that module alone is awaited, from the hand-over of a batch on. Nothing of ours lies in it: it may be saved,
+copied and compared at any moment. A hook registered with it would, and sends torch the long way through it.
 
 A program whose forward pass begins outside of modules, or in a graph that torch compiled as a whole, is left alone:
 there the computation counts from the hand-over on.
@@ -12,20 +12,18 @@ there the computation counts from the hand-over on.
 from __future__ import annotations
 
 import contextlib
-import sys
 import weakref
 from collections.abc import Callable
-from sys import getrefcount
 from typing import Any
 
 import torch
 from torch.compiler import is_dynamo_compiling
 
 from ...native import ForwardBase
+from ...native import extension as in_c
 from ..open_step import ForwardMark
 from ..steps import StepRecorder
 from .loop import Loop
-from .steady import FORWARD_KEY
 from .switch import Switch
 from .wrap import Unexpected, Wraps
 
@@ -41,30 +39,28 @@ _Call = tuple[Any, int, ForwardMark]
 """A module, the nodes that the step had made when it was called, and that moment."""
 
 
-class _Mark:
-    """What torch calls in the place of the `_call_impl` of the module's class, once.
+class Awaited:
+    """What torch finds as `Module._compiled_call_impl`, which it reads at the call of each module: `None`, as before.
 
-    A copy of the module, or a pickled one, holds that function itself in its place.
+    This is the way without the extension, which has Python call a function of its own in the place of the class's.
     """
 
-    __slots__ = ("_begins", "_calls", "_module")
+    __slots__ = ("_expected", "_told")
 
-    def __init__(self, begins: Callable[[_Mark, Any], Any]) -> None:
-        """`begins`: given this and the module that is marked, tells which is called: a copy may have it too."""
-        self._begins = begins
+    def __init__(self, told: Callable[[], object]) -> None:
+        """`told`: called when a module that is expected is called."""
+        self._told = told
+        self._expected: weakref.ref[Any] | None = None
 
-    def marks(self, module: Any) -> weakref.ref[Any]:
-        """This module from now on."""
-        self._module = weakref.ref(module)
-        self._calls = type(module)._call_impl
-        return self._module
+    def __get__(self, module: Any, _owner: Any = None) -> None:
+        if is_dynamo_compiling() or module is None or self._expected is None or self._expected() is not module:
+            return
+        self._expected = None
+        self._told()
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        module = self._module() if is_dynamo_compiling() else self._begins(self, self._module)
-        return self._calls(module, *args, **kwargs)
-
-    def __reduce__(self) -> Any:
-        return getattr, (self._module(), FORWARD_KEY)
+    def expects(self, module: Any) -> None:
+        """The next call of this module is told, once; `None`: of none any longer."""
+        self._expected = None if module is None else weakref.ref(module)
 
 
 class ForwardHook(ForwardBase):
@@ -74,13 +70,13 @@ class ForwardHook(ForwardBase):
         self._loop = loop
         self._steps = steps
         self.switch = switch
-        self._mark: _Mark
+        self._told: Callable[[], object]
+        self._instead = Awaited(self._called) if in_c is None else None
+        self._expects = self.expects if self._instead is None else self._instead.expects
         self._wraps = Wraps(switch, self._listens)
         self._clearing = Wraps(switch, self._awaits)
         self._sees_clearing = False
         self._module: weakref.ref[Any] | None = None
-        self._holders = 0
-        """References to the mark while it is called and nothing but one module holds it; 0 until they were counted."""
         self._armed = False
         """A batch was handed over, and the module has not been called since."""
         self._handed = 0
@@ -92,11 +88,13 @@ class ForwardHook(ForwardBase):
 
     def install(self) -> None:
         if self._steps.graph is not None:
-            steady, begins = self._loop.steady, self._called
-            self._mark = _Mark(
-                begins if steady is None else steady.instead("forward", None, begins, self.switch.fail, self)
-            )
-            self._learn_holders()
+            steady, told = self._loop.steady, self._called
+            self._told = told if steady is None else steady.instead("forward", None, told, self.switch.fail, self)
+            if self._instead is not None:
+                if vars(torch.nn.Module).get("_compiled_call_impl", self) is not None:
+                    raise Unexpected("torch.nn.Module._compiled_call_impl is not None")
+                # From the start: what is compiled later is compiled with it, and need not be anew.
+                self._clearing.put(torch.nn.Module, "_compiled_call_impl", self._instead)
             self._steps.on_batch = self._arm
 
     def remove(self) -> None:
@@ -118,52 +116,32 @@ class ForwardHook(ForwardBase):
                 if self._handed >= FIRST_LOOK and self._looks < MOST_LOOKS and self._searches < MOST_SEARCHES:
                     self._look()
                 return
-            if FORWARD_KEY in module.__dict__:
+            if self._armed:
                 self._missed += 1
                 if self._missed >= MOST_MISSED:
                     self._disarm()
                     self._module, self._looks = None, 0
                     self._searches += 1
                     self._missed = 0
-            else:
-                module.__dict__[FORWARD_KEY] = self._mark
+                    return
+            self._expects(module)
             self._armed = True
         except Exception as error:
             self.switch.fail(error)
 
-    def _learn_holders(self) -> None:
-        """Call a module of our own that is marked."""
-        probe: Any = torch.nn.Identity()
-        self._module = self._mark.marks(probe)
-        probe.__dict__[FORWARD_KEY] = self._mark
-        call: Any = torch.nn.Module._wrapped_call_impl  # without what a program may have put around it
-        call(probe, None)
-        self._module = None
-
     def _disarm(self) -> None:
-        module = None if self._module is None else self._module()
-        if module is not None and module.__dict__.get(FORWARD_KEY) is self._mark:
-            del module.__dict__[FORWARD_KEY]
-
-    def _called(self, mark: _Mark, marked: Callable[[], Any]) -> Any:
-        """The module that is called, whose forward pass begins: the one that is marked, or a copy that was made of it
-        since and has what it has."""
         self._armed = False
-        module = own = marked()
+        self._expects(None)
+
+    def _called(self) -> None:
+        """The module is called, so the forward pass begins."""
+        self._armed = False
         try:
-            holders = getrefcount(mark)
-            if not self._holders:
-                self._holders = holders
-            elif holders != self._holders:
-                called = sys._getframe(2).f_locals.get("self")
-                module = called if isinstance(called, torch.nn.Module) else own
-            module.__dict__.pop(FORWARD_KEY, None)
-            if module is own and self.switch.on and self._loop.in_step() and not self._loop.captures():
+            if self.switch.on and self._loop.in_step() and not self._loop.captures():
                 self._missed = 0
                 self._begins_at(self._steps.forward_mark())
         except Exception as error:
             self.switch.fail(error)
-        return module
 
     def _begins_at(self, mark: ForwardMark) -> None:
         self._steps.forward_begin(mark)
@@ -212,19 +190,10 @@ class ForwardHook(ForwardBase):
             self._steps.forward_is_not(mark)
             return
         self._stop_looking()
-        if before == 0 and _can_be_marked(module):
-            self._module = self._mark.marks(module)
+        # A module that torch compiles in its place is called from a graph.
+        if before == 0 and vars(module).get("_compiled_call_impl") is None:
+            self._module = weakref.ref(module)
             self._begins_at(mark)
         else:
             self._looks = MOST_LOOKS  # it begins where nothing of ours can stand
             self._steps.forward_is_not(mark)
-
-
-def _can_be_marked(module: Any) -> bool:
-    """Whether a mark on this module is called by Python, and by no graph that was compiled with or without it."""
-    own = module.__dict__
-    return (
-        not isinstance(module, torch.jit.ScriptModule)
-        and own.get("_compiled_call_impl") is None
-        and FORWARD_KEY not in own
-    )

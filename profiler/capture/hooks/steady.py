@@ -20,8 +20,6 @@ from .switch import Switch
 
 LEAST_DRAW_NS = 100_000
 """A sampler's work that is shorter is not recorded: torch's own samplers draw hundreds of indices in that time."""
-FORWARD_KEY = "_call_impl"
-"""What torch calls of a module: that of its class, unless the module has one of its own."""
 
 
 class SteadyPath:
@@ -46,7 +44,7 @@ class SteadyPath:
         Args:
             what: "next" and "index" are `__next__` and `_next_index` of torch's iterators, "fetch" that of a fetcher,
                 "backward" torch's backward pass, "update" and "updated" what is done before and after an optimizer's
-                step, "forward" says which module is called.
+                step, "forward" is told that the model is called.
             original: torch's function.
             slow: ours in Python, which does the rarer cases.
             fail: takes errors of ours.
@@ -87,7 +85,6 @@ def _lay_out() -> None:
         "tensor": torch.Tensor,
         "modes": torch._C._len_torch_function_stack,
         "not_delivered": (NOT_MEASURED, NOT_MEASURED),
-        "s_key": FORWARD_KEY,
         "blank": BLANK,
     }
     native.extension.lay_out(numbers, types, things)

@@ -61,8 +61,12 @@ class Patches:
             pass  # built in, without a signature
         wrapped = wrap(original)
         _look_like(wrapped, original, owner, name)
-        self._done.append((owner, name, vars(owner).get(name, _ABSENT), wrapped))
-        setattr(owner, name, wrapped)
+        self.put(owner, name, wrapped)
+
+    def put(self, owner: Any, name: str, what: Any) -> None:
+        """Put this in the place of `owner.name`."""
+        self._done.append((owner, name, vars(owner).get(name, _ABSENT), what))
+        setattr(owner, name, what)
 
     def put_back(self) -> None:
         """Restore everything, except where somebody else has put something on top of ours since."""

@@ -10,7 +10,7 @@ from support.cuda.recorded import run
 from support.fakes.driver import driver, library, looks, recorded
 from support.loops import recording, unhurried
 from whyidle import native
-from whyidle.capture.hooks import install
+from whyidle.capture.hooks import forward, install
 from whyidle.capture.loop_detector import state as loop_state
 
 
@@ -21,6 +21,7 @@ def either_path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
         pytest.skip(f"no extension: {native.why_not}")
     if request.param == "Python":
         monkeypatch.setattr(install, "steady_of", lambda *_: None)
+        monkeypatch.setattr(forward, "in_c", None)
 
 
 __all__ = ["driver", "library", "looks", "recorded", "recording", "run", "unhurried"]

@@ -293,7 +293,9 @@ def test_a_module_that_is_compiled_before_the_forward_pass_is_compiled_whole(tra
     assert all(torch.equal(a, b) for a, b in zip(before, plain.parameters(), strict=True))
 
 
-@pytest.mark.parametrize("how", ["module", "in place", "function", "inner", "whole step"])
+@pytest.mark.parametrize(
+    "how", ["module", "in place", "function", "inner", "whole step", "hooked module", "hooked function"]
+)
 def test_a_compiled_training_compiles_no_graph_more(training: Training, tmp_path: Path, how: str) -> None:
     def graphs(watched: bool) -> int:
         torch._dynamo.reset()
@@ -305,12 +307,15 @@ def test_a_compiled_training_compiles_no_graph_more(training: Training, tmp_path
             layers.compile(backend="eager")
         elif how == "inner":
             layers[0] = torch.compile(layers[0], backend="eager")  # type: ignore[assignment]
-        called = torch.compile(layers, backend="eager") if how == "module" else layers
+        elif how.startswith("hooked"):
+            layers[0].register_forward_hook(lambda _module, _args, returned: returned + 1)
+            layers.register_forward_pre_hook(lambda _module, args: args)
+        called = torch.compile(layers, backend="eager") if how.endswith("module") else layers
 
         def loss_of(batch: torch.Tensor) -> torch.Tensor:
             return called(batch).sum()  # type: ignore[no-any-return]
 
-        loss = torch.compile(loss_of, backend="eager") if how == "function" else loss_of
+        loss = torch.compile(loss_of, backend="eager") if how.endswith("function") else loss_of
 
         def learn(batch: torch.Tensor) -> None:
             loss(batch).backward()
