@@ -47,7 +47,7 @@ static ns_t blank[WORDS], nowhere[WORDS];  /* what a recorder fills whose row is
 static PyTypeObject *type_pass, *type_role, *type_pace, *type_switch, *type_known;
 static PyObject *monotonic, *opens, *trains, *tensor, *modes, *not_delivered, *zero;
 static PyObject *s_ready, *s_capacity, *s_popleft, *s_append, *s_shape, *s_dtype, *s_loader, *s_order,
-    *s_rcvd, *s_plan, *s_room, *s_key;
+    *s_rcvd, *s_plan, *s_room, *s_key, *s_collected;
 
 #define IS(object, of) ((object) != NULL && Py_TYPE(object) == type_##of)
 #define SLOT(object, name) (*(PyObject **)((char *)(object) + slot.name))
@@ -87,7 +87,7 @@ typedef struct { PyObject_HEAD ns_t position, limit, stored, size, address, body
 
 typedef struct {
     PyObject_HEAD
-    PyObject *graph, *marks, *on_step, *on_batch, *row, *steps, *now, *thinning;
+    PyObject *graph, *marks, *on_step, *on_batch, *row, *steps, *now, *thinning, *collections;
     ns_t flags, handed, cleared, last, overhead, graph_then, graph_before, looks, to_skip, skip_left, count, mark,
         skipped, skipped_samples, skipped_until, skipped_end, passing_samples, gc, gc_at_begin, cpu, due;
     char recording, passing, all_looked_at, model_called;
@@ -96,7 +96,7 @@ typedef struct {
     ns_t looked[KEPT][2];
     int kept;
 } Recorder;
-#define RECORDER_OBJECTS 8
+#define RECORDER_OBJECTS 9
 
 typedef struct {
     PyObject_HEAD
@@ -163,7 +163,8 @@ static PyMemberDef Appender_members[] = {
 static PyMemberDef Recorder_members[] = {
     OBJ(Recorder, graph, "graph"), OBJ(Recorder, marks, "_marks"), OBJ(Recorder, on_step, "on_step"),
     OBJ(Recorder, on_batch, "on_batch"), OBJ(Recorder, row, "_row"), OBJ(Recorder, steps, "_steps"),
-    OBJ(Recorder, now, "_now"), OBJ(Recorder, thinning, "_thinning"), INT(Recorder, flags, "_flags"),
+    OBJ(Recorder, now, "_now"), OBJ(Recorder, thinning, "_thinning"), OBJ(Recorder, collections, "collections"),
+    INT(Recorder, flags, "_flags"),
     INT(Recorder, handed, "_handed_ns"), INT(Recorder, cleared, "_cleared_ns"), INT(Recorder, last, "_last_ns"),
     INT(Recorder, overhead, "_overhead"), INT(Recorder, graph_then, "_graph_then"),
     INT(Recorder, graph_before, "_graph_before"), INT(Recorder, looks, "_looks"), INT(Recorder, to_skip, "_to_skip"),
@@ -245,6 +246,16 @@ static int nodes(Recorder *r, ns_t *made)
     return code;
 }
 
+/* What was collected since the last look belongs to the step that ends, or to none. */
+static int collected(Recorder *r)
+{
+    if (r->collections == NULL || PyObject_Size(r->collections) <= 0)
+        return PyErr_Occurred() ? -1 : 0;
+    PyObject *told = PyObject_CallMethodNoArgs((PyObject *)r, s_collected);
+    Py_XDECREF(told);
+    return told == NULL ? -1 : 0;
+}
+
 static int tell_thinning(Recorder *r)
 {
     for (int i = 0; i < r->kept; i++) {
@@ -313,7 +324,7 @@ static void let_pass(Recorder *r, ns_t now)
 static int fetch_begin(Recorder *r, PyObject *epoch, PyObject *queue, ns_t begin)
 {
     ns_t now = begin, grown, number_of = 0, *word;
-    if (nodes(r, &grown) < 0 || (epoch != Py_None && number(epoch, &number_of) < 0))
+    if (collected(r) < 0 || nodes(r, &grown) < 0 || (epoch != Py_None && number(epoch, &number_of) < 0))
         return -1;
     if (r->recording) {
         if (!r->model_called && r->graph_before >= 0 && grown - r->graph_then > r->graph_before)
@@ -470,8 +481,8 @@ static PyObject *shapes_of(PyObject *batch)
     PyObject *active = PyObject_CallNoArgs(modes);
     if (active == NULL)
         return NULL;
-    int plain = (PyList_CheckExact(batch) || PyTuple_CheckExact(batch)) && PySequence_Fast_GET_SIZE(batch) <= MOST_PARTS &&
-                PyObject_RichCompareBool(active, zero, Py_EQ) == 1;
+    int plain = PyObject_RichCompareBool(active, zero, Py_EQ) == 1 && (PyList_CheckExact(batch) || PyTuple_CheckExact(batch)) &&
+                PySequence_Fast_GET_SIZE(batch) <= MOST_PARTS;
     Py_DECREF(active);
     Py_ssize_t count = plain ? PySequence_Fast_GET_SIZE(batch) : 0;
     PyObject *parts[MOST_PARTS];  /* held: what a collection calls may empty the list */
@@ -731,7 +742,7 @@ static PyMethodDef Steady_methods[] = {
 static PyTypeObject Steady_type = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "whyidle._native.Steady", .tp_basicsize = sizeof(Steady),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, .tp_new = Steady_new, .tp_traverse = Steady_traverse,
-    .tp_clear = Steady_clear, .tp_dealloc = Steady_dealloc, .tp_methods = Steady_methods};
+    .tp_dealloc = Steady_dealloc, .tp_methods = Steady_methods};
 
 /* What stands in the place of a function of torch's, or is what a hook of ours does: in the common case without a frame
 of Python's. `slow` does the rarer cases, `first` and `second` are what each kind says. */
@@ -996,7 +1007,7 @@ static PyGetSetDef Instead_space[] = {{"__dict__", PyObject_GenericGetDict, PyOb
 static PyTypeObject Instead_type = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "whyidle._native.Instead", .tp_basicsize = sizeof(Instead),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_METHOD_DESCRIPTOR,
-    .tp_new = Instead_new, .tp_traverse = Instead_traverse, .tp_clear = Instead_clear, .tp_dealloc = Instead_dealloc,
+    .tp_new = Instead_new, .tp_traverse = Instead_traverse, .tp_dealloc = Instead_dealloc,
     .tp_call = PyVectorcall_Call, .tp_vectorcall_offset = offsetof(Instead, call), .tp_descr_get = Instead_bound,
     .tp_dictoffset = offsetof(Instead, space), .tp_getset = Instead_space, .tp_methods = Instead_methods};
 
@@ -1066,7 +1077,7 @@ PyMODINIT_FUNC PyInit__native(void)
 #define N(name, text) if ((name = PyUnicode_InternFromString(text)) == NULL) Py_CLEAR(made);
     N(s_ready, "ready") N(s_capacity, "capacity") N(s_popleft, "popleft") N(s_append, "append") N(s_shape, "shape")
     N(s_dtype, "dtype") N(s_loader, "loader") N(s_order, "order") N(s_rcvd, "_rcvd_idx")
-    N(s_plan, "_plans") N(s_room, "_room")
+    N(s_plan, "_plans") N(s_room, "_room") N(s_collected, "on_collections")
     zero = PyLong_FromLong(0);
     return made;
 }
