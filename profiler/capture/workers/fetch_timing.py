@@ -218,6 +218,8 @@ class FetchTimer(FetchTimerBase):
 
     def _forget(self) -> None:
         """Nothing of the batch is kept alive."""
+        if self._fetcher is not None:  # an interrupt has kept `_take_out` from it
+            self._fetcher.collate_fn = self._collate
         self._fetcher = self._collate = self._asked = self.indices = self._timing = None
         self._left_out_since = 0
         self._content.forget()
