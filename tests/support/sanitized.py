@@ -48,7 +48,8 @@ def run(folder: Path, program: Path, *arguments: str) -> str:
     }
     command = [sys.executable, "-c", RUN, str(folder), str(program), *arguments]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert "Sanitizer" not in done.stderr and "runtime error" not in done.stderr, done.stderr[-6000:]
+    for sign in ("Sanitizer", "runtime error"):
+        assert sign not in done.stderr, done.stderr[-6000:]
     assert done.returncode == 0, done.stderr[-6000:]
     return done.stdout
 

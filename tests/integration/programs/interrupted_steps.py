@@ -17,8 +17,8 @@ if not sender:
     training = os.getppid()
     for number in range(MOST + 1):
         if not select.select([told], [], [], PATIENCE_S)[0]:
-            os.kill(training, signal.SIGKILL)
             print(f"the Ctrl-C after {number} others was lost", flush=True)
+            os.kill(training, signal.SIGKILL)
             os._exit(1)
         if os.read(told, 1) != b"x":
             os._exit(2)
@@ -56,5 +56,7 @@ while came < MOST or steps < 2000:
         came, steps, answer = came + 1, 0 if came + 1 == MOST else steps, True
         if came % 5:
             batches = None
+        # An optimizer's step that is interrupted where it ends leaves torch without gradients, with us or without.
+        torch.set_grad_enabled(True)
 os.waitpid(sender, os.WNOHANG)
 print(f"{came} reached the training", flush=True)
