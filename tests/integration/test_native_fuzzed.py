@@ -28,7 +28,7 @@ def built(tmp_path: Path) -> Path:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_calls_at_random_find_no_fault_in_memory(built: Path, tmp_path: Path, seed: int) -> None:
-    told = json.loads(sanitized.run(built, PROGRAMS / "fuzz_hooks.py", str(tmp_path / "fuzz"), str(seed), "20000"))
+    told = json.loads(sanitized.run(built, PROGRAMS / "fuzz_hooks.py", str(tmp_path / "fuzz"), str(seed), "6000"))
     assert told["wrong"] == []
     assert told["batches"] > 1000
     assert told["raised"] > 100
@@ -37,7 +37,7 @@ def test_calls_at_random_find_no_fault_in_memory(built: Path, tmp_path: Path, se
 @in_c
 @pytest.mark.slow
 def test_calls_at_random_keep_nothing(tmp_path: Path) -> None:
-    command = [sys.executable, str(PROGRAMS / "fuzz_hooks.py"), str(tmp_path / "fuzz"), "99", "100000"]
+    command = [sys.executable, str(PROGRAMS / "fuzz_hooks.py"), str(tmp_path / "fuzz"), "99", "30000"]
     told = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     assert told["wrong"] == []
     # References where they are counted, else KiB: what is not given back grows on, a cache is full at some time.

@@ -40,7 +40,7 @@ def build(folder: Path) -> None:
 def run(folder: Path, program: Path, *arguments: str) -> str:
     """What a program prints that has the extensions in `folder`. Fails where the sanitizers have something to say."""
     environment = os.environ | {
-        "LD_PRELOAD": library(),
+        "LD_PRELOAD": libraries(),
         "PYTHONMALLOC": "malloc",
         "ASAN_OPTIONS": "detect_leaks=0:abort_on_error=0",
         "UBSAN_OPTIONS": "print_stacktrace=1",
@@ -49,7 +49,8 @@ def run(folder: Path, program: Path, *arguments: str) -> str:
     command = [sys.executable, "-c", RUN, str(folder), str(program), *arguments]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     for sign in ("Sanitizer", "runtime error"):
-        assert sign not in done.stderr, done.stderr[-6000:]
+        at = done.stderr.find(sign)
+        assert at < 0, done.stderr[max(0, at - 300) : at + 6000]
     assert done.returncode == 0, done.stderr[-6000:]
     return done.stdout
 
@@ -63,10 +64,13 @@ def compiler() -> str:
     return named
 
 
-def library() -> str:
-    """The sanitizer's, which must be loaded before all else."""
-    asked = [compiler(), "-print-file-name=libasan.so"]
-    found = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
-    if not Path(found).is_absolute():
-        pytest.skip(f"{asked[0]} has no libasan.so")
-    return found
+def libraries() -> str:
+    """The sanitizer's, which must be loaded before all else, and that of C++, whose errors it must know before torch
+    raises one."""
+    found = []
+    for name in ("libasan.so", "libstdc++.so"):
+        asked = [compiler(), f"-print-file-name={name}"]
+        found.append(subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip())
+        if not Path(found[-1]).is_absolute():
+            pytest.skip(f"{asked[0]} has no {name}")
+    return " ".join(found)
