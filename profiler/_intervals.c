@@ -170,6 +170,8 @@ static PyObject *subtracted(PyObject *self, PyObject *const *given, Py_ssize_t c
         for (Py_ssize_t k = j; begin < end; k++) {
             ns_t until = k < a[1].count ? LESSER(end, BEGIN(a[1], k)) : end;
             if (begin < until) {
+                if (made == a[2].count)  /* the first set is none */
+                    return too_short(a, 3);
                 to[2 * made] = begin;
                 to[2 * made + 1] = until;
                 made++;
@@ -210,14 +212,15 @@ static Py_ssize_t place(const Array *set, ns_t at, Py_ssize_t from)
 /* How much lies before each interval; NULL with an exception. */
 static ns_t *sums(const Array *set)
 {
-    ns_t *before = malloc(set->count * sizeof *before), sum = 0;
+    ns_t *before = malloc(set->count * sizeof *before);
+    uint64_t sum = 0;
     if (before == NULL) {
         PyErr_NoMemory();
         return NULL;
     }
     for (Py_ssize_t i = 0; i < set->count; i++) {
-        before[i] = sum;
-        sum += END(*set, i) - BEGIN(*set, i);
+        before[i] = (ns_t)sum;
+        sum += (uint64_t)END(*set, i) - (uint64_t)BEGIN(*set, i);
     }
     return before;
 }
@@ -237,23 +240,25 @@ static PyObject *covered(PyObject *self, PyObject *const *given, Py_ssize_t coun
     ns_t *before = NULL;
     Py_ssize_t first = -1;
     for (Py_ssize_t i = 0; i < a[1].count; i++) {
-        ns_t begin = NUMBER(a[1], i), end = NUMBER(a[2], i), length = 0;
+        ns_t begin = NUMBER(a[1], i), end = NUMBER(a[2], i);
+        uint64_t length = 0;  /* unsigned: what is garbage may overflow */
         if (end > begin && a[0].count > 0) {
             first = place(a, begin, first);
             Py_ssize_t at = first < 0 || END(a[0], first) <= begin ? first + 1 : first;
             Py_ssize_t near = LESSER(at + NEAR, a[0].count);
             for (; at < near && BEGIN(a[0], at) < end; at++)
-                length += LESSER(end, END(a[0], at)) - LARGER(begin, BEGIN(a[0], at));
+                length += (uint64_t)LESSER(end, END(a[0], at)) - (uint64_t)LARGER(begin, BEGIN(a[0], at));
             if (at == near && at < a[0].count && BEGIN(a[0], at) < end) {
                 if (before == NULL && (before = sums(a)) == NULL) {
                     closed(a, 4);
                     return NULL;
                 }
                 Py_ssize_t last = place(a, end, at);
-                length += before[last] - before[at] + LESSER(end, END(a[0], last)) - BEGIN(a[0], last);
+                length += (uint64_t)before[last] - (uint64_t)before[at] + (uint64_t)LESSER(end, END(a[0], last)) -
+                          (uint64_t)BEGIN(a[0], last);
             }
         }
-        *(ns_t *)(a[3].at + i * a[3].step) = length;
+        *(ns_t *)(a[3].at + i * a[3].step) = (ns_t)length;
     }
     free(before);
     closed(a, 4);

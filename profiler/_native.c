@@ -17,6 +17,7 @@ typedef long long ns_t;
 #define NOT_MEASURED LLONG_MIN
 #define WORDS 64  /* more than a step's record has */
 #define KEPT 64
+#define MOST_PARTS 8  /* of a batch, whose shapes are looked at here */
 
 enum { NOT_OURS = 0, DONE = 1, OPEN = 2 };  /* and -1 with an exception */
 
@@ -42,14 +43,15 @@ static struct { FIELDS(F) } at;
 #define S(of, name) Py_ssize_t of##_##name;
 static struct { SLOTS(S) } slot;
 #undef S
-static ns_t blank[WORDS];
+static ns_t blank[WORDS], nowhere[WORDS];  /* what a recorder fills whose row is no step's */
 static PyTypeObject *type_pass, *type_role, *type_pace, *type_switch, *type_known;
 static PyObject *monotonic, *opens, *trains, *tensor, *modes, *not_delivered, *zero;
 static PyObject *s_ready, *s_capacity, *s_popleft, *s_append, *s_shape, *s_dtype, *s_loader, *s_order,
-    *s_rcvd, *s_plan, *s_room;
+    *s_rcvd, *s_plan, *s_room, *s_collected;
 
 #define IS(object, of) ((object) != NULL && Py_TYPE(object) == type_##of)
 #define SLOT(object, name) (*(PyObject **)((char *)(object) + slot.name))
+#define OR_NONE(object) ((object) == NULL ? Py_None : (object))
 
 static void put(PyObject **place, PyObject *what)
 {
@@ -85,7 +87,7 @@ typedef struct { PyObject_HEAD ns_t position, limit, stored, size, address, body
 
 typedef struct {
     PyObject_HEAD
-    PyObject *graph, *marks, *on_step, *on_batch, *row, *steps, *now, *thinning;
+    PyObject *graph, *marks, *on_step, *on_batch, *row, *steps, *now, *thinning, *collections;
     ns_t flags, handed, cleared, last, overhead, graph_then, graph_before, looks, to_skip, skip_left, count, mark,
         skipped, skipped_samples, skipped_until, skipped_end, passing_samples, gc, gc_at_begin, cpu, due;
     char recording, passing, all_looked_at, model_called;
@@ -94,7 +96,7 @@ typedef struct {
     ns_t looked[KEPT][2];
     int kept;
 } Recorder;
-#define RECORDER_OBJECTS 8
+#define RECORDER_OBJECTS 9
 
 typedef struct {
     PyObject_HEAD
@@ -122,11 +124,11 @@ typedef struct {
 
 typedef struct {
     PyObject_HEAD
-    PyObject *recorder, *detector, *known, *on, *flags_of, *shapes_on, *shapes, *asked;
+    PyObject *recorder, *detector, *known, *on, *flags_of, *shapes_on, *shapes;
     ns_t shape_flags;
     char asking;  /* within `__next__`, of a step that was opened here */
 } Steady;
-#define STEADY_OBJECTS 8
+#define STEADY_OBJECTS 7
 #define R(s) ((Recorder *)(s)->recorder)
 #define D(s) ((Detector *)(s)->detector)
 
@@ -161,7 +163,8 @@ static PyMemberDef Appender_members[] = {
 static PyMemberDef Recorder_members[] = {
     OBJ(Recorder, graph, "graph"), OBJ(Recorder, marks, "_marks"), OBJ(Recorder, on_step, "on_step"),
     OBJ(Recorder, on_batch, "on_batch"), OBJ(Recorder, row, "_row"), OBJ(Recorder, steps, "_steps"),
-    OBJ(Recorder, now, "_now"), OBJ(Recorder, thinning, "_thinning"), INT(Recorder, flags, "_flags"),
+    OBJ(Recorder, now, "_now"), OBJ(Recorder, thinning, "_thinning"), OBJ(Recorder, collections, "collections"),
+    INT(Recorder, flags, "_flags"),
     INT(Recorder, handed, "_handed_ns"), INT(Recorder, cleared, "_cleared_ns"), INT(Recorder, last, "_last_ns"),
     INT(Recorder, overhead, "_overhead"), INT(Recorder, graph_then, "_graph_then"),
     INT(Recorder, graph_before, "_graph_before"), INT(Recorder, looks, "_looks"), INT(Recorder, to_skip, "_to_skip"),
@@ -215,6 +218,7 @@ static int writes(Recorder *r)
         return 0;
     if (r->row == r->view.obj)
         return 1;
+    r->word = nowhere;
     PyBuffer_Release(&r->view);
     if (PyObject_GetBuffer(r->row, &r->view, PyBUF_WRITABLE) < 0) {
         PyErr_Clear();
@@ -233,12 +237,23 @@ static int nodes(Recorder *r, ns_t *made)
     *made = 0;
     if (r->graph == NULL || r->graph == Py_None)
         return 0;
-    PyObject *told = PyObject_CallNoArgs(r->graph);
+    PyObject *graph = Py_NewRef(r->graph), *told = PyObject_CallNoArgs(graph);
+    Py_DECREF(graph);
     if (told == NULL)
         return -1;
     int code = number(told, made);
     Py_DECREF(told);
     return code;
+}
+
+/* What was collected since the last look belongs to the step that ends, or to none. */
+static int collected(Recorder *r)
+{
+    if (r->collections == NULL || PyObject_Size(r->collections) <= 0)
+        return PyErr_Occurred() ? -1 : 0;
+    PyObject *told = PyObject_CallMethodNoArgs((PyObject *)r, s_collected);
+    Py_XDECREF(told);
+    return told == NULL ? -1 : 0;
 }
 
 static int tell_thinning(Recorder *r)
@@ -308,8 +323,8 @@ static void let_pass(Recorder *r, ns_t now)
 
 static int fetch_begin(Recorder *r, PyObject *epoch, PyObject *queue, ns_t begin)
 {
-    ns_t now = begin, grown, *word = r->word;
-    if (nodes(r, &grown) < 0)
+    ns_t now = begin, grown, number_of = 0, *word;
+    if (collected(r) < 0 || nodes(r, &grown) < 0 || (epoch != Py_None && number(epoch, &number_of) < 0))
         return -1;
     if (r->recording) {
         if (!r->model_called && r->graph_before >= 0 && grown - r->graph_then > r->graph_before)
@@ -333,13 +348,15 @@ static int fetch_begin(Recorder *r, PyObject *epoch, PyObject *queue, ns_t begin
     if (--r->looks == 0)
         r->skip_left = r->to_skip;
     if (now >= r->due && r->on_step != NULL && r->on_step != Py_None) {
-        PyObject *took = PyObject_CallFunction(r->on_step, "LL", r->count, now);
+        PyObject *on_step = Py_NewRef(r->on_step), *took = PyObject_CallFunction(on_step, "LL", r->count, now);
+        Py_DECREF(on_step);
         if (took == NULL)
             return -1;
         if (took == Py_True)
             begin = now = NOW();
         Py_DECREF(took);
     }
+    word = r->word;  /* not before: what was called may have put another row there */
     memcpy(word, blank, 8 * at.words);
     r->recording = 1;
     r->passing = r->model_called = 0;
@@ -350,10 +367,7 @@ static int fetch_begin(Recorder *r, PyObject *epoch, PyObject *queue, ns_t begin
     r->all_looked_at = r->to_skip == 0 && r->skipped == 0;
     word[at.step] = r->count++;
     word[at.fetch_begin_ns] = begin;
-    if (epoch != NULL && epoch != Py_None && number(epoch, &word[at.epoch]) < 0)
-        return -1;
-    if (epoch == NULL || epoch == Py_None)
-        word[at.epoch] = 0;
+    word[at.epoch] = number_of;
     if (r->skipped) {
         word[at.skipped] = r->skipped;
         word[at.skipped_samples] = r->skipped_samples;
@@ -361,15 +375,17 @@ static int fetch_begin(Recorder *r, PyObject *epoch, PyObject *queue, ns_t begin
         r->skipped = r->skipped_samples = 0;
         r->skipped_end = NOT_MEASURED;
     }
-    if (queue != NULL && queue != Py_None) {
+    if (queue != Py_None) {
         PyObject *ready = PyObject_CallMethodNoArgs(queue, s_ready);
         PyObject *capacity = ready == NULL ? NULL : PyObject_GetAttr(queue, s_capacity);
-        int code = capacity == NULL || number(ready, &word[at.queue_ready]) < 0 ||
-                   number(capacity, &word[at.queue_capacity]) < 0;
+        ns_t has, most;
+        int code = capacity == NULL || number(ready, &has) < 0 || number(capacity, &most) < 0;
         Py_XDECREF(ready);
         Py_XDECREF(capacity);
         if (code)
             return -1;
+        r->word[at.queue_ready] = has;
+        r->word[at.queue_capacity] = most;
     }
     r->last = NOW();
     r->overhead += r->last - now;
@@ -453,9 +469,10 @@ static int fetch_end(Recorder *r, ns_t now, ns_t samples, ns_t loader, ns_t batc
     if (r->graph != NULL && r->graph != Py_None && nodes(r, &r->graph_then) < 0)
         return -1;
     if (r->on_batch != NULL && r->on_batch != Py_None) {
-        PyObject *of = PyMethod_Check(r->on_batch) ? PyMethod_GET_SELF(r->on_batch) : NULL;
+        PyObject *on_batch = Py_NewRef(r->on_batch), *of = PyMethod_Check(on_batch) ? PyMethod_GET_SELF(on_batch) : NULL;
         int code = of != NULL && PyObject_TypeCheck(of, &Forward_type) ? arm((Forward *)of) : NOT_OURS;
-        PyObject *told = code == NOT_OURS ? PyObject_CallNoArgs(r->on_batch) : Py_NewRef(Py_None);
+        PyObject *told = code == NOT_OURS ? PyObject_CallNoArgs(on_batch) : Py_NewRef(Py_None);
+        Py_DECREF(on_batch);
         Py_XDECREF(told);
         if (code < 0 || told == NULL)
             return -1;
@@ -470,12 +487,12 @@ static int fetch_end(Recorder *r, ns_t now, ns_t samples, ns_t loader, ns_t batc
 
 static int is_here(Detector *d) { return (ns_t)PyThread_get_thread_ident() == d->thread; }
 
-/* The batch is asked for that begins the next step of a training that goes on. */
-static int asks(Steady *s, PyObject *iterator)
+/* The batch is asked for that begins the next step of a training that goes on: of which pass, if it is DONE. */
+static int asks(Steady *s, PyObject *known, PyObject *iterator, PyObject **asked)
 {
     Recorder *r = R(s);
     Detector *d = D(s);
-    PyObject *known = s->known, *of;
+    PyObject *of;
     ns_t then;
     if (known == NULL || SLOT(s->on, switch_on) != Py_True || d->fetching || !is_here(d) ||
         !refers_to(SLOT(known, known_iterator), iterator))
@@ -493,42 +510,48 @@ static int asks(Steady *s, PyObject *iterator)
     put(&SLOT(SLOT(of, pass_role), role_direct), Py_True);
     put(&d->part, opens);
     d->opened = d->asked = now;
-    put(&s->asked, of);
+    *asked = Py_NewRef(of);
     if (r->passing && r->skip_left > 0) {
         let_pass(r, now);
         return DONE;
     }
-    return fetch_begin(r, SLOT(of, pass_epoch), SLOT(of, pass_queue), now) < 0 ? -1 : DONE;
+    PyObject *epoch = Py_NewRef(OR_NONE(SLOT(of, pass_epoch))), *queue = Py_NewRef(OR_NONE(SLOT(of, pass_queue)));
+    int code = fetch_begin(r, epoch, queue, now) < 0 ? -1 : DONE;
+    Py_DECREF(epoch);
+    Py_DECREF(queue);
+    return code;
 }
 
 /* (shape, dtype) of the first few tensors of a batch, one after the other; `None` where they are not plain ones. */
 static PyObject *shapes_of(PyObject *batch)
 {
-    if (!PyList_CheckExact(batch) && !PyTuple_CheckExact(batch))
-        return Py_NewRef(Py_None);
-    Py_ssize_t count = PySequence_Fast_GET_SIZE(batch);
     PyObject *active = PyObject_CallNoArgs(modes);
     if (active == NULL)
         return NULL;
-    int plain = PyObject_RichCompareBool(active, zero, Py_EQ) && count <= 8;
+    int plain = PyObject_RichCompareBool(active, zero, Py_EQ) == 1 && (PyList_CheckExact(batch) || PyTuple_CheckExact(batch)) &&
+                PySequence_Fast_GET_SIZE(batch) <= MOST_PARTS;
     Py_DECREF(active);
-    for (Py_ssize_t i = 0; i < count && plain; i++)
-        plain = (PyObject *)Py_TYPE(PySequence_Fast_GET_ITEM(batch, i)) == tensor;
-    if (!plain)
-        return Py_NewRef(Py_None);
-    PyObject *found = PyTuple_New(2 * count);
-    for (Py_ssize_t i = 0; i < count && found != NULL; i++) {
-        PyObject *part = PySequence_Fast_GET_ITEM(batch, i);
-        PyObject *shape = PyObject_GetAttr(part, s_shape);
-        PyObject *dtype = shape == NULL ? NULL : PyObject_GetAttr(part, s_dtype);
-        if (dtype == NULL) {
-            Py_XDECREF(shape);
-            Py_CLEAR(found);
-            PyErr_Clear();  /* a nested tensor has no shape */
-            return Py_NewRef(Py_None);
+    Py_ssize_t count = plain ? PySequence_Fast_GET_SIZE(batch) : 0;
+    PyObject *parts[MOST_PARTS];  /* held: what a collection calls may empty the list */
+    for (Py_ssize_t i = 0; i < count; i++) {
+        parts[i] = Py_NewRef(PySequence_Fast_GET_ITEM(batch, i));
+        plain = plain && (PyObject *)Py_TYPE(parts[i]) == tensor;
+    }
+    PyObject *found = plain ? PyTuple_New(2 * count) : Py_NewRef(Py_None);
+    for (Py_ssize_t i = 0; i < count; i++) {
+        if (plain && found != NULL) {
+            PyObject *shape = PyObject_GetAttr(parts[i], s_shape);
+            PyObject *dtype = shape == NULL ? NULL : PyObject_GetAttr(parts[i], s_dtype);
+            PyTuple_SET_ITEM(found, 2 * i, shape);
+            PyTuple_SET_ITEM(found, 2 * i + 1, dtype);
+            if (dtype == NULL && PyErr_ExceptionMatches(PyExc_Exception)) {
+                PyErr_Clear();  /* a nested tensor has no shape */
+                Py_SETREF(found, Py_NewRef(Py_None));
+            } else if (dtype == NULL)
+                Py_CLEAR(found);
+            plain = dtype != NULL;
         }
-        PyTuple_SET_ITEM(found, 2 * i, shape);
-        PyTuple_SET_ITEM(found, 2 * i + 1, dtype);
+        Py_DECREF(parts[i]);
     }
     return found;
 }
@@ -542,7 +565,9 @@ static int shape_flags(Steady *s, PyObject *batch, ns_t *flags)
     PyObject *shapes = shapes_of(batch);
     if (shapes == NULL)
         return -1;
-    int same = shapes != Py_None && s->shapes != NULL ? PyObject_RichCompareBool(shapes, s->shapes, Py_EQ) : 0;
+    PyObject *before = Py_NewRef(OR_NONE(s->shapes));
+    int same = shapes == Py_None ? 0 : PyObject_RichCompareBool(shapes, before, Py_EQ);
+    Py_DECREF(before);
     if (same == 1)
         *flags = s->shape_flags;
     else if (same == 0) {
@@ -561,9 +586,9 @@ static int shape_flags(Steady *s, PyObject *batch, ns_t *flags)
 /* Which batch it was, where workers make them. */
 static int which(PyObject *passes, PyObject *iterator, ns_t *loader, ns_t *batch)
 {
-    if (passes == NULL || passes == Py_None)
+    if (passes == Py_None)
         return 0;
-    PyObject *its = PyObject_GetAttr(passes, s_loader), *order = PyObject_GetAttr(passes, s_order);
+    PyObject *its = PyObject_GetAttr(passes, s_loader), *order = its == NULL ? NULL : PyObject_GetAttr(passes, s_order);
     int code = its == NULL || order == NULL || number(its, loader) < 0 ? -1 : 0;
     if (code == 0 && order != Py_None) {
         PyObject *received = PyObject_GetAttr(iterator, s_rcvd);
@@ -578,13 +603,13 @@ static int which(PyObject *passes, PyObject *iterator, ns_t *loader, ns_t *batch
 }
 
 /* It came. */
-static int came(Steady *s, PyObject *iterator, PyObject *batch)
+static int came(Steady *s, PyObject *known, PyObject *of, PyObject *iterator, PyObject *batch)
 {
     Recorder *r = R(s);
     Detector *d = D(s);
-    PyObject *known = s->known, *of = s->asked, *lengths, *drawn;
+    PyObject *lengths, *drawn, *passes;
     ns_t samples, loader = NOT_MEASURED, which_batch = NOT_MEASURED, flags = 0, fetched, now = NOW();
-    if (known == NULL || of == NULL || SLOT(s->on, switch_on) != Py_True || SLOT(of, pass_steady) != Py_True ||
+    if (SLOT(s->on, switch_on) != Py_True || SLOT(of, pass_steady) != Py_True ||
         of != d->open || d->part != opens || r->flags >= at.ONE_ELEMENT || !writes(r))
         return NOT_OURS;
     lengths = SLOT(known, known_lengths);
@@ -600,8 +625,12 @@ static int came(Steady *s, PyObject *iterator, PyObject *batch)
         return -1;
     }
     Py_DECREF(drawn);
-    if (r->recording && (shape_flags(s, batch, &flags) < 0 ||
-                         which(SLOT(known, known_passes), iterator, &loader, &which_batch) < 0))
+    passes = Py_NewRef(OR_NONE(SLOT(known, known_passes)));
+    int code = r->recording ? shape_flags(s, batch, &flags) : 0;
+    if (r->recording && code == 0)
+        code = which(passes, iterator, &loader, &which_batch);
+    Py_DECREF(passes);
+    if (code < 0)
         return -1;
     PyObject *more = PyLong_FromLongLong(fetched + 1), *learnings = PyLong_FromLongLong(d->learnings);
     PyObject *both = loader < 0 && which_batch < 0 ? Py_NewRef(not_delivered) : Py_BuildValue("LL", loader, which_batch);
@@ -753,7 +782,7 @@ static PyMethodDef Steady_methods[] = {
 static PyTypeObject Steady_type = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "whyidle._native.Steady", .tp_basicsize = sizeof(Steady),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, .tp_new = Steady_new, .tp_traverse = Steady_traverse,
-    .tp_clear = Steady_clear, .tp_dealloc = Steady_dealloc, .tp_methods = Steady_methods};
+    .tp_dealloc = Steady_dealloc, .tp_methods = Steady_methods};
 
 /* What stands in the place of a function of torch's, or is what a hook of ours does: in the common case without a frame
 of Python's. `slow` does the rarer cases, `first` and `second` are what each kind says. */
@@ -785,9 +814,11 @@ static void raise_again(PyObject *error)
     PyErr_Restore(Py_NewRef(Py_TYPE(error)), error, PyException_GetTraceback(error));
 }
 
-/* An error of ours, which is the training's only where one of its signal handlers raised it. */
+/* An error of ours; what is none (an interrupt, an error of a handler of the program's) stays raised. */
 static int failed(Instead *w)
 {
+    if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_Exception))
+        return -1;
     PyObject *error = taken(), *done = error == NULL ? NULL : PyObject_CallOneArg(w->fail, error);
     Py_XDECREF(error);
     Py_XDECREF(done);
@@ -802,14 +833,17 @@ static PyObject *next_call(PyObject *self, PyObject *const *args, size_t nargsf,
     Steady *s = (Steady *)w->steady;
     if (PyVectorcall_NARGS(nargsf) != 1 || names != NULL)
         return PyObject_Vectorcall(w->slow, args, nargsf, names);
-    int code = asks(s, args[0]);
-    if (code < 0 && failed(w) < 0)
-        return NULL;
-    if (code != DONE)
-        return PyObject_Vectorcall(w->slow, args, nargsf, NULL);
-    PyObject *known = Py_NewRef(s->known), *of = Py_NewRef(s->asked);
+    PyObject *known = Py_XNewRef(s->known), *of = NULL, *batch = NULL;
+    int code = asks(s, known, args[0], &of);
+    if (code != DONE) {
+        if (code == NOT_OURS || failed(w) == 0)
+            batch = PyObject_Vectorcall(w->slow, args, nargsf, NULL);
+        Py_XDECREF(known);
+        Py_XDECREF(of);
+        return batch;
+    }
     D(s)->fetching = s->asking = 1;
-    PyObject *batch = PyObject_Vectorcall(w->original, args, nargsf, NULL);
+    batch = PyObject_Vectorcall(w->original, args, nargsf, NULL);
     D(s)->fetching = s->asking = 0;
     if (batch == NULL) {
         PyObject *error = taken(), *done = PyObject_CallFunctionObjArgs(w->second, error, known, of, NULL);
@@ -819,8 +853,7 @@ static PyObject *next_call(PyObject *self, PyObject *const *args, size_t nargsf,
             Py_DECREF(error);
         Py_XDECREF(done);
     } else {
-        put(&s->asked, of);
-        code = came(s, args[0], batch);
+        code = came(s, known, of, args[0], batch);
         PyObject *done = code == NOT_OURS ? PyObject_CallFunctionObjArgs(w->first, known, of, args[0], batch, NULL)
                                           : Py_NewRef(Py_None);
         if ((code < 0 || done == NULL) && failed(w) < 0)
@@ -850,14 +883,16 @@ static PyObject *index_call(PyObject *self, PyObject *const *args, size_t nargsf
     if (end - begin >= at.LEAST_DRAW_NS)
         Py_SETREF(done, PyObject_CallFunction(w->second, "LLL", begin, end, drawn));
     if (drawn >= 0 && done != NULL) {
-        PyObject *known = s->known;
+        PyObject *known = Py_XNewRef(s->known);
         if (known == NULL || !refers_to(SLOT(known, known_iterator), args[0]))
             Py_SETREF(done, PyObject_CallFunction(w->first, "OL", args[0], drawn));
         else if (SLOT(known, known_counts) == Py_True) {
-            PyObject *size = PyLong_FromLongLong(drawn);
-            Py_SETREF(done, size == NULL ? NULL : PyObject_CallMethodOneArg(SLOT(known, known_lengths), s_append, size));
+            PyObject *size = PyLong_FromLongLong(drawn), *lengths = Py_NewRef(OR_NONE(SLOT(known, known_lengths)));
+            Py_SETREF(done, size == NULL ? NULL : PyObject_CallMethodOneArg(lengths, s_append, size));
             Py_XDECREF(size);
+            Py_DECREF(lengths);
         }
+        Py_XDECREF(known);
     }
     if (done == NULL && failed(w) < 0)
         Py_CLEAR(index);
@@ -999,7 +1034,7 @@ static PyGetSetDef Instead_space[] = {{"__dict__", PyObject_GenericGetDict, PyOb
 static PyTypeObject Instead_type = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "whyidle._native.Instead", .tp_basicsize = sizeof(Instead),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_METHOD_DESCRIPTOR,
-    .tp_new = Instead_new, .tp_traverse = Instead_traverse, .tp_clear = Instead_clear, .tp_dealloc = Instead_dealloc,
+    .tp_new = Instead_new, .tp_traverse = Instead_traverse, .tp_dealloc = Instead_dealloc,
     .tp_call = PyVectorcall_Call, .tp_vectorcall_offset = offsetof(Instead, call), .tp_descr_get = Instead_bound,
     .tp_dictoffset = offsetof(Instead, space), .tp_getset = Instead_space, .tp_methods = Instead_methods};
 
@@ -1032,7 +1067,7 @@ static PyObject *lay_out(PyObject *Py_UNUSED(self), PyObject *args)
         return NULL;
     SLOTS(S)
 #undef S
-#define T(of) type_##of = (PyTypeObject *)Py_NewRef(PyDict_GetItemString(types, #of));
+#define T(of) put((PyObject **)&type_##of, PyDict_GetItemString(types, #of));
     T(pass) T(role) T(pace) T(switch) T(known)
 #undef T
 #define G(name) \
@@ -1070,7 +1105,7 @@ PyMODINIT_FUNC PyInit__native(void)
 #define N(name, text) if ((name = PyUnicode_InternFromString(text)) == NULL) Py_CLEAR(made);
     N(s_ready, "ready") N(s_capacity, "capacity") N(s_popleft, "popleft") N(s_append, "append") N(s_shape, "shape")
     N(s_dtype, "dtype") N(s_loader, "loader") N(s_order, "order") N(s_rcvd, "_rcvd_idx")
-    N(s_plan, "_plans") N(s_room, "_room")
+    N(s_plan, "_plans") N(s_room, "_room") N(s_collected, "on_collections")
     zero = PyLong_FromLong(0);
     return made;
 }

@@ -22,6 +22,7 @@ from ..record.notices import TRAINING_NOTICES, Notices
 from ..record.processes import describe_process, writer_number
 from .device_in_use import first_guess
 from .hooks.install import Hooks, install
+from .hooks.switch import hand_on, ours
 from .session import Session
 
 RANK_VARIABLES = (
@@ -81,8 +82,9 @@ def begin(
             inherited.hooks.discard()
         _current = _begin(folder, device, first_guess() if gpu is None else gpu, options or {})
     except Exception as error:
+        hand_on(error)
         _failed_in = os.getpid()
-        with contextlib.suppress(Exception):
+        with ours():
             why = f"{type(error).__name__}: {error}"
             Notices(folder / TRAINING_NOTICES)(f"A training process could not be recorded ({why}).")
     finally:
@@ -96,9 +98,9 @@ def end() -> None:
     running, _current = current(), None
     if running is None:
         return
-    with contextlib.suppress(Exception):
+    with ours():
         running.hooks.remove()
-    with contextlib.suppress(Exception):
+    with ours():
         running.session.finish()
 
 
@@ -145,16 +147,20 @@ def _begin(folder: Path, device: Device | None, gpu: int | None, options: dict[s
     def computes_on(device: Device) -> None:
         describe_process(folder, rank, session.writer, facts | {"device": device.describe()})
 
-    computes_on(chosen)
-    if options.get("activity_windows"):
-        session.watch_activity()
-    hooks = install(
-        session,
-        chosen,
-        headroom=bool(options.get("headroom")),
-        tune=options.get("tune"),
-        moved=computes_on if device is None else None,
-    )
+    try:
+        computes_on(chosen)
+        if options.get("activity_windows"):
+            session.watch_activity()
+        hooks = install(
+            session,
+            chosen,
+            headroom=bool(options.get("headroom")),
+            tune=options.get("tune"),
+            moved=computes_on if device is None else None,
+        )
+    except BaseException:
+        session.finish()
+        raise
     _at_exit(end)
     return Recording(session, hooks, os.getpid())
 

@@ -10,6 +10,7 @@ from types import ModuleType
 from typing import Any
 
 from .hidden import forget_frame
+from .hooks.switch import ours
 
 Then = Callable[[ModuleType], object]
 
@@ -45,7 +46,7 @@ class Imports:
             find = getattr(finder, "find_spec", None)
             spec = None if finder is self or find is None else find(name, path, target)
             if spec is not None:
-                with contextlib.suppress(Exception):
+                with ours():
                     _follow(name, spec.loader, self._imported)
                 break
         # To ask for a module is not to import it: it is waited for until it is there.
@@ -71,9 +72,9 @@ def _follow(name: str, loader: Any, then: Then) -> None:
             raise
         if module.__name__ != name:
             return
-        with contextlib.suppress(Exception):
+        with ours():
             del loader.exec_module
-        with contextlib.suppress(Exception):
+        with ours():
             then(module)
 
     loader.exec_module = exec_module

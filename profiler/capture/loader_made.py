@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import sys
 from collections.abc import Callable
@@ -12,6 +11,7 @@ from torch.utils.data import DataLoader
 
 from .hidden import forget_frame, is_ours
 from .hooks.identity import ByIdentity
+from .hooks.switch import ours
 
 MOST_CALLS = 64
 """Calls of a stack that are kept, the innermost ones."""
@@ -35,7 +35,7 @@ def watch() -> None:
         except BaseException as error:
             forget_frame(error)
             raise
-        with contextlib.suppress(Exception):
+        with ours():
             _made.put(self_, _calls())
 
     functools.update_wrapper(__init__, original)

@@ -14,6 +14,7 @@ from types import MethodType
 from typing import Any
 
 from ..record.scalars import PREFIX, state, told, want
+from .hooks.switch import hand_on
 from .loggers import Send, is_closed, sender
 
 RETRY_NS = 1_000_000_000
@@ -45,6 +46,7 @@ class ScalarLog:
         try:
             return self._look(number, now_ns, rank, self._send, notice)
         except Exception as error:
+            hand_on(error)
             self.end()
             notice(
                 f"whyidle.log_to has stopped logging: {type(error).__name__}: {str(error)[:200]}. The recording and "

@@ -8,6 +8,7 @@ from array import array
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from threading import get_native_id
 from typing import TYPE_CHECKING
@@ -20,6 +21,7 @@ from ..record.segment import RecordWriter
 from ..record.stacks import Call, StackNames
 from . import scalars
 from .bootstrap import stack_options
+from .hooks.switch import hand_on
 from .stacks.refused import look_within
 from .stacks.source import SourceLines
 from .startup import record_before
@@ -78,7 +80,6 @@ class Session:
         self.steps = StepRecorder(self._steps, self._pauses, device, thinning)
         self.notice = Notices(folder / TRAINING_NOTICES)
         """Takes what the report must say about this recording: what could not be seen, and why."""
-        self._gc_begin = 0
         self._lasting: deque[tuple[int, int, int]] = deque(maxlen=MOST_LASTING)
         """(kind, begin, end) of what `lasted` was told and is not recorded yet."""
         self._threads = PythonThreads()
@@ -89,7 +90,12 @@ class Session:
         """How often the device's allocator had tried again, as last recorded."""
         self._asks_retries: Callable[[], int | None] | None = device.allocation_retries
         """Asks that of the device; `None` once it has no answer."""
+        # Called when a collection begins and when it ends, asks each of two arguments for its rank, and each time a
+        # stamp is kept. No function in Python: there a Ctrl-C that came meanwhile would be raised, and be swallowed.
+        stamps = map(self.steps.collections.append, iter(self._now, None))
+        self._gc_watch = partial(max, key=partial(next, map(bool, stamps)))
         gc.callbacks.append(self._gc_watch)
+        self.steps.on_collections = self._count_collections
         scalars.on_begin = self._wakes
         self._started = record_before(self.event)
         """Records what the training's start took; called once, when its first step is over."""
@@ -246,15 +252,14 @@ class Session:
         self._activity.step(number)
         return logged or self._activity.cost_ns > before
 
-    def _gc_watch(self, phase: str, _info: dict[str, int]) -> None:
-        """Called by the garbage collector at the begin and the end of each collection."""
-        if phase == "start":
-            self._gc_begin = self._now()
-        else:
-            end = self._now()
-            self.steps.gc_ns += end - self._gc_begin
-            if end - self._gc_begin >= LEAST_COLLECTION_NS:
-                self.lasted(EventKind.GARBAGE, self._gc_begin, end)
+    def _count_collections(self) -> None:
+        stamps = list(self.steps.collections)
+        self.steps.collections.clear()
+        # Another number: another thread is in the midst of one.
+        for begin, end in zip(stamps[::4], stamps[3::4], strict=True) if len(stamps) % 4 == 0 else ():
+            self.steps.gc_ns += end - begin
+            if end - begin >= LEAST_COLLECTION_NS:
+                self.lasted(EventKind.GARBAGE, begin, end)
 
     def _record_lasting(self) -> None:
         while self._lasting:
@@ -271,7 +276,8 @@ class Session:
             return
         try:
             used = threads.look(trains)
-        except Exception:
+        except Exception as error:
+            hand_on(error)
             # Of the interpreter's own making, and not promised: without it, nothing is known of other threads.
             threads.measured = False
             return
@@ -284,7 +290,8 @@ class Session:
             return
         try:
             retries = self._asks_retries()
-        except Exception:
+        except Exception as error:
+            hand_on(error)
             retries = None
         if retries is None:
             self._asks_retries = None

@@ -6,13 +6,14 @@ be matched to them. Python's own import function is stood in for until the first
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
+
+from .hooks.switch import ours
 
 LEAST_IMPORT_NS = 1_000_000
 """Shorter imports are not recorded one by one."""
@@ -59,7 +60,7 @@ def record_before(event: Callable[..., None]) -> Callable[[], None] | None:
     event(EventKind.PROCESS_BEGIN, t_ns=began)
 
     def over() -> None:
-        with contextlib.suppress(Exception):
+        with ours():
             imports.end()
             event(EventKind.IMPORTS_TIMED)
             for begin, end in imports.spans:

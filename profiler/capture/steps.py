@@ -8,6 +8,7 @@ may cost.
 from __future__ import annotations
 
 from array import array
+from collections import deque
 from collections.abc import Callable
 from time import thread_time_ns
 from typing import Protocol
@@ -35,6 +36,8 @@ BLANK = array(
 _ONE_ELEMENT = 1 << StepFlag.ELEMENTS_SHIFT
 _ELEMENTS = StepFlag.MOST_ELEMENTS << StepFlag.ELEMENTS_SHIFT
 
+MOST_COLLECTIONS = 1000
+"""Garbage collections remembered until a step is over; the latest ones."""
 SETTLE_NS = 1_000_000_000
 """How long the end of a recording waits for the device to finish the last steps."""
 
@@ -83,7 +86,11 @@ class StepRecorder(OpenStep):
         self._passing_samples = 0
         """Those of the step that passes."""
         self.gc_ns = 0
-        """Garbage collection so far; kept by whoever watches it."""
+        """Garbage collection so far, but for what `collections` holds."""
+        self.collections: deque[int] = deque(maxlen=4 * MOST_COLLECTIONS)
+        """Four stamps of each since the last look: twice when it began, twice when it ended."""
+        self.on_collections: Callable[[], object] | None = None
+        """Counts what is in `collections`."""
         self._gc_at_begin = 0
         self._cpu_ns = 0
         """CPU time of the training thread when the step began."""
@@ -129,6 +136,8 @@ class StepRecorder(OpenStep):
             self._store(begin)
         else:
             self._cpu_ns = thread_time_ns()
+            if self.collections and self.on_collections is not None:
+                self.on_collections()
             self._gc_at_begin = self.gc_ns
         short = False
         if first:
@@ -149,6 +158,7 @@ class StepRecorder(OpenStep):
         row[:] = BLANK
         self.recording = True
         self.passing = False
+        self._waits = 0  # of one whose end an interrupt has taken
         self._graph_then, self._graph_before = grown, NOT_MEASURED
         self._model_called = False
         self._flags = self._mark | StepFlag.FIRST_OF_EPOCH if first else self._mark
@@ -334,6 +344,8 @@ class StepRecorder(OpenStep):
                 self._flags |= StepFlag.COMPUTED_NOTHING
         row[_FLAGS] = self._flags
         row[_STEP_END] = now
+        if self.collections and self.on_collections is not None:
+            self.on_collections()
         row[_GC] = self.gc_ns - self._gc_at_begin
         self._gc_at_begin = self.gc_ns
         # Of the hooks between two steps, either step may be charged.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from typing import Protocol
-from weakref import WeakSet
+from weakref import ref
 
 
 class Inherited(Protocol):
@@ -13,18 +13,19 @@ class Inherited(Protocol):
         """This is a child, which has no part in what its parent writes."""
 
 
-_alive: WeakSet[Inherited] = WeakSet()
+_alive: list[ref[Inherited]] = []
 
 
 def tell_of_fork(thing: Inherited) -> None:
     """Have `forked` called in every child that is forked while `thing` lives."""
-    _alive.add(thing)
+    _alive[:] = [*(each for each in _alive if each() is not None), ref(thing)]
 
 
 def _forked() -> None:
-    for thing in list(_alive):
+    for each in _alive:
         with contextlib.suppress(Exception):
-            thing.forked()
+            if (thing := each()) is not None:
+                thing.forked()
 
 
 os.register_at_fork(after_in_child=_forked)

@@ -21,6 +21,7 @@ from ...record.notices import TRAINING_NOTICES, Notices
 from ...record.signs import ARMED
 from .. import loader_made
 from ..hidden import forget_frame
+from ..hooks.switch import hand_on, ours
 from ..imports import Imports
 from ..libraries import SOURCES, Source, called_from
 from ..stacks.permit import TRACER, permit
@@ -84,7 +85,7 @@ def begin(optimizer: Any = None) -> None:
     Args:
         optimizer: the one that was just made, whose parameters tell the device.
     """
-    with contextlib.suppress(Exception):
+    with ours():
         folder = run_folder()
         if folder is None or _is_worker() or _is_prepared():
             return
@@ -104,6 +105,7 @@ def _active() -> ModuleType | None:
     try:
         from .. import active
     except Exception as error:
+        hand_on(error)
         # What the hooks cannot do without has another name in this torch, or numpy is missing.
         _unfit = True
         _notice(

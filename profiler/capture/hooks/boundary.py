@@ -29,7 +29,6 @@ class SaveHook:
         self.switch = switch
         self._wraps = Wraps(switch, self._listens)
         self._distributed = False
-        self._saving = False
 
     def install(self) -> None:
         same = torch.save is torch.serialization.save
@@ -56,17 +55,14 @@ class SaveHook:
                 self._wraps.around(module, name, self._begins, self._ends, None)
 
     def _listens(self) -> bool:
-        # One within another is part of it; one within a fetch is a matter of the loader.
-        return not self._saving and not self._loop.fetching and get_ident() == self._loop.thread
+        # One within a fetch is a matter of the loader.
+        return not self._loop.fetching and get_ident() == self._loop.thread
 
     def _begins(self, *_args: Any, **_kwargs: Any) -> tuple[bool, int]:
         """Whether this is a boundary of its own, and when it began."""
-        begun = self._loop.boundary_begins(), self._now()
-        self._saving = True
-        return begun
+        return self._loop.boundary_begins(), self._now()
 
     def _ends(self, begun: tuple[bool, int], _returned: Any) -> None:
-        self._saving = False
         bounds, begin_ns = begun
         self._loop.saved(begin_ns)
         if bounds:

@@ -5,7 +5,6 @@ Dynamo calls back when it begins to compile and when it is done. It is not impor
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 from ...record.schema import EventKind
 from ..imports import Imports
 from ..session import Session
-from .switch import Switch
+from .switch import Switch, ours
 from .wrap import Unexpected, Wraps
 
 _CALLBACKS = "torch._dynamo.callback"
@@ -58,7 +57,7 @@ class CompileHook:
             self._wraps.around(type(handler), "clear", self._clears, self._cleared, None)
         except Exception as error:
             self.switch.stay_out(str(error))
-            with contextlib.suppress(Exception):
+            with ours():
                 self.remove()
 
     def _clears(self, handler: Any) -> bool | None:
@@ -75,7 +74,7 @@ class CompileHook:
 
     def _unregister(self) -> None:
         for remove, call in (("remove_start_callback", self._begins), ("remove_end_callback", self._ends)):
-            with contextlib.suppress(Exception):
+            with ours():
                 getattr(self._handler, remove)(call)
 
     def _begins(self, *_args: Any) -> None:

@@ -49,7 +49,6 @@ class CopyHook:
         self._target = device.torch_device.type
         self._pinned: dict[tuple[torch.Size, torch.dtype], list[int]] = {}
         """[copies until it is asked again, whether it is pinned]"""
-        self._under = False
         self._wraps = Wraps(switch, loop.in_step)
 
     def install(self) -> None:
@@ -73,7 +72,7 @@ class CopyHook:
 
     def _begins(self, tensor: Any, target: str, non_blocking: bool) -> _Under | None:
         """Whether this call copies a batch, or a result, and then what is known of it before."""
-        if self._under or self._loop.captures():
+        if self._loop.captures():
             return None
         source = device_of(tensor)
         if source == "cpu" and target == self._target != "cpu":
@@ -87,12 +86,10 @@ class CopyHook:
             under = _Under()
         else:
             return None
-        self._under = True
         return under
 
     def _ends(self, under: _Under, moved: Any) -> None:
         """It returned `moved`, `None` if it raised."""
-        self._under = False
         begin, end = under.begin, None
         if begin is None:
             self._steps.sync_end()

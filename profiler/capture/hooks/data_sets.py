@@ -6,6 +6,8 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+from .switch import ours
+
 MOST = 1000
 """Data sets that are remembered."""
 
@@ -64,10 +66,9 @@ class _Seen:
 
 def _length(data: Any) -> int | None:
     """Of a data set with samples by number, which its samplers ask for as well."""
-    try:
+    with ours():
         return len(data) if hasattr(type(data), "__getitem__") else None
-    except Exception:
-        return None
+    return None
 
 
 def _gone() -> None:

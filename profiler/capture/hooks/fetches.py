@@ -86,14 +86,15 @@ class Fetches:
             return iterate()
         iteration = Iteration(of.role, self._now(), of.facts, of.queue)
         self._loop.hears(IterBegins(iteration, iteration.begin_ns, is_grad_enabled()), self.switch)
-        self._under_way(of)
+        # No call lies between this and what undoes it, so that no interrupt can: whatever follows would not be seen.
+        self._loop.fetching, self._told.under_way = True, of.tells is not None
         try:
             made = iterate()
         except BaseException:
-            self._under_way(None)
+            self._loop.fetching = self._told.under_way = False
             self._loop.hears(IterFails(), self.switch)
             raise
-        self._under_way(None)
+        self._loop.fetching = self._told.under_way = False
         if self._loop.hears(IterEnds(iteration, self._now()), self.switch):
             of.iteration = iteration
         return made
@@ -112,28 +113,19 @@ class Fetches:
             iteration = of.iteration = Iteration(of.role, now, of.facts, of.queue)
         told = self._loop.hears(self._loop.asks(iteration, now), self.switch)
         self._told.store()
-        self._under_way(of)
+        loop.fetching, self._told.under_way = True, of.tells is not None
         try:
             batch = fetch(*args)
-        except of.ends:
-            self._under_way(None)
+        except BaseException as error:
+            loop.fetching = self._told.under_way = False
             if told:
-                self._loop.hears(FetchStops(iteration, self._now()), self.switch)
+                stops = isinstance(error, of.ends)
+                loop.hears(FetchStops(iteration, self._now()) if stops else FetchFails(), self.switch)
             raise
-        except BaseException:
-            self._under_way(None)
-            if told:
-                self._loop.hears(FetchFails(), self.switch)
-            raise
-        self._under_way(None)
+        loop.fetching = self._told.under_way = False
         if told:
             self._ends(of, iteration, batch)
         return batch
-
-    def _under_way(self, of: OnePass | None) -> None:
-        """The program's own code works for a pass from here on; `None`: no longer."""
-        self._loop.fetching = of is not None
-        self._told.under_way = of is not None and of.tells is not None
 
     def _ends(self, of: OnePass, iteration: Iteration, batch: Any) -> None:
         now, loop = self._now(), self._loop

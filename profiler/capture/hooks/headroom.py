@@ -25,7 +25,7 @@ from ..loop_detector.loaders import Iteration, Use
 from ..session import Session
 from .held import LEAST_BATCHES, Held
 from .loop import Loop
-from .switch import Switch
+from .switch import Switch, ours
 
 BATCHES = 24
 """Batches of a stretch."""
@@ -235,10 +235,9 @@ def length_of(iterator: Any) -> int | None:
     """Batches of an iterator's epoch; `None` where that is not known."""
     if getattr(iterator, "_dataset_kind", None) != dataloader._DatasetKind.Map:
         return None
-    try:
+    with ours():
         return len(iterator)
-    except Exception:
-        return None
+    return None
 
 
 def _wanted(length: int | None) -> int:

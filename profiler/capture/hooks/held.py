@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .room import Room, weigh
-from .switch import from_a_signal
+from .switch import hand_on
 
 LONGEST_FILL_S = 60.0
 LONGEST_WAIT_S = 10.0
@@ -60,8 +60,7 @@ class Held:
                     self.error = StopIteration(*end.args)
                     break
                 except Exception as error:
-                    if from_a_signal(error):
-                        raise
+                    hand_on(error)
                     self.error = error
                     break
                 self.batches.append((batch, getattr(iterator, "_rcvd_idx", None)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 Known = TypeVar("Known")
@@ -22,11 +23,7 @@ class ByIdentity(Generic[Known]):
         return entry[1] if entry is not None and entry[0]() is of else None
 
     def put(self, of: Any, known: Known) -> None:
-        entries, key = self._entries, id(of)
-
-        def gone(reference: weakref.ref[Any]) -> None:
-            entry = entries.get(key)
-            if entry is not None and entry[0] is reference:
-                del entries[key]
-
-        entries[key] = (weakref.ref(of, gone), known)
+        # Called with the reference, which is then what a missing entry is taken to be. No function in Python: there a
+        # Ctrl-C might be raised, and be swallowed.
+        gone = partial(self._entries.pop, id(of))
+        self._entries[id(of)] = weakref.ref(of, gone), known

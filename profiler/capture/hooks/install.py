@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import weakref
 from collections.abc import Callable, Iterable, Sequence
@@ -29,7 +28,7 @@ from .own_devices import DeviceHook
 from .sources import SourceHook
 from .steady import steady_of
 from .streams import Streams
-from .switch import Switch
+from .switch import Switch, hand_on, ours
 from .told_batches import ToldBatches
 from .waits import StreamWaitHook, SyncHook
 from .worker_deaths import WorkerDeaths
@@ -109,10 +108,10 @@ class Hooks:
             return
         self._removed = True
         if self._loop.thread:
-            with contextlib.suppress(Exception):
+            with ours():
                 self._loop.finish()
             if self._headroom is not None:
-                with contextlib.suppress(Exception):
+                with ours():
                     self._headroom.finish()
         self._loop.forked()
         _take_out(self._of_device)
@@ -166,6 +165,7 @@ class Hooks:
             if self._moved is not None:
                 self._moved(device)
         except Exception as error:
+            hand_on(error)
             # A GPU without memory left for our events, say.
             self._session.notice(f"What the GPU does is not recorded ({type(error).__name__}: {error}).")
 
@@ -236,11 +236,15 @@ def install(
         CompileHook(session, device.now, switch("torch's compiler", "when it is at work is not seen")),
         SourceHook(fetches, session.notice),
     ]
-    _put_in(hooks)
     made = Hooks(session, loop, hooks, fetches, loading.headroom, graphs, moved)
-    made.watch_device(device)
-    with contextlib.suppress(Exception):
-        leave_uncompiled()
+    try:
+        _put_in(hooks)
+        made.watch_device(device)
+        with ours():
+            leave_uncompiled()
+    except BaseException:
+        made.discard()
+        raise
     _forget_in_children(loop)
     return made
 
@@ -252,19 +256,20 @@ def _put_in(hooks: Iterable[_Hook]) -> None:
         except Unexpected as missing:
             _leave_out(hook, str(missing))
         except Exception as error:
+            hand_on(error)
             _leave_out(hook, f"{type(error).__name__}: {error}")
 
 
 def _take_out(hooks: Sequence[_Hook]) -> None:
     for hook in reversed(hooks):
         hook.switch.on = False
-        with contextlib.suppress(Exception):
+        with ours():
             hook.remove()
 
 
 def _leave_out(hook: _Hook, why: str) -> None:
     hook.switch.stay_out(why)
-    with contextlib.suppress(Exception):
+    with ours():
         hook.remove()
 
 

@@ -69,23 +69,23 @@ class BackwardHook:
             if is_dynamo_compiling():
                 return original(*args, **kwargs)
             outermost, ends = False, None
-            if switch.on:
-                try:
-                    if get_ident() != loop.thread:
-                        loop.learns_elsewhere()
-                    elif not within:
-                        outermost = within = True
-                        if loop.follow is not None and not loop.learnt and not steps.passing:
-                            loop.follow(of_tensors(args[0] if args else kwargs.get("tensors")))
-                        loop.learns(False)
-                        if loop.capturing is not None and loop.capturing():
-                            graphs.captures_learning()
-                        elif loop.inside and steps.recording:
-                            steps.backward_begin()
-                            ends = steps.backward_end
-                except Exception as error:
-                    switch.fail(error)
             try:
+                if switch.on:
+                    try:
+                        if get_ident() != loop.thread:
+                            loop.learns_elsewhere()
+                        elif not within:
+                            outermost = within = True
+                            if loop.follow is not None and not loop.learnt and not steps.passing:
+                                loop.follow(of_tensors(args[0] if args else kwargs.get("tensors")))
+                            loop.learns(False)
+                            if loop.capturing is not None and loop.capturing():
+                                graphs.captures_learning()
+                            elif loop.inside and steps.recording:
+                                steps.backward_begin()
+                                ends = steps.backward_end
+                    except Exception as error:
+                        switch.fail(error)
                 return original(*args, **kwargs)
             except BaseException as error:
                 forget_frame(error)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ...record.schema import NOT_MEASURED
-from .switch import from_a_signal
+from .switch import hand_on, ours
 
 
 class WorkerQueue:
@@ -29,7 +29,8 @@ class WorkerQueue:
             # Only what lies there counts two items; a worker at its end leaves entries of one behind.
             early = sum(len(task) == 2 for task in iterator._task_info.values())  # type: ignore[union-attr]
             return int(early + iterator._data_queue.qsize())  # type: ignore[union-attr]
-        except Exception:
+        except Exception as error:
+            hand_on(error)
             return NOT_MEASURED
 
 
@@ -37,10 +38,9 @@ def queue_of(iterator: Any) -> WorkerQueue | None:
     """The queue of an iterator; `None` where it has no workers or looks unfamiliar."""
     if not getattr(iterator, "_num_workers", 0):
         return None
-    try:
+    with ours():
         return WorkerQueue(iterator)
-    except Exception:
-        return None
+    return None
 
 
 class ToldQueue:
@@ -54,6 +54,5 @@ class ToldQueue:
         try:
             return int(self._ready())
         except Exception as error:
-            if from_a_signal(error):
-                raise
+            hand_on(error)
             return NOT_MEASURED

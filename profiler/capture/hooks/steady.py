@@ -16,7 +16,7 @@ from ..open_step import LEAST_STAGE_NS, SLOT
 from ..steps import BLANK, StepRecorder
 from .known_iterators import KnownIterator
 from .shapes import Shapes
-from .switch import Switch
+from .switch import Switch, ours
 
 LEAST_DRAW_NS = 100_000
 """A sampler's work that is shorter is not recorded: torch's own samplers draw hundreds of indices in that time."""
@@ -59,11 +59,10 @@ def steady_of(steps: StepRecorder, loop: Any, switch: Switch, shapes: Shapes) ->
     built for."""
     if native.extension is None or not isinstance(steps, native.RecorderBase):
         return None
-    try:
+    with ours():
         _lay_out()
         return SteadyPath(native.extension.Steady(steps, loop, switch, shapes.flags, shapes.switch))
-    except Exception:
-        return None
+    return None
 
 
 def _lay_out() -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import inspect
 import os
-import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -38,7 +37,6 @@ class Patches:
 
     def __init__(self) -> None:
         self._done: list[tuple[Any, str, Any, Any]] = []
-        _of_process.add(self)
 
     def replace(self, owner: Any, name: str, wrap: Callable[[Any], Any], *example: Any) -> None:
         """Put `wrap(original)` in the place of `owner.name`.
@@ -65,6 +63,7 @@ class Patches:
 
     def put(self, owner: Any, name: str, what: Any) -> None:
         """Put this in the place of `owner.name`."""
+        _of_process.add(self)
         self._done.append((owner, name, vars(owner).get(name, _ABSENT), what))
         setattr(owner, name, what)
 
@@ -78,6 +77,7 @@ class Patches:
                 delattr(owner, name)
             else:
                 setattr(owner, name, before)
+        _of_process.discard(self)
 
 
 class Wraps(Patches):
@@ -92,6 +92,8 @@ class Wraps(Patches):
         super().__init__()
         self._switch = switch
         self._listens = listens
+        self.under_way = False
+        """`after` is still to be called: whatever is called until then is part of that."""
 
     def around(self, owner: Any, name: str, before: Before, after: After | None, *example: Any) -> None:
         """Call `before` and `after` around each call of `owner.name`; arguments, result and errors stay what they are.
@@ -113,13 +115,14 @@ class Wraps(Patches):
                 if is_dynamo_compiling():
                     return original(*args, **kwargs)
                 told = None
-                if switch.on and (listens is None or listens()):
+                if switch.on and not self.under_way and (listens is None or listens()):
                     try:
                         told = before(*args, **kwargs)
                     except Exception as error:
                         switch.fail(error)
-                returned = None
+                returned, ends = None, told is not None and after is not None
                 try:
+                    self.under_way |= ends
                     if overloaded and has_torch_function(args):
                         # A method of tensors written in C asks subclasses and modes by its own name, which is ours now:
                         # they would be given a function that they do not know (`torch/csrc/utils/python_arg_parser`).
@@ -130,9 +133,11 @@ class Wraps(Patches):
                     forget_frame(error)
                     raise
                 finally:
-                    if told is not None and after is not None:
+                    if ends:
+                        # At once: an interrupt may come before `after` has done anything.
+                        self.under_way = False
                         try:
-                            after(told, returned)
+                            after(told, returned)  # type: ignore[misc]
                         except Exception as error:
                             switch.fail(error)
                 return returned
@@ -142,7 +147,7 @@ class Wraps(Patches):
         self.replace(owner, name, wrap, *example)
 
 
-_of_process: weakref.WeakSet[Patches] = weakref.WeakSet()
+_of_process: set[Patches] = set()
 
 
 def _forked() -> None:

@@ -7,10 +7,11 @@ whoever started both is named.
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import os
 from pathlib import Path
+
+from ..hooks.switch import ours
 
 SCOPE = Path("/proc/sys/kernel/yama/ptrace_scope")
 CHILDREN_ALONE = "1"
@@ -34,7 +35,7 @@ def permit(told: str | None, scope: Path = SCOPE) -> None:
         scope: the file that tells Yama's rule.
     """
     global _permitted
-    with contextlib.suppress(Exception):
+    with ours():
         if not told or _permitted or scope.read_text().strip() != CHILDREN_ALONE:
             return
         pid, _, namespace = told.partition(" ")
@@ -47,7 +48,7 @@ def permit(told: str | None, scope: Path = SCOPE) -> None:
 
 
 def _set(pid: int) -> None:
-    with contextlib.suppress(Exception):
+    with ours():
         ctypes.CDLL(None).prctl(_PR_SET_PTRACER, ctypes.c_ulong(pid), *[ctypes.c_ulong(0)] * 3)
 
 

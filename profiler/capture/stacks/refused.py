@@ -6,11 +6,12 @@ It is loaded beside any torch, also where numpy is missing, so it imports what l
 from __future__ import annotations
 
 import _thread
-import contextlib
 import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from ..hooks.switch import ours
 
 _looks_in = 0
 """The process that has such a thread; a forked child has none."""
@@ -26,7 +27,7 @@ def look_within(folder: Path, wanted: Callable[[], Any], worker: bool = False) -
         worker: whether this is a loader's worker, of which a training may start any number.
     """
     global _looks_in
-    with contextlib.suppress(Exception):
+    with ours():
         if _looks_in == os.getpid():
             return
         options = wanted()

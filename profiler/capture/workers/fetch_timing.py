@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import heapq
 from array import array
 from collections.abc import Callable
@@ -15,7 +14,7 @@ from ...record.schema import BATCH, NOT_MEASURED
 from ..hidden import forget_frame
 from ..hooks.parts import bytes_of
 from ..hooks.samples import samples_of
-from ..hooks.switch import Switch, from_a_signal
+from ..hooks.switch import Switch, hand_on, ours
 from .batch_content import BatchContent
 from .counters import Reading, ThreadCounters, affinity
 from .slowest_sample import Stamped, file_of, number_of, one_by_one
@@ -175,7 +174,7 @@ class FetchTimer(FetchTimerBase):
 
     def forked(self) -> None:
         """This is a child, perhaps in the midst of a batch: what it has of that is not timed."""
-        with contextlib.suppress(Exception):
+        with ours():
             self._take_out()
 
     def close(self) -> None:
@@ -219,6 +218,8 @@ class FetchTimer(FetchTimerBase):
 
     def _forget(self) -> None:
         """Nothing of the batch is kept alive."""
+        if self._fetcher is not None:  # an interrupt has kept `_take_out` from it
+            self._fetcher.collate_fn = self._collate
         self._fetcher = self._collate = self._asked = self.indices = self._timing = None
         self._left_out_since = 0
         self._content.forget()
@@ -304,8 +305,7 @@ class FetchTimer(FetchTimerBase):
         try:
             file = None if row[_SLOWEST] == NOT_MEASURED else file_of(self._fetcher.dataset, index)
         except Exception as error:
-            if from_a_signal(error):
-                raise
+            hand_on(error)
             return  # a dataset of its own kind, whose files are not told
         if file is None:
             return

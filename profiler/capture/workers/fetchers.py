@@ -87,11 +87,11 @@ class Fetchers:
                 return original(self_, possibly_batched_index)
             try:
                 batch = original(self_, timer.indices)
+                timer.ends(batch)
             except BaseException as error:
                 timer.fails()
                 forget_frame(error)
                 raise
-            timer.ends(batch)
             return batch
 
         if self._steady is None or self.in_training is None:

@@ -199,7 +199,12 @@ class TrainingFetchTimer(FetchTimer):
             self.counters = ThreadCounters(own_process=False)
         self._flush()
         begins = super().begins(fetcher, indices, stamps)
-        self._steps.add_overhead(monotonic_ns() - begin)
+        try:
+            self._steps.add_overhead(monotonic_ns() - begin)
+        except BaseException:
+            if begins:
+                self.fails()
+            raise
         return begins
 
     def ends(self, batch: Any) -> None:

@@ -20,6 +20,8 @@ from typing import Any
 from torch.utils.data import get_worker_info
 from torch.utils.data._utils import fetch as torch_fetch
 
+from ..hooks.switch import hand_on
+
 MOST_EVENTS = 20_000
 """Calls and returns of a batch that are looked at, 0.6 µs each, some 12 ms; what comes later is not."""
 OF_A_GIVER = 8
@@ -155,8 +157,9 @@ class StreamCalls:
                     self._gives(frame, data[-1])
             elif event == "c_call" and _streams(frame):
                 self._watch(frame)
-        except Exception:
+        except Exception as error:
             sys.setprofile(None)
+            hand_on(error)
 
     def _returned(
         self, place: tuple[CodeType, CodeType, int], result: Any, began: int, arguments: tuple[Any, ...]

@@ -14,6 +14,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset, dataloader
 
+from support.hooked import AllLookedAt
 from whyidle import native
 from whyidle.capture.hooks import install
 from whyidle.capture.session import Session
@@ -29,13 +30,6 @@ COUNTED = ("step", "epoch", "samples", "queue_capacity", "sync_ns", "skipped", "
 STAMPS = ("fetch_begin_ns", "fetch_end_ns", "forward_begin_ns", "backward_begin_ns", "optimizer_begin_ns")
 STAMPS += ("optimizer_end_ns", "step_end_ns")
 BY_CHANCE = (EventKind.GARBAGE, EventKind.SAMPLER, EventKind.PYTHON_THREADS, EventKind.SAVE)
-
-
-class AllLookedAt(Thinning):
-    """Whatever they cost."""
-
-    def first(self) -> int:
-        return 1 << 40
 
 
 class SomePass(Thinning):
