@@ -8,19 +8,24 @@ from pathlib import Path
 
 from platformdirs import user_state_dir
 
+from .files import replacing
+
 
 def _pointer() -> Path:
+    """
+    Raises:
+        RuntimeError: there is no home.
+    """
     return Path(user_state_dir("whyidle")) / "latest"
 
 
 def note_latest(folder: Path) -> None:
     """Remember a run folder as the newest. Where that cannot be written nothing is lost but the convenience."""
-    pointer = _pointer()
-    with suppress(OSError):
+    with suppress(OSError, RuntimeError):
+        pointer = _pointer()
         pointer.parent.mkdir(parents=True, exist_ok=True)
-        draft = pointer.with_suffix(".new")
-        draft.write_bytes(os.fsencode(folder.resolve()))
-        draft.replace(pointer)
+        with replacing(pointer) as file:
+            file.write(os.fsencode(folder.resolve()))
 
 
 def latest() -> Path | None:
@@ -34,6 +39,6 @@ def latest() -> Path | None:
 
 def noted() -> Path | None:
     """The newest run folder, though it may be gone by now."""
-    with suppress(OSError, ValueError):
+    with suppress(OSError, ValueError, RuntimeError):
         return Path(os.fsdecode(_pointer().read_bytes()))
     return None

@@ -11,7 +11,7 @@ import hashlib
 import os
 from pathlib import Path
 
-from .files import plain
+from .files import APPENDED, plain
 from .schema import NOT_MEASURED
 
 NAMES = "names.tsv"
@@ -44,7 +44,7 @@ class Names:
         return NOT_MEASURED
 
     def _append(self, line: bytes) -> bool:
-        file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        file = os.open(self._path, APPENDED, 0o644)
         try:
             return os.fstat(file).st_size < MOST_BYTES and os.write(file, line) == len(line)
         finally:

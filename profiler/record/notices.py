@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from pathlib import Path
 
-from .files import plain
+from .files import APPENDED, plain
 
 NO_HEADROOM = "Headroom was not measured: "
 """So begins the notice that says why not."""
@@ -29,7 +30,10 @@ class Notices:
             return
         self._said.add(sentence)
         line = " ".join(sentence.split())
-        with contextlib.suppress(OSError), self._path.open("a+", errors="replace") as file:
+        with (
+            contextlib.suppress(OSError),
+            os.fdopen(os.open(self._path, APPENDED, 0o644), "a+", errors="replace") as file,
+        ):
             # Another process, a worker before this one say, may have said it.
             file.seek(0)
             if line not in file.read(MOST_BYTES).splitlines():

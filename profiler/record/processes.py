@@ -17,6 +17,7 @@ from typing import Any
 
 from ..errors import RecordError
 from .files import read_json, write_json
+from .secret import without_secrets
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ def describe_process(folder: Path, rank: int, writer: int, facts: dict[str, Any]
         "host": socket.gethostname(),
         "python": platform.python_version(),
         "executable": sys.executable,
-        "command": sys.argv,
+        "command": without_secrets(sys.argv),
         "clock": {"time_ns": time.time_ns(), "monotonic_ns": time.monotonic_ns()},
     }
     write_json(folder / f"process-{rank}-{writer}.json", standing | facts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Callable
 from functools import partial
@@ -59,7 +60,7 @@ def show_in(output: str | None, document: Document) -> None:
         return
     refuse_recorded(Path(output))
     try:
-        with replacing(Path(output)) as draft, draft.open("w", encoding="utf-8") as file:
+        with replacing(Path(output), named=True) as raw, io.TextIOWrapper(raw, encoding="utf-8") as file:
             show_document(document, Console(file=file, width=PLAIN_WIDTH, **LITERAL))
     except OSError as error:
         raise WhyidleError(f"cannot write {output}: {error.strerror}. Name another file.") from error
@@ -90,15 +91,21 @@ def write_json(content: Content, target: str) -> None:
     write_file(text + "\n", Path(target))
 
 
-def write_file(text: str, target: Path, with_option: str = "") -> None:
-    """Into a file, at once. `with_option`: how another is named, such as ` with -o`.
+def write_file(
+    text: str, target: Path, with_option: str = "", only: tuple[str, bytes] | None = None, named: bool = True
+) -> None:
+    """Into a file, at once; through a link only where the user has named it.
+
+    Args:
+        with_option: how another is named, such as ` with -o`.
+        only: as `refuse_recorded` takes it.
 
     Raises:
         WhyidleError: it cannot be written; a file that was there before still is.
     """
-    refuse_recorded(target)
     try:
-        write_text(target, text)
+        refuse_recorded(target, only, with_option)
+        write_text(target, text, named)
     except OSError as error:
         raise WhyidleError(f"cannot write {target}: {error.strerror}. Name another file{with_option}.") from error
 

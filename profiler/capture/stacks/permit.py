@@ -22,8 +22,10 @@ _permitted = False
 
 
 def tracer() -> str:
-    """This process, as others in its namespace know it."""
-    return f"{os.getpid()} {_namespace()}"
+    """This process, as others in its namespace know it; empty where there is no /proc that tells the namespace."""
+    with contextlib.suppress(OSError):
+        return f"{os.getpid()} {_namespace()}"
+    return ""
 
 
 def permit(told: str | None, scope: Path = SCOPE) -> None:
