@@ -78,8 +78,10 @@ def _random(found: re.Match[str]) -> str:
     in_path |= "/" in run
 
     def kept(piece: re.Match[str]) -> str:
-        is_hash = in_path and re.fullmatch(r"[0-9a-f]+", piece[0])
-        return piece[0] if is_hash or not _is_random(piece[0]) else LEFT_OUT
+        of_hash = re.fullmatch("[0-9a-f]+", piece[0])
+        # Weights & Biases' keys have 40 such signs.
+        secret = not in_path if of_hash and len(piece[0]) == 40 else _is_random(piece[0]) and not (of_hash and in_path)
+        return LEFT_OUT if secret else piece[0]
 
     return found["before"] + _PIECE.sub(kept, run) + found["after"]
 
