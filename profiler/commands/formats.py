@@ -149,10 +149,8 @@ def _write_gauges(arguments: argparse.Namespace, result: Result) -> None:
 
 
 def _write_text(arguments: argparse.Namespace, text: str) -> None:
-    if arguments.output in (None, STDOUT):
-        sys.stdout.write(text)
-    else:
-        write_file(text, Path(arguments.output))
+    with opened(arguments.output) as file:
+        file.write(text)
 
 
 def _check_profiles(arguments: argparse.Namespace) -> None:

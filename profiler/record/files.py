@@ -18,10 +18,8 @@ _EARLIER, _NAME = "stallscope", "whyidle"
 """What this program was called when it recorded the first runs, and what it is called."""
 _REORDERS = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 """Signs that show what follows in another order than it has."""
-NEW = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-"""How a file is opened that nobody may have put there before."""
 APPENDED = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-"""How one is opened that a folder may hold: not through a link, and no pipe is waited for."""
+"""How a file is opened that a folder may hold: not through a link, and no pipe is waited for."""
 
 
 def read_json(path: Path) -> Any:
@@ -79,10 +77,8 @@ def _is_no_text(sign: str) -> bool:
 @contextlib.contextmanager
 def replacing(path: Path, named: bool = False) -> Iterator[IO[bytes]]:
     """A file to write: one beside `path` that takes its place where the block ends well, and else is gone. So nobody
-    sees half of one, and nothing is written through a link: one that lies at `path` is replaced.
-
-    Args:
-        named: by the user. Then a link stays one, and a pipe or a device, such as /dev/null, is written to itself.
+    sees half of one, and nothing is written through a link: one that lies at `path` is replaced. Where the user has
+    `named` it, a link stays one, and a pipe or a device, such as /dev/null, is written to itself.
 
     Raises:
         OSError: it could not take the place.
@@ -96,7 +92,8 @@ def replacing(path: Path, named: bool = False) -> Iterator[IO[bytes]]:
     try:
         # What was left by an earlier process of this number, or put there to be written through.
         draft.unlink(missing_ok=True)
-        with os.fdopen(os.open(draft, os.O_WRONLY | NEW, 0o666), "wb") as file:
+        new = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        with os.fdopen(os.open(draft, new, 0o666), "wb") as file:
             yield file
         draft.replace(whole)
     finally:

@@ -12,15 +12,12 @@ from .files import replacing
 
 
 def _pointer() -> Path:
-    """
-    Raises:
-        RuntimeError: there is no home.
-    """
     return Path(user_state_dir("whyidle")) / "latest"
 
 
 def note_latest(folder: Path) -> None:
     """Remember a run folder as the newest. Where that cannot be written nothing is lost but the convenience."""
+    # RuntimeError: there is no home.
     with suppress(OSError, RuntimeError):
         pointer = _pointer()
         pointer.parent.mkdir(parents=True, exist_ok=True)

@@ -36,10 +36,9 @@ _OF_A_TRAINING = (LOADED, ARMED, STACKS_REFUSED, "tuning.*", "output.txt", "trut
 
 def recorded_in(folder: Path) -> str | None:
     """A name in the folder that a recording, or its page, has too; `None` where there is none, or no folder."""
-    try:
-        return next((name for name in os.listdir(folder) if name == PAGE or _is_recorded(name)), None)
-    except FileNotFoundError:
-        return None
+    names = os.listdir(folder) if folder.is_dir() else ()
+    found = (name for name in names if name == PAGE or _is_recorded(name))
+    return min(found, key=lambda name: name != RUN_JSON, default=None)
 
 
 def _is_recorded(name: str) -> bool:
