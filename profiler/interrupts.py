@@ -3,12 +3,28 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import re
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Ctrl-C, a supervisor's stop, a closed terminal."""
+
+_PASSES_ON = re.compile(r"Name:\t(?:\w*sh|busybox|systemd)\n.*^SigIgn:\t(\w+)$", re.DOTALL | re.MULTILINE)
+"""Of who hands what it ignores on to what it starts. Pythons and others ignore SIGPIPE for themselves alone."""
+
+
+def ignored_before() -> Callable[[], object]:
+    """To be called in a child that will run the user's program: has SIGPIPE and SIGXFSZ ignored where they were when
+    this process was started. As Python ignores both, only who started it can tell: a shell, or systemd."""
+    told = None
+    with contextlib.suppress(OSError):
+        told = _PASSES_ON.match(Path(f"/proc/{os.getppid()}/status").read_text(errors="replace"))
+    these = [each for each in (signal.SIGPIPE, signal.SIGXFSZ) if told and int(told[1], 16) >> (each - 1) & 1]
+    return lambda: [signal.signal(each, signal.SIG_IGN) for each in these]
 
 
 def end_like_ctrl_c() -> None:

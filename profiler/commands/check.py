@@ -20,7 +20,7 @@ from ..errors import WhyidleError
 from ..record.files import plain, read_json
 from ..report.contract import checks as check_json
 from ..report.documents.check import check_document
-from ..report.export.ci import is_junit_of_ours, junit_xml, workflow_commands
+from ..report.export.ci import JUNITS, junit_xml, workflow_commands
 from ..report.render.markdown import markdown
 from ..terminal.console import console, json_text, show_document, write_file
 from . import check_config
@@ -174,9 +174,7 @@ def _tell(
     """Everything that was asked for, files first."""
     if arguments.junit is not None:
         text = junit_xml(run, found, properties | ({"emulated": emulated} if emulated else {}))
-        if arguments.junit.is_file() and not is_junit_of_ours(arguments.junit):
-            raise WhyidleError(f"{arguments.junit} is there, and is no JUnit of an earlier check. Name another file.")
-        write_file(text, arguments.junit)
+        write_file(text, arguments.junit, only=JUNITS)
     document = check_document(run, emulated, found)
     summary = os.environ.get("GITHUB_STEP_SUMMARY")
     if arguments.github and summary:

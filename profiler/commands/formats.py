@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import WhyidleError
 from ..record.files import plain
+from ..record.recorded import PAGE, PAGES
 from ..report.document import Document
-from ..report.export.files import STDOUT, open_file, opened, together
+from ..report.export.files import STDOUT, layered, opened, together
 from ..report.export.raw import about_of
 from ..report.export.table import Table
 from ..report.export.table_files import require_pyarrow, write_csv, write_parquet
 from ..report.render.markdown import markdown
-from ..results.result import CELLS, PAGE, STEPS, TABLES, Result
+from ..results.result import CELLS, STEPS, TABLES, Result
 from ..terminal.console import console, show_in, write_file, write_json
 
 if TYPE_CHECKING:
@@ -123,12 +124,13 @@ def _write_page(arguments: argparse.Namespace, result: Result) -> None:
         if runs is None:
             raise WhyidleError(f"--with-runs is of comparisons, and {result.folder} is none. Leave it out.")
         for run in runs:
-            write_file(run.page(run.folder), run.folder / PAGE, " with -o")
+            write_file(run.page(run.folder), run.folder / PAGE, " with -o", PAGES, named=False)
     if arguments.output == STDOUT:
         sys.stdout.write(result.page(None))
         return
     target = result.folder / PAGE if arguments.output is None else Path(arguments.output)
-    write_file(result.page(target.absolute().parent), target, " with -o")
+    named = arguments.output is not None
+    write_file(result.page(target.absolute().parent), target, " with -o", PAGES, named)
     console().print(str(target), soft_wrap=True, markup=False, highlight=False)
 
 
@@ -147,10 +149,8 @@ def _write_gauges(arguments: argparse.Namespace, result: Result) -> None:
 
 
 def _write_text(arguments: argparse.Namespace, text: str) -> None:
-    if arguments.output in (None, STDOUT):
-        sys.stdout.write(text)
-    else:
-        write_file(text, Path(arguments.output))
+    with opened(arguments.output) as file:
+        file.write(text)
 
 
 def _check_profiles(arguments: argparse.Namespace) -> None:
@@ -241,7 +241,7 @@ def _write_all(name: str, form: TableFile, arguments: argparse.Namespace, result
                 continue
             about = table.about or about
             draft = drafts / f"{each}.{name}"
-            with open_file(draft, form.binary) as file:
+            with draft.open("wb") as raw, layered(raw, form.binary) as file:
                 rows = form.write(table, file)
             if rows:
                 written[each] = rows

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ..errors import WhyidleError
 from ..record.files import plain
+from ..record.recorded import PAGES, refuse_recorded
 from ..report.plot.batch_size import check_picture
 from ..results.result import PICTURES, Picture, Result
 from ..terminal.console import write_file
@@ -81,6 +82,8 @@ def check_page(arguments: argparse.Namespace, made: Path | None = None) -> None:
     if arguments.html == "-":
         raise WhyidleError("--html -: a page goes into a file. Name one, such as --html compare.html.")
     require_folder(arguments.html, made, "--html")
+    if arguments.html is not None:
+        refuse_recorded(Path(arguments.html), PAGES, " with --html")
 
 
 def refuse_page(arguments: argparse.Namespace, scenario: str) -> None:
@@ -104,5 +107,5 @@ def write_page(arguments: argparse.Namespace, result: Result) -> None:
     """
     if arguments.html is not None:
         target = Path(arguments.html)
-        write_file(result.page(target.absolute().parent), target, " with --html")
+        write_file(result.page(target.absolute().parent), target, " with --html", PAGES)
         print(plain(f"written: {target}"), file=sys.stderr)

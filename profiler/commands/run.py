@@ -129,17 +129,21 @@ def run(arguments: argparse.Namespace) -> int:
         ended = {"status": status, "error": _error_of(code), "exit_code": code}
         update_run(folder, {"ended": ended, CODE: revision.found()})
 
+    ended: list[int] = []
     try:
-        code = _record(reader, command, settings, arguments, stacks, figures, note)
+        _record(reader, command, settings, arguments, stacks, figures, note, ended)
+        with _in_a_line("no report"):
+            if ended[0] == 0 and (files := read_image_files(folder)):
+                _decode(folder, files)
+            _report(folder, arguments.json, figures)
     except WhyidleError:
         _forget(folder, new)
         raise
-    # Ctrl-C ends the report; the command has ended as it did.
-    with suppress(KeyboardInterrupt), _in_a_line("no report"):
-        if code == 0 and (files := read_image_files(folder)):
-            _decode(folder, files)
-        _report(folder, arguments.json, figures)
-    return child.end_as(code)
+    except KeyboardInterrupt:
+        # It ends the report; the command has ended as it did.
+        if not ended:
+            raise
+    return child.end_as(ended[0])
 
 
 def _decode(folder: Path, files: list[str]) -> None:
@@ -184,11 +188,13 @@ def _record(
     stacks: StackOptions,
     figures: Figures,
     note: Callable[[int, CodeRevision], None],
-) -> int:
-    """Run the command to its end; what it returned.
+    ended: list[int],
+) -> None:
+    """Run the command to its end.
 
     Args:
         note: records how the command ended.
+        ended: gets what it returned, before a signal can raise anything.
     """
     folder = reader.folder
     shown = arguments.live if not arguments.no_live else None
@@ -203,33 +209,38 @@ def _record(
             calls.insert(0, lines if terminal is None else lambda: terminal.paint(view.rows))
         if terminal is None:
             process = child.start(command, settings, signals)
-            pid = process.pid
+            pid, wait = process.pid, child.wait
         else:
             process, pid = terminal.start(command, settings, signals)
-        note_latest(folder)
-        wanted = terminal.outdated if terminal else threading.Event()
-        with (
-            start_sampler(folder, pid, arguments.rate, stacks) as sampler,
-            terminal or nullcontext(),
-            _beside(calls, wanted) as end_looks,
-        ):
+            wait = terminal.wait
 
-            def over(code: int) -> None:
-                end_looks()
-                sampler.stop()
-                with _in_a_line("no note of what was missed"):
-                    _say_what_was_missed(folder)
-                    if sampler.error:
-                        Notices(folder / TRAINING_NOTICES)(sampler.error)
-                with _in_a_line("how the command ended is not recorded"):
-                    note(code, revision)
+        def over(code: int) -> None:
+            end_looks()
+            sampler.stop()
+            with _in_a_line("no note of what was missed"):
+                _say_what_was_missed(folder)
+                if sampler.error:
+                    Notices(folder / TRAINING_NOTICES)(sampler.error)
+            with _in_a_line("how the command ended is not recorded"):
+                note(code, revision)
 
-            # Until it is noted no signal can come in between.
-            if terminal is not None:
-                return terminal.wait(process, signals, over)
-            code = child.wait(process, signals)
-            over(code)
-            return code
+        # Whatever is raised from here on: the command goes on, and we end as it does.
+        try:
+            with terminal or nullcontext():
+                try:
+                    note_latest(folder)
+                    wanted = terminal.outdated if terminal else threading.Event()
+                    with (
+                        start_sampler(folder, pid, arguments.rate, stacks) as sampler,
+                        _beside(calls, wanted) as end_looks,
+                    ):
+                        # Until it is noted no signal can come in between.
+                        ended.append(wait(process, signals, over))
+                except BaseException:
+                    ended.append(wait(process, signals))
+                    note(ended[0], revision)
+        except BaseException:
+            ended.append(child.wait(process, signals))
 
 
 def _how_to_watch(shown: str | None, terminal: SharedTerminal | None) -> str:
@@ -274,10 +285,13 @@ def _beside(calls: Sequence[Callable[[], object]], wanted: threading.Event) -> I
         nonlocal over
         over = True
         wanted.set()
-        thread.join()
+        if thread.is_alive():
+            thread.join()
 
     thread = threading.Thread(target=look, daemon=True)
-    thread.start()
+    # Where there is no thread to be had, nothing is looked at.
+    with suppress(RuntimeError):
+        thread.start()
     try:
         yield end
     finally:

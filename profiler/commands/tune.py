@@ -172,7 +172,7 @@ class _Sitting:
         self._announce()
         new = not self.folder.exists()
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            self.folder.mkdir(0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise RecordError(f"cannot make {self.folder}: {error.strerror}. Choose another with --out.") from error
         state = self._state
@@ -261,7 +261,7 @@ class _Sitting:
         patch = None
         if self._job.scenario is None and tuned.best.settings != tuned.baseline.settings:
             made = loader_made(open_run(self.folder / RECORDING))
-            patch = patch_of(made, ready.settings, tuned.best.settings, self._job.launch.command, Path.cwd())
+            patch = patch_of(made, ready.settings, tuned.best.settings, self._job.asked["command"], Path.cwd())
         return Tuning(
             what=self._job.title,
             device=analysis.info.get("device") or {},
@@ -362,7 +362,7 @@ def _most_workers(workload: Workload) -> int:
 def _copy_recording(of: Path, to: Path) -> None:
     """The first stretch, with the program's own settings, as it is while the training waits: its recording goes on."""
     shutil.rmtree(to, ignore_errors=True)
-    to.mkdir()
+    to.mkdir(0o700)
     for path in (*of.glob("*.rec"), *of.glob("*.json"), *of.glob("*.jsonl"), *of.glob("*notices.txt")):
         shutil.copyfile(path, to / path.name)
 

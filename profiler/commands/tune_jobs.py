@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shlex
 import shutil
 import sys
 from collections.abc import Callable, Mapping
@@ -17,6 +18,7 @@ from ..devices.choose import choose
 from ..errors import WhyidleError
 from ..matrix.experiment import described
 from ..record.run import new_folder, new_folder_for
+from ..record.secret import LEFT_OUT, without_secrets
 from ..report.words.command import command_line
 from ..terminal.console import console
 from ..tune.bench.launch import Launch, script_hint
@@ -65,6 +67,11 @@ def job(arguments: argparse.Namespace) -> TuneJob:
 def again(asked: Mapping[str, Any], overwrite: bool, budget_s: float | None = None) -> TuneJob:
     """The job of an earlier sitting."""
     if "command" in asked:
+        if any(LEFT_OUT in word for word in asked["command"]):
+            raise WhyidleError(
+                f"the command of this tuning held secrets, which were not recorded: {shlex.join(asked['command'])}. "
+                "Begin anew, with secrets in the environment, which is never recorded."
+            )
         return _script(list(asked["command"]), overwrite, budget_s)
     return _scenario(dict(asked), budget_s)
 
@@ -87,7 +94,8 @@ def _script(command: list[str], overwrite: bool, budget_s: float | None) -> Tune
         return environment(folder, os.environ, {"tune": dict(tune)})
 
     launch = Launch(command, settings, _mark, overwrite=overwrite, budget_s=budget_s)
-    return TuneJob({"command": command}, command_line(command), new_folder_for(command, "tune-"), launch)
+    said = without_secrets(command)
+    return TuneJob({"command": said}, command_line(said), new_folder_for(command, "tune-"), launch)
 
 
 def _checked(arguments: argparse.Namespace, name: str) -> dict[str, Any]:

@@ -52,7 +52,7 @@ def run(arguments: argparse.Namespace, copied: Callable[[Path, Path], None]) -> 
     progress.say(f"Proving the advice on the loader of {job.title}.")
     progress.say(ANNOUNCED)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise RecordError(f"cannot make {folder}: {error.strerror}. Choose another with --out.") from error
     with progress:
@@ -103,7 +103,7 @@ def _proven(
     told = prove(bench, plan, advised, analysis.facts.parts.share("boundary"), on_block)
     bench.end()
     if told.measured is not None and told.measured.low > 1:
-        patch = patch_of(loader_made(recorded), ready.settings, advised.settings, job.launch.command, Path.cwd())
+        patch = patch_of(loader_made(recorded), ready.settings, advised.settings, job.asked["command"], Path.cwd())
         told = replace(told, patch=patch)
     _show(arguments, job.title, told, ready.settings, analysis)
     if arguments.patch is not None:

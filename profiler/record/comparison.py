@@ -36,7 +36,7 @@ def write_comparison(folder: Path, setting: dict[str, Any], cells: Sequence[Cell
     """
     content = {"format": FORMAT, "version": VERSION, "setting": setting, "cells": [asdict(c) for c in cells]}
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(0o700, parents=True, exist_ok=True)
         write_json(folder / COMPARISON_JSON, content)
     except OSError as error:
         raise RecordError(f"cannot write {folder}: {error.strerror}. Choose another folder with --out.") from error

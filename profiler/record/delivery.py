@@ -17,7 +17,7 @@ import struct
 from pathlib import Path
 from typing import Any
 
-from .files import write_text
+from .files import APPENDED, write_text
 
 MOST_MESSAGE = 128 << 10
 """Bytes; a longer one is written by who has it."""
@@ -87,7 +87,7 @@ def append_lines(path: Path, lines: str, most: int, once: bool) -> bool:
     Raises:
         OSError: it cannot be opened, or is a link.
     """
-    file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644)
+    file = os.open(path, APPENDED | os.O_NONBLOCK, 0o644)
     try:
         size = os.fstat(file).st_size
         if size >= most:

@@ -8,7 +8,7 @@ import os
 import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from ..errors import RecordError
 
@@ -18,6 +18,8 @@ _EARLIER, _NAME = "stallscope", "whyidle"
 """What this program was called when it recorded the first runs, and what it is called."""
 _REORDERS = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 """Signs that show what follows in another order than it has."""
+APPENDED = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+"""How a file is opened that a folder may hold: not through a link, and no pipe is waited for."""
 
 
 def read_json(path: Path) -> Any:
@@ -73,34 +75,40 @@ def _is_no_text(sign: str) -> bool:
 
 
 @contextlib.contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """The file to write: one beside `path` that takes its place where the block ends well, and else is gone. So nobody
-    sees half of one. A pipe or a device, such as /dev/null, is written to itself, and a link stays one.
+def replacing(path: Path, named: bool = False) -> Iterator[IO[bytes]]:
+    """A file to write: one beside `path` that takes its place where the block ends well, and else is gone. So nobody
+    sees half of one, and nothing is written through a link: one that lies at `path` is replaced. Where the user has
+    `named` it, a link stays one, and a pipe or a device, such as /dev/null, is written to itself.
 
     Raises:
         OSError: it could not take the place.
     """
-    if path.exists() and not path.is_file():
-        yield path
+    if named and path.exists() and not path.is_file():
+        with path.open("wb") as file:
+            yield file
         return
-    whole = Path(os.path.realpath(path))
+    whole = Path(os.path.realpath(path)) if named else path
     draft = whole.with_name(f".{whole.name}.{os.getpid()}")
     try:
-        yield draft
+        # What was left by an earlier process of this number, or put there to be written through.
+        draft.unlink(missing_ok=True)
+        new = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        with os.fdopen(os.open(draft, new, 0o666), "wb") as file:
+            yield file
         draft.replace(whole)
     finally:
         with contextlib.suppress(OSError):
             draft.unlink(missing_ok=True)
 
 
-def write_text(path: Path, text: str) -> None:
+def write_text(path: Path, text: str, named: bool = False) -> None:
     """Written at once, as `replacing` does.
 
     Raises:
         OSError: it could not be written; what was there before is still there.
     """
-    with replacing(path) as draft:
-        draft.write_text(text, encoding="utf-8")
+    with replacing(path, named) as file:
+        file.write(text.encode())
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:

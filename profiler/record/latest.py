@@ -8,6 +8,8 @@ from pathlib import Path
 
 from platformdirs import user_state_dir
 
+from .files import replacing
+
 
 def _pointer() -> Path:
     return Path(user_state_dir("whyidle")) / "latest"
@@ -15,12 +17,12 @@ def _pointer() -> Path:
 
 def note_latest(folder: Path) -> None:
     """Remember a run folder as the newest. Where that cannot be written nothing is lost but the convenience."""
-    pointer = _pointer()
-    with suppress(OSError):
+    # RuntimeError: there is no home.
+    with suppress(OSError, RuntimeError):
+        pointer = _pointer()
         pointer.parent.mkdir(parents=True, exist_ok=True)
-        draft = pointer.with_suffix(".new")
-        draft.write_bytes(os.fsencode(folder.resolve()))
-        draft.replace(pointer)
+        with replacing(pointer) as file:
+            file.write(os.fsencode(folder.resolve()))
 
 
 def latest() -> Path | None:
@@ -34,6 +36,6 @@ def latest() -> Path | None:
 
 def noted() -> Path | None:
     """The newest run folder, though it may be gone by now."""
-    with suppress(OSError, ValueError):
+    with suppress(OSError, ValueError, RuntimeError):
         return Path(os.fsdecode(_pointer().read_bytes()))
     return None

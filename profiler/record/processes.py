@@ -19,6 +19,7 @@ from typing import Any
 from ..errors import RecordError
 from .delivery import put_text
 from .files import read_json
+from .secret import without_secrets
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ def describe_process(folder: Path, rank: int, writer: int, facts: dict[str, Any]
         "host": socket.gethostname(),
         "python": platform.python_version(),
         "executable": sys.executable,
-        "command": sys.argv,
+        "command": without_secrets(sys.argv),
         "clock": {"time_ns": time.time_ns(), "monotonic_ns": time.monotonic_ns()},
     }
     put_text(folder, f"process-{rank}-{writer}.json", json.dumps(standing | facts, indent=1))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -18,6 +19,11 @@ from .scalars import SCALARS, WANTED
 from .signs import ARMED, LOADED
 from .stacks import STACKS
 
+PAGE = "report.html"
+"""Name of a result's page, in the folder of what it is about, where none is given."""
+PAGES = ("page that whyidle wrote", rb'<!doctype html>.*<meta name="generator" content="(?:whyidle|stallscope)">')
+MOST_OF_BEGIN = 4096
+
 _MARKERS = (RUN_JSON, COMPARISON_JSON, "tune.json")
 """Of a folder in which something was recorded, one of these is there."""
 _OF_A_RUN = (
@@ -28,13 +34,32 @@ _OF_A_TRAINING = (LOADED, ARMED, "tuning.*", "output.txt", "truth.json")
 """What trainings that whyidle starts leave beside their records."""
 
 
-def refuse_recorded(path: Path) -> None:
+def recorded_in(folder: Path) -> str | None:
+    """A name in the folder that a recording, or its page, has too; `None` where there is none, or no folder."""
+    names = os.listdir(folder) if folder.is_dir() else ()
+    found = (name for name in names if name == PAGE or _is_recorded(name))
+    return min(found, key=lambda name: name != RUN_JSON, default=None)
+
+
+def _is_recorded(name: str) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in (*_MARKERS, *_OF_A_RUN, *_OF_A_TRAINING))
+
+
+def refuse_recorded(path: Path, only: tuple[str, bytes] | None = None, with_option: str = "") -> None:
     """That a file may be written there.
 
+    Args:
+        only: the kind of file whose place alone it may take, in words, and a pattern of how those begin.
+        with_option: how another is named, such as ` with -o`.
+
     Raises:
-        RecordError: it is one of a recording, or would be taken for one.
+        RecordError: it is one of a recording, or would be taken for one; or it is none of that kind.
     """
     real = Path(os.path.realpath(path))
-    ours = any(fnmatchcase(real.name, pattern) for pattern in (*_MARKERS, *_OF_A_RUN, *_OF_A_TRAINING))
-    if ours and any((real.parent / marker).is_file() for marker in _MARKERS):
+    if _is_recorded(real.name) and any((real.parent / marker).is_file() for marker in _MARKERS):
         raise RecordError(f"{path} is a file of the recording itself, which would be lost. Name another file.")
+    if only is not None and real.is_file():
+        with real.open("rb") as file:
+            begin = file.read(MOST_OF_BEGIN)
+        if begin and re.match(only[1], begin, re.DOTALL) is None:
+            raise RecordError(f"{path} is there, and is no {only[0]}. Name another file{with_option}.")

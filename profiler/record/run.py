@@ -26,6 +26,7 @@ from .processes import processes
 from .reader import RecordFile, RecordHeader, read_all
 from .sampled_devices import sampled_driver
 from .schema import DEVICE, FORMAT_VERSION, HOST, KINDS, MEMORY, NAN, NOT_MEASURED, STEP, Field, Kind
+from .secret import without_secrets
 
 FORMAT = "whyidle-run"
 RUN_JSON = "run.json"
@@ -61,13 +62,19 @@ def create_run(folder: Path, description: dict[str, Any]) -> Path:
     """Make a run folder and its `run.json`. `description` adds to or replaces the standing facts.
 
     Raises:
-        RecordError: the folder cannot be made or written, or already holds a run.
+        RecordError: the folder cannot be made or written, or already holds a run, or a file by a name of ours.
     """
-    if (folder / RUN_JSON).exists():
-        raise RecordError(f"{folder} already holds a run. Choose another folder with --out.")
+    from .recorded import recorded_in
+
+    facts = _standing_facts() | description
+    if facts["command"]:
+        facts["command"] = without_secrets(facts["command"])
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        write_json(folder / RUN_JSON, _standing_facts() | description)
+        if taken := recorded_in(folder):
+            what = "a run" if taken == RUN_JSON else f"{taken}, which a recording would write to"
+            raise RecordError(f"{folder} already holds {what}. Choose another folder with --out.")
+        folder.mkdir(0o700, parents=True, exist_ok=True)
+        write_json(folder / RUN_JSON, facts)
     except OSError as error:
         raise RecordError(
             f"cannot write the run folder {folder}: {error.strerror}. Choose another folder with --out."

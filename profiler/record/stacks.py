@@ -11,13 +11,14 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from .delivery import add_lines
 from .files import plain
 from .schema import NOT_MEASURED
+from .secret import LEFT_OUT, line_without_secrets
 
 STACKS = "stacks.jsonl"
 MOST_BYTES = 16 << 20
@@ -83,8 +84,25 @@ class StackNames:
         }
         text = call.text or (self._source(call.file, call.line) if self._source is not None else "")
         if text:
-            told["text"] = plain(text)[:MOST_TEXT]
+            told["text"] = kept_text(text)
         return json.dumps(told) + "\n"
+
+
+def kept_text(line: str) -> str:
+    """What is kept of a line of source."""
+    # What is cut off must not be half of a key, which none would know by then.
+    return str(plain(line_without_secrets(line[: 4 * MOST_TEXT])))[:MOST_TEXT]
+
+
+def left_out_of(folder: Path, commands: Iterable[object]) -> int:
+    """How many values were left out of a recording, of its lines of source and of these forms of its command."""
+    calls: dict[int, tuple[int, Call]] = {}
+    with contextlib.suppress(OSError), (folder / STACKS).open("rb") as file:
+        for line in file:
+            if LEFT_OUT.encode() in line:
+                _read(line, calls)
+    lines = {(call.file, call.line): call.text.count(LEFT_OUT) for _, call in calls.values()}
+    return sum(lines.values()) + max((str(each).count(LEFT_OUT) for each in commands), default=0)
 
 
 def _number(within: int, file: str, function: str, line: int) -> int:

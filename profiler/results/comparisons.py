@@ -17,6 +17,7 @@ from ..analyse.cells.roofline import rooflines
 from ..analyse.cells.scaling import scaling
 from ..errors import WhyidleError
 from ..record.comparison import is_comparison, read_comparison
+from ..record.recorded import PAGE
 from ..record.run import is_run, runs_within
 from ..report.contract import comparison as compare_json
 from ..report.contract.encode import Content
@@ -31,7 +32,7 @@ from ..report.plot.roofline import write_roofline
 from ..report.plot.scaling import write_scaling
 from ..report.plot.utilisation import traces_of, write_utilisation
 from .recordings import RecordedResult, recording_in
-from .result import CELLS, CONFUSION, PAGE, PICTURES, RANKS, ROOFLINE, SIZES, TRACES, Picture, Result
+from .result import CELLS, CONFUSION, PICTURES, RANKS, ROOFLINE, SIZES, TRACES, Picture, Result
 
 
 class Cells(Result):

@@ -18,9 +18,6 @@ from ..report.export.table import Table
 if TYPE_CHECKING:
     from ..report.export.trace.compose import RunTrace
 
-PAGE = "report.html"
-"""Name of a result's page, in the folder of what it is about, where none is given."""
-
 STEPS = "steps"
 CELLS = "cells"
 TABLES = (STEPS, *KINDS_OF_TABLES, CELLS)

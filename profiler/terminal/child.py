@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from ..errors import WhyidleError
+from ..interrupts import ignored_before
 
 PASSED_ON = {
     signal.SIGINT,
@@ -134,7 +135,9 @@ def start(
         if prepare is not None:
             prepare()
         signals.restore()
+        ignore()
 
+    ignore = ignored_before()
     stdin, stdout, stderr = streams
     hint = f" To run a script write: whyidle run -- python {command[0]}" if command[0].endswith(".py") else ""
     try:
@@ -158,8 +161,9 @@ def start(
         raise WhyidleError(f"{command[0]} cannot be run: {error.strerror}.{hint}") from error
 
 
-def wait(child: subprocess.Popen[bytes], signals: Signals) -> int:
-    """The child's end, as `Popen.returncode`. Meanwhile signals are passed on, and we stop when it does.
+def wait(child: subprocess.Popen[bytes], signals: Signals, on_end: Callable[[int], object] = lambda _: None) -> int:
+    """The child's end, as `Popen.returncode`, once `on_end` was called with it. Meanwhile signals are passed on, and
+    we stop when it does.
 
     A terminal's Ctrl-Z is followed once the child has stopped, which may have put the terminal in order first, or not
     stop at all. Who stopped it from outside, with SIGSTOP, continues it from there and may not know of us; only Ctrl-Z
@@ -186,6 +190,7 @@ def wait(child: subprocess.Popen[bytes], signals: Signals) -> int:
         elif number in PASSED_ON and not theirs:
             with suppress(ProcessLookupError):
                 child.send_signal(number)
+    on_end(code)
     return code
 
 

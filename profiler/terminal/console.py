@@ -11,10 +11,11 @@ from typing import Any
 from rich.console import Console
 
 from ..errors import WhyidleError
-from ..record.files import replacing, write_text
+from ..record.files import write_text
 from ..record.recorded import refuse_recorded
 from ..report.contract.encode import Content, builtins
 from ..report.document import Document
+from ..report.export.files import STDOUT, opened
 from ..report.render.text import print_document
 
 PLAIN_WIDTH = 100
@@ -54,15 +55,11 @@ def show_in(output: str | None, document: Document) -> None:
     Raises:
         WhyidleError: it cannot be written.
     """
-    if output in (None, "-"):
+    if output is None or output == STDOUT:
         show_document(document, console())
         return
-    refuse_recorded(Path(output))
-    try:
-        with replacing(Path(output)) as draft, draft.open("w", encoding="utf-8") as file:
-            show_document(document, Console(file=file, width=PLAIN_WIDTH, **LITERAL))
-    except OSError as error:
-        raise WhyidleError(f"cannot write {output}: {error.strerror}. Name another file.") from error
+    with opened(output) as file:
+        show_document(document, Console(file=file, width=PLAIN_WIDTH, **LITERAL))
 
 
 def show_comparison(
@@ -83,22 +80,22 @@ def show_comparison(
 
 def write_json(content: Content, target: str) -> None:
     """To a file, or to stdout for `-`."""
-    text = json_text(content)
-    if target == "-":
-        print(text)
-        return
-    write_file(text + "\n", Path(target))
+    with opened(target) as file:
+        file.write(json_text(content) + "\n")
 
 
-def write_file(text: str, target: Path, with_option: str = "") -> None:
-    """Into a file, at once. `with_option`: how another is named, such as ` with -o`.
+def write_file(
+    text: str, target: Path, with_option: str = "", only: tuple[str, bytes] | None = None, named: bool = True
+) -> None:
+    """Into a file, at once; through a link only where the user has `named` it. `with_option` says how another is named,
+    such as ` with -o`; `only` is as `refuse_recorded` takes it.
 
     Raises:
         WhyidleError: it cannot be written; a file that was there before still is.
     """
-    refuse_recorded(target)
     try:
-        write_text(target, text)
+        refuse_recorded(target, only, with_option)
+        write_text(target, text, named)
     except OSError as error:
         raise WhyidleError(f"cannot write {target}: {error.strerror}. Name another file{with_option}.") from error
 

@@ -38,7 +38,7 @@ LAYERS: dict[str, tuple[set[str], set[str]]] = {
     "tune": ({"errors", "interrupts", "record", "analyse", "matrix", "sampler-start"}, set()),
     "report": ({"errors", "record", "analyse", "tune"}, {"jinja2", "msgspec"}),
     "results": ({"errors", "record", "analyse", "tune", "report", "diagnosis_benchmark"}, set()),
-    "terminal": ({"errors", "record", "analyse", "matrix", "tune", "report", "capture"}, set()),
+    "terminal": ({"errors", "interrupts", "record", "analyse", "matrix", "tune", "report", "capture"}, set()),
     "commands": (
         {
             "errors",

@@ -12,6 +12,8 @@ from ...record.attached import ProcessStates, read_states
 from ...record.notices import read_notices
 from ...record.run import Run
 from ...record.schema import DEVICE, HOST, STEP
+from ...record.secret import left_out_note
+from ...record.stacks import left_out_of
 from ..run.resource_usage import Sampled, sampled
 from ..run.sampler_quality import quality_notes
 from ..run.window import Window
@@ -151,6 +153,8 @@ def _notes(
         notes += quality_notes(
             seen, window, device_kind=kind, foreign_cpus=foreign, own_processes=max(1, len(trainers))
         )
+    commands = [run.info.get("command"), *(each.command for each in processes)]
+    notes += left_out_note(left_out_of(run.folder, commands))
     return list(dict.fromkeys(notes))
 
 

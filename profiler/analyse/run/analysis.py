@@ -14,6 +14,8 @@ from ...record.notices import read_notices
 from ...record.reader import Records
 from ...record.run import Run, Writer
 from ...record.schema import BATCH, DEVICE, EVENT, HOST, MEMORY, PAUSE, STEP
+from ...record.secret import left_out_note
+from ...record.stacks import left_out_of
 from ..causes.diagnosis import verdict_of, without_steps
 from ..causes.finding import Finding
 from ..predict.observed import advice_of
@@ -45,6 +47,8 @@ class Analysis:
     """What could not be seen or trusted, a sentence each."""
     dropped_records: int
     """Records that could not be stored."""
+    left_out: int = 0
+    """Values that were not recorded, because they are or look like secrets."""
     duration_s: float | None = None
     """From the begin of its process, where that is known, else from the first event of the training, to the last."""
     machine: Sampled | None = None
@@ -102,7 +106,10 @@ def analyse(run: Run, *others: Run) -> Analysis:
         notes = (*_run_notes(run), *_missing_notes(ranks), *_killed_notes(ranks), *alone.notes)
         found = replace(alone, notes=notes, dropped_records=run.dropped())
     killed = tuple(rank.rank for rank in ranks if rank.killed)
-    return replace(found, killed=killed, missing=tuple(surely_missing(ranks)))
+    commands = [*(each.info.get("command") for each in runs), *(rank.argv for rank in ranks)]
+    left_out = sum(left_out_of(each.folder, commands if each is run else ()) for each in runs)
+    notes = (*found.notes, *left_out_note(left_out))
+    return replace(found, notes=notes, left_out=left_out, killed=killed, missing=tuple(surely_missing(ranks)))
 
 
 def condensed(analysis: Analysis) -> Analysis:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
-from ...record.stacks import Call
+from ...record.stacks import Call, kept_text
 from .places import is_users
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -189,7 +189,7 @@ def _class(call: Call) -> ast.ClassDef | None:
 
 def _is_as_sampled(source: SourceFile, call: Call) -> bool:
     known = call.text and 1 <= call.line <= len(source.lines)
-    return bool(known and source.lines[call.line - 1].strip() == call.text)
+    return bool(known and call.text in ((line := source.lines[call.line - 1].strip()), kept_text(line)))
 
 
 @dataclass(frozen=True)

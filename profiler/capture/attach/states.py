@@ -12,6 +12,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from ...record.attached import ProcessStates
+from ...record.secret import without_secrets
 from ..sampler.procfs import read
 from ..sampler.schedule import NS_PER_S, Cadence
 from ..sampler.tree import Member, ProcessTree
@@ -139,7 +140,7 @@ class States:
 def _called(pid: int) -> tuple[str, str]:
     """Its name and the beginning of its command, now."""
     name = (read(f"/proc/{pid}/comm") or b"?").decode(errors="replace").strip()
-    return name, " ".join(command_of(pid))[:MOST_COMMAND]
+    return name, " ".join(without_secrets(command_of(pid)))[:MOST_COMMAND]
 
 
 def _describe(process: _FollowedProcess) -> None:

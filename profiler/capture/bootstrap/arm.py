@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, get_worker_info
 
+from ...record.files import APPENDED
 from ...record.notices import TRAINING_NOTICES, Notices
 from ...record.signs import ARMED
 from .. import loader_made
@@ -50,7 +51,7 @@ def arm(imports: TimedImports | None = None) -> None:
     if (folder := run_folder()) is not None:
         if multiprocessing.parent_process() is None:
             with contextlib.suppress(OSError):
-                (folder / ARMED).touch()
+                os.close(os.open(folder / ARMED, APPENDED, 0o644))
         permit(os.environ.get(TRACER))
 
 

@@ -15,6 +15,7 @@ from ..hooks.switch import ours
 
 SCOPE = Path("/proc/sys/kernel/yama/ptrace_scope")
 CHILDREN_ALONE = "1"
+NAMESPACE = Path("/proc/self/ns/pid")
 TRACER = "WHYIDLE_TRACER"
 """The process that may look, as `tracer()` says it."""
 _PR_SET_PTRACER = 0x59616D61
@@ -23,8 +24,8 @@ _permitted = False
 
 
 def tracer() -> str:
-    """This process, as others in its namespace know it."""
-    return f"{os.getpid()} {_namespace()}"
+    """This process, as others in its namespace know it; empty without a /proc."""
+    return f"{os.getpid()} {_namespace()}" if NAMESPACE.is_symlink() else ""
 
 
 def permit(told: str | None, scope: Path = SCOPE) -> None:
@@ -53,4 +54,4 @@ def _set(pid: int) -> None:
 
 
 def _namespace() -> str:
-    return str(Path("/proc/self/ns/pid").readlink())
+    return str(NAMESPACE.readlink())

@@ -174,7 +174,8 @@ class Guard:
         self._noted.add((name, kind))
         with contextlib.suppress(OSError):
             # Opened each time: a descriptor kept could have become the program's own.
-            fd = os.open(f"{self._folder}/{WRITES}", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+            fd = os.open(f"{self._folder}/{WRITES}", flags, 0o644)
             try:
                 os.write(fd, json.dumps({"path": name, "kind": kind}).encode() + b"\n")
             finally:

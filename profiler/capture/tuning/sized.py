@@ -19,7 +19,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
-import json
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -30,6 +29,7 @@ from torch.optim import optimizer as torch_optimizer
 from torch.utils.data import BatchSampler, DataLoader
 
 from ...devices.protocol import Device
+from ...record.files import write_json
 from .memory import memory_use
 from .processes import goes_first, kill_descendants, lives
 
@@ -125,10 +125,7 @@ class Probing:
             "worst_first": self._worst > 0,
             "memory": memory_use(self._device).to_json(),
         }
-        path = self._folder / f"probe-{os.getpid()}.json"
-        beside = path.with_suffix(".new")
-        beside.write_text(json.dumps(said))
-        beside.replace(path)
+        write_json(self._folder / f"probe-{os.getpid()}.json", said)
 
 
 def _resize(owner: Any, name: str, place: int, probe: Probing, unless: tuple[str, int] | None = None) -> None:

@@ -63,6 +63,6 @@ def proof(what: str, told: Proof | None, baseline: LoaderSettings, why_not: str,
         rounds=told.rounds,
         kept=told.kept,
         why_not=told.why_not,
-        patch=told.patch,
+        patch=told.patch and told.patch.kept(),
         report=report,
     )

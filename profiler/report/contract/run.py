@@ -159,6 +159,8 @@ class QualityJson(Struct):
     cpu_steal_pct: float | None
     notes: tuple[str, ...]
     """What could not be seen or trusted, a sentence each."""
+    left_out: int = 0
+    """Values that were not recorded, because they are or look like secrets."""
 
 
 class WorkerDeathJson(Struct):
@@ -390,4 +392,5 @@ def _quality(analysis: Analysis) -> QualityJson:
         dropped_records=analysis.dropped_records,
         late_samples_pct=ranks_figures.over_ranks(analysis, lambda facts: facts.sampled.late_samples_pct, max),
         notes=analysis.notes,
+        left_out=analysis.left_out,
     )

@@ -179,7 +179,7 @@ def tuning(result: Tuning) -> TuningJson:
         binding_constraint=tuned.binding,
         not_tested=tuned.not_tested,
         notes=result.notes,
-        patch=result.patch,
+        patch=result.patch and result.patch.kept(),
     )
 
 

@@ -360,6 +360,8 @@ def _quality(analysis: Analysis) -> Quality:
         brief += [steps, f"overhead {overhead:.2f} %", f"CPU steal {percent(steal)}"]
     if analysis.dropped_records:
         brief.append(f"{analysis.dropped_records} records dropped")
+    if analysis.left_out:
+        brief.append(f"{counted(analysis.left_out, 'value')} that look like secrets left out")
     return Quality(tuple(analysis.notes), said, tuple(brief))
 
 

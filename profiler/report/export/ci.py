@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from xml.etree import ElementTree
 
 from ...analyse.diff.limits import LimitCheck
@@ -32,20 +31,10 @@ def _property(text: str) -> str:
     return _data(text).replace(":", "%3A").replace(",", "%2C")
 
 
-_BEGIN = b'<?xml version="1.0" encoding="utf-8"?>\n<testsuites name="whyidle"'
-"""What every file begins with that `document` makes."""
+JUNITS = ("JUnit of an earlier check", rb'<\?xml version="1.0" encoding="utf-8"\?>\n<testsuites name="whyidle"')
+"""What `junit_xml` makes, in words, and how every such file begins, as a pattern."""
 _FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that XML 1.0 has no way to hold, escaped or not."""
-
-
-def is_junit_of_ours(file: Path) -> bool:
-    """Whether a file holds nothing, or what `junit_xml` makes, of whatever check: then the next one may take its place.
-    Not so of one that cannot be read."""
-    try:
-        with file.open("rb") as content:
-            return content.read(len(_BEGIN)) in (b"", _BEGIN)
-    except OSError:
-        return False
 
 
 def junit_xml(run: str, found: Sequence[LimitCheck], properties: Mapping[str, str]) -> str:

@@ -9,10 +9,10 @@ import io
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import IO, Any, cast
 
 from ...errors import WhyidleError
 from ...record.files import replacing
@@ -35,32 +35,24 @@ def opened(output: str | None, binary: bool = False) -> Iterator[Any]:
         return
     path = Path(output)
     refuse_recorded(path)
-    with (
-        _named(path),
-        replacing(path) as draft,
-        open_file(draft, binary, not binary and path.suffix == ".gz") as file,
-    ):
+    with _named(path), replacing(path, named=True) as raw, layered(raw, binary, path.suffix == ".gz") as file:
         yield file
 
 
 @contextmanager
-def open_file(path: Path, binary: bool, packed: bool = False) -> Iterator[Any]:
-    """A new file: of bytes, of text, or of text that is packed.
+def layered(raw: IO[bytes], binary: bool, packed: bool = False) -> Iterator[Any]:
+    """A file to write bytes to, or text, or text that is packed.
 
     Raises:
         OSError: it cannot be written.
     """
-    if packed:
-        # No time and no name in it: the same trace gives the same bytes.
-        with (
-            path.open("wb") as raw,
-            gzip.GzipFile("", "wb", 6, raw, mtime=0) as bytes_,
-            io.TextIOWrapper(bytes_, encoding="utf-8", newline="") as text,
-        ):
-            yield text
-    else:
-        with path.open("wb") if binary else path.open("w", encoding="utf-8", newline="") as file:
-            yield file
+    if binary:
+        yield raw
+        return
+    # No time and no name in what is packed: the same trace gives the same bytes.
+    layer = gzip.GzipFile("", "wb", 6, raw, mtime=0) if packed else nullcontext(raw)
+    with layer as bytes_, io.TextIOWrapper(cast("IO[bytes]", bytes_), encoding="utf-8", newline="") as text:
+        yield text
 
 
 @contextmanager

@@ -15,9 +15,12 @@ from ...analyse.recent.reader import SharedReader
 from ...analyse.run.analysis import Analysis
 from ...errors import WhyidleError
 from ...record.files import plain, write_text
+from ...record.recorded import refuse_recorded
 from ...record.scalars import tell, wanted
 from . import prometheus, scalars
 
+FIGURES = ("file of figures that whyidle wrote", rb"# HELP whyidle_")
+"""The Prometheus file, in words, and how every such file begins, as a pattern."""
 PROMETHEUS_SECONDS = 10.0
 LEAST_SECONDS = 1.0
 """Between two looks, however often figures are asked for."""
@@ -30,7 +33,7 @@ class Figures:
         """`textfile`: the Prometheus file to keep.
 
         Raises:
-            WhyidleError: there is no folder for it, or something else than a file is there.
+            WhyidleError: there is no folder for it, or something is there that is no file, or that we did not write.
         """
         if textfile is not None:
             if not textfile.parent.is_dir():
@@ -39,6 +42,7 @@ class Figures:
                 )
             if _is_no_file(textfile):
                 raise WhyidleError(f"cannot write {textfile}: it is no file. Name a file with --prometheus.")
+            refuse_recorded(textfile, FIGURES, " with --prometheus")
         self._folder = reader.folder
         self._textfile = textfile
         self._reader = reader
@@ -85,7 +89,9 @@ def _keep(textfile: Path, text: str) -> None:
 
     Raises:
         OSError: it cannot be written.
+        RecordError: another file has taken its place.
     """
     if _is_no_file(textfile):
         raise OSError(f"{textfile} is no file")
-    write_text(textfile, text)
+    refuse_recorded(textfile, FIGURES)
+    write_text(textfile, text, named=True)

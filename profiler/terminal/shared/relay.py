@@ -100,7 +100,9 @@ class SharedTerminal:
         # The program holds its end now; only then does reading tell when it has let go.
         os.close(self._slave)
         self._leaders_end.close()
-        told = self._leader.recv(CHUNK).split()
+        told: list[bytes] = []
+        with suppress(OSError):
+            told = self._leader.recv(CHUNK).split()
         self._leader.setblocking(False)
         self._stopped = STOPPED in told
         # One that is started in a second way, after the first did not work, is told of twice; and none, where it was

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import WhyidleError
+from ...interrupts import ignored_before
 
 OUTPUT = "output.txt"
 KILLED = {-signal.SIGKILL, -signal.SIGBUS, 128 + signal.SIGKILL, 128 + signal.SIGBUS}
@@ -56,6 +57,7 @@ def popen(command: list[str], environment: Mapping[str, str], output: Path) -> s
                 stdout=file,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                preexec_fn=ignored_before(),
             )
     except FileNotFoundError as error:
         raise WhyidleError(f"there is no program {command[0]!r}.{hint}") from error

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from os.path import commonpath
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 from ...analyse.where.source import name_of
 from ...record.run import Run
 from ...record.schema import EVENT, EventKind
+from ...record.secret import line_without_secrets
 from ...record.stacks import CallStack, read_stacks
 from ...record.tuning import LoaderSettings
 from .command_options import Option, with_option
@@ -39,6 +40,10 @@ class Patch:
     """To be run instead, where a value is an option of the command line; empty otherwise."""
     by_hand: tuple[str, ...] = ()
     """What could not be edited, a sentence each."""
+
+    def kept(self) -> Patch:
+        """As it may be recorded."""
+        return replace(self, diff=line_without_secrets(self.diff))
 
 
 class NotFound(Exception):

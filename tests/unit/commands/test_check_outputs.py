@@ -134,10 +134,10 @@ def test_a_junit_file_takes_the_place_of_an_earlier_one_and_of_nothing_else(
     assert check(planted, "--max-stall", "90", "--junit", file) == 0
     assert not any(case.find("failure") is not None for case in ElementTree.parse(file).iter("testcase"))
     mine.write_text("<notes/>")
-    for other in (mine, planted / "run.json"):
+    for other, why in ((mine, "is no JUnit of an earlier check"), (planted / "run.json", "which would be lost")):
         before = other.read_text()
         assert check(planted, "--max-stall", "90", "--junit", other) == 2
-        assert "is no JUnit of an earlier check" in capsys.readouterr().err
+        assert why in capsys.readouterr().err
         assert other.read_text() == before
 
 

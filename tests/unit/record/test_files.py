@@ -26,7 +26,7 @@ def test_what_goes_wrong_midway_leaves_the_old_file(tmp_path: Path) -> None:
     target = tmp_path / "kept"
     target.write_text("old")
     with pytest.raises(ValueError, match="midway"), replacing(target) as draft:
-        draft.write_text("half")
+        draft.write(b"half")
         raise ValueError("midway")
     assert target.read_text() == "old"
     assert list(tmp_path.iterdir()) == [target]
@@ -38,20 +38,32 @@ def test_a_pipe_is_written_to_and_stays_one(tmp_path: Path) -> None:
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
     try:
-        write_text(pipe, "through")
+        write_text(pipe, "through", named=True)
         assert os.read(reader, 100) == b"through"
     finally:
         os.close(reader)
     assert stat.S_ISFIFO(pipe.stat().st_mode)
 
 
-def test_a_link_stays_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize("named", [True, False])
+def test_only_a_link_that_the_user_named_is_written_through(tmp_path: Path, named: bool) -> None:
     real, link = tmp_path / "real", tmp_path / "link"
     real.write_text("old")
     link.symlink_to(real)
-    write_text(link, "new")
-    assert link.is_symlink()
-    assert real.read_text() == "new"
+    write_text(link, "new", named)
+    assert link.read_text() == "new"
+    assert link.is_symlink() is named
+    assert real.read_text() == ("new" if named else "old")
+
+
+def test_a_draft_is_not_written_through_what_was_put_in_its_place(tmp_path: Path) -> None:
+    victim, target = tmp_path / "victim", tmp_path / "run.json"
+    victim.write_text("precious")
+    (tmp_path / f".run.json.{os.getpid()}").symlink_to(victim)
+    write_text(target, "{}")
+    assert victim.read_text() == "precious"
+    assert (target.is_symlink(), target.read_text()) == (False, "{}")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run.json", "victim"]
 
 
 def test_texts_can_be_shown_and_written() -> None:

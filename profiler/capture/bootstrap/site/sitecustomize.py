@@ -17,8 +17,12 @@ _LEAST = (3, 11)
 def _note(sentence):
     # As record.notices writes it; nothing of ours can be imported yet.
     try:
-        with open(os.path.join(os.environ[_RUN], "training-notices.txt"), "a") as file:
-            file.write(sentence + "\n")
+        path = os.path.join(os.environ[_RUN], "training-notices.txt")
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
+        with os.fdopen(os.open(path, flags, 0o644), "a+") as file:
+            file.seek(0)
+            if sentence not in file.read(1 << 20).splitlines():
+                file.write(sentence + "\n")
     except Exception:
         pass
 
@@ -191,9 +195,19 @@ def _guard(folder):
 def _hand_over(ours):
     """Run the `sitecustomize` that ours stands in front of, as Python would have."""
     # What importlib is made of: every Python has it loaded, which spares importing the package.
-    from _frozen_importlib import module_from_spec
-    from _frozen_importlib_external import PathFinder
+    try:
+        from _frozen_importlib import module_from_spec
+        from _frozen_importlib_external import PathFinder
+    except ImportError:
+        import imp
 
+        try:
+            found = imp.find_module("sitecustomize", sys.path)
+        except ImportError:
+            return
+        # Held until the end: Python 2 empties a module that nobody holds.
+        held = sys.modules.pop("sitecustomize")
+        return imp.load_module("sitecustomize", *found) and held
     spec = PathFinder.find_spec("sitecustomize", [p for p in sys.path if p not in ours])
     if spec is None or spec.loader is None:
         return
