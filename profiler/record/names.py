@@ -11,7 +11,8 @@ import hashlib
 import os
 from pathlib import Path
 
-from .files import plain
+from ..errors import RecordError
+from .files import MOST_DIGITS, plain, read_recorded
 from .schema import NOT_MEASURED
 
 NAMES = "names.tsv"
@@ -33,7 +34,7 @@ class Names:
         line = " ".join(plain(text).split())
         if len(line) > LONGEST:
             line = "…" + line[1 - LONGEST :]
-        with contextlib.suppress(OSError, UnicodeError):
+        with contextlib.suppress(OSError, UnicodeError, RecordError):
             raw = line.encode()
             number = int.from_bytes(hashlib.blake2b(raw, digest_size=8).digest(), "little") >> 1
             if self._said is None:
@@ -52,11 +53,11 @@ class Names:
 
 
 def read_names(folder: Path) -> dict[int, str]:
-    """All names of a run folder by number; lines that are none are left out."""
+    """All names of a run folder by number; lines that are none are left out. Raises as `open_recorded` does."""
     names = {}
     with contextlib.suppress(OSError):
-        for line in (folder / NAMES).read_text(errors="replace").splitlines():
+        for line in read_recorded(folder / NAMES).decode(errors="replace").splitlines():
             number, tab, text = line.partition("\t")
-            if tab and number.isdigit():
+            if tab and number.isdecimal() and len(number) <= MOST_DIGITS:
                 names[int(number)] = plain(text)
     return names

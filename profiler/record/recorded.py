@@ -28,6 +28,11 @@ _OF_A_TRAINING = (LOADED, ARMED, STACKS_REFUSED, "tuning.*", "output.txt", "trut
 """What trainings that whyidle starts leave beside their records."""
 
 
+def is_recording(folder: str) -> bool:
+    """Whether something was recorded there, by a look at its names alone."""
+    return any(os.path.isfile(f"{folder}/{marker}") for marker in _MARKERS)  # noqa: PTH113
+
+
 def refuse_recorded(path: Path) -> None:
     """That a file may be written there.
 
@@ -36,5 +41,5 @@ def refuse_recorded(path: Path) -> None:
     """
     real = Path(os.path.realpath(path))
     ours = any(fnmatchcase(real.name, pattern) for pattern in (*_MARKERS, *_OF_A_RUN, *_OF_A_TRAINING))
-    if ours and any((real.parent / marker).is_file() for marker in _MARKERS):
+    if ours and is_recording(str(real.parent)):
         raise RecordError(f"{path} is a file of the recording itself, which would be lost. Name another file.")

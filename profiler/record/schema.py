@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+import numpy.typing as npt
 
 FORMAT_VERSION = 1
 MAGIC = b"STALLREC"
@@ -42,7 +43,17 @@ class Field:
                 return unit
         return "count"
 
+    @property
+    def most(self) -> int:
+        """The largest size, of either sign, that anything measures: a record with more is damaged. Of a float, whose
+        bits are no number, the largest that there is."""
+        if self.type == "f8" or self.name in _ANY:
+            return 2**63 - 1
+        return 2**62 if self.name == "flags" else 2**42 if self.unit == "count" else 2**60
 
+
+_ANY = ("value", "batch", "stream", "slowest_index", "slowest_name", "name", "fingerprint", "stack")
+"""Fields that hold a number which stands for something, as large as numbers come."""
 _UNITS = (
     ("_ns", "ns"),
     ("_bytes", "bytes"),
@@ -68,6 +79,11 @@ class Kind:
         names = [f.name for f in self.fields] + [f"_{i}" for i in range(self._spare)]
         types = [f.type for f in self.fields] + ["i8"] * self._spare
         return np.dtype([(n, f"<{t}") for n, t in zip(names, types, strict=True)])
+
+    @cached_property
+    def most(self) -> npt.NDArray[np.int64]:
+        """`Field.most` of each field."""
+        return np.array([f.most for f in self.fields], dtype=np.int64)
 
     @property
     def body(self) -> struct.Struct:
@@ -501,6 +517,10 @@ class EventKind:
     DIED_WORKER = 33
     """Just after a WORKER_DIED. Value: its process id, plus 2**32 times its number in its loader, counted from 1, or
     times 0 where its number is not known."""
+
+    COUNTS = (LOADER_WORKERS, LOADER_PREFETCH, EVALUATION_WORKERS, BATCHES_TOGETHER)
+    """Not a kind: those whose value is no more than `MOST_COUNTED`."""
+    MOST_COUNTED = 1 << 14
 
 
 class MemoryLimitOf:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from .files import plain
+from .files import open_recorded, plain, read_recorded
 from .schema import NOT_MEASURED
 
 STACKS = "stacks.jsonl"
@@ -129,10 +129,10 @@ class StackTable:
 
 
 def read_stacks(folder: Path) -> StackTable:
-    """All stacks of a run folder; lines that are none are left out."""
+    """All stacks of a run folder; lines that are none are left out. Raises as `open_recorded` does."""
     calls: dict[int, tuple[int, Call]] = {}
-    with contextlib.suppress(OSError), (folder / STACKS).open("rb") as file:
-        for line in file:
+    with contextlib.suppress(OSError):
+        for line in read_recorded(folder / STACKS).splitlines():
             _read(line, calls)
     return StackTable(calls)
 
@@ -148,8 +148,9 @@ class StackFollower:
         self.table = StackTable(self._calls)
 
     def look(self) -> None:
-        """Read on, `MOST_AT_A_LOOK` at most: a reader that comes late has all of it after a few looks. Never raises."""
-        with contextlib.suppress(OSError), self._path.open("rb") as file:
+        """Read on, `MOST_AT_A_LOOK` at most: a reader that comes late has all of it after a few looks. Raises
+        as `open_recorded` does."""
+        with contextlib.suppress(OSError), os.fdopen(open_recorded(self._path), "rb") as file:
             file.seek(self._read)
             *lines, rest = file.read(MOST_AT_A_LOOK).split(b"\n")
             for line in lines:
