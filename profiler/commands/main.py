@@ -135,12 +135,11 @@ def _of_a_recording(error: Exception, arguments: argparse.Namespace, words: Sequ
     """That recordings are damaged, which a command read; `None` of one that reads none, or to show where it failed."""
     from ..record.recorded import is_recording
 
-    others = (arguments.verb, getattr(arguments, "output", None))
-    folders = [word for word in words if word not in others and is_recording(word)]
+    folders = [word for word in words if is_recording(word) and word != getattr(arguments, "output", None)]
     reads = arguments.verb in READ or (arguments.verb in ("compare", "roofline") and folders)
     if not reads or DEBUG in os.environ:
         return None
-    at = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename.startswith(_PACKAGE)][-1]
+    *_, at = (frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename.startswith(_PACKAGE))
     return (
         f"{' or '.join(folders) or 'the recording'} is damaged ({type(error).__name__}: {error!s:.200}, at "
         f"{at.filename.removeprefix(_PACKAGE)}:{at.lineno}). If it is as whyidle wrote it, that is a defect of "

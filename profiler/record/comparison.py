@@ -64,17 +64,11 @@ def read_comparison(folder: Path) -> tuple[dict[str, Any], list[CellRecord]]:
                 "Read it with the version of whyidle that wrote it, or a newer one."
             )
         return content["setting"], [
-            CellRecord(**{**c, "runs": tuple(_within(folder, n) for n in c["runs"]), "axes": _axes(c.get("axes", {}))})
+            CellRecord(**{**c, "runs": tuple(_within(folder, n) for n in c["runs"]), "axes": dict(c.get("axes", {}))})
             for c in content["cells"]
         ]
     except (ValueError, KeyError, TypeError) as error:
         raise RecordError(f"{path} is not a readable comparison: {error}.") from error
-
-
-def _axes(axes: Any) -> dict[str, Any]:
-    if not isinstance(axes, dict) or not isinstance(axes.get("ranks", 1), int):
-        raise ValueError(f"{axes!r:.60} is no place on axes")
-    return axes
 
 
 def _within(folder: Path, name: str) -> str:

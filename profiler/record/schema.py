@@ -43,14 +43,6 @@ class Field:
                 return unit
         return "count"
 
-    @property
-    def most(self) -> int:
-        """The largest size, of either sign, that anything measures: a record with more is damaged. Of a float, whose
-        bits are no number, the largest that there is."""
-        if self.type == "f8" or self.name in _ANY:
-            return 2**63 - 1
-        return 2**62 if self.name == "flags" else 2**42 if self.unit == "count" else 2**60
-
 
 _ANY = ("value", "batch", "stream", "slowest_index", "slowest_name", "name", "fingerprint", "stack")
 """Fields that hold a number which stands for something, as large as numbers come."""
@@ -82,8 +74,11 @@ class Kind:
 
     @cached_property
     def most(self) -> npt.NDArray[np.int64]:
-        """`Field.most` of each field."""
-        return np.array([f.most for f in self.fields], dtype=np.int64)
+        """Of each field the largest size, of either sign, that anything measures; of floats, whose bits are no number,
+        and of what stands for something, the largest that there is."""
+        sizes = {"flags": 2**62} | dict.fromkeys(_ANY, 2**63 - 1)
+        usual = [2**63 - 1 if f.type == "f8" else 2**42 if f.unit == "count" else 2**60 for f in self.fields]
+        return np.array([sizes.get(f.name, most) for f, most in zip(self.fields, usual, strict=True)])
 
     @property
     def body(self) -> struct.Struct:
