@@ -93,7 +93,7 @@ def _regression(side: Side, asked: check_config.Asked) -> LimitCheck:
     others = len(asked.against) - 1
     name = f"{asked.against[0]} and {others} more" if others else str(asked.against[0])
     if len(asked.against) == 1 and asked.against[0].is_file():
-        report = read_json(asked.against[0])
+        report = read_json(asked.against[0].resolve())
         if not isinstance(report, dict) or report.get("format") != "whyidle-report":
             raise WhyidleError(
                 f"{name} is no report of whyidle. Save one with `whyidle report RUN --json -o FILE`, or name a run."

@@ -19,6 +19,7 @@ from ..analyse.recent.snapshot import Snapshot
 from ..analyse.recent.sources import Following, Replaying, SnapshotSource
 from ..capture.sampler.start import start_sampler
 from ..errors import WhyidleError
+from ..record.files import no_commands
 from ..record.latest import latest
 from ..record.run import create_run
 from ..record.sampled_devices import sampled_devices
@@ -158,7 +159,7 @@ def _draw(arguments: argparse.Namespace, source: SnapshotSource) -> None:
         pass  # ends the look, as q does
     if program.view is not None:
         # The screen is gone; what stays says how far one has come since it was drawn.
-        print(live.line(source.look() if isinstance(source, Replaying) else program.view))
+        print(no_commands(live.line(source.look() if isinstance(source, Replaying) else program.view)))
 
 
 def _once(arguments: argparse.Namespace, source: SnapshotSource) -> None:
@@ -182,13 +183,13 @@ def _once(arguments: argparse.Namespace, source: SnapshotSource) -> None:
     shown = live.screen(view, width or target.width, height, options)
     colour = _has_colour(arguments, target)
     for row in shown:
-        print(row.ansi(colour) if target.is_terminal else row.plain.rstrip())
+        print(no_commands(row.ansi(colour) if target.is_terminal else row.plain.rstrip()))
 
 
 def _lines(source: SnapshotSource, interval: float) -> None:
     said = ""
     while True:
-        before, said = said, live.line(source.look())
+        before, said = said, no_commands(live.line(source.look()))
         if said != before:
             print(said, flush=True)
         if source.over:

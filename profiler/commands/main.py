@@ -7,13 +7,15 @@ import io
 import os
 import re
 import sys
+import traceback
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
 from .. import __version__
 from ..errors import WhyidleError
-from ..record.files import plain
+from ..record.files import no_commands, one_line
 from .options import meant
 from .verbs import VERBS, module_of
 
@@ -21,8 +23,11 @@ ENDS_WITH_COMMAND = ("run", "tune")
 """Verbs that take a command after `--`."""
 USAGE_ERROR = 2
 INTERRUPTED = 130
-_COMMANDS = re.compile(r"(\n\s*)(?=::|##)")
-"""Where a line would be taken for a command of GitHub's or Azure's runners."""
+READ = ("report", "diff", "check", "live")
+"""Verbs that do nothing but read recordings."""
+_PACKAGE = f"{Path(__file__).parents[1]}/"
+DEBUG = "WHYIDLE_DEBUG"
+"""Environment variable: set, what a recording makes raise shows where."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -86,6 +91,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if unknown:
         # argparse would show the usage of all verbs.
         arguments.parser.error(_unknown(arguments, unknown))
+    if arguments.verb in READ and not sys.warnoptions:
+        # What numpy thinks of damaged figures is nothing that a user can do anything about.
+        warnings.simplefilter("ignore")
     try:
         return int(arguments.run(arguments))
     except WhyidleError as error:
@@ -104,22 +112,39 @@ def main(argv: Sequence[str] | None = None) -> int:
         return USAGE_ERROR
     except Exception as error:
         said = _of_own_scenario(error)
+        said = _of_a_recording(error, arguments, words) if said is None else f"your scenario failed: {said}"
         if said is None:
             raise
-        print(f"whyidle: your scenario failed: {_said(said)}", file=sys.stderr)
+        print(f"whyidle: {_said(said)}", file=sys.stderr)
         return USAGE_ERROR
 
 
 def _said(message: object) -> str:
-    """With nothing that acts on a terminal, or, at the begin of a line, on a CI service that reads logs. A name of the
-    user's may hold a line break; those of ours begin an indented line."""
-    return _COMMANDS.sub(r"\1?", re.sub(r"\n(?!  )", "?", str(plain(str(message)))))
+    """With nothing that acts on a terminal, or on a CI service that reads logs. A name of the user's may hold a line
+    break; those of ours begin an indented line."""
+    return no_commands(one_line(str(message)))
 
 
 def _of_own_scenario(error: Exception) -> str | None:
     """A mistake in a scenario's file of the user's own; `None` of any other."""
     registry = sys.modules.get("whyidle.scenarios.registry")
     return None if registry is None else registry.own_error(error)
+
+
+def _of_a_recording(error: Exception, arguments: argparse.Namespace, words: Sequence[str]) -> str | None:
+    """That recordings are damaged, which a command read; `None` of one that reads none, or to show where it failed."""
+    from ..record.recorded import is_recording
+
+    folders = [word for word in words if is_recording(word) and word != getattr(arguments, "output", None)]
+    reads = arguments.verb in READ or (arguments.verb in ("compare", "roofline") and folders)
+    if not reads or DEBUG in os.environ:
+        return None
+    *_, at = (frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename.startswith(_PACKAGE))
+    return (
+        f"{' or '.join(folders) or 'the recording'} is damaged ({type(error).__name__}: {error!s:.200}, at "
+        f"{at.filename.removeprefix(_PACKAGE)}:{at.lineno}). If it is as whyidle wrote it, that is a defect of "
+        f"whyidle's: {DEBUG}=1 shows more."
+    )
 
 
 def _discard_output() -> None:

@@ -19,7 +19,7 @@ from ..capture.bootstrap import RUN, environment
 from ..capture.cpu_budget import cpu_budget
 from ..capture.sampler.stack_options import StackOptions
 from ..capture.sampler.start import start_sampler
-from ..errors import RecordError, WhyidleError
+from ..errors import WhyidleError
 from ..record.code import CODE
 from ..record.code_revision import CodeRevision
 from ..record.files import plain
@@ -129,13 +129,19 @@ def run(arguments: argparse.Namespace) -> int:
         ended = {"status": status, "error": _error_of(code), "exit_code": code}
         update_run(folder, {"ended": ended, CODE: revision.found()})
 
+    lacks = f"no report; `whyidle report {folder}` makes one"
     ended: list[int] = []
+
+    def report() -> None:
+        with _in_a_line(lacks):
+            _report(folder, arguments.json, figures)
+
     try:
         _record(reader, command, settings, arguments, stacks, figures, note, ended)
-        with _in_a_line("no report"):
+        with _in_a_line(lacks):
             if ended[0] == 0 and (files := read_image_files(folder)):
                 _decode(folder, files)
-            _report(folder, arguments.json, figures)
+            child.in_bounds(report)
     except WhyidleError:
         _forget(folder, new)
         raise
@@ -175,7 +181,7 @@ def _in_a_line(what: str) -> Iterator[None]:
         if isinstance(error, OSError):
             why = f"{error.strerror or error}."
         else:
-            why = str(error) if isinstance(error, RecordError) else f"{type(error).__name__}: {error}."
+            why = str(error) if isinstance(error, WhyidleError) else f"{type(error).__name__}: {error}."
         with suppress(OSError):
             print(plain(f"whyidle: {what}: {why}"), file=sys.stderr)
 

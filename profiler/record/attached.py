@@ -21,6 +21,8 @@ from .stacks import Call, StackTable
 
 COUNTED_STACKS = "attach-stacks.json"
 STATES = "attach-processes.json"
+MOST_LOOKS = 10_000_000
+"""Of a day, a hundred a second."""
 
 
 @dataclass(frozen=True)
@@ -63,9 +65,6 @@ def read_counted(folder: Path, parents: Mapping[int, int]) -> tuple[Records, Sta
     Args:
         folder: a recording of before looks had times.
         parents: process → the one that started it.
-
-    Raises:
-        RecordError: the file is damaged.
     """
     path = folder / COUNTED_STACKS
     if not path.exists():
@@ -73,27 +72,26 @@ def read_counted(folder: Path, parents: Mapping[int, int]) -> tuple[Records, Sta
     content = read_json(path)
     numbers: dict[tuple[int, Call], int] = {}
     looks, counts = [], []
-    try:
-        calls = [
-            Call(plain(str(each["name"])), plain(str(each["file"])), int(each["line"]), plain(str(each["text"])))
-            for each in content["shared"]["frames"]
-        ]
-        for profile in content["profiles"]:
-            pid = int(profile["pid"])
-            # Of Pythons before 3.11 the number was the thread library's.
-            thread = pid if profile["thread"] == "MainThread" else int(profile["tid"])
-            for sample, count in zip(profile["samples"], profile["weights"], strict=True):
-                at = 0
-                for place in sample:
-                    at = numbers.setdefault((at, calls[place]), len(numbers) + 1)
-                looks.append((pid, thread, at, parents.get(pid, NOT_MEASURED)))
-                counts.append(max(0, int(count)))
-        records = np.full(len(looks), NOT_MEASURED, dtype=STACK.dtype)
-        for name, values in zip(("process", "thread", "stack", "parent"), zip(*looks, strict=True), strict=False):
-            records[name] = values
-        return np.repeat(records, counts), StackTable({number: key for key, number in numbers.items()})
-    except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise RecordError(f"{path} is damaged ({type(error).__name__}: {error}).") from error
+    calls = [
+        Call(plain(str(each["name"])), plain(str(each["file"])), int(each["line"]), plain(str(each["text"])))
+        for each in content["shared"]["frames"]
+    ]
+    for profile in content["profiles"]:
+        pid = int(profile["pid"])
+        # Of Pythons before 3.11 the number was the thread library's.
+        thread = pid if profile["thread"] == "MainThread" else int(profile["tid"])
+        for sample, count in zip(profile["samples"], profile["weights"], strict=True):
+            at = 0
+            for place in sample:
+                at = numbers.setdefault((at, calls[place]), len(numbers) + 1)
+            looks.append((pid, thread, at, parents.get(pid, NOT_MEASURED)))
+            counts.append(max(0, int(count)))
+    if sum(counts) > MOST_LOOKS:
+        raise RecordError(f"{path} is damaged: it tells of {sum(counts)} looks.")
+    records = np.full(len(looks), NOT_MEASURED, dtype=STACK.dtype)
+    for name, values in zip(("process", "thread", "stack", "parent"), zip(*looks, strict=True), strict=False):
+        records[name] = values
+    return np.repeat(records, counts), StackTable({number: key for key, number in numbers.items()})
 
 
 def write_states(folder: Path, processes: list[ProcessStates]) -> None:
@@ -110,19 +108,9 @@ def _fields(process: ProcessStates) -> dict[str, Any]:
 
 
 def read_states(folder: Path) -> list[ProcessStates]:
-    """The processes of the tree; none where nothing was kept.
-
-    Raises:
-        RecordError: the file is damaged.
-    """
+    """The processes of the tree; none where nothing was kept."""
     path = folder / STATES
-    if not path.exists():
-        return []
-    content = read_json(path)
-    try:
-        return [_process(entry) for entry in content["processes"]]
-    except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise RecordError(f"{path} is damaged ({type(error).__name__}: {error}).") from error
+    return [_process(entry) for entry in read_json(path)["processes"]] if path.exists() else []
 
 
 def _process(entry: dict[str, Any]) -> ProcessStates:

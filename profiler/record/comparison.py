@@ -58,30 +58,23 @@ def read_comparison(folder: Path) -> tuple[dict[str, Any], list[CellRecord]]:
         content = read_json(path)
         if content["format"] != FORMAT:
             raise ValueError(f"format {content['format']!r}")
-    except (ValueError, KeyError, TypeError) as error:
-        raise RecordError(f"{path} is not a readable comparison: {error}.") from error
-    if content.get("version") != VERSION:
-        raise RecordError(
-            f"{path} has version {content.get('version')}; this whyidle reads version {VERSION}. "
-            "Read it with the version of whyidle that wrote it, or a newer one."
-        )
-    try:
+        if content.get("version") != VERSION:
+            raise RecordError(
+                f"{path} has version {content.get('version')}; this whyidle reads version {VERSION}. "
+                "Read it with the version of whyidle that wrote it, or a newer one."
+            )
         return content["setting"], [
-            CellRecord(**{**c, "runs": tuple(map(_within, c["runs"])), "axes": _axes(c.get("axes", {}))})
+            CellRecord(**{**c, "runs": tuple(_within(folder, n) for n in c["runs"]), "axes": dict(c.get("axes", {}))})
             for c in content["cells"]
         ]
     except (ValueError, KeyError, TypeError) as error:
         raise RecordError(f"{path} is not a readable comparison: {error}.") from error
 
 
-def _axes(axes: Any) -> dict[str, Any]:
-    if not isinstance(axes, dict) or not isinstance(axes.get("ranks", 1), int):
-        raise ValueError(f"{axes!r:.60} is no place on axes")
-    return axes
-
-
-def _within(name: str) -> str:
+def _within(folder: Path, name: str) -> str:
     """A folder's name: the file may be anyone's, and its runs are read, and get pages, where it says that they are."""
     if PurePath(name).name != name or name in ("", ".."):
         raise ValueError(f"{name!r} names no folder beside it")
+    if (folder / name).is_symlink():
+        raise ValueError(f"{name!r} is a link, which is not followed")
     return name

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
+import math
 import os
-import unicodedata
+import re
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -16,25 +19,70 @@ MOST_DIGITS = 21
 """Of a whole number of 64 bits, with its sign."""
 _EARLIER, _NAME = "stallscope", "whyidle"
 """What this program was called when it recorded the first runs, and what it is called."""
-_REORDERS = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
-"""Signs that show what follows in another order than it has."""
 APPENDED = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 """How a file is opened that a folder may hold: not through a link, and no pipe is waited for."""
+MOST_BYTES = 256 << 20
+"""Of a file of a recording, other than records."""
+_NO_TEXT = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+"""Signs that control a terminal, break a line, show what follows in another order, or stand for a byte that is no text
+(of a file's name)."""
+_COMMAND = re.compile(r"^(\s*):(?=:)|#(?=#(?:\[|vso\[))", re.MULTILINE)
+"""What a CI service that reads logs would take for a command to it: GitHub's, old and new, and Azure's."""
+
+
+def open_recorded(path: Path, most: int = MOST_BYTES) -> int:
+    """A descriptor to read a file of a recording by. A recording may be anyone's: opening a file of it never waits and
+    leads to no other, and what is read has an end.
+
+    Args:
+        path: its last part may be no link; that the user names a folder by one is the user's choice.
+        most: bytes that a file of its kind may have.
+
+    Raises:
+        OSError: there is none, or it may not be read.
+        RecordError: it is no file, or too large.
+    """
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        raise RecordError(f"{path} is damaged: it is a link, which is not followed.") from error
+    found = os.fstat(file)
+    if stat.S_ISREG(found.st_mode) and found.st_size <= most:
+        return file
+    os.close(file)
+    what = {stat.S_IFREG: "larger than any that whyidle writes", stat.S_IFIFO: "a pipe", stat.S_IFDIR: "a folder"}
+    raise RecordError(f"{path} is damaged: it is {what.get(stat.S_IFMT(found.st_mode), 'a device')}.")
+
+
+def read_recorded(path: Path) -> bytes:
+    """All of a file of a recording. Raises as `open_recorded` does."""
+    with os.fdopen(open_recorded(path), "rb") as file:
+        return file.read()
 
 
 def read_json(path: Path) -> Any:
-    """The content, with control characters in texts replaced: they would act on a terminal. What was written under the
-    program's earlier name reads as if it had been written under today's.
+    """The content, with control characters in texts replaced: they would act on a terminal. What is no number, or none
+    that a float holds, is `None`: not measured. What was written under the program's earlier name reads as if it had
+    been written under today's.
 
     Raises:
         RecordError: it cannot be read, or is no JSON.
     """
     try:
-        return plain(json.loads(path.read_text(), parse_int=_whole_number, object_hook=under_todays_name))
+        found = json.loads(
+            read_recorded(path),
+            parse_int=_whole_number,
+            parse_float=_finite,
+            parse_constant=_finite,
+            object_hook=under_todays_name,
+        )
+        return plain(found)
     except OSError as error:
         raise RecordError(f"cannot read {path}: {error.strerror or error}.") from error
     except (ValueError, RecursionError) as error:
-        raise RecordError(f"cannot read {path}: cut short, or not written by whyidle ({error}).") from error
+        raise RecordError(f"cannot read {path}: damaged, cut short, or not written by whyidle ({error}).") from error
 
 
 def under_todays_name(content: dict[str, Any]) -> dict[str, Any]:
@@ -58,11 +106,16 @@ def _whole_number(text: str) -> int:
     return number
 
 
+def _finite(text: str) -> float | None:
+    value = float(text)
+    return value if math.isfinite(value) else None
+
+
 def plain(value: Any) -> Any:
-    """The value with every character in its texts replaced by `?` that controls a terminal, reorders what is shown, or
-    stands for a byte that is no text (of a file's name): no encoding can write that."""
+    """The value with every character in its texts replaced by `?` that acts on a terminal, or that no encoding can
+    write; line breaks and tabs stay."""
     if isinstance(value, str):
-        return value if value.isprintable() else "".join("?" if _is_no_text(c) else c for c in value)
+        return value if value.isprintable() else _NO_TEXT.sub("?", value)
     if isinstance(value, list):
         return [plain(item) for item in value]
     if isinstance(value, dict):
@@ -70,8 +123,15 @@ def plain(value: Any) -> Any:
     return value
 
 
-def _is_no_text(sign: str) -> bool:
-    return (unicodedata.category(sign) in ("Cc", "Cs") and sign not in "\n\t") or sign in _REORDERS
+def one_line(text: str) -> str:
+    """A text as it may be printed, whoever recorded words of it: plain, and in one line but for further lines of our
+    own, which begin with two blanks."""
+    return re.sub(r"\n(?!  )", "?", str(plain(text)))
+
+
+def no_commands(text: str) -> str:
+    """Lines none of which a CI service that reads logs would take for a command to it."""
+    return _COMMAND.sub(r"\1?", text)
 
 
 @contextlib.contextmanager

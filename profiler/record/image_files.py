@@ -59,10 +59,11 @@ def write_image_files(folder: Path, files: Sequence[str]) -> None:
 
 
 def read_image_files(folder: Path) -> list[str]:
-    """None where the training wrote none, or what is there is something else."""
+    """Those that are there; none where the training wrote none, or something else."""
     try:
         told = read_json(folder / IMAGE_FILES)
     except RecordError:
         return []
     files = told.get("files") if isinstance(told, Mapping) else None
-    return [name for name in files if isinstance(name, str)] if isinstance(files, list) else []
+    # A pipe of that name would be waited for.
+    return [name for name in files if isinstance(name, str) and Path(name).is_file()] if isinstance(files, list) else []

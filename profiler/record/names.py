@@ -11,7 +11,7 @@ import hashlib
 from pathlib import Path
 
 from .delivery import add_lines
-from .files import plain
+from .files import MOST_DIGITS, plain, read_recorded
 from .schema import NOT_MEASURED
 
 NAMES = "names.tsv"
@@ -43,11 +43,11 @@ class Names:
 
 
 def read_names(folder: Path) -> dict[int, str]:
-    """All names of a run folder by number; lines that are none are left out."""
+    """All names of a run folder by number; lines that are none are left out. Raises as `open_recorded` does."""
     names = {}
     with contextlib.suppress(OSError):
-        for line in (folder / NAMES).read_text(errors="replace").splitlines():
+        for line in read_recorded(folder / NAMES).decode(errors="replace").splitlines():
             number, tab, text = line.partition("\t")
-            if tab and number.isdigit():
+            if tab and number.isdecimal() and len(number) <= MOST_DIGITS:
                 names[int(number)] = plain(text)
     return names

@@ -6,7 +6,7 @@ import contextlib
 from pathlib import Path
 
 from .delivery import add_lines
-from .files import plain
+from .files import plain, read_recorded
 
 NO_HEADROOM = "Headroom was not measured: "
 """So begins the notice that says why not."""
@@ -34,10 +34,10 @@ class Notices:
 
 
 def read_notices(folder: Path) -> list[str]:
-    """All sentences of a run folder, by file and in the order they were said."""
+    """All sentences of a run folder, by file and in the order they were said. Raises as `open_recorded` does."""
     said = []
     for name in (SAMPLER_NOTICES, TRAINING_NOTICES):
         with contextlib.suppress(OSError):
-            text = (folder / name).read_text(errors="replace")
+            text = read_recorded(folder / name).decode(errors="replace")
             said += [plain(line) for line in text.splitlines() if line]
     return list(dict.fromkeys(said))

@@ -36,7 +36,7 @@ class TrainingProcess:
     @property
     def world_size(self) -> int | None:
         size = self.info.get("world_size")
-        return size if isinstance(size, int) else None
+        return size if isinstance(size, int) and 0 < size <= MOST_RANKS else None
 
     @property
     def thread(self) -> int | None:
@@ -50,6 +50,7 @@ class TrainingProcess:
         return device if isinstance(device, dict) else {}
 
 
+MOST_RANKS = 1 << 20
 AGAIN = 10_000_000
 """Added to a process id for each recording the folder holds of it already: a program may replace itself by another, and
 machines that share a folder may give the same id twice. No process id is as large."""

@@ -16,12 +16,15 @@ import numpy.typing as npt
 
 from ..errors import RecordError
 from .columns import Gathering, Records, Rows
-from .schema import FORMAT_VERSION, HEADER_BYTES, KINDS, MAGIC, NAN, NOT_MEASURED, Kind
+from .files import open_recorded
+from .schema import EVENT, FORMAT_VERSION, HEADER_BYTES, KINDS, MAGIC, NAN, NOT_MEASURED, EventKind, Kind
 from .sink import unpack_header
 
 __all__ = ["Follower", "RecordFile", "RecordHeader", "Records", "Rows", "measured", "read_all", "read_header"]
 
 CHUNK_BYTES = 1 << 20
+MOST_BYTES = 1 << 38
+"""Of a record file: what a process may write in ten years."""
 FEW_ROWS = 4096
 """Records up to which they are kept as rows: a megabyte of the largest."""
 AHEAD_BYTES = 1 << 15
@@ -55,7 +58,7 @@ def _header(path: Path, more: int = 0) -> tuple[RecordHeader, int, bytes]:
     """(the header, how many bytes the file has, up to `more` of those after the header)"""
     try:
         # A job has thousands of files: what Python's own files do besides would take most of the time.
-        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        file = open_recorded(path, MOST_BYTES)
         try:
             page, size = os.pread(file, HEADER_BYTES + more, 0), os.fstat(file).st_size
         finally:
@@ -94,7 +97,7 @@ class RecordFile:
             OSError: the file cannot be read (any more).
         """
         size = self.header.kind.record_bytes
-        file = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        file = open_recorded(self.path, MOST_BYTES)
         try:
             data = os.pread(file, count * size, HEADER_BYTES + first * size)
         finally:
@@ -105,7 +108,26 @@ class RecordFile:
         """The whole records in what was read of the file from number `first` on."""
         records: Rows = np.frombuffer(data, dtype=self._dtype, count=len(data) // self.header.kind.record_bytes)
         fits = records["seq"] == np.arange(first + 1, first + 1 + len(records))
-        return records if fits.all() else records[: int(np.argmin(fits))]
+        return self._sound(records if fits.all() else records[: int(np.argmin(fits))])
+
+    def _sound(self, records: Rows) -> Rows:
+        """Whole records, with a number that nothing measures as one that was not measured: a damaged file is a reason
+        neither to compute without end nor to ask for all memory."""
+        kind = self.header.kind
+        floats = [field.name for field in kind.fields if field.type == "f8"]
+        words = records.view(np.int64).reshape(-1, kind.record_bytes // 8)[:, : len(kind.fields)]
+        # The size of `NOT_MEASURED` is no number of 64 bits, and stays below all.
+        beyond = np.abs(words) > kind.most
+        if kind is EVENT:
+            counts = np.isin(records["what"], EventKind.COUNTS)
+            beyond[:, kind.offset("value") // 8] |= counts & (records["value"] > EventKind.MOST_COUNTED)
+        if not beyond.any() and not any(np.isinf(records[name]).any() for name in floats):
+            return records
+        sound = records.copy()
+        sound.view(np.int64).reshape(-1, kind.record_bytes // 8)[:, : len(kind.fields)][beyond] = NOT_MEASURED
+        for name in floats:
+            sound[name][np.isinf(sound[name])] = NAN
+        return sound
 
     def chunks(self, first: int = 0) -> Iterator[Rows]:
         """Runs of whole records from number `first` (from 0) on, about a megabyte each.
@@ -113,7 +135,7 @@ class RecordFile:
         An array is valid until the next one is asked for: all share one buffer.
         """
         kind = self.header.kind
-        file = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        file = open_recorded(self.path, MOST_BYTES)
         try:
             # A job has thousands of small files, for which a large buffer would cost more than the reading.
             left = os.fstat(file).st_size - HEADER_BYTES - first * kind.record_bytes
@@ -127,7 +149,7 @@ class RecordFile:
                 fits = records["seq"][:whole] == expected[:whole] + first
                 valid = whole if fits.all() else int(np.argmin(fits))
                 if valid:
-                    yield records[:valid]
+                    yield self._sound(records[:valid])
                 if valid < per_chunk:
                     return
                 first += valid
@@ -137,7 +159,7 @@ class RecordFile:
     def count(self) -> int:
         """How many whole records there are, without reading them: their numbers end where the file does."""
         size = self.header.kind.record_bytes
-        file = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        file = open_recorded(self.path, MOST_BYTES)
         try:
             low, high = 0, (os.fstat(file).st_size - HEADER_BYTES) // size
             # Of a file that is complete, the last one tells at once.
@@ -157,10 +179,6 @@ class RecordFile:
         """Whether a file that was complete ends in the middle of a record."""
         size = self.path.stat().st_size - HEADER_BYTES
         return self.header.closed and size % self.header.kind.record_bytes != 0
-
-    def most(self) -> int:
-        """How many records fit into the file: some at its end may not have been stored yet."""
-        return max(0, self.path.stat().st_size - HEADER_BYTES) // self.header.kind.record_bytes
 
     def all(self) -> Records:
         """All records in memory at once."""
@@ -193,7 +211,8 @@ class Follower:
         skips = last is not None and self._file.most_at_first > last
         self.seen = max(0, self._file.count() - (last or 0)) if skips else 0
         """Records of the file taken in or skipped so far."""
-        self._at_first = max(FEW, self._file.most_at_first - self.seen + 1)
+        most = CHUNK_BYTES // self.header.kind.record_bytes
+        self._at_first = min(most, max(FEW, self._file.most_at_first - self.seen + 1))
         """How many records the first look asks for."""
         size = self._file.most_at_first * self.header.kind.record_bytes
         whole = self.header.closed and not skips and size <= len(self._file.ahead)
@@ -233,13 +252,15 @@ class Follower:
 def read_all(files: Sequence[RecordFile], kind: Kind) -> Records:
     """All records of files of one kind, one file after another: by column where there are many. A job has thousands of
     small files, of which columns would cost more than they save."""
-    most = sum(file.most() for file in files)
-    if most <= FEW_ROWS:
+    counts = [file.count() for file in files]
+    if sum(counts) <= FEW_ROWS:
         return joined([chunk.copy() for file in files for chunk in file.chunks()], kind)
-    gathering = Gathering(kind.dtype, most)
-    for file in files:
+    gathering = Gathering(kind.dtype, sum(counts))
+    for file, count in zip(files, counts, strict=True):
         for chunk in file.chunks():
-            gathering.add(chunk)
+            # It may have grown since it was counted.
+            if len(counted := chunk[: max(0, count + 1 - int(chunk["seq"][0]))]):
+                gathering.add(counted)
     return gathering.columns()
 
 

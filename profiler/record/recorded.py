@@ -34,6 +34,11 @@ _OF_A_TRAINING = (LOADED, ARMED, "tuning.*", "output.txt", "truth.json")
 """What trainings that whyidle starts leave beside their records."""
 
 
+def is_recording(folder: str) -> bool:
+    """Whether something was recorded there, by a look at its names alone."""
+    return any(os.path.isfile(f"{folder}/{marker}") for marker in _MARKERS)  # noqa: PTH113
+
+
 def recorded_in(folder: Path) -> str | None:
     """A name in the folder that a recording, or its page, has too; `None` where there is none, or no folder."""
     names = os.listdir(folder) if folder.is_dir() else ()
@@ -56,7 +61,7 @@ def refuse_recorded(path: Path, only: tuple[str, bytes] | None = None, with_opti
         RecordError: it is one of a recording, or would be taken for one; or it is none of that kind.
     """
     real = Path(os.path.realpath(path))
-    if _is_recorded(real.name) and any((real.parent / marker).is_file() for marker in _MARKERS):
+    if _is_recorded(real.name) and is_recording(str(real.parent)):
         raise RecordError(f"{path} is a file of the recording itself, which would be lost. Name another file.")
     if only is not None and real.is_file():
         with real.open("rb") as file:

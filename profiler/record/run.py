@@ -128,13 +128,6 @@ def _read_json(folder: Path) -> dict[str, Any]:
             f"{path} has run format {content.get('version')}; this whyidle reads format {FORMAT_VERSION}. "
             "Read it with the version of whyidle that recorded it, or a newer one."
         )
-    for key in ("device", "trial", "host", "plan", "ended", "dataset", "clock"):
-        if not isinstance(content.get(key), dict | None):
-            raise RecordError(f"{path} is damaged: {key!r} is {content[key]!r:.40} instead of an object.")
-    for key, within, type_, what in (("ended", "status", str, "a text"), ("host", "cpus", int, "a whole number")):
-        value = (content.get(key) or {}).get(within)
-        if value is not None and not isinstance(value, type_):
-            raise RecordError(f"{path} is damaged: {within!r} of {key!r} is {value!r:.40} instead of {what}.")
     return content
 
 
@@ -284,9 +277,10 @@ def is_run(folder: Path) -> bool:
 
 
 def runs_within(folder: Path) -> list[Path]:
-    """The run folders directly in a folder, by name."""
+    """The run folders directly in a folder, by name; a link is none, for it may lead anywhere."""
     try:
-        names = sorted(os.listdir(folder))
+        with os.scandir(folder) as entries:
+            names = sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
     except OSError:
         return []
     # There may be ten thousand, and a path object takes longer than the look.

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+import numpy.typing as npt
 
 FORMAT_VERSION = 1
 MAGIC = b"STALLREC"
@@ -43,6 +44,8 @@ class Field:
         return "count"
 
 
+_ANY = ("value", "batch", "stream", "slowest_index", "slowest_name", "name", "fingerprint", "stack")
+"""Fields that hold a number which stands for something, as large as numbers come."""
 _UNITS = (
     ("_ns", "ns"),
     ("_bytes", "bytes"),
@@ -68,6 +71,14 @@ class Kind:
         names = [f.name for f in self.fields] + [f"_{i}" for i in range(self._spare)]
         types = [f.type for f in self.fields] + ["i8"] * self._spare
         return np.dtype([(n, f"<{t}") for n, t in zip(names, types, strict=True)])
+
+    @cached_property
+    def most(self) -> npt.NDArray[np.int64]:
+        """Of each field the largest size, of either sign, that anything measures; of floats, whose bits are no number,
+        and of what stands for something, the largest that there is."""
+        sizes = {"flags": 2**62} | dict.fromkeys(_ANY, 2**63 - 1)
+        usual = [2**63 - 1 if f.type == "f8" else 2**42 if f.unit == "count" else 2**60 for f in self.fields]
+        return np.array([sizes.get(f.name, most) for f, most in zip(self.fields, usual, strict=True)])
 
     @property
     def body(self) -> struct.Struct:
@@ -501,6 +512,10 @@ class EventKind:
     DIED_WORKER = 33
     """Just after a WORKER_DIED. Value: its process id, plus 2**32 times its number in its loader, counted from 1, or
     times 0 where its number is not known."""
+
+    COUNTS = (LOADER_WORKERS, LOADER_PREFETCH, EVALUATION_WORKERS, BATCHES_TOGETHER)
+    """Not a kind: those whose value is no more than `MOST_COUNTED`."""
+    MOST_COUNTED = 1 << 14
 
 
 class MemoryLimitOf:

@@ -11,12 +11,13 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from .delivery import add_lines
-from .files import plain
+from .files import open_recorded, plain, read_recorded
 from .schema import NOT_MEASURED
 from .secret import LEFT_OUT, line_without_secrets
 
@@ -97,8 +98,8 @@ def kept_text(line: str) -> str:
 def left_out_of(folder: Path, commands: Iterable[object]) -> int:
     """How many values were left out of a recording, of its lines of source and of these forms of its command."""
     calls: dict[int, tuple[int, Call]] = {}
-    with contextlib.suppress(OSError), (folder / STACKS).open("rb") as file:
-        for line in file:
+    with contextlib.suppress(OSError):
+        for line in read_recorded(folder / STACKS).splitlines():
             if LEFT_OUT.encode() in line:
                 _read(line, calls)
     lines = {(call.file, call.line): call.text.count(LEFT_OUT) for _, call in calls.values()}
@@ -138,10 +139,10 @@ class StackTable:
 
 
 def read_stacks(folder: Path) -> StackTable:
-    """All stacks of a run folder; lines that are none are left out."""
+    """All stacks of a run folder; lines that are none are left out. Raises as `open_recorded` does."""
     calls: dict[int, tuple[int, Call]] = {}
-    with contextlib.suppress(OSError), (folder / STACKS).open("rb") as file:
-        for line in file:
+    with contextlib.suppress(OSError):
+        for line in read_recorded(folder / STACKS).splitlines():
             _read(line, calls)
     return StackTable(calls)
 
@@ -157,8 +158,9 @@ class StackFollower:
         self.table = StackTable(self._calls)
 
     def look(self) -> None:
-        """Read on, `MOST_AT_A_LOOK` at most: a reader that comes late has all of it after a few looks. Never raises."""
-        with contextlib.suppress(OSError), self._path.open("rb") as file:
+        """Read on, `MOST_AT_A_LOOK` at most: a reader that comes late has all of it after a few looks. Raises
+        as `open_recorded` does."""
+        with contextlib.suppress(OSError), os.fdopen(open_recorded(self._path), "rb") as file:
             file.seek(self._read)
             *lines, rest = file.read(MOST_AT_A_LOOK).split(b"\n")
             for line in lines:

@@ -5,7 +5,6 @@ There may be ten thousand. Of each only the few facts are read that tell when it
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from typing import Any
 
 from ..errors import RecordError, WhyidleError
 from ..record.comparison import is_comparison
-from ..record.files import plain
+from ..record.files import plain, read_recorded
 from ..record.run import FORMAT, RUN_JSON, is_run, open_run, runs_within
 from ..record.schema import FORMAT_VERSION
 from ..report.words.command import command_line
@@ -81,16 +80,8 @@ def _began_ns(run: Path) -> int:
 
 def _facts(run: Path) -> dict[str, Any]:
     """Of run.json `clock` and `started_at`; empty where that cannot be read (any more)."""
-    with suppress(OSError, ValueError):
-        file = os.open(run / RUN_JSON, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            # A file is mostly smaller, and a large buffer costs more than the reading.
-            content = os.read(file, 1 << 15)
-            while more := os.read(file, 1 << 20) if len(content) >= 1 << 15 else b"":
-                content += more
-        finally:
-            os.close(file)
-        found = _decoder().decode(content)
+    with suppress(OSError, ValueError, RecordError):
+        found = _decoder().decode(read_recorded(run / RUN_JSON))
         if (found.format, found.version) == (FORMAT, FORMAT_VERSION):
             return {"clock": found.clock, "started_at": found.started_at}
     # Written under the program's earlier name, damaged, or of another version.

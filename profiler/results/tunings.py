@@ -75,7 +75,8 @@ class TuningResult(Result):
         """(what, value): the command, when it began, and the host, as far as they are known: its first stretch may be
         gone, and an older one may tell less."""
         try:
-            info = open_run(self.folder / RECORDING).info
+            first = self.folder / RECORDING
+            info = {} if first.is_symlink() else open_run(first).info
         except WhyidleError:
             info = {}
         command, host = self._state.asked.get("command"), info.get("host") or {}

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import resource
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections import deque
@@ -36,6 +38,9 @@ FROM_KERNEL = 0x80
 """`si_code` of a signal that the terminal sent: it went to the whole foreground group, so a command of ours has it."""
 TERMINAL = "/dev/tty"
 """The process's own."""
+MOST_SECONDS = 60
+MOST_BYTES = 2 << 30
+"""That what is made in bounds may take."""
 LOOK_SECONDS = 1.0
 """Between looks at the command where no signal comes."""
 SETTLE_SECONDS = 0.05
@@ -221,6 +226,37 @@ def _continue(pid: int) -> None:
         group = os.getpgid(pid)
         if _stopped_by(pid) is not None:
             os.kill(pid if group == os.getpgrp() else -group, signal.SIGCONT)
+
+
+def in_bounds(make: Callable[[], None]) -> None:
+    """Make something in a process of its own, which ends in any case: of what was recorded nobody knows whether it is
+    sound. Ctrl-C ends it too.
+
+    Raises:
+        WhyidleError: it took too long, or too much memory.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    pid = os.fork()
+    if pid == 0:
+        with suppress(BaseException):
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.alarm(MOST_SECONDS)
+            # Not RLIMIT_AS: a library's threads reserve more on a large machine, which is no memory in use.
+            held = re.search(r"VmData:\s+(\d+)", Path("/proc/self/status").read_text())
+            most, hard = MOST_BYTES + 1024 * int(held[1] if held else 0), resource.getrlimit(resource.RLIMIT_DATA)[1]
+            resource.setrlimit(resource.RLIMIT_DATA, (most if hard < 0 else min(most, hard), hard))
+            make()
+            sys.stderr.flush()
+        os._exit(0)
+    try:
+        ended = os.waitpid(pid, 0)[1]
+    except KeyboardInterrupt:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        raise
+    if ended:
+        raise WhyidleError(f"it took more than {MOST_SECONDS} s, or than {MOST_BYTES >> 30} GB of memory.")
 
 
 def end_as(code: int) -> int:

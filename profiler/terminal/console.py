@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import Console
 
 from ..errors import WhyidleError
-from ..record.files import write_text
+from ..record.files import no_commands, write_text
 from ..record.recorded import refuse_recorded
 from ..report.contract.encode import Content, builtins
 from ..report.document import Document
@@ -33,14 +33,14 @@ def console(stderr: bool = False) -> Console:
 
 
 def show(draw: Callable[[Console], None], target: Console) -> None:
-    """Let `draw` print. Into a pipe or file without the blanks that fill a terminal's lines."""
-    if target.is_terminal:
-        draw(target)
-        return
+    """Let `draw` print, with nothing that a CI service would take for a command to it. Into a pipe or file without the
+    blanks that fill a terminal's lines."""
     with target.capture() as captured:
         draw(target)
-    lines = [line.rstrip() for line in captured.get().splitlines()]
-    target.file.write("\n".join(lines) + "\n")
+    text = no_commands(captured.get())
+    if not target.is_terminal:
+        text = "".join(f"{line.rstrip()}\n" for line in text.splitlines())
+    target.file.write(text)
     target.file.flush()
 
 

@@ -11,7 +11,6 @@ from ..analyse.attached.attached import attached, is_attached
 from ..analyse.attached.causes import findings_of, verdict_of
 from ..analyse.recent.snapshot import UNDER_WAY, Snapshot
 from ..analyse.run.analysis import analyse
-from ..errors import WhyidleError
 from ..record.run import open_run
 from ..record.schema import BATCH, STEP
 
@@ -28,7 +27,8 @@ def of_whole_run(view: Snapshot, folder: Path) -> Snapshot:
             verdict, rate = analysis.verdict, None
             if analysis.facts is not None and analysis.facts.samples_known:
                 rate = (analysis.facts if analysis.job is None else analysis.job).samples_per_s
-    except (WhyidleError, OSError):
+    except Exception:
+        # What is damaged the report tells.
         return view
     return replace(view, verdict=verdict, verdict_since_s=None, verdict_samples_per_s=rate, verdict_of_whole_run=True)
 

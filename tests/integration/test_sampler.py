@@ -327,7 +327,7 @@ def test_a_disk_that_fills_up_loses_records_and_counts_them(disk: Path) -> None:
     fill(disk, 4 * 4096)
     with start_sampler(run, os.getpid(), 50) as sampler:
         wait_for(lambda: sum(p.stat().st_size > 4096 for p in run.glob("*.rec")))
-        wait_for(lambda: [p for p in run.glob("host-*.rec")])
+        wait_for(lambda: list(run.glob("host-*.rec")))
         time.sleep(0.1)
         assert sampler.pid is not None
         assert running(sampler.pid)

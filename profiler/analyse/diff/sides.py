@@ -12,7 +12,7 @@ import numpy as np
 
 from ...errors import WhyidleError
 from ...record.comparison import is_comparison
-from ...record.run import Run, is_run, open_run
+from ...record.run import Run, open_run, runs_within
 from ...record.schema import NOT_MEASURED
 from ..attached.attached import is_attached
 from ..cells.comparison import rate_of
@@ -164,8 +164,8 @@ def rounds_of(path: Path) -> list[Path]:
     """The rounds of a cell of a comparison that was named without a round; else the path itself."""
     if path.exists() or not is_comparison(path.parent):
         return [path]
-    rounds = [folder for folder in path.parent.glob("*-r*") if folder.name.rpartition("-r")[0] == path.name]
-    return sorted(folder for folder in rounds if is_run(folder)) or [path]
+    rounds = [folder for folder in runs_within(path.parent) if folder.name.rpartition("-r")[0] == path.name]
+    return rounds or [path]
 
 
 def _not_attached(folder: Path) -> Run:

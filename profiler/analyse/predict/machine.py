@@ -13,17 +13,27 @@ import numpy as np
 from .rows import DrawnTimes, Ints, ReplayRows
 from .workload import Times
 
+MOST_PASSES = 16
+"""Times the batches of a row: each pass handles an event of it, of which a batch has ten at most."""
+MOST_PLACES = 1 << 22
+"""Batches of all rows."""
 WAIT, READ, CPU, MAIN = range(4)
 """The clocks: of time itself, of readers, of workers that compute, of the training process."""
 
 
 class ReplayMachine:
-    """The workers of many replays, with what they are ordered to make. What the training does a subclass says."""
+    """The workers of many replays, with what they are ordered to make. What the training does a subclass says.
+
+    Raises:
+        ArithmeticError: they are too large; or they do not come to an end, as with times that are no numbers.
+    """
 
     def __init__(self, rows: ReplayRows, drawn: DrawnTimes, steps: int) -> None:
         n, width = len(rows), int(rows.workers.max())
         self.rows, self.steps, self.n, self.width = rows, steps, n, width
         self.most_batches = steps + int(rows.outstanding.max()) + 1
+        if n * self.most_batches > MOST_PLACES:
+            raise ArithmeticError(f"{self.most_batches} batches in each of {n} rows")
         self.place = np.arange(self.most_batches) % drawn.cpu.shape[1]
         self.made = [np.ascontiguousarray(part[:, self.place]).ravel() for part in (drawn.wait, drawn.read, drawn.cpu)]
         self.takes_time = [bool(part.any()) for part in self.made]
@@ -65,7 +75,7 @@ class ReplayMachine:
     def run(self) -> None:
         rows, users, clocks = self.rows, self.users, self.clocks
         speed = np.ones((4, self.n))
-        while True:
+        for _ in range(MOST_PASSES * self.most_batches):
             share = np.minimum(1.0, rows.cpus / np.maximum(users[CPU] * rows.threads + self.demand, 1e-9))
             speed[READ] = np.minimum(1.0, rows.storage / np.maximum(users[READ] * rows.threads, 1e-9))
             speed[CPU] = share / (1 + rows.contention * np.maximum(users[CPU] - 1, 0))
@@ -78,7 +88,7 @@ class ReplayMachine:
             over = passes == np.inf
             if over.any():
                 if over.all():
-                    break
+                    return
                 hit[:, over] = False
                 passes[over] = 0.0
             clocks += speed * passes
@@ -91,6 +101,7 @@ class ReplayMachine:
             row = hit[MAIN].nonzero()[0]
             if len(row):
                 self.main_events(row)
+        raise ArithmeticError("no end after so many passes")
 
     def account(self, passes: Times, speed: Times) -> None:
         """Add to `lost` what passed in each row while its training waited, by what its workers were at."""

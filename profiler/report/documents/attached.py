@@ -9,8 +9,6 @@ from ...analyse.attached.attached import UNKNOWN, Attached
 from ...analyse.attached.trainers import Cpu, Trainer, Workers
 from ...analyse.causes.finding import Evidence, Finding
 from ...analyse.statistics import Estimate
-from ...analyse.where.places import Where
-from ...record.files import plain
 from ..document import (
     LEFT,
     RIGHT,
@@ -73,7 +71,7 @@ def headline(seen: Attached) -> str:
     """What was observed, for how long."""
     command = command_line(seen.info.get("command"))
     pid = seen.info["attach"].get("pid")
-    return _plain(f"process {pid} ({command}), observed from outside for {seen.seconds:.0f} s")
+    return f"process {pid} ({command}), observed from outside for {seen.seconds:.0f} s"
 
 
 def _blocks(seen: Attached, verdict: Finding, findings: tuple[Finding, ...]) -> Iterator[Block]:
@@ -109,29 +107,16 @@ def further(seen: Attached, verdict: Finding, findings: tuple[Finding, ...]) -> 
     yield Paragraph("`whyidle run -- python train.py` measures these.", 1)
     if seen.notes:
         yield Space()
-        yield Quality(tuple(map(_plain, seen.notes)))
+        yield Quality(seen.notes)
 
 
 def _shown(finding: Finding) -> Finding:
-    """With nothing in its words that a terminal acts on: names come from another process's memory."""
-    return replace(
-        finding,
-        title=_plain(finding.title),
-        evidence=tuple(map(_shown_evidence, finding.evidence)),
-        next=tuple(replace(change, change=_plain(change.change)) for change in finding.next),
-        where=tuple(map(_shown_line, finding.where)),
-    )
+    """With shares in whole percent: they are counts of looks."""
+    return replace(finding, evidence=tuple(map(_whole, finding.evidence)))
 
 
-def _shown_line(line: Where) -> Where:
-    file, function, code, calls = map(_plain, (line.file, line.function, line.code, line.calls))
-    return replace(line, file=file, function=function, code=code, calls=calls)
-
-
-def _shown_evidence(item: Evidence) -> Evidence:
-    """Shares in whole percent: they are counts of looks."""
-    whole = round(item.value) if isinstance(item.value, float) and item.unit == "%" else item.value
-    return replace(item, what=_plain(item.what), value=whole)
+def _whole(item: Evidence) -> Evidence:
+    return replace(item, value=round(item.value)) if isinstance(item.value, float) and item.unit == "%" else item
 
 
 def why(seen: Attached, trainer: Trainer) -> str:
@@ -139,7 +124,7 @@ def why(seen: Attached, trainer: Trainer) -> str:
     who = f"process {trainer.pid}" if trainer.rank is None else f"rank {trainer.rank} (process {trainer.pid})"
     thread = "its main thread" if trainer.main_thread else f"its thread {trainer.thread}"
     about = len(seen.trainers) > 1 and trainer is seen.leading
-    return f"Why: what {who} did in {_plain(thread)}{', which the verdict is about' * about}"
+    return f"Why: what {who} did in {thread}{', which the verdict is about' * about}"
 
 
 def told_shares(seen: Attached, trainer: Trainer) -> list[tuple[str, Estimate, str]]:
@@ -172,7 +157,7 @@ def _why(seen: Attached, trainer: Trainer) -> Iterator[Block]:
     yield Paragraph(f"{trainer.looks} looks at its stacks; in brackets the range of 95 % confidence", 1)
     if top := top_places(trainer):
         yield Paragraph("mostly at:", 1)
-        places = ((share(part, 0), _plain(at), toned(name, "dim")) for part, at, name in top)
+        places = ((share(part, 0), at, toned(name, "dim")) for part, at, name in top)
         yield table(places, RIGHT, LEFT, LEFT, indent=2)
     yield Space()
 
@@ -204,7 +189,7 @@ def _processes(seen: Attached) -> Iterator[Block]:
     if seen.others:
         names = [f"{p.pid} ({_cut(p.command or p.name, 40)})" for p in seen.others[:MOST_OTHERS]]
         more = f" and {len(seen.others) - MOST_OTHERS} more" if len(seen.others) > MOST_OTHERS else ""
-        yield Paragraph(_plain(f"beside them: {', '.join(names)}{more}"), 1)
+        yield Paragraph(f"beside them: {', '.join(names)}{more}", 1)
     yield Space()
 
 
@@ -214,7 +199,7 @@ def _workers(trainer: Trainer, workers: Workers, several: bool) -> Iterator[Bloc
         stages = ", ".join(f"{name} {100 * part:.0f} %" for name, part in workers.stages.items())
         yield Paragraph(f"batches{whose} are made of: {stages}   (sample: the dataset's own code)", 1)
         for place, part in workers.top[:3]:
-            yield Paragraph(_plain(f"  {100 * part:3.0f} %  {place}"), 1)
+            yield Paragraph(f"  {100 * part:3.0f} %  {place}", 1)
     if workers.seen > 1.5 * workers.count:
         yield Paragraph(f"{workers.seen} different workers{whose}: they are started anew", 1)
     read = [
@@ -237,7 +222,7 @@ def _device(seen: Attached) -> Iterator[Block]:
     host = seen.sampled
     yield Heading("Device and host")
     name = (seen.info.get("device") or {}).get("title") or "not known: the process's open files may not be read"
-    rows = [("trains on", _plain(str(name)))]
+    rows = [("trains on", str(name))]
     if seen.device_kind != "cpu":
         used = None if host is None else host.utilisation_pct
         active = None if host is None else host.sm_active_pct
@@ -256,8 +241,3 @@ def _bounds(share: Estimate) -> str:
 
 def _cut(text: str, length: int) -> str:
     return text if len(text) <= length else f"{text[: length - 1]}…"
-
-
-def _plain(text: str) -> str:
-    """Names come from another process's memory: no control character reaches the terminal."""
-    return str(plain(text)).replace("\n", "?").replace("\t", " ")

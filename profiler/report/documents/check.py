@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ...analyse.diff.limits import LimitCheck
-from ...record.files import plain
+from ...record.files import one_line
 from ..document import Block, Caution, Document, LimitRow, LimitTable, Title
 
 _TONES = {"PASS": "green", "FAIL": "bold red", "UNCLEAR": "bold red", "N/A": "bold red", "SKIP": "yellow"}
@@ -26,11 +26,6 @@ def _blocks(run: str, emulated: str | None, found: Sequence[LimitCheck]) -> Iter
 def _row(check: LimitCheck) -> LimitRow:
     word = outcome(check)
     return LimitRow(word, _TONES[word], one_line(check.what), measured(check), wanted(check), one_line(check.note))
-
-
-def one_line(text: str) -> str:
-    """In a CI's log a line of its own, begun with `::`, would be a command to GitHub."""
-    return " ".join(str(plain(text)).split())
 
 
 def summary(run: str, found: Sequence[LimitCheck]) -> str:

@@ -15,7 +15,6 @@ from ...analyse.diff.settings import Setting, Value
 from ...analyse.diff.sides import Side
 from ...analyse.run.stall_breakdown import PARTS, TOTAL
 from ...analyse.statistics import Estimate
-from ...record.files import plain
 from ..document import LEFT, Block, Caution, Document, Heading, Paragraph, Space, TableBlock, TableColumn, Title, table
 from ..phrase import Words, toned
 from ..words.code import line_of
@@ -128,21 +127,21 @@ def _reason(because: Because) -> str:
 
 
 def _blocks(found: Difference) -> Iterator[Block]:
-    yield Title(str(plain(headline(found))))
+    yield Title(headline(found))
     if found.emulated:
         yield Caution("Emulated", "both ran on emulated devices; none of this was measured on a GPU.")
     of_a, of_b = _stand_in(found.a), _stand_in(found.b)
     both = [("both sides", of_a)] if of_a == of_b else [("side A", of_a), ("side B", of_b)]
     for where, stand_in in both:
         if stand_in is not None:
-            yield Caution("Stand-in data", f"generated, in place of {plain(stand_in)}.", f"on {where}")
+            yield Caution("Stand-in data", f"generated, in place of {stand_in}.", f"on {where}")
     yield Space()
     for side in (found.a, found.b):
         yield Paragraph(_named(side), 1)
     yield Space()
     if found.promise is not None:
         yield Heading("Advice that was followed")
-        yield from (Paragraph(str(plain(said)), 1) for said in _promise(found.promise))
+        yield from (Paragraph(said, 1) for said in _promise(found.promise))
         yield Space()
     yield Heading(f"Time a {found.times.unit}, µs (95 % intervals)")
     yield _times(found)
@@ -165,11 +164,11 @@ def _blocks(found: Difference) -> Iterator[Block]:
     yield from _findings(found)
     if found.because.look_at:
         yield Heading("Look at")
-        yield from (Paragraph(f"- {plain(look)}", 1) for look in found.because.look_at)
+        yield from (Paragraph(f"- {look}", 1) for look in found.because.look_at)
         yield Space()
     if found.notes:
         yield Heading("What these runs cannot tell")
-        yield from (Paragraph(str(plain(note)), 1) for note in found.notes)
+        yield from (Paragraph(note, 1) for note in found.notes)
 
 
 def _promise(followed: FollowedAdvice) -> Iterator[str]:
@@ -194,7 +193,7 @@ def _named(side: Side) -> str:
     device = (side.info.get("device") or {}).get("title") or "unknown device"
     said = what or command_line(side.info.get("command"))
     steps = f"{side.steps} step{'s' * (side.steps != 1)}"
-    return str(plain(f"{side.name}  {folders[0]}{more}\n   {said} on {device}, {steps}"))
+    return f"{side.name}  {folders[0]}{more}\n   {said} on {device}, {steps}"
 
 
 def _times(found: Difference) -> TableBlock:
@@ -221,7 +220,7 @@ def _lines(lines: Iterable[MovedLine]) -> TableBlock:
         whose = "of all workers" if each.whose == WORKERS else "of the training"
         rows.append((line_of(each.call), _with_range(each.a), _with_range(each.b), change, whose))
         if each.call.text:
-            rows.append((f"  {plain(each.call.text)}", "", "", "", ""))
+            rows.append((f"  {each.call.text}", "", "", "", ""))
     return _table(rows, "A", "B", "B - A")
 
 
@@ -238,12 +237,11 @@ def _digits(value: float) -> str:
 
 def _settings(settings: list[Setting]) -> TableBlock:
     rows = ((each.name, _value(each.a), _value(each.b)) for each in settings)
-    words = (tuple(str(plain(word)) for word in row) for row in rows)
-    return table(words, LEFT, TableColumn("A"), TableColumn("B"), head_tone="", indent=1)
+    return table(rows, LEFT, TableColumn("A"), TableColumn("B"), head_tone="", indent=1)
 
 
 def _changed(each: Setting) -> str:
-    return str(plain(f"{each.name} {_value(each.a)} → {_value(each.b)}"))
+    return f"{each.name} {_value(each.a)} → {_value(each.b)}"
 
 
 def _value(value: Value) -> str:
@@ -275,7 +273,7 @@ def _findings(found: Difference) -> Iterator[Block]:
     yield Heading("Findings")
     for how, some in (("gone", findings.vanished), ("new", findings.appeared)):
         for each in some:
-            yield Paragraph(str(plain(f"{how}: {each.cause} ({each.severity}, {100 * each.share:.0f} %)")), 1)
+            yield Paragraph(f"{how}: {each.cause} ({each.severity}, {100 * each.share:.0f} %)", 1)
     for a, b in findings.stayed:
-        yield Paragraph(str(plain(f"both: {b.cause} ({100 * a.share:.0f} % → {100 * b.share:.0f} %)")), 1)
+        yield Paragraph(f"both: {b.cause} ({100 * a.share:.0f} % → {100 * b.share:.0f} %)", 1)
     yield Space()

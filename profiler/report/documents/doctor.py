@@ -8,7 +8,6 @@ from dataclasses import replace
 from itertools import groupby
 
 from ...record.check import Check, Status
-from ...record.files import plain
 from ..document import Block, Document, Heading, Space, TableBlock, TableColumn, Title, table
 from ..phrase import Phrase, Words, line, toned
 
@@ -67,15 +66,15 @@ def _lines(check: Check) -> Iterator[TableBlock]:
     quiet = "dim" if check.status == "not applicable" else ""
     yield _row(
         toned(sign, tone),
-        toned(str(plain(check.name)), quiet),
-        toned(str(plain(check.says)), quiet),
+        toned(check.name, quiet),
+        toned(check.says, quiet),
         widths=(1, NAME_WIDTH),
     )
     if check.status in ("ok", "not applicable"):
         return
     for word, what in (("lost", check.lost), ("fix", check.fix)):
         if what:
-            yield _row("", toned(word, tone if word == "lost" else "bold"), str(plain(what)), widths=(3, 4))
+            yield _row("", toned(word, tone if word == "lost" else "bold"), what, widths=(3, 4))
 
 
 def _row(*cells: Words, widths: tuple[int, int]) -> TableBlock:

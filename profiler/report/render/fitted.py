@@ -8,6 +8,7 @@ from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 
+from ...record.files import plain
 from ..document import FittingColumn
 from .phrases import text_of
 
@@ -42,7 +43,7 @@ class Fitted:
                 min_width=least(column),
             )
         for row in zip(*(column.cells for column in columns), strict=True):
-            table.add_row(*(text_of(cell, self._ascii_only) for cell in row))
+            table.add_row(*(text_of(cell, self._ascii_only, plain) for cell in row))
         return table
 
 

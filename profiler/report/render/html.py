@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import assert_never
 
+from ...record.files import plain
 from ..document import (
     Block,
     Caution,
@@ -128,4 +129,4 @@ def _table(head: Iterable[str], rows: tuple[tuple[str, ...], ...], right: tuple[
 
 
 def _words(words: Words) -> str:
-    return text_of(words).plain.strip()
+    return text_of(words, shown=plain).plain.strip()

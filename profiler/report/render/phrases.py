@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from rich.text import Text
 
-from ..phrase import Bar, Inline, Length, PartSign, Spark, Words
+from ...record.files import one_line
+from ..phrase import Bar, Inline, Length, PartSign, Span, Spark, Words
 from . import bars
 from .ascii import written
 
 
-def text_of(words: Words, ascii_only: bool = False) -> Text:
-    """Words with their tones and signs."""
-    if isinstance(words, str):
-        return Text(written(words, ascii_only))
-    if len(words.pieces) == 1:
-        return _piece(words.pieces[0], ascii_only)
+def text_of(words: Words, ascii_only: bool = False, shown: Callable[[str], str] = one_line) -> Text:
+    """Words with their tones and signs. `shown`: what is shown of words that somebody may have recorded; in one line,
+    unless they stand in a cell of a table."""
     whole = Text()
-    for piece in words.pieces:
-        whole.append_text(_piece(piece, ascii_only))
+    for piece in (Span(words),) if isinstance(words, str) else words.pieces:
+        whole.append_text(_piece(piece, ascii_only, shown))
     return whole
 
 
-def _piece(piece: Inline, ascii_only: bool) -> Text:
+def _piece(piece: Inline, ascii_only: bool, shown: Callable[[str], str]) -> Text:
     if isinstance(piece, Bar):
         return bars.stacked(piece.shares, piece.width, ascii_only)
     if isinstance(piece, Length):
@@ -30,4 +30,4 @@ def _piece(piece: Inline, ascii_only: bool) -> Text:
         return Text(bars.spark(piece.values, piece.width, ascii_only))
     if isinstance(piece, PartSign):
         return Text(bars.sign(piece.part, ascii_only), style=bars.colour(piece.part))
-    return Text(written(piece.words, ascii_only), style=piece.tone)
+    return Text(written(shown(piece.words), ascii_only), style=piece.tone)

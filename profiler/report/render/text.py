@@ -11,6 +11,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from ...analyse.run.stall_breakdown import PARTS
+from ...record.files import plain
 from ..document import (
     LEFT,
     RIGHT,
@@ -110,7 +111,7 @@ def renderables(block: Block, width: int, ascii_only: bool) -> Iterator[Renderab
             yield from (_indented(text_of(change, ascii_only), 2) for change in changes)
     elif isinstance(block, Caution):
         if not block.quiet:
-            yield Text(written(block.said, ascii_only), style="bold yellow")
+            yield text_of(toned(block.said, "bold yellow"), ascii_only)
     elif isinstance(block, CodeChange):
         for words in block.lines:
             yield _indented(text_of(toned(words, DIFF_TONES.get(words[:1], "")), ascii_only))
@@ -185,5 +186,5 @@ def _table(block: TableBlock, ascii_only: bool) -> RichTable:
             style=column.tone,
         )
     for row in block.rows:
-        made.add_row(*(text_of(cell, ascii_only) for cell in row))
+        made.add_row(*(text_of(cell, ascii_only, plain) for cell in row))
     return made
