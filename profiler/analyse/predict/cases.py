@@ -71,6 +71,7 @@ def rows_of(workloads: Sequence[Workload], cases: Sequence[ReplayCase], sequence
         making=each([load.scale for load in loads]),
         step=np.ones(len(cases)),
         handoff=each([load.handoff_ns for load in loads]),
+        drawing=each([load.drawing_ns for load in loads]),
         sharing=each(
             [load.sharing_ns if in_processes(case.settings) else 0.0 for load, case in zip(loads, cases, strict=True)]
         ),
