@@ -139,8 +139,8 @@ class Advice:
         for count in {max(1, recorded.num_workers), min(counts, key=lambda count: abs(count - 1.35 * even))}:
             # A sampler that holds the next order up leaves a queue of one empty, however even the batches are.
             least = DEFAULT_PREFETCH if load.drawing_ns else 1
-            depths = {*(ahead * times for times in DEEPER)}
-            depths.add(min(MOST_AHEAD, max(least, prefetch_needed(spread, count, TIE))))
+            enough = min(MOST_AHEAD, max(least, prefetch_needed(spread, count, TIE)))
+            depths = {*(ahead * times for times in DEEPER), enough}
             asked += [replace(recorded.with_workers(count), prefetch_factor=depth) for depth in sorted(depths)]
         # Beginning a DataLoader's epochs costs workers that persist nothing; without epochs they begin once.
         if load.batches_per_epoch is not None:

@@ -82,10 +82,8 @@ def workload_of(run: Run, facts: Facts, until_ns: int | None = None, writer: Wri
         if serial
         else handoff_of(observed.steps, observed.batches, _fetching_ns(facts, host_ns), sampling_ns)
     )
-    waited_ns = None if handed.waited_ns is None else max(0.0, handed.waited_ns - sampling_ns)
-    if handed.ready_ns is not None:
-        handoff_ns = max(0.0, handed.ready_ns - sampling_ns)
-    else:
+    handoff_ns, waited_ns = handed.ready_ns, handed.waited_ns
+    if handoff_ns is None:
         handoff_ns = Assumed.handoff_ns(facts.handed) if waited_ns is None else Assumed.OF_WAITED * waited_ns
     latency_ns = 0.0 if waited_ns is None else max(0.0, waited_ns - handoff_ns)
     # The training touches a worker's batch while it works on its step: that is no time of a step's own.
@@ -114,9 +112,7 @@ def workload_of(run: Run, facts: Facts, until_ns: int | None = None, writer: Wri
         delay_ns=handed.delay_ns,
         sharing_ns=sharing_ns,
         main_cpus=main_cpus_of(facts, observed.host, host_ns, otherwise_ns),
-        start_ns=Assumed.START_NS
-        if start_ns is None
-        else max(0.0, start_ns - sampling_ns) / (settings.num_workers + 1),
+        start_ns=Assumed.START_NS if start_ns is None else start_ns / (settings.num_workers + 1),
         batches_per_epoch=_batches_per_epoch(facts),
         batch_bytes=batch_bytes,
         limits=limits,

@@ -36,8 +36,8 @@ def binding(rows: ReplayRows, replayed: Replayed) -> list[str]:
     waits, by what the workers are at."""
     steps = replayed.ends.shape[1]
     begins = np.where(rows.epoch > 0, np.minimum(1.0, steps / np.maximum(rows.epoch, 1)), 0.0)
-    waits = Binding.CPU, Binding.STORAGE, Binding.ORDER, Binding.WORKERS, Binding.START
-    names = (*waits, Binding.HANDOFF, Binding.SAMPLER)
+    loading = Binding.CPU, Binding.STORAGE, Binding.ORDER, Binding.WORKERS, Binding.START
+    names = (*loading, Binding.HANDOFF, Binding.SAMPLER)
     # Workers that slow each other leave no CPU to further ones.
     full = replayed.lost_cpu > CPUS_CONTENDED * (replayed.lost_cpu + replayed.lost_workers)
     lost: npt.NDArray[np.float64] = np.stack(
@@ -53,9 +53,9 @@ def binding(rows: ReplayRows, replayed: Replayed) -> list[str]:
     )
     stalled = replayed.stalls.sum(axis=1) - replayed.lost_first * (1 - begins)
     least = LEAST_LOST * replayed.ends[:, -1]
-    waiting = stalled > least
+    waits = stalled > least
     slowed = replayed.lost_cpu > least
     most = lost.argmax(axis=0)
     return [
-        names[m] if w else Binding.CPU if s else Binding.TRAINING for m, w, s in zip(most, waiting, slowed, strict=True)
+        names[m] if w else Binding.CPU if s else Binding.TRAINING for m, w, s in zip(most, waits, slowed, strict=True)
     ]

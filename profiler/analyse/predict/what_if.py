@@ -30,15 +30,8 @@ class VanishedWork:
 
     def times(self, share: float) -> VanishedWork:
         """So much of it."""
-        return replace(
-            self,
-            making=self.making * share,
-            queueing=self.queueing * share,
-            loop_ns=self.loop_ns * share,
-            taking_ns=self.taking_ns * share,
-            drawing_ns=self.drawing_ns * share,
-            sending=self.sending * share,
-        )
+        less: dict[str, float] = {name: share * value for name, value in vars(self).items() if name != "moved"}
+        return VanishedWork(**less, moved=self.moved)
 
 
 def without(workload: Workload, gone: VanishedWork, quicker: float = 0.0) -> Workload:

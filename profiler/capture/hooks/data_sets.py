@@ -18,12 +18,9 @@ MOST = 1000
 LEVELS, MOST_HELD = 3, 256
 """Levels of what lies within each other, and things of each, that are searched for workers."""
 _LOADERS = DataLoader, dataloader._BaseDataLoaderIter
-_PROCESSES = {
-    ("multiprocessing.process", "BaseProcess"), ("multiprocessing.pool", "Pool"), ("multiprocessing.queues", "Queue"),
-    ("multiprocessing.queues", "SimpleQueue"), ("concurrent.futures.process", "ProcessPoolExecutor"),
-}  # fmt: skip
+_OF_PROCESSES = "process.BaseProcess", "pool.Pool", "queues.Queue", "queues.SimpleQueue"
+_PROCESSES = {"concurrent.futures.process.ProcessPoolExecutor", *(f"multiprocessing.{name}" for name in _OF_PROCESSES)}
 """By their names: to import what a program does not use would change it."""
-_THREADS = "multiprocessing.pool", "ThreadPool"
 
 
 class DataSets:
@@ -64,8 +61,7 @@ def own_workers(*held: Any) -> int | None:
         for each in held:
             kind, fields = type(each), fields_of(each)
             set_to = fields.get("num_workers", fields.get("_num_workers", 0)) if issubclass(kind, _LOADERS) else 0
-            kinds = {(owner.__module__, owner.__name__) for owner in kind.__mro__}
-            if set_to or (kinds & _PROCESSES and _THREADS not in kinds):
+            if set_to or _PROCESSES & {f"{owner.__module__}.{owner.__name__}" for owner in kind.__mro__}:
                 return int(set_to)
             # Of a generator what its variables hold, and what it loops over.
             inside = gc.get_referents(each) if kind is GeneratorType else parts_of(each, MOST_HELD)

@@ -36,18 +36,15 @@ class LoaderFacts:
 
     @property
     def flags(self) -> int:
+        own = None if self.workers else own_workers(self.data(), self.stream())
         return (
             LoaderFlag.PIN_MEMORY * self.pin_memory
             | LoaderFlag.PERSISTENT_WORKERS * self.persistent_workers
             | LoaderFlag.ITERABLE * self.iterable
             | LoaderFlag.OUT_OF_ORDER * self.out_of_order
             | LoaderFlag.STARTS_PYTHON * self.starts_python
-            | self._flags_of_own_workers()
+            | (0 if own is None else LoaderFlag.OWN_WORKERS | LoaderFlag.INNER_WORKER * own)
         )
-
-    def _flags_of_own_workers(self) -> int:
-        own = None if self.workers else own_workers(self.data(), self.stream())
-        return 0 if own is None else LoaderFlag.OWN_WORKERS | LoaderFlag.INNER_WORKER * own
 
 
 def starts_python(method: str | None) -> bool:

@@ -86,12 +86,11 @@ _TRIES: dict[str, Callable[[LoaderSettings, LoaderSettings], bool]] = {
 def _why_not(result: Tuning) -> str | None:
     """Why what would be next to try is not: it was tried, and nothing was gained by it, or it cannot be."""
     tuned = result.tuned
-    tries = _TRIES.get(tuned.binding or "", lambda *_: False)
-    tried = [trial for trial in tuned.trials if tries(tuned.best.settings, trial.settings)]
-    if any(trial.rate is not None for trial in tried):
-        return "That was tried, and is no faster here: see above."
-    if any(trial.error is not None for trial in tried):
-        return "That was tried, and failed: see above."
+    tries = _TRIES.get(tuned.binding or "")
+    tried = [trial for trial in tuned.trials if tries and tries(tuned.best.settings, trial.settings)]
+    if tried:
+        slow = any(trial.rate is not None for trial in tried)
+        return f"That was tried, and {'is no faster here' if slow else 'failed'}: see above."
     fixed = tuned.binding == Binding.SERIAL and any(words.startswith("num_workers: ") for words in tuned.not_tested)
     return "Workers cannot be had here: see below." if fixed else None
 
@@ -336,16 +335,9 @@ def _two_rates(result: Tuning) -> Iterator[str]:
 def _batch(advice: BatchAdvice) -> Iterator[Block]:
     bounded = advice.b_max is None or any(size > advice.b_max for size in advice.failed)
     little = "the loader sets the pace" if advice.loader_bound else "larger ones gain little"
-    yield table(
-        [
-            (
-                "largest that fits" if bounded else "largest tried that fits",
-                _size(advice.b_max),
-                "with a margin of memory",
-            ),
-            ("smallest within 5 % of the best samples/s", _size(advice.b_95), little),
-        ]
-    )
+    largest = "largest that fits" if bounded else "largest tried that fits"
+    fits = largest, _size(advice.b_max), "with a margin of memory"
+    yield table([fits, ("smallest within 5 % of the best samples/s", _size(advice.b_95), little)])
     sizes = sorted({*advice.rates, *advice.memory_bytes, *advice.failed})
     if sizes:
         alone = ("loader aside",) if advice.alone else ()

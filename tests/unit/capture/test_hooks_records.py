@@ -7,14 +7,13 @@ import multiprocessing
 import multiprocessing.context
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 from support.crafted import verdict_of_run
@@ -290,92 +289,6 @@ def test_a_loaders_settings_are_told(tmp_path: Path, settings: dict[str, Any], f
             learn(net, batch)
     assert events(tmp_path, EventKind.LOADER_FLAGS)["value"].tolist() == [flags]
     assert NOT_MEASURED not in events(tmp_path, EventKind.LOADER_WORKERS)["value"]
-
-
-class Queue(Dataset[torch.Tensor]):
-    """As torchio's: its samples come from a loader within it, which is made when the first one is asked for."""
-
-    def __init__(self, workers: int) -> None:
-        self.workers, self.samples = workers, iter(())
-
-    def __len__(self) -> int:
-        return 12
-
-    @property
-    def loader(self) -> Any:
-        raise AssertionError("nothing of the data set is called")
-
-    def __getitem__(self, index: int) -> Any:
-        sample = next(self.samples, None)
-        if sample is None:
-            self.samples = iter(forked(self.workers))
-            sample = next(self.samples)
-        return sample
-
-
-def forked(workers: int) -> Any:
-    context = "fork" if workers else None
-    return DataLoader(Slow(12), batch_size=None, num_workers=workers, multiprocessing_context=context)
-
-
-class Looping(IterableDataset[torch.Tensor]):
-    """Keeps its loader nowhere but in its loop."""
-
-    def __iter__(self) -> Iterator[torch.Tensor]:
-        yield from forked(2)
-
-
-class Processes(Dataset[torch.Tensor]):
-    """A process of its own makes the samples."""
-
-    def __init__(self) -> None:
-        context = multiprocessing.get_context("fork")
-        self.made = context.SimpleQueue()
-        self.worker = context.Process(target=lambda: [self.made.put([1.0] * 4) for _ in range(12)], daemon=True)
-        self.worker.start()
-
-    def __len__(self) -> int:
-        return 12
-
-    def __getitem__(self, index: int) -> torch.Tensor:
-        return torch.tensor(self.made.get())
-
-
-class Pooled(Slow):
-    """Threads read ahead: each worker could have some of its own."""
-
-    def __init__(self) -> None:
-        super().__init__(12)
-        self.threads = ThreadPoolExecutor(2)
-
-    def __getitem__(self, index: int) -> torch.Tensor:
-        return self.threads.submit(super().__getitem__, index).result()
-
-
-INNER = LoaderFlag.OWN_WORKERS + 2 * LoaderFlag.INNER_WORKER
-
-
-@pytest.mark.parametrize(
-    ("data", "flags"),
-    [
-        (lambda: Queue(2), INNER),
-        (lambda: Subset(Queue(2), range(12)), INNER),
-        (Looping, INNER | LoaderFlag.ITERABLE),
-        (Processes, LoaderFlag.OWN_WORKERS),
-        (lambda: Queue(0), 0),
-        (Pooled, 0),
-    ],
-    ids=["queue", "within another", "in a loop", "processes", "a loader without workers", "threads"],
-)
-def test_workers_of_the_data_set_s_own_are_told(tmp_path: Path, data: Callable[[], Any], flags: int) -> None:
-    net = torch.nn.Linear(4, 1)
-    # Another loader's worker lives all the while: that is none of the data set's.
-    others = iter(forked(1))
-    with recording(tmp_path):
-        for batch in DataLoader(data(), batch_size=4):
-            learn(net, batch)
-    assert events(tmp_path, EventKind.LOADER_FLAGS)["value"].tolist() == [flags]
-    assert next(others) is not None
 
 
 def test_the_settings_of_a_loader_within_a_library_are_told() -> None:

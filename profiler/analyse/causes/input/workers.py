@@ -51,20 +51,16 @@ def serial(wait: Wait) -> Finding:
 
 def _by_its_own(wait: Wait, workers: int) -> Finding:
     """Samples come from worker processes of the data set's, which the training waits for."""
-    now = f", num_workers above {workers}" if workers else ""
-    of_them = Evidence("workers of the data set's own", workers or None)
+    change = (
+        f"more workers where the data set makes its own{f', num_workers above {workers}' if workers else ''}; the "
+        "loader around it keeps num_workers=0, since its workers could start none"
+    )
+    own = Evidence("workers of the data set's own", workers or None)
     return wait.found(
         f"{wait.begins}: batches come from workers of the data set's own, which the training's process waits for.",
         0.9,
-        (Evidence("num_workers", 0), of_them, wait.evidence("make_ms_per_sample"), *wait.pace_evidence),
-        (
-            wait.removing(
-                f"more workers where the data set makes its own{now}; the loader around it keeps num_workers=0, since "
-                "its workers could start none",
-                likely=0.5,
-                kind="workers",
-            ),
-        ),
+        (Evidence("num_workers", 0), own, wait.evidence("make_ms_per_sample"), *wait.pace_evidence),
+        (wait.removing(change, likely=0.5, kind="workers"),),
     )
 
 
