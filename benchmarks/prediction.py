@@ -25,7 +25,6 @@ from typing import Any
 import numpy as np
 
 from benchmarks.tuning.truth import Grid, Point, read
-from whyidle.analyse.predict import closed_form
 from whyidle.analyse.predict.model import ReplayModel
 from whyidle.analyse.predict.observed import workload_of
 from whyidle.analyse.predict.workload import Workload
@@ -72,7 +71,8 @@ class Choice:
 def _times(workload: Workload) -> tuple[float, float, float]:
     """Mean ns of a batch: making it in a worker, the CPU part of that, and training on it."""
     cpu = float(workload.cpu_ns.mean()) + workload.sharing_ns
-    return cpu + float((workload.wait_ns + workload.read_ns).mean()), cpu, float(workload.host_ns.mean())
+    own = float(workload.host_ns.mean()) + workload.drawing_ns
+    return cpu + float((workload.wait_ns + workload.read_ns).mean()), cpu, own
 
 
 def _alone(workload: Workload) -> float:
@@ -81,12 +81,28 @@ def _alone(workload: Workload) -> float:
     return workload.batch_size * 1e9 / (made - workload.sharing_ns + own)
 
 
+def least_time(making: float, workers: int, step: float, handoff: float, cpu: float, cpus: float) -> float:
+    """Least time a batch can take: no queue, order or spread makes it less (operational bounds)."""
+    return max(step + handoff, making / workers, cpu / cpus)
+
+
+def empty_wait(making: float, workers: int, step: float, queue: int) -> float:
+    """Mean wait for a batch whatever its order, with times that vary like exponential ones (M/M/1/K, as tf.data's
+    tuner has it)."""
+    produces = making / workers
+    if produces == 0:
+        return 0.0
+    ratio = step / produces
+    empty = 1 / (queue + 1) if abs(ratio - 1) < 1e-9 else (1 - ratio) / (1 - ratio ** (queue + 1))
+    return empty * produces
+
+
 def bound(workload: Workload, settings: LoaderSettings) -> float:
     """Samples/s of whichever of loader, training and processors is the slowest."""
     if settings.num_workers == 0:
         return _alone(workload)
     made, cpu, own = _times(workload)
-    least = closed_form.bound(made, settings.num_workers, own, workload.handoff_ns, cpu, workload.limits.cpus)
+    least = least_time(made, settings.num_workers, own, workload.handoff_ns, cpu, workload.limits.cpus)
     return workload.batch_size * 1e9 / least
 
 
@@ -96,7 +112,7 @@ def queue(workload: Workload, settings: LoaderSettings) -> float:
         return _alone(workload)
     made, _, own = _times(workload)
     own += workload.handoff_ns
-    waits = closed_form.empty_wait(made, settings.num_workers, own, settings.outstanding)
+    waits = empty_wait(made, settings.num_workers, own, settings.outstanding)
     return workload.batch_size * 1e9 / (own + waits)
 
 

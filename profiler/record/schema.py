@@ -539,6 +539,10 @@ class LoaderFlag:
     """Batches are handed over as they come (`in_order=False`)."""
     STARTS_PYTHON = 16
     """Workers are new Python processes (spawn, forkserver), which import the program and unpickle the dataset."""
+    OWN_WORKERS = 32
+    """The dataset has worker processes of its own; a loader's worker could start none."""
+    INNER_WORKER = 256
+    """For each worker process that a loader within the dataset is set to."""
 
 
 class StackFlag:

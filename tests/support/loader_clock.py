@@ -55,6 +55,8 @@ class Spec:
     run_ahead: int = 4
     """Steps that the training may be ahead of a device it does not wait for."""
     handoff_ns: float = 0.2 * MS
+    drawing_ns: float = 0.0
+    """Of the sampler on a batch's indices, in the training, before the batch is ordered."""
     latency_ns: float = 0.1 * MS
     main_cpus: float = 1.0
     cpus: float = 8.0
@@ -137,9 +139,10 @@ class _Training:
 
     # The processes
 
-    def issue(self) -> None:
+    def issue(self) -> Iterator[Activity]:
         if self.issued >= self.epoch_end:
             return
+        yield "draw", self.spec.drawing_ns
         workers = self.settings.num_workers
         for _ in range(workers):
             worker = self.turn
@@ -186,10 +189,11 @@ class _Training:
         if not self.settings.persistent_workers:
             yield "wait", spec.start_ns * (workers + 1)
         for _ in range(self.settings.outstanding):
-            self.issue()
+            yield from self.issue()
 
     def fetch(self, wanted: int, aside: dict[int, int]) -> Iterator[Activity]:
         if self.settings.num_workers == 0:
+            yield "draw", self.spec.drawing_ns
             yield "read", self.made.read_ns[wanted]
             yield "wait", self.made.wait_ns[wanted]
             yield "made here", self.made.cpu_ns[wanted]
@@ -210,7 +214,7 @@ class _Training:
                 break
             aside[batch] = worker
         self.given[worker] -= 1
-        self.issue()
+        yield from self.issue()
         self.order.append(batch)
         self.makers.append(worker)
 
@@ -244,13 +248,16 @@ class _Training:
         spec = self.spec
         kinds = [kind for _, kind, _ in self.running]
         computing, reading = kinds.count("cpu"), kinds.count("read")
-        demand = computing + kinds.count("handoff") + kinds.count("made here") + spec.main_cpus * kinds.count("host")
+        demand = (
+            computing + sum(map(kinds.count, ("draw", "handoff", "made here"))) + spec.main_cpus * kinds.count("host")
+        )
         share = min(1.0, spec.cpus / demand) if demand else 1.0
         storage = min(1.0, spec.storage_parallel / reading) if reading and spec.storage_parallel else 1.0
         worker = share / (1 + spec.contention * max(0, computing - 1))
         # Of its own work the training computes no more than `main_cpus` of the time, and only that is slowed.
         host = 1 / (1 + min(1.0, spec.main_cpus) * (1 / share - 1))
-        return {"wait": 1.0, "read": storage, "cpu": worker, "host": host, "handoff": share, "made here": share}
+        alone = dict.fromkeys(("draw", "handoff", "made here"), share)
+        return {"wait": 1.0, "read": storage, "cpu": worker, "host": host, **alone}
 
     def resume(self, process: Iterator[Activity]) -> None:
         """Lets it go on until it works on something or waits."""
@@ -327,6 +334,7 @@ def recorded(spec: Spec, batches: int = 300, seed: int = 0, settings: LoaderSett
         device_ns=None if spec.device_ns is None else np.full(batches, spec.device_ns),
         synchronous=spec.synchronous,
         handoff_ns=spec.handoff_ns,
+        drawing_ns=spec.drawing_ns,
         latency_ns=spec.latency_ns,
         main_cpus=spec.main_cpus,
         start_ns=spec.start_ns,

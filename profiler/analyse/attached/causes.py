@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 
 from ..causes.finding import LEAST_GAIN, Evidence, Finding, Next, shown
@@ -21,11 +22,16 @@ from .attached import Attached
 from .stacks import main_stage
 from .trainers import OWN, Trainer, Workers
 
+Figures = tuple[Evidence, ...]
+Lines = tuple[Where, ...]
 LEAST_LOOKS = 30
 MOSTLY = 0.5
 QUEUED = 0.25
 """Workers that wait this much of their time for a CPU have too few of them."""
 THROTTLED = 0.1
+ANEW = 3
+"""Different workers, as a multiple of those at a time, from which they are started anew."""
+_RECORD = "record it with `whyidle run`"
 WELL_USED = 0.9
 """A GPU that runs kernels this much of the time is not held up."""
 LAUNCH_BOUND = 0.7
@@ -63,6 +69,9 @@ def verdict_of(seen: Attached, findings: tuple[Finding, ...]) -> Finding:
     if findings:
         return findings[0]
     evidence = tuple(_evidence(c, trainer.shares[c]) for c in trainer.shares)
+    if _exposed(seen, wait := trainer.share("data wait")) > LEAST_GAIN:
+        why = f"the training waits {_pct(wait)} of the time for data, and what its workers do does not say why"
+        return replace(_no_verdict(why), evidence=evidence, next=(Next(_RECORD),))
     used = _used(seen)
     if seen.device_kind == "cpu":
         computing = trainer.share("forward", "backward", "optimizer")
@@ -127,9 +136,9 @@ def _finding(
     share: float,
     confidence: float,
     title: str,
-    evidence: tuple[Evidence, ...],
+    evidence: Figures,
     *changes: str,
-    where: tuple[Where, ...] = (),
+    where: Lines = (),
 ) -> Finding:
     used = _used(seen)
     if used is not None:
@@ -149,34 +158,30 @@ def _input(seen: Attached, trainer: Trainer) -> Iterator[Finding]:
     share = wait + making
     base = f"The training spends {_pct(share)} of the time on data"
     shown = tuple(_evidence(c, trainer.shares[c]) for c in ("data wait", "data making") if c in trainer.shares)
-
     lines = trainer.lines("the time the training spends on data", "data wait", "data making")
 
-    def found(
-        cause: str,
-        confidence: float,
-        why: str,
-        more: tuple[Evidence, ...],
-        *changes: str,
-        where: tuple[Where, ...] = lines,
-    ) -> Finding:
+    def found(cause: str, sure: float, why: str, more: Figures, *changes: str, where: Lines = lines) -> Finding:
         title = f"{base}: {why}."
-        return _finding(seen, trainer, cause, share, confidence, title, (*shown, *more), *changes, where=where)
+        return _finding(seen, trainer, cause, share, sure, title, (*shown, *more), *changes, where=where)
 
     budget = seen.sampled.cpu_budget if seen.sampled else None
     if making >= wait:
         stage = main_stage(trainer.stages)
         why = f"it makes batches itself, one after the other{f', mostly {STAGES[stage]}' if stage else ''}"
         most = tuple(Evidence(place, 100 * part, "%") for place, part in trainer.top.get("data making", ())[:2])
-        workers = _enough_workers(trainer, budget, making, wait)
-        yield found("input.serial", 0.9, why, most, f"num_workers={workers}, so that batches are made meanwhile")
+        wanted = _enough_workers(trainer, budget, making, wait)
+        yield found("input.serial", 0.9, why, most, f"num_workers={wanted}, so that batches are made meanwhile")
         return
     telling = wait * trainer.looks >= LEAST_LOOKS_OF_WAIT
     restart = trainer.waits.get("starting workers", 0.0) + trainer.waits.get("ending workers", 0.0)
-    if telling and restart >= MOSTLY:
-        more = (Evidence("starting and ending workers, of the wait", 100 * restart, "%", "near 0"),)
-        why = "mostly starting and ending the loader's workers"
-        yield found("input.worker_restart", 0.8, why, more, "persistent_workers=True, or longer epochs")
+    mostly, workers = telling and restart >= MOSTLY, trainer.workers
+    busy = None if workers is None else _busy(workers)
+    if mostly or (workers and busy is not None and busy < BUSY and workers.seen >= ANEW * workers.count):
+        more: Figures = (Evidence("starting and ending workers, of the wait", 100 * restart, "%", "near 0"),)
+        more += (Evidence("different workers", workers.seen, "", f"{workers.count:.0f}"),) if workers else ()
+        why = "mostly starting and ending the loader's workers" if mostly else "its workers are started anew, and idle"
+        advice = "persistent_workers=True, or longer epochs"
+        yield found("input.worker_restart", 0.8 if mostly else 0.4, why, more, advice)
         return
     unpacking = trainer.waits.get("unpacking", 0.0)
     if telling and unpacking >= MOSTLY:
@@ -184,12 +189,13 @@ def _input(seen: Attached, trainer: Trainer) -> Iterator[Finding]:
         why = "mostly unpacking batches that are finished"
         yield found("input.handoff", 0.7, why, more, "hand over fewer and larger tensors, and fewer bytes (uint8)")
         return
-    if trainer.workers is None:
+    if workers is None:
         why = "it waits for a loader that has no worker processes, and whose threads are not told apart"
         yield found("input.too_few_workers", 0.3, why, (), "more threads or workers of the loader, or more ahead")
         return
-    made = trainer.workers.lines("the time in which workers make batches")
-    yield _by_workers(seen, trainer.workers, partial(found, where=made))
+    made = workers.lines("the time in which workers make batches")
+    if told := _by_workers(seen, workers, partial(found, where=made)):
+        yield told
 
 
 def _enough_workers(trainer: Trainer, budget: float | None, making: float, wait: float) -> int:
@@ -207,14 +213,14 @@ def _enough_workers(trainer: Trainer, budget: float | None, making: float, wait:
     return max(1, int(min(enough, most)))
 
 
-def _by_workers(seen: Attached, workers: Workers, found: Callable[..., Finding]) -> Finding:
+def _by_workers(seen: Attached, workers: Workers, found: Callable[..., Finding]) -> Finding | None:
     host = seen.sampled
     cpu, budget = workers.cpu, host.cpu_budget if host else None
     used = host.tree_cpus if host else None
     busy = _busy(workers)
     running, queued, io = cpu.running or 0.0, cpu.queued or 0.0, cpu.io or 0.0
     stage = main_stage(workers.stages)
-    measured: tuple[Evidence, ...] = (
+    measured: Figures = (
         Evidence("workers at a time", workers.count),
         Evidence("workers making batches", _hundred(workers.busy), "%", f"below {100 * BUSY:.0f}"),
         Evidence("a worker on a CPU", _hundred(cpu.running), "%"),
@@ -233,10 +239,10 @@ def _by_workers(seen: Attached, workers: Workers, found: Callable[..., Finding])
         confidence = 0.8 if io >= MOSTLY * busy else 0.7
         more = (*measured, Evidence("reading, of the time making batches", 100 * reading, "%", "below 50"))
         return found("input.storage", confidence, why, more, advice)
-    if busy < BUSY:
-        why = f"its workers make batches only {_pct(busy)} of the time, so batches come unevenly or late"
-        advice = f"more workers (num_workers above {workers.count:.0f}), or more batches ahead (prefetch_factor)"
-        return found("input.too_few_workers", 0.35, why, measured, advice, "record it with `whyidle run`")
+    if busy < BUSY:  # more of them would have still less to do
+        why = f"its workers make batches only {_pct(busy)} of the time, so batches come unevenly"
+        advice = "more batches ahead (prefetch_factor)"
+        return found("input.prefetch_depth", 0.35, why, measured, advice, _RECORD) if busy >= MOSTLY else None
     throttled = None if host is None else host.throttled_s
     if throttled is not None and seen.seconds and throttled >= THROTTLED * seen.seconds:
         more = (*measured, Evidence("stopped by the CPU quota, summed over CPUs", throttled, "s", "0"))
@@ -347,12 +353,11 @@ def _host(seen: Attached, trainer: Trainer) -> Iterator[Finding]:
     for name, cause, confidence, what, advice in shares:
         share = trainer.share(name)
         if share:
-            title = (
-                f"The training's thread spends {_pct(share)} of the time {'in' if name == 'python' else 'on'} {what}."
-            )
+            spent = f"{'in' if name == 'python' else 'on'} {what}"
+            title = f"The training's thread spends {_pct(share)} of the time {spent}."
             most = tuple(Evidence(place, 100 * part, "%") for place, part in trainer.top.get(name, ())[:3])
             evidence = (_evidence(name, trainer.shares[name]), *most)
-            where = trainer.lines(f"the time {'in' if name == 'python' else 'on'} {what}", name)
+            where = trainer.lines(f"the time {spent}", name)
             yield _finding(seen, trainer, cause, share, confidence, title, evidence, advice, where=where)
 
 

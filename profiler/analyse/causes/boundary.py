@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from ..predict.advice import MOST_WORKERS
 from ..run.facts import Facts
@@ -11,7 +12,7 @@ from ..run.non_step_time import Evaluation, Outside
 from ..shares import MOSTLY
 from .claim import Claim
 from .finding import Evidence, Finding, Next
-from .input.epochs import persistence, restarts
+from .input.epochs import PERSISTENT, persistence, restarts
 from .input.wait import MOSTLY_WAITING_PCT
 
 _LACKS = {
@@ -25,6 +26,8 @@ SURE = 0.9
 """Share of a wait that more workers could end which is expected to go: batches differ."""
 LEAST_NAMED = 0.2
 """Share of the time outside the steps that something has to take for a change to it to be named."""
+LEAST_ENDING = 0.01
+"""Share of the wall time from which ending workers is told: to keep them is a setting, and costs nothing to try."""
 LONGEST_ENDING_NS = 1_000_000_000
 """Mean length of an epoch's end up to which ending its workers explains it: they are told to exit and are joined, in
 tenths of a second. What takes longer is something of the program's own."""
@@ -56,6 +59,7 @@ def _parts(facts: Facts, outside: Outside) -> dict[str, float]:
     saving = min(whole - waiting - evaluating, float(outside.saving_ns))
     left = whole - waiting - evaluating - saving
     ending = min(left, float(outside.epochs_ending_ns)) if _ends_workers(facts, outside) else 0.0
+    ending *= ending >= LEAST_ENDING * facts.parts.wall_ns
     return {
         "waiting": waiting,
         "evaluating": evaluating,
@@ -126,8 +130,12 @@ def _changes(claim: Claim, outside: Outside | None, parts: dict[str, float], lar
         "ending": _end(claim, parts["ending"]),
         "rest": _rest(claim, parts["rest"]),
     }
-    least = LEAST_NAMED * claim.ns
-    names = sorted((name for name in parts if parts[name] >= least or name == largest), key=lambda name: -parts[name])
+    least = {"ending": 1.0, largest: 0.0}
+    named = (name for name in parts if parts[name] >= least.get(name, LEAST_NAMED * claim.ns))
+    names = sorted(named, key=lambda name: -parts[name])
+    if parts["ending"] and "waiting" in names:
+        # Smaller batches, say, are worth less than workers that are there.
+        names.sort(key=lambda name: name == "waiting")
     if largest == "waiting" and "evaluating" not in names:
         names.append("evaluating")
     if "waiting" in names and made["waiting"].kind == made["evaluating"].kind:
@@ -207,13 +215,14 @@ def _save(claim: Claim, ns: float) -> Next:
 
 
 def _end(claim: Claim, ns: float) -> Next:
-    return claim.removing(
+    change = claim.removing(
         "persistent_workers=True in a DataLoader that is made once, before the loop over epochs, so that none are "
         "ended between epochs; what stays of the time is the program's own",
         ns,
         likely=0.7,
         kind="settings",
     )
+    return replace(change, settings=PERSISTENT)
 
 
 def _rest(claim: Claim, ns: float) -> Next:

@@ -15,6 +15,7 @@ from .divided import pieces_of
 from .finding import LEAST_GAIN, Evidence, Finding, Next
 from .host import gil
 from .input import pieces as data
+from .input.epochs import PERSISTENT
 from .input.memory import CAUSE, soon_full
 from .own_loop import own_pieces
 from .run import kin_of_growth, leads
@@ -68,10 +69,12 @@ def findings_of(facts: Facts) -> tuple[Finding, ...]:
 
 def _worth_saying(changes: Sequence[Next]) -> tuple[Next, ...]:
     """Without what would gain next to nothing, unless that is all there is. What is to be tried may gain its best, and
-    fewer workers spare memory."""
+    fewer workers spare memory; workers that live on cost nothing."""
 
     def worth(change: Next) -> bool:
         told = change.speedup
+        if change.settings == PERSISTENT:
+            return True
         if told is None or told.to_try or change.kind == "fewer_workers":
             return told is None or told.high >= 1 + LEAST_GAIN
         return told.value >= 1 + LEAST_GAIN

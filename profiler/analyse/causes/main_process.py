@@ -20,6 +20,7 @@ def main_process(claim: Claim) -> Finding | None:
         return None
     on_cpu, workers, parts = facts.device_kind == "cpu", facts.set_workers, facts.parts
     spends = "training spends" if on_cpu else "device idles"
+    movable = facts.own_workers is None
     without_ms = (parts.wall_ns - claim.ns) / facts.window.count / 1e6
     return claim.found(
         f"The {spends} {claim.percent()} of the time {'on' if on_cpu else 'behind'} work with batches that the loader "
@@ -30,13 +31,13 @@ def main_process(claim: Claim) -> Finding | None:
             Evidence("between a batch's arrival and the forward pass, of a step", claim.ms_a_step, "ms", "near 0"),
             *(Evidence(f"of it, {what}, of the wall time", 100 * share, "%") for what, share in staging.named),
             Evidence("a step without it takes", without_ms, "ms"),
-            Evidence("num_workers", workers, "", "1 or more" if workers == 0 else ""),
+            Evidence("num_workers", workers, "", "1 or more" if workers == 0 and movable else ""),
             *((claim.evidence("worker_busy_pct"),) if workers else ()),
             claim.evidence("cpus_used"),
             claim.evidence("cpu_budget"),
         ),
         (
-            _moved(claim, _into_workers(workers, on_cpu)),
+            *((_moved(claim, _into_workers(workers, on_cpu)),) if movable else ()),
             claim.sparing(
                 "cheaper work there: whole batches by NumPy or torch instead of a Python loop over samples, once and "
                 "kept instead of in every epoch" + ("" if on_cpu else "; or on the device, once the batch was copied"),

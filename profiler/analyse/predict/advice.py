@@ -35,6 +35,7 @@ BINDS = {
     Binding.STORAGE: "storage is the limit",
     Binding.ORDER: "slow batches that hold back finished ones are the limit",
     Binding.HANDOFF: "taking batches over is the limit",
+    Binding.SAMPLER: "drawing indices, in the training's own process, is the limit",
     Binding.START: "the beginnings of epochs are the limit",
     Binding.SERIAL: "batches are made while the training waits",
 }
@@ -116,7 +117,7 @@ class Advice:
     def _asked(self) -> list[LoaderSettings]:
         recorded, load = self.workload.settings, self.workload
         making = float(load.making_ns.mean()) * load.scale + load.sharing_ns
-        own = float(load.host_ns.mean()) + load.handoff_ns
+        own = float(load.host_ns.mean()) + load.handoff_ns + load.drawing_ns
         if load.device_ns is not None:
             own = max(own, float(load.device_ns.mean()))
         even = making / max(own, 1.0)
@@ -136,7 +137,10 @@ class Advice:
         asked = [recorded, recorded.with_workers(0)]
         asked += [recorded.with_workers(count) for count in sorted(counts)]
         for count in {max(1, recorded.num_workers), min(counts, key=lambda count: abs(count - 1.35 * even))}:
-            depths = {*(ahead * times for times in DEEPER), min(MOST_AHEAD, prefetch_needed(spread, count, TIE))}
+            # A sampler that holds the next order up leaves a queue of one empty, however even the batches are.
+            least = DEFAULT_PREFETCH if load.drawing_ns else 1
+            enough = min(MOST_AHEAD, max(least, prefetch_needed(spread, count, TIE)))
+            depths = {*(ahead * times for times in DEEPER), enough}
             asked += [replace(recorded.with_workers(count), prefetch_factor=depth) for depth in sorted(depths)]
         # Beginning a DataLoader's epochs costs workers that persist nothing; without epochs they begin once.
         if load.batches_per_epoch is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -53,35 +53,32 @@ def rows_of(workloads: Sequence[Workload], cases: Sequence[ReplayCase], sequence
     """The replay's rows, one for each case, for the first sequence of its workload."""
     loads = [workloads[case.workload] for case in cases]
 
-    def each(values: list[float]) -> Times:
-        return np.array(values, dtype=np.float64)
+    def each(values: Iterable[float]) -> Times:
+        return np.array(list(values), dtype=np.float64)
 
+    def of(name: str) -> Times:
+        return each(getattr(load, name) for load in loads)
+
+    workers = np.array([case.hands.workers for case in cases])
+    processes = np.array([in_processes(case.settings) for case in cases])
     return ReplayRows(
-        workers=np.array([case.hands.workers for case in cases]),
+        workers=workers,
         outstanding=np.array([case.hands.outstanding for case in cases]),
         in_order=np.array([case.settings.in_order for case in cases]),
-        threads=each([case.hands.threads for case in cases]),
+        threads=each(case.hands.threads for case in cases),
         epoch=np.array([load.batches_per_epoch or 0 for load in loads]),
-        start=each(
-            [
-                0.0 if case.settings.persistent_workers else load.start_ns * (case.hands.workers + 1)
-                for load, case in zip(loads, cases, strict=True)
-            ]
-        ),
-        making=each([load.scale for load in loads]),
+        start=of("start_ns") * (workers + 1) * [not case.settings.persistent_workers for case in cases],
+        making=of("scale"),
         step=np.ones(len(cases)),
-        handoff=each([load.handoff_ns for load in loads]),
-        sharing=each(
-            [load.sharing_ns if in_processes(case.settings) else 0.0 for load, case in zip(loads, cases, strict=True)]
-        ),
-        latency=each([load.latency_ns for load in loads]),
-        delay=each(
-            [load.delay_ns if in_processes(case.settings) else 0.0 for load, case in zip(loads, cases, strict=True)]
-        ),
-        cpus=each([load.limits.cpus for load in loads]),
-        main_cpus=each([load.main_cpus for load in loads]),
-        contention=each([load.contention for load in loads]),
-        storage=each([load.limits.storage_parallel or np.inf for load in loads]),
+        handoff=of("handoff_ns"),
+        drawing=of("drawing_ns"),
+        sharing=of("sharing_ns") * processes,
+        latency=of("latency_ns"),
+        delay=of("delay_ns") * processes,
+        cpus=each(load.limits.cpus for load in loads),
+        main_cpus=of("main_cpus"),
+        contention=of("contention"),
+        storage=each(load.limits.storage_parallel or np.inf for load in loads),
         synchronous=np.array([load.synchronous for load in loads]),
         draw=np.array([case.workload * sequences for case in cases]),
     )

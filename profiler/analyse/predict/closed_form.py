@@ -41,16 +41,10 @@ def prefetch_needed(spread: float, workers: int, loss: float) -> int:
     return max(1, math.ceil(needed - 1e-9))
 
 
-def making_with(
-    workers: int, cpu: float, other: float, cpus: float, main: float = 0.0, contention: float = 0.0
-) -> float:
-    """Time that making a batch takes while as many workers as that are busy. `main`: CPUs that the training uses."""
+def making_with(workers: int, cpu: float, other: float, cpus: float) -> float:
+    """Time that making a batch takes while as many workers as that are busy."""
     making = cpu + other
-    if making == 0:
-        return 0.0
-    busy = cpu / making
-    slower = max(1.0, (workers * busy + main) / cpus) * (1 + contention * max(0.0, workers * busy - busy))
-    return other + cpu * slower
+    return other + cpu * max(1.0, workers * cpu / making / cpus) if making else 0.0
 
 
 def workers_needed(
@@ -61,8 +55,6 @@ def workers_needed(
     cpus: float,
     spread: float = 0.0,
     prefetch: int = 2,
-    main: float = 0.0,
-    contention: float = 0.0,
     most: int = 128,
 ) -> int | None:
     """Fewest workers whose batches come as fast as the training takes them; `None`: no number of them does.
@@ -70,26 +62,10 @@ def workers_needed(
     `cpu` and `other`: parts of making a batch; `step`: of the training on a batch, hand-off included.
     """
     for workers in range(1, most + 1):
-        making = making_with(workers, cpu, other, cpus, main, contention)
+        making = making_with(workers, cpu, other, cpus)
         if making / workers <= step * in_order_efficiency(spread, workers, prefetch) * (1 + 1e-9):
             return workers
     return None
-
-
-def bound(making: float, workers: int, step: float, handoff: float, cpu: float, cpus: float) -> float:
-    """Least time a batch can take: no queue, order or spread makes it less (operational bounds)."""
-    return max(step + handoff, making / workers, cpu / cpus)
-
-
-def empty_wait(making: float, workers: int, step: float, queue: int) -> float:
-    """Mean wait for a batch whatever its order, with times that vary like exponential ones (M/M/1/K, as tf.data's
-    tuner has it)."""
-    produces = making / workers
-    if produces == 0:
-        return 0.0
-    ratio = step / produces
-    empty = 1 / (queue + 1) if abs(ratio - 1) < 1e-9 else (1 - ratio) / (1 - ratio ** (queue + 1))
-    return empty * produces
 
 
 def memory_held(outstanding: int, batch_bytes: float) -> float:

@@ -77,26 +77,22 @@ def workload_of(run: Run, facts: Facts, until_ns: int | None = None, writer: Wri
         cpu_ns, collate_ns = cpu_ns - sharing_ns, np.maximum(0.0, collate_ns - sharing_ns)
     drawn = facts.sampling
     sampling_ns = 0.0 if drawn is None else max(0.0, drawn.ns - drawn.first_ns) / facts.window.count
-    if serial:
-        # Which the training does whoever makes the batches.
-        host_ns = host_ns + sampling_ns
     handed = (
         Handoff(None, None)
         if serial
         else handoff_of(observed.steps, observed.batches, _fetching_ns(facts, host_ns), sampling_ns)
     )
-    handoff_ns = handed.ready_ns
+    handoff_ns, waited_ns = handed.ready_ns, handed.waited_ns
     if handoff_ns is None:
-        handoff_ns = (
-            Assumed.handoff_ns(facts.handed) if handed.waited_ns is None else Assumed.OF_WAITED * handed.waited_ns
-        )
-    latency_ns = 0.0 if handed.waited_ns is None else max(0.0, handed.waited_ns - handoff_ns)
+        handoff_ns = Assumed.handoff_ns(facts.handed) if waited_ns is None else Assumed.OF_WAITED * waited_ns
+    latency_ns = 0.0 if waited_ns is None else max(0.0, waited_ns - handoff_ns)
     # The training touches a worker's batch while it works on its step: that is no time of a step's own.
     touch_ns = 0.0 if settings.pin_memory else Assumed.TOUCH_NS_PER_BYTE * size
     if shares:
         touch_ns = min(touch_ns, 0.5 * float(np.median(host_ns)))
         host_ns = np.maximum(0.0, host_ns - touch_ns)
     start_ns = start_of(facts.window.all_steps, observed.made_before)
+    otherwise_ns = sampling_ns + (float(making.cpu_ns.mean()) if serial else touch_ns * shares)
     limits = limits_of(facts, observed.host, settings, peers_cpus(run, facts, writer))
     return Workload(
         settings=settings,
@@ -110,11 +106,12 @@ def workload_of(run: Run, facts: Facts, until_ns: int | None = None, writer: Wri
         device_ns=on_device(observed.steps, observed.pauses) if queued else None,
         synchronous=not queued or _waits_for_the_device(observed.steps),
         handoff_ns=handoff_ns + touch_ns,
+        drawing_ns=sampling_ns,
         handoff_known=handed.ready_ns is not None,
         latency_ns=latency_ns,
         delay_ns=handed.delay_ns,
         sharing_ns=sharing_ns,
-        main_cpus=main_cpus_of(facts, observed.host, host_ns, making.cpu_ns.mean() if serial else touch_ns * shares),
+        main_cpus=main_cpus_of(facts, observed.host, host_ns, otherwise_ns),
         start_ns=Assumed.START_NS if start_ns is None else start_ns / (settings.num_workers + 1),
         batches_per_epoch=_batches_per_epoch(facts),
         batch_bytes=batch_bytes,

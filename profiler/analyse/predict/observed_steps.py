@@ -95,7 +95,7 @@ def on_device(steps: Records, pauses: Records) -> Times | None:
 
 
 def handoff_of(steps: Records, batches: Records, most_ns: float | None, sampling_ns: float) -> Handoff:
-    """What taking over a batch cost, first fetches of epochs left out; with the next indices being drawn.
+    """What taking over a batch cost, first fetches of epochs left out; without the next indices being drawn.
 
     Args:
         most_ns: CPU time that the training's thread spent on it, the mean, where that is known.
@@ -122,8 +122,8 @@ def handoff_of(steps: Records, batches: Records, most_ns: float | None, sampling
     usual = float(np.median(late[held])) if held.any() else 0.0
     delay = float(np.where(held, late, np.clip(begin - finished, 0, usual)).mean())
     if taken is not None:
-        taken = max(taken, sampling_ns + min(taken, HELD_NS))
-    return Handoff(taken, waited, delay)
+        taken = max(taken - sampling_ns, min(taken, HELD_NS))
+    return Handoff(taken, None if waited is None else max(0.0, waited - sampling_ns), delay)
 
 
 def start_of(steps: Records, batches: Records) -> float | None:

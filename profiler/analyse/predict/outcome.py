@@ -36,7 +36,8 @@ def binding(rows: ReplayRows, replayed: Replayed) -> list[str]:
     waits, by what the workers are at."""
     steps = replayed.ends.shape[1]
     begins = np.where(rows.epoch > 0, np.minimum(1.0, steps / np.maximum(rows.epoch, 1)), 0.0)
-    names = (Binding.CPU, Binding.STORAGE, Binding.ORDER, Binding.WORKERS, Binding.START, Binding.HANDOFF)
+    loading = Binding.CPU, Binding.STORAGE, Binding.ORDER, Binding.WORKERS, Binding.START
+    names = (*loading, Binding.HANDOFF, Binding.SAMPLER)
     # Workers that slow each other leave no CPU to further ones.
     full = replayed.lost_cpu > CPUS_CONTENDED * (replayed.lost_cpu + replayed.lost_workers)
     lost: npt.NDArray[np.float64] = np.stack(
@@ -47,6 +48,7 @@ def binding(rows: ReplayRows, replayed: Replayed) -> list[str]:
             ~full * replayed.lost_workers,
             replayed.lost_first * begins,
             steps * rows.handoff,
+            steps * rows.drawing,
         ]
     )
     stalled = replayed.stalls.sum(axis=1) - replayed.lost_first * (1 - begins)

@@ -182,7 +182,8 @@ def _serial(workload: Workload, drawn: DrawnTimes, steps: int) -> Prediction:
     (spread,) = _in_all(np.log(per).var(ddof=1, keepdims=True), steps, len(workload.cpu_ns))
     rate = workload.batch_size * 1e9 / float(per.mean())
     away = float(np.exp(_Z90 * spread))
-    bound = Binding.SERIAL if stall > LEAST_LOST else Binding.TRAINING
+    most = Binding.SERIAL if workload.scale * workload.making_ns.mean() >= workload.drawing_ns else Binding.SAMPLER
+    bound = most if stall > LEAST_LOST else Binding.TRAINING
     return Prediction(LoaderSettings(0), rate, rate / away, rate * away, stall, bound)
 
 

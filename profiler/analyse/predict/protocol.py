@@ -3,9 +3,9 @@
 As `torch/utils/data/dataloader.py` has it: an epoch begins with W x P batches ordered, batch i from worker i mod W. A
 worker takes up its orders one after the other. The training takes finished batches from one queue in the order in which
 they were finished, and pays the hand-off for each; one that comes before its turn is laid aside, or given to the
-training at once where `in_order` is off. When a batch is handed over another is ordered: from the next worker in turn,
-or, out of order, the next in turn with less than its share under way. So finished batches whose turn it is not yet
-count among the W x P.
+training at once where `in_order` is off. When a batch is handed over the training draws the indices of another and
+orders that: from the next worker in turn, or, out of order, the next in turn with less than its share under way. So
+finished batches whose turn it is not yet count among the W x P.
 
 The physics of making is in `machine`. A device takes up a step when the training begins it or its last step is done,
 and ends it no sooner than the training has. Whether copies are part of `device` or of `host`, and exposed or overlapped
@@ -24,7 +24,7 @@ from .workload import Times
 RUN_AHEAD = 4
 """Steps that a training may be ahead of a device it does not wait for: as many common ones as a launch queue of 1,024
 kernels holds. It smooths single late batches and changes no average."""
-_IDLE, _ARRIVAL, _HANDOFF, _HOST, _DEVICE, _START, _DONE = range(7)
+_IDLE, _ARRIVAL, _HANDOFF, _DRAW, _HOST, _DEVICE, _START, _DONE = range(8)
 """What the training process is at."""
 _WIDTHS = (16, 64)
 """Rows of at most so many workers are replayed together: a pass costs its calls more than its numbers."""
@@ -52,16 +52,18 @@ class _Replay(ReplayMachine):
         self.device = None if drawn.device is None else drawn.device[:, self.place]
         self.epoch = np.where(rows.epoch > 0, rows.epoch, batches + 1)
         # A worker's orders are a chain, each batch followed by the next of the same worker. Those that open an epoch
-        # are known beforehand; `last` is the end so far.
+        # are known beforehand, where they come all at once; `last` is the end so far.
         number = np.arange(batches)
         after = number % self.epoch[:, None] + rows.workers[:, None]
-        filled = np.minimum(rows.outstanding, self.epoch)[:, None]
+        self.draws = rows.drawing > 0
+        filled = np.where(self.draws, 0, np.minimum(rows.outstanding, self.epoch))[:, None]
         self.following = np.where(after < filled, number + rows.workers[:, None], -1)
         self.last = np.full((n, self.width), -1)
         self.held = np.zeros((n, self.width), np.int64)
         """Batches of each worker that were ordered and not handed over."""
         self.taken, self.issued, self.wanted = (np.zeros(n, np.int64) for _ in range(3))
-        self.epoch_end, self.turn = np.zeros(n, np.int64), np.zeros(n, np.int64)
+        self.epoch_end, self.turn, self.opening = (np.zeros(n, np.int64) for _ in range(3))
+        """`opening`: orders of a new epoch whose indices are still to be drawn."""
         self.aside = np.zeros((n, batches), bool)
         self.at = np.full(n, _DONE)
         self.asked, self.host_begin, self.device_end = np.zeros(n), np.zeros(n), np.zeros(n)
@@ -83,8 +85,8 @@ class _Replay(ReplayMachine):
         self.next[MAIN, row] = np.inf
         self.demand[row], self.computes[row] = 0.0, False
         for was, then in (
-            (_START, self.open), (_ARRIVAL, self.take), (_HANDOFF, self.taken_over), (_HOST, self.host_done),
-            (_DEVICE, self.fetch),
+            (_START, self.open), (_ARRIVAL, self.take), (_HANDOFF, self.taken_over), (_DRAW, self.drew),
+            (_HOST, self.host_done), (_DEVICE, self.fetch),
         ):  # fmt: skip
             chosen = row[at == was]
             if len(chosen):
@@ -160,14 +162,35 @@ class _Replay(ReplayMachine):
 
     def deliver(self, row: Ints, batch: Ints, worker: Ints) -> None:
         self.held[row, worker] -= 1
+        self.order[row, self.wanted[row]] = batch
+        draws = self.draws[row] & (self.issued[row] < self.epoch_end[row])
+        if draws.any():
+            self.draw(row[draws])
+            row = row[~draws]
+        self.issue(row)
+        self.begin_step(row)
+
+    def draw(self, row: Ints) -> None:
+        self.works(row, self.rows.drawing[row], 1.0, _DRAW)
+
+    def drew(self, row: Ints) -> None:
+        """The indices of a batch: of the first ones of an epoch, or of another one in place of one handed over."""
+        opening = self.opening[row] > 0
+        self.issue(row)
+        self.begin_step(row[~opening])
+        row = row[opening]
+        self.opening[row] -= 1
+        more = self.opening[row] > 0
+        self.draw(row[more])
+        self.look(row[~more], self.wanted[row[~more]])
+
+    def begin_step(self, row: Ints) -> None:
         step, now = self.wanted[row], self.now[row]
-        self.order[row, step] = batch
         since = self.asked[row] if self.device is None else self.device_end[row]
         stall = np.maximum(0.0, now - since)
         self.stalls[row, step] = stall
         self.lost[4, row] += stall * (step + self.epoch[row] == self.epoch_end[row])
         self.host_begin[row] = now
-        self.issue(row)
         self.works(row, self.host[self.rows.draw[row], step] * self.rows.step[row], self.rows.main_cpus[row], _HOST)
 
     def host_done(self, row: Ints) -> None:
@@ -190,12 +213,18 @@ class _Replay(ReplayMachine):
     # Orders
 
     def open(self, row: Ints) -> None:
-        """An epoch: its first orders all at once."""
+        """An epoch: its first orders all at once, or each when its indices are drawn."""
         begin = self.epoch_end[row]
         length = self.epoch[row]
         count = np.minimum(self.rows.outstanding[row], length)
         workers = self.rows.workers[row]
         self.epoch_end[row] = begin + length
+        draws = self.draws[row]
+        if draws.any():
+            some = row[draws]
+            self.issued[some], self.turn[some], self.opening[some] = begin[draws], 0, count[draws]
+            self.draw(some)
+            row, begin, count, workers = row[~draws], begin[~draws], count[~draws], workers[~draws]
         self.issued[row] = begin + count
         self.turn[row] = count % workers
         self.at[row] = _IDLE

@@ -50,6 +50,8 @@ class ReplayRows(ByRow):
     """Factor by which the training's and the device's part of a step take longer than drawn."""
     handoff: Times
     """Time that the training spends to take over a batch that lies ready."""
+    drawing: Times
+    """Time that the training spends to draw a batch's indices, after it took one over and before it orders another."""
     sharing: Times
     """CPU time of a worker on a batch beyond what is drawn, the same for each batch."""
     latency: Times

@@ -12,13 +12,13 @@ from .workload import Times, Workload
 def serial(
     workload: Workload, drawn: DrawnTimes, step_scale: float = 1.0, run_ahead: int = RUN_AHEAD
 ) -> tuple[Times, Times]:
-    """(when each step is done, how long it waited for its batch), ns, [sequence, step]."""
+    """(when each step is done, how long it waited for its indices and its batch), ns, [sequence, step]."""
     limits = workload.limits
     share = min(1.0, limits.cpus)
     part = min(1.0, workload.main_cpus)
     own = 1 / (part * max(1.0, workload.main_cpus / limits.cpus) + 1 - part)
     reads = min(1.0, limits.storage_parallel or 1.0)
-    making = workload.scale * (drawn.read / reads + drawn.wait + drawn.cpu / share)
+    making = workload.scale * (drawn.read / reads + drawn.wait + drawn.cpu / share) + workload.drawing_ns / share
     host = step_scale * drawn.host / own
     if drawn.device is None:
         return np.cumsum(making + host, axis=1), making

@@ -16,9 +16,9 @@ def with_batch_size(workload: Workload, size: int, rng: np.random.Generator, ste
     """Workload of batches of `size` samples.
 
     Samples lie one after the other as they were made, each batch's slowest at a random place among its own, the rest of
-    its making spread evenly over the others; another size cuts that line elsewhere. Putting samples together, bytes
-    and the hand-off grow with the size, and so does the step, unless `step` says how: without it a step's fixed part
-    counts as growing too, so that larger batches look no better for the device than they may be. Where the slowest
+    its making spread evenly over the others; another size cuts that line elsewhere. Putting samples together, bytes,
+    drawing and the hand-off grow with the size, and so does the step, unless `step` says how: without it a step's fixed
+    part counts as growing too, so that larger batches look no better for the device than they may be. Where the slowest
     sample is not known, smaller batches come out too even.
     """
     if size == workload.batch_size:
@@ -45,6 +45,7 @@ def with_batch_size(workload: Workload, size: int, rng: np.random.Generator, ste
         host_ns=workload.host_ns * grows,
         device_ns=None if workload.device_ns is None else workload.device_ns * grows,
         handoff_ns=workload.handoff_ns * times,
+        drawing_ns=workload.drawing_ns * times,
         sharing_ns=workload.sharing_ns * times,
         latency_ns=workload.latency_ns,
         delay_ns=workload.delay_ns * times,

@@ -20,7 +20,9 @@ class VanishedWork:
     loop_ns: float = 0.0
     """Of the training's own part of a step."""
     taking_ns: float = 0.0
-    """Of what the training spends on a batch that lies ready: on unpacking it, on drawing the next indices."""
+    """Of what the training spends on a batch that lies ready: on unpacking it."""
+    drawing_ns: float = 0.0
+    """Of what the sampler takes for a batch."""
     sending: float = 0.0
     """Share of what workers spend on a finished batch to have it sent, 0..1."""
     moved: bool = False
@@ -28,14 +30,8 @@ class VanishedWork:
 
     def times(self, share: float) -> VanishedWork:
         """So much of it."""
-        return replace(
-            self,
-            making=self.making * share,
-            queueing=self.queueing * share,
-            loop_ns=self.loop_ns * share,
-            taking_ns=self.taking_ns * share,
-            sending=self.sending * share,
-        )
+        less: dict[str, float] = {name: share * value for name, value in vars(self).items() if name != "moved"}
+        return VanishedWork(**less, moved=self.moved)
 
 
 def without(workload: Workload, gone: VanishedWork, quicker: float = 0.0) -> Workload:
@@ -58,6 +54,7 @@ def without(workload: Workload, gone: VanishedWork, quicker: float = 0.0) -> Wor
         slowest_ns=workload.slowest_ns * left * pace,
         host_ns=host_ns * pace if workload.device_ns is None else host_ns,
         handoff_ns=max(0.0, workload.handoff_ns - gone.taking_ns),
+        drawing_ns=max(0.0, workload.drawing_ns - gone.drawing_ns),
         # A worker that has less to do is out of the way of its sending thread sooner.
         delay_ns=workload.delay_ns * left * (1 - gone.sending),
         sharing_ns=workload.sharing_ns * (1 - gone.sending),
@@ -67,8 +64,8 @@ def without(workload: Workload, gone: VanishedWork, quicker: float = 0.0) -> Wor
 def _computing(workload: Workload, gone: VanishedWork) -> float:
     """Share of what a batch takes of CPUs, made and trained on, that vanishes, 0..1."""
     making, computes = float(workload.cpu_ns.mean()), min(1.0, workload.main_cpus)
-    whole = making + computes * float(workload.host_ns.mean()) + workload.handoff_ns
-    gone_ns = gone.making * making + computes * gone.loop_ns + gone.taking_ns
+    whole = making + computes * float(workload.host_ns.mean()) + workload.handoff_ns + workload.drawing_ns
+    gone_ns = gone.making * making + computes * gone.loop_ns + gone.taking_ns + gone.drawing_ns
     return min(1.0, gone_ns / whole) if whole > 0 else 0.0
 
 

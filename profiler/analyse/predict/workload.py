@@ -61,6 +61,8 @@ class Workload:
     """Whether `handoff_ns` was measured; not so where no worker made batches."""
     latency_ns: float = 0.0
     """From a batch's end in its worker until the training could take it."""
+    drawing_ns: float = 0.0
+    """What the sampler takes for the indices of a batch, in the training process, before the batch can be ordered."""
     delay_ns: float = 0.0
     """What that takes longer while the worker makes its next batch: the thread that sends waits for the worker's
     interpreter, or for a CPU."""
@@ -124,6 +126,8 @@ class Binding:
     """Slow batches hold back finished ones, or the queue is too short for them."""
     HANDOFF = "handoff"
     """Taking batches over in the training process."""
+    SAMPLER = "sampler"
+    """Drawing the indices of batches in the training process."""
     START = "start"
     """Beginnings of epochs."""
     SERIAL = "serial"

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...record.reader import Records
-from ...record.schema import NOT_MEASURED, EventKind
+from ...record.schema import NOT_MEASURED, EventKind, LoaderFlag
 from ..intervals import Intervals, clip, total, union
 from .window import Window
 
@@ -57,6 +57,12 @@ def loader_flag(events: Records, flag: int) -> bool | None:
     """Whether this `LoaderFlag` is set of the loader that trains; `None` where that is not torch's."""
     flags = last_told(events, EventKind.LOADER_FLAGS)
     return None if flags is None else bool(flags & flag)
+
+
+def own_workers(events: Records) -> int | None:
+    """Worker processes of a loader within the training's data set, 0 where it has others of its own; `None`: none."""
+    flags = last_told(events, EventKind.LOADER_FLAGS) or 0
+    return flags // LoaderFlag.INNER_WORKER if flags & LoaderFlag.OWN_WORKERS else None
 
 
 def under_way(lasted: Records) -> Intervals:

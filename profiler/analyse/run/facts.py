@@ -41,7 +41,7 @@ from .activity_windows import Activity, activity_of
 from .device_state import DeviceState, device_state
 from .divided_time import DividedTime, divided_time
 from .doubtful_steps import DoubtfulSteps, doubtful_steps
-from .events import last_told, loader_flag
+from .events import last_told, loader_flag, own_workers
 from .exclusion import Exclusion, exclusion_of
 from .exposed_data_wait import Waits, waits_of
 from .gil import Gil
@@ -108,6 +108,9 @@ class Facts(DividedTime):
     """Whether batches are handed over as they come."""
     starts_python: bool | None = None
     """Whether workers are new Python processes, which import the program and unpickle the dataset."""
+    own_workers: int | None = None
+    """Worker processes that a loader within the data set is set to, 0 where it has others of its own; `None` where it
+    has none, and so may be used by workers."""
     pin_memory: bool | None = None
     """Whether the loader is set to put batches into page-locked memory."""
     gil: Gil | None = None
@@ -317,6 +320,7 @@ def judge(
         iterable=loader_flag(events, LoaderFlag.ITERABLE),
         out_of_order=loader_flag(events, LoaderFlag.OUT_OF_ORDER),
         starts_python=loader_flag(events, LoaderFlag.STARTS_PYTHON),
+        own_workers=own_workers(events),
         pin_memory=loader_flag(events, LoaderFlag.PIN_MEMORY),
         gil=gil,
         running=own.running(_making_ns(events, window.steps)),

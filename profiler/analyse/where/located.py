@@ -256,7 +256,7 @@ def _without(finding: Finding, shown: Selected, mended: Stands, vanishing: Vanis
         gone = VanishedWork(making=share.value)
         took_ns = took_ns if facts.made_in_training else min(finding.share, share.value) * wall
     elif finding.cause == "input.sampler" and not _of_epochs(facts, took_ns):
-        gone = VanishedWork(taking_ns=each_ns) if facts.set_workers else VanishedWork(loop_ns=each_ns)
+        gone = VanishedWork(drawing_ns=each_ns)
     elif finding.cause in WITHIN_STEPS:
         gone = VanishedWork(loop_ns=each_ns)
     else:

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import gc
+import multiprocessing.process
 import weakref
 from collections.abc import Callable
+from types import GeneratorType
 from typing import Any
 
+from torch.utils.data import DataLoader, dataloader
+
+from .parts import fields_of, parts_of
 from .switch import ours
 
 MOST = 1000
 """Data sets that are remembered."""
+LEVELS, MOST_HELD = 3, 256
+"""Levels of what lies within each other, and things of each, that are searched for workers."""
+_LOADERS = DataLoader, dataloader._BaseDataLoaderIter
+_OF_PROCESSES = "process.BaseProcess", "pool.Pool", "queues.Queue", "queues.SimpleQueue"
+_PROCESSES = {"concurrent.futures.process.ProcessPoolExecutor", *(f"multiprocessing.{name}" for name in _OF_PROCESSES)}
+"""By their names: to import what a program does not use would change it."""
 
 
 class DataSets:
@@ -39,6 +51,24 @@ def reference_to(data: Any) -> Callable[[], Any]:
         return weakref.ref(data)
     except TypeError:
         return _gone
+
+
+def own_workers(*held: Any) -> int | None:
+    """Worker processes that a loader is set to which lies in a data set, or in what iterates over it; 0 where other
+    processes work for it, `None` where none do. What lies there is looked at, nothing of it is called."""
+    # Without children of this process there are none, whatever it holds.
+    for _ in range(LEVELS if multiprocessing.process._children else 0):  # type: ignore[attr-defined]
+        below: list[Any] = []
+        for each in held:
+            kind, fields = type(each), fields_of(each)
+            set_to = fields.get("num_workers", fields.get("_num_workers", 0)) if issubclass(kind, _LOADERS) else 0
+            if set_to or _PROCESSES & {f"{owner.__module__}.{owner.__name__}" for owner in kind.__mro__}:
+                return int(set_to)
+            # Of a generator what its variables hold, and what it loops over.
+            inside = gc.get_referents(each) if kind is GeneratorType else parts_of(each, MOST_HELD)
+            below += fields.values() if inside is None else inside
+        held = tuple(below[:MOST_HELD])
+    return None
 
 
 class _Seen:

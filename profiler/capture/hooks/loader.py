@@ -377,6 +377,7 @@ class LoaderHook:
             workers > 0 and starts_python(getattr(iterator._workers[0], "_start_method", None)),
             made,
             reference_to(iterator._dataset),
+            reference_to(getattr(iterator, "_dataset_fetcher", None)),
         )
         known.iteration = iteration
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from ...record.schema import LoaderFlag
 from ...record.stacks import Call
+from .data_sets import own_workers
 
 
 @dataclass(frozen=True)
@@ -30,15 +31,19 @@ class LoaderFacts:
     """The calls in which the program made the loader, the outermost first; none where that was not seen."""
     data: Callable[[], Any] = field(default=lambda: None, compare=False)
     """Gives its data set, `None` once that is gone."""
+    stream: Callable[[], Any] = field(default=lambda: None, compare=False)
+    """Gives what asks the data set for samples in the training's process, `None` where workers do."""
 
     @property
     def flags(self) -> int:
+        own = None if self.workers else own_workers(self.data(), self.stream())
         return (
             LoaderFlag.PIN_MEMORY * self.pin_memory
             | LoaderFlag.PERSISTENT_WORKERS * self.persistent_workers
             | LoaderFlag.ITERABLE * self.iterable
             | LoaderFlag.OUT_OF_ORDER * self.out_of_order
             | LoaderFlag.STARTS_PYTHON * self.starts_python
+            | (0 if own is None else LoaderFlag.OWN_WORKERS | LoaderFlag.INNER_WORKER * own)
         )
 
 

@@ -7,10 +7,12 @@ file. So only what lies in a batch is read, never what it would answer.
 from __future__ import annotations
 
 import contextlib
+import functools
+import weakref
 from collections import UserDict, deque
 from dataclasses import is_dataclass
 from itertools import islice
-from types import GetSetDescriptorType, MemberDescriptorType
+from types import BuiltinFunctionType, FunctionType, GetSetDescriptorType, MemberDescriptorType, MethodType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,7 +29,9 @@ some 1 to 3 µs each."""
 MOST_ITEMS = 32
 """Items of a list that are looked at for that."""
 DEEPEST = 8
-_PLAIN = (str, bytes, bytearray, int, float, complex, type(None), type)
+_CODE = (type, FunctionType, BuiltinFunctionType, MethodType, functools.partial, weakref.ref)
+"""Data may be callable too: a graph of torch_geometric is."""
+_PLAIN = (str, bytes, bytearray, int, float, complex, type(None), *_CODE)
 _TEXTS = (str, bytes, bytearray)
 _NUMBERS = (int, float)
 
@@ -112,7 +116,7 @@ def held_by(batch: Any) -> BatchParts:
             found[3] += stands_for * bytes_of_array(part)
         elif isinstance(part, _TEXTS):
             found[3] += stands_for * len(part)
-        elif inside is None and not isinstance(part, _PLAIN) and not callable(part):
+        elif inside is None and not isinstance(part, _PLAIN):
             inside = list(fields_of(part).values())
         if not inside or depth == DEEPEST:
             continue
@@ -157,6 +161,6 @@ def bytes_of(batch: Any) -> int:
             if len(inside) > MOST_PARTS:
                 return NOT_MEASURED
             todo += [(inner, depth + 1) for inner in inside]
-        elif not isinstance(part, _PLAIN) and not callable(part):
+        elif not isinstance(part, _PLAIN):
             todo += [(inner, depth + 1) for inner in fields_of(part).values()]
     return total if tensors else NOT_MEASURED

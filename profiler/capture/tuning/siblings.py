@@ -13,6 +13,7 @@ from torch.utils.data import BatchSampler, DataLoader, dataloader
 
 from ...errors import WhyidleError
 from ...record.tuning import DEFAULT_PREFETCH, LoaderSettings
+from ..hooks.data_sets import own_workers
 from .loader_source import LoaderSource, endless
 
 MOST_PICKLED = 64 << 20
@@ -28,8 +29,8 @@ class CannotRebuild(WhyidleError):
 class Siblings:
     """What can be made of one DataLoader."""
 
-    def __init__(self, loader: DataLoader[Any], iterator: Any) -> None:
-        """Raises CannotRebuild. `iterator`: one that it made."""
+    def __init__(self, loader: DataLoader[Any], iterator: Any, anew: bool = False) -> None:
+        """Raises CannotRebuild. `iterator`: one that it made; `anew`: after others of the training's."""
         kind = type(iterator)
         name = f"{kind.__module__}.{kind.__qualname__}"
         if kind not in _KNOWN_ITERATORS and not kind.__module__.startswith(_STATEFUL):
@@ -43,11 +44,12 @@ class Siblings:
                     "Give the DataLoader something that makes a new iterator each time."
                 )
         self.iterable = loader._dataset_kind == dataloader._DatasetKind.Iterable
-        if self.iterable and hasattr(type(loader.dataset), "__next__"):
+        if self.iterable and not anew and _only_once(type(loader.dataset)):
             raise CannotRebuild(
-                f"the dataset ({type(loader.dataset).__name__}) is an iterator, which can be gone through only once. "
-                "Let its __iter__ return a new one each time."
+                f"the dataset ({type(loader.dataset).__name__}) is its own iterator, with an __iter__ that does not "
+                "begin anew: it can be gone through only once. Let its __iter__ return a new one each time."
             )
+        self._iterator = iterator
         self.fixed = {name: why for name, why in self._why_fixed().items() if why}
         """Fields of LoaderSettings that cannot be changed, each with why."""
         self._endless: dict[int | None, Iterator[Any]] = {}
@@ -158,6 +160,8 @@ class Siblings:
     def _why_no_workers(self) -> str | None:
         """Why there cannot be workers, where the program has none itself."""
         loader = self.loader
+        if own_workers(loader.dataset, getattr(self._iterator, "_dataset_fetcher", None)) is not None:
+            return "the dataset has workers of its own, and a loader's worker can start none"
         if loader.num_workers or self.start_method == "fork":
             return None
         try:
@@ -167,6 +171,12 @@ class Siblings:
         except Exception as error:
             return f"workers start by {self.start_method}, and what they need cannot be pickled ({error})"
         return None
+
+
+def _only_once(kind: type) -> bool:
+    """Whether such a data set is its own iterator, and to iterate over it is no more than to be given it."""
+    code = getattr(getattr(kind, "__iter__", None), "__code__", None)
+    return hasattr(kind, "__next__") and not (code and code.co_names)
 
 
 def _is_plain(batches: Any) -> bool:

@@ -124,7 +124,7 @@ class Takeover:
             if self._switching is None:
                 if not self._due(of, now):
                     return now
-                self._take_over(iterator)
+                self._take_over(iterator, of)
             elif iterator is not self._iterator:
                 self._looks_elsewhere(of)
                 return now
@@ -217,7 +217,7 @@ class Takeover:
         size = rank_and_size()[1] or 1
         return f"the training has {size} ranks; loaders are tuned with one" if size > 1 else None
 
-    def _take_over(self, iterator: Any) -> None:
+    def _take_over(self, iterator: Any, of: Iteration) -> None:
         if not self._claim():
             self._done = True
             return
@@ -229,7 +229,7 @@ class Takeover:
                 raise CannotRebuild(why)
             if loader is None:
                 raise CannotRebuild("the DataLoader that made its iterator was not seen")
-            siblings = Siblings(loader, iterator)
+            siblings = Siblings(loader, iterator, bool(of.epoch))
         except CannotRebuild as error:
             self._refuse(str(error))
             return

@@ -61,6 +61,10 @@ _BINDS = {
         "Handing batches over. The training process spends its time on taking them from the workers.",
         "fewer and larger tensors in a batch, smaller types (uint8 instead of float32), pin_memory=True.",
     ),
+    Binding.SAMPLER: (
+        "Drawing the indices of batches. The sampler works in the training process, however many workers there are.",
+        "a sampler that computes once what it draws by, or batches of indices that are made beforehand.",
+    ),
     Binding.START: (
         "The beginnings of epochs. Each time workers are started, or have nothing ready yet.",
         "persistent_workers=True, or longer epochs.",
@@ -79,14 +83,16 @@ _TRIES: dict[str, Callable[[LoaderSettings, LoaderSettings], bool]] = {
 """Whether other settings than the best are those that would be next to try, by what binds."""
 
 
-def _was_tried(result: Tuning) -> bool:
-    """Whether what would be next to try was measured, and nothing was gained by it."""
+def _why_not(result: Tuning) -> str | None:
+    """Why what would be next to try is not: it was tried, and nothing was gained by it, or it cannot be."""
     tuned = result.tuned
     tries = _TRIES.get(tuned.binding or "")
-    measured = [
-        trial.settings for trial in tuned.trials if trial.rate is not None and trial.settings != tuned.best.settings
-    ]
-    return tries is not None and any(tries(tuned.best.settings, settings) for settings in measured)
+    tried = [trial for trial in tuned.trials if tries and tries(tuned.best.settings, trial.settings)]
+    if tried:
+        slow = any(trial.rate is not None for trial in tried)
+        return f"That was tried, and {'is no faster here' if slow else 'failed'}: see above."
+    fixed = tuned.binding == Binding.SERIAL and any(words.startswith("num_workers: ") for words in tuned.not_tested)
+    return "Workers cannot be had here: see below." if fixed else None
 
 
 def tuning_document(result: Tuning, notices: Sequence[str] = ()) -> Document:
@@ -114,10 +120,8 @@ def _blocks(result: Tuning) -> Iterator[Block]:
         yield Heading(f"What sets the pace {'with that' if result.changed else 'now'}")
         meaning, following = _BINDS.get(tuned.binding, (f"{_sentence(tuned.binding)}", ""))
         yield Paragraph(meaning, 1)
-        if following and _was_tried(result):
-            yield Paragraph("That was tried, and is no faster here: see above.", 1)
-        elif following:
-            yield Paragraph(f"Next to try: {following}", 1)
+        if following:
+            yield Paragraph(_why_not(result) or f"Next to try: {following}", 1)
         yield Space()
     if tuned.batch is not None:
         yield Heading(BATCH)
@@ -331,16 +335,9 @@ def _two_rates(result: Tuning) -> Iterator[str]:
 def _batch(advice: BatchAdvice) -> Iterator[Block]:
     bounded = advice.b_max is None or any(size > advice.b_max for size in advice.failed)
     little = "the loader sets the pace" if advice.loader_bound else "larger ones gain little"
-    yield table(
-        [
-            (
-                "largest that fits" if bounded else "largest tried that fits",
-                _size(advice.b_max),
-                "with a margin of memory",
-            ),
-            ("smallest within 5 % of the best samples/s", _size(advice.b_95), little),
-        ]
-    )
+    largest = "largest that fits" if bounded else "largest tried that fits"
+    fits = largest, _size(advice.b_max), "with a margin of memory"
+    yield table([fits, ("smallest within 5 % of the best samples/s", _size(advice.b_95), little)])
     sizes = sorted({*advice.rates, *advice.memory_bytes, *advice.failed})
     if sizes:
         alone = ("loader aside",) if advice.alone else ()

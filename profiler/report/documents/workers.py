@@ -34,7 +34,7 @@ def workers_blocks(facts: Facts, title: str = "Workers") -> Iterator[Block]:
     sample_ms = loader.make_ms_per_sample
     if facts.parts.share("input") >= LEAST_INPUT and (sample_ms is None or sample_ms >= LEAST_SAMPLE_MS):
         yield Paragraph("Making batches, of the time spent on it:", 1)
-        yield table(_stages(loader), LEFT, RIGHT, LEFT, indent=2)
+        yield table(_stages(facts), LEFT, RIGHT, LEFT, indent=2)
         if reads := list(_reads(loader)):
             yield table(reads, indent=1)
         yield from _transforms(loader)
@@ -66,11 +66,12 @@ def _who(facts: Facts) -> Iterator[tuple[str, str]]:
         yield "slow batches", f"{facts.blocked_pct:.0f} % of the wait is for one while a later batch is finished"
 
 
-def _stages(loader: LoaderStats) -> Iterator[tuple[str, str, str]]:
+def _stages(facts: Facts) -> Iterator[tuple[str, str, str]]:
     """Rows that sum to 100 %."""
+    loader, read = facts.loader, _MEANING["reading"] if facts.own_workers is None else "waiting for its own workers"
     known = {name: share for name, share in loader.stages.items() if share is not None}
     for name, share in known.items():
-        yield name, percent(share), _MEANING.get(name, "")
+        yield name, percent(share), read if name == "reading" else _MEANING.get(name, "")
     rest = 100.0 - sum(known.values())
     if rest >= LEAST_REST_PCT:
         yield "the rest", percent(rest), "not told apart"

@@ -155,8 +155,44 @@ def test_a_few_looks_at_a_wait_do_not_tell_its_kinds_apart() -> None:
     wait = {"waits": {"unpacking": 0.7, "waiting": 0.3}, "workers": workers(busy=0.5)}
     assert judge(seen(trainer(WAITING, looks=40, **wait))).cause == "input.handoff"
     few = judge(seen(trainer(WAITING, looks=38, **wait)))
-    assert few.cause == "input.too_few_workers"
-    assert few.next[0].change.startswith("more workers (num_workers above 2)")
+    assert few.cause == "input.prefetch_depth"
+    assert few.next[0].change.startswith("more batches ahead")
+
+
+EVALUATING = {"data wait": 0.12, "forward": 0.6, "backward": 0.2, "optimizer": 0.08}
+"""As a training does that evaluates after each epoch: from outside that looks like its forward passes."""
+
+
+@pytest.mark.parametrize(
+    ("given", "cause"),
+    [({"seen": 28}, "input.worker_restart"), ({"seen": 2}, None), ({"seen": 4, "count": 4.0}, None)],
+)
+def test_idle_workers_are_never_too_few(given: dict[str, Any], cause: str | None) -> None:
+    idle = workers(busy=0.01, cpu=Cpu(0.03, 0.0, 0.0), stages={"transform": 1.0}, **given)
+    few = seen(trainer(EVALUATING, looks=72, waits={"waiting": 0.78, "starting workers": 0.22}, workers=idle))
+    verdict = judge(few)
+    assert verdict.cause == cause
+    assert not any("num_workers" in each.change for each in verdict.next)
+    assert verdict.next
+    if cause is None:
+        assert "waits 12 % of the time for data, and what its workers do does not say why" in verdict.title
+    else:
+        shown = {each.what: each for each in verdict.evidence}
+        assert (shown["different workers"].value, shown["different workers"].expected) == (28, "2")
+        assert "persistent_workers=True" in verdict.next[0].change
+
+
+@pytest.mark.parametrize("busy", [0.01, 0.3, 0.5, 0.7, 0.79, 0.81, 0.95, 1.0])
+@pytest.mark.parametrize("count", [1.0, 4.0, 16.0])
+@pytest.mark.parametrize("cpu", [Cpu(0.9, 0.02, 0.0), Cpu(0.1, 0.0, 0.0), Cpu(0.4, 0.5, 0.0), Cpu(0.2, 0.0, 0.7)])
+def test_workers_are_too_few_only_where_they_are_busy(busy: float, count: float, cpu: Cpu) -> None:
+    for cpus in (2.0, 7.8):
+        what = seen(trainer(WAITING, workers=workers(busy=busy, count=count, cpu=cpu)), sampled=host(tree_cpus=cpus))
+        for each in findings_of(what):
+            if each.cause == "input.too_few_workers":
+                assert busy >= 0.8
+            if any("more workers" in change.change for change in each.next):
+                assert each.cause == "input.too_few_workers"
 
 
 def test_on_a_processor_reading_values_within_a_model_is_its_computing(tmp_path: Path) -> None:

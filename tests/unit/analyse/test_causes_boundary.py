@@ -317,13 +317,8 @@ def between_epochs(folder: Path, share: float) -> list[tuple[int, int]]:
 
 
 def loader_of(folder: Path, workers: int, flags: int) -> None:
-    add_events(
-        folder,
-        [
-            (START, EventKind.LOADER_WORKERS, workers, NOT_MEASURED),
-            (START, EventKind.LOADER_FLAGS, flags, NOT_MEASURED),
-        ],
-    )
+    told = [(EventKind.LOADER_WORKERS, workers), (EventKind.LOADER_FLAGS, flags)]
+    add_events(folder, [(START, what, value, NOT_MEASURED) for what, value in told])
 
 
 @pytest.mark.parametrize("share", SEVERITIES)
@@ -343,6 +338,19 @@ def test_ends_of_epochs_are_those_of_workers_that_live_for_one(tmp_path: Path, s
     assert seen["workers that are ended at each"] == 3
     assert seen["persistent_workers"] == "off"
     assert finding.next[0].change.startswith("persistent_workers=True in a DataLoader that is made once")
+
+
+def test_workers_that_live_on_are_offered_before_what_validation_lacks(tmp_path: Path) -> None:
+    spans = between_epochs(tmp_path / "run", 0.2)
+    loader_of(tmp_path / "run", 3, 0)
+    most = [(begin, begin + round(0.85 * (end - begin))) for begin, end in spans]
+    evaluated(tmp_path / "run", most, waited=0.9, workers=2)
+    finding = found(tmp_path / "run")["host.boundary"]
+    assert evidence(finding)["ends of epochs that nothing but ending workers explains"] == pytest.approx(2.25, abs=0.5)
+    assert evidence(finding)["persistent_workers"] == "off"
+    first, second = (each.change for each in finding.next[:2])
+    assert first.startswith("persistent_workers=True in a DataLoader that is made once")
+    assert "validation" in second
 
 
 @pytest.mark.parametrize("flags", [LoaderFlag.PERSISTENT_WORKERS, None])

@@ -40,6 +40,16 @@ def test_beginnings_of_epochs_are_told_from_supply(run: Facts) -> None:
     expected = {"input.worker_restart": 0.5, "input.pipeline_fill": 0.2, "input.too_few_workers": 0.3}
     assert shares == pytest.approx(expected, abs=0.001)
     assert "persistent_workers=True" in found[0].next[0].change
+    # What starts workers anew is offered wherever it is in the evidence, before longer epochs.
+    restart, fill = (
+        {each.cause: each for each in found}[f"input.{name}"] for name in ("worker_restart", "pipeline_fill")
+    )
+    for each in (restart, fill):
+        assert "off" in {one.value for one in each.evidence if one.what.startswith("persistent")}
+        assert each.next[0].change.startswith("persistent_workers=True")
+        assert each.next[0].settings == {"persistent_workers": True}
+        assert each.next[0].speedup is not None
+    assert "longer epochs" in fill.next[1].change
     # Workers that persist are started once: what their first batches cost is all filling.
     kept = judge(run, COMPUTING, CPUS, waits, persistent_workers=True)
     assert [each.cause for each in kept] == ["input.pipeline_fill", "input.too_few_workers"]

@@ -10,12 +10,16 @@ from typing import Any
 
 import pytest
 
-from support.crafted import facts_of_run, verdict_of_run
-from support.planted_runs import hosted
+from support.crafted import add_events, facts_of_run, verdict_of_run
+from support.planted_runs import Making, hosted, serial
+from support.rendered import rendered
 from whyidle.analyse.causes.diagnosis import findings_of
+from whyidle.analyse.run.analysis import analyse
 from whyidle.record.columns import copied
-from whyidle.record.run import update_run
-from whyidle.scenarios.planted import MS, Step, train
+from whyidle.record.run import open_run, update_run
+from whyidle.record.schema import NOT_MEASURED, EventKind, LoaderFlag
+from whyidle.report.documents.run import run_document
+from whyidle.scenarios.planted import MS, START, Step, train
 
 
 def made(worker: int, begin: int, end: int, read_share: float = 0.1) -> Any:
@@ -60,6 +64,34 @@ def test_batches_made_in_the_training_process_are_serial(tmp_path: Path) -> None
     assert change.predicted_samples_per_s == pytest.approx(800, rel=0.03)
     assert change.high is not None
     assert change.predicted_samples_per_s <= change.high
+
+
+@pytest.mark.parametrize("inner", [0, 2])
+def test_no_workers_are_advised_around_a_data_set_with_workers_of_its_own(tmp_path: Path, inner: int) -> None:
+    folder = serial(tmp_path / "run", 100, 20, Making(read=0.8, cpu=0.1))
+    add_events(folder, [(START, EventKind.LOADER_FLAGS, own_workers(inner), NOT_MEASURED)])
+    hosted(folder, 1.0, 4)
+    run = analyse(open_run(folder))
+    found = run.verdict
+    assert (found.cause, found.severity) == ("input.serial", "critical")
+    assert "from workers of the data set's own" in found.title
+    assert "one after the other" not in found.title
+    shown = {each.what: each for each in found.evidence}
+    assert (shown["num_workers"].value, shown["num_workers"].expected) == (0, "")
+    assert shown["workers of the data set's own"].value == (inner or None)
+    (change,) = found.next
+    assert ("num_workers above 2" in change.change) == bool(inner)
+    assert "keeps num_workers=0" in change.change
+    assert change.settings == {}
+    assert change.speedup is not None
+    assert change.speedup.to_try
+    text = rendered(run_document(run), 120)
+    assert "waiting for reads of files" not in text
+    assert "waiting for its own workers" in text
+
+
+def own_workers(inner: int) -> int:
+    return LoaderFlag.OWN_WORKERS + inner * LoaderFlag.INNER_WORKER
 
 
 def test_busy_workers_with_cpu_left_are_too_few(tmp_path: Path) -> None:

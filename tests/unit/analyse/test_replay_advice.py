@@ -116,6 +116,18 @@ def test_settings_that_do_not_fit_are_not_meant() -> None:
     assert Advice(workload(limits=little)).cheapest(lambda settings: settings.num_workers > 4) is None
 
 
+@pytest.mark.parametrize("drawing_ms", [0.0, 15.0])
+def test_a_sampler_that_is_waited_for_is_given_a_queue_of_two_at_least(drawing_ms: float) -> None:
+    costly = workload(0.0, 14.0, settings=LoaderSettings(0), drawing_ns=drawing_ms * MS, host_ns=18 * MS * np.ones(200))
+    asked = Advice(costly)
+    pick = asked.cheapest(lambda settings: settings.num_workers > 0)
+    assert pick is not None
+    assert (pick.settings.num_workers, pick.settings.prefetch_factor) == (1, 2 if drawing_ms else 1)
+    # Whoever makes the batches, the training draws and then trains.
+    assert pick.samples_per_s == pytest.approx(8 / (0.0185 + drawing_ms / 1000), rel=0.05)
+    assert asked.now.samples_per_s == pytest.approx(8 / (0.032 + drawing_ms / 1000), rel=0.05)
+
+
 def test_a_replay_that_misses_what_was_measured_is_not_believed() -> None:
     advice = Advice(workload())
     rate = advice.now.samples_per_s

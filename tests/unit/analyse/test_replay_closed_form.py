@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.prediction import empty_wait, least_time
 from support.loader_clock import MS, SPECS, recorded
 from whyidle.analyse.predict import closed_form
 from whyidle.analyse.predict.predict import predict
@@ -58,7 +59,7 @@ def test_workers_that_would_do() -> None:
 
 def test_workers_that_would_do_keep_the_training_busy_in_the_replay() -> None:
     spec = replace(SPECS["constant"], cpu=lambda rng, n: np.full(n, 20 * MS), cpus=6)
-    needed = closed_form.workers_needed(20, 40, 10.2, cpus=6, main=1)
+    needed = closed_form.workers_needed(20, 40, 10.2, cpus=5)
     assert needed is not None
     enough, fewer = predict(recorded(spec), [LoaderSettings(needed, 2), LoaderSettings(needed - 1, 2)])
     assert enough.samples_per_s == pytest.approx(32 / 0.0102, rel=0.03)  # 200 steps hold the begin, in bursts
@@ -66,11 +67,11 @@ def test_workers_that_would_do_keep_the_training_busy_in_the_replay() -> None:
 
 
 def test_bounds_and_waits() -> None:
-    assert closed_form.bound(40, 4, 10, 0.5, cpu=5, cpus=8) == 10.5
-    assert closed_form.bound(40, 2, 10, 0.5, cpu=5, cpus=8) == 20
-    assert closed_form.bound(40, 8, 1, 0.5, cpu=40, cpus=4) == 10
-    assert closed_form.empty_wait(40, 4, 10, 7) == pytest.approx(10 / 8)
-    assert closed_form.empty_wait(40, 4, 10, 70) < closed_form.empty_wait(40, 4, 10, 7)
+    assert least_time(40, 4, 10, 0.5, cpu=5, cpus=8) == 10.5
+    assert least_time(40, 2, 10, 0.5, cpu=5, cpus=8) == 20
+    assert least_time(40, 8, 1, 0.5, cpu=40, cpus=4) == 10
+    assert empty_wait(40, 4, 10, 7) == pytest.approx(10 / 8)
+    assert empty_wait(40, 4, 10, 70) < empty_wait(40, 4, 10, 7)
 
 
 def test_memory_of_batches_under_way() -> None:

@@ -52,12 +52,14 @@ def training(
     batch: dict[str, float] | None = None,
     steps_ms: tuple[float, ...] = (STEP_MS,),
     queued: float | None = None,
+    drawn_ms: float = 0.0,
 ) -> Path:
     """Steps of 10 ms whose batches lay ready, or, every fourth, were waited for; each batch made in between.
 
     Args:
         steps_ms: lengths of steps, which take turns.
         queued: share of the time that the training's thread waits for a CPU.
+        drawn_ms: what the sampler takes at the end of each fetch.
     """
     create_run(folder, info)
     events = [(START, EventKind.TRAINING_BEGIN, 0, NOT_MEASURED)]
@@ -69,8 +71,10 @@ def training(
     for number in range(steps):
         in_epoch, epoch = number % (steps // epochs), number // (steps // epochs)
         first, waited, step_ms = in_epoch == 0, number % 4 == 3, steps_ms[number % len(steps_ms)]
-        fetch = 40.0 if first else 5.0 if waited else HANDOVER_MS
-        end = at + fetch - HANDOVER_MS - LATENCY_MS if waited or first else at - 4.0
+        fetch = drawn_ms + (40.0 if first else 5.0 if waited else HANDOVER_MS)
+        end = at + fetch - drawn_ms - HANDOVER_MS - LATENCY_MS if waited or first else at - 4.0
+        if drawn_ms and not first:
+            events.append((ns(at + fetch - drawn_ms), EventKind.SAMPLER, 8, ns(at + fetch)))
         epoch_at = at if first else epoch_at
         numbers = {"loader": 1 + epoch, "batch": in_epoch}
         step_rows.append(
@@ -133,6 +137,16 @@ def test_the_trainings_side_and_the_settings_are_told(tmp_path: Path) -> None:
     assert (workload.batches_per_epoch, workload.batch_size, workload.batch_bytes) == (30, 8, 4096)
     limits = workload.limits
     assert (limits.cpus, limits.memory_bytes, limits.shm_bytes, limits.worker_bytes) == (4.0, 10**9, 20, 10**8)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_what_the_sampler_takes_is_neither_the_steps_nor_the_hand_over_s(tmp_path: Path, workers: int) -> None:
+    before = observed(training(tmp_path / "run", workers=workers, epochs=4))
+    after = observed(training(tmp_path / "costly", workers=workers, epochs=4, drawn_ms=7.0))
+    assert (before.drawing_ns, after.drawing_ns) == (0, pytest.approx(7 * MS, rel=0.05))
+    assert after.host_ns == pytest.approx(before.host_ns)
+    assert after.handoff_ns == pytest.approx(before.handoff_ns, abs=0.6 * MS)
+    assert after.latency_ns == pytest.approx(before.latency_ns, abs=0.6 * MS)
 
 
 def test_other_threads_of_a_worker_count_as_its_cpu_time(tmp_path: Path) -> None:

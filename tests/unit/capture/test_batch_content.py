@@ -16,7 +16,7 @@ from torch.utils.data import IterableDataset, default_collate
 from torch.utils.data._utils.fetch import _IterableDatasetFetcher
 
 from whyidle.capture.hooks import parts
-from whyidle.capture.hooks.parts import BatchParts, held_by, parts_of
+from whyidle.capture.hooks.parts import BatchParts, bytes_of, held_by, parts_of
 from whyidle.capture.workers import stream_calls
 from whyidle.capture.workers.batch_content import ALWAYS, THEN_EVERY, BatchContent, fingerprint_of
 from whyidle.capture.workers.stream_calls import StreamCalls
@@ -271,9 +271,26 @@ class Labelled:
     name: str
 
 
+class Store:
+    def __init__(self) -> None:
+        self.tables = {"x": torch.zeros(3), "edges": torch.zeros(2)}
+        self.made_by = Graph.__call__
+
+
+class Graph:
+    """As those of torch_geometric: it can be called, and has what it consists of in an object of its own."""
+
+    def __init__(self) -> None:
+        self.store = Store()
+
+    def __call__(self) -> None:
+        raise AssertionError("nobody asked for that")
+
+
 @pytest.mark.parametrize(
     ("batch", "held"),
     [
+        (Graph(), BatchParts(2, 20, 3, 0)),
         (torch.zeros(32, 3, 8, 8), BatchParts(1, 32 * 3 * 64 * 4, 0, 0)),
         ([torch.zeros(12)] * 1203, BatchParts(1203, 1203 * 48, 0, 0)),
         ({"pixels": np.zeros((32, 10)), "names": ["abcd"] * 32}, BatchParts(0, 0, 33, 32 * 80 + 32 * 4)),
@@ -288,6 +305,10 @@ class Labelled:
 )
 def test_what_a_batch_consists_of_is_counted(batch: Any, held: BatchParts) -> None:
     assert held_by(batch) == held
+
+
+def test_bytes_of_a_batch_that_can_be_called_are_counted() -> None:
+    assert bytes_of([Graph(), lambda: None]) == 20
 
 
 def test_however_many_parts_there_are_only_so_many_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -106,6 +106,7 @@ def test_what_could_not_be_edited_is_said_beside_the_arguments() -> None:
         (Binding.SERIAL, LoaderSettings(2, 2), "That was tried, and is no faster here"),
         (Binding.SERIAL, None, "Next to try: workers"),
         (Binding.CPU, LoaderSettings(8, 2), "Next to try: samples that cost the CPU less"),
+        (Binding.SAMPLER, None, "The sampler works in the training process, however many workers there are. Next to"),
     ],
 )
 def test_what_was_measured_to_be_no_faster_is_not_proposed(
@@ -116,6 +117,23 @@ def test_what_was_measured_to_be_no_faster_is_not_proposed(
     text = flat(shown(replace(RESULT, tuned=tuned)))
     assert words in text
     assert ("Next to try" in text) != ("That was tried" in text)
+
+
+def test_what_was_seen_to_fail_is_not_proposed() -> None:
+    failed = replace(FAILED, settings=LoaderSettings(2, 2), error="RuntimeError: the number of workers should be 0")
+    tuned = replace(TUNED, best=BASELINE, trials=(BASELINE, failed), binding=Binding.SERIAL)
+    text = flat(shown(replace(RESULT, tuned=tuned)))
+    assert "That was tried, and failed: see above." in text
+    assert "Next to try" not in text
+
+
+def test_workers_that_there_cannot_be_are_not_proposed() -> None:
+    why = "num_workers: the dataset has workers of its own, and a loader's worker can start none"
+    tuned = replace(TUNED, best=BASELINE, trials=(BASELINE,), binding=Binding.SERIAL, not_tested=(why,))
+    text = flat(shown(replace(RESULT, tuned=tuned)))
+    assert "Workers cannot be had here: see below." in text
+    assert why in text
+    assert "Next to try" not in text
 
 
 def test_an_argument_that_is_taken_away_stands_in_the_old_line_alone() -> None:

@@ -90,10 +90,8 @@ def _begun(wait: Wait, change: str, likely: float = 0.9) -> Next:
 
 def _freed(wait: Wait, change: str, likely: float = 0.95) -> Next:
     """A change that takes so much of the claim away, as far as the workers could deliver more batches then."""
-    each_ns = wait.ns / wait.facts.window.count
-    gone = VanishedWork(taking_ns=each_ns) if wait.facts.set_workers else VanishedWork(loop_ns=each_ns)
     less = vanishing(likely)
-    found = by_replay(wait.facts, gone, less)
+    found = by_replay(wait.facts, VanishedWork(drawing_ns=wait.ns / wait.facts.window.count), less)
     if found is None:
         found, limit = by_parts(wait.facts, wait.ns, less), wait.loader.samples_per_s_limit
         if wait.facts.set_workers and limit is not None and wait.facts.samples_known:

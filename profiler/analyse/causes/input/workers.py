@@ -19,6 +19,8 @@ UNEVEN = 0.75
 def serial(wait: Wait) -> Finding:
     """Samples are made in the training process, while the training waits for them."""
     facts, loader = wait.facts, wait.loader
+    if facts.own_workers is not None:
+        return _by_its_own(wait, facts.own_workers)
     wanted, work_ms = wait.wanted, loader.work_ms_per_batch
     setting = f"num_workers={wanted.workers}{wanted.besides}{wait.beyond_cpus(wanted.workers)}"
     change = wait.so_many(f"{setting}: batches are made while the {facts.waiter} computes", wanted)
@@ -44,6 +46,21 @@ def serial(wait: Wait) -> Finding:
             *(_crowd_evidence(wait) if crowd else ()),
         ),
         (*alone, change) if (wait.queued_pct or 0.0) >= HEAVILY_QUEUED_PCT else (change, *alone),
+    )
+
+
+def _by_its_own(wait: Wait, workers: int) -> Finding:
+    """Samples come from worker processes of the data set's, which the training waits for."""
+    change = (
+        f"more workers where the data set makes its own{f', num_workers above {workers}' if workers else ''}; the "
+        "loader around it keeps num_workers=0, since its workers could start none"
+    )
+    own = Evidence("workers of the data set's own", workers or None)
+    return wait.found(
+        f"{wait.begins}: batches come from workers of the data set's own, which the training's process waits for.",
+        0.9,
+        (Evidence("num_workers", 0), own, wait.evidence("make_ms_per_sample"), *wait.pace_evidence),
+        (wait.removing(change, likely=0.5, kind="workers"),),
     )
 
 
