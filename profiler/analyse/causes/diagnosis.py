@@ -9,14 +9,14 @@ from ...record.reader import Records
 from ...record.schema import EventKind
 from ..run.facts import Facts
 from ..run.stall_breakdown import UNTOLD
-from ..where.own_loop import OwnLoop
+from ..where.own_loop import COMPUTING, OwnLoop
 from .claim import Claim, Piece
 from .divided import pieces_of
 from .finding import LEAST_GAIN, Evidence, Finding, Next
 from .host import gil
 from .input import pieces as data
 from .input.memory import CAUSE, soon_full
-from .own_loop import own_pieces
+from .own_loop import own_pieces, shares_seen
 from .run import kin_of_growth, leads
 from .table import explained
 
@@ -27,6 +27,8 @@ LEAST_ADVISING = 10
 """Steps after the warm-up from which it is said what they show, without a verdict."""
 MOST_UNRESOLVED = 0.05
 """Share of the steps that may lack the device's stamps: with more, idling cannot be told from computing."""
+MOST_UNNAMED = 0.1
+"""Share of the wall time that may be neither computing nor claimed by a finding beside the verdict `none`."""
 LEAST_TOLD = 0.005
 """Share of the wall time below which a part has no line in the evidence of `none`."""
 
@@ -109,7 +111,8 @@ def _folded(facts: Facts, found: Sequence[Finding]) -> Sequence[Finding]:
 
 
 def verdict_of(facts: Facts, findings: Sequence[Finding], ended: bool = False) -> Finding:
-    """The finding to act on first; `none` when nothing is worth changing; no cause on too few steps.
+    """The finding to act on first; `none` when nothing is worth changing; no cause on too few steps, and where more of
+    the time than `MOST_UNNAMED` has no name: its share is that time's.
 
     `ended`: the run has no further steps.
     """
@@ -127,9 +130,7 @@ def verdict_of(facts: Facts, findings: Sequence[Finding], ended: bool = False) -
     first = next((each for each in findings if each.gain >= LEAST_GAIN or each.severity in ("major", "critical")), None)
     if first is not None:
         return first
-    if facts.own_loop is not None:
-        return _nothing_seen(facts.own_loop)
-    if not facts.input_known:
+    if facts.own_loop is None and not facts.input_known:
         unknown = (
             "how much of the time the training waits for data is not known"
             if facts.told_apart
@@ -138,7 +139,35 @@ def verdict_of(facts: Facts, findings: Sequence[Finding], ended: bool = False) -
         return Finding(
             None, f"No verdict: {unknown}, because no fetch of a batch was seen.", 0.0, 0.0, next=(_TELL_APART,)
         )
-    return _nothing(facts)
+    unnamed = _unnamed_share(facts, findings)
+    if unnamed > MOST_UNNAMED:
+        return _without_name(facts, unnamed)
+    return _nothing(facts) if facts.own_loop is None else _nothing_seen(facts.own_loop)
+
+
+def _unnamed_share(facts: Facts, findings: Sequence[Finding]) -> float:
+    """Of the wall time, what is neither computing nor claimed by a finding. Of waiting for data that an infinitely fast
+    loader was measured not to end it is known that it is no cause."""
+    computing, loop = facts.shares.get("compute", 0.0), facts.own_loop
+    computing += facts.untold_share * loop.shares[COMPUTING].value if loop is not None else 0.0
+    claimed = sum(each.share for each in findings)
+    return 1 - computing - claimed - (0.0 if facts.headroom is None else facts.shares.get("input", 0.0))
+
+
+def _without_name(facts: Facts, share: float) -> Finding:
+    """No verdict: too much of the time is neither computing nor a cause's, wherever it lies."""
+    loop = facts.own_loop
+    lines = ", ".join(f"{each.file.rpartition('/')[2]}:{each.line}" for each in facts.unnamed)
+    return Finding(
+        None,
+        f"No verdict: {100 * share:.0f} % of the time has no name, as it is neither computing nor claimed by a cause. "
+        f"{f'Most of it lies on {lines}' if lines else 'On which lines it lies was not seen'}.",
+        share,
+        0.0,
+        _parts(facts) if loop is None else shares_seen(loop),
+        () if loop is None else (_TELL_APART,),
+        where=facts.unnamed,
+    )
 
 
 def _too_few(steps: int, findings: Sequence[Finding], ended: bool) -> Finding:
@@ -183,34 +212,30 @@ def _nothing(facts: Facts) -> Finding:
     """No cause is worth changing: what the run is bound by."""
     shares = facts.shares
     computing = shares["compute"]
-    idle = sorted(((share, part) for part, share in shares.items() if part != "compute" and share > 0), reverse=True)
-    largest = idle[0] if idle else (0.0, "input")
+    largest = max(((share, part) for part, share in shares.items() if part != "compute"), default=(0.0, "input"))
     title = (
         f"Nothing worth changing: the run is bound by its computation, which takes {100 * computing:.0f} % of the time"
     )
     if 1 - computing > LEAST_GAIN:
         title += (
             f". The other {100 * (1 - computing):.0f} % are spread, the largest part of them "
-            f"{_PARTS[largest[1]]} ({100 * largest[0]:.0f} %), and no single cause would give "
+            f"{_PART_NAMES[largest[1]]} ({100 * largest[0]:.0f} %), and no single cause would give "
             f"{100 * LEAST_GAIN:.0f} % more"
         )
-    return Finding(
-        "none",
-        f"{title}.",
-        0.0,
-        0.9,
-        (
-            Evidence(f"{facts.waiter} computing", 100 * computing, "%"),
-            *(
-                Evidence(_PARTS[part], 100 * share, "%", f"below {100 * LEAST_GAIN:.0f}")
-                for share, part in idle
-                if share >= LEAST_TOLD
-            ),
-        ),
+    return Finding("none", f"{title}.", 0.0, 0.9, _parts(facts))
+
+
+def _parts(facts: Facts) -> tuple[Evidence, ...]:
+    shares = facts.shares
+    idle = sorted(((share, part) for part, share in shares.items() if part != "compute"), reverse=True)
+    below = f"below {100 * LEAST_GAIN:.0f}"
+    return (
+        Evidence(f"{facts.waiter} computing", 100 * shares["compute"], "%"),
+        *(Evidence(_PART_NAMES[part], 100 * share, "%", below) for share, part in idle if share >= LEAST_TOLD),
     )
 
 
-_PARTS = {
+_PART_NAMES = {
     "input": "waiting for data",
     "copy": "waiting for copies",
     "sync": "in synchronising calls",

@@ -21,8 +21,8 @@ from ..shares import MOSTLY
 from ..speedup import Speedup
 from ..statistics import Estimate, wilson
 from .looks import Looks, ProcessLooks, making_seen
-from .own_loop import own_loop_of
-from .places import FETCHER, Where, is_file, is_users, place_of, within
+from .own_loop import OTHER, own_loop_of
+from .places import FETCHER, Where, is_file, is_users, place_of, places, within
 from .remedies import LOOP, MAKING, STARTING, Stands, remedy_of, stands_at
 from .selection import MAKING_TIMES, Evidenced, Selected, making_stages_of, selected
 from .source import left_out, returned
@@ -83,7 +83,11 @@ def found_with(
     window = facts.window
     if not facts.told_apart and facts.device_kind == "cpu":
         loop = own_loop_of(looks.training.between(window.begin_ns, window.end_ns), window.steps)
-        facts = replace(facts, own_loop=loop)
+        facts = replace(facts, own_loop=loop, unnamed=() if loop is None else loop.lines.get(OTHER, ()))
+    else:
+        idle = (facts.parts.hosting, facts.parts.loading, facts.parts.outside, facts.parts.syncing)
+        stood = looks.training.during(union(*np.concatenate(idle).T)).stacks()
+        facts = replace(facts, unnamed=places(stood, "the time in which nothing is computed"))
     stages = making_stages_of(Evidenced(facts, looks, events, pauses))
     facts = replace(facts, making_seen=making_seen(looks, facts.parts.loading), stages=stages)
     return facts, located(looks, facts, events, pauses, findings_of(facts))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 from ...record.stacks import Call
@@ -54,12 +54,6 @@ def _trains(loop: ast.AST) -> bool:
     return any(isinstance(node, ast.Call) and name_of(node.func) in _LEARNING for node in ast.walk(loop))
 
 
-def statement_begin(call: Call) -> int:
-    """The line that the statement of a call begins on; the call's own where the source does not tell."""
-    found = _known_statement(call)
-    return call.line if found is None else found.lineno
-
-
 def returned(call: Call) -> Call:
     """Where the function of a call ends by giving something back; the call itself where the source does not tell."""
     source, function = parsed(call.file), function_of(call)
@@ -102,19 +96,45 @@ def place_at(call: Call, line: int) -> Call:
     return call if source is None else _at(call, source, line)
 
 
-def names_of(call: Call) -> tuple[list[str], list[str]]:
-    """(names that the statement of a call gives a value to, names that it uses); none where it is not known."""
-    found = _known_statement(call)
-    if found is None:
-        return [], []
-    return names_bound(found), [name for each in evaluated(found) for name in names_used(each)]
+def names_of(call: Call, inner: Call | None = None) -> tuple[set[str], set[str]]:
+    """(names that the statement of a call gives a value to, names that it uses); none where it is not known. Of several
+    statements on one line: of those that call `inner`, else of all."""
+    found = statements_at(call)
+    entering = [
+        each
+        for each in found
+        if inner is not None and any(isinstance(node, ast.Call) and leads_to(node, inner) for node in ast.walk(each))
+    ]
+    meant = entering or found
+    used = (names_used(expression) for each in meant for expression in evaluated(each))
+    return {name for each in meant for name in names_bound(each)}, set().union(*used)
 
 
-def _known_statement(call: Call) -> ast.stmt | None:
+def names_behind(call: Call, names: set[str]) -> set[str]:
+    """These names of the function of a call, and all in it that their values are made of."""
+    source = parsed(call.file)
+    body = function_of(call) or (None if source is None else source.module)
+    statements = [] if body is None else [each for each in within_function(body) if isinstance(each, ast.stmt)]
+    made = [(set(names_bound(each)), set().union(*map(names_used, evaluated(each)))) for each in statements]
+    behind = set(names)
+    while more := set().union(*(used for bound, used in made if bound & behind)) - behind:
+        behind |= more
+    return behind
+
+
+@lru_cache(maxsize=8192)
+def statements_at(call: Call) -> tuple[ast.stmt, ...]:
+    """The innermost statements on the line of a call, of which there may be several; none where it is not known."""
     source = parsed(call.file)
     if source is None or not _is_as_sampled(source, call):
-        return None
-    return statement_of(function_of(call) or source.module, call.line)
+        return ()
+    covering = [
+        node
+        for node in within_function(function_of(call) or source.module)
+        if isinstance(node, ast.stmt) and node.lineno <= call.line <= (node.end_lineno or node.lineno)
+    ]
+    begin = max((node.lineno for node in covering), default=0)
+    return tuple(node for node in covering if node.lineno == begin)
 
 
 def names_bound(statement: ast.stmt) -> list[str]:
