@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from ..causes.finding import LEAST_GAIN, Evidence, Finding, Next, shown
+from ..causes.finding import LEAST_GAIN, MOST_UNNAMED, Evidence, Finding, Next, shown, without_name
 from ..predict.advice import MOST_WORKERS
 from ..run.loader_stats import BUSY
 from ..run.resource_usage import BUDGET_USED
@@ -18,7 +18,7 @@ from ..statistics import Z95, Estimate
 from ..where.places import Where
 from ..where.stages import CHEAPER, STAGES
 from .attached import Attached
-from .stacks import main_stage
+from .stacks import TRAINING, main_stage
 from .trainers import OWN, Trainer, Workers
 
 LEAST_LOOKS = 30
@@ -48,7 +48,8 @@ def findings_of(seen: Attached) -> tuple[Finding, ...]:
 
 
 def verdict_of(seen: Attached, findings: tuple[Finding, ...]) -> Finding:
-    """The finding to act on first; `none` where nothing is worth changing; no cause where too little was seen."""
+    """The finding to act on first; `none` where nothing is worth changing; no cause where too little was seen, or has a
+    name."""
     trainer = seen.leading
     if trainer is None:
         return _no_verdict("no Python process was seen")
@@ -64,8 +65,14 @@ def verdict_of(seen: Attached, findings: tuple[Finding, ...]) -> Finding:
         return findings[0]
     evidence = tuple(_evidence(c, trainer.shares[c]) for c in trainer.shares)
     used = _used(seen)
+    computing = used
+    if computing is None:
+        computes = ("forward", "backward", "optimizer", *(() if seen.device_kind == "cpu" else ("sync", "copy")))
+        computing = trainer.share(*computes)
+    if 1 - computing > MOST_UNNAMED:
+        rest = (each for each in trainer.stacks if each not in TRAINING)
+        return without_name(1 - computing, trainer.lines("the time that has no name", *rest), evidence)
     if seen.device_kind == "cpu":
-        computing = trainer.share("forward", "backward", "optimizer")
         title = f"Nothing worth changing was seen: the training computes {_pct(computing)} of the time."
         return Finding("none", title, 0.0, 0.8, evidence)
     if used is None:

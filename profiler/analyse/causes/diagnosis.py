@@ -12,7 +12,7 @@ from ..run.stall_breakdown import UNTOLD
 from ..where.own_loop import COMPUTING, OwnLoop
 from .claim import Claim, Piece
 from .divided import pieces_of
-from .finding import LEAST_GAIN, Evidence, Finding, Next
+from .finding import LEAST_GAIN, MOST_UNNAMED, Evidence, Finding, Next, without_name
 from .host import gil
 from .input import pieces as data
 from .input.memory import CAUSE, soon_full
@@ -27,8 +27,6 @@ LEAST_ADVISING = 10
 """Steps after the warm-up from which it is said what they show, without a verdict."""
 MOST_UNRESOLVED = 0.05
 """Share of the steps that may lack the device's stamps: with more, idling cannot be told from computing."""
-MOST_UNNAMED = 0.1
-"""Share of the wall time that may be neither computing nor claimed by a finding beside the verdict `none`."""
 LEAST_TOLD = 0.005
 """Share of the wall time below which a part has no line in the evidence of `none`."""
 
@@ -140,9 +138,11 @@ def verdict_of(facts: Facts, findings: Sequence[Finding], ended: bool = False) -
             None, f"No verdict: {unknown}, because no fetch of a batch was seen.", 0.0, 0.0, next=(_TELL_APART,)
         )
     unnamed = _unnamed_share(facts, findings)
+    loop = facts.own_loop
     if unnamed > MOST_UNNAMED:
-        return _without_name(facts, unnamed)
-    return _nothing(facts) if facts.own_loop is None else _nothing_seen(facts.own_loop)
+        evidence, changes = (_parts(facts), ()) if loop is None else (shares_seen(loop), (_TELL_APART,))
+        return without_name(unnamed, facts.unnamed, evidence, changes)
+    return _nothing(facts) if loop is None else _nothing_seen(loop)
 
 
 def _unnamed_share(facts: Facts, findings: Sequence[Finding]) -> float:
@@ -152,22 +152,6 @@ def _unnamed_share(facts: Facts, findings: Sequence[Finding]) -> float:
     computing += facts.untold_share * loop.shares[COMPUTING].value if loop is not None else 0.0
     claimed = sum(each.share for each in findings)
     return 1 - computing - claimed - (0.0 if facts.headroom is None else facts.shares.get("input", 0.0))
-
-
-def _without_name(facts: Facts, share: float) -> Finding:
-    """No verdict: too much of the time is neither computing nor a cause's, wherever it lies."""
-    loop = facts.own_loop
-    lines = ", ".join(f"{each.file.rpartition('/')[2]}:{each.line}" for each in facts.unnamed)
-    return Finding(
-        None,
-        f"No verdict: {100 * share:.0f} % of the time has no name, as it is neither computing nor claimed by a cause. "
-        f"{f'Most of it lies on {lines}' if lines else 'On which lines it lies was not seen'}.",
-        share,
-        0.0,
-        _parts(facts) if loop is None else shares_seen(loop),
-        () if loop is None else (_TELL_APART,),
-        where=facts.unnamed,
-    )
 
 
 def _too_few(steps: int, findings: Sequence[Finding], ended: bool) -> Finding:

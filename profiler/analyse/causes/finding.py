@@ -16,6 +16,9 @@ LEAST_GAIN = 0.05
 MAJOR_GAIN, CRITICAL_GAIN = 0.10, 0.30
 """Throughput that could be gained, as a share, from which a cause is `major`, and from which it is `critical`."""
 
+MOST_UNNAMED = 0.1
+"""Share of the time that may be neither computing nor claimed by a finding beside the verdict `none`."""
+
 REMEDIES = {
     "workers": "start workers, or more",
     "fewer_workers": "fewer of them",
@@ -81,7 +84,7 @@ class Finding:
     """A cause of the contract, or the verdict that there is none."""
 
     cause: str | None
-    """Its code; `none` where nothing is worth changing, `None` where there is no verdict."""
+    """Its code; `none` where nothing is worth changing, `None` where there is no verdict, or the time has no name."""
     title: str
     """A sentence with its figures."""
     share: float
@@ -120,3 +123,20 @@ class Finding:
         if self.gain < MAJOR_GAIN:
             return "minor"
         return "major" if self.gain < CRITICAL_GAIN else "critical"
+
+
+def without_name(
+    share: float, where: tuple[Where, ...], evidence: tuple[Evidence, ...], changes: tuple[Next, ...] = ()
+) -> Finding:
+    """No verdict, since so much of the time is neither computing nor claimed by a finding. `where`: its lines."""
+    lines = ", ".join(f"{each.file.rpartition('/')[2]}:{each.line}" for each in where)
+    return Finding(
+        None,
+        f"No verdict: {100 * share:.0f} % of the time has no name, as it is neither computing nor claimed by a cause. "
+        f"{f'Most of it lies on {lines}' if lines else 'On which lines it lies was not seen'}.",
+        share,
+        0.0,
+        evidence,
+        changes,
+        where=where,
+    )

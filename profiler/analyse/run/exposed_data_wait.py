@@ -113,7 +113,8 @@ class Waits:
     iterators: int | None
     """Iterators of the loader that these passes went over: one, where workers are kept. `None` where not known."""
     batches_per_epoch: float | None
-    """Steps of the window for each pass that began in it; `None` with fewer than two passes."""
+    """Steps of each pass that began in the window, what of the window came before the first of them left out; `None`
+    with fewer than two passes."""
     left_early: float | None
     """Share of the loader's iterators, 0..1, of which workers had made more batches than were taken, the last of the
     window left out; `None` where they were not told apart, or there were fewer than two."""
@@ -189,11 +190,17 @@ def waits_of(window: Window, batches: Records, parts: Partition, sampling_ns: in
         told=len(place) / len(steps) if len(steps) else 0.0,
         epochs=epochs,
         iterators=_iterators(steps[first]),
-        batches_per_epoch=window.count / epochs if epochs > 1 else None,
+        batches_per_epoch=(window.count - _before_first(steps, first)) / epochs if epochs > 1 else None,
         left_early=_left_early(steps, batches),
         shape=shape_of(waited, first, pace),
         slow=_slow(exposed, pace, place, batches, batch, by_one),
     )
+
+
+def _before_first(steps: Records, first: npt.NDArray[np.bool_]) -> int:
+    """Steps of the window before its first pass began, looked at or not."""
+    at = int(np.argmax(first))
+    return at + int(np.maximum(steps["skipped"][1 : at + 1], 0).sum())
 
 
 def shape_of(lengths: Lengths, first: npt.NDArray[np.bool_], pace_ns: float) -> Shape:
