@@ -36,10 +36,10 @@ class Learner:
                 action = self.policy(self.seen)
             self.seen = self.world.step(action)
             seen.append(self.seen)
-        return torch.stack(seen)
+        self.rollouts = torch.stack(seen)
 
-    def train(self, rollouts):
-        for part in rollouts.split(6):
+    def train(self):
+        for part in self.rollouts.split(6):
             loss = self.policy(part).square().mean()
             self.optimizer.zero_grad()
             loss.backward()
@@ -47,8 +47,8 @@ class Learner:
 
     def learn(self, times):
         for _ in range(times):
-            rollouts = self.collect_rollouts()
-            self.train(rollouts)
+            self.collect_rollouts()
+            self.train()
 
 class Estimator:
     """Trains on an iterable whose batches it makes itself, within a closure of its optimizer."""
@@ -94,8 +94,8 @@ class Augmenter:
 
     def make(self, batches):
         for _ in range(batches):
-            time.sleep(0.03)
-            self.queue.put(torch.rand(512, 256))
+            time.sleep(0.06)
+            self.queue.put(torch.rand(32, 256))
         self.queue.put(None)
 
     def __next__(self):
@@ -109,7 +109,7 @@ import time, torch
 from torch import nn
 from torch.nn.functional import mse_loss
 from shelf import Augmenter
-mt = Augmenter(200); net = nn.Sequential(nn.Linear(256, 1024), nn.Tanh(), nn.Linear(1024, 1))
+mt = Augmenter(120); net = nn.Sequential(nn.Linear(256, 1024), nn.Tanh(), nn.Linear(1024, 1))
 opt = torch.optim.SGD(net.parameters(), lr=0.01); wait = 0.0
 while True:
     {draw}

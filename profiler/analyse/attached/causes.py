@@ -48,7 +48,7 @@ def findings_of(seen: Attached) -> tuple[Finding, ...]:
 
 
 def verdict_of(seen: Attached, findings: tuple[Finding, ...]) -> Finding:
-    """The finding to act on first; `none` where nothing is worth changing; no cause where too little was seen, or has a
+    """The finding to act on first; `none` where nothing is worth changing; no cause where too little was seen or has a
     name."""
     trainer = seen.leading
     if trainer is None:
@@ -65,10 +65,8 @@ def verdict_of(seen: Attached, findings: tuple[Finding, ...]) -> Finding:
         return findings[0]
     evidence = tuple(_evidence(c, trainer.shares[c]) for c in trainer.shares)
     used = _used(seen)
-    computing = used
-    if computing is None:
-        computes = ("forward", "backward", "optimizer", *(() if seen.device_kind == "cpu" else ("sync", "copy")))
-        computing = trainer.share(*computes)
+    device = () if seen.device_kind == "cpu" else ("sync", "copy")
+    computing = trainer.share(*TRAINING, *device) if used is None else used
     if 1 - computing > MOST_UNNAMED:
         rest = (each for each in trainer.stacks if each not in TRAINING)
         return without_name(1 - computing, trainer.lines("the time that has no name", *rest), evidence)

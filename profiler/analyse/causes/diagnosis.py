@@ -137,21 +137,15 @@ def verdict_of(facts: Facts, findings: Sequence[Finding], ended: bool = False) -
         return Finding(
             None, f"No verdict: {unknown}, because no fetch of a batch was seen.", 0.0, 0.0, next=(_TELL_APART,)
         )
-    unnamed = _unnamed_share(facts, findings)
-    loop = facts.own_loop
+    loop, shares = facts.own_loop, facts.shares
+    computing = shares.get("compute", 0.0) if loop is None else facts.untold_share * loop.shares[COMPUTING].value
+    # Waiting that an infinitely fast loader was measured not to end is no cause, as far as is known.
+    measured = 0.0 if facts.headroom is None else shares.get("input", 0.0)
+    unnamed = 1 - computing - measured - sum(each.share for each in findings)
     if unnamed > MOST_UNNAMED:
-        evidence, changes = (_parts(facts), ()) if loop is None else (shares_seen(loop), (_TELL_APART,))
+        evidence, changes = (_divided(facts), ()) if loop is None else (shares_seen(loop), (_TELL_APART,))
         return without_name(unnamed, facts.unnamed, evidence, changes)
     return _nothing(facts) if loop is None else _nothing_seen(loop)
-
-
-def _unnamed_share(facts: Facts, findings: Sequence[Finding]) -> float:
-    """Of the wall time, what is neither computing nor claimed by a finding. Of waiting for data that an infinitely fast
-    loader was measured not to end it is known that it is no cause."""
-    computing, loop = facts.shares.get("compute", 0.0), facts.own_loop
-    computing += facts.untold_share * loop.shares[COMPUTING].value if loop is not None else 0.0
-    claimed = sum(each.share for each in findings)
-    return 1 - computing - claimed - (0.0 if facts.headroom is None else facts.shares.get("input", 0.0))
 
 
 def _too_few(steps: int, findings: Sequence[Finding], ended: bool) -> Finding:
@@ -203,23 +197,23 @@ def _nothing(facts: Facts) -> Finding:
     if 1 - computing > LEAST_GAIN:
         title += (
             f". The other {100 * (1 - computing):.0f} % are spread, the largest part of them "
-            f"{_PART_NAMES[largest[1]]} ({100 * largest[0]:.0f} %), and no single cause would give "
+            f"{_PARTS[largest[1]]} ({100 * largest[0]:.0f} %), and no single cause would give "
             f"{100 * LEAST_GAIN:.0f} % more"
         )
-    return Finding("none", f"{title}.", 0.0, 0.9, _parts(facts))
+    return Finding("none", f"{title}.", 0.0, 0.9, _divided(facts))
 
 
-def _parts(facts: Facts) -> tuple[Evidence, ...]:
+def _divided(facts: Facts) -> tuple[Evidence, ...]:
     shares = facts.shares
     idle = sorted(((share, part) for part, share in shares.items() if part != "compute"), reverse=True)
     below = f"below {100 * LEAST_GAIN:.0f}"
     return (
         Evidence(f"{facts.waiter} computing", 100 * shares["compute"], "%"),
-        *(Evidence(_PART_NAMES[part], 100 * share, "%", below) for share, part in idle if share >= LEAST_TOLD),
+        *(Evidence(_PARTS[part], 100 * share, "%", below) for share, part in idle if share >= LEAST_TOLD),
     )
 
 
-_PART_NAMES = {
+_PARTS = {
     "input": "waiting for data",
     "copy": "waiting for copies",
     "sync": "in synchronising calls",

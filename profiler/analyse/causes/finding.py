@@ -15,7 +15,6 @@ LEAST_GAIN = 0.05
 """Throughput that a change must gain to be worth naming, as a share: a cause that costs less is `none`."""
 MAJOR_GAIN, CRITICAL_GAIN = 0.10, 0.30
 """Throughput that could be gained, as a share, from which a cause is `major`, and from which it is `critical`."""
-
 MOST_UNNAMED = 0.1
 """Share of the time that may be neither computing nor claimed by a finding beside the verdict `none`."""
 
@@ -130,13 +129,6 @@ def without_name(
 ) -> Finding:
     """No verdict, since so much of the time is neither computing nor claimed by a finding. `where`: its lines."""
     lines = ", ".join(f"{each.file.rpartition('/')[2]}:{each.line}" for each in where)
-    return Finding(
-        None,
-        f"No verdict: {100 * share:.0f} % of the time has no name, as it is neither computing nor claimed by a cause. "
-        f"{f'Most of it lies on {lines}' if lines else 'On which lines it lies was not seen'}.",
-        share,
-        0.0,
-        evidence,
-        changes,
-        where=where,
-    )
+    lie = f"Most of it lies on {lines}." if lines else "On which lines it lies was not seen."
+    title = f"No verdict: {100 * share:.0f} % of the time has no name, being neither computing nor a cause's. {lie}"
+    return Finding(None, title, share, 0.0, evidence, changes, where=where)

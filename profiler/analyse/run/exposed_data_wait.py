@@ -175,7 +175,8 @@ def waits_of(window: Window, batches: Records, parts: Partition, sampling_ns: in
     known_ns = whole * seen / (seen + max(0.0, elsewhere)) if seen > 0 else 0.0
     shared = {name: round(known_ns * each / seen) if seen > 0 else 0 for name, each in amounts.items()}
     shared["making"] = whole - shared["handed"] - shared["slow"] - shared["reading"]
-    epochs = int(first.sum())
+    epochs, begun = int(first.sum()), int(np.argmax(first))
+    earlier = begun + int(np.maximum(steps["skipped"][1 : begun + 1], 0).sum())
     pace = (parts.wall_ns - every_wait.input_ns) / max(1, window.count)
     waited = _waited(every_wait, begin, steps["step_end_ns"])
     return Waits(
@@ -190,17 +191,11 @@ def waits_of(window: Window, batches: Records, parts: Partition, sampling_ns: in
         told=len(place) / len(steps) if len(steps) else 0.0,
         epochs=epochs,
         iterators=_iterators(steps[first]),
-        batches_per_epoch=(window.count - _before_first(steps, first)) / epochs if epochs > 1 else None,
+        batches_per_epoch=(window.count - earlier) / epochs if epochs > 1 else None,
         left_early=_left_early(steps, batches),
         shape=shape_of(waited, first, pace),
         slow=_slow(exposed, pace, place, batches, batch, by_one),
     )
-
-
-def _before_first(steps: Records, first: npt.NDArray[np.bool_]) -> int:
-    """Steps of the window before its first pass began, looked at or not."""
-    at = int(np.argmax(first))
-    return at + int(np.maximum(steps["skipped"][1 : at + 1], 0).sum())
 
 
 def shape_of(lengths: Lengths, first: npt.NDArray[np.bool_], pace_ns: float) -> Shape:

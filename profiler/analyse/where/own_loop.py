@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -122,24 +122,20 @@ def _loop_parts(stacks: Mapping[int, CallStack], numbers: Sequence[int]) -> dict
     """By the number of a stack: the depth of the loop's function in it, and that of the outermost call by which torch
     computes. The loop's is the innermost function in which was learnt as well; where no look saw that, the innermost of
     the user's that nearly all of them stand in."""
-    computes = {
-        n: next((depth for depth, call in enumerate(stack) if _COMPUTES.search(_named(call))), None)
-        for n, stack in stacks.items()
-    }
-    functions = {
-        (depth, call.file, call.function)
-        for n, stack in stacks.items()
-        if (inner := computes[n]) is not None and _LEARNS.search(_named(stack[inner]))
-        for depth, call in enumerate(stack[:inner])
-    }
+    parts: dict[int, tuple[int, int | None]] = {}
+    functions: set[tuple[int, str, str]] = set()
+    for n, stack in stacks.items():
+        inner = next((depth for depth, call in enumerate(stack) if _COMPUTES.search(_named(call))), None)
+        parts[n] = 0, inner
+        if inner is not None and _LEARNS.search(_named(stack[inner])):
+            functions.update((depth, call.file, call.function) for depth, call in enumerate(stack[:inner]))
     common = None if functions else _common_depth([stacks[n] for n in numbers if n in stacks], is_users)
     if not functions and common is None:
         return None
-    parts = {}
     for n, stack in stacks.items():
         apart = (depth for depth, call in enumerate(stack) if (depth, call.file, call.function) not in functions)
         depth = next(apart, len(stack)) - 1 if common is None else common
-        parts[n] = max(0, min(depth, len(stack) - 1)), computes[n]
+        parts[n] = max(0, min(depth, len(stack) - 1)), parts[n][1]
     return parts
 
 
@@ -160,41 +156,37 @@ def _common_depth(stacks: Sequence[CallStack], of: Callable[[Call], bool]) -> in
 def _kinds(seen: Sequence[_Look], long: frozenset[int]) -> dict[str, list[_Look]]:
     """The looks by what they show: by the statement of the loop that they stand in, where that is of one kind, else by
     themselves."""
-    branches: dict[tuple[str, int, str, str], list[_Look]] = defaultdict(list)
+    branches: dict[Hashable, list[_Look]] = defaultdict(list)
     for look in seen:
         inner = look.inner or Call("")
-        branches[look.here.file, _begin(look.here), inner.file, inner.function].append(look)
+        branches[look.here.file, statements_at(look.here) or look.here.line, inner.file, inner.function].append(look)
     rare = {key: _is_rare(mine, long) for key, mine in branches.items()}
-    computing = {key for key, mine in branches.items() if _most(look.computes is not None for look in mine)}
-    training = {key for key in computing if not rare[key]}
-    feeding = _feeding(look for key in training for look in branches[key] if look.shows(_CALLS_MODEL))
+    computes = {key: _most(look.computes is not None for look in mine) for key, mine in branches.items()}
+    training = {key for key in branches if computes[key] and not rare[key]}
+    trains = [look for key in training for look in branches[key]]
+    # Where the model's call is too short to be seen, what is learnt from tells it.
+    feeding = _feeding([look for look in trains if look.shows(_CALLS_MODEL)] or trains)
     callers = {
-        (call.file, call.line)
-        for key in training
-        for look in branches[key]
-        if look.computes and len(statements_at(call := look.stack[look.computes - 1])) < 2
+        (call.file, call.line): len(statements_at(call))
+        for look in trains
+        if look.computes and (call := look.stack[look.computes - 1])
     }
     kinds: dict[str, list[_Look]] = defaultdict(list)
     for key, mine in branches.items():
-        of_function, here = (mine[0].here.file, mine[0].here.function), mine[0].here
-        if rare[key] and _most(look.named_evaluation for look in mine) and any(look.computes for look in mine):
-            kinds[EVALUATING] += mine
-        elif key not in training and feeding[of_function] & names_of(here, mine[0].inner)[0]:
+        here = mine[0].here
+        if rare[key] and any(look.computes for look in mine):
+            # What asks the model for anything else, as gathering does, is not known, and cannot be done ahead.
+            kinds[EVALUATING if _most(look.named_evaluation for look in mine) else OTHER] += mine
+        elif key not in training and feeding[here.file, here.function] & names_of(here, mine[0].inner)[0]:
             kinds[MAKING] += mine
         else:
             beside = key in training or (here.file, here.line) in callers
             for look in mine:
                 inline = look.stack[-1]
-                computes = look.computes is not None or (inline.file, inline.line) in callers
-                computes = computes or (beside and bool(_OF_TORCH.search(inline.file)))
-                kinds[COMPUTING if computes and not rare[key] else OTHER].append(look)
+                at_call = callers.get((inline.file, inline.line), 2) < 2 or (beside and _OF_TORCH.search(inline.file))
+                shown = not rare[key] and (look.computes is not None or at_call)
+                kinds[COMPUTING if shown else OTHER].append(look)
     return kinds
-
-
-def _begin(call: Call) -> int:
-    """The line that the statement of a call begins on."""
-    found = statements_at(call)
-    return found[0].lineno if found else call.line
 
 
 def _most(holds: Iterable[bool]) -> bool:
@@ -221,14 +213,11 @@ def _feeding(training: Iterable[_Look]) -> dict[tuple[str, str], set[str]]:
 def _shown(kind: str, mine: Sequence[_Look]) -> Iterator[tuple[CallStack, int]]:
     """What the lines of a kind are told from: of an evaluation the statement that begins it, since within it stands
     what computes in training as well; of work in a library's loop the function that nearly all of it is in."""
-    foreign = [look.stack for look in mine if not any(is_users(call) for call in look.stack[look.depth :])]
-    common = _common_depth(foreign, lambda _: True) or 0
+    foreign = [look for look in mine if not any(map(is_users, look.stack[look.depth :]))]
+    common = _common_depth([look.stack for look in foreign], lambda _: True) or 0
+    cut = {look.stack: min(max(look.depth, common), len(look.stack) - 1) for look in foreign}
     for look in mine:
-        if kind == EVALUATING:
-            yield look.stack[: look.depth + 1], 1
-        else:
-            users = any(is_users(call) for call in look.stack[look.depth :])
-            yield look.stack[0 if users else min(max(look.depth, common), len(look.stack) - 1) :], 1
+        yield look.stack[: look.depth + 1] if kind == EVALUATING else look.stack[cut.get(look.stack, 0) :], 1
 
 
 def _grows(kinds: Mapping[str, Sequence[_Look]], steps: Records) -> str:

@@ -50,8 +50,8 @@ def loop_around(call: Call) -> tuple[int, int] | None:
     return min((span for span in spans if span[0] <= call.line <= span[1]), default=None)
 
 
-def _trains(loop: ast.AST) -> bool:
-    return any(isinstance(node, ast.Call) and name_of(node.func) in _LEARNING for node in ast.walk(loop))
+def _trains(code: ast.AST) -> bool:
+    return any(isinstance(node, ast.Call) and name_of(node.func) in _LEARNING for node in ast.walk(code))
 
 
 def returned(call: Call) -> Call:
@@ -98,14 +98,11 @@ def place_at(call: Call, line: int) -> Call:
 
 def names_of(call: Call, inner: Call | None = None) -> tuple[set[str], set[str]]:
     """(names that the statement of a call gives a value to, names that it uses); none where it is not known. Of several
-    statements on one line: of those that call `inner`, else of all."""
+    statements on one line: of those that call `inner`, else of those that do not learn."""
     found = statements_at(call)
-    entering = [
-        each
-        for each in found
-        if inner is not None and any(isinstance(node, ast.Call) and leads_to(node, inner) for node in ast.walk(each))
-    ]
-    meant = entering or found
+    calls = {each: [node for node in ast.walk(each) if isinstance(node, ast.Call)] for each in found}
+    entering = [each for each in found if inner is not None and any(leads_to(call, inner) for call in calls[each])]
+    meant = entering or [each for each in found if not _trains(each)] or found
     used = (names_used(expression) for each in meant for expression in evaluated(each))
     return {name for each in meant for name in names_bound(each)}, set().union(*used)
 
@@ -152,16 +149,6 @@ def names_used(expression: ast.AST) -> set[str]:
     """That an expression takes the values of."""
     nodes = ast.walk(expression)
     return {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
-
-
-def statement_of(function: Function | ast.Module, line: int) -> ast.stmt | None:
-    """The innermost statement on a line."""
-    found: ast.stmt | None = None
-    for node in within_function(function):
-        covers = isinstance(node, ast.stmt) and node.lineno <= line <= (node.end_lineno or node.lineno)
-        if isinstance(node, ast.stmt) and covers and (found is None or node.lineno >= found.lineno):
-            found = node
-    return found
 
 
 def evaluated(statement: ast.stmt) -> list[ast.expr]:
