@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -23,7 +23,7 @@ from ..shares import MOSTLY, NEARLY_ALL
 from ..statistics import Estimate, wilson
 from .looks import Looks
 from .places import Where, is_users, places
-from .source import names_behind, names_of, statements_at
+from .source import is_given_on, names_behind, names_of, statements_at
 from .stage_shares import Stages, stages_by_hand
 
 LEAST_LOOKS = 30
@@ -98,8 +98,8 @@ def own_loop_of(looks: Looks, steps: Records) -> OwnLoop | None:
     numbers = looks.records["stack"].tolist()
     stacks = {number: stack for number in set(numbers) if (stack := looks.table.stack(number))}
     whole = sum(number in stacks for number in numbers)
-    in_loop = _loop_parts(stacks, numbers) if whole >= LEAST_LOOKS else None
-    if in_loop is None:
+    in_loop = _loop_parts(stacks)
+    if whole < LEAST_LOOKS or not in_loop:
         return None
     of_step = (np.searchsorted(steps["fetch_begin_ns"], looks.records["t_ns"], side="right") - 1).tolist()
     seen = [_Look(stacks[n], step, *in_loop[n]) for n, step in zip(numbers, of_step, strict=True) if n in stacks]
@@ -118,39 +118,24 @@ def _named(call: Call) -> str:
     return f"{call.file}:{call.function.rpartition('.')[2]}"
 
 
-def _loop_parts(stacks: Mapping[int, CallStack], numbers: Sequence[int]) -> dict[int, tuple[int, int | None]] | None:
-    """By the number of a stack: the depth of the loop's function in it, and that of the outermost call by which torch
-    computes. The loop's is the innermost function in which was learnt as well; where no look saw that, the innermost of
-    the user's that nearly all of them stand in."""
-    parts: dict[int, tuple[int, int | None]] = {}
-    functions: set[tuple[int, str, str]] = set()
-    for n, stack in stacks.items():
-        inner = next((depth for depth, call in enumerate(stack) if _COMPUTES.search(_named(call))), None)
-        parts[n] = 0, inner
-        if inner is not None and _LEARNS.search(_named(stack[inner])):
-            functions.update((depth, call.file, call.function) for depth, call in enumerate(stack[:inner]))
-    common = None if functions else _common_depth([stacks[n] for n in numbers if n in stacks], is_users)
-    if not functions and common is None:
-        return None
+def _loop_parts(stacks: Mapping[int, CallStack]) -> dict[int, tuple[int, int | None]]:
+    """By the number of a stack: the depth of the loop's function in it, the innermost in which was learnt as well (or
+    computed, where no look saw learning), and that of the outermost call by which torch computes. Empty of no loop."""
+    computes = {
+        n: next((d for d, c in enumerate(stack) if _COMPUTES.search(_named(c))), None) for n, stack in stacks.items()
+    }
+
+    def functions_in_which(shows: re.Pattern[str]) -> set[tuple[int, str, str]]:
+        ways = (stacks[n][:inner] for n, inner in computes.items() if inner and shows.search(_named(stacks[n][inner])))
+        return {(depth, call.file, call.function) for way in ways for depth, call in enumerate(way)}
+
+    if not (functions := functions_in_which(_LEARNS) or functions_in_which(_COMPUTES)):
+        return {}
+    parts = {}
     for n, stack in stacks.items():
         apart = (depth for depth, call in enumerate(stack) if (depth, call.file, call.function) not in functions)
-        depth = next(apart, len(stack)) - 1 if common is None else common
-        parts[n] = max(0, min(depth, len(stack) - 1)), parts[n][1]
+        parts[n] = max(0, next(apart, len(stack)) - 1), computes[n]
     return parts
-
-
-def _common_depth(stacks: Sequence[CallStack], of: Callable[[Call], bool]) -> int | None:
-    """The depth of the innermost function of this kind that nearly all looks stand in."""
-    depth, found, left = 0, None, list(stacks)
-    while left := [stack for stack in left if len(stack) > depth]:
-        common, count = Counter((stack[depth].file, stack[depth].function) for stack in left).most_common(1)[0]
-        if count < NEARLY_ALL * len(stacks):
-            return found
-        left = [stack for stack in left if (stack[depth].file, stack[depth].function) == common]
-        if of(left[0][depth]):
-            found = depth
-        depth += 1
-    return found
 
 
 def _kinds(seen: Sequence[_Look], long: frozenset[int]) -> dict[str, list[_Look]]:
@@ -158,32 +143,31 @@ def _kinds(seen: Sequence[_Look], long: frozenset[int]) -> dict[str, list[_Look]
     themselves."""
     branches: dict[Hashable, list[_Look]] = defaultdict(list)
     for look in seen:
-        inner = look.inner or Call("")
-        branches[look.here.file, statements_at(look.here) or look.here.line, inner.file, inner.function].append(look)
+        calls = look.inner and (look.inner.file, look.inner.function)
+        branches[look.here.file, statements_at(look.here) or look.here.line, calls].append(look)
     rare = {key: _is_rare(mine, long) for key, mine in branches.items()}
     computes = {key: _most(look.computes is not None for look in mine) for key, mine in branches.items()}
     training = {key for key in branches if computes[key] and not rare[key]}
     trains = [look for key in training for look in branches[key]]
     # Where the model's call is too short to be seen, what is learnt from tells it.
     feeding = _feeding([look for look in trains if look.shows(_CALLS_MODEL)] or trains)
-    callers = {
-        (call.file, call.line): len(statements_at(call))
-        for look in trains
-        if look.computes and (call := look.stack[look.computes - 1])
-    }
+    passed = {statements_at(call) for look in trains for call in look.stack[: look.computes]}
+    callers = {(call.file, call.line) for look in trains if look.computes for call in (look.stack[look.computes - 1],)}
     kinds: dict[str, list[_Look]] = defaultdict(list)
     for key, mine in branches.items():
-        here = mine[0].here
+        here, inner = mine[0].here, mine[0].inner
+        given = inner is not None and statements_at(here) in passed and is_given_on(here, inner)
         if rare[key] and any(look.computes for look in mine):
             # What asks the model for anything else, as gathering does, is not known, and cannot be done ahead.
             kinds[EVALUATING if _most(look.named_evaluation for look in mine) else OTHER] += mine
-        elif key not in training and feeding[here.file, here.function] & names_of(here, mine[0].inner)[0]:
+        elif key not in training and (given or feeding[here.file, here.function] & names_of(here, inner)[0]):
             kinds[MAKING] += mine
         else:
             beside = key in training or (here.file, here.line) in callers
             for look in mine:
-                inline = look.stack[-1]
-                at_call = callers.get((inline.file, inline.line), 2) < 2 or (beside and _OF_TORCH.search(inline.file))
+                last = look.stack[-1]
+                at_call = (last.file, last.line) in callers and len(statements_at(last)) < 2
+                at_call = at_call or (beside and bool(_OF_TORCH.search(last.file)))
                 shown = not rare[key] and (look.computes is not None or at_call)
                 kinds[COMPUTING if shown else OTHER].append(look)
     return kinds
@@ -213,11 +197,13 @@ def _feeding(training: Iterable[_Look]) -> dict[tuple[str, str], set[str]]:
 def _shown(kind: str, mine: Sequence[_Look]) -> Iterator[tuple[CallStack, int]]:
     """What the lines of a kind are told from: of an evaluation the statement that begins it, since within it stands
     what computes in training as well; of work in a library's loop the function that nearly all of it is in."""
-    foreign = [look for look in mine if not any(map(is_users, look.stack[look.depth :]))]
-    common = _common_depth([look.stack for look in foreign], lambda _: True) or 0
-    cut = {look.stack: min(max(look.depth, common), len(look.stack) - 1) for look in foreign}
+    foreign = [look.stack for look in mine if not any(map(is_users, look.stack[look.depth :]))]
+    ways = Counter((depth, call.file, call.function) for stack in foreign for depth, call in enumerate(stack))
+    common = max((depth for (depth, *_), count in ways.items() if count >= NEARLY_ALL * len(foreign)), default=0)
     for look in mine:
-        yield look.stack[: look.depth + 1] if kind == EVALUATING else look.stack[cut.get(look.stack, 0) :], 1
+        users = any(map(is_users, look.stack[look.depth :]))
+        begin = 0 if users else min(max(look.depth, common), len(look.stack) - 1)
+        yield look.stack[: look.depth + 1] if kind == EVALUATING else look.stack[begin:], 1
 
 
 def _grows(kinds: Mapping[str, Sequence[_Look]], steps: Records) -> str:
