@@ -173,6 +173,14 @@ def test_an_optimizer_that_calls_back_is_one_optimizer_step(recording: Recording
     assert recording.steps.count("optimizer_end") == [1, 1, 1]
 
 
+def test_a_hundredth_of_the_updates_that_is_missing_is_not_worth_a_word(recording: Recording) -> None:
+    net = Net()
+    for _ in range(300):
+        net.learn([torch.ones(2, 3)])
+    assert len(recording.done()) == 297
+    assert not any("came before it was known" in said for said in recording.notices)
+
+
 def test_a_backward_pass_within_one_counts_once(recording: Recording) -> None:
     class Nested(torch.autograd.Function):
         @staticmethod
