@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 
-from ..causes.finding import LEAST_GAIN, Evidence, Finding, Next, shown
+from ..causes.finding import LEAST_GAIN, MOST_UNNAMED, Evidence, Finding, Next, shown, without_name
 from ..predict.advice import MOST_WORKERS
 from ..run.loader_stats import BUSY
 from ..run.resource_usage import BUDGET_USED
@@ -19,7 +19,7 @@ from ..statistics import Z95, Estimate
 from ..where.places import Where
 from ..where.stages import CHEAPER, STAGES
 from .attached import Attached
-from .stacks import main_stage
+from .stacks import TRAINING, main_stage
 from .trainers import OWN, Trainer, Workers
 
 Figures = tuple[Evidence, ...]
@@ -54,7 +54,8 @@ def findings_of(seen: Attached) -> tuple[Finding, ...]:
 
 
 def verdict_of(seen: Attached, findings: tuple[Finding, ...]) -> Finding:
-    """The finding to act on first; `none` where nothing is worth changing; no cause where too little was seen."""
+    """The finding to act on first; `none` where nothing is worth changing; no cause where too little was seen or has a
+    name."""
     trainer = seen.leading
     if trainer is None:
         return _no_verdict("no Python process was seen")
@@ -73,8 +74,12 @@ def verdict_of(seen: Attached, findings: tuple[Finding, ...]) -> Finding:
         why = f"the training waits {_pct(wait)} of the time for data, and what its workers do does not say why"
         return replace(_no_verdict(why), evidence=evidence, next=(Next(_RECORD),))
     used = _used(seen)
+    device = () if seen.device_kind == "cpu" else ("sync", "copy")
+    computing = trainer.share(*TRAINING, *device) if used is None else used
+    if 1 - computing > MOST_UNNAMED:
+        rest = (each for each in trainer.stacks if each not in TRAINING)
+        return without_name(1 - computing, trainer.lines("the time that has no name", *rest), evidence)
     if seen.device_kind == "cpu":
-        computing = trainer.share("forward", "backward", "optimizer")
         title = f"Nothing worth changing was seen: the training computes {_pct(computing)} of the time."
         return Finding("none", title, 0.0, 0.8, evidence)
     if used is None:

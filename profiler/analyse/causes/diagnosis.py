@@ -9,15 +9,15 @@ from ...record.reader import Records
 from ...record.schema import EventKind
 from ..run.facts import Facts
 from ..run.stall_breakdown import UNTOLD
-from ..where.own_loop import OwnLoop
+from ..where.own_loop import COMPUTING, OwnLoop
 from .claim import Claim, Piece
 from .divided import pieces_of
-from .finding import LEAST_GAIN, Evidence, Finding, Next
+from .finding import LEAST_GAIN, MOST_UNNAMED, Evidence, Finding, Next, without_name
 from .host import gil
 from .input import pieces as data
 from .input.epochs import PERSISTENT
 from .input.memory import CAUSE, soon_full
-from .own_loop import own_pieces
+from .own_loop import own_pieces, shares_seen
 from .run import kin_of_growth, leads
 from .table import explained
 
@@ -112,7 +112,8 @@ def _folded(facts: Facts, found: Sequence[Finding]) -> Sequence[Finding]:
 
 
 def verdict_of(facts: Facts, findings: Sequence[Finding], ended: bool = False) -> Finding:
-    """The finding to act on first; `none` when nothing is worth changing; no cause on too few steps.
+    """The finding to act on first; `none` when nothing is worth changing; no cause on too few steps, and where more of
+    the time than `MOST_UNNAMED` has no name: its share is that time's.
 
     `ended`: the run has no further steps.
     """
@@ -130,9 +131,7 @@ def verdict_of(facts: Facts, findings: Sequence[Finding], ended: bool = False) -
     first = next((each for each in findings if each.gain >= LEAST_GAIN or each.severity in ("major", "critical")), None)
     if first is not None:
         return first
-    if facts.own_loop is not None:
-        return _nothing_seen(facts.own_loop)
-    if not facts.input_known:
+    if facts.own_loop is None and not facts.input_known:
         unknown = (
             "how much of the time the training waits for data is not known"
             if facts.told_apart
@@ -141,7 +140,15 @@ def verdict_of(facts: Facts, findings: Sequence[Finding], ended: bool = False) -
         return Finding(
             None, f"No verdict: {unknown}, because no fetch of a batch was seen.", 0.0, 0.0, next=(_TELL_APART,)
         )
-    return _nothing(facts)
+    loop, shares = facts.own_loop, facts.shares
+    computing = shares.get("compute", 0.0) if loop is None else facts.untold_share * loop.shares[COMPUTING].value
+    # Waiting that an infinitely fast loader was measured not to end is no cause, as far as is known.
+    measured = 0.0 if facts.headroom is None else shares.get("input", 0.0)
+    unnamed = 1 - computing - measured - sum(each.share for each in findings)
+    if unnamed > MOST_UNNAMED:
+        evidence, changes = (_divided(facts), ()) if loop is None else (shares_seen(loop), (_TELL_APART,))
+        return without_name(unnamed, facts.unnamed, evidence, changes)
+    return _nothing(facts) if loop is None else _nothing_seen(loop)
 
 
 def _too_few(steps: int, findings: Sequence[Finding], ended: bool) -> Finding:
@@ -186,8 +193,7 @@ def _nothing(facts: Facts) -> Finding:
     """No cause is worth changing: what the run is bound by."""
     shares = facts.shares
     computing = shares["compute"]
-    idle = sorted(((share, part) for part, share in shares.items() if part != "compute" and share > 0), reverse=True)
-    largest = idle[0] if idle else (0.0, "input")
+    largest = max(((share, part) for part, share in shares.items() if part != "compute"), default=(0.0, "input"))
     title = (
         f"Nothing worth changing: the run is bound by its computation, which takes {100 * computing:.0f} % of the time"
     )
@@ -197,19 +203,16 @@ def _nothing(facts: Facts) -> Finding:
             f"{_PARTS[largest[1]]} ({100 * largest[0]:.0f} %), and no single cause would give "
             f"{100 * LEAST_GAIN:.0f} % more"
         )
-    return Finding(
-        "none",
-        f"{title}.",
-        0.0,
-        0.9,
-        (
-            Evidence(f"{facts.waiter} computing", 100 * computing, "%"),
-            *(
-                Evidence(_PARTS[part], 100 * share, "%", f"below {100 * LEAST_GAIN:.0f}")
-                for share, part in idle
-                if share >= LEAST_TOLD
-            ),
-        ),
+    return Finding("none", f"{title}.", 0.0, 0.9, _divided(facts))
+
+
+def _divided(facts: Facts) -> tuple[Evidence, ...]:
+    shares = facts.shares
+    idle = sorted(((share, part) for part, share in shares.items() if part != "compute"), reverse=True)
+    below = f"below {100 * LEAST_GAIN:.0f}"
+    return (
+        Evidence(f"{facts.waiter} computing", 100 * shares["compute"], "%"),
+        *(Evidence(_PARTS[part], 100 * share, "%", below) for share, part in idle if share >= LEAST_TOLD),
     )
 
 

@@ -15,6 +15,8 @@ LEAST_GAIN = 0.05
 """Throughput that a change must gain to be worth naming, as a share: a cause that costs less is `none`."""
 MAJOR_GAIN, CRITICAL_GAIN = 0.10, 0.30
 """Throughput that could be gained, as a share, from which a cause is `major`, and from which it is `critical`."""
+MOST_UNNAMED = 0.1
+"""Share of the time that may be neither computing nor claimed by a finding beside the verdict `none`."""
 
 REMEDIES = {
     "workers": "start workers, or more",
@@ -81,7 +83,7 @@ class Finding:
     """A cause of the contract, or the verdict that there is none."""
 
     cause: str | None
-    """Its code; `none` where nothing is worth changing, `None` where there is no verdict."""
+    """Its code; `none` where nothing is worth changing, `None` where there is no verdict, or the time has no name."""
     title: str
     """A sentence with its figures."""
     share: float
@@ -120,3 +122,13 @@ class Finding:
         if self.gain < MAJOR_GAIN:
             return "minor"
         return "major" if self.gain < CRITICAL_GAIN else "critical"
+
+
+def without_name(
+    share: float, where: tuple[Where, ...], evidence: tuple[Evidence, ...], changes: tuple[Next, ...] = ()
+) -> Finding:
+    """No verdict, since so much of the time is neither computing nor claimed by a finding. `where`: its lines."""
+    lines = ", ".join(f"{each.file.rpartition('/')[2]}:{each.line}" for each in where)
+    lie = f"Most of it lies on {lines}." if lines else "On which lines it lies was not seen."
+    title = f"No verdict: {100 * share:.0f} % of the time has no name, being neither computing nor a cause's. {lie}"
+    return Finding(None, title, share, 0.0, evidence, changes, where=where)

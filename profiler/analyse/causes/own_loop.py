@@ -62,16 +62,17 @@ def _found(claim: Claim, loop: OwnLoop, kind: str, what: str, change: Next) -> F
         f"The training spends about {claim.percent()} of the time ({_range(loop.shares[kind])}) on {what}: so its "
         "stack says, as no fetch of a batch is seen.",
         0.6,
-        (
-            *(
-                Evidence(f"looks at the training that stand in {name}", f"{100 * share.value:.0f} % ({_range(share)})")
-                for name, share in loop.shares.items()
-            ),
-            Evidence("looks", loop.looks),
-        ),
+        shares_seen(loop),
         (change,),
     )
     return found.at(loop.lines.get(kind, ()))
+
+
+def shares_seen(loop: OwnLoop) -> tuple[Evidence, ...]:
+    """What looks at the loop's stack say of its time."""
+    shares = {f"looks at the training that stand in {name}": share for name, share in loop.shares.items()}
+    told = (Evidence(what, f"{100 * share.value:.0f} % ({_range(share)})") for what, share in shares.items())
+    return (*told, Evidence("looks", loop.looks))
 
 
 def _range(share: Estimate) -> str:

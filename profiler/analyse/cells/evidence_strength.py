@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from ..causes.diagnosis import LEAST_STEPS
 from ..run.facts import Facts
 from .batch_size.words import HINDERING_CPUS
 from .comparison import Cell
@@ -43,7 +44,7 @@ def too_little(cell: Cell, seconds: float | None = None) -> str | None:
     typical = cell.typical
     if typical is None or typical.facts is None:
         return None
-    if typical.verdict.cause is None:
+    if len(typical.facts.window.steps) < LEAST_STEPS:
         return "too few steps for a verdict"
     measured = typical.facts.window.wall_ns / 1e9 if seconds is None else seconds
     if len(cell.facts) == 1 and measured < SHORT_S:

@@ -155,7 +155,7 @@ def job_of(members: Sequence[JobRank]) -> Job | None:
     if exchanged is not None:
         first = not findings or exchanged.gain > findings[0].gain
         findings = [exchanged, *findings] if first else [*findings, exchanged]
-    if findings and verdict.cause is not None:
+    if findings and (verdict.cause is not None or verdict.share):
         verdict = findings[0]
     return Job(
         lead=lead,

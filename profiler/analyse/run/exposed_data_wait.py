@@ -113,7 +113,8 @@ class Waits:
     iterators: int | None
     """Iterators of the loader that these passes went over: one, where workers are kept. `None` where not known."""
     batches_per_epoch: float | None
-    """Steps of the window for each pass that began in it; `None` with fewer than two passes."""
+    """Steps of each pass that began in the window, what of the window came before the first of them left out; `None`
+    with fewer than two passes."""
     left_early: float | None
     """Share of the loader's iterators, 0..1, of which workers had made more batches than were taken, the last of the
     window left out; `None` where they were not told apart, or there were fewer than two."""
@@ -174,7 +175,8 @@ def waits_of(window: Window, batches: Records, parts: Partition, sampling_ns: in
     known_ns = whole * seen / (seen + max(0.0, elsewhere)) if seen > 0 else 0.0
     shared = {name: round(known_ns * each / seen) if seen > 0 else 0 for name, each in amounts.items()}
     shared["making"] = whole - shared["handed"] - shared["slow"] - shared["reading"]
-    epochs = int(first.sum())
+    epochs, begun = int(first.sum()), int(np.argmax(first))
+    earlier = begun + int(np.maximum(steps["skipped"][1 : begun + 1], 0).sum())
     pace = (parts.wall_ns - every_wait.input_ns) / max(1, window.count)
     waited = _waited(every_wait, begin, steps["step_end_ns"])
     return Waits(
@@ -189,7 +191,7 @@ def waits_of(window: Window, batches: Records, parts: Partition, sampling_ns: in
         told=len(place) / len(steps) if len(steps) else 0.0,
         epochs=epochs,
         iterators=_iterators(steps[first]),
-        batches_per_epoch=window.count / epochs if epochs > 1 else None,
+        batches_per_epoch=(window.count - earlier) / epochs if epochs > 1 else None,
         left_early=_left_early(steps, batches),
         shape=shape_of(waited, first, pace),
         slow=_slow(exposed, pace, place, batches, batch, by_one),

@@ -36,6 +36,7 @@ from ..predict.advice import Advice
 from ..shares import MOSTLY
 from ..where.looks import ProcessLooks
 from ..where.own_loop import OwnLoop
+from ..where.places import Where
 from ..where.stage_shares import Stages
 from .activity_windows import Activity, activity_of
 from .device_state import DeviceState, device_state
@@ -141,6 +142,9 @@ class Facts(DividedTime):
     own_loop: OwnLoop | None = None
     """What a loop without a loader spends its time on, as its stack tells; `None` where clocks tell it, or too few
     looks were made."""
+    unnamed: tuple[Where, ...] = ()
+    """The lines of what is no computing, and in a loop without a loader of no kind that its stack tells; empty where
+    that was not looked at."""
     advice: Advice | None = None
     """What other settings of the loader would do; `None` where the run does not tell, or nobody will ask."""
     device_state: DeviceState | None = None

@@ -31,7 +31,7 @@ from .source import (
     names_used,
     parameters_of,
     place_at,
-    statement_of,
+    statements_at,
     within_function,
 )
 
@@ -133,7 +133,7 @@ def _levels(stack: CallStack) -> tuple[_Level, ...]:
     given: Mapping[str, Parts] | None = None
     for call, inner in zip(own, [*own[1:], None], strict=False):
         function = function_of(call)
-        statement = None if function is None else statement_of(function, call.line)
+        statement = None if function is None else next(reversed(statements_at(call)), None)
         if function is None or statement is None:
             break
         given = {name: frozenset((EACH,)) for name in parameters_of(function)} if given is None else given

@@ -21,8 +21,8 @@ from ..shares import MOSTLY
 from ..speedup import Speedup
 from ..statistics import Estimate, wilson
 from .looks import Looks, ProcessLooks, making_seen
-from .own_loop import own_loop_of
-from .places import FETCHER, Where, is_file, is_users, place_of, within
+from .own_loop import OTHER, own_loop_of
+from .places import FETCHER, Where, is_file, is_users, place_of, places, within
 from .remedies import LOOP, MAKING, STARTING, Stands, remedy_of, stands_at
 from .selection import MAKING_TIMES, Evidenced, Selected, making_stages_of, selected
 from .source import left_out, returned
@@ -63,9 +63,7 @@ WORTH_A_LINE = 0.6
 """What mending a line brings over what it brings if all of the time goes, from which the line comes first."""
 WITHIN_STEPS = ("host.step_gap", "input.main_process")
 """Causes that are about the training's own part of a step."""
-IN_THE_LOOP = (*WITHIN_STEPS, "host.boundary")
-"""Causes whose lines are the training thread's: all of its time at one counts, garbage collections there with it."""
-WHAT_IF = (*IN_THE_LOOP, "input.sampler", "run.startup")
+WHAT_IF = (*WITHIN_STEPS, "host.boundary", "input.sampler", "run.startup")
 """Causes beside the making of batches whose time goes if its lines take none."""
 OF_STAGES = ("input.cpu_exhausted", *MORE_WORKERS)
 """Causes that are about what making a batch takes."""
@@ -83,7 +81,11 @@ def found_with(
     window = facts.window
     if not facts.told_apart and facts.device_kind == "cpu":
         loop = own_loop_of(looks.training.between(window.begin_ns, window.end_ns), window.steps)
-        facts = replace(facts, own_loop=loop)
+        facts = replace(facts, own_loop=loop, unnamed=() if loop is None else loop.lines.get(OTHER, ()))
+    else:
+        idle = (facts.parts.hosting, facts.parts.loading, facts.parts.outside, facts.parts.syncing)
+        stood = looks.training.during(union(*np.concatenate(idle).T)).stacks()
+        facts = replace(facts, unnamed=places(stood, "the time in which nothing is computed"))
     stages = making_stages_of(Evidenced(facts, looks, events, pauses))
     facts = replace(facts, making_seen=making_seen(looks, facts.parts.loading), stages=stages)
     return facts, located(looks, facts, events, pauses, findings_of(facts))
@@ -240,25 +242,28 @@ def _of_epochs(facts: Facts, ns: float) -> bool:
 
 
 def _without(finding: Finding, shown: Selected, mended: Stands, vanishing: Vanishing, evidence: Evidenced) -> Speedup:
-    """What is gained if the work that such looks saw goes, or as much of it."""
-    facts, window = evidence.facts, evidence.facts.window
-    in_thread = finding.cause in IN_THE_LOOP
-    looks = evidence.looks.training.between(window.begin_ns, window.end_ns) if in_thread else shown.looks
-    share = _share(looks, mended)
+    """What is gained if the work that such looks saw goes, or as much of it: of the training's own thread no more than
+    takes their share of the part that they fall into, garbage collections there with it."""
+    facts, parts = evidence.facts, evidence.facts.parts
+    share = _share(shown.looks, mended)
     if not share.value:
         return Speedup(1.0, 1.0, 1.0)
     below, above = (1 + OF_95 * (bound / share.value - 1) for bound in (share.low, share.high))
     vanishing = Vanishing(vanishing.least * below, vanishing.expected, min(vanishing.most * above, 1 / share.value))
-    wall = facts.parts.wall_ns
-    took_ns = (1.0 if in_thread else finding.share) * share.value * wall
-    each_ns = took_ns / window.count
+    part_ns = {"host.step_gap": parts.host_ns, "host.boundary": parts.boundary_ns}.get(finding.cause or "")
+    took_ns = share.value * (finding.share * parts.wall_ns if part_ns is None else part_ns)
+    each_ns = took_ns / facts.window.count
     if shown.time in MAKING_TIMES:
         gone = VanishedWork(making=share.value)
-        took_ns = took_ns if facts.made_in_training else min(finding.share, share.value) * wall
+        took_ns = took_ns if facts.made_in_training else min(finding.share, share.value) * parts.wall_ns
     elif finding.cause == "input.sampler" and not _of_epochs(facts, took_ns):
         gone = VanishedWork(drawing_ns=each_ns)
     elif finding.cause in WITHIN_STEPS:
         gone = VanishedWork(loop_ns=each_ns)
     else:
         return by_parts(facts, took_ns, vanishing)
-    return by_replay(facts, gone, vanishing) or by_parts(facts, took_ns, vanishing)
+    most, said = by_parts(facts, took_ns, vanishing), by_replay(facts, gone, vanishing)
+    if said is None or (shown.time in MAKING_TIMES and not facts.made_in_training):
+        return said or most
+    value, low = min(said.value, most.value), min(said.low, most.value)
+    return replace(said, value=value, low=low, high=min(said.high, most.high))

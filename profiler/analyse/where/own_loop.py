@@ -1,17 +1,19 @@
 """What a loop that draws its batches by functions of its own spends its time on, from looks at its stack.
 
-No fetch is seen there, so the clocks of a step cannot tell computing from making batches. The stack can: below the
-function with the loop each look stands in one of its statements. What the model computes, learns and steps shows by the
-functions of torch; a statement that gives a value to a name which the model's call uses makes batches; one that calls
-the model between long intervals, or without gradients, evaluates.
+No fetch is seen there, so the clocks of a step cannot tell computing from making batches. The stack can: each look
+stands in a statement of the innermost function in which the program learns as well, be that the user's loop or a
+library's. What torch computes shows by its functions; a statement that gives a value to what the model's call is given
+makes batches; one that is named so, and calls the model between long intervals or without gradients, evaluates. What
+none of this tells is other work: a statement is of no kind as a whole because most looks at it are.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -21,7 +23,7 @@ from ..shares import MOSTLY, NEARLY_ALL
 from ..statistics import Estimate, wilson
 from .looks import Looks
 from .places import Where, is_users, places
-from .source import names_of, statement_begin
+from .source import is_given_on, names_behind, names_of, statements_at
 from .stage_shares import Stages, stages_by_hand
 
 LEAST_LOOKS = 30
@@ -29,14 +31,15 @@ LONG_STEP = 3.0
 """Times the median step from which one holds something that is no step."""
 COMPUTING, MAKING, EVALUATING, OTHER = "computing", "making batches", "evaluating", "other work"
 
-_BACKWARD = re.compile(r"/torch/(_tensor\.py:backward|autograd/)")
-_OPTIMIZER = re.compile(r"/torch/(optim/|amp/grad_scaler\.py|nn/utils/clip_grad\.py)")
-_FORWARD = re.compile(r"/torch/nn/modules/module\.py:|/torch/_dynamo/eval_frame\.py:")
-_COMPUTES = re.compile(f"{_BACKWARD.pattern}|{_OPTIMIZER.pattern}|{_FORWARD.pattern}")
+_LEARNS = re.compile(
+    r"/torch/(_tensor\.py:backward|autograd/(?!grad_mode|function)|optim/|amp/grad_scaler\.py|nn/utils/clip_grad\.py)"
+)
+_CALLS_MODEL = re.compile(r"/torch/nn/modules/module\.py:|/torch/_dynamo/eval_frame\.py:")
+_COMPUTES = re.compile(f"{_LEARNS.pattern}|{_CALLS_MODEL.pattern}")
 _NO_GRADIENT = re.compile(r"/torch/utils/_contextlib\.py:|/torch/autograd/grad_mode\.py:")
-_TEXTS = (
-    (re.compile(r"\.backward\("), _BACKWARD),
-    (re.compile(r"\.step\(|\.zero_grad\(|clip_grad"), _OPTIMIZER),
+_OF_TORCH = re.compile(r"/torch/(?!utils/data/|multiprocessing/|distributed/)")
+_NAMED_EVALUATION = re.compile(
+    r"(?<![a-z])(eval(uat(e|ion|or))?|val(id(at(e|ion|or))?)?|test(ing)?|estimate|accuracy|metrics?)(?![a-z])", re.I
 )
 
 
@@ -55,66 +58,161 @@ class OwnLoop:
     """What MAKING consists of; `None` of too few looks."""
 
 
-@dataclass
-class _Branch:
-    """What a statement of the function with the loop calls, and the looks that stand in it."""
+@dataclass(frozen=True)
+class _Look:
+    """One look at the loop, and in which step it fell."""
 
-    call: Call
-    """Where the statement stands."""
-    begin: int
-    """The line that the statement begins on."""
-    stacks: list[tuple[CallStack, int]]
-    steps: list[int]
-    """Of each look, in which step it fell."""
+    stack: CallStack
+    step: int
+    depth: int
+    """Of the loop's function, in which it stands in some statement."""
+    computes: int | None
+    """The depth of the outermost call by which torch computes; `None` without one."""
+
+    @property
+    def here(self) -> Call:
+        return self.stack[self.depth]
+
+    @property
+    def inner(self) -> Call | None:
+        """What the statement calls; `None` in C code."""
+        return self.stack[self.depth + 1] if len(self.stack) > self.depth + 1 else None
+
+    def shows(self, what: re.Pattern[str]) -> bool:
+        return any(what.search(_named(call)) for call in self.stack[self.depth + 1 :])
+
+    @property
+    def learns(self) -> bool:
+        return self.computes is not None and bool(_LEARNS.search(_named(self.stack[self.computes])))
+
+    @property
+    def named_evaluation(self) -> bool:
+        """Whether the statement, or a function on the way to the model's call, says that it evaluates."""
+        way = self.stack[self.depth + 1 : self.computes]
+        return any(map(_NAMED_EVALUATION.search, (self.here.text, *(call.function for call in way))))
 
 
 def own_loop_of(looks: Looks, steps: Records) -> OwnLoop | None:
     """`looks`: at the thread that trains, within the window whose steps these are. `None` where they are too few, or
-    show no loop of the user's."""
+    show no loop."""
     numbers = looks.records["stack"].tolist()
-    stacks = [looks.table.stack(number) for number in numbers]
-    seen = [place for place, stack in enumerate(stacks) if stack]
-    depth = _depth_of_loop([stacks[place] for place in seen])
-    if depth is None or len(seen) < LEAST_LOOKS:
+    stacks = {number: stack for number in set(numbers) if (stack := looks.table.stack(number))}
+    whole = sum(number in stacks for number in numbers)
+    in_loop = _loop_parts(stacks)
+    if whole < LEAST_LOOKS or not in_loop:
         return None
-    of_step = np.searchsorted(steps["fetch_begin_ns"], looks.records["t_ns"], side="right") - 1
-    branches = _branches([stacks[place] for place in seen], of_step[seen].tolist(), depth)
-    long = _long_steps(steps)
-    computing = [each for each in branches if any(_shows(each, depth, what) for what in (_FORWARD, _COMPUTES))]
-    evaluating = [each for each in computing if _evaluates(each, depth, long)]
-    training = [each for each in computing if each not in evaluating]
-    feeding = _feeding([each.call for each in training])
-    kinds: dict[str, list[_Branch]] = defaultdict(list)
-    for each in branches:
-        kinds[_kind(each, depth, evaluating, training, feeding)].append(each)
-    whole = len(seen)
-    making = {stack for each in kinds[MAKING] for stack, _ in each.stacks}
+    of_step = (np.searchsorted(steps["fetch_begin_ns"], looks.records["t_ns"], side="right") - 1).tolist()
+    seen = [_Look(stacks[n], step, *in_loop[n]) for n, step in zip(numbers, of_step, strict=True) if n in stacks]
+    kinds = _kinds(seen, _long_steps(steps))
+    making = {look.stack: look.stack[look.depth :] for look in kinds[MAKING]}
     return OwnLoop(
         whole,
         {kind: _estimate(kinds[kind], whole) for kind in (COMPUTING, MAKING, EVALUATING, OTHER)},
-        {
-            # Of an evaluation the line that begins it: within it stands what computes in training as well.
-            kind: places(
-                [(stack[: depth + 1] if kind == EVALUATING else stack, n) for each in mine for stack, n in each.stacks],
-                f"the time of {kind}",
-            )
-            for kind, mine in kinds.items()
-        },
+        {kind: places(_shown(kind, mine), f"the time of {kind}") for kind, mine in kinds.items()},
         _grows(kinds, steps),
-        stages_by_hand(looks.where(lambda stack: stack in making), f"the time of {MAKING}", depth),
+        stages_by_hand(looks.where(making.__contains__), f"the time of {MAKING}", making),
     )
 
 
-def _grows(kinds: Mapping[str, Sequence[_Branch]], steps: Records) -> str:
+def _named(call: Call) -> str:
+    return f"{call.file}:{call.function.rpartition('.')[2]}"
+
+
+def _loop_parts(stacks: Mapping[int, CallStack]) -> dict[int, tuple[int, int | None]]:
+    """By the number of a stack: the depth of the loop's function in it, the innermost in which was learnt as well (or
+    computed, where no look saw learning), and that of the outermost call by which torch computes. Empty of no loop."""
+    computes = {
+        n: next((d for d, c in enumerate(stack) if _COMPUTES.search(_named(c))), None) for n, stack in stacks.items()
+    }
+
+    def functions_in_which(shows: re.Pattern[str]) -> set[tuple[int, str, str]]:
+        ways = (stacks[n][:inner] for n, inner in computes.items() if inner and shows.search(_named(stacks[n][inner])))
+        return {(depth, call.file, call.function) for way in ways for depth, call in enumerate(way)}
+
+    if not (functions := functions_in_which(_LEARNS) or functions_in_which(_COMPUTES)):
+        return {}
+    parts = {}
+    for n, stack in stacks.items():
+        apart = (depth for depth, call in enumerate(stack) if (depth, call.file, call.function) not in functions)
+        parts[n] = max(0, next(apart, len(stack)) - 1), computes[n]
+    return parts
+
+
+def _kinds(seen: Sequence[_Look], long: frozenset[int]) -> dict[str, list[_Look]]:
+    """The looks by what they show: by the statement of the loop that they stand in, where that is of one kind, else by
+    themselves."""
+    branches: dict[Hashable, list[_Look]] = defaultdict(list)
+    for look in seen:
+        calls = look.inner and (look.inner.file, look.inner.function)
+        branches[look.here.file, statements_at(look.here) or look.here.line, calls].append(look)
+    rare = {key: _is_rare(mine, long) for key, mine in branches.items()}
+    computes = {key: _most(look.computes is not None for look in mine) for key, mine in branches.items()}
+    training = {key for key in branches if computes[key] and not rare[key]}
+    trains = [look for key in training for look in branches[key]]
+    # Where the model's call is too short to be seen, what is learnt from tells it.
+    feeding = _feeding([look for look in trains if look.shows(_CALLS_MODEL)] or trains)
+    passed = {statements_at(call) for look in trains for call in look.stack[: look.computes]}
+    callers = {(call.file, call.line) for look in trains if look.computes for call in (look.stack[look.computes - 1],)}
+    kinds: dict[str, list[_Look]] = defaultdict(list)
+    for key, mine in branches.items():
+        here, inner = mine[0].here, mine[0].inner
+        given = inner is not None and statements_at(here) in passed and is_given_on(here, inner)
+        if rare[key] and any(look.computes for look in mine):
+            # What asks the model for anything else, as gathering does, is not known, and cannot be done ahead.
+            kinds[EVALUATING if _most(look.named_evaluation for look in mine) else OTHER] += mine
+        elif key not in training and (given or feeding[here.file, here.function] & names_of(here, inner)[0]):
+            kinds[MAKING] += mine
+        else:
+            beside = key in training or (here.file, here.line) in callers
+            for look in mine:
+                last = look.stack[-1]
+                at_call = (last.file, last.line) in callers and len(statements_at(last)) < 2
+                at_call = at_call or (beside and bool(_OF_TORCH.search(last.file)))
+                shown = not rare[key] and (look.computes is not None or at_call)
+                kinds[COMPUTING if shown else OTHER].append(look)
+    return kinds
+
+
+def _most(holds: Iterable[bool]) -> bool:
+    return float(np.mean(list(holds))) >= MOSTLY
+
+
+def _is_rare(mine: Sequence[_Look], long: frozenset[int]) -> bool:
+    """Whether a statement is gone through between long intervals, or without gradients, and so is no step's."""
+    if any(look.learns for look in mine):
+        return False
+    in_long = sum(look.step in long for look in mine)
+    return in_long >= NEARLY_ALL * len(mine) or _most(look.shows(_NO_GRADIENT) for look in mine)
+
+
+def _feeding(training: Iterable[_Look]) -> dict[tuple[str, str], set[str]]:
+    """By file and function: the names that the model's call is given there, and those that they are made of."""
+    entered = {pair for look in training for pair in pairwise(look.stack[: (look.computes or 0) + 1])}
+    found: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for call, inner in entered:
+        found[call.file, call.function] |= names_behind(call, names_of(call, inner)[1])
+    return found
+
+
+def _shown(kind: str, mine: Sequence[_Look]) -> Iterator[tuple[CallStack, int]]:
+    """What the lines of a kind are told from: of an evaluation the statement that begins it, since within it stands
+    what computes in training as well; of work in a library's loop the function that nearly all of it is in."""
+    foreign = [look.stack for look in mine if not any(map(is_users, look.stack[look.depth :]))]
+    ways = Counter((depth, call.file, call.function) for stack in foreign for depth, call in enumerate(stack))
+    common = max((depth for (depth, *_), count in ways.items() if count >= NEARLY_ALL * len(foreign)), default=0)
+    for look in mine:
+        users = any(map(is_users, look.stack[look.depth :]))
+        begin = 0 if users else min(max(look.depth, common), len(look.stack) - 1)
+        yield look.stack[: look.depth + 1] if kind == EVALUATING else look.stack[begin:], 1
+
+
+def _grows(kinds: Mapping[str, Sequence[_Look]], steps: Records) -> str:
     """The work that takes most more in the later half of the steps than in the earlier; empty where none does. A half's
     time is divided as the looks at it are: how often was looked need not be the same in both."""
     middle = len(steps) // 2
     begins = steps["fetch_begin_ns"]
     halves = ((0, begins[middle] - begins[0]), (1, steps["step_end_ns"][-1] - begins[middle]))
-    counts = {
-        kind: np.bincount([step >= middle for each in mine for step in each.steps], minlength=2)
-        for kind, mine in kinds.items()
-    }
+    counts = {kind: np.bincount([look.step >= middle for look in mine], minlength=2) for kind, mine in kinds.items()}
     seen = sum(counts.values(), np.zeros(2, int))
     if not seen.all():
         return ""
@@ -123,82 +221,14 @@ def _grows(kinds: Mapping[str, Sequence[_Branch]], steps: Records) -> str:
     return most if times[most][1] > times[most][0] else ""
 
 
-def _kind(
-    each: _Branch,
-    depth: int,
-    evaluating: Sequence[_Branch],
-    training: Sequence[_Branch],
-    feeding: frozenset[str],
-) -> str:
-    if each in evaluating:
-        return EVALUATING
-    if each in training or any(_shows(each, depth, what) for what in (_BACKWARD, _OPTIMIZER, _COMPUTES)):
-        return COMPUTING
-    # What else is called in the statement that calls the model gives it what it is called with.
-    beside = each.begin in {other.begin for other in training}
-    return MAKING if beside or feeding & set(names_of(each.call)[0]) else OTHER
-
-
-def _depth_of_loop(stacks: Sequence[CallStack]) -> int | None:
-    """The depth of the innermost of the user's functions that nearly all looks stand in."""
-    depth, found, left = 0, None, list(stacks)
-    while left:
-        common, count = Counter((s[depth].file, s[depth].function) for s in left if len(s) > depth).most_common(1)[0]
-        if count < NEARLY_ALL * len(stacks):
-            return found
-        left = [s for s in left if len(s) > depth and (s[depth].file, s[depth].function) == common]
-        if is_users(left[0][depth]):
-            found = depth
-        depth += 1
-        if all(len(s) <= depth for s in left):
-            return found
-    return found
-
-
-def _branches(stacks: Sequence[CallStack], steps: Sequence[int], depth: int) -> list[_Branch]:
-    found: dict[tuple[int, str, str], _Branch] = {}
-    for stack, step in zip(stacks, steps, strict=True):
-        if len(stack) <= depth:
-            continue
-        begin = statement_begin(stack[depth])
-        inner = stack[depth + 1] if len(stack) > depth + 1 else Call("")
-        each = found.setdefault((begin, inner.file, inner.function), _Branch(stack[depth], begin, [], []))
-        each.stacks.append((stack, 1))
-        each.steps.append(step)
-    return list(found.values())
-
-
-def _shows(each: _Branch, depth: int, what: re.Pattern[str]) -> bool:
-    """Whether most looks at a statement stand in such a function, or its text says so."""
-    hits = sum(
-        count
-        for stack, count in each.stacks
-        if any(what.search(f"{call.file}:{call.function.rpartition('.')[2]}") for call in stack[depth + 1 :])
-    )
-    if hits >= MOSTLY * len(each.steps):
-        return True
-    return any(shown is what and text.search(each.call.text) for text, shown in _TEXTS)
-
-
 def _long_steps(steps: Records) -> frozenset[int]:
     begins = steps["fetch_begin_ns"]
     lengths = np.diff(begins, append=steps["step_end_ns"][-1])
     return frozenset(np.flatnonzero(lengths > LONG_STEP * np.median(lengths)).tolist())
 
 
-def _evaluates(each: _Branch, depth: int, long: frozenset[int]) -> bool:
-    in_long = sum(step in long for step in each.steps)
-    return in_long >= NEARLY_ALL * len(each.steps) or _shows(each, depth, _NO_GRADIENT)
-
-
-def _feeding(training: Sequence[Call]) -> frozenset[str]:
-    """The names that the model's call is given."""
-    return frozenset(name for call in training for name in names_of(call)[1])
-
-
-def _estimate(mine: Sequence[_Branch], whole: int) -> Estimate:
+def _estimate(mine: Sequence[_Look], whole: int) -> Estimate:
     """With an interval for as many independent looks as there were different steps: those of one step go together."""
-    count = sum(len(each.steps) for each in mine)
-    apart = len({step for each in mine for step in each.steps})
-    independent = whole * (apart / count) if count else whole
-    return wilson(count / whole, max(1.0, independent))
+    apart = len({look.step for look in mine})
+    independent = whole * (apart / len(mine)) if mine else whole
+    return wilson(len(mine) / whole, max(1.0, independent))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 from ...record.stacks import Call, kept_text
@@ -50,14 +50,8 @@ def loop_around(call: Call) -> tuple[int, int] | None:
     return min((span for span in spans if span[0] <= call.line <= span[1]), default=None)
 
 
-def _trains(loop: ast.AST) -> bool:
-    return any(isinstance(node, ast.Call) and name_of(node.func) in _LEARNING for node in ast.walk(loop))
-
-
-def statement_begin(call: Call) -> int:
-    """The line that the statement of a call begins on; the call's own where the source does not tell."""
-    found = _known_statement(call)
-    return call.line if found is None else found.lineno
+def _trains(code: ast.AST) -> bool:
+    return any(isinstance(node, ast.Call) and name_of(node.func) in _LEARNING for node in ast.walk(code))
 
 
 def returned(call: Call) -> Call:
@@ -102,19 +96,49 @@ def place_at(call: Call, line: int) -> Call:
     return call if source is None else _at(call, source, line)
 
 
-def names_of(call: Call) -> tuple[list[str], list[str]]:
-    """(names that the statement of a call gives a value to, names that it uses); none where it is not known."""
-    found = _known_statement(call)
-    if found is None:
-        return [], []
-    return names_bound(found), [name for each in evaluated(found) for name in names_used(each)]
+def names_of(call: Call, inner: Call | None = None) -> tuple[set[str], set[str]]:
+    """(names that the statement of a call gives a value to, names that it uses); none where it is not known. Of several
+    statements on one line: of those that call `inner`, else of those that do not learn."""
+    found = statements_at(call)
+    calls = {each: [node for node in ast.walk(each) if isinstance(node, ast.Call)] for each in found}
+    entering = [each for each in found if inner is not None and any(leads_to(call, inner) for call in calls[each])]
+    meant = entering or [each for each in found if not _trains(each)] or found
+    used = (names_used(expression) for each in meant for expression in evaluated(each))
+    return {name for each in meant for name in names_bound(each)}, set().union(*used)
 
 
-def _known_statement(call: Call) -> ast.stmt | None:
+def is_given_on(call: Call, inner: Call) -> bool:
+    """Whether the statement of a call gives what `inner` makes to another function right away."""
+    nodes = [node for each in statements_at(call) for node in ast.walk(each) if isinstance(node, ast.Call)]
+    given = {inside for node in nodes for each in (*node.args, *node.keywords) for inside in ast.walk(each)}
+    return any(node in given and leads_to(node, inner) for node in nodes)
+
+
+def names_behind(call: Call, names: set[str]) -> set[str]:
+    """These names of the function of a call, and all in it that their values are made of."""
+    source = parsed(call.file)
+    body = function_of(call) or (None if source is None else source.module)
+    statements = [] if body is None else [each for each in within_function(body) if isinstance(each, ast.stmt)]
+    made = [(set(names_bound(each)), set().union(*map(names_used, evaluated(each)))) for each in statements]
+    behind = set(names)
+    while more := set().union(*(used for bound, used in made if bound & behind)) - behind:
+        behind |= more
+    return behind
+
+
+@lru_cache(maxsize=8192)
+def statements_at(call: Call) -> tuple[ast.stmt, ...]:
+    """The innermost statements on the line of a call, of which there may be several; none where it is not known."""
     source = parsed(call.file)
     if source is None or not _is_as_sampled(source, call):
-        return None
-    return statement_of(function_of(call) or source.module, call.line)
+        return ()
+    covering = [
+        node
+        for node in within_function(function_of(call) or source.module)
+        if isinstance(node, ast.stmt) and node.lineno <= call.line <= (node.end_lineno or node.lineno)
+    ]
+    begin = max((node.lineno for node in covering), default=0)
+    return tuple(node for node in covering if node.lineno == begin)
 
 
 def names_bound(statement: ast.stmt) -> list[str]:
@@ -132,16 +156,6 @@ def names_used(expression: ast.AST) -> set[str]:
     """That an expression takes the values of."""
     nodes = ast.walk(expression)
     return {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
-
-
-def statement_of(function: Function | ast.Module, line: int) -> ast.stmt | None:
-    """The innermost statement on a line."""
-    found: ast.stmt | None = None
-    for node in within_function(function):
-        covers = isinstance(node, ast.stmt) and node.lineno <= line <= (node.end_lineno or node.lineno)
-        if isinstance(node, ast.stmt) and covers and (found is None or node.lineno >= found.lineno):
-            found = node
-    return found
 
 
 def evaluated(statement: ast.stmt) -> list[ast.expr]:

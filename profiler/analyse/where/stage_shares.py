@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -91,9 +91,10 @@ def making_stages(looks: Looks, time: str, transforms: Collection[str]) -> Stage
     return _divided(looks, time, named, in_state)
 
 
-def stages_by_hand(looks: Looks, time: str, depth: int) -> Stages | None:
-    """Of looks at a thread whose loop makes batches without a loader, in the function at that depth of its stack."""
-    return _divided(looks, time, lambda s: (stage_by_hand(s[depth:]), s[depth:]), in_state)
+def stages_by_hand(looks: Looks, time: str, in_loop: Mapping[CallStack, CallStack]) -> Stages | None:
+    """Of looks at a thread whose loop makes batches without a loader. `in_loop`: stack → the part of it from the loop's
+    function on."""
+    return _divided(looks, time, lambda s: (stage_by_hand(in_loop[s]), in_loop[s]), in_state)
 
 
 def handing_stages(looks: Looks, time: str) -> Stages | None:

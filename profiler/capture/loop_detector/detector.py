@@ -21,6 +21,9 @@ from .loader_steps import LoaderSteps
 from .loaders import Iteration, Part, Role, Use
 from .state import COMPUTE, TAKE_BACK
 
+LEAST_LOST = 0.01
+"""Share of a training's optimizer steps that must be missing among its steps to be worth a word."""
+
 
 class LoopDetector(LoaderSteps):
     """Follows one training thread: takes what happens there, in order, and says what is to be recorded of it."""
@@ -142,12 +145,15 @@ class LoopDetector(LoaderSteps):
                 why = "batch of a torch DataLoader" if self.learnings else "backward pass and no optimizer step"
                 self._say(f"No {why} was seen, so that no step was recorded.")
         elif lost := self._lost_updates or (self._lost_passes if self.updated < 0 else 0):
-            what = "optimizer step" if self._lost_updates else "backward pass"
-            several = "" if lost == 1 else "s" if self._lost_updates else "es"
-            self._say(
-                f"{lost} {what}{several} came before it was known what a step is, or while none was under way: so much "
-                "of the training is not among the steps recorded."
+            updates = self._lost_updates > 0
+            of, what = (
+                (self.learnings - self.passes, "optimizer steps") if updates else (self.passes, "backward passes")
             )
+            if lost > LEAST_LOST * of:
+                self._say(
+                    f"{lost} of {of} {what} came before it was known what a step is, or while none was under way: the "
+                    f"steps recorded lack {100 * lost / of:.0f} % of the training."
+                )
         self._drop_created()
         self._end_boundary(now)
         if self._idles():

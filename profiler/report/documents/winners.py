@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
+from ...analyse.causes.diagnosis import LEAST_STEPS
 from ...analyse.causes.finding import Finding
 from ...analyse.cells.axes import CHOICES, feed_of, label, varying
 from ...analyse.cells.comparison import Cell, Comparison, Group
@@ -71,7 +72,7 @@ def _winner(group: Group, device: str, cells: Sequence[Cell]) -> str:
         measured = any(feed_of(c) == "loader-only" and c.pipeline in (best.pipeline, slowest.pipeline) for c in cells)
         # What a loader did alone is measured then, and stands in the table.
         said += "." if measured else f"{_limits(facts, slowest.typical.facts)}."
-    if best.typical.verdict.cause is None:
+    if len(facts.window.steps) < LEAST_STEPS:
         said += " Start-up still weighs in so short a run: this is no ranking yet."
     verdict = verdict_of(best)
     return said if verdict is None else f"{said} {verdict.title}"

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from support.crafted import add_events, steps_of, train_on_cpu, verdict_of_run
+from support.crafted import add_events, evidence, facts_of_run, steps_of, train_on_cpu, verdict_of_run
+from whyidle.analyse.causes.diagnosis import verdict_of
 from whyidle.analyse.causes.finding import Finding
 from whyidle.analyse.run.analysis import analyse
+from whyidle.analyse.run.stall_breakdown import PARTS
+from whyidle.analyse.statistics import Estimate
+from whyidle.analyse.where.own_loop import COMPUTING, EVALUATING, MAKING, OTHER, OwnLoop
+from whyidle.analyse.where.places import Where
 from whyidle.devices.emulated import EmulatedEvent
 from whyidle.record.run import open_run, update_run
 from whyidle.record.schema import STEP, EventKind
@@ -48,6 +54,43 @@ def test_a_dozen_steps_advise_without_a_verdict_what_they_would_with_one(tmp_pat
     assert {change.predicted_samples_per_s for change in few.next} == {None}
     assert "What these few show: " in few.title
     assert (few.cause, few.severity, hardly.next) == (None, "none", ())
+
+
+LINE = Where("/home/me/train.py", 31, "train", "log(loss)", 0.6, 40)
+
+
+@pytest.mark.parametrize(
+    ("shares", "headroom", "cause"),
+    [
+        ({"compute": 0.91, "input": 0.045, "host": 0.045}, None, "none"),
+        ({"compute": 0.87, "input": 0.045, "host": 0.045, "boundary": 0.04}, None, None),
+        # An infinitely fast loader was measured to gain nothing.
+        ({"compute": 0.87, "input": 0.12, "host": 0.01}, 1.0, "none"),
+    ],
+)
+def test_nothing_is_worth_changing_only_where_the_time_has_a_name(
+    tmp_path: Path, shares: dict[str, float], headroom: float | None, cause: str | None
+) -> None:
+    train(tmp_path / "run", [[Step()] * 60])
+    facts = facts_of_run(tmp_path / "run")
+    lengths = {f"{part}_ns": round(shares.get(part, 0.0) * facts.parts.wall_ns) for part in PARTS}
+    found = verdict_of(replace(facts, parts=replace(facts.parts, **lengths), headroom=headroom, unnamed=(LINE,)), ())
+    assert (found.cause, found.severity) == (cause, "none")
+    if cause is None:
+        assert found.title.startswith("No verdict: 13 % of the time has no name")
+        assert "train.py:31" in found.title
+        assert (found.where, evidence(found)["outside the steps"]) == ((LINE,), pytest.approx(4, abs=0.01))
+
+
+def test_what_the_stack_of_a_loop_without_a_loader_does_not_tell_has_no_name(tmp_path: Path) -> None:
+    train_on_cpu(tmp_path / "run", [{"end": 100}] * 60)
+    facts = replace(facts_of_run(tmp_path / "run"), unfed_share=1.0, unnamed=(LINE,))
+    for other, cause in ((0.08, "none"), (0.4, None)):
+        shares = {COMPUTING: 1 - other, MAKING: 0.0, EVALUATING: 0.0, OTHER: other}
+        loop = OwnLoop(200, {kind: Estimate(share, share, share) for kind, share in shares.items()}, {OTHER: (LINE,)})
+        found = verdict_of(replace(facts, own_loop=loop), ())
+        assert found.cause == cause
+        assert ("40 % of the time has no name" in found.title and "train.py:31" in found.title) == (cause is None)
 
 
 def test_no_step_at_all_is_no_verdict(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from support.crafted import records_of
@@ -119,8 +119,8 @@ def test_what_making_batches_by_hand_consists_of_is_told_by_stages(tmp_path: Pat
 
 
 def test_looks_of_one_long_stretch_are_no_independent_ones(tmp_path: Path, at) -> None:  # type: ignore[no-untyped-def]
-    forward, evaluating = at(10, "train", MODULE), at(9, "estimate_loss", MODULE)
-    found = seen(tmp_path, [(step, forward) for step in range(40)] + [(20, evaluating)] * 40, long=(20,))
+    backward, evaluating = at(12, "train", ENGINE), at(9, "estimate_loss", MODULE)
+    found = seen(tmp_path, [(step, backward) for step in range(40)] + [(20, evaluating)] * 40, long=(20,))
     assert found is not None
     one, spread = found.shares[EVALUATING], found.shares[COMPUTING]
     assert one.value == spread.value == 0.5
@@ -172,6 +172,101 @@ def test_the_shares_sum_to_one_and_lie_in_their_intervals(tmp_path_factory: pyte
         folder,
         [(step, (outer, Call("train", str(folder / "train.py"), n, lines[n - 1].strip()), *i)) for step, n, i in looks],
     )
-    assert found is not None
+    assert (found is None) == (not any({MODULE, ENGINE, ADAM} & set(inner) for _, _, inner in looks))
+    assume(found is not None)
     assert sum(share.value for share in found.shares.values()) == pytest.approx(1)
     assert all(share.low <= share.value <= share.high for share in found.shares.values())
+
+
+LEARNER = """\
+def learn(self):
+    while self.goes_on():
+        self.collect()
+        self.train()
+def collect(self):
+    with torch.no_grad():
+        action = self.policy(self.seen)
+    self.seen = self.world.step(action)
+def train(self):
+    loss = self.policy(self.batch())
+    loss.backward()
+"""
+SITE = "/venv/lib/python3.12/site-packages/gym/worlds.py"
+STEPPING = Call("World.step", SITE, 40)
+
+
+@pytest.fixture
+def within(tmp_path: Path):  # type: ignore[no-untyped-def]
+    """A stack in a library that learns, below the script's one line."""
+    path = tmp_path / "site-packages" / "rl" / "learner.py"
+    path.parent.mkdir(parents=True)
+    path.write_text(LEARNER)
+    lines = LEARNER.splitlines()
+    script = Call("<module>", str(tmp_path / "agent.py"), 2, "model.learn()")
+
+    def stack(*calls: tuple[str, int] | Call) -> CallStack:
+        made = (
+            each if isinstance(each, Call) else Call(each[0], str(path), each[1], lines[each[1] - 1].strip())
+            for each in calls
+        )
+        return (script, *made)
+
+    return stack
+
+
+def test_gathering_without_gradients_in_a_librarys_loop_is_no_evaluation_and_not_all_that_computes(
+    tmp_path: Path,
+    within,  # type: ignore[no-untyped-def]
+) -> None:
+    """Rollouts of every tenth step, as long as the nine that train on them."""
+    gathering = [within(("learn", 3), ("collect", 8), STEPPING), within(("learn", 3), ("collect", 7), MODULE)]
+    training = [within(("learn", 4), ("train", 11), ENGINE), within(("learn", 4), ("train", 10), MODULE)]
+    long = range(0, 40, 10)
+    looks = [(step, each) for step in long for each in gathering * 10]
+    looks += [(step, each) for step in range(40) if step not in long for each in training]
+    found = seen(tmp_path, looks, long=long)
+    assert found is not None
+    assert found.shares[EVALUATING].value == found.shares[MAKING].value == 0
+    assert found.shares[OTHER].value == pytest.approx(80 / 152)
+    assert found.shares[COMPUTING].high < 0.7
+    assert "/rl/learner.py" in found.lines[OTHER][0].file
+
+
+def test_what_a_library_asks_the_model_for_between_steps_evaluates_where_it_says_so(tmp_path: Path, within) -> None:  # type: ignore[no-untyped-def]
+    evaluating = within(("learn", 3), Call("evaluate_policy", SITE, 7, "actions = model(seen)"), MODULE)
+    looks = [(step, within(("learn", 4), ("train", 11), ENGINE)) for step in range(40)]
+    found = seen(tmp_path, looks + [(20, evaluating)] * 10, long=(20,))
+    assert found is not None
+    assert found.shares[EVALUATING].value == 0.2
+
+
+ONE_LINE = """\
+def train():
+    while True:
+        t = time(); b = next(mt); wait += time() - t
+        opt.zero_grad(); loss = mse(net(b), b); loss.backward(); opt.step()
+        log(plain(loss))
+        loss = update(net, opt, memory.sample(8))
+"""
+
+
+def test_each_of_several_statements_of_a_line_and_what_is_given_on_count_by_what_they_call(tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(ONE_LINE)
+    lines = ONE_LINE.splitlines()
+
+    def at(line: int, *inner: Call) -> CallStack:
+        return Call("train", str(path), line, lines[line - 1].strip()), *inner
+
+    update = Call("update", str(tmp_path / "update.py"), 3, "loss.backward()")
+    mse = Call("mse_loss", f"{TORCH}/nn/functional.py", 3800)
+    of = {
+        COMPUTING: [at(4, MODULE), at(4, ENGINE), at(4, ADAM), at(4, mse), at(6, update, ENGINE)],
+        MAKING: [at(3, Call("Augmenter.__next__", SITE, 9)), at(6, Call("Memory.sample", SITE, 90))],
+        OTHER: [at(5, Call("log", SITE, 5)), at(5, Call("plain", SITE, 6)), at(4)],
+    }
+    found = seen(tmp_path, [(step, stack) for step in range(40) for stacks in of.values() for stack in stacks])
+    assert found is not None
+    assert {kind: share.value for kind, share in found.shares.items() if share.value} == {
+        kind: len(stacks) / 10 for kind, stacks in of.items()
+    }

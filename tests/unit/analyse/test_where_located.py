@@ -150,6 +150,26 @@ def test_lines_of_one_function_are_looked_at_together(tmp_path: Path, looks: int
     assert [each.line for each in found.where] == ([3, 4] if told else [])
 
 
+@pytest.mark.parametrize(("cause", "part"), [("host.step_gap", "hosting"), ("host.boundary", "outside")])
+def test_a_line_gains_no_more_than_it_takes_of_the_part_that_it_is_in(tmp_path: Path, cause: str, part: str) -> None:
+    """A function that works in a fifth of the time, and 83 % of that, is called in all of the rest, too."""
+    train(tmp_path / "run", [[Step(host_ns=10 * MS)] * 60])
+    line = (*FETCHING[:2], LOOP, Call("update", "/home/me/tree.py", 3, "work()"))
+    other = (*FETCHING[:2], LOOP, Call("log", "/home/me/tree.py", 9, "write()"))
+    look(tmp_path / "run", range(START, END, 5 * MS), lambda n, _: other if n < 80 and n % 6 == 5 else line)
+    run, looks, facts = opened(tmp_path / "run")
+    fifth = np.array([[START, START + 400 * MS]])
+    ns = facts.parts.wall_ns // 5
+    parts = replace(facts.parts, host_ns=ns, boundary_ns=ns, **{part: fifth})
+    finding = Finding(cause, "It works.", 0.2, 0.8, (), ())
+    (found,) = located(looks, replace(facts, parts=parts), run.records(EVENT), run.records(PAUSE), [finding])
+    first = found.where[0]
+    assert (first.line, first.share) == (3, pytest.approx(0.83, abs=0.01))
+    assert first.without is not None
+    assert first.without.value == pytest.approx(1 / (1 - 0.2 * (first.share or 0)), rel=0.001)
+    assert first.without.high < 1.4
+
+
 class _Unmoved:
     """A replay that is of the middle of epochs, and has nothing of what this work took."""
 

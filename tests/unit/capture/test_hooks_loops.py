@@ -88,7 +88,7 @@ def test_losses_summed_over_batches_are_said_to_lack_the_first_update(recording:
     recording.done()
     assert recording.samples == [2] * 15
     (said,) = recording.notices
-    assert said.startswith("1 optimizer step came before it was known what a step is")
+    assert said.startswith("1 of 6 optimizer steps came before it was known what a step is")
 
 
 def test_steps_of_batches_of_its_own_are_said_to_lack_the_first(recording: Recording) -> None:
@@ -96,7 +96,7 @@ def test_steps_of_batches_of_its_own_are_said_to_lack_the_first(recording: Recor
     for _ in range(12):
         net.learn([torch.ones(2, 3)])
     assert len(recording.done()) == 9
-    assert any(said.startswith("3 optimizer steps came before") for said in recording.notices)
+    assert any(said.startswith("3 of 12 optimizer steps came before") for said in recording.notices)
 
 
 def test_backward_passes_with_an_update_of_their_own_are_said_and_how_to_have_steps(recording: Recording) -> None:
@@ -171,6 +171,14 @@ def test_an_optimizer_that_calls_back_is_one_optimizer_step(recording: Recording
         optimizer.step(closure)  # type: ignore[arg-type]
     recording.done()
     assert recording.steps.count("optimizer_end") == [1, 1, 1]
+
+
+def test_a_hundredth_of_the_updates_that_is_missing_is_not_worth_a_word(recording: Recording) -> None:
+    net = Net()
+    for _ in range(300):
+        net.learn([torch.ones(2, 3)])
+    assert len(recording.done()) == 297
+    assert not any("came before it was known" in said for said in recording.notices)
 
 
 def test_a_backward_pass_within_one_counts_once(recording: Recording) -> None:

@@ -22,7 +22,7 @@ def test_a_prefetching_thread_is_said_to_hide_the_waits(recording: Recording) ->
         net.learn(batch)
     assert not recording.done()
     assert "prefetcher" in recording.notices[0]
-    assert recording.notices[1].startswith(f"{len(batches)} optimizer steps came before it was known what a step is")
+    assert recording.notices[1].startswith(f"{len(batches)} of {len(batches)} optimizer steps came before it was known")
 
 
 def test_a_training_in_another_thread_is_found(recording: Recording) -> None:
