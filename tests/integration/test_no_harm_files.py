@@ -20,9 +20,14 @@ import pytest
 import whyidle.commands.run as run_command
 from support.runs import WHYIDLE, run
 from whyidle.commands.main import main
+from whyidle.record import scalars
 from whyidle.record.files import read_json
+from whyidle.record.names import Names
+from whyidle.record.notices import Notices
 from whyidle.record.run import create_run
+from whyidle.record.schema import NOT_MEASURED
 from whyidle.record.secret import LEFT_OUT
+from whyidle.record.stacks import Call, StackNames
 from whyidle.scenarios.planted import Step, train
 
 ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="only root may take rights from a process")
@@ -259,15 +264,19 @@ def test_a_folder_of_the_users_own_may_hold_anything_else(tmp_path: Path, precio
     assert stat.S_IMODE(tmp_path.stat().st_mode) != 0o600
 
 
-def test_links_put_into_a_run_folder_are_not_written_through(tmp_path: Path, precious: Path) -> None:
+@pytest.mark.parametrize("at", ["file", "nothing"])
+def test_links_put_into_a_run_folder_are_not_written_through(at: str, tmp_path: Path, precious: Path) -> None:
     """By a program that it records, say. What would have been written there is lost, or takes the link's place."""
-    program = (
-        "import os, sys\nfor name in sys.argv[2:]: os.symlink(sys.argv[1], os.environ['WHYIDLE_RUN'] + '/' + name)\n"
-    )
-    again = "import os; os.system(sys.executable + ' -c pass')"
-    names = ["training-notices.txt", "sampler-notices.txt", "names.tsv", "stacks.jsonl", "devices.json", "scalars.json"]
-    done = run(tmp_path / "r", sys.executable, "-c", program + again, precious, *names)
-    assert done.returncode == 0, done.stderr
+    folder = create_run(tmp_path / "r", {})
+    to = precious if at == "file" else tmp_path / "new"
+    for name in ("training-notices.txt", "names.tsv", "stacks.jsonl", "scalars.json"):
+        (folder / name).symlink_to(to)
+    Notices(folder / "training-notices.txt")("A sentence.")
+    assert Names(folder).number("a name") == NOT_MEASURED
+    assert StackNames(folder).number([Call("f", "/a.py", 1)]) == NOT_MEASURED
+    scalars.tell(folder, scalars.Told(1, {}, {}))
+    assert not (folder / "scalars.json").is_symlink()
+    assert not (tmp_path / "new").exists()
 
 
 # Secrets
