@@ -54,8 +54,7 @@ def findings_of(seen: Attached) -> tuple[Finding, ...]:
 
 
 def verdict_of(seen: Attached, findings: tuple[Finding, ...]) -> Finding:
-    """The finding to act on first; `none` where nothing is worth changing; no cause where too little was seen or has a
-    name."""
+    """The finding to act on first; `none` where nothing is worth changing; no cause where too little is known."""
     trainer = seen.leading
     if trainer is None:
         return _no_verdict("no Python process was seen")

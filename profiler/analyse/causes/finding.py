@@ -104,10 +104,6 @@ class Finding:
     """What making batches, or handing them over, consists of; `None` where that was not looked at, or is not what the
     finding is about."""
 
-    def at(self, where: tuple[Where, ...]) -> Finding:
-        """The same with these lines of code."""
-        return replace(self, where=where)
-
     @property
     def gain(self) -> float:
         """Throughput that is gained if the time vanishes, as a share."""

@@ -35,29 +35,24 @@ def own_ns(facts: Facts, loop: OwnLoop, kind: str) -> float:
 
 def made_by_hand(claim: Claim) -> Finding | None:
     """The loop makes its batches itself."""
-    loop = claim.facts.own_loop
-    if loop is None:
-        return None
     change = claim.removing(
         "make batches ahead, beside the computation: a DataLoader with workers around what draws them, or a thread "
         "that draws the next one while the model computes",
         likely=0.8,
         kind="workers",
     )
-    found = _found(claim, loop, MAKING, "making its batches, by a function of its own", change)
-    return replace(found, stages=loop.stages)
+    return _found(claim, MAKING, "making its batches, by a function of its own", change)
 
 
 def evaluated_by_hand(claim: Claim) -> Finding | None:
     """The loop evaluates the model itself."""
-    loop = claim.facts.own_loop
-    if loop is None:
-        return None
     change = claim.removing("evaluate less often, or on fewer batches", likely=0.8, kind="less_often")
-    return _found(claim, loop, EVALUATING, "evaluating the model", change)
+    return _found(claim, EVALUATING, "evaluating the model", change)
 
 
-def _found(claim: Claim, loop: OwnLoop, kind: str, what: str, change: Next) -> Finding:
+def _found(claim: Claim, kind: str, what: str, change: Next) -> Finding | None:
+    if (loop := claim.facts.own_loop) is None:
+        return None
     found = claim.found(
         f"The training spends about {claim.percent()} of the time ({_range(loop.shares[kind])}) on {what}: so its "
         "stack says, as no fetch of a batch is seen.",
@@ -65,7 +60,7 @@ def _found(claim: Claim, loop: OwnLoop, kind: str, what: str, change: Next) -> F
         shares_seen(loop),
         (change,),
     )
-    return found.at(loop.lines.get(kind, ()))
+    return replace(found, where=loop.lines.get(kind, ()), stages=loop.stages if kind == MAKING else None)
 
 
 def shares_seen(loop: OwnLoop) -> tuple[Evidence, ...]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ..run.facts import Facts
 from ..run.stall_breakdown import TOTAL, UNTOLD
 from ..run.startup import COMPILING, FIRST_FETCH, IMPORTS, SET_UP, SKIPPING
@@ -129,7 +131,7 @@ def slowing(claim: Claim) -> Finding | None:
         (*(evidence for each in grown for evidence in _evidence(facts, each, where)), *_memory(facts)),
         tuple(_change(claim, each) for each in grown),
     )
-    return found if loop is None else found.at(loop.lines.get(loop.grows, ()))
+    return found if loop is None else replace(found, where=loop.lines.get(loop.grows, ()))
 
 
 def leads(facts: Facts) -> bool:

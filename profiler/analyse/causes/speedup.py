@@ -41,12 +41,8 @@ class Vanishing:
 
 DONE_NO_MORE = Vanishing(0.85, 0.95)
 """Of what is done once for all, or not at all."""
-DONE_CHEAPER = Vanishing(0.6, 0.85)
-"""Of what is done by cheaper means, or less often."""
 MADE_CONCURRENT = Vanishing(0.5, 0.8, 0.95)
 """Of what requests wait for that are made one after the other."""
-IF_AT_ALL = Vanishing(0.0, 0.5)
-"""Of what the run does not show to be avoidable."""
 ALL = Vanishing(1.0, 1.0)
 OF_KIND = {"cheaper": Vanishing(0.75, 0.92), "less_often": Vanishing(0.8, 0.95), "concurrent": MADE_CONCURRENT}
 """Of a line whose remedy is of that kind; of others `DONE_NO_MORE`."""

@@ -60,10 +60,9 @@ class OwnLoop:
 
 @dataclass(frozen=True)
 class _Look:
-    """One look at the loop, and in which step it fell."""
-
     stack: CallStack
     step: int
+    """In which it fell."""
     depth: int
     """Of the loop's function, in which it stands in some statement."""
     computes: int | None
@@ -82,10 +81,6 @@ class _Look:
         return any(what.search(_named(call)) for call in self.stack[self.depth + 1 :])
 
     @property
-    def learns(self) -> bool:
-        return self.computes is not None and bool(_LEARNS.search(_named(self.stack[self.computes])))
-
-    @property
     def named_evaluation(self) -> bool:
         """Whether the statement, or a function on the way to the model's call, says that it evaluates."""
         way = self.stack[self.depth + 1 : self.computes]
@@ -98,12 +93,12 @@ def own_loop_of(looks: Looks, steps: Records) -> OwnLoop | None:
     numbers = looks.records["stack"].tolist()
     stacks = {number: stack for number in set(numbers) if (stack := looks.table.stack(number))}
     whole = sum(number in stacks for number in numbers)
-    in_loop = _loop_parts(stacks)
-    if whole < LEAST_LOOKS or not in_loop:
+    if not (in_loop := _loop_parts(stacks)) or whole < LEAST_LOOKS:
         return None
     of_step = (np.searchsorted(steps["fetch_begin_ns"], looks.records["t_ns"], side="right") - 1).tolist()
     seen = [_Look(stacks[n], step, *in_loop[n]) for n, step in zip(numbers, of_step, strict=True) if n in stacks]
-    kinds = _kinds(seen, _long_steps(steps))
+    lengths = np.diff(steps["fetch_begin_ns"], append=steps["step_end_ns"][-1])
+    kinds = _kinds(seen, frozenset(np.flatnonzero(lengths > LONG_STEP * np.median(lengths)).tolist()))
     making = {look.stack: look.stack[look.depth :] for look in kinds[MAKING]}
     return OwnLoop(
         whole,
@@ -129,10 +124,9 @@ def _loop_parts(stacks: Mapping[int, CallStack]) -> dict[int, tuple[int, int | N
         ways = (stacks[n][:inner] for n, inner in computes.items() if inner and shows.search(_named(stacks[n][inner])))
         return {(depth, call.file, call.function) for way in ways for depth, call in enumerate(way)}
 
-    if not (functions := functions_in_which(_LEARNS) or functions_in_which(_COMPUTES)):
-        return {}
+    functions = functions_in_which(_LEARNS) or functions_in_which(_COMPUTES)
     parts = {}
-    for n, stack in stacks.items():
+    for n, stack in stacks.items() if functions else ():
         apart = (depth for depth, call in enumerate(stack) if (depth, call.file, call.function) not in functions)
         parts[n] = max(0, next(apart, len(stack)) - 1), computes[n]
     return parts
@@ -156,7 +150,7 @@ def _kinds(seen: Sequence[_Look], long: frozenset[int]) -> dict[str, list[_Look]
     kinds: dict[str, list[_Look]] = defaultdict(list)
     for key, mine in branches.items():
         here, inner = mine[0].here, mine[0].inner
-        given = inner is not None and statements_at(here) in passed and is_given_on(here, inner)
+        given = statements_at(here) in passed and is_given_on(here, inner)
         if rare[key] and any(look.computes for look in mine):
             # What asks the model for anything else, as gathering does, is not known, and cannot be done ahead.
             kinds[EVALUATING if _most(look.named_evaluation for look in mine) else OTHER] += mine
@@ -179,10 +173,9 @@ def _most(holds: Iterable[bool]) -> bool:
 
 def _is_rare(mine: Sequence[_Look], long: frozenset[int]) -> bool:
     """Whether a statement is gone through between long intervals, or without gradients, and so is no step's."""
-    if any(look.learns for look in mine):
-        return False
-    in_long = sum(look.step in long for look in mine)
-    return in_long >= NEARLY_ALL * len(mine) or _most(look.shows(_NO_GRADIENT) for look in mine)
+    in_long = sum(look.step in long for look in mine) >= NEARLY_ALL * len(mine)
+    rare = in_long or _most(look.shows(_NO_GRADIENT) for look in mine)
+    return rare and not any(look.shows(_LEARNS) for look in mine)
 
 
 def _feeding(training: Iterable[_Look]) -> dict[tuple[str, str], set[str]]:
@@ -219,12 +212,6 @@ def _grows(kinds: Mapping[str, Sequence[_Look]], steps: Records) -> str:
     times = {kind: [count[half] / seen[half] * time_ns for half, time_ns in halves] for kind, count in counts.items()}
     most = max(times, key=lambda kind: times[kind][1] - times[kind][0])
     return most if times[most][1] > times[most][0] else ""
-
-
-def _long_steps(steps: Records) -> frozenset[int]:
-    begins = steps["fetch_begin_ns"]
-    lengths = np.diff(begins, append=steps["step_end_ns"][-1])
-    return frozenset(np.flatnonzero(lengths > LONG_STEP * np.median(lengths)).tolist())
 
 
 def _estimate(mine: Sequence[_Look], whole: int) -> Estimate:

@@ -107,11 +107,11 @@ def names_of(call: Call, inner: Call | None = None) -> tuple[set[str], set[str]]
     return {name for each in meant for name in names_bound(each)}, set().union(*used)
 
 
-def is_given_on(call: Call, inner: Call) -> bool:
+def is_given_on(call: Call, inner: Call | None) -> bool:
     """Whether the statement of a call gives what `inner` makes to another function right away."""
     nodes = [node for each in statements_at(call) for node in ast.walk(each) if isinstance(node, ast.Call)]
     given = {inside for node in nodes for each in (*node.args, *node.keywords) for inside in ast.walk(each)}
-    return any(node in given and leads_to(node, inner) for node in nodes)
+    return inner is not None and any(node in given and leads_to(node, inner) for node in nodes)
 
 
 def names_behind(call: Call, names: set[str]) -> set[str]:
