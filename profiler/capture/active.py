@@ -134,7 +134,6 @@ def rank_and_size() -> tuple[int, int | None]:
 def _begin(folder: Path, device: Device | None, gpu: int | None, options: dict[str, Any]) -> Recording:
     chosen = device or choose("cpu" if gpu is None else f"cuda:{gpu}")
     rank, size = rank_and_size()
-    session = Session(folder, chosen, rank, writer=writer_number(folder, rank))
     local = os.environ.get("LOCAL_RANK", "")
     facts = {
         "world_size": size,
@@ -143,6 +142,8 @@ def _begin(folder: Path, device: Device | None, gpu: int | None, options: dict[s
         "thread": get_native_id(),
         "began_ns": chosen.now(),
     }
+    hooks = None
+    session = Session(folder, chosen, rank, writer=writer_number(folder, rank))
 
     def computes_on(device: Device) -> None:
         describe_process(folder, rank, session.writer, facts | {"device": device.describe()})
@@ -158,11 +159,13 @@ def _begin(folder: Path, device: Device | None, gpu: int | None, options: dict[s
             tune=options.get("tune"),
             moved=computes_on if device is None else None,
         )
+        _at_exit(end)
+        return Recording(session, hooks, os.getpid())
     except BaseException:
+        if hooks is not None:
+            hooks.discard()
         session.finish()
         raise
-    _at_exit(end)
-    return Recording(session, hooks, os.getpid())
 
 
 def _at_exit(call: Callable[[], None]) -> None:

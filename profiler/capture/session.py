@@ -94,13 +94,13 @@ class Session:
         # stamp is kept. No function in Python: there a Ctrl-C that came meanwhile would be raised, and be swallowed.
         stamps = map(self.steps.collections.append, iter(self._now, None))
         self._gc_watch = partial(max, key=partial(next, map(bool, stamps)))
-        gc.callbacks.append(self._gc_watch)
         self.steps.on_collections = self._count_collections
         scalars.on_begin = self._wakes
         self._started = record_before(self.event)
         """Records what the training's start took; called once, when its first step is over."""
         self.steps.on_step = self._between_steps if self._started is None else self._first_between_steps
         self.event(EventKind.TRAINING_BEGIN)
+        gc.callbacks.append(self._gc_watch)
 
     def event(self, what: int, value: int = NOT_MEASURED, end_ns: int = NOT_MEASURED, t_ns: int = 0) -> None:
         """Record what is no step: its `EventKind`, when it happened (0: now), and when it ended, if it lasted.
@@ -186,6 +186,7 @@ class Session:
             self.notice(f"The device failed before the recording ended ({type(error).__name__}: {error}).")
         if done_ns is not None:
             self.event(EventKind.DEVICE_DONE, t_ns=done_ns)
+        self._count_collections()
         self._record_lasting()
         self._look_at_threads(0)
         self._ask_allocator(ends=True)

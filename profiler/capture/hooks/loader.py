@@ -129,18 +129,20 @@ class LoaderHook:
         loop, switch = self._loop, self.switch
 
         def __iter__(self_: Any) -> Any:  # noqa: N807
-            if not switch.on or loop.fetching or get_ident() != loop.thread:
-                return original(self_)
-            of = self._iter_begins(self_)
-            loop.fetching = True
+            listens = switch.on and not loop.fetching and get_ident() == loop.thread
+            of = self._iter_begins(self_) if listens else None
+            if listens:
+                loop.fetching = True
             try:
                 iterator = original(self_)
             except BaseException as error:
-                loop.fetching = False
-                loop.hears(IterFails(), switch)
+                if listens:
+                    loop.fetching = False
+                    loop.hears(IterFails(), switch)
                 forget_frame(error)
                 raise
-            loop.fetching = False
+            if listens:
+                loop.fetching = False
             if of is not None:
                 self._iter_ends(iterator, of, self_)
             return iterator
@@ -151,12 +153,16 @@ class LoaderHook:
         loop, steps, switch, clock = self._loop, self._steps, self.switch, self._now
 
         def __next__(self_: Any) -> Any:  # noqa: N807
-            if not switch.on or loop.fetching:
-                return original(self_)
-            if get_ident() != loop.thread:
+            listens, asked, known = switch.on and not loop.fetching, None, self._last
+            if listens and get_ident() != loop.thread:
                 loop.fetches_elsewhere(switch)
-                return original(self_)
-            asked, known = None, self._last
+                listens = False
+            try:
+                if not listens:
+                    return original(self_)
+            except BaseException as error:
+                forget_frame(error)
+                raise
             try:
                 now = clock()
                 if known is None or known.iterator() is not self_:
@@ -235,15 +241,16 @@ class LoaderHook:
         loop, steps, switch, clock = self._loop, self._steps, self.switch, self._now
 
         def _next_index(self_: Any) -> Any:
-            if not switch.on or get_ident() != loop.thread:
-                return original(self_)
+            listens = switch.on and get_ident() == loop.thread
             # In steps that are let pass no clock is read.
-            begin = 0 if steps.passing else clock()
+            begin = clock() if listens and not steps.passing else 0
             try:
                 index = original(self_)
             except BaseException as error:
                 forget_frame(error)
                 raise
+            if not listens:
+                return index
             try:
                 drawn = len(index) if type(index) is list else NOT_MEASURED
                 if begin and (end := clock()) - begin >= LEAST_DRAW_NS:
@@ -277,9 +284,7 @@ class LoaderHook:
         loop, switch, clock = self._loop, self.switch, self._now
 
         def make(self_: Any, *args: Any, **kwargs: Any) -> Any:
-            if not switch.on or get_ident() != loop.thread:
-                return original(self_, *args, **kwargs)
-            begin = clock()
+            begin = clock() if switch.on and get_ident() == loop.thread else 0
             try:
                 made = original(self_, *args, **kwargs)
             except BaseException as error:
@@ -287,7 +292,8 @@ class LoaderHook:
                 raise
             try:
                 # Others than map-style datasets have a sampler of constants.
-                if (end := clock()) - begin >= LEAST_DRAW_NS and self_._dataset_kind == dataloader._DatasetKind.Map:
+                mapped = getattr(self_, "_dataset_kind", None) == dataloader._DatasetKind.Map
+                if begin and mapped and (end := clock()) - begin >= LEAST_DRAW_NS:
                     loop.drew(begin, end, 0)
             except Exception as error:
                 switch.fail(error)

@@ -83,13 +83,15 @@ class Fetchers:
 
         def fetch(self_: Any, possibly_batched_index: Any) -> Any:
             timer = self.of_thread.timer or self.in_training
-            if timer is None or not timer.begins(self_, possibly_batched_index, stamps):
-                return original(self_, possibly_batched_index)
+            if timer is not None and not timer.begins(self_, possibly_batched_index, stamps):
+                timer = None
             try:
-                batch = original(self_, timer.indices)
-                timer.ends(batch)
+                batch = original(self_, possibly_batched_index if timer is None else timer.indices)
+                if timer is not None:
+                    timer.ends(batch)
             except BaseException as error:
-                timer.fails()
+                if timer is not None:
+                    timer.fails()
                 forget_frame(error)
                 raise
             return batch

@@ -2,6 +2,8 @@
 
 Prints a line of JSON for each that was not the same, then how many programs and steps there were. What a program does
 follows from its number alone. With `models`, whole models are saved too, and copies of them looked into.
+
+Longer than other modules: it is one kind of program, with all that may happen in it.
 """
 
 from __future__ import annotations
@@ -416,6 +418,7 @@ def main() -> None:
     folder, first, count = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
     torch.set_num_threads(1)
     gc.disable()  # when a cycle is found depends on all that is made
+    gc.freeze()
     steps = 0
     for number in range(first, first + count):
         mine = folder / str(number)
