@@ -231,7 +231,7 @@ def test_a_replay_of_times_that_never_end_is_given_up(tmp_path: Path, capsys: py
     assert json.loads(capsys.readouterr().out)["window"]["steps"] > 0
 
 
-@pytest.mark.parametrize(("key", "argv"), zip(("device", "host", "clock", "ended") * 3, READING, strict=False))
+@pytest.mark.parametrize(("key", "argv"), list(zip(("device", "host", "clock", "ended") * 3, READING, strict=False)))
 def test_what_a_recording_makes_raise_is_one_message(
     key: str, argv: tuple[str, ...], at: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
