@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import random
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -47,6 +49,17 @@ UNSETTLED = 6
 """Of these at the begin, that do not count: Python's own caches of what lies where are void then."""
 TRIMMED = 0.02
 """Of the longest steps on either side: those that the scheduler interrupted."""
+
+_RECEIVES = """
+import select, sys
+from pathlib import Path
+from whyidle.capture.sampler.receiver import Receiver, listen
+receiver = Receiver(Path(sys.argv[1]), listen(Path(sys.argv[1])))
+print("ready", flush=True)
+while not select.select([sys.stdin], [], [], 0.2)[0]:
+    receiver.look()
+receiver.close()
+"""
 
 Times = npt.NDArray[np.float64]
 PLACES: tuple[tuple[Any, str, int], ...] = (
@@ -151,13 +164,26 @@ def _put_in(kind: str, device: Device) -> Iterator[Callable[[], Callable[[bool],
             return
         thinning = _LetsPass() if kind == PASSING else EveryStep()
         description = {"device": device.describe(), "ended": {"status": "ok"}}
-        session = Session(create_run(Path(folder) / "run", description), device, thinning=thinning)
-        hooks = install(session, device)
-        try:
-            yield toggled
-        finally:
-            hooks.remove()
-            session.finish()
+        run = create_run(Path(folder) / "run", description)
+        with _received(run):
+            session = Session(run, device, thinning=thinning)
+            hooks = install(session, device)
+            try:
+                yield toggled
+            finally:
+                hooks.remove()
+                session.finish()
+
+
+@contextlib.contextmanager
+def _received(run: Path) -> Iterator[None]:
+    """A process takes what is recorded, as the sampler does."""
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", _RECEIVES, run], text=True, **pipes) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline()
+        yield
+        process.communicate()
 
 
 def _toggle() -> Callable[[bool], None]:

@@ -120,7 +120,7 @@ class RecordFile:
         beyond = np.abs(words) > kind.most
         if kind is EVENT:
             counts = np.isin(records["what"], EventKind.COUNTS)
-            beyond[:, kind.offset("value") // 8] |= counts & (records["value"] > EventKind.MOST_COUNTED)
+            beyond[:, kind.offset("value") // 8] |= counts & (records["value"].view(np.uint64) > EventKind.MOST_COUNTED)
         if not beyond.any() and not any(np.isinf(records[name]).any() for name in floats):
             return records
         sound = records.copy()

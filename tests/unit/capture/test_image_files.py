@@ -81,8 +81,11 @@ def test_no_code_of_the_data_set_runs_for_it(folder: Path) -> None:
 
 def test_they_are_recorded_and_read_again(tmp_path: Path) -> None:
     assert read_image_files(tmp_path) == []
-    write_image_files(tmp_path, ["/a.jpg", "/b.jpg"])
-    assert read_image_files(tmp_path) == ["/a.jpg", "/b.jpg"]
+    there = [str(tmp_path / name) for name in ("a.jpg", "b.jpg")]
+    for name in there:
+        Path(name).touch()
+    write_image_files(tmp_path, [*there, str(tmp_path / "gone.jpg")])
+    assert read_image_files(tmp_path) == there
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"files": 3}', '{"files": [3, null]}', '{"file'])

@@ -100,11 +100,11 @@ def test_a_terminal_that_cannot_be_set_up_is_a_message_and_nothing_has_run(tmp_p
 
 @pytest.mark.parametrize("step", ["processes", "update_run", "RunResult", "console"])
 def test_an_error_nobody_thought_of_leaves_the_commands_exit_code(
-    step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(run, step, broken)
     assert ran(tmp_path / "run", "--", "sh", "-c", "exit 5") == 5
-    said = capsys.readouterr().err
+    said = capfd.readouterr().err
     assert said.count("ValueError: nobody thought of this.\n") == 1
     assert "Traceback" not in said
 

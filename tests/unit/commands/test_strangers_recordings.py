@@ -202,13 +202,14 @@ def test_numbers_that_nothing_measures_are_not_measured(at: Path) -> None:
     assert not np.isnan(records["machine_busy_pct"][0])
 
 
+@pytest.mark.parametrize("value", [10**9, -1])
 @pytest.mark.parametrize("what", EventKind.COUNTS)
-def test_more_workers_than_any_loader_has_are_not_measured(what: int, at: Path) -> None:
+def test_more_workers_than_any_loader_has_are_not_measured(what: int, value: int, at: Path) -> None:
     (path,) = (at / "run").glob("event-*.rec")
     raw = bytearray(path.read_bytes())
-    for name, value in (("what", what), ("value", 10**9)):
-        raw[HEADER_BYTES + EVENT.offset(name) :][:8] = b""
-        raw[HEADER_BYTES + EVENT.offset(name) : HEADER_BYTES + EVENT.offset(name) + 8] = value.to_bytes(8, "little")
+    for name, number in (("what", what), ("value", value)):
+        place = HEADER_BYTES + EVENT.offset(name)
+        raw[place : place + 8] = number.to_bytes(8, "little", signed=True)
     path.write_bytes(raw)
     assert int(open_run(at / "run").records(EVENT)["value"][0]) == NOT_MEASURED
 
@@ -231,7 +232,7 @@ def test_a_replay_of_times_that_never_end_is_given_up(tmp_path: Path, capsys: py
     assert json.loads(capsys.readouterr().out)["window"]["steps"] > 0
 
 
-@pytest.mark.parametrize(("key", "argv"), zip(("device", "host", "clock", "ended") * 3, READING, strict=False))
+@pytest.mark.parametrize(("key", "argv"), list(zip(("device", "host", "clock", "ended") * 3, READING, strict=False)))
 def test_what_a_recording_makes_raise_is_one_message(
     key: str, argv: tuple[str, ...], at: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from whyidle.errors import RecordError
 from whyidle.record.attached import COUNTED_STACKS, read_counted
 from whyidle.record.schema import NOT_MEASURED
 from whyidle.record.stacks import Call
@@ -47,10 +46,3 @@ def test_without_any_there_are_none(tmp_path: Path) -> None:
     (tmp_path / COUNTED_STACKS).write_text(json.dumps({"shared": {"frames": []}, "profiles": []}))
     records, table = read_counted(tmp_path, {}) or pytest.fail("nothing was read")
     assert (len(records), len(table)) == (0, 0)
-
-
-@pytest.mark.parametrize("content", [{}, [1], {"shared": {"frames": []}, "profiles": [profile(7, 7, "x", [[5]], [1])]}])
-def test_a_file_of_nonsense_is_refused_as_damaged(tmp_path: Path, content: Any) -> None:
-    (tmp_path / COUNTED_STACKS).write_text(json.dumps(content))
-    with pytest.raises(RecordError, match="damaged"):
-        read_counted(tmp_path, {})

@@ -86,16 +86,6 @@ def test_a_comparison_comes_back_as_written(tmp_path: Path) -> None:
 def test_what_would_act_on_a_terminal_is_replaced_and_damage_is_one_sentence(tmp_path: Path) -> None:
     create_run(tmp_path / "run", {"device": {"title": "\x1b[2Jevil\x07 µ"}})
     assert open_run(tmp_path / "run").info["device"]["title"] == "?[2Jevil? µ"
-    create_run(tmp_path / "odd", {"device": "a text"})
-    with pytest.raises(RecordError, match="is damaged: 'device' is 'a text'"):
-        open_run(tmp_path / "odd")
-    for name, part, said in (
-        ("end", {"ended": {"status": {}}}, "'status' of 'ended' is {} instead of a text"),
-        ("cpus", {"host": {"cpus": "x"}}, "'cpus' of 'host' is 'x' instead of a whole number"),
-    ):
-        create_run(tmp_path / name, part)
-        with pytest.raises(RecordError, match=f"is damaged: {said}"):
-            open_run(tmp_path / name)
     (tmp_path / "run" / "run.json").write_text("[" * 200_000)
     with pytest.raises(RecordError, match="cannot read"):
         open_run(tmp_path / "run")
