@@ -17,8 +17,7 @@ import numpy.typing as npt
 from ..errors import RecordError
 from .columns import Gathering, Records, Rows
 from .files import open_recorded
-from .schema import EVENT, FORMAT_VERSION, HEADER_BYTES, KINDS, MAGIC, NAN, NOT_MEASURED, EventKind, Kind
-from .sink import unpack_header
+from .schema import EVENT, FORMAT_VERSION, HEADER, HEADER_BYTES, KINDS, MAGIC, NAN, NOT_MEASURED, EventKind, Kind
 
 __all__ = ["Follower", "RecordFile", "RecordHeader", "Records", "Rows", "measured", "read_all", "read_header"]
 
@@ -67,7 +66,8 @@ def _header(path: Path, more: int = 0) -> tuple[RecordHeader, int, bytes]:
         raise RecordError(f"cannot read {path}: {error.strerror}.") from error
     if len(page) < HEADER_BYTES or not page.startswith(MAGIC):
         raise RecordError(f"{path} is not a whyidle record file, or it is cut within its first page.")
-    _, version, header_bytes, record_bytes, rank, pid, dropped, closed, name = unpack_header(page)
+    _, version, header_bytes, record_bytes, rank, pid, dropped, closed, ended = HEADER.unpack_from(page)
+    name = ended.rstrip(b"\0").decode("ascii", "replace")
     if version != FORMAT_VERSION:
         raise RecordError(
             f"{path} has record format {version}; this whyidle reads format {FORMAT_VERSION}. "

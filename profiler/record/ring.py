@@ -29,7 +29,7 @@ PAGE = 4096
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 
 
-class Ring:
+class RecordRing:
     """Room for the newest records. Half of it may wait to be written; the other half can be patched meanwhile.
 
     A forked child inherits the memory; there it must be left alone.

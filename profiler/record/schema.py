@@ -29,6 +29,12 @@ HEADER_BYTES = 4096
 """One page: magic, version, kind, sizes, process, then counters the writer updates (see `segment.py`)."""
 
 
+HEADER = struct.Struct("<8sIIIIqqq16s")
+"""Of the first page: magic, version, header bytes, record bytes, rank, pid, dropped records, closed (0/1), kind."""
+COUNTERS_OFFSET = struct.calcsize("<8sIIIIq")
+"""Where dropped records and *closed* are."""
+
+
 @dataclass(frozen=True)
 class Field:
     name: str

@@ -20,7 +20,7 @@ from weakref import WeakSet
 from ..native import AppenderBase
 from .delivery import deliver
 from .forks import tell_of_fork
-from .ring import CLOSED, DONE, DROPPED, PAGE, REFUSED, Ring
+from .ring import CLOSED, DONE, DROPPED, PAGE, REFUSED, RecordRing
 from .schema import Kind
 from .sink import Drain, RecordSink
 
@@ -75,8 +75,8 @@ class RecordWriter(AppenderBase):
         """Whether it writes each record itself at once: whoever stores is not waited for, and may be killed."""
         self._asked_ns = 0
         length = length or (SLOT_BYTES if slot else RING_BYTES)
-        self._ring: Ring | None
-        ring = self._ring = Ring(kind.record_bytes, length)
+        self._ring: RecordRing | None
+        ring = self._ring = RecordRing(kind.record_bytes, length)
         """`None` once it is closed."""
         self._address = ring.address
         self._bytes, self._words = ring.bytes[PAGE:], ring.words[PAGE // 8 :]

@@ -12,20 +12,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ..errors import RecordError
-from .ring import CLOSED, DONE, DROPPED, TOLD, Ring
-from .schema import FORMAT_VERSION, HEADER_BYTES, MAGIC, Kind
+from .reader import RecordFile
+from .ring import CLOSED, DONE, DROPPED, TOLD, RecordRing
+from .schema import COUNTERS_OFFSET, FORMAT_VERSION, HEADER, HEADER_BYTES, MAGIC, Kind
 
-_HEADER = struct.Struct("<8sIIIIqqq16s")
-"""magic, version, header bytes, record bytes, rank, pid, dropped records, closed (0/1), kind."""
-_COUNTERS = struct.calcsize("<8sIIIIq")
-"""Where the dropped records and *closed* are."""
 MOST_SLOTS = 4096
-
-
-def unpack_header(page: bytes) -> tuple[bytes, int, int, int, int, int, int, int, str]:
-    """The fields of a header page, in the order of `_HEADER`."""
-    *head, kind = _HEADER.unpack_from(page)
-    return (*head, kind.rstrip(b"\0").decode("ascii", "replace"))
 
 
 class RecordSink:
@@ -75,19 +66,19 @@ class RecordSink:
         try:
             if slot:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            begun = os.pread(file, HEADER_BYTES, 0)
-            fields = unpack_header(begun) if len(begun) == HEADER_BYTES else None
-            mine = fields is not None and fields[:4] == (MAGIC, FORMAT_VERSION, HEADER_BYTES, self.kind.record_bytes)
-            if mine and fields is not None and fields[-1] == self.kind.name:
-                self._told = fields[6], fields[7]
+            begun = None
+            with contextlib.suppress(RecordError):
+                begun = RecordFile(self.path)
+            if begun is not None and begun.header.kind is self.kind:
+                self._told = begun.header.dropped, int(begun.header.closed)
                 if slot:
-                    self._behind = self._whole(file) - (done or 0)
-            elif begun and not slot:
+                    self._behind = begun.count() - (done or 0)
+            elif os.fstat(file).st_size and not slot:
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
             else:
                 os.ftruncate(file, 0)
                 header = (MAGIC, FORMAT_VERSION, HEADER_BYTES, self.kind.record_bytes, rank, pid, 0, 0)
-                page = _HEADER.pack(*header, self.kind.name.encode()).ljust(HEADER_BYTES, b"\0")
+                page = HEADER.pack(*header, self.kind.name.encode()).ljust(HEADER_BYTES, b"\0")
                 if os.write(file, page) < HEADER_BYTES:
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             self._file = identity(file)
@@ -101,16 +92,6 @@ class RecordSink:
                 os.close(file)
         self._dropped_before = self._told[0]
         return True
-
-    def _whole(self, file: int) -> int:
-        """How many whole records a file has: their numbers end where it does."""
-        size = self.kind.record_bytes
-        low, high = 0, max(0, os.fstat(file).st_size - HEADER_BYTES) // size
-        while low < high:
-            middle = (low + high) // 2
-            stored = os.pread(file, 8, HEADER_BYTES + middle * size)
-            low, high = (middle + 1, high) if int.from_bytes(stored, "little") == middle + 1 else (low, middle)
-        return low
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[int]:
@@ -145,7 +126,7 @@ class RecordSink:
         """Have the header say how many records were lost, and whether the file is complete."""
         if self.is_news(dropped, closed):
             self._told = dropped + self._dropped_before, closed
-            os.pwrite(file, struct.pack("<qq", *self._told), _COUNTERS)
+            os.pwrite(file, struct.pack("<qq", *self._told), COUNTERS_OFFSET)
 
     def let_go(self) -> None:
         """Another worker may have the file from now on."""
@@ -159,7 +140,7 @@ class RecordSink:
 class Drain:
     """Writes to a file what is new in a ring. Any thread may ask for it."""
 
-    def __init__(self, ring: Ring, sink: RecordSink) -> None:
+    def __init__(self, ring: RecordRing, sink: RecordSink) -> None:
         self.ring = ring
         self.sink = sink
         self._done = ring.words[DONE]

@@ -13,7 +13,7 @@ from typing import Any
 from ...errors import RecordError
 from ...record.delivery import MOST_MESSAGE, address, append_lines, peer, received_here
 from ...record.files import write_text
-from ...record.ring import CLOSED, REFUSED, Ring
+from ...record.ring import CLOSED, REFUSED, RecordRing
 from ...record.schema import KINDS
 from ...record.sink import Drain, RecordSink
 
@@ -117,7 +117,7 @@ class Receiver:
         if name is None:
             kind = KINDS[message["kind"]]
             if 0 < message["length"] <= MOST_RING:
-                ring = Ring(kind.record_bytes, message["length"], descriptors[0])
+                ring = RecordRing(kind.record_bytes, message["length"], descriptors[0])
                 sink = RecordSink(self._folder, kind, int(message["rank"]), int(message["pid"]), bool(message["slot"]))
                 self._drains.append((Drain(ring, sink), process))
         elif _FILE.fullmatch(name):

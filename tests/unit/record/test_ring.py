@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from whyidle.record import segment
 from whyidle.record.reader import RecordFile
-from whyidle.record.ring import Ring
+from whyidle.record.ring import RecordRing
 from whyidle.record.schema import PAUSE, Kind
 from whyidle.record.segment import RecordWriter
 from whyidle.record.sink import Drain, RecordSink
@@ -43,7 +43,7 @@ class Sampler:
     def deliver(self, _folder: Path, message: dict[str, Any] | None = None, descriptor: int = -1) -> bool:
         if self.lives and message is not None:
             kind: Kind = KIND
-            ring = Ring(kind.record_bytes, message["length"], descriptor)
+            ring = RecordRing(kind.record_bytes, message["length"], descriptor)
             self.drain = Drain(ring, RecordSink(self.folder, kind, message["rank"], message["pid"], message["slot"]))
         return self.lives
 
@@ -118,12 +118,12 @@ def test_memory_that_could_shrink_is_refused(tmp_path: Path) -> None:
     with (tmp_path / "file").open("wb+") as file:
         file.truncate(2 << 20)
         with pytest.raises(OSError, match=r"no memory of a ring|Invalid argument"):
-            Ring(KIND.record_bytes, (2 << 20) - 4096, file.fileno())
+            RecordRing(KIND.record_bytes, (2 << 20) - 4096, file.fileno())
 
 
 def test_memory_of_another_length_than_was_said_is_refused() -> None:
-    ring = Ring(KIND.record_bytes, 1 << 20)
+    ring = RecordRing(KIND.record_bytes, 1 << 20)
     with pytest.raises(OSError, match="no memory of a ring"):
-        Ring(KIND.record_bytes, 2 << 20, ring.descriptor)
+        RecordRing(KIND.record_bytes, 2 << 20, ring.descriptor)
     os.close(ring.descriptor)
     ring.close()
