@@ -58,11 +58,11 @@ def test_random_trainings_find_no_fault_in_memory(built: Path, tmp_path: Path) -
     assert told[:-1] == []
 
 
-# `models` behind the numbers: whole models are saved, and copies looked into, as well.
+# `models`: whole models are saved, and copies looked into, as well.
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(10))
 def test_a_thousand_random_trainings_are_the_same_with_hooks(tmp_path: Path, part: int) -> None:
-    command = [sys.executable, str(PROGRAMS / "random_trainings.py"), str(tmp_path), str(100 * part), "100"]
+    command = [sys.executable, str(PROGRAMS / "random_trainings.py"), str(tmp_path), str(100 * part), "100", "models"]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     *different, (counted) = done.stdout.splitlines()
     assert different == []
