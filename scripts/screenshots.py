@@ -93,25 +93,6 @@ def live(runs: Path) -> None:
         drawn(screen(), 110, IMAGES / "live.png")
 
 
-def panel(runs: Path) -> None:
-    """What `whyidle run --live` shows below a training's own output."""
-    folder = runs / "panel"
-    shutil.rmtree(folder, ignore_errors=True)
-    command = " ".join(training(runs / "photos", 1, 6))
-    with terminal(f"whyidle run --live --out {folder.relative_to(ROOT)} -- {command}", 100, 26) as screen:
-        _until(lambda: any(folder.glob("step-*.rec")))
-        time.sleep(20)
-        drawn(screen(), 100, IMAGES / "run-panel.png")
-
-
-def _until(there: Callable[[], bool]) -> None:
-    end = time.monotonic() + 90
-    while not there():
-        if time.monotonic() > end:
-            raise Missing("the training did not begin within 90 s")
-        time.sleep(0.5)
-
-
 def report(runs: Path) -> None:
     """A run's page: laptop light and dark, phone, and its timeline zoomed."""
     page = runs / "report.html"
@@ -169,9 +150,7 @@ def _text(command: list[str], name: str) -> None:
     drawn(f"$ whyidle {' '.join(command)}\n{said}".replace(str(ROOT), "~/whyidle"), 110, IMAGES / name)
 
 
-PICTURES: dict[str, Picture] = {
-    each.__name__: each for each in (live, panel, report, timeline, compare, tune, diff, doctor)
-}
+PICTURES: dict[str, Picture] = {each.__name__: each for each in (live, report, timeline, compare, tune, diff, doctor)}
 
 
 def main() -> int:

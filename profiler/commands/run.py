@@ -6,15 +6,12 @@ import argparse
 import os
 import select
 import sys
-import termios
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from ..analyse.recent.reader import SharedReader
 from ..capture.bootstrap import RUN, environment
 from ..capture.cpu_budget import cpu_budget
 from ..capture.sampler.stack_options import StackOptions
@@ -30,22 +27,19 @@ from ..record.processes import processes
 from ..record.run import RUN_JSON, create_run, new_folder_for, open_run, update_run
 from ..record.schema import STEP
 from ..record.signs import why_unseen
-from ..report import live
 from ..report.export.scalar_stream import Figures
-from ..report.render import bars
 from ..results.recordings import RunResult
 from ..terminal import child
+from ..terminal.beside import Beside
 from ..terminal.console import console, json_text, show_document
-from ..terminal.shared import SharedTerminal, divisible
 
 SHOWN = ("panel", "line")
-"""Values of --live, of which the first is meant where none is given."""
+"""Values of --live, which once chose between forms and now all mean the same."""
 STACKS = ("auto", "outside", "off")
 """Values of --stacks, of which the first is meant where none is given."""
 LOOK_SECONDS = 1.0
-"""Between two states of the panel."""
-PLAIN_SECONDS = 30.0
-"""Between lines where rows cannot be drawn."""
+"""Between two looks at whether figures are due."""
+TO_WATCH = "to watch: whyidle live in another terminal, or run --live"
 
 
 def spelled_out(words: Sequence[str]) -> list[str]:
@@ -71,8 +65,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=SHOWN,
         nargs="?",
         const=SHOWN[0],
-        help="draw how it goes below the command's output, in a few rows (panel) or one (line): the command gets a "
-        "terminal of its own",
+        help="show how it goes, never where the command's output goes: on the terminal where that goes into files, "
+        "in a pane of tmux, or by `whyidle live` in another terminal, which it names",
     )
     parser.add_argument("--no-live", action="store_true", help="without the line before that says where it records")
     parser.add_argument("--rate", type=_rate, default=5.0, metavar="HZ", help="looks at host and GPU a second (5)")
@@ -110,8 +104,7 @@ def run(arguments: argparse.Namespace) -> int:
     if not command:
         raise WhyidleError("no command given. Write: whyidle run -- python train.py")
     folder = arguments.out or new_folder_for(command)
-    reader = SharedReader(folder)
-    figures = Figures(reader, arguments.prometheus)
+    figures = Figures(folder, arguments.prometheus)
     new = not os.path.lexists(folder)
     create_run(folder, {"command": command, "headroom": arguments.headroom})
     stacks = StackOptions(0.0) if arguments.stacks == "off" else StackOptions()
@@ -137,7 +130,7 @@ def run(arguments: argparse.Namespace) -> int:
             _report(folder, arguments.json, figures)
 
     try:
-        _record(reader, command, settings, arguments, stacks, figures, note, ended)
+        _record(folder, command, settings, arguments, stacks, figures, note, ended)
         with _in_a_line(lacks):
             if ended[0] == 0 and (files := read_image_files(folder)):
                 _decode(folder, files)
@@ -187,7 +180,7 @@ def _in_a_line(what: str) -> Iterator[None]:
 
 
 def _record(
-    reader: SharedReader,
+    folder: Path,
     command: list[str],
     settings: dict[str, str],
     arguments: argparse.Namespace,
@@ -202,23 +195,12 @@ def _record(
         note: records how the command ended.
         ended: gets what it returned, before a signal can raise anything.
     """
-    folder = reader.folder
-    shown = arguments.live if not arguments.no_live else None
-    with CodeRevision(command) as revision, child.Signals() as signals:
-        terminal = _shared_terminal(shown) if shown else None
+    view = Beside(folder) if arguments.live and not arguments.no_live else None
+    around_stops = view.away if view else nullcontext
+    with view or nullcontext(), CodeRevision(command) as revision, child.Signals(around_stops) as signals:
         if not (arguments.no_live or arguments.json):
-            _say(f"whyidle: recording into {folder}; {_how_to_watch(shown, terminal)}")
-        calls = [figures.tick, revision.tick]
-        if shown:
-            view = _View(reader)
-            lines = _every(PLAIN_SECONDS, lambda: _say(view.line().strip()))
-            calls.insert(0, lines if terminal is None else lambda: terminal.paint(view.rows))
-        if terminal is None:
-            process = child.start(command, settings, signals)
-            pid, wait = process.pid, child.wait
-        else:
-            process, pid = terminal.start(command, settings, signals)
-            wait = terminal.wait
+            _say(f"whyidle: recording into {folder}; {view.how if view else TO_WATCH}")
+        process = child.start(command, settings, signals)
 
         def over(code: int) -> None:
             end_looks()
@@ -232,65 +214,38 @@ def _record(
 
         # Whatever is raised from here on: the command goes on, and we end as it does.
         try:
-            with terminal or nullcontext():
-                try:
-                    note_latest(folder)
-                    wanted = terminal.outdated if terminal else threading.Event()
-                    with (
-                        start_sampler(folder, pid, arguments.rate, stacks) as sampler,
-                        _beside(calls, wanted) as end_looks,
-                    ):
-                        # Until it is noted no signal can come in between.
-                        ended.append(wait(process, signals, over))
-                except BaseException:
-                    ended.append(wait(process, signals))
-                    note(ended[0], revision)
+            try:
+                note_latest(folder)
+                with (
+                    start_sampler(folder, process.pid, arguments.rate, stacks) as sampler,
+                    _beside([figures.tick, revision.tick]) as end_looks,
+                ):
+                    # Until it is noted no signal can come in between.
+                    ended.append(child.wait(process, signals, over))
+            except BaseException:
+                ended.append(child.wait(process, signals))
+                note(ended[0], revision)
         except BaseException:
             ended.append(child.wait(process, signals))
 
 
-def _how_to_watch(shown: str | None, terminal: SharedTerminal | None) -> str:
-    if shown is None:
-        return "to watch: whyidle live in another terminal, or run --live"
-    if terminal is None:
-        return f"no rows can be drawn here, so a line comes every {PLAIN_SECONDS:.0f} s"
-    return "the command has a terminal of its own"
-
-
-def _shared_terminal(shown: str) -> SharedTerminal | None:
-    """The terminal, divided; `None` where it cannot be."""
-    if not divisible():
-        return None
-    try:
-        return SharedTerminal(live.rows_for if shown == "panel" else lambda _: 1)
-    except (OSError, termios.error):
-        return None  # the system has no further terminal for the command, say
-
-
 @contextmanager
-def _beside(calls: Sequence[Callable[[], object]], wanted: threading.Event) -> Iterator[Callable[[], None]]:
-    """Makes calls in a thread, about once a second: what they read or wait for holds up neither signals nor output.
+def _beside(calls: Sequence[Callable[[], object]]) -> Iterator[Callable[[], None]]:
+    """Makes calls in a thread, about once a second: what they read or wait for holds up no signals.
 
     Their errors are nothing to the command. Yields what ends it, which may be called twice.
-
-    Args:
-        wanted: set where the calls are to be made at once.
     """
-    over = False
+    over = threading.Event()
 
     def look() -> None:
-        while not over:
-            wanted.clear()
+        while not over.is_set():
             for call in calls:
                 with suppress(Exception):
                     call()
-            if not over:
-                wanted.wait(LOOK_SECONDS)
+            over.wait(LOOK_SECONDS)
 
     def end() -> None:
-        nonlocal over
-        over = True
-        wanted.set()
+        over.set()
         if thread.is_alive():
             thread.join()
 
@@ -304,35 +259,6 @@ def _beside(calls: Sequence[Callable[[], object]], wanted: threading.Event) -> I
         end()
 
 
-class _View:
-    """The recording as it stands. Never raises: it only informs."""
-
-    def __init__(self, reader: SharedReader) -> None:
-        self._reader = reader
-        target = console(stderr=True)
-        self._colour = target.color_system is not None and not target.no_color
-        self._options = live.Options(ascii_only=bars.is_ascii(target))
-
-    def rows(self, columns: int, count: int) -> list[str]:
-        """A panel of so many rows, as a terminal takes them."""
-        try:
-            panel = live.panel(self._reader.snapshot(), columns, count, self._options)
-            return [row.ansi(self._colour) for row in panel]
-        except Exception as error:
-            return [*([""] * (count - 1)), _in_a_row(error)[:columns]]
-
-    def line(self) -> str:
-        try:
-            return f" whyidle: {live.state(self._reader.snapshot())}"
-        except Exception as error:
-            return _in_a_row(error)
-
-
-def _in_a_row(error: Exception) -> str:
-    """Without what a terminal acts on or no encoding can write: an error may name files."""
-    return str(plain(f" whyidle: {type(error).__name__}: {error}".replace("\n", " ")))
-
-
 def _say(sentence: str) -> None:
     """A line in one write, so that no other can come in between; none where that would have to wait."""
     with suppress(OSError):
@@ -341,18 +267,6 @@ def _say(sentence: str) -> None:
         looked.register(to, select.POLLOUT)
         if looked.poll(0):
             os.write(to, f"{plain(sentence)}\n".encode())
-
-
-def _every(seconds: float, call: Callable[[], None]) -> Callable[[], None]:
-    due = time.monotonic() + seconds
-
-    def tick() -> None:
-        nonlocal due
-        if time.monotonic() >= due:
-            due = time.monotonic() + seconds
-            call()
-
-    return tick
 
 
 def _say_what_was_missed(folder: Path) -> None:

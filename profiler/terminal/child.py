@@ -14,7 +14,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -55,7 +55,9 @@ class Signals:
     so, for the command too.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, around_stops: Callable[[], AbstractContextManager[object]] = nullcontext) -> None:
+        """`around_stops`: makes what surrounds a time in which we are stopped."""
+        self.around_stops = around_stops
         ignored = {each for each in PASSED_ON if signal.getsignal(each) is signal.SIG_IGN}
         self.watched = (PASSED_ON - ignored) | {signal.SIGCHLD, signal.SIGWINCH, signal.SIGCONT}
         self._mask: set[signal.Signals] = set()
@@ -91,78 +93,53 @@ class Signals:
         if not self._noted:
             return None
         number = self._noted.popleft()
-        code = FROM_KERNEL if number in TYPED and _in_foreground() else 0
+        code = FROM_KERNEL if number in TYPED and in_foreground() else 0
         return signal.struct_siginfo((number, code, 0, 0, 0, 0, 0))
 
-    def stop(self, whole_group: bool = False) -> None:
-        """Stop this process, or as a terminal its whole group, until a shell continues it.
-
-        Where no shell watches the group, nothing happens.
-        """
-        handler = signal.signal(signal.SIGTSTP, signal.SIG_DFL)
-        if whole_group:
-            os.killpg(0, signal.SIGTSTP)
-        # To this thread: another must not take it later.
-        signal.pthread_kill(threading.get_ident(), signal.SIGTSTP)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTSTP})
-        # Here it stands still.
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTSTP})
-        signal.sigtimedwait({signal.SIGCONT}, 0)
-        signal.signal(signal.SIGTSTP, handler)
+    def stop(self) -> None:
+        """Stop this process until a shell continues it. Where no shell watches its group, nothing happens."""
+        with self.around_stops():
+            handler = signal.signal(signal.SIGTSTP, signal.SIG_DFL)
+            # To this thread: another must not take it later.
+            signal.pthread_kill(threading.get_ident(), signal.SIGTSTP)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTSTP})
+            # Here it stands still.
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTSTP})
+            signal.sigtimedwait({signal.SIGCONT}, 0)
+            signal.signal(signal.SIGTSTP, handler)
 
 
-def _in_foreground() -> bool:
+def in_foreground() -> bool:
+    """Whether we have a terminal, and no shell or other job has it now."""
     with suppress(OSError), Path(TERMINAL).open() as terminal:
         return os.tcgetpgrp(terminal.fileno()) == os.getpgrp()
     return False
 
 
-def start(
-    command: Sequence[str],
-    environment: Mapping[str, str],
-    signals: Signals,
-    streams: Sequence[int | None] = (None, None, None),
-    prepare: Callable[[], None] | None = None,
-) -> subprocess.Popen[bytes]:
-    """Start the command with our descriptors, or with `streams` for its input, output and errors.
+def start(command: Sequence[str], environment: Mapping[str, str], signals: Signals) -> subprocess.Popen[bytes]:
+    """Start the command with our descriptors.
 
     What else whoever started us has left open, such as a shell's `<(…)` or a lock, the command gets too. What we have
     opened ourselves closes when a program is executed.
 
-    Args:
-        prepare: run in the child, before the command.
-
     Raises:
-        WhyidleError: there is no such program, or it cannot be run; or `prepare` failed.
+        WhyidleError: there is no such program, or it cannot be run.
     """
 
     def in_child() -> None:
-        if prepare is not None:
-            prepare()
         signals.restore()
         ignore()
 
     ignore = ignored_before()
-    stdin, stdout, stderr = streams
     hint = f" To run a script write: whyidle run -- python {command[0]}" if command[0].endswith(".py") else ""
     try:
-        return subprocess.Popen(
-            command,
-            env=dict(environment),
-            stdin=stdin,
-            stdout=stdout,
-            stderr=stderr,
-            preexec_fn=in_child,
-            close_fds=False,
-        )
+        return subprocess.Popen(command, env=dict(environment), preexec_fn=in_child, close_fds=False)
     except FileNotFoundError as error:
         raise WhyidleError(f"there is no program {command[0]!r}.{hint}") from error
-    except subprocess.SubprocessError as error:
-        raise WhyidleError(f"{command[0]} got no terminal of its own. Leave out --live.") from error
     except OSError as error:
         if error.errno == errno.ENOEXEC and command[0] != "/bin/sh":
             # A script without a first line that names its shell.
-            return start(["/bin/sh", *command], environment, signals, streams, prepare)
+            return start(["/bin/sh", *command], environment, signals)
         raise WhyidleError(f"{command[0]} cannot be run: {error.strerror}.{hint}") from error
 
 

@@ -15,17 +15,13 @@ from support.fakes.driver import wait_for
 from support.runs import WHYIDLE
 from support.terminals import PROMPT, Terminal, shell, state
 
-MODES = pytest.mark.parametrize("options", [(), ("--live",)], ids=["bare", "live"])
 
-
-def typed(terminal: Terminal, folder: Path, program: str, *words: str | Path, options: tuple[str, ...] = ()) -> None:
+def typed(terminal: Terminal, folder: Path, program: str, *words: str | Path) -> None:
     """Type the command that runs a Python program, recorded into `folder / "run"`."""
     script = folder / "program.py"
     script.write_text(program)
     python = [sys.executable, "-u", str(script), *map(str, words)]
-    terminal.type(
-        (shlex.join([*WHYIDLE, "run", *options, "--out", str(folder / "run"), "--", *python]) + "\r").encode()
-    )
+    terminal.type((shlex.join([*WHYIDLE, "run", "--out", str(folder / "run"), "--", *python]) + "\r").encode())
 
 
 def said(terminal: Terminal, words: str) -> list[str]:
@@ -46,20 +42,9 @@ def ended(terminal: Terminal, before: int) -> str:
 def ours(program: int) -> int:
     """The process of `whyidle run` above a program's."""
     above = program
-    while b"whyidle" not in Path(f"/proc/{above}/cmdline").read_bytes() or _leads(above):
-        above = _stat(above)[1]
+    while b"whyidle" not in Path(f"/proc/{above}/cmdline").read_bytes():
+        above = int(Path(f"/proc/{above}/stat").read_text().rsplit(")", 1)[1].split()[1])
     return above
-
-
-def _leads(pid: int) -> bool:
-    """Whether a process is the one that leads a program's session: a fork of ours."""
-    return _stat(pid)[3] == pid
-
-
-def _stat(pid: int) -> list[int]:
-    """State, parent, group and session."""
-    words = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    return [0, *map(int, words[1:4])]
 
 
 SEES = """
@@ -96,12 +81,6 @@ def test_all_that_is_ours_is_a_line_before_and_the_report_after(tmp_path: Path, 
     assert ('"verdict"' if "--json" in options else "Verdict") in after
 
 
-def test_rows_that_cannot_be_drawn_are_lines(tmp_path: Path) -> None:
-    done = warm.run(tmp_path / "run", "sh", "-c", "echo out", options=("--live",), training=False)
-    assert done.stdout == "out\n"
-    assert done.stderr.splitlines()[0].endswith("; no rows can be drawn here, so a line comes every 30 s")
-
-
 INTERRUPTED = """
 import os, signal, sys, time
 caught, told = [], []
@@ -124,10 +103,9 @@ def pid_of(terminal: Terminal) -> int:
     return int(terminal.raw.split(b"pid ")[1].split()[0])
 
 
-@MODES
-def test_ctrl_c_reaches_the_program_once_and_the_report_still_comes(tmp_path: Path, options: tuple[str, ...]) -> None:
+def test_ctrl_c_reaches_the_program_once_and_the_report_still_comes(tmp_path: Path) -> None:
     with shell() as terminal:
-        typed(terminal, tmp_path, INTERRUPTED, options=options)
+        typed(terminal, tmp_path, INTERRUPTED)
         pid = pid_of(terminal)
         before = terminal.type(b"\x03")
         terminal.until("caught", before)
@@ -148,11 +126,10 @@ for number in itertools.count():
 """
 
 
-@MODES
-def test_ctrl_z_stops_program_and_us_and_fg_continues_both(tmp_path: Path, options: tuple[str, ...]) -> None:
+def test_ctrl_z_stops_program_and_us_and_fg_continues_both(tmp_path: Path) -> None:
     with shell() as terminal:
         modes = said(terminal, "stty -g")
-        typed(terminal, tmp_path, COUNTS, options=options)
+        typed(terminal, tmp_path, COUNTS)
         pid = pid_of(terminal)
         for _ in range(2):
             before = terminal.type(b"\x1a")
@@ -162,18 +139,15 @@ def test_ctrl_z_stops_program_and_us_and_fg_continues_both(tmp_path: Path, optio
             assert said(terminal, "stty -g") == modes
             before = terminal.type(b"fg\r")
             terminal.until("count ", before)
-            if options:
-                terminal.until("\x1b[7m whyidle", before)
         before = terminal.type(b"\x03")
         assert "stopped by Ctrl-C" in ended(terminal, before)
         assert said(terminal, "echo code $?") == ["code 130"]
         assert said(terminal, "stty -g") == modes
 
 
-@MODES
-def test_what_is_continued_in_the_background_goes_on_there(tmp_path: Path, options: tuple[str, ...]) -> None:
+def test_what_is_continued_in_the_background_goes_on_there(tmp_path: Path) -> None:
     with shell() as terminal:
-        typed(terminal, tmp_path, COUNTS, options=options)
+        typed(terminal, tmp_path, COUNTS)
         pid = pid_of(terminal)
         terminal.until("Stopped", terminal.type(b"\x1a"))
         before = terminal.type(b"bg\r")
@@ -199,10 +173,9 @@ raise SystemExit(3)
 """
 
 
-@MODES
-def test_a_program_that_does_not_stop_at_ctrl_z_keeps_us_going(tmp_path: Path, options: tuple[str, ...]) -> None:
+def test_a_program_that_does_not_stop_at_ctrl_z_keeps_us_going(tmp_path: Path) -> None:
     with shell() as terminal:
-        typed(terminal, tmp_path, NOT_NOW, options=options)
+        typed(terminal, tmp_path, NOT_NOW)
         pid_of(terminal)
         before = terminal.type(b"\x1a")
         terminal.until("not now", before)
@@ -226,17 +199,14 @@ print(f"pid {{os.getpid()}} begins")
 """
 
 
-@MODES
 @pytest.mark.parametrize(
     ("whom", "begins"),
     [("os.getpid()", ""), ("os.getpid()", "stop()"), ("0", "stop()")],
     ids=["at Ctrl-Z", "by itself", "its group"],
 )
-def test_a_program_that_stops_itself_is_followed_once_it_has(
-    tmp_path: Path, whom: str, begins: str, options: tuple[str, ...]
-) -> None:
+def test_a_program_that_stops_itself_is_followed_once_it_has(tmp_path: Path, whom: str, begins: str) -> None:
     with shell() as terminal:
-        typed(terminal, tmp_path, TIDIES.format(whom=whom, begins=begins, asks=ASKS), options=options)
+        typed(terminal, tmp_path, TIDIES.format(whom=whom, begins=begins, asks=ASKS))
         pid = pid_of(terminal)
         if not begins:
             terminal.type(b"\x1a")
@@ -262,23 +232,21 @@ def test_ctrl_z_gives_the_shell_back_where_the_program_stands_still_already(tmp_
         assert "again" in ended(terminal, before)
 
 
-@MODES
-def test_sigterm_to_us_ends_the_program_and_we_end_as_it_did(tmp_path: Path, options: tuple[str, ...]) -> None:
+def test_sigterm_to_us_ends_the_program_and_we_end_as_it_did(tmp_path: Path) -> None:
     with shell() as terminal:
-        typed(terminal, tmp_path, COUNTS, options=options)
+        typed(terminal, tmp_path, COUNTS)
         pid = pid_of(terminal)
         os.kill(ours(pid), signal.SIGTERM)
         assert "stopped by SIGTERM" in ended(terminal, 0)
         assert said(terminal, "echo code $?")[-1] == "code 143"
 
 
-@MODES
-def test_who_hangs_up_on_us_hangs_up_on_the_program(tmp_path: Path, options: tuple[str, ...]) -> None:
+def test_who_hangs_up_on_us_hangs_up_on_the_program(tmp_path: Path) -> None:
     hung_up = "import os, signal, sys, time\n"
     hung_up += "signal.signal(signal.SIGHUP, lambda *_: (open(sys.argv[1], 'w').close(), os._exit(0)))\n"
     hung_up += "print(f'pid {os.getpid()} begins')\nwhile True: time.sleep(0.01)\n"
     with shell() as terminal:
-        typed(terminal, tmp_path, hung_up, tmp_path / "told", options=options)
+        typed(terminal, tmp_path, hung_up, tmp_path / "told")
         pid = pid_of(terminal)
         os.kill(ours(pid), signal.SIGHUP)
         wait_for((tmp_path / "told").exists)
@@ -286,35 +254,34 @@ def test_who_hangs_up_on_us_hangs_up_on_the_program(tmp_path: Path, options: tup
 
 
 @pytest.mark.slow
-@MODES
-def test_in_the_background_nothing_waits_for_the_terminal(tmp_path: Path, options: tuple[str, ...]) -> None:
+def test_in_the_background_nothing_waits_for_the_terminal(tmp_path: Path) -> None:
     with shell() as terminal:
-        typed(terminal, tmp_path, "print('out of it')", options=options)
+        typed(terminal, tmp_path, "print('out of it')")
         ended(terminal, 0)
-        line = shlex.join([*WHYIDLE, "run", *options, "--out", str(tmp_path / "behind"), "--", "echo", "out of it"])
+        line = shlex.join([*WHYIDLE, "run", "--out", str(tmp_path / "behind"), "--", "echo", "out of it"])
         before = terminal.type(f"{line} &\r".encode())
         terminal.until("\nout of it", before)
         terminal.until("The recording is in", before)
 
 
 @pytest.mark.parametrize(
-    ("words", "shown"),
+    ("words", "value"),
     [
-        (("--live", "--", "PROGRAM"), 6),
-        (("--live", "PROGRAM"), 6),
-        (("--live", "line", "PROGRAM"), 1),
-        (("--live=line", "--", "PROGRAM"), 1),
-        (("--rate", "2", "--live", "panel", "--rate", "3", "--", "PROGRAM"), 6),
-        (("PROGRAM", "--live"), 0),
+        (("--live", "--", "PROGRAM"), "panel"),
+        (("--live", "PROGRAM"), "panel"),
+        (("--live", "line", "PROGRAM"), "line"),
+        (("--live=line", "--", "PROGRAM"), "line"),
+        (("--rate", "2", "--live", "panel", "--rate", "3", "--", "PROGRAM"), "panel"),
+        (("PROGRAM", "--live"), None),
     ],
     ids=lambda words: " ".join(words) if isinstance(words, tuple) else str(words),
 )
-def test_live_takes_no_word_of_the_command(tmp_path: Path, words: tuple[str, ...], shown: int) -> None:
+def test_live_takes_no_word_of_the_command(tmp_path: Path, words: tuple[str, ...], value: str | None) -> None:
     from whyidle.commands.main import parser
     from whyidle.commands.run import spelled_out
 
     given = [part for word in words for part in (["python", "-u", "x.py"] if word == "PROGRAM" else [word])]
     arguments = parser().parse_args(["run", *spelled_out(given)])
-    assert arguments.live == {6: "panel", 1: "line", 0: None}[shown]
+    assert arguments.live == value
     command = [word for word in arguments.command if word != "--"]
-    assert command == ["python", "-u", "x.py", *(["--live"] if not shown else [])]
+    assert command == ["python", "-u", "x.py", *(["--live"] if value is None else [])]

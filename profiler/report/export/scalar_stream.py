@@ -11,7 +11,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from ...analyse.recent.reader import SharedReader
+from ...analyse.recent.reader import RecentReader
 from ...analyse.run.analysis import Analysis
 from ...errors import WhyidleError
 from ...record.files import plain, write_text
@@ -29,8 +29,8 @@ LEAST_SECONDS = 1.0
 class Figures:
     """Call `tick` about once a second, `finish` with the whole run. Neither of them ever raises."""
 
-    def __init__(self, reader: SharedReader, textfile: Path | None = None) -> None:
-        """`textfile`: the Prometheus file to keep.
+    def __init__(self, folder: Path, textfile: Path | None = None) -> None:
+        """`folder`: of the run, which may be made later. `textfile`: the Prometheus file to keep.
 
         Raises:
             WhyidleError: there is no folder for it, or something is there that is no file, or that we did not write.
@@ -43,9 +43,9 @@ class Figures:
             if _is_no_file(textfile):
                 raise WhyidleError(f"cannot write {textfile}: it is no file. Name a file with --prometheus.")
             refuse_recorded(textfile, FIGURES, " with --prometheus")
-        self._folder = reader.folder
+        self._folder = folder
         self._textfile = textfile
-        self._reader = reader
+        self._reader: RecentReader | None = None
         self._due = 0.0
 
     def tick(self) -> None:
@@ -56,6 +56,7 @@ class Figures:
             return
         begun = time.process_time()
         with suppress(Exception):
+            self._reader = self._reader or RecentReader(self._folder)
             view = self._reader.snapshot()
             # What one of the two cannot have, the other still gets.
             if view.steps and every is not None:

@@ -11,8 +11,7 @@ from ...analyse.recent.snapshot import Snapshot
 from .layout import lists, screen
 from .lines import Row
 from .options import Options
-from .panel import panel, rows_for
-from .words import duration, line, state
+from .words import duration, line
 
 __all__ = [
     "Options",
@@ -21,11 +20,8 @@ __all__ = [
     "duration",
     "line",
     "lists",
-    "panel",
     "render",
-    "rows_for",
     "screen",
-    "state",
 ]
 
 HEIGHT = 24

@@ -98,7 +98,7 @@ class FromAShell(child.Signals):
     # program is looked at.
     stops = 0
 
-    def stop(self, whole_group=False):
+    def stop(self):
         self.stops += 1
         print("stop", self.stops, flush=True)
         if self.stops == 1:

@@ -17,13 +17,11 @@ from rich.console import Console
 from support.recent_runs import training
 from support.snapshots import device, rank, running, worker
 from whyidle.analyse.recent import sources
-from whyidle.analyse.recent.reader import SharedReader
 from whyidle.analyse.recent.snapshot import Snapshot
 from whyidle.analyse.recent.sources import Following, Replaying
 from whyidle.analyse.run.analysis import analyse
 from whyidle.commands.live import add_arguments
 from whyidle.commands.main import main
-from whyidle.commands.run import _say, _View
 from whyidle.record.latest import note_latest
 from whyidle.record.run import create_run, open_run, update_run
 from whyidle.report.live import Options
@@ -291,16 +289,6 @@ def test_of_several_runs_the_one_that_began_last_is_shown_whichever_ended_last(
     (tmp_path / "damaged" / "run.json").write_text("{")
     assert main(["live", str(tmp_path), "--once"]) == 0
     assert capsys.readouterr().out.lstrip().startswith("later")
-
-
-def test_an_error_that_names_a_folder_no_encoding_can_write_is_one_plain_line(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    _say(_View(SharedReader(tmp_path / "gone\udc80\x1b[31m\n")).line().strip())
-    said = capfd.readouterr().err
-    assert said.startswith("whyidle: RecordError: ")
-    assert "gone??[31m" in said
-    assert said.count("\n") == 1
 
 
 def test_the_progress_of_a_comparison_shows_the_run_under_way_and_fits_the_terminal(tmp_path: Path) -> None:

@@ -8,10 +8,7 @@ import json
 import os
 import re
 import signal
-import subprocess
 import sys
-import termios
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,7 +16,6 @@ import pytest
 from whyidle.capture.sampler.start import Sampler
 from whyidle.commands import run
 from whyidle.commands.main import main
-from whyidle.errors import WhyidleError
 from whyidle.record.latest import latest, note_latest
 from whyidle.terminal import child
 
@@ -77,27 +73,6 @@ def test_where_no_figures_can_be_kept_nothing_is_made_or_started(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["pipe", "results"]
 
 
-@pytest.mark.parametrize("error", [OSError("out of pty devices"), termios.error(5, "Input/output error")])
-def test_a_command_runs_where_no_further_terminal_is_to_be_had(
-    error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def without(_: object) -> None:
-        raise error
-
-    monkeypatch.setattr(run, "divisible", lambda: True)
-    monkeypatch.setattr(run, "SharedTerminal", without)
-    assert main(["run", "--live", "--out", str(tmp_path / "run"), "--", "sh", "-c", "exit 5"]) == 5
-
-
-def test_a_terminal_that_cannot_be_set_up_is_a_message_and_nothing_has_run(tmp_path: Path) -> None:
-    def fail() -> None:
-        raise OSError(errno.EPERM, "Operation not permitted")
-
-    with child.Signals() as signals, pytest.raises(WhyidleError, match="touch got no terminal of its own"):
-        child.start(["touch", str(tmp_path / "started")], os.environ, signals, prepare=fail)
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.mark.parametrize("step", ["processes", "update_run", "RunResult", "console"])
 def test_an_error_nobody_thought_of_leaves_the_commands_exit_code(
     step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
@@ -140,20 +115,19 @@ def test_what_we_show_may_fail_each_time_and_the_command_goes_on(
     assert ran(tmp_path / "run", "--", "sh", "-c", often) == 7
 
 
-@pytest.mark.parametrize("prepare", [None, os.setsid])
-def test_what_a_shell_opened_for_the_command_the_command_gets(prepare: Callable[[], None] | None) -> None:
+def test_what_a_shell_opened_for_the_command_the_command_gets(tmp_path: Path) -> None:
     ours, for_it = os.pipe(), os.pipe()
     # A shell's `<(echo hi)`, and a file that was opened here.
     os.set_inheritable(for_it[0], True)
     os.write(for_it[1], b"hi")
     os.close(for_it[1])
-    script = f"cat <&{for_it[0]}; test -e /proc/self/fd/{ours[0]} || echo , and no more"
+    said = tmp_path / "said"
+    script = f"exec > {said}; cat <&{for_it[0]}; test -e /proc/self/fd/{ours[0]} || echo , and no more"
     with child.Signals() as signals:
-        process = child.start(["bash", "-c", script], os.environ, signals, (None, subprocess.PIPE, None), prepare)
-        said, _ = process.communicate()
+        child.start(["bash", "-c", script], os.environ, signals).wait()
     for each in (*ours, for_it[0]):
         os.close(each)
-    assert said == b"hi, and no more\n"
+    assert said.read_text() == "hi, and no more\n"
 
 
 def test_ctrl_c_after_the_command_ended_costs_neither_its_exit_code_nor_the_note_of_it(

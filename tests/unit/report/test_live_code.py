@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from support.snapshots import VERDICT, running, shown
-from whyidle.analyse.recent.snapshot import CodeView, Snapshot
+from whyidle.analyse.recent.snapshot import CodeView
 from whyidle.analyse.where.places import Where
 from whyidle.report import live
 
@@ -53,25 +53,6 @@ def test_rows_fit_whatever_the_line_holds(width: int, height: int) -> None:
         assert not any("\x1b" in row.plain for row in rows)
 
 
-@pytest.mark.parametrize("rows", [6, 3, 1])
-@pytest.mark.parametrize("width", [40, 100])
-def test_the_panel_keeps_its_rows(rows: int, width: int) -> None:
-    starting = Snapshot("x", "", "starting", code=(TRAINING,))
-    for view in (BOTH, running(code=(TRAINING,), devices=()), starting):
-        panel = live.panel(view, width, rows, live.Options())
-        assert len(panel) == rows
-        assert all(row.cells <= width for row in panel)
-
-
-def test_the_panel_tells_the_line_beside_the_figures_of_the_parts() -> None:
-    said = [row.plain for row in live.panel(BOTH, 100, 6, live.Options())]
-    assert "compute 63 %" in said[2]
-    assert "1234 samples/s" in said[3]
-    assert "workers 84 % data.py:27" in said[4]
-    assert "training 12 % train.py:88" in said[4]
-    assert said[5].endswith("(for 42 s)")
-
-
 def test_the_line_that_the_verdict_names_comes_first_and_is_told_once() -> None:
     view = running(code=(WORKERS, TRAINING), verdict=replace(VERDICT, where=(NAMED, MADE)))
     rows = [row.rstrip() for row in shown(view, 140, 40)]
@@ -79,9 +60,6 @@ def test_the_line_that_the_verdict_names_comes_first_and_is_told_once() -> None:
     assert rows[at] == f" code       verdict 91 % data.py:27 {OPENING}  of {MAKING}"
     assert rows[at + 1].strip() == "training 12 % train.py:88 for x, y in loader:"
     assert "\n".join(rows).count("data.py:27") == 1
-    panel = "\n".join(row.plain for row in live.panel(view, 140, 6, live.Options()))
-    assert panel.count("data.py:27") == 1
-    assert "verdict 91 % data.py:27" in panel
 
 
 def test_what_the_share_is_of_gives_way_to_the_line_itself() -> None:
