@@ -75,8 +75,7 @@ def workload_of(run: Run, facts: Facts, until_ns: int | None = None, writer: Wri
         # What was recorded of workers has it; no more of a batch than the batches' quickest.
         sharing_ns = min(sharing_ns, 0.9 * float(np.quantile(cpu_ns, 0.1)))
         cpu_ns, collate_ns = cpu_ns - sharing_ns, np.maximum(0.0, collate_ns - sharing_ns)
-    drawn = facts.sampling
-    sampling_ns = 0.0 if drawn is None else max(0.0, drawn.ns - drawn.first_ns) / facts.window.count
+    sampling_ns = 0.0 if facts.sampling is None else facts.sampling.each_ns
     handed = (
         Handoff(None, None)
         if serial

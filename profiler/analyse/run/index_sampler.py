@@ -34,6 +34,8 @@ class Sampling:
     """Indices drawn at a time; the median. `None` where they were no lists."""
     iterators: int
     """Times that making its iterator was told."""
+    each_ns: float = 0.0
+    """What it took for a batch after the first one of its epoch, exposed or not; the mean of all of them."""
 
     def of_epochs(self, ns: float) -> bool:
         """Whether so much of it is mostly where epochs begin."""
@@ -55,11 +57,13 @@ def sampling_of(window: Window, events: Records, parts: Partition) -> Sampling |
     grown = (parts.input_ns - parts.first_fetch_ns) / others_ns if others_ns > 0 else 1.0
     drew = told[told["value"] != 0]
     later = drew[covered(firsts, drew["t_ns"], drew["end_ns"]) == 0]
+    took_ns = later["end_ns"] - later["t_ns"]
     counted = drew["value"][drew["value"] != NOT_MEASURED]
     return Sampling(
         ns=first_ns + round((total(parts.sampling) - first_ns) * grown),
         first_ns=first_ns,
-        draw_ms=float(np.median(later["end_ns"] - later["t_ns"])) / 1e6 if len(later) else None,
+        draw_ms=float(np.median(took_ns)) / 1e6 if len(later) else None,
         drawn=float(np.median(counted)) if len(counted) else None,
         iterators=int((told["value"] == 0).sum()),
+        each_ns=float(took_ns.sum()) / max(1, len(window.steps) - len(first)),
     )

@@ -10,7 +10,6 @@ from ..finding import Evidence, Finding, Next
 from .wait import Wait
 
 PERSISTENT = {"persistent_workers": True}
-_KEPT = "persistent_workers=True, so that workers are not started anew for each epoch, with what they import and open"
 
 
 def restarts(facts: Facts) -> bool:
@@ -63,7 +62,7 @@ def _leaving(facts: Facts) -> str:
     return f"; the loop takes {batches:.2g} batch{'es' * (round(batches) != 1)} of each and begins anew"
 
 
-def _persistent(wait: Wait, change: str, least: float | None = 0.4) -> Next:
+def _persistent(wait: Wait, change: str) -> Next:
     """Workers that live on make the first batches of an epoch all the same."""
     advice = wait.facts.advice
     now = None if advice is None else advice.workload.settings
@@ -72,9 +71,7 @@ def _persistent(wait: Wait, change: str, least: float | None = 0.4) -> Next:
         persistent=True,
     )
     if said is None or wait.facts.persistent_workers:
-        return replace(
-            wait.removing(change, least=least, likely=0.75 if least else 0.5, kind="settings"), settings=PERSISTENT
-        )
+        return replace(wait.removing(change, least=0.4, likely=0.75, kind="settings"), settings=PERSISTENT)
     return wait.as_predicted(change, said).of("settings")
 
 
@@ -138,11 +135,12 @@ def pipeline_fill(wait: Wait) -> Finding | None:
         (
             *_one_iterator(wait),
             *(
-                (_persistent(wait, _KEPT, least=None),)
-                if facts.set_workers and facts.persistent_workers is False
-                else ()
+                replace(
+                    wait.removing(change, least=0.2, likely=0.8, kind="settings"),
+                    settings=PERSISTENT if change.startswith("persistent_workers") else {},
+                )
+                for change in _shorter(wait, each_ms, few)
             ),
-            *(wait.removing(change, least=0.2, likely=0.8, kind="settings") for change in _shorter(wait, each_ms, few)),
         ),
     )
 
@@ -154,6 +152,8 @@ def _shorter(wait: Wait, each_ms: float, few: bool) -> tuple[str, ...]:
     if not facts.set_workers:
         return (f"longer epochs, or data that is open before they begin: each first batch costs {took} more",)
     changes = []
+    if not facts.persistent_workers:
+        changes.append(f"persistent_workers=True, so that workers are not started anew for each epoch ({took})")
     if few:
         changes.append(
             f"smaller batches, so that all {facts.set_workers} workers have one to make; fewer workers wait as long"

@@ -91,7 +91,9 @@ def _begun(wait: Wait, change: str, likely: float = 0.9) -> Next:
 def _freed(wait: Wait, change: str, likely: float = 0.95) -> Next:
     """A change that takes so much of the claim away, as far as the workers could deliver more batches then."""
     less = vanishing(likely)
-    found = by_replay(wait.facts, VanishedWork(drawing_ns=wait.ns / wait.facts.window.count), less)
+    # Behind the device it takes time, too, which is in its way once the device no longer waits.
+    each_ns = 0.0 if wait.facts.sampling is None else wait.facts.sampling.each_ns
+    found = by_replay(wait.facts, VanishedWork(drawing_ns=each_ns), less)
     if found is None:
         found, limit = by_parts(wait.facts, wait.ns, less), wait.loader.samples_per_s_limit
         if wait.facts.set_workers and limit is not None and wait.facts.samples_known:
