@@ -55,7 +55,7 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str | Path) -> str:
 # What happens between the start of a command and its end
 
 
-@pytest.mark.parametrize("broken", ["note_latest", "start_sampler", "Thread", "Notices", "_every"])
+@pytest.mark.parametrize("broken", ["note_latest", "start_sampler", "Thread", "Notices", "_beside"])
 @pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError, MemoryError, SystemExit])
 def test_whatever_is_raised_the_command_is_waited_for(
     broken: str, error: type[BaseException], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
