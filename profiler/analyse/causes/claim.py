@@ -111,13 +111,20 @@ class Claim:
         ns = self.ns if removed_ns is None else removed_ns
         return as_next(self.facts, change, by_parts(self.facts, ns, vanishing(likely, least)), kind)
 
-    def sparing(self, change: str, *, least: float | None = None, likely: float = 0.95, kind: str = "") -> Next:
-        """The same of work of the training's own thread within the steps: what the loader can deliver, and what
-        computing takes, is the limit then."""
-        gone, less = VanishedWork(loop_ns=self.ns / self.facts.window.count), vanishing(likely, least)
+    def lighter(
+        self, change: str, gone: VanishedWork, *, least: float | None = None, likely: float = 0.95, kind: str = ""
+    ) -> Next:
+        """The same of work that the loader is spared, or the training."""
+        less = vanishing(likely, least)
         return as_next(
             self.facts, change, by_replay(self.facts, gone, less) or by_parts(self.facts, self.ns, less), kind
         )
+
+    def sparing(self, change: str, *, least: float | None = None, likely: float = 0.95, kind: str = "") -> Next:
+        """The same of work of the training's own thread within the steps: what the loader can deliver, and what
+        computing takes, is the limit then."""
+        gone = VanishedWork(loop_ns=self.ns / self.facts.window.count)
+        return self.lighter(change, gone, least=least, likely=likely, kind=kind)
 
     @property
     def _most_overlapped(self) -> float | None:

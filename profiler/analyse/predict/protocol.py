@@ -30,13 +30,13 @@ _WIDTHS = (16, 64)
 """Rows of at most so many workers are replayed together: a pass costs its calls more than its numbers."""
 
 
-def replay(rows: ReplayRows, drawn: DrawnTimes, steps: int, run_ahead: int = RUN_AHEAD) -> Replayed:
+def replay(rows: ReplayRows, drawn: DrawnTimes, steps: int) -> Replayed:
     """So many steps of each row."""
     bins = np.searchsorted(_WIDTHS, rows.workers)
     parts, places = [], []
     for width in np.unique(bins):
         chosen = (bins == width).nonzero()[0]
-        parts.append(_Replay(rows.at(chosen), drawn, steps, run_ahead).replayed())
+        parts.append(_Replay(rows.at(chosen), drawn, steps).replayed())
         places.append(chosen)
     return Replayed.joined(parts).at(np.argsort(np.concatenate(places)))
 
@@ -44,10 +44,9 @@ def replay(rows: ReplayRows, drawn: DrawnTimes, steps: int, run_ahead: int = RUN
 class _Replay(ReplayMachine):
     """The training's side: what it takes, and orders."""
 
-    def __init__(self, rows: ReplayRows, drawn: DrawnTimes, steps: int, run_ahead: int) -> None:
+    def __init__(self, rows: ReplayRows, drawn: DrawnTimes, steps: int) -> None:
         super().__init__(rows, drawn, steps)
         n, batches = self.n, self.most_batches
-        self.run_ahead = run_ahead
         self.host = drawn.host[:, self.place]
         self.device = None if drawn.device is None else drawn.device[:, self.place]
         self.epoch = np.where(rows.epoch > 0, rows.epoch, batches + 1)
@@ -203,7 +202,7 @@ class _Replay(ReplayMachine):
         takes = self.device[self.rows.draw[row], step] * self.rows.step[row]
         end = np.maximum(self.device_end[row], self.host_begin[row]) + takes
         self.device_end[row] = self.ends[row, step] = end = np.maximum(end, now)
-        before = np.where(step >= self.run_ahead, self.ends[row, step - self.run_ahead], 0.0)
+        before = np.where(step >= RUN_AHEAD, self.ends[row, step - RUN_AHEAD], 0.0)
         goes_on = np.where(self.rows.synchronous[row], end, before)
         waits = goes_on > now
         self.until(row[waits], goes_on[waits], _DEVICE)

@@ -9,9 +9,7 @@ from .rows import DrawnTimes
 from .workload import Times, Workload
 
 
-def serial(
-    workload: Workload, drawn: DrawnTimes, step_scale: float = 1.0, run_ahead: int = RUN_AHEAD
-) -> tuple[Times, Times]:
+def serial(workload: Workload, drawn: DrawnTimes, step_scale: float = 1.0) -> tuple[Times, Times]:
     """(when each step is done, how long it waited for its indices and its batch), ns, [sequence, step]."""
     limits = workload.limits
     share = min(1.0, limits.cpus)
@@ -32,6 +30,6 @@ def serial(
         ends[:, step] = device
         if workload.synchronous:
             now = device
-        elif step >= run_ahead:
-            now = np.maximum(now, ends[:, step - run_ahead])
+        elif step >= RUN_AHEAD:
+            now = np.maximum(now, ends[:, step - RUN_AHEAD])
     return ends, stalls

@@ -39,7 +39,7 @@ def quota(wait: Wait) -> Finding | None:
     if wait.waits_mostly or not (near or wait.queues):
         return None
     workers = facts.set_workers
-    changes = [wait.relieving("ask for more CPUs: the container's or the batch job's CPU limit")]
+    changes = [wait.removing("ask for more CPUs: the container's or the batch job's CPU limit", likely=0.6)]
     if cpus is not None and workers is not None and workers > cpus:
         changes.append(
             _fewer(wait, int(cpus), f"{workers} workers use the quota up at the begin of each period", likely=0.6)
@@ -76,7 +76,7 @@ def held_back(wait: Wait) -> Finding | None:
             wait.evidence("machine_busy_pct", "near 100, if workers have to wait"),
             *wait.cpu_evidence,
         ),
-        (wait.relieving("ask for more CPUs: the container's or the batch job's CPU limit"),),
+        (wait.removing("ask for more CPUs: the container's or the batch job's CPU limit", likely=0.6),),
     )
 
 
@@ -148,7 +148,7 @@ def foreign_load(wait: Wait) -> Finding | None:
             wait.evidence("cpu_pct"),
             wait.evidence("cpu_steal_pct"),
         ),
-        (wait.relieving(ALONE),),
+        (wait.removing(ALONE, likely=0.6),),
     )
 
 
@@ -239,7 +239,7 @@ def _delayed(wait: Wait, who: str, change: str) -> Finding | None:
             wait.evidence("machine_busy_pct"),
             *wait.cpu_evidence,
         ),
-        (wait.relieving(change).of("fewer_workers"),),
+        (wait.removing(change, likely=0.6).of("fewer_workers"),),
     )
 
 
@@ -248,7 +248,7 @@ def _fewer(wait: Wait, cpus: int, why: str, likely: float) -> Next:
     now = wait.facts.set_workers or wait.loader.workers
     said = wait.predicted(lambda settings: 0 < settings.num_workers < now)
     if said is None:
-        return wait.relieving(f"num_workers={max(1, cpus)}: {why}", likely=likely).of("fewer_workers")
+        return wait.removing(f"num_workers={max(1, cpus)}: {why}", likely=likely).of("fewer_workers")
     return wait.as_predicted(f"num_workers={said.settings.num_workers}: {why}", said).of("fewer_workers")
 
 
@@ -258,5 +258,5 @@ def _cheaper(wait: Wait) -> Next:
     stage, share = wait.costliest or ("", None)
     change, kind = cheaper_by_words(stage) or any_stage
     if share is None:
-        return wait.relieving(change).of(kind)
+        return wait.removing(change, likely=0.6).of(kind)
     return wait.lighter(change, VanishedWork(making=share / 100), least=0.3, likely=0.6, kind=kind)

@@ -20,7 +20,7 @@ from ...speedup import Speedup
 from ...where.stages import STAGES
 from ..claim import Claim
 from ..finding import LEAST_GAIN, Evidence, Next
-from ..speedup import as_next, by_parts, by_replay, by_settings, vanishing
+from ..speedup import as_next, by_settings
 
 MOSTLY_OWN = 0.6
 """Share of its CPU budget that a job uses, from which it has used that up where other programs use what is left; where
@@ -275,19 +275,6 @@ class Wait(Claim):
         if told.growth is not None:
             return told.growth.exponent.high < SURELY_GROWS
         return told.waiting is not None and told.waiting.elsewhere == ThreadState.SLEEP
-
-    def relieving(self, change: str, *, least: float | None = None, likely: float = 0.6) -> Next:
-        """A change that takes CPU work away, or adds CPUs: what the CPUs can make now is no limit then."""
-        return self.removing(change, least=least, likely=likely)
-
-    def lighter(
-        self, change: str, gone: VanishedWork, *, least: float | None = None, likely: float = 0.95, kind: str = ""
-    ) -> Next:
-        """A change that spares the loader work, or the training for it."""
-        less = vanishing(likely, least)
-        return as_next(
-            self.facts, change, by_replay(self.facts, gone, less) or by_parts(self.facts, self.ns, less), kind
-        )
 
     def so_many(self, change: str, wanted: Wanted, instead: str = "") -> Next:
         """A change to these settings, or what else might be done."""
