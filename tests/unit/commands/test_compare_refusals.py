@@ -83,7 +83,7 @@ def test_an_error_of_several_lines_keeps_them(tmp_path: Path, capsys: pytest.Cap
     file.write_text('raise RuntimeError("Error(s):\\n\\tMissing key\\n::error::hi")\n')
     assert main(["compare", str(file)]) == 2
     lines = capsys.readouterr().err.splitlines()
-    assert [line.strip().split(" (")[0] for line in lines[1:]] == ["Missing key", "?::error::hi"]
+    assert [line.strip().split(" (")[0] for line in lines[1:]] == ["Missing key", "?:error::hi"]
     assert all(line.startswith("  ") for line in lines[1:])
 
 
