@@ -59,8 +59,8 @@ def deliver(folder: Path, message: dict[str, Any] | None = None, descriptor: int
         connection.setblocking(False)
         try:
             connection.connect(address(folder))
-            _, user = peer(connection)
-            if user not in (0, os.geteuid()) or len(data) > MOST_MESSAGE:
+            if peer(connection)[1] != os.geteuid() or len(data) > MOST_MESSAGE:
+                # Of another user, who may listen under any name, or whose folder it is: neither takes from the other.
                 return False
             if data:
                 socket.send_fds(connection, [data], [descriptor] if descriptor >= 0 else [], socket.MSG_NOSIGNAL)

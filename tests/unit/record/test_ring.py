@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from whyidle.capture.sampler.receiver import Receiver, listen
 from whyidle.record import segment
+from whyidle.record.delivery import address, deliver, received_here
 from whyidle.record.reader import RecordFile
 from whyidle.record.ring import RecordRing
 from whyidle.record.schema import PAUSE, Kind
@@ -127,3 +131,38 @@ def test_memory_of_another_length_than_was_said_is_refused() -> None:
         RecordRing(KIND.record_bytes, 2 << 20, ring.descriptor)
     os.close(ring.descriptor)
     ring.close()
+
+
+def test_what_another_user_delivers_is_not_taken(tmp_path: Path) -> None:
+    """Its socket's name is no secret, and root's sampler writes where others may not."""
+    if os.geteuid() != 0:
+        pytest.skip("becoming another user needs root")
+    receiver = Receiver(tmp_path, listen(tmp_path))
+    child = os.fork()
+    if child == 0:
+        received_here.clear()
+        os.setuid(54321)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
+            connection.connect(address(tmp_path))
+            connection.send(json.dumps({"put": "run.json", "text": "forged"}).encode())
+        os._exit(deliver(tmp_path, {"put": "run.json", "text": "forged"}))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    receiver.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_no_file_by_another_name_and_none_elsewhere_is_written(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    receiver = Receiver(folder, listen(folder))
+    child = os.fork()
+    if child == 0:
+        received_here.clear()
+        for name in ("../outside.txt", "/tmp/outside.txt", ".hidden.txt", "train.py", "a/b.json"):
+            deliver(folder, {"put": name, "text": "x"})
+            deliver(folder, {"add": name, "lines": "x\n", "most": 100, "once": False})
+        os._exit(deliver(folder, {"put": "mine.json", "text": "{}"}))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
+    receiver.close()
+    assert [path.name for path in folder.iterdir()] == ["mine.json"]
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
