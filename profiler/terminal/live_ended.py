@@ -47,7 +47,7 @@ def is_large(folder: Path) -> bool:
         files = [each for each in entries if each.name.startswith(kinds)]
     if sum(each.name.startswith(kinds[0]) for each in files) > MANY_PROCESSES:
         return True
-    return sum(each.stat().st_size for each in files) >= LARGE_BYTES
+    return sum(each.stat(follow_symlinks=False).st_size for each in files) >= LARGE_BYTES
 
 
 PATIENCE_SECONDS = 0.5

@@ -239,11 +239,11 @@ def _command(base: Path, argv: tuple[str, ...]) -> None:
             code = None
             wrong.append(traceback.format_exc()[-3000:])
     printed, said = (stream.buffer.getvalue().decode() for stream in (out, err))
-    wrong += _wrong_of(code, printed, said, is_json="--json" in argv)
+    wrong += _wrong_of(code, printed, said, is_data="--json" in argv or "csv" in argv)
     (base / "result.json").write_text(json.dumps({"code": code, "wrong": wrong, "said": said[-300:]}))
 
 
-def _wrong_of(code: object, printed: str, said: str, is_json: bool) -> list[str]:
+def _wrong_of(code: object, printed: str, said: str, is_data: bool) -> list[str]:
     wrong = []
     if code not in (0, 1, 2):
         wrong.append(f"exit code {code}")
@@ -255,7 +255,7 @@ def _wrong_of(code: object, printed: str, said: str, is_json: bool) -> list[str]
     for text in (printed, said):
         if acting := [c for c in text if unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp") and c not in "\n\t"]:
             wrong.append(f"signs that act on a terminal: {acting[:5]!a}")
-        if not is_json and (found := _COMMAND.search(text)):
+        if not is_data and (found := _COMMAND.search(text)):
             wrong.append(f"a command to a CI service: {text[found.start() : found.end() + 60]!a}")
         if SECRET in text:
             wrong.append("what lies outside is shown")

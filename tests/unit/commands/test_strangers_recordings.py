@@ -85,12 +85,16 @@ def _all_zeros(path: Path) -> None:
     path.symlink_to("/dev/zero")
 
 
+def _itself(path: Path) -> None:
+    path.symlink_to(path.name)
+
+
 def _a_folder(path: Path) -> None:
     path.mkdir()
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("put", [_a_pipe, _a_link, _all_zeros, _a_folder])
+@pytest.mark.parametrize("put", [_a_pipe, _a_link, _all_zeros, _itself, _a_folder])
 @pytest.mark.parametrize("name", FILES)
 def test_what_is_no_file_is_neither_waited_for_nor_followed(
     put: Callable[[Path], None], name: str, at: Path, capsys: pytest.CaptureFixture[str]
