@@ -14,7 +14,7 @@ from ...errors import RecordError
 from ...record.delivery import MOST_MESSAGE, address, append_lines, peer, received_here
 from ...record.files import write_text
 from ...record.ring import CLOSED, REFUSED, RecordRing
-from ...record.schema import KINDS
+from ...record.schema import KINDS, Kind
 from ...record.sink import Drain, RecordSink
 
 MOST_WAITING = 1024
@@ -47,6 +47,8 @@ class Receiver:
         self._waiting: list[socket.socket] = []
         self._drains: list[tuple[Drain, int]] = []
         """With the process that stores."""
+        self._unmade: list[tuple[RecordRing, tuple[Kind, int, int, bool], int]] = []
+        """Of which no file could be made yet, with whose they are."""
         self.refused = False
         """Whether processes are to be told that they may not be looked into."""
         if listener is not None:
@@ -56,6 +58,14 @@ class Receiver:
     def look(self) -> None:
         """Take what has come. Never raises."""
         self._accept()
+        unmade, self._unmade = self._unmade, []
+        for ring, who, process in unmade:
+            try:
+                self._drains.append((Drain(ring, RecordSink(self._folder, *who, done=0)), process))
+            except RecordError:
+                # A full disk, say: until there is room the records wait in memory.
+                if _lives(process):
+                    self._unmade.append((ring, who, process))
         kept = []
         for drain, process in self._drains:
             over = bool(drain.ring.words[CLOSED]) or not _lives(process)
@@ -104,7 +114,7 @@ class Receiver:
                 self._handle(json.loads(data), descriptors, process)
         except BlockingIOError:
             return False
-        except (OSError, ValueError, KeyError, TypeError, RecordError):
+        except (OSError, ValueError, KeyError, TypeError):
             # A full disk, say, or no process of ours.
             pass
         finally:
@@ -118,8 +128,8 @@ class Receiver:
             kind = KINDS[message["kind"]]
             if 0 < message["length"] <= MOST_RING:
                 ring = RecordRing(kind.record_bytes, message["length"], descriptors[0])
-                sink = RecordSink(self._folder, kind, int(message["rank"]), int(message["pid"]), bool(message["slot"]))
-                self._drains.append((Drain(ring, sink), process))
+                who = kind, int(message["rank"]), int(message["pid"]), bool(message["slot"])
+                self._unmade.append((ring, who, process))
         elif _FILE.fullmatch(name):
             if "put" in message:
                 write_text(self._folder / name, message["text"])

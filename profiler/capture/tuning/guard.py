@@ -154,7 +154,8 @@ class Guard:
             path = Path(f"/proc/self/fd/{folder}").resolve() / os.fsdecode(path)
         name: str = os.path.realpath(os.fsdecode(path))
         free = self._within_free if name.startswith(self._here) else self._free
-        if name.startswith(free) or any(part in name for part in _CACHE_NAMES):
+        # Memory with a name (`memfd_create`) is no file: whyidle's own records lie in such.
+        if name.startswith((*free, "/memfd:")) or any(part in name for part in _CACHE_NAMES):
             return None
         return name
 

@@ -22,6 +22,7 @@ from whyidle.capture.active import recorded
 from whyidle.devices.clock import VirtualClock
 from whyidle.devices.emulated import EmulatedDevice, EmulatedSpec
 from whyidle.errors import RecordError
+from whyidle.record import segment
 from whyidle.record.reader import Records
 from whyidle.record.run import create_run, update_run
 from whyidle.record.schema import STEP
@@ -50,6 +51,7 @@ def test_shares_while_recording_are_those_of_the_finished_run(tmp_path: Path) ->
         for _ in whyidle.watch(batches(), batch_size=8):
             net(partial(device.compute, 10 * MS), lambda: None).backward()
             optimizer.step(lambda: None)
+            segment._write_all(0)
             view = reader.snapshot()
             if view.steps >= 30:
                 seen.append((view.shares["compute"], view.shares["input"]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
@@ -12,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from support.small_disk import small_disk
 from whyidle.capture.sampler.receiver import Receiver, listen
 from whyidle.record import segment
 from whyidle.record.delivery import address, deliver, received_here
@@ -166,3 +168,28 @@ def test_no_file_by_another_name_and_none_elsewhere_is_written(tmp_path: Path) -
     receiver.close()
     assert [path.name for path in folder.iterdir()] == ["mine.json"]
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_a_disk_that_is_full_when_a_recording_begins_takes_it_once_there_is_room(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk", 64) as disk:
+        receiver = Receiver(disk, listen(disk))
+        filler = disk / "filler"
+        with contextlib.suppress(OSError):
+            filler.write_bytes(bytes(1 << 20))
+        go, told = os.pipe()
+        child = os.fork()
+        if child == 0:
+            received_here.clear()
+            writer = RecordWriter(disk, KIND, 3, 4711)
+            writer.append(*body(0))
+            os.read(go, 1)
+            writer.append(*body(1))
+            writer.close()
+            os._exit(0)
+        while not receiver._unmade:
+            receiver.look()
+        filler.unlink()
+        os.write(told, b"x")
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        receiver.close()
+        assert RecordFile(disk / f"{KIND.name}-3-4711.rec").count() == 2

@@ -30,7 +30,7 @@ def _note(sentence):
 def _say_loaded():
     """Leave a sign that Python read its environment (`record/signs.py`). Whoever starts a process of multiprocessing
     has left it: a worker that a training waits for asks nothing of the folder."""
-    if "multiprocessing" in " ".join(getattr(sys, "orig_argv", ())):
+    if any(word.startswith("from multiprocessing.") for word in getattr(sys, "orig_argv", ())):
         return
     try:
         sign = os.path.join(os.environ[_RUN], "bootstrap-loaded")
