@@ -207,6 +207,8 @@ def test_there_are_never_two_for_one_run(run: Path, sampler: Sampler) -> None:
     wait_for(lambda: second.pid is None or not running(second.pid))
     second.stop()
     assert second.error == f"The sampler ended with exit code 1; {SAMPLER_NOTICES} in the run folder may say why."
+    # What the second has to say the first one writes.
+    wait_for((run / SAMPLER_NOTICES).is_file)
     assert (run / SAMPLER_NOTICES).read_text() == (
         "Another sampler already records this run; a second one ended at once.\n"
     )
