@@ -22,8 +22,8 @@ from ..record.stacks import Call, StackNames
 from . import scalars
 from .bootstrap import stack_options
 from .hooks.switch import hand_on
-from .stacks.refused import look_within
 from .stacks.source import SourceLines
+from .stacks.within import look_within
 from .startup import record_before
 from .steps import StepRecorder
 from .thinning import Thinning

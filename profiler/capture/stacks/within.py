@@ -16,6 +16,7 @@ import random
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -24,6 +25,7 @@ from ...record.schema import NOT_MEASURED, STACK, StackFlag
 from ...record.segment import RecordWriter
 from ...record.stacks import Call, StackNames
 from ..hidden import is_ours
+from ..hooks.switch import ours
 from .source import SourceLines
 
 MOST_OF_CPU = 0.005
@@ -32,6 +34,29 @@ MOST_DEPTH = 256
 """Calls of a stack that are kept, the innermost ones."""
 OTHER_THREADS_EVERY = 4
 """Looks between two looks at all threads."""
+_looks_in = 0
+"""The process that has such a thread; a forked child has none."""
+
+
+def look_within(folder: Path, wanted: Callable[[], Any], worker: bool = False) -> None:
+    """Begin to look at this process's stacks if nobody does yet. Never raises.
+
+    Args:
+        folder: the run folder.
+        wanted: tells how often and what, as the command that started us says it: `{"rate": 10.0, "source": true,
+                "within": true}`; anything else: not at all.
+        worker: whether this is a loader's worker, of which a training may start any number.
+    """
+    global _looks_in
+    with ours():
+        if _looks_in == os.getpid():
+            return
+        options = wanted()
+        if not isinstance(options, dict) or not options.get("within"):
+            return
+        _looks_in = os.getpid()
+        looks = OwnStacks(folder, float(options["rate"]), bool(options["source"]), worker)
+        _thread.start_new_thread(looks.run, ())
 
 
 class OwnStacks:

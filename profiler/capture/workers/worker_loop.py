@@ -18,7 +18,7 @@ from ...record.segment import RecordWriter
 from ..bootstrap import stack_options
 from ..hidden import forget_frame
 from ..hooks.switch import Switch
-from ..stacks.refused import look_within
+from ..stacks.within import look_within
 from .batch_content import BatchContent
 from .counters import ThreadCounters
 from .fetch_timing import FetchTimer

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from whyidle.capture.stacks import refused, within
-from whyidle.capture.stacks.refused import look_within
-from whyidle.capture.stacks.within import OwnStacks
+from whyidle.capture.stacks import within
+from whyidle.capture.stacks.within import OwnStacks, look_within
 from whyidle.record.reader import RecordFile, Records
 from whyidle.record.schema import StackFlag
 from whyidle.record.stacks import read_stacks
@@ -83,8 +82,8 @@ def test_calls_of_what_watches_the_training_are_left_out(tmp_path: Path, monkeyp
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     calls: list[object] = []
-    monkeypatch.setattr(refused, "_looks_in", 0)
-    monkeypatch.setattr(refused._thread, "start_new_thread", lambda run, given: calls.append(run))
+    monkeypatch.setattr(within, "_looks_in", 0)
+    monkeypatch.setattr(within._thread, "start_new_thread", lambda run, given: calls.append(run))
     return calls
 
 
@@ -104,7 +103,7 @@ def test_a_forked_child_looks_for_itself(
     tmp_path: Path, started: list[object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     look_within(tmp_path, lambda: WANTED)
-    monkeypatch.setattr(refused.os, "getpid", lambda: 4_000_001)
+    monkeypatch.setattr(within.os, "getpid", lambda: 4_000_001)
     look_within(tmp_path, lambda: WANTED, worker=True)
     assert len(started) == 2
 
