@@ -254,9 +254,10 @@ class Follower:
 def read_all(files: Sequence[RecordFile], kind: Kind) -> Records:
     """All records of files of one kind, one file after another: by column where there are many. A job has thousands of
     small files, of which columns would cost more than they save."""
-    counts = [file.count() for file in files]
-    if sum(counts) <= FEW_ROWS:
+    if sum(file.most_at_first for file in files) <= FEW_ROWS:
         return joined([chunk.copy() for file in files for chunk in file.chunks()], kind)
+    # A file may have no records where it has room for them, and be as large as it likes.
+    counts = [file.count() for file in files]
     gathering = Gathering(kind.dtype, sum(counts))
     for file, count in zip(files, counts, strict=True):
         for chunk in file.chunks():

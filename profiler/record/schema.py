@@ -26,7 +26,7 @@ NOT_MEASURED = -(2**63)
 NAN = float("nan")
 
 HEADER_BYTES = 4096
-"""One page: magic, version, kind, sizes, process, then counters the writer updates (see `segment.py`)."""
+"""One page: magic, version, kind, sizes, process, then counters the writer updates (see `sink.py`)."""
 
 
 HEADER = struct.Struct("<8sIIIIqqq16s")
