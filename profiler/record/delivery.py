@@ -52,9 +52,9 @@ def deliver(folder: Path, message: dict[str, Any] | None = None, descriptor: int
         message: by default none, which only asks.
         descriptor: memory that goes with it.
     """
+    if address(folder) in received_here:
+        return False
     with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
-        if address(folder) in received_here:
-            return False
         data = b"" if message is None else json.dumps(message).encode()
         connection.setblocking(False)
         try:
@@ -87,7 +87,7 @@ def append_lines(path: Path, lines: str, most: int, once: bool) -> bool:
     Raises:
         OSError: it cannot be opened, or is a link.
     """
-    file = os.open(path, APPENDED | os.O_NONBLOCK, 0o644)
+    file = os.open(path, APPENDED, 0o644)
     try:
         size = os.fstat(file).st_size
         if size >= most:

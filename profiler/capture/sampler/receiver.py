@@ -80,11 +80,14 @@ class Receiver:
 
     def close(self) -> None:
         """Take what is there, and leave the rest to those who have it: they write themselves from now on."""
-        self._accept()
+        if self.listener is not None:
+            with contextlib.suppress(OSError):
+                # Nobody connects any more; what has come is still there.
+                self.listener.shutdown(socket.SHUT_RD)
+        self.look()
         if self.listener is not None:
             self.listener.close()
             received_here.discard(address(self._folder))
-        self.look()
         for drain, _ in self._drains:
             drain.close()
         self._drains.clear()
