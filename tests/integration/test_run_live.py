@@ -45,7 +45,7 @@ def typed(terminal: Terminal, words: str) -> int:
 
 
 def told(terminal: Terminal, words: str) -> str:
-    """What a shell's command printed, when it has its prompt again."""
+    """What a command printed by when the shell, which waits at its prompt, is there again."""
     before = terminal.type(f"{words}; echo 'that'$((6 * 7))\r".encode())
     terminal.until("that42", before)
     terminal.until(PROMPT, terminal.raw.index(b"that42", before))
@@ -62,7 +62,9 @@ def test_where_all_output_goes_into_files_the_terminal_shows_the_view_and_is_giv
         terminal.until("waiting for the first steps", before)
         before = terminal.type(b"\x1a")
         terminal.until("Stopped", before)
-        assert terminal.raw.index(LEAVE.encode(), before) < terminal.raw.index(b"Stopped", before)
+        stopped = terminal.raw.index(b"Stopped", before)
+        assert terminal.raw.index(LEAVE.encode(), before) < stopped
+        terminal.until(PROMPT, stopped)
         assert told(terminal, "stty -g") == modes
         before = terminal.type(b"fg\r")
         terminal.until(ENTER, before)
@@ -83,8 +85,11 @@ def test_what_goes_on_in_the_background_leaves_the_terminal_to_the_shell(tmp_pat
         before = typed(terminal, f"{shlex.join(recorded(tmp_path))} > {output} 2>&1")
         begun(output)
         terminal.until(ENTER, before)
-        terminal.until("Stopped", terminal.type(b"\x1a"))
-        terminal.type(b"bg\r")
+        before = terminal.type(b"\x1a")
+        terminal.until("Stopped", before)
+        terminal.until(PROMPT, terminal.raw.index(b"Stopped", before))
+        before = terminal.type(b"bg\r")
+        terminal.until(PROMPT, before)
         (tmp_path / "seen").touch()
         assert ENTER not in told(terminal, "wait %1; echo code $?")
         assert b"code 6" in terminal.raw
