@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 DATA ?=
 FULL ?=
 
-.PHONY: demo test quick pure test-all under-load package lint docs screenshots views setup-demo setup-test benchmarks truth \
+.PHONY: demo test quick pure test-all under-load package budgets lint docs screenshots views setup-demo setup-test benchmarks truth \
 	overhead faults user-code batch-sizes tuning differences studies rivals clean help
 
 help: ## this list
@@ -27,6 +27,9 @@ pure: setup-test
 test-all: setup-test ## the same as `test` with what takes long: every program, library and way to start workers
 	@$(MAKE) --no-print-directory -j2 lint docs
 	@scripts/test.sh $(BIN) all
+
+budgets: setup-test ## how large each package is beside what budgets.toml allows; lowers that where less stands
+	@$(BIN)/python scripts/budgets.py --lower
 
 under-load: setup-test ## the tests three times while a busy loop holds each CPU (an hour)
 	@scripts/under_load.sh $(BIN) 3
