@@ -1,50 +1,105 @@
-"""`python -m tests.mutations`: plants one mistake after the other into a copy of the tree, and says which test fails.
+"""The mutation score: how many small mistakes in what explains a recording, and in what records it, the tests find.
 
-Of each mistake the tests run that ought to find it, up to the first that fails; of those that are left then, the rest
-of the quick tier and the golden outputs. Some ten minutes on two idle CPUs. `--list` runs nothing and says in a
-second whether every mistake can be planted still.
+`python -m tests.mutations FOLDER [--number 300] [--seed 1] [--jobs 2]` draws mistakes with cosmic-ray, by package in
+proportion to where they can be made, plants one after the other into a copy of the tree, and runs the tests that
+execute its line, up to the first that fails: those which execute the fewest lines first. Which tests these are is
+learnt from one run under coverage, kept in FOLDER as everything else is: what was tried is not tried again.
+
+Needs `pip install cosmic-ray coverage`. An hour on two idle CPUs.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
+import json
 import os
+import random
 import re
-import shlex
 import shutil
+import sqlite3
 import subprocess
 import sys
 import tempfile
-import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from importlib import import_module
+from math import sqrt
 from multiprocessing import get_context
 from pathlib import Path
-
-from .catalogue import ANALYSE, COMMANDS, MUTATIONS, REPORT, TUNE, Mutation
+from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
+MUTATED = ("profiler/analyse", "profiler/capture/hooks", "profiler/capture/loop_detector", "profiler/capture/workers")
+"""What explains a recording, and capture's recorder; with the modules directly in `profiler/capture`."""
+TESTS = ("tests/unit", "tests/golden")
+LEFT_OUT = ("tests/unit/scenarios", "tests/unit/pipelines", "tests/unit/test_budgets.py", "tests/unit/test_layers.py")
 PACKAGES = ("pipelines", "scenarios", "diagnosis_benchmark")
-REST = f"{ANALYSE} {REPORT} {TUNE} {COMMANDS} tests/unit/record tests/unit/test_layers.py tests/golden"
-"""What runs where the expected tests find nothing."""
-LIMIT_S = 1800
-FOUND, ELSEWHERE, SURVIVED = "found", "found by other tests", "SURVIVED"
-ANYWAY = "its test fails anyway"
-NOTHING_TO_RUN = 5
-"""Pytest's exit code."""
+MOST_TESTS = 250
+"""Tests tried for a mistake."""
+LIMIT_S = 600
+FOUND, SURVIVED, UNSEEN = "found", "survived", "no test executes it"
 IMPORTED = ("hypothesis.strategies", "jinja2", "numpy", "pytest", "rich.console", "torch")
 """What tests import that takes long and is none of ours: once, for all of them."""
+KINDS = ("Replace", "Number", "AddNot", "Remove", "Zero", "Exception")
+"""How the names of cosmic-ray's operators begin that are used."""
 
 
-@dataclass(frozen=True)
-class Place:
-    """Where a mistake goes."""
+tree: Tree
+"""The copy that this process plants mistakes in."""
 
-    path: Path
-    begin: int
-    end: int
+
+class Mistake(NamedTuple):
+    """A change of one place: the operator's name, and which of the places in that file it could be made at."""
+
+    path: str
+    line: int
+    operator: str
+    occurrence: int
+
+
+def modules() -> list[Path]:
+    """Every module that mistakes are drawn for."""
+    found = [path for folder in MUTATED for path in (ROOT / folder).rglob("*.py")]
+    return sorted([*found, *(ROOT / "profiler/capture").glob("*.py")])
+
+
+def annotated(tree: ast.AST) -> set[int]:
+    """Lines that hold a type, which nothing evaluates."""
+    lines: set[int] = set()
+    for node in ast.walk(tree):
+        types = [getattr(node, name, None) for name in ("annotation", "returns")]
+        for each in types:
+            if isinstance(each, ast.AST):
+                lines |= set(range(each.lineno, (each.end_lineno or each.lineno) + 1))
+    return lines
+
+
+def drawn(number: int, seed: int) -> list[Mistake]:
+    """Mistakes by package, in proportion to the places there; each place of a module is as likely as another."""
+    plugins, syntax = import_module("cosmic_ray.plugins"), import_module("cosmic_ray.ast")
+    names = [name for name in plugins.operator_names() if name.split("/")[1].startswith(KINDS)]
+    operators = {name: plugins.get_operator(name)() for name in names}
+    places: dict[str, dict[tuple[int, int], list[Mistake]]] = defaultdict(lambda: defaultdict(list))
+    for path in modules():
+        text, name = path.read_text(), str(path.relative_to(ROOT))
+        types = annotated(ast.parse(text))
+        counts: Counter[str] = Counter()
+        for node in syntax.ast_nodes(syntax.get_ast(text)):
+            for operator, made in operators.items():
+                for begin, _ in made.mutation_positions(node):
+                    mistake = Mistake(name, begin[0], operator, counts[operator])
+                    counts[operator] += 1
+                    if begin[0] not in types or "BinaryOperator" not in operator:
+                        places[str(path.parent)][hash((name, begin)), begin[0]].append(mistake)
+    chance = random.Random(seed)
+    every = sum(map(len, places.values()))
+    return [
+        chance.choice(choices)
+        for _, package in sorted(places.items())
+        for choices in chance.sample(list(package.values()), max(1, round(number * len(package) / every)))
+    ]
 
 
 class Tree:
@@ -57,144 +112,169 @@ class Tree:
             if name and (ROOT / name).is_file():
                 (self.root / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(ROOT / name, self.root / name)
+        for native in (ROOT / "profiler").glob("*.so"):
+            shutil.copy2(native, self.root / "profiler")
         whyidle = self._package / "whyidle"
         whyidle.mkdir(parents=True)
         for entry in (*(self.root / "profiler").iterdir(), *(self.root / name for name in PACKAGES)):
             (whyidle / entry.name).symlink_to(entry)
-        self._written = int(time.time())
-        for name in IMPORTED:
-            import_module(name)
+        self.environment = {"PYTHONPATH": str(self._package), "PYTHONDONTWRITEBYTECODE": "1"}
 
-    def write(self, path: Path, text: str) -> None:
-        """With a time of its own: Python tells what it has compiled by size and second."""
-        path.write_text(text)
-        self._written += 1
-        os.utime(path, (self._written, self._written))
-
-    def failures(self, words: Sequence[str], first: bool) -> list[str]:
-        """The tests that fail of what pytest is given, or the first of them.
-
-        It runs in a fork of this process, which has imported what takes long (`IMPORTED`).
-        """
-        options = [*(["-x"] if first else []), *words]
+    def failure(self, words: Sequence[str]) -> str:
+        """The first test that fails, else nothing; in a fork of this process, which has imported what takes long."""
         with tempfile.NamedTemporaryFile("r") as output:
-            run = get_context("fork").Process(target=self._test, args=(options, output.name))
+            run = get_context("fork").Process(target=self._test, args=(words, output.name))
             run.start()
             run.join(LIMIT_S)
             if run.is_alive():
                 run.kill()
                 run.join()
-                return ["none within half an hour, which is a failure as well"]
+                return f"not done in {LIMIT_S} s"
             said = output.read()
-        found = re.findall(r"^(?:FAILED|ERROR) (.*?)(?: - .*)?$", said, re.MULTILINE)
-        if not found and run.exitcode not in (0, NOTHING_TO_RUN):
-            print(f"pytest {' '.join(words)} did not run: {said.strip()}", file=sys.stderr)
-        return found
+        found = re.search(r"^(?:FAILED|ERROR) (.*?)(?: - .*)?$", said, re.MULTILINE)
+        return found[1] if found else "" if run.exitcode == 0 else f"pytest ended with {run.exitcode}: {said[-300:]}"
 
     def _test(self, words: Sequence[str], output: str) -> None:
         os.chdir(self.root)
         # What is imported has to be the copy, here and in what tests start, and not what is installed.
-        os.environ["PYTHONPATH"] = str(self._package)
+        os.environ |= self.environment
+        sys.dont_write_bytecode = True
         sys.path[:1] = [str(self.root), str(self._package)]
         for name in [name for name in sys.modules if name.partition(".")[0] == "tests"]:
             del sys.modules[name]
         with open(output, "w") as file:
             os.dup2(file.fileno(), 1)
             os.dup2(file.fileno(), 2)
-        options = ["-q", "--tb=no", "-rfE", "-p", "no:cacheprovider", "-m", "not slow and not gpu"]
+        options = ["-x", "--tb=no", "-rfE", "-p", "no:cacheprovider", "-p", "no:xdist", "-m", "not slow and not gpu"]
         sys.exit(import_module("pytest").main([*options, *words]))
 
 
-def places(mutation: Mutation, root: Path) -> list[Place]:
-    """Every place of its source."""
-    pattern = re.compile(r"\s+".join(map(re.escape, mutation.source.split())))
-    return [
-        Place(path, *match.span())
-        for path in sorted((root / "profiler").rglob("*.py"))
-        for match in pattern.finditer(path.read_text())
-    ]
+def covered(tree: Tree, folder: Path) -> dict[str, dict[int, list[str]]]:
+    """Tests by file and line that they execute, the most particular first; line 0: by any line of the file."""
+    kept = folder / "covered.json"
+    if not kept.exists():
+        settings = folder / "coverage.ini"
+        data = folder / "data"
+        settings.write_text(
+            f"[run]\nsource = {tree.root}/profiler\ndata_file = {data}\ndynamic_context = test_function\n"
+        )
+        run = [
+            sys.executable,
+            "-m",
+            "coverage",
+            "run",
+            f"--rcfile={settings}",
+            "-m",
+            "pytest",
+            "-p",
+            "no:cacheprovider",
+        ]
+        left_out = [f"--ignore={path}" for path in LEFT_OUT]
+        words = [*run, "-p", "no:xdist", "-p", "no:cacheprovider", "-m", "not slow and not gpu", *left_out, *TESTS]
+        subprocess.run(words, cwd=tree.root, env=os.environ | tree.environment, check=False)
+        numbits = import_module("coverage.numbits").numbits_to_nums
+        rows = sqlite3.connect(data).execute(
+            "select file.path, context.context, numbits from line_bits join file on file.id = file_id"
+            " join context on context.id = context_id where context.context != ''"
+        )
+        seen = [(path, name_of(context, tree.root), numbits(bits)) for path, context, bits in rows]
+        size: Counter[str] = Counter()
+        for _, test, lines in seen:
+            size[test] += len(lines)
+        by_line: dict[str, dict[int, set[str]]] = defaultdict(lambda: defaultdict(set))
+        for path, test, lines in seen:
+            for line in (0, *lines):
+                by_line[str(Path(path).relative_to(tree.root))][line].add(test)
+        kept.write_text(
+            json.dumps({p: {n: sorted(t, key=lambda t: size[t]) for n, t in by.items()} for p, by in by_line.items()})
+        )
+    return {path: {int(n): tests for n, tests in by.items()} for path, by in json.loads(kept.read_text()).items()}
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What became of a mistake."""
-
-    mutation: Mutation
-    how: str
-    test: str
-    """The first that failed; empty where none did."""
-    seconds: float
-
-
-def tried(mutation: Mutation, tree: Tree, tests: Sequence[str], how: str) -> Outcome:
-    """Plant it and run these tests, one after the other, up to the first that fails: then it is found so."""
-    begin = time.monotonic()
-    found = places(mutation, tree.root)
-    if len(found) != 1:
-        return Outcome(mutation, f"its source is there {len(found)} times", "", 0.0)
-    (place,) = found
-    text = place.path.read_text()
-    tree.write(place.path, text[: place.begin] + mutation.instead + text[place.end :])
-    try:
-        for words in tests:
-            if failed := tree.failures(shlex.split(words), first=True):
-                return Outcome(mutation, how, failed[0], time.monotonic() - begin)
-    finally:
-        tree.write(place.path, text)
-    return Outcome(mutation, SURVIVED, "", time.monotonic() - begin)
+def name_of(context: str, root: Path) -> str:
+    """A test as pytest takes it, of the dotted name that coverage knows it by."""
+    parts = context.split(".")
+    for length in range(len(parts) - 1, 0, -1):
+        for top in ("", "tests/"):
+            path = Path(top, *parts[:length]).with_suffix(".py")
+            if (root / path).is_file():
+                return "::".join([str(path), *parts[length:]])
+    return context
 
 
-def all_tried(mutations: Sequence[Mutation], tree: Tree) -> Iterator[Outcome]:
-    """Each by the tests that ought to find it; those that these do not find by all others."""
-    missed = []
-    for mutation in mutations:
-        outcome = tried(mutation, tree, mutation.tests, FOUND)
-        print(f"{outcome.how}: {mutation.name} {outcome.test}", file=sys.stderr, flush=True)
-        if outcome.how == SURVIVED:
-            missed.append(mutation)
-        else:
-            yield outcome
-    for mutation in missed:
-        outcome = tried(mutation, tree, (REST,), ELSEWHERE)
-        print(f"{outcome.how}: {mutation.name} {outcome.test}", file=sys.stderr, flush=True)
-        yield outcome
+def ready(place: str) -> None:
+    """Copy the tree for a process that tries mistakes."""
+    global tree
+    tree = Tree(Path(place) / str(os.getpid()))
+    for name in IMPORTED:
+        import_module(name)
 
 
-def confirmed(outcomes: Sequence[Outcome], tree: Tree) -> list[Outcome]:
-    """A test that fails without the mistake as well has found nothing."""
-    tests = list(dict.fromkeys(each.test for each in outcomes if "::" in each.test))
-    anyway = set(tree.failures(tests, first=False)) if tests else set()
-    return [replace(each, how=ANYWAY) if each.test in anyway else each for each in outcomes]
+def tried(mistake: Mistake, tests: Sequence[str]) -> dict[str, Any]:
+    """What became of a mistake, and the first test that failed."""
+    failed = ""
+    if tests:
+        code = import_module("cosmic_ray.mutating").mutate_code
+        operator = import_module("cosmic_ray.plugins").get_operator(mistake.operator)()
+        path = tree.root / mistake.path
+        text = path.read_text()
+        path.write_text(code(text, operator, mistake.occurrence))
+        failed = tree.failure(tests[:MOST_TESTS])
+        path.write_text(text)
+    how = FOUND if failed else SURVIVED if tests else UNSEEN
+    return {**mistake._asdict(), "how": how, "test": failed}
 
 
-def table(outcomes: Sequence[Outcome]) -> Iterator[str]:
-    """Markdown, a line each."""
-    yield "| mistake | | first test that fails | s |"
-    yield "|---|---|---|---|"
+def all_tried(mistakes: Sequence[Mistake], folder: Path, jobs: int) -> list[dict[str, Any]]:
+    """Outcomes, of which those that FOLDER knows are not tried again."""
+    kept = folder / "outcomes.jsonl"
+    outcomes = [json.loads(line) for line in kept.read_text().splitlines()] if kept.exists() else []
+    known = {(each["path"], each["operator"], each["occurrence"]) for each in outcomes}
+    with tempfile.TemporaryDirectory() as place, kept.open("a") as file:
+        ready(place)
+        tests = covered(tree, folder)
+        with ProcessPoolExecutor(jobs, get_context("spawn"), ready, (place,)) as pool:
+            running = []
+            for mistake in mistakes:
+                lines = tests.get(mistake.path, {})
+                if (mistake.path, mistake.operator, mistake.occurrence) not in known:
+                    running.append(pool.submit(tried, mistake, lines.get(mistake.line) or lines.get(0, [])))
+            for future in as_completed(running):
+                outcomes.append(future.result())
+                print(json.dumps(outcomes[-1]), file=file, flush=True)
+    return outcomes
+
+
+def table(outcomes: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """Markdown, a line each: the score by package, and with the 95 % interval of Wilson's for all."""
+    yield f"| | mistakes | {FOUND} | {SURVIVED} | {UNSEEN} |"
+    yield "|---|---|---|---|---|"
+    packages = defaultdict(list)
     for each in outcomes:
-        test = f"`{each.test.removeprefix('tests/')}`" if each.test else ""
-        yield f"| {each.mutation.name} | {each.how} | {test} | {each.seconds:.0f} |"
+        packages[str(Path(each["path"]).parent)].append(each["how"])
+        packages["all"].append(each["how"])
+    for name, hows in packages.items():
+        counts = Counter(hows)
+        yield f"| {name} | {len(hows)} | {counts[FOUND]} | {counts[SURVIVED]} | {counts[UNSEEN]} |"
+    n, z = len(outcomes), 1.96
+    share = sum(each["how"] == FOUND for each in outcomes) / n
+    middle, half = share + z * z / 2 / n, z * sqrt(share * (1 - share) / n + z * z / 4 / n / n)
+    low, high = (100 * (middle + side) / (1 + z * z / n) for side in (-half, half))
     yield ""
-    counted = Counter(each.how for each in outcomes)
-    yield f"{len(outcomes)} mistakes: {', '.join(f'{number} {how}' for how, number in counted.most_common())}."
+    yield f"{100 * share:.1f} % ({low:.1f} to {high:.1f}) of {n} are found."
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.mutations", description=__doc__)
-    parser.add_argument("--only", default="", metavar="PATTERN", help="the mistakes whose name holds this")
-    parser.add_argument("--list", action="store_true", help="run nothing: where each mistake would go")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--number", type=int, default=300)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--jobs", type=int, default=2)
     arguments = parser.parse_args()
-    chosen = [each for each in MUTATIONS if re.search(arguments.only, each.name)]
-    if arguments.list:
-        for mutation in chosen:
-            where = [str(place.path.relative_to(ROOT)) for place in places(mutation, ROOT)]
-            print(f"{', '.join(where) or 'NOT FOUND'}: {mutation.name}")
-        sys.exit(int(any(len(places(mutation, ROOT)) != 1 for mutation in chosen)))
-    with tempfile.TemporaryDirectory() as folder:
-        tree = Tree(Path(folder))
-        outcomes = confirmed(list(all_tried(chosen, tree)), tree)
-    print("\n".join(table(outcomes)))
-    sys.exit(int(any(each.how not in (FOUND, ELSEWHERE) for each in outcomes)))
+    folder = arguments.folder.resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    mistakes = drawn(arguments.number, arguments.seed)
+    print("\n".join(table(all_tried(mistakes, folder, arguments.jobs))))
 
 
 if __name__ == "__main__":
