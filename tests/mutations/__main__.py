@@ -39,7 +39,7 @@ PACKAGES = ("pipelines", "scenarios", "diagnosis_benchmark")
 MOST_TESTS = 250
 """Tests tried for a mistake."""
 LIMIT_S = 600
-FOUND, SURVIVED, UNSEEN = "found", "survived", "no test executes it"
+FOUND, SURVIVED, UNSEEN, ANYWAY = "found", "survived", "no test executes it", "its test fails anyway"
 IMPORTED = ("hypothesis.strategies", "jinja2", "numpy", "pytest", "rich.console", "torch")
 """What tests import that takes long and is none of ours: once, for all of them."""
 KINDS = ("Replace", "Number", "AddNot", "Remove", "Zero", "Exception")
@@ -242,20 +242,24 @@ def all_tried(mistakes: Sequence[Mistake], folder: Path, jobs: int) -> list[dict
             for future in as_completed(running):
                 outcomes.append(future.result())
                 print(json.dumps(outcomes[-1]), file=file, flush=True)
+        for test in {each["test"] for each in outcomes if "::" in each["test"]}:
+            if tree.failure([test]):
+                outcomes = [{**each, "how": ANYWAY} if each["test"] == test else each for each in outcomes]
     return outcomes
 
 
 def table(outcomes: Sequence[dict[str, Any]]) -> Iterator[str]:
     """Markdown, a line each: the score by package, and with the 95 % interval of Wilson's for all."""
-    yield f"| | mistakes | {FOUND} | {SURVIVED} | {UNSEEN} |"
-    yield "|---|---|---|---|---|"
+    kinds = (FOUND, SURVIVED, UNSEEN, ANYWAY)
+    yield f"| | mistakes | {' | '.join(kinds)} |"
+    yield "|---|---|---|---|---|---|"
     packages = defaultdict(list)
     for each in outcomes:
         packages[str(Path(each["path"]).parent)].append(each["how"])
         packages["all"].append(each["how"])
     for name, hows in packages.items():
         counts = Counter(hows)
-        yield f"| {name} | {len(hows)} | {counts[FOUND]} | {counts[SURVIVED]} | {counts[UNSEEN]} |"
+        yield f"| {name} | {len(hows)} | {' | '.join(str(counts[kind]) for kind in kinds)} |"
     n, z = len(outcomes), 1.96
     share = sum(each["how"] == FOUND for each in outcomes) / n
     middle, half = share + z * z / 2 / n, z * sqrt(share * (1 - share) / n + z * z / 4 / n / n)
