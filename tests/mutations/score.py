@@ -185,14 +185,8 @@ def covered(tree: Tree, folder: Path) -> dict[str, dict[int, list[str]]]:
         for path, test, lines in seen:
             for line in (0, *lines):
                 by_line[str(Path(path).relative_to(tree.root))][line].add(test)
-        kept.write_text(
-            json.dumps(
-                {
-                    p: {n: sorted(t, key=lambda t: size[t])[:MOST_TESTS] for n, t in by.items()}
-                    for p, by in by_line.items()
-                }
-            )
-        )
+        particular = lambda tests: sorted(tests, key=lambda test: size[test])[:MOST_TESTS]  # noqa: E731
+        kept.write_text(json.dumps({p: {n: particular(t) for n, t in by.items()} for p, by in by_line.items()}))
     return {path: {int(n): tests for n, tests in by.items()} for path, by in json.loads(kept.read_text()).items()}
 
 
