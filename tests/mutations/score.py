@@ -23,7 +23,7 @@ import sys
 import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from importlib import import_module
 from math import sqrt
 from multiprocessing import get_context
@@ -34,12 +34,17 @@ ROOT = Path(__file__).resolve().parents[2]
 MUTATED = ("profiler/analyse", "profiler/capture/hooks", "profiler/capture/loop_detector", "profiler/capture/workers")
 """What explains a recording, and capture's recorder; with the modules directly in `profiler/capture`."""
 TESTS = ("tests/unit", "tests/golden")
-LEFT_OUT = ("tests/unit/scenarios", "tests/unit/pipelines", "tests/unit/test_budgets.py", "tests/unit/test_layers.py")
+LEFT_OUT = ("scenarios", "pipelines", "test_budgets.py", "test_layers.py")
+OPTIONS = ("--tb=no", "-rfE", "-p", "no:cacheprovider", "-p", "no:xdist", "-m", "not slow and not gpu")
 PACKAGES = ("pipelines", "scenarios", "diagnosis_benchmark")
 MOST_TESTS = 250
 """Tests tried for a mistake."""
 LIMIT_S = 600
+TREE = "tree"
+"""Name of the folder that a copy lies in."""
 FOUND, SURVIVED, UNSEEN, ANYWAY = "found", "survived", "no test executes it", "its test fails anyway"
+USAGE = 4
+"""Pytest's exit code where it did not find a test."""
 IMPORTED = ("hypothesis.strategies", "jinja2", "numpy", "pytest", "rich.console", "torch")
 """What tests import that takes long and is none of ours: once, for all of them."""
 KINDS = ("Replace", "Number", "AddNot", "Remove", "Zero", "Exception")
@@ -106,7 +111,7 @@ class Tree:
     """A copy of the tree, and a folder from which it is imported as it is when installed."""
 
     def __init__(self, folder: Path) -> None:
-        self.root, self._package = folder / "tree", folder / "package"
+        self.root, self._package = folder / TREE, folder / "package"
         listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
         for name in subprocess.run(listed, cwd=ROOT, check=True, capture_output=True, text=True).stdout.split("\0"):
             if name and (ROOT / name).is_file():
@@ -132,6 +137,8 @@ class Tree:
                 return f"not done in {LIMIT_S} s"
             said = output.read()
         found = re.search(r"^(?:FAILED|ERROR) (.*?)(?: - .*)?$", said, re.MULTILINE)
+        if not found and run.exitcode == USAGE:
+            raise ValueError(f"pytest could not run {' '.join(words)}: {said}")
         return found[1] if found else "" if run.exitcode == 0 else f"pytest ended with {run.exitcode}: {said[-300:]}"
 
     def _test(self, words: Sequence[str], output: str) -> None:
@@ -145,60 +152,47 @@ class Tree:
         with open(output, "w") as file:
             os.dup2(file.fileno(), 1)
             os.dup2(file.fileno(), 2)
-        options = ["-x", "--tb=no", "-rfE", "-p", "no:cacheprovider", "-p", "no:xdist", "-m", "not slow and not gpu"]
-        sys.exit(import_module("pytest").main([*options, *words]))
+        sys.exit(import_module("pytest").main([*OPTIONS, "-x", *words]))
 
 
-def covered(tree: Tree, folder: Path) -> dict[str, dict[int, list[str]]]:
+def covered(tree: Tree, folder: Path, jobs: int) -> dict[str, dict[int, list[str]]]:
     """Tests by file and line that they execute, the most particular first; line 0: by any line of the file."""
-    kept = folder / "covered.json"
-    if not kept.exists():
-        settings = folder / "coverage.ini"
-        data = folder / "data"
-        settings.write_text(
-            f"[run]\nsource = {tree.root}/profiler\ndata_file = {data}\ndynamic_context = test_function\n"
-        )
-        run = [
-            sys.executable,
-            "-m",
-            "coverage",
-            "run",
-            f"--rcfile={settings}",
-            "-m",
-            "pytest",
-            "-p",
-            "no:cacheprovider",
-        ]
-        left_out = [f"--ignore={path}" for path in LEFT_OUT]
-        words = [*run, "-p", "no:xdist", "-p", "no:cacheprovider", "-m", "not slow and not gpu", *left_out, *TESTS]
-        subprocess.run(words, cwd=tree.root, env=os.environ | tree.environment, check=False)
-        numbits = import_module("coverage.numbits").numbits_to_nums
+    tops = [path for top in TESTS for path in (tree.root / top).iterdir() if path.name not in LEFT_OUT]
+    tops = [path for path in tops if path.is_dir() or path.name.startswith("test_")]
+    with ThreadPoolExecutor(jobs) as pool:
+        measured = list(pool.map(lambda path: _measured(tree, path.relative_to(tree.root), folder), tops))
+    numbits = import_module("coverage.numbits").numbits_to_nums
+    seen: dict[str, list[tuple[str, list[int]]]] = defaultdict(list)
+    for data in measured:
         rows = sqlite3.connect(data).execute(
             "select file.path, context.context, numbits from line_bits join file on file.id = file_id"
             " join context on context.id = context_id where context.context != ''"
         )
-        seen = [(path, name_of(context, tree.root), numbits(bits)) for path, context, bits in rows]
-        size: Counter[str] = Counter()
-        for _, test, lines in seen:
-            size[test] += len(lines)
-        by_line: dict[str, dict[int, set[str]]] = defaultdict(lambda: defaultdict(set))
-        for path, test, lines in seen:
+        for path, test, bits in rows:
+            seen[test].append((path.partition(f"/{TREE}/")[2], numbits(bits)))
+    by_line: dict[str, dict[int, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for test in sorted(seen, key=lambda test: sum(len(lines) for _, lines in seen[test])):
+        for path, lines in seen[test]:
             for line in (0, *lines):
-                by_line[str(Path(path).relative_to(tree.root))][line].add(test)
-        particular = lambda tests: sorted(tests, key=lambda test: size[test])[:MOST_TESTS]  # noqa: E731
-        kept.write_text(json.dumps({p: {n: particular(t) for n, t in by.items()} for p, by in by_line.items()}))
-    return {path: {int(n): tests for n, tests in by.items()} for path, by in json.loads(kept.read_text()).items()}
+                if len(by_line[path][line]) < MOST_TESTS:
+                    by_line[path][line].append(test)
+    return by_line
 
 
-def name_of(context: str, root: Path) -> str:
-    """A test as pytest takes it, of the dotted name that coverage knows it by."""
-    parts = context.split(".")
-    for length in range(len(parts) - 1, 0, -1):
-        for top in ("", "tests/"):
-            path = Path(top, *parts[:length]).with_suffix(".py")
-            if (root / path).is_file():
-                return "::".join([str(path), *parts[length:]])
-    return context
+def _measured(tree: Tree, tests: Path, folder: Path) -> Path:
+    """What coverage says of these tests, from an earlier run if there was one."""
+    kept = folder / f"coverage-{'-'.join(tests.parts[1:])}"
+    if not kept.exists():
+        data = kept.with_suffix(".part")
+        settings = data.with_suffix(".ini")
+        sources = ",".join(str(tree.root / folder) for folder in ("profiler/analyse", "profiler/capture"))
+        settings.write_text(f"[run]\nsource = {sources}\ndata_file = {data}\n")
+        run = [sys.executable, "-m", "coverage", "run", f"--rcfile={settings}", "-m", "pytest", *OPTIONS]
+        words = [*run, "-p", "tests.mutations.contexts", str(tests)]
+        with kept.with_suffix(".log").open("w") as log:
+            subprocess.run(words, cwd=tree.root, env=os.environ | tree.environment, check=False, stdout=log)
+        data.rename(kept)
+    return kept
 
 
 def ready(place: str) -> None:
@@ -231,7 +225,7 @@ def all_tried(mistakes: Sequence[Mistake], folder: Path, jobs: int) -> list[dict
     known = {(each["path"], each["operator"], each["occurrence"]) for each in outcomes}
     with tempfile.TemporaryDirectory() as place, kept.open("a") as file:
         ready(place)
-        tests = covered(tree, folder)
+        tests = covered(tree, folder, jobs)
         with ProcessPoolExecutor(jobs, get_context("spawn"), ready, (place,)) as pool:
             running = []
             for mistake in mistakes:
@@ -249,7 +243,9 @@ def all_tried(mistakes: Sequence[Mistake], folder: Path, jobs: int) -> list[dict
 
 def table(outcomes: Sequence[dict[str, Any]]) -> Iterator[str]:
     """Markdown, a line each: the score by package, and with the 95 % interval of Wilson's for all."""
-    kinds = (FOUND, SURVIVED, UNSEEN, ANYWAY)
+    kinds = (TREE = "tree"
+"""Name of the folder that a copy lies in."""
+FOUND, SURVIVED, UNSEEN, ANYWAY)
     yield f"| | mistakes | {' | '.join(kinds)} |"
     yield "|---|---|---|---|---|---|"
     packages = defaultdict(list)
