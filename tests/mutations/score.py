@@ -243,9 +243,7 @@ def all_tried(mistakes: Sequence[Mistake], folder: Path, jobs: int) -> list[dict
 
 def table(outcomes: Sequence[dict[str, Any]]) -> Iterator[str]:
     """Markdown, a line each: the score by package, and with the 95 % interval of Wilson's for all."""
-    kinds = (TREE = "tree"
-"""Name of the folder that a copy lies in."""
-FOUND, SURVIVED, UNSEEN, ANYWAY)
+    kinds = (FOUND, SURVIVED, UNSEEN, ANYWAY)
     yield f"| | mistakes | {' | '.join(kinds)} |"
     yield "|---|---|---|---|---|---|"
     packages = defaultdict(list)
