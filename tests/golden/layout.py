@@ -15,7 +15,7 @@ from support.page_content import Element
 from whyidle.report.page.timeline_data import TYPES
 
 MOST_LISTED = 24
-"""Of longer lists of numbers the begin, the end and sums are kept."""
+"""Of longer lists of numbers sums are kept, of other lists the begin, the end and a digest."""
 MOST_IN_A_LINE = 110
 MOST_SIGNS = 120
 """Of longer attributes of a page the begin and a digest are kept."""
@@ -27,9 +27,9 @@ def dumped(content: Any) -> str:
 
 
 def _lines(content: Any, depth: int, ending: str) -> Iterator[str]:
-    """As `json.dumps` with an indent, but for what fits a line: that takes one."""
+    """Lines as of `json.dumps` with an indent, but for what fits a line: that takes one."""
     line = json.dumps(content, ensure_ascii=False, allow_nan=False)
-    if not content or not isinstance(content, dict | list) or (len(line) <= MOST_IN_A_LINE and _is_flat(content)):
+    if not content or not isinstance(content, dict | list) or len(line) <= MOST_IN_A_LINE:
         yield line + ending
         return
     begin, end = "{}" if isinstance(content, dict) else "[]"
@@ -42,12 +42,6 @@ def _lines(content: Any, depth: int, ending: str) -> Iterator[str]:
     yield f"\n{' ' * depth}{end}{ending}"
 
 
-def _is_flat(content: dict[str, Any] | list[Any]) -> bool:
-    return not any(
-        isinstance(each, dict | list) for each in (content.values() if isinstance(content, dict) else content)
-    )
-
-
 def shortened(content: Any) -> Any:
     """The same with sums in place of long lists of numbers."""
     if isinstance(content, dict):
@@ -58,34 +52,43 @@ def shortened(content: Any) -> Any:
         if len(content) > MOST_LISTED and not any(isinstance(each, int | float) for each in content):
             lines = [json.dumps(each, allow_nan=False) for each in content]
             digest = hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
-            return {"items": len(content), "sha256": digest, "first": content[:4], "last": content[-2:]}
+            return {"items": len(content), "sha256": digest, "first": content[:3], "last": content[-1]}
         return [shortened(each) for each in content]
     return content
 
 
 def _summed(values: list[Any]) -> dict[str, Any]:
-    known = [(place, float(value)) for place, value in enumerate(values) if value is not None]
+    measured = [(place, float(value)) for place, value in enumerate(values) if value is not None]
     return {
         "numbers": len(values),
-        "known": len(known),
-        "sum": math.fsum(value for _, value in known),
-        "sum_by_place": math.fsum(place * value for place, value in known),
-        "first": values[:6],
-        "last": values[-3:],
+        "measured": len(measured),
+        "sum": math.fsum(value for _, value in measured),
+        "sum_by_place": math.fsum(place * value for place, value in measured),
     }
 
 
 def column(values: list[str]) -> Any:
     """Of a table: its one value, sums of its numbers, or a digest of its words."""
-    told = [value for value in values if value]
-    if len(set(told)) <= 1:
-        return {"values": len(told), "all": told[0] if told else ""}
+    present = [value for value in values if value]
+    if len(set(present)) <= 1:
+        return {"values": len(present), "all": present[0] if present else ""}
     try:
-        numbers = [float(value) if value else None for value in values]
+        return _summed([float(value) if value else None for value in values])
     except ValueError:
         digest = hashlib.sha256("\n".join(values).encode()).hexdigest()[:16]
-        return {"values": len(told), "sha256": digest, "first": values[:6], "last": values[-3:]}
-    return _summed(numbers)
+        return {"values": len(present), "sha256": digest, "first": values[:3], "last": values[-1]}
+
+
+def said_once(content: Any) -> Any:
+    """Without the verdicts that are the first finding again."""
+    if isinstance(content, list):
+        return [said_once(each) for each in content]
+    if not isinstance(content, dict):
+        return content
+    findings = content.get("findings")
+    if isinstance(findings, list) and findings and content.get("verdict") == findings[0]:
+        content = content | {"verdict": "the first finding"}
+    return {key: said_once(each) for key, each in content.items()}
 
 
 def unpacked(content: Any) -> Any:

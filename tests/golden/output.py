@@ -20,7 +20,7 @@ from typing import Any
 
 from pyarrow import parquet
 
-from golden.layout import column, dumped, outline, shortened, unpacked
+from golden.layout import column, dumped, outline, said_once, shortened, unpacked
 from support.page_content import parsed
 from whyidle import __version__
 from whyidle.analyse.recent import sources
@@ -121,7 +121,7 @@ def without_usage(text: str) -> str:
 
 
 def as_json(of: Ran) -> str:
-    return _with_json(of, _parsed(of.out))
+    return _with_json(of, said_once(_parsed(of.out)))
 
 
 def as_short_json(of: Ran) -> str:
@@ -143,18 +143,16 @@ def as_trace(of: Ran) -> str:
     if of.code:
         return _with_json(of, None)
     trace = _parsed(of.out)
+    events = trace.pop("traceEvents")
     kinds: dict[str, dict[str, Any]] = {}
-    for number, event in enumerate(trace["traceEvents"]):
+    for event in events:
         name = " ".join(str(event.get(key, "-")) for key in ("ph", "pid", "tid", "cat", "name"))
-        if event.get("ph") != "M":
-            name = re.sub(r"\b\d+$", "N", name)
-        sums = kinds.setdefault(name, {"events": 0, "begin": 0.0, "lasts": 0.0, "place": 0})
+        sums = kinds.setdefault(re.sub(r"\b\d+$", "N", name), {"events": 0, "begin": 0.0, "lasts": 0.0, "last": None})
         sums["events"] += 1
         sums["begin"] += event.get("ts", 0.0)
         sums["lasts"] += event.get("dur", 0.0)
-        sums["place"] += number
-        sums.setdefault("first", event)
-    return _with_json(of, {key: value for key, value in trace.items() if key != "traceEvents"} | {"kinds": kinds})
+        sums["last"] = event.get("args")
+    return _with_json(of, trace | {"kinds": kinds})
 
 
 def page_words(file: str = "page.html") -> Callable[[Ran], str]:
@@ -190,35 +188,27 @@ def all_tables(folder: str) -> Callable[[Ran], str]:
     """The tables in a folder that the command wrote, by their columns."""
 
     def form(of: Ran) -> str:
-        tables = {}
-        for file in sorted((of.folder / folder).glob("*.csv")):
-            told = Ran(0, file.read_text(), "", of.folder)
-            tables[file.name] = json.loads(as_columns(told))
+        files = sorted((of.folder / folder).glob("*.csv"))
+        tables = {file.name: json.loads(as_columns(Ran(0, file.read_text(), "", of.folder))) for file in files}
         return _with_json(of, tables)
 
     return form
 
 
 def all_parquet(folder: str) -> Callable[[Ran], str]:
-    """The same of tables in Parquet, with what each column is."""
+    """The columns of tables in Parquet with their types."""
 
     def form(of: Ran) -> str:
         tables = {}
         for file in sorted((of.folder / folder).glob("*.parquet")):
-            table = parquet.read_table(file)
-            shown = {name: [_known(each) for each in table[name].to_pylist()] for name in table.column_names}
+            schema = parquet.read_schema(file)
             tables[file.name] = {
-                "about": {key.decode(): value.decode() for key, value in (table.schema.metadata or {}).items()},
-                "columns": {name: f"{table.schema.field(name).type}" for name in table.column_names},
-                "values": shortened(shown),
+                "about": {key.decode(): value.decode() for key, value in (schema.metadata or {}).items()},
+                "columns": [f"{each.name} {each.type}" for each in schema],
             }
         return _with_json(of, tables)
 
     return form
-
-
-def _known(value: Any) -> Any:
-    return None if isinstance(value, float) and math.isnan(value) else value
 
 
 def _beside(of: Ran) -> str:
@@ -245,7 +235,7 @@ def difference(name: str, expected: str, found: str) -> str | None:
         return None
     if name.endswith(".json"):
         same = _same(json.loads(expected), json.loads(found), CLOSE)
-    elif name.endswith((".csv", ".prom")):
+    elif name.endswith(".csv"):
         same = _same(_cells(expected), _cells(found), CLOSE)
     elif name.endswith(".help"):
         same = _helps(expected) == _helps(found)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,106 +34,75 @@ class Recording:
     outputs: Sequence[Output]
 
 
-def _report(*folders: str) -> list[Output]:
-    """A recorded run in every form, by its folder or those of its hosts."""
-    report = ("report", *folders)
-    page = (*report, "--format", "html", "-o", "page.html")
+def _two_forms(*words: str) -> list[Output]:
+    """What every recording has: the report as people read it and as programs do."""
     return [
-        Output("report.txt", report, as_text),
-        Output("report.json", (*report, "--json"), as_json),
-        Output("report.md", (*report, "--format", "markdown"), as_text),
-        Output("prometheus.prom", (*report, "--format", "prometheus"), as_text),
-        Output("steps.json", (*report, "--format", "csv"), as_columns),
-        Output("page.txt", page, page_words()),
-        Output("page-data.json", page, page_data()),
+        Output("report.txt", ("report", *words), as_text),
+        Output("report.json", ("report", *words, "--json"), as_json),
     ]
 
 
-PROFILES = ("report", "run", "--format", "speedscope")
+def _markdown_and_page(folder: str) -> list[Output]:
+    return [
+        Output("report.md", ("report", folder, "--format", "markdown"), as_text),
+        Output("page.txt", ("report", folder, "--format", "html", "-o", "page.html"), page_words()),
+    ]
 
 
-def _trace(*folders: str) -> Output:
-    return Output("trace.json", ("report", *folders, "--format", "trace"), as_trace)
-
-
-LIVE = Output("live.txt", ("live", "run", "--once"), as_text)
-RUN = [*_report("run"), LIVE]
-TERMINAL = {"FORCE_COLOR": "1", "TERM": "xterm-256color"}
-IN_DETAIL = [
+RUN = _two_forms("run")
+PROFILE = ("report", "run", "--format", "speedscope")
+TERMINAL = {"FORCE_COLOR": "1", "TERM": "xterm-256color", "COLUMNS": "80", "LINES": "24"}
+MOST_FORMS = [
     *RUN,
-    Output("report-80-colours.txt", ("report", "run"), as_text, TERMINAL | {"COLUMNS": "80"}),
-    Output("report-80-no-colour.txt", ("report", "run"), as_text, TERMINAL | {"COLUMNS": "80", "NO_COLOR": "1"}),
+    *_markdown_and_page("run"),
+    Output("page-data.json", ("report", "run", "--format", "html", "-o", "page.html"), page_data()),
+    Output("steps.json", ("report", "run", "--format", "csv"), as_columns),
+    Output("trace.json", ("report", "run", "--format", "trace"), as_trace),
+    Output("live.txt", ("live", "run", "--once"), as_text),
+]
+ALL_FORMS = [
+    *MOST_FORMS,
+    Output("report-80-colours.txt", ("report", "run"), as_text, TERMINAL),
     Output("report-price.txt", ("report", "run", "--price", "2.5"), as_text),
-    Output("report-price.json", ("report", "run", "--price", "2.5", "--json"), as_json),
     Output("steps.csv", ("report", "run", "--format", "csv"), as_text),
     Output("tables.json", ("report", "run", "--format", "csv", "-o", "tables/"), all_tables("tables")),
     Output("parquet.json", ("report", "run", "--format", "parquet", "-o", "parquet/"), all_parquet("parquet")),
     Output("trace-4-steps.json", ("report", "run", "--format", "trace", "--steps", "20:23"), as_json),
+    Output("speedscope.json", PROFILE, as_short_json),
     Output("live.json", ("live", "run", "--once", "--json"), as_short_json),
-    Output("live-at-2-s.txt", ("live", "run", "--once", "--at", "2"), as_text),
-    Output("live-at-2-s.json", ("live", "run", "--once", "--json", "--at", "2"), as_short_json),
-    Output("live-80-colours.txt", ("live", "run", "--once"), as_text, TERMINAL | {"COLUMNS": "80", "LINES": "24"}),
+    Output("live-80-colours.txt", ("live", "run", "--once"), as_text, TERMINAL),
     Output("live-ascii.txt", ("live", "run", "--once", "--ascii"), as_text),
 ]
-DETAILED = ("several-causes", "too-few-workers", "on-cpu")
-TRACED = (
-    *("several-causes", "too-few-workers", "on-cpu", "no-training", "straggler", "worker-restart", "validation"),
-    *("launch", "step-gap", "headroom", "torn", "on-cpu-no-fetch", "older-version", "odd-words", "throttled", "long"),
-)
-
-
-OF_SOME = {
-    "with-stacks": [
-        Output("speedscope.json", PROFILES, as_short_json),
-        Output("live-at-2-s.txt", ("live", "run", "--once", "--at", "2"), as_text),
-        Output("live-at-2-s.json", ("live", "run", "--once", "--json", "--at", "2"), as_short_json),
-    ],
-    "healthy": [Output("speedscope.txt", PROFILES, as_text)],
-}
-
-
-def _of_run(name: str) -> list[Output]:
-    more = [*([_trace("run")] if name in TRACED else []), *OF_SOME.get(name, [])]
-    return [*(IN_DETAIL if name in DETAILED else RUN), *more]
-
-
-COMPARED = [
-    Output("report.txt", ("report", "table"), as_text),
-    Output("report.json", ("report", "table", "--json"), as_json),
-    Output("report.md", ("report", "table", "--format", "markdown"), as_text),
-    Output("prometheus.prom", ("report", "table", "--format", "prometheus"), as_text),
-    Output("cells.csv", ("report", "table", "--format", "csv"), as_text),
-    Output("page.txt", ("report", "table", "--format", "html", "-o", "page.html"), page_words()),
+ATTACHED = [
+    *RUN,
+    *_markdown_and_page("run"),
+    Output("host.json", ("report", "run", "--format", "csv", "--table", "host"), as_columns),
+    Output("trace.json", ("report", "run", "--format", "trace"), as_trace),
+    Output("speedscope.txt", PROFILE, as_text),
 ]
-COMPARED_IN_DETAIL = [
-    *COMPARED,
-    Output("report-80-colours.txt", ("report", "table"), as_text, TERMINAL | {"COLUMNS": "80"}),
+COMPARED = [
+    *_two_forms("table"),
+    *_markdown_and_page("table"),
+    Output("cells.csv", ("report", "table", "--format", "csv"), as_text),
+    Output("report-80-colours.txt", ("report", "table"), as_text, TERMINAL),
     Output("report-price.txt", ("report", "table", "--price", "1.5"), as_text),
     Output("live.txt", ("live", "table", "--once"), as_text),
     Output("diff-of-cells.txt", ("diff", "table/0-workers-b8", "table/1-naive-b8"), as_text),
     Output("diff-of-cells.json", ("diff", "table/0-workers-b8", "table/1-naive-b8", "--json"), as_json),
 ]
-_WITH_RUNS = ("report", "table", "--format", "html", "--with-runs")
-PAGES = [
-    Output("page.txt", _WITH_RUNS, page_words("table/report.html")),
-    Output("page-of-a-run.txt", _WITH_RUNS, page_words("table/1-workers-b8-r0/report.html")),
-]
-"""A recording of their own: other commands would lead to these pages."""
-TUNED = [
-    Output("report.txt", ("report", "tuned"), as_text),
-    Output("report.json", ("report", "tuned", "--json"), as_json),
-    Output("report.md", ("report", "tuned", "--format", "markdown"), as_text),
-    Output("page.txt", ("report", "tuned", "--format", "html", "-o", "page.html"), page_words()),
-]
-ATTACHED = [
-    Output("report.txt", ("report", "run"), as_text),
-    Output("report.json", ("report", "run", "--json"), as_json),
-    Output("report.md", ("report", "run", "--format", "markdown"), as_text),
-    Output("prometheus.prom", ("report", "run", "--format", "prometheus"), as_text),
-    Output("host.json", ("report", "run", "--format", "csv", "--table", "host"), as_columns),
-    Output("trace.json", ("report", "run", "--format", "trace"), as_trace),
-    Output("speedscope.txt", PROFILES, as_text),
-    Output("page.txt", ("report", "run", "--format", "html", "-o", "page.html"), page_words()),
+IN_ALL_FORMS: dict[str, list[Output]] = {
+    "with-stacks": ALL_FORMS,
+    "several-causes": MOST_FORMS,
+    "ranks-on-gpus": [*MOST_FORMS, Output("live.json", ("live", "run", "--once", "--json"), as_short_json)],
+    "attached-workers": ATTACHED,
+    "compare-loaders": COMPARED,
+    "tuned-script": [*_two_forms("tuned"), *_markdown_and_page("tuned")],
+}
+"""The six recordings that together have every part that an output can have."""
+OF_HOSTS = [
+    *_two_forms("job"),
+    Output("report-of-each.txt", ("report", "job/beta", "job/alpha"), as_text),
+    Output("report-of-one.txt", ("report", "job/beta"), as_text),
 ]
 
 
@@ -141,7 +110,6 @@ def _compared(*runs: str) -> list[Output]:
     return [
         Output("compare.txt", ("compare", *runs), as_text),
         Output("compare.json", ("compare", *runs, "--json", "-"), as_json),
-        Output("page.txt", ("compare", *runs, "--html", "page.html"), page_words()),
     ]
 
 
@@ -149,7 +117,6 @@ def _told_apart(*sides: str) -> list[Output]:
     return [
         Output("diff.txt", ("diff", *sides), as_text),
         Output("diff.json", ("diff", *sides, "--json"), as_json),
-        Output("diff-noise.txt", ("diff", *sides, "--noise", "1.5"), as_text),
     ]
 
 
@@ -288,39 +255,22 @@ OF_LOGS = [
 ]
 
 
-OF_HOSTS = [
-    *_report("job"),
-    _trace("job"),
-    Output("report-of-each.txt", ("report", "job/beta", "job/alpha"), as_text),
-    Output("report-of-one.txt", ("report", "job/beta"), as_text),
-]
-ON_GPUS = [
-    *RUN,
-    _trace("run"),
-    Output("live-at-4-s.txt", ("live", "run", "--once", "--at", "4"), as_text),
-    Output("live-at-4-s.json", ("live", "run", "--once", "--json", "--at", "4"), as_short_json),
-    Output("live-80.txt", ("live", "run", "--once"), as_text, {"COLUMNS": "80", "LINES": "24"}),
-]
-OF_JOBS = {"ranks-two-hosts": OF_HOSTS, "ranks-on-gpus": ON_GPUS}
-
-
 def _limited(at: Path) -> None:
     others.limits(at)
     (at / "pyproject.toml").unlink()
 
 
+def _recordings(builders: Mapping[str, Callable[[Path], None]], folder: str) -> dict[str, Recording]:
+    return {name: Recording(build, IN_ALL_FORMS.get(name) or _two_forms(folder)) for name, build in builders.items()}
+
+
 RECORDINGS: dict[str, Recording] = {
-    **{name: Recording(build, _of_run(name)) for name, build in singles.BUILDERS.items()},
-    **{name: Recording(build, OF_JOBS.get(name, RUN)) for name, build in ranks.BUILDERS.items()},
-    **{
-        name: Recording(build, COMPARED_IN_DETAIL if name == "compare-loaders" else COMPARED)
-        for name, build in (comparisons.COMPARISONS | PLANTED_TABLES).items()
-    },
+    **_recordings(singles.BUILDERS | ranks.BUILDERS | others.ATTACHED, "run"),
+    **_recordings(comparisons.COMPARISONS | PLANTED_TABLES, "table"),
+    **_recordings(others.TUNINGS, "tuned"),
+    "ranks-two-hosts": Recording(ranks.two_hosts, OF_HOSTS),
     **{name: Recording(build, _compared(*runs)) for name, (build, runs) in comparisons.RECORDED.items()},
-    "compare-pages-of-runs": Recording(comparisons.nets, PAGES),
     "published-logs": Recording(comparisons.published_logs, OF_LOGS),
-    **{name: Recording(build, TUNED) for name, build in others.TUNINGS.items()},
-    **{name: Recording(build, ATTACHED) for name, build in others.ATTACHED.items()},
     **{name: Recording(build, _told_apart(*sides)) for name, (build, sides) in others.PAIRS.items()},
     "check": Recording(_limited, CHECKED),
     "check-configured": Recording(others.limits, CONFIGURED),
