@@ -25,7 +25,7 @@ from ..tune.patch.patch_file import write_patch
 from ..tune.prove import Proof, advised_of, prove
 from ..tune.search.history import Entry
 from ..tune.search.plan import SearchPlan
-from ..tune.search.state import RECORDING
+from ..tune.search.tuning import RECORDING
 from . import tune_jobs
 
 STRETCHES = ((80, 5.0), (40, 1.0))

@@ -265,7 +265,6 @@ MISTAKES = (
     "live run --gpus",
     "repot run",
     "tune",
-    "tune ssd --resume run",
     "data ssd",
     "run",
 )
