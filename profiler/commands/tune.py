@@ -25,8 +25,7 @@ from ..report.documents.tuning import tuning_document
 from ..terminal.console import console, show_document, write_json
 from ..terminal.tuning_progress import TuneProgress
 from ..tune.bench.script_bench import NothingToTune, Ready, ScriptBench
-from ..tune.patch.patch import loader_made, patch_of
-from ..tune.patch.patch_file import require_new, write_patch
+from ..tune.patch import loader_made, patch_of, require_new, write_patch
 from ..tune.search.plan import SearchPlan
 from ..tune.search.result import SearchEnd
 from ..tune.search.search import search

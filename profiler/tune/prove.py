@@ -11,7 +11,7 @@ from ..analyse.speedup import Speedup
 from ..analyse.statistics import Estimate
 from ..record.tuning import Block, LoaderSettings
 from .bench.bench import Bench, BenchEnded, TrialFailed
-from .patch.patch import Patch
+from .patch import Patch
 from .search.history import Entry, arm_of
 from .search.plan import SearchPlan
 from .search.scoreboard import Standing

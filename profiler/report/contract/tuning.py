@@ -11,7 +11,7 @@ from msgspec import UNSET, Struct, UnsetType, ValidationError, convert, to_built
 from ...analyse.statistics import Estimate
 from ...errors import RecordError
 from ...record.tuning import LoaderSettings
-from ...tune.patch.patch import Patch
+from ...tune.patch import Patch
 from ...tune.search.result import BatchAdvice, Trial, Tuned
 from ...tune.search.tuning import Tuning, prediction_error
 

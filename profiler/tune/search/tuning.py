@@ -11,7 +11,7 @@ import numpy as np
 from ...errors import RecordError
 from ...record.files import read_json, write_json
 from ...record.tuning import LoaderSettings
-from ..patch.patch import Patch
+from ..patch import Patch
 from .result import Trial, Tuned
 
 FORMAT = "whyidle-tuning"

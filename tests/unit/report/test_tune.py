@@ -15,7 +15,7 @@ from whyidle.record.tuning import LoaderSettings
 from whyidle.report.contract import tuning as tune_json
 from whyidle.report.documents.tuning import tuning_document
 from whyidle.terminal.console import json_text
-from whyidle.tune.patch.patch import Patch
+from whyidle.tune.patch import Patch
 from whyidle.tune.search.result import BatchAdvice, SearchEnd, Trial, Tuned
 from whyidle.tune.search.tuning import Tuning, prediction_error
 
