@@ -232,7 +232,6 @@ MISTAKES = (
     "live run --gpus",
     "repot run",
     "tune",
-    "tune ssd --resume run",
     "data ssd",
     "run",
 )

@@ -28,8 +28,7 @@ from whyidle.scenarios.faults.registry import CASES
 from whyidle.scenarios.registry import NAMES
 from whyidle.scenarios.sweeps.registry import SWEEPS
 from whyidle.tune.search.result import SearchEnd, Trial, Tuned
-from whyidle.tune.search.state import State
-from whyidle.tune.search.tuning import Tuning
+from whyidle.tune.search.tuning import Tuning, TuningFile
 
 ROOT = Path(__file__).parents[2]
 RECORDED = ROOT / "tests" / "data" / "v1" / "starved"
@@ -142,7 +141,7 @@ def said(python: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Sa
         machine={"cpus": 2, "load": 0.1, "steal_pct": None},
     )
     (tuned := folder / "tuned").mkdir()
-    State({"command": ["python"]}, "2026-01-01T00:00:00", result=builtins(tune_json.tuning(tuning()))).save(tuned)
+    TuningFile({"command": ["python"]}, "2026-01-01T00:00:00", result=builtins(tune_json.tuning(tuning()))).save(tuned)
     written = folder / "written"
     written.mkdir()
     mine = folder / "mine.py"

@@ -14,7 +14,7 @@ from whyidle.errors import WhyidleError
 from whyidle.record.recorded import refuse_recorded
 from whyidle.record.run import create_run, update_run
 from whyidle.scenarios.planted import Step, train
-from whyidle.tune.search.state import TUNE_JSON
+from whyidle.tune.search.tuning import TUNE_JSON
 
 
 @pytest.fixture
