@@ -54,7 +54,7 @@ LAYERS: dict[str, tuple[set[str], set[str]]] = {
             "devices",
         }
         | {"diagnosis_benchmark"},
-        set(),
+        {"msgspec"},
     ),
     "pipelines": ({"errors"}, {"torch"}),
     "scenarios": ({"errors", "record", "devices", "capture", "pipelines"}, {"torch", "torchvision"}),
