@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import difflib
 import re
 import tomllib
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 
 from whyidle.analyse.causes.finding import REMEDIES
 from whyidle.analyse.causes.table import CODES
-from whyidle.diagnosis_benchmark.user_code.cases import HALVES, all_programs, read
+from whyidle.diagnosis_benchmark.user_code.cases import HALVES, all_programs, patched, read
 
 PROGRAMS = Path(__file__).parents[2] / "diagnosis_benchmark" / "user_code" / "programs"
 FOLDERS = sorted(path for path in PROGRAMS.iterdir() if path.is_dir() and path.name != "__pycache__")
@@ -85,14 +86,29 @@ def folder(request: pytest.FixtureRequest) -> Path:
 
 def test_a_program_is_a_broken_and_a_fixed_form_and_their_truth(folder: Path) -> None:
     files = {path.name for path in folder.iterdir()} - {"__pycache__"}
-    assert files - {"gone.py"} == {"broken.py", "fixed.py", "truth.toml"}
-    forms = [ast.dump(ast.parse((folder / name).read_text())) for name in sorted(files) if name.endswith(".py")]
-    assert len(set(forms)) == len(forms)
+    assert files - {"gone.patch"} == {"broken.py", "fixed.patch", "truth.toml"}
+    program = read(folder.name)
+    forms = [ast.dump(ast.parse(program.program(form).read_text())) for form in program.forms]
+    assert len(set(forms)) == len(files) - 1
 
 
-@pytest.mark.parametrize("form", ["broken.py", "fixed.py"])
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("c\n", "d\n"), ("", ""), ("b\nc\n", "b\n"), ("a\nb\nc\nd\ne\nf\ng\nh\n", "a\nB\nc\nd\ne\nf\ng\nx\nh\n")],
+)
+def test_a_patch_makes_what_it_was_made_from_and_fits_nothing_else(old: str, new: str) -> None:
+    old, new = f"first\n{old}last\n", f"first\n{new}last\n"
+    lines = difflib.unified_diff(old.splitlines(True), new.splitlines(True), "broken.py", "fixed.py", n=2)
+    patch = "".join(lines)
+    assert patched(old, patch) == new
+    if old != new:
+        with pytest.raises(ValueError, match="is not what the program says"):
+            patched(f"another\n{old}", patch)
+
+
+@pytest.mark.parametrize("form", ["broken", "fixed"])
 def test_a_program_is_one_that_a_user_could_have_written(folder: Path, form: str) -> None:
-    source = (folder / form).read_text(encoding="utf-8")
+    source = read(folder.name).program(form).read_text(encoding="utf-8")
     assert 40 <= len(source.splitlines()) <= 130
     assert "whyidle" not in source, "it knows nothing of who watches it"
     assert "throughput: " in source, "its own clock is what a gain is measured by"
