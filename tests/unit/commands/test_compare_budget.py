@@ -209,12 +209,6 @@ def test_what_cannot_be_meant_is_refused_before_anything_runs(
     assert server.cells == []
 
 
-@pytest.mark.parametrize("scenario", ["faults", "batch-sizes"])
-def test_planted_scenarios_take_no_budget(scenario: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    assert main(["compare", scenario, "--budget", "9", "--out", str(tmp_path / "made")]) == 2
-    assert "--budget is an option of other scenarios" in capsys.readouterr().err
-
-
 def test_a_run_that_cannot_be_recorded_fails_alone(compared: Compared, server: TimedServer) -> None:
     def full(spec: Any) -> None:
         if (spec.pipeline, spec.batch_size) == ("caffe", 4):

@@ -92,7 +92,6 @@ def test_a_folder_that_is_a_file_is_refused_with_a_way_out(
         ("tune --epochs 3 -- python my.py", "Options of the training go after --."),
         ("report --formt json x", "Did you mean --format?"),
         ("check x --forbid input.serail", "input.serail is not known. Did you mean input.serial?"),
-        ("compare faults --cases input.seriel", "Did you mean"),
     ],
 )
 def test_a_slip_is_answered_with_what_was_meant(words: str, way_out: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -28,7 +28,9 @@ def cases(names: Collection[str] = (), kinds: Collection[str] = ()) -> list[Case
             causes = {code for case in CASES.values() for code in case.causes}
             near = get_close_matches(name, [*CASES, *sorted(causes)], cutoff=0.75)
             meant = f" Did you mean {' or '.join(near)}?" if near else ""
-            raise WhyidleError(f"unknown case {name!r}.{meant} `whyidle scenarios --json` names them all.")
+            raise WhyidleError(
+                f"unknown case {name!r}.{meant} There are: {', '.join(sorted(causes))}, and cases of each."
+            )
     return [
         case
         for case in CASES.values()

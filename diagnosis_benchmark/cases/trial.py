@@ -18,9 +18,9 @@ import torch
 import torch._dynamo  # An optimizer imports it, which takes a second: processes forked from a warm one need not.
 
 from whyidle.record.run import update_run
+from whyidle.scenarios.output import redirect_output
+from whyidle.scenarios.recorded import recorded_on
 
-from ..output import redirect_output
-from ..recorded import recorded_on
 from .case import Case
 from .loop import PlantedLoop, device_of
 from .machine import confine, foreign_load, quota

@@ -13,7 +13,7 @@ import pytest
 
 from whyidle.analyse.causes.finding import REMEDIES
 from whyidle.analyse.causes.table import CODES
-from whyidle.diagnosis_benchmark.user_code.cases import HALVES, all_programs, patched, read
+from whyidle_bench.user_code.cases import HALVES, all_programs, patched, read
 
 PROGRAMS = Path(__file__).parents[2] / "diagnosis_benchmark" / "user_code" / "programs"
 FOLDERS = sorted(path for path in PROGRAMS.iterdir() if path.is_dir() and path.name != "__pycache__")

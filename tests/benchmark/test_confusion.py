@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from whyidle.diagnosis_benchmark.confusion import HitRate, JudgedRun, Named, confusion
+from whyidle_bench.confusion import HitRate, JudgedRun, Named, confusion
 
 
 def judged(

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from whyidle.diagnosis_benchmark.__main__ import main
-from whyidle.diagnosis_benchmark.user_code import trials
-from whyidle.diagnosis_benchmark.user_code.cases import BROKEN, FIXED, HALVES, chosen, read
-from whyidle.diagnosis_benchmark.user_code.judge import Answer, judged
-from whyidle.diagnosis_benchmark.user_code.table import ProgramResult, as_json, tables
 from whyidle.errors import WhyidleError
+from whyidle_bench.__main__ import main
+from whyidle_bench.user_code import trials
+from whyidle_bench.user_code.cases import BROKEN, FIXED, HALVES, chosen, read
+from whyidle_bench.user_code.judge import Answer, judged
+from whyidle_bench.user_code.table import ProgramResult, as_json, tables
 
 ZIPPED = read("zipped_structures")
 (RIGHT_LINE,) = ZIPPED.numbers

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ..faults.case import Plan
+from ..cases.case import Plan
 
 SIZES = (4, 16)
 SMALL, LARGE = SIZES

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from ..faults.case import Data, Loader, Plan, PlannedStep
+from ..cases.case import Data, Loader, Plan, PlannedStep
 from .sweep import SAMPLES, Sweep, steps_of
 
 IMAGES = 59_392

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..faults.case import EVERY, RETRY
-from ..faults.truth import EngineSpan, Stamp, exposed_ns
+from ..cases.case import EVERY, RETRY
+from ..cases.truth import EngineSpan, Stamp, exposed_ns
 
 PARTS = {
     "compute": ("compute",),

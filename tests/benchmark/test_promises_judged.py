@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 
 from whyidle.analyse.causes.finding import Next
 from whyidle.analyse.speedup import Speedup
-from whyidle.diagnosis_benchmark.confusion import JudgedRun
-from whyidle.diagnosis_benchmark.promises import audit
-from whyidle.diagnosis_benchmark.promises.judge import PLANTED, Followed, Promise, Removed
-from whyidle.diagnosis_benchmark.promises.picture import write_calibration
-from whyidle.diagnosis_benchmark.promises.planted import held
-from whyidle.diagnosis_benchmark.promises.table import as_json, tables
-from whyidle.diagnosis_benchmark.user_code import trials
-from whyidle.diagnosis_benchmark.user_code.cases import BROKEN, FIXED, GONE, UserProgram, all_programs
+from whyidle_bench.confusion import JudgedRun
+from whyidle_bench.promises import audit
+from whyidle_bench.promises.judge import PLANTED, Followed, Promise, Removed
+from whyidle_bench.promises.picture import write_calibration
+from whyidle_bench.promises.planted import held
+from whyidle_bench.promises.table import as_json, tables
+from whyidle_bench.user_code import trials
+from whyidle_bench.user_code.cases import BROKEN, FIXED, GONE, UserProgram, all_programs
 
 PROMISE = Promise(2.0, 1.6, 2.5)
 

@@ -27,5 +27,5 @@ def sweeps(names: Collection[str] = ()) -> list[Sweep]:
         if name not in SWEEPS:
             near = get_close_matches(name, SWEEPS, cutoff=0.6)
             meant = f" Did you mean {' or '.join(near)}?" if near else ""
-            raise WhyidleError(f"unknown case {name!r}.{meant} `whyidle scenarios --json` names them all.")
+            raise WhyidleError(f"unknown case {name!r}.{meant} There are: {', '.join(SWEEPS)}.")
     return [sweep for sweep in SWEEPS.values() if not names or sweep.name in names]

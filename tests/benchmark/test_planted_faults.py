@@ -1,4 +1,4 @@
-"""`whyidle compare faults` without its trainings: arguments, and what becomes of runs a stand-in leaves behind."""
+"""`whyidle-bench faults` without its trainings: arguments, and what becomes of runs a stand-in leaves behind."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from typing import Any
 import pytest
 
 from support.virtual_trials import VirtualServer
-from whyidle.commands.main import main
-from whyidle.diagnosis_benchmark import faults
+from whyidle.commands.main import main as whyidle
 from whyidle.matrix.trial import TrialOutcome
 from whyidle.record.comparison import read_comparison
 from whyidle.record.run import update_run
-from whyidle.scenarios.faults import machine
-from whyidle.scenarios.faults.registry import CASES
-from whyidle.scenarios.faults.truth import Stamp, write_truth
 from whyidle.scenarios.planted import MS, Step, VirtualRun, train
+from whyidle_bench import faults
+from whyidle_bench.__main__ import main
+from whyidle_bench.cases import machine
+from whyidle_bench.cases.registry import CASES
+from whyidle_bench.cases.truth import Stamp, write_truth
 
 STEPS = 60
 FAULT = "input.serial-middle"
@@ -48,18 +49,17 @@ def _virtual(monkeypatch: pytest.MonkeyPatch) -> None:
     SERVER.stand_in(monkeypatch)
 
 
-def compare(folder: Path, *arguments: str) -> tuple[int, dict[str, Any]]:
-    """The exit code and the JSON."""
-    made = folder / "made"
+def measured(folder: Path, *arguments: str) -> tuple[int, dict[str, Any]]:
+    """The exit code and the JSON of the chosen set."""
     result = folder / "result.json"
-    code = main(["compare", "faults", "--out", str(made), "--json", str(result), *arguments])
-    return code, json.loads(result.read_text())
+    code = main(["faults", "--out", str(folder / "made"), "--json", str(result), *arguments])
+    return code, json.loads(result.read_text())["chosen"]
 
 
 def test_a_case_is_a_cell_with_what_was_planted_named_and_true(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, told = compare(tmp_path, "--cases", f"{FAULT},{CONTROL}", "--repeats", "2")
+    code, told = measured(tmp_path, "--cases", f"{FAULT},{CONTROL}", "--repeats", "2")
     assert code == 0
     assert (told["format"], told["version"], told["scenario"]) == ("whyidle-compare", 1, "faults")
     assert (told["best"], told["batch_verdicts"]) == (None, {})
@@ -74,35 +74,33 @@ def test_a_case_is_a_cell_with_what_was_planted_named_and_true(
     assert told["matrix"]["named_for"] == {"input.serial": {"input.serial": 2}, "none": {"none": 2}}
     assert told["matrix"]["faults_named_first"]["hits"] == 2
     shown = capsys.readouterr()
-    assert "Faults named first: 2 of 2" in shown.out
+    assert "faults named first: 2 of 2" in shown.out
+    assert "| input.serial | 2 | input.serial 2 |" in shown.out
     assert f"[4/4] {CONTROL}" in shown.err or f"[4/4] {FAULT}" in shown.err
 
 
-def test_the_report_of_such_a_folder_is_the_same_matrix(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    compare(tmp_path, "--cases", FAULT)
-    first = capsys.readouterr().out
-    assert main(["report", str(tmp_path / "made")]) == 0
-    again = capsys.readouterr().out
-    assert again.splitlines() == first.splitlines()[: len(again.splitlines())]
-    assert main(["report", str(tmp_path / "made"), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == json.loads((tmp_path / "result.json").read_text())
+def test_what_was_kept_is_judged_again_with_the_same_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _, first = measured(tmp_path, "--cases", FAULT)
+    shown = capsys.readouterr().out
+    again = tmp_path / "again.json"
+    assert main(["faults", "--from", str(tmp_path / "made"), "--json", str(again)]) == 0
+    assert capsys.readouterr().out == shown
+    assert json.loads(again.read_text()) == {"chosen": first}
 
 
 def test_rounds_are_interleaved_and_each_run_has_a_folder_and_a_number(tmp_path: Path) -> None:
-    compare(tmp_path, "--cases", f"{FAULT},{CONTROL}", "--repeats", "3", "--seed", "7")
+    measured(tmp_path, "--cases", f"{FAULT},{CONTROL}", "--repeats", "3", "--seed", "7")
     ran = [(spec.case, spec.repetition, spec.seed) for spec in SERVER.ran]
     assert [number for _, number, _ in ran] == [0, 0, 1, 1, 2, 2]
     assert all({case for case, number, _ in ran if number == n} == {FAULT, CONTROL} for n in range(3))
     assert {seed for _, _, seed in ran} == {7}
-    assert (tmp_path / "made" / f"{FAULT}-r2" / "run.json").is_file()
+    assert (tmp_path / "made" / "chosen" / f"{FAULT}-r2" / "run.json").is_file()
 
 
-def test_foreign_load_is_asked_of_each_run_and_said_in_the_first_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    compare(tmp_path, "--cases", FAULT, "--foreign-load")
+def test_foreign_load_is_asked_of_each_run(tmp_path: Path) -> None:
+    _, told = measured(tmp_path, "--cases", FAULT, "--foreign-load")
     assert [spec.foreign for spec in SERVER.ran] == [1]
-    assert "beside a busy process" in capsys.readouterr().out.splitlines()[0]
+    assert told["foreign_load"] is True
 
 
 @pytest.mark.parametrize(
@@ -110,7 +108,7 @@ def test_foreign_load_is_asked_of_each_run_and_said_in_the_first_line(
 )
 def test_kinds_choose_among_the_cases(option: str, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "unmet", lambda needs: "this test runs nothing")
-    code, told = compare(tmp_path, option)
+    code, told = measured(tmp_path, option)
     assert code == 1
     assert SERVER.ran == []
     assert [cell["case"] for cell in told["cells"]] == [c.name for c in CASES.values() if c.kind == kind]
@@ -121,13 +119,13 @@ def test_what_the_machine_lacks_is_skipped_with_the_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(machine, "unmet", lambda needs: "no control group here" if "cgroup" in needs else None)
-    code, told = compare(tmp_path, "--cases", f"input.cpu_quota,{FAULT}")
+    code, told = measured(tmp_path, "--cases", f"input.cpu_quota,{FAULT}")
     assert code == 0
     assert {cell["error"] for cell in told["cells"] if cell["status"] == "skipped"} == {"no control group here"}
     (ran,) = [cell for cell in told["cells"] if cell["status"] == "ok"]
     assert ran["case"] == FAULT
     assert all(cell["share_pct"] == {"true": None, "reported": None} for cell in told["cells"] if cell is not ran)
-    assert "skipped: no control group here" in " ".join(capsys.readouterr().out.split())
+    assert "skipped: no control group here" in capsys.readouterr().out
 
 
 def test_a_run_that_fails_is_a_cell_that_says_so_and_the_others_go_on(tmp_path: Path) -> None:
@@ -138,7 +136,7 @@ def test_a_run_that_fails_is_a_cell_that_says_so_and_the_others_go_on(tmp_path: 
         return TrialOutcome("failed", "no fork")
 
     SERVER.then = spoil
-    code, told = compare(tmp_path, "--cases", f"{FAULT},{CONTROL}", "--repeats", "2")
+    code, told = measured(tmp_path, "--cases", f"{FAULT},{CONTROL}", "--repeats", "2")
     assert code == 0
     fault, control = told["cells"]
     assert (fault["status"], fault["error"], fault["named_first"]) == ("failed", "no fork", None)
@@ -153,7 +151,7 @@ def test_ctrl_c_keeps_what_was_measured(tmp_path: Path, capsys: pytest.CaptureFi
             raise KeyboardInterrupt
 
     SERVER.then = stop
-    code, told = compare(tmp_path, "--cases", f"{FAULT},{CONTROL},control.text")
+    code, told = measured(tmp_path, "--cases", f"{FAULT},{CONTROL},control.text")
     assert code == 130
     by_case = {cell["case"]: cell for cell in told["cells"]}
     # In whichever was second, Ctrl-C came after enough steps to judge it.
@@ -165,9 +163,9 @@ def test_ctrl_c_keeps_what_was_measured(tmp_path: Path, capsys: pytest.CaptureFi
     assert by_case["control.text"]["error"] == "not run: stopped by Ctrl-C"
     assert told["matrix"]["faults_named_first"]["of"] == 1
     shown = capsys.readouterr().out
-    assert "Faults named first: 1 of 1" in shown
-    assert f"{second}: stopped" not in shown
-    assert {r.status for r in read_comparison(tmp_path / "made")[1]} == {"ok", "stopped", "skipped"}
+    assert "faults named first: 1 of 1" in shown
+    assert "control.text | skipped: not run: stopped by Ctrl-C" in shown
+    assert {r.status for r in read_comparison(tmp_path / "made" / "chosen")[1]} == {"ok", "stopped", "skipped"}
 
 
 def test_a_case_that_ctrl_c_cut_short_too_early_is_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -179,13 +177,13 @@ def test_a_case_that_ctrl_c_cut_short_too_early_is_listed(tmp_path: Path, capsys
             raise KeyboardInterrupt
 
     SERVER.then = stop
-    code, told = compare(tmp_path, "--cases", f"{FAULT},{CONTROL}")
+    code, told = measured(tmp_path, "--cases", f"{FAULT},{CONTROL}")
     assert code == 130
     second = SERVER.ran[1].case
     (cut,) = [cell for cell in told["cells"] if cell["case"] == second]
     assert (cut["status"], cut["error"], cut["named_first"]) == ("skipped", "stopped by Ctrl-C", None)
-    assert f"  {second}: stopped by Ctrl-C" in capsys.readouterr().out.splitlines()
-    assert main(["report", str(tmp_path / "made" / f"{second}-r0")]) == 0
+    assert f"| {second} | skipped: stopped by Ctrl-C |" in capsys.readouterr().out
+    assert whyidle(["report", str(tmp_path / "made" / "chosen" / f"{second}-r0")]) == 0
     headline = capsys.readouterr().out.splitlines()[0]
     assert headline.startswith(f"faults {second} on ")
     assert headline.endswith("stopped by Ctrl-C")
@@ -194,59 +192,58 @@ def test_a_case_that_ctrl_c_cut_short_too_early_is_listed(tmp_path: Path, capsys
 def test_the_report_of_one_run_says_which_case_it_is_and_what_was_planted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    compare(tmp_path, "--cases", f"{FAULT},{CONTROL}")
+    measured(tmp_path, "--cases", f"{FAULT},{CONTROL}")
     for case, planted in ((FAULT, "input.serial"), (CONTROL, "nothing")):
         capsys.readouterr()
-        assert main(["report", str(tmp_path / "made" / f"{case}-r0")]) == 0
+        assert whyidle(["report", str(tmp_path / "made" / "chosen" / f"{case}-r0")]) == 0
         headline = capsys.readouterr().out.splitlines()[0]
         assert headline.startswith(f"faults {case} · ")
         assert headline.endswith(f", planted {planted}")
 
 
 def test_how_long_it_takes_is_said_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    compare(tmp_path, "--cases", f"{FAULT},{CONTROL}", "--repeats", "2")
+    measured(tmp_path, "--cases", f"{FAULT},{CONTROL}", "--repeats", "2")
     assert capsys.readouterr().err.splitlines()[0].startswith("4 runs of about 4 s")
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["faults", "--batch-sizes", "8"], "--batch-sizes is an option of other scenarios"),
-        (["faults", "--device", "cpu", "--epochs", "2"], "--device, --epochs are options of other scenarios"),
-        (["faults", "--no-augment"], "--no-augment is an option"),
-        (["faults", "--price", "3"], "--price is an option of other scenarios"),
-        (["faults", "--logs", "."], "--logs is an option of other scenarios"),
-        (["faults", "--cases", FAULT, "--json", "nowhere/at/all.json"], "there is no folder"),
-        (["faults", "--cases", "input.nothing"], "unknown case 'input.nothing'"),
-        (["faults", "--cases", "input.serial-midle"], "Did you mean input.serial-middle or "),
-        (["faults", "--cases", "host.gcc"], "Did you mean host.gc"),
-        (["faults", "--cases", ","], "--cases ',' names no case"),
-        (["faults", "--cases", ""], "--cases '' names no case"),
-        (["faults", "--controls", "--cases", FAULT], "is of the kind asked for"),
-        (["ssd", "--cases", FAULT], "--cases is an option of the scenario faults, not of ssd"),
-        (["ssd", "--controls", "--foreign-load"], "--controls, --foreign-load are options of the scenario faults"),
+        (["--cases", "input.nothing"], "unknown case 'input.nothing'"),
+        (["--cases", "input.serial-midle"], "Did you mean input.serial-middle or "),
+        (["--cases", "host.gcc"], "Did you mean host.gc"),
+        (["--cases", ","], "',' names no case"),
+        (["--controls", "--cases", FAULT], "is of the kind asked for"),
     ],
 )
 def test_what_makes_no_sense_is_refused_in_a_sentence(
     arguments: list[str], said: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    assert main(["compare", *arguments, "--out", str(tmp_path / "made")]) == 2
-    error = capsys.readouterr().err
-    assert said in error
-    assert len(error.splitlines()) == 1
+    try:
+        code = main(["faults", *arguments, "--out", str(tmp_path / "made")])
+    except SystemExit as refused:  # by argparse
+        code = int(str(refused.code))
+    assert code == 2
+    assert said in capsys.readouterr().err.splitlines()[-1]
     assert not (tmp_path / "made").exists()
 
 
 def test_a_folder_with_something_in_it_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "note").touch()
-    assert main(["compare", "faults", "--cases", FAULT, "--out", str(tmp_path)]) == 2
+    (tmp_path / "chosen").mkdir()
+    (tmp_path / "chosen" / "note").touch()
+    assert main(["faults", "--cases", FAULT, "--out", str(tmp_path)]) == 2
     assert "is not empty" in capsys.readouterr().err
+
+
+def test_a_folder_without_such_runs_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["faults", "--from", str(tmp_path)]) == 2
+    assert "holds no such runs" in capsys.readouterr().err
 
 
 def test_choosing_and_reading_cases_brings_no_torch() -> None:
     code = (
-        "import sys, whyidle.diagnosis_benchmark.faults, whyidle.scenarios.faults.registry, "
-        "whyidle.scenarios.faults.machine, whyidle.scenarios.faults.truth; print('torch' in sys.modules)"
+        "import sys, whyidle_bench.faults, whyidle_bench.cases.registry, "
+        "whyidle_bench.cases.machine, whyidle_bench.cases.truth; print('torch' in sys.modules)"
     )
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert shown.stdout.strip() == "False"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..faults.case import Data, Loader, Plan, PlannedStep
+from ..cases.case import Data, Loader, Plan, PlannedStep
 from .sweep import SAMPLES, WORK_MS, Sweep, steps_of
 
 ITERATIONS = 80

@@ -6,7 +6,7 @@ import math
 
 from whyidle.devices.conditions import POWER_CAP_REASONS, Conditions
 
-from ..faults.case import Data, Loader, Plan, PlannedDevice, PlannedStep
+from ..cases.case import Data, Loader, Plan, PlannedDevice, PlannedStep
 from .sweep import LARGE, SAMPLES, SMALL, WORK_MS, Sweep, steps_of
 
 SUPPLY = Data(sleep_ms=1.0)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from ..faults.case import CONTROL, Case
-from ..faults.trial import end_with, train
+from ..cases.case import CONTROL, Case
+from ..cases.trial import end_with, train
 from .registry import SWEEPS
 
 

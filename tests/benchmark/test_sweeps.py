@@ -10,17 +10,17 @@ import torch
 from torch.utils.data import DataLoader
 
 from whyidle.analyse.run.stall_breakdown import TERMS
-from whyidle.diagnosis_benchmark.batch_sizes import DEVICE
 from whyidle.errors import WhyidleError
-from whyidle.scenarios.faults import samples as module
-from whyidle.scenarios.faults.case import RETRY, Data, Loader, Plan
-from whyidle.scenarios.faults.loop import device_of
-from whyidle.scenarios.faults.samples import Samples, loader_of
-from whyidle.scenarios.faults.truth import EngineSpan, Stamp
-from whyidle.scenarios.sweeps import khosravi
-from whyidle.scenarios.sweeps.registry import SWEEPS, sweeps
-from whyidle.scenarios.sweeps.sweep import Sweep, steps_of
-from whyidle.scenarios.sweeps.truth import true_terms
+from whyidle_bench.batch_sizes import DEVICE
+from whyidle_bench.cases import samples as module
+from whyidle_bench.cases.case import RETRY, Data, Loader, Plan
+from whyidle_bench.cases.loop import device_of
+from whyidle_bench.cases.samples import Samples, loader_of
+from whyidle_bench.cases.truth import EngineSpan, Stamp
+from whyidle_bench.sweeps import khosravi
+from whyidle_bench.sweeps.registry import SWEEPS, sweeps
+from whyidle_bench.sweeps.sweep import Sweep, steps_of
+from whyidle_bench.sweeps.truth import true_terms
 
 CAUSES = {
     "saturated",

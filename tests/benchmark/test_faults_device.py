@@ -13,11 +13,11 @@ from support.fakes.driver import wait_for
 from whyidle.devices.clock import VirtualClock
 from whyidle.devices.conditions import Conditions
 from whyidle.devices.emulated import EmulatedDevice, EmulatedSpec
-from whyidle.scenarios.faults.accelerator import MEMORY, Computing
-from whyidle.scenarios.faults.case import COLD, GARBAGE, LAUNCH, RETRY, Case, Plan, PlannedDevice, PlannedHost
-from whyidle.scenarios.faults.host import HostWork, SlowFile
-from whyidle.scenarios.faults.registry import CASES
-from whyidle.scenarios.faults.truth import EngineSpan, Stamp, lost, true_share
+from whyidle_bench.cases.accelerator import MEMORY, Computing
+from whyidle_bench.cases.case import COLD, GARBAGE, LAUNCH, RETRY, Case, Plan, PlannedDevice, PlannedHost
+from whyidle_bench.cases.host import HostWork, SlowFile
+from whyidle_bench.cases.registry import CASES
+from whyidle_bench.cases.truth import EngineSpan, Stamp, lost, true_share
 
 MS = 1_000_000
 Told = list[tuple[str, int, int, str]]
@@ -62,7 +62,7 @@ def test_launches_one_by_one_leave_gaps_and_say_how_long_they_took(monkeypatch: 
     told: Told = []
     emulated = device(spans)
     monkeypatch.setattr(
-        "whyidle.scenarios.faults.accelerator.burn_ms",
+        "whyidle_bench.cases.accelerator.burn_ms",
         lambda ms: emulated.clock.wait_until(emulated.clock.now() + round(ms * MS)),
     )
     computing = Computing(emulated, PlannedDevice(launch_us=300.0), lambda *each: told.append(each))

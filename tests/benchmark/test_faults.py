@@ -13,8 +13,8 @@ import psutil
 import pytest
 
 from whyidle.errors import WhyidleError
-from whyidle.scenarios.faults import samples
-from whyidle.scenarios.faults.case import (
+from whyidle_bench.cases import samples
+from whyidle_bench.cases.case import (
     EVERY,
     FIRST,
     GROWN,
@@ -30,12 +30,12 @@ from whyidle.scenarios.faults.case import (
     PlannedStep,
     Start,
 )
-from whyidle.scenarios.faults.loop import PlantedLoop, device_of
-from whyidle.scenarios.faults.machine import foreign_load, unmet
-from whyidle.scenarios.faults.registry import CASES, cases
-from whyidle.scenarios.faults.samples import Samples, ServesOne, loader_of
-from whyidle.scenarios.faults.sizes import fitted
-from whyidle.scenarios.faults.truth import EngineSpan, Stamp, exposed_ns, true_share
+from whyidle_bench.cases.loop import PlantedLoop, device_of
+from whyidle_bench.cases.machine import foreign_load, unmet
+from whyidle_bench.cases.registry import CASES, cases
+from whyidle_bench.cases.samples import Samples, ServesOne, loader_of
+from whyidle_bench.cases.sizes import fitted
+from whyidle_bench.cases.truth import EngineSpan, Stamp, exposed_ns, true_share
 
 INPUT_CAUSES = (
     "sampler",
@@ -198,7 +198,7 @@ def test_busy_processes_of_others_are_no_children_and_end_with_the_training() ->
         found = [
             process
             for process in psutil.process_iter(["cmdline", "ppid"])
-            if any(part.endswith("faults/busy.py") for part in process.info["cmdline"] or ())
+            if any(part.endswith("cases/busy.py") for part in process.info["cmdline"] or ())
             and process.info["cmdline"][0] != "/bin/sh"
         ]
         return {process.pid for process in found if process.info["ppid"] != os.getpid()}
