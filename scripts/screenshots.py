@@ -86,9 +86,9 @@ def whyidle(*command: str, width: int = 100) -> str:
 
 
 def live(runs: Path) -> None:
-    """The live view, of a recording that is played again."""
+    """The live view, of a recording that has ended."""
     run = _watched(runs).relative_to(ROOT)
-    with terminal(f"whyidle live --replay --at 14 {run}", 110, 34) as screen:
+    with terminal(f"whyidle live {run}", 110, 34) as screen:
         time.sleep(8)
         drawn(screen(), 110, IMAGES / "live.png")
 

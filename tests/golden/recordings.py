@@ -225,7 +225,6 @@ MISTAKES = (
     "live",
     "live run --json",
     "live nowhere --once",
-    "live run --once --at 1000",
     "live run --gpus",
     "repot run",
     "tune",

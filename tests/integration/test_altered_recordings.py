@@ -49,7 +49,7 @@ OF_RUN = (
     *(("report", "run", "--format", form, *OUT) for form in ("trace", "speedscope", "html")),
     *(("report", "run", "--format", "csv", "--table", name) for name in ("host", "batches", "events", "pauses")),
     ("report", "run", "--format", "csv", "-o", "tables/"),
-    *(("live", "run", "--once", "--json"), ("live", "run", "--once", "--at", "1"), ("diff", "run", "sound")),
+    *(("live", "run", "--once", "--json"), ("diff", "run", "sound")),
     *(("diff", "sound", "run", "--json"), ("compare", "run", "sound"), ("compare", "sound", "run", "--json", "-")),
     ("check", "run", "--max-stall", "60", "--min-busy", "10", "--max-regression", "5", "--against", "sound"),
     ("check", "sound", "--max-regression", "5", "--against", "run", "--json"),
