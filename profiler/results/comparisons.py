@@ -22,7 +22,6 @@ from ..report.contract import comparison as compare_json
 from ..report.contract.encode import Content
 from ..report.document import Document
 from ..report.documents.comparison import comparison_document, comparison_title
-from ..report.export import prometheus
 from ..report.export.cells import cells_table
 from ..report.export.table import Table
 from ..report.plot.batch_size import write_batch_sizes
@@ -56,9 +55,6 @@ class ComparisonResult(Result):
                     found = recording_in(self.folder / name)
                     found.price = self.price
                     yield found
-
-    def prometheus(self) -> str:
-        return prometheus.of_runs([each.gauged() for each in self.members()])
 
     def table(self, name: str | None) -> Table:
         if name not in (None, CELLS):

@@ -34,7 +34,7 @@ def said(capsys: pytest.CaptureFixture[str], *words: str | Path) -> str:
     return " ".join(told.err.split())
 
 
-@pytest.mark.parametrize("format_", ["text", "json", "markdown", "prometheus", "csv", "trace"])
+@pytest.mark.parametrize("format_", ["text", "json", "markdown", "csv", "trace"])
 def test_after_writing_to_a_file_its_path_is_said(
     format_: str, recorded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -51,7 +51,7 @@ def test_what_goes_to_the_terminal_has_no_path(recorded: Path, capsys: pytest.Ca
     assert capsys.readouterr().err == ""
 
 
-@pytest.mark.parametrize("format_", ["csv", "trace", "prometheus"])
+@pytest.mark.parametrize("format_", ["csv", "trace"])
 def test_a_tuning_is_called_so_where_it_has_no_such_format(
     format_: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -64,14 +64,6 @@ def test_a_tuning_is_called_so_where_it_has_no_such_format(
         f"text, json, html or markdown, or name a recording in it, such as {tmp_path / 'tune' / 'first-stretch'}."
         in told
     )
-
-
-def test_gauges_of_a_run_without_steps_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    create_run(tmp_path / "run", {})
-    told = said(capsys, "report", tmp_path / "run", "--format", "prometheus", "-o", tmp_path / "x.prom")
-    assert "no training step was recorded" in told
-    assert "--format json" in told
-    assert not (tmp_path / "x.prom").exists()
 
 
 def test_a_folder_that_is_a_file_is_refused_with_a_way_out(
@@ -187,7 +179,7 @@ def test_a_run_that_cannot_be_read_is_listed_with_the_reason(
     assert "has run format 99; this whyidle reads format 1" in told
 
 
-@pytest.mark.parametrize("format_", ["text", "json", "html", "markdown", "prometheus", "csv", "parquet", "trace"])
+@pytest.mark.parametrize("format_", ["text", "json", "html", "markdown", "csv", "parquet", "trace"])
 def test_no_format_takes_the_place_of_what_was_recorded(
     format_: str, recorded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

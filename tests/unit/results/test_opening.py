@@ -23,7 +23,7 @@ EXAMPLES: dict[type[Result], tuple[str, str]] = {
     ComparisonResult: ("compare-sizes", "table"),
 }
 """Of each kind a recording, and where in it the result lies."""
-NO_STEPS = ("trace", "csv", "parquet", "prometheus")
+NO_STEPS = ("trace", "csv", "parquet")
 LACKS = {
     RunResult: (),
     AttachedResult: NO_STEPS,
