@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 DATA ?=
 FULL ?=
 
-.PHONY: demo test quick pure test-all under-load package lint docs screenshots views setup-demo setup-test benchmarks truth \
+.PHONY: demo test quick pure test-all under-load package budgets lint docs screenshots views setup-demo setup-test benchmarks truth \
 	overhead faults user-code batch-sizes tuning differences studies rivals clean help
 
 help: ## this list
@@ -27,6 +27,9 @@ pure: setup-test
 test-all: setup-test ## the same as `test` with what takes long: every program, library and way to start workers
 	@$(MAKE) --no-print-directory -j2 lint docs
 	@scripts/test.sh $(BIN) all
+
+budgets: setup-test ## how large each package is beside what budgets.toml allows; lowers that where less stands
+	@$(BIN)/python scripts/budgets.py --lower
 
 under-load: setup-test ## the tests three times while a busy loop holds each CPU (an hour)
 	@scripts/under_load.sh $(BIN) 3
@@ -60,13 +63,13 @@ overhead: setup-test ## what hooks cost a training, beside torch.profiler and Tr
 	@$(BIN)/python -m benchmarks.overhead --traceml
 
 faults: setup-test ## what the diagnosis makes of planted faults, and of healthy trainings (an hour)
-	@$(BIN)/python -m whyidle.diagnosis_benchmark faults
+	@$(BIN)/whyidle-bench faults
 
 user-code: setup-test ## what is said of programs with a fault in their own code: cause, line, remedy (25 minutes)
-	@$(BIN)/python -m whyidle.diagnosis_benchmark user-code
+	@$(BIN)/whyidle-bench user-code
 
 batch-sizes: setup-test ## what is said of planted sweeps over the batch size (8 minutes)
-	@$(BIN)/python -m whyidle.diagnosis_benchmark batch-sizes
+	@$(BIN)/whyidle-bench batch-sizes
 
 tuning: setup-test ## how good predicted and proven loader settings are, beside an exhaustive grid and loadtune (an hour)
 	@$(BIN)/python -m benchmarks.tuning.grid --json runs/tuning-grid.json
@@ -80,7 +83,7 @@ studies: setup-test ## the four studies in their quick forms; figures under runs
 	@scripts/studies.sh $(BIN) runs/studies-$$(date +%Y%m%d-%H%M%S)
 
 rivals: setup-test ## the planted faults given to other tools, in an environment of their own (half an hour)
-	@$(BIN)/python -m whyidle.diagnosis_benchmark rivals
+	@$(BIN)/whyidle-bench rivals
 
 setup-demo:
 	@scripts/setup.sh $(VENV) dali,fused

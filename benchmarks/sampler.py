@@ -34,7 +34,6 @@ DRIVER = """
 memory 5000000000 80000000000
 util 37 21
 state 312500 1755 2619 64 4 5 16 2
-ring 139000 0 25 50 100
 gpm 61 12 8 33
 field 74 3 500 100
 field 269 3 1000 10
@@ -42,7 +41,7 @@ field 270 3 5 1
 field 197 3 7000000000 1000
 field 198 3 4000000000 1000
 """
-"""A GPU that answers everything, with a ring as long and as fast as a driver's."""
+"""A GPU that answers everything."""
 TREE = """
 import os, sys, time
 for _ in range(4):

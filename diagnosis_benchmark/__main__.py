@@ -1,4 +1,4 @@
-"""`python -m whyidle.diagnosis_benchmark PART`: measures, and prints tables in Markdown."""
+"""`whyidle-bench PART`: measures, and prints tables in Markdown."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ PARTS = {
 def parser() -> argparse.ArgumentParser:
     """The parser of all parts; each puts what only it takes beside what all take."""
     top = argparse.ArgumentParser(
-        prog="python -m whyidle.diagnosis_benchmark",
+        prog="whyidle-bench",
         description="How often a diagnosis is right about trainings whose cause is known: whyidle's, and other tools'.",
-        epilog="example: python -m whyidle.diagnosis_benchmark faults --quick",
+        epilog="example: whyidle-bench faults --quick",
     )
     parts = top.add_subparsers(dest="part", metavar="PART", required=True)
     for name, part in PARTS.items():
@@ -35,7 +35,7 @@ def parser() -> argparse.ArgumentParser:
             name,
             help=part.HELP,
             description=part.__doc__,
-            epilog=f"example: python -m whyidle.diagnosis_benchmark {name} {part.EXAMPLE}",
+            epilog=f"example: whyidle-bench {name} {part.EXAMPLE}",
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         part.add_arguments(sub)
@@ -50,22 +50,19 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
-def main(words: Sequence[str] | None = None) -> None:
-    """
-    Raises:
-        SystemExit: 2 for a user's mistake; 1 and a message where something could not be run.
-    """
+def main(words: Sequence[str] | None = None) -> int:
+    """The exit code: 0, 1 where nothing could be measured, 2 for a user's mistake, 130 after Ctrl-C."""
+    # As Ctrl-C does, so that what a run has started is ended with it.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     arguments = parser().parse_args(words)
     try:
-        arguments.run(arguments)
+        return arguments.run(arguments) or 0
+    except KeyboardInterrupt:
+        return 130
     except WhyidleError as error:
-        arguments.parser.error(str(error))
+        print(f"whyidle-bench: {error}", file=sys.stderr)
+        return 2
 
 
 if __name__ == "__main__":
-    # As Ctrl-C does, so that what a run has started is ended with it.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    try:
-        main()
-    except KeyboardInterrupt:
-        sys.exit(130)
+    sys.exit(main())

@@ -1,4 +1,4 @@
-"""`whyidle compare batch-sizes`: planted sweeps over the batch size, and what was named as the reason."""
+"""Planted sweeps over the batch size, and what was named as the reason."""
 
 from __future__ import annotations
 
@@ -19,18 +19,15 @@ from whyidle.matrix.matrix import Matrix, PlannedCell, free_folder
 from whyidle.matrix.trial import TrialTarget
 from whyidle.record.run import open_run
 from whyidle.report.contract import comparison as compare_json
-from whyidle.report.document import Document
-from whyidle.report.plot.batch_size import write_batch_sizes
 
 from .judged_sweeps import JudgedSweep
-from .report import sweeps_json, sweeps_text
 
 if TYPE_CHECKING:
-    from whyidle.scenarios.sweeps.sweep import Sweep
-    from whyidle.scenarios.sweeps.trial import SweepSpec
+    from whyidle_bench.sweeps.sweep import Sweep
+    from whyidle_bench.sweeps.trial import SweepSpec
 
 SCENARIO = "batch-sizes"
-TARGET = TrialTarget("whyidle.scenarios.sweeps.trial", "run_size")
+TARGET = TrialTarget("whyidle_bench.sweeps.trial", "run_size")
 REPEATS = 3
 """Runs of each size, by default."""
 RUN_SECONDS = 3
@@ -60,30 +57,15 @@ class SweepTable:
     result: Comparison
     sweeps: tuple[JudgedSweep, ...]
 
-    @property
-    def failed(self) -> list[tuple[str, str]]:
-        """(cell, why) of those that did not run to their end."""
-        return [
-            (_cell_name(cell.pipeline, cell.batch_size), f"{cell.status}: {cell.error}")
-            for cell in self.result.cells
-            if cell.status != "ok" or cell.error
-        ]
-
-    def document(self) -> Document:
-        return sweeps_text.document(self.sweeps, self.setting, self.failed)
-
     def json(self) -> dict[str, Any]:
-        """The contract's `whyidle-compare`, and for each sweep the truth and whether it was found."""
+        """A comparison's, and for each sweep the truth and whether it was found."""
         setting = {name: value for name, value in self.setting.items() if name != "sweeps"}
-        told = {sweep.name: sweeps_json.of_sweep(sweep) for sweep in self.sweeps}
+        told = {sweep.name: of_sweep(sweep) for sweep in self.sweeps}
         return compare_json.comparison(self.result, setting) | {"best": None, "sweeps": told}
-
-    def plot(self, file: Path) -> None:
-        write_batch_sizes(self.result.batch_verdicts, sweeps_text.head(self.setting), file)
 
 
 def load(folder: Path) -> SweepTable:
-    """A folder that `compare batch-sizes` filled, finished or not, analysed anew.
+    """A folder that such runs filled, finished or not, analysed anew.
 
     Raises:
         RecordError: there is none, or a run of it cannot be read.
@@ -114,8 +96,8 @@ def judge(folder: Path, setting: dict[str, Any], cells: Sequence[Cell]) -> Sweep
 
 def _true_terms(folder: Path, cell: Cell) -> dict[str, float] | None:
     """µs a sample, the mean over the cell's runs; `None` where none of them could say."""
-    from whyidle.scenarios.faults.truth import read_spans, read_stamps
-    from whyidle.scenarios.sweeps.truth import true_terms
+    from whyidle_bench.cases.truth import read_spans, read_stamps
+    from whyidle_bench.sweeps.truth import true_terms
 
     found = []
     # Of folders that were renamed by hand no rounds are known.
@@ -141,10 +123,10 @@ def plan(request: SweepRequest) -> Matrix:
         WhyidleError: there are no such sweeps or sizes, or the folder is in use.
     """
     from whyidle.scenarios.registry import require_installed
-    from whyidle.scenarios.sweeps.registry import sweeps
+    from whyidle_bench.sweeps.registry import sweeps
 
     chosen = sweeps(request.cases)
-    require_installed(f"compare {SCENARIO}")
+    require_installed("whyidle-bench batch-sizes")
     cells = [
         PlannedCell(
             name=_cell_name(sweep.name, size),
@@ -171,7 +153,7 @@ def plan(request: SweepRequest) -> Matrix:
 
 
 def _trial(sweep: str, size: int, seed: int, number: int, folder: Path) -> tuple[SweepSpec, dict[str, Any]]:
-    from whyidle.scenarios.sweeps.trial import SweepSpec
+    from whyidle_bench.sweeps.trial import SweepSpec
 
     told = {"scenario": SCENARIO, "case": f"{sweep} at batch {size}", "repetition": number}
     return SweepSpec(sweep, size, str(folder.resolve()), seed, number), {"trial": told}
@@ -196,3 +178,17 @@ def _sizes(sweep: Sweep, asked: Collection[int] | None) -> list[int]:
             "these. Leave the option out, or choose other sweeps with --cases."
         )
     return sizes
+
+
+def of_sweep(sweep: JudgedSweep) -> dict[str, Any]:
+    """What was planted and named; `true_terms` by batch size in µs a sample; the growth of the planted term, or of the
+    whole where none was planted, in percent of the time per sample at the smaller size. `null` where too few sizes ran,
+    and as a term that grew: none."""
+    verdict, growth = sweep.verdict, sweep.growth
+    return {
+        "planted": {"cause": sweep.cause, "grew": sweep.grew},
+        "named": None if verdict is None else {"cause": verdict.cause, "grew": verdict.grew},
+        "right": sweep.right,
+        "true_terms": {str(size): dict(terms) for size, terms in sweep.truth.items()},
+        "growth_pct": None if growth is None else {"true": 100 * growth.true, "reported": 100 * growth.reported},
+    }

@@ -1,4 +1,4 @@
-"""`whyidle compare faults`: trainings with planted faults, and what the diagnosis made of them."""
+"""Trainings with planted faults, and what the diagnosis made of them."""
 
 from __future__ import annotations
 
@@ -23,17 +23,16 @@ from whyidle.matrix.trial import TrialOutcome, TrialTarget
 from whyidle.record.comparison import CellRecord, read_comparison
 from whyidle.record.run import is_run, open_run
 from whyidle.report.contract import comparison as compare_json
-from whyidle.report.document import Document
+from whyidle.report.words.figures import NOT_MEASURED, counted
 
-from .confusion import Confusion, JudgedRun, Named, confusion
-from .report import faults_json, faults_text
+from .confusion import CaseSummary, Confusion, Errors, HitRate, JudgedRun, Named, confusion
 
 if TYPE_CHECKING:
-    from whyidle.scenarios.faults.case import Case
-    from whyidle.scenarios.faults.trial import FaultSpec
+    from whyidle_bench.cases.case import Case
+    from whyidle_bench.cases.trial import FaultSpec
 
 SCENARIO = "faults"
-TARGET = TrialTarget("whyidle.scenarios.faults.trial", "run_fault")
+TARGET = TrialTarget("whyidle_bench.cases.trial", "run_fault")
 REPEATS = 1
 """Runs a case, by default."""
 RUN_SECONDS = 4
@@ -41,6 +40,17 @@ RUN_SECONDS = 4
 SEVERITIES = ("mild", "middle", "severe")
 NO_SEVERITY = ("control", "both")
 """What stands in its place in controls and compounds."""
+
+
+UNJUDGED: dict[str, Any] = {
+    "named_first": None,
+    "named": {},
+    "right": 0,
+    "all_found": 0,
+    "share_pct": {"true": None, "reported": None},
+    "shares_pct": {},
+}
+"""A cell without a run that could be judged."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,34 +79,21 @@ class FaultTable:
     """One a case."""
     confusion: Confusion
 
-    @property
-    def failed(self) -> list[tuple[str, str, str]]:
-        """(case, status, why) of those that were not judged."""
-        judged = {case.case for case in self.confusion.cases}
-        return [
-            (case["case"], cell.status, cell.error or "")
-            for case, cell in zip(self.setting["cases"], self.cells, strict=True)
-            if cell.status != "ok" and not (cell.status == "stopped" and case["case"] in judged)
-        ]
-
-    def document(self) -> Document:
-        return faults_text.document(self.confusion, self.setting, self.failed)
-
     def json(self) -> dict[str, Any]:
-        """The contract's `whyidle-compare`, with a cell a case and the matrix."""
+        """A comparison's, with a cell a case and the matrix."""
         setting = {name: value for name, value in self.setting.items() if name != "cases"}
         content = compare_json.comparison(Comparison(self.cells, {}, ()), setting)
-        judged = {case.case: faults_json.of_case(case) for case in self.confusion.cases}
+        judged = {case.case: of_case(case) for case in self.confusion.cases}
         for cell, case in zip(content["cells"], self.setting["cases"], strict=True):
-            cell |= case | judged.get(case["case"], faults_json.UNJUDGED)
+            cell |= case | judged.get(case["case"], UNJUDGED)
             if cell["status"] == "stopped":
                 # As far as it went counts, as in other comparisons, if that was far enough.
                 cell["status"] = "ok" if case["case"] in judged else "skipped"
-        return content | {"matrix": faults_json.matrix(self.confusion)}
+        return content | {"matrix": matrix(self.confusion)}
 
 
 def load(folder: Path) -> FaultTable:
-    """A folder that `compare faults` filled, finished or not, analysed anew.
+    """A folder that such runs filled, finished or not, analysed anew.
 
     Raises:
         RecordError: there is none, or a run of it cannot be read.
@@ -140,8 +137,8 @@ def judge(case: str, planted: tuple[str, ...], folder: Path, analysis: Analysis,
 
 def _truth(name: str, planted: tuple[str, ...], folder: Path, facts: Facts) -> dict[str, float]:
     """Cause → what it really cost. Nothing where the run was killed before it could say, or its case is no more."""
-    from whyidle.scenarios.faults.registry import CASES
-    from whyidle.scenarios.faults.truth import read_spans, read_stamps, true_share
+    from whyidle_bench.cases.registry import CASES
+    from whyidle_bench.cases.truth import read_spans, read_stamps, true_share
 
     case = CASES.get(name)
     if case is None or case.causes != planted:
@@ -162,9 +159,9 @@ def plan(request: FaultRequest) -> Matrix:
     Raises:
         WhyidleError: there are no such cases, or the folder is in use.
     """
-    from whyidle.scenarios.faults.machine import unmet
-    from whyidle.scenarios.faults.registry import cases
     from whyidle.scenarios.registry import require_installed
+    from whyidle_bench.cases.machine import unmet
+    from whyidle_bench.cases.registry import cases
 
     chosen = cases(request.cases, request.kinds)
     if request.severity:
@@ -172,7 +169,7 @@ def plan(request: FaultRequest) -> Matrix:
     if not chosen:
         named = ",".join(request.cases)
         raise WhyidleError(f"none of --cases {named} is of the kind asked for. Leave one of the two out.")
-    require_installed(f"compare {SCENARIO}")
+    require_installed("whyidle-bench faults")
     repeats = request.repeats or REPEATS
     setting = {
         "scenario": SCENARIO,
@@ -223,11 +220,11 @@ def said(setting: Mapping[str, Any], name: str, cell: Cell) -> str:
     [planted] = [tuple(case["planted"]) for case in setting["cases"] if case["case"] == name]
     folder = Path(cell.runs[-1])
     judged = judge(name, planted, folder, analyse(open_run(folder)), setting["foreign_load"])
-    return faults_text.outcome(judged) if judged is not None else cell.status
+    return outcome(judged) if judged is not None else cell.status
 
 
 def _trial(request: FaultRequest, case: Case, number: int, folder: Path) -> tuple[FaultSpec, dict[str, Any]]:
-    from whyidle.scenarios.faults.trial import FaultSpec
+    from whyidle_bench.cases.trial import FaultSpec
 
     spec = FaultSpec(case.name, str(folder.resolve()), request.seed, number, int(request.foreign_load))
     told = {"scenario": SCENARIO, "case": case.name, "planted": list(case.causes), "repetition": number}
@@ -243,3 +240,82 @@ def _kept(cell: Cell, _: Path, outcome: TrialOutcome) -> Cell:
 
 def _machine() -> MachineCpu | None:
     return parse_machine_cpu(read("/proc/stat"))
+
+
+def matrix(result: Confusion) -> dict[str, Any]:
+    """The confusion matrix and the figures that targets are set for; `null` where nothing was judged."""
+    return {
+        "named_for": {planted: dict(named) for planted, named in result.matrix.items()},
+        "faults_named_first": hit_rate(result.faults),
+        "compounds_found": hit_rate(result.compounds),
+        "compounds_named_first": hit_rate(result.compounds_first),
+        "controls_quiet": hit_rate(result.controls),
+        "share_errors": _errors(result.errors),
+    }
+
+
+def of_case(case: CaseSummary) -> dict[str, Any]:
+    """One case's cell: what its runs say together, by medians. `named_first` is the commonest verdict, `right` how many
+    runs named a planted cause first (a control: had no finding above minor), `share_pct` that of the first cause."""
+    shares = {
+        share.cause: {"true": share.true_pct, "reported": share.reported_pct, "errors": _errors(share.errors)}
+        for share in case.shares
+    }
+    first = case.shares[0] if case.shares else None
+    return {
+        "named_first": next(iter(case.named), None),
+        "named": dict(case.named),
+        "right": case.first.hits,
+        "all_found": case.every.hits,
+        "share_pct": {
+            "true": first.true_pct if first else None,
+            "reported": first.reported_pct if first else None,
+        },
+        "shares_pct": shares,
+    }
+
+
+def hit_rate(rate: HitRate) -> dict[str, Any]:
+    """So many of so many, the rate and its 95 % interval (0..1; `null` where nothing was judged)."""
+    low, high = rate.interval
+    return {"hits": rate.hits, "of": rate.of, "rate": rate.value, "low": low, "high": high}
+
+
+def _errors(errors: Errors) -> dict[str, Any]:
+    return {
+        "median": errors.median,
+        "worst": errors.worst,
+        "within_5": errors.close.hits,
+        "of": errors.close.of,
+        "unnamed": errors.unnamed,
+    }
+
+
+def ahead(runs: int, run_s: float) -> str:
+    """What is about to be run, and how long that takes."""
+    if not runs:
+        return "nothing to run"
+    seconds = runs * run_s
+    long = f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
+    return f"{counted(runs, 'run')} of about {run_s:g} s: about {long}"
+
+
+def outcome(run: JudgedRun) -> str:
+    """One run in a line: what was named for what was planted, and how much of the time that cost."""
+    planted = " and ".join(run.planted) or "nothing"
+    shares = [_of_truth(run, cause) for cause in run.planted]
+    if not run.planted:
+        shares = [f"{each.cause} {100 * each.share:.1f} %, {each.severity}" for each in run.findings]
+    named = run.verdict or "no verdict"
+    right = run.named_first and run.named_all if run.planted else run.named_first
+    return f"planted {planted}, named {named}{'' if right else ' (wrong)'}" + "".join(f"; {each}" for each in shares)
+
+
+def _of_truth(run: JudgedRun, cause: str) -> str:
+    shares = (run.reported(cause), run.truth.get(cause))
+    said, true = (_figure(None if share is None else 100 * share) for share in shares)
+    return f"{cause} {said} %, in truth {true} %"
+
+
+def _figure(percent: float | None) -> str:
+    return NOT_MEASURED if percent is None else f"{percent:.1f}"

@@ -11,9 +11,10 @@ mkdir -p .mypy_tree/whyidle
 for entry in profiler/*; do
     ln -sfn "../../$entry" ".mypy_tree/whyidle/$(basename "$entry")"
 done
-ln -sfn ../../pipelines ../../scenarios ../../diagnosis_benchmark .mypy_tree/whyidle/
+ln -sfn ../../pipelines ../../scenarios .mypy_tree/whyidle/
+ln -sfn ../diagnosis_benchmark .mypy_tree/whyidle_bench
 cd .mypy_tree
-types=("../$bin/mypy" --config-file ../pyproject.toml --cache-dir ../.mypy_cache -p whyidle)
+types=("../$bin/mypy" --config-file ../pyproject.toml --cache-dir ../.mypy_cache -p whyidle -p whyidle_bench)
 # Its helpers (from 2.0 on; older ones do not know the variable) have three seconds to start, and on a busy machine it
 # gives up then, with another code than for what it found.
 code=0

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from screenshots_drawing import ROOT, Missing, acted, chromium, drawn, environment, phone, saved, shot, terminal
+from screenshots_drawing import ROOT, Missing, chromium, drawn, environment, phone, saved, shot, terminal
 
 IMAGES = ROOT / "docs" / "img"
 RUN_JSON = "run.json"
@@ -86,38 +86,20 @@ def whyidle(*command: str, width: int = 100) -> str:
 
 
 def live(runs: Path) -> None:
-    """The live view, of a recording that is played again."""
+    """The live view, of a recording that has ended."""
     run = _watched(runs).relative_to(ROOT)
-    with terminal(f"whyidle live --replay --at 14 {run}", 110, 34) as screen:
+    with terminal(f"whyidle live {run}", 110, 34) as screen:
         time.sleep(8)
         drawn(screen(), 110, IMAGES / "live.png")
 
 
 def report(runs: Path) -> None:
-    """A run's page: laptop light and dark, phone, and its timeline zoomed."""
+    """A run's page: laptop light and dark, phone."""
     page = runs / "report.html"
     whyidle("report", str(_watched(runs)), "--format", "html", "-o", str(page))
     saved(shot(page, 1280, 900), IMAGES / "report.png")
     saved(shot(page, 1280, 900, dark=True), IMAGES / "report-dark.png")
     saved(phone(page, 390, 844), IMAGES / "report-phone.png")
-
-
-def timeline(runs: Path) -> None:
-    """The timeline of a run's page, zoomed in three times by its key."""
-    page = runs / "report.html"
-    if not page.exists():
-        whyidle("report", str(_watched(runs)), "--format", "html", "-o", str(page))
-    zoom = """
-      addEventListener("load", () => setTimeout(() => {
-        document.querySelector(".charts").focus();
-        for (let i = 0; i < 3; i++)
-          document.activeElement.dispatchEvent(new KeyboardEvent("keydown", { key: "+", bubbles: true }));
-        // A page that is scrolled is drawn only in part: what lies above goes instead.
-        const shown = document.querySelector("#time");
-        for (const each of document.querySelectorAll("body > header, main > *"))
-          if (!each.contains(shown)) each.style.display = "none";
-      }, 1000));"""
-    saved(shot(acted(page, zoom), 1280, 1200), IMAGES / "timeline.png")
 
 
 def _watched(runs: Path) -> Path:
@@ -150,7 +132,7 @@ def _text(command: list[str], name: str) -> None:
     drawn(f"$ whyidle {' '.join(command)}\n{said}".replace(str(ROOT), "~/whyidle"), 110, IMAGES / name)
 
 
-PICTURES: dict[str, Picture] = {each.__name__: each for each in (live, report, timeline, compare, tune, diff, doctor)}
+PICTURES: dict[str, Picture] = {each.__name__: each for each in (live, report, compare, tune, diff, doctor)}
 
 
 def main() -> int:

@@ -5,7 +5,9 @@ set -euo pipefail
 venv=$1
 extras=$2
 python=${PYTHON:-python3}
-project=$(cat pyproject.toml setup.py profiler/*.c | cksum | cut -d' ' -f1)
+project=$(cat pyproject.toml diagnosis_benchmark/pyproject.toml setup.py profiler/*.c | cksum | cut -d' ' -f1)
+# Developers have the benchmark of diagnosis too.
+benchmark=$([[ ,$extras, == *,dev,* ]] && echo yes || true)
 stamp="$venv/.whyidle-$project-$extras"
 # What was set up with more has these too.
 if compgen -G "$venv/.whyidle-$project-$extras*" > /dev/null; then exit 0; fi
@@ -31,7 +33,8 @@ if [ ! -x "$venv/bin/python" ] || ! "$venv/bin/python" -m pip --version > /dev/n
     fi
 fi
 echo "Installing whyidle[$extras] with torch into $venv (the first time about 3 minutes and 6 GB) …"
-"$venv/bin/python" -m pip install -qq --disable-pip-version-check --no-compile -e ".[$extras]"
+"$venv/bin/python" -m pip install -qq --disable-pip-version-check --no-compile -e ".[$extras]" \
+    ${benchmark:+-e ./diagnosis_benchmark}
 # pip would compile with one CPU. Files for other versions of Python do not compile, which does not matter, and what
 # newer Pythons warn of in the libraries is nothing that whoever sets this up can change.
 PYTHONWARNINGS=ignore "$venv/bin/python" -m compileall -qq -j 0 -x '/tests/|/testing/|/transformers/models/' "$venv/lib" || true

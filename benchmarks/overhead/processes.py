@@ -19,7 +19,7 @@ from typing import IO
 
 import psutil
 
-from whyidle.diagnosis_benchmark.rivals.environment import environment_beside, free_port
+from whyidle_bench.rivals.environment import environment_beside, free_port
 
 from .child import DEVICE, OBSERVER, SOCKET, TRACEML
 from .loop import Block, Length

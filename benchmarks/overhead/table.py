@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from whyidle.diagnosis_benchmark.rivals.cost import MedianInterval, median_interval
+from whyidle_bench.rivals.cost import MedianInterval, median_interval
 
 from .loop import Block
 

@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from whyidle.commands.options import count
-from whyidle.diagnosis_benchmark.rivals.environment import default_place, environment
-from whyidle.diagnosis_benchmark.rivals.registry import TOOLS, requirements
+from whyidle_bench.rivals.environment import default_place, environment
+from whyidle_bench.rivals.registry import TOOLS, requirements
 
 from .blocks import Block, measure, shuffled
 from .grid import about, names

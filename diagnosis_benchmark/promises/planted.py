@@ -21,7 +21,7 @@ def planted(folder: Path) -> Iterator[Followed]:
     """The first advice for each run of a single fault whose cause was named first, and whose cost is known.
 
     Args:
-        folder: that `whyidle compare faults --faults` filled.
+        folder: that a matrix of `faults` filled.
 
     Raises:
         RecordError: there is no such folder, or a run of it cannot be read.

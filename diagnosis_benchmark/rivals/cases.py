@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from whyidle.scenarios.faults.case import CONTROL, Case, Data, Loader, Plan, PlannedStep
-from whyidle.scenarios.faults.machine import unmet
-from whyidle.scenarios.faults.registry import cases
+from whyidle_bench.cases.case import CONTROL, Case, Data, Loader, Plan, PlannedStep
+from whyidle_bench.cases.machine import unmet
+from whyidle_bench.cases.registry import cases
 
 SEVERITY = "middle"
 STRONGER = {"input.cpu_quota": "severe", "input.oversubscribed": "severe"}

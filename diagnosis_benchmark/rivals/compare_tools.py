@@ -157,7 +157,7 @@ def _about(skipped: Mapping[str, str]) -> dict[str, Any]:
         "machine": machine(),
         "load": [os.getloadavg()[0]],
         "date": date.today().isoformat(),
-        "command": " ".join(["python -m whyidle.diagnosis_benchmark", *_choice(sys.argv[1:])]),
+        "command": " ".join(["python -m whyidle_bench", *_choice(sys.argv[1:])]),
         "skipped": dict(skipped),
     }
 

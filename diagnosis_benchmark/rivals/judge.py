@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from whyidle.scenarios.faults.case import Case
+from whyidle_bench.cases.case import Case
 
 from .tool import Meaning, Said, Tool
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from whyidle.scenarios.faults.case import Case
-from whyidle.scenarios.faults.registry import CASES
+from whyidle_bench.cases.case import Case
+from whyidle_bench.cases.registry import CASES
 
 from .cases import LEAST_SHARE
 from .judge import judged

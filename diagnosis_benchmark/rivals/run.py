@@ -14,10 +14,10 @@ from dataclasses import asdict, dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
 
-from whyidle.scenarios.faults.case import Case
-from whyidle.scenarios.faults.machine import confine
-from whyidle.scenarios.faults.sizes import fitted
-from whyidle.scenarios.faults.truth import Stamp, exposed_ns, read_stamps, true_share
+from whyidle_bench.cases.case import Case
+from whyidle_bench.cases.machine import confine
+from whyidle_bench.cases.sizes import fitted
+from whyidle_bench.cases.truth import Stamp, exposed_ns, read_stamps, true_share
 
 from ..execute import execute
 from .cases import as_shuffled

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from whyidle.scenarios.faults.case import Case
+from whyidle_bench.cases.case import Case
 
 from .environment import free_port
 

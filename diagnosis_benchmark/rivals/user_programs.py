@@ -17,7 +17,7 @@ from typing import Any
 
 from ..confusion import HitRate
 from ..execute import execute
-from ..report.faults_json import hit_rate
+from ..faults import hit_rate
 from ..user_code.cases import BROKEN, HALVES, UserProgram
 from .judge import EXACT, FAMILY, NEEDS_GPU, SILENT, WRONG, level
 from .program_tools import MOST_LINES, ProgramTool, SaidOfProgram

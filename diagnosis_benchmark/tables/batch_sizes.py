@@ -1,25 +1,28 @@
-"""Whether the reason why a larger batch is slower is found: prints the tables of docs/measurements, in markdown.
+"""Whether the reason why a larger batch is slower is found: prints the tables of docs/measurements, in Markdown.
 
-`whyidle compare batch-sizes` runs every planted sweep, all sizes in each round (five rounds unless told otherwise:
-some eight minutes). Runs go to a folder that is kept when `--out` names it; `--from FOLDER` judges such runs anew.
+Every planted sweep runs, all sizes in each round (five rounds unless told otherwise: some eight minutes). Runs go to a
+folder that is kept when `--out` names it; `--from FOLDER` judges such runs anew.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import tempfile
 from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
 from typing import Any
 
-from .matrix_runs import machine, make, told
+from .. import batch_sizes
+from ..batch_sizes import SweepRequest
+from . import matrix_runs
 
 HELP = "planted sweeps over the batch size: whether the reason why a larger one is slower is found (8 minutes)"
 QUICK = "some of the sweeps only"
 EXAMPLE = "--repeats 2 --out runs/batch-sizes"
 REPEATS = 5
-QUICK_CASES = "accounting.fast,pipeline_fill,handoff_growth,memory,padding,saturated"
+QUICK_CASES = ("accounting.fast", "pipeline_fill", "handoff_growth", "memory", "padding", "saturated")
 
 
 def tables(result: dict[str, Any]) -> Iterator[str]:
@@ -27,7 +30,7 @@ def tables(result: dict[str, Any]) -> Iterator[str]:
     sweeps, verdicts = result["sweeps"], result["batch_verdicts"]
     right = sum(sweep["right"] for sweep in sweeps.values())
     yield (
-        f"`whyidle compare batch-sizes --repeats {result['repeats']}`: {result['cpu_budget']:g} CPUs, load "
+        f"{result['repeats']} rounds, {result['cpu_budget']:g} CPUs, load "
         f"{result['load']:.1f} before. Cause and term as planted: {right} of {len(sweeps)}."
     )
     yield ""
@@ -36,6 +39,9 @@ def tables(result: dict[str, Any]) -> Iterator[str]:
     for name, sweep in sweeps.items():
         yield _row(name, sweep, verdicts.get(name))
     yield ""
+    for cell in result["cells"]:
+        if cell["status"] != "ok":
+            yield f"- {cell['pipeline']}, batch {cell['batch_size']}: {cell['status']}: {cell['error']}"
     yield "Growth is that of the planted term, or of the whole where none is planted, in percent of the time per sample"
     yield "at the smaller size."
     yield ""
@@ -68,15 +74,28 @@ def _both(true: float, said: dict[str, float] | None) -> str:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--repeats", type=int, default=REPEATS, help=f"rounds (default: {REPEATS})")
+    matrix_runs.add_arguments(parser, REPEATS)
 
 
-def run(arguments: argparse.Namespace) -> None:
-    """All sweeps, then their tables."""
+def run(arguments: argparse.Namespace) -> int:
+    """All sweeps, then their tables; 130 after Ctrl-C, 1 where nothing was judged.
+
+    Raises:
+        WhyidleError: there are no such sweeps, or the folder is in use or holds no such runs.
+    """
+    interrupted = False
     with tempfile.TemporaryDirectory() as name:
         folder = arguments.recorded or arguments.out or Path(name) / "runs"
         if arguments.recorded is None:
-            options = ["--repeats", str(arguments.repeats), *(("--cases", QUICK_CASES) if arguments.quick else ())]
-            make("batch-sizes", options, folder, arguments.seed)
-        print(f"{machine()}, {date.today().isoformat()}\n")
-        print("\n".join(tables(told(folder, "sweeps"))), flush=True)
+            cases = arguments.cases or (QUICK_CASES if arguments.quick else ())
+            repeats = arguments.repeats or REPEATS
+            matrix = batch_sizes.plan(SweepRequest(cases=cases, repeats=repeats, seed=arguments.seed, out=folder))
+            interrupted = matrix_runs.make(matrix, matrix.run, batch_sizes.RUN_SECONDS)
+        else:
+            matrix_runs.require_runs(folder)
+        result = batch_sizes.load(folder).json()
+    print(f"{matrix_runs.machine()}, {date.today().isoformat()}\n")
+    print("\n".join(tables(result)), flush=True)
+    if arguments.json is not None:
+        arguments.json.write_text(json.dumps(result, indent=1))
+    return 130 if interrupted else int(not result["batch_verdicts"])

@@ -1,32 +1,37 @@
-"""How often the diagnosis is right about planted faults: prints the tables of docs/measurements, in markdown.
+"""How often the diagnosis is right about planted faults: prints the tables of docs/measurements, in Markdown.
 
-Four sets of runs, each `whyidle compare faults` with the options that the table's head names: single faults,
-compounds, healthy controls (20 repetitions unless told otherwise), and a round of the middle severity, compounds and
-controls beside one busy process of others. Where this machine cannot show a cause (no control group, say), its row
-says so.
-
-Runs go to a folder that is kept when `--out` names it: `whyidle report FOLDER/faults` shows one set again.
+Four sets of runs: single faults, compounds, healthy controls (20 repetitions unless told otherwise), and a round of the
+middle severity, compounds and controls beside one busy process of others; or one set, of what --cases and the like
+choose. Where this machine cannot show a cause (no control group, say), its row says so.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
-from itertools import pairwise
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from .matrix_runs import machine, make, told
+from whyidle.matrix.matrix import Matrix
+from whyidle.report.words.figures import counted
+
+from .. import faults
+from ..faults import FaultRequest
+from . import matrix_runs
 
 HELP = "planted faults, and healthy trainings: what whyidle makes of each (an hour)"
 QUICK = "some faults and the controls, one round (4 minutes)"
 EXAMPLE = "--repeats 1 --out runs/faults"
 CONTROL_REPEATS = 20
 FAULT_REPEATS = 3
-QUICK_CASES = "input.serial,input.too_few_workers,copy.pageable,host.step_gap,host.boundary"
+QUICK_CASES = ("input.serial", "input.too_few_workers", "copy.pageable", "host.step_gap", "host.boundary")
+KINDS = {"faults": "fault", "compounds": "compound", "controls": "control"}
+"""Option → kind of cases."""
 
 
 @dataclass(frozen=True)
@@ -35,21 +40,31 @@ class FaultRuns:
 
     name: str
     title: str
-    options: tuple[str, ...]
+    request: FaultRequest
 
 
-def plan(quick: bool, repeats: int, controls: int) -> list[FaultRuns]:
-    if quick:
+def plan(arguments: argparse.Namespace) -> list[FaultRuns]:
+    kinds = tuple(kind for option, kind in KINDS.items() if getattr(arguments, option))
+    if arguments.cases or kinds or arguments.severity or arguments.foreign_load:
+        request = FaultRequest(
+            cases=arguments.cases,
+            kinds=kinds,
+            severity=arguments.severity,
+            foreign_load=arguments.foreign_load,
+            repeats=arguments.repeats,
+        )
+        return [FaultRuns("chosen", "Chosen cases", request)]
+    if arguments.quick:
         return [
-            FaultRuns("faults", "Single faults (some)", ("--faults", "--cases", QUICK_CASES)),
-            FaultRuns("controls", "Healthy trainings", ("--controls",)),
+            FaultRuns("faults", "Single faults (some)", FaultRequest(kinds=("fault",), cases=QUICK_CASES)),
+            FaultRuns("controls", "Healthy trainings", FaultRequest(kinds=("control",))),
         ]
-    several = ("--repeats", str(repeats))
+    repeats = arguments.repeats or FAULT_REPEATS
     return [
-        FaultRuns("faults", "Single faults", ("--faults", *several)),
-        FaultRuns("compounds", "Two faults at once", ("--compounds", *several)),
-        FaultRuns("controls", "Healthy trainings", ("--controls", "--repeats", str(controls))),
-        FaultRuns("foreign", "Beside a busy process of others", ("--foreign-load", "--severity", "middle")),
+        FaultRuns("faults", "Single faults", FaultRequest(kinds=("fault",), repeats=repeats)),
+        FaultRuns("compounds", "Two faults at once", FaultRequest(kinds=("compound",), repeats=repeats)),
+        FaultRuns("controls", "Healthy trainings", FaultRequest(kinds=("control",), repeats=CONTROL_REPEATS)),
+        FaultRuns("foreign", "Beside a busy process of others", FaultRequest(foreign_load=True, severity="middle")),
     ]
 
 
@@ -57,15 +72,10 @@ def tables(runs: FaultRuns, result: dict[str, Any]) -> Iterator[str]:
     """Markdown, a line each."""
     machine, matrix = result["machine"], result["matrix"]
     steal = machine["steal_pct"]
-    # As often as they ran: of a folder that is read back, the option was another call's.
-    options = [
-        str(result["repeats"]) if before == "--repeats" else word for before, word in pairwise(("", *runs.options))
-    ]
     yield f"### {runs.title}"
     yield ""
     yield (
-        f"`whyidle compare faults {' '.join(options)}`: {result['repeats']} "
-        f"round{'s' * (result['repeats'] != 1)}, {result['cpu_budget']:g} CPUs, load {machine['load']:.1f} before"
+        f"{counted(result['repeats'], 'round')}, {result['cpu_budget']:g} CPUs, load {machine['load']:.1f} before"
         + (f", {steal:.1f} % stolen." if steal is not None else ".")
     )
     yield ""
@@ -132,18 +142,53 @@ def _figure(value: float | None) -> str:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--repeats", type=int, default=FAULT_REPEATS, help=f"of faults (default: {FAULT_REPEATS})")
-    parser.add_argument("--controls", type=int, default=CONTROL_REPEATS, help=f"default: {CONTROL_REPEATS}")
+    matrix_runs.add_arguments(parser, FAULT_REPEATS)
+    kind = parser.add_mutually_exclusive_group()
+    for option, title in zip(
+        KINDS, ("trainings with one planted fault", "those with two", "healthy ones"), strict=True
+    ):
+        kind.add_argument(f"--{option}", action="store_true", help=f"only {title}")
+    parser.add_argument("--severity", choices=faults.SEVERITIES, help="of single faults, only those (default: all)")
+    parser.add_argument("--foreign-load", action="store_true", help="each run beside a busy process of others")
 
 
-def run(arguments: argparse.Namespace) -> None:
-    """Each set of runs, and its tables as soon as they are there."""
+def run(arguments: argparse.Namespace) -> int:
+    """Each set of runs, and its tables as soon as they are there; 130 after Ctrl-C, 1 where nothing was judged.
+
+    Raises:
+        WhyidleError: there are no such cases, or the folder is in use or holds no such runs.
+    """
     with tempfile.TemporaryDirectory() as name:
         folder = arguments.recorded or arguments.out or Path(name)
-        print(f"{machine()}, {date.today().isoformat()}\n")
-        for runs in plan(arguments.quick, arguments.repeats, arguments.controls):
-            if arguments.recorded is None:
-                make("faults", runs.options, folder / runs.name, arguments.seed)
-            elif not (folder / runs.name).is_dir():
-                continue
-            print("\n".join(tables(runs, told(folder / runs.name, "matrix"))), flush=True)
+        results, interrupted = {}, False
+        if arguments.recorded is None:
+            sets = plan(arguments)
+            planned = [faults.plan(replace(each.request, seed=arguments.seed, out=folder / each.name)) for each in sets]
+            order: list[tuple[FaultRuns, Matrix | None]] = list(zip(sets, planned, strict=True))
+        else:
+            order = [(each, None) for each in _recorded_sets(arguments, folder)]
+        print(f"{matrix_runs.machine()}, {date.today().isoformat()}\n")
+        for each, matrix in order:
+            if matrix is not None:
+                measure, said = partial(faults.measure, matrix), partial(faults.said, matrix.setting)
+                interrupted = matrix_runs.make(matrix, measure, faults.RUN_SECONDS, said)
+            results[each.name] = result = faults.load(folder / each.name).json()
+            print("\n".join(tables(each, result)), flush=True)
+            if interrupted:
+                break
+        if arguments.json is not None:
+            arguments.json.write_text(json.dumps(results, indent=1))
+    judged = any(cell["named_first"] for result in results.values() for cell in result["cells"])
+    return 130 if interrupted else int(not judged)
+
+
+def _recorded_sets(arguments: argparse.Namespace, folder: Path) -> list[FaultRuns]:
+    """
+    Raises:
+        WhyidleError: the folder holds no such runs.
+    """
+    sets = [*plan(arguments), FaultRuns("chosen", "Chosen cases", FaultRequest())]
+    found = {each.name: each for each in sets if (folder / each.name).is_dir()}
+    for name in found or ("",):
+        matrix_runs.require_runs(folder / name)
+    return list(found.values())

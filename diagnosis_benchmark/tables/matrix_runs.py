@@ -1,17 +1,22 @@
-"""Runs of `whyidle compare faults` and `batch-sizes` in a folder: made, told again, and where they were made."""
+"""Runs of planted trainings in a folder, round by round, and where they were made."""
 
 from __future__ import annotations
 
-import json
+import argparse
 import os
 import platform
-import subprocess
-import sys
-from collections.abc import Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
+from whyidle.analyse.cells.comparison import Cell
 from whyidle.devices.choose import choose
+from whyidle.errors import WhyidleError
+from whyidle.interrupts import end_like_ctrl_c
+from whyidle.matrix.matrix import Matrix
+from whyidle.terminal.comparison_progress import MatrixProgress
+from whyidle.terminal.console import console
+
+from ..faults import ahead
 
 
 def machine() -> str:
@@ -22,30 +27,43 @@ def machine() -> str:
     return f"{cpu}, {cpus} CPUs, Python {platform.python_version()}, torch {torch.__version__}"
 
 
-def make(scenario: str, options: Sequence[str], folder: Path, seed: int) -> None:
-    """Run `whyidle compare SCENARIO` with these options into the folder; Ctrl-C ends it early.
-
-    Raises:
-        SystemExit: it could not be run.
-    """
-    command = [sys.executable, "-m", "whyidle", "compare", scenario, *options, "--seed", str(seed)]
-    done = subprocess.run([*command, "--out", str(folder)], stdout=subprocess.DEVNULL, check=False)
-    if done.returncode not in (0, 130):
-        raise SystemExit(f"{' '.join(command)} ended with exit code {done.returncode}")
-
-
-def told(folder: Path, key: str) -> dict[str, Any]:
-    """The JSON of a folder of such runs.
+def make(
+    matrix: Matrix,
+    measure: Callable[[MatrixProgress], bool],
+    run_s: float,
+    said: Callable[[str, Cell], str] | None = None,
+) -> bool:
+    """Run all of a matrix, with progress on standard error; returns whether Ctrl-C ended it early.
 
     Args:
-        key: what the JSON of such runs has, and that of others has not.
-
-    Raises:
-        SystemExit: the folder has no such runs.
+        measure: runs it, given what shows the progress.
+        run_s: seconds that most runs take.
+        said: what is printed of a run that has ended.
     """
-    command = [sys.executable, "-m", "whyidle", "report", str(folder), "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    content = dict(json.loads(done.stdout)) if done.returncode == 0 else {}
-    if key not in content:
-        raise SystemExit(done.stderr.strip() or f"{folder} holds no such runs. Name the folder that --out named.")
-    return content
+    end_like_ctrl_c()
+    target = console(stderr=True)
+    target.print(ahead(matrix.runs_ahead, run_s), soft_wrap=True, markup=False)
+    return measure(MatrixProgress(target, matrix, plain=True, said=said))
+
+
+def add_arguments(parser: argparse.ArgumentParser, repeats: int) -> None:
+    """What chooses among cases."""
+    parser.add_argument("--cases", type=_names, default=(), metavar="A,B", help="names of cases, or causes")
+    parser.add_argument("--repeats", type=int, help=f"rounds (default: {repeats})")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write what was found as JSON too")
+
+
+def _names(text: str) -> tuple[str, ...]:
+    names = tuple(filter(None, (each.strip() for each in text.split(","))))
+    if not names:
+        raise argparse.ArgumentTypeError(f"{text!r} names no case")
+    return names
+
+
+def require_runs(folder: Path) -> None:
+    """
+    Raises:
+        WhyidleError: it is no folder of such runs.
+    """
+    if not (folder / "comparison.json").is_file():
+        raise WhyidleError(f"{folder} holds no such runs. Name the folder that --out named.")

@@ -3,7 +3,7 @@
 Each program runs under `whyidle run` in its broken form and its others, in rounds. The first advice of the report, and
 that of each further finding where it can be, is followed: settings of the loader by `whyidle tune --prove`, in blocks
 that take turns within one run; code by the program's fixed form. Where a program has a form in which the line takes no
-time, the what-if of that line is held against it. Of planted faults (`whyidle compare faults --faults`, a round) the
+time, the what-if of that line is held against it. Of planted faults (a round of all) the
 promise is held against what the planted work held the training up by its own stamps.
 
 Runs go to a folder that is kept when `--out` names it. The same command goes on where an earlier one was stopped;
@@ -18,12 +18,14 @@ import random
 import sys
 import tempfile
 from datetime import date
+from functools import partial
 from pathlib import Path
 
 from whyidle.commands import options
 from whyidle.errors import WhyidleError
 from whyidle.report.plot.batch_size import check_picture
 
+from .. import faults
 from ..promises import audit
 from ..promises.judge import Followed, Removed
 from ..promises.picture import write_calibration
@@ -68,7 +70,7 @@ def run(arguments: argparse.Namespace) -> None:
             try:
                 _make(able, folder, arguments.repeats, random.Random(arguments.seed))
                 if not (arguments.quick or arguments.cases or arguments.no_faults or (folder / FAULTS).exists()):
-                    make("faults", ("--faults",), folder / FAULTS, arguments.seed)
+                    _make_faults(folder / FAULTS, arguments.seed)
             except KeyboardInterrupt:
                 print("stopped: the tables show what was run until then", file=sys.stderr)
         else:
@@ -85,9 +87,9 @@ def run(arguments: argparse.Namespace) -> None:
                 print("\n".join(("", f"## Programs written {written}", "", *tables(advised, lines, "programs"))))
             followed, removed = followed + advised, removed + lines
         if (folder / FAULTS).is_dir():
-            faults = list(planted(folder / FAULTS))
-            print("\n".join(("", "## Planted faults", "", *tables(faults, [], "runs", every=False))))
-            followed += faults
+            found = list(planted(folder / FAULTS))
+            print("\n".join(("", "## Planted faults", "", *tables(found, [], "runs", every=False))))
+            followed += found
         if not followed:
             raise WhyidleError(f"{folder} holds no run of these programs that advises anything.")
         if arguments.json is not None:
@@ -95,6 +97,11 @@ def run(arguments: argparse.Namespace) -> None:
             arguments.json.write_text(json.dumps(told, indent=1))
         if arguments.picture is not None:
             write_calibration(followed, removed, arguments.picture)
+
+
+def _make_faults(folder: Path, seed: int) -> None:
+    matrix = faults.plan(faults.FaultRequest(kinds=("fault",), seed=seed, out=folder))
+    make(matrix, partial(faults.measure, matrix), faults.RUN_SECONDS, partial(faults.said, matrix.setting))
 
 
 def _make(programs: list[UserProgram], folder: Path, repeats: int, order: random.Random) -> None:

@@ -1,11 +1,15 @@
-"""The programs, and what is true of them: `programs/NAME/` has `broken.py`, `fixed.py` and `truth.toml`."""
+"""The programs, and what is true of them: `programs/NAME/` has `broken.py`, `fixed.patch` and `truth.toml`."""
 
 from __future__ import annotations
 
+import atexit
 import importlib.util
+import re
+import shutil
+import tempfile
 import tomllib
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -62,10 +66,25 @@ class UserProgram:
 
     @property
     def forms(self) -> list[str]:
-        return [form for form in (BROKEN, FIXED, GONE) if self.program(form).exists()]
+        return [BROKEN, *(form for form in (FIXED, GONE) if self._patch(form).exists())]
 
     def program(self, form: str) -> Path:
-        return PROGRAMS / self.name / f"{form}.py"
+        """The program in this form; those that a patch makes are there until this process ends.
+
+        Raises:
+            ValueError: the patch does not fit.
+        """
+        broken = PROGRAMS / self.name / f"{BROKEN}.py"
+        if form == BROKEN:
+            return broken
+        made = _made_programs() / self.name / f"{form}.py"
+        if not made.exists():
+            made.parent.mkdir(exist_ok=True)
+            made.write_text(patched(broken.read_text(), self._patch(form).read_text()))
+        return made
+
+    def _patch(self, form: str) -> Path:
+        return PROGRAMS / self.name / f"{form}.patch"
 
     @cached_property
     def numbers(self) -> frozenset[int]:
@@ -77,6 +96,30 @@ class UserProgram:
     def missing(self) -> list[str]:
         """Packages that it needs and this environment lacks."""
         return [package for package in self.needs if importlib.util.find_spec(package) is None]
+
+
+@cache
+def _made_programs() -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="whyidle-programs-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+def patched(text: str, patch: str) -> str:
+    """Text after a unified diff, each of whose lines has to fit where it says.
+
+    Raises:
+        ValueError: one does not.
+    """
+    old, new, line = text.splitlines(), [], 0
+    for header, body in re.findall(r"^(@@ -\d+.*)\n((?:[-+ ].*\n)+)", patch, re.MULTILINE):
+        begin, hunk = int(re.findall(r"\d+", header)[0]) - 1, body.splitlines()
+        before = [each[1:] for each in hunk if each[0] != "+"]
+        if begin < line or old[begin : begin + len(before)] != before:
+            raise ValueError(f"{header}: this is not what the program says there")
+        new += [*old[line:begin], *(each[1:] for each in hunk if each[0] != "-")]
+        line = begin + len(before)
+    return "\n".join([*new, *old[line:]]) + "\n"
 
 
 def read(name: str) -> UserProgram:

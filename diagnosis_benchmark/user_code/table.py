@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ..confusion import HitRate
-from ..report.faults_json import hit_rate
+from ..faults import hit_rate
 from .cases import HALVES, UserProgram
 from .judge import Answer, costs_nothing
 

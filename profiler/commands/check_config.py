@@ -7,7 +7,9 @@ import math
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, ValidationError, convert
 
 from ..analyse.causes.table import CODES, FAMILIES
 from ..analyse.diff.limits import SEVERITIES, Limits
@@ -41,8 +43,19 @@ SWITCHES = {
     "allow-unfinished": "let pass a run that has not ended, or not well, or lacks a rank of its job",
     "allow-noisy": "let pass a regression of which noise leaves unclear whether it is within the limit",
 }
-OTHERS = ("forbid", "max-severity", "against", "noise")
-KEYS = (*PERCENTAGES, *NUMBERS, *OTHERS, *SWITCHES)
+_PERCENTAGE = Annotated[float, Meta(ge=0, le=100)]
+_NUMBER = Annotated[float, Meta(ge=0, le=1e18)]
+_RUNS = Annotated[list[Annotated[str, Meta(min_length=1)]], Meta(min_length=1)]
+KEYS: dict[str, tuple[Any, str]] = {
+    **dict.fromkeys(PERCENTAGES, (_PERCENTAGE, "is not a number from 0 to 100")),
+    **dict.fromkeys(NUMBERS, (_NUMBER, "is not a number that is not negative")),
+    "forbid": (list[str], "is no list of causes"),
+    "max-severity": (Literal["none", "minor", "major"], f"is none of {', '.join(SEVERITIES[:-1])}"),
+    "against": (_RUNS, "names no run"),
+    "noise": (Annotated[float, Meta(gt=0, lt=100)], "is no percentage above 0 and below 100, such as 1.5"),
+    **dict.fromkeys(SWITCHES, (bool, "is neither true nor false")),
+}
+"""Key → (type of its value, what is said of any other)."""
 
 
 @dataclass(frozen=True)
@@ -93,40 +106,36 @@ def asked(arguments: argparse.Namespace) -> Asked:
     """
     file = arguments.config or _nearest()
     table = {} if file is None else _table(file, required=arguments.config is not None)
-    folder = Path() if file is None else file.parent
     given = {key: value for key in KEYS if (value := getattr(arguments, key.replace("-", "_"))) is not None}
     where = {key: f"--{key}" if key in given else f"{key} in {file}" for key in (*table, *given)}
-    values = table | given
-    limits: dict[str, Any] = {}
-    for key, value in values.items():
-        if key in PERCENTAGES:
-            limits[key.replace("-", "_")] = _number(value, where[key], 100.0)
-        elif key in NUMBERS:
-            limits[key.replace("-", "_")] = _number(value, where[key], math.inf)
-    if (severity := values.get("max-severity")) is not None:
-        if severity not in SEVERITIES[:-1]:
-            raise WhyidleError(f"{where['max-severity']}: {severity!r} is none of {', '.join(SEVERITIES[:-1])}.")
-        limits["max_severity"] = severity
-    if (forbid := values.get("forbid")) is not None:
-        limits["forbid"] = _causes(forbid, where["forbid"])
-    against = _against(values.get("against"), where.get("against", ""), Path() if "against" in given else folder)
-    if bool(against) != ("max_regression" in limits):
+    values = {key.replace("-", "_"): _value(key, value, where[key]) for key, value in (table | given).items()}
+    folder = Path() if file is None or "against" in given else file.parent
+    against = tuple(folder / run for run in values.pop("against", ()))
+    if bool(against) != ("max_regression" in values):
         there, missing = ("--against", "--max-regression PCT") if against else ("--max-regression", "--against RUN")
         raise WhyidleError(f"{there} needs {missing}: how much slower a run may be, and than what.")
-    noise = values.get("noise")
-    share = None
-    if noise is not None:
-        share = _number(noise, where["noise"], 100.0) / 100
-        if not 0 < share < 1:
-            raise WhyidleError(f"{where['noise']}: a percentage above 0 and below 100 is needed, such as 1.5.")
-    found = Limits(**limits)
-    if not found.asked:
+    noise = values.pop("noise", None)
+    switches = {name: values.pop(name, False) for name in (key.replace("-", "_") for key in SWITCHES)}
+    limits = Limits(**values)
+    if not limits.asked:
         raise WhyidleError(
             "nothing to check. Ask for something, such as `whyidle check RUN --max-stall 10`, or put it into "
             f"{PYPROJECT}:\n  {TABLE}\n  max-stall = 10"
         )
-    switches = {key.replace("-", "_"): _switch(values, where, key) for key in SWITCHES}
-    return Asked(found, against, share, **switches)
+    return Asked(limits, against, None if noise is None else noise / 100, **switches)
+
+
+def _value(key: str, value: Any, where: str) -> Any:
+    type_, otherwise = KEYS[key]
+    if isinstance(value, str) and key in ("forbid", "against"):
+        value = value.split(",") if key == "forbid" else [value]
+    try:
+        found = convert(value, type_)
+    except ValidationError:
+        found = math.nan
+    if found != found:  # NaN is within every limit.
+        raise WhyidleError(f"{where}: {value!r} {otherwise}.")
+    return _causes(found, where) if key == "forbid" else found
 
 
 def _nearest() -> Path | None:
@@ -158,26 +167,8 @@ def _table(file: Path, required: bool) -> dict[str, Any]:
     return dict(content)
 
 
-def _number(value: Any, where: str, most: float) -> float:
-    good = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    if not good or not 0 <= value <= most:
-        what = "a number from 0 to 100" if most == 100 else "a number that is not negative"
-        raise WhyidleError(f"{where}: {value!r} is not {what}.")
-    return float(value)
-
-
-def _switch(values: dict[str, Any], where: dict[str, str], key: str) -> bool:
-    value = values.get(key, False)
-    if not isinstance(value, bool):
-        raise WhyidleError(f"{where[key]}: {value!r} is neither true nor false.")
-    return value
-
-
-def _causes(value: Any, where: str) -> tuple[str, ...]:
+def _causes(words: list[str], where: str) -> tuple[str, ...]:
     """Causes, or families of them such as `input`."""
-    words = value.split(",") if isinstance(value, str) else value
-    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
-        raise WhyidleError(f"{where}: {value!r} is no list of causes.")
     causes = tuple(word.strip() for word in words if word.strip())
     if not causes:
         raise WhyidleError(f"{where}: no cause is named. Causes are such as input.serial, or input for all of them.")
@@ -189,13 +180,3 @@ def _causes(value: Any, where: str) -> tuple[str, ...]:
             f"{', '.join((*FAMILIES, *CODES))}."
         )
     return causes
-
-
-def _against(value: Any, where: str, folder: Path) -> tuple[Path, ...]:
-    """Of a configuration, from the folder that it is in."""
-    if value is None:
-        return ()
-    words = [value] if isinstance(value, str) else value
-    if not isinstance(words, list) or not words or not all(isinstance(word, str) and word for word in words):
-        raise WhyidleError(f"{where}: {value!r} names no run.")
-    return tuple(folder / word for word in words)

@@ -6,28 +6,16 @@ import argparse
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, TypeVar
-
-from whyidle.diagnosis_benchmark import batch_sizes, faults
 
 from ..errors import WhyidleError
 from ..matrix.experiment import Request
-from ..results.result import SIZES
 from . import compare_runs, cost_options, options, plot
 
-Filled = TypeVar("Filled", Request, faults.FaultRequest, batch_sizes.SweepRequest)
-
-RUNS, LOGS, TRAININGS, FAULTS, BATCH_SIZES = "runs", "logs", "trainings", faults.SCENARIO, batch_sizes.SCENARIO
-"""The kinds of comparisons: of runs and logs that are there, and of trainings that are started. The last two plant what
-they find."""
-_FAULT_KINDS = {"faults": "fault", "compounds": "compound", "controls": "control"}
-"""Option → what such cases are called."""
+RUNS, LOGS, TRAININGS = "runs", "logs", "trainings"
+"""The kinds of comparisons: of runs and logs that are there, and of trainings that are started."""
 
 _PRINTED = {"json", "no_live"}
-_STARTED = {"repeats", "seed", "out"}
-"""Of whatever trains."""
 _PAGE_AND_PICTURES = {"html", *plot.NAMES}
-_OF_FAULTS = {"cases", *_FAULT_KINDS, "severity", "foreign_load"}
 
 
 @dataclass(frozen=True)
@@ -42,17 +30,7 @@ class Taken:
 TAKEN: Mapping[str, Taken] = {
     TRAININGS: Taken(
         {field.name for field in fields(Request)} - {"scenario"} | _PRINTED | _PAGE_AND_PICTURES | cost_options.NAMES,
-        "the scenario faults, not of {what}: `whyidle compare faults`.",
-    ),
-    FAULTS: Taken(
-        _OF_FAULTS | _STARTED | _PRINTED,
-        f"other scenarios: each case of {FAULTS} says itself what it trains. "
-        "Choose among them with --cases, --faults, --compounds or --controls.",
-    ),
-    BATCH_SIZES: Taken(
-        {"cases", "batch_sizes", SIZES.name} | _STARTED | _PRINTED,
-        f"other scenarios: each sweep of {BATCH_SIZES} says itself what it trains. "
-        "Choose among them with --cases and --batch-sizes.",
+        "another kind of comparison than {what}.",
     ),
     LOGS: Taken(
         {"logs", "relative_to", "target", "prices"} | _PRINTED, "trainings: --logs tells of those that are over."
@@ -129,25 +107,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder for the runs (default: runs/…)")
     parser.add_argument("--no-live", action="store_true", help="plain lines instead of the live view")
     cost_options.add_arguments(parser, logs=True)
-    group = parser.add_argument_group("of the scenario faults")
-    group.add_argument("--cases", metavar="A,B", help="names of cases, or causes; of batch-sizes too (default: all)")
-    kind = group.add_mutually_exclusive_group()
-    kind.add_argument("--faults", action="store_true", help="only trainings with one planted fault")
-    kind.add_argument("--compounds", action="store_true", help="only those with two")
-    kind.add_argument("--controls", action="store_true", help="only healthy ones")
-    group.add_argument(
-        "--severity", choices=faults.SEVERITIES, help="of single faults, only those (default: all three)"
-    )
-    group.add_argument("--foreign-load", action="store_true", help="each run beside a busy process of others")
 
 
 def kind_of(arguments: argparse.Namespace) -> str:
     """Which of `TAKEN` the command is."""
     if compare_runs.are_runs(arguments.what):
         return RUNS
-    [scenario] = arguments.what
-    if scenario in (FAULTS, BATCH_SIZES):
-        return str(scenario)
     return LOGS if arguments.logs else TRAININGS
 
 
@@ -162,45 +127,8 @@ def require_taken(arguments: argparse.Namespace, kind: str) -> None:
 
 
 def of_trainings(arguments: argparse.Namespace) -> Request:
-    return _filled(Request, arguments, scenario=arguments.what[0])
-
-
-def of_faults(arguments: argparse.Namespace) -> faults.FaultRequest:
-    """
-    Raises:
-        WhyidleError: `--cases` names none.
-    """
-    kinds = tuple(kind for option, kind in _FAULT_KINDS.items() if getattr(arguments, option))
-    return _filled(faults.FaultRequest, arguments, cases=_cases(arguments.cases), kinds=kinds)
-
-
-def of_batch_sizes(arguments: argparse.Namespace) -> batch_sizes.SweepRequest:
-    """
-    Raises:
-        WhyidleError: `--cases` names none.
-    """
-    return _filled(batch_sizes.SweepRequest, arguments, cases=_cases(arguments.cases))
-
-
-def _filled(request: type[Filled], arguments: argparse.Namespace, **known: Any) -> Filled:
-    """What is known, and the arguments by the names of the other fields."""
-    names = [field.name for field in fields(request) if field.name not in known]
-    return request(**known, **{name: getattr(arguments, name) for name in names})
-
-
-def _cases(asked: str | None) -> tuple[str, ...]:
-    """The names in `--cases A,B`; none where it was not given.
-
-    Raises:
-        WhyidleError: it was given, and names none.
-    """
-    named = tuple(filter(None, (each.strip() for each in (asked or "").split(","))))
-    if asked is not None and not named:
-        raise WhyidleError(
-            f"--cases {asked!r} names no case. `whyidle scenarios --json` names them all; without --cases all of "
-            "them run."
-        )
-    return named
+    names = [field.name for field in fields(Request) if field.name != "scenario"]
+    return Request(scenario=arguments.what[0], **{name: getattr(arguments, name) for name in names})
 
 
 def _feeds(text: str) -> tuple[str, ...]:

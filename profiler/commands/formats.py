@@ -138,16 +138,6 @@ def _write_document(render: Callable[[Document], str], arguments: argparse.Names
     _write_text(arguments, render(result.document()))
 
 
-def _write_gauges(arguments: argparse.Namespace, result: Result) -> None:
-    gauges = result.prometheus()
-    if not gauges:
-        raise WhyidleError(
-            f"{result.folder} has no figures to give gauges of: no training step was recorded. `--format json` gives "
-            "what is known, `--format csv --table host` what the sampler saw."
-        )
-    _write_text(arguments, gauges)
-
-
 def _write_text(arguments: argparse.Namespace, text: str) -> None:
     with opened(arguments.output) as file:
         file.write(text)
@@ -304,7 +294,6 @@ FORMATS = {
     "csv": Format(partial(_write_tables, "csv"), ("table",)),
     "parquet": Format(partial(_write_tables, "parquet"), ("table",), check=_check_parquet),
     "markdown": Format(partial(_write_document, markdown)),
-    "prometheus": Format(_write_gauges),
     "speedscope": Format(_write_profiles, check=_check_profiles),
 }
 """All formats of `report`, by name."""

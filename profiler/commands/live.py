@@ -1,4 +1,4 @@
-"""`whyidle live [RUN]`: looks at a recording while it is made, or plays one again."""
+"""`whyidle live [RUN]`: looks at a recording while it is made."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rich.console import Console
 
 from ..analyse.recent.reader import RecentReader
 from ..analyse.recent.snapshot import Snapshot
-from ..analyse.recent.sources import Following, Replaying, SnapshotSource
+from ..analyse.recent.sources import Following, SnapshotSource
 from ..capture.sampler.start import start_sampler
 from ..errors import WhyidleError
 from ..record.files import no_commands
@@ -52,9 +52,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--interval", type=_seconds, default=0.25, metavar="S", help="seconds between looks (0.25)")
     parser.add_argument("--once", action="store_true", help="one look, then end")
     parser.add_argument("--json", action="store_true", help="the look as JSON (with --once)")
-    parser.add_argument("--replay", action="store_true", help="play the recording from its begin")
-    parser.add_argument("--speed", type=_speed, metavar="X", help="replay so many times as fast (implies --replay)")
-    parser.add_argument("--at", type=_moment, metavar="S", help="replay from so many seconds on (implies --replay)")
     parser.add_argument("--ascii", action="store_true", help="signs that every terminal has")
     parser.add_argument(
         "--no-colour", "--no-color", action="store_true", dest="no_colour", help="as with NO_COLOR: weights, no colours"
@@ -79,22 +76,14 @@ def run(arguments: argparse.Namespace) -> int:
 
 @contextmanager
 def _source(arguments: argparse.Namespace) -> Iterator[SnapshotSource]:
-    replayed = arguments.replay or arguments.at is not None or arguments.speed is not None
-    if arguments.gpus and (replayed or arguments.run_folder is not None):
-        raise WhyidleError("--gpus shows no recording: leave out RUN, --replay, --at and --speed.")
+    if arguments.gpus and arguments.run_folder is not None:
+        raise WhyidleError("--gpus shows no recording: leave out RUN.")
     folder = latest() if arguments.run_folder is None else newest_run(arguments.run_folder)
-    if arguments.gpus or (folder is None and not replayed and _is_screen()):
+    if arguments.gpus or (folder is None and _is_screen()):
         with watching() as accelerators:
             yield accelerators
     elif folder is None:
         raise nothing_newest(", or see the accelerators alone with `whyidle live --gpus`")
-    elif replayed:
-        source = Replaying(folder, arguments.at or 0.0, arguments.speed or 1.0)
-        if (arguments.at or 0.0) > source.length_s:
-            raise WhyidleError(
-                f"--at {arguments.at:g} is beyond the recording's end: it is {source.length_s:.1f} s long."
-            )
-        yield source
     else:
         yield Following(folder, next_ones=arguments.run_folder is None)
 
@@ -159,7 +148,7 @@ def _draw(arguments: argparse.Namespace, source: SnapshotSource) -> None:
         pass  # ends the look, as q does
     if program.view is not None:
         # The screen is gone; what stays says how far one has come since it was drawn.
-        print(no_commands(live.line(source.look() if isinstance(source, Replaying) else program.view)))
+        print(no_commands(live.line(program.view)))
 
 
 def _once(arguments: argparse.Namespace, source: SnapshotSource) -> None:
@@ -177,8 +166,6 @@ def _once(arguments: argparse.Namespace, source: SnapshotSource) -> None:
     # Whoever asks for a size without a terminal, as scripts that take pictures do, says so as for any program.
     width, rows = (_environ(name) for name in ("COLUMNS", "LINES"))
     options = live.Options(ascii_only=arguments.ascii or bars.is_ascii(target))
-    if isinstance(source, Replaying):
-        options = live.Options(ascii_only=options.ascii_only, replay_length_s=source.length_s)
     height = rows or (target.height - 1 if target.is_terminal else ONCE_ROWS)
     shown = live.screen(view, width or target.width, height, options)
     colour = _has_colour(arguments, target)
@@ -203,22 +190,10 @@ def _environ(name: str) -> int | None:
 
 
 def _seconds(text: str) -> float:
-    return _number(text, 0.05, 60, "a number of seconds from 0.05 to 60")
-
-
-def _speed(text: str) -> float:
-    return _number(text, 0.125, 256, "a factor from 0.125 to 256")
-
-
-def _moment(text: str) -> float:
-    return _number(text, 0, float("inf"), "a number of seconds from 0 on")
-
-
-def _number(text: str, low: float, high: float, what: str) -> float:
     try:
         value = float(text)
     except ValueError:
         value = float("nan")
-    if not low <= value <= high:
-        raise argparse.ArgumentTypeError(f"{text!r} is not {what}")
+    if not 0.05 <= value <= 60:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds from 0.05 to 60")
     return value

@@ -285,7 +285,7 @@ def _say_what_was_missed(folder: Path) -> None:
 
 def _report(folder: Path, as_json: bool, figures: Figures) -> None:
     result = RunResult([open_run(folder)])
-    figures.finish(result.analysis)
+    figures.finish()
     if as_json:
         print(json_text(result.contract()), file=sys.stderr)
         return

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -28,11 +27,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     lacking = not_installed()
     listed = {
-        "scenarios": [
-            *(_undescribed(name, lacking) if lacking else _described(scenario(name)) for name in NAMES),
-            _faults(),
-            _batch_sizes(),
-        ],
+        "scenarios": [_undescribed(name, lacking) if lacking else _described(scenario(name)) for name in NAMES],
         "devices": _devices(),
     }
     if arguments.json:
@@ -54,8 +49,6 @@ def _render(listed: dict[str, Any], target: Console) -> None:
         target.print(f"  data: {scenario['data']}")
         for experiment in scenario.get("experiments", ()):
             target.print(f"  --experiment {experiment['name']}: {experiment['question']}", markup=False)
-        if cases := scenario.get("cases"):
-            target.print(f"  cases: {len(cases)}; `whyidle scenarios --json` lists the names that --cases takes")
         target.print()
     devices = Table("device", "kind", "step times from", box=None, pad_edge=False)
     for device in listed["devices"]:
@@ -79,38 +72,6 @@ def _undescribed(name: str, lacking: str) -> dict[str, Any]:
     why = MissingExtra(f"needs {lacking}, not installed in this environment", "studies")
     empty: dict[str, Any] = {"study": None, "question": None, "nets": [], "data": None, "experiments": []}
     return {"name": name, **empty, "not_installed": str(why)}
-
-
-def _faults() -> dict[str, Any]:
-    """The trainings with planted faults; `cases` are what `compare faults --cases` takes."""
-    from whyidle.scenarios.faults.registry import CASES
-
-    kinds = Counter(case.kind for case in CASES.values())
-    causes = len({cause for case in CASES.values() for cause in case.causes})
-    return {
-        "name": "faults",
-        "study": f"{kinds['fault']} trainings with a planted fault ({causes} causes), {kinds['compound']} with two, "
-        f"{kinds['control']} healthy ones",
-        "question": "Is the cause named for which the device idles, and is nothing named where nothing is wrong?",
-        "nets": [],
-        "data": "none: each training makes its own",
-        "cases": list(CASES),
-    }
-
-
-def _batch_sizes() -> dict[str, Any]:
-    """The planted sweeps; `cases` are what `compare batch-sizes --cases` takes."""
-    from whyidle.scenarios.sweeps.registry import SWEEPS
-
-    return {
-        "name": "batch-sizes",
-        "study": f"{len(SWEEPS)} trainings at several batch sizes, with a planted reason why a larger one is slower or "
-        f"no faster ({len({sweep.cause for sweep in SWEEPS.values()})} causes)",
-        "question": "Is it named what grew with the batch, and why?",
-        "nets": [],
-        "data": "none: each training makes its own",
-        "cases": list(SWEEPS),
-    }
 
 
 def _devices() -> list[dict[str, Any]]:

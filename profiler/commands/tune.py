@@ -25,13 +25,11 @@ from ..report.documents.tuning import tuning_document
 from ..terminal.console import console, show_document, write_json
 from ..terminal.tuning_progress import TuneProgress
 from ..tune.bench.script_bench import NothingToTune, Ready, ScriptBench
-from ..tune.patch.patch import loader_made, patch_of
-from ..tune.patch.patch_file import require_new, write_patch
+from ..tune.patch import loader_made, patch_of, require_new, write_patch
 from ..tune.search.plan import SearchPlan
 from ..tune.search.result import SearchEnd
-from ..tune.search.search import SearchProgress, search
-from ..tune.search.state import RECORDING, State, load
-from ..tune.search.tuning import Tuning
+from ..tune.search.search import search
+from ..tune.search.tuning import RECORDING, Tuning, TuningFile
 from . import options, tune_batch, tune_jobs, tune_prove
 
 BUDGET_S = 120.0
@@ -41,15 +39,10 @@ LEAST_TRIALS_S = 12.0
 """However long the program took to start: a few settings in a few blocks."""
 INTERRUPTED = 130
 SHOWN_FILES = 5
-KEPT = ("out_of_order", "max_workers", "batch_sizes")
-"""Options that hold for later sittings too, unless those have others."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.usage = (
-        "whyidle tune [options] -- COMMAND …\n       whyidle tune [options] SCENARIO\n"
-        "       whyidle tune [options] --resume DIR"
-    )
+    parser.usage = "whyidle tune [options] -- COMMAND …\n       whyidle tune [options] SCENARIO"
     parser.add_argument("what", nargs="*", metavar="SCENARIO | -- COMMAND …", help="what to tune")
     parser.add_argument(
         "--budget",
@@ -69,7 +62,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="write the change of your source as a patch; nothing else is changed",
     )
-    parser.add_argument("--resume", type=Path, metavar="DIR", help="go on with the tuning in this folder")
     parser.add_argument("--overwrite", action="store_true", help="let the training overwrite files that exist")
     parser.add_argument("--out-of-order", action="store_true", help="also try in_order=False (torch 2.6 and newer)")
     parser.add_argument("--max-workers", type=options.count, metavar="N", help="try no more (default: 8, or 4 a CPU)")
@@ -102,66 +94,43 @@ def run(arguments: argparse.Namespace) -> int:
     end_like_ctrl_c()
     require_new(arguments.patch)
     if arguments.prove:
-        if arguments.resume is not None:
-            raise WhyidleError("--prove begins anew: it resumes nothing.")
         return tune_prove.run(arguments, _copy_recording)
-    sitting = _Sitting(arguments)
-    options.require_folder(arguments.json, sitting.folder)
+    command = _Command(arguments)
+    options.require_folder(arguments.json, command.folder)
     try:
-        result = sitting.run()
+        result = command.run()
     except KeyboardInterrupt:
-        sitting.say(f"Stopped before anything was measured. {sitting.how_to_resume()}")
+        command.say("Stopped before anything was measured.")
         return INTERRUPTED
     if arguments.json != "-":
         target = console()
         show_document(tuning_document(result), target)
-        page = f"whyidle report {sitting.folder} --format html: as a page"
-        target.print(f"\nblocks and recordings: {sitting.folder}   ({page})", soft_wrap=True, markup=False)
+        page = f"whyidle report {command.folder} --format html: as a page"
+        target.print(f"\nresult and recordings: {command.folder}   ({page})", soft_wrap=True, markup=False)
     if arguments.patch is not None:
-        sitting.say(write_patch(result.patch, arguments.patch))
+        command.say(write_patch(result.patch, arguments.patch))
     if arguments.json:
         write_json(tune_json.tuning(result), arguments.json)
-    if sitting.ended == SearchEnd.STOPPED:
-        sitting.say(sitting.how_to_resume())
-        return INTERRUPTED
-    return int(sitting.ended == SearchEnd.FAILED)
+    return INTERRUPTED if command.ended == SearchEnd.STOPPED else int(command.ended == SearchEnd.FAILED)
 
 
-class _Sitting:
-    """One stretch of tuning in front of the user."""
+class _Command:
+    """One tuning."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         self._arguments = arguments
-        self._resumed = arguments.resume is not None
-        if self._resumed:
-            if arguments.what or arguments.out:
-                raise WhyidleError(
-                    "--resume goes on with what its folder says: name nothing else to tune, and no --out."
-                )
-            self.folder: Path = arguments.resume
-            self._state = load(self.folder)
-            self._job = tune_jobs.again(self._state.asked, arguments.overwrite, arguments.budget)
-            for name, value in self._state.options.items():
-                if getattr(arguments, name) == arguments.parser.get_default(name):
-                    setattr(arguments, name, value)
-        else:
-            self._job = tune_jobs.job(arguments)
-            self.folder = arguments.out or self._job.folder
-            if self.folder.is_dir() and any(self.folder.iterdir()):
-                raise WhyidleError(f"{self.folder} is not empty. Choose another folder with --out, or --resume it.")
-            kept = {name: getattr(arguments, name) for name in KEPT}
-            self._state = State(self._job.asked, time.strftime("%Y-%m-%dT%H:%M:%S%z"), kept)
+        self._job = tune_jobs.job(arguments)
+        self.folder: Path = arguments.out or self._job.folder
+        if self.folder.is_dir() and any(self.folder.iterdir()):
+            raise WhyidleError(f"{self.folder} is not empty. Choose another folder with --out.")
+        self._kept = TuningFile(self._job.asked, time.strftime("%Y-%m-%dT%H:%M:%S%z"))
         self._target = console(stderr=True)
-        self._earlier = replace(self._state)
         self._begun = time.monotonic()
         self.ended = ""
         """Why the search did."""
 
     def say(self, sentence: str) -> None:
         self._target.print(sentence, markup=False, soft_wrap=not self._target.is_terminal)
-
-    def how_to_resume(self) -> str:
-        return f"To go on: whyidle tune --resume {self.folder}" if self._state.history else ""
 
     def run(self) -> Tuning:
         """
@@ -175,8 +144,6 @@ class _Sitting:
             self.folder.mkdir(0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise RecordError(f"cannot make {self.folder}: {error.strerror}. Choose another with --out.") from error
-        state = self._state
-        state.sittings += 1
         progress = TuneProgress(self._target, self._arguments.no_live)
         try:
             with progress, ScriptBench(self._job.launch, self.folder, progress.tick, progress.say) as bench:
@@ -186,15 +153,13 @@ class _Sitting:
                 # Nothing was started, so there is nothing to keep.
                 shutil.rmtree(self.folder, ignore_errors=True)
             raise
-        state.result = builtins(tune_json.tuning(result))
         with suppress(RecordError):
-            state.save(self.folder)
+            replace(self._kept, result=builtins(tune_json.tuning(result))).save(self.folder)
         return result
 
     def _announce(self) -> None:
         job, arguments = self._job, self._arguments
-        more = f", going on after {len(self._state.history)} blocks" if self._resumed else ""
-        lines = [f"Tuning the loader of {job.title}{more}."]
+        lines = [f"Tuning the loader of {job.title}."]
         what = "Your command" if job.scenario is None else "Its training"
         lines.append(
             f"{what} is started (again should it end), trains on its own data for some {arguments.budget:.0f} s in all "
@@ -215,17 +180,13 @@ class _Sitting:
             self.say(line)
 
     def _tune(self, bench: ScriptBench, progress: TuneProgress) -> Tuning:
-        state, arguments = self._state, self._arguments
-        if state.ready is None:
-            ready = bench.ready
-            assert bench.run_folder is not None
-            _copy_recording(bench.run_folder, self.folder / RECORDING)
-            state.ready = ready.said
-            self._name_writes(bench, progress)
-        else:
-            ready = Ready.from_json(state.ready)
-            bench.adopt(ready)
+        arguments, ready = self._arguments, bench.ready
+        assert bench.run_folder is not None
+        _copy_recording(bench.run_folder, self.folder / RECORDING)
+        for sentence in said_of_writes(bench.writes()):
+            progress.say(sentence)
         self._refuse_ranks(ready)
+        self._kept.save(self.folder)
         progress.phase("predicting settings")
         analysis, workload = self._observed()
         question = tune_batch.wanted(arguments.batch_sizes, ready)
@@ -234,15 +195,7 @@ class _Sitting:
         plan = self._plan(ready, workload, share * budget)
         model = ReplayModel(workload)
         begun = time.monotonic()
-
-        def follow(now: SearchProgress) -> None:
-            if now.entry is not None:
-                state.history.append(now.entry)
-                self._count(bench)
-                state.save(self.folder)
-            progress.show(now)
-
-        tuned = search(bench, model, plan, follow, list(state.history))
+        tuned = search(bench, model, plan, progress.show)
         self.ended = tuned.ended
         if tuned.baseline.samples_per_s is None:
             if tuned.ended == SearchEnd.STOPPED:
@@ -257,7 +210,6 @@ class _Sitting:
             except KeyboardInterrupt:
                 self.ended = SearchEnd.STOPPED
                 tuned = replace(tuned, ended=self.ended, because="stopped by Ctrl-C while batch sizes were tried")
-        self._count(bench)
         patch = None
         if self._job.scenario is None and tuned.best.settings != tuned.baseline.settings:
             made = loader_made(open_run(self.folder / RECORDING))
@@ -265,12 +217,11 @@ class _Sitting:
         return Tuning(
             what=self._job.title,
             device=analysis.info.get("device") or {},
-            tuned=replace(tuned, wall_s=state.seconds),
+            tuned=replace(tuned, wall_s=time.monotonic() - self._begun),
             scenario=self._job.scenario,
             batch_size=plan.batch_size,
-            steps=state.steps,
-            starts=state.starts,
-            sittings=state.sittings,
+            steps=bench.steps,
+            starts=bench.starts,
             notes=tuple(_notes(bench)),
             patch=patch,
         )
@@ -286,12 +237,6 @@ class _Sitting:
             f"which is beyond the budget of {self._arguments.budget:.0f} s."
         )
         return LEAST_TRIALS_S
-
-    def _count(self, bench: ScriptBench) -> None:
-        """What this took so far, earlier sittings with it."""
-        state, earlier = self._state, self._earlier
-        state.steps, state.starts = earlier.steps + bench.steps, earlier.starts + bench.starts
-        state.seconds = earlier.seconds + time.monotonic() - self._begun
 
     def _observed(self) -> tuple[Analysis, Workload]:
         run = open_run(self.folder / RECORDING)
@@ -314,7 +259,6 @@ class _Sitting:
             # Without a CUDA device nobody expects pinned memory to be tried.
             fixed={name: why for name, why in ready.fixed.items() if cuda or name != "pin_memory"},
             most_workers=arguments.max_workers or _most_workers(workload),
-            sitting=self._state.sittings - 1,
         )
 
     def _refuse_ranks(self, ready: Ready) -> None:
@@ -324,10 +268,6 @@ class _Sitting:
                 f"the training has {ranks} ranks, which would have to change their settings together. Tune it as one "
                 "process on one device; each rank's loader is as that one's."
             )
-
-    def _name_writes(self, bench: ScriptBench, progress: TuneProgress) -> None:
-        for sentence in said_of_writes(bench.writes()):
-            progress.say(sentence)
 
 
 def said_of_writes(writes: list[tuple[str, str]]) -> list[str]:

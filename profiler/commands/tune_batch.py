@@ -69,7 +69,7 @@ def batch_advice(
     def race(size: int) -> LoaderSettings | None:
         left = until - time.monotonic()
         own = replace(settings, batch_size=size)
-        shorter = replace(plan, baseline=own, batch_size=size, budget_s=left, batches_per_epoch=None, sitting=0)
+        shorter = replace(plan, baseline=own, batch_size=size, budget_s=left, batches_per_epoch=None)
         return search(bench, model, shorter, progress.show).best.settings if left > LEAST_S else None
 
     if ready.said.get("device") == "cuda":

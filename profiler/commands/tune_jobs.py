@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shlex
 import shutil
 import sys
 from collections.abc import Callable, Mapping
@@ -18,7 +17,7 @@ from ..devices.choose import choose
 from ..errors import WhyidleError
 from ..matrix.experiment import described
 from ..record.run import new_folder, new_folder_for
-from ..record.secret import LEFT_OUT, without_secrets
+from ..record.secret import without_secrets
 from ..report.words.command import command_line
 from ..terminal.console import console
 from ..tune.bench.launch import Launch, script_hint
@@ -36,7 +35,7 @@ class TuneJob:
     """One thing to tune."""
 
     asked: dict[str, Any]
-    """How it was asked for, so that it can be asked for again."""
+    """What is tuned, as the command was given it: kept in the tuning's folder."""
     title: str
     folder: Path
     """Where it goes if nothing else is asked for; not made yet."""
@@ -62,18 +61,6 @@ def job(arguments: argparse.Namespace) -> TuneJob:
     if alien := given(arguments, OF_SCENARIOS):
         raise WhyidleError(f"{alien} {are(alien)} of scenarios. Your command says itself what it trains.")
     return _script(words, arguments.overwrite, arguments.budget)
-
-
-def again(asked: Mapping[str, Any], overwrite: bool, budget_s: float | None = None) -> TuneJob:
-    """The job of an earlier sitting."""
-    if "command" in asked:
-        if any(LEFT_OUT in word for word in asked["command"]):
-            raise WhyidleError(
-                f"the command of this tuning held secrets, which were not recorded: {shlex.join(asked['command'])}. "
-                "Begin anew, with secrets in the environment, which is never recorded."
-            )
-        return _script(list(asked["command"]), overwrite, budget_s)
-    return _scenario(dict(asked), budget_s)
 
 
 def _is_program(word: str) -> bool:

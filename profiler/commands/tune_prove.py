@@ -20,12 +20,11 @@ from ..report.words.figures import prediction
 from ..terminal.console import console, show_document, write_json
 from ..terminal.tuning_progress import TuneProgress
 from ..tune.bench.script_bench import NothingToTune, Ready, ScriptBench
-from ..tune.patch.patch import loader_made, patch_of
-from ..tune.patch.patch_file import write_patch
+from ..tune.patch import loader_made, patch_of, write_patch
 from ..tune.prove import Proof, advised_of, prove
 from ..tune.search.history import Entry
 from ..tune.search.plan import SearchPlan
-from ..tune.search.state import RECORDING
+from ..tune.search.tuning import RECORDING
 from . import tune_jobs
 
 STRETCHES = ((80, 5.0), (40, 1.0))

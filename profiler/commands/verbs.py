@@ -38,8 +38,6 @@ VERBS = (
     Verb(
         "compare",
         "Trains a scenario with each loader at each batch size, and explains the table.\n"
-        "The scenario faults instead runs trainings with planted faults, and counts what the diagnosis names;\n"
-        "batch-sizes runs trainings of which it is known what a larger batch does to them, and says what was found.\n"
         "Named two or more recorded runs, it compares those: the same training at different batch sizes, say.",
         "whyidle compare ssd --device emulated:v100 --batch-sizes 8,16 --data data/voc",
     ),

@@ -6,8 +6,6 @@ fit its place is torn and is cut. A record's size is a power of two, so that rec
 
 *Not measured* is `NOT_MEASURED` in an `i8` field and NaN in an `f8` field; it is never 0.
 All `_ns` stamps are CLOCK_MONOTONIC, one clock for all processes of a host.
-
-Longer than other modules: whoever looks for a field finds every kind of record in this one table.
 """
 
 from __future__ import annotations

@@ -1,13 +1,12 @@
-"""Comparisons: trainings in cells, their rounds in one folder; among them those whose causes were planted."""
+"""Comparisons: trainings in cells, their rounds in one folder."""
 
 from __future__ import annotations
 
 import os
-from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 from urllib.parse import quote
 
 from ..analyse.cells.cell_costs import SETTING, place_of, setting_of
@@ -23,7 +22,6 @@ from ..report.contract import comparison as compare_json
 from ..report.contract.encode import Content
 from ..report.document import Document
 from ..report.documents.comparison import comparison_document, comparison_title
-from ..report.export import prometheus
 from ..report.export.cells import cells_table
 from ..report.export.table import Table
 from ..report.plot.batch_size import write_batch_sizes
@@ -35,10 +33,20 @@ from .recordings import RecordedResult, recording_in
 from .result import CELLS, CONFUSION, PICTURES, RANKS, ROOFLINE, SIZES, TRACES, Picture, Result
 
 
-class Cells(Result):
-    """What all comparisons have: the runs of their cells."""
+class ComparisonResult(Result):
+    """A table of loaders, batch sizes and whatever else differed."""
 
     what = "a comparison"
+    pictures = PICTURES
+
+    def __init__(self, folder: Path, made: tuple[Comparison, dict[str, Any]] | None = None) -> None:
+        """`made`: the comparison and its setting, where they need not be read from the folder."""
+        super().__init__(folder)
+        self._made = made
+
+    @classmethod
+    def open(cls, folder: Path) -> Self | None:
+        return cls(folder) if is_comparison(folder) else None
 
     def members(self) -> Iterator[RecordedResult]:
         for cell in read_comparison(self.folder)[1]:
@@ -47,9 +55,6 @@ class Cells(Result):
                     found = recording_in(self.folder / name)
                     found.price = self.price
                     yield found
-
-    def prometheus(self) -> str:
-        return prometheus.of_runs([each.gauged() for each in self.members()])
 
     def table(self, name: str | None) -> Table:
         if name not in (None, CELLS):
@@ -69,21 +74,6 @@ class Cells(Result):
     def _name_one(self) -> str:
         runs = runs_within(self.folder)
         return f"Name a run, such as {runs[0]}." if runs else "It holds no runs."
-
-
-class ComparisonResult(Cells):
-    """A table of loaders, batch sizes and whatever else differed."""
-
-    pictures = PICTURES
-
-    def __init__(self, folder: Path, made: tuple[Comparison, dict[str, Any]] | None = None) -> None:
-        """`made`: the comparison and its setting, where they need not be read from the folder."""
-        super().__init__(folder)
-        self._made = made
-
-    @classmethod
-    def open(cls, folder: Path) -> Self | None:
-        return cls(folder) if is_comparison(folder) else None
 
     @cached_property
     def _loaded(self) -> tuple[Comparison, dict[str, Any]]:
@@ -126,76 +116,6 @@ class ComparisonResult(Cells):
             write_roofline(limits, result.cells, title, file)
         elif picture == CONFUSION:
             write_confusion(result, setting, title, file)
-
-
-class _Planted(Cells):
-    """A comparison that tests verdicts on planted causes, judged by a module of the benchmark of diagnosis."""
-
-    planted: ClassVar[str]
-    """What was planted, in words."""
-
-    @staticmethod
-    @abstractmethod
-    def _benchmark() -> Any:
-        """The module: its `SCENARIO`, and how it can `load` a folder. Imported where it is needed alone."""
-
-    @classmethod
-    def open(cls, folder: Path) -> Self | None:
-        is_one = is_comparison(folder) and read_comparison(folder)[0].get("scenario") == cls._benchmark().SCENARIO
-        return cls(folder) if is_one else None
-
-    @cached_property
-    def _table(self) -> Any:
-        return self._benchmark().load(self.folder)
-
-    def document(self) -> Document:
-        document: Document = self._table.document()
-        return document
-
-    def contract(self) -> Content:
-        content: dict[str, Any] = self._table.json()
-        return content
-
-    def undrawn(self, picture: Picture) -> str:
-        return f"{self.folder} compares planted {self.planted}"
-
-
-class FaultsResult(_Planted):
-    """Trainings with planted faults: what was planted against what was named."""
-
-    planted = "faults"
-
-    @staticmethod
-    def _benchmark() -> Any:
-        from whyidle.diagnosis_benchmark import faults
-
-        return faults
-
-    def page(self, place: Path | None) -> str:
-        from whyidle.diagnosis_benchmark.report import faults_page
-
-        return faults_page.page(self._table.confusion, self._table.setting, self._table.failed)
-
-
-class SweepsResult(_Planted):
-    """Trainings of which it is known what a larger batch does to them, and what was said of it."""
-
-    planted = "sweeps"
-    pictures = (SIZES,)
-
-    @staticmethod
-    def _benchmark() -> Any:
-        from whyidle.diagnosis_benchmark import batch_sizes
-
-        return batch_sizes
-
-    def page(self, place: Path | None) -> str:
-        from whyidle.diagnosis_benchmark.report import sweeps_page
-
-        return sweeps_page.page(self._table.sweeps, self._table.setting, self._table.failed)
-
-    def draw(self, picture: Picture, file: Path) -> None:
-        self._table.plot(file)
 
 
 def put_price(price: Price, cells: Collection[Cell], setting: dict[str, Any]) -> None:

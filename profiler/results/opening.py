@@ -20,10 +20,10 @@ def kinds() -> Iterator[type[Result]]:
     """All kinds of results. The first that finds itself in a folder has it."""
     yield from (AttachedResult, RunResult)
     # A run needs nothing of what the others import.
-    from .comparisons import ComparisonResult, FaultsResult, SweepsResult
+    from .comparisons import ComparisonResult
     from .tunings import TuningResult
 
-    yield from (TuningResult, FaultsResult, SweepsResult, ComparisonResult)
+    yield from (TuningResult, ComparisonResult)
 
 
 def open_result(folders: Sequence[Path], price: Price | None = None) -> Result:

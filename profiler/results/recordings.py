@@ -29,7 +29,6 @@ from ..report.document import Document
 from ..report.documents.attached import attached_document
 from ..report.documents.cost import spent_line
 from ..report.documents.run import run_document, stand_in_of
-from ..report.export import prometheus
 from ..report.export.raw import KINDS_OF_TABLES, about_of, raw_table
 from ..report.export.speedscope import ProfiledProcess, speedscope_of
 from ..report.export.steps import steps_table
@@ -73,10 +72,6 @@ class RecordedResult(Result):
     def tables(self) -> Mapping[str, Callable[[], Table]]:
         steps: dict[str, Callable[[], Table]] = {STEPS: self._steps} if self._has_steps() else {}
         return steps | {name: partial(raw_table, name, self.runs) for name in KINDS_OF_TABLES}
-
-    def gauged(self) -> tuple[str, Analysis]:
-        """What it is called among gauges, and what they are made of."""
-        raise self.without("prometheus")
 
     def undrawn(self, picture: Picture) -> str:
         return f"{self.folder} is no comparison. `whyidle compare RUN RUN` makes one of runs"
@@ -128,9 +123,6 @@ class RunResult(RecordedResult):
 
         return run_page.page(self.analysis, self.runs, self._cost_line())
 
-    def prometheus(self) -> str:
-        return prometheus.of_runs([self.gauged()])
-
     def speedscope(self) -> str:
         made = speedscope_of(self._training())
         if made is None:
@@ -149,9 +141,6 @@ class RunResult(RecordedResult):
             ]
         writer = self.runs[0].leading_writer()
         return [] if writer is None else [ProfiledProcess(self.folder, looks_at(self.runs[0], writer))]
-
-    def gauged(self) -> tuple[str, Analysis]:
-        return self.folder.resolve().name, self.analysis
 
     def draw(self, picture: Picture, file: Path) -> None:
         if picture != TRACES:

@@ -83,10 +83,6 @@ class Result(ABC):
     def page(self, place: Path | None) -> str:
         """It as a page. `place`: the folder in which the page will lie; `None`: nowhere that links could lead from."""
 
-    def prometheus(self) -> str:
-        """Gauges; empty where no figure is known."""
-        raise self.without("prometheus")
-
     def speedscope(self) -> str:
         """All looks at stacks with their times.
 

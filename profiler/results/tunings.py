@@ -14,8 +14,7 @@ from ..report.contract import tuning as tune_json
 from ..report.contract.encode import Content
 from ..report.document import Document
 from ..report.documents.tuning import tuning_document
-from ..tune.search.state import RECORDING, TUNE_JSON, State, is_tuning, load
-from ..tune.search.tuning import Tuning
+from ..tune.search.tuning import RECORDING, TUNE_JSON, Tuning, TuningFile
 from .result import Result
 
 
@@ -26,31 +25,30 @@ class TuningResult(Result):
 
     @classmethod
     def open(cls, folder: Path) -> Self | None:
-        return cls(folder) if is_tuning(folder) else None
+        return cls(folder) if (folder / TUNE_JSON).is_file() else None
 
     @cached_property
-    def _state(self) -> State:
-        return load(self.folder)
+    def _file(self) -> TuningFile:
+        return TuningFile.load(self.folder)
 
     @cached_property
     def _kept(self) -> tuple[Tuning, dict[str, Any]]:
         """The result, and its JSON as `tune` wrote it."""
-        state = self._state
-        if state.result is None:
-            blocks = len(state.history)
+        result = self._file.result
+        if result is None:
             raise WhyidleError(
-                f"{self.folder} holds a tuning without a result: it still runs, or it was cut short after {blocks} "
-                f"block{'s' * (blocks != 1)}. `whyidle tune --resume {self.folder}` goes on with it."
+                f"{self.folder} holds a tuning without a result: it still runs, or it was cut short. Its recordings "
+                f"can be read: whyidle report {self.folder / RECORDING}"
             )
         try:
-            return tune_json.read(state.result), state.result
+            return tune_json.read(result), result
         except RecordError as error:
             raise RecordError(f"{self.folder / TUNE_JSON}: {error}") from error
 
     @property
     def _notices(self) -> tuple[str, ...]:
         """What was said of the data before anything was started."""
-        return tuple(map(str, self._state.asked.get("notices") or ()))
+        return tuple(map(str, self._file.asked.get("notices") or ()))
 
     def contract(self) -> Content:
         return self._kept[1]
@@ -79,10 +77,10 @@ class TuningResult(Result):
             info = {} if first.is_symlink() else open_run(first).info
         except WhyidleError:
             info = {}
-        command, host = self._state.asked.get("command"), info.get("host") or {}
+        command, host = self._file.asked.get("command"), info.get("host") or {}
         told = {
             "command": shlex.join(map(str, command)) if isinstance(command, list) else "",
-            "began": self._state.began,
+            "began": self._file.began,
             "device": (info.get("device") or {}).get("title"),
             "host": ", ".join(str(host[name]) for name in ("name", "machine") if host.get(name)),
             "CPUs of the machine": host.get("cpus"),

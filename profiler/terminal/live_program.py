@@ -6,12 +6,11 @@ import time
 from dataclasses import replace
 
 from ..analyse.recent.snapshot import UNDER_WAY, Snapshot
-from ..analyse.recent.sources import Following, Replaying, SnapshotSource
+from ..analyse.recent.sources import Following, SnapshotSource
 from ..report.live import Options, Row, lists, screen
 from .live_ended import PATIENCE_SECONDS, LastWord
 from .screen import Screen
 
-SEEK_SECONDS, FAR_SECONDS = 5.0, 30.0
 PAGE = 5
 """Entries that a page moves by."""
 
@@ -22,8 +21,6 @@ class Program:
     def __init__(self, source: SnapshotSource, options: Options) -> None:
         self.source = source
         self.options = options
-        if isinstance(source, Replaying):
-            self.options = replace(options, replay_length_s=source.length_s, replay_speed=source.speed)
         self.view: Snapshot | None = None
         self.quit = False
         self._last_word = LastWord()
@@ -43,7 +40,7 @@ class Program:
 
     def rows(self, width: int, height: int) -> list[Row]:
         """The screen as it stands."""
-        if self.view is None or not self.options.paused or isinstance(self.source, Replaying):
+        if self.view is None or not self.options.paused:
             self.view = self._last_word.told(self.source.folder, self.source.look(), PATIENCE_SECONDS)
         note = ""
         if isinstance(self.source, Following) and self.source.next_ones and self.view.state not in UNDER_WAY:
@@ -58,8 +55,6 @@ class Program:
             self.options = replace(now, help=not now.help)
         elif key in ("p", "space"):
             self.options = replace(now, paused=not now.paused)
-            if isinstance(self.source, Replaying):
-                self.source.hold(not now.paused)
         elif key == "a":
             self.options = replace(now, ascii_only=not now.ascii_only)
         elif key == "s":
@@ -72,17 +67,6 @@ class Program:
             self._next_list(-1 if key == "back tab" else 1)
         elif key in _MOVES:
             self._move(_MOVES[key])
-        elif isinstance(self.source, Replaying):
-            self._play(self.source, key)
-
-    def _play(self, source: Replaying, key: str) -> None:
-        if key in _SEEKS:
-            source.seek(source.at + _SEEKS[key])
-        elif key in ("home", "end"):
-            source.seek(0.0 if key == "home" else source.length_s)
-        elif key in ("+", "=", "-"):
-            source.faster(0.5 if key == "-" else 2.0)
-            self.options = replace(self.options, replay_speed=source.speed)
 
     def _next_list(self, by: int) -> None:
         """None is one of the choices, so that Tab alone leads back."""
@@ -114,4 +98,3 @@ class Program:
 
 
 _MOVES = {"up": -1, "down": 1, "page up": -PAGE, "page down": PAGE}
-_SEEKS = {"left": -SEEK_SECONDS, "right": SEEK_SECONDS, "far left": -FAR_SECONDS, "far right": FAR_SECONDS}

@@ -11,7 +11,7 @@ from ..analyse.speedup import Speedup
 from ..analyse.statistics import Estimate
 from ..record.tuning import Block, LoaderSettings
 from .bench.bench import Bench, BenchEnded, TrialFailed
-from .patch.patch import Patch
+from .patch import Patch
 from .search.history import Entry, arm_of
 from .search.plan import SearchPlan
 from .search.scoreboard import Standing
@@ -86,7 +86,7 @@ def prove(bench: Bench, plan: SearchPlan, advised: Advised, outside: float, on_b
             for settings in pair if number % 2 == 0 else reversed(pair):
                 at = bench.now() - began
                 block, block_s = _block(bench, settings, block_s)
-                entries.append(Entry(settings, number, plan.sitting, at, bench.now() - began, block=block))
+                entries.append(Entry(settings, number, at, bench.now() - began, block=block))
                 on_block(entries[-1])
             told = _measured(entries, plan, advised.settings, outside)
             sure = told is not None and log(told.high / told.low) / 2 <= SURE

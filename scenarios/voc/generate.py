@@ -22,9 +22,9 @@ from whyidle.errors import DataError
 from whyidle.record.files import under_todays_name
 
 from .layout import Layout, composed_marker
-from .scene import Placed, render
+from .paint import Placed, paint
 
-_RECIPE = 1
+_RECIPE = 2
 """Goes up when the same seed gives other images."""
 _TRAIN_SHARE = 0.8
 _CHUNK = 8
@@ -137,13 +137,13 @@ def _ignore_interrupts() -> None:
 
 
 def _make_one(layout: Layout, seed: int, index: int) -> None:
-    scene = render(seed, index)
-    height, width = scene.image.shape[:2]
+    painting = paint(seed, index)
+    height, width = painting.image.shape[:2]
     name = _name(index)
     encoded = io.BytesIO()
-    Image.fromarray(scene.image).save(encoded, "JPEG", quality=_quality(seed, index))
+    Image.fromarray(painting.image).save(encoded, "JPEG", quality=_quality(seed, index))
     _write(layout.image(name), encoded.getvalue())
-    _write(layout.annotation(name), _annotation(name, width, height, scene.objects).encode())
+    _write(layout.annotation(name), _annotation(name, width, height, painting.objects).encode())
 
 
 def _quality(seed: int, index: int) -> int:

@@ -29,21 +29,19 @@ from whyidle.report.contract import tuning as tune_json
 from whyidle.report.contract.encode import builtins
 from whyidle.scenarios.planted import MS, START, Step
 from whyidle.tune.bench.bench import TrialFailed
-from whyidle.tune.search.history import Entry
 from whyidle.tune.search.result import SearchEnd, Tuned
-from whyidle.tune.search.search import SearchProgress, search
-from whyidle.tune.search.state import State
-from whyidle.tune.search.tuning import Tuning
+from whyidle.tune.search.search import search
+from whyidle.tune.search.tuning import Tuning, TuningFile
 
 BEGAN = "2026-01-01T00:00:00"
 
 
-def _kept(at: Path, result: Tuning | None, history: list[Entry] | None = None, **asked: Any) -> None:
+def _kept(at: Path, result: Tuning | None, **asked: Any) -> None:
     folder = at / "tuned"
     folder.mkdir()
     told = None if result is None else builtins(tune_json.tuning(result))
     command = {"command": ["python", "train.py"]} | asked
-    State(command, BEGAN, result=told, history=history or [], sittings=1).save(folder)
+    TuningFile(command, BEGAN, told).save(folder)
 
 
 def _first_stretch(at: Path) -> None:
@@ -66,7 +64,7 @@ def tuned_scenario(at: Path) -> None:
     tuned = replace(TUNED, trials=(NOW, SLOWER, other, BEST), promising="6 workers were 20 % faster")
     _kept(
         at,
-        replace(RESULT, what="ssd, vgg", scenario="ssd", device=device, tuned=tuned, starts=3, sittings=2),
+        replace(RESULT, what="ssd, vgg", scenario="ssd", device=device, tuned=tuned, starts=3),
         scenario="ssd",
         notices=["image corrupt: 3, left out"],
     )
@@ -100,30 +98,25 @@ def tuned_in_noise(at: Path) -> None:
 
 
 @cache
-def _searched(name: str, budget_s: float, interrupt_after: int | None, seed: int) -> tuple[Tuned, tuple[Entry, ...]]:
+def _searched(name: str, budget_s: float, interrupt_after: int | None, seed: int) -> Tuned:
     spec = SPECS[name]
     fails = {LoaderSettings(5, 1): TrialFailed("no space in /dev/shm", out_of_memory=True)}
     bench = SimulatedBench(spec, seed, 0.03, 0.005, fails=fails, interrupt_after=interrupt_after)
-    events: list[SearchProgress] = []
-    tuned = search(bench, ClockModel(biased(spec)), plan_of(spec, budget_s), events.append)
-    return tuned, tuple(event.entry for event in events if event.entry)
+    return search(bench, ClockModel(biased(spec)), plan_of(spec, budget_s), lambda progress: None)
 
 
 def tuned_by_a_search(at: Path) -> None:
-    tuned, history = _searched("constant", 60.0, None, 1)
-    _kept(at, replace(RESULT, tuned=tuned, batch_size=8), list(history))
+    _kept(at, replace(RESULT, tuned=_searched("constant", 60.0, None, 1), batch_size=8))
 
 
 def tuned_until_stopped(at: Path) -> None:
     """By Ctrl-C, with a result."""
-    tuned, history = _searched("constant", 60.0, 4, 2)
-    _kept(at, replace(RESULT, tuned=tuned, batch_size=8), list(history))
+    _kept(at, replace(RESULT, tuned=_searched("constant", 60.0, 4, 2), batch_size=8))
 
 
 def tuned_and_killed(at: Path) -> None:
     """Without a result."""
-    _, history = _searched("constant", 60.0, 4, 2)
-    _kept(at, None, list(history))
+    _kept(at, None)
     _first_stretch(at)
 
 

@@ -23,7 +23,6 @@ from pyarrow import parquet
 from golden.layout import column, dumped, outline, said_once, shortened, unpacked
 from support.page_content import parsed
 from whyidle import __version__
-from whyidle.analyse.recent import sources
 from whyidle.commands.main import main
 
 RENEW = "pytest tests/golden --renew-golden"
@@ -86,8 +85,6 @@ def _surroundings(folder: Path, environment: Mapping[str, str]) -> Iterator[None
     own = Path(folder, ".home")
     own.mkdir(exist_ok=True)
     argv, sys.argv = sys.argv, ["whyidle"]
-    # A replay goes on while it is looked at; here it stands still.
-    moving, sources.Replaying.at = sources.Replaying.at, property(lambda self: self._at)  # type: ignore
     try:
         for name in UNSET:
             os.environ.pop(name, None)
@@ -101,7 +98,6 @@ def _surroundings(folder: Path, environment: Mapping[str, str]) -> Iterator[None
         os.environ.update(kept)
         time.tzset()
         sys.argv = argv
-        sources.Replaying.at = moving  # type: ignore[method-assign]
         for number, handler in handlers.items():
             with suppress(ValueError):
                 signal.signal(number, handler)

@@ -23,7 +23,6 @@ from golden.output import (
     without_usage,
     written,
 )
-from golden.planted_tables import PLANTED_TABLES
 from whyidle.commands.verbs import VERBS
 
 
@@ -222,17 +221,13 @@ MISTAKES = (
     "compare run nowhere",
     "compare run other/run --epochs 2",
     "compare nothing",
-    "compare faults --cases input.seriel",
-    "compare ssd --cases input.serial",
     "compare run other/run --html -",
     "live",
     "live run --json",
     "live nowhere --once",
-    "live run --once --at 1000",
     "live run --gpus",
     "repot run",
     "tune",
-    "tune ssd --resume run",
     "data ssd",
     "run",
 )
@@ -266,7 +261,7 @@ def _recordings(builders: Mapping[str, Callable[[Path], None]], folder: str) -> 
 
 RECORDINGS: dict[str, Recording] = {
     **_recordings(singles.BUILDERS | ranks.BUILDERS | others.ATTACHED, "run"),
-    **_recordings(comparisons.COMPARISONS | PLANTED_TABLES, "table"),
+    **_recordings(comparisons.COMPARISONS, "table"),
     **_recordings(others.TUNINGS, "tuned"),
     "ranks-two-hosts": Recording(ranks.two_hosts, OF_HOSTS),
     **{name: Recording(build, _compared(*runs)) for name, (build, runs) in comparisons.RECORDED.items()},

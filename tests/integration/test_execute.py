@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from whyidle.diagnosis_benchmark.execute import TOOK_TOO_LONG, execute
+from whyidle_bench.execute import TOOK_TOO_LONG, execute
 
 FORKS = "import os, time; os.fork(); os.write(1, b'%d\\n' % os.getpid()); time.sleep(600)"
 """A program that starts another, and says both numbers, each in one write: without buffers `print` makes two."""
@@ -86,11 +86,11 @@ def test_ctrl_c_ends_what_was_started(tmp_path: Path, ended_by: Callable[[BaseEx
 def test_a_benchmark_that_is_told_to_end_leaves_nothing_running(tmp_path: Path) -> None:
     adapter = tmp_path / "my_tool.py"
     adapter.write_text(
-        "from whyidle.diagnosis_benchmark.rivals.tool import Said, Tool\n"
+        "from whyidle_bench.rivals.tool import Said, Tool\n"
         f"forks = {FORKS!r}\n"
         "TOOL = Tool('mine', '', lambda python, case: [[str(python), '-c', forks]], lambda at: Said((), ''), {})\n"
     )
-    command = [sys.executable, "-m", "whyidle.diagnosis_benchmark", "rivals", "--adapter", str(adapter)]
+    command = [sys.executable, "-m", "whyidle_bench", "rivals", "--adapter", str(adapter)]
     command += ["--tools", "mine", "--cases", "input.serial-middle", "--rounds", "0", "--out", str(tmp_path / "out")]
     benchmark = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     output = tmp_path / "out" / "cases" / "input.serial-middle" / "mine-0" / "output-0.txt"

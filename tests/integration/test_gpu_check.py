@@ -38,7 +38,7 @@ from whyidle.record.run import create_run
 __all__ = ["driver", "library"]
 
 TESTS = Path(cuda.__file__).parents[2]
-DRIVER = HEALTHY + "ring 250000 37\ngpm 28 10 0 10\n"
+DRIVER = HEALTHY + "gpm 28 10 0 10\n"
 """Its samples reach 18 s back, so that a sampler that is kept waiting finds those of the first second."""
 NVIDIA_SMI = """#!/bin/sh
 case "$*" in

@@ -42,6 +42,6 @@ def storm(folder: Path, interrupts: int, pure: bool) -> None:
     assert done.returncode == 0, done.stderr
     assert [each for each in read_notices(folder) if "failed" in each] == []
     steps = open_run(folder).records(STEP)
-    assert len(steps) > 100
-    # Of very short steps few are looked at: those after the last interrupt are whole.
+    # Few of very short steps are recorded, the fewer the slower the machine: those after the last interrupt are whole.
+    assert len(steps) > 4
     assert (steps["optimizer_end_ns"][-4:-1] > 0).all()

@@ -30,8 +30,8 @@ def test_a_training_gets_the_figures_that_the_command_computes(tmp_path: Path) -
     assert 0 < told["breakdown"]["input_pct"] < 100
     assert figures["whyidle/samples_per_s"] > 0
     text = textfile.read_text()
-    assert 'of="run"' in text
-    assert f'cause="{told["verdict"]["cause"]}"' in text
+    assert 'of="recent"' in text
+    assert "whyidle_time_share_ratio{" in text
     # The logger that failed was called once, which only a notice tells.
     assert said["failures"] == [first]
     assert "Traceback" not in done.stderr

@@ -305,18 +305,5 @@ def test_recordings_are_their_owners_and_hold_no_secret_of_the_command(
         assert "ARGSECRET" not in text
 
 
-def test_a_tuning_is_not_resumed_without_the_secrets_of_its_command(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    kept = {"command": [sys.executable, str(tmp_path / "train.py"), "--token", LEFT_OUT]}
-    folder = tmp_path / "t"
-    folder.mkdir()
-    content = {"format": "whyidle-tuning", "version": 1, "asked": kept, "began": "2024-01-01", "history": []}
-    (folder / "tune.json").write_text(json.dumps(content))
-    said = refused(capsys, "tune", "--resume", folder)
-    assert f"--token '{LEFT_OUT}'" in said
-    assert "held secrets, which were not recorded" in said
-
-
 def test_the_folder_of_a_run_within_one_is_its_owners_too(tmp_path: Path) -> None:
     assert stat.S_IMODE(create_run(tmp_path / "more" / "run", {}).stat().st_mode) == 0o700

@@ -25,7 +25,6 @@ FOLDERS = {
     "profiler": "whyidle",
     "pipelines": "whyidle/pipelines",
     "scenarios": "whyidle/scenarios",
-    "diagnosis_benchmark": "whyidle/diagnosis_benchmark",
 }
 
 

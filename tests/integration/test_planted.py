@@ -14,14 +14,14 @@ import pytest
 
 from whyidle.analyse.run.analysis import analyse
 from whyidle.analyse.run.facts import Facts
-from whyidle.diagnosis_benchmark.faults import TARGET, judge
 from whyidle.matrix.trial import TrialServer
 from whyidle.record.run import Run, open_run
 from whyidle.record.schema import BATCH, EVENT, NOT_MEASURED, PAUSE, EventKind, PauseKind, StepFlag
-from whyidle.scenarios.faults.case import Case
-from whyidle.scenarios.faults.machine import unmet
-from whyidle.scenarios.faults.registry import CASES
-from whyidle.scenarios.faults.trial import FaultSpec
+from whyidle_bench.cases.case import Case
+from whyidle_bench.cases.machine import unmet
+from whyidle_bench.cases.registry import CASES
+from whyidle_bench.cases.trial import FaultSpec
+from whyidle_bench.faults import TARGET, judge
 
 Left = Callable[[Facts, Run, Case], bool]
 

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from whyidle.diagnosis_benchmark import batch_sizes as sweep_planted
+from whyidle_bench import batch_sizes as sweep_planted
 
 NAME = "accounting.fast"
 SIZES = ("4", "16")
-BENCHMARK = [sys.executable, "-m", "whyidle.diagnosis_benchmark", "batch-sizes"]
+BENCHMARK = [sys.executable, "-m", "whyidle_bench", "batch-sizes"]
 
 
 @pytest.mark.slow

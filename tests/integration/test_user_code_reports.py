@@ -12,8 +12,8 @@ import pytest
 
 from support.recorded_programs import HOME, RECORDING, names, unpacked
 from support.runs import report
-from whyidle.diagnosis_benchmark.user_code.cases import BROKEN, FIXED, read
-from whyidle.diagnosis_benchmark.user_code.judge import findings, judged
+from whyidle_bench.user_code.cases import BROKEN, FIXED, read
+from whyidle_bench.user_code.judge import findings, judged
 
 OF_FORM = {
     form: [name.removesuffix(f"-{form}") for name in names() if name.endswith(f"-{form}")] for form in (BROKEN, FIXED)

@@ -24,12 +24,9 @@ from whyidle.record.comparison import CellRecord, write_comparison
 from whyidle.record.tuning import LoaderSettings
 from whyidle.report.contract import tuning as tune_json
 from whyidle.report.contract.encode import builtins
-from whyidle.scenarios.faults.registry import CASES
 from whyidle.scenarios.registry import NAMES
-from whyidle.scenarios.sweeps.registry import SWEEPS
 from whyidle.tune.search.result import SearchEnd, Trial, Tuned
-from whyidle.tune.search.state import State
-from whyidle.tune.search.tuning import Tuning
+from whyidle.tune.search.tuning import Tuning, TuningFile
 
 ROOT = Path(__file__).parents[2]
 RECORDED = ROOT / "tests" / "data" / "v1" / "starved"
@@ -59,7 +56,7 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 (there / top).symlink_to(str(found.locate_file(top)))
     package = there / "whyidle"
     package.mkdir()
-    for entry in (*(ROOT / "profiler").iterdir(), ROOT / "pipelines", ROOT / "scenarios", ROOT / "diagnosis_benchmark"):
+    for entry in (*(ROOT / "profiler").iterdir(), ROOT / "pipelines", ROOT / "scenarios"):
         (package / entry.name).symlink_to(entry)
     return folder / "bin" / "python"
 
@@ -132,17 +129,9 @@ def said(python: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Sa
     folder = tmp_path_factory.mktemp("recorded")
     one, other = noisy(folder / "one", np.random.default_rng(1)), noisy(folder / "two", np.random.default_rng(2))
     (folder / "three").mkdir()
-    case, fault = next(iter(CASES.items()))
     compared = comparison(folder / "three" / "ssd", scenario="ssd", net="ssd300")
-    faults = comparison(
-        folder / "three" / "faults",
-        scenario="faults",
-        foreign_load=False,
-        cases=[{"case": case, "planted": list(fault.causes)}],
-        machine={"cpus": 2, "load": 0.1, "steal_pct": None},
-    )
     (tuned := folder / "tuned").mkdir()
-    State({"command": ["python"]}, "2026-01-01T00:00:00", result=builtins(tune_json.tuning(tuning()))).save(tuned)
+    TuningFile({"command": ["python"]}, "2026-01-01T00:00:00", result=builtins(tune_json.tuning(tuning()))).save(tuned)
     written = folder / "written"
     written.mkdir()
     mine = folder / "mine.py"
@@ -154,15 +143,12 @@ def said(python: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Sa
         "markdown": ["report", RECORDED, "--format", "markdown"],
         "trace": ["report", RECORDED, "--format", "trace", "-o", written / "trace.json"],
         "csv": ["report", RECORDED, "--format", "csv", "-o", f"{written / 'tables'}/"],
-        "prometheus": ["report", RECORDED, "--format", "prometheus"],
         "live": ["live", RECORDED, "--once"],
-        "replay": ["live", RECORDED, "--at", "1", "--once"],
         "diff": ["diff", one, other],
         "check": ["check", one, "--against", other, "--max-regression", "50"],
         "compare runs": ["compare", one, other],
         "comparison": ["report", compared],
         "comparison as a page": ["report", compared, "--format", "html", "-o", written / "compared.html"],
-        "faults": ["report", faults],
         "tuning": ["report", tuned],
         "tuning as a page": ["report", tuned, "--format", "html", "-o", written / "tuned.html"],
         "doctor": ["doctor", "--out", folder],
@@ -170,8 +156,6 @@ def said(python: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Sa
         "scenarios": ["scenarios"],
         "scenarios --json": ["scenarios", "--json"],
         "compare ssd": ["compare", "ssd", "--out", written / "new"],
-        "compare faults": ["compare", "faults", "--out", written / "new"],
-        "compare batch-sizes": ["compare", "batch-sizes", "--out", written / "new"],
         "compare mine.py": ["compare", mine, "--out", written / "new"],
         "compare of a name that is none": ["compare", "sdd", "--out", written / "new"],
         "data ssd": ["data", "ssd", "--out", written / "new"],
@@ -199,14 +183,11 @@ def said(python: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Sa
         ("report", "input.cpu_exhausted"),
         ("json", '"cause": "input.cpu_exhausted"'),
         ("markdown", "input.cpu_exhausted"),
-        ("prometheus", "# HELP whyidle_"),
         ("live", "step"),
-        ("replay", "step"),
         ("diff", "No difference in speed shown"),
         ("check", "all 3 checks hold"),
         ("compare runs", "samples/s"),
         ("comparison", "workers"),
-        ("faults", "Faults named first"),
         ("tuning", "1.80 times as fast"),
     ],
 )
@@ -230,9 +211,7 @@ def test_files_of_what_was_recorded_are_written(said: dict[str, Said], what: str
     assert file in said["written"].out.splitlines()
 
 
-@pytest.mark.parametrize(
-    "what", ["compare ssd", "compare faults", "compare batch-sizes", "compare mine.py", "data ssd", "tune ssd"]
-)
+@pytest.mark.parametrize("what", ["compare ssd", "compare mine.py", "data ssd", "tune ssd"])
 def test_what_needs_the_studies_says_so_in_one_sentence(said: dict[str, Said], what: str) -> None:
     assert (said[what].code, said[what].out) == (2, "")
     (line,) = said[what].err.splitlines()
@@ -251,9 +230,8 @@ def test_scenarios_are_listed_with_what_describing_them_needs(said: dict[str, Sa
     assert sum(WAY_OUT in line for line in lines) == len(NAMES)
     told = json.loads(said["scenarios --json"].out)
     listed = {each["name"]: each for each in told["scenarios"]}
-    assert list(listed) == [*NAMES, "faults", "batch-sizes"]
+    assert list(listed) == [*NAMES]
     assert all(WAY_OUT in listed[name]["not_installed"] and listed[name]["study"] is None for name in NAMES)
-    assert (listed["faults"]["cases"], listed["batch-sizes"]["cases"]) == (list(CASES), list(SWEEPS))
     assert "emulated:v100" in [device["name"] for device in told["devices"]]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,17 +10,14 @@ from typing import Any
 import numpy as np
 
 from support.crafted import rows_of
-from whyidle.analyse.recent.moments import as_of
 from whyidle.analyse.recent.reader import RecentReader
 from whyidle.analyse.recent.snapshot import Snapshot
 from whyidle.record.processes import describe_process
-from whyidle.record.reader import RecordFile
 from whyidle.record.run import create_run
 from whyidle.record.schema import (
     BATCH,
     DEVICE,
     EVENT,
-    HEADER_BYTES,
     HOST,
     PAUSE,
     STEP,
@@ -177,21 +173,6 @@ def training(folder: Path, seed: int, seconds: float = 30) -> Path:
     store(folder, DEVICE, sorted(sampled, key=lambda row: row["t_ns"]), 0, 1)
     store(folder, HOST, looks(seconds, tree_cpu_ns=(0, 300 * MS), steal_pct=1.0, machine_busy_pct=50.0), 0, 1)
     return folder
-
-
-def cut(run: Path, into: Path, t_ns: int) -> Path:
-    """The run as it stood at a moment, while it was recorded."""
-    create_run(into, ON_GPUS)
-    for path in run.iterdir():
-        if path.suffix == ".json" and path.name != "run.json":
-            shutil.copy(path, into)
-        if path.suffix != ".rec":
-            continue
-        file = RecordFile(path)
-        known = as_of(file.header.kind, file.all(), t_ns)
-        known["seq"] = np.arange(1, len(known) + 1)
-        (into / path.name).write_bytes(path.read_bytes()[:HEADER_BYTES] + known.tobytes())
-    return into
 
 
 def recorded(folder: Path, info: dict[str, Any] | None = None, **kinds: list[dict[str, Any]]) -> Path:

@@ -19,7 +19,7 @@ import tempfile
 from pathlib import Path
 
 import whyidle
-from whyidle.diagnosis_benchmark.user_code.cases import PROGRAMS
+from whyidle_bench.user_code.cases import PROGRAMS
 
 KEPT = Path(__file__).parents[1] / "data" / "user_code"
 HOME = "/home/user"

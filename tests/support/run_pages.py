@@ -35,14 +35,19 @@ def opened(file: Path) -> tuple[str, str]:
     """(the document as Chromium has it once loaded, what went to its console)."""
     assert CHROMIUM is not None
     command = [CHROMIUM, "--headless=new", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr"]
-    done = subprocess.run([*command, "--dump-dom", file.as_uri()], capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        [*command, "--virtual-time-budget=5000", "--dump-dom", file.as_uri()],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
     return done.stdout, "\n".join(line for line in done.stderr.splitlines() if "CONSOLE" in line)
 
 
 def told_by(made: str, script: str, file: Path) -> Any:
     """The list `told` of a script of ours, which clicks as a reader would; the page itself lets in none but its own."""
     made = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", made)
-    script += "document.body.dataset.told = JSON.stringify(told);"
+    script = f"(async () => {{ {script} document.body.dataset.told = JSON.stringify(told); }})();"
     file.write_text(made.replace("</body>", f"<script>{script}</script></body>"))
     document, console = opened(file)
     assert console == ""

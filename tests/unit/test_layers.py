@@ -15,11 +15,8 @@ FOLDERS = {
     "profiler": "whyidle",
     "pipelines": "whyidle.pipelines",
     "scenarios": "whyidle.scenarios",
-    "diagnosis_benchmark": "whyidle.diagnosis_benchmark",
 }
-
-PROGRAMS = {ROOT / "diagnosis_benchmark" / part / "programs" for part in ("rivals", "user_code")}
-"""Trainings that tools are given: no modules of ours."""
+"""The benchmark of diagnosis is a package of its own, which none of these may import."""
 
 HEAVY = {"torch", "torchvision", "pynvml", "nvidia", "spdl", "matplotlib", "pyarrow"}
 HEAVY |= {"jinja2", "msgspec", "tsdownsample"}
@@ -37,7 +34,7 @@ LAYERS: dict[str, tuple[set[str], set[str]]] = {
     "matrix": ({"errors", "record", "devices", "capture", "analyse"}, set()),
     "tune": ({"errors", "interrupts", "record", "analyse", "matrix", "sampler-start"}, set()),
     "report": ({"errors", "record", "analyse", "tune"}, {"jinja2", "msgspec"}),
-    "results": ({"errors", "record", "analyse", "tune", "report", "diagnosis_benchmark"}, set()),
+    "results": ({"errors", "record", "analyse", "tune", "report"}, set()),
     "terminal": ({"errors", "interrupts", "record", "analyse", "matrix", "tune", "report", "capture"}, set()),
     "commands": (
         {
@@ -52,16 +49,11 @@ LAYERS: dict[str, tuple[set[str], set[str]]] = {
             "terminal",
             "capture",
             "devices",
-        }
-        | {"diagnosis_benchmark"},
-        set(),
+        },
+        {"msgspec"},
     ),
     "pipelines": ({"errors"}, {"torch"}),
     "scenarios": ({"errors", "record", "devices", "capture", "pipelines"}, {"torch", "torchvision"}),
-    "diagnosis_benchmark": (
-        {"errors", "record", "devices", "capture", "analyse", "matrix", "report", "scenarios"},
-        set(),
-    ),
 }
 
 
@@ -69,8 +61,6 @@ def modules() -> list[tuple[str, Path]]:
     found = []
     for folder, name in FOLDERS.items():
         for path in sorted((ROOT / folder).rglob("*.py")):
-            if PROGRAMS & set(path.parents):
-                continue
             parts = path.relative_to(ROOT / folder).with_suffix("").parts
             found.append((".".join((name, *(p for p in parts if p != "__init__"))), path))
     return found
@@ -116,6 +106,7 @@ def test_a_module_imports_only_what_its_layer_may(module: str, path: Path) -> No
     allowed, heavy = LAYERS[here]
     for name, at_import in imports(module, path):
         top = name.split(".")[0]
+        assert top != "whyidle_bench", f"{module} imports the benchmark of diagnosis"
         if top in HEAVY and at_import:
             assert top in heavy, f"{module} imports {name} at module level"
         if top != "whyidle":
@@ -124,9 +115,6 @@ def test_a_module_imports_only_what_its_layer_may(module: str, path: Path) -> No
         if there in (here, "", "__version__"):
             continue
         if name == "whyidle.capture.sampler.start" and "sampler-start" in allowed:
-            continue
-        # Types of options, which need nothing.
-        if (here, name) == ("diagnosis_benchmark", "whyidle.commands"):
             continue
         if here in ("commands", "matrix") and there in ("pipelines", "scenarios") and not at_import:
             continue

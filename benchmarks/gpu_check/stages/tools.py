@@ -19,7 +19,6 @@ from ..rig import Rig
 
 stage = Stage("tools", "Tools and driver", 80)
 NEAR_POINTS = 15.0
-RECENT_S = 5.0
 
 
 @stage.check("it ends with exit code 0")
@@ -50,21 +49,6 @@ def whyidle_doctor(rig: Rig) -> Seen:
         f"driver {driver}, {len(gpus)} rows of GPUs; not all there: {'; '.join(limited) or 'nothing'}",
         {"checks": checks},
     )
-
-
-@stage.check("they follow the clock since the epoch or that since the boot")
-def stamps_of_NVML_samples(rig: Rig) -> Seen:  # noqa: N802
-    done = rig.command([sys.executable, "-m", "benchmarks.gpu_check.nvml"])
-    if done.code:
-        return Seen(None if "NotSupported" in done.last else False, done.last)
-    told = json.loads(done.out)
-    name, behind = min(told["behind_s"].items(), key=lambda clock: abs(clock[1]))
-    if not told["samples"]:
-        return Seen(None, "the driver gave no samples")
-    text = (
-        f"the newest is {behind:.2f} s old by the clock since the {name}, {told['samples']} in {told['seconds']:.0f} s"
-    )
-    return Seen(abs(behind) < RECENT_S, text, told)
 
 
 @stage.check(

@@ -4,7 +4,7 @@ The accelerator is one that any tool can see on a machine without a GPU: a forwa
 time the case's plan says, asleep, as an accelerator leaves the processor to others. Where the plan's device is the
 processor they compute for as long. Either way they are done when they return.
 
-The training stamps what it does with its own clock, as `scenarios/faults/loop.py` does, so that what a fault really
+The training stamps what it does with its own clock, as `cases/loop.py` does, so that what a fault really
 cost is known whatever the tool says.
 """
 
@@ -27,12 +27,12 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, get_worker_info
 
-from whyidle.scenarios.faults.case import COLD, FIRST, GIL, PLANTED, SLOW, Case
-from whyidle.scenarios.faults.host import HostWork, SlowFile
-from whyidle.scenarios.faults.machine import confine, foreign_load, quota
-from whyidle.scenarios.faults.net import Narrow
-from whyidle.scenarios.faults.samples import Samples, Waiting, burn_ms, collate, loader_of, sleep_ms, start_worker
-from whyidle.scenarios.faults.truth import Stamp, write_truth
+from whyidle_bench.cases.case import COLD, FIRST, GIL, PLANTED, SLOW, Case
+from whyidle_bench.cases.host import HostWork, SlowFile
+from whyidle_bench.cases.machine import confine, foreign_load, quota
+from whyidle_bench.cases.net import Narrow
+from whyidle_bench.cases.samples import Samples, Waiting, burn_ms, collate, loader_of, sleep_ms, start_worker
+from whyidle_bench.cases.truth import Stamp, write_truth
 
 FOLDER = "RIVALS_FOLDER"
 """Where the case is, and where the stamps go: by the environment, which every tool passes on to what it starts."""

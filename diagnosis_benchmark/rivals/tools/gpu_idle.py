@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from whyidle.scenarios.faults.case import Case
+from whyidle_bench.cases.case import Case
 
 from ..tool import GPU, PROGRAMS, Commands, Said, Tool, names, script
 

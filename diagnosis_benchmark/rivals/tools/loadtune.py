@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from whyidle.scenarios.faults.case import Case
+from whyidle_bench.cases.case import Case
 
 from ..tool import NOTHING, PROGRAMS, Commands, Meaning, Said, Tool, names, one_process, script
 

@@ -2,8 +2,6 @@
 
 Stacks say what the training's thread waited for. Whether the device idled meanwhile they do not: where there is a GPU
 its utilisation bounds that, and where that is not known either the verdict says so and is less sure of itself.
-
-Longer than other modules: all that is seen from outside is judged in this one place.
 """
 
 from __future__ import annotations

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from ...record.columns import Records, copied
 from ...record.processes import TrainingProcess
-from ...record.reader import RecordHeader, joined
+from ...record.reader import joined
 from ...record.run import Run, Writer
 from ...record.sampled_devices import SampledDevice
 from ...record.schema import (
@@ -30,10 +30,61 @@ from ...record.schema import (
     Kind,
 )
 from ...record.stacks import StackTable
-from .epochs import Epoch, Epochs
-from .extent import HISTORY_S, MAKERS_S, MOST_LOOKED_AT, last_steps
-from .moments import moments
-from .series import SECOND_NS
+from .series import HISTORY_S, MAKERS_S, SECOND_NS, last_steps
+from .tail import Tail, moments
+
+
+@dataclass(frozen=True)
+class Epoch:
+    number: int
+    """From 0."""
+    begin: int
+    """Its first step."""
+    previous_steps: int | None
+    """Steps of the epoch before; `None` in the first."""
+
+
+class Epochs:
+    """Finds where epochs begin in the files of steps, once each."""
+
+    def __init__(self) -> None:
+        self._begins: dict[tuple[str, int], int | None] = {}
+
+    def of(self, name: str, steps: Tail) -> Epoch | None:
+        """The epoch that the last step belongs to; `name`: of the file."""
+        last = steps.at(steps.seen - 1) if steps.seen else None
+        if last is None or len(last) == 0:
+            return None
+        number = int(last["epoch"][0])
+        begin = self._begin(name, steps, number)
+        if begin is None:
+            return None
+        before = self._begin(name, steps, number - 1)
+        return Epoch(number, begin, None if before is None else begin - before)
+
+    def _begin(self, name: str, steps: Tail, epoch: int) -> int | None:
+        """Number of an epoch's first step; `None` where none was recorded."""
+        key = name, epoch
+        if key not in self._begins:
+            self._begins[key] = self._found(steps, epoch)
+        return self._begins[key]
+
+    def _found(self, steps: Tail, epoch: int) -> int | None:
+        low, high = 0, steps.seen
+        while low < high:
+            middle = (low + high) // 2
+            record = steps.at(middle)
+            if len(record) == 0:
+                return None
+            if int(record["epoch"][0]) < epoch:
+                low = middle + 1
+            else:
+                high = middle
+        first = steps.at(low) if low < steps.seen else None
+        if first is None or len(first) == 0 or int(first["epoch"][0]) != epoch:
+            return None
+        return int(first["step"][0])
+
 
 PAUSES_A_STEP = 32
 """Pauses of a step that may have device stamps, at most."""
@@ -70,19 +121,6 @@ def settled(events: Records) -> Records:
 
 MARGIN_S = 10
 """Seconds read before the first one shown: what began in them may reach into it."""
-
-
-class RecordSource(Protocol):
-    """The last records of one file: `Tail` or `Past`."""
-
-    header: RecordHeader
-
-    @property
-    def seen(self) -> int: ...
-
-    def records(self, since_ns: int | None = None, most: int | None = None) -> Records: ...
-
-    def at(self, number: int) -> Records: ...
 
 
 @dataclass(frozen=True)
@@ -152,16 +190,16 @@ class RunRecords:
 
 
 class Folder:
-    """The files of a run folder, whichever way they are read."""
+    """The files of a run folder."""
 
     def __init__(self) -> None:
-        self.sources: dict[str, RecordSource] = {}
-        """File name → where its last records come from."""
+        self.sources: dict[str, Tail] = {}
+        """File name → its last records."""
         self.settled: dict[str, Records] = {}
         """All events of `TOLD`, by the name of their file."""
         self._epochs = Epochs()
         self._later: dict[str, list[Field]] = {}
-        self._index: dict[tuple[str, Writer | None], list[tuple[str, RecordSource]]] = {}
+        self._index: dict[tuple[str, Writer | None], list[tuple[str, Tail]]] = {}
         """Sources by kind, and by kind and writer."""
         self._indexed = 0
 
@@ -170,10 +208,9 @@ class Folder:
         run: Run,
         told: Iterable[TrainingProcess],
         now_ns: int,
-        over: str | None = None,
-        history: bool = True,
-        sampled: Iterable[SampledDevice] = (),
-        stacks: StackTable | None = None,
+        over: str | None,
+        sampled: Iterable[SampledDevice],
+        stacks: StackTable,
     ) -> RunRecords:
         """Put together what was recorded until now: as far back as it is shown or judged.
 
@@ -182,7 +219,6 @@ class Folder:
             told: what its processes say.
             now_ns: the moment.
             over: how the run ended, if it has.
-            history: whether more is wanted than what is judged.
             sampled: what the sampler says of its devices.
             stacks: as far as they were read.
         """
@@ -192,17 +228,13 @@ class Folder:
         here = str((run.info.get("host") or {}).get("name", ""))
         writers = {(s.header.rank, s.header.pid): name for name, s in self._of(STEP)}
         parts = tuple(
-            self._process(writer, hosts.get(writer) or here, writers[writer], now_ns, history)
-            for writer in sorted(writers)
+            self._process(writer, hosts.get(writer) or here, writers[writer], now_ns) for writer in sorted(writers)
         )
         begins = [int(p.last_steps["fetch_begin_ns"][0]) for p in parts if len(p.last_steps)]
-        shown = [now_ns - (HISTORY_S + MARGIN_S) * SECOND_NS] if history or not begins else []
-        since_ns = min(begins + shown)
+        since_ns = min([*begins, now_ns - (HISTORY_S + MARGIN_S) * SECOND_NS])
         device, host, memory = (self._joined(kind, since_ns) for kind in (DEVICE, HOST, MEMORY))
         looks = self._joined(STACK, now_ns - LOOKS_NS)
-        found = RunRecords(
-            run.info, told, now_ns, over, parts, device, host, memory, tuple(sampled), looks, stacks or StackTable({})
-        )
+        found = RunRecords(run.info, told, now_ns, over, parts, device, host, memory, tuple(sampled), looks, stacks)
         mine = found.mine
         return found if mine is None else replace(found, epoch=self.epoch(mine.name))
 
@@ -215,13 +247,13 @@ class Folder:
         windows = ((source.header.kind, source.records(most=1)) for source in self.sources.values())
         return max((int(moments(kind, rows[-1:])[0]) for kind, rows in windows if len(rows)), default=None)
 
-    def _process(self, writer: Writer, host: str, name: str, now_ns: int, history: bool) -> ProcessRecords:
+    def _process(self, writer: Writer, host: str, name: str, now_ns: int) -> ProcessRecords:
         source = self.sources[name]
         first = source.at(0) if source.seen else source.records()
-        steps = self._window(source, most=None if history else MOST_LOOKED_AT)
+        steps = self._window(source)
         last = last_steps(steps)
         since_ns = int(last["fetch_begin_ns"][0]) if len(last) else now_ns
-        shown_ns = now_ns - (MAKERS_S + MARGIN_S) * SECOND_NS if history else since_ns
+        shown_ns = now_ns - (MAKERS_S + MARGIN_S) * SECOND_NS
         return ProcessRecords(
             name,
             writer,
@@ -259,16 +291,16 @@ class Folder:
         ordered: Records = records[np.argsort(moments(kind, records), kind="stable")]
         return ordered
 
-    def _window(self, source: RecordSource, since_ns: int | None = None, most: int | None = None) -> Records:
+    def _window(self, source: Tail, since_ns: int | None = None) -> Records:
         """The last records of one file; what an older recording does not tell, and holds zeros of, is not measured."""
-        records, later = source.records(since_ns, most), self._later.get(source.header.kind.name)
+        records, later = source.records(since_ns), self._later.get(source.header.kind.name)
         if later:
             records = copied(records)
             for field in later:
                 records[field.name] = NAN if field.type == "f8" else NOT_MEASURED
         return records
 
-    def _of(self, kind: Kind, writer: Writer | None = None) -> list[tuple[str, RecordSource]]:
+    def _of(self, kind: Kind, writer: Writer | None = None) -> list[tuple[str, Tail]]:
         """The files of a kind, of one writer or of all, by name."""
         if self._indexed != len(self.sources):
             # Files come, and none is forgotten. A folder may hold many: of each training of a sweep its own.

@@ -8,20 +8,39 @@ from typing import Any
 
 import numpy as np
 
+from ..run.divided_time import DividedTime
 from ..run.worker_deaths import deaths_of
 from ..where.located import LEAST_LOOKS
 from ..where.looks import Looks, ProcessLooks
 from ..where.places import places
 from .devices import devices_of
-from .extent import RECENT_NS
 from .gathered import ProcessRecords, RunRecords
-from .judged import Judged, judged, planned_steps, recent_looks
+from .judged import Judged, Steady, judged, planned_steps, recent_looks, time_of_last
 from .makers import makers_of
 from .progress import moved, rates_of, steps_of, trend_of
-from .ranks import rank_view, ranks_of
-from .series import LAG_NS, SECOND_NS, Stamps, grid, last_of, mean_of, means, rate_since, rates, told
+from .series import LAG_NS, RECENT_NS, SECOND_NS, Stamps, grid, last_of, mean_of, means, rate_since, rates, told
 from .snapshot import CodeView, HostView, RankView, Snapshot
-from .steady import Steady
+
+
+def ranks_of(run: RunRecords) -> list[ProcessRecords]:
+    """The process of each rank that ran most steps, by number; empty where there is only one rank."""
+    most: dict[int, ProcessRecords] = {}
+    for process in run.processes:
+        if process.rank not in most or process.seen > most[process.rank].seen:
+            most[process.rank] = process
+    return [most[rank] for rank in sorted(most)] if len(most) > 1 else []
+
+
+def rank_view(process: ProcessRecords, run: RunRecords, divided: DividedTime | None = None) -> RankView:
+    """`divided`: the time of its last steps, where that is known already."""
+    if divided is None:
+        divided = time_of_last(process, run.info)
+    steps = steps_of(process)
+    if divided is None:
+        return RankView(process.rank, process.host, steps)
+    rate = divided.samples_per_s if divided.samples_known else None
+    return RankView(process.rank, process.host, steps, rate, divided.shares)
+
 
 PROPORTIONAL_NS = 60 * SECOND_NS
 """Memory with shared pages divided among processes is measured seldom. Where the last such figure is older than this,

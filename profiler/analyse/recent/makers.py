@@ -6,9 +6,8 @@ import numpy as np
 
 from ...record.reader import Records, measured
 from ...record.schema import NOT_MEASURED
-from .extent import MAKERS_S
 from .gathered import ProcessRecords
-from .series import SECOND_NS, Stamps, Values, in_turn, means, told
+from .series import MAKERS_S, SECOND_NS, Stamps, Values, in_turn, means, told
 from .snapshot import WorkerView
 
 STAGES = ("read_ns", "decode_ns", "transform_ns", "collate_ns")

@@ -10,8 +10,7 @@ import numpy as np
 
 from ...record.reader import Records
 from ...record.schema import NOT_MEASURED
-from .epochs import Epoch
-from .gathered import ProcessRecords
+from .gathered import Epoch, ProcessRecords
 from .judged import planned_epoch, planned_steps
 from .series import SECOND_NS, grid, sums
 from .snapshot import Snapshot

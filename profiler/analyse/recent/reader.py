@@ -20,14 +20,12 @@ from ...record.sampled_devices import SampledDevice, sampled_devices
 from ...record.schema import EVENT, PAUSE, STEP
 from ...record.stacks import StackFollower
 from .gathered import KEPT, PAUSES_A_STEP, Folder, RunRecords, settled
-from .look import snapshot_of
-from .moments import LATE
+from .judged import Steady
+from .look import ranks_of, snapshot_of
 from .progress import moved
-from .ranks import ranks_of
 from .series import SECOND_NS
 from .snapshot import RankView, Snapshot
-from .steady import Steady
-from .tail import Tail
+from .tail import LATE, Tail
 
 LATE_STEPS = 128
 """Last steps that are read again at each look: more than can wait for their device stamps at a time."""
@@ -104,7 +102,7 @@ class RecentReader:
             over = "lost"
         if over is not None:
             now_ns = self._files.newest_ns() or now_ns
-        run = self._files.gather(self._run, self._told, now_ns, over, sampled=self._sampled, stacks=self._stacks.table)
+        run = self._files.gather(self._run, self._told, now_ns, over, self._sampled, self._stacks.table)
         view = snapshot_of(run, self._steady, self._known_ranks(run) if over is None else None)
         self._ranks = {each.rank: each for each in view.rank_views}
         mine = run.mine if view.state == "running" else None

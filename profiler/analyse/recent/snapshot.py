@@ -189,5 +189,3 @@ class Snapshot:
     """How long the stretch is that shares, rates and verdict are about."""
     verdict_since_s: float | None = None
     """How long the verdict has named the same cause, as far back as was looked; `None`: there is no verdict."""
-    at_s: float | None = None
-    """The moment that a replay shows, counted from the first step; `None` of a run that goes on."""

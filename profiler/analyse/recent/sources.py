@@ -1,23 +1,20 @@
-"""Where the live view's snapshots come from: a recording under way, or one played again."""
+"""Where the live view's snapshots come from: a recording, and those that begin after it."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
 from ...errors import RecordError
 from ...record.latest import latest
 from .reader import RecentReader
-from .replay import ReplayReader
 from .snapshot import UNDER_WAY, Snapshot
 
 NEXT_RUN_SECONDS = 15.0
 """How long to wait for another run after one has ended, when following the newest without a terminal."""
 LOOK_SECONDS = 0.5
 """Between looks for a newer run."""
-LEAST_SPEED, MOST_SPEED = 0.125, 256.0
 
 
 class SnapshotSource(Protocol):
@@ -73,43 +70,3 @@ class Following:
         if self._ended_at is None:
             return False
         return not self.next_ones or time.monotonic() - self._ended_at > NEXT_RUN_SECONDS
-
-
-class Replaying:
-    """A recording from a moment on, in its own time or faster; stays at its end."""
-
-    def __init__(
-        self, folder: Path, at: float = 0.0, speed: float = 1.0, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self.folder = folder
-        self._reader = ReplayReader(folder)
-        self.length_s = self._reader.length_s
-        self._clock = clock
-        self._at, self._since = min(max(0.0, at), self.length_s), clock()
-        self.speed = speed
-        self._held = False
-
-    @property
-    def at(self) -> float:
-        """The moment shown, in seconds from the recording's begin."""
-        passed = 0.0 if self._held else (self._clock() - self._since) * self.speed
-        return min(self._at + passed, self.length_s)
-
-    def look(self) -> Snapshot:
-        return self._reader.snapshot_at(self.at)
-
-    @property
-    def over(self) -> bool:
-        return self.at >= self.length_s
-
-    def seek(self, to: float) -> None:
-        self._at, self._since = min(max(0.0, to), self.length_s), self._clock()
-
-    def hold(self, held: bool) -> None:
-        """Let the time stand still, or go on."""
-        self.seek(self.at)
-        self._held = held
-
-    def faster(self, factor: float) -> None:
-        self.seek(self.at)
-        self.speed = min(max(self.speed * factor, LEAST_SPEED), MOST_SPEED)

@@ -1,7 +1,4 @@
-"""What is known about a run, gathered once; every cause is judged on these alone.
-
-Longer than other modules: whatever a rule may ask for is a field of this one class.
-"""
+"""What is known about a run, gathered once; every cause is judged on these alone."""
 
 from __future__ import annotations
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from ...record.schema import NOT_MEASURED
-from ..intervals import Intervals, covered, union_of
-from ..run.facts import Facts
-from ..run.stall_breakdown import GAP_NS, UNTOLD
+from ..intervals import covered
 from ..run.window import Window
 from .timeline import Timeline
 
@@ -33,10 +30,6 @@ class Bins:
     """Steps that ran, looked at or not; of a step that lies in several bins each has its share."""
     samples: Numbers | None
     """`None` where the samples of most steps are not known."""
-    gaps: Amounts
-    """Gaps of the device that begin here (`partition.GAP_NS`)."""
-    longest_gap: Amounts
-    """The longest of those; 0 where none begins."""
 
 
 def bins_of(timeline: Timeline, count: int) -> Bins:
@@ -44,9 +37,8 @@ def bins_of(timeline: Timeline, count: int) -> Bins:
     facts, window = timeline.facts, timeline.facts.window
     edges, parts = parts_of(timeline, count)
     unseen = np.diff(edges) - sum(parts.values(), np.zeros(len(edges) - 1, dtype=np.int64))
-    gaps, longest = _gaps(gap_spans(facts), edges)
     steps, samples = _pace(window, edges)
-    return Bins(edges, parts, unseen, steps, samples if facts.samples_known else None, gaps, longest)
+    return Bins(edges, parts, unseen, steps, samples if facts.samples_known else None)
 
 
 def parts_of(timeline: Timeline, count: int) -> tuple[Amounts, dict[str, Amounts]]:
@@ -55,28 +47,6 @@ def parts_of(timeline: Timeline, count: int) -> tuple[Amounts, dict[str, Amounts
     count = max(1, min(count, window.wall_ns))
     edges = window.begin_ns + np.array([window.wall_ns * n // count for n in range(count + 1)], dtype=np.int64)
     return edges, {part: covered(spans, edges[:-1], edges[1:]) for part, spans in timeline.parts.items()}
-
-
-def gap_spans(facts: Facts) -> Intervals:
-    """The device's idle stretches outside boundaries, of the lengths that `Partition.gaps_ns` lists."""
-    if not facts.told_apart:
-        return np.empty((0, 2), dtype=np.int64)
-    parts = facts.parts
-    idle = union_of(union_of(parts.loading, parts.copying), union_of(parts.syncing, parts.hosting))
-    return idle[idle[:, 1] - idle[:, 0] >= GAP_NS]
-
-
-def idle_of(parts: Mapping[str, Amounts], count: int) -> Amounts:
-    """Time the device idled in the steps, in each of so many bins, where that is told."""
-    waiting = [amounts for part, amounts in parts.items() if part not in ("compute", "boundary", UNTOLD)]
-    return sum(waiting, np.zeros(count, dtype=np.int64))
-
-
-def _gaps(spans: Intervals, edges: Amounts) -> tuple[Amounts, Amounts]:
-    place = np.clip(np.searchsorted(edges, spans[:, 0], side="right") - 1, 0, len(edges) - 2)
-    longest = np.zeros(len(edges) - 1, dtype=np.int64)
-    np.maximum.at(longest, place, spans[:, 1] - spans[:, 0])
-    return np.bincount(place, minlength=len(edges) - 1), longest
 
 
 def _pace(window: Window, edges: Amounts) -> tuple[Numbers, Numbers]:

@@ -9,11 +9,9 @@ import pynvml
 
 from ...record.check import Check
 from ...record.schema import DEVICE, NOT_MEASURED
-from ..sampler import mig
 from ..sampler.gpm import SHORTEST_WINDOW_NS
 from ..sampler.gpu import NvmlSource
-from ..sampler.mig import GPM_MARK
-from ..sampler.nvml import Gateway
+from ..sampler.nvml import GPM_MARK, Gateway
 from ..sampler.schedule import NS_PER_S
 from .driver import GROUP, _or, _text
 
@@ -66,7 +64,7 @@ class _Look:
         if self._source is None:
             lost = "Nothing is recorded of it."
             return [Check(GROUP, self._name, "missing", "The driver shows it, and does not open it.", lost)]
-        return [self._whole(), self._activity(), self._link(), self._divided(), self._accounting()]
+        return [self._whole(), self._activity(), self._link(), self._accounting()]
 
     def _whole(self) -> Check:
         seen = self._seen
@@ -121,18 +119,6 @@ class _Look:
             # An idle GPU saves power that way.
             says += " An idle GPU lowers its generation; a recording looks again under load."
         return Check(GROUP, name, "ok", says, values=values)
-
-    def _divided(self) -> Check:
-        name = f"{self._name}: MIG"
-        target = mig.target_of(self._handle)
-        sentence = mig.sentence(0, target)
-        if sentence is None:
-            return Check(GROUP, name, "not applicable", "Not divided into instances.", values={"mig": "off"})
-        lost = "Utilisation and PCIe traffic"
-        lost += "; of the instance also memory and processes." if target.divided else "."
-        fix = "Set CUDA_VISIBLE_DEVICES to one instance, so that it is known which is used." if target.divided else ""
-        says = "Divided into instances" + (", several of them visible here." if target.divided else "; one is used.")
-        return Check(GROUP, name, "limited", says, lost, fix, {"mig": "on"})
 
     def _accounting(self) -> Check:
         name = f"{self._name}: process accounting"

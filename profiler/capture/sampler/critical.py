@@ -13,7 +13,6 @@ from typing import Any
 
 import pynvml
 
-from .mig import NvmlTarget
 from .nvml import DRIVER_GONE, Gateway, words
 from .schedule import NS_PER_S
 
@@ -43,21 +42,19 @@ XIDS = {
 """The commonest of the numbers in NVIDIA's list of Xid errors."""
 MOST_AT_ONCE = 16
 MOST_SENTENCES = 20
-NO_INSTANCE = 0xFFFF_FFFF
 
 
 class CriticalErrors:
     """Polls the driver's events, without waiting for any."""
 
-    def __init__(self, gateway: Gateway, targets: Mapping[int, NvmlTarget], start_ns: int) -> None:
+    def __init__(self, gateway: Gateway, handles: Mapping[int, Any], start_ns: int) -> None:
         self._gateway = gateway
         self._start_ns = start_ns
-        self._targets = targets
+        self._devices = {_address(handle): device for device, handle in handles.items()}
         self._said: set[tuple[int | None, int, int]] = set()
         self._events: Any | None = None
-        boards = {_address(target.board): target.board for target in targets.values()}
-        if boards and not gateway.ended:
-            self._register(list(boards.values()))
+        if handles and not gateway.ended:
+            self._register(list(handles.values()))
 
     def look(self, now_ns: int) -> None:
         """Say what the driver has reported since the last look."""
@@ -74,14 +71,8 @@ class CriticalErrors:
             self._tell(event, now_ns)
 
     def _tell(self, event: Any, now_ns: int) -> None:
-        board, kind, number = _address(event.device), int(event.eventType), int(event.eventData)
-        on_board = {n: t for n, t in self._targets.items() if _address(t.board) == board}
-        anywhere = event.gpuInstanceId == NO_INSTANCE
-        mine = [n for n, t in on_board.items() if anywhere or t.instance in (None, event.gpuInstanceId)]
-        if on_board and not mine:
-            # It happened in an instance that is not the run's.
-            return
-        device = mine[0] if len(mine) == 1 else None
+        kind, number = int(event.eventType), int(event.eventData)
+        device = self._devices.get(_address(event.device))
         what = f"Xid {number}{_meaning(number)}" if kind == XID else MEANINGS.get(kind, f"event {kind:#x}")
         key = device, kind, number
         if key in self._said or len(self._said) >= MOST_SENTENCES:
@@ -91,19 +82,19 @@ class CriticalErrors:
         seconds = (now_ns - self._start_ns) / NS_PER_S
         self._gateway.say(f"{name} reported {what}, {seconds:.0f} s after sampling began.")
 
-    def _register(self, boards: list[Any]) -> None:
+    def _register(self, handles: list[Any]) -> None:
         """Ask for as many kinds as each GPU can report. Some containers refuse it."""
         try:
             events = pynvml.nvmlEventSetCreate()
         except pynvml.NVMLError as error:
             self._unwatched("Not watched", error.value)
             return
-        for board in boards:
+        for handle in handles:
             try:
-                kinds = ALL_KINDS & pynvml.nvmlDeviceGetSupportedEventTypes(board)
+                kinds = ALL_KINDS & pynvml.nvmlDeviceGetSupportedEventTypes(handle)
                 if not kinds:
                     raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
-                pynvml.nvmlDeviceRegisterEvents(board, kinds, events)
+                pynvml.nvmlDeviceRegisterEvents(handle, kinds, events)
                 self._events = events
             except pynvml.NVMLError as error:
                 self._unwatched("Not watched", error.value)

@@ -14,8 +14,7 @@ from typing import Any
 
 import pynvml
 
-from .mig import GPM, GPM_MARK, NvmlTarget
-from .nvml import Gateway
+from .nvml import GPM, GPM_MARK, Gateway
 
 METRICS = {2: "sm_active_pct", 3: "sm_occupancy_pct", 5: "tensor_active_pct", 10: "dram_active_pct"}
 """NVML_GPM_METRIC_… number → DEVICE field."""
@@ -24,22 +23,19 @@ SHORTEST_WINDOW_NS = 100_000_000
 
 
 class Gpm:
-    """GPM windows of one device: a GPU, or an instance of one."""
+    """GPM windows of one GPU."""
 
-    def __init__(self, gateway: Gateway, device: int, target: NvmlTarget) -> None:
+    def __init__(self, gateway: Gateway, device: int, handle: Any) -> None:
         self._gateway = gateway
         self._device = device
-        self._target = target
+        self._handle = handle
         self._since_ns: int | None = None
         """When the older of the two samples was taken."""
-        support = gateway.read(device, GPM, lambda: pynvml.nvmlGpmQueryDeviceSupport(target.board), prepares=True)
+        support = gateway.read(device, GPM, lambda: pynvml.nvmlGpmQueryDeviceSupport(handle), prepares=True)
         self._older = self._newer = None
         if support is not None and support.isSupportedDevice:
             self._older = gateway.read(device, GPM, pynvml.nvmlGpmSampleAlloc, prepares=True)
             self._newer = gateway.read(device, GPM, pynvml.nvmlGpmSampleAlloc, prepares=True)
-        elif support is not None and target.instance is not None:
-            # Of a whole GPU utilisation is there instead; of an instance there is nothing.
-            gateway.failed(device, GPM, pynvml.NVML_ERROR_NOT_SUPPORTED)
         # Large, so made once.
         self._request = pynvml.c_nvmlGpmMetricsGet_t()
         self._request.version = pynvml.NVML_GPM_METRICS_GET_VERSION
@@ -52,18 +48,12 @@ class Gpm:
         if self._newer is None or (since_ns is not None and now_ns - since_ns < SHORTEST_WINDOW_NS):
             return None
         newer = self._newer
-        if self._gateway.read(self._device, GPM, lambda: self._take(newer)) is None:
+        if self._gateway.read(self._device, GPM, lambda: pynvml.nvmlGpmSampleGet(self._handle, newer)) is None:
             return None
         window = None if since_ns is None else self._compare(since_ns, now_ns)
         self._older, self._newer = self._newer, self._older
         self._since_ns = now_ns
         return window
-
-    def _take(self, into: Any) -> Any:
-        target = self._target
-        if target.instance is None:
-            return pynvml.nvmlGpmSampleGet(target.handle, into)
-        return pynvml.nvmlGpmMigSampleGet(target.board, target.instance, into)
 
     def _compare(self, begin_ns: int, end_ns: int) -> dict[str, float | None] | None:
         request = self._request

@@ -1,7 +1,7 @@
 """NVIDIA GPUs through NVML: what is read, and how often.
 
-NVML calls queue behind one another and behind the driver's own work, so they are few: utilisation windows from the
-ring once a second, the rest once a second or less. `PcieThroughput` and `FanSpeed` are never called (20 ms and
+NVML calls queue behind one another and behind the driver's own work, so they are few: utilisation at every look, the
+rest once a second or less. `PcieThroughput` and `FanSpeed` are never called (20 ms and
 0.1 ms of blocking), the list of processes rarely (4 ms).
 
 This has run against a fake driver only, not yet on a GPU.
@@ -9,8 +9,7 @@ This has run against a fake driver only, not yet on a GPU.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pynvml
@@ -19,17 +18,13 @@ from ...record.sampled_devices import SampledDevice
 from ...record.schema import DEVICE
 from .critical import CriticalErrors
 from .gpm import Gpm
-from .mig import MEMORY, PCIE_RECEIVED, PCIE_SENT, POWER, PROCESSES, RATES, RING, NvmlTarget
-from .nvml import Gateway, bits, number
-from .ring import ClockPair, UtilisationRing, UtilisationWindow, WrappingCounter, clock_of
+from .nvml import MEMORY, POWER, PROCESSES, RATES, Gateway, bits, number
 from .row import Row, row
 from .schedule import NS_PER_S, Cadence
 
 STATE_PERIOD_NS = NS_PER_S
 LINK_PERIOD_NS, LINK_FIRST_NS = 10 * NS_PER_S, 2 * NS_PER_S
 PROCESSES_PERIOD_NS, PROCESSES_FIRST_NS = 20 * NS_PER_S, 5 * NS_PER_S
-RING_SILENCE_NS = 3 * NS_PER_S
-"""After this long without a sample the ring counts as absent, and the current rate is read instead."""
 
 POWER_CAP, THERMAL, SW_THERMAL, HW_THERMAL, PCIE_TX, PCIE_RX = 74, 75, 269, 270, 197, 198
 """NVML_FI_DEV_… numbers; `nvidia-ml-py` names only some of them in its older releases."""
@@ -37,8 +32,8 @@ FIELDS = {
     POWER_CAP: "time held down by the power cap",
     SW_THERMAL: "time held down by temperature (software)",
     HW_THERMAL: "time held down by temperature (hardware)",
-    PCIE_TX: PCIE_SENT,
-    PCIE_RX: PCIE_RECEIVED,
+    PCIE_TX: "PCIe bytes sent",
+    PCIE_RX: "PCIe bytes received",
     THERMAL: "time held down by temperature",
 }
 
@@ -51,11 +46,11 @@ class NvmlSource:
     def __init__(self, gateway: Gateway, uuids: Sequence[str], start_ns: int) -> None:
         wanted: list[str | None] = list(uuids) or [None] * gateway.count()
         opened = {device: gateway.open(device, uuid) for device, uuid in enumerate(wanted)}
-        targets = {device: target for device, target in opened.items() if target is not None}
-        self._gpus = [Gpu(gateway, device, target, start_ns) for device, target in targets.items()]
-        self.devices = [_described(gateway, device, target) for device, target in targets.items()]
-        self.driver = _driver(gateway, targets)
-        self._critical = CriticalErrors(gateway, targets, start_ns)
+        handles = {device: handle for device, handle in opened.items() if handle is not None}
+        self._gpus = [Gpu(gateway, device, handle, start_ns) for device, handle in handles.items()]
+        self.devices = [_described(gateway, device, handle) for device, handle in handles.items()]
+        self.driver = _driver(gateway, handles)
+        self._critical = CriticalErrors(gateway, handles, start_ns)
         self._look_for_errors = Cadence(STATE_PERIOD_NS)
 
     def sample(self, now_ns: int, last: bool = False) -> list[Row]:
@@ -66,22 +61,37 @@ class NvmlSource:
         return [record for gpu in self._gpus for record in gpu.sample(now_ns, last)]
 
 
-class Gpu:
-    """What is read of one GPU.
+class WrappingCounter:
+    """A counter of limited width, continued past its wraps.
 
-    Three kinds of record: windows of the utilisation ring, windows of GPM, and states, which have no window.
+    Bytes beyond one wrap between two readings are lost: 4.3 GB for a counter of 32 bits.
     """
 
-    def __init__(self, gateway: Gateway, device: int, target: NvmlTarget, start_ns: int) -> None:
+    def __init__(self) -> None:
+        self._last: int | None = None
+        self._total = 0
+
+    def read(self, value: int, bits: int) -> int:
+        """The cumulative value; starts with the first reading."""
+        if self._last is None:
+            self._total = value
+        else:
+            # Drivers hand 32-bit counters out as 64-bit values, too: those never reach 2^32 before they fall.
+            if value < self._last < 2**32:
+                bits = min(bits, 32)
+            self._total += (value - self._last) % 2**bits
+        self._last = value
+        return self._total
+
+
+class Gpu:
+    """What is read of one GPU: windows of GPM, and states, which have no window."""
+
+    def __init__(self, gateway: Gateway, device: int, handle: Any, start_ns: int) -> None:
         self._gateway = gateway
         self._device = device
-        self._handle = target.handle
-        self._board = target.board
-        self._start_ns = start_ns
-        self._ring = UtilisationRing()
-        self._ring_silent_ns = 0
-        """When the ring counts as absent unless it delivers."""
-        self._gpm = Gpm(gateway, device, target)
+        self._handle = handle
+        self._gpm = Gpm(gateway, device, handle)
         self._rx, self._tx = WrappingCounter(), WrappingCounter()
         self._highest: dict[str, float] = {}
         """What the device is capable of: does not change, so it is kept."""
@@ -90,20 +100,15 @@ class Gpu:
         self._processes = Cadence(PROCESSES_PERIOD_NS, start_ns + PROCESSES_FIRST_NS)
 
     def sample(self, now_ns: int, last: bool) -> list[Row]:
-        records: list[Values] = []
-        state: Values = {}
+        state = self._read_rates()
         if self._state.due(now_ns) or last:
-            records += self._drain(now_ns)
             state |= self._read_state()
         if self._link.due(now_ns):
             state |= self._read_link()
         if self._processes.due(now_ns):
             state |= self._read_processes()
-        if now_ns >= self._ring_silent_ns:
-            state |= self._read_rates()
         window = self._gpm.sample()
-        if window is not None:
-            records.append(window)
+        records: list[Values] = [] if window is None else [window]
         if any(value is not None for value in state.values()):
             records.append({"t_ns": now_ns} | state)
         return [row(DEVICE, device=self._device, **values) for values in records]
@@ -119,56 +124,34 @@ class Gpu:
             self._highest[metric] = value
         return self._highest.get(metric)
 
-    def _drain(self, now_ns: int) -> list[Values]:
-        drained = self._ask(
-            RING,
-            lambda: pynvml.nvmlDeviceGetSamples(self._handle, pynvml.NVML_GPU_UTILIZATION_SAMPLES, self._ring.last_us),
-        )
-        if drained is None:
-            return []
-        value_type, samples = drained
-        pairs = [(int(s.timeStamp), number(s.sampleValue, value_type)) for s in samples]
-        known = [(t, p) for t, p in pairs if p is not None]
-        if not known:
-            return []
-        clock = clock_of(max(known)[0], clock_pairs())
-        windows = self._ring.take(known, clock.driver(self._start_ns), clock.driver_us)
-        if windows:
-            self._ring_silent_ns = now_ns + RING_SILENCE_NS
-        return [_ring_values(window, clock) for window in windows]
-
     def _read_state(self) -> Values:
-        h, board = self._handle, self._board
+        h = self._handle
         memory = self._ask(
             MEMORY,
             lambda: pynvml.nvmlDeviceGetMemoryInfo(h, version=pynvml.nvmlMemory_v2),
             lambda: pynvml.nvmlDeviceGetMemoryInfo(h),
         )
-        rates = self._ask(RATES, lambda: pynvml.nvmlDeviceGetUtilizationRates(h))
-        clock = self._ask(
-            "the multiprocessor clock", lambda: pynvml.nvmlDeviceGetClockInfo(board, pynvml.NVML_CLOCK_SM)
-        )
+        clock = self._ask("the multiprocessor clock", lambda: pynvml.nvmlDeviceGetClockInfo(h, pynvml.NVML_CLOCK_SM))
         return {
-            "memory_util_pct": None if rates is None else rates.memory,
             "memory_used_bytes": None if memory is None else memory.used,
             "memory_total_bytes": None if memory is None else memory.total,
-            "power_mw": self._ask(POWER, lambda: pynvml.nvmlDeviceGetPowerUsage(board)),
+            "power_mw": self._ask(POWER, lambda: pynvml.nvmlDeviceGetPowerUsage(h)),
             "sm_clock_mhz": clock,
             "sm_clock_max_mhz": self._limit(
                 clock,
                 "the highest multiprocessor clock",
-                lambda: pynvml.nvmlDeviceGetMaxClockInfo(board, pynvml.NVML_CLOCK_SM),
+                lambda: pynvml.nvmlDeviceGetMaxClockInfo(h, pynvml.NVML_CLOCK_SM),
             ),
             "memory_clock_mhz": self._ask(
-                "the memory clock", lambda: pynvml.nvmlDeviceGetClockInfo(board, pynvml.NVML_CLOCK_MEM)
+                "the memory clock", lambda: pynvml.nvmlDeviceGetClockInfo(h, pynvml.NVML_CLOCK_MEM)
             ),
             "temperature_c": self._ask(
-                "temperature", lambda: pynvml.nvmlDeviceGetTemperature(board, pynvml.NVML_TEMPERATURE_GPU)
+                "temperature", lambda: pynvml.nvmlDeviceGetTemperature(h, pynvml.NVML_TEMPERATURE_GPU)
             ),
             "throttle_reasons": self._ask(
                 "clock event reasons",
-                lambda: pynvml.nvmlDeviceGetCurrentClocksEventReasons(board),
-                lambda: pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(board),
+                lambda: pynvml.nvmlDeviceGetCurrentClocksEventReasons(h),
+                lambda: pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(h),
             ),
         } | self._read_fields()
 
@@ -181,7 +164,7 @@ class Gpu:
             wanted.append(THERMAL)
         if not wanted:
             return {}
-        read = self._ask("driver counters", lambda: pynvml.nvmlDeviceGetFieldValues(self._board, wanted))
+        read = self._ask("driver counters", lambda: pynvml.nvmlDeviceGetFieldValues(self._handle, wanted))
         values: dict[int, float | None] = {}
         for value in read or ():
             field, code = int(value.fieldId), int(value.nvmlReturn)
@@ -212,17 +195,17 @@ class Gpu:
         return self._gateway.readable(self._device, FIELDS[field])
 
     def _read_link(self) -> Values:
-        board = self._board
-        generation = self._ask("PCIe generation", lambda: pynvml.nvmlDeviceGetCurrPcieLinkGeneration(board))
-        width = self._ask("PCIe width", lambda: pynvml.nvmlDeviceGetCurrPcieLinkWidth(board))
+        h = self._handle
+        generation = self._ask("PCIe generation", lambda: pynvml.nvmlDeviceGetCurrPcieLinkGeneration(h))
+        width = self._ask("PCIe width", lambda: pynvml.nvmlDeviceGetCurrPcieLinkWidth(h))
         return {
             "pcie_generation": generation,
             "pcie_width": width,
             "pcie_max_generation": self._limit(
-                generation, "the highest PCIe generation", lambda: pynvml.nvmlDeviceGetMaxPcieLinkGeneration(board)
+                generation, "the highest PCIe generation", lambda: pynvml.nvmlDeviceGetMaxPcieLinkGeneration(h)
             ),
             "pcie_max_width": self._limit(
-                width, "the greatest PCIe width", lambda: pynvml.nvmlDeviceGetMaxPcieLinkWidth(board)
+                width, "the greatest PCIe width", lambda: pynvml.nvmlDeviceGetMaxPcieLinkWidth(h)
             ),
         }
 
@@ -247,10 +230,10 @@ class Gpu:
         return {} if rates is None else {"utilisation_pct": rates.gpu, "memory_util_pct": rates.memory}
 
 
-def _described(gateway: Gateway, device: int, target: NvmlTarget) -> SampledDevice:
+def _described(gateway: Gateway, device: int, handle: Any) -> SampledDevice:
     """What does not change while it is sampled."""
-    name = gateway.read(device, "what the GPU is called", lambda: pynvml.nvmlDeviceGetName(target.handle))
-    limit = gateway.read(device, "the power limit", lambda: pynvml.nvmlDeviceGetEnforcedPowerLimit(target.board))
+    name = gateway.read(device, "what the GPU is called", lambda: pynvml.nvmlDeviceGetName(handle))
+    limit = gateway.read(device, "the power limit", lambda: pynvml.nvmlDeviceGetEnforcedPowerLimit(handle))
     return SampledDevice(device, _text(name), limit)
 
 
@@ -264,27 +247,3 @@ def _driver(gateway: Gateway, devices: Iterable[int]) -> str | None:
 def _text(told: Any) -> str | None:
     """Older bindings give bytes."""
     return told.decode(errors="replace") if isinstance(told, bytes) else told
-
-
-def clock_pairs() -> list[ClockPair]:
-    """The clocks since the epoch and since the boot, each with the monotonic one, from the narrowest of three tries."""
-    return [_pair(time.time_ns), _pair(lambda: time.clock_gettime_ns(time.CLOCK_BOOTTIME))]
-
-
-def _pair(read: Callable[[], int]) -> ClockPair:
-    tries = []
-    for _ in range(3):
-        before = time.monotonic_ns()
-        there = read()
-        after = time.monotonic_ns()
-        tries.append((after - before, (before + after) // 2, there))
-    _, monotonic, there = min(tries)
-    return ClockPair(there // 1000, monotonic)
-
-
-def _ring_values(window: UtilisationWindow, clock: ClockPair) -> Values:
-    return {
-        "t_ns": clock.monotonic(window.end_us),
-        "window_ns": None if window.length_us is None else window.length_us * 1000,
-        "utilisation_pct": window.percent,
-    }

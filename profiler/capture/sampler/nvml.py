@@ -10,10 +10,15 @@ from typing import Any
 
 import pynvml
 
-from . import mig
-from .mig import GPM_MARK, MEMORY, POWER, NvmlTarget
-
 Say = Callable[[str], None]
+
+RATES = "utilisation rates"
+MEMORY = "device memory"
+PROCESSES = "processes on the device"
+POWER = "power draw"
+GPM_MARK = "(GPM)"
+"""How the name of every metric ends that comes from the performance monitors."""
+GPM = f"multiprocessor activity {GPM_MARK}"
 
 NOT_READY, GPU_NOT_FOUND = 27, 28
 """Errors that `nvidia-ml-py` has no names for before 12.550."""
@@ -54,8 +59,6 @@ DRIVER_GONE = frozenset(
 )
 DOUBTFUL = frozenset({pynvml.NVML_ERROR_OPERATING_SYSTEM, pynvml.NVML_ERROR_UNKNOWN})
 """One metric's trouble, or the loss of `/dev/nvidia*`: a second call tells."""
-UNDIVIDED = frozenset({pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_INVALID_ARGUMENT})
-"""What metrics of a whole GPU answer once it is divided."""
 
 
 class Gateway:
@@ -67,7 +70,7 @@ class Gateway:
 
     def __init__(self, say: Say) -> None:
         self.say = say
-        self._targets: dict[int, NvmlTarget] = {}
+        self._handles: dict[int, Any] = {}
         self._lost: set[int] = set()
         self._never: set[tuple[int, str]] = set()
         self._answered: set[tuple[int, str]] = set()
@@ -88,22 +91,18 @@ class Gateway:
             self.say("The NVIDIA driver shows no GPU here: no accelerator figures.")
         return count
 
-    def open(self, device: int, uuid: str | None) -> NvmlTarget | None:
-        """The run's device number `device`, by UUID or else by NVML's own number."""
+    def open(self, device: int, uuid: str | None) -> Any | None:
+        """NVML's handle of the run's device number `device`, by UUID or else by NVML's own number."""
         if self.ended:
             return None
         try:
-            target = mig.target_of(mig.find(device, uuid))
+            by_number, by_uuid = pynvml.nvmlDeviceGetHandleByIndex, pynvml.nvmlDeviceGetHandleByUUID
+            self._handles[device] = by_number(device) if uuid is None else by_uuid(uuid)
         except pynvml.NVMLError as error:
             name = f"number {device}" if uuid is None else uuid
             self.say(f"The driver does not show the GPU {name} ({error}): nothing is recorded of it.")
             return None
-        self._targets[device] = target
-        notice = mig.sentence(device, target)
-        if notice is not None:
-            self.say(notice)
-            self._close(device, mig.NOT_OF_A_DIVIDED_GPU if target.divided else mig.NOT_OF_AN_INSTANCE)
-        return target
+        return self._handles[device]
 
     def read(self, device: int, metric: str, *calls: Callable[[], Any], prepares: bool = False) -> Any | None:
         """What the first call returns that the driver knows; `None` where the metric cannot be read (now).
@@ -150,17 +149,11 @@ class Gateway:
                 f"GPU {device} of the run no longer answers ({words(code)}): its figures end here. "
                 "The kernel log names the Xid."
             )
-        elif code in UNDIVIDED and self._divided_meanwhile(device):
-            self._close(device, mig.NOT_OF_A_DIVIDED_GPU)
-            self.say(mig.divided_meanwhile(device))
         elif code in NEVER_HERE or code in DOUBTFUL:
             self._never.add((device, metric))
             self.say(_refusal(metric, code, (device, metric) in self._answered))
         else:
             self.say(f"Reading {metric} failed at least once ({words(code)}): it is missing there.")
-
-    def _close(self, device: int, metrics: frozenset[str]) -> None:
-        self._never |= {(device, metric) for metric in metrics}
 
     def _start(self) -> bool:
         try:
@@ -171,18 +164,14 @@ class Gateway:
         self._started = True
         return True
 
-    def _divided_meanwhile(self, device: int) -> bool:
-        target = self._targets[device]
-        return target.instance is None and not target.divided and mig.is_divided(target.board)
-
     def _refuses_all(self, device: int, metric: str, code: int) -> bool:
         """Whether it is not this metric that cannot be read, but the driver: what every driver tells fails as well."""
         if code not in DOUBTFUL and code != pynvml.NVML_ERROR_NO_PERMISSION:
             return False
-        target = self._targets[device]
+        handle = self._handles[device]
         others = {
-            MEMORY: lambda: pynvml.nvmlDeviceGetMemoryInfo(target.handle),
-            POWER: lambda: pynvml.nvmlDeviceGetPowerUsage(target.board),
+            MEMORY: lambda: pynvml.nvmlDeviceGetMemoryInfo(handle),
+            POWER: lambda: pynvml.nvmlDeviceGetPowerUsage(handle),
         }
         others.pop(metric, None)
         alike = DOUBTFUL if code in DOUBTFUL else {code}

@@ -7,7 +7,7 @@ from typing import Any
 from msgspec import Struct
 
 from ...record.tuning import LoaderSettings
-from ...tune.patch.patch import Patch
+from ...tune.patch import Patch
 from ...tune.prove import Proof
 from .common import NextJson, PromisedJson, next_of
 

@@ -11,7 +11,7 @@ from msgspec import UNSET, Struct, UnsetType, ValidationError, convert, to_built
 from ...analyse.statistics import Estimate
 from ...errors import RecordError
 from ...record.tuning import LoaderSettings
-from ...tune.patch.patch import Patch
+from ...tune.patch import Patch
 from ...tune.search.result import BatchAdvice, Trial, Tuned
 from ...tune.search.tuning import Tuning, prediction_error
 
@@ -57,8 +57,6 @@ class TuningCostJson(Struct):
     """Of the training, all of them thrown away."""
     starts: int
     """Of the training."""
-    sittings: int
-    """One, and another for each time it was resumed."""
 
 
 class PredictionJson(Struct):
@@ -171,7 +169,7 @@ def tuning(result: Tuning) -> TuningJson:
         because=tuned.because,
         promising=tuned.promising,
         wall_s=tuned.wall_s,
-        cost=TuningCostJson(tuned.wall_s, result.steps, result.starts, result.sittings),
+        cost=TuningCostJson(tuned.wall_s, result.steps, result.starts),
         noise=tuned.noise,
         prediction=None if error is None else PredictionJson(*error),
         trials=[_trial(result, trial) for trial in tuned.trials],
@@ -265,7 +263,6 @@ def _tuning(told: TuningJson) -> Tuning:
         batch_size=told.batch_size,
         steps=told.cost.steps,
         starts=told.cost.starts,
-        sittings=told.cost.sittings,
         notes=told.notes,
         patch=told.patch,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 
-from ...tune.patch.patch import Patch
+from ...tune.patch import Patch
 from ..document import Block, CodeChange, Paragraph
 
 

@@ -149,7 +149,7 @@ def _gain(result: Tuning) -> str:
     if tuned.ended == SearchEnd.FAILED:
         return "not decided, the training ended too early"
     if tuned.promising is not None and not result.changed:
-        return f"promising, not proven: {tuned.promising}; --resume goes on"
+        return f"promising, not proven: {tuned.promising}; a larger --budget decides it"
     if not result.changed:
         kept = "nothing faster found"
         return f"{kept} so far" if tuned.ended in (SearchEnd.BUDGET, SearchEnd.STOPPED) else kept
@@ -307,8 +307,7 @@ def measured(trial: Trial) -> Phrase:
 def _quality(result: Tuning) -> Iterator[str]:
     tuned = result.tuned
     again = "" if result.starts <= 1 else f", for which it was started {result.starts} times"
-    sittings = "" if result.sittings <= 1 else f", in {result.sittings} sittings"
-    yield f"{tuned.wall_s:.0f} s{sittings} and {result.steps} steps of the training{again}; what they learnt is lost."
+    yield f"{tuned.wall_s:.0f} s and {result.steps} steps of the training{again}; what they learnt is lost."
     yield from _two_rates(result)
     if tuned.noise is not None:
         yield f"Stretches of one setting differ by {100 * tuned.noise:.1f} % (standard deviation, drift removed)."

@@ -1,4 +1,4 @@
-"""A run in Prometheus' text format, for node_exporter's textfile collector: gauges in base units, shares from 0 to 1.
+"""A run under way in Prometheus' text format, for node_exporter's textfile collector: gauges in base units.
 
 What was not measured is left out. Figures of an emulated device carry the label `device_kind="emulated"`.
 """
@@ -8,17 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from ...analyse.causes.finding import Finding
 from ...analyse.recent.snapshot import Snapshot
-from ...analyse.run.analysis import Analysis
 from ...analyse.run.metrics import METRICS
 from ...analyse.run.stall_breakdown import PARTS
 from ...record.files import plain
 from . import scalars
 
 Labels = Mapping[str, str]
-RECENT, WHOLE = "recent", "run"
-"""What a figure is of: the last seconds of a run that goes on, or all of it."""
 
 
 @dataclass(frozen=True)
@@ -28,16 +24,6 @@ class Gauge:
     help: str
     scale: float = 1.0
     """From the unit of the flat figure to Prometheus' base unit."""
-
-
-@dataclass(frozen=True)
-class _LabelledRun:
-    """What is told of one run."""
-
-    values: Mapping[str, float]
-    labels: Labels
-    steps: int | None
-    verdict: Finding | None
 
 
 _BASE_UNITS = {"%": 1e-2, "ms": 1e-3}
@@ -58,60 +44,28 @@ SHARE_HELP = "Share of wall time by what the device did or waited for; the parts
 VERDICT = "verdict_info"
 VERDICT_HELP = "Always 1; the labels name the cause and its severity."
 STEPS = "steps"
-STEPS_HELP = "Steps that were recorded; of a whole run without the warm-up."
-
-
-def of_run(analysis: Analysis, name: str) -> str:
-    """A whole run; `name`: what it is called in the labels."""
-    return of_runs([(name, analysis)])
-
-
-def of_runs(runs: Sequence[tuple[str, Analysis]]) -> str:
-    """Whole runs, each with its name."""
-    return _text([_whole(name, analysis) for name, analysis in runs])
+STEPS_HELP = "Steps that were recorded."
 
 
 def of_snapshot(view: Snapshot, name: str) -> str:
-    """The last seconds of a run that is being recorded."""
+    """The last seconds of a run that is being recorded; `name`: what it is called in the labels."""
     emulated = any(device.emulated for device in view.devices)
-    labels = _labels(name, view.device, "emulated" if emulated else "", RECENT)
-    return _text([_LabelledRun(scalars.of_snapshot(view).values, labels, view.steps or None, view.verdict)])
+    labels = {"run": name, "device": view.device, "device_kind": "emulated" if emulated else "", "of": "recent"}
+    labels = {label: value for label, value in labels.items() if value}
+    return "".join(f"{line}\n" for line in _lines(view, scalars.of_snapshot(view).values, labels))
 
 
-def _labels(name: str, device: str, kind: str, of: str) -> dict[str, str]:
-    labels = {"run": name, "device": device, "device_kind": kind, "of": of}
-    return {label: value for label, value in labels.items() if value}
-
-
-def _whole(name: str, analysis: Analysis) -> _LabelledRun:
-    device = analysis.info.get("device") or {}
-    labels = _labels(name, str(device.get("title") or device.get("name") or ""), str(device.get("kind") or ""), WHOLE)
-    facts = analysis.facts
-    steps = None if facts is None else facts.window.count
-    return _LabelledRun(scalars.of_run(analysis), labels, steps, analysis.verdict)
-
-
-def _text(runs: Sequence[_LabelledRun]) -> str:
-    return "".join(f"{line}\n" for line in _lines(runs))
-
-
-def _lines(runs: Sequence[_LabelledRun]) -> Iterator[str]:
+def _lines(view: Snapshot, values: Mapping[str, float], labels: Labels) -> Iterator[str]:
     """All samples of a metric stand together, as the format wants it."""
-    yield from _metric(STEPS, STEPS_HELP, [(run.labels, run.steps) for run in runs if run.steps is not None])
+    yield from _metric(STEPS, STEPS_HELP, [(labels, view.steps)] if view.steps else [])
     names = {part: scalars.BUSY if part == "compute" else f"{part}_pct" for part in PARTS}
-    shares = [
-        ({**run.labels, "part": part}, run.values[name] / 100)
-        for run in runs
-        for part, name in names.items()
-        if name in run.values
-    ]
+    shares = [({**labels, "part": part}, values[name] / 100) for part, name in names.items() if name in values]
     yield from _metric(SHARE, SHARE_HELP, shares)
     for name, gauge in GAUGES.items():
-        found = [(run.labels, run.values[name] * gauge.scale) for run in runs if name in run.values]
-        yield from _metric(gauge.name, gauge.help, found)
-    verdicts = [(run.labels, run.verdict) for run in runs if run.verdict is not None and run.verdict.cause is not None]
-    told = [({**labels, "cause": str(v.cause), "severity": v.severity}, 1) for labels, v in verdicts]
-    yield from _metric(VERDICT, VERDICT_HELP, told)
+        yield from _metric(gauge.name, gauge.help, [(labels, values[name] * gauge.scale)] if name in values else [])
+    if (verdict := view.verdict) is not None and verdict.cause is not None:
+        told = {**labels, "cause": str(verdict.cause), "severity": verdict.severity}
+        yield from _metric(VERDICT, VERDICT_HELP, [(told, 1)])
 
 
 def _metric(name: str, text: str, samples: Sequence[tuple[Labels, float]]) -> Iterator[str]:

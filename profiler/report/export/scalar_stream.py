@@ -12,7 +12,6 @@ from contextlib import suppress
 from pathlib import Path
 
 from ...analyse.recent.reader import RecentReader
-from ...analyse.run.analysis import Analysis
 from ...errors import WhyidleError
 from ...record.files import plain, write_text
 from ...record.recorded import refuse_recorded
@@ -27,7 +26,7 @@ LEAST_SECONDS = 1.0
 
 
 class Figures:
-    """Call `tick` about once a second, `finish` with the whole run. Neither of them ever raises."""
+    """Call `tick` about once a second, `finish` when the run has ended. Neither of them ever raises."""
 
     def __init__(self, folder: Path, textfile: Path | None = None) -> None:
         """`folder`: of the run, which may be made later. `textfile`: the Prometheus file to keep.
@@ -68,12 +67,13 @@ class Figures:
         # A look at a very busy recording takes longer: never more than a tenth of a CPU.
         self._due = time.monotonic() + max(LEAST_SECONDS, min(asked), 10 * (time.process_time() - begun))
 
-    def finish(self, analysis: Analysis) -> None:
-        """Leave the whole run in the Prometheus file; say where that is not possible."""
+    def finish(self) -> None:
+        """Leave the last seconds in the Prometheus file; say where that is not possible."""
         if self._textfile is None:
             return
         try:
-            _keep(self._textfile, prometheus.of_run(analysis, self._folder.name))
+            view = (self._reader or RecentReader(self._folder)).snapshot()
+            _keep(self._textfile, prometheus.of_snapshot(view, self._folder.name))
         except Exception as error:
             why = (isinstance(error, OSError) and error.strerror) or error
             with suppress(OSError):

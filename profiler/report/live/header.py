@@ -40,14 +40,8 @@ def header(view: Snapshot, width: int, detail: int, options: Options) -> list[Ro
 
 
 def _state(view: Snapshot, options: Options) -> Row:
-    at = speed = ""
-    if options.replay_length_s is not None and view.at_s is not None:
-        at = f" {words.clock(view.at_s)} of {words.clock(options.replay_length_s)}"
-        speed = "" if options.replay_speed == 1 else f" {options.sign('×', 'x')}{options.replay_speed:g}"
     if options.paused:
-        return Row(f"{options.sign('‖', '||')} paused{at and f' at{at}'}", "bold yellow")
-    if at:
-        return Row(f"{options.sign('▶', '>')} replay{at}{speed}", "bold cyan")
+        return Row(f"{options.sign('‖', '||')} paused", "bold yellow")
     sign, ascii_sign, style = _STATE.get(view.state, ("■", "#", "red"))
     if view.state == "ok":
         style = "green"

@@ -7,7 +7,7 @@ from .options import Options
 
 HELP_COLUMN = 15
 """Where explanations begin."""
-_MOVE = (
+_KEYS = (
     ("q, Ctrl-C", "quit; the training goes on"),
     ("h, ?", "this help, and back"),
     ("p, space", "pause the picture and go on"),
@@ -16,11 +16,6 @@ _MOVE = (
     ("s", "sort workers or ranks by something else"),
     ("r", "reverse their order"),
     ("a", "ASCII signs or drawn ones"),
-)
-_REPLAY = (
-    ("left, right", "5 s back or on; with Shift 30 s"),
-    ("+, -", "faster, slower"),
-    ("Home, End", "to the begin, to the end"),
 )
 _MEANING = (
     (
@@ -41,8 +36,6 @@ def footer(width: int, options: Options) -> list[Row]:
     if not options.keys:
         return []
     entries = [("q", "quit"), ("h", "help"), ("p", "go on" if options.paused else "pause")]
-    if options.replay_length_s is not None:
-        entries += [(options.sign("←→", "arrows"), "seek"), ("+-", "speed")]
     entries += [("Tab", options.focus or "lists"), ("s", "sort"), ("r", "reverse")]
     return [Row(" ").join(line) for line in flow(_entries(entries), width - 2, rows=1)]
 
@@ -54,8 +47,7 @@ def _entries(entries: list[tuple[str, str]]) -> list[Row]:
 def help_screen(width: int, height: int, options: Options) -> list[Row]:
     """Keys, then what the figures mean; what does not fit the height is left out."""
     rows = [Row(" whyidle live", "bold"), Row()]
-    keys = _MOVE + (_REPLAY if options.replay_length_s is not None else ())
-    rows += [line for key, what in keys for line in _explained(key, what, width)]
+    rows += [line for key, what in _KEYS for line in _explained(key, what, width)]
     rows.append(Row())
     rows += [line for what, meaning in _MEANING for line in _explained(what, meaning, width)]
     return [row.within(width, options.ascii_only) for row in rows[: max(1, height)]]

@@ -24,9 +24,6 @@ class Options:
     order: int = 0
     """Sort order of the list in focus (or of the workers), a number into its orders."""
     reverse: bool = False
-    replay_length_s: float | None = None
-    """Of a replay: how long the recording is."""
-    replay_speed: float = 1.0
     note: str = ""
     """Said beside the state: that the run ended and the next is waited for."""
 

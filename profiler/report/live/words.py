@@ -34,9 +34,7 @@ def state(view: Snapshot) -> str:
         return "no training step yet"
     if not view.steps and view.state != "running":
         return f"{ending(view)}, {NO_STEPS}"
-    state = safe(view.state)
-    parts = [state if view.at_s is None else f"{state} at {clock(view.at_s)} of its replay"]
-    parts.append(f"step {view.steps}" + (f"/{view.planned_steps}" if view.planned_steps else ""))
+    parts = [safe(view.state), f"step {view.steps}" + (f"/{view.planned_steps}" if view.planned_steps else "")]
     if view.device:
         parts.append(f"on {safe(view.device)}")
     if view.samples_per_s is not None:
@@ -63,13 +61,6 @@ def duration(seconds: float) -> str:
     if whole < 3600:
         return f"{whole // 60}:{whole % 60:02d} min"
     return f"{whole // 3600}:{whole % 3600 // 60:02d} h"
-
-
-def clock(seconds: float) -> str:
-    """`0:42`, `12:05`, `1:02:05`."""
-    whole = int(seconds)
-    minutes = f"{whole // 60 % 60:02d}" if whole >= 3600 else str(whole // 60)
-    return (f"{whole // 3600}:" if whole >= 3600 else "") + f"{minutes}:{whole % 60:02d}"
 
 
 def percent(value: float | None) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ...analyse.ranks import figures as ranks_figures
@@ -10,7 +10,6 @@ from ...analyse.run.analysis import Analysis
 from ...analyse.run.facts import Facts
 from ...analyse.run.stall_breakdown import PARTS, UNTOLD
 from ...analyse.timeline.timeline import Timeline, ranks_with_steps, timelines
-from ...record.names import read_names
 from ...record.run import Run
 from ..document import (
     Caution,
@@ -31,20 +30,7 @@ from .frame import render
 from .overview import duration, gap_histogram, over_time
 from .timeline_data import data_of, shown_of
 
-SCRIPTS = (
-    "uPlot.iife.min.js",
-    "unpack.js",
-    "words.js",
-    "colours.js",
-    "rank.js",
-    "charts.js",
-    "parts.js",
-    "rows.js",
-    "lanes.js",
-    "range.js",
-    "strip.js",
-    "timeline.js",
-)
+SCRIPTS = ("uPlot.iife.min.js", "unpack.js", "words.js", "colours.js", "timeline.js")
 
 DRAWN_HERE = (Verdict, SharesOfTime, Changes, LinesOfCode, EvidenceTable, OtherFindings)
 """Blocks that this page draws in its own way."""
@@ -58,7 +44,6 @@ def page(analysis: Analysis, runs: Sequence[Run], cost: str | None = None) -> st
     ranks = ranks_with_steps(analysis)
     over = timelines(analysis, runs, shown_of(ranks, None if analysis.job is None else analysis.job.lead))
     left_out = max(0, len(ranks) - len(over))
-    names: Mapping[int, str] = {n: name for run in runs for n, name in read_names(run.folder).items()}
     lead = _lead(analysis, over)
     overview, utilisation_drawn = (None, False) if lead is None else over_time(lead)
     facts = analysis.facts
@@ -68,7 +53,7 @@ def page(analysis: Analysis, runs: Sequence[Run], cost: str | None = None) -> st
     return render(
         "run.html.j2",
         title=document.title,
-        data=None if lead is None else data_of(over, names, lead.rank, left_out),
+        data=None if lead is None else data_of(over, lead.rank),
         scripts=(*(SCRIPTS if over else ()), *(["flame.js"] if stacks is not None else ())),
         styles=(*(("uPlot.min.css", "timeline.css") if over else ()), *(["flame.css"] if stacks is not None else ())),
         cautions=blocks_of_kind(document, Caution),

@@ -105,10 +105,6 @@ class ScriptBench:
         assert self._ready is not None
         return self._ready
 
-    def adopt(self, ready: Ready) -> None:
-        """What an earlier training said: this one is only started once something is to be measured."""
-        self._ready = ready
-
     @property
     def baseline(self) -> LoaderSettings:
         return self.ready.settings

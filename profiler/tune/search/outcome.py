@@ -61,7 +61,7 @@ def conclude(race: Race, ended: str, said: str | None = None) -> Tuned:
     because = said or _because(race, now, ended, winner, shift)
     if promising is not None:
         ended_by = said or "the budget was used up"
-        because = f"{ended_by}; promising, not proven: {promising}; --resume goes on"
+        because = f"{ended_by}; promising, not proven: {promising}; a larger --budget decides it"
     chosen = race.predicted_of(best)
     bound = None if chosen is None else chosen.binding
     if ended == SearchEnd.NOTHING_TO_GAIN:

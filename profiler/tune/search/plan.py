@@ -27,7 +27,6 @@ class SearchPlan:
     batch_size: int
     """Samples in a batch of the baseline."""
     budget_s: float
-    """For this sitting."""
     batches_per_epoch: int | None = None
     """Of the baseline; `None`: not known, and rates are those within an epoch."""
     cpus: float = 1.0
@@ -47,7 +46,6 @@ class SearchPlan:
     least_steps: int = 20
     """In a block, and of whatever is returned."""
     seed: int = 0
-    sitting: int = 0
 
     @property
     def samples_per_epoch(self) -> int | None:

@@ -2,7 +2,7 @@
 
 The baseline first, and what the training would do without a loader; then the settings that the model singles out, in
 rounds that all of them share with the baseline. After each round the model is fitted to what was measured, what is not
-worth another block is dropped, and what the fitted model points to joins. See `next_step`.
+worth another block is dropped, and what the fitted model points to joins.
 
 Longer than other modules: it is one decision, whose phases hand over to each other and are read in their order.
 """
@@ -80,12 +80,8 @@ class Done:
 Step = Measure | MeasureHeld | Done
 
 
-def next_step(history: Sequence[Entry], model: Model, plan: SearchPlan) -> Step:
-    return Race.of(history, model, plan).next()
-
-
 class Race:
-    """The same for a history that grows: the state that follows from it."""
+    """`next` says what to measure, `add` takes what that gave."""
 
     def __init__(self, model: Model, plan: SearchPlan) -> None:
         self.plan = plan
@@ -108,7 +104,6 @@ class Race:
         """Round from which on only the winner and the baseline ran: what tells how much faster it is."""
         self.persistent = False
         self.model = copy(model)
-        self._sitting = 0
         self._stood: tuple[int, Predicted, Standing] | None = None
         self._said = Predicted(self.model, plan, False, [self.own])
         self._round = 0
@@ -120,16 +115,7 @@ class Race:
         self._added = 0
         self._ended: str | None = None
 
-    @classmethod
-    def of(cls, history: Sequence[Entry], model: Model, plan: SearchPlan) -> Race:
-        race = cls(model, plan)
-        for entry in history:
-            race.next(replay=entry.sitting < plan.sitting)
-            race.add(entry)
-        return race
-
     def add(self, entry: Entry) -> None:
-        self._begin(entry.sitting)
         self.entries.append(entry)
         self._round = entry.round
         order = None if entry.held else entry.settings
@@ -146,18 +132,14 @@ class Race:
         if not entry.held and entry.predicted is not None:
             self.predicted.setdefault(entry.settings, entry.predicted)
 
-    def next(self, replay: bool = False) -> Step:
-        """`replay`: the answer is known, and what was left of that sitting's budget does not matter."""
-        if not replay:
-            self._begin(self.plan.sitting)
+    def next(self) -> Step:
         while self._ended is None:
             if not self._queue:
                 self._plan_round()
                 continue
-            if not replay:
-                self._hurry()
+            self._hurry()
             order = self._queue[0]
-            if not replay and not self._fits(order):
+            if not self._fits(order):
                 self._skip(order)
                 continue
             if order is None:
@@ -210,31 +192,10 @@ class Race:
         return len(self._queue) + 2 * max(0, LEAST_PROOFS - self._proofs)
 
     def left_s(self) -> float:
-        """Of the budget of this sitting."""
-        ended = self.entries[-1].ended_s if self.entries and self.entries[-1].sitting == self.plan.sitting else 0.0
-        return self.plan.budget_s - ended
+        """Seconds of the budget."""
+        return self.plan.budget_s - (self.entries[-1].ended_s if self.entries else 0.0)
 
     # Rounds
-
-    def _begin(self, sitting: int) -> None:
-        """A sitting's rounds are its own, and each needs a block of the baseline: a round that an earlier one left in
-        its midst begins again."""
-        if sitting == self._sitting:
-            return
-        self._sitting = sitting
-        if self._ended is None and not self._queue:
-            self._plan_round()
-        if self._ended is not None or not self.entries or self.phase == SearchPhase.RESTART:
-            return
-        self._round = self.entries[-1].round + 1
-        if self.phase == SearchPhase.HEADROOM:
-            self._queue = [self.plan.baseline, None]
-        elif self.phase == SearchPhase.RACE:
-            self._queue = self._order([self.plan.baseline, *(self._as_run(arm) for arm in self.alive)])
-        elif self.phase == SearchPhase.PROOF and self.winner is not None:
-            self._queue = self._order([self.plan.baseline, self._as_run(self.winner)])
-        else:
-            self._queue = self._order(self._pin_pair())
 
     def _plan_round(self) -> None:
         now = self.standing()
@@ -465,7 +426,7 @@ class Race:
     def _cost_s(self, order: LoaderSettings | None) -> float:
         """Of the next block with these settings, filling and starting included."""
         same = [e for e in self.entries if e.held == (order is None) and (order is None or e.settings == order)]
-        if same and same[-1].block is not None and same[-1].sitting == self.plan.sitting:
+        if same and same[-1].block is not None:
             first = same[-1].block.start_ns or 0
             settled = same[-1].cost_s - (first / 1e9 if len(same) == 1 else 0.0)
             return MARGIN * max(settled, self._seconds(order))
@@ -497,7 +458,7 @@ class Race:
 
     def _hurry(self) -> None:
         """Where the round and another block of its clear leader do not both fit: the leader first, which has only one
-        block, too little to be returned. What is not run yet waits for another sitting."""
+        block, too little to be returned. What is not run yet is left out."""
         if self.phase != SearchPhase.RACE:
             return
         leader = self._unproven()

@@ -46,9 +46,9 @@ class Standing:
             arm = HELD if entry.held else arm_of(entry.settings)
             # A persistent variant of the baseline is only run to see how its passes begin.
             rate = entry.block.samples_per_s
-            steady.append(BlockRate(arm, (entry.sitting, entry.round), log(rate)))
+            steady.append(BlockRate(arm, entry.round, log(rate)))
             start = 0.0 if entry.held else self.start_ns(self._as_first_run(arm_of(entry.settings)))
-            whole.append(BlockRate(arm, (entry.sitting, entry.round), log(self._with_start(rate, start))))
+            whole.append(BlockRate(arm, entry.round, log(self._with_start(rate, start))))
         if not any(each.arm == self.own for each in whole):
             raise ValueError("the baseline has no block")
         self._whole = whole
@@ -100,7 +100,7 @@ class Standing:
         """Log ratio to the baseline in each round that holds both."""
         rounds: dict[Hashable, dict[Hashable, float]] = {}
         for each in self._whole:
-            if isinstance(each.round, tuple) and each.round[1] >= first:
+            if isinstance(each.round, int) and each.round >= first:
                 rounds.setdefault(each.round, {})[each.arm] = each.log_rate
         return [of[arm] - of[self.own] for of in rounds.values() if arm in of and self.own in of]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import exp
 
@@ -24,7 +24,7 @@ class SearchProgress:
     settings: LoaderSettings
     held: bool
     block: int
-    """Counted from 1, earlier sittings included."""
+    """Counted from 1."""
     blocks: int
     """About how many there will be."""
     left_s: float
@@ -34,20 +34,14 @@ class SearchProgress:
     speedup: float
     """Of it against the baseline, from blocks alone."""
     entry: Entry | None
-    """What was measured: to be kept by whoever wants to resume."""
+    """What was measured."""
     baseline: LoaderSettings | None = None
     """As the program sets them itself."""
 
 
-def search(
-    bench: Bench,
-    model: Model,
-    plan: SearchPlan,
-    on_event: Callable[[SearchProgress], None],
-    history: Sequence[Entry] = (),
-) -> Tuned:
+def search(bench: Bench, model: Model, plan: SearchPlan, on_event: Callable[[SearchProgress], None]) -> Tuned:
     """Never raises for what happens to the training; Ctrl-C ends it with the best so far."""
-    race = Race.of(history, model, plan)
+    race = Race(model, plan)
     began = bench.now()
     open_yet: set[LoaderSettings] = set()
     try:
@@ -81,7 +75,6 @@ def _run(bench: Bench, step: Measure | MeasureHeld, plan: SearchPlan, began: flo
     return Entry(
         settings,
         step.round,
-        plan.sitting,
         began_s,
         bench.now() - began,
         isinstance(step, MeasureHeld),

@@ -1,15 +1,24 @@
-"""A tuning as a whole: what was tuned, what it came to, and what that took."""
+"""A tuning as a whole: what was tuned, what it came to, what that took, and the file that keeps it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from ...errors import RecordError
+from ...record.files import read_json, write_json
 from ...record.tuning import LoaderSettings
-from ..patch.patch import Patch
+from ..patch import Patch
 from .result import Trial, Tuned
+
+FORMAT = "whyidle-tuning"
+VERSION = 1
+TUNE_JSON = "tune.json"
+RECORDING = "first-stretch"
+"""Run folder, within the tuning's."""
 
 
 @dataclass(frozen=True)
@@ -27,8 +36,6 @@ class Tuning:
     """That the training did for this, all of them thrown away."""
     starts: int = 1
     """How often it was started."""
-    sittings: int = 1
-    """One, and another for each time it was resumed."""
     notes: tuple[str, ...] = ()
     """What was noticed on the way."""
     patch: Patch | None = None
@@ -65,3 +72,41 @@ def prediction_error(trials: tuple[Trial, ...]) -> tuple[float, float, int] | No
         if trial.status == "ok" and trial.predicted is not None and trial.samples_per_s
     ]
     return (float(np.median(off)), max(off), len(off)) if off else None
+
+
+@dataclass(frozen=True)
+class TuningFile:
+    """Content of `tune.json` in a tuning's folder."""
+
+    asked: dict[str, Any]
+    """What is tuned, as the command was given it."""
+    began: str
+    result: dict[str, Any] | None = None
+    """As `tune --json` writes it; `None` until there is one."""
+
+    def save(self, folder: Path) -> None:
+        """
+        Raises:
+            RecordError: the folder cannot be written.
+        """
+        try:
+            write_json(folder / TUNE_JSON, {"format": FORMAT, "version": VERSION} | asdict(self))
+        except OSError as error:
+            raise RecordError(f"cannot write {folder}: {error.strerror}.") from error
+
+    @classmethod
+    def load(cls, folder: Path) -> TuningFile:
+        """
+        Raises:
+            RecordError: not readable, or of an unknown version.
+        """
+        path = folder / TUNE_JSON
+        try:
+            content = read_json(path)
+            if content["format"] != FORMAT:
+                raise ValueError("another format")
+            if content["version"] != VERSION:
+                raise RecordError(f"{path} has version {content['version']}; this whyidle reads version {VERSION}.")
+            return cls(dict(content["asked"]), str(content["began"]), content.get("result"))
+        except (ValueError, KeyError, TypeError) as error:
+            raise RecordError(f"{path} is not a readable tuning: {error}.") from error

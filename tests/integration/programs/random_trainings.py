@@ -2,8 +2,6 @@
 
 Prints a line of JSON for each that was not the same, then how many programs and steps there were. What a program does
 follows from its number alone. With `models`, whole models are saved too, and copies of them looked into.
-
-Longer than other modules: it is one kind of program, with all that may happen in it.
 """
 
 from __future__ import annotations

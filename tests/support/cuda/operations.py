@@ -3,8 +3,6 @@
 A kernel for all operators stands at a dispatch key of torch's own for such purposes, above autograd, where the thread
 includes it. So forward passes, backward passes and optimizers come by here, an operator at a time, in whatever way they
 were called; and no mode is active that a program or a hook could see. A tensor is on the device that its storage says.
-
-Longer than other modules: the operators that are played, each with what it costs.
 """
 
 from __future__ import annotations

@@ -86,27 +86,20 @@ def named(body: Any, names: tuple[str, ...]) -> Named:
 NAMES = tuple(f.name for f in DEVICE.fields[1:])
 
 VIRTUAL = """
-import ctypes, json, sys
+import json, sys
 from types import SimpleNamespace
 from whyidle.capture.sampler import gpm, gpu
 from whyidle.capture.sampler.nvml import Gateway
-uuids, steps, since_boot = json.loads(sys.argv[1])
-said, rows, start, epoch = [], [], 10**15, 10**18
+uuids, steps = json.loads(sys.argv[1])
+said, rows, start = [], [], 10**15
 shown = start
-gpu.time = gpm.time = SimpleNamespace(
-    monotonic_ns=lambda: shown,
-    time_ns=lambda: epoch + shown,
-    CLOCK_BOOTTIME=7,
-    clock_gettime_ns=lambda _: shown + 5_000_000,
-)
-driver = ctypes.c_uint64.in_dll(ctypes.CDLL("libnvidia-ml.so.1"), "virtual_us")
+gpm.time = SimpleNamespace(monotonic_ns=lambda: shown)
 # Each sentence once, as the sampler's notices do.
 say = lambda sentence: sentence in said or said.append(sentence)
 source = gpu.NvmlSource(Gateway(say), uuids, start)
 for step in steps:
     # Samples are there at the first look, too.
     shown = start + round(step * 1e9) + 20_000_000
-    driver.value = (shown + 5_000_000 if since_boot else epoch + shown) // 1000
     rows.append(source.sample(start + round(step * 1e9)))
 print(json.dumps([said, rows]))
 """
@@ -114,16 +107,14 @@ print(json.dumps([said, rows]))
 
 @pytest.fixture
 def looks(driver: FakeDriver) -> Callable[..., tuple[list[str], list[list[Named]]]]:
-    """Runs the NVML source in a process, on a virtual clock that the driver shares.
+    """Runs the NVML source in a process, on a virtual clock.
 
     Returns the notices, and the measured fields of the records of each look.
     """
 
-    def run(
-        script: str, steps: list[float], uuids: tuple[str, ...] = (), since_boot: bool = False
-    ) -> tuple[list[str], list[list[Named]]]:
+    def run(script: str, steps: list[float], uuids: tuple[str, ...] = ()) -> tuple[list[str], list[list[Named]]]:
         driver.behave(script)
-        command = [sys.executable, "-c", VIRTUAL, json.dumps([uuids, steps, since_boot])]
+        command = [sys.executable, "-c", VIRTUAL, json.dumps([uuids, steps])]
         done = subprocess.run(command, env=os.environ | driver.environment, capture_output=True, text=True, check=True)
         said, rows = json.loads(done.stdout)
         return said, [[named(body, NAMES) for body in look] for look in rows]

@@ -4,8 +4,6 @@
  *   init CODE                          nvmlInit returns CODE
  *   devices N                          how many GPUs there are (UUIDs GPU-fake-0, GPU-fake-1, ...)
  *   util GPU MEMORY                    utilisation rates, in percent
- *   ring PERIOD_US V1 V2 ...           utilisation samples at multiples of PERIOD_US since the epoch; the k-th is
- *                                      V[k mod n]; the last 72 are kept
  *   memory USED TOTAL                  bytes
  *   driver VERSION                     what the driver says of its own version (default 580.95.05)
  *   state POWER SM_CLOCK MEM_CLOCK TEMPERATURE REASONS GENERATION WIDTH PROCESSES
@@ -15,11 +13,8 @@
  *   fault FUNCTION CODE [AFTER [GPU]]  FUNCTION (or * for all of a GPU) returns CODE from call number AFTER on,
  *                                      of one GPU or of all
  *   fieldfault ID CODE                 this field's own return code
- *   mig N [AFTER]                      GPU 0 is divided after its call number AFTER; N of its instances are visible
- *                                      (UUIDs MIG-fake-0, ...; numbers 3, 4, ...); instances are GPUs 8, 9, ... here
- *   instance USED TOTAL                memory of each instance, bytes
  *   held B1 B2 ...                     memory of each process, bytes (default 1 MiB each)
- *   event GPU KIND DATA LOOK [GI]      at look number LOOK (from 1) for events there is this one
+ *   event GPU KIND DATA LOOK           at look number LOOK (from 1) for events there is this one
  *   eventkinds MASK                    which kinds of event can be had (default all)
  *
  * Calls are counted per GPU; every call of a GPU's function is appended to the file FAKE_NVML.log. Looks for events
@@ -29,11 +24,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
+
 
 typedef uint64_t u64;
 typedef union { double d; unsigned ui; unsigned long ul; u64 ull; int64_t sll; int si; unsigned short us; } Value;
-typedef struct { u64 stamp; Value value; } Sample;
 typedef struct { uint32_t id, scope; int64_t stamp, latency; uint32_t type, code; Value value; } Field;
 typedef struct { u64 total, free, used; } Memory;
 typedef struct { unsigned version; u64 total, reserved, free, used; } Memory2;
@@ -43,19 +37,19 @@ typedef struct { unsigned version, count; void *one, *two; Metric metrics[]; } M
 
 typedef struct { int *gpu; u64 kind, data; unsigned gi, ci; } Event;
 
-enum { WHOLE = 8, GPUS = 16, MAX = 64, RING = 72, FIRST_GI = 3, ANY_GI = -1 };
+enum { GPUS = 16, MAX = 64 };
 enum { INVALID = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7, TIMEOUT = 10 };
 
 static struct { char name[64]; int code; long after; int gpu; } faults[MAX];
 static struct { unsigned id, type, code; u64 start, step; long reads[GPUS]; } fields[MAX];
 static struct { char name[64]; long calls[GPUS]; } counts[MAX];
-static int n_faults, n_fields, n_counts, n_gpus = 1, init_code, ring_length, gpm_here;
-static struct { int gpu, gi; u64 kind, data; long look; } events[MAX];
-static int n_events, n_instances, n_held, watched[GPUS];
-static long mig_after = -1, looks;
-static u64 held[MAX], event_kinds = ~0UL, instance_memory[2];
-static unsigned util[2], ring[MAX], state[8], limits[3] = {1980, 5, 16};
-static u64 ring_period, memory[2];
+static int n_faults, n_fields, n_counts, n_gpus = 1, init_code, gpm_here;
+static struct { int gpu; u64 kind, data; long look; } events[MAX];
+static int n_events, n_held, watched[GPUS];
+static long looks;
+static u64 held[MAX], event_kinds = ~0UL;
+static unsigned util[2], state[8], limits[3] = {1980, 5, 16};
+static u64 memory[2];
 static double gpm[4];
 static char driver_version[64] = "580.95.05";
 static int gpus[GPUS];
@@ -75,19 +69,12 @@ static void script(void)
         if (!strcmp(word, "driver")) sscanf(rest, "%63s", driver_version);
         if (!strcmp(word, "util")) sscanf(rest, "%u %u", &util[0], &util[1]);
         if (!strcmp(word, "memory")) sscanf(rest, "%lu %lu", &memory[0], &memory[1]);
-        if (!strcmp(word, "ring")) {
-            sscanf(rest, "%lu%n", &ring_period, &at);
-            for (rest += at; sscanf(rest, "%u%n", &ring[ring_length], &more) == 1; rest += more) ring_length++;
-        }
-        if (!strcmp(word, "instance")) sscanf(rest, "%lu %lu", &instance_memory[0], &instance_memory[1]);
         if (!strcmp(word, "eventkinds")) sscanf(rest, "%lu", &event_kinds);
-        if (!strcmp(word, "mig")) mig_after = 0, sscanf(rest, "%d %ld", &n_instances, &mig_after);
         if (!strcmp(word, "held"))
             for (; sscanf(rest, "%lu%n", &held[n_held], &more) == 1; rest += more) n_held++;
         if (!strcmp(word, "event")) {
-            events[n_events].gi = ANY_GI;
-            sscanf(rest, "%d %lu %lu %ld %d", &events[n_events].gpu, &events[n_events].kind, &events[n_events].data,
-                   &events[n_events].look, &events[n_events].gi);
+            sscanf(rest, "%d %lu %lu %ld", &events[n_events].gpu, &events[n_events].kind, &events[n_events].data,
+                   &events[n_events].look);
             n_events++;
         }
         if (!strcmp(word, "state"))
@@ -130,9 +117,6 @@ static long counted(const char *name, int gpu)
     return ++counts[i].calls[gpu];
 }
 
-/* What the driver's clock shows, in microseconds since the epoch; 0: what the machine's shows. */
-u64 virtual_us;
-
 /* Counts a call and tells with which code it must fail, if any. */
 static int enter(const char *name, const int *handle)
 {
@@ -154,35 +138,6 @@ static int enter(const char *name, const int *handle)
         if (code) return code;                         \
     } while (0)
 
-static long seen_calls(int gpu)
-{
-    for (int i = 0; i < n_counts; i++)
-        if (!strcmp(counts[i].name, "*")) return counts[i].calls[gpu];
-    return 0;
-}
-
-/* Whether a handle is an instance's. */
-static int is_instance(const int *h) { return *h >= WHOLE; }
-
-/* Whether a handle is of a divided GPU or of an instance: the driver then tells little. */
-static int is_divided(const int *h)
-{
-    return is_instance(h) || (*h == 0 && mig_after >= 0 && seen_calls(0) >= mig_after);
-}
-
-/* As ENTER, for what is told of no instance, or of no divided GPU at all. */
-#define ENTER_BOARD(handle)                            \
-    do {                                               \
-        ENTER(handle);                                 \
-        if (is_instance(handle)) return NOT_SUPPORTED; \
-    } while (0)
-
-#define ENTER_WHOLE(handle)                            \
-    do {                                               \
-        ENTER(handle);                                 \
-        if (is_divided(handle)) return NOT_SUPPORTED;  \
-    } while (0)
-
 int nvmlInitWithFlags(unsigned flags) { (void)flags; script(); return init_code; }
 int nvmlInit_v2(void) { return nvmlInitWithFlags(0); }
 int nvmlShutdown(void) { return 0; }
@@ -199,10 +154,6 @@ int nvmlDeviceGetHandleByIndex_v2(unsigned index, int **handle)
 int nvmlDeviceGetHandleByUUID(const char *uuid, int **handle)
 {
     int gpu = -1;
-    if (sscanf(uuid, "MIG-fake-%d", &gpu) == 1 && gpu >= 0 && gpu < n_instances) {
-        *handle = &gpus[WHOLE + gpu];
-        return 0;
-    }
     if (sscanf(uuid, "GPU-fake-%d", &gpu) != 1 || gpu < 0 || gpu >= n_gpus) return NOT_FOUND;
     *handle = &gpus[gpu];
     return 0;
@@ -231,36 +182,36 @@ int nvmlSystemGetDriverVersion(char *version, unsigned length)
 
 int nvmlDeviceGetName(int *h, char *name, unsigned length)
 {
-    snprintf(name, length, is_instance(h) ? "NVIDIA Fake MIG 1g.10gb" : "NVIDIA Fake %d", *h);
+    snprintf(name, length, "NVIDIA Fake %d", *h);
     return refused(__func__, *h);
 }
 
 int nvmlDeviceGetEnforcedPowerLimit(int *h, unsigned *out)
 {
     *out = 700000;
-    return is_instance(h) ? NOT_SUPPORTED : refused(__func__, *h);
+    return refused(__func__, *h);
 }
 
 int nvmlDeviceGetUtilizationRates(int *h, unsigned *out)
 {
-    ENTER_WHOLE(h);
+    ENTER(h);
     out[0] = util[0];
     out[1] = util[1];
     return 0;
 }
 
-int nvmlDeviceGetPowerUsage(int *h, unsigned *out) { ENTER_BOARD(h); *out = state[0]; return 0; }
+int nvmlDeviceGetPowerUsage(int *h, unsigned *out) { ENTER(h); *out = state[0]; return 0; }
 
 int nvmlDeviceGetClockInfo(int *h, unsigned type, unsigned *out)
 {
-    ENTER_BOARD(h);
+    ENTER(h);
     *out = type == 1 ? state[1] : state[2];
     return 0;
 }
 
 int nvmlDeviceGetMaxClockInfo(int *h, unsigned type, unsigned *out)
 {
-    ENTER_BOARD(h);
+    ENTER(h);
     if (type != 1) return NOT_SUPPORTED;
     *out = limits[0];
     return 0;
@@ -268,56 +219,35 @@ int nvmlDeviceGetMaxClockInfo(int *h, unsigned type, unsigned *out)
 
 int nvmlDeviceGetTemperature(int *h, unsigned sensor, unsigned *out)
 {
-    ENTER_BOARD(h);
+    ENTER(h);
     (void)sensor;
     *out = state[3];
     return 0;
 }
 
-int nvmlDeviceGetCurrentClocksEventReasons(int *h, u64 *out) { ENTER_BOARD(h); *out = state[4]; return 0; }
-int nvmlDeviceGetCurrPcieLinkGeneration(int *h, unsigned *out) { ENTER_BOARD(h); *out = state[5]; return 0; }
-int nvmlDeviceGetCurrPcieLinkWidth(int *h, unsigned *out) { ENTER_BOARD(h); *out = state[6]; return 0; }
-int nvmlDeviceGetMaxPcieLinkGeneration(int *h, unsigned *out) { ENTER_BOARD(h); *out = limits[1]; return 0; }
-int nvmlDeviceGetMaxPcieLinkWidth(int *h, unsigned *out) { ENTER_BOARD(h); *out = limits[2]; return 0; }
+int nvmlDeviceGetCurrentClocksEventReasons(int *h, u64 *out) { ENTER(h); *out = state[4]; return 0; }
+int nvmlDeviceGetCurrPcieLinkGeneration(int *h, unsigned *out) { ENTER(h); *out = state[5]; return 0; }
+int nvmlDeviceGetCurrPcieLinkWidth(int *h, unsigned *out) { ENTER(h); *out = state[6]; return 0; }
+int nvmlDeviceGetMaxPcieLinkGeneration(int *h, unsigned *out) { ENTER(h); *out = limits[1]; return 0; }
+int nvmlDeviceGetMaxPcieLinkWidth(int *h, unsigned *out) { ENTER(h); *out = limits[2]; return 0; }
 
 int nvmlDeviceGetMemoryInfo(int *h, Memory *out)
 {
     ENTER(h);
-    const u64 *is = is_instance(h) ? instance_memory : memory;
-    *out = (Memory){is[1], is[1] - is[0], is[0]};
+    *out = (Memory){memory[1], memory[1] - memory[0], memory[0]};
     return 0;
 }
 
 int nvmlDeviceGetMemoryInfo_v2(int *h, Memory2 *out)
 {
     ENTER(h);
-    const u64 *is = is_instance(h) ? instance_memory : memory;
-    *out = (Memory2){out->version, is[1], 0, is[1] - is[0], is[0]};
+    *out = (Memory2){out->version, memory[1], 0, memory[1] - memory[0], memory[0]};
     return 0;
-}
-
-int nvmlDeviceGetSamples(int *h, unsigned type, u64 since, unsigned *value_type, unsigned *count, Sample *out)
-{
-    ENTER_WHOLE(h);
-    if (type != 1 || !ring_length) return NOT_SUPPORTED;
-    *value_type = 1;
-    if (!out) { *count = RING; return 0; }
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    u64 newest = (virtual_us ? virtual_us : (u64)now.tv_sec * 1000000 + now.tv_nsec / 1000) / ring_period;
-    unsigned n = 0;
-    /* Newest first: the order is not promised. */
-    for (u64 k = newest; k > newest - RING && k * ring_period > since && n < *count; k--, n++) {
-        out[n].stamp = k * ring_period;
-        out[n].value.ui = ring[k % ring_length];
-    }
-    *count = n;
-    return n ? 0 : NOT_FOUND;
 }
 
 int nvmlDeviceGetFieldValues(int *h, int count, Field *values)
 {
-    ENTER_BOARD(h);
+    ENTER(h);
     for (int v = 0; v < count; v++) {
         values[v].code = NOT_SUPPORTED;
         for (int i = 0; i < n_fields; i++) {
@@ -347,58 +277,18 @@ int nvmlGpmSampleAlloc(long **sample) { *sample = calloc(1, sizeof(long)); retur
 
 int nvmlGpmSampleGet(int *h, long *sample)
 {
-    ENTER_WHOLE(h);
-    *sample = ++gpm_taken[*h];
-    return 0;
-}
-
-/* Of the whole GPU's handle, with the number of one of its instances. */
-int nvmlGpmMigSampleGet(int *h, unsigned gi, long *sample)
-{
     ENTER(h);
-    if (is_instance(h) || gi < FIRST_GI || gi >= FIRST_GI + (unsigned)n_instances) return INVALID;
     *sample = ++gpm_taken[*h];
-    return 0;
-}
-
-int nvmlDeviceGetMigMode(int *h, unsigned *now, unsigned *pending)
-{
-    if (mig_after < 0 || is_instance(h)) return NOT_SUPPORTED;
-    *now = *pending = is_divided(h);
-    return 0;
-}
-
-int nvmlDeviceIsMigDeviceHandle(int *h, unsigned *yes) { *yes = is_instance(h); return 0; }
-int nvmlDeviceGetMaxMigDeviceCount(int *h, unsigned *count) { *count = *h == 0 && mig_after >= 0 ? 7 : 0; return 0; }
-
-int nvmlDeviceGetMigDeviceHandleByIndex(int *h, unsigned index, int **handle)
-{
-    if (*h != 0 || (int)index >= n_instances) return NOT_FOUND;
-    *handle = &gpus[WHOLE + index];
-    return 0;
-}
-
-int nvmlDeviceGetDeviceHandleFromMigDeviceHandle(int *h, int **handle)
-{
-    if (!is_instance(h)) return INVALID;
-    *handle = &gpus[0];
-    return 0;
-}
-
-int nvmlDeviceGetGpuInstanceId(int *h, unsigned *gi)
-{
-    if (!is_instance(h)) return NOT_SUPPORTED;
-    *gi = FIRST_GI + *h - WHOLE;
     return 0;
 }
 
 int nvmlEventSetCreate(int **set) { *set = watched; return 0; }
-int nvmlDeviceGetSupportedEventTypes(int *h, u64 *kinds) { ENTER_BOARD(h); *kinds = event_kinds; return 0; }
+int nvmlDeviceGetSupportedEventTypes(int *h, u64 *kinds) { ENTER(h); *kinds = event_kinds; return 0; }
 
 int nvmlDeviceRegisterEvents(int *h, u64 kinds, int *set)
 {
     ENTER(h);
-    if (is_instance(h) || kinds & ~event_kinds) return NOT_SUPPORTED;
+    if (kinds & ~event_kinds) return NOT_SUPPORTED;
     set[*h] = 1;
     return 0;
 }
@@ -412,7 +302,7 @@ int nvmlEventSetWait_v2(int *set, Event *out, unsigned timeout)
         if (!strcmp(faults[i].name, __func__) && looks > faults[i].after) return faults[i].code;
     for (int i = 0; i < n_events; i++) {
         if (!events[i].look || events[i].look > looks || !set[events[i].gpu]) continue;
-        *out = (Event){&gpus[events[i].gpu], events[i].kind, events[i].data, (unsigned)events[i].gi, ~0U};
+        *out = (Event){&gpus[events[i].gpu], events[i].kind, events[i].data, ~0U, ~0U};
         events[i].look = 0;
         return 0;
     }

@@ -16,8 +16,8 @@ from whyidle.analyse.causes.divided import behind_the_host, computing, pieces_of
 from whyidle.analyse.causes.table import CAUSES, CODES, FAMILIES
 from whyidle.analyse.run.facts import facts_of
 from whyidle.record.run import open_run
-from whyidle.scenarios.faults.registry import CASES
 from whyidle.scenarios.planted import MS, Step, train
+from whyidle_bench.cases.registry import CASES
 
 ROOT = Path(__file__).parents[3]
 GOLDEN = ROOT / "tests" / "golden" / "expected"

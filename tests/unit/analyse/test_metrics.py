@@ -11,7 +11,6 @@ from whyidle.analyse.run.metrics import METRICS
 from whyidle.record.run import open_run
 from whyidle.report.contract.encode import builtins
 from whyidle.report.contract.run import report
-from whyidle.report.export.prometheus import of_run
 from whyidle.report.export.scalars import of_run as scalars_of_run
 from whyidle.scenarios.planted import MS, Step, train
 
@@ -29,11 +28,10 @@ def test_what_prometheus_is_told_has_a_sentence_and_a_name_for_loggers() -> None
 def test_a_figure_is_the_same_wherever_it_is_told(tmp_path: Path) -> None:
     train(tmp_path / "run", [[Step(fetch_ns=20 * MS)] * 60])
     analysis = analyse(open_run(tmp_path / "run"))
-    json, logged, gauges = builtins(report(analysis)), scalars_of_run(analysis), of_run(analysis, "run")
+    json, logged = builtins(report(analysis)), scalars_of_run(analysis)
     told = {**json["device"], **json["input"], **json["quality"]}
     known = {name: value for name in METRICS if (value := figure(analysis, name)) is not None}
     assert {"busy_pct", "au_pct", "overhead_pct"} <= set(known)
     assert {name: told[name] for name in known if name in told} == {name: known[name] for name in known if name in told}
     for metric in METRICS.values():
         assert logged.get(metric.logged) == (known.get(metric.name) if metric.logged else None)
-        assert (f"whyidle_{metric.gauge}{{" in gauges) == bool(metric.gauge and metric.name in known)

@@ -15,7 +15,6 @@ import whyidle
 from support.crafted import rows_of
 from support.recent_runs import START as RECENT_START
 from support.recent_runs import steps, store
-from whyidle.analyse.recent.gathered import RecordSource
 from whyidle.analyse.recent.reader import RecentReader
 from whyidle.analyse.recent.tail import Tail
 from whyidle.capture.active import recorded
@@ -118,7 +117,7 @@ def test_of_a_sweep_what_has_ended_is_read_once(tmp_path: Path, monkeypatch: pyt
 
 
 def test_a_look_goes_through_all_files_once_however_many_trained(tmp_path: Path) -> None:
-    class Counted(dict[str, RecordSource]):
+    class Counted(dict[str, Tail]):
         def items(self) -> Any:
             passes.append(len(self))
             return super().items()

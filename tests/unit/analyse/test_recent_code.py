@@ -11,7 +11,6 @@ from support.crafted import analysis_of_run
 from support.planted_stacks import DECODING, FETCHING, FORWARD, OPENING, WAITING, WORKER, look
 from support.recent_runs import MS, START, S, at, recorded, steps
 from whyidle.analyse.recent.reader import RecentReader
-from whyidle.analyse.recent.replay import ReplayReader
 from whyidle.analyse.where.looks import Looks, ProcessLooks, process_looks
 from whyidle.record.processes import describe_process
 from whyidle.record.run import create_run
@@ -30,19 +29,13 @@ def run(tmp_path: Path) -> Path:
 
 
 def test_the_top_line_is_of_the_last_twenty_seconds(run: Path) -> None:
-    workers, training = ReplayReader(run).snapshot_at(40).code
+    workers, training = at(run, 40).code
     assert (training.whose, training.line, training.code) == ("training", 24, "for images, labels in loader:")
     assert training.share_pct == pytest.approx(100, abs=0.3)
     assert training.looks == pytest.approx(400, abs=5)
     assert (workers.whose, workers.line, workers.calls) == ("workers", 27, "ZipFile._RealGetContents")
     # Three of four looks at one of two workers: the other's waiting counts as time.
     assert workers.share_pct == pytest.approx(37.5, abs=0.5)
-    _, before = ReplayReader(run).snapshot_at(19.9).code
-    assert before.code == "loss = model(images, labels)"
-
-
-def test_a_recording_under_way_shows_the_same(run: Path) -> None:
-    assert at(run, 40).code == ReplayReader(run).snapshot_at(40).code
 
 
 def test_a_line_seen_a_few_times_is_none(tmp_path: Path) -> None:
@@ -140,14 +133,13 @@ def opening(tmp_path: Path) -> Path:
 
 def test_the_verdict_of_the_last_seconds_names_the_line_that_the_report_names(opening: Path) -> None:
     whole = analysis_of_run(opening).verdict
-    for seconds in (2.0, 4.0):
-        live = ReplayReader(opening).snapshot_at(seconds).verdict
-        assert live is not None
-        assert live.cause == whole.cause
-        assert [(line.file, line.line, line.time) for line in live.where[:1]] == [
-            (line.file, line.line, line.time) for line in whole.where[:1]
-        ]
-        assert live.next[0].kind == whole.next[0].kind == "once"
+    live = RecentReader(opening).snapshot().verdict
+    assert live is not None
+    assert live.cause == whole.cause
+    assert [(line.file, line.line, line.time) for line in live.where[:1]] == [
+        (line.file, line.line, line.time) for line in whole.where[:1]
+    ]
+    assert live.next[0].kind == whole.next[0].kind == "once"
 
 
 def test_looks_are_sorted_once_a_judgement_and_no_more_than_those_of_the_last_seconds(

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from support.crafted import rows_of
 from whyidle.analyse.causes.finding import Finding
+from whyidle.analyse.recent.judged import HOLD_NS, Steady
 from whyidle.analyse.recent.series import grid, held, means, rate_since, rates, sums
-from whyidle.analyse.recent.steady import HOLD_NS, Steady
 from whyidle.analyse.recent.tail import Tail
 from whyidle.record.schema import NOT_MEASURED, STEP
 from whyidle.record.segment import RecordWriter

@@ -1,4 +1,4 @@
-"""Time over time: bins lose nothing, what is kept in full is chosen well, lines keep their peaks."""
+"""Time over time: bins lose nothing, lines keep their peaks."""
 
 from __future__ import annotations
 
@@ -12,15 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.crafted import amend
-from support.long_run import is_bad, make
+from support.long_run import make
 from whyidle.analyse.intervals import total
 from whyidle.analyse.run.analysis import analyse
 from whyidle.analyse.run.stall_breakdown import UNTOLD
-from whyidle.analyse.timeline import detail
-from whyidle.analyse.timeline.bins import bins_of, gap_spans, idle_of
-from whyidle.analyse.timeline.detail import busy_of_workers, kept_batches, kept_spans, overlapping, stretches_of
+from whyidle.analyse.timeline.bins import bins_of
 from whyidle.analyse.timeline.lines import TimelineLine, downsampled, lines_of
-from whyidle.analyse.timeline.marks import marks_of
 from whyidle.analyse.timeline.timeline import Timeline, timelines
 from whyidle.record.reader import measured
 from whyidle.record.run import open_run
@@ -75,12 +72,6 @@ def test_the_bins_of_a_part_sum_to_its_time_to_the_nanosecond(epochs: list[list[
     assert bins.steps.min() >= -1e-9
     assert bins.samples is not None
     assert bins.samples.sum() == pytest.approx(facts.window.samples)
-    spans = gap_spans(facts)
-    assert (spans[:, 1] - spans[:, 0]).tolist() == facts.parts.gaps_ns.tolist()
-    assert (int(bins.gaps.sum()), int(bins.longest_gap.max())) == (
-        len(facts.parts.gaps_ns),
-        facts.parts.gaps_ns.max(initial=0),
-    )
 
 
 def test_steps_that_nobody_looked_at_count_where_they_ran(tmp_path: Path) -> None:
@@ -117,67 +108,6 @@ def test_without_fetches_what_is_not_told_apart_has_bins_of_its_own(tmp_path: Pa
     bins = bins_of(timeline, 50)
     assert "compute" not in bins.parts
     assert int(bins.parts[UNTOLD].sum()) == timeline.facts.window.wall_ns
-    assert bins.gaps.sum() == idle_of(bins.parts, 50).sum() == 0
-
-
-def test_a_short_run_is_kept_whole_and_a_long_one_at_its_begin_its_worst_and_its_end(hours: Timeline) -> None:
-    (whole,) = stretches_of(hours, 10**9)
-    assert (whole.begin_ns, whole.end_ns, whole.why) == (hours.begin_ns, hours.end_ns, "whole")
-    first, worst, last = stretches_of(hours, 3_000)
-    assert [first.why, worst.why, last.why] == ["begin", "worst", "end"]
-    assert hours.begin_ns == first.begin_ns < first.end_ns <= worst.begin_ns < worst.end_ns <= last.begin_ns
-    assert last.end_ns == hours.end_ns
-    kept = sum(len(kept_spans(s, [first, worst, last])) for s in hours.parts.values())
-    kept += int(overlapping(hours.steps["fetch_begin_ns"], hours.steps["step_end_ns"], [first, worst, last]).sum())
-    assert 1_500 < kept < 3_100
-
-    def idle(begin: int, end: int) -> float:
-        bins = bins_of(hours, 2_000)
-        inside = (bins.edges_ns[:-1] >= begin) & (bins.edges_ns[1:] <= end)
-        return float(idle_of(bins.parts, 2_000)[inside].sum()) / (end - begin)
-
-    assert idle(worst.begin_ns, worst.end_ns) > 1.2 * idle(hours.begin_ns, hours.end_ns)
-
-
-@given(st.lists(st.lists(st.integers(0, 30)), min_size=1, max_size=3), st.integers(0, 15), st.integers(16, 31))
-def test_moments_of_several_kinds_are_as_if_sorted_together(kinds: list[list[int]], begin: int, end: int) -> None:
-    together = sorted(at for each in kinds for at in each if begin <= at < end)
-    made = detail._Begins([np.array(each, dtype=np.int64) for each in kinds], begin, end)
-    assert len(made) == len(together)
-    assert made.numbers(np.arange(len(together))).tolist() == together
-    edges = np.arange(begin, end)
-    assert made.before(edges).tolist() == [sum(at < edge for at in together) for edge in edges.tolist()]
-
-
-def test_the_worst_stretch_is_where_the_workers_fell_behind(hours: Timeline) -> None:
-    worst = next(s for s in stretches_of(hours, 3_000) if s.why == "worst")
-    steps = hours.steps
-    inside = steps["step"][(steps["fetch_begin_ns"] >= worst.begin_ns) & (steps["step_end_ns"] <= worst.end_ns)]
-    assert len(inside) > 100
-    assert is_bad(inside, OFTEN).mean() > 0.9
-
-
-def test_of_the_other_batches_those_that_took_longest_are_kept(hours: Timeline) -> None:
-    stretches = stretches_of(hours, 3_000)
-    kept = kept_batches(hours, stretches, 100)
-    batches = hours.lanes.batches
-    took = batches["end_ns"] - batches["begin_ns"]
-    outside = ~overlapping(batches["begin_ns"], batches["end_ns"], stretches)
-    left_out = np.setdiff1d(np.flatnonzero(outside), kept)
-    assert 0 < (outside[kept]).sum() <= 100 + (batches["end_ns"] <= hours.begin_ns).sum()
-    assert took[left_out].max() <= np.sort(took[kept][outside[kept]])[-50]
-    assert set(np.flatnonzero(~outside)) <= set(kept)
-
-
-def test_how_busy_workers_were_sums_to_the_time_they_made_batches(hours: Timeline) -> None:
-    batches = hours.lanes.batches
-    for worker, share in busy_of_workers(hours, 321).items():
-        mine = batches[batches["worker"] == worker]
-        inside = np.clip(mine["end_ns"], hours.begin_ns, hours.end_ns) - np.clip(
-            mine["begin_ns"], hours.begin_ns, hours.end_ns
-        )
-        made = share.mean() * (hours.end_ns - hours.begin_ns)
-        assert made == pytest.approx(inside.sum(), rel=1e-6)
 
 
 def test_a_line_keeps_its_peaks_and_breaks_where_nothing_was_measured() -> None:
@@ -215,16 +145,3 @@ def test_what_the_machine_uses_is_in_cpus_as_what_the_training_uses(hours: Timel
     (line,) = of(8)
     assert np.nanmean(line.values) == pytest.approx(8 * share, rel=0.1)
     assert of(None) == []
-
-
-def test_epochs_boundaries_and_the_warm_up_are_marked_and_the_longest_of_many_are_kept(tmp_path: Path) -> None:
-    epoch = [Step()] * 20 + [Step(boundary_ns=70 * MS)]
-    train(tmp_path / "run", [epoch] * 4)
-    timeline = timeline_of(tmp_path / "run")
-    marks, left_out = marks_of(timeline, {}, 100)
-    kinds = [mark.kind for mark in marks]
-    assert (kinds[0], kinds.count("epoch"), left_out) == ("warm-up", 4, 0)
-    boundaries = [mark for mark in marks if mark.kind == "boundary"]
-    assert boundaries
-    assert all(mark.end_ns - mark.begin_ns >= 70 * MS for mark in boundaries)
-    assert marks_of(timeline, {}, 1)[1] == left_out + len(marks) - len(set(kinds))

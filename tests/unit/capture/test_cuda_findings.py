@@ -1,7 +1,4 @@
-"""What an audit of the CUDA paths found, on the stand-in for torch.cuda.
-
-Longer than other modules: each finding is a program or two, in the order of the audit.
-"""
+"""What an audit of the CUDA paths found, on the stand-in for torch.cuda."""
 
 from __future__ import annotations
 

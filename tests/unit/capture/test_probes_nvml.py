@@ -45,14 +45,13 @@ def doctor(driver: FakeDriver, tmp_path: Path) -> Doctor:
 
 
 def test_a_healthy_gpu_is_measured_in_full(doctor: Doctor) -> None:
-    checks = doctor(HEALTHY + GPM + "ring 1000 50\n")
+    checks = doctor(HEALTHY + GPM)
     assert checks["NVIDIA driver"]["status"] == "ok"
     assert checks["NVIDIA driver"]["values"]["gpus"] == 1
     assert checks["GPU 0"]["status"] == "ok", checks["GPU 0"]
     assert "75 GiB" in checks["GPU 0"]["says"]
     assert checks["GPU 0: SM activity"]["status"] == "ok"
     assert checks["GPU 0: SM activity"]["values"]["sm_active_pct"] == 61
-    assert checks["GPU 0: MIG"]["status"] == "not applicable"
 
 
 def test_every_gpu_has_its_own_checks(doctor: Doctor) -> None:
@@ -87,13 +86,6 @@ def test_a_link_of_half_its_width_is_limited_and_a_resting_one_is_not(doctor: Do
     check = doctor(resting)["GPU 0: PCIe link"]
     assert check["status"] == "ok"
     assert "idle" in check["says"]
-
-
-def test_a_divided_gpu_says_what_is_not_measured_of_it(doctor: Doctor) -> None:
-    checks = doctor(HEALTHY + GPM + "mig 2\ninstance 1000000000 20000000000\n")
-    assert checks["GPU 0: MIG"]["status"] == "limited"
-    assert "CUDA_VISIBLE_DEVICES" in checks["GPU 0: MIG"]["fix"]
-    assert checks["GPU 0"]["status"] == "limited"
 
 
 @pytest.mark.parametrize(

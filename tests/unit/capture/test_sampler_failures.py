@@ -12,19 +12,8 @@ from support.fakes.driver import HEALTHY, FakeDriver, Named
 Looks = Callable[..., tuple[list[str], list[list[Named]]]]
 
 FIGURES = {"utilisation_pct", "sm_active_pct", "memory_used_bytes", "power_mw", "sm_clock_mhz", "temperature_c"}
-ALL = HEALTHY + "ring 1000 50\ngpm 61 12 8 33\n"
+ALL = HEALTHY + "gpm 61 12 8 33\n"
 """A GPU that answers everything."""
-SHARED = {
-    "power_mw",
-    "sm_clock_mhz",
-    "sm_clock_max_mhz",
-    "memory_clock_mhz",
-    "temperature_c",
-    "throttle_reasons",
-    "power_capped_ns",
-    "thermal_ns",
-}
-"""What is known of a divided GPU."""
 
 
 def figures(look: list[Named]) -> set[str]:
@@ -64,7 +53,7 @@ def test_a_failure_in_the_midst_of_a_run_is_one_sentence_and_keeps_what_was_read
     # The look in which it failed keeps what it had read: all of it figures that were really there.
     values = {name: {r[name] for look in rows[:ended] for r in look if name in r} for name in FIGURES}
     assert values == {
-        "utilisation_pct": {50},
+        "utilisation_pct": {37},
         "sm_active_pct": {61},
         "memory_used_bytes": {5_000_000_000},
         "power_mw": {312_500},
@@ -82,67 +71,6 @@ def test_the_same_failures_reach_the_notices_of_a_recorded_run(
     assert notices == FAILURES[0][1] + "\n"
     assert figures(rows) >= FIGURES
     assert not any(r.get(name) == 0 for r in rows for name in FIGURES)
-
-
-def test_a_gpu_that_is_divided_meanwhile_keeps_what_is_of_the_whole_gpu(looks: Looks, driver: FakeDriver) -> None:
-    said, rows = looks(ALL + f"mig 2 {MIDWAY}\n", [float(i) for i in range(10)])
-    assert said == [
-        "GPU 0 of the run was divided (MIG) while it was recorded: utilisation, multiprocessor activity, memory, "
-        "processes and PCIe traffic are not measured from here on. Power, clocks, temperature and throttling go on, of "
-        "the whole GPU."
-    ]
-    assert figures(rows[1]) >= FIGURES | {"pcie_rx_bytes", "pcie_tx_bytes"}
-    assert figures(rows[-1]) == SHARED
-    assert [look for look in rows if not look] == []
-
-
-@pytest.mark.parametrize("uuid", ["MIG-fake-1", "GPU-fake-1"])
-def test_an_instance_is_measured_by_gpm_and_by_what_it_shares(looks: Looks, driver: FakeDriver, uuid: str) -> None:
-    """CUDA does not say that a UUID is an instance's: what is no GPU may be one."""
-    script = ALL + "devices 1\nmig 2\ninstance 3000000000 20000000000\n"
-    said, rows = looks(script, [0, 1, 2], uuids=(uuid,))
-    assert said == [
-        "GPU 0 of the run is a MIG instance: NVML gives neither utilisation nor PCIe traffic of it. Power, clocks, "
-        "temperature and throttling are those of the whole GPU."
-    ]
-    assert all("utilisation_pct" not in r and "memory_util_pct" not in r for look in rows for r in look)
-    assert figures(rows[1]) == SHARED | {
-        "memory_used_bytes",
-        "memory_total_bytes",
-        "sm_active_pct",
-        "sm_occupancy_pct",
-        "tensor_active_pct",
-        "dram_active_pct",
-    }
-    assert {r["memory_total_bytes"] for look in rows for r in look if "memory_total_bytes" in r} == {20_000_000_000}
-    called = {name for name, _ in driver.calls()}
-    assert "nvmlGpmMigSampleGet" in called
-    assert not called & {"nvmlGpmSampleGet", "nvmlDeviceGetSamples", "nvmlDeviceGetUtilizationRates"}
-
-
-def test_the_only_visible_instance_of_a_divided_gpu_is_the_run_s(looks: Looks) -> None:
-    script = ALL + "mig 1\ninstance 3000000000 20000000000\n"
-    said, rows = looks(script, [0], uuids=("GPU-fake-0",))
-    assert [s.split(":")[0] for s in said] == ["GPU 0 of the run is a MIG instance"]
-    assert [r["memory_used_bytes"] for r in rows[0] if "memory_used_bytes" in r] == [3_000_000_000]
-
-
-def test_an_instance_that_cannot_be_told_is_not_guessed(looks: Looks, driver: FakeDriver) -> None:
-    said, rows = looks(ALL + "mig 3\n", [0, 1], uuids=("GPU-fake-0",))
-    assert said == [
-        "GPU 0 of the run is divided (MIG), and which instance the training uses is not known: utilisation, "
-        "multiprocessor activity, memory, processes and PCIe traffic are not measured. Power, clocks, temperature and "
-        "throttling are those of the whole GPU."
-    ]
-    assert [figures(look) for look in rows] == [SHARED, SHARED]
-
-
-def test_an_instance_without_gpm_says_that_nothing_is_known_of_its_activity(looks: Looks) -> None:
-    said, rows = looks(HEALTHY + "mig 1\ninstance 3 20\n", [0])
-    assert said[1:] == [
-        "Not measured: multiprocessor activity (GPM). This GPU or its driver does not give it (Not Supported)."
-    ]
-    assert "sm_active_pct" not in figures(rows[0])
 
 
 def test_a_metric_that_ends_midway_says_that_it_was_there(looks: Looks) -> None:
@@ -191,15 +119,6 @@ def test_errors_of_a_gpu_that_is_not_the_run_s_are_left_out(looks: Looks) -> Non
     assert said == []
 
 
-def test_errors_in_another_instance_are_left_out(looks: Looks) -> None:
-    script = ALL + "mig 2\ninstance 3 20\nevent 0 8 31 1 3\nevent 0 8 13 1 4\nevent 0 8 79 1\n"
-    said, _ = looks(script, [0, 1, 2], uuids=("MIG-fake-1",))
-    assert [s for s in said if "Xid" in s] == [
-        "GPU 0 of the run reported Xid 13 (exception in a kernel), 0 s after sampling began.",
-        "GPU 0 of the run reported Xid 79 (the GPU has fallen off the bus), 0 s after sampling began.",
-    ]
-
-
 @pytest.mark.parametrize(
     ("script", "sentence"),
     [
@@ -217,7 +136,7 @@ def test_errors_that_cannot_be_watched_are_one_sentence(looks: Looks, script: st
 
 @pytest.mark.parametrize(("code", "words"), [(15, "GPU is lost"), (16, "GPU requires restart")])
 def test_a_lost_gpu_ends_alone(looks: Looks, driver: FakeDriver, code: int, words: str) -> None:
-    script = HEALTHY + f"devices 2\nring 1000 50\nfault * {code} 30 1\n"
+    script = HEALTHY + f"devices 2\nfault * {code} 30 1\n"
     said, rows = looks(script, [float(i) for i in range(10)])
     powers = [[r["device"] for r in look if "power_mw" in r] for look in rows]
     assert powers[0] == [0, 1]
@@ -232,7 +151,7 @@ def test_a_lost_gpu_ends_alone(looks: Looks, driver: FakeDriver, code: int, word
 def test_a_container_that_loses_its_devices_ends_all_polling(
     looks: Looks, driver: FakeDriver, code: int, words: str
 ) -> None:
-    script = HEALTHY + f"devices 2\nring 1000 50\nfault * {code} 30\n"
+    script = HEALTHY + f"devices 2\nfault * {code} 30\n"
     said, rows = looks(script, [float(i) for i in range(10)])
     assert rows[-1] == []
     assert len(said) == 1
@@ -243,13 +162,13 @@ def test_a_container_that_loses_its_devices_ends_all_polling(
 
 
 def test_an_unknown_error_of_one_metric_ends_only_that_metric(looks: Looks) -> None:
-    said, rows = looks(HEALTHY + "ring 1000 50\nfault nvmlDeviceGetPowerUsage 999\n", [0, 1])
+    said, rows = looks(HEALTHY + "fault nvmlDeviceGetPowerUsage 999\n", [0, 1])
     assert [r["temperature_c"] for look in rows for r in look if "temperature_c" in r] == [64, 64]
     assert said == ["Not measured: power draw. This GPU or its driver does not give it (Unknown Error)."]
 
 
 def test_a_passing_error_leaves_a_hole_and_is_retried(looks: Looks, driver: FakeDriver) -> None:
-    said, rows = looks(HEALTHY + "ring 1000 50\nfault nvmlDeviceGetPowerUsage 20\n", [0, 1, 2])
+    said, rows = looks(HEALTHY + "fault nvmlDeviceGetPowerUsage 20\n", [0, 1, 2])
     assert not any("power_mw" in r for look in rows for r in look)
     assert [name for name, _ in driver.calls()].count("nvmlDeviceGetPowerUsage") == 3
     assert set(said) == {"Reading power draw failed at least once (Insufficient Memory): it is missing there."}

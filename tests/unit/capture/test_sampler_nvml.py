@@ -21,24 +21,19 @@ from whyidle.record.schema import DEVICE
 
 
 def test_the_source_says_what_the_driver_says(looks: Callable[..., Any], driver: FakeDriver) -> None:
-    pattern = [0, 25, 50, 100]
-    script = HEALTHY + "ring 20000 0 25 50 100\ngpm 61.5 12.25 8.5 33\n"
+    script = HEALTHY + "gpm 61.5 12.25 8.5 33\n"
     said, found = looks(script, [i / 5 for i in range(12)])
     rows = [r for look in found for r in look]
     assert said == []
     assert {r["device"] for r in rows} == {0}
 
-    ring = [r for r in rows if "utilisation_pct" in r]
-    assert len(ring) == 101
-    places = [pattern.index(r["utilisation_pct"]) for r in ring]
-    assert all((a + 1) % 4 == b for a, b in pairwise(places))
-    assert {r["window_ns"] for r in ring} == {20_000_000}
-    assert set(ring[0]) == {"t_ns", "device", "window_ns", "utilisation_pct"}
-    assert {b["t_ns"] - a["t_ns"] for a, b in pairwise(ring)} == {20_000_000}
+    assert [r["utilisation_pct"] for r in rows if "utilisation_pct" in r] == [37] * 12
+    assert all("window_ns" not in r for r in rows if "utilisation_pct" in r)
 
     states = [r for r in rows if "memory_used_bytes" in r]
     assert len(states) == 3
     constant = {
+        "utilisation_pct": 37,
         "memory_util_pct": 21,
         "memory_used_bytes": 5_000_000_000,
         "memory_total_bytes": 80_000_000_000,
@@ -51,7 +46,7 @@ def test_the_source_says_what_the_driver_says(looks: Callable[..., Any], driver:
     }
     links = {"pcie_generation": 5, "pcie_width": 16, "pcie_max_generation": 5, "pcie_max_width": 16}
     for i, state in enumerate(states):
-        # The ring speaks for utilisation; the counters count on, the one of 32 bits past its wrap.
+        # The counters count on, the one of 32 bits past its wrap.
         assert {n: v for n, v in state.items() if n != "t_ns"} == constant | (links if i == 2 else {}) | {
             "device": 0,
             "power_capped_ns": 500 + 100 * i,
@@ -73,33 +68,22 @@ def test_the_source_says_what_the_driver_says(looks: Callable[..., Any], driver:
 def test_the_sampler_records_what_its_source_says_on_the_machines_clock(
     recorded: Callable[..., tuple[list[Named], str]],
 ) -> None:
-    kinds = {"utilisation_pct": 50, "power_mw": 312_500, "sm_active_pct": 61.5}
+    kinds = {"utilisation_pct": 37, "power_mw": 312_500, "sm_active_pct": 61.5}
 
     def enough(rows: list[Named], _: str) -> bool:
         return all(sum(name in row for row in rows) > 1 for name in kinds)
 
     before = time.monotonic_ns()
-    rows, notices = recorded(HEALTHY + "ring 40000 50\ngpm 61.5 12.25 8.5 33\n", enough=enough)
+    rows, notices = recorded(HEALTHY + "gpm 61.5 12.25 8.5 33\n", enough=enough)
     after = time.monotonic_ns()
     assert notices == ""
     assert {name: {row[name] for row in rows if name in row} for name in kinds} == {n: {v} for n, v in kinds.items()}
     assert all(before < row["t_ns"] < after for row in rows)
 
 
-@pytest.mark.parametrize("since_boot", [False, True])
-def test_windows_of_the_ring_lie_where_they_were_whatever_clock_the_driver_stamps_with(
-    looks: Callable[..., Any], since_boot: bool
-) -> None:
-    _, rows = looks(HEALTHY + "ring 100000 0 100\n", [0, 1, 2], since_boot=since_boot)
-    windows = [r for look in rows for r in look if "window_ns" in r]
-    assert all({a["utilisation_pct"], b["utilisation_pct"]} == {0, 100} for a, b in pairwise(windows))
-    assert len(windows) == pytest.approx(20, abs=1)
-    assert all(10**15 <= r["t_ns"] <= 10**15 + 2_020_000_000 for r in windows)
-
-
 def test_rare_readings_come_rarely(looks: Callable[..., Any], driver: FakeDriver) -> None:
     steps = [i / 5 for i in range(5 * 60)]
-    said, rows = looks(HEALTHY + "ring 20000 0\n", steps)
+    said, rows = looks(HEALTHY, steps)
     assert said == []
     of = {name: [t for t, look in zip(steps, rows, strict=True) if any(name in r for r in look)] for name in NAMES}
     assert of["pcie_generation"] == of["pcie_width"] == [2, 12, 22, 32, 42, 52]
@@ -124,7 +108,7 @@ def test_link_is_recorded_as_it_is_and_as_it_could_be(looks: Callable[..., Any])
 def test_what_a_gpu_is_capable_of_is_asked_once_and_said_at_every_look(
     looks: Callable[..., Any], driver: FakeDriver
 ) -> None:
-    _, rows = looks(HEALTHY + "ring 1000 50\n", [float(i) for i in range(24)])
+    _, rows = looks(HEALTHY, [float(i) for i in range(24)])
     states = [r for look in rows for r in look if "sm_clock_mhz" in r]
     assert [r["sm_clock_max_mhz"] for r in states] == [1980] * 24
     links = [r for look in rows for r in look if "pcie_width" in r]
@@ -140,7 +124,7 @@ def test_a_capability_that_is_refused_leaves_the_figure_itself(looks: Callable[.
         "nvmlDeviceGetMaxPcieLinkGeneration": "the highest PCIe generation",
         "nvmlDeviceGetMaxPcieLinkWidth": "the greatest PCIe width",
     }
-    said, rows = looks(HEALTHY + "ring 1000 50\n" + "".join(f"fault {name} 3\n" for name in refused), [0, 2, 13])
+    said, rows = looks(HEALTHY + "" + "".join(f"fault {name} 3\n" for name in refused), [0, 2, 13])
     seen = set().union(*(r for look in rows for r in look))
     assert {"sm_clock_mhz", "pcie_generation", "pcie_width"} <= seen
     assert not {"sm_clock_max_mhz", "pcie_max_generation", "pcie_max_width"} & seen
@@ -150,25 +134,9 @@ def test_a_capability_that_is_refused_leaves_the_figure_itself(looks: Callable[.
 
 
 def test_a_capability_that_could_be_read_is_not_said_of_a_gpu_that_is_lost(looks: Callable[..., Any]) -> None:
-    _, rows = looks(HEALTHY + "ring 1000 50\nfault * 15 40\n", [float(i) for i in range(12)])
+    _, rows = looks(HEALTHY + "fault * 15 40\n", [float(i) for i in range(12)])
     assert any("sm_clock_max_mhz" in r for r in rows[0])
     assert rows[-1] == []
-
-
-def test_without_a_ring_the_current_rate_is_read_at_every_look(looks: Callable[..., Any]) -> None:
-    said, rows = looks(HEALTHY, [0, 0.2, 0.4])
-    assert [[r.get("utilisation_pct") for r in look] for look in rows] == [[37], [37], [37]]
-    assert all("window_ns" not in r for look in rows for r in look)
-    assert said == ["Not measured: the utilisation ring. This GPU or its driver does not give it (Not Supported)."]
-
-
-def test_a_ring_that_falls_silent_is_replaced_by_the_rate(looks: Callable[..., Any]) -> None:
-    """NOT_FOUND means nothing new: no sentence, and after three seconds the rate."""
-    said, rows = looks(HEALTHY + "ring 1000 50\nfault nvmlDeviceGetSamples 6 2\n", [0, 1, 2, 3.2])
-    rates = [[r["utilisation_pct"] for r in look if "utilisation_pct" in r] for look in rows]
-    assert set(rates[0]) == {50}
-    assert rates[1:] == [[], [], [37]]
-    assert said == []
 
 
 def test_devices_are_those_named_in_their_order(looks: Callable[..., Any], driver: FakeDriver) -> None:
@@ -187,9 +155,9 @@ def test_all_devices_where_none_is_named(looks: Callable[..., Any]) -> None:
 def test_what_devices_are_called_is_noted_once_and_what_is_refused_is_not_made_up(
     recorded: Callable[..., Any], tmp_path: Path
 ) -> None:
-    recorded(HEALTHY + "devices 2\nfault nvmlDeviceGetEnforcedPowerLimit 3 0 1\nmig 1")
+    recorded(HEALTHY + "devices 2\nfault nvmlDeviceGetEnforcedPowerLimit 3 0 1")
     assert sampled_devices(tmp_path / "run") == (
-        SampledDevice(0, "NVIDIA Fake MIG 1g.10gb", 700_000),
+        SampledDevice(0, "NVIDIA Fake 0", 700_000),
         SampledDevice(1, "NVIDIA Fake 1", None),
     )
 
@@ -197,7 +165,7 @@ def test_what_devices_are_called_is_noted_once_and_what_is_refused_is_not_made_u
 def test_the_version_of_the_driver_is_noted_once_and_a_part_of_the_runs_device(
     recorded: Callable[..., Any], tmp_path: Path
 ) -> None:
-    _, notices = recorded(HEALTHY + "ring 40000 50\ndriver 570.133.20\ndevices 2")
+    _, notices = recorded(HEALTHY + "driver 570.133.20\ndevices 2")
     assert sampled_driver(tmp_path / "run") == "570.133.20"
     assert open_run(tmp_path / "run").info["device"] == {"kind": "cuda", "uuids": [], "driver": "570.133.20"}
     assert "driver" not in notices
@@ -249,7 +217,7 @@ STATE = {
 def test_a_metric_that_is_refused_is_asked_for_once_and_never_zero(
     looks: Callable[..., Any], driver: FakeDriver, code: int, words: str
 ) -> None:
-    script = HEALTHY + "ring 1000 50\n" + "".join(f"fault {name} {code}\n" for name in STATE)
+    script = HEALTHY + "" + "".join(f"fault {name} {code}\n" for name in STATE)
     said, rows = looks(script, [0, 1, 2])
     states = [r for look in rows for r in look if "memory_used_bytes" in r]
     assert len(states) == 3
@@ -262,13 +230,13 @@ def test_a_metric_that_is_refused_is_asked_for_once_and_never_zero(
 
 
 def test_older_names_of_a_call_are_tried(looks: Callable[..., Any]) -> None:
-    said, rows = looks(HEALTHY + "ring 1000 50\nfault nvmlDeviceGetMemoryInfo_v2 13\n", [0])
+    said, rows = looks(HEALTHY + "fault nvmlDeviceGetMemoryInfo_v2 13\n", [0])
     assert [r["memory_used_bytes"] for r in rows[0] if "power_mw" in r] == [5_000_000_000]
     assert said == []
 
 
 def test_a_refused_permission_names_the_setting(looks: Callable[..., Any]) -> None:
-    script = HEALTHY + "ring 1000 50\ngpm 1 2 3 4\nfault nvmlGpmSampleGet 4\n"
+    script = HEALTHY + "gpm 1 2 3 4\nfault nvmlGpmSampleGet 4\n"
     said, rows = looks(script, [0, 0.2, 0.4])
     assert not [r for look in rows for r in look if "sm_active_pct" in r]
     assert said == [
@@ -278,7 +246,7 @@ def test_a_refused_permission_names_the_setting(looks: Callable[..., Any]) -> No
 
 
 def test_a_gpm_metric_that_is_missing_leaves_the_others(looks: Callable[..., Any]) -> None:
-    said, rows = looks(HEALTHY + "ring 1000 50\ngpm 61 -1 nan 4\n", [0, 0.2, 0.4])
+    said, rows = looks(HEALTHY + "gpm 61 -1 nan 4\n", [0, 0.2, 0.4])
     windows = [r for look in rows for r in look if "sm_active_pct" in r]
     assert len(windows) == 2
     assert all(set(w) == {"t_ns", "device", "window_ns", "sm_active_pct", "dram_active_pct"} for w in windows)
@@ -289,7 +257,6 @@ def test_counters_fall_back_to_the_older_thermal_one(looks: Callable[..., Any]) 
     script = """
         memory 1 2
         state 1 1 1 1 1 1 1 1
-        ring 1000 50
         field 75 3 900 50
         fieldfault 74 4
     """
@@ -308,7 +275,7 @@ def test_counters_fall_back_to_the_older_thermal_one(looks: Callable[..., Any]) 
 
 def test_a_memory_figure_that_is_marked_absent_is_not_measured(looks: Callable[..., Any]) -> None:
     """The driver marks it with 2^64 - 1, which no field holds."""
-    script = HEALTHY.replace("memory 5000000000 ", f"memory {2**64 - 1} ") + "ring 1000 50\n"
+    script = HEALTHY.replace("memory 5000000000 ", f"memory {2**64 - 1} ")
     _, rows = looks(script, [0])
     (state,) = [r for r in rows[0] if "power_mw" in r]
     assert "memory_used_bytes" not in state

@@ -241,15 +241,12 @@ def test_a_mistake_is_one_message_that_says_what_to_do(
         ([one, str(empty)], "holds no step"),
         ([one, str(uncounted)], "samples its batches hold"),
         ([*map(str, sweep), "--epochs", "3"], "--epochs is an option"),
-        ([*map(str, sweep), "--repeats", "3", "--cases", "x"], "--repeats, --cases are options"),
+        ([*map(str, sweep), "--repeats", "3", "--limit", "9"], "--repeats, --limit are options"),
         ([*map(str, sweep), "--plot", "x.bmp"], "ends in .svg, .png or .pdf"),
         (["ssd", "--plot", str(tmp_path / "no" / "x.svg")], "there is no folder"),
-        (["faults", "--plot", str(tmp_path / "x.svg")], "--plot is an option of other scenarios"),
         ([*map(str, sweep), "--html", str(tmp_path)], "is a folder. Name a file."),
         ([*map(str, sweep), "--html", str(tmp_path / "no" / "x.html")], "there is no folder"),
         ([*map(str, sweep), "--html", "-"], "a page goes into a file"),
-        (["faults", "--html", str(tmp_path / "x.html")], "`whyidle report FOLDER --format html`"),
-        (["batch-sizes", "--html", str(tmp_path / "x.html")], "`whyidle report FOLDER --format html`"),
     ):
         assert main(["compare", *words]) == 2, words
         printed = capsys.readouterr()

@@ -18,7 +18,7 @@ from support.recent_runs import training
 from support.snapshots import device, rank, running, worker
 from whyidle.analyse.recent import sources
 from whyidle.analyse.recent.snapshot import Snapshot
-from whyidle.analyse.recent.sources import Following, Replaying
+from whyidle.analyse.recent.sources import Following
 from whyidle.analyse.run.analysis import analyse
 from whyidle.commands.live import add_arguments
 from whyidle.commands.main import main
@@ -58,8 +58,7 @@ def program(**view: object) -> Program:
     [
         (b"q", ["q"]),
         (b"\x1b[A\x1b[B", ["up", "down"]),
-        (b"\x1bOC\x1bOD", ["right", "left"]),
-        (b"\x1b[1;2C\x1b[1~\x1b[4~", ["far right", "home", "end"]),
+        (b"\x1bOA\x1b[5~\x1b[6~", ["up", "page up", "page down"]),
         (b" \t\x1b[Z", ["space", "tab", "back tab"]),
         (b"\x1b", ["escape"]),
         ("é+".encode(), ["é", "+"]),
@@ -72,8 +71,8 @@ def test_bytes_become_keys_and_unknown_ones_nothing(data: bytes, keys: list[str]
 
 def test_a_sequence_that_comes_in_pieces_is_one_key() -> None:
     keys = Keys()
-    assert keys.feed(b"s\x1b[1;") == ["s"]
-    assert keys.feed(b"2D") == ["far left"]
+    assert keys.feed(b"s\x1b[5") == ["s"]
+    assert keys.feed(b"~") == ["page up"]
 
 
 def test_a_pause_shows_the_same_moment_until_it_ends() -> None:
@@ -142,57 +141,11 @@ def test_help_and_quit() -> None:
     assert made.quit
 
 
-class Clock:
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-def test_a_replay_plays_in_its_own_time_and_seeks(tmp_path: Path) -> None:
-    clock = Clock()
-    source = Replaying(training(tmp_path / "run", seed=3), speed=2.0, clock=clock)
-    made = Program(source, Options())
-    clock.now += 3
-    assert source.at == pytest.approx(6.0)
-    before = source.look().steps
-    made.press("right")
-    assert source.at == pytest.approx(11.0)
-    assert source.look().steps > before
-    made.press("p")
-    clock.now += 100
-    assert source.at == pytest.approx(11.0)
-    made.press("left")
-    assert source.at == pytest.approx(6.0)
-    made.press("p")
-    made.press("+")
-    assert made.options.replay_speed == 4.0
-    clock.now += 1
-    assert source.at == pytest.approx(10.0)
-    made.press("end")
-    assert source.at == source.length_s
-    assert source.over
-    clock.now += 50
-    assert source.look().state == "ok"
-    made.press("home")
-    assert source.at == 0.0
-    for _ in range(20):
-        made.press("-")
-    assert made.options.replay_speed == 0.125
-
-
 def test_of_a_run_that_has_ended_live_advises_what_the_report_does(tmp_path: Path) -> None:
     folder = training(tmp_path / "run", seed=3, seconds=20)
     whole = analyse(open_run(folder)).verdict
     ended = LastWord().told(folder, Following(folder, next_ones=False).look())
     assert (ended.verdict, ended.verdict_of_whole_run) == (whole, True)
-    replayed = Replaying(folder, at=10.0, clock=lambda: 0.0)
-    word = LastWord()
-    midway = word.told(folder, replayed.look())
-    assert not midway.verdict_of_whole_run
-    assert midway.verdict != whole
-    replayed.seek(replayed.length_s)
-    assert word.told(folder, replayed.look()).verdict == whole
 
 
 def test_one_look_at_a_large_run_is_at_its_end(
@@ -246,7 +199,6 @@ def test_after_the_end_the_next_recording_is_shown(tmp_path: Path, monkeypatch: 
     [
         (["--json"], "add --once"),
         (["--gpus"], "leave out RUN"),
-        (["--once", "--at", "99"], "beyond the recording's end"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -260,7 +212,7 @@ def test_options_that_do_not_go_together_are_one_sentence(
     assert told.count("\n") == 1
 
 
-@pytest.mark.parametrize("option", ["--interval=0.01", "--speed=0", "--speed=fast", "--at=-1", "--at=nan"])
+@pytest.mark.parametrize("option", ["--interval=0.01", "--interval=fast", "--interval=nan"])
 def test_numbers_out_of_range_are_refused_with_the_range(option: str, capsys: pytest.CaptureFixture[str]) -> None:
     parser = argparse.ArgumentParser()
     add_arguments(parser)

@@ -14,7 +14,7 @@ from whyidle.errors import WhyidleError
 from whyidle.record.recorded import refuse_recorded
 from whyidle.record.run import create_run, update_run
 from whyidle.scenarios.planted import Step, train
-from whyidle.tune.search.state import TUNE_JSON
+from whyidle.tune.search.tuning import TUNE_JSON
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def said(capsys: pytest.CaptureFixture[str], *words: str | Path) -> str:
     return " ".join(told.err.split())
 
 
-@pytest.mark.parametrize("format_", ["text", "json", "markdown", "prometheus", "csv", "trace"])
+@pytest.mark.parametrize("format_", ["text", "json", "markdown", "csv", "trace"])
 def test_after_writing_to_a_file_its_path_is_said(
     format_: str, recorded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -51,7 +51,7 @@ def test_what_goes_to_the_terminal_has_no_path(recorded: Path, capsys: pytest.Ca
     assert capsys.readouterr().err == ""
 
 
-@pytest.mark.parametrize("format_", ["csv", "trace", "prometheus"])
+@pytest.mark.parametrize("format_", ["csv", "trace"])
 def test_a_tuning_is_called_so_where_it_has_no_such_format(
     format_: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -64,14 +64,6 @@ def test_a_tuning_is_called_so_where_it_has_no_such_format(
         f"text, json, html or markdown, or name a recording in it, such as {tmp_path / 'tune' / 'first-stretch'}."
         in told
     )
-
-
-def test_gauges_of_a_run_without_steps_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    create_run(tmp_path / "run", {})
-    told = said(capsys, "report", tmp_path / "run", "--format", "prometheus", "-o", tmp_path / "x.prom")
-    assert "no training step was recorded" in told
-    assert "--format json" in told
-    assert not (tmp_path / "x.prom").exists()
 
 
 def test_a_folder_that_is_a_file_is_refused_with_a_way_out(
@@ -92,7 +84,6 @@ def test_a_folder_that_is_a_file_is_refused_with_a_way_out(
         ("tune --epochs 3 -- python my.py", "Options of the training go after --."),
         ("report --formt json x", "Did you mean --format?"),
         ("check x --forbid input.serail", "input.serail is not known. Did you mean input.serial?"),
-        ("compare faults --cases input.seriel", "Did you mean"),
     ],
 )
 def test_a_slip_is_answered_with_what_was_meant(words: str, way_out: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -188,7 +179,7 @@ def test_a_run_that_cannot_be_read_is_listed_with_the_reason(
     assert "has run format 99; this whyidle reads format 1" in told
 
 
-@pytest.mark.parametrize("format_", ["text", "json", "html", "markdown", "prometheus", "csv", "parquet", "trace"])
+@pytest.mark.parametrize("format_", ["text", "json", "html", "markdown", "csv", "parquet", "trace"])
 def test_no_format_takes_the_place_of_what_was_recorded(
     format_: str, recorded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -43,7 +43,6 @@ READING: tuple[tuple[str, ...], ...] = (
     ("report", "run", "--format", "trace", "-o", "trace.json"),
     ("report", "run", "--format", "speedscope", "-o", "profile.json"),
     ("live", "run", "--once"),
-    ("live", "run", "--once", "--at", "1"),
     ("check", "run", "--max-stall", "90"),
     ("diff", "run", "sound"),
     ("compare", "run", "sound"),

@@ -11,7 +11,7 @@ from whyidle.report.documents.doctor import doctor_document
 CHECKS = [
     Check("Accelerator", "NVIDIA driver", "ok", "Driver 550, it shows 1 GPU.", values={"gpus": 1}),
     Check("Accelerator", "GPU 0: SM activity", "missing", "Refused.", "How busy it is.", "Run as root."),
-    Check("Accelerator", "GPU 0: MIG", "not applicable", "Not divided.", "never shown", "nor this"),
+    Check("Accelerator", "GPU 0: link", "not applicable", "Not divided.", "never shown", "nor this"),
     Check("CPU", "Steal", "limited", "30.0 % over the last 2.0 s.", "Times vary.", values={"steal_pct": None}),
 ]
 
@@ -28,7 +28,7 @@ def test_only_what_is_not_well_costs_further_lines() -> None:
     assert lines[4].startswith("✗ GPU 0: SM activity")
     assert lines[5].split() == ["lost", "How", "busy", "it", "is."]
     assert lines[6].split() == ["fix", "Run", "as", "root."]
-    assert lines[7].startswith("- GPU 0: MIG")
+    assert lines[7].startswith("- GPU 0: link")
     assert lines[9] == "CPU"
     # No way out is known, so none is told.
     assert lines[11].split() == ["lost", "Times", "vary."]

@@ -168,11 +168,8 @@ def test_the_end_of_a_run_is_said_in_words(state: str, said: str) -> None:
     assert "left" not in "".join(shown(view)[1:3])
 
 
-def test_pause_replay_and_notes_are_said_in_the_first_row() -> None:
+def test_pause_and_notes_are_said_in_the_first_row() -> None:
     assert shown(running(), paused=True)[0].endswith("paused")
-    moment = replace(running(), at_s=63.0)
-    assert shown(moment, replay_length_s=200.0, replay_speed=4.0)[0].endswith("▶ replay 1:03 of 3:20 ×4")
-    assert shown(moment, replay_length_s=200.0, paused=True)[0].endswith("paused at 1:03 of 3:20")
     assert shown(replace(running(), state="ok"), note="waiting for the next run")[0].endswith(
         "ended well; waiting for the next run"
     )
@@ -249,12 +246,10 @@ def test_a_trend_has_its_direction_once() -> None:
     assert "-12" not in text(running(trend_pct=-12.0))
 
 
-def test_help_names_every_key_and_those_of_a_replay_only_there() -> None:
+def test_help_names_every_key() -> None:
     plain = text(running(), help=True)
     for key in ("q, Ctrl-C", "h, ?", "p, space", "Tab", "up, down"):
         assert key in plain
-    assert "Home, End" not in plain
-    assert "Home, End" in text(running(), help=True, replay_length_s=9.0)
 
 
 @pytest.mark.parametrize("width", [60, 80, 160])

@@ -94,11 +94,11 @@ def test_no_figures_whatever_break_the_frame(
 
 
 def test_help_cuts_no_sentence_at_80_columns() -> None:
-    rows = shown(running(), 80, 60, help=True, replay_length_s=9.0)
+    rows = shown(running(), 80, 60, help=True)
     assert not any("…" in row for row in rows)
     assert "outside steps (boundary)" in " ".join(" ".join(rows).split())
     # Keys come first, and are all there on 24 rows.
-    assert any("to the end" in row for row in shown(running(), 80, 24, help=True, replay_length_s=9.0))
+    assert any("ASCII signs" in row for row in shown(running(), 80, 24, help=True))
 
 
 def test_ascii_holds_nothing_else() -> None:

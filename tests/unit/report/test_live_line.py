@@ -27,10 +27,6 @@ def test_a_recording_that_ended_without_a_step_says_so(tmp_path: Path, size: tup
     assert "waiting" not in together
 
 
-def test_the_line_of_a_replay_says_which_moment_it_is() -> None:
-    assert "running at 1:03 of its replay, step 412" in live.line(running(at_s=63.4))
-
-
 def test_the_snapshot_as_json_has_null_for_what_was_not_measured() -> None:
     view = running(devices=(device(busy_pct=(NAN, 5.0), sm_active_pct=(), memory_used_bytes=None),))
     content = json.loads(json_text(as_json(view)))

@@ -143,7 +143,7 @@ def test_a_process_watched_from_outside_is_called_so(tmp_path: Path, capsys: pyt
     assert len(text.splitlines()) < 60
     assert "observed from outside for 9 s" in text
     assert "<img" not in html(text)
-    assert main(["report", str(folder), "--format", "prometheus"]) == 2
+    assert main(["report", str(folder), "--format", "csv"]) == 2
     assert "watched from outside" in capsys.readouterr().err
 
 

@@ -12,25 +12,23 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from support.crafted import add, add_events, amend, train_on_cpu
+from support.crafted import amend, train_on_cpu
 from support.jobs import Rank, record
 from support.long_run import make
 from support.page_content import parsed
 from support.rendered import rendered
 from support.run_pages import CHROMIUM, data_in, opened, page_of, told_by
-from whyidle.analyse.intervals import total
 from whyidle.analyse.timeline.lines import TimelineLine
 from whyidle.commands.main import main
-from whyidle.record.names import Names
 from whyidle.record.notices import SAMPLER_NOTICES, Notices
 from whyidle.record.run import open_run, update_run
 from whyidle.record.sampled_devices import note_devices
-from whyidle.record.schema import BATCH, HEADER_BYTES, NOT_MEASURED, EventKind
+from whyidle.record.schema import NOT_MEASURED
 from whyidle.report.documents.run import run_document
 from whyidle.report.page import frame, overview
 from whyidle.report.page.environment import environment_of, settings_of
 from whyidle.report.page.timeline_data import SHARE, TYPES, pack, unpack
-from whyidle.scenarios.planted import MS, START, train
+from whyidle.scenarios.planted import MS, train
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&\x1b[31m\u2028"
 
@@ -59,36 +57,16 @@ def test_what_is_embedded_is_what_the_analysis_found(starved: Path) -> None:
     facts = analysis.facts
     assert facts is not None
     wall = facts.parts.wall_ns / 1e6
-    assert (rank["window"], rank["end"]) == (0.0, wall)
-    for part, spans in timeline.parts.items():
-        begin, length = unpack(rank["spans"][part]["begin"]), unpack(rank["spans"][part]["length"])
-        assert begin == pytest.approx((spans[:, 0] - timeline.begin_ns) / 1e6)
-        assert length.sum() == pytest.approx(total(spans) / 1e6, rel=1e-5)
+    assert rank["end"] == wall
+    for part in timeline.parts:
         binned = unpack(rank["bins"]["parts"][part]).astype(float) * rank["bins"]["width"] / SHARE
         assert binned.sum() == pytest.approx(getattr(facts.parts, f"{part}_ns") / 1e6, abs=wall / SHARE)
     assert unpack(rank["bins"]["steps"]).sum() == pytest.approx(facts.window.count, rel=1e-4)
     assert unpack(rank["bins"]["samples"]).sum() == pytest.approx(facts.window.samples, rel=1e-4)
-    assert unpack(rank["bins"]["gaps"]).sum() == len(facts.parts.gaps_ns)
-    assert (
-        list(unpack(rank["steps"]["number"])) == list(timeline.steps["step"])[-len(unpack(rank["steps"]["number"])) :]
+    steps = next(line for line in rank["lines"] if line["name"] == "step")
+    assert unpack(steps["v"]).mean() == pytest.approx(
+        np.mean(facts.window.steps["step_end_ns"] - facts.window.steps["fetch_begin_ns"]) / 1e6
     )
-    assert rank["stretches"] == [[0.0, wall, "whole"]]
-
-
-def test_lanes_tell_of_each_batch_what_its_maker_recorded(tmp_path: Path) -> None:
-    made, _, (timeline,) = page_of(make(tmp_path / "run", hours=0.05))
-    lanes = data_in(made)["ranks"][0]["lanes"]
-    batches = timeline.lanes.batches
-    assert lanes["workers"] == [0, 1, 2, 3]
-    assert lanes["in_training"] is False
-    assert len(unpack(lanes["begin"])) == lanes["batches"] == len(batches)
-    assert unpack(lanes["length"]) == pytest.approx((batches["end_ns"] - batches["begin_ns"]) / 1e6, rel=1e-5)
-    assert list(unpack(lanes["step"])) == list(batches["step"])
-    assert unpack(lanes["read"]).sum() == pytest.approx(batches["read_ns"].sum() / 1e6, rel=1e-4)
-    blocked = timeline.lanes.blocked_end_ns - timeline.lanes.blocked_begin_ns
-    assert blocked.sum() > 0
-    assert unpack(lanes["blocked"]).sum() == pytest.approx(blocked.sum() / 1e6, rel=1e-4)
-    assert "STAND-IN DATA: generated, in place of a training of a day." in parsed(made).words
 
 
 @pytest.mark.parametrize("type_", TYPES)
@@ -98,7 +76,6 @@ def test_packed_arrays_read_back(type_: str) -> None:
 
 
 def test_nothing_that_a_run_holds_becomes_markup_or_code(starved: Path) -> None:
-    number = Names(starved).number(f"data/{HOSTILE}.jpg")
     update_run(
         starved,
         {
@@ -111,15 +88,13 @@ def test_nothing_that_a_run_holds_becomes_markup_or_code(starved: Path) -> None:
         },
     )
     Notices(starved / SAMPLER_NOTICES)(HOSTILE)
-    add_events(starved, [(START + 400 * MS, EventKind.PHASE, number, START + 900 * MS)])
     made, _, _ = page_of(starved)
     assert "<script>alert" not in made
     assert "<img" not in made
     assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f]", made)
     outside = re.sub(r"<(script|style)\b.*?</\1>", "", made, flags=re.DOTALL)
     assert not re.search(r"<[^>]*\son\w+\s*=", outside)
-    (phase,) = [mark for mark in data_in(made)["ranks"][0]["marks"] if mark[0] == "phase"]
-    assert phase[3].startswith("data/</script><script>alert(1)")
+    assert data_in(made)["ranks"][0]["rank"] == 0
 
 
 def test_a_page_asks_nothing_of_any_network_and_runs_no_script_but_its_own(starved: Path) -> None:
@@ -185,18 +160,6 @@ def test_the_picture_of_the_gaps_ends_at_the_longest_and_says_how_long_they_are(
     assert labels == ["1: 100 ms", "64 ms", "2: 277 ms", "128 ms", "147 ms"]
 
 
-def test_a_page_says_of_how_many_batches_one_is_timed(tmp_path: Path) -> None:
-    made, _, (timeline,) = page_of(make(tmp_path / "run", hours=0.02))
-    assert data_in(made)["ranks"][0]["lanes"]["untimed"] == 0
-    (path,) = (tmp_path / "run").glob("batch-*.rec")
-    count = len(timeline.lanes.batches)
-    batches = np.memmap(path, dtype=BATCH.dtype, mode="r+", offset=HEADER_BYTES, shape=(count,))
-    batches["skipped"][::2] = 3
-    batches.flush()
-    lanes = data_in(page_of(tmp_path / "run")[0])["ranks"][0]["lanes"]
-    assert (lanes["batches"], lanes["untimed"]) == (count, 3 * ((count + 1) // 2))
-
-
 def test_a_run_that_was_killed_says_so(starved: Path) -> None:
     update_run(starved, {"ended": {"status": "failed", "exit_code": -9}})
     assert "killed by signal 9 after 100 steps" in parsed(page_of(starved)[0]).words
@@ -221,7 +184,7 @@ def test_what_is_not_told_apart_is_called_so_and_not_measured_is_not_zero(tmp_pa
     assert "not told apart 100.0 %" in words
     assert "busy n/a" in words
     assert "waiting for data n/a" in words
-    assert "untold" in data_in(made)["ranks"][0]["spans"]
+    assert "untold" in data_in(made)["ranks"][0]["bins"]["parts"]
 
 
 def test_where_nothing_was_measured_the_line_of_the_overview_is_broken(
@@ -234,15 +197,6 @@ def test_where_nothing_was_measured_the_line_of_the_overview_is_broken(
     picture, drawn = overview.over_time(timeline)
     assert drawn
     assert 'd="M0.0 150.0L250.0 0.0M750.0 75.0L1000.0 150.0"' in picture
-
-
-def test_a_file_of_a_slow_sample_is_named_in_its_lane(starved: Path) -> None:
-    number = Names(starved).number("data/slow.jpg")
-    slow = {"step": 30, "worker": 0, "samples": 8, "begin_ns": START + MS, "end_ns": START + 9 * MS}
-    add(starved, BATCH, [slow | {"slowest_ns": 5 * MS, "slowest_name": number}])
-    lanes = data_in(page_of(starved)[0])["ranks"][0]["lanes"]
-    assert lanes["files"] == ["data/slow.jpg"]
-    assert lanes["files"][unpack(lanes["file"]).max()] == "data/slow.jpg"
 
 
 def report(*arguments: str | Path) -> int:
@@ -279,10 +233,34 @@ def test_a_browser_builds_all_charts_without_an_error(tmp_path: Path) -> None:
     (tmp_path / "page.html").write_text(made)
     document, console = opened(tmp_path / "page.html")
     assert console == ""
-    assert re.search(r'<html[^>]* data-charts="9"', document)
+    assert re.search(r'<html[^>]* data-charts="8"', document)
     shown = parsed(document).words
-    for title in ("Utilisation", "Where the time went", "Making batches, by worker", "CPUs", "In view: "):
+    for title in ("Utilisation", "Where the time went", "samples/s", "CPUs in use", "sums of bins of"):
         assert title in shown
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here")
+def test_a_stretch_that_is_dragged_out_in_one_chart_is_shown_in_all(starved: Path, tmp_path: Path) -> None:
+    made, _, _ = page_of(starved)
+    drag = """
+        const told = [], charts = [...document.querySelectorAll(".u-over")];
+        const mouse = (type, share) => { const { left, top, width } = charts[0].getBoundingClientRect();
+          const at = { bubbles: true, button: 0, clientX: left + share * width, clientY: top + 9, movementX: 9 };
+          (type === "mouseup" ? document : charts[0]).dispatchEvent(new MouseEvent(type, at)); };
+        const pictures = () => [...document.querySelectorAll("#timeline canvas")].map((each) => each.toDataURL());
+        const whole = pictures();
+        mouse("mouseenter", 0.2); mouse("mousemove", 0.2); mouse("mousedown", 0.2);
+        mouse("mousemove", 0.6); mouse("mouseup", 0.6);
+        await new Promise((done) => setTimeout(done, 200));
+        const part = pictures();
+        told.push(part.every((each, i) => each !== whole[i]));
+        document.querySelector("#timeline button").click();
+        await new Promise((done) => setTimeout(done, 200));
+        told.push(pictures().every((each, i) => each === whole[i]));
+    """
+    told = told_by(made, drag, tmp_path / "page.html")
+    assert told == [True, True]
 
 
 @pytest.mark.slow

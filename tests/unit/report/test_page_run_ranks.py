@@ -36,16 +36,17 @@ def test_ranks_of_several_hosts_stand_on_one_axis_of_time(apart: bool, tmp_path:
     here, there = data_in(page_of(*job.folders)[0])["ranks"]
     assert there["begin"] == pytest.approx(here["begin"], abs=1)
     assert there["bins"]["begin"] == pytest.approx(here["bins"]["begin"], abs=1)
-    assert unpack(there["steps"]["begin"])[0] == pytest.approx(unpack(here["steps"]["begin"])[0], abs=1)
+    assert unpack(there["lines"][0]["t"])[0] == pytest.approx(unpack(here["lines"][0]["t"])[0], abs=1)
 
 
 def test_of_very_many_ranks_the_one_that_leads_is_shown(tmp_path: Path) -> None:
     last = MOST_RANKS + 3
     record(tmp_path / "run", [Rank(fetch_ns=(21 if n == last else 1) * MS) for n in range(last + 1)], 40)
-    data = data_in(page_of(tmp_path / "run")[0])
+    made = page_of(tmp_path / "run")[0]
+    data = data_in(made)
     assert data["lead"] == last
     assert [rank["rank"] for rank in data["ranks"]] == [*range(MOST_RANKS - 1), last]
-    assert data["left_out_ranks"] == 4
+    assert "4 further ranks are left out of the time line" in parsed(made).words
 
 
 def sampled(folder: Path, devices: int) -> None:

@@ -23,8 +23,7 @@ from whyidle.report.documents.tuning import tuning_document
 from whyidle.report.page import tune_page
 from whyidle.terminal.console import json_text
 from whyidle.tune.search.result import BatchAdvice, SearchEnd
-from whyidle.tune.search.state import State
-from whyidle.tune.search.tuning import Tuning
+from whyidle.tune.search.tuning import Tuning, TuningFile
 
 HOSTILE = "<script>alert(1)</script>\x1b[31m"
 
@@ -49,7 +48,7 @@ def stored(result: Tuning) -> dict[str, Any]:
 def folder_of(result: Tuning | None, at: Path) -> Path:
     at.mkdir()
     told = None if result is None else builtins(tune_json.tuning(result))
-    State({"command": ["python", "train.py"]}, "2026-01-01T00:00:00", result=told).save(at)
+    TuningFile({"command": ["python", "train.py"]}, "2026-01-01T00:00:00", result=told).save(at)
     return at
 
 
@@ -217,10 +216,9 @@ def test_what_was_said_of_the_data_is_said_again(tmp_path: Path, capsys: pytest.
     assert [each.words for each in page.all("div", "warning")] == ["data: image corrupt: 3, left out"]
 
 
-def test_a_tuning_without_a_result_says_how_to_go_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_tuning_without_a_result_names_its_recording(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = folder_of(None, tmp_path / "cut")
     for form in ("text", "json", "html"):
         assert main(["report", str(folder), "--format", form]) == 2
         said = capsys.readouterr().err
-        assert f"whyidle tune --resume {folder}" in " ".join(said.split())
-        assert "after 0 blocks" in " ".join(said.split())
+        assert f"whyidle report {folder / 'first-stretch'}" in " ".join(said.split())

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 
 import pytest
 
 from whyidle.analyse.causes.finding import Finding
 from whyidle.analyse.recent.snapshot import DeviceView, HostView, Snapshot
-from whyidle.analyse.run.analysis import analyse
-from whyidle.commands.main import main
-from whyidle.record.run import open_run, update_run
 from whyidle.report.export import prometheus
 
 parser = pytest.importorskip("prometheus_client.parser")
@@ -26,24 +22,6 @@ def gauges(text: str) -> dict[str, list[tuple[dict[str, str], float]]]:
         assert family.type == "gauge"
         assert family.documentation
     return {family.name: [(s.labels, s.value) for s in family.samples] for family in families}
-
-
-def test_a_run_is_told_in_base_units(starved: Path) -> None:
-    analysis = analyse(open_run(starved))
-    facts = analysis.facts
-    assert facts is not None
-    found = gauges(prometheus.of_run(analysis, "starved"))
-    parts = {labels["part"]: value for labels, value in found["whyidle_time_share_ratio"]}
-    assert parts == pytest.approx(facts.shares)
-    assert sum(parts.values()) == pytest.approx(1)
-    ((labels, rate),) = found["whyidle_samples_per_second"]
-    assert rate == facts.samples_per_s
-    assert labels["run"] == "starved"
-    assert labels["of"] == "run"
-    ((_, median),) = found["whyidle_step_seconds_median"]
-    assert median == pytest.approx(analysis.step_ms["p50"] / 1e3)
-    ((labels, one),) = found["whyidle_verdict_info"]
-    assert (labels["cause"], one) == (analysis.verdict.cause, 1)
 
 
 def test_what_was_not_measured_is_left_out() -> None:
@@ -78,20 +56,10 @@ def test_a_moment_of_a_run_tells_what_the_sampler_saw() -> None:
     assert "whyidle_device_sm_active_ratio" not in found
 
 
-def test_labels_are_escaped_and_an_emulated_device_is_labelled(starved: Path) -> None:
-    name = 'a "run"\\with\nlines\x1b'
-    update_run(starved, {"device": {"kind": "emulated", "title": 'emulated "X"'}})
-    ((labels, _),) = gauges(prometheus.of_run(analyse(open_run(starved)), name))["whyidle_samples_per_second"]
+def test_labels_are_escaped_and_an_emulated_device_is_labelled() -> None:
+    view = Snapshot("a run", 'emulated "X"', "running", steps=9, devices=(DeviceView(0, "GPU", emulated=True),))
+    ((labels, steps),) = gauges(prometheus.of_snapshot(view, 'a "run"\\with\nlines\x1b'))["whyidle_steps"]
+    assert steps == 9
     assert labels["run"] == 'a "run"\\with\nlines?'
     assert labels["device"] == 'emulated "X"'
     assert labels["device_kind"] == "emulated"
-
-
-def test_the_report_command_replaces_the_file(starved: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    target = starved.parent / "x.prom"
-    target.write_text("old")
-    assert main(["report", str(starved), "--format", "prometheus", "-o", str(target)]) == 0
-    assert gauges(target.read_text())["whyidle_steps"]
-    assert {path.name for path in starved.parent.iterdir()} == {"starved", "x.prom"}
-    assert main(["report", str(starved), "--format", "prometheus"]) == 0
-    assert capsys.readouterr().out == target.read_text()

@@ -15,7 +15,7 @@ from whyidle.record.tuning import LoaderSettings
 from whyidle.report.contract import tuning as tune_json
 from whyidle.report.documents.tuning import tuning_document
 from whyidle.terminal.console import json_text
-from whyidle.tune.patch.patch import Patch
+from whyidle.tune.patch import Patch
 from whyidle.tune.search.result import BatchAdvice, SearchEnd, Trial, Tuned
 from whyidle.tune.search.tuning import Tuning, prediction_error
 
@@ -189,13 +189,13 @@ def test_what_is_promising_is_the_headline_of_a_search_that_was_cut_short() -> N
     said = "6 workers, prefetch 2 was 2.9 times as fast in its one block"
     cut = replace(TUNED, best=BASELINE, speedup=Estimate(1.0, 1.0, 1.0), ended=SearchEnd.BUDGET, promising=said)
     text = flat(shown(replace(RESULT, tuned=cut)))
-    assert f": promising, not proven: {said}; --resume goes on" in text
+    assert f": promising, not proven: {said}; a larger --budget decides it" in text
     assert "nothing faster" not in text
     told = json.loads(json_text(tune_json.tuning(replace(RESULT, tuned=cut))))
     assert told["best"]["settings"] == told["baseline"]["settings"]
 
     # Why it ended does not say the finding again.
-    both = replace(cut, because=f"the budget was used up; promising, not proven: {said}; --resume goes on")
+    both = replace(cut, because=f"the budget was used up; promising, not proven: {said}; a larger --budget decides it")
     text = flat(shown(replace(RESULT, tuned=both)))
     assert text.count(said) == 1
     assert "The budget was used up." in text
@@ -291,7 +291,7 @@ def test_the_json_is_the_contracts() -> None:
     assert {"settings", "samples_per_s", "predicted", "seconds"} < set(told["trials"][0])
     assert told["trials"][3]["samples_per_s"] is None
     assert told["trials"][3]["error"] == "RuntimeError: no\nroom"
-    assert told["cost"] == {"seconds": 64.2, "steps": 1432, "starts": 1, "sittings": 1}
+    assert told["cost"] == {"seconds": 64.2, "steps": 1432, "starts": 1}
     assert told["not_tested"] == ["pin_memory: no CUDA device"]
 
 

@@ -10,7 +10,7 @@ import pytest
 from golden.recordings import RECORDINGS
 from whyidle.commands.formats import FORMATS
 from whyidle.commands.main import main
-from whyidle.results.comparisons import ComparisonResult, FaultsResult, SweepsResult
+from whyidle.results.comparisons import ComparisonResult
 from whyidle.results.opening import kinds, open_result
 from whyidle.results.recordings import AttachedResult, RunResult
 from whyidle.results.result import PICTURES, Result
@@ -21,18 +21,14 @@ EXAMPLES: dict[type[Result], tuple[str, str]] = {
     AttachedResult: ("attached-syncs", "run"),
     TuningResult: ("tuned-by-a-search", "tuned"),
     ComparisonResult: ("compare-sizes", "table"),
-    FaultsResult: ("planted-faults", "table"),
-    SweepsResult: ("planted-batch-sizes", "table"),
 }
 """Of each kind a recording, and where in it the result lies."""
-NO_STEPS = ("trace", "csv", "parquet", "prometheus")
+NO_STEPS = ("trace", "csv", "parquet")
 LACKS = {
     RunResult: (),
     AttachedResult: NO_STEPS,
     TuningResult: (*NO_STEPS, "speedscope"),
     ComparisonResult: ("trace", "speedscope"),
-    FaultsResult: ("trace", "speedscope"),
-    SweepsResult: ("trace", "speedscope"),
 }
 
 

@@ -10,12 +10,12 @@ import pytest
 from PIL import Image
 
 from whyidle.errors import DataError
+from whyidle.scenarios.voc import paint as module
 from whyidle.scenarios.voc.annotation import parse
 from whyidle.scenarios.voc.generate import compose
 from whyidle.scenarios.voc.layout import CLASSES, Layout
+from whyidle.scenarios.voc.paint import paint
 from whyidle.scenarios.voc.read import VocDataset
-from whyidle.scenarios.voc.scene import render
-from whyidle.scenarios.voc.shapes import SHAPES
 
 
 @pytest.fixture(scope="module")
@@ -80,11 +80,11 @@ def test_a_fifth_is_for_validation(made: Path) -> None:
 def test_boxes_are_exact_to_the_pixel_of_what_is_visible(made: Path) -> None:
     layout = Layout(year(made))
     for index, name in enumerate(layout.names("trainval")[:20]):
-        scene = render(7, index)
+        painting = paint(7, index)
         annotated = parse(layout.annotation(name)).objects
-        assert len(annotated) == len(scene.objects) == scene.owner.max() + 1
+        assert len(annotated) == len(painting.objects) == painting.owner.max() + 1
         for number, one in enumerate(annotated):
-            mask = scene.owner == number
+            mask = painting.owner == number
             rows, columns = np.flatnonzero(mask.any(axis=1)), np.flatnonzero(mask.any(axis=0))
             assert (one.x_min, one.x_max) == (columns[0] + 1, columns[-1] + 1)
             assert (one.y_min, one.y_max) == (rows[0] + 1, rows[-1] + 1)
@@ -92,36 +92,32 @@ def test_boxes_are_exact_to_the_pixel_of_what_is_visible(made: Path) -> None:
 
 
 def test_owners_are_where_the_picture_was_painted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Objects painted in a colour no scene has must show exactly where `owner` says, and nowhere else."""
-    from whyidle.scenarios.voc import scene as module
-
-    def flat(random: np.random.Generator, shape: object, height: int, width: int) -> tuple[object, object]:
-        colours, coverage = real(random, shape, height, width)  # type: ignore[arg-type]
-        return np.full_like(colours, 5000), np.where(coverage >= 0.5, np.float32(1), np.float32(0))
-
-    real = module._draw
-    monkeypatch.setattr(module, "_draw", flat)
+    """Objects painted in a colour no image has must show exactly where `owner` says, and nowhere else."""
+    monkeypatch.setattr(module, "hsv_to_rgb", lambda *_: (90.0, 90.0, 90.0))
     monkeypatch.setattr(module, "_photograph", lambda random, canvas: canvas.max(axis=2) > 400)
     for index in range(8):
-        scene = module.render(3, index)
-        np.testing.assert_array_equal(scene.image, scene.owner >= 0)
+        painting = module.paint(3, index)
+        np.testing.assert_array_equal(painting.image, painting.owner >= 0)
 
 
 def test_objects_overlap_and_leave_the_frame_but_stay_visible() -> None:
-    objects = [placed for index in range(12) for placed in render(11, index).objects]
+    objects = [placed for index in range(12) for placed in paint(11, index).objects]
     assert any(placed.occluded for placed in objects)
     assert any(placed.truncated for placed in objects)
     assert not all(placed.occluded or placed.truncated for placed in objects)
     assert len({placed.name for placed in objects}) > 10
 
 
-def test_every_class_of_voc_has_a_shape_within_its_frame() -> None:
-    assert tuple(SHAPES) == CLASSES
-    for name, shape in SHAPES.items():
-        corners = np.vstack([points for _, points in shape.parts])
-        assert corners.min() > -0.1, name
-        assert corners.max() < 1.1, name
-        assert np.ptp(corners, axis=0).min() > 0.8, name
+def test_every_class_has_a_shape_and_a_colour_of_its_own() -> None:
+    paintings = [paint(5, index) for index in range(60)]
+    colours: dict[str, list[np.ndarray]] = {}
+    for painting in paintings:
+        for number, placed in enumerate(painting.objects):
+            colours.setdefault(placed.name, []).append(painting.image[painting.owner == number].mean(axis=0))
+    assert set(colours) == set(CLASSES)
+    hues = {name: np.mean([each / np.linalg.norm(each) for each in seen], axis=0) for name, seen in colours.items()}
+    apart = [np.abs(hues[a] - hues[b]).max() for a in CLASSES for b in CLASSES if a < b]
+    assert min(apart) > 0.02
 
 
 def test_an_image_depends_on_seed_and_number_only(made: Path, tmp_path: Path) -> None:

@@ -8,12 +8,12 @@ import pytest
 from PIL import Image
 
 from whyidle.scenarios.voc.jpeg import JpegError, verify
-from whyidle.scenarios.voc.texture import fractal
+from whyidle.scenarios.voc.paint import noise
 
 
 def photograph(width: int = 160, height: int = 120) -> Image.Image:
     random = np.random.default_rng(1)
-    planes = [fractal(random, height, width, 0.7) * 40 + 128 for _ in range(3)]
+    planes = [noise(random, height, width, 0.7) * 40 + 128 for _ in range(3)]
     return Image.fromarray(np.stack(planes, axis=-1).clip(0, 255).astype(np.uint8))
 
 

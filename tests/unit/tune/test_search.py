@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from math import isnan
@@ -18,58 +17,18 @@ from whyidle.tune.bench.bench import BenchEnded, TrialFailed
 from whyidle.tune.search.candidates import describe
 from whyidle.tune.search.history import Entry, arm_of
 from whyidle.tune.search.plan import SearchPlan
-from whyidle.tune.search.race import MARGIN, Done, Measure, MeasureHeld, SearchPhase, next_step
+from whyidle.tune.search.race import MARGIN, SearchPhase
 from whyidle.tune.search.result import SearchEnd, Tuned
 from whyidle.tune.search.search import SearchProgress, search
 
 CONSTANT = SPECS["constant"]
 
 
-def run(
-    bench: SimulatedBench, plan: SearchPlan | None = None, history: Sequence[Entry] = ()
-) -> tuple[Tuned, list[SearchProgress], list[Entry]]:
+def run(bench: SimulatedBench, plan: SearchPlan | None = None) -> tuple[Tuned, list[SearchProgress], list[Entry]]:
     events: list[SearchProgress] = []
     model = ClockModel(biased(bench.spec))
-    tuned = search(bench, model, plan or plan_of(bench.spec), events.append, history)
-    return tuned, events, [*history, *(event.entry for event in events if event.entry)]
-
-
-def test_the_next_step_follows_from_the_history_alone() -> None:
-    plan = plan_of(CONSTANT)
-    _, events, history = run(SimulatedBench(CONSTANT, 3, 0.06, 0.01), plan)
-    asked = [event for event in events if event.entry is None]
-    model = ClockModel(biased(CONSTANT))
-    for done, event in enumerate(asked):
-        step = next_step(history[:done], model, plan)
-        assert isinstance(step, MeasureHeld) == event.held
-        if isinstance(step, Measure):
-            assert (step.settings, step.phase) == (event.settings, event.phase)
-    assert isinstance(next_step(history, model, plan), Done)
-
-
-def test_a_history_survives_being_written_and_read() -> None:
-    _, _, history = run(SimulatedBench(CONSTANT, 0, 0.06))
-    failed = replace(history[1], block=None, error="no", out_of_memory=True)
-    for entry in (*history, failed):
-        assert Entry.from_json(json.loads(json.dumps(entry.to_json()))) == entry
-
-
-@pytest.mark.parametrize("after", [1, 2, 4, 7, 9, 11])
-def test_a_search_resumed_on_a_slower_machine_finds_the_same(after: int) -> None:
-    whole, _, history = run(SimulatedBench(CONSTANT))
-    slower = SimulatedBench(CONSTANT, speed=0.6)
-    resumed, _, _ = run(slower, plan_of(CONSTANT, sitting=1), history[:after])
-    assert resumed.best.settings == whole.best.settings
-    assert resumed.speedup.value == pytest.approx(whole.speedup.value, rel=0.01)
-    assert resumed.ended == SearchEnd.DECIDED
-
-
-def test_resuming_what_was_decided_measures_nothing() -> None:
-    whole, _, history = run(SimulatedBench(CONSTANT))
-    bench = SimulatedBench(CONSTANT)
-    resumed, _, _ = run(bench, plan_of(CONSTANT, sitting=1), history)
-    assert not bench.run
-    assert resumed.best.settings == whole.best.settings
+    tuned = search(bench, model, plan or plan_of(bench.spec), events.append)
+    return tuned, events, [event.entry for event in events if event.entry]
 
 
 @pytest.mark.parametrize("budget", [4.0, 6.0, 9.0, 13.0, 20.0])
@@ -199,7 +158,7 @@ def test_what_was_clearly_faster_in_its_one_block_is_called_promising() -> None:
     ):
         assert tuned.best.settings == CONSTANT.baseline
         assert (tuned.promising or "").endswith(" times as fast in its one block")
-        assert f"promising, not proven: {tuned.promising}; --resume goes on" in tuned.because
+        assert f"promising, not proven: {tuned.promising}; a larger --budget decides it" in tuned.because
 
 
 @pytest.mark.parametrize("budget", [4.0, 7.0, 12.0, 60.0])
@@ -324,7 +283,7 @@ class Boastful(ClockModel):
 
 
 def test_no_prediction_is_above_what_batches_that_lay_ready_gave() -> None:
-    tuned = search(SimulatedBench(CONSTANT), Boastful(biased(CONSTANT)), plan_of(CONSTANT), lambda now: None, ())
+    tuned = search(SimulatedBench(CONSTANT), Boastful(biased(CONSTANT)), plan_of(CONSTANT), lambda now: None)
     told = [trial.predicted for trial in tuned.trials if trial.predicted is not None]
     ceiling = held_rate(CONSTANT)
     assert len(told) > 1
@@ -336,5 +295,5 @@ def test_no_prediction_is_above_what_batches_that_lay_ready_gave() -> None:
 
 def test_where_nothing_lay_ready_predictions_are_left_as_they_are() -> None:
     bench = SimulatedBench(CONSTANT, no_held=True)
-    tuned = search(bench, Boastful(biased(CONSTANT)), plan_of(CONSTANT), lambda now: None, ())
+    tuned = search(bench, Boastful(biased(CONSTANT)), plan_of(CONSTANT), lambda now: None)
     assert max(trial.predicted or 0.0 for trial in tuned.trials) > 2 * held_rate(CONSTANT)

@@ -12,16 +12,3 @@ function colour(name) {
   }
   return known.get(name);
 }
-
-// Stripes: time of steps that nobody looked at.
-function stripes(context) {
-  const tile = document.createElement("canvas");
-  tile.width = tile.height = 8;
-  const pen = tile.getContext("2d");
-  pen.strokeStyle = colour("dim");
-  pen.globalAlpha = 0.45;
-  pen.beginPath();
-  for (const shift of [-8, 0, 8]) { pen.moveTo(shift, 8); pen.lineTo(shift + 8, 0); }
-  pen.stroke();
-  return context.createPattern(tile, "repeat");
-}

@@ -1,5 +1,5 @@
-// Arrays as pack.py writes them.
-const arrayTypes = { u8: Uint8Array, u16: Uint16Array, i32: Int32Array, f32: Float32Array, f64: Float64Array };
+// Arrays as timeline_data.py writes them.
+const arrayTypes = { u16: Uint16Array, f32: Float32Array, f64: Float64Array };
 
 function unpack(packed) {
   if (packed === null) return null;

@@ -32,8 +32,5 @@ function momentOf(ms, step) {
 
 const isWhole = (value) => Math.abs(value - Math.round(value)) < 1e-6;
 
-const percentOf = (share) => (share === null || Number.isNaN(share) ? notMeasured : `${(100 * share).toFixed(1)} %`);
-const figure = (value, unit = "") =>
-  value === null || value === undefined || Number.isNaN(value) ? notMeasured : `${significant(value, 3)}${unit}`;
 // Beside an axis: no zeros that say nothing.
 const tick = (value, digits = 4) => String(Number(value.toPrecision(digits)));

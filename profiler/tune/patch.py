@@ -1,0 +1,380 @@
+"""A change of a loader's settings as a change of the program: a diff of the call that makes the loader, the command
+line where a value is an option, and what is left to be set by hand."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+from ..analyse.where.places import is_users
+from ..analyse.where.source import Function, SourceFile, function_of, is_within_one, name_of, parsed
+from ..errors import WhyidleError
+from ..record.run import Run
+from ..record.schema import EVENT, EventKind
+from ..record.secret import line_without_secrets
+from ..record.stacks import Call, CallStack, read_stacks
+from ..record.tuning import LoaderSettings
+
+LOADER = "Loader"
+"""What the name of a call that makes a loader has in it."""
+POSITIONS = {"num_workers": 5, "pin_memory": 7}
+"""Places of arguments that torch's DataLoader also takes without their names."""
+OF_WORKERS = {"prefetch_factor": None, "persistent_workers": False}
+"""What these have to be without workers."""
+
+
+@dataclass(frozen=True)
+class Patch:
+    """How a program comes to have other settings. All empty where the call that makes the loader was not found."""
+
+    diff: str = ""
+    """Unified; empty where no file is to be changed."""
+    folder: str = ""
+    """In which `patch -p1` applies it."""
+    command: tuple[str, ...] = ()
+    """To be run instead, where a value is an option of the command line; empty otherwise."""
+    by_hand: tuple[str, ...] = ()
+    """What could not be edited, a sentence each."""
+
+    def kept(self) -> Patch:
+        """As it may be recorded."""
+        return replace(self, diff=line_without_secrets(self.diff))
+
+
+class NotFound(Exception):
+    """Why the call that makes the loader cannot be edited, as a sentence."""
+
+
+def require_new(path: Path | None) -> None:
+    """
+    Raises:
+        WhyidleError: a patch could not be written there, or something is there already.
+    """
+    if path is None:
+        return
+    if path.exists():
+        raise WhyidleError(f"--patch {path} exists. Name a new file, or move that one away.")
+    if not path.absolute().parent.is_dir():
+        raise WhyidleError(f"--patch {path}: there is no folder {path.absolute().parent}. Make it, or name another.")
+
+
+def write_patch(patch: Patch | None, path: Path) -> str:
+    """What is to be said of it, as a sentence.
+
+    Raises:
+        WhyidleError: it cannot be written.
+    """
+    if patch is None:
+        return f"No patch was written to {path}: there is nothing to change."
+    if not patch.diff:
+        other = "the change is one of the command line" if patch.command else "the source could not be edited"
+        return f"No patch was written to {path}: {other}."
+    try:
+        with path.open("x", newline="") as file:
+            file.write(patch.diff)
+    except OSError as error:
+        raise WhyidleError(f"--patch {path} cannot be written: {error.strerror}.") from error
+    return f"The patch is in {path}. To apply it: patch -p1 -d {patch.folder} < {path}"
+
+
+def loader_made(run: Run) -> CallStack:
+    """The calls in which the program made the loader that trains; none where that was not seen."""
+    events = run.records(EVENT, run.leading_writer())
+    stacks = events["value"][events["what"] == EventKind.LOADER_MADE]
+    return read_stacks(run.folder).stack(int(stacks[-1])) if len(stacks) else ()
+
+
+def patch_of(
+    made: CallStack, before: LoaderSettings, after: LoaderSettings, command: Sequence[str], folder: Path
+) -> Patch:
+    """Never raises for what stands in the source.
+
+    Args:
+        made: the calls in which the loader was made, the outermost first.
+        command: that started the program.
+        folder: in which it was started.
+    """
+    try:
+        return _Change(_loader_call(made), before, after, command).patch(folder.resolve())
+    except NotFound as why:
+        listed = ", ".join(f"{name}={value!r}" for name, value in before.changed_to(after).items())
+        return Patch(by_hand=(f"{why} Set there: {listed}.",))
+
+
+@dataclass(frozen=True)
+class _LoaderCall:
+    """The innermost call of the program's own that makes the loader."""
+
+    node: ast.Call
+    source: SourceFile
+    stack: tuple[Call, ...]
+    """The program's own calls, the outermost first; the last one makes the loader."""
+
+    @property
+    def file(self) -> Path:
+        return Path(self.stack[-1].file)
+
+    def place(self, node: ast.expr) -> str:
+        return f"{self.file.name}:{node.lineno}"
+
+    @property
+    def unpacked(self) -> ast.expr | None:
+        """An argument with a star, which may hold any other; `None` without one."""
+        starred = [each.value for each in self.node.args if isinstance(each, ast.Starred)]
+        return next(iter([*starred, *(each.value for each in self.node.keywords if each.arg is None)]), None)
+
+    def argument(self, name: str) -> ast.expr | None:
+        """The expression that gives an argument; `None` where the call does not say it."""
+        for keyword in self.node.keywords:
+            if keyword.arg == name:
+                return keyword.value
+        position, given = POSITIONS.get(name), self.node.args
+        if position is None or _is_super(self.node) or any(isinstance(each, ast.Starred) for each in given):
+            return None
+        return given[position] if position < len(given) else None
+
+
+def _loader_call(made: CallStack) -> _LoaderCall:
+    """
+    Raises:
+        NotFound: there is none to be edited.
+    """
+    stack: list[Call] = []
+    for call in made:
+        if is_within_one(call) and stack:
+            # A comprehension is a statement's own, though a call of its own until Python 3.12.
+            stack[-1] = replace(stack[-1], line=call.line, text=call.text)
+        elif is_users(call):
+            stack.append(call)
+    if not stack:
+        raise NotFound("Where the program makes its loader was not seen.")
+    call = stack[-1]
+    place, source, function = f"{call.file}:{call.line}", parsed(call.file), function_of(call)
+    if source is None or (function is None and not call.function.endswith("<module>")):
+        raise NotFound(f"The source at {place} cannot be read, or is another one by now.")
+    covering = [
+        node
+        for node in ast.walk(source.module)
+        if isinstance(node, ast.Call) and node.lineno <= call.line <= (node.end_lineno or node.lineno)
+    ]
+    nodes = [node for node in covering if _makes_loader(node, source, function)]
+    if not nodes:
+        raise NotFound(f"No call at {place} is seen to make a loader: a library makes it there.")
+    line = max(node.lineno for node in nodes)
+    innermost = [node for node in nodes if node.lineno == line]
+    if len(innermost) > 1:
+        raise NotFound(f"Several loaders are made at {place}.")
+    return _LoaderCall(innermost[0], source, tuple(stack))
+
+
+def _makes_loader(node: ast.Call, source: SourceFile, function: Function | None) -> bool:
+    if _is_super(node):
+        own = None if function is None else source.class_of(function)
+        return own is not None and any(LOADER in name_of(base) for base in own.bases)
+    imports = [each for each in ast.walk(source.module) if isinstance(each, ast.ImportFrom)]
+    names = {alias.asname: alias.name for each in imports for alias in each.names}
+    return LOADER in names.get(name_of(node.func), name_of(node.func))
+
+
+def _is_super(node: ast.Call) -> bool:
+    """Whether it is `super().__init__(…)`."""
+    of = node.func
+    return (
+        isinstance(of, ast.Attribute)
+        and of.attr == "__init__"
+        and isinstance(of.value, ast.Call)
+        and name_of(of.value.func) == "super"
+    )
+
+
+class _Change:
+    """One change, while it is made up."""
+
+    def __init__(
+        self, call: _LoaderCall, before: LoaderSettings, after: LoaderSettings, command: Sequence[str]
+    ) -> None:
+        self._call = call
+        self._before = before
+        self._started = list(command)
+        self._command = list(command)
+        self._edits: list[tuple[ast.expr | ast.keyword, str]] = []
+        """(node, text in its place)."""
+        self._by_hand: list[str] = []
+        wanted = before.changed_to(after)
+        if not after.num_workers:
+            wanted |= {name: value for name, value in OF_WORKERS.items() if call.argument(name) is not None}
+        added = {name: value for name, value in wanted.items() if call.argument(name) is None}
+        for name, value in wanted.items():
+            if (given := call.argument(name)) is not None:
+                self._set(name, value, given)
+        if added and call.unpacked is not None:
+            words = f"{call.place(call.node)} unpacks `{ast.unparse(call.unpacked)}`"
+            self._by_hand += [f"{words}: set {name}={value!r} there." for name, value in added.items()]
+            added = {}
+        self._added = _for_no_workers(added, call.argument("num_workers"))
+
+    def _set(self, name: str, value: Any, given: ast.expr) -> None:
+        place, ran = self._call.place(given), getattr(self._before, name)
+        if isinstance(given, ast.Constant):
+            applies = self._before.num_workers or name in POSITIONS
+            if applies and given.value not in (ran, value, None):
+                self._by_hand.append(f"{place} says {name}={given.value!r} where {ran!r} ran: set it to {value!r}.")
+            elif given.value != value:
+                self._edits.append((given, repr(value)))
+        elif (command := self._by_option(given, value)) is not None:
+            self._command = command
+        else:
+            text = ast.unparse(given)
+            self._by_hand.append(f"{name} comes from `{text}` ({place}), {ran!r} in this run: set it to {value!r}.")
+
+    def _by_option(self, given: ast.expr, value: Any) -> list[str] | None:
+        """The command with the option that an expression reads; `None` where it reads none, and where the program is
+        not what the command names."""
+        words = {Path(word).name for word in self._started if word.endswith(".py")}
+        if Path(self._call.stack[0].file).name not in words and "-m" not in self._started:
+            return None
+        option = _option(given, self._call)
+        return None if option is None else option.set_in(self._command, value)
+
+    def patch(self, folder: Path) -> Patch:
+        """
+        Raises:
+            NotFound: the file cannot be read or edited.
+        """
+        file, command = self._call.file, () if self._command == self._started else tuple(self._command)
+        if not self._edits and not self._added:
+            return Patch(command=command, by_hand=tuple(self._by_hand))
+        root = folder if file.is_relative_to(folder) else file.parent
+        try:
+            content = file.read_bytes()
+            edited = _edited(content, self._edits, self._call.node, self._added)
+            ast.parse(edited)
+            diff = _unified_diff(content, edited, file.relative_to(root).as_posix())
+        except (OSError, SyntaxError, ValueError) as error:
+            raise NotFound(f"{self._call.place(self._call.node)} could not be edited ({error}).") from None
+        return Patch(diff, str(root), command, tuple(self._by_hand))
+
+
+def _for_no_workers(added: Mapping[str, Any], workers: ast.expr | None) -> list[str]:
+    """Arguments to add to a call. Where its number of workers is no literal, they hold for none too."""
+    said = {name: repr(value) for name, value in added.items()}
+    if workers is not None and not isinstance(workers, ast.Constant):
+        text = ast.unparse(workers)
+        text = text if isinstance(workers, ast.Name | ast.Attribute | ast.Subscript) else f"({text})"
+        if said.get("persistent_workers") == "True":
+            said["persistent_workers"] = f"{text} > 0"
+        if "prefetch_factor" in said:
+            said["prefetch_factor"] = f"{said['prefetch_factor']} if {text} > 0 else None"
+    return [f"{name}={value}" for name, value in said.items()]
+
+
+def _edited(
+    content: bytes, edits: Iterable[tuple[ast.expr | ast.keyword, str]], call: ast.Call, added: Sequence[str]
+) -> bytes:
+    """The file with other texts in the place of expressions, and with arguments behind the last one of a call. Bytes,
+    as the syntax tree counts columns so, and line ends stay what they are."""
+    begins = [0]
+    for line in content.split(b"\n"):
+        begins.append(begins[-1] + len(line) + 1)
+
+    def end_of(node: ast.expr | ast.keyword) -> int:
+        return begins[(node.end_lineno or 0) - 1] + (node.end_col_offset or 0)
+
+    places = [(begins[node.lineno - 1] + node.col_offset, end_of(node), text) for node, text in edits]
+    if added:
+        ends = [*map(end_of, call.args), *map(end_of, call.keywords)]
+        at = max(ends, default=end_of(call) - 1)
+        places.append((at, at, ("" if not ends else ", ") + ", ".join(added)))
+    for begin, end, text in sorted(places, reverse=True):
+        content = content[:begin] + text.encode() + content[end:]
+    return content
+
+
+def _unified_diff(before: bytes, after: bytes, path: str) -> str:
+    """As `patch -p1` and `git apply` take it."""
+    old, new = ([line.decode() for line in BytesIO(content)] for content in (before, after))
+    diff = difflib.unified_diff(old, new, f"a/{path}", f"b/{path}")
+    return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in diff)
+
+
+@dataclass(frozen=True)
+class _Option:
+    """An option of the command line."""
+
+    flags: tuple[str, ...]
+    """`-j`, `--workers`."""
+    action: str = "store"
+    """argparse's, `store_true` and its kin; an option with a value is `store`."""
+
+    @property
+    def _long(self) -> str:
+        return next((flag for flag in self.flags if flag.startswith("--")), self.flags[0])
+
+    @property
+    def name(self) -> str:
+        """Of its value."""
+        return self._long.lstrip("-").replace("-", "_")
+
+    def set_in(self, words: list[str], value: Any) -> list[str] | None:
+        """The command that sets an option so; `None` where the option cannot say it."""
+        if isinstance(value, bool) and self.action != "store":
+            return self._switched(words, value)
+        for at, word in enumerate(words):
+            name, equals, _ = word.partition("=")
+            if name in self.flags and equals:
+                return [*words[:at], f"{name}={value}", *words[at + 1 :]]
+            if name in self.flags and at + 1 < len(words):
+                return [*words[:at], name, str(value), *words[at + 2 :]]
+            short = next((each for each in self.flags if not each.startswith("--") and word.startswith(each)), None)
+            if short is not None and word[len(short) :].isdigit():
+                return [*words[:at], f"{short}{value}", *words[at + 1 :]]
+        return [*words, self._long, str(value)]
+
+    def _switched(self, words: list[str], value: bool) -> list[str] | None:
+        if self.action == "BooleanOptionalAction":
+            negated = f"--no-{self._long[2:]}"
+            left = [word for word in words if word not in (*self.flags, negated)]
+            return [*left, self._long if value else negated]
+        if self.action not in ("store_true", "store_false"):
+            return None
+        left = [word for word in words if word not in self.flags]
+        return [*left, self._long] if value == (self.action == "store_true") else left
+
+
+def _option(given: ast.expr, call: _LoaderCall) -> _Option | None:
+    """The option that an expression reads: by an attribute or item of its name that one of the files on the stack
+    declares (argparse), or by a parameter that a decorator gives (click)."""
+    if isinstance(given, ast.Name):
+        function = function_of(call.stack[-1])
+        decorators = [] if function is None else function.decorator_list
+        calls = [each for each in decorators if isinstance(each, ast.Call) and name_of(each.func) == "option"]
+        name = given.id
+    elif isinstance(given, ast.Attribute | ast.Subscript):
+        sources = [parsed(file) for file in dict.fromkeys(each.file for each in call.stack)]
+        nodes = [node for source in sources if source is not None for node in ast.walk(source.module)]
+        calls = [node for node in nodes if isinstance(node, ast.Call) and name_of(node.func) == "add_argument"]
+        item = given.slice if isinstance(given, ast.Subscript) else None
+        name = given.attr if isinstance(given, ast.Attribute) else str(getattr(item, "value", ""))
+    else:
+        return None
+    found = [option for each in calls if (option := _declared(each, name)) is not None]
+    return found[0] if len(found) == 1 else None
+
+
+def _declared(call: ast.Call, name: str) -> _Option | None:
+    """The option that a call declares, if its value has this name."""
+    words = [each.value for each in call.args if isinstance(each, ast.Constant) and isinstance(each.value, str)]
+    flags = tuple(word for word in words if word.startswith("-"))
+    if not flags:
+        return None
+    keywords = {keyword.arg: keyword.value for keyword in call.keywords}
+    action, dest = keywords.get("action"), keywords.get("dest")
+    said = "store" if action is None else action.value if isinstance(action, ast.Constant) else name_of(action)
+    option = _Option(flags, str(said))
+    named = {dest.value} if isinstance(dest, ast.Constant) else {word for word in words if word not in flags}
+    return option if name in (named or {option.name}) else None

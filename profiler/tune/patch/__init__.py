@@ -1,1 +1,0 @@
-"""What a tuning found, as a change to the program's own source."""

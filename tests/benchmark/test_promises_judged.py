@@ -1,0 +1,224 @@
+"""How promises are held against what came: the judge, the calibration table, and following an advice's outcome."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from whyidle.analyse.causes.finding import Next
+from whyidle.analyse.speedup import Speedup
+from whyidle_bench.confusion import JudgedRun
+from whyidle_bench.promises import audit
+from whyidle_bench.promises.judge import PLANTED, Followed, Promise, Removed
+from whyidle_bench.promises.picture import write_calibration
+from whyidle_bench.promises.planted import held
+from whyidle_bench.promises.table import as_json, tables
+from whyidle_bench.user_code import trials
+from whyidle_bench.user_code.cases import BROKEN, FIXED, GONE, UserProgram, all_programs
+
+PROMISE = Promise(2.0, 1.6, 2.5)
+
+
+def followed(measured: float | None, promise: Promise | None = PROMISE, **more: Any) -> Followed:
+    given = {"program": "p", "cause": "input.serial", "kind": "workers", "change": "num_workers=2", "how": "settings"}
+    return Followed(**{**given, "to_try": False, **more}, promise=promise, measured=measured)
+
+
+@pytest.mark.parametrize(("measured", "whole", "half"), [(2.0, True, True), (1.7, True, False), (2.6, False, False)])
+def test_an_interval_holds_what_lies_in_it(measured: float, whole: bool, half: bool) -> None:
+    assert (PROMISE.holds(measured), PROMISE.holds_half(measured)) == (whole, half)
+
+
+@given(st.floats(0.5, 20), st.floats(0.5, 20))
+def test_twice_and_half_as_much_are_as_wrong(promised: float, measured: float) -> None:
+    error = Promise(promised, promised, promised).error(measured)
+    assert error == pytest.approx(Promise(measured, measured, measured).error(promised))
+    assert error == pytest.approx(max(promised / measured, measured / promised) - 1)
+
+
+@given(st.lists(st.floats(-1, 1), min_size=200, max_size=200))
+def test_the_half_interval_is_that_of_a_normal_error(errors: list[float]) -> None:
+    """Of one whose 90 % interval ends at 1.645 standard deviations, half ends at 0.6745 of them."""
+    promise = Promise(1.0, math.exp(-1.645), math.exp(1.645))
+    for error in errors:
+        if abs(abs(error) - 0.6745) > 1e-6:
+            assert promise.holds_half(math.exp(error)) == (abs(error) < 0.6745)
+
+
+@pytest.mark.parametrize(
+    ("found", "empty"),
+    [
+        (followed(1.0), True),
+        (followed(1.1), False),
+        (followed(1.0, Promise(1.2, 1.0, 1.5)), False),
+        (followed(1.0, to_try=True), False),
+        (followed(None), False),
+    ],
+)
+def test_a_promise_is_empty_where_much_was_promised_and_nothing_came(found: Followed, empty: bool) -> None:
+    assert found.is_empty is empty
+
+
+def test_the_table_counts_what_was_judged_and_names_what_was_not() -> None:
+    some = [
+        followed(2.1, program="good"),
+        followed(1.0, program="empty"),
+        followed(2.2, to_try=True, program="tried"),
+        followed(None, how=audit.NOT_THIS, program="other"),
+        followed(1.9, promise=None, program="unsaid"),
+    ]
+    said = list(tables(some, [Removed("gone", "x = f()", Promise(2.0, 1.9, 2.1), 3.0)], "programs"))
+    (whole,) = [line for line in said if line.startswith("| **all**")]
+    assert "| 2 | 1 of 2, 50 %" in whole
+    (lines,) = [line for line in said if line.startswith("| if a line took no time |")]
+    assert "| 1 | 0 of 1" in lines
+    assert "- first advice of 5 programs, 2 of them judged" in said
+    assert any("gains: 1 of 5; of these 1 gained twofold or more" in line for line in said)
+    assert "- 1.3 times or more promised and less than 1.05 gained: 1 of 2" in said
+    assert f"- without a measurement: 1 (1 {audit.NOT_THIS})" in said
+    (empty,) = [line for line in said if line.startswith("| `empty`") and "settings" in line][:1]
+    assert empty.endswith("| 1.00 **no** |")
+
+
+def test_of_many_the_worst_alone_may_be_listed() -> None:
+    some = [followed(1.0, how=PLANTED, program=f"case-{number}") for number in range(15)]
+    some += [followed(None, how=PLANTED)]
+    said = list(tables(some, [], "runs", every=False))
+    assert sum(line.startswith("| `case-") for line in said) == 10
+    assert "- first advice of 16 runs, 15 of them judged" in said
+    assert "- without a measurement: 1 (1 nothing was measured)" in said
+
+
+@pytest.mark.parametrize(
+    ("verdict", "share", "brings"), [("input.serial", 0.5, 2.0), ("input.serial", None, None), ("none", 0.5, None)]
+)
+def test_a_planted_fault_brings_what_it_took(verdict: str, share: float | None, brings: float | None) -> None:
+    """By its own share of the time; where that is not known, or another cause was named, it is not judged."""
+    advice = Next("num_workers=2", kind="workers", speedup=Speedup(1.9, 1.7, 2.2))
+    truth = {} if share is None else {"input.serial": share}
+    found = held(JudgedRun("case", ("input.serial",), verdict, (), truth, advice=advice))
+    if verdict == "none":
+        assert found is None
+    else:
+        assert found == Followed(
+            "case", "input.serial", "workers", "num_workers=2", PLANTED, Promise(1.9, 1.7, 2.2), False, brings
+        )
+
+
+def test_the_figures_are_json_and_the_picture_is_drawn(tmp_path: Path) -> None:
+    some, lines = [followed(2.1), followed(None)], [Removed("gone", "x = f()", PROMISE, 3.0)]
+    told = json.loads(json.dumps(as_json(some, lines)))
+    assert [each["measured"] for each in told["followed"]] == [2.1, None]
+    assert told["removed"][0]["promise"] == {"value": 2.0, "low": 1.6, "high": 2.5}
+    pytest.importorskip("matplotlib")
+    write_calibration(some, lines, tmp_path / "promises.svg")
+    text = (tmp_path / "promises.svg").read_text()
+    assert text.startswith("<?xml")
+    assert text.count("LineCollection") >= 2
+
+
+# What was recorded of a program
+
+
+@pytest.fixture
+def program() -> UserProgram:
+    return next(each for each in all_programs() if each.half == "promises" and GONE in each.forms)
+
+
+def recorded(folder: Path, program: UserProgram, report: dict[str, Any], rates: dict[str, list[float]]) -> None:
+    """What runs leave behind, with the report that was kept of the broken form."""
+    for form, told in rates.items():
+        for number, rate in enumerate(told):
+            at = trials.place(folder, program, form, number)
+            (at / trials.RECORDING).mkdir(parents=True)
+            (at / trials.OUTPUT).write_text(f"throughput: {rate} samples/s\n")
+    (trials.place(folder, program, BROKEN) / audit.LOOKED).write_text(json.dumps(report))
+
+
+def report_of(program: UserProgram, kind: str, settings: dict[str, Any] | None = None, to_try: bool = False) -> Any:
+    speedup = {"value": 2.0, "low": 1.6, "high": 2.5}
+    change = {"change": "x", "kind": kind, "speedup": speedup, "settings": settings, "to_try": to_try}
+    file = str(program.program(BROKEN).resolve())
+    line = {"file": file, "line": min(program.numbers), "code": program.lines[0], "without": speedup}
+    return {"verdict": {"cause": "input.serial", "next": [change], "where": [line]}}
+
+
+def finding(kind: str, cause: str = "input.serial", **more: Any) -> dict[str, Any]:
+    change = {"change": "x", "kind": kind, "speedup": {"value": 2.0, "low": 1.6, "high": 2.5}, **more}
+    return {"cause": cause, "next": [change]}
+
+
+def proven(folder: Path, program: UserProgram, change: dict[str, Any], first: bool) -> None:
+    proof = folder / program.name / "proof"
+    proof.mkdir(parents=True)
+    told = {"cause": "input.serial", "advice": change, "first": first, "measured": {"value": 1.4}}
+    (proof / audit.PROOF).write_text(json.dumps(told))
+
+
+def test_code_is_followed_by_the_fixed_form_round_by_round(tmp_path: Path, program: UserProgram) -> None:
+    rates = {BROKEN: [10.0, 20.0, 10.0], FIXED: [20.0, 42.0, 25.0], GONE: [30.0, 60.0, 33.0]}
+    recorded(tmp_path, program, report_of(program, program.remedy), rates)
+    (found,) = audit.followed(program, tmp_path)
+    assert (found.how, found.measured, found.promise, found.first) == ("code", pytest.approx(2.1), PROMISE, True)
+    line = audit.removed(program, tmp_path)
+    assert line is not None
+    assert (line.line, line.measured) == (program.lines[0], pytest.approx(3.0))
+
+
+def test_an_advice_of_another_kind_is_counted_and_not_judged(tmp_path: Path, program: UserProgram) -> None:
+    recorded(tmp_path, program, report_of(program, "no such kind"), {BROKEN: [10.0], FIXED: [20.0]})
+    (found,) = audit.followed(program, tmp_path)
+    assert (found.how, found.measured, found.judged) == (audit.NOT_THIS, None, False)
+
+
+def test_another_right_kind_is_another_change_than_the_fixed_form(tmp_path: Path) -> None:
+    program = next(each for each in all_programs() if each.also_remedies and not each.settings)
+    recorded(tmp_path, program, report_of(program, program.also_remedies[0]), {BROKEN: [10.0], FIXED: [20.0]})
+    (found,) = audit.followed(program, tmp_path)
+    assert found.how == audit.NOT_THIS
+
+
+@pytest.mark.parametrize(("right", "more"), [(True, 1), (False, 0)], ids=["its cause", "another cause"])
+def test_a_further_finding_is_followed_where_the_fixed_form_is_what_it_advises(
+    tmp_path: Path, program: UserProgram, right: bool, more: int
+) -> None:
+    """It has to be about what is wrong, too: advice of the same kind on something else is another change."""
+    further = finding(program.remedy, program.cause if right else "run.startup")
+    report = {"verdict": finding("no such kind", "device.slow"), "findings": [further]}
+    recorded(tmp_path, program, report, {BROKEN: [10.0], FIXED: [20.0]})
+    first, *others = audit.followed(program, tmp_path)
+    assert (first.how, first.first) == (audit.NOT_THIS, True)
+    assert [(each.how, each.measured, each.first) for each in others] == [("code", 2.0, False)] * more
+
+
+def test_a_setting_is_followed_by_its_proof(tmp_path: Path, program: UserProgram) -> None:
+    """What was promised is what the run promised in which it was tried."""
+    report = report_of(program, "workers", {"num_workers": 2}, to_try=True)
+    recorded(tmp_path, program, report, {BROKEN: [10.0], FIXED: [20.0]})
+    assert audit.advises_settings(report)
+    (untried,) = audit.followed(program, tmp_path)
+    assert (untried.how, untried.measured, untried.first) == (audit.NOT_TRIED, None, True)
+    proven(tmp_path, program, report["verdict"]["next"][0] | {"to_try": False}, first=True)
+    (found,) = audit.followed(program, tmp_path)
+    assert (found.how, found.measured, found.to_try, found.first) == ("settings", 1.4, False, True)
+
+
+def test_a_setting_that_comes_after_code_is_followed_too(tmp_path: Path, program: UserProgram) -> None:
+    setting = finding("workers", "input.too_few_workers", settings={"num_workers": 2})
+    report = {"verdict": finding("no such kind"), "findings": [finding("no such kind"), setting]}
+    recorded(tmp_path, program, report, {BROKEN: [10.0], FIXED: [20.0]})
+    assert audit.advises_settings(report)
+    proven(tmp_path, program, setting["next"][0], first=False)
+    found = list(audit.followed(program, tmp_path))
+    assert [(each.how, each.first) for each in found] == [(audit.NOT_THIS, True), ("settings", False)]
+
+
+def test_no_report_is_no_advice(tmp_path: Path, program: UserProgram) -> None:
+    assert list(audit.followed(program, tmp_path)) == []
+    assert audit.removed(program, tmp_path) is None

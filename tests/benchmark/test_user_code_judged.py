@@ -1,0 +1,227 @@
+"""Whether reports about programs with a fault in their own code are judged and counted as they are."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from whyidle.errors import WhyidleError
+from whyidle_bench.__main__ import main
+from whyidle_bench.user_code import trials
+from whyidle_bench.user_code.cases import BROKEN, FIXED, HALVES, chosen, read
+from whyidle_bench.user_code.judge import Answer, judged
+from whyidle_bench.user_code.table import ProgramResult, as_json, tables
+
+ZIPPED = read("zipped_structures")
+(RIGHT_LINE,) = ZIPPED.numbers
+UNSEEN = dataclasses.replace(ZIPPED, half="after")
+"""The same, as if it had been written when the rules were there."""
+
+
+def _line(number: int, share: float | None = 50.0, file: str = "zipped_structures/broken.py") -> dict[str, Any]:
+    return {"file": f"/home/user/{file}", "line": number, "code": f"line {number}", "share_pct": share}
+
+
+def _finding(
+    cause: str | None, *lines: dict[str, Any], remedy: str = "once", severity: str = "major"
+) -> dict[str, Any]:
+    next_ = [{"kind": remedy}] if remedy else []
+    return {"cause": cause, "severity": severity, "where": list(lines), "next": next_}
+
+
+def _report(verdict: dict[str, Any], *others: dict[str, Any]) -> dict[str, Any]:
+    return {"verdict": verdict, "findings": [verdict, *others]}
+
+
+RIGHT = _report(_finding(ZIPPED.cause, _line(RIGHT_LINE), _line(1)))
+HEALTHY = _report(_finding("none", remedy=""))
+
+
+def test_a_report_that_names_cause_line_and_remedy_is_right() -> None:
+    answer = judged(ZIPPED, RIGHT, HEALTHY)
+    assert (answer.cause_first, answer.line_first, answer.remedy_first, answer.quiet) == (True, True, True, True)
+    assert answer.line == f"broken.py:{RIGHT_LINE} line {RIGHT_LINE}"
+
+
+@pytest.mark.parametrize(
+    ("lines", "first", "among"),
+    [
+        ([_line(1), _line(RIGHT_LINE)], False, True),
+        ([_line(1)], False, False),
+        ([], False, False),
+        ([_line(RIGHT_LINE, file="another/broken.py")], False, False),
+        # A line may be told for what it does, not for the time it takes; what is read first counts.
+        ([_line(1, share=None), _line(RIGHT_LINE)], False, True),
+        ([_line(RIGHT_LINE, share=None), _line(1)], True, True),
+    ],
+)
+def test_the_first_line_counts_and_the_others_count_apart(
+    lines: list[dict[str, Any]], first: bool, among: bool
+) -> None:
+    answer = judged(ZIPPED, _report(_finding(ZIPPED.cause, *lines)), None)
+    assert (answer.line_first, answer.line_named) == (first, among)
+
+
+def test_a_cause_that_comes_second_is_named_and_not_first() -> None:
+    answer = judged(ZIPPED, _report(_finding("input.storage"), _finding(ZIPPED.cause)), None)
+    assert (answer.cause_first, answer.cause_named, answer.quiet) == (False, True, None)
+
+
+def test_a_fixed_form_is_quiet_only_if_no_finding_above_minor_has_the_cause() -> None:
+    loud = _report(_finding("host.gc"), _finding(ZIPPED.cause))
+    assert judged(ZIPPED, RIGHT, loud).quiet is False
+    small = _report(_finding("host.gc"), _finding(ZIPPED.cause, severity="minor"))
+    assert judged(ZIPPED, RIGHT, small).quiet is True
+    assert judged(ZIPPED, RIGHT, _report(_finding("host.gc"))).quiet is True
+
+
+def test_what_has_no_report_is_not_wrong() -> None:
+    answer = judged(ZIPPED, None, None)
+    assert {getattr(answer, name) for name in ("cause_first", "line_first", "remedy_first", "quiet")} == {None}
+    (half,) = as_json([ProgramResult(ZIPPED, [answer], None)]).values()
+    assert half["rates"]["cause_first"] == {"hits": 0, "of": 0, "rate": None, "low": 0.0, "high": 1.0}
+
+
+def test_a_fault_that_cost_nothing_in_its_run_is_not_judged() -> None:
+    answer = judged(ZIPPED, _report(_finding("host.gc")), HEALTHY, cost=0.02)
+    assert (answer.cause_first, answer.line_first, answer.remedy_first, answer.quiet) == (None, None, None, True)
+    lines = list(
+        tables([ProgramResult(ZIPPED, [answer], 2.9), ProgramResult(ZIPPED, [judged(ZIPPED, RIGHT, None)], None)])
+    )
+    assert "- cause first: 1 of 1 (100 %, 95 % interval 21 to 100); in 1 the fault cost nothing" in lines
+    assert sum("not judged: the fault cost nothing here" in line for line in lines) == 1
+    assert judged(ZIPPED, RIGHT, HEALTHY, cost=0.1).cause_first is True
+
+
+def _results() -> list[ProgramResult]:
+    right = judged(ZIPPED, RIGHT, HEALTHY)
+    wrong = judged(ZIPPED, _report(_finding("host.gc", remedy="")), HEALTHY)
+    return [ProgramResult(ZIPPED, [right, wrong], 2.9), ProgramResult(UNSEEN, [right], None)]
+
+
+def test_no_figure_is_of_both_halves() -> None:
+    told = as_json(_results())
+    assert told.keys() == {"before", "after"}
+    assert told["before"]["rates"]["cause_first"]["of"] == 2
+    assert told["after"]["rates"]["cause_first"]["of"] == 1
+    lines = list(tables(_results()))
+    headings = [line for line in lines if line.startswith("#")]
+    assert headings == ["### Programs written before the rules", "### Programs written after the rules"]
+    assert [line.partition(" (")[0] for line in lines if line.startswith("- cause first")] == [
+        "- cause first: 1 of 2",
+        "- cause first: 1 of 1",
+    ]
+
+
+def test_a_half_that_was_not_run_is_not_there() -> None:
+    only = _results()[:1]
+    assert as_json(only).keys() == {"before"}
+    assert not any("after" in line for line in tables(only))
+
+
+def test_rounds_that_differ_are_told_in_the_row_of_their_program() -> None:
+    (row,) = [line for line in tables(_results()[:1]) if "`zipped_structures`" in line]
+    cells = [cell.strip() for cell in row.strip("|").split("|")]
+    assert cells[2].startswith("**1 of 2**")
+    assert cells[5].startswith("yes")
+    assert cells[6] == "2.9x"
+
+
+def test_rates_have_wilsons_interval() -> None:
+    rate = as_json(_results())["before"]["rates"]["cause_first"]
+    assert (rate["hits"], rate["of"], rate["rate"]) == (1, 2, 0.5)
+    assert (round(rate["low"], 2), round(rate["high"], 2)) == (0.09, 0.91)
+
+
+class _Runs:
+    """Stands in for what starts a program: it leaves what `whyidle run` leaves, or is interrupted."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.made: list[str] = []
+        self.interrupted_at: int | None = None
+        self.reports: Mapping[str, dict[str, Any]] = {BROKEN: RIGHT, FIXED: HEALTHY}
+        monkeypatch.setattr(trials, "execute", self._execute)
+        monkeypatch.setattr(trials, "report", self._report)
+
+    def _execute(self, command: list[str], _folder: Path, output: Path, errors: int) -> int:
+        assert errors == subprocess.DEVNULL
+        rate = 53.2 if command[-1].endswith("broken.py") else 153.2
+        output.write_text(f"throughput: {rate} samples/s\n")
+        recording = Path(command[command.index("--out") + 1])
+        recording.mkdir()
+        self.made.append("/".join(recording.parts[-3:-1]))
+        interrupted = len(self.made) == self.interrupted_at
+        (recording / "run.json").write_text(json.dumps({"ended": None if interrupted else {"status": "ok"}}))
+        if interrupted:
+            raise KeyboardInterrupt
+        return 0
+
+    def _report(self, at: Path) -> dict[str, Any] | None:
+        form = next(form for form in (BROKEN, FIXED) if form in at.parts)
+        return self.reports[form] if (at / trials.RECORDING).exists() else None
+
+
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch) -> _Runs:
+    return _Runs(monkeypatch)
+
+
+def test_what_was_interrupted_is_run_again_and_what_has_ended_is_not(
+    runs: _Runs, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["user-code", "--cases", "zipped_structures", "--out", str(tmp_path / "kept")]
+    runs.interrupted_at = 2
+    main(command)
+    assert "stopped: the tables show what was run until then" in capsys.readouterr().err
+    first, second = runs.made
+    assert {first, second} == {"zipped_structures/broken", "zipped_structures/fixed"}
+    main(command)
+    assert runs.made == [first, second, second]
+    assert "- line first: 1 of 1" in capsys.readouterr().out
+
+
+def test_every_round_counts_and_the_figures_are_written(runs: _Runs, tmp_path: Path) -> None:
+    kept, figures = tmp_path / "kept", tmp_path / "figures.json"
+    main(["user-code", "--cases", "zipped_structures", "--repeats", "3", "--out", str(kept)])
+    assert len(runs.made) == 6
+    main(["user-code", "--cases", "zipped_structures", "--from", str(kept), "--json", str(figures)])
+    assert len(runs.made) == 6
+    told = json.loads(figures.read_text())
+    assert told["left_out"] == {}
+    (program,) = told["halves"]["before"]["programs"]
+    assert told["halves"]["before"]["rates"]["quiet"]["hits"] == len(program["runs"]) == 3
+    assert program["lines"] == [RIGHT_LINE]
+    assert program["runs"][0].keys() == {field.name for field in dataclasses.fields(Answer)}
+
+
+def test_the_gain_is_that_of_runs_alone_if_both_forms_have_some(tmp_path: Path) -> None:
+    def say(form: str, number: int, rate: float) -> None:
+        at = trials.place(tmp_path, ZIPPED, form) / f"alone-{number}"
+        at.mkdir(parents=True)
+        (at / trials.ALONE).write_text(f"epoch 1\nthroughput: {rate} samples/s\n")
+
+    written = ZIPPED.measured[FIXED] / ZIPPED.measured[BROKEN]
+    say(BROKEN, 0, 10.0)
+    assert trials.gain(ZIPPED, tmp_path) == pytest.approx(written)
+    for number, rate in enumerate((40.0, 90.0, 50.0)):
+        say(FIXED, number, rate)
+    assert trials.gain(ZIPPED, tmp_path) == pytest.approx(5.0)
+
+
+def test_programs_are_chosen_by_name_and_by_half() -> None:
+    sets = {half: {each.name for each in chosen(None, half)} for half in HALVES}
+    assert all(sets.values())
+    # Each program is in one of them.
+    every = [each.name for each in chosen(None, None)]
+    assert sorted(name for names in sets.values() for name in names) == sorted(every)
+    few = chosen(None, None, 4)
+    assert [program.half for program in few] == ["before"] * 4, "those afterwards stay unseen"
+    assert [program.name for program in chosen("zipped_structures", None)] == ["zipped_structures"]
+    with pytest.raises(WhyidleError, match="no program is called gremlins"):
+        chosen("gremlins", None)
