@@ -89,15 +89,16 @@ COMPARED = [
     Output("diff-of-cells.txt", ("diff", "table/0-workers-b8", "table/1-naive-b8"), as_text),
     Output("diff-of-cells.json", ("diff", "table/0-workers-b8", "table/1-naive-b8", "--json"), as_json),
 ]
-IN_ALL_FORMS: dict[str, list[Output]] = {
+IN_MORE_FORMS: dict[str, list[Output]] = {
     "with-stacks": ALL_FORMS,
     "several-causes": MOST_FORMS,
     "ranks-on-gpus": [*MOST_FORMS, Output("live.json", ("live", "run", "--once", "--json"), as_short_json)],
+    "odd-words": [*RUN, *_markdown_and_page("run")],
     "attached-workers": ATTACHED,
     "compare-loaders": COMPARED,
     "tuned-script": [*_two_forms("tuned"), *_markdown_and_page("tuned")],
 }
-"""The six recordings that together have every part that an output can have."""
+"""Six recordings that together have every part that an output can have, and the one with what has to be escaped."""
 OF_HOSTS = [
     *_two_forms("job"),
     Output("report-of-each.txt", ("report", "job/beta", "job/alpha"), as_text),
@@ -256,7 +257,7 @@ def _limited(at: Path) -> None:
 
 
 def _recordings(builders: Mapping[str, Callable[[Path], None]], folder: str) -> dict[str, Recording]:
-    return {name: Recording(build, IN_ALL_FORMS.get(name) or _two_forms(folder)) for name, build in builders.items()}
+    return {name: Recording(build, IN_MORE_FORMS.get(name) or _two_forms(folder)) for name, build in builders.items()}
 
 
 RECORDINGS: dict[str, Recording] = {
