@@ -1,5 +1,5 @@
 """What is in C where it could be built: the steady path of the hooks (`_native.c`), with what stands in its place where
-not, and sets of intervals (`_intervals.c`), for which `analyse/intervals.py` is the way without.
+not.
 
 What hooks cost a step is mostly what the training has pushed out of the caches since the last one, and in C the common
 case of a step touches a fraction of the memory that Python needs for it. The state stays that of the classes in Python,
@@ -14,23 +14,22 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 PURE = "WHYIDLE_PURE"
-"""Set to anything but 0 in the environment of a training, it has the hooks do without the extension; of a report, it
-does without that for intervals."""
+"""Set to anything but 0 in the environment of a training, it has the hooks do without the extension."""
 
 
-def compiled(name: str) -> tuple[Any, str]:
-    """(that extension or `None`, why it is not used)"""
+def _compiled() -> tuple[Any, str]:
+    """(the extension or `None`, why it is not used)"""
     if os.environ.get(PURE, "0") not in ("", "0"):
         return None, f"{PURE} is set"
     if not getattr(sys, "_is_gil_enabled", lambda: True)():
         return None, "this Python has no global lock"
     try:
-        return importlib.import_module(f".{name}", __package__), ""
+        return importlib.import_module("._native", __package__), ""
     except ImportError as error:
         return None, "it was not built" if isinstance(error, ModuleNotFoundError) else str(error)
 
 
-extension, why_not = compiled("_native")
+extension, why_not = _compiled()
 
 if TYPE_CHECKING:
 

@@ -1,17 +1,15 @@
 """Sets of time as sorted, disjoint intervals: int64 arrays `[n, 2]` of (begin, end) in ns, contiguous.
 
-A day's training has millions of them. Where `_intervals.c` was built, each function here is one pass over what is
-sorted; where it was not, it is a few of numpy's over all of it, with the same result.
+A day's training has millions of them: each function is a few of numpy's over all of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
 
-from ..native import compiled
 from ..record.schema import NOT_MEASURED
 
 Intervals = npt.NDArray[np.int64]
@@ -20,19 +18,10 @@ EMPTY: Intervals = np.empty((0, 2), dtype=np.int64)
 BLOCK = 1 << 16
 """Steps that are looked at together where single values of all of them would need much memory: half a megabyte each."""
 
-_in_c, _ = compiled("_intervals")
-
 
 def union(begin: npt.NDArray[np.int64], end: npt.NDArray[np.int64]) -> Intervals:
     """The set covered by intervals in any order, overlapping or not; empty ones vanish, and so do those of which a
     stamp was not measured."""
-    if _in_c is not None:
-        into = np.empty((len(begin), 2), dtype=np.int64)
-        count = _in_c.united(begin, end, into)
-        if count < 0:
-            order = np.argsort(begin, kind="stable")
-            count = _in_c.united(begin[order], end[order], into)
-        return _shortened(into, count)
     keep = (end > begin) & (begin != NOT_MEASURED)
     begin, end = begin[keep], end[keep]
     if len(begin) == 0:
@@ -48,8 +37,6 @@ def union(begin: npt.NDArray[np.int64], end: npt.NDArray[np.int64]) -> Intervals
 
 def union_of(one: Intervals, other: Intervals) -> Intervals:
     """What either set covers."""
-    if _in_c is not None:
-        return _made(_in_c.merged, one, other)
     both = np.concatenate((one, other))
     return union(both[:, 0], both[:, 1])
 
@@ -75,8 +62,6 @@ def intersect(one: Intervals, other: Intervals) -> Intervals:
     """What both sets cover."""
     if len(one) == 0 or len(other) == 0:
         return EMPTY
-    if _in_c is not None:
-        return _made(_in_c.intersected, one, other)
     # For each interval of `one`, the run of intervals of `other` that overlap it.
     first = np.searchsorted(other[:, 1], one[:, 0], side="right")
     stop = np.searchsorted(other[:, 0], one[:, 1], side="left")
@@ -91,8 +76,6 @@ def subtract(one: Intervals, other: Intervals) -> Intervals:
     """What of `one` the other set leaves out."""
     if len(one) == 0 or len(other) == 0:
         return one
-    if _in_c is not None:
-        return _made(_in_c.subtracted, one, other)
     begin, end = int(one[0, 0]), int(one[-1, 1])
     inside = clip(other, begin, end)
     starts = np.concatenate(([begin], inside[:, 1]))
@@ -110,10 +93,6 @@ def covered(intervals: Intervals, begin: npt.NDArray[np.int64], end: npt.NDArray
     """How much of each stretch [begin, end) the set covers, ns; 0 of empty ones."""
     if len(intervals) == 0:
         return np.zeros(len(begin), dtype=np.int64)
-    if _in_c is not None:
-        lengths = np.empty(len(begin), dtype=np.int64)
-        _in_c.covered(intervals, begin, end, lengths)
-        return lengths
     before = np.concatenate(([0], np.cumsum(intervals[:, 1] - intervals[:, 0])))
 
     def until(at: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
@@ -131,17 +110,6 @@ def inside(intervals: Intervals, at: npt.NDArray[np.int64]) -> npt.NDArray[np.bo
         return np.zeros(len(at), dtype=bool)
     place = np.searchsorted(intervals[:, 0], at, side="right") - 1
     return np.asarray((place >= 0) & (at < intervals[np.maximum(place, 0), 1]))
-
-
-def _made(make: Callable[[Intervals, Intervals, Intervals], int], one: Intervals, other: Intervals) -> Intervals:
-    into = np.empty((len(one) + len(other), 2), dtype=np.int64)
-    return _shortened(into, make(one, other, into))
-
-
-def _shortened(intervals: Intervals, count: int) -> Intervals:
-    """The first of them, without the memory of the others."""
-    intervals.resize((count, 2), refcheck=False)
-    return intervals
 
 
 def blocks(count: int) -> Iterator[slice]:

@@ -47,12 +47,6 @@ def test_calls_at_random_keep_nothing(tmp_path: Path) -> None:
 
 @in_c
 @pytest.mark.slow
-def test_sets_of_intervals_at_random_find_no_fault_in_memory(built: Path) -> None:
-    assert sanitized.run(built, PROGRAMS / "fuzz_intervals.py", "5", "20000") == "20000 rounds\n"
-
-
-@in_c
-@pytest.mark.slow
 def test_random_trainings_find_no_fault_in_memory(built: Path, tmp_path: Path) -> None:
     told = sanitized.run(built, PROGRAMS / "random_trainings.py", str(tmp_path), "5000", "60").splitlines()
     assert told[:-1] == []

@@ -1,4 +1,4 @@
-"""The extensions in C, built with what finds their mistakes in memory and arithmetic."""
+"""The extension in C, built with what finds their mistakes in memory and arithmetic."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-NAMES = ("_native", "_intervals")
 FLAGS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-fno-omit-frame-pointer", "-g", "-O1")
 RUN = """
 import runpy, sys
@@ -25,20 +24,19 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 
 
 def build(folder: Path) -> None:
-    """Both extensions in `folder`; skips the test where they cannot be had."""
+    """The extension in `folder`; skips the test where they cannot be had."""
     if sysconfig.get_config_var("Py_GIL_DISABLED"):
-        pytest.skip("this Python has no global lock, and the extensions are not for it")
+        pytest.skip("this Python has no global lock, and the extension is not for it")
     include = sysconfig.get_paths()["include"]
-    for name in NAMES:
-        made = folder / f"{name}{sysconfig.get_config_var('EXT_SUFFIX')}"
-        command = [compiler(), "-shared", "-fPIC", f"-I{include}", *FLAGS, "-o", str(made)]
-        done = subprocess.run([*command, str(ROOT / "profiler" / f"{name}.c")], capture_output=True, text=True)
-        if done.returncode:
-            pytest.skip(f"the compiler makes no sanitized extension: {done.stderr.strip()[-300:]}")
+    made = folder / f"_native{sysconfig.get_config_var('EXT_SUFFIX')}"
+    command = [compiler(), "-shared", "-fPIC", f"-I{include}", *FLAGS, "-o", str(made)]
+    done = subprocess.run([*command, str(ROOT / "profiler" / "_native.c")], capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip(f"the compiler makes no sanitized extension: {done.stderr.strip()[-300:]}")
 
 
 def run(folder: Path, program: Path, *arguments: str) -> str:
-    """What a program prints that has the extensions in `folder`. Fails where the sanitizers have something to say."""
+    """What a program prints that has the extension in `folder`. Fails where the sanitizers have something to say."""
     environment = os.environ | {
         "LD_PRELOAD": libraries(),
         "PYTHONMALLOC": "malloc",

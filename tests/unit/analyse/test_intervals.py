@@ -1,31 +1,17 @@
-"""Interval sets against a slow and obvious implementation, and what is in C against what is in Python."""
+"""Interval sets against a slow and obvious implementation."""
 
 from __future__ import annotations
 
 import itertools
 
 import numpy as np
-import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from whyidle.analyse import intervals
 from whyidle.analyse.intervals import Intervals, clip, complement, covered, intersect, subtract, total, union, union_of
-from whyidle.native import compiled
 from whyidle.record.schema import NOT_MEASURED
 
 spans = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60)), max_size=12)
-# Fixtures do not change from one example to the next.
-of_both_ways = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-
-
-@pytest.fixture(autouse=True, params=["in C", "in Python"])
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both ways that intervals are computed."""
-    found, why_not = compiled("_intervals")
-    if request.param == "in C" and found is None:
-        pytest.skip(f"no extension: {why_not}")
-    monkeypatch.setattr(intervals, "_in_c", found if request.param == "in C" else None)
 
 
 def made(pairs: list[tuple[int, int]]) -> Intervals:
@@ -44,14 +30,12 @@ def ticks_of(intervals: Intervals) -> set[int]:
     return ticks(flat)
 
 
-@of_both_ways
 @given(spans)
 def test_union_covers_what_any_covers(pairs: list[tuple[int, int]]) -> None:
     assert ticks_of(made(pairs)) == ticks(pairs)
     assert total(made(pairs)) == len(ticks(pairs))
 
 
-@of_both_ways
 @given(spans, spans)
 def test_union_intersection_and_difference(one: list[tuple[int, int]], other: list[tuple[int, int]]) -> None:
     assert ticks_of(union_of(made(one), made(other))) == ticks(one) | ticks(other)
@@ -59,7 +43,6 @@ def test_union_intersection_and_difference(one: list[tuple[int, int]], other: li
     assert ticks_of(subtract(made(one), made(other))) == ticks(one) - ticks(other)
 
 
-@of_both_ways
 @given(spans, st.integers(0, 60), st.integers(0, 60))
 def test_clip_and_complement_share_the_window(pairs: list[tuple[int, int]], begin: int, end: int) -> None:
     window = set(range(begin, end))
@@ -67,7 +50,6 @@ def test_clip_and_complement_share_the_window(pairs: list[tuple[int, int]], begi
     assert ticks_of(complement(made(pairs), begin, end)) == window - ticks(pairs)
 
 
-@of_both_ways
 @given(spans, st.lists(st.tuples(st.integers(-5, 70), st.integers(-5, 70)), max_size=40))
 def test_what_is_covered_of_stretches_in_any_order(
     pairs: list[tuple[int, int]], stretches: list[tuple[int, int]]
@@ -101,47 +83,3 @@ def test_long_stretches_are_summed_up() -> None:
     assert covered(whole, first, last).tolist() == [
         sum(max(0, min(e, at + 4) - max(b, at)) for at in begin.tolist()) for b, e in stretches
     ]
-
-
-def both(make: str, *sets: Intervals) -> list[list[list[int]]]:
-    found = []
-    for one in (compiled("_intervals")[0], None):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(intervals, "_in_c", one)
-            found.append(getattr(intervals, make)(*sets).tolist())
-    return found
-
-
-touching = st.lists(st.tuples(st.integers(0, 3), st.integers(1, 4)), max_size=12).map(
-    lambda steps: np.array(
-        [
-            (end - long, end)
-            for (_, long), end in zip(steps, itertools.accumulate(a + b for a, b in steps), strict=True)
-        ],
-        dtype=np.int64,
-    ).reshape(-1, 2)
-)
-"""Sets of which some intervals touch: what is apart in one way has to be apart in the other."""
-
-
-@of_both_ways
-@given(touching, touching, st.sampled_from(["union_of", "intersect", "subtract"]))
-def test_both_ways_divide_a_set_alike(one: Intervals, other: Intervals, make: str) -> None:
-    in_c, in_python = both(make, one, other)
-    assert in_c == in_python
-
-
-def test_what_is_no_set_of_intervals_is_refused() -> None:
-    in_c, why_not = compiled("_intervals")
-    if in_c is None:
-        pytest.skip(f"no extension: {why_not}")
-    good, into = made([(0, 4), (6, 9)]), np.empty((4, 2), dtype=np.int64)
-    for wrong in (good.astype(float), good[:, 0], good[::2].T, good.astype(np.int32)):
-        with pytest.raises((ValueError, BufferError)):
-            in_c.merged(good, wrong, into)
-    with pytest.raises(ValueError, match="no room"):
-        in_c.merged(good, good, into[:3])
-    with pytest.raises(TypeError):
-        in_c.merged(good, good)
-    with pytest.raises((ValueError, BufferError)):
-        in_c.covered(good, good[:, 0], good[:, 1], np.broadcast_to(np.int64(0), 2))
