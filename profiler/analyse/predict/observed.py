@@ -16,11 +16,160 @@ from ..run.worker_records import of_training, within
 from ..shares import MOSTLY
 from .advice import Advice
 from .assumed import Assumed
-from .observed_machine import limits_of, main_cpus_of, median_of, peers_cpus
-from .observed_making import making_of
 from .observed_steps import Handoff, handoff_of, host_of, on_device, start_of
 from .pools import in_processes
-from .workload import Times, Workload
+from .workload import MachineLimits, Times, Workload
+
+MOST_SCALED = 3.0
+"""Factor by which batches that were not recorded are taken to differ from those that were, at most: more is an error of
+the record."""
+
+
+@dataclass(frozen=True)
+class Making:
+    """What making each recorded batch took, ns; fields as in `Workload`."""
+
+    cpu_ns: Times
+    wait_ns: Times
+    read_ns: Times
+    collate_ns: Times
+    slowest_ns: Times
+    threads: int
+    """Threads that work on batches together."""
+
+
+def making_of(batches: Records, crowded: bool = False) -> Making:
+    """What making each batch took, waiting for a CPU left out: how long that is depends on the setting.
+
+    Args:
+        crowded: other programs use the machine's CPUs, so that waiting of a kind that is not known is for those.
+
+    A CPU second is taken as it was counted, although CPUs that share a core, a cache or a clock slow each other.
+    """
+    order = np.argsort(batches["begin_ns"], kind="stable")
+    batches = batches[order]
+    threads = int(max(1, batches["threads"].max()))
+    wall = (batches["end_ns"] - batches["begin_ns"]).astype(np.float64)
+    stages = {name: measured(batches[f"{name}_ns"]) for name in ("read", "decode", "transform", "collate")}
+    told_apart = ~np.isnan(stages["decode"])
+    if threads > 1:
+        # Its threads let samples wait in between: only stages are work.
+        wall = np.nansum(np.stack(list(stages.values())), axis=0)
+    read = np.nan_to_num(stages["read"])
+    queued = measured(batches["run_queue_ns"])
+    thread_cpu, process_cpu = measured(batches["cpu_ns"]), measured(batches["process_cpu_ns"])
+    # Other threads of the process compute while this one waits for them.
+    cpu = np.fmax(thread_cpu, process_cpu)
+    cpu = np.where(np.isnan(cpu), np.maximum(0, wall - read), cpu)
+    running = np.maximum(0.0, wall - np.nan_to_num(queued))
+    read = np.minimum(read, running)
+    cpu = np.minimum(cpu, running - read)
+    # Where waiting for a CPU was not counted, decoding and transforming are known to wait for nothing else.
+    wait = np.where(np.isnan(queued) & (told_apart | crowded), 0.0, running - read - cpu)
+    made = cpu + wait + read
+    slowest = measured(batches["slowest_ns"])
+    slowest = np.minimum(slowest, made)
+    collate = np.minimum(np.nan_to_num(stages["collate"]), cpu)
+    scale = _of_all(batches, wall) if threads == 1 else 1.0
+    return Making(cpu * scale, wait * scale, read * scale, collate * scale, slowest * scale, threads)
+
+
+def _of_all(batches: Records, wall: Times) -> float:
+    """The mean of all batches over that of the recorded ones: looking at a batch makes it longer, and which are left
+    out is not drawn by lot."""
+    skipped = np.maximum(0, batches["skipped"])
+    left_out = float(np.maximum(0, batches["skipped_ns"])[skipped > 0].sum())
+    number = int(skipped.sum())
+    if not number or not wall.sum():
+        return 1.0
+    scale = (left_out + float(wall.sum())) / (number + len(wall)) / float(wall.mean())
+    return min(max(scale, 1 / MOST_SCALED), MOST_SCALED)
+
+
+LEAST_CPUS = 0.05
+"""CPUs that a training is taken to use while it works on its steps, at least."""
+LEAST_THREADS = 2
+"""Threads of a job that compete with other programs for CPUs, at least: the training's own and a worker's."""
+
+
+def limits_of(facts: Facts, host: Records, settings: LoaderSettings, peers_cpus: float = 0.0) -> MachineLimits:
+    """CPUs and memory that other settings may use, by what the sampler saw of the host.
+
+    Args:
+        peers_cpus: CPUs that other training processes of the job use, which need them as before.
+    """
+    available = median_of(host, "memory_available_bytes")
+    shm_used, shm_size = median_of(host, "shm_used_bytes"), median_of(host, "shm_total_bytes")
+    whole = median_of(host, "tree_pss_bytes")
+    # Of the tree's memory no process's own part is told; the training's is no smaller than a worker's.
+    processes = 1 + settings.num_workers
+    return MachineLimits(
+        cpus=_left_cpus(facts, settings, peers_cpus),
+        memory_bytes=available,
+        shm_bytes=None if shm_used is None or shm_size is None else max(0, shm_size - shm_used),
+        worker_bytes=None if whole is None or not settings.num_workers else whole // processes,
+    )
+
+
+def peers_cpus(run: Run, facts: Facts, writer: Writer | None) -> float:
+    """CPUs that the training threads of the job's other processes used in the window: they are of the job's tree, and
+    yet leave less to this training.
+
+    Args:
+        writer: this one; `None`: the one that ran most steps.
+    """
+    window = facts.window
+    others = {(file.header.rank, file.header.pid) for file in run.files(STEP)} - {writer or run.leading_writer()}
+    used = 0.0
+    for other in others:
+        steps = run.records(STEP, other)
+        within = (steps["step_end_ns"] > window.begin_ns) & (steps["step_end_ns"] <= window.end_ns)
+        used += float(np.nansum(measured(steps["cpu_ns"][within])))
+    return used / window.wall_ns
+
+
+def main_cpus_of(facts: Facts, host: Records, host_ns: Times, otherwise_ns: float) -> float:
+    """CPUs that the training process uses while it works on its steps. `otherwise_ns`: CPU time that it uses in a step
+    for something else."""
+    window = facts.window
+    within = (host["t_ns"] >= window.begin_ns) & (host["t_ns"] <= window.end_ns)
+    known = host[within & (host["main_cpu_ns"] != NOT_MEASURED)]
+    own = float(host_ns.mean())
+    if own <= 0:
+        return 1.0
+    if len(known) > 1 and known["t_ns"][-1] > known["t_ns"][0]:
+        used = float(known["main_cpu_ns"][-1] - known["main_cpu_ns"][0]) / float(known["t_ns"][-1] - known["t_ns"][0])
+        of_step = used * facts.window.wall_ns / facts.window.count
+    else:
+        ran = measured(window.steps["cpu_ns"])
+        of_step = float(np.nanmedian(ran)) if not np.isnan(ran).all() else own + otherwise_ns
+    return min(max((of_step - otherwise_ns) / own, LEAST_CPUS), _cpus(facts))
+
+
+def _cpus(facts: Facts) -> float:
+    """CPUs that the job may use, whether others use them or not."""
+    return facts.sampled.cpu_budget or float(facts.machine_cpus or 1)
+
+
+def _left_cpus(facts: Facts, settings: LoaderSettings, peers: float) -> float:
+    """CPUs that others leave of those the job may use: what nobody used but this training, or a fair share for as many
+    threads as it has."""
+    threads = max(LEAST_THREADS, settings.num_workers + 1)
+
+    def left(cpus: float, used: float) -> float:
+        return max(cpus - used, cpus * threads / (threads + used))
+
+    budget, foreign = left(_cpus(facts), peers), facts.foreign_cpus
+    if foreign is None or facts.machine_cpus is None:
+        return budget
+    return min(budget, left(float(facts.machine_cpus), foreign + peers))
+
+
+def median_of(records: Records, name: str) -> int | None:
+    """The median of a field; `None` where it was not measured."""
+    known = records[name][records[name] != NOT_MEASURED]
+    return int(np.median(known)) if len(known) else None
+
 
 LEAST_BATCHES = 20
 """Recorded batches, and steps, that a replay draws its times from, at least."""

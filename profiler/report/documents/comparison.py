@@ -18,6 +18,7 @@ from ..document import (
     Document,
     Heading,
     Paragraph,
+    SizesOfBatch,
     Space,
     TableBlock,
     TableColumn,
@@ -29,7 +30,6 @@ from ..phrase import Spark, line, toned
 from ..words.command import command_line
 from ..words.figures import counted
 from ..words.sample_time import sentence
-from .batch_size import batch_size_blocks
 from .cells_table import axes_shown, in_words, namer, table_of
 from .cost import cost_blocks
 from .differential import differential_blocks
@@ -37,6 +37,15 @@ from .roofline import roofline_blocks
 from .scaling import scaling_blocks
 from .training_results import training_results_blocks
 from .winners import group_verdicts, group_winners
+
+
+def batch_size_blocks(verdicts: Mapping[str, BatchVerdict]) -> Iterator[Block]:
+    """One block a loader."""
+    for number, (name, verdict) in enumerate(verdicts.items()):
+        if number:
+            yield Space()
+        yield SizesOfBatch(name, verdict)
+
 
 STRIP = 40
 """Signs in a stretch of the device's time."""

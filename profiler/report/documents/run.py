@@ -9,11 +9,22 @@ from ...analyse.causes.finding import Finding
 from ...analyse.ranks import figures as ranks_figures
 from ...analyse.ranks.job import Job
 from ...analyse.run.activity_windows import Activity
-from ...analyse.run.analysis import Analysis
+from ...analyse.run.analysis import Analysis, RankAnalysis
 from ...analyse.run.facts import Facts
 from ...analyse.run.headroom import MeasuredHeadroom
 from ...analyse.run.resource_usage import Sampled
-from ...analyse.run.stall_breakdown import PARTS, UNTOLD
+from ...analyse.run.stall_breakdown import PARTS, TOTAL, UNTOLD
+from ...analyse.run.startup import (
+    COMPILING,
+    EVALUATING,
+    FIRST_FETCH,
+    FIRST_STEP,
+    IMPORTS,
+    SET_UP,
+    SKIPPING,
+    STAGES,
+)
+from ...analyse.run.trends import FALLS, FLAT, GROWS, JUMPS, Trend
 from ...analyse.run.worker_deaths import said_of
 from ...record.image_files import ImageDecoding
 from ..document import (
@@ -31,6 +42,8 @@ from ..document import (
     Quality,
     SharesOfTime,
     Space,
+    TableBlock,
+    TableColumn,
     TimeRow,
     Title,
     Verdict,
@@ -38,13 +51,154 @@ from ..document import (
     table,
     under,
 )
+from ..phrase import Length, line
 from ..words.code import stage_rows
 from ..words.command import command_line
-from ..words.figures import LEAST_SHARE, NOT_MEASURED, counted, evidence_value, percent, share
-from .over_time import startup_blocks, trend_blocks
-from .ranks import ranks_blocks
+from ..words.figures import LEAST_SHARE, NO_CAUSE, NOT_MEASURED, counted, evidence_value, part_name, percent, share
 from .roofline import decoding_words
 from .workers import workers_blocks
+
+MOST_ROWS = 16
+LEAST_SHOWN = 0.005
+"""A part that is smaller on all ranks has no column."""
+WAITING = ("input", "copy", "sync", "host", "boundary")
+
+
+def ranks_blocks(analysis: Analysis) -> Iterator[Paragraph | TableBlock]:
+    """One row a rank; of very many the latest, and how many are left out."""
+    job = analysis.job
+    known = [part.analysis.facts for part in analysis.ranks if part.analysis.facts is not None]
+    parts = [p for p in WAITING if any(facts.shares.get(p, 0.0) >= LEAST_SHOWN for facts in known)]
+    hosts = len({part.host for part in analysis.ranks}) > 1
+    figures = ("samples/s", *(f"{p} %" for p in parts), "compute %", "late ms", "waits ms")
+    columns = [
+        TableColumn("rank", right=True),
+        *([TableColumn("host", wraps=False, most=24)] if hosts else []),
+        *(TableColumn(title, right=True, wraps=False) for title in figures),
+        TableColumn("by itself", wraps=False),
+    ]
+    shown = _shown(analysis, job)
+    yield table((_row(part, parts, hosts, job) for part in shown), *columns, head_tone="dim")
+    if len(shown) < len(analysis.ranks):
+        yield Paragraph(f"and {len(analysis.ranks) - len(shown)} ranks that are late by less; --json has them all")
+    if job is not None and job.late_ns:
+        yield Paragraph(
+            "late: how much later than the other ranks it is ready for them, a step; waits: how long it waits for the "
+            "last one, which counts as computing here."
+        )
+
+
+def _shown(analysis: Analysis, job: Job | None) -> list[RankAnalysis]:
+    if len(analysis.ranks) <= MOST_ROWS:
+        return list(analysis.ranks)
+    late = job.late_ns if job is not None else {}
+    latest = sorted(analysis.ranks, key=lambda part: (-late.get(part.rank, 0.0), part.rank))
+    return sorted(latest[:MOST_ROWS], key=lambda part: part.rank)
+
+
+def _row(part: RankAnalysis, parts: list[str], hosts: bool, job: Job | None) -> list[str]:
+    facts = part.analysis.facts
+    row = [str(part.rank)] + ([part.host or NOT_MEASURED] if hosts else [])
+    if facts is None:
+        return [*row, *[NOT_MEASURED] * (len(parts) + 4), "no steps"]
+    shares = facts.shares
+    late = job.late_ns.get(part.rank) if job is not None else None
+    waits = job.waits_ns.get(part.rank) if job is not None else None
+    return [
+        *row,
+        f"{facts.samples_per_s:.1f}",
+        *(f"{100 * shares[p]:.1f}" if p in shares else NOT_MEASURED for p in (*parts, "compute")),
+        NOT_MEASURED if late is None else f"{late / 1e6:.1f}",
+        NOT_MEASURED if waits is None else f"{waits / 1e6:.1f}",
+        part.analysis.verdict.cause or NO_CAUSE,
+    ]
+
+
+BAR_SIGNS = 16
+"""Of a bar as long as all the time before the first step."""
+LEAST_STAGE_NS = 500_000
+"""A stage that took less would read 0.00 s."""
+_BAR = TableColumn(wraps=False, least=BAR_SIGNS)
+_STAGES = {
+    IMPORTS: "Python starts, and imports modules",
+    SET_UP: "what else the program does before it asks for a batch",
+    EVALUATING: "validation",
+    SKIPPING: "batches that are fetched and not trained on",
+    FIRST_FETCH: "workers start, the first batch is made",
+    COMPILING: "torch's compiler",
+    FIRST_STEP: "",
+}
+LEAST_PART = 0.01
+"""Share of a step, from which a part that does not rise has a row."""
+_TREND_COLUMNS = (
+    TableColumn(),
+    TableColumn("first fifth", right=True),
+    TableColumn("last fifth", right=True),
+    TableColumn("in 1000 steps", right=True),
+    TableColumn(),
+)
+
+
+def startup_blocks(facts: Facts, bar: bool) -> Iterator[Block]:
+    """A row for each stage of the time before the first step. Nothing where its begin is not known.
+
+    `bar`: whether there are enough steps for a picture of it.
+    """
+    startup = facts.startup
+    if startup is None or startup.run_ns <= 0 or startup.total_ns <= 0:
+        return
+    rows = [
+        (
+            stage,
+            f"{startup.ns(stage) / 1e9:.2f} s",
+            share(startup.ns(stage) / startup.run_ns),
+            line(Length(round(BAR_SIGNS * startup.ns(stage) / startup.total_ns))) if bar else "",
+            _STAGES[stage],
+        )
+        for stage in STAGES
+        if startup.ns(stage) >= LEAST_STAGE_NS
+    ]
+    yield Heading("Before the first step was over")
+    yield table(rows, LEFT, RIGHT, RIGHT, _BAR, LEFT, indent=1)
+    since = "its process began" if startup.whole else "its recording began: what came before is not known"
+    yield Paragraph(
+        f"{startup.total_ns / 1e9:.2f} s of the run's {startup.run_ns / 1e9:.2f} s, since {since}; outside the window",
+        1,
+    )
+    yield Space()
+
+
+def trend_blocks(facts: Facts) -> Iterator[Block]:
+    """A row a part, and one of the step as a whole. Nothing of a run with too few steps for a trend."""
+    if not facts.trends:
+        return
+    least = LEAST_PART * max(facts.trends[-1].first_ms, facts.trends[-1].last_ms)
+    shown = [each for each in facts.trends if each.since is not None or max(each.first_ms, each.last_ms) >= least]
+    yield Heading("Over the run, ms of a step")
+    yield table(map(_trend_row, shown), *_TREND_COLUMNS, indent=1)
+    yield Space()
+
+
+def _trend_row(trend: Trend) -> tuple[str, str, str, str, str]:
+    name = "a step" if trend.part == TOTAL else part_name(trend.part)
+    if trend.part == "boundary":
+        name += ", a stretch"
+    slope = trend.slope
+    change = f"{slope.value:+.2f} ({slope.low:+.2f} to {slope.high:+.2f})"
+    return name, f"{trend.first_ms:.2f}", f"{trend.last_ms:.2f}", change, _trend_said(trend)
+
+
+def _trend_said(trend: Trend) -> str:
+    """What it does, in words."""
+    if trend.shape == FLAT:
+        return "no trend"
+    if trend.shape == FALLS:
+        return "falls"
+    at = f"at step {trend.since}" if trend.shape == JUMPS else f"from step {trend.since} on"
+    if trend.shape in (GROWS, JUMPS):
+        return f"{trend.shape} {at}"
+    return f"rises {at}, {trend.why}"
+
 
 FEW_STEPS = 10
 """A bar of fewer steps would look like a finding."""

@@ -2,22 +2,383 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
-from ...analyse.recent.snapshot import Snapshot
-from .code import code
-from .devices import devices
-from .header import header
-from .host import host
-from .keys import footer, help_screen
-from .lines import Row, cut
+from ...analyse.recent.snapshot import UNDER_WAY, CodeView, HostView, RankView, Snapshot
+from ...analyse.run.resource_usage import BUDGET_USED
+from ...analyse.run.worker_deaths import said_of
+from ...analyse.where.places import Where
+from ..render import bars
+from ..words.code import short_file
+from . import words
+from .devices import LABEL, devices, window
+from .lines import Row, cut, flow, safe, wrapped
 from .makers import makers
-from .options import LISTS, Options
-from .ranks import ranks
+from .options import LISTS, RANK_ORDERS, Options
 from .step import step
 from .verdict import verdict
 from .words import line as in_words
+
+HOST = 14
+"""Columns for a machine's name."""
+
+
+def ranks(view: Snapshot, width: int, detail: int, options: Options, rows: int | None = None) -> list[Row]:
+    """Detail 0: all in a row. 1: a row each."""
+    if len(view.rank_views) < 2:
+        return []
+    head = Row(" ranks".ljust(LABEL))
+    if not detail:
+        return [head.join(line) for line in flow(_summary(view), width - LABEL, rows=1)]
+    said = [Row(f"{len(view.rank_views)}", "bold")]
+    if options.focus == "ranks" and (options.order_of(RANK_ORDERS) or options.reverse):
+        arrow = options.sign("↓", "down") if options.reverse else options.sign("↑", "up")
+        said.append(Row(f"by {RANK_ORDERS[options.order_of(RANK_ORDERS)]} {arrow}", "bold"))
+    said += _summary(view)[1:]
+    each = ordered(view.rank_views, options)
+    chosen = options.chosen % len(each) if options.focus == "ranks" else -1
+    several_hosts = len({each.host for each in view.rank_views}) > 1
+    entries = [[_row(rank, several_hosts, width, options, index == chosen)] for index, rank in enumerate(each)]
+    found = [head.join(line) for line in flow(said, width - LABEL, rows=1)]
+    return found + window(entries, max(0, chosen), None if rows is None else rows - 1, "ranks", options)
+
+
+def ordered(each: tuple[RankView, ...], options: Options) -> list[RankView]:
+    """By what was asked for; whatever was not measured comes last."""
+    key: Callable[[RankView], float | None] = (
+        lambda r: float(r.rank),
+        lambda r: r.samples_per_s,
+        lambda r: r.shares.get("input"),
+    )[options.order_of(RANK_ORDERS)]
+    known = sorted((r for r in each if key(r) is not None), key=lambda r: key(r) or 0.0, reverse=options.reverse)
+    return known + [r for r in each if key(r) is None]
+
+
+def _summary(view: Snapshot) -> list[Row]:
+    said = [Row(f"{len(view.rank_views)}", "bold")]
+    rates = [r.samples_per_s for r in view.rank_views if r.samples_per_s is not None]
+    if len(rates) == len(view.rank_views):
+        said.append(Row(f"together {words.number(sum(rates))} samples/s"))
+    waits = [(r.shares["input"], r.rank) for r in view.rank_views if r.shares.get("input") is not None]
+    if waits:
+        most, rank = max(waits)
+        said.append(Row(f"rank {rank} waits most for data: {100 * most:.0f} %"))
+    return said
+
+
+def _row(rank: RankView, several_hosts: bool, width: int, options: Options, marked: bool) -> Row:
+    row = Row(f"{options.sign('▸', '>') if marked else ' '} {rank.rank:>4}  ").to(LABEL)
+    if several_hosts and width >= 76:
+        row.add(cut(safe(rank.host), HOST, options.ascii_only).ljust(HOST + 1), "dim")
+    said = Row(f"step {rank.steps}  ")
+    said.add(words.NOT_MEASURED if rank.samples_per_s is None else f"{words.number(rank.samples_per_s)}/s", "bold")
+    busy = rank.shares.get("compute")
+    said.add(f"  busy {'n/a' if busy is None else f'{100 * busy:.0f} %'}")
+    room = width - row.cells - said.cells - 2
+    if rank.shares and room >= 6:
+        for text, style in bars.pieces(rank.shares, room, options.ascii_only):
+            row.add(text, style)
+    else:
+        row.add(" " * max(0, room))
+    return row.add("  ").join(said)
+
+
+HELP_COLUMN = 15
+"""Where explanations begin."""
+_KEYS = (
+    ("q, Ctrl-C", "quit; the training goes on"),
+    ("h, ?", "this help, and back"),
+    ("p, space", "pause the picture and go on"),
+    ("Tab", "choose what the arrows move in: ranks, accelerators, workers"),
+    ("up, down", "move in it: the chosen one is shown in detail"),
+    ("s", "sort workers or ranks by something else"),
+    ("r", "reverse their order"),
+    ("a", "ASCII signs or drawn ones"),
+)
+_MEANING = (
+    (
+        "step",
+        "the last seconds: the accelerator computed, or waited for data (input), for a copy to it, in calls that "
+        "wait for it (sync), for the training loop (host), for what is outside steps (boundary)",
+    ),
+    ("queue", "finished batches that wait for the training"),
+    ("busy", "share of time in which any kernel ran"),
+    ("SM active", "share of its processors that had work"),
+    ("workers", "queued: ready to run, and waiting for a CPU"),
+    ("reads, disk", "what read calls got; what disks gave, with what is read ahead"),
+    ("a blank, n/a", "not measured"),
+)
+
+
+def footer(width: int, options: Options) -> list[Row]:
+    if not options.keys:
+        return []
+    entries = [("q", "quit"), ("h", "help"), ("p", "go on" if options.paused else "pause")]
+    entries += [("Tab", options.focus or "lists"), ("s", "sort"), ("r", "reverse")]
+    return [Row(" ").join(line) for line in flow(_entries(entries), width - 2, rows=1)]
+
+
+def _entries(entries: list[tuple[str, str]]) -> list[Row]:
+    return [Row(key, "bold").add(f" {what}", "dim") for key, what in entries]
+
+
+def help_screen(width: int, height: int, options: Options) -> list[Row]:
+    """Keys, then what the figures mean; what does not fit the height is left out."""
+    rows = [Row(" whyidle live", "bold"), Row()]
+    rows += [line for key, what in _KEYS for line in _explained(key, what, width)]
+    rows.append(Row())
+    rows += [line for what, meaning in _MEANING for line in _explained(what, meaning, width)]
+    return [row.within(width, options.ascii_only) for row in rows[: max(1, height)]]
+
+
+def _explained(what: str, meaning: str, width: int) -> list[Row]:
+    """A name, and beside it what it means, in as many rows as that takes."""
+    rows = wrapped(meaning, max(1, width - HELP_COLUMN))
+    return [Row(f"  {what}" if not i else "", "bold").to(HELP_COLUMN).add(row) for i, row in enumerate(rows)]
+
+
+GAUGE = 10
+MUCH = 5.0
+"""Percent of steal, quota or waiting for reads from which on it is pointed out."""
+SHM_FULL = 0.9
+"""Share of shared memory in use from which on it is pointed out."""
+
+
+def host(view: Snapshot, width: int, detail: int, options: Options) -> list[Row]:
+    """Detail 0: what fits a row, the telling first. 1: all, in as many rows as it takes. 2: with a history."""
+    alone = view.state == "watching"
+    seen = replace(view.host, memory_used_bytes=None) if alone else view.host
+    facts = [*_cpu(view, options), *_pressed(seen), *_reads(seen), *_memory(seen)]
+    head = Row(" host".ljust(LABEL))
+    if not facts:
+        return [head.add(words.NOT_MEASURED, "dim")]
+    flowed = flow(facts, width - LABEL, "   ", None if detail else 1)
+    rows = [(head if not i else Row(" " * LABEL)).join(line) for i, line in enumerate(flowed)]
+    budget = view.host.cpu_budget
+    # Not min(100, …), which makes 100 of what was not measured.
+    values = tuple(100.0 if cpus > budget else 100 * cpus / budget for cpus in view.host.cpus) if budget else ()
+    if alone:
+        values = view.host.machine_busy
+    if detail > 1 and values:
+        drawn = bars.graph(values, width - LABEL - 7, 1, options.ascii_only)[0]
+        rows.append(
+            Row("  CPU".ljust(LABEL)).add(drawn, "blue").add(words.percent(words.last(values)).rjust(7), "bold")
+        )
+    return rows
+
+
+def _cpu(view: Snapshot, options: Options) -> list[Row]:
+    said = []
+    used, budget = view.host.tree_cpus, view.host.cpu_budget
+    if view.state != "watching" and used is not None:
+        line = Row()
+        if budget:
+            full, empty = bars.gauge(min(1.0, used / budget), GAUGE, options.ascii_only)
+            line.add(full, "red" if used >= BUDGET_USED * budget else "blue").add(empty, "dim").add(" ")
+        said.append(line.add(f"{used:.1f} of {budget:g} CPUs" if budget else f"{used:.1f} CPUs", "bold"))
+    if view.host.machine_busy_pct is not None:
+        said.append(Row(f"machine {words.percent(view.host.machine_busy_pct)} busy"))
+    return said
+
+
+def _pressed(seen: HostView) -> list[Row]:
+    """What holds the job back: marked where it is much, told where it is measured."""
+    each = (
+        ("quota held back", seen.throttled_pct),
+        ("steal", seen.steal_pct),
+        ("I/O wait", seen.iowait_pct),
+    )
+    known = sorted(((name, v) for name, v in each if v is not None and v == v), key=lambda e: e[1] < MUCH)
+    return [Row(f"{name} {v:.0f} %", "bold yellow" if v >= MUCH else "") for name, v in known]
+
+
+def _reads(seen: HostView) -> list[Row]:
+    if seen.read_bytes_s is None and seen.storage_bytes_s is None:
+        return []
+    if seen.storage_bytes_s is None:
+        return [Row(f"reads {words.rate(seen.read_bytes_s)}")]
+    if seen.read_bytes_s is None:
+        return [Row(f"disk {words.rate(seen.storage_bytes_s)}")]
+    # Two counters, and none a part of the other: read-ahead and mapped files make the disk's the larger one.
+    return [Row(f"reads {words.rate(seen.read_bytes_s)}, disk {words.rate(seen.storage_bytes_s)}")]
+
+
+def _memory(seen: HostView) -> list[Row]:
+    said = []
+    if seen.memory_used_bytes is not None:
+        free = f", {words.size(seen.memory_available_bytes)} free" if seen.memory_available_bytes is not None else ""
+        said.append(Row(f"memory {words.size(seen.memory_used_bytes)}{free}"))
+    elif seen.memory_available_bytes is not None:
+        said.append(Row(f"memory {words.size(seen.memory_available_bytes)} free"))
+    if seen.shm_used_bytes is not None and seen.shm_total_bytes:
+        full = seen.shm_used_bytes > SHM_FULL * seen.shm_total_bytes
+        text = f"shm {words.of(seen.shm_used_bytes, seen.shm_total_bytes)}"
+        said.append(Row(text, "bold yellow" if full else ""))
+    return said
+
+
+_STATE = {"running": ("●", "*", "green"), "starting": ("○", "o", "yellow"), "watching": ("●", "*", "green")}
+
+
+QUIET_SECONDS = 5.0
+"""Without a step for so long is worth telling."""
+
+
+def header(view: Snapshot, width: int, detail: int, options: Options) -> list[Row]:
+    """Two rows; the third (detail 1) has device and time."""
+    state = _state(view, options)
+    title = cut(safe(view.title), max(8, width - state.cells - 3), options.ascii_only)
+    rows = [Row(" ").add(title, "bold").to(width - state.cells).join(state)]
+    if view.state != "watching":
+        rows.append(_progress(view, width, options))
+    alone = len(view.devices) == 1 and view.device == view.devices[0].name
+    name, beside = "" if alone else safe(view.device), _beside(view)
+    if detail and (name or beside.cells):
+        name = cut(name, max(8, width - beside.cells - 4), options.ascii_only)
+        rows.insert(1, Row(" ").add(name).to(width - beside.cells).join(beside))
+    if view.deaths:
+        texts = wrapped(f"A WORKER DIED: {said_of(view.deaths)}", max(8, width - 1))
+        rows += [Row(" ").add(text, "bold red") for text in texts]
+    if view.stand_in:
+        said = safe(f"STAND-IN DATA: generated, in place of {view.stand_in}")
+        rows.append(Row(" ").add(cut(said, width - 1, options.ascii_only), "bold yellow"))
+    return rows
+
+
+def _state(view: Snapshot, options: Options) -> Row:
+    if options.paused:
+        return Row(f"{options.sign('‖', '||')} paused", "bold yellow")
+    sign, ascii_sign, style = _STATE.get(view.state, ("■", "#", "red"))
+    if view.state == "ok":
+        style = "green"
+    said = words.ending(view)
+    if view.state == "watching":
+        said = "no steps: accelerators and machine alone"
+    return Row(f"{options.sign(sign, ascii_sign)} {said}{options.note and f'; {options.note}'}", f"bold {style}")
+
+
+def _beside(view: Snapshot) -> Row:
+    batch = f"batch {view.batch_size}"
+    said = [] if view.batch_size is None or batch in view.title else [batch]
+    if view.ranks > 1:
+        said.append(f"rank {view.rank} of {view.ranks}")
+    return Row(", ".join(said), "dim")
+
+
+def far(view: Snapshot) -> list[str]:
+    """How far a run is, the most telling first: state, steps, what is left, the epoch, the time so far."""
+    said = [words.ending(view), *(["stand-in data"] if view.stand_in else [])]
+    if not view.steps:
+        return said if view.state in UNDER_WAY else [*said, words.NO_STEPS]
+    said.append(f"{view.steps}/{view.planned_steps} steps" if view.planned_steps else f"{view.steps} steps")
+    said += _left(view)
+    if view.elapsed_s is not None:
+        said.append(f"{words.duration(view.elapsed_s)}{' so far' if view.state == 'running' else ''}")
+    return said
+
+
+def _left(view: Snapshot) -> list[str]:
+    said = []
+    running = view.state == "running"
+    if running and view.quiet_s is not None and view.quiet_s >= QUIET_SECONDS:
+        said.append(f"no step for {words.duration(view.quiet_s)}")
+    if running and view.left_s is not None:
+        said.append(f"{words.duration(view.left_s)} left")
+    if view.epoch is not None:
+        about = "about " if view.epoch_estimated else ""
+        of = f" {view.epoch_done}/{about}{view.epoch_steps}" if view.epoch_done is not None and view.epoch_steps else ""
+        # The whole run's steps say as much where there is one epoch.
+        said.append(f"epoch {view.epoch + 1}{of if view.planned_steps is None else ''}")
+        if running and view.left_s is None and view.epoch_left_s is not None:
+            said.append(f"{words.duration(view.epoch_left_s)} left of it")
+    return said
+
+
+def _progress(view: Snapshot, width: int, options: Options) -> Row:
+    if view.state == "starting" and not view.steps:
+        return Row(" waiting for the first step of a training", "dim")
+    done = None
+    if view.planned_steps:
+        done = view.steps / view.planned_steps
+    elif view.epoch_steps and view.epoch_done is not None:
+        done = view.epoch_done / view.epoch_steps
+    text = flow([Row(said) for said in far(replace(view, stand_in=None))[1:]], width - 2, rows=1)[0].plain
+    room = width - len(text) - 3
+    row = Row(" ")
+    if done is not None and room >= 8:
+        full, empty = bars.gauge(min(1.0, done), room, options.ascii_only)
+        row.add(full, "green").add(empty, "dim").add("  ")
+    return row.add(text)
+
+
+LEAST_ROOM = 24
+"""Cells that a line of code is cut to, at least: beside another it needs as many."""
+
+
+@dataclass(frozen=True)
+class ToldLine:
+    """A line as it is told."""
+
+    whose: str
+    """`verdict`, `workers` or `training`."""
+    share: str
+    """Its share with the unit; empty where it has none, as the line on which a loader is made."""
+    of: str
+    """What the share is of, where there is room to say it."""
+    place: str
+
+
+def code(view: Snapshot, width: int, detail: int, options: Options) -> list[Row]:
+    """Detail 0: in a row, as many as have room. 1: a row each."""
+    told = lines(view)
+    if not told:
+        return []
+    head, room = Row(" code".ljust(LABEL)), width - LABEL
+    if detail:
+        rows = [_said(each, room, options, whole=True) for each in told]
+        return [(head if not i else Row(" " * LABEL)).join(row) for i, row in enumerate(rows)]
+    return [head.join(side_by_side(told, room, options))]
+
+
+def lines(view: Snapshot) -> tuple[ToldLine, ...]:
+    """The verdict's line, and the lines of workers and training that are not the same."""
+    where = view.verdict.where[:1] if view.verdict is not None else ()
+    named = {(each.file, each.line) for each in where}
+    ours = [
+        ToldLine("verdict", "" if each.share is None else f"{100 * each.share:.0f} %", each.time, _place(each))
+        for each in where
+    ]
+    rest = [each for each in view.code if (each.file, each.line) not in named]
+    return (*ours, *(ToldLine(each.whose, f"{each.share_pct:.0f} %", "", _place(each)) for each in rest))
+
+
+def side_by_side(told: Sequence[ToldLine], room: int, options: Options) -> Row:
+    """As many lines as have room, in a row."""
+    gap = f" {options.sign('·', '-')} "
+    kept = told[: max(1, (room + len(gap)) // (LEAST_ROOM + len(gap)))]
+    each = (room - len(gap) * (len(kept) - 1)) // len(kept)
+    found = Row()
+    for number, line in enumerate(kept):
+        # What the first leaves over is the last one's.
+        last = number == len(kept) - 1
+        found.add(gap if number else "").join(_said(line, room - found.cells - len(gap) if last else each, options))
+    return found.within(room, options.ascii_only)
+
+
+def _said(line: ToldLine, room: int, options: Options, whole: bool = False) -> Row:
+    """`workers 84 % data.py:27 with zipfile.ZipFile(self.path) as archive:`; `whole`: and what the share is of, if that
+    fits."""
+    share = f"{line.whose} {line.share} ".replace("  ", " ")
+    text, of = safe(line.place), f"  {'of ' if line.share else ''}{line.of}" if whole and line.of else ""
+    row = Row(share, "bold").add(cut(text, max(0, room - len(share)), options.ascii_only))
+    return row.add(of, "dim") if row.cells + len(of) <= room else row
+
+
+def _place(line: CodeView | Where) -> str:
+    place = short_file(line.file).rpartition("/")[2]
+    return f"{place}:{line.line} {line.code or line.function}"
+
 
 LEAST_WIDTH, LEAST_HEIGHT = 40, 8
 

@@ -21,7 +21,7 @@ from support.cuda.recorded import Run, assert_true
 from whyidle.analyse.run.facts import facts_of
 from whyidle.analyse.run.stall_breakdown import PARTS
 from whyidle.capture.recording import recording
-from whyidle.capture.tuning.memory import memory_use
+from whyidle.capture.tuning.sized import memory_use
 from whyidle.record.run import open_run
 from whyidle.record.schema import EVENT, STEP, EventKind, StepFlag
 

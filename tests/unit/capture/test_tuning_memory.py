@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from whyidle.capture.tuning import memory
-from whyidle.capture.tuning.memory import memory_use
+from whyidle.capture.tuning.sized import memory_use
 from whyidle.devices.emulated import EmulatedDevice, EmulatedSpec
 from whyidle.errors import DeviceOutOfMemory
 

@@ -26,9 +26,9 @@ from whyidle.capture.hooks.samples import samples_of
 from whyidle.capture.hooks.switch import Switch
 from whyidle.capture.workers.batch_content import BatchContent
 from whyidle.capture.workers.counters import ThreadCounters
+from whyidle.capture.workers.fetch_timing import Stamped, file_of, number_of, one_by_one
 from whyidle.capture.workers.fetchers import Fetchers
 from whyidle.capture.workers.hook import TrainingFetchTimer
-from whyidle.capture.workers.slowest_sample import Stamped, file_of, number_of, one_by_one
 from whyidle.capture.workers.worker_loop import PASS, Orders, WorkerFetchTimer, WorkerLoop, positions
 from whyidle.record.names import Names
 from whyidle.record.schema import BATCH, NOT_MEASURED

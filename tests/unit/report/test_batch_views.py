@@ -22,7 +22,7 @@ from whyidle.errors import MissingExtra, WhyidleError
 from whyidle.report.contract import comparison as compare_json
 from whyidle.report.contract.encode import builtins
 from whyidle.report.document import Document
-from whyidle.report.documents.batch_size import batch_size_blocks
+from whyidle.report.documents.comparison import batch_size_blocks
 from whyidle.report.plot.batch_size import check_picture, write_batch_sizes
 from whyidle.report.words import sample_time
 

@@ -26,7 +26,7 @@ from whyidle.record.sampled_devices import note_devices
 from whyidle.record.schema import NOT_MEASURED
 from whyidle.report.documents.run import run_document
 from whyidle.report.page import frame, overview
-from whyidle.report.page.environment import environment_of, settings_of
+from whyidle.report.page.run_page import environment_of, settings_of
 from whyidle.report.page.timeline_data import SHARE, TYPES, pack, unpack
 from whyidle.scenarios.planted import MS, train
 
