@@ -86,18 +86,6 @@ def check_page(arguments: argparse.Namespace, made: Path | None = None) -> None:
         refuse_recorded(Path(arguments.html), PAGES, " with --html")
 
 
-def refuse_page(arguments: argparse.Namespace, scenario: str) -> None:
-    """
-    Raises:
-        WhyidleError: a page was asked for of a scenario whose page is another.
-    """
-    if arguments.html is not None:
-        raise WhyidleError(
-            f"--html is of tables of loaders, and {scenario} has a page of its own. Leave it out; afterwards "
-            "`whyidle report FOLDER --format html` writes that page."
-        )
-
-
 def write_page(arguments: argparse.Namespace, result: Result) -> None:
     """The page, where it was asked for.
 
