@@ -21,10 +21,7 @@ LATE = {
 
 
 def moments(kind: Kind, records: Records) -> npt.NDArray[np.int64]:
-    """CLOCK_MONOTONIC ns of the moment each record tells of: records are stored soon after it, and in this order.
-
-    What the sampler reads from a driver's ring is up to a second old when it is stored.
-    """
+    """CLOCK_MONOTONIC ns of the moment each record tells of: records are stored soon after it, and in this order."""
     if kind.name in (DEVICE.name, HOST.name, MEMORY.name, STACK.name):
         return np.asarray(records["t_ns"])
     if kind.name == EVENT.name:

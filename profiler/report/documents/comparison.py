@@ -143,7 +143,7 @@ def comparison_title(result: Comparison, setting: dict[str, Any]) -> str:
         parts: list[str | None] = [counted(sum(len(cell.runs) for cell in result.cells), "recorded run")]
     else:
         told = _datasets(setting)
-        parts = [setting["scenario"], setting.get("experiment"), setting["net"]]
+        parts = [setting["scenario"], setting.get("experiment"), setting.get("net")]
     stands_in = any(each.get("stand_in") for each in told.values())
     return f"{' · '.join(part for part in parts if part)} on {device}{', stand-in data' * stands_in}"
 
