@@ -57,7 +57,7 @@ def job(arguments: argparse.Namespace) -> TuneJob:
         raise WhyidleError(NONE_GIVEN)
     # The parser does not tell whether `--` came before.
     if len(words) == 1 and sys.argv[-2:] != ["--", words[0]] and not _is_program(words[0]):
-        return _scenario(_checked(arguments, words[0]), arguments.budget)
+        return scenario_job(_checked(arguments, words[0]), arguments.budget)
     if alien := given(arguments, OF_SCENARIOS):
         raise WhyidleError(f"{alien} {are(alien)} of scenarios. Your command says itself what it trains.")
     return _script(words, arguments.overwrite, arguments.budget)
@@ -133,7 +133,7 @@ def _checked(arguments: argparse.Namespace, name: str) -> dict[str, Any]:
     }
 
 
-def _scenario(asked: dict[str, Any], budget_s: float | None) -> TuneJob:
+def scenario_job(asked: dict[str, Any], budget_s: float | None) -> TuneJob:
     from whyidle.scenarios.registry import require_installed
 
     require_installed(f"scenario {asked['scenario']}")

@@ -29,6 +29,7 @@ from ..datasets.labelled_photos import labelled_photos
 from ..datasets.records import Records, open_records
 from ..scenario import DataRequest, Experiment, Scenario, ScenarioData, step_times
 from ..training import Training, Wrap, whole
+from ..voc.generate import RECIPE
 from .benchmark import EmulatedForward, Forward, Gradients
 from .experiments import experiments
 from .nets import BENCHMARKS, INPUT_SIZE, NETS, build, classification_loss, sgd
@@ -57,7 +58,8 @@ class Convnets(Scenario):
     def find_data(self, net: str, say: Callable[[str], None]) -> Path:
         """Composed images in the user's cache; composed the first time, which takes some seconds."""
         cache = Path(user_cache_dir("whyidle")) / "data"
-        folder, composed = cache / f"{self.name}-{COMPOSED_IMAGES}", cache / f"ssd-{COMPOSED_IMAGES}"
+        kind = f"{COMPOSED_IMAGES}-{RECIPE}"
+        folder, composed = cache / f"{self.name}-{kind}", cache / f"ssd-{kind}"
         if not folder.exists():
             say(f"No --data: composing {COMPOSED_IMAGES} images into {folder}")
         return labelled_photos(folder, composed, COMPOSED_IMAGES)

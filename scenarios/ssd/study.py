@@ -21,7 +21,7 @@ from whyidle.pipelines.stages import Distort, Flip, Normalise, RandomCrop, Resiz
 
 from ..evaluation import held_out
 from ..scenario import DataRequest, Experiment, Scenario
-from ..voc.generate import compose
+from ..voc.generate import RECIPE, compose
 from ..voc.layout import KINDS, find
 from ..voc.read import VocDataset
 from .detect import detect
@@ -56,7 +56,7 @@ class Ssd(Scenario):
     def find_data(self, net: str, say: Callable[[str], None]) -> Path:
         """A set of composed images in the user's cache; composed the first time, which takes some seconds."""
         images = COMPOSED_TO_LEARN_FROM if net == "ssd-micro" else COMPOSED_IMAGES
-        folder = Path(user_cache_dir("whyidle")) / "data" / f"{self.name}-{images}"
+        folder = Path(user_cache_dir("whyidle")) / "data" / f"{self.name}-{images}-{RECIPE}"
         if not folder.exists():
             say(f"No --data: composing {images} images into {folder}")
         compose(folder, images, 0)

@@ -24,7 +24,7 @@ from whyidle.record.files import under_todays_name
 from .layout import Layout, composed_marker
 from .paint import Placed, paint
 
-_RECIPE = 2
+RECIPE = 2
 """Goes up when the same seed gives other images."""
 _TRAIN_SHARE = 0.8
 _CHUNK = 8
@@ -53,7 +53,7 @@ def compose(
         raise DataError(f"A set of {images} images cannot be made; at least 1 is needed.")
     if seed < 0:
         raise DataError(f"The seed {seed} cannot be used; it must be at least 0.")
-    wanted = {"format": "whyidle-voc", "recipe": _RECIPE, "images": images, "seed": seed}
+    wanted = {"format": "whyidle-voc", "recipe": RECIPE, "images": images, "seed": seed}
     try:
         _claim(out, wanted)
         layout = Layout(out / "VOCdevkit" / "VOC2012")

@@ -12,7 +12,7 @@ import pytest
 
 from support.runs import WITHOUT_COMPILER
 from whyidle.capture.bootstrap import RUN, environment
-from whyidle.commands.tune_jobs import again
+from whyidle.commands.tune_jobs import scenario_job
 from whyidle.tune.batch.ladder import ProbeOutcome, climb
 from whyidle.tune.batch.probe import child_probe
 from whyidle.tune.bench.launch import Launch
@@ -172,7 +172,7 @@ def test_an_emulated_devices_memory_bounds_the_batch_of_a_scenario(small: Path, 
         "seed": 0,
         "notices": [],
     }
-    probe = child_probe(again(asked, False).launch, tmp_path / "probes", 2)
+    probe = child_probe(scenario_job(asked, None).launch, tmp_path / "probes", 2)
     within, beyond = probe(2, SECONDS), probe(40, SECONDS)
     assert within.outcome == ProbeOutcome.OK
     assert within.on_device

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from whyidle.capture.tuning import memory
+from whyidle.capture.tuning import sized
 from whyidle.capture.tuning.sized import memory_use
 from whyidle.devices.emulated import EmulatedDevice, EmulatedSpec
 from whyidle.errors import DeviceOutOfMemory
@@ -22,7 +22,7 @@ MB = 1 << 20
 
 
 def test_the_host_counts_the_most_this_process_and_its_children_held(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "memory_available", lambda: 8.0 * GB)
+    monkeypatch.setattr(sized, "memory_available", lambda: 8.0 * GB)
     before = memory_use()
     assert not before.on_device
     assert before.peak_bytes is not None
@@ -47,7 +47,7 @@ def test_the_host_counts_the_most_this_process_and_its_children_held(monkeypatch
 
 
 def test_a_limit_of_the_address_space_counts_where_it_is_the_tighter_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "memory_available", lambda: 64.0 * GB)
+    monkeypatch.setattr(sized, "memory_available", lambda: 64.0 * GB)
     monkeypatch.setattr(resource, "getrlimit", lambda which: (16 * GB, 16 * GB))
     limited = memory_use()
     assert limited.capacity_bytes == 16 * GB
