@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from whyidle.commands import options
 from whyidle.errors import WhyidleError
 
 from .rivals import compare_tools
@@ -56,6 +57,8 @@ def main(words: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     arguments = parser().parse_args(words)
     try:
+        if getattr(arguments, "json", None) is not None:
+            options.require_folder(str(arguments.json))
         return arguments.run(arguments) or 0
     except KeyboardInterrupt:
         return 130

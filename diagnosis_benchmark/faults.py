@@ -313,9 +313,10 @@ def outcome(run: JudgedRun) -> str:
 
 def _of_truth(run: JudgedRun, cause: str) -> str:
     shares = (run.reported(cause), run.truth.get(cause))
-    said, true = (_figure(None if share is None else 100 * share) for share in shares)
+    said, true = (figure(None if share is None else 100 * share) for share in shares)
     return f"{cause} {said} %, in truth {true} %"
 
 
-def _figure(percent: float | None) -> str:
+def figure(percent: float | None) -> str:
+    """A percentage with one decimal."""
     return NOT_MEASURED if percent is None else f"{percent:.1f}"

@@ -12,6 +12,11 @@ rm -rf dist
 "$scratch/tools/bin/python" -m build --outdir dist . > "$scratch/build.txt" 2>&1 || { cat "$scratch/build.txt" >&2; exit 1; }
 "$scratch/tools/bin/twine" check --strict dist/*
 
+if "$python" -m zipfile -l dist/*.whl | grep -E 'whyidle_bench|diagnosis_benchmark'; then
+    echo "The wheel holds the benchmark of diagnosis (see above), which is a package of its own." >&2
+    exit 1
+fi
+
 "$python" -m venv "$scratch/alone"
 "$scratch/alone/bin/pip" install -q --disable-pip-version-check dist/*.whl
 "$scratch/alone/bin/pip" check

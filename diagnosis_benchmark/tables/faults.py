@@ -17,11 +17,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from whyidle.commands import options
 from whyidle.matrix.matrix import Matrix
 from whyidle.report.words.figures import counted
 
 from .. import faults
-from ..faults import FaultRequest
+from ..faults import FaultRequest, figure
 from . import matrix_runs
 
 HELP = "planted faults, and healthy trainings: what whyidle makes of each (an hour)"
@@ -63,7 +64,7 @@ def plan(arguments: argparse.Namespace) -> list[FaultRuns]:
     return [
         FaultRuns("faults", "Single faults", FaultRequest(kinds=("fault",), repeats=repeats)),
         FaultRuns("compounds", "Two faults at once", FaultRequest(kinds=("compound",), repeats=repeats)),
-        FaultRuns("controls", "Healthy trainings", FaultRequest(kinds=("control",), repeats=CONTROL_REPEATS)),
+        FaultRuns("controls", "Healthy trainings", FaultRequest(kinds=("control",), repeats=arguments.control_repeats)),
         FaultRuns("foreign", "Beside a busy process of others", FaultRequest(foreign_load=True, severity="middle")),
     ]
 
@@ -130,19 +131,22 @@ def _cases(result: dict[str, Any]) -> Iterator[str]:
             yield f"| {cell['case']} | {right} | nothing | | | |"
         for number, (cause, share) in enumerate(cell["shares_pct"].items()):
             errors = share["errors"]
-            figures = f"{_figure(share['true'])} | {_figure(share['reported'])}"
-            off = f"{_figure(errors['median'])}, {_figure(errors['worst'])}"
+            figures = f"{figure(share['true'])} | {figure(share['reported'])}"
+            off = f"{figure(errors['median'])}, {figure(errors['worst'])}"
             head = (cell["case"], right) if number == 0 else ("", "")
             yield f"| {head[0]} | {head[1]} | {cause} | {figures} | {off} |"
     yield ""
 
 
-def _figure(value: float | None) -> str:
-    return "n/a" if value is None else f"{value:.1f}"
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     matrix_runs.add_arguments(parser, FAULT_REPEATS)
+    parser.add_argument(
+        "--control-repeats",
+        type=options.count,
+        default=CONTROL_REPEATS,
+        metavar="N",
+        help=f"rounds of the healthy ones, where all four sets run (default: {CONTROL_REPEATS})",
+    )
     kind = parser.add_mutually_exclusive_group()
     for option, title in zip(
         KINDS, ("trainings with one planted fault", "those with two", "healthy ones"), strict=True

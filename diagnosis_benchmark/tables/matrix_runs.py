@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from whyidle.analyse.cells.comparison import Cell
+from whyidle.commands import options
 from whyidle.devices.choose import choose
 from whyidle.errors import WhyidleError
 from whyidle.interrupts import end_like_ctrl_c
@@ -49,7 +50,7 @@ def make(
 def add_arguments(parser: argparse.ArgumentParser, repeats: int) -> None:
     """What chooses among cases."""
     parser.add_argument("--cases", type=_names, default=(), metavar="A,B", help="names of cases, or causes")
-    parser.add_argument("--repeats", type=int, help=f"rounds (default: {repeats})")
+    parser.add_argument("--repeats", type=options.count, help=f"rounds (default: {repeats})")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write what was found as JSON too")
 
 

@@ -109,16 +109,19 @@ def patched(text: str, patch: str) -> str:
     """Text after a unified diff, each of whose lines has to fit where it says.
 
     Raises:
-        ValueError: one does not.
+        ValueError: one does not, or a hunk is not as long as its header says.
     """
     old, new, line = text.splitlines(), [], 0
-    for header, body in re.findall(r"^(@@ -\d+.*)\n((?:[-+ ].*\n)+)", patch, re.MULTILINE):
-        begin, hunk = int(re.findall(r"\d+", header)[0]) - 1, body.splitlines()
-        before = [each[1:] for each in hunk if each[0] != "+"]
-        if begin < line or old[begin : begin + len(before)] != before:
+    for header, body in re.findall(r"^(@@ .*)\n((?:[-+ ].*\n)*)", patch, re.MULTILINE):
+        begin, length, made = re.findall(r"^@@ -(\d+)(?:,(\d+))? \+\d+(?:,(\d+))? @@", header)[0]
+        at, hunk = int(begin) - 1, body.splitlines()
+        before, after = ([each[1:] for each in hunk if each[0] != sign] for sign in "+-")
+        if (len(before), len(after)) != (int(length or 1), int(made or 1)):
+            raise ValueError(f"{header}: this hunk is cut short")
+        if at < line or old[at : at + len(before)] != before:
             raise ValueError(f"{header}: this is not what the program says there")
-        new += [*old[line:begin], *(each[1:] for each in hunk if each[0] != "-")]
-        line = begin + len(before)
+        new += [*old[line:at], *after]
+        line = at + len(before)
     return "\n".join([*new, *old[line:]]) + "\n"
 
 

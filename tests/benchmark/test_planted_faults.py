@@ -214,6 +214,8 @@ def test_how_long_it_takes_is_said_first(tmp_path: Path, capsys: pytest.CaptureF
         (["--cases", "host.gcc"], "Did you mean host.gc"),
         (["--cases", ","], "',' names no case"),
         (["--controls", "--cases", FAULT], "is of the kind asked for"),
+        (["--cases", FAULT, "--json", "nowhere/at/all.json"], "there is no folder"),
+        (["--cases", FAULT, "--repeats", "0"], "is not a whole number from 1 on"),
     ],
 )
 def test_what_makes_no_sense_is_refused_in_a_sentence(

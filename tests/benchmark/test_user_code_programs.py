@@ -104,6 +104,9 @@ def test_a_patch_makes_what_it_was_made_from_and_fits_nothing_else(old: str, new
     if old != new:
         with pytest.raises(ValueError, match="is not what the program says"):
             patched(f"another\n{old}", patch)
+        # As editors do that take blanks from the ends of lines, or a file that was cut.
+        with pytest.raises(ValueError, match="cut short"):
+            patched(old, patch[: patch.rindex("\n", 0, -1) + 1])
 
 
 @pytest.mark.parametrize("form", ["broken", "fixed"])

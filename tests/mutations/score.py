@@ -86,7 +86,7 @@ def drawn(number: int, seed: int) -> list[Mistake]:
     plugins, syntax = import_module("cosmic_ray.plugins"), import_module("cosmic_ray.ast")
     names = [name for name in plugins.operator_names() if name.split("/")[1].startswith(KINDS)]
     operators = {name: plugins.get_operator(name)() for name in names}
-    places: dict[str, dict[tuple[int, int], list[Mistake]]] = defaultdict(lambda: defaultdict(list))
+    places: dict[str, dict[tuple[str, tuple[int, int]], list[Mistake]]] = defaultdict(lambda: defaultdict(list))
     for path in modules():
         text, name = path.read_text(), str(path.relative_to(ROOT))
         types = annotated(ast.parse(text))
@@ -97,7 +97,7 @@ def drawn(number: int, seed: int) -> list[Mistake]:
                     mistake = Mistake(name, begin[0], operator, counts[operator])
                     counts[operator] += 1
                     if begin[0] not in types or "BinaryOperator" not in operator:
-                        places[str(path.parent)][hash((name, begin)), begin[0]].append(mistake)
+                        places[str(path.parent)][name, begin].append(mistake)
     chance = random.Random(seed)
     every = sum(map(len, places.values()))
     return [

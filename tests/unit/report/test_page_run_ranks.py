@@ -39,6 +39,14 @@ def test_ranks_of_several_hosts_stand_on_one_axis_of_time(apart: bool, tmp_path:
     assert unpack(there["lines"][0]["t"])[0] == pytest.approx(unpack(here["lines"][0]["t"])[0], abs=1)
 
 
+def test_a_host_whose_name_is_markup_is_text_in_what_the_scripts_read(tmp_path: Path) -> None:
+    hostile = "</script><script>alert(1)</script>"
+    job = record(tmp_path / "job", [Rank(), Rank(fetch_ns=9 * MS, host=hostile)], apart=True)
+    made, _, _ = page_of(*job.folders)
+    assert [rank["host"] for rank in data_in(made)["ranks"]][1] == hostile
+    assert "<script>alert" not in made
+
+
 def test_of_very_many_ranks_the_one_that_leads_is_shown(tmp_path: Path) -> None:
     last = MOST_RANKS + 3
     record(tmp_path / "run", [Rank(fetch_ns=(21 if n == last else 1) * MS) for n in range(last + 1)], 40)
