@@ -129,7 +129,7 @@ def log_to(
         ValueError: `every_s` is not above 0, or more than 1e9.
         WhyidleError: `run` holds no recorded steps.
     """
-    from .capture.loggers import sender
+    from .capture.scalars import sender
     from .record.scalars import MOST_SECONDS
 
     if not 0 < every_s <= MOST_SECONDS:

@@ -19,7 +19,7 @@ import torch
 from whyidle import MadeBatch
 from whyidle.capture.hooks.install import Hooks, install
 from whyidle.capture.session import Session, SpanRecorder
-from whyidle.capture.thinning import Thinning
+from whyidle.capture.steps import Thinning
 from whyidle.devices.clock import Clock, VirtualClock
 from whyidle.devices.emulated import COMPUTE, EmulatedDevice, EmulatedSpec, EmulatedStream
 from whyidle.devices.protocol import Copy

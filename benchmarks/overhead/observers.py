@@ -18,7 +18,7 @@ from whyidle.analyse.run.facts import facts_of
 from whyidle.capture.hooks.install import install
 from whyidle.capture.sampler.start import Sampler, start_sampler
 from whyidle.capture.session import Session
-from whyidle.capture.thinning import Thinning
+from whyidle.capture.steps import Thinning
 from whyidle.devices.choose import choose
 from whyidle.record.reader import RecordFile
 from whyidle.record.run import create_run, open_run

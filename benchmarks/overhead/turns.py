@@ -27,7 +27,7 @@ from torch.utils.data._utils import fetch as torch_fetch
 from whyidle.capture.hooks import wrap
 from whyidle.capture.hooks.install import install
 from whyidle.capture.session import Session
-from whyidle.capture.thinning import Thinning
+from whyidle.capture.steps import Thinning
 from whyidle.devices.choose import choose
 from whyidle.devices.protocol import Device
 from whyidle.record.run import create_run

@@ -14,8 +14,8 @@ from whyidle.devices.choose import choose
 from whyidle.errors import WhyidleError
 from whyidle.interrupts import end_like_ctrl_c
 from whyidle.matrix.matrix import Matrix
-from whyidle.terminal.comparison_progress import MatrixProgress
 from whyidle.terminal.console import console
+from whyidle.terminal.progress import MatrixProgress
 
 from ..faults import ahead
 

@@ -19,7 +19,7 @@ from ..devices.choose import choose
 from ..devices.protocol import Device
 from ..errors import RecordError
 from ..record.notices import TRAINING_NOTICES, Notices
-from ..record.processes import describe_process, writer_number
+from ..record.run import describe_process, writer_number
 from .device_in_use import first_guess
 from .hooks.install import Hooks, install
 from .hooks.switch import hand_on, ours

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..record.schema import MemoryLimitOf
-from .cgroups import CgroupLevel, cgroup_levels
+from .cpu_budget import CgroupLevel, cgroup_levels
 from .probes.container import in_container
 from .sampler.procfs import parse_pairs, read
 

@@ -21,11 +21,10 @@ from ..record.stacks import Call, StackNames
 from . import scalars
 from .bootstrap import stack_options
 from .hooks.switch import hand_on
+from .imports import record_before
 from .stacks.source import SourceLines
 from .stacks.within import look_within
-from .startup import record_before
-from .steps import StepRecorder
-from .thinning import Thinning
+from .steps import StepRecorder, Thinning
 from .threads import PythonThreads
 
 LEAST_COLLECTION_NS = 100_000

@@ -13,10 +13,10 @@ from ..capture.cpu_budget import cpu_budget
 from ..errors import WhyidleError
 from ..interrupts import end_like_ctrl_c
 from ..matrix import experiment
-from ..matrix.used import beyond_cpus
+from ..matrix.experiment import beyond_cpus
 from ..results.comparisons import ComparisonResult
-from ..terminal.comparison_progress import MatrixProgress
 from ..terminal.console import console, show_comparison
+from ..terminal.progress import MatrixProgress
 from . import compare_options, compare_runs, cost_options, options, plot
 from .compare_options import LOGS, RUNS, TRAININGS
 

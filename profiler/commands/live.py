@@ -21,16 +21,14 @@ from ..capture.sampler.start import start_sampler
 from ..errors import WhyidleError
 from ..record.files import no_commands
 from ..record.latest import latest
-from ..record.run import create_run
-from ..record.sampled_devices import sampled_devices
+from ..record.run import create_run, sampled_devices
 from ..report import live
 from ..report.live import as_json
 from ..report.render import bars
-from ..results.listing import newest_run
+from ..results.opening import newest_run
 from ..terminal import child
 from ..terminal.console import console, json_text
-from ..terminal.live_ended import LastWord, is_large
-from ..terminal.live_program import Program
+from ..terminal.live_program import LastWord, Program, is_large
 from ..terminal.screen import Ended, Screen, ended_by_signals
 from .options import nothing_newest
 

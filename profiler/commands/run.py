@@ -22,11 +22,9 @@ from ..record.code_revision import CodeRevision
 from ..record.files import plain
 from ..record.image_files import read_image_files
 from ..record.latest import note_latest
-from ..record.notices import TRAINING_NOTICES, Notices
-from ..record.processes import processes
-from ..record.run import RUN_JSON, create_run, new_folder_for, open_run, update_run
+from ..record.notices import TRAINING_NOTICES, Notices, why_unseen
+from ..record.run import RUN_JSON, create_run, new_folder_for, open_run, processes, update_run
 from ..record.schema import STEP
-from ..record.signs import why_unseen
 from ..report.export.scalar_stream import Figures
 from ..results.recordings import RunResult
 from ..terminal import child

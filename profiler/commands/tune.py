@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..analyse.predict.advice import MOST_WORKERS, Advice
-from ..analyse.predict.model import ReplayModel
+from ..analyse.predict.fit import ReplayModel
 from ..analyse.predict.observed import workload_of
 from ..analyse.predict.workload import Workload
 from ..analyse.run.analysis import Analysis, analyse
@@ -23,10 +23,10 @@ from ..report.contract import tuning as tune_json
 from ..report.contract.encode import builtins
 from ..report.documents.tuning import tuning_document
 from ..terminal.console import console, show_document, write_json
-from ..terminal.tuning_progress import TuneProgress
+from ..terminal.progress import TuneProgress
 from ..tune.bench.script_bench import NothingToTune, Ready, ScriptBench
 from ..tune.patch import loader_made, patch_of, require_new, write_patch
-from ..tune.search.plan import SearchPlan
+from ..tune.search.candidates import SearchPlan
 from ..tune.search.result import SearchEnd
 from ..tune.search.search import search
 from ..tune.search.tuning import RECORDING, Tuning, TuningFile

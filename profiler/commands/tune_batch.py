@@ -9,13 +9,13 @@ from dataclasses import dataclass, replace
 
 from ..analyse.run.sample_sizes import SampleSizes
 from ..record.tuning import LoaderSettings
-from ..terminal.tuning_progress import TuneProgress
+from ..terminal.progress import TuneProgress
 from ..tune.batch.advise import Question, advise, cannot
 from ..tune.batch.probe import child_probe
 from ..tune.bench.bench import Bench
 from ..tune.bench.launch import Launch
 from ..tune.bench.script_bench import Ready, ScriptBench
-from ..tune.search.plan import Model, SearchPlan
+from ..tune.search.candidates import Model, SearchPlan
 from ..tune.search.result import BatchAdvice, Tuned
 from ..tune.search.search import search
 

@@ -18,7 +18,7 @@ from ..errors import WhyidleError
 from ..matrix.experiment import described
 from ..record.run import new_folder, new_folder_for
 from ..record.secret import without_secrets
-from ..report.words.command import command_line
+from ..report.words.code import command_line
 from ..terminal.console import console
 from ..tune.bench.launch import Launch, script_hint
 from .options import are, given

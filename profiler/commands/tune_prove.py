@@ -18,12 +18,11 @@ from ..report.contract.encode import builtins
 from ..report.documents.proof import proof_document
 from ..report.words.figures import prediction
 from ..terminal.console import console, show_document, write_json
-from ..terminal.tuning_progress import TuneProgress
+from ..terminal.progress import TuneProgress
 from ..tune.bench.script_bench import NothingToTune, Ready, ScriptBench
 from ..tune.patch import loader_made, patch_of, write_patch
 from ..tune.prove import Proof, advised_of, prove
-from ..tune.search.history import Entry
-from ..tune.search.plan import SearchPlan
+from ..tune.search.candidates import Entry, SearchPlan
 from ..tune.search.tuning import RECORDING
 from . import tune_jobs
 

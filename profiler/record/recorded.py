@@ -12,11 +12,9 @@ from .attached import COUNTED_STACKS, STATES
 from .comparison import COMPARISON_JSON
 from .image_files import IMAGE_FILES
 from .names import NAMES
-from .notices import SAMPLER_NOTICES, TRAINING_NOTICES
-from .run import RUN_JSON
-from .sampled_devices import DEVICES
+from .notices import ARMED, LOADED, SAMPLER_NOTICES, TRAINING_NOTICES
+from .run import DEVICES, RUN_JSON
 from .scalars import SCALARS, WANTED
-from .signs import ARMED, LOADED
 from .stacks import STACKS
 
 PAGE = "report.html"

@@ -1,7 +1,15 @@
-"""A run folder as a whole: its `run.json` and its record files."""
+"""A run folder as a whole: its `run.json` and its record files.
+
+What the sampler's devices are called, and what drives them: `devices.json` in the run folder.
+
+The training processes of a run, each in its own words: `process-RANK-PID.json` in the run folder. The command that
+starts a training knows neither how many processes will train nor on what; each of them says so itself when its
+recording begins.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import re
@@ -10,7 +18,7 @@ import sys
 import time
 import uuid
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -21,12 +29,141 @@ import numpy as np
 from .. import __version__
 from ..errors import RecordError
 from .columns import Columns, Records, Rows, with_column
+from .delivery import put_text
 from .files import read_json, write_json
-from .processes import processes
 from .reader import RecordFile, RecordHeader, read_all
-from .sampled_devices import sampled_driver
 from .schema import DEVICE, FORMAT_VERSION, HOST, KINDS, MEMORY, NAN, NOT_MEASURED, STEP, Field, Kind
 from .secret import without_secrets
+
+DEVICES = "devices.json"
+
+
+@dataclass(frozen=True)
+class SampledDevice:
+    number: int
+    """As DEVICE records have it."""
+    name: str | None = None
+    """What its driver calls it; `None`: it does not say."""
+    power_limit_mw: int | None = None
+    """The cap that the driver holds it to."""
+
+
+def note_devices(folder: Path, devices: Sequence[SampledDevice], driver: str | None = None) -> None:
+    """Say which devices are sampled from now on; none is said too. `driver`: its version; `None`: it does not say.
+
+    Raises:
+        OSError: the folder cannot be written.
+    """
+    write_json(folder / DEVICES, {"driver": driver, "devices": [asdict(device) for device in devices]})
+
+
+def sampled_devices(folder: Path) -> tuple[SampledDevice, ...] | None:
+    """Those that were noted; `None` where nothing was, or what was cannot be read."""
+    listed = _content(folder).get("devices")
+    if not isinstance(listed, list):
+        return None
+    known = [each for each in listed if isinstance(each, dict) and isinstance(each.get("number"), int)]
+    return tuple(SampledDevice(each["number"], _name(each), _power_limit(each)) for each in known)
+
+
+def sampled_driver(folder: Path) -> str | None:
+    """The version of the driver of the sampled devices; `None` where it was not noted."""
+    version = _content(folder).get("driver")
+    return version if isinstance(version, str) and version else None
+
+
+def _content(folder: Path) -> dict[str, object]:
+    """Nothing where there is none, or it cannot be read."""
+    try:
+        content = read_json(folder / DEVICES)
+    except RecordError:
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def _name(told: dict[str, object]) -> str | None:
+    name = told.get("name")
+    return name if isinstance(name, str) and name else None
+
+
+def _power_limit(told: dict[str, object]) -> int | None:
+    limit = told.get("power_limit_mw")
+    return limit if isinstance(limit, int) and limit > 0 else None
+
+
+@dataclass(frozen=True)
+class TrainingProcess:
+    """One process that recorded steps, or meant to."""
+
+    rank: int
+    pid: int
+    host: str
+    info: dict[str, Any]
+    """Everything it said: `world_size`, `local_rank`, `python`, `torch`, `device`, `clock`, `command`, `thread`,
+    `began_ns`."""
+
+    @property
+    def world_size(self) -> int | None:
+        size = self.info.get("world_size")
+        return size if isinstance(size, int) and 0 < size <= MOST_RANKS else None
+
+    @property
+    def thread(self) -> int | None:
+        """The kernel's number of the thread that trains; `None` where it was not told."""
+        thread = self.info.get("thread")
+        return thread if isinstance(thread, int) else None
+
+    @property
+    def device(self) -> dict[str, Any]:
+        device = self.info.get("device")
+        return device if isinstance(device, dict) else {}
+
+
+MOST_RANKS = 1 << 20
+AGAIN = 10_000_000
+"""Added to a process id for each recording the folder holds of it already: a program may replace itself by another, and
+machines that share a folder may give the same id twice. No process id is as large."""
+
+
+def writer_number(folder: Path, rank: int) -> int:
+    """The number under which this process may write: its id, unless that is taken."""
+    number = os.getpid()
+    while any(folder.glob(f"*-{rank}-{number}.*")):
+        number += AGAIN
+    return number
+
+
+def describe_process(folder: Path, rank: int, writer: int, facts: dict[str, Any]) -> None:
+    """Say who this process is. `facts`: its `device`, `torch`, `world_size` and so on.
+
+    Raises:
+        OSError: the folder cannot be written.
+    """
+    standing = {
+        "rank": rank,
+        "pid": writer,
+        "host": socket.gethostname(),
+        "python": platform.python_version(),
+        "executable": sys.executable,
+        "command": without_secrets(sys.argv),
+        "clock": {"time_ns": time.time_ns(), "monotonic_ns": time.monotonic_ns()},
+    }
+    put_text(folder, f"process-{rank}-{writer}.json", json.dumps(standing | facts, indent=1))
+
+
+def processes(folder: Path) -> list[TrainingProcess]:
+    """Those of a run folder, by rank and process id; what cannot be read is left out."""
+    found = []
+    for path in folder.glob("process-*.json"):
+        try:
+            info = read_json(path)
+        except RecordError:
+            continue
+        if not isinstance(info, dict) or not isinstance(info.get("rank"), int) or not isinstance(info.get("pid"), int):
+            continue
+        found.append(TrainingProcess(info["rank"], info["pid"], str(info.get("host", "")), info))
+    return sorted(found, key=lambda p: (p.rank, p.pid))
+
 
 FORMAT = "whyidle-run"
 RUN_JSON = "run.json"

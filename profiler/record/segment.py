@@ -5,6 +5,8 @@ memory that nothing outside can take away, so that no file's fate (cut, full, go
 program that stores. The sampler has the same memory and takes what is new into the run folder, five times a second
 (`delivery.py`); what a killed process had stored is there for it still. Where no sampler listens, the process writes
 its records itself, as often.
+
+What must let go of its parent's files in a forked child.
 """
 
 from __future__ import annotations
@@ -15,14 +17,38 @@ import struct
 import time
 from array import array
 from pathlib import Path
-from weakref import WeakSet
+from typing import Protocol
+from weakref import WeakSet, ref
 
 from ..native import AppenderBase
 from .delivery import deliver
-from .forks import tell_of_fork
 from .ring import CLOSED, DONE, DROPPED, PAGE, REFUSED, RecordRing
 from .schema import Kind
 from .sink import Drain, RecordSink
+
+
+class Inherited(Protocol):
+    def forked(self) -> None:
+        """This is a child, which has no part in what its parent writes."""
+
+
+_alive: list[ref[Inherited]] = []
+
+
+def tell_of_fork(thing: Inherited) -> None:
+    """Have `forked` called in every child that is forked while `thing` lives."""
+    _alive[:] = [*(each for each in _alive if each() is not None), ref(thing)]
+
+
+def _forked() -> None:
+    for each in _alive:
+        with contextlib.suppress(Exception):
+            if (thing := each()) is not None:
+                thing.forked()
+
+
+os.register_at_fork(after_in_child=_forked)
+
 
 RING_BYTES = 2 << 20
 SLOT_BYTES = 512 << 10

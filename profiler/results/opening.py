@@ -1,19 +1,129 @@
-"""The door to a folder: which kind of result lies there, found without its being read as another."""
+"""The door to a folder: which kind of result lies there, found without its being read as another.
+
+Which of many runs in a folder are meant: the newest, or what there is to choose from. There may be ten thousand. Of
+each only the few facts are read that tell when it began; what is shown is opened.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 from ..analyse.attached.attached import is_attached
 from ..analyse.cells.prices import Price
 from ..analyse.ranks.membership import ranks_of
 from ..errors import RecordError, WhyidleError
 from ..record.comparison import is_comparison
-from ..record.run import is_run, open_run, runs_within
-from .listing import choice
+from ..record.files import plain, read_recorded
+from ..record.run import FORMAT, RUN_JSON, is_run, open_run, runs_within
+from ..record.schema import FORMAT_VERSION
+from ..report.words.code import command_line
 from .recordings import AttachedResult, RunResult
 from .result import Result
+
+MOST_LISTED = 10
+
+
+@dataclass(frozen=True)
+class _Listed:
+    """A run of which it is shown that it is there."""
+
+    began: float
+    """Unix time by its `started_at`; 0 where that is not told."""
+    name: str
+    told: str
+    """Its command, or why it cannot be read."""
+
+
+def newest_run(folder: Path) -> Path:
+    """The run folder itself, or of a comparison and of a folder with many runs the one that began last; where there is
+    none, the folder.
+
+    Raises:
+        WhyidleError: of a comparison, no run has begun yet.
+    """
+    if is_run(folder):
+        return folder
+    runs = runs_within(folder)
+    if not runs and is_comparison(folder):
+        raise WhyidleError(f"{folder} is a comparison of which no run has begun yet.")
+    return max(runs, key=_began_ns, default=folder)
+
+
+def choice(around: Path, folders: Sequence[Path]) -> str:
+    """What to choose from, the newest first, and what cannot be read last."""
+    began = {folder: _moment(_facts(folder).get("started_at")) for folder in folders}
+    readable: list[_Listed] = []
+    unreadable: list[_Listed] = []
+    for folder in sorted(folders, key=lambda folder: (began[folder], folder.name), reverse=True):
+        if len(readable) == MOST_LISTED:
+            break
+        try:
+            told = command_line(open_run(folder).info.get("command"))
+            readable.append(_Listed(began[folder], folder.name, told))
+        except RecordError as error:
+            unreadable.append(_Listed(0.0, folder.name, f"cannot be read: {error}"))
+    unreadable.sort(key=lambda run: run.name, reverse=True)
+    shown = (readable + unreadable)[:MOST_LISTED]
+    lines = [f"{around} holds {len(folders)} runs. Name one, such as `whyidle report {around / shown[0].name}`:"]
+    lines += [f"  {_when(run.began)}  {run.name}  {plain(run.told)}" for run in shown]
+    if len(folders) > MOST_LISTED:
+        lines.append(f"  and {len(folders) - MOST_LISTED} more")
+    return "\n".join(lines)
+
+
+def _began_ns(run: Path) -> int:
+    """Unix time; 0 of one that cannot be read (any more)."""
+    clock = _facts(run).get("clock")
+    began_ns = clock.get("time_ns") if isinstance(clock, dict) else None
+    return began_ns if isinstance(began_ns, int) else 0
+
+
+def _facts(run: Path) -> dict[str, Any]:
+    """Of run.json `clock` and `started_at`; empty where that cannot be read (any more)."""
+    with suppress(OSError, ValueError, RecordError):
+        found = _decoder().decode(read_recorded(run / RUN_JSON))
+        if (found.format, found.version) == (FORMAT, FORMAT_VERSION):
+            return {"clock": found.clock, "started_at": found.started_at}
+    # Written under the program's earlier name, damaged, or of another version.
+    with suppress(RecordError):
+        return open_run(run).info
+    return {}
+
+
+@cache
+def _decoder() -> Any:
+    """Builds of run.json what tells when the run began, and passes over the rest: twenty times as fast as all of it.
+    Raises ValueError for what is not of that form."""
+    from msgspec import defstruct, json
+
+    fields: list[tuple[str, Any, Any] | tuple[str, Any]] = [
+        ("format", str),
+        ("version", int),
+        ("clock", dict | None, None),
+        ("started_at", Any, None),
+    ]
+    return json.Decoder(defstruct("_Facts", fields))
+
+
+def _moment(told: object) -> float:
+    """Unix time of a run's start, which it tells in the local time of its host; 0 where it does not."""
+    for offset in ("%z", ""):
+        with suppress(ValueError, OverflowError, OSError):
+            moment = datetime.strptime(str(told), f"%Y-%m-%dT%H:%M:%S{offset}").timestamp()
+            _when(moment)  # In the time of who reads it, the year may be none any more.
+            return moment
+    return 0.0
+
+
+def _when(moment: float) -> str:
+    """In the local time of who reads it, so that times of different hosts stand beside each other."""
+    return datetime.fromtimestamp(moment).astimezone().strftime("%Y-%m-%d %H:%M") if moment else " " * 16
 
 
 def kinds() -> Iterator[type[Result]]:

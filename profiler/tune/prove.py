@@ -12,8 +12,7 @@ from ..analyse.statistics import Estimate
 from ..record.tuning import Block, LoaderSettings
 from .bench.bench import Bench, BenchEnded, TrialFailed
 from .patch import Patch
-from .search.history import Entry, arm_of
-from .search.plan import SearchPlan
+from .search.candidates import Entry, SearchPlan, arm_of
 from .search.scoreboard import Standing
 
 BLOCK_S, LEAST_BLOCK_S = 1.0, 0.1

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from support.page_content import Element
-from whyidle.report.page.timeline_data import TYPES
+from whyidle.report.page.run_page import TYPES
 
 MOST_LISTED = 24
 """Of longer lists of numbers sums are kept, of other lists the begin, the end and a digest."""

@@ -10,8 +10,7 @@ import numpy as np
 import support.recent_runs as recent_runs
 from support.jobs import Rank, record
 from support.planted_runs import H200
-from whyidle.record.run import update_run
-from whyidle.record.sampled_devices import SampledDevice, note_devices
+from whyidle.record.run import SampledDevice, note_devices, update_run
 from whyidle.scenarios.planted import MS
 
 OWN = {"command": ["torchrun", "train.py"], "torch": "2.9.0"}

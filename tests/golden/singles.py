@@ -23,8 +23,7 @@ from whyidle.devices.emulated import EmulatedSpec
 from whyidle.record.names import Names
 from whyidle.record.notices import NO_HEADROOM, SAMPLER_NOTICES, TRAINING_NOTICES, Notices
 from whyidle.record.reader import Records
-from whyidle.record.run import open_run, update_run
-from whyidle.record.sampled_devices import SampledDevice, note_devices
+from whyidle.record.run import SampledDevice, note_devices, open_run, update_run
 from whyidle.record.schema import (
     BATCH,
     CONTENT,

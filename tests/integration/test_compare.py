@@ -20,7 +20,7 @@ import pytest
 
 from whyidle.analyse.run.analysis import analyse
 from whyidle.analyse.run.stall_breakdown import PARTS
-from whyidle.capture.sampler.emulated import WINDOW_NS
+from whyidle.capture.sampler.devices import WINDOW_NS
 from whyidle.commands.main import main
 from whyidle.record.run import open_run
 from whyidle.record.schema import BATCH, DEVICE, HOST, SPAN, STEP, SpanKind

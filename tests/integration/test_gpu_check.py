@@ -32,8 +32,7 @@ from support.cuda import Machine, NotPlayed, installed
 from support.fakes.driver import HEALTHY, FakeDriver, driver, library
 from support.warm import Process
 from whyidle.capture.recording import recording
-from whyidle.record.processes import describe_process
-from whyidle.record.run import create_run
+from whyidle.record.run import create_run, describe_process
 
 __all__ = ["driver", "library"]
 

@@ -26,7 +26,7 @@ import mmap, os, signal, sys, time
 from pathlib import Path
 from types import SimpleNamespace
 from whyidle.capture.session import Session
-from whyidle.capture.thinning import Thinning
+from whyidle.capture.steps import Thinning
 
 class Cpu:
     # The processor as the device, without importing torch for it.

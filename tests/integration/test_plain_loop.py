@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 from support.crafted import analysis_of_run
 from support.own_clock import assert_told_apart, stamps
 from whyidle.capture.recording import recording
-from whyidle.capture.thinning import Thinning
+from whyidle.capture.steps import Thinning
 from whyidle.record.run import open_run
 from whyidle.record.schema import HOST, STEP
 from whyidle.report.contract import run as contract

@@ -17,8 +17,7 @@ from support.crafted import analysis_of_run
 from whyidle.analyse.cells.comparison import Cell
 from whyidle.devices.profiles.load import load
 from whyidle.matrix.trial import TrialOutcome, TrialServer, TrialTarget
-from whyidle.record.processes import processes
-from whyidle.record.run import open_run
+from whyidle.record.run import open_run, processes
 from whyidle.record.schema import STEP
 from whyidle.scenarios.interconnect import gradient_bytes, named
 from whyidle.scenarios.trial import TrialSpec

@@ -16,8 +16,8 @@ import pytest
 
 from support.runs import WHYIDLE, WITHOUT_COMPILER, report, short_folder
 from whyidle.commands.main import main
-from whyidle.terminal.tuning_progress import TuneProgress
-from whyidle.tune.bench.orphan_cleanup import members
+from whyidle.terminal.progress import TuneProgress
+from whyidle.tune.bench.watchdog import members
 from whyidle.tune.search.search import SearchProgress
 
 TRAIN = (

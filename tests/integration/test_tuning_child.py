@@ -22,7 +22,7 @@ from support.told_trainings import (
     in_session,
     tuned,
 )
-from whyidle.capture.tuning.kept import KEPT
+from whyidle.capture.tuning.switching import KEPT
 from whyidle.record.run import open_run
 from whyidle.record.schema import NOT_MEASURED, STEP
 from whyidle.record.tuning import LoaderSettings, Word

@@ -10,7 +10,7 @@ import torch
 
 from whyidle.capture.hooks.install import Hooks, install
 from whyidle.capture.session import Session
-from whyidle.capture.thinning import Thinning
+from whyidle.capture.steps import Thinning
 from whyidle.devices.cpu import CpuDevice
 from whyidle.record.run import create_run, open_run
 from whyidle.record.schema import STEP, StepFlag

@@ -12,8 +12,7 @@ import numpy as np
 from support.crafted import rows_of
 from whyidle.analyse.recent.reader import RecentReader
 from whyidle.analyse.recent.snapshot import Snapshot
-from whyidle.record.processes import describe_process
-from whyidle.record.run import create_run
+from whyidle.record.run import create_run, describe_process
 from whyidle.record.schema import (
     BATCH,
     DEVICE,

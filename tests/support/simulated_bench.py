@@ -17,7 +17,7 @@ from support.loader_clock import Made, Spec, Times, simulate
 from whyidle.analyse.predict.workload import Binding, Prediction
 from whyidle.record.tuning import Block, LoaderSettings
 from whyidle.tune.bench.bench import BenchEnded, TrialFailed
-from whyidle.tune.search.plan import SearchPlan
+from whyidle.tune.search.candidates import SearchPlan
 
 GRID = [LoaderSettings(0), *(LoaderSettings(w, p) for w in range(1, 9) for p in (1, 2, 4, 8))]
 STEPS = 120

@@ -16,7 +16,7 @@ from typing import Any
 import support.warm as warm
 from support.runs import WITHOUT_COMPILER, short_folder
 from whyidle.capture.bootstrap import environment
-from whyidle.capture.tuning.measurement import FEWEST
+from whyidle.capture.tuning.switching import FEWEST
 from whyidle.record.run import create_run
 from whyidle.record.tuning import Block, Channel, LoaderSettings, Word
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from whyidle.record.processes import processes
-from whyidle.record.run import open_run
+from whyidle.record.run import open_run, processes
 from whyidle.record.schema import DEVICE, HOST
 
 from ..checks import Seen, Stage

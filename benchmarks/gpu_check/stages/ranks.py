@@ -7,7 +7,7 @@ import sys
 import torch
 
 from whyidle.record.notices import read_notices
-from whyidle.record.processes import processes
+from whyidle.record.run import processes
 
 from ..checks import Seen, Stage
 from ..rig import Done, Recording, Rig

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from ..predict.what_if import VanishedWork
+from ..predict.advice import VanishedWork
 from ..run.facts import Facts
 from ..run.metrics import METRICS
 from ..speedup import Speedup, scattered

@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 
 from ...record.tuning import LoaderSettings
-from ..predict.what_if import VanishedWork
+from ..predict.advice import VanishedWork
 from ..predict.workload import Prediction
 from ..run.facts import Facts
 from ..speedup import SCATTER_SD, Z90, Speedup

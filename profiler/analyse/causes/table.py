@@ -16,7 +16,7 @@ from .claim import Claim, Piece
 from .copy import link, pageable, serial_copy
 from .device import contended, memory_pressure, shape_churn, throttled
 from .finding import Finding
-from .host import garbage, gil, step_gap, sync
+from .host import garbage, gil, launch, step_gap, sync
 from .input.cpus import (
     affinity,
     cpu_exhausted,
@@ -29,17 +29,23 @@ from .input.cpus import (
     worker_threads,
 )
 from .input.epochs import pipeline_fill, worker_restart
-from .input.exclusive import exclusive
-from .input.handoff import handoff, overkill
+from .input.exclusive import exclusive, handoff, overkill
 from .input.memory import memory
-from .input.order import straggler, uneven
-from .input.sampler import sampler
-from .input.storage import mostly_reads, storage
-from .input.wasted import crowding, wasted
-from .input.workers import general, in_its_own_thread, latency, serial, sharding, starved, too_few_workers
-from .launch import launch
-from .main_process import main_process
-from .own_loop import evaluated_by_hand, made_by_hand
+from .input.storage import mostly_reads, sampler, storage
+from .input.workers import (
+    crowding,
+    general,
+    in_its_own_thread,
+    latency,
+    serial,
+    sharding,
+    starved,
+    straggler,
+    too_few_workers,
+    uneven,
+    wasted,
+)
+from .own_loop import evaluated_by_hand, made_by_hand, main_process
 from .run import slowing, starting_up
 
 Rule = Callable[[Any], Finding | None]

@@ -11,8 +11,7 @@ from ..statistics import Range
 from .axes import alike_but_for, feed_of, twin
 from .cell_costs import samples_of
 from .comparison import Cell
-from .differential import Differential, Limit
-from .evidence_strength import too_little
+from .differential import Differential, Limit, too_little
 from .training_results import TrainingOutcome, results
 
 FREE = 0.05

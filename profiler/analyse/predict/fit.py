@@ -1,4 +1,7 @@
-"""The workload put right by what was really measured."""
+"""The workload put right by what was really measured.
+
+A workload that predicts settings, and learns from those that were tried.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,35 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ...record.tuning import LoaderSettings
-from .cases import ReplayCase, prepare, rows_of
-from .draws import together
-from .outcome import ns_per_batch
-from .predict import FEW_SETTINGS
+from .cases import Line, ReplayCase, prepare, rows_of, together
+from .predict import FEW_SETTINGS, ns_per_batch, predict, serial
 from .protocol import replay
 from .rows import DrawnTimes, Flags, ReplayRows
-from .serial import serial
-from .workload import Times, Workload
+from .workload import Prediction, Times, Workload
+
+
+class ReplayModel:
+    """Predicts settings by replaying a recorded run, corrected by what trials really gave."""
+
+    def __init__(self, workload: Workload, *, step: Line | None = None, seed: int = 0) -> None:
+        self._recorded = self._workload = workload
+        self._step = step
+        self._seed = seed
+
+    @property
+    def workload(self) -> Workload:
+        """What settings are predicted with: what was recorded, corrected by what was learned."""
+        return self._workload
+
+    def predict(self, settings: Sequence[LoaderSettings]) -> list[Prediction]:
+        """What the replay says of each setting, in their order."""
+        return predict(self._workload, settings, seed=self._seed, step=self._step)
+
+    def learn(self, trials: Sequence[tuple[LoaderSettings, float]], *, steady: bool = False) -> None:
+        """Correct the workload by all trials so far, with their samples/s: each call begins from what was recorded.
+        `steady`: rates are within epochs, without their beginnings."""
+        self._workload = learned(self._recorded, trials, steady=steady, seed=self._seed)
+
 
 TRIAL_SD = 0.015
 """Standard deviation that the log rate of a trial is taken to have here: small beside what the parameters may be off

@@ -1,24 +1,220 @@
-"""Throughput of any loader settings, from what a recorded run cost."""
+"""Throughput of any loader settings, from what a recorded run cost.
+
+Without workers: every batch is made by the training process when it is asked for. Rates, stalls and what binds,
+from replayed steps. What a run without workers cannot tell of them.
+
+Answers of one line, for what is worth replaying and for what a replay is compared with. Times in any one unit;
+formulas with the literature they are from in brackets.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
+import numpy.typing as npt
 
 from ...record.tuning import LoaderSettings
-from .assumed import Assumed
-from .cases import prepare, rows_of
-from .closed_form import memory_held
-from .draws import together
-from .outcome import LEAST_LOST, binding, ns_per_batch
-from .pools import hands, in_processes
-from .protocol import replay
+from ..run.worker_records import HandedOver
+from .cases import Line, hands, in_processes, prepare, rows_of, together
+from .protocol import RUN_AHEAD, replay
 from .rows import DrawnTimes, Ints, Replayed, ReplayRows
-from .serial import serial
-from .sizes import Line
 from .workload import Binding, Prediction, Times, Workload
+
+
+class Assumed:
+    """What torch's loader costs on Linux, where a run does not tell: measured on two virtual CPUs with torch 2.15, at
+    batches of 4 kB to 13 MB, of 1 to 100 tensors and 0 to 10,000 other objects."""
+
+    HANDOFF_NS = 800_000.0
+    """Taking over a batch that lies ready, whatever is in it."""
+    HANDOFF_NS_PER_TENSOR = 450_000.0
+    """Each tensor's memory is asked for at a socket, opened and mapped by itself."""
+    HANDOFF_NS_PER_OBJECT = 500.0
+    """What is no tensor is unpickled."""
+    TENSORS = 2
+    """In a batch that nobody looked into."""
+    TOUCH_NS_PER_BYTE = 0.43
+    """Memory that was mapped for a batch costs a page fault for each page when the training first looks at it."""
+    SHARE_NS_PER_TENSOR = 225_000.0
+    """CPU time of a worker on a batch that the training's own process would not need: memory that all see, pickling."""
+    SHARE_NS_PER_BYTE = 0.64
+    """What each byte of the batch adds to that."""
+    CONTENTION = 0.1
+    """Share by which whatever computes takes longer where all other CPUs compute too: caches, memory and power are
+    shared. Measured with two: none for most pairs of work, 0.25 beside work that waits for memory."""
+    MOST_CONTENTION = 0.25
+    """What that may well be."""
+    OF_WAITED = 0.6
+    """The hand-over's part of the time from a batch's end to the end of the fetch that waited for it."""
+    START_NS = 25e6
+    """Starting a worker, and ending it with its epoch, as `Workload.start_ns`: 1, 4, 8 and 16 forked workers took 67,
+    105, 200 and 470 ms."""
+
+    @staticmethod
+    def contention(most: float, cpus: float) -> float:
+        """`Workload.contention` of such a share, of so many CPUs."""
+        return most / max(1.0, cpus - 1)
+
+    @classmethod
+    def handoff_ns(cls, held: HandedOver | None) -> float:
+        """What the training spends to take a batch over, its memory untouched."""
+        if held is None:
+            return cls.HANDOFF_NS + cls.HANDOFF_NS_PER_TENSOR * cls.TENSORS
+        return cls.HANDOFF_NS + cls.HANDOFF_NS_PER_TENSOR * held.tensors + cls.HANDOFF_NS_PER_OBJECT * held.objects
+
+    @classmethod
+    def sharing_ns(cls, held: HandedOver | None, nbytes: float) -> float:
+        """CPU time that a worker spends to hand over a batch of so many bytes."""
+        return (
+            cls.SHARE_NS_PER_TENSOR * (cls.TENSORS if held is None else held.tensors) + cls.SHARE_NS_PER_BYTE * nbytes
+        )
+
+
+LEAST_LOST = 0.05
+"""Share of the wall time that has to be lost to the loader before anything of it is called the limit."""
+CPUS_CONTENDED = 0.2
+"""Of the time lost while workers are busy, the share lost because they have less than a CPU each, from which the CPUs
+bind and not the number of workers."""
+
+
+def ns_per_batch(ends: Times, outstanding: Ints, workers: Ints, epoch: Ints) -> Times:
+    """Time that a batch takes in each row. Where epochs are longer than what was replayed, the beginning of one and the
+    steady rest are put together by the length of an epoch; 0: it never ends, and only the rest counts."""
+    steps = ends.shape[1]
+    row = np.arange(len(ends))
+    settled = np.clip(outstanding, min(32, steps // 4), steps // 2)
+    # Workers that make batches equally fast hand them over in bursts of one each: whole bursts.
+    settled = np.minimum(settled + (steps - settled) % np.maximum(workers, 1), steps - 1)
+    steady = (ends[:, -1] - ends[row, settled - 1]) / (steps - settled)
+    whole = np.where(epoch > 0, steps // np.maximum(epoch, 1) * epoch, 0)
+    within = ends[row, np.maximum(whole, 1) - 1] / np.maximum(whole, 1)
+    beyond = (ends[:, -1] + (epoch - steps) * steady) / np.maximum(epoch, 1)
+    taken: Times = np.where(epoch == 0, steady, np.where(whole > 0, within, beyond))
+    return taken
+
+
+def binding(rows: ReplayRows, replayed: Replayed) -> list[str]:
+    """What limits each row, as `Binding` has it: what most of the time beyond the training's own was lost to; while it
+    waits, by what the workers are at."""
+    steps = replayed.ends.shape[1]
+    begins = np.where(rows.epoch > 0, np.minimum(1.0, steps / np.maximum(rows.epoch, 1)), 0.0)
+    loading = Binding.CPU, Binding.STORAGE, Binding.ORDER, Binding.WORKERS, Binding.START
+    names = (*loading, Binding.HANDOFF, Binding.SAMPLER)
+    # Workers that slow each other leave no CPU to further ones.
+    full = replayed.lost_cpu > CPUS_CONTENDED * (replayed.lost_cpu + replayed.lost_workers)
+    lost: npt.NDArray[np.float64] = np.stack(
+        [
+            replayed.lost_cpu + full * replayed.lost_workers,
+            replayed.lost_storage,
+            replayed.lost_idle,
+            ~full * replayed.lost_workers,
+            replayed.lost_first * begins,
+            steps * rows.handoff,
+            steps * rows.drawing,
+        ]
+    )
+    stalled = replayed.stalls.sum(axis=1) - replayed.lost_first * (1 - begins)
+    least = LEAST_LOST * replayed.ends[:, -1]
+    waits = stalled > least
+    slowed = replayed.lost_cpu > least
+    most = lost.argmax(axis=0)
+    return [
+        names[m] if w else Binding.CPU if s else Binding.TRAINING for m, w, s in zip(most, waits, slowed, strict=True)
+    ]
+
+
+_LOSS, _POWER = 0.84, 1.2
+"""Coefficients of what handing over in order costs, fitted to replays of 2 to 16 workers, prefetch 1 to 8, spreads 0.2
+to 1: mean error 4 %, at most 20 %."""
+
+
+@cache
+def largest_of(workers: int) -> float:
+    """Expected largest of so many standard normal numbers."""
+    if workers < 2:
+        return 0.0
+    at = np.linspace(0.0, 12.0, 2401)
+    above = np.array([0.5 * math.erfc(x / math.sqrt(2)) for x in at])
+    least = 1 - (1 - above) ** workers - above**workers
+    # By the trapezium rule, which numpy has by one name before 2.0 and by another from then on.
+    return float(((least[1:] + least[:-1]) / 2 * np.diff(at)).sum())
+
+
+def in_order_efficiency(spread: float, workers: int, prefetch: int) -> float:
+    """Share of their speed that workers keep although batches are handed over in order, with a training that takes
+    them at once. `spread`: standard deviation of making a batch, of its mean."""
+    return float(1 / (1 + _LOSS * spread**_POWER * largest_of(workers) / prefetch))
+
+
+def prefetch_needed(spread: float, workers: int, loss: float) -> int:
+    """Prefetch factor with which handing over in order costs workers no more than a share `loss` of their speed."""
+    if not 0 < loss < 1:
+        raise ValueError(f"a loss is between 0 and 1, not {loss}")
+    needed: float = _LOSS * spread**_POWER * largest_of(workers) * (1 - loss) / loss
+    return max(1, math.ceil(needed - 1e-9))
+
+
+def making_with(workers: int, cpu: float, other: float, cpus: float) -> float:
+    """Time that making a batch takes while as many workers as that are busy."""
+    making = cpu + other
+    return other + cpu * max(1.0, workers * cpu / making / cpus) if making else 0.0
+
+
+def workers_needed(
+    cpu: float,
+    other: float,
+    step: float,
+    *,
+    cpus: float,
+    spread: float = 0.0,
+    prefetch: int = 2,
+    most: int = 128,
+) -> int | None:
+    """Fewest workers whose batches come as fast as the training takes them; `None`: no number of them does.
+
+    `cpu` and `other`: parts of making a batch; `step`: of the training on a batch, hand-off included.
+    """
+    for workers in range(1, most + 1):
+        making = making_with(workers, cpu, other, cpus)
+        if making / workers <= step * in_order_efficiency(spread, workers, prefetch) * (1 + 1e-9):
+            return workers
+    return None
+
+
+def memory_held(outstanding: int, batch_bytes: float) -> float:
+    """Bytes of batches under way, and of the one in use."""
+    return (outstanding + 1) * batch_bytes
+
+
+def serial(workload: Workload, drawn: DrawnTimes, step_scale: float = 1.0) -> tuple[Times, Times]:
+    """(when each step is done, how long it waited for its indices and its batch), ns, [sequence, step]."""
+    limits = workload.limits
+    share = min(1.0, limits.cpus)
+    part = min(1.0, workload.main_cpus)
+    own = 1 / (part * max(1.0, workload.main_cpus / limits.cpus) + 1 - part)
+    reads = min(1.0, limits.storage_parallel or 1.0)
+    making = workload.scale * (drawn.read / reads + drawn.wait + drawn.cpu / share) + workload.drawing_ns / share
+    host = step_scale * drawn.host / own
+    if drawn.device is None:
+        return np.cumsum(making + host, axis=1), making
+    ends, stalls = np.zeros_like(host), np.zeros_like(host)
+    now, device = np.zeros(len(host)), np.zeros(len(host))
+    for step in range(host.shape[1]):
+        begin = now + making[:, step]
+        stalls[:, step] = np.maximum(0.0, begin - device)
+        now = begin + host[:, step]
+        device = np.maximum(np.maximum(begin, device) + step_scale * drawn.device[:, step], now)
+        ends[:, step] = device
+        if workload.synchronous:
+            now = device
+        elif step >= RUN_AHEAD:
+            now = np.maximum(now, ends[:, step - RUN_AHEAD])
+    return ends, stalls
+
 
 FEW_SETTINGS = (192, 8)
 """(steps, sequences of them) that each setting is replayed with where they are few."""

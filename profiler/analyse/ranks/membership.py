@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import RecordError
-from ...record.processes import TrainingProcess, processes
 from ...record.reader import RecordFile
-from ...record.run import Run, Writer
+from ...record.run import Run, TrainingProcess, Writer, processes
 from ...record.schema import STEP
 
 SAME_CLOCK_NS = 1_000_000_000

@@ -9,10 +9,8 @@ from typing import Any
 import numpy as np
 
 from ...record.columns import Records, copied
-from ...record.processes import TrainingProcess
 from ...record.reader import joined
-from ...record.run import Run, Writer
-from ...record.sampled_devices import SampledDevice
+from ...record.run import Run, SampledDevice, TrainingProcess, Writer
 from ...record.schema import (
     BATCH,
     DEVICE,

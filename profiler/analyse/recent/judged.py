@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ...record.processes import AGAIN
 from ...record.reader import Records
+from ...record.run import AGAIN
 from ...record.schema import BATCH, DEVICE, EVENT, HOST, PAUSE, STEP, EventKind, Kind
 from ..causes.diagnosis import LEAST_STEPS, verdict_of
 from ..causes.finding import Finding

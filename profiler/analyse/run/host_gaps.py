@@ -14,8 +14,8 @@ from ..intervals import Intervals, intersect, subtract, total, union
 from ..shares import NEARLY_ALL
 from .events import lasting, under_way
 from .exposed_data_wait import Shape, Spread, shape_of
+from .outlier_steps import per_step
 from .stall_breakdown import Partition
-from .step_spans import per_step
 from .window import Window
 
 A_STOP_NS = 1_000_000_000

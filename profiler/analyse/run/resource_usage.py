@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from ...record.reader import Records, measured
 from ...record.schema import NOT_MEASURED
-from .sampler_looks import OncePerLooks, by_device, inside
+from .device_state import OncePerLooks, by_device, inside
 from .window import Window
 
 LATE_NS = 100_000_000

@@ -15,7 +15,7 @@ from ..causes.diagnosis import findings_of
 from ..causes.finding import Finding, Next
 from ..causes.speedup import ALL, DONE_NO_MORE, OF_KIND, Vanishing, as_next, by_parts, by_replay
 from ..intervals import union
-from ..predict.what_if import VanishedWork
+from ..predict.advice import VanishedWork
 from ..run.facts import Facts
 from ..shares import MOSTLY
 from ..speedup import Speedup

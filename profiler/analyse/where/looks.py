@@ -10,9 +10,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from ...record.processes import AGAIN, processes
 from ...record.reader import Records
-from ...record.run import Run, Writer
+from ...record.run import AGAIN, Run, Writer, processes
 from ...record.schema import NOT_MEASURED, STACK, ThreadState
 from ...record.stacks import CallStack, StackTable, read_stacks
 from ..intervals import Intervals, inside

@@ -18,15 +18,13 @@ import torch
 from torch.utils.data import DataLoader, get_worker_info
 
 from ...record.files import APPENDED
-from ...record.notices import TRAINING_NOTICES, Notices
-from ...record.signs import ARMED
+from ...record.notices import ARMED, TRAINING_NOTICES, Notices
 from .. import loader_made
 from ..hidden import forget_frame
 from ..hooks.switch import hand_on, ours
-from ..imports import Imports
+from ..imports import Imports, TimedImports, armed
 from ..libraries import SOURCES, Source, called_from
 from ..stacks.permit import TRACER, permit
-from ..startup import TimedImports, armed
 from . import LEAST_TORCH, options, run_folder, too_old
 
 _unfit = False

@@ -4,28 +4,224 @@ Between two steps of the loader that trains, the hook asks the loader for the ne
 until the workers have nothing left to do, and then lets the loop have those batches at once (the *stretch*). The
 batches, their order and the number of steps stay what they are; only the waiting is done before. Afterwards the
 workers' queue is fuller than usual: the steps until that is used up are marked too (the *recovery*).
+
+What a batch takes, and what there is room for.
+
+Batches fetched ahead from an iterator, which hands them out as its own. The iterator's `_next_data` is covered for
+so long. That depends on no other hook, and ends with the iterator: whatever becomes of the recording, the training
+gets its batches.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
 import pickle
 import random
+import resource
 import statistics
 import sys
+import time
+import weakref
 from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from torch.utils.data import dataloader
 
 from ...record.notices import NO_HEADROOM
 from ...record.schema import EventKind, StepFlag
 from ..loop_detector.loaders import Iteration, Use
+from ..memory_limits import memory_available
 from ..session import Session
-from .held import LEAST_BATCHES, Held
 from .loop import Loop
-from .switch import Switch, ours
+from .parts import bytes_of_array, device_of, fields_of, has_plain_memory, parts_of, shape_of
+from .switch import Switch, hand_on, ours
+
+MEMORY_SHARE = 0.1
+"""Of the memory that is available, for the batches of a stretch."""
+SHM_SHARE = 0.5
+FILES_SHARE = 0.25
+"""Of the file descriptors left: each tensor that comes from a worker may hold one."""
+MOST_PARTS = 20_000
+"""Parts of a batch that are weighed."""
+
+
+class Weight:
+    """What one batch takes."""
+
+    __slots__ = ("nbytes", "on_device", "tensors")
+
+    def __init__(self) -> None:
+        self.nbytes = 0
+        self.tensors = 0
+        self.on_device = False
+
+
+def weigh(batch: Any) -> Weight | None:
+    """Bytes and tensors in a batch, nested as it may be; `None` where nothing in it has a size, or it has no end."""
+    weight = Weight()
+    parts = [batch]
+    seen: set[int] = set()
+    while parts:
+        part = parts.pop()
+        if isinstance(part, torch.Tensor):
+            weight.tensors += 1
+            weight.on_device |= device_of(part) != "cpu"
+            if has_plain_memory(part):
+                weight.nbytes += shape_of(part)[2]
+        elif isinstance(part, str | bytes | bytearray):
+            weight.nbytes += len(part)
+        elif part is None or isinstance(part, int | float | complex | type) or id(part) in seen:
+            continue
+        elif isinstance(part, np.ndarray):
+            weight.nbytes += bytes_of_array(part)
+        else:
+            seen.add(id(part))
+            inside = parts_of(part, MOST_PARTS + 1)
+            parts += fields_of(part).values() if inside is None else inside
+        if len(seen) + weight.tensors + len(parts) > MOST_PARTS:
+            return None
+    return weight if weight.nbytes else None
+
+
+class Room:
+    """What the batches of a stretch may take."""
+
+    def __init__(self, nbytes: float, files: float) -> None:
+        self._nbytes = nbytes
+        self._files = files
+
+    @classmethod
+    def now(cls, iterator: Any) -> Room:
+        nbytes = MEMORY_SHARE * (memory_available() or 0)
+        files = float("inf")
+        pinned = bool(getattr(iterator, "_pin_memory", False))
+        if getattr(iterator, "_num_workers", 0) and not pinned:
+            with contextlib.suppress(OSError):
+                shm = os.statvfs("/dev/shm")
+                nbytes = min(nbytes, SHM_SHARE * shm.f_bavail * shm.f_frsize)
+            limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+            if limit != resource.RLIM_INFINITY:
+                files = FILES_SHARE * (limit - len(os.listdir("/proc/self/fd")))
+        return cls(nbytes, files)
+
+    def for_batches(self, nbytes: float, tensors: int) -> int:
+        return int(min(10**9, self._nbytes / max(1.0, nbytes), self._files / max(1, tensors)))
+
+
+LONGEST_FILL_S = 60.0
+LONGEST_WAIT_S = 10.0
+"""For workers to finish what they have begun."""
+HANDED_OVER_S = 0.01
+"""A worker's batch counts as finished before it is pickled."""
+LEAST_BATCHES = 8
+"""Fewer tell nothing: the first few of a stretch do not count."""
+
+
+class Held:
+    """Batches that were fetched ahead from one iterator, which hands them out as its own."""
+
+    def __init__(self, iterator: Any) -> None:
+        # Not held: what it covers is a part of the iterator.
+        self.iterator = weakref.ref(iterator)
+        self.batches: deque[tuple[Any, int | None]] = deque()
+        self.number: int | None = None
+        """`_rcvd_idx` when the batch handed out last was fetched."""
+        self.error: BaseException | None = None
+        """What the loader raised behind them: its end, or an error of the training's own code."""
+
+    @property
+    def left(self) -> int:
+        """What is still to be handed out, an end or an error included."""
+        return len(self.batches) + (self.error is not None)
+
+    def fill(self, wanted: int) -> str | None:
+        """Fetch so many batches, or fewer if the loader ends or room is short; why that is too few, if it is so."""
+        iterator = self.iterator()
+        fetch: Callable[[Any], Any] = vars(type(iterator))["_next_data"]
+        self._cover(iterator)
+        self.number = getattr(iterator, "_rcvd_idx", None)
+        until = time.monotonic() + LONGEST_FILL_S
+        most, amount = wanted, 0
+        room: Room | None = None
+        try:
+            while len(self.batches) < most and time.monotonic() < until:
+                try:
+                    batch = fetch(iterator)
+                except StopIteration as end:
+                    # A new one: frames of the old would keep the iterator alive.
+                    self.error = StopIteration(*end.args)
+                    break
+                except Exception as error:
+                    hand_on(error)
+                    self.error = error
+                    break
+                self.batches.append((batch, getattr(iterator, "_rcvd_idx", None)))
+                weight = weigh(batch)
+                if weight is None:
+                    return "the size of its batches is not known"
+                if weight.on_device:
+                    return "the loader hands out batches that lie on the device"
+                room = room or Room.now(iterator)
+                amount += weight.nbytes
+                most = min(wanted, room.for_batches(amount / len(self.batches), weight.tensors))
+                if most < LEAST_BATCHES:
+                    return (
+                        f"there is room for {most} batches of {weight.nbytes / 1e6:.1f} MB and {weight.tensors} "
+                        f"tensors, {LEAST_BATCHES} are needed"
+                    )
+        finally:
+            if not self.left:
+                self._uncover()
+        if len(self.batches) < LEAST_BATCHES and self.error is None:
+            return f"{len(self.batches)} batches took {LONGEST_FILL_S:.0f} s to load, {LEAST_BATCHES} are needed"
+        return None
+
+    def wait_for_workers(self) -> None:
+        """Until they have finished what they were told to make. They are told no more until the stretch is over."""
+        iterator = self.iterator()
+        if not getattr(iterator, "_num_workers", 0):
+            return
+        until = time.monotonic() + LONGEST_WAIT_S
+        with contextlib.suppress(AttributeError, NotImplementedError, OSError):
+            while iterator._data_queue.qsize() < iterator._tasks_outstanding and time.monotonic() < until:  # type: ignore[union-attr]
+                time.sleep(0.001)
+        time.sleep(HANDED_OVER_S)
+
+    def _cover(self, iterator: Any) -> None:
+        iterator._next_data = self._next_data
+        iterator._reset = self._reset
+
+    def _uncover(self) -> Any:
+        iterator = self.iterator()
+        for name in ("_next_data", "_reset"):
+            vars(iterator).pop(name, None)
+        return iterator
+
+    def _next_data(self) -> Any:
+        if self.batches:
+            batch, self.number = self.batches.popleft()
+            if not self.left:
+                self._uncover()
+            return batch
+        if self.error is None:
+            return self._uncover()._next_data()
+        self._uncover()
+        try:
+            raise self.error
+        finally:
+            # No frame keeps it, for it would keep the iterator alive.
+            self.error = None
+
+    def _reset(self, *args: Any, **kwargs: Any) -> Any:
+        """The iterator begins anew: an epoch was left early whose workers persist."""
+        self.batches.clear()
+        self.error = self.number = None
+        return self._uncover()._reset(*args, **kwargs)
+
 
 BATCHES = 24
 """Batches of a stretch."""

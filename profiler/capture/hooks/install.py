@@ -15,22 +15,17 @@ from ...devices.emulated import EmulatedDevice
 from ...devices.protocol import Device
 from ...record.names import Names
 from ..session import Session
-from .boundary import SaveHook
-from .compiled import leave_uncompiled
-from .compiles import CompileHook
-from .copies import CopyHook
-from .fetches import Fetches
+from .compiles import CompileHook, leave_uncompiled
+from .copies import CopyHook, DeviceHook
+from .fetches import Fetches, ToldBatches
 from .forward import ForwardHook
 from .learning import BackwardHook, GraphHook, LearningGraphs, OptimizerHook
 from .loader import Ahead, LoaderHook
 from .loop import Loop
-from .own_devices import DeviceHook
 from .sources import SourceHook
 from .steady import steady_of
-from .streams import Streams
 from .switch import Switch, hand_on, ours
-from .told_batches import ToldBatches
-from .waits import StreamWaitHook, SyncHook
+from .waits import SaveHook, Streams, StreamWaitHook, SyncHook
 from .worker_deaths import WorkerDeaths
 from .wrap import Unexpected
 

@@ -25,14 +25,12 @@ from ..loop_detector.events import (
 )
 from ..loop_detector.loaders import Iteration, Part, Role
 from ..steps import StepRecorder
-from .data_sets import reference_to
 from .identity import ByIdentity
-from .known_iterators import KnownIterator, Passes
-from .loader_facts import LoaderFacts, starts_python
+from .loader_facts import LoaderFacts, reference_to, starts_python
 from .loop import Loop
 from .queue import queue_of
 from .samples import samples_of
-from .steady import LEAST_DRAW_NS
+from .steady import LEAST_DRAW_NS, KnownIterator, Passes
 from .switch import Switch
 from .wrap import Patches, Unexpected
 

@@ -1,15 +1,115 @@
-"""What a loader that trains was set to, as far as a report needs it."""
+"""What a loader that trains was set to, as far as a report needs it.
+
+Which loaders go over the same data: a program may make its validation loader anew for each pass, or its data set.
+"""
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
+import multiprocessing.process
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from types import GeneratorType
 from typing import Any
+
+from torch.utils.data import DataLoader, dataloader
 
 from ...record.schema import LoaderFlag
 from ...record.stacks import Call
-from .data_sets import own_workers
+from .parts import fields_of, parts_of
+from .switch import ours
+
+MOST = 1000
+"""Data sets that are remembered."""
+LEVELS, MOST_HELD = 3, 256
+"""Levels of what lies within each other, and things of each, that are searched for workers."""
+_LOADERS = DataLoader, dataloader._BaseDataLoaderIter
+_OF_PROCESSES = "process.BaseProcess", "pool.Pool", "queues.Queue", "queues.SimpleQueue"
+_PROCESSES = {"concurrent.futures.process.ProcessPoolExecutor", *(f"multiprocessing.{name}" for name in _OF_PROCESSES)}
+"""By their names: to import what a program does not use would change it."""
+
+
+class DataSets:
+    """Numbers of the data sets seen, from 1."""
+
+    def __init__(self) -> None:
+        self._seen: list[_Seen] = []
+
+    def number_of(self, data: Any) -> int:
+        """The number of a data set: that of an earlier one if it is the same object, or has the same fingerprint (as
+        those of `datasets`), or looks the same and the earlier one is gone. 0: not known."""
+        one = _Seen(data, len(self._seen) + 1)
+        for seen in self._seen:
+            if seen.goes_on_as(one):
+                seen.reference = one.reference
+                return seen.number
+        if len(self._seen) >= MOST:
+            return 0
+        self._seen.append(one)
+        return one.number
+
+
+def reference_to(data: Any) -> Callable[[], Any]:
+    """Gives the data set as long as something else keeps it, and `None` from then on; always `None` of a list, say:
+    there is no telling whether it is still there without keeping it."""
+    try:
+        return weakref.ref(data)
+    except TypeError:
+        return _gone
+
+
+def own_workers(*held: Any) -> int | None:
+    """Worker processes that a loader is set to which lies in a data set, or in what iterates over it; 0 where other
+    processes work for it, `None` where none do. What lies there is looked at, nothing of it is called."""
+    # Without children of this process there are none, whatever it holds.
+    for _ in range(LEVELS if multiprocessing.process._children else 0):  # type: ignore[attr-defined]
+        below: list[Any] = []
+        for each in held:
+            kind, fields = type(each), fields_of(each)
+            set_to = fields.get("num_workers", fields.get("_num_workers", 0)) if issubclass(kind, _LOADERS) else 0
+            if set_to or _PROCESSES & {f"{owner.__module__}.{owner.__name__}" for owner in kind.__mro__}:
+                return int(set_to)
+            # Of a generator what its variables hold, and what it loops over.
+            inside = gc.get_referents(each) if kind is GeneratorType else parts_of(each, MOST_HELD)
+            below += fields.values() if inside is None else inside
+        held = tuple(below[:MOST_HELD])
+    return None
+
+
+class _Seen:
+    """What is remembered of a data set."""
+
+    __slots__ = ("_fingerprint", "_looks", "number", "reference")
+
+    def __init__(self, data: Any, number: int) -> None:
+        self.number = number
+        self.reference = reference_to(data)
+        # As plain attributes: nothing of the data set's own is to run for this.
+        told = getattr(data, "__dict__", {}).get("_fingerprint")
+        self._fingerprint = told if isinstance(told, str) else None
+        self._looks = type(data), _length(data)
+        """Its kind, and how many samples it has."""
+
+    def goes_on_as(self, later: _Seen) -> bool:
+        mine = self.reference()
+        if mine is not None:
+            return mine is later.reference() or (
+                self._fingerprint is not None and self._fingerprint == later._fingerprint
+            )
+        return self._looks == later._looks
+
+
+def _length(data: Any) -> int | None:
+    """Of a data set with samples by number, which its samplers ask for as well."""
+    with ours():
+        return len(data) if hasattr(type(data), "__getitem__") else None
+    return None
+
+
+def _gone() -> None:
+    return None
 
 
 @dataclass(frozen=True)

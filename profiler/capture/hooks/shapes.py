@@ -13,9 +13,8 @@ import torch
 
 from ...record.schema import StepFlag
 from ..steps import StepRecorder
-from .parts import parts_of
+from .parts import has_plain_memory, parts_of
 from .switch import Switch
-from .tensors import has_plain_memory
 
 MOST_SEEN = 4096
 """Shapes that are remembered."""

@@ -1,12 +1,18 @@
-"""The hooks' steady path in C (`native.py`), joined to the recorder and the detector of a recording."""
+"""The hooks' steady path in C (`native.py`), joined to the recorder and the detector of a recording.
+
+What is known of an iterator of torch's DataLoader, beside what it is to the steps.
+"""
 
 from __future__ import annotations
 
 import time
+import weakref
+from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import torch
+from torch.utils.data import dataloader
 
 from ... import native
 from ...record.schema import NOT_MEASURED, StepFlag
@@ -14,9 +20,36 @@ from ..loop_detector.loaders import Iteration, Part, Role, Use
 from ..loop_detector.unfed import OptimizerPace
 from ..open_step import LEAST_STAGE_NS, SLOT
 from ..steps import BLANK, StepRecorder
-from .known_iterators import KnownIterator
 from .shapes import Shapes
 from .switch import Switch, ours
+
+MOST_LENGTHS = 100_000
+"""Index lists remembered for one iterator; a loader prefetches far fewer."""
+
+
+class Passes(Protocol):
+    """What tells the batches of an iterator apart; `workers.hook` has it."""
+
+    loader: int
+    order: int | None
+
+
+class KnownIterator:
+    """What is known of an iterator."""
+
+    __slots__ = ("counts", "iteration", "iterator", "lengths", "passes")
+
+    def __init__(self, iterator: Any, passes: Passes | None) -> None:
+        self.iterator = weakref.ref(iterator)
+        self.iteration: Iteration | None = None
+        self.passes = passes
+        """Tells its batches apart, where workers make them."""
+        self.lengths: deque[int] = deque(maxlen=MOST_LENGTHS)
+        """Numbers of indices drawn for the batches that were not handed over yet."""
+        # An iterable dataset is asked for so many samples, and may have fewer.
+        self.counts = iterator._dataset_kind == dataloader._DatasetKind.Map and getattr(iterator, "_in_order", True)
+        """Whether batches come in the order in which their indices were drawn, and with as many samples."""
+
 
 LEAST_DRAW_NS = 100_000
 """A sampler's work that is shorter is not recorded: torch's own samplers draw hundreds of indices in that time."""

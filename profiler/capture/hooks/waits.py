@@ -1,7 +1,15 @@
-"""The hooks on waits: of the host for the device, and of one stream for another."""
+"""The hooks on waits: of the host for the device, and of one stream for another.
+
+The hook on checkpoints: what is neither a step nor a wait for data. Which stream of the device the training
+computes on.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import sys
+from collections.abc import Callable
+from threading import get_ident
 from typing import Any
 
 import torch
@@ -9,10 +17,88 @@ import torch
 from ...devices.protocol import Device
 from ..steps import StepRecorder
 from .loop import Loop
-from .streams import Streams
+from .parts import is_on
 from .switch import Switch
-from .tensors import is_on
-from .wrap import Wraps
+from .wrap import Unexpected, Wraps
+
+
+class Streams:
+    """Compares the current stream with the one that was current when the training last learnt something."""
+
+    def __init__(self, current: Callable[[], object] | None = None) -> None:
+        """`current` tells the current stream from others; without it there is only the computing one."""
+        self._current = current
+        self._computing: object = current() if current is not None else None
+
+    def computes(self) -> None:
+        """The stream that is current now is the one that computes."""
+        if self._current is not None:
+            self._computing = self._current()
+
+    def aside(self) -> bool:
+        """Whether the current stream is another one than the computing one."""
+        return self._current is not None and self._current() != self._computing
+
+    def is_computing(self, stream: object) -> bool:
+        """Whether `stream` (`None`: the current one) computes, and is the current one: a mark set now lies in it."""
+        current = None if self._current is None else self._current()
+        return current is not None and current == self._computing and stream in (None, current)
+
+
+_DISTRIBUTED = "torch.distributed.checkpoint"
+
+
+class SaveHook:
+    """Wraps `torch.save`, and `save` and `async_save` of torch's distributed checkpoints once they are imported.
+
+    A checkpoint between a step's fetch and its computation leaves the step open; elsewhere it ends the step.
+    """
+
+    def __init__(self, loop: Loop, now: Callable[[], int], switch: Switch) -> None:
+        self._loop = loop
+        self._now = now
+        self.switch = switch
+        self._wraps = Wraps(switch, self._listens)
+        self._distributed = False
+
+    def install(self) -> None:
+        same = torch.save is torch.serialization.save
+        self._wraps.around(torch, "save", self._begins, self._ends, None, None)
+        if same:
+            # The same function under both names: what is pickled by name must be found by it.
+            wrapped = torch.save
+            self._wraps.replace(torch.serialization, "save", lambda _original: wrapped, None, None)
+        self.look_for_late_ones()
+
+    def remove(self) -> None:
+        self._wraps.put_back()
+
+    def look_for_late_ones(self) -> None:
+        """Distributed checkpoints are seldom imported when the hooks are installed."""
+        if self._distributed or _DISTRIBUTED not in sys.modules or not self.switch.on:
+            return
+        module = sys.modules[_DISTRIBUTED]
+        if not hasattr(module, "save"):
+            return  # its import is under way
+        self._distributed = True
+        with contextlib.suppress(Unexpected):
+            for name in ("save", "async_save"):
+                self._wraps.around(module, name, self._begins, self._ends, None)
+
+    def _listens(self) -> bool:
+        # One within a fetch is a matter of the loader.
+        return not self._loop.fetching and get_ident() == self._loop.thread
+
+    def _begins(self, *_args: Any, **_kwargs: Any) -> tuple[bool, int]:
+        """Whether this is a boundary of its own, and when it began."""
+        return self._loop.boundary_begins(), self._now()
+
+    def _ends(self, begun: tuple[bool, int], _returned: Any) -> None:
+        bounds, begin_ns = begun
+        self._loop.saved(begin_ns)
+        if bounds:
+            self._loop.boundary_ends()
+
 
 READING = ("item", "tolist", "cpu", "numpy", "__float__", "__int__", "__bool__")
 """Methods of a tensor that need its values on the host."""

@@ -8,8 +8,7 @@ import time
 from pathlib import Path
 
 from ...record.check import Check
-from ..cgroups import cgroup_levels
-from ..cpu_budget import cpu_budget
+from ..cpu_budget import cgroup_levels, cpu_budget
 from ..memory_limits import machine_memory, memory_available, memory_limits, oom_kills, tightest
 from ..sampler.host import throttling
 from ..sampler.procfs import MachineCpu, parse_machine_cpu, parse_pressure, parse_run_queue, read

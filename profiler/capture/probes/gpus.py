@@ -9,8 +9,7 @@ import pynvml
 
 from ...record.check import Check
 from ...record.schema import DEVICE, NOT_MEASURED
-from ..sampler.gpm import SHORTEST_WINDOW_NS
-from ..sampler.gpu import NvmlSource
+from ..sampler.gpu import SHORTEST_WINDOW_NS, NvmlSource
 from ..sampler.nvml import GPM_MARK, Gateway
 from ..sampler.schedule import NS_PER_S
 from .driver import GROUP, _or, _text

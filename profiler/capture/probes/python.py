@@ -12,8 +12,7 @@ from typing import Any
 
 from ... import native
 from ...record.check import Check
-from ...record.notices import TRAINING_NOTICES
-from ...record.signs import ARMED, LOADED
+from ...record.notices import ARMED, LOADED, TRAINING_NOTICES
 from ..bootstrap import LEAST_TORCH, environment, too_old
 
 GROUP = "Python and torch"

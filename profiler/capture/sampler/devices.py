@@ -1,4 +1,9 @@
-"""Where accelerator figures come from: NVML, an emulated device's records, or nowhere."""
+"""Where accelerator figures come from: NVML, an emulated device's records, or nowhere.
+
+What a driver would show of an emulated device, computed from what its engines did. The device's spans are the
+truth; the utilisation seen here is the coarse view of it that NVML gives of a GPU: windows of a sixth of a second,
+the share of each in which anything computed, in whole percent.
+"""
 
 from __future__ import annotations
 
@@ -9,16 +14,153 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
+import numpy.typing as npt
+
 from ...devices.conditions import Conditions
-from ...record.processes import processes
-from ...record.run import RUN_JSON
-from ...record.sampled_devices import note_devices
-from .emulated import EmulatedSource
-from .row import Row
+from ...errors import RecordError
+from ...record.reader import Follower, Rows, read_header
+from ...record.run import RUN_JSON, note_devices, processes
+from ...record.schema import DEVICE, NOT_MEASURED, SPAN, STEP, Kind, SpanKind
+from ...record.segment import EVERY_NS
+from .row import Row, row
 from .schedule import NS_PER_S, Cadence
 
 if TYPE_CHECKING:
     from .nvml import Gateway, Say
+
+
+WINDOW_NS = round(NS_PER_S / 6)
+MARGIN_NS = 100_000_000 + EVERY_NS
+"""How long after its end a window is written. A span is recorded before it begins, but the process that records it
+may be held up between the two, and may write it to the file itself, now and then."""
+PERIOD_NS = NS_PER_S
+
+Stamps = npt.NDArray[np.int64]
+
+
+def busy_ns(begin: Stamps, end: Stamps, edges: Stamps) -> Stamps:
+    """For each window between neighbouring edges: the time within it that at least one span covers.
+
+    Spans may come in any order and overlap. `edges` must rise; the result is one shorter than it.
+    """
+    if len(begin) == 0:
+        return np.zeros(len(edges) - 1, dtype=np.int64)
+    order = np.argsort(begin, kind="stable")
+    begin, end = begin[order], np.maximum.accumulate(end[order])
+    opens = np.r_[True, begin[1:] > end[:-1]]
+    merged_begin = begin[opens]
+    merged_end = end[np.r_[opens[1:], True]]
+    before = np.r_[0, np.cumsum(merged_end - merged_begin)]
+    place = np.searchsorted(merged_begin, edges, side="right")
+    beyond = np.maximum(0, merged_end[np.maximum(place - 1, 0)] - edges)
+    covered: Stamps = before[place] - np.where(place > 0, beyond, 0)
+    return covered[1:] - covered[:-1]
+
+
+class EmulatedSource:
+    """Follows the span and step records of a run on an emulated device.
+
+    Args:
+        folder: the run.
+        count: emulated devices of the run; more are noticed when they compute.
+        memory_bytes: what run.json says one has.
+        start_ns: where the first window begins.
+        conditions: what run.json says they work under.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        count: int,
+        memory_bytes: int | None,
+        start_ns: int,
+        conditions: Conditions | None = None,
+    ) -> None:
+        self._folder = folder
+        self._memory_bytes = memory_bytes
+        self._start_ns = start_ns
+        self._conditions = conditions
+        self._next_ns = start_ns
+        self._followers: dict[Path, tuple[Follower, int]] = {}
+        """Record file → (its reader, pid of the process that writes it)."""
+        self._open = {device: np.empty((2, 0), dtype=np.int64) for device in range(count)}
+        """Device → begin and end of the spans that reach into windows not written yet."""
+        self._device_of: dict[int, int] = {}
+        """Process → the device it computes on, as its spans say."""
+        self._used: dict[int, int] = {}
+        self._cadence = Cadence(PERIOD_NS)
+
+    def sample(self, now_ns: int, last: bool = False) -> list[Row]:
+        """Bodies of DEVICE records: windows complete by now, and states."""
+        if not (self._cadence.due(now_ns) or last):
+            return []
+        for spans, pid in self._fresh(SPAN):
+            self._take_spans(spans, pid)
+        for steps, pid in self._fresh(STEP):
+            self._take_steps(steps, pid)
+        conditions = {} if self._conditions is None else self._conditions.state(now_ns - self._start_ns)
+        states = [
+            row(
+                DEVICE,
+                t_ns=now_ns,
+                device=device,
+                memory_used_bytes=self._used.get(device),
+                memory_total_bytes=self._memory_bytes,
+                **conditions,
+            )
+            for device in sorted(self._open)
+        ]
+        return self._windows(now_ns) + states
+
+    def _windows(self, now_ns: int) -> list[Row]:
+        count = (now_ns - MARGIN_NS - self._next_ns) // WINDOW_NS
+        if count < 1:
+            return []
+        edges = self._next_ns + np.arange(count + 1, dtype=np.int64) * WINDOW_NS
+        self._next_ns = int(edges[-1])
+        rows = []
+        others = 0.0 if self._conditions is None else self._conditions.others
+        for device, spans in sorted(self._open.items()):
+            busy = busy_ns(spans[0], spans[1], edges)
+            # Any kernel of any program counts: those of others run on while the training's do not.
+            busy = busy + others * (WINDOW_NS - busy)
+            self._open[device] = spans[:, spans[1] > self._next_ns]
+            rows += [
+                row(DEVICE, t_ns=int(end), device=device, window_ns=WINDOW_NS, utilisation_pct=percent)
+                for end, percent in zip(edges[1:], np.rint(100 * busy / WINDOW_NS), strict=True)
+            ]
+        return rows
+
+    def _take_spans(self, spans: Rows, pid: int) -> None:
+        computing = spans[(spans["what"] == SpanKind.COMPUTE) & (spans["end_ns"] > self._next_ns)]
+        for device in np.unique(spans["device"]).tolist():
+            self._device_of[pid] = device
+            mine = computing[computing["device"] == device]
+            before = self._open.get(device, np.empty((2, 0), dtype=np.int64))
+            self._open[device] = np.hstack([before, np.array([mine["begin_ns"], mine["end_ns"]])])
+
+    def _take_steps(self, steps: Rows, pid: int) -> None:
+        used = steps["memory_bytes"][steps["memory_bytes"] != NOT_MEASURED]
+        if len(used) and pid in self._device_of:
+            self._used[self._device_of[pid]] = int(used[-1])
+
+    def _fresh(self, kind: Kind) -> list[tuple[Rows, int]]:
+        """New records of each file of a kind, with the pid of its writer."""
+        fresh = []
+        for path in self._folder.glob(f"{kind.name}-*.rec"):
+            try:
+                if path not in self._followers:
+                    self._followers[path] = Follower(path), read_header(path).pid
+                follower, pid = self._followers[path]
+                records = follower.new()
+            except (OSError, RecordError):
+                # Just being made, or already being removed.
+                continue
+            if len(records):
+                fresh.append((records, pid))
+        return fresh
+
 
 LOOK_PERIOD_NS = NS_PER_S
 UNNAMED_NS = 10 * NS_PER_S

@@ -5,22 +5,197 @@ rest once a second or less. `PcieThroughput` and `FanSpeed` are never called (20
 0.1 ms of blocking), the list of processes rarely (4 ms).
 
 This has run against a fake driver only, not yet on a GPU.
+
+Critical errors that the driver reports about the GPUs of a run: Xid, ECC, a GPU that falls out. The driver queues
+them for whoever has registered, so polling seldom loses none. Each is one sentence.
+
+This has run against a fake driver only, not yet on a GPU.
+
+GPM: what the multiprocessors of a Hopper or newer GPU did between two samples. Two samples at least 100 ms apart
+give exact averages over the time between them; each sample ends one window and begins the next, so windows neither
+overlap nor leave gaps.
+
+This has run against a fake driver only, not yet on a GPU.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import ctypes
+import math
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pynvml
 
-from ...record.sampled_devices import SampledDevice
+from ...record.run import SampledDevice
 from ...record.schema import DEVICE
-from .critical import CriticalErrors
-from .gpm import Gpm
-from .nvml import MEMORY, POWER, PROCESSES, RATES, Gateway, bits, number
+from .nvml import DRIVER_GONE, GPM, GPM_MARK, MEMORY, POWER, PROCESSES, RATES, Gateway, bits, number, words
 from .row import Row, row
 from .schedule import NS_PER_S, Cadence
+
+METRICS = {2: "sm_active_pct", 3: "sm_occupancy_pct", 5: "tensor_active_pct", 10: "dram_active_pct"}
+"""NVML_GPM_METRIC_… number → DEVICE field."""
+SHORTEST_WINDOW_NS = 100_000_000
+"""The driver refreshes its counters this often."""
+
+
+class Gpm:
+    """GPM windows of one GPU."""
+
+    def __init__(self, gateway: Gateway, device: int, handle: Any) -> None:
+        self._gateway = gateway
+        self._device = device
+        self._handle = handle
+        self._since_ns: int | None = None
+        """When the older of the two samples was taken."""
+        support = gateway.read(device, GPM, lambda: pynvml.nvmlGpmQueryDeviceSupport(handle), prepares=True)
+        self._older = self._newer = None
+        if support is not None and support.isSupportedDevice:
+            self._older = gateway.read(device, GPM, pynvml.nvmlGpmSampleAlloc, prepares=True)
+            self._newer = gateway.read(device, GPM, pynvml.nvmlGpmSampleAlloc, prepares=True)
+        # Large, so made once.
+        self._request = pynvml.c_nvmlGpmMetricsGet_t()
+        self._request.version = pynvml.NVML_GPM_METRICS_GET_VERSION
+        self._request.numMetrics = len(METRICS)
+
+    def sample(self) -> dict[str, float | None] | None:
+        """DEVICE fields of the window that ends now; `None` where there is none yet, or GPM is not to be had."""
+        now_ns = time.monotonic_ns()
+        since_ns = self._since_ns
+        if self._newer is None or (since_ns is not None and now_ns - since_ns < SHORTEST_WINDOW_NS):
+            return None
+        newer = self._newer
+        if self._gateway.read(self._device, GPM, lambda: pynvml.nvmlGpmSampleGet(self._handle, newer)) is None:
+            return None
+        window = None if since_ns is None else self._compare(since_ns, now_ns)
+        self._older, self._newer = self._newer, self._older
+        self._since_ns = now_ns
+        return window
+
+    def _compare(self, begin_ns: int, end_ns: int) -> dict[str, float | None] | None:
+        request = self._request
+        request.sample1, request.sample2 = self._older, self._newer
+        for place, metric in enumerate(METRICS):
+            request.metrics[place].metricId = metric
+        if self._gateway.read(self._device, GPM, lambda: pynvml.nvmlGpmMetricsGet(request)) is None:
+            return None
+        window: dict[str, float | None] = {"t_ns": end_ns, "window_ns": end_ns - begin_ns}
+        for place, field in enumerate(METRICS.values()):
+            metric = request.metrics[place]
+            if metric.nvmlReturn != pynvml.NVML_SUCCESS:
+                self._refused(field, metric.nvmlReturn)
+            elif math.isfinite(metric.value):
+                self._gateway.answered(self._device, f"{field} {GPM_MARK}")
+                window[field] = metric.value
+        return window if any(field in window for field in METRICS.values()) else None
+
+    def _refused(self, field: str, code: int) -> None:
+        name = f"{field} {GPM_MARK}"
+        if self._gateway.readable(self._device, name):
+            self._gateway.failed(self._device, name, code)
+
+
+ECC, XID, POISON, UNAVAILABLE, RECOVERY = 0x2, 0x8, 0x2000, 0x4000, 0x8000
+"""nvmlEventType… bits; `nvidia-ml-py` names only some of them in its older releases."""
+ALL_KINDS = ECC | XID | POISON | UNAVAILABLE | RECOVERY
+MEANINGS = {
+    ECC: "an uncorrectable memory error (ECC)",
+    POISON: "poisoned data that it could not contain",
+    UNAVAILABLE: "that it is no longer available",
+    RECOVERY: "that it needs a reset or a reboot",
+}
+XIDS = {
+    13: "exception in a kernel",
+    31: "memory page fault of a kernel",
+    43: "a program's channel was stopped",
+    48: "uncorrectable memory error (ECC)",
+    63: "memory row or page retired",
+    64: "memory row or page could not be retired",
+    74: "NVLink error",
+    79: "the GPU has fallen off the bus",
+    94: "memory error contained to one program",
+    95: "memory error that was not contained",
+    119: "the GPU's own processor (GSP) does not answer",
+    120: "error of the GPU's own processor (GSP)",
+}
+"""The commonest of the numbers in NVIDIA's list of Xid errors."""
+MOST_AT_ONCE = 16
+MOST_SENTENCES = 20
+
+
+class CriticalErrors:
+    """Polls the driver's events, without waiting for any."""
+
+    def __init__(self, gateway: Gateway, handles: Mapping[int, Any], start_ns: int) -> None:
+        self._gateway = gateway
+        self._start_ns = start_ns
+        self._devices = {_address(handle): device for device, handle in handles.items()}
+        self._said: set[tuple[int | None, int, int]] = set()
+        self._events: Any | None = None
+        if handles and not gateway.ended:
+            self._register(list(handles.values()))
+
+    def look(self, now_ns: int) -> None:
+        """Say what the driver has reported since the last look."""
+        for _ in range(MOST_AT_ONCE):
+            if self._events is None or self._gateway.ended:
+                return
+            try:
+                event = pynvml.nvmlEventSetWait_v2(self._events, 0)
+            except pynvml.NVMLError as error:
+                if error.value != pynvml.NVML_ERROR_TIMEOUT:
+                    self._events = None
+                    self._unwatched("No longer watched", error.value)
+                return
+            self._tell(event, now_ns)
+
+    def _tell(self, event: Any, now_ns: int) -> None:
+        kind, number = int(event.eventType), int(event.eventData)
+        device = self._devices.get(_address(event.device))
+        what = f"Xid {number}{_meaning(number)}" if kind == XID else MEANINGS.get(kind, f"event {kind:#x}")
+        key = device, kind, number
+        if key in self._said or len(self._said) >= MOST_SENTENCES:
+            return
+        self._said.add(key)
+        name = "A GPU of the run" if device is None else f"GPU {device} of the run"
+        seconds = (now_ns - self._start_ns) / NS_PER_S
+        self._gateway.say(f"{name} reported {what}, {seconds:.0f} s after sampling began.")
+
+    def _register(self, handles: list[Any]) -> None:
+        """Ask for as many kinds as each GPU can report. Some containers refuse it."""
+        try:
+            events = pynvml.nvmlEventSetCreate()
+        except pynvml.NVMLError as error:
+            self._unwatched("Not watched", error.value)
+            return
+        for handle in handles:
+            try:
+                kinds = ALL_KINDS & pynvml.nvmlDeviceGetSupportedEventTypes(handle)
+                if not kinds:
+                    raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+                pynvml.nvmlDeviceRegisterEvents(handle, kinds, events)
+                self._events = events
+            except pynvml.NVMLError as error:
+                self._unwatched("Not watched", error.value)
+
+    def _unwatched(self, verb: str, code: int) -> None:
+        if code not in DRIVER_GONE:
+            # Of a driver that has gone, whoever reads the next figure says so.
+            self._gateway.say(
+                f"{verb}: critical errors of the GPU (Xid, ECC). The driver does not report them here "
+                f"({words(code)}); the kernel log has them."
+            )
+
+
+def _address(handle: Any) -> int | None:
+    """NVML's handles are pointers: the same device has the same."""
+    return ctypes.cast(handle, ctypes.c_void_p).value
+
+
+def _meaning(number: int) -> str:
+    return f" ({XIDS[number]})" if number in XIDS else ""
+
 
 STATE_PERIOD_NS = NS_PER_S
 LINK_PERIOD_NS, LINK_FIRST_NS = 10 * NS_PER_S, 2 * NS_PER_S

@@ -8,8 +8,7 @@ import time
 from pathlib import Path
 
 from ...record.schema import HOST, MEMORY
-from ..cgroups import CgroupLevel, cgroup_levels
-from ..cpu_budget import cpu_budget
+from ..cpu_budget import CgroupLevel, cgroup_levels, cpu_budget
 from ..memory_limits import MemoryLimit, memory_limits, oom_kills, tightest
 from .procfs import MachineCpu, parse_machine_cpu, parse_pairs, parse_pressure, read
 from .row import Row, row

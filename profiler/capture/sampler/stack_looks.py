@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...record.processes import AGAIN, processes
+from ...record.run import AGAIN, processes
 from ...record.schema import NOT_MEASURED, STACK, StackFlag
 from ...record.segment import RecordWriter
 from ...record.stacks import Call, StackNames

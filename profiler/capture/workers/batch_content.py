@@ -15,8 +15,7 @@ import numpy as np
 import torch
 
 from ...record.schema import NOT_MEASURED
-from ..hooks.parts import held_by, parts_of, shape_told
-from ..hooks.tensors import has_plain_memory
+from ..hooks.parts import has_plain_memory, held_by, parts_of, shape_told
 from .stream_calls import StreamCalls, is_due
 
 ALWAYS = 32

@@ -10,8 +10,8 @@ from pathlib import Path
 from time import monotonic_ns, process_time_ns, thread_time_ns
 from typing import NamedTuple
 
-from ...record.forks import tell_of_fork
 from ...record.schema import NOT_MEASURED
+from ...record.segment import tell_of_fork
 
 _PROC = Path("/proc").stat().st_dev
 _IO_BEGINS = re.compile(rb"rchar: \d+\nwchar: \d+\n")

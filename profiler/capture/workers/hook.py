@@ -1,39 +1,358 @@
 """The hook on how batches are made: in the training process, what its loaders' workers need to know, and what the
-training makes itself."""
+training makes itself.
+
+What runs in a worker of torch's loader: torch's own loop, its orders looked at, its batches recorded. torch's
+fetchers, which make batches of samples: each call is told to whoever times what is made in this process.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import inspect
 import os
 import sys
+import threading
 from collections.abc import Callable
 from itertools import count
+from pathlib import Path
 from threading import get_ident
 from time import monotonic_ns
 from typing import Any
 
 from torch.utils.data import dataloader
+from torch.utils.data._utils import fetch as torch_fetch
 from torch.utils.data._utils import worker as torch_worker
 
 from ...errors import RecordError
 from ...record.names import Names
-from ...record.schema import CONTENT, NOT_MEASURED, TRANSFORM
+from ...record.notices import TRAINING_NOTICES, Notices
+from ...record.schema import BATCH, CONTENT, NOT_MEASURED, TRANSFORM
 from ...record.segment import RecordWriter
+from ..bootstrap import stack_options
 from ..hidden import forget_frame
+from ..hooks.fetches import ToldBatches
 from ..hooks.identity import ByIdentity
 from ..hooks.loop import Loop
+from ..hooks.steady import SteadyPath
 from ..hooks.switch import Switch
-from ..hooks.told_batches import ToldBatches
-from ..hooks.wrap import Unexpected, Wraps
+from ..hooks.wrap import Patches, Unexpected, Wraps
 from ..loop_detector.loaders import Part
 from ..session import Session
+from ..stacks.within import look_within
 from ..steps import StepRecorder
 from .batch_content import BatchContent
 from .counters import ThreadCounters
 from .fetch_timing import FetchTimer, Row
-from .fetchers import fetchers
-from .worker_loop import PASS, WorkerLoop, positions
+
+FETCHERS = ("_MapDatasetFetcher", "_IterableDatasetFetcher")
+
+
+class _OfThread(threading.local):
+    timer: FetchTimer | None = None
+
+
+class Fetchers:
+    """torch's two kinds of fetcher, in workers and in the training alike, and who times what they make in this process.
+
+    Fetchers that nobody times cost one look-up more.
+    """
+
+    def __init__(self) -> None:
+        self.of_thread = _OfThread()
+        self.in_training: FetchTimer | None = None
+        """Of batches that no worker makes."""
+        self._steady: SteadyPath | None = None
+        self._patches = Patches()
+        self._users = 0
+
+    def install(self, in_training: FetchTimer | None = None, steady: SteadyPath | None = None) -> None:
+        """Replace the fetchers' `fetch`; as often as wanted.
+
+        Args:
+            in_training: times the batches of this process that no worker makes.
+            steady: the recording's.
+
+        Raises:
+            Unexpected: this torch has other fetchers.
+        """
+        self._users += 1
+        if in_training is not None:
+            self.in_training, self._steady = in_training, steady
+        if self._users > 1:
+            return
+        try:
+            for name in FETCHERS:
+                self._patches.replace(getattr(torch_fetch, name, None), "fetch", self._wrap, None, None)
+        except Unexpected:
+            self.remove()
+            raise
+
+    def leave_training(self) -> None:
+        """Undo the `install` of a recording."""
+        self.in_training = self._steady = None
+        self.remove()
+
+    def remove(self) -> None:
+        """Undo one `install`; the last one puts torch's functions back."""
+        self._users = max(0, self._users - 1)
+        if not self._users:
+            self._patches.put_back()
+
+    def forked(self) -> None:
+        """This is a child: nobody times its batches unless it says so, and torch's functions are back."""
+        for timer in (self.of_thread.timer, self.in_training):
+            if timer is not None:
+                timer.forked()
+        self._users = 0
+        self.of_thread = _OfThread()
+        self.in_training = self._steady = None
+
+    def _wrap(self, original: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+        # A program may have put a function of its own there, which does with the indices what it likes.
+        stamps = getattr(getattr(original, "__code__", None), "co_filename", "") == torch_fetch.__file__
+
+        def fetch(self_: Any, possibly_batched_index: Any) -> Any:
+            timer = self.of_thread.timer or self.in_training
+            if timer is not None and not timer.begins(self_, possibly_batched_index, stamps):
+                timer = None
+            try:
+                batch = original(self_, possibly_batched_index if timer is None else timer.indices)
+                if timer is not None:
+                    timer.ends(batch)
+            except BaseException as error:
+                if timer is not None:
+                    timer.fails()
+                forget_frame(error)
+                raise
+            return batch
+
+        if self._steady is None or self.in_training is None:
+            return fetch
+        return self._steady.instead("fetch", original, fetch, self.in_training.switch.fail, self.in_training)
+
+
+fetchers = Fetchers()
+"""Of this process."""
+os.register_at_fork(after_in_child=fetchers.forked)
+
+
+OFTEN_NS = 200_000_000
+PASS = 1 << 32
+"""`batch` is so much times the iterator's pass over the data, plus the batch's number in it."""
+NAME = "the workers of torch's loader"
+WITHOUT = "what happens inside them is not seen"
+NEEDED = ("index_queue", "worker_id")
+"""Arguments of torch's loop that have to be found."""
+
+# The child may not have whyidle: an environment of its own, say. Then torch's own loop is what it gets.
+_REVIVE = """
+def revive(module, name, state):
+    import importlib
+    try:
+        if state is not None:
+            from whyidle.capture.workers.hook import WorkerLoop
+            return WorkerLoop.revived(module, name, *state)
+    except Exception:
+        pass
+    return getattr(importlib.import_module(module), name)
+"""
+
+
+class WorkerLoop:
+    """Stands in for a `_worker_loop`, the target of worker processes, of torch or torchdata.
+
+    It is told in the training for which iterator the next workers are, and reaches them by fork or by pickle.
+    """
+
+    def __init__(
+        self, original: Callable[..., Any], folder: Path, rank: int, training: int, loader: int | None = None
+    ) -> None:
+        self._original = original
+        self._folder = folder
+        self._rank = rank
+        self._training = training
+        # Workers are started by the thread that makes the iterator.
+        self._next = threading.local()
+        if loader is not None:
+            self._next.loader = loader
+
+    def serves(self, loader: int) -> None:
+        """The workers that this thread starts next work for this iterator; 0: for one that is not recorded."""
+        self._next.loader = loader
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        loader = getattr(self._next, "loader", 0)
+        recording = None
+        if loader:
+            switch = Switch(NAME, WITHOUT, Notices(self._folder / TRAINING_NOTICES))
+            try:
+                recording = WorkerRecording(switch, self._folder, self._rank, self._training, loader)
+                args, kwargs = recording.sees(self._original, args, kwargs)
+            except Exception as error:
+                switch.fail(error)
+        try:
+            return self._original(*args, **kwargs)
+        except BaseException as error:
+            forget_frame(error)
+            raise
+        finally:
+            if recording is not None:
+                recording.close()
+
+    def __reduce__(self) -> Any:
+        loader = getattr(self._next, "loader", 0)
+        state = (str(self._folder), self._rank, self._training, loader) if loader else None
+        names: dict[str, Any] = {"source": _REVIVE, "space": {}}
+        names["arguments"] = self._original.__module__, self._original.__name__, state
+        return eval, ("exec(source, space) or space['revive'](*arguments)", names)
+
+    @classmethod
+    def revived(cls, module: str, name: str, folder: str, rank: int, training: int, loader: int) -> WorkerLoop:
+        """What a worker that was not forked makes of it."""
+        original = getattr(importlib.import_module(module), name)
+        if isinstance(original, cls):
+            original = original._original
+        return cls(original, Path(folder), rank, training, loader)
+
+
+def positions(loop: Callable[..., Any]) -> dict[str, int]:
+    """Where a `_worker_loop` takes what we need: its arguments have changed between releases of torch.
+
+    Raises:
+        LookupError: it does not take them.
+    """
+    names = list(inspect.signature(loop).parameters)
+    missing = [name for name in NEEDED if name not in names]
+    if missing:
+        raise LookupError(f"_worker_loop takes no {' and no '.join(missing)}")
+    return {name: names.index(name) for name in NEEDED}
+
+
+class WorkerRecording:
+    """One worker's recording."""
+
+    def __init__(self, switch: Switch, folder: Path, rank: int, training: int, loader: int) -> None:
+        self._switch = switch
+        self._folder = folder
+        self._who = rank, training
+        self._loader = loader
+        self._batches: RecordWriter | None = None
+        self._transforms: RecordWriter | None = None
+        self._contents: RecordWriter | None = None
+        self._timer: WorkerFetchTimer | None = None
+        self._worker = 0
+        self._patched = False
+
+    def sees(
+        self, loop: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments for torch's loop, with the queue of orders looked into."""
+        bound = inspect.signature(loop).bind(*args, **kwargs).arguments
+        where = positions(loop)
+        self._worker = int(bound["worker_id"])
+        rank, training = self._who
+        self._batches = RecordWriter(self._folder, BATCH, rank, training, slot=True)
+        own = os.getpid() != training
+        self._timer = WorkerFetchTimer(
+            self._switch,
+            ThreadCounters(own_process=own),
+            Names(self._folder),
+            self._batches.store,
+            self._store_transform,
+            BatchContent(self._store_content, in_worker=True),
+            own_process=own,
+            worker=self._worker,
+            training=training,
+            loader=self._loader,
+        )
+        fetchers.install()
+        self._patched = True
+        fetchers.of_thread.timer = self._timer
+        orders = Orders(bound["index_queue"], self._timer, self._look_where_refused)
+        if "index_queue" in kwargs:
+            return args, kwargs | {"index_queue": orders}
+        at = where["index_queue"]
+        return (*args[:at], orders, *args[at + 1 :]), kwargs
+
+    def _look_where_refused(self) -> None:
+        if self._batches is not None and self._batches.refused:
+            look_within(self._folder, stack_options, worker=True)
+
+    def close(self) -> None:
+        """The worker ends."""
+        try:
+            fetchers.of_thread.timer = None
+            if self._patched:
+                fetchers.remove()
+            if self._timer is not None:
+                self._timer.close()
+            for writer in (self._batches, self._transforms, self._contents):
+                if writer is not None:
+                    writer.close()
+        except Exception as error:
+            self._switch.fail(error)
+
+    def _store_transform(self, name: int, position: int, calls: int, ns: int) -> None:
+        rank, training = self._who
+        if self._transforms is None:
+            self._transforms = RecordWriter(self._folder, TRANSFORM, rank, training, slot=True)
+        self._transforms.append(training, self._worker, name, position, calls, ns, self._loader)
+
+    def _store_content(self, batch: int, *content: int) -> None:
+        rank, training = self._who
+        if self._contents is None:
+            self._contents = RecordWriter(self._folder, CONTENT, rank, training, slot=True)
+        self._contents.append(training, self._worker, self._loader, batch, *content)
+
+
+class WorkerFetchTimer(FetchTimer):
+    """Knows from its orders which batch is made."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._pass = 0
+
+    def ordered(self, order: Any, waited_ns: int) -> None:
+        """The worker was told something by the training, for which it waited."""
+        self.idle_ns = waited_ns
+        if type(order) is tuple and len(order) == 2 and type(order[0]) is int:
+            self.number = self._pass * PASS + order[0]
+        elif type(order).__name__ == "_ResumeIteration":
+            self._pass += 1
+
+
+class Orders:
+    """A worker's queue of orders, with a look at what comes out of it."""
+
+    def __init__(self, queue: Any, timer: WorkerFetchTimer, now_and_then: Callable[[], None]) -> None:
+        """`now_and_then`: called with an order, at most every `OFTEN_NS`; does not raise."""
+        self._queue = queue
+        self._timer = timer
+        self._now_and_then = now_and_then
+        self._then_ns = 0
+        self._waited = 0
+
+    def get(self, *args: Any, **kwargs: Any) -> Any:
+        begin = monotonic_ns()
+        try:
+            order = self._queue.get(*args, **kwargs)
+        except BaseException as error:
+            # Every few seconds without an order the loop looks whether the training is still there.
+            self._waited += monotonic_ns() - begin
+            forget_frame(error)
+            raise
+        now = monotonic_ns()
+        self._timer.ordered(order, self._waited + now - begin)
+        self._waited = 0
+        if now >= self._then_ns:
+            self._then_ns = now + OFTEN_NS
+            self._now_and_then()
+        return order
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._queue, name)
+
 
 STATEFUL = "torchdata.stateful_dataloader.stateful_dataloader"
 

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import asdict
 
-from ...analyse.diff.difference import Difference
+from ...analyse.diff.because import MovedFigure
+from ...analyse.diff.difference import Difference, FollowedAdvice
 from ...analyse.diff.lines import MovedLine
-from ...analyse.diff.moved import MovedFigure
-from ...analyse.diff.promise import FollowedAdvice
 from ...analyse.diff.settings import Setting, Value, rates
 from ...analyse.diff.sides import Side
 from ...analyse.diff.times import Changed

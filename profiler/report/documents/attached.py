@@ -27,7 +27,7 @@ from ..document import (
     table,
 )
 from ..phrase import Length, Words, line, toned
-from ..words.command import command_line
+from ..words.code import command_line
 from ..words.figures import NOT_MEASURED, percent, share
 
 LEAST_SHOWN = 0.005

@@ -8,7 +8,7 @@ from typing import Any
 from ...analyse.cells.cell_costs import SETTING, CellCost, cell_costs, is_tried
 from ...analyse.cells.comparison import Cell
 from ...analyse.cells.cost import Bill, Spent
-from ...analyse.cells.evidence_strength import foreign_cpus, single
+from ...analyse.cells.differential import foreign_cpus, single
 from ...analyse.cells.prices import Price
 from ...analyse.statistics import ONE_RUN_REACH
 from ..document import Block, Document, FittingTable, Heading, Paragraph, Space, TableBlock, TableColumn, Title, table

@@ -5,20 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from ...analyse.causes.diagnosis import LEAST_STEPS
-from ...analyse.diff.because import CODE, COMMAND, ENVIRONMENT, SETTING, Because
+from ...analyse.diff.because import CODE, COMMAND, ENVIRONMENT, SETTING, Because, MovedFigure
 from ...analyse.diff.code import changed_code
-from ...analyse.diff.difference import Difference
+from ...analyse.diff.difference import Difference, FollowedAdvice
 from ...analyse.diff.lines import WORKERS, MovedLine
-from ...analyse.diff.moved import MovedFigure
-from ...analyse.diff.promise import FollowedAdvice
 from ...analyse.diff.settings import Setting, Value
 from ...analyse.diff.sides import Side
 from ...analyse.run.stall_breakdown import PARTS, TOTAL
 from ...analyse.statistics import Estimate
 from ..document import LEFT, Block, Caution, Document, Heading, Paragraph, Space, TableBlock, TableColumn, Title, table
 from ..phrase import Words, toned
-from ..words.code import line_of
-from ..words.command import command_line
+from ..words.code import command_line, line_of
 from ..words.figures import KEPT, LEAST_SHARE, NOT_MEASURED, factor
 
 PART_NAMES = {

@@ -10,7 +10,7 @@ from ...tune.prove import Proof
 from ...tune.search.candidates import describe
 from ..document import Block, Document, Heading, Paragraph, Space, TableColumn, Title, table
 from ..words.figures import KEPT, factor
-from .patch import patched
+from .tuning import patched
 
 
 def proof_document(what: str, told: Proof) -> Document:

@@ -51,8 +51,7 @@ from ..document import (
     under,
 )
 from ..phrase import Length, line
-from ..words.code import stage_rows
-from ..words.command import command_line
+from ..words.code import command_line, stage_rows
 from ..words.figures import LEAST_SHARE, NO_CAUSE, NOT_MEASURED, counted, evidence_value, part_name, percent, share
 from .roofline import decoding_words
 from .workers import workers_blocks

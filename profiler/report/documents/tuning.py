@@ -1,7 +1,11 @@
-"""A tuning in words: what is gained, the change to make, what was tried, what binds now, what it rests on."""
+"""A tuning in words: what is gained, the change to make, what was tried, what binds now, what it rests on.
+
+A change of the program, as it is shown: the diff, the command to run, and what is left to be done by hand.
+"""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import isnan
@@ -9,6 +13,7 @@ from math import isnan
 from ...analyse.predict.workload import Binding
 from ...analyse.statistics import Estimate
 from ...record.tuning import LoaderSettings
+from ...tune.patch import Patch
 from ...tune.search.candidates import describe
 from ...tune.search.result import BatchAdvice, SearchEnd, Trial
 from ...tune.search.tuning import Tuning, prediction_error
@@ -27,9 +32,20 @@ from ..document import (
     under,
 )
 from ..phrase import Phrase, Words, toned
-from ..words.figures import NOT_MEASURED
-from ..words.settings import arguments
-from .patch import patched
+from ..words.figures import NOT_MEASURED, arguments
+
+
+def patched(patch: Patch) -> Iterator[Block]:
+    """Indented as the parts under a heading are."""
+    if patch.diff:
+        yield CodeChange(tuple(patch.diff.splitlines()))
+        yield Paragraph(f"Nothing was changed: `patch -p1` in {patch.folder} takes this.", 1)
+    if patch.command:
+        said = "Then run it so" if patch.diff else "No source changes: run it so"
+        yield Paragraph(f"{said}: {shlex.join(patch.command)}", 1)
+    for sentence in patch.by_hand:
+        yield Paragraph(f"By hand: {sentence}", 1)
+
 
 CHANGE, TRIED, BATCH = "Change", "What was tried", "Batch size"
 """Headings of parts that a page shows otherwise."""

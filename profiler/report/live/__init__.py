@@ -9,9 +9,7 @@ from rich.console import Group, RenderableType
 
 from ...analyse.recent.snapshot import Snapshot
 from .layout import lists, screen
-from .lines import Row
-from .options import Options
-from .words import duration, line
+from .words import Options, Row, duration, line
 
 __all__ = [
     "Options",

@@ -5,8 +5,7 @@ from __future__ import annotations
 from ...analyse.recent.snapshot import DeviceView, Series, Snapshot
 from ..render import bars
 from . import words
-from .lines import Row, cut, flow, safe
-from .options import Options
+from .words import Options, Row, cut, flow, safe
 
 LABEL = 12
 """Columns of the labels on the left, the blank before them included."""

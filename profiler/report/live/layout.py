@@ -1,24 +1,290 @@
-"""Puts the live view together: as much detail as the height has room for, the essentials first."""
+"""Puts the live view together: as much detail as the height has room for, the essentials first.
+
+Where a step's time goes, how many samples a second come of it, and how full the queue is. What the run waits for so
+far, since when, and what to try first. The workers that make batches: how busy each is, and with what.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from ...analyse.recent.snapshot import UNDER_WAY, CodeView, HostView, RankView, Snapshot
+from ...analyse.recent.snapshot import UNDER_WAY, CodeView, HostView, RankView, Snapshot, WorkerView
 from ...analyse.run.resource_usage import BUDGET_USED
 from ...analyse.run.worker_deaths import said_of
 from ...analyse.where.places import Where
 from ..render import bars
 from ..words.code import short_file
+from ..words.figures import evidence_value, expected, part_name, prediction
 from . import words
 from .devices import LABEL, devices, window
-from .lines import Row, cut, flow, safe, wrapped
-from .makers import makers
-from .options import LISTS, RANK_ORDERS, Options
-from .step import step
-from .verdict import verdict
+from .words import LISTS, RANK_ORDERS, WORKER_ORDERS, Options, Row, cut, flow, safe, wrapped
 from .words import line as in_words
+
+WORKER_QUIET_SECONDS = 5.0
+"""A worker whose last batch is longer ago is pointed out, unless its batches take as long."""
+BAR = 20
+CELL_BAR = 8
+
+_SIGNS = (("█", "#", "green", "making"), ("▒", "r", "red", "reading"), ("░", "q", "yellow", "queued for a CPU"))
+_IDLE = ("·", ".")
+
+
+def makers(view: Snapshot, width: int, detail: int, options: Options, rows: int | None = None) -> list[Row]:
+    """Detail 0: all in a row. 1: a short bar each, side by side. 2: a row each."""
+    head = Row(" workers".ljust(LABEL))
+    if not view.makers:
+        if view.state == "watching":
+            return []
+        if view.made_in_training:
+            return [head.add("none: samples are made in the training process", "dim")]
+        if view.workers and view.worker_busy_pct is not None:
+            return [head.add(f"{view.workers}, busy {view.worker_busy_pct:.0f} %")]
+        return [head.add(words.NOT_MEASURED, "dim")]
+    each = ordered_workers(view.makers, options)
+    if not detail:
+        return [head.join(line) for line in flow(summary(view), width - LABEL, rows=1)]
+    said = summary(view) if detail == 1 else [*summary(view)[:2], *_legend(view, options)]
+    if options.focus == "workers" and (options.order_of(WORKER_ORDERS) or options.reverse):
+        arrow = options.sign("↓", "down") if options.reverse else options.sign("↑", "up")
+        said.insert(1, Row(f"by {WORKER_ORDERS[options.order_of(WORKER_ORDERS)]} {arrow}", "bold"))
+    found = [head.join(line) for line in flow(said, width - LABEL, rows=1)]
+    if detail == 1:
+        cells = [_cell(worker, options) for worker in each]
+        return found + [Row("  ").join(line) for line in flow(cells, width - 2, " ")]
+    marked = options.chosen % len(each) if options.focus == "workers" else -1
+    entries = [[_worker_row(worker, width, options, index == marked)] for index, worker in enumerate(each)]
+    left = None if rows is None else rows - len(found)
+    return found + window(entries, max(0, marked), left, "workers", options)
+
+
+def ordered_workers(workers: tuple[WorkerView, ...], options: Options) -> list[WorkerView]:
+    """By what was asked for; whatever was not measured comes last."""
+    key: Callable[[WorkerView], float | None] = (
+        lambda w: float(w.number),
+        lambda w: w.busy_pct,
+        lambda w: w.batch_ms,
+        lambda w: w.quiet_s,
+    )[options.order_of(WORKER_ORDERS)]
+    known = sorted((w for w in workers if key(w) is not None), key=lambda w: key(w) or 0.0, reverse=options.reverse)
+    return known + [w for w in workers if key(w) is None]
+
+
+def summary(view: Snapshot) -> list[Row]:
+    """All makers together: how many, then what is known of them."""
+    busy = [w.busy_pct for w in view.makers if w.busy_pct is not None]
+    said = [Row(f"{len(view.makers)}", "bold")]
+    if busy:
+        span = f" ({min(busy):.0f} to {max(busy):.0f})" if max(busy) - min(busy) >= 10 else ""
+        said.append(Row(f"busy {sum(busy) / len(busy):.0f} %{span}"))
+    for name, values in (
+        ("reading", [w.reading_pct for w in view.makers]),
+        ("queued for a CPU", [w.queued_pct for w in view.makers]),
+    ):
+        known = [v for v in values if v is not None]
+        if known:
+            said.append(Row(f"{name} {sum(known) / len(known):.0f} %"))
+    spent = sorted(w.batch_ms for w in view.makers if w.batch_ms is not None)
+    if spent:
+        said.append(Row(f"{words.milliseconds(spent[len(spent) // 2])} a batch"))
+    return said
+
+
+def _legend(view: Snapshot, options: Options) -> list[Row]:
+    parts = [(w.busy_pct, w.reading_pct, w.queued_pct) for w in view.makers]
+    shown = [any(part[i] is not None for part in parts) for i in range(3)]
+    signs = [(s if not options.ascii_only else a, style, name) for s, a, style, name in _SIGNS]
+    return [
+        Row(sign, style).add(f" {name}", "dim")
+        for (sign, style, name), known in zip(signs, shown, strict=True)
+        if known
+    ]
+
+
+def _bar(worker: WorkerView, room: int, options: Options) -> Row:
+    bar = Row()
+    if worker.busy_pct is None or math.isnan(worker.busy_pct):
+        return bar.add(" " * room)
+    busy = min(room, round(room * worker.busy_pct / 100))
+    reading = min(busy, round(busy * (worker.reading_pct or 0.0) / 100))
+    queued = min(busy - reading, round(busy * (worker.queued_pct or 0.0) / 100))
+    for (sign, ascii_sign, style, _), cells in zip(_SIGNS, (busy - reading - queued, reading, queued), strict=True):
+        if cells:
+            bar.add(options.sign(sign, ascii_sign) * cells, style)
+    return bar.add(options.sign(*_IDLE) * (room - busy), "dim") if busy < room else bar
+
+
+def _cell(worker: WorkerView, options: Options) -> Row:
+    cell = Row(f"{worker.number:>2} ")
+    cell.join(_bar(worker, CELL_BAR, options)).add(f" {words.percent(worker.busy_pct):>5}")
+    if _is_quiet(worker):
+        return cell.add(options.sign("⚠", "!"), "bold yellow")
+    return cell.add(" ")
+
+
+def _worker_row(worker: WorkerView, width: int, options: Options, marked: bool) -> Row:
+    room = BAR if width >= 90 else max(6, width - 64)
+    row = Row(f"{options.sign('▸', '>') if marked else ' '} {worker.number:>4}  ").to(LABEL)
+    row.join(_bar(worker, room, options)).add(f" {words.percent(worker.busy_pct):>5}", "bold")
+    facts = []
+    if worker.reading_pct is not None:
+        facts.append(Row(f"reading {words.percent(worker.reading_pct):>5}"))
+    if worker.queued_pct is not None:
+        facts.append(Row(f"queued {words.percent(worker.queued_pct):>5}"))
+    if worker.batch_ms is not None:
+        facts.append(Row(f"{words.milliseconds(worker.batch_ms):>7}/batch"))
+    if _is_quiet(worker):
+        facts.insert(0, Row(f"{options.sign('⚠', '!')} quiet {words.duration(worker.quiet_s or 0.0)}", "bold yellow"))
+    said = flow(facts, width - row.cells - 2, rows=1)
+    return row.add("  ").join(said[0]) if said else row
+
+
+def _is_quiet(worker: WorkerView) -> bool:
+    if worker.quiet_s is None:
+        return False
+    return worker.quiet_s > max(WORKER_QUIET_SECONDS, 3e-3 * (worker.batch_ms or 0.0))
+
+
+EVIDENCE = 4
+"""Most lines of evidence."""
+_STYLE = {"none": "green", "minor": "yellow", "major": "yellow", "critical": "red"}
+
+
+def verdict(view: Snapshot, width: int, detail: int, options: Options) -> list[Row]:
+    """Detail -1: cause and share, in a row. 0: the verdict in full. 1: and what to do first. 2: and the evidence."""
+    if view.state == "watching":
+        return []
+    head = " verdict"
+    if view.verdict is None:
+        none = "waiting for the first steps" if view.state in UNDER_WAY else words.NO_STEPS
+        return [Row(head.ljust(LABEL)).add(none, "dim")]
+    found, room = view.verdict, width - LABEL
+    severity = found.severity if found.cause is not None else "none"
+    said = f"{found.title}{stretch(view)}"
+    style = f"bold {_STYLE[severity]}" if found.cause is not None else ""
+    if detail < 0:
+        said = safe(found.title) if found.cause is None else f"{safe(found.cause)}, {100 * found.share:.0f} %"
+        return [Row(head.ljust(LABEL)).add(cut(said, room, options.ascii_only), style)]
+    rows = [Row((head if not i else "").ljust(LABEL)).add(text, style) for i, text in enumerate(wrapped(said, room))]
+    if detail and found.next:
+        change = found.next[0]
+        texts = wrapped(change.change + prediction(change, view.verdict_samples_per_s), room)
+        rows += [Row((" try" if not i else "").ljust(LABEL)).add(text) for i, text in enumerate(texts)]
+    if detail > 1:
+        known = [item for item in found.evidence if item.value is not None][:EVIDENCE]
+        for i, item in enumerate(known):
+            row = Row((" because" if not i else "").ljust(LABEL))
+            value = evidence_value(item.value, item.unit)
+            aside = f" {expected(item.expected)}" if item.expected else ""
+            what = safe(f"{item.what}: ")
+            whole = what + safe(value) + safe(aside)
+            if len(whole) > room:
+                row.add(cut(whole, room, options.ascii_only))
+            else:
+                row.add(what, "dim").add(safe(value)).add(safe(aside), "dim")
+            rows.append(row)
+    return rows
+
+
+def stretch(view: Snapshot) -> str:
+    """What the verdict is about, to follow its sentence: the whole run, its end, or since when the same cause was
+    named."""
+    if view.verdict_of_whole_run:
+        return " (of the whole run)" if view.verdict is not None and view.verdict.cause is not None else ""
+    if view.state not in UNDER_WAY:
+        return " (of its last seconds; of the whole run: whyidle report)"
+    since = view.verdict_since_s
+    return f" (for {words.duration(since)})" if since is not None and since >= 1 else ""
+
+
+LEAST_TREND = 2.0
+"""Percent; a change of the rate by less is none."""
+
+
+def step(view: Snapshot, width: int, detail: int, options: Options) -> list[Row]:
+    """Bar and legend (detail 1: a legend of as many rows as it takes), rate, queue."""
+    rows = []
+    if view.shares:
+        rows.append(bar(view, width, options))
+        rows += [Row(" " * LABEL).join(each) for each in legend(view, width - LABEL, None if detail else 1, options)]
+    else:
+        rows.append(Row(" step".ljust(LABEL)).add(words.NOT_MEASURED, "dim"))
+    return [*rows, rate(view, width, options), queue(view, width, options)]
+
+
+def bar(view: Snapshot, width: int, options: Options) -> Row:
+    """The parts of a step side by side, and how long it takes."""
+    ms = step_ms(view)
+    said = words.milliseconds(ms) if ms is not None else ""
+    row = Row(" step".ljust(LABEL))
+    for text, style in bars.pieces(view.shares, width - LABEL - len(said) - 2 * bool(said), options.ascii_only):
+        row.add(text, style)
+    return row.add("  ").add(said, "bold") if said else row
+
+
+def legend(view: Snapshot, width: int, rows: int | None, options: Options) -> list[Row]:
+    """The parts that have a share, by size, each with its sign, percentage, and where there is room its time."""
+    long = flow(entries(view, options), width, "   ")
+    if rows is None or len(long) <= rows:
+        return long
+    return flow(entries(view, options, told=False), width, rows=rows)
+
+
+def entries(view: Snapshot, options: Options, told: bool = True) -> list[Row]:
+    """The same one by one; with its time if `told`."""
+    ms = step_ms(view)
+    shown = sorted(((s, p) for p, s in view.shares.items() if s is not None and s >= 0.005), reverse=True)
+
+    def entry(share: float, part: str) -> Row:
+        said = f" {part_name(part)} {100 * share:.0f} %"
+        spent = f" {words.milliseconds(share * ms)}" if told and ms is not None else ""
+        return Row(bars.sign(part, options.ascii_only), bars.colour(part)).add(said).add(spent, "dim")
+
+    return [entry(share, part) for share, part in shown]
+
+
+def step_ms(view: Snapshot) -> float | None:
+    """How long a step takes, on average."""
+    return 1e3 / view.steps_per_s if view.steps_per_s else None
+
+
+def rate(view: Snapshot, width: int, options: Options) -> Row:
+    row = Row(" samples/s".ljust(LABEL))
+    if view.samples_per_s is None:
+        return row.add(words.NOT_MEASURED, "dim")
+    said = Row(words.number(view.samples_per_s), "bold")
+    if view.trend_pct is not None:
+        said.add("  ").join(change_words(view.trend_pct, options))
+    if view.ranks > 1:
+        said.add(f"  (rank {view.rank} of {view.ranks})", "dim")
+    room = width - LABEL - said.cells - 2
+    top = max((r for r in view.rates if r == r), default=0.0)
+    drawn = bars.spark([100 * r / top for r in view.rates] if top else [], max(0, room), options.ascii_only)
+    return row.add(drawn, "green").add("  ").join(said)
+
+
+def change_words(change: float, options: Options) -> Row:
+    """A trend in percent, as sign and words."""
+    if abs(change) < LEAST_TREND:
+        return Row(f"{options.sign('→', '=')} steady", "dim")
+    sign, style = (options.sign("↑", "^"), "green") if change > 0 else (options.sign("↓", "v"), "yellow")
+    return Row(f"{sign} {abs(change):.0f} %", style)
+
+
+def queue(view: Snapshot, width: int, options: Options) -> Row:
+    """How many finished batches wait for the training."""
+    row = Row(" queue".ljust(LABEL))
+    if view.queue_ready is None or view.queue_capacity is None:
+        said = "none: the loader shows no finished batches" if view.steps else words.NOT_MEASURED
+        return row.add(said, "dim")
+    said = f"{view.queue_ready:.1f} of {view.queue_capacity} batches ready"
+    room = min(view.queue_capacity, width - LABEL - len(said) - 2)
+    ready = min(room, round(view.queue_ready * room / view.queue_capacity)) if view.queue_capacity else 0
+    full, empty = ("#", ".") if options.ascii_only else ("●", "○")
+    style = "red" if view.queue_ready < 0.5 else "yellow" if view.queue_ready < 0.25 * view.queue_capacity else "green"
+    return row.add(full * ready, style).add(empty * (room - ready), "dim").add("  " if room else "").add(said)
+
 
 HOST = 14
 """Columns for a machine's name."""

@@ -1,17 +1,33 @@
-"""The page of a run: verdict, why, next; then its time from begin to end; then all else that was measured."""
+"""The page of a run: verdict, why, next; then its time from begin to end; then all else that was measured.
+
+Pictures that need no script, as SVG within the page. They are made of numbers alone.
+
+A timeline as the page's scripts draw it, within a budget whatever the length of the run. Times are ms since the
+begin of the job's first window, on one axis for the ranks of all hosts. Parts of the time are sums per bin; step by
+step they are in the trace (`report/export/trace`).
+"""
 
 from __future__ import annotations
 
+import base64
+import math
 import shlex
 from collections.abc import Iterator, Sequence
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from markupsafe import Markup
 
 from ...analyse.ranks import figures as ranks_figures
 from ...analyse.run.analysis import Analysis
 from ...analyse.run.facts import Facts
 from ...analyse.run.stall_breakdown import PARTS, UNTOLD
+from ...analyse.timeline.bins import bins_of, parts_of
+from ...analyse.timeline.lines import lines_of, utilisation_of
 from ...analyse.timeline.timeline import Timeline, ranks_with_steps, timelines
 from ...record.code import Code
+from ...record.files import plain
 from ...record.run import Run
 from ..document import (
     Caution,
@@ -24,12 +40,194 @@ from ..document import (
     blocks_of_kind,
 )
 from ..documents.run import FEW_STEPS, rate_now, run_document
+from ..export.steps import axis_of
 from ..render.html import page_sections
 from ..words.figures import share
 from .flame import stacks_of
 from .frame import render
-from .overview import duration, gap_histogram, over_time
-from .timeline_data import data_of, shown_of
+
+TYPES = {"u16": "<u2", "f32": "<f4", "f64": "<f8"}
+"""What `static/unpack.js` reads."""
+BINS, LEAST_BINS = 4_000, 500
+"""Of all ranks together, and of a rank of many at least."""
+BINS_A_STEP = 4
+"""More say nothing of a short run."""
+LINE_POINTS, LEAST_POINTS = 5_000, 500
+"""Of a line, shared by the ranks."""
+MOST_RANKS = 16
+MOST_DEVICES = 16
+"""Of those whose samples a rank's recording holds: all of its host, where nothing said which it uses."""
+SHARE = 65_535
+"""What a share of 1 of a bin is stored as."""
+
+
+def pack(values: npt.ArrayLike, type_: str) -> dict[str, str]:
+    """As `{"type": …, "base64": …}`. NaN, of floats, is what was not measured."""
+    bytes_ = np.asarray(values).astype(TYPES[type_]).tobytes()
+    return {"type": type_, "base64": base64.b64encode(bytes_).decode("ascii")}
+
+
+def unpack(packed: dict[str, str]) -> npt.NDArray[Any]:
+    return np.frombuffer(base64.b64decode(packed["base64"]), dtype=TYPES[packed["type"]])
+
+
+def data_of(shown: Sequence[Timeline], lead: int) -> dict[str, Any]:
+    """`lead`: the rank to show first."""
+    shifts = axis_of(shown).shifts
+    origin = min(timeline.begin_ns + shift for timeline, shift in zip(shown, shifts, strict=True))
+    among = len(shown)
+    return {
+        "device": shown[0].facts.device_kind,
+        "lead": lead,
+        "ranks": [
+            # Each on its own host's clock.
+            _rank(timeline, origin - shift, among)
+            for timeline, shift in zip(shown, shifts, strict=True)
+        ],
+    }
+
+
+def shown_of(ranks: Sequence[int], lead: int | None) -> list[int]:
+    """Of very many ranks the first, with the one that the figures beside it are of."""
+    first = list(ranks[:MOST_RANKS])
+    return first if lead not in ranks[MOST_RANKS:] or lead is None else [*first[:-1], lead]
+
+
+def _rank(timeline: Timeline, origin: int, among: int) -> dict[str, Any]:
+    lines = lines_of(timeline, max(LEAST_POINTS, LINE_POINTS // among))
+    devices = sorted({number for line in lines if (number := line.device) is not None})
+    bins = bins_of(timeline, max(LEAST_BINS, min(BINS // among, BINS_A_STEP * len(timeline.steps))))
+    width = np.diff(bins.edges_ns)
+    begin = min(int(timeline.steps["fetch_begin_ns"][0]), timeline.begin_ns)
+    return {
+        "rank": timeline.rank,
+        "host": plain(timeline.host),
+        "begin": (begin - origin) / 1e6,
+        "end": (timeline.end_ns - origin) / 1e6,
+        "bins": {
+            "count": len(width),
+            "begin": (int(bins.edges_ns[0]) - origin) / 1e6,
+            "width": float(bins.edges_ns[-1] - bins.edges_ns[0]) / len(width) / 1e6,
+            "parts": {
+                part: pack(np.rint(SHARE * bins.parts[part] / width), "u16")
+                for part in (*PARTS, UNTOLD)
+                if part in bins.parts
+            },
+            "steps": pack(bins.steps, "f32"),
+            "samples": None if bins.samples is None else pack(bins.samples, "f32"),
+        },
+        "lines": [
+            {"name": line.name, "t": pack((line.t_ns - origin) / 1e6, "f64"), "v": pack(line.values, "f32")}
+            for line in lines
+            if line.device is None or line.device in devices[:MOST_DEVICES]
+        ],
+        "devices": devices[:MOST_DEVICES],
+        "left_out_devices": len(devices[MOST_DEVICES:]),
+    }
+
+
+WIDTH, HEIGHT = 1000, 150
+COLUMNS = 250
+POINTS = 500
+LEAST_CLASSES = 6
+_UNITS = ((3_600.0, "h"), (60.0, "min"), (1.0, "s"), (1e-3, "ms"))
+
+
+def over_time(timeline: Timeline) -> tuple[Markup, bool]:
+    """The parts of the time from begin to end, stacked; and whether utilisation, where it was measured, is a line."""
+    edges_ns, parts = parts_of(timeline, COLUMNS)
+    width = np.diff(edges_ns)
+    count = len(width)
+    base = np.zeros(count)
+    shapes = []
+    for part in (*PARTS, UNTOLD):
+        if part not in parts or not parts[part].any():
+            continue
+        top = base + parts[part] / width
+        shapes.append(f'<path class="part-{part}" fill="var(--part)" d="{_area(base, top)}"/>')
+        base = top
+    line = next(utilisation_of(timeline, POINTS), None)
+    if line is not None:
+        span = timeline.end_ns - timeline.begin_ns
+        xs = WIDTH * (line.t_ns - timeline.begin_ns) / span
+        shapes.append(f'<path d="{_trace(xs, line.values)}" fill="none" stroke="var(--text)" stroke-width="1.2"/>')
+    axis = _time_axis((timeline.end_ns - timeline.begin_ns) / 1e9)
+    return _picture("Where the time went, from begin to end", "".join(shapes) + axis), line is not None
+
+
+def gap_histogram(gaps_ns: npt.NDArray[np.int64]) -> Markup:
+    """Time lost in the device's gaps, by their length: each class twice as long as the last, up to the longest."""
+    lengths = gaps_ns / 1e6
+    lowest = math.floor(math.log2(lengths.min()))
+    classes = math.floor(math.log2(lengths.max())) - lowest + 1
+    which = np.floor(np.log2(lengths)).astype(int) - lowest
+    lost = np.bincount(which, lengths, minlength=classes)
+    number = np.bincount(which, minlength=classes)
+    room = WIDTH / max(LEAST_CLASSES, classes)
+    bars = []
+    for n in range(classes):
+        height = (HEIGHT - 18) * lost[n] / lost.max()
+        x, label = n * room, _length(2.0 ** (lowest + n))
+        title = f"{number[n]} of {label} to {_length(2.0 ** (lowest + n + 1))}: {_length(lost[n])} in all"
+        bars.append(
+            f'<g><title>{title}</title><rect x="{x + 2:.1f}" y="{HEIGHT - height:.1f}" width="{room - 4:.1f}" '
+            f'height="{height:.1f}" fill="var(--input)"/>'
+        )
+        if number[n]:
+            said = f"{number[n]}: {_length(lost[n])}"
+            bars.append(f'<text x="{x + room / 2:.1f}" y="{HEIGHT - height - 4:.1f}" {_MIDDLE}>{said}</text>')
+        bars.append(f'<text x="{x + 2:.1f}" y="{HEIGHT + 14}">{label}</text></g>')
+    x, anchor = classes * room - 2, "end" if classes >= LEAST_CLASSES else "start"
+    bars.append(f'<text x="{x:.1f}" y="{HEIGHT + 14}" text-anchor="{anchor}">{_length(lengths.max())}</text>')
+    return _picture("Time lost in gaps, by their length; above each bar how many and how long in all", "".join(bars))
+
+
+_MIDDLE = 'text-anchor="middle"'
+
+
+def _area(low: np.ndarray, high: np.ndarray) -> str:
+    """The steps of one part: along the top, and back along the bottom."""
+    room = WIDTH / len(low)
+    there = "".join(f"V{HEIGHT * (1 - y):.1f}h{room:.3g}" for y in high)
+    back = "".join(f"V{HEIGHT * (1 - y):.1f}h{-room:.3g}" for y in low[::-1])
+    return f"M0 {HEIGHT * (1 - high[0]):.1f}{there}{back}z"
+
+
+def _trace(xs: np.ndarray, percents: np.ndarray) -> str:
+    """Broken where nothing was measured."""
+    drawn, pen = [], "M"
+    for x, y in zip(xs, percents, strict=True):
+        known = not math.isnan(y)
+        if known:
+            drawn.append(f"{pen}{x:.1f} {HEIGHT * (1 - y / 100):.1f}")
+        pen = "L" if known else "M"
+    return "".join(drawn)
+
+
+def _time_axis(seconds: float) -> str:
+    marks = []
+    for n in range(6):
+        anchor = "start" if n == 0 else "end" if n == 5 else "middle"
+        words = duration(seconds * n / 5)
+        marks.append(f'<text x="{WIDTH * n / 5:.0f}" y="{HEIGHT + 14}" text-anchor="{anchor}">{words}</text>')
+    return "".join(marks)
+
+
+def duration(seconds: float) -> str:
+    """In the unit that gives it a figure before the point."""
+    for size, unit in _UNITS:
+        if seconds >= size:
+            return f"{seconds / size:.3g} {unit}"
+    return "0 s" if seconds == 0 else f"{seconds * 1e3:.2g} ms"
+
+
+def _length(ms: float) -> str:
+    return duration(ms / 1e3) if ms >= 1 else f"{ms:.2g} ms"
+
+
+def _picture(title: str, drawing: str) -> Markup:
+    return Markup(f'<svg viewBox="0 0 {WIDTH} {HEIGHT + 18}" role="img" aria-label="{title}">{drawing}</svg>')
+
 
 _ELSEWHERE = {"format", "version", "fields", "clock", "notices", "command", "id", "whyidle", "python", "torch"}
 _ELSEWHERE |= {"started_at", "host", "device", "ended", "plan", "code"}

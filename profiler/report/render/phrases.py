@@ -1,4 +1,7 @@
-"""Words of a document with their tones and signs, as rich prints and measures them."""
+"""Words of a document with their tones and signs, as rich prints and measures them.
+
+Our own signs in ASCII, for an output that has no more.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,15 @@ from rich.text import Text
 from ...record.files import one_line
 from ..phrase import Bar, Inline, Length, PartSign, Span, Spark, Words
 from . import bars
-from .ascii import written
+
+_ASCII = str.maketrans(
+    {"µ": "u", "±": "+-", "→": "->", "▲": "^", "…": "...", "–": "-", "−": "-", "×": "x", "✓": "+", "✗": "x", "·": "-"}
+)
+
+
+def written(words: str, ascii_only: bool) -> str:
+    """Words in the signs that the output has."""
+    return words.translate(_ASCII) if ascii_only else words
 
 
 def text_of(words: Words, ascii_only: bool = False, shown: Callable[[str], str] = one_line) -> Text:

@@ -15,8 +15,7 @@ from ...record.files import plain
 from ...record.memory_signs import WITHOUT_MEMORY
 from ...record.run import create_run
 from ..bench.launch import KILLED, OUTPUT, Launch, last_lines, popen
-from ..bench.orphan_cleanup import end_all
-from ..bench.watchdog import watched
+from ..bench.watchdog import end_all, watched
 from .ladder import LEAST_STEPS, Probe, ProbeOutcome, Try
 
 STEPS = 20

@@ -16,14 +16,24 @@ from math import exp, log
 
 from ...analyse.predict.advice import TIE
 from ...analyse.predict.workload import Prediction
-from ...matrix.rounds import rounds
+from ...matrix.matrix import rounds
 from ...record.tuning import LoaderSettings
-from .block_fit import LogRatio
-from .candidates import Predicted, as_run, choose, cost, describe, neighbours, space
-from .history import Arm, Entry, arm_of
-from .plan import Model, SearchPlan
+from .candidates import (
+    Arm,
+    Entry,
+    Model,
+    Predicted,
+    SearchPlan,
+    arm_of,
+    as_run,
+    choose,
+    cost,
+    describe,
+    neighbours,
+    space,
+)
 from .result import SearchEnd
-from .scoreboard import HELD, LEAST_PROOFS, SAME, Standing
+from .scoreboard import HELD, LEAST_PROOFS, SAME, LogRatio, Standing
 
 WORTH_TUNING = 0.03
 """Gain of throughput, as a share, below which nothing is tuned: neither are settings searched nor another micro-batch

@@ -36,7 +36,7 @@ from torch.utils.data import (
 
 from whyidle.capture.hooks import install
 from whyidle.capture.session import Session
-from whyidle.capture.thinning import Thinning
+from whyidle.capture.steps import Thinning
 from whyidle.devices.cpu import CpuDevice
 from whyidle.record.run import create_run
 

@@ -18,8 +18,7 @@ from whyidle.capture import active
 from whyidle.capture.bootstrap import OPTIONS, RUN, arm
 from whyidle.capture.loop_detector import state as loop_state
 from whyidle.record.notices import read_notices
-from whyidle.record.processes import processes
-from whyidle.record.run import create_run, open_run
+from whyidle.record.run import create_run, open_run, processes
 
 from .clock import MS
 from .gpu import D2H, H2D, KERNEL, PEER, Gpu, GpuSpec

@@ -88,12 +88,12 @@ NAMES = tuple(f.name for f in DEVICE.fields[1:])
 VIRTUAL = """
 import json, sys
 from types import SimpleNamespace
-from whyidle.capture.sampler import gpm, gpu
+from whyidle.capture.sampler import gpu
 from whyidle.capture.sampler.nvml import Gateway
 uuids, steps = json.loads(sys.argv[1])
 said, rows, start = [], [], 10**15
 shown = start
-gpm.time = SimpleNamespace(monotonic_ns=lambda: shown)
+gpu.time = SimpleNamespace(monotonic_ns=lambda: shown)
 # Each sentence once, as the sampler's notices do.
 say = lambda sentence: sentence in said or said.append(sentence)
 source = gpu.NvmlSource(Gateway(say), uuids, start)

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whyidle.analyse.cells.batch_size.compared import Compared
-from whyidle.analyse.cells.batch_size.fit import RunTerms, SweepFit
+from whyidle.analyse.cells.batch_size.compared import Compared, RunTerms, SweepFit
 from whyidle.analyse.run.stall_breakdown import PARTS, TOTAL
 from whyidle.analyse.statistics import RUN_NOISE
 

@@ -14,9 +14,8 @@ from whyidle.analyse.causes.claim import Claim, Piece
 from whyidle.analyse.causes.divided import pieces_of
 from whyidle.analyse.causes.host import gil
 from whyidle.analyse.run.analysis import analyse
-from whyidle.analyse.run.gil import gil_of
+from whyidle.analyse.run.divided_time import gil_of, own_time
 from whyidle.analyse.run.stall_breakdown import PARTS
-from whyidle.analyse.run.training_thread import own_time
 from whyidle.analyse.run.window import Window
 from whyidle.analyse.speedup import SCATTER_SD
 from whyidle.record.columns import with_column

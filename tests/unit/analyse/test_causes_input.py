@@ -22,8 +22,8 @@ from support.judged_waits import (
 )
 from whyidle.analyse.causes.diagnosis import findings_of
 from whyidle.analyse.causes.input import pieces as waits_for_data
+from whyidle.analyse.run.divided_time import Gil
 from whyidle.analyse.run.facts import Facts
-from whyidle.analyse.run.gil import Gil
 from whyidle.analyse.run.loader_stats import LoaderStats
 from whyidle.analyse.speedup import SCATTER_SD
 from whyidle.analyse.statistics import wilson

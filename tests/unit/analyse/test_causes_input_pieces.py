@@ -20,9 +20,9 @@ from support.judged_waits import (
     waiting_for_data,
 )
 from whyidle.analyse.causes.diagnosis import findings_of
+from whyidle.analyse.run.divided_time import Gil
 from whyidle.analyse.run.exposed_data_wait import Shape, Slow, Spread, Waits
 from whyidle.analyse.run.facts import Facts
-from whyidle.analyse.run.gil import Gil
 from whyidle.analyse.run.loader_stats import LoaderStats
 from whyidle.analyse.run.worker_records import HandedOver
 from whyidle.scenarios.planted import MS

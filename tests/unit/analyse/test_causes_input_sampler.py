@@ -12,8 +12,7 @@ import pytest
 from support.crafted import add_events, amend, evidence, facts_of_run, found, steps_of
 from support.judged_waits import COMPUTING, CPUS, judge, only, pieces, waiting_for_data
 from support.planted_runs import Making, serial, told, trained
-from whyidle.analyse.run.facts import Facts
-from whyidle.analyse.run.index_sampler import Sampling
+from whyidle.analyse.run.facts import Facts, Sampling
 from whyidle.analyse.speedup import SCATTER_SD
 from whyidle.record.reader import Records
 from whyidle.record.schema import EventKind

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from support.judged_waits import COMPUTING, CPUS, judge, only, pieces, waiting_for_data
-from whyidle.analyse.run.facts import Facts
-from whyidle.analyse.run.wasted_samples import WastedSamples, wasted_samples_of
+from whyidle.analyse.run.facts import Facts, WastedSamples, wasted_samples_of
 from whyidle.record.columns import copied
 from whyidle.record.reader import Records
 from whyidle.record.schema import CONTENT, NOT_MEASURED, StepFlag

@@ -10,8 +10,7 @@ import pytest
 from support.pairs import SOME, compare, noisy
 from whyidle.analyse.diff import because
 from whyidle.analyse.diff.difference import Difference
-from whyidle.record.run import open_run, update_run
-from whyidle.record.sampled_devices import SampledDevice, note_devices, sampled_devices
+from whyidle.record.run import SampledDevice, note_devices, open_run, sampled_devices, update_run
 from whyidle.report.contract import diff as diff_json
 from whyidle.report.documents.diff import headline
 from whyidle.scenarios.planted import MS, Step, train

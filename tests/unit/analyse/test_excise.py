@@ -81,7 +81,6 @@ def test_the_stamps_of_all_kinds_are_known() -> None:
         "transform": 0,
         "content": 0,
         "pause": 4,
-        "kernel": 3,
         "device": 1,
         "host": 1,
         "memory": 1,

@@ -12,8 +12,7 @@ from support.planted_stacks import DECODING, FETCHING, FORWARD, OPENING, WAITING
 from support.recent_runs import MS, START, S, at, recorded, steps
 from whyidle.analyse.recent.reader import RecentReader
 from whyidle.analyse.where.looks import Looks, ProcessLooks, process_looks
-from whyidle.record.processes import describe_process
-from whyidle.record.run import create_run
+from whyidle.record.run import create_run, describe_process
 from whyidle.record.stacks import MOST_AT_A_LOOK, STACKS, Call, StackFollower, StackNames
 
 

@@ -25,8 +25,7 @@ from support.recent_runs import (
     store,
 )
 from whyidle.analyse.recent.snapshot import Series
-from whyidle.record.processes import describe_process
-from whyidle.record.sampled_devices import DEVICES, SampledDevice, note_devices
+from whyidle.record.run import DEVICES, SampledDevice, describe_process, note_devices
 from whyidle.record.schema import EventKind
 
 CPU = {"device": {"kind": "cpu", "title": "a processor", "count": 1, "uuids": []}}

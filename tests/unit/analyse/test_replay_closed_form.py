@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from benchmarks.prediction import empty_wait, least_time
 from support.loader_clock import MS, SPECS, recorded
-from whyidle.analyse.predict import closed_form
+from whyidle.analyse.predict import predict as closed_form
 from whyidle.analyse.predict.predict import predict
 from whyidle.record.tuning import LoaderSettings
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from support.loader_clock import MS, SPECS, Spec, recorded, simulate
-from whyidle.analyse.predict.model import ReplayModel
+from whyidle.analyse.predict.fit import ReplayModel
 from whyidle.analyse.predict.workload import Workload
 from whyidle.record.tuning import LoaderSettings
 

@@ -10,10 +10,9 @@ import pytest
 
 from support.loader_clock import MS, SPECS, Spec, recorded, simulate
 from whyidle.analyse.predict import predict as module
-from whyidle.analyse.predict.draws import draw
+from whyidle.analyse.predict.cases import draw, with_batch_size
 from whyidle.analyse.predict.predict import predict
 from whyidle.analyse.predict.protocol import replay
-from whyidle.analyse.predict.sizes import with_batch_size
 from whyidle.analyse.predict.workload import Binding, MachineLimits, Workload
 from whyidle.record.tuning import LoaderSettings
 

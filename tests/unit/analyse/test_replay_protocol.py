@@ -11,12 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.loader_clock import MS, SPECS, Made, Spec, recorded, simulate
-from whyidle.analyse.predict.cases import ReplayCase, rows_of
-from whyidle.analyse.predict.outcome import ns_per_batch
-from whyidle.analyse.predict.pools import hands
+from whyidle.analyse.predict.cases import ReplayCase, hands, rows_of
+from whyidle.analyse.predict.predict import ns_per_batch, serial
 from whyidle.analyse.predict.protocol import replay
 from whyidle.analyse.predict.rows import DrawnTimes, Replayed, ReplayRows
-from whyidle.analyse.predict.serial import serial
 from whyidle.record.tuning import LoaderSettings
 
 STEPS = 200

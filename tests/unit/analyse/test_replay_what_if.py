@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.loader_clock import MS, SPECS, Spec, recorded, simulate
+from whyidle.analyse.predict.advice import VanishedWork, without
 from whyidle.analyse.predict.predict import predict
-from whyidle.analyse.predict.what_if import VanishedWork, without
 from whyidle.record.tuning import LoaderSettings
 
 IN_THE_LOOP = LoaderSettings(0)

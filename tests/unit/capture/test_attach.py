@@ -18,7 +18,7 @@ import pytest
 from support.fakes.driver import wait_for
 from whyidle.capture.attach import recording
 from whyidle.capture.attach import target as targets
-from whyidle.capture.attach.states import States
+from whyidle.capture.attach.recording import States
 from whyidle.capture.sampler import stack_looks
 from whyidle.capture.sampler.schedule import NS_PER_S
 from whyidle.capture.stacks.memory import Unreadable

@@ -9,8 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whyidle.capture.cgroups import cgroup_levels, parse_cgroup, parse_mounts
-from whyidle.capture.cpu_budget import CpuBudget, cpu_budget, parse_cfs, parse_cpu_max
+from whyidle.capture.cpu_budget import (
+    CpuBudget,
+    cgroup_levels,
+    cpu_budget,
+    parse_cfs,
+    parse_cgroup,
+    parse_cpu_max,
+    parse_mounts,
+)
 
 MOUNT_V2 = "31 23 0:28 {root} /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n"
 MOUNTS_V1 = (

@@ -14,10 +14,8 @@ import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from whyidle.capture.hooks import headroom as module
-from whyidle.capture.hooks import room as room_module
-from whyidle.capture.hooks.headroom import BATCHES, FIRST_AT
-from whyidle.capture.hooks.held import Held
-from whyidle.capture.hooks.room import Room, weigh
+from whyidle.capture.hooks import headroom as room_module
+from whyidle.capture.hooks.headroom import BATCHES, FIRST_AT, Held, Room, weigh
 from whyidle.capture.recording import recording
 from whyidle.record.notices import NO_HEADROOM, read_notices
 from whyidle.record.run import open_run
@@ -301,7 +299,7 @@ def test_a_batch_that_cannot_be_weighed_is_handed_out_all_the_same(
     def weigh(batch: Any) -> None:
         raise RuntimeError("planted")
 
-    monkeypatch.setattr("whyidle.capture.hooks.held.weigh", weigh)
+    monkeypatch.setattr("whyidle.capture.hooks.headroom.weigh", weigh)
     net = Net()
     with recording(tmp_path / "run", "cpu", sampler=False, headroom=True):
         for odd in DataLoader(Numbers(100), batch_size=1, collate_fn=Odd):

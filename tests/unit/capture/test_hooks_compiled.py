@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
-from whyidle.capture.hooks.compiled import leave_uncompiled
+from whyidle.capture.hooks.compiles import leave_uncompiled
 from whyidle.capture.hooks.install import install
 from whyidle.capture.recording import recording
 from whyidle.capture.session import Session
@@ -93,7 +93,7 @@ def test_hooked_methods_compile_into_one_graph_without_a_warning(
 def test_keeping_the_compiler_away_works_here_and_does_not_import_it() -> None:
     code = (
         "import sys, whyidle.capture.hooks as hooks\n"
-        "from whyidle.capture.hooks.compiled import leave_uncompiled\n"
+        "from whyidle.capture.hooks.compiles import leave_uncompiled\n"
         "assert leave_uncompiled()\n"
         "assert 'torch._dynamo' not in sys.modules\n"
     )

@@ -16,9 +16,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from whyidle.capture.hooks.copies import ASK_PINNED_EVERY
 from whyidle.capture.hooks.install import Hooks, install
-from whyidle.capture.hooks.streams import Streams
 from whyidle.capture.hooks.switch import Switch
-from whyidle.capture.hooks.waits import StreamWaitHook
+from whyidle.capture.hooks.waits import Streams, StreamWaitHook
 from whyidle.devices.protocol import Copy
 
 NAMES = ("item", "tolist", "cpu", "numpy", "__float__", "__int__", "__bool__", "to")

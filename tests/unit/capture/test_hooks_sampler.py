@@ -16,7 +16,7 @@ from whyidle.capture.hooks import loader as loader_hook
 from whyidle.capture.hooks.install import install
 from whyidle.capture.hooks.steady import LEAST_DRAW_NS
 from whyidle.capture.session import Session
-from whyidle.capture.thinning import Thinning
+from whyidle.capture.steps import Thinning
 from whyidle.devices.cpu import CpuDevice
 from whyidle.record.notices import read_notices
 from whyidle.record.reader import Records

@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader
 
 from support.hooked import learn, recording, shapes, sized
 from whyidle.capture.hooks import shapes as shapes_module
-from whyidle.capture.thinning import Thinning
+from whyidle.capture.steps import Thinning
 from whyidle.record.run import open_run
 from whyidle.record.schema import STEP, StepFlag
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from whyidle.capture.hooks.image_files import MOST, image_files
+from whyidle.capture.hooks.loop import MOST, image_files
 from whyidle.matrix.ceilings import decoding_of
 from whyidle.record.image_files import IMAGE_FILES, ImageDecoding, read_image_files, write_image_files
 

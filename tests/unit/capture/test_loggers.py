@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from support.loggers import Mlflow, WandbRun, Writer
-from whyidle.capture.loggers import is_closed, sender
+from whyidle.capture.scalars import is_closed, sender
 
 
 def test_each_logger_is_called_its_own_way() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from whyidle.capture.cgroups import cgroup_levels
+from whyidle.capture.cpu_budget import cgroup_levels
 from whyidle.capture.memory_limits import memory_available, memory_limits, oom_kills, tightest
 from whyidle.capture.probes.cpus import memory
 from whyidle.capture.sampler.host import Host

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whyidle.capture.sampler.devices import RunDevice
-from whyidle.capture.sampler.emulated import MARGIN_NS, WINDOW_NS, EmulatedSource, busy_ns
+from whyidle.capture.sampler.devices import MARGIN_NS, WINDOW_NS, EmulatedSource, RunDevice, busy_ns
 from whyidle.capture.sampler.row import Row
 from whyidle.devices.conditions import Conditions
 from whyidle.record.schema import DEVICE, NOT_MEASURED, SPAN, STEP, SpanKind

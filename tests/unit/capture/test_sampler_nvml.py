@@ -15,8 +15,7 @@ import pytest
 from support.fakes.driver import HEALTHY, NAMES, FakeDriver, Named, hosts, wait_for
 from whyidle.capture.sampler.start import start_sampler
 from whyidle.commands.main import main
-from whyidle.record.run import create_run, open_run, update_run
-from whyidle.record.sampled_devices import SampledDevice, sampled_devices, sampled_driver
+from whyidle.record.run import SampledDevice, create_run, open_run, sampled_devices, sampled_driver, update_run
 from whyidle.record.schema import DEVICE
 
 

@@ -18,8 +18,8 @@ from whyidle.capture.sampler.stack_options import StackOptions
 from whyidle.capture.sampler.tree import Member
 from whyidle.capture.stacks.memory import Gone, Unreadable
 from whyidle.capture.stacks.reader import ThreadStack
-from whyidle.record.processes import describe_process, processes
 from whyidle.record.reader import RecordFile
+from whyidle.record.run import describe_process, processes
 from whyidle.record.schema import NOT_MEASURED, StackFlag
 from whyidle.record.stacks import Call, read_stacks
 

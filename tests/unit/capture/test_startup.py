@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from whyidle.capture import startup
+from whyidle.capture import imports as startup
 from whyidle.capture.bootstrap import environment
+from whyidle.capture.imports import armed, record_before
 from whyidle.capture.session import Session
-from whyidle.capture.startup import armed, record_before
 from whyidle.devices.cpu import CpuDevice
 from whyidle.record.run import create_run, open_run
 from whyidle.record.schema import EVENT, NOT_MEASURED, EventKind

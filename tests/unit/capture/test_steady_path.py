@@ -18,7 +18,7 @@ from support.hooked import AllLookedAt
 from whyidle import native
 from whyidle.capture.hooks import install
 from whyidle.capture.session import Session
-from whyidle.capture.thinning import Thinning
+from whyidle.capture.steps import Thinning
 from whyidle.devices.cpu import CpuDevice
 from whyidle.record.notices import read_notices
 from whyidle.record.reader import Records

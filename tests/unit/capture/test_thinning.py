@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from whyidle.analyse.run.analysis import analyse
 from whyidle.analyse.run.facts import Facts, facts_of
 from whyidle.analyse.run.stall_breakdown import PARTS
-from whyidle.capture.thinning import ALWAYS, BURST, MOST_COST, MOST_SKIPPED, Thinning
+from whyidle.capture.steps import ALWAYS, BURST, MOST_COST, MOST_SKIPPED, Thinning
 from whyidle.record.run import open_run
 from whyidle.record.schema import STEP
 from whyidle.scenarios.planted import MS, Step, train

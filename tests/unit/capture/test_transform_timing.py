@@ -22,9 +22,8 @@ import support.slow_data as slow_data
 from whyidle.capture.hooks.switch import Switch
 from whyidle.capture.workers.batch_content import BatchContent
 from whyidle.capture.workers.counters import ThreadCounters
-from whyidle.capture.workers.fetch_timing import FetchTimer
-from whyidle.capture.workers.fetchers import fetchers
-from whyidle.capture.workers.transform_timing import TransformTiming
+from whyidle.capture.workers.fetch_timing import FetchTimer, TransformTiming
+from whyidle.capture.workers.hook import fetchers
 from whyidle.record.names import Names
 
 pytestmark = pytest.mark.usefixtures("nothing_compiled")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from whyidle.capture.tuning.measurement import FEWEST, LEAST_BATCHES, MOST_CUTS, MOST_TRIES, Due, Measurement
+from whyidle.capture.tuning.switching import FEWEST, LEAST_BATCHES, MOST_CUTS, MOST_TRIES, Due, Measurement
 from whyidle.record.tuning import LoaderSettings
 
 MS = 1_000_000

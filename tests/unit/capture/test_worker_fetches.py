@@ -20,16 +20,22 @@ import support.slow_data as slow_data
 from whyidle.analyse.predict.observed import LEAST_BATCHES
 from whyidle.analyse.run.window import MOST_WARMUP_STEPS
 from whyidle.capture.hidden import forget_frame
+from whyidle.capture.hooks.headroom import weigh
 from whyidle.capture.hooks.parts import bytes_of
-from whyidle.capture.hooks.room import weigh
 from whyidle.capture.hooks.samples import samples_of
 from whyidle.capture.hooks.switch import Switch
 from whyidle.capture.workers.batch_content import BatchContent
 from whyidle.capture.workers.counters import ThreadCounters
 from whyidle.capture.workers.fetch_timing import Stamped, file_of, number_of, one_by_one
-from whyidle.capture.workers.fetchers import Fetchers
-from whyidle.capture.workers.hook import TrainingFetchTimer
-from whyidle.capture.workers.worker_loop import PASS, Orders, WorkerFetchTimer, WorkerLoop, positions
+from whyidle.capture.workers.hook import (
+    PASS,
+    Fetchers,
+    Orders,
+    TrainingFetchTimer,
+    WorkerFetchTimer,
+    WorkerLoop,
+    positions,
+)
 from whyidle.record.names import Names
 from whyidle.record.schema import BATCH, NOT_MEASURED
 

@@ -21,12 +21,11 @@ from whyidle.analyse.cells.prices import Price
 from whyidle.commands.compare_options import TAKEN
 from whyidle.commands.main import main, parser
 from whyidle.errors import WhyidleError
-from whyidle.matrix.experiment import Request, plan
+from whyidle.matrix.experiment import Request, beyond_cpus, plan
 from whyidle.matrix.trial import INTERRUPTED, TrialTarget, _child
-from whyidle.matrix.used import beyond_cpus
 from whyidle.report.documents.cost import _epochs_shown, cost_blocks
 from whyidle.results.comparisons import put_price
-from whyidle.terminal.comparison_progress import MatrixProgress
+from whyidle.terminal.progress import MatrixProgress
 
 SCENARIO = """
 from whyidle.scenarios.scenario import Scenario

@@ -25,10 +25,9 @@ from whyidle.commands.main import main
 from whyidle.record.latest import note_latest
 from whyidle.record.run import create_run, open_run, update_run
 from whyidle.report.live import Options
-from whyidle.terminal import live_ended
-from whyidle.terminal.comparison_progress import MatrixProgress
-from whyidle.terminal.live_ended import LastWord
-from whyidle.terminal.live_program import Program
+from whyidle.terminal import live_program as live_ended
+from whyidle.terminal.live_program import LastWord, Program
+from whyidle.terminal.progress import MatrixProgress
 from whyidle.terminal.screen import Keys
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from whyidle.capture.tuning.guard import Guard
 from whyidle.commands.tune import said_of_writes
-from whyidle.tune.bench.training import writes
+from whyidle.tune.bench.script_bench import writes
 
 
 def test_files_that_were_there_are_not_the_user_s_to_remove(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

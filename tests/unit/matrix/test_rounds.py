@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whyidle.matrix.rounds import rounds, within
+from whyidle.matrix.matrix import rounds, within
 
 SECONDS = st.floats(0.1, 100)
 ROUNDING = 1e-6

@@ -10,7 +10,7 @@ import pytest
 from support.idx_files import make_set
 from whyidle.commands.main import main
 from whyidle.errors import WhyidleError
-from whyidle.matrix.used import require_used
+from whyidle.matrix.experiment import require_used
 from whyidle.scenarios.registry import NAMES, scenario
 from whyidle.scenarios.scenario import ExperimentRequest
 from whyidle.scenarios.variant import plain

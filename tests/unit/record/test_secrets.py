@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from whyidle.record.processes import describe_process, processes
-from whyidle.record.run import create_run, open_run
+from whyidle.record.run import create_run, describe_process, open_run, processes
 from whyidle.record.secret import LEFT_OUT, line_without_secrets, without_secrets
 from whyidle.record.stacks import Call, StackNames, left_out_of, read_stacks
 

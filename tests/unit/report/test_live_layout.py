@@ -13,7 +13,7 @@ from rich.cells import cell_len
 from support.snapshots import NAN, VERDICT, WAVE, device, rank, running, shown, text, worker
 from whyidle.analyse.recent.snapshot import HostView
 from whyidle.report import live
-from whyidle.report.live.lines import Row, wrapped
+from whyidle.report.live.words import Row, wrapped
 from whyidle.report.render import bars
 
 

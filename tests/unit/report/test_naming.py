@@ -12,7 +12,7 @@ from support.jobs import Rank, record
 from whyidle.commands.main import main
 from whyidle.record.latest import note_latest
 from whyidle.record.run import update_run
-from whyidle.report.words.command import LONGEST, command_line
+from whyidle.report.words.code import LONGEST, command_line
 
 EPOCHS = ["--epochs", "20", "--batch-size", "8"]
 

@@ -21,13 +21,12 @@ from support.run_pages import CHROMIUM, data_in, opened, page_of, told_by
 from whyidle.analyse.timeline.lines import TimelineLine
 from whyidle.commands.main import main
 from whyidle.record.notices import SAMPLER_NOTICES, Notices
-from whyidle.record.run import open_run, update_run
-from whyidle.record.sampled_devices import note_devices
+from whyidle.record.run import note_devices, open_run, update_run
 from whyidle.record.schema import NOT_MEASURED
 from whyidle.report.documents.run import run_document
-from whyidle.report.page import frame, overview
-from whyidle.report.page.run_page import environment_of, settings_of
-from whyidle.report.page.timeline_data import SHARE, TYPES, pack, unpack
+from whyidle.report.page import frame
+from whyidle.report.page import run_page as overview
+from whyidle.report.page.run_page import SHARE, TYPES, environment_of, pack, settings_of, unpack
 from whyidle.scenarios.planted import MS, train
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&\x1b[31m\u2028"

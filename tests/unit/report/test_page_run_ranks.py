@@ -12,7 +12,7 @@ from support.jobs import Rank, record
 from support.page_content import parsed
 from support.run_pages import CHROMIUM, data_in, page_of, told_by
 from whyidle.record.schema import DEVICE
-from whyidle.report.page.timeline_data import MOST_DEVICES, MOST_RANKS, SHARE, unpack
+from whyidle.report.page.run_page import MOST_DEVICES, MOST_RANKS, SHARE, unpack
 from whyidle.scenarios.planted import MS
 
 

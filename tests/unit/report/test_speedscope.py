@@ -15,7 +15,7 @@ from support.jobs import START as JOB_START
 from support.jobs import Rank, record
 from support.planted_stacks import DECODING, FETCHING, FORWARD, MONITORING, OPENING, WORKER, look
 from whyidle.commands.main import main
-from whyidle.record.processes import AGAIN
+from whyidle.record.run import AGAIN
 from whyidle.record.stacks import Call
 from whyidle.report.export.speedscope import SCHEMA
 from whyidle.scenarios.planted import MS, START

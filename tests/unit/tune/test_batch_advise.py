@@ -11,9 +11,8 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from whyidle.record.tuning import Block, LoaderSettings
-from whyidle.tune.batch.advise import Question, advise, cannot
+from whyidle.tune.batch.advise import Question, advise, cannot, sizes_to_measure
 from whyidle.tune.batch.ladder import Probe, ProbeOutcome
-from whyidle.tune.batch.sizes import sizes_to_measure
 from whyidle.tune.bench.bench import BenchEnded, TrialFailed
 from whyidle.tune.search.result import BatchAdvice
 

@@ -5,7 +5,7 @@ from math import inf, isnan
 import numpy as np
 import pytest
 
-from whyidle.tune.search.block_fit import BlockFit, BlockRate
+from whyidle.tune.search.scoreboard import BlockFit, BlockRate
 
 
 def rounds_of(rates: dict[str, float], rounds: int, noise: float, drift: float, seed: int) -> list[BlockRate]:

@@ -7,8 +7,7 @@ import pytest
 
 from whyidle.analyse.predict.workload import Binding, Prediction
 from whyidle.record.tuning import LoaderSettings
-from whyidle.tune.search.candidates import Predicted, choose, cost, describe, space
-from whyidle.tune.search.plan import SearchPlan
+from whyidle.tune.search.candidates import Predicted, SearchPlan, choose, cost, describe, space
 
 OWN = LoaderSettings(2, 2)
 

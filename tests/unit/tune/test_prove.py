@@ -17,8 +17,7 @@ from whyidle.report.contract.proof import proof as contract
 from whyidle.report.documents.proof import proof_document
 from whyidle.tune.bench.bench import TrialFailed
 from whyidle.tune.prove import LEAST_ROUNDS, MOST_ROUNDS, Advised, Proof, advised_of, prove
-from whyidle.tune.search.history import Entry
-from whyidle.tune.search.plan import SearchPlan
+from whyidle.tune.search.candidates import Entry, SearchPlan
 
 OWN, MORE = LoaderSettings(2, 2), LoaderSettings(4, 2)
 SPEC = SPECS["constant"]

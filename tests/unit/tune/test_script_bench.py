@@ -15,11 +15,12 @@ import pytest
 from whyidle.errors import WhyidleError
 from whyidle.record.run import open_run
 from whyidle.record.tuning import ANSWERS, ORDERS, LoaderSettings
-from whyidle.tune.bench import script_bench, training
+from whyidle.tune.bench import script_bench
+from whyidle.tune.bench import script_bench as training
 from whyidle.tune.bench.bench import BenchEnded, TrialFailed
 from whyidle.tune.bench.launch import Launch
-from whyidle.tune.bench.orphan_cleanup import end_all, members
 from whyidle.tune.bench.script_bench import NothingToTune, ScriptBench
+from whyidle.tune.bench.watchdog import end_all, members
 
 MARK = "WHYIDLE_BENCH_TEST"
 ANSWERS_ORDERS = """

@@ -14,9 +14,7 @@ from support.simulated_bench import ClockModel, SimulatedBench, biased, held_rat
 from whyidle.analyse.predict.workload import Prediction
 from whyidle.record.tuning import LoaderSettings
 from whyidle.tune.bench.bench import BenchEnded, TrialFailed
-from whyidle.tune.search.candidates import describe
-from whyidle.tune.search.history import Entry, arm_of
-from whyidle.tune.search.plan import SearchPlan
+from whyidle.tune.search.candidates import Entry, SearchPlan, arm_of, describe
 from whyidle.tune.search.race import MARGIN, SearchPhase
 from whyidle.tune.search.result import SearchEnd, Tuned
 from whyidle.tune.search.search import SearchProgress, search

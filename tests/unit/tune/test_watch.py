@@ -14,7 +14,7 @@ import pytest
 
 from support.fakes.driver import wait_for
 from whyidle.tune.bench import watchdog as watch
-from whyidle.tune.bench.orphan_cleanup import members
+from whyidle.tune.bench.watchdog import members
 
 LISTENS = """
 import sys

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...predict.what_if import VanishedWork
+from ...predict.advice import VanishedWork
 from ...run.loader_stats import HEAVILY_QUEUED_PCT
 from ...where.stages import cheaper_by_words
 from ..finding import LEAST_GAIN, Evidence, Finding, Next

@@ -17,7 +17,7 @@ from ..divided import HOLDING, grown_ns
 from ..finding import Finding
 from ..table import explained
 from .epochs import restarts
-from .handoff import LARGE_BATCH_BYTES, is_pickled
+from .exclusive import LARGE_BATCH_BYTES, is_pickled
 from .wait import Wait
 
 Pieces = Sequence[tuple[Piece, int]]

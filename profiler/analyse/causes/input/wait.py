@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 
 from ....record.schema import ThreadState
 from ....record.tuning import DEFAULT_PREFETCH, LoaderSettings
-from ...predict.advice import BINDS, MOST_WORKERS
-from ...predict.what_if import VanishedWork
+from ...predict.advice import BINDS, MOST_WORKERS, VanishedWork
 from ...predict.workload import Prediction
 from ...run.exclusion import SURELY_GROWS
 from ...run.exposed_data_wait import Spread

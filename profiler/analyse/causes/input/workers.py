@@ -1,16 +1,180 @@
-"""Too few hands: batches are made in the training itself, or by fewer workers than it takes."""
+"""Too few hands: batches are made in the training itself, or by fewer workers than it takes.
+
+Batches that come late one by one: slow ones in a loader that keeps its order, and uneven ones. Samples are made and
+thrown away: by `collate_fn`, by workers that make the same, by the loop behind the loader.
+"""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 
 from ....record.schema import NOT_MEASURED
-from ...predict.assumed import Assumed
+from ...predict.advice import VanishedWork
+from ...predict.predict import Assumed
+from ...run.exposed_data_wait import Spread
 from ...run.facts import Facts
 from ...run.loader_stats import HEAVILY_QUEUED_PCT, QUEUED_PCT
+from ...speedup import Speedup
 from ..finding import LEAST_GAIN, Evidence, Finding, Next, shown
+from ..speedup import LEAST_OF_GAIN, Vanishing, as_next, by_parts, by_replay
 from .cpus import ALONE
 from .wait import HANDOVER_MS, NEARLY_AS_LONG, Wait, Wanted, count
+
+LEAST_WASTED = 0.15
+"""Share of the samples that have to be made for nothing: to leave out a broken file now and then is no fault."""
+LEAST_TOLD = 0.02
+"""Share of the samples from which a way to waste them is named."""
+
+
+def wasted(wait: Wait) -> Finding | None:
+    """Much of the making is for nothing."""
+    found = wait.facts.wasted
+    if found is None or found.share < LEAST_WASTED:
+        return None
+    ways = sorted(
+        (
+            (
+                found.dropped,
+                f"samples are thrown away when they have been made ({100 * found.dropped:.0f} %)",
+                "leave out before making: choose the indices once, or look at what is cheap (a label, a length, a "
+                "header) before decoding; of a stream, let each worker make only its own part",
+            ),
+            (
+                found.repeated,
+                f"workers make the same batches, so that {100 * found.repeated:.0f} % of them are there already",
+                "divide the data in __iter__ by torch.utils.data.get_worker_info(): each worker makes only its part",
+            ),
+            (
+                found.passed_over,
+                f"the training computes nothing with {100 * found.passed_over:.0f} % of the batches it fetches",
+                "filter before making: leave those samples out of the dataset or its sampler, not out of the loop",
+            ),
+        ),
+        reverse=True,
+    )
+    told = [(how, change) for share, how, change in ways if share >= LEAST_TOLD]
+    return wait.found(
+        f"{wait.begins}, and {100 * found.share:.0f} % of the making is for nothing: "
+        f"{'; '.join(how for how, _ in told)}.",
+        0.9,
+        (
+            Evidence(
+                "making of samples that is for nothing", 100 * found.share, "%", f"below {100 * LEAST_WASTED:.0f}"
+            ),
+            Evidence("making of samples that are left out", 100 * found.dropped, "%", "near 0"),
+            Evidence("batches that another worker made too", 100 * found.repeated, "%", "0"),
+            Evidence("batches fetched and not computed with", 100 * found.passed_over, "%", "near 0"),
+            wait.evidence("make_ms_per_sample"),
+            wait.evidence("worker_busy_pct"),
+        ),
+        tuple(_using_all(wait, change) for _, change in told),
+    )
+
+
+def crowding(wait: Wait) -> Finding | None:
+    """What is made for nothing takes the CPUs from whatever hands batches over."""
+    return wasted(wait) if wait.few_cpus_left else None
+
+
+def _using_all(wait: Wait, change: str) -> Next:
+    """What is gained where nothing is made for nothing: the same steps with so much less making, and each sample of
+    an epoch once."""
+    facts, found = wait.facts, wait.facts.wasted
+    assert found is not None
+    once = 1 / (1 - found.repeated)
+    less = 1 - (1 - found.dropped) * (1 - found.passed_over)
+    making = wait.ns if facts.made_in_training else facts.parts.wall_ns - facts.parts.boundary_ns
+    less_made = Vanishing(LEAST_OF_GAIN, 1.0)
+    made = by_replay(facts, VanishedWork(making=less), less_made) or by_parts(
+        facts, min(wait.ns, less * making), less_made
+    )
+    low = 1 + (made.low * once - 1) * (LEAST_OF_GAIN if once > 1 else 1.0)
+    return as_next(facts, change, Speedup(made.value * once, low, made.high * once, made.to_try), "slice")
+
+
+VARIED_TIMES = 1.25
+"""Time of making the batches that are waited for over that of all, from which their variance is why they are."""
+
+
+def straggler(wait: Wait) -> Finding | None:
+    """Single slow samples hold up later batches that are finished, in a loader that has time to spare."""
+    facts, loader = wait.facts, wait.loader
+    if facts.out_of_order:
+        return None
+    slowest = loader.slowest[0] if loader.slowest else None
+    index = None if slowest is None or slowest.index is None else f"index {slowest.index}"
+    return wait.found(
+        f"{wait.begins}: for single slow samples, while later batches lie finished.",
+        0.85,
+        (
+            Evidence("wait while a later batch was finished, of the exposed wait", facts.blocked_pct, "%", "near 0"),
+            wait.evidence("slow_times"),
+            wait.evidence("worker_busy_pct", ""),
+            Evidence("the slowest sample took", slowest.ms if slowest else None, "ms"),
+            Evidence("a sample takes", loader.make_ms_per_sample, "ms"),
+            Evidence("the slowest sample is", None if slowest is None else slowest.file or index),
+        ),
+        (
+            _as_they_come(wait),
+            wait.removing("make the slow samples cheaper, or prepare them once and keep the result", kind="cheaper"),
+        ),
+    )
+
+
+def uneven(wait: Wait) -> Finding | None:
+    """The loader keeps up on average, and yet is waited for: batches differ more than what lies ready makes up for."""
+    loader, facts = wait.loader, wait.facts
+    slow = facts.waits.slow
+    varied = slow is not None and slow.times >= VARIED_TIMES and not wait.workers_busy and loader.workers > 0
+    spread = facts.waits.shape.spread in (Spread.SINGLE, Spread.IRREGULAR, Spread.PERIODIC)
+    if not wait.keeps_up and not (varied and spread and _supplies(wait)):
+        return None
+    return wait.found(
+        f"{wait.begins}, although the loader keeps up on average: batches come unevenly.",
+        0.6 if varied else 0.4,
+        (
+            wait.evidence("queue_ready_mean", f"of {loader.queue_capacity}"),
+            wait.evidence("worker_busy_pct", ""),
+            wait.evidence("slow_times", ""),
+            wait.evidence("handoff_pct", ""),
+            wait.evidence("samples_per_s_limit"),
+            wait.evidence("run_queue_pct", ""),
+        ),
+        (_deeper(wait),),
+    )
+
+
+def _as_they_come(wait: Wait) -> Next:
+    """Finished batches are handed over, whichever it is."""
+    change = "in_order=False in the DataLoader (torch 2.6 or later): batches are handed over as they come"
+    workers = wait.facts.set_workers
+    said = wait.predicted(lambda settings: settings.num_workers == workers, in_order=False)
+    if said is None:
+        return replace(wait.removing(change, likely=0.8, kind="settings"), settings={"in_order": False})
+    return wait.as_predicted(change, said).of("settings")
+
+
+def _deeper(wait: Wait) -> Next:
+    """More batches ahead, with as many workers."""
+    ahead, workers = wait.facts.set_prefetch, wait.facts.set_workers
+    if ahead is None:
+        return wait.overlapping("more batches ahead").of("settings")
+    said = wait.predicted(lambda s: s.num_workers == workers and (s.prefetch_factor or 0) > ahead)
+    deeper = 2 * ahead if said is None else said.settings.prefetch_factor
+    change = f"prefetch_factor={deeper} instead of {ahead}: more batches ahead"
+    if said is None:
+        return replace(wait.overlapping(change), settings={"prefetch_factor": deeper}).of("settings")
+    return wait.as_predicted(change, said).of("settings")
+
+
+def _supplies(wait: Wait) -> bool:
+    """Whether the workers would deliver, on average, what the training takes without waiting."""
+    limit, facts = wait.loader.samples_per_s_limit, wait.facts
+    wanted = facts.samples_per_s_without(facts.parts.input_ns)
+    return limit is not None and wanted is not None and limit >= wanted
+
 
 UNEVEN = 0.75
 """Workers that with equal shares would be as uneven as these, over all that are set, below which some get no data."""

@@ -28,7 +28,7 @@ def _note(sentence):
 
 
 def _say_loaded():
-    """Leave a sign that Python read its environment (`record/signs.py`). Whoever starts a process of multiprocessing
+    """Leave a sign that Python read its environment (`record/notices.py`). Whoever starts a process of multiprocessing
     has left it: a worker that a training waits for asks nothing of the folder."""
     if any(word.startswith("from multiprocessing.") for word in getattr(sys, "orig_argv", ())):
         return

@@ -18,7 +18,7 @@ from ....record.names import read_names
 from ....record.reader import RecordFile, Records
 from ....record.run import Run, Writer
 from ....record.schema import SPAN, STEP
-from ..axis import Axis, axis_of
+from ..steps import Axis, axis_of
 from . import counters, device, loader, training
 from .events import Tracks
 from .scene import Scene

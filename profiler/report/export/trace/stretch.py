@@ -15,7 +15,7 @@ from ....analyse.timeline.timeline import Timeline
 from ....errors import WhyidleError
 from ....record.reader import Records
 from ....record.schema import NOT_MEASURED
-from ..axis import Axis
+from ..steps import Axis
 from .events import Stamps
 
 BYTES = {"step": 1400, "batch": 330, "pause": 260, "device": 900, "host": 900, "event": 130, "part": 110, "work": 140}
