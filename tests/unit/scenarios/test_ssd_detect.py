@@ -8,7 +8,6 @@ import torch
 from whyidle.scenarios.ssd.detect import MOST, decode, detect
 from whyidle.scenarios.ssd.loss import encode
 from whyidle.scenarios.ssd.net import build
-from whyidle.scenarios.ssd.priors import layout, priors
 
 PRIORS = torch.tensor([[0.3, 0.3, 0.2, 0.2], [0.32, 0.3, 0.2, 0.2], [0.7, 0.7, 0.4, 0.2]])
 
@@ -26,7 +25,7 @@ def test_no_offset_means_the_prior_itself() -> None:
 
 def test_decoding_undoes_the_encoding_of_the_loss() -> None:
     torch.manual_seed(0)
-    shapes = priors(layout("ssd-micro"))
+    shapes = build("ssd-micro", 2).priors
     low = torch.rand(5, len(shapes), 2) * 0.5
     boxes = torch.cat((low, low + 0.05 + torch.rand(5, len(shapes), 2) * 0.4), dim=-1)
     torch.testing.assert_close(decode(encode(boxes, shapes), shapes), boxes, rtol=1e-4, atol=1e-5)

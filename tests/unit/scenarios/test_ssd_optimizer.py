@@ -71,7 +71,7 @@ def test_no_head_of_the_reduced_net_learns_by_muon() -> None:
     net = build("ssd-micro", 3)
     kernels, rest = (group["params"] for group in muon(net, 192).param_groups)
     assert len(kernels) == 9
-    assert {id(weight) for weight in (*net.locate.parameters(), *net.classify.parameters())} < {*map(id, rest)}
+    assert {id(weight) for weight in net.head.parameters()} < {*map(id, rest)}
 
 
 def test_a_kernel_moves_as_far_in_every_direction_and_everything_else_by_adam() -> None:
