@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -13,11 +11,11 @@ from whyidle.devices.clock import VirtualClock
 from whyidle.devices.emulated import EmulatedDevice
 from whyidle.devices.profiles.load import load
 from whyidle.errors import WhyidleError
-from whyidle.pipelines.order import batches, count, epoch_order
+from whyidle.pipelines.order import batches, count
 from whyidle.pipelines.protocol import Batch, Settings
 from whyidle.record.run import create_run
 from whyidle.scenarios.convnets.benchmark import EmulatedForward
-from whyidle.scenarios.interconnect import INTERCONNECTS, gradient_bytes, named, own_link
+from whyidle.scenarios.interconnect import gradient_bytes, named, own_link
 from whyidle.scenarios.rank import ALONE, Rank
 from whyidle.scenarios.ranks import unmet
 from whyidle.scenarios.training import EmulatedTraining
@@ -51,12 +49,6 @@ def test_a_rate_is_an_interconnect_too() -> None:
             named(wrong)
 
 
-def test_every_interconnect_says_where_its_figure_is_from_and_what_speaks_against_it() -> None:
-    for each in INTERCONNECTS.values():
-        assert each.gb_per_s.origin.text
-        assert each.gb_per_s.origin.doubt
-
-
 def test_without_an_interconnect_it_is_the_link_of_the_profile() -> None:
     titanx = load("titanx")
     assert own_link(titanx).gb_per_s.value == titanx.link.pinned_gb_per_s.value
@@ -74,19 +66,6 @@ def test_a_device_that_is_held_begins_later_and_nothing_else_changes() -> None:
     device.hold(done + 5_000_000)
     device.compute(2_000_000)
     assert device.record().time_ns() == done + 7_000_000
-
-
-def test_ranks_take_turns_at_the_samples_of_each_epoch() -> None:
-    for samples, ranks in ((100, 3), (7, 2), (64, 4), (2, 3)):
-        for shuffle in (True, False):
-            whole = epoch_order(samples, Settings(1, shuffle=shuffle, seed=5), 3)
-            shares = [
-                epoch_order(samples, Settings(1, shuffle=shuffle, seed=5, rank=rank, ranks=ranks), 3)
-                for rank in range(ranks)
-            ]
-            assert {len(share) for share in shares} == {samples // ranks}
-            together = list(chain.from_iterable(zip(*shares, strict=True)))
-            assert together == whole[: samples - samples % ranks]
 
 
 def test_every_rank_has_as_many_batches() -> None:
@@ -122,16 +101,6 @@ def test_ranks_exchange_behind_the_backward_pass(tmp_path: Path) -> None:
     _, backward, exchange, optimizer = did
     assert exchange == (backward[1], optimizer[0])
     assert exchange[1] - exchange[0] == named("ethernet-1g").exchange_ns(SSD300_BYTES, 2)
-
-
-@pytest.fixture
-def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A process group of this process only."""
-    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
-    meeting = torch.distributed.FileStore(str(tmp_path / "meeting"), 1)
-    torch.distributed.init_process_group("gloo", rank=0, world_size=1, store=meeting)
-    yield
-    torch.distributed.destroy_process_group()
 
 
 def test_a_rank_alone_trains_as_if_there_were_no_ranks() -> None:

@@ -34,26 +34,20 @@ def test_the_meeting_place_is_in_the_run_folder_and_gone_after_the_run(
     assert not list(run.iterdir())
 
 
-def told(meeting: Path, rank: int, error: str, at: float) -> None:
-    write_json(meeting / f"ended-{rank}.json", {"status": "failed", "error": error, "at": at})
-
-
-def test_a_rank_that_was_ended_because_another_failed_is_not_to_blame(tmp_path: Path) -> None:
-    # The launcher saw rank 1 fail and ended rank 0, which was on its way to fail for that, before it could say so.
-    told(tmp_path, 1, "ValueError: no such number", at=1.0)
-    assert str(ranks.what_failed(tmp_path, 2, {1: 1})) == "rank 1: ValueError: no such number"
-
-
-def test_a_rank_that_died_is_to_blame_whatever_the_others_say_of_it(tmp_path: Path) -> None:
-    told(tmp_path, 0, "RuntimeError: connection closed by peer", at=1.0)
-    assert str(ranks.what_failed(tmp_path, 3, {2: -9})).startswith("rank 2 was killed by SIGKILL (the kernel kills")
-
-
-def test_of_ranks_that_failed_the_first_is_to_blame(tmp_path: Path) -> None:
-    told(tmp_path, 0, "RuntimeError: connection closed by peer", at=2.0)
-    told(tmp_path, 1, "OSError: no such file", at=1.0)
-    assert str(ranks.what_failed(tmp_path, 2, {0: 1})) == "rank 1: OSError: no such file"
-
-
-def test_where_none_says_why_that_is_said(tmp_path: Path) -> None:
-    assert str(ranks.what_failed(tmp_path, 2, {})).startswith("rank 0 ended without a word")
+@pytest.mark.parametrize(
+    ("said", "died", "blamed"),
+    [
+        # The launcher saw rank 1 fail and ended rank 0, on its way to fail for that, before it could say so.
+        ({1: ("ValueError: no such number", 1.0)}, {1: 1}, "rank 1: ValueError: no such number"),
+        ({0: ("RuntimeError: closed by peer", 1.0)}, {2: -9}, "rank 2 was killed by SIGKILL (the kernel kills"),
+        ({0: ("RuntimeError: closed", 2.0), 1: ("OSError: no file", 1.0)}, {0: 1}, "rank 1: OSError: no file"),
+        ({}, {}, "rank 0 ended without a word"),
+    ],
+    ids=["ended for another", "died", "first of several", "nobody says"],
+)
+def test_the_rank_to_blame(
+    tmp_path: Path, said: dict[int, tuple[str, float]], died: dict[int, int], blamed: str
+) -> None:
+    for rank, (error, at) in said.items():
+        write_json(tmp_path / f"ended-{rank}.json", {"status": "failed", "error": error, "at": at})
+    assert str(ranks.what_failed(tmp_path, 3, died)).startswith(blamed)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -40,26 +39,13 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_loaders_by_batch_size_is_what_runs_unless_told_another() -> None:
-    assert SCENARIO.experiment(None).name == "loaders"
-    assert [each.name for each in SCENARIO.experiments[1:]] == ["stop-rule", "accuracy", "machines", "devices"]
-
-
 def test_accuracy_is_compared_after_exactly_as_many_images() -> None:
     cells = variants("accuracy", "cpu")
     assert [each.batch_size for each in cells] == [8, 64, 192]
     assert {each.batch_size * (each.iterations or 0) for each in cells} == {IMAGES}
     assert {(each.net, each.evaluate) for each in cells} == {("ssd-micro", "end")}
     full = variants("accuracy", "cuda", full=True)
-    assert [(each.net, each.batch_size) for each in full] == [
-        ("ssd300", 8),
-        ("ssd512", 8),
-        ("ssd512", 64),
-        ("ssd512", 192),
-    ]
-
-
-def test_accuracy_is_not_asked_of_a_device_that_computes_nothing() -> None:
+    assert [(each.net, each.batch_size) for each in full] == [("ssd300", 8), *(("ssd512", n) for n in (8, 64, 192))]
     with pytest.raises(WhyidleError, match="--device cpu"):
         variants("accuracy", "emulated:v100")
 
@@ -124,19 +110,6 @@ def test_the_reduced_net_tells_vocs_four_kinds_apart(images: Path) -> None:
             name = whole.class_names[int(fine[0]) - 1]
             assert name in KINDS[kinds.class_names[int(coarse[0]) - 1]]
             assert fine[1:].tolist() == coarse[1:].tolist()
-
-
-@pytest.fixture
-def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A process group of this process only, which computes with one thread."""
-    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    meeting = torch.distributed.FileStore(str(tmp_path / "meeting"), 1)
-    torch.distributed.init_process_group("gloo", rank=0, world_size=1, store=meeting)
-    yield
-    torch.distributed.destroy_process_group()
-    torch.set_num_threads(threads)
 
 
 @pytest.mark.slow

@@ -76,11 +76,6 @@ def test_a_net_that_says_nothing_has_no_curve_and_no_accuracy() -> None:
     assert told["objects"] == 1
 
 
-def test_objects_that_nobody_annotated_make_every_detection_false() -> None:
-    told = curve([(found((0.9, *ONE)), objects())])
-    assert [(point.precision, point.recall) for point in told.points] == [(0.0, 0.0)]
-
-
 def test_a_long_curve_is_thinned_with_both_ends_kept() -> None:
     long = PrecisionCurve(tuple(PrecisionPoint(1 - n / 1000, 0.5, n / 1000) for n in range(1000)), 1000, 1000)
     told = result(long, 7)
@@ -120,11 +115,3 @@ def test_any_curve_is_consistent_with_itself_and_with_a_count_of_hits(images: li
     best_precision = max((point.precision for point in drawn.points), default=0.0)
     last = recalls[-1] if recalls else 0.0
     assert -1e-9 <= drawn.average_precision <= best_precision * last + 1e-9
-
-
-def test_perfect_detections_have_an_average_precision_of_one() -> None:
-    there = objects(ONE, OTHER, (3, 0.1, 0.6, 0.3, 0.8))
-    drawn = curve([(Detections(there[:, 1:], there[:, 0].long(), torch.tensor([0.9, 0.8, 0.7])), there)])
-    assert drawn.average_precision == pytest.approx(1.0)
-    assert drawn.best is not None
-    assert drawn.best.f1 == pytest.approx(1.0)

@@ -40,9 +40,7 @@ def highest(batch_size: int) -> list[float]:
 def test_the_rates_grow_with_the_square_root_of_the_batch() -> None:
     assert highest(128) == pytest.approx([4 * rate for rate in highest(8)])
     assert highest(AT) == [KERNEL_RATE, RATE]
-
-
-def test_squared_gradients_are_forgotten_over_as_many_images_whatever_the_batch() -> None:
+    # And squared gradients are forgotten over as many images.
     images = [size / (1 - muon(Small(), size).defaults["betas"][1]) for size in (8, 64, 192)]
     assert images == pytest.approx([images[0]] * 3)
 

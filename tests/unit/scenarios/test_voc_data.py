@@ -13,30 +13,30 @@ from support.voc_sets import VocMaker, names
 from whyidle.pipelines.stages import Normalise, Resize
 from whyidle.scenarios.voc.read import VocDataset
 
-# What is read
-
 
 def test_boxes_become_shares_and_classes_numbers(maker: VocMaker) -> None:
     maker.sample("a", ("dog", 11, 21, 60, 40), ("aeroplane", 1, 1, 100, 80))
     maker.image("bb", (50, 40))
     maker.annotation("bb", ("tvmonitor", 1, 1, 1, 1))
-    maker.split("bb", "a")
+    maker.image("none")
+    maker.text("none", "<annotation/>")
+    maker.split("bb", "a", "none")
 
     dataset = maker.open()
 
-    assert len(dataset) == 2
     assert dataset.findings == []
-    assert names(dataset) == ["bb", "a"]
+    assert names(dataset) == ["bb", "a", "none"]
+    assert dataset.targets(2).shape == (0, 5)
     assert dataset.targets(1).dtype == np.float32
     np.testing.assert_allclose(dataset.targets(0), [[20, 0, 0, 1 / 50, 1 / 40]], rtol=1e-6)
     np.testing.assert_allclose(dataset.targets(1), [[12, 0.1, 0.25, 0.6, 0.5], [1, 0, 0, 1, 1]], rtol=1e-6)
-    np.testing.assert_array_equal(dataset.targets(-1), dataset.targets(1))
-    np.testing.assert_array_equal(dataset.sizes, [(50, 40), (100, 80)])
-    np.testing.assert_array_equal(dataset.file_bytes, [dataset.path(i).stat().st_size for i in range(2)])
+    np.testing.assert_array_equal(dataset.targets(-2), dataset.targets(1))
+    np.testing.assert_array_equal(dataset.sizes, [(50, 40), (100, 80), (100, 80)])
+    np.testing.assert_array_equal(dataset.file_bytes, [dataset.path(i).stat().st_size for i in range(3)])
     assert dataset.name == "VOC2012 trainval"
     assert dataset.classes == 20
     with pytest.raises(IndexError):
-        dataset.targets(2)
+        dataset.targets(3)
 
 
 def test_describe_tells_how_much_there_is(maker: VocMaker) -> None:
@@ -72,14 +72,6 @@ def test_splits_limit_and_stages(maker: VocMaker) -> None:
     assert VocDataset.open(maker.folder, stages=()).stages == ()
 
 
-def test_progress_counts_all_images(maker: VocMaker) -> None:
-    maker.sample("a")
-    maker.split("a", "gone")
-    calls: list[tuple[int, int]] = []
-    VocDataset.open(maker.folder, progress=lambda done, of: calls.append((done, of)))
-    assert calls == [(1, 2), (2, 2)]
-
-
 def test_other_classes_have_the_same_number_in_every_split(maker: VocMaker) -> None:
     maker.sample("a", ("zebra", 1, 1, 9, 9))
     maker.sample("b", ("apple", 1, 1, 9, 9), ("cat", 1, 1, 9, 9))
@@ -88,17 +80,6 @@ def test_other_classes_have_the_same_number_in_every_split(maker: VocMaker) -> N
     assert maker.open("train").targets(0)[0, 0] == 22
     assert maker.open(limit=1).targets(0)[0, 0] == 22
     assert maker.open().class_names[20:] == ("apple", "zebra")
-
-
-def test_an_image_without_objects_is_a_sample(maker: VocMaker) -> None:
-    maker.image("a")
-    maker.text("a", "<annotation/>")
-    maker.sample("b")
-    maker.split("a", "b")
-    dataset = maker.open()
-    assert dataset.targets(0).shape == (0, 5)
-    assert dataset.targets(1).shape == (1, 5)
-    assert dataset.findings == []
 
 
 def test_a_dataset_goes_to_worker_processes(maker: VocMaker) -> None:
