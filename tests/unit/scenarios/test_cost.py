@@ -12,8 +12,7 @@ import pytest
 import torch
 
 from whyidle.devices.cpu import CpuDevice
-from whyidle.devices.profiles.load import load
-from whyidle.errors import DataError, WhyidleError
+from whyidle.errors import DataError
 from whyidle.pipelines.assemble import make_batch
 from whyidle.pipelines.protocol import Settings
 from whyidle.scenarios.cost import data as cost_data
@@ -22,8 +21,7 @@ from whyidle.scenarios.cost.study import SCENARIO
 from whyidle.scenarios.datasets import cifar, reviews, text
 from whyidle.scenarios.datasets.arrays import Arrays
 from whyidle.scenarios.evaluation import MOST_CLASSES, classified
-from whyidle.scenarios.registry import scenario
-from whyidle.scenarios.scenario import DataRequest, ExperimentRequest
+from whyidle.scenarios.scenario import DataRequest
 
 PARAMETERS = {
     ("mnist-mlp", 0): 669_706,
@@ -54,12 +52,6 @@ def trust(monkeypatch: pytest.MonkeyPatch, module: Any, archive: Path) -> None:
 
 def data_of(net: str, **more: Any) -> Any:
     return SCENARIO.open_data(DataRequest(folder=cost_data.stand_in_folder(), net=net, **{"limit": 64, **more}))
-
-
-def asked(**more: Any) -> ExperimentRequest:
-    return ExperimentRequest(
-        **{"kind": "cpu", "devices": ("cpu",), "pipelines": ("naive", "workers"), "cpus": 2, **more}
-    )
 
 
 @pytest.mark.parametrize(("net", "symbols"), PARAMETERS)
@@ -109,13 +101,6 @@ def test_learning_rates_decay_as_keras_decays_them() -> None:
     assert optimizer.param_groups[0]["lr"] == pytest.approx(0.001 / (1 + 1e-4 * 100))
 
 
-def test_one_output_a_sample_is_judged_as_two_classes() -> None:
-    said, targets = torch.tensor([2.0, -1.0]), torch.tensor([1, 1])
-    two = cost_nets.classes(said)
-    assert two.argmax(1).tolist() == [1, 0]
-    assert torch.nn.functional.cross_entropy(two, targets) == pytest.approx(float(cost_nets.loss(said, targets)))
-
-
 @pytest.mark.parametrize(("classes", "told"), [(MOST_CLASSES, True), (MOST_CLASSES + 1, False)])
 def test_of_very_many_classes_there_is_an_accuracy_and_no_confusion(classes: int, told: bool) -> None:
     labels = np.arange(12) % 4
@@ -140,14 +125,6 @@ def test_made_images_can_be_learnt_and_held_out_ones_are_others() -> None:
     assert 0.3 < (nearest == test.labels).mean() < 1
     assert not np.array_equal(train.rows[:500], test.rows)
     assert np.array_equal(train.rows[:64], data_of("mnist-mlp", limit=2000, seed=5).rows[:64])
-
-
-def test_stand_ins_have_the_size_of_what_they_stand_for() -> None:
-    assert len(data_of("mnist-mlp", limit=None)) == 60_000
-    assert len(data_of("mnist-mlp", limit=None, split="test")) == 10_000
-    assert len(data_of("imdb-bilstm", limit=None)) == 25_000
-    windows = text.windows("ab" * (text.CHARACTERS // 2) + "c", None, None, {}, "")
-    assert len(windows) == 200_285
 
 
 def test_text_is_read_in_windows_each_with_the_character_that_follows() -> None:
@@ -255,17 +232,6 @@ def test_broken_cifar_files_are_named_and_pickles_refused(tmp_path: Path) -> Non
         cifar.open_cifar(tmp_path / "pickled", "train")
 
 
-def test_the_studys_augmentation_moves_and_mirrors_and_changes_no_level() -> None:
-    image = np.arange(3 * 32 * 32, dtype=np.uint16).reshape(3, 32, 32)
-    seen = set()
-    for seed in range(200):
-        made, _ = cifar.ShiftAndMirror()(image, np.asarray(0), np.random.default_rng(seed))
-        assert made.shape == image.shape
-        centre = int(made[0, 16, 16])
-        seen.add((centre // 32 - 16, min(abs(centre % 32 - 16), abs(centre % 32 - 15))))
-    assert {down for down, _ in seen} == {-3, -2, -1, 0, 1, 2, 3}
-
-
 def imdb_folder(folder: Path) -> Path:
     for split in ("train", "test"):
         for name, said in (("pos", "Good good film.<br />Liked it!"), ("neg", "bad film, bad; hated it")):
@@ -328,32 +294,3 @@ def test_bigrams_of_the_training_reviews_follow_the_words() -> None:
     assert data.describe()["symbols"] == 20_004
     assert reviews.with_bigrams(test, train, 4).rows.tolist() == [[1, 5, 7, 20001]]
     assert reviews.with_bigrams(test, of([1]), 4).rows.tolist() == [[0, 1, 5, 7]]
-
-
-def test_threads_are_swept_on_a_processor_and_devices_elsewhere() -> None:
-    assert scenario("cost") is SCENARIO
-    threads = SCENARIO.experiment(None)
-    assert (threads.name, threads.repeats) == ("threads", 1)
-    variants = threads.variants(asked(cpus=6))
-    assert {each.threads for each in variants} == {1, 2, 4}
-    assert {each.pipeline for each in variants} == {"naive"}
-    assert {each.net: each.batch_size for each in variants}["mnist-mlp"] == 128
-    full = threads.variants(asked(cpus=32, full=True))
-    assert {each.threads for each in full} == {8, 16, 32}
-    assert {each.net for each in full} == set(cost_nets.NETS)
-    assert {each.net: each.epochs for each in full} == cost_nets.EPOCHS
-    emulated = threads.variants(asked(kind="emulated", devices=("emulated:k80",)))
-    assert {each.net for each in emulated} <= set(load("k80").nets)
-    gpu = threads.variants(asked(kind="emulated", devices=("emulated:k80", "emulated:p100"), nets=("mnist-cnn",)))
-    assert [(each.device, each.threads) for each in gpu] == [("emulated:k80", None), ("emulated:p100", None)]
-
-
-def test_accuracy_is_asked_of_nets_that_have_some() -> None:
-    experiment = SCENARIO.experiment("accuracy")
-    variants = experiment.variants(asked(full=True))
-    assert {each.evaluate for each in variants} == {"epochs"}
-    assert not {each.net for each in variants} & {"lstm-text", "text-generator"}
-    quick = experiment.variants(asked(epochs=2, threads=(1, 2)))
-    assert {(each.epochs, each.threads) for each in quick} == {(2, 1), (2, 2)}
-    with pytest.raises(WhyidleError, match="has no net 'vgg'"):
-        experiment.variants(asked(nets=("vgg",)))

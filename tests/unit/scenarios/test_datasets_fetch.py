@@ -58,10 +58,6 @@ def test_a_file_is_there_once_its_checksum_is_right(server: str, tmp_path: Path)
     assert [path.name for path in target.parent.iterdir()] == ["file.gz"]
 
 
-def test_sha256_will_do(server: str, tmp_path: Path) -> None:
-    assert fetch([f"{server}/whole"], tmp_path / "file", sha256=SHA256, say=nothing).read_bytes() == CONTENT
-
-
 @pytest.mark.parametrize("bad", ["absent", "cut-off", "other"])
 def test_the_next_mirror_is_asked(server: str, tmp_path: Path, bad: str) -> None:
     fetch([f"{server}/{bad}", f"{server}/whole"], tmp_path / "file", md5=MD5, say=nothing)
@@ -74,15 +70,10 @@ def test_a_bad_download_leaves_nothing_and_says_where_to_put_the_file(
 ) -> None:
     with pytest.raises(DataError) as caught:
         fetch([f"{server}/{bad}"], tmp_path / "file.gz", md5=MD5, say=nothing)
+    assert "\n" not in str(caught.value)
     for part in (why, f"{server}/{bad}", f"put the file (md5 {MD5}) into {tmp_path}", "--data"):
         assert part in str(caught.value)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_without_a_network_the_message_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="file could not be downloaded") as caught:
-        fetch(["http://127.0.0.1:9/file"], tmp_path / "file", md5=MD5, say=nothing)
-    assert "\n" not in str(caught.value)
 
 
 def test_a_folder_that_cannot_be_made_is_told(server: str, tmp_path: Path) -> None:
@@ -93,7 +84,7 @@ def test_a_folder_that_cannot_be_made_is_told(server: str, tmp_path: Path) -> No
 
 def test_what_is_there_is_not_fetched_again(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(CONTENT)
-    assert fetch(["http://127.0.0.1:9/file"], tmp_path / "file", md5=MD5, say=nothing).read_bytes() == CONTENT
+    assert fetch(["http://127.0.0.1:9/file"], tmp_path / "file", sha256=SHA256, say=nothing).read_bytes() == CONTENT
 
 
 def test_another_file_in_its_place_is_refused_and_left_alone(server: str, tmp_path: Path) -> None:

@@ -23,8 +23,9 @@ def own(folder: Path) -> IdxSet:
     return replace(FASHION_MNIST, title="Own", content_md5=md5)
 
 
-@pytest.mark.parametrize("suffix", ["", ".gz"])
-@pytest.mark.parametrize("inner", ["", "raw", "FashionMNIST/raw", "FashionMNIST"])
+@pytest.mark.parametrize(
+    ("inner", "suffix"), [("", ""), ("raw", ".gz"), ("FashionMNIST/raw", ""), ("FashionMNIST", "")]
+)
 def test_flat_or_as_torchvision_has_it_packed_or_not(tmp_path: Path, inner: str, suffix: str) -> None:
     make_set(tmp_path / inner, suffix=suffix)
     data = IdxImages.open(FASHION_MNIST, tmp_path)
@@ -46,31 +47,18 @@ def test_a_sample_is_its_bytes_and_nobody_writes_to_it(tmp_path: Path) -> None:
     assert data.targets(7).dtype == np.int64
 
 
-def test_a_part_of_it_keeps_the_order_asked_for(tmp_path: Path) -> None:
-    data = IdxImages.open(FASHION_MNIST, make_set(tmp_path))
-    part = data.only(np.array([5, 3]))
-    assert [int(part.targets(index)) for index in range(2)] == [5, 3]
-    assert np.array_equal(part.images[1], data.images[3])
-    assert part.describe() == {"samples": 2, "unit": "image", "stand_in": None, "set": data.title, "part": "train"}
-
-
 def test_the_published_files_go_without_a_word_and_others_are_named(tmp_path: Path) -> None:
-    folder = make_set(tmp_path)
+    folder = make_set(tmp_path / "plain")
     which = own(folder)
-    same = IdxImages.open(which, folder)
-    assert (same.title, list(same.notices())) == ("Own", [])
+    for there in (folder, make_set(tmp_path / "packed", suffix=".gz")):
+        same = IdxImages.open(which, there)
+        assert (same.title, list(same.notices())) == ("Own", [])
     write(folder / IMAGES, idx(np.zeros((60, 28, 28), np.uint8)))
     other = IdxImages.open(which, folder)
     assert other.title == f"{folder}, not Own"
     [notice] = other.notices()
     assert str(folder / IMAGES) in notice
     assert "is not the published file of Own" in notice
-
-
-def test_repacked_files_are_the_published_ones(tmp_path: Path) -> None:
-    which = own(make_set(tmp_path / "raw"))
-    make_set(tmp_path / "packed", suffix=".gz")
-    assert list(IdxImages.open(which, tmp_path / "packed").notices()) == []
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz"])
@@ -107,27 +95,15 @@ def test_a_file_that_contradicts_itself_or_its_partner_is_refused(
     assert str(tmp_path / name) in str(caught.value)
 
 
-def test_a_gz_that_is_none_is_named(tmp_path: Path) -> None:
-    make_set(tmp_path, suffix=".gz")
-    (tmp_path / f"{LABELS}.gz").write_bytes(b"<html>not found</html>")
-    with pytest.raises(DataError, match="cannot be read"):
-        IdxImages.open(FASHION_MNIST, tmp_path)
-
-
 def test_an_empty_folder_is_told_what_it_lacks(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=f"has no {IMAGES}, neither there nor in raw/ or MNIST/raw/"):
         IdxImages.open(MNIST, tmp_path)
 
 
-def test_a_set_of_this_machine_comes_before_a_download(tmp_path: Path) -> None:
-    place = make_set(tmp_path / "place")
-    assert replace(FASHION_MNIST, places=(tmp_path / "absent", place)).find(print) == place
-
-
-def test_an_incomplete_set_of_this_machine_is_passed_over(tmp_path: Path) -> None:
+def test_the_first_whole_set_of_this_machine_comes_before_a_download(tmp_path: Path) -> None:
     half, whole = make_set(tmp_path / "half"), make_set(tmp_path / "whole", suffix=".gz")
     (half / NAMES["test"][1]).unlink()
-    assert replace(FASHION_MNIST, places=(half, whole)).find(print) == whole
+    assert replace(FASHION_MNIST, places=(tmp_path / "absent", half, whole)).find(print) == whole
     assert replace(FASHION_MNIST, places=(half,)).installed() is None
 
 

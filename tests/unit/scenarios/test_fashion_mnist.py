@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -22,12 +21,7 @@ from whyidle.pipelines.assemble import make_batch
 from whyidle.pipelines.protocol import Settings
 from whyidle.record.tuning import LoaderSettings
 from whyidle.scenarios.fashion_mnist.study import SCENARIO
-from whyidle.scenarios.registry import scenario
-from whyidle.scenarios.scenario import DataRequest, ExperimentRequest
-from whyidle.scenarios.variant import TrainingPhase, Variant
-
-EMULATED = ("emulated:k80", "emulated:v100")
-ALL = ("naive", "workers", "threads", "prefetch")
+from whyidle.scenarios.scenario import DataRequest
 
 
 @pytest.fixture
@@ -37,21 +31,6 @@ def folder(tmp_path: Path) -> Path:
 
 def opened(folder: Path, net: str = "cnn5", **rest: Any) -> Any:
     return SCENARIO.open_data(DataRequest(folder=folder, net=net, **rest))
-
-
-def asked(kind: str = "emulated", devices: tuple[str, ...] = EMULATED, **rest: Any) -> ExperimentRequest:
-    return ExperimentRequest(kind=kind, devices=devices, pipelines=ALL, cpus=2, **rest)
-
-
-def variants(name: str, **rest: Any) -> list[Variant]:
-    return SCENARIO.experiment(name).variants(asked(**rest))
-
-
-def test_it_is_found_by_its_name() -> None:
-    assert scenario("fashion-mnist") is SCENARIO
-    assert SCENARIO.nets_for("cuda", None) == ("cnn5",)
-    assert SCENARIO.nets_for("cpu", None) == ("cnn1",)
-    assert sorted(SCENARIO.nets) == sorted(SCENARIO.cpu_nets)
 
 
 class TestData:
@@ -108,78 +87,6 @@ class TestData:
     def test_a_folder_without_it(self, tmp_path: Path) -> None:
         with pytest.raises(DataError, match="has no train-images-idx3-ubyte"):
             opened(tmp_path)
-
-
-class TestFloor:
-    def test_nets_and_loaders_are_measured_alone_once_and_together_each_time(self) -> None:
-        cells = variants("floor")
-        for device in EMULATED:
-            count = Counter(cell.feed for cell in cells if cell.device == device)
-            assert count == {"real": 10, "synthetic": 5, "loader-only": 2}
-        assert {cell.net for cell in cells} == {"cnn1", "cnn2", "cnn3", "cnn4", "cnn5"}
-        assert {(cell.pipeline, cell.workers, cell.batch_size) for cell in cells} == {("workers", 1, 512)}
-        alone = [(cell.device, cell.augment) for cell in cells if cell.feed == "loader-only"]
-        assert sorted(alone) == [(device, augment) for device in EMULATED for augment in (False, True)]
-        assert len(set(cells)) == len(cells) == 34
-
-    def test_on_a_processor_small_nets_and_batches(self) -> None:
-        cells = variants("floor", kind="cpu", devices=("cpu",))
-        assert {cell.net for cell in cells} == {"cnn1", "cnn2"}
-        assert {cell.batch_size for cell in cells} == {64}
-
-    def test_what_is_asked_for_counts(self) -> None:
-        cells = variants(
-            "floor",
-            nets=("mlp",),
-            pipelines_asked=True,
-            workers=3,
-            augment=False,
-            batch_sizes=(32,),
-            iterations=50,
-            feeds=("real", "synthetic"),
-        )
-        assert {cell.pipeline for cell in cells} == set(ALL)
-        assert {(cell.net, cell.workers, cell.augment, cell.batch_size, cell.iterations) for cell in cells} == {
-            ("mlp", 3, False, 32, 50)
-        }
-        assert Counter(cell.feed for cell in cells) == {"real": 8, "synthetic": 8}
-
-    def test_all_of_it_is_whole_epochs(self) -> None:
-        assert {(cell.epochs, cell.iterations) for cell in variants("floor", full=True)} == {(2, None)}
-
-    def test_an_unknown_net(self) -> None:
-        with pytest.raises(WhyidleError, match="no net 'cnn6'"):
-            variants("floor", nets=("cnn6",))
-
-
-class TestPlan:
-    def test_the_articles(self) -> None:
-        cells = variants("plan", full=True, devices=EMULATED[:1])
-        assert SCENARIO.experiment("plan").repeats == 2
-        assert [sum(phase.epochs for phase in cell.phases) for cell in cells] == [20, 45, 70]
-        assert cells[1].phases == (
-            TrainingPhase(epochs=10, lr=1e-3),
-            TrainingPhase(epochs=10, lr=1e-4),
-            TrainingPhase(epochs=25, lr=1e-4, augment=True),
-        )
-        assert cells[0].phases == cells[1].phases[:2]
-        assert [cell.plan for cell in cells] == [f"10+10 epochs as written, {n} augmented" for n in (0, 25, 50)]
-        assert {(cell.net, cell.batch_size, cell.evaluate, cell.workers) for cell in cells} == {
-            ("cnn5", 512, "epochs", 1)
-        }
-
-    def test_as_run_keeps_the_first_rate(self) -> None:
-        rates = {phase.lr for cell in variants("plan-as-run", full=True) for phase in cell.phases}
-        assert rates == {1e-3}
-
-    def test_the_quick_form_is_named_so(self) -> None:
-        cells = variants("plan", kind="cpu", devices=("cpu",))
-        assert SCENARIO.experiment("plan").limit == 4000
-        assert [cell.plan for cell in cells] == [f"quick: 2+2 epochs as written, {n} augmented" for n in (0, 2, 4)]
-        assert {(cell.net, cell.evaluate) for cell in cells} == {("cnn1", "end")}
-
-    def test_even_on_a_processor_all_of_it_is_the_articles_net(self) -> None:
-        assert {cell.net for cell in variants("plan", kind="cpu", devices=("cpu",), full=True)} == {"cnn5"}
 
 
 @pytest.mark.usefixtures("one_thread")
@@ -243,41 +150,7 @@ def replayed_s(accelerator: str, net: str, images_per_s: float) -> float:
     return seconds
 
 
-def epoch_s(accelerator: str, net: str, images_per_s: float) -> tuple[float, float]:
-    """What the net takes, and the loader, each on its own."""
-    train, validate = steps_s(accelerator, net)
-    return TRAINED * train + VALIDATED * validate, (TRAINED + VALIDATED) * BATCH / images_per_s
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("accelerator", ["k80", "v100"])
-@pytest.mark.parametrize("net", ["cnn1", "cnn2", "cnn3", "cnn4", "cnn5"])
-@pytest.mark.parametrize("images_per_s", [IN_MEMORY, KERAS], ids=["plain", "augmented"])
-def test_an_epoch_is_as_long_as_the_slower_of_net_and_loader(accelerator: str, net: str, images_per_s: float) -> None:
-    slower = max(epoch_s(accelerator, net, images_per_s))
-    assert replayed_s(accelerator, net, images_per_s) == pytest.approx(slower, rel=0.1)
-
-
 @pytest.mark.parametrize(("accelerator", "augmented"), PUBLISHED_S)
 def test_the_largest_net_takes_what_the_study_published(accelerator: str, augmented: bool) -> None:
     rate = KERAS if augmented else IN_MEMORY
     assert replayed_s(accelerator, "cnn5", rate) == pytest.approx(PUBLISHED_S[accelerator, augmented], rel=0.1)
-
-
-def test_augmentation_is_free_on_the_k80_and_costs_half_as_much_again_on_the_v100() -> None:
-    def costs(accelerator: str) -> float:
-        return replayed_s(accelerator, "cnn5", KERAS) / replayed_s(accelerator, "cnn5", IN_MEMORY)
-
-    assert costs("k80") == pytest.approx(1.0, abs=0.05)
-    assert costs("v100") == pytest.approx(1.5, abs=0.1)
-    for accelerator, loader_bound in (("k80", False), ("v100", True)):
-        net, loader = epoch_s(accelerator, "cnn5", KERAS)
-        assert (loader > net) is loader_bound
-
-
-@pytest.mark.slow
-def test_the_smaller_nets_all_land_on_the_loaders_floor() -> None:
-    floor = (TRAINED + VALIDATED) * BATCH / KERAS
-    for accelerator in ("k80", "v100"):
-        for net in ("cnn1", "cnn2", "cnn3", "cnn4"):
-            assert replayed_s(accelerator, net, KERAS) == pytest.approx(floor, rel=0.1)

@@ -31,30 +31,6 @@ def test_every_net_takes_gray_images_and_gives_ten_logits(net: str) -> None:
     assert not any(isinstance(part, nn.Softmax) for part in model.modules())
 
 
-def test_the_largest_keeps_large_maps_the_fourth_does_not() -> None:
-    def shapes(net: str) -> list[int]:
-        seen, x = [], torch.zeros(2, 1, 28, 28)
-        for part in build(net).eval():
-            x = part(x)
-            if isinstance(part, nn.Conv2d):
-                seen.append(x.shape[-1])
-        return seen
-
-    assert shapes("cnn5") == [28] * 4 + [14] * 5
-    assert shapes("cnn4") == [28] * 2 + [14] * 2 + [7] * 2 + [3] * 3
-    assert shapes("cnn3") == [26, 24, 22, 9]
-    assert shapes("cnn2") == [26, 11, 3]
-    assert shapes("cnn1") == [26]
-
-
-@pytest.mark.parametrize("net", NETS)
-def test_every_layer_with_weights_but_the_last_is_followed_by_a_relu(net: str) -> None:
-    parts = list(build(net))
-    weighted = [index for index, part in enumerate(parts) if isinstance(part, nn.Conv2d | nn.Linear)]
-    assert all(isinstance(parts[index + 1], nn.ReLU) for index in weighted[:-1])
-    assert weighted[-1] == len(parts) - 1
-
-
 @pytest.mark.parametrize("net", NETS)
 def test_keras_defaults(net: str) -> None:
     torch.manual_seed(0)

@@ -11,12 +11,11 @@ from whyidle.devices.clock import VirtualClock
 from whyidle.devices.emulated import EmulatedDevice
 from whyidle.devices.profiles.load import load
 from whyidle.errors import WhyidleError
-from whyidle.pipelines.order import batches, count
-from whyidle.pipelines.protocol import Batch, Settings
+from whyidle.pipelines.protocol import Batch
 from whyidle.record.run import create_run
 from whyidle.scenarios.convnets.benchmark import EmulatedForward
 from whyidle.scenarios.interconnect import gradient_bytes, named, own_link
-from whyidle.scenarios.rank import ALONE, Rank
+from whyidle.scenarios.rank import Rank
 from whyidle.scenarios.ranks import unmet
 from whyidle.scenarios.training import EmulatedTraining
 from whyidle.scenarios.variant import Variant
@@ -68,14 +67,6 @@ def test_a_device_that_is_held_begins_later_and_nothing_else_changes() -> None:
     assert device.record().time_ns() == done + 7_000_000
 
 
-def test_every_rank_has_as_many_batches() -> None:
-    for drop_last, expected in ((True, 6), (False, 7)):
-        for rank in range(2):
-            settings = Settings(8, drop_last=drop_last, rank=rank, ranks=2)
-            assert count(101, settings) == len(batches(101, settings, 0)) == expected
-            assert sum(len(batch) for batch in batches(101, settings, 0)) == (48 if drop_last else 50)
-
-
 def test_what_has_no_gradients_waits_for_no_rank(tmp_path: Path) -> None:
     # Without a process group any meeting of ranks would be an error.
     frozen = torch.nn.Linear(2, 2).requires_grad_(False)
@@ -101,14 +92,6 @@ def test_ranks_exchange_behind_the_backward_pass(tmp_path: Path) -> None:
     _, backward, exchange, optimizer = did
     assert exchange == (backward[1], optimizer[0])
     assert exchange[1] - exchange[0] == named("ethernet-1g").exchange_ns(SSD300_BYTES, 2)
-
-
-def test_a_rank_alone_trains_as_if_there_were_no_ranks() -> None:
-    net = torch.nn.Linear(2, 2)
-    assert ALONE.wrap(net) is net
-    assert ALONE.device("cuda") == "cuda"
-    assert ALONE.share(Settings(8, seed=3)) == Settings(8, seed=3)
-    assert ALONE.leads
 
 
 def variant(device: str, ranks: int, interconnect: str | None = None) -> Variant:

@@ -10,26 +10,15 @@ import pytest
 import torch
 
 from whyidle.devices.choose import choose
-from whyidle.errors import DataError, WhyidleError
+from whyidle.errors import DataError
 from whyidle.pipelines.assemble import make_batch
 from whyidle.pipelines.protocol import Settings
 from whyidle.scenarios.rank import Replica
-from whyidle.scenarios.scenario import DataRequest, ExperimentRequest
-from whyidle.scenarios.ssd.optimizer import IMAGES
+from whyidle.scenarios.scenario import DataRequest
 from whyidle.scenarios.ssd.study import SCENARIO
 from whyidle.scenarios.training import TorchTraining
-from whyidle.scenarios.variant import Variant
 from whyidle.scenarios.voc.generate import compose
 from whyidle.scenarios.voc.layout import KINDS
-
-
-def asked(*devices: str, **rest: Any) -> ExperimentRequest:
-    kind = "emulated" if devices[0].startswith("emulated") else devices[0]
-    return ExperimentRequest(kind=kind, devices=devices, pipelines=("caffe", "naive", "workers"), cpus=2, **rest)
-
-
-def variants(name: str, *devices: str, **rest: Any) -> list[Variant]:
-    return SCENARIO.experiment(name).variants(asked(*devices, **rest))
 
 
 @pytest.fixture(scope="module")
@@ -37,51 +26,6 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("images") / "voc"
     compose(folder, 15, 0, workers=1)
     return folder
-
-
-def test_accuracy_is_compared_after_exactly_as_many_images() -> None:
-    cells = variants("accuracy", "cpu")
-    assert [each.batch_size for each in cells] == [8, 64, 192]
-    assert {each.batch_size * (each.iterations or 0) for each in cells} == {IMAGES}
-    assert {(each.net, each.evaluate) for each in cells} == {("ssd-micro", "end")}
-    full = variants("accuracy", "cuda", full=True)
-    assert [(each.net, each.batch_size) for each in full] == [("ssd300", 8), *(("ssd512", n) for n in (8, 64, 192))]
-    with pytest.raises(WhyidleError, match="--device cpu"):
-        variants("accuracy", "emulated:v100")
-
-
-def test_the_stop_rules_differ_in_nothing_else() -> None:
-    cells = variants("stop-rule", "emulated:v100")
-    by_rule = {
-        rule: [replace(each, plan=None, epochs=None, iterations=None) for each in cells if each.plan == rule]
-        for rule in ("epochs", "iterations")
-    }
-    assert by_rule["epochs"] == by_rule["iterations"]
-    assert {each.iterations for each in cells if each.plan == "iterations"} == {60}
-    assert {each.epochs for each in cells if each.plan == "epochs"} == {4}
-
-
-def test_the_machines_of_the_study_have_the_networks_it_had() -> None:
-    cells = variants("machines", "emulated:k520", "emulated:gtx1080")
-    assert {each.ranks for each in cells if each.device == "emulated:k520"} == {1, 2, 5}
-    assert {(each.ranks, each.batch_size) for each in cells if each.device == "emulated:gtx1080"} == {
-        (ranks, size) for ranks in (1, 2) for size in (8, 32)
-    }
-    assert all((each.interconnect is None) == (each.ranks == 1) for each in cells)
-    asked_for = variants("machines", "emulated:gtx1080", interconnects=("940Mbit/s",), ranks=(2,), batch_sizes=(8,))
-    assert [each.interconnect for each in asked_for] == ["940Mbit/s"]
-
-
-def test_four_devices_share_a_batch_or_have_16_each() -> None:
-    cells = [each for each in variants("devices", "emulated:titanx") if each.feed == "real"]
-    assert {each.ranks * each.batch_size for each in cells if each.batch_size != 16} == {24}
-    assert {each.ranks for each in cells if each.batch_size == 16} == {1, 2, 3, 4}
-    assert {each.workers for each in cells if each.ranks == 4} == {1}
-
-
-def test_a_stop_rule_that_was_asked_for_holds() -> None:
-    assert {each.iterations for each in variants("machines", "emulated:k520", iterations=3)} == {3}
-    assert {(each.epochs, each.iterations) for each in variants("accuracy", "cpu", epochs=2)} == {(2, None)}
 
 
 def test_training_and_held_out_images_have_none_in_common(images: Path) -> None:

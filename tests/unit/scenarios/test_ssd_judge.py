@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from whyidle.scenarios.ssd.detect import Detections
 from whyidle.scenarios.ssd.judge import IOU, PrecisionCurve, PrecisionPoint, curve, hits, result
@@ -84,34 +82,3 @@ def test_a_long_curve_is_thinned_with_both_ends_kept() -> None:
     assert told["curve"][-1] == [0.999, 0.5]
     assert told["samples"] == 7
     assert told["iou"] == 0.2
-
-
-corner = st.integers(0, 7).map(lambda n: n / 10)
-side = st.integers(1, 3).map(lambda n: n / 10)
-box = st.tuples(st.integers(1, 2), corner, corner, side, side).map(
-    lambda b: (b[0], b[1], b[2], round(b[1] + b[3], 3), round(b[2] + b[4], 3))
-)
-image = st.tuples(
-    st.lists(st.tuples(st.sampled_from((0.2, 0.5, 0.7, 0.9)), box).map(lambda pair: (pair[0], *pair[1])), max_size=6),
-    st.lists(box, max_size=4),
-)
-
-
-@given(st.lists(image, min_size=1, max_size=4))
-def test_any_curve_is_consistent_with_itself_and_with_a_count_of_hits(images: list[tuple[list, list]]) -> None:
-    pairs = [(found(*rows), objects(*there)) for rows, there in images]
-    drawn = curve(pairs)
-    assert drawn.detections == sum(len(rows) for rows, _ in images)
-    recalls = [point.recall for point in drawn.points]
-    assert recalls == sorted(recalls)
-    assert all(0 <= point.precision <= 1 and 0 <= point.recall <= 1 for point in drawn.points)
-    for point in drawn.points:
-        passing = sum(int((said.scores >= point.score - 1e-9).sum()) for said, _ in pairs)
-        right = sum(int((hits(said, there) & (said.scores >= point.score - 1e-9)).sum()) for said, there in pairs)
-        assert point.precision * passing == pytest.approx(right)
-        assert point.recall * drawn.objects == pytest.approx(right if drawn.objects else 0)
-    for said, there in pairs:
-        assert int(hits(said, there).sum()) <= len(there)
-    best_precision = max((point.precision for point in drawn.points), default=0.0)
-    last = recalls[-1] if recalls else 0.0
-    assert -1e-9 <= drawn.average_precision <= best_precision * last + 1e-9

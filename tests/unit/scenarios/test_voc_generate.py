@@ -166,6 +166,10 @@ def test_a_foreign_folder_is_not_touched(tmp_path: Path) -> None:
     (tmp_path / "odd" / "whyidle-data.json").write_text("{")
     with pytest.raises(DataError, match="holds another set"):
         compose(tmp_path / "odd", 2, 0)
+    for images, seed, said in ((0, 0, "at least 1"), (1, -1, "seed -1 cannot be used")):
+        with pytest.raises(DataError, match=said):
+            compose(tmp_path / "set", images, seed)
+    assert not (tmp_path / "set").exists()
 
 
 def test_a_full_disk_is_one_message_and_leaves_no_half_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,11 +205,3 @@ def test_a_failure_in_a_worker_process_is_the_same_message(tmp_path: Path) -> No
     image.mkdir()
     with pytest.raises(DataError, match=r"Cannot write the images to .*: Is a directory"):
         compose(out, 3, 0, workers=2)
-
-
-def test_impossible_numbers_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="at least 1"):
-        compose(tmp_path / "set", 0, 0)
-    with pytest.raises(DataError, match="seed -1 cannot be used"):
-        compose(tmp_path / "set", 1, -1)
-    assert not (tmp_path / "set").exists()
