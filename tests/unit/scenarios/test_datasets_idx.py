@@ -35,18 +35,6 @@ def test_flat_or_as_torchvision_has_it_packed_or_not(tmp_path: Path, inner: str,
     assert len(IdxImages.open(FASHION_MNIST, tmp_path, "test")) == 20
 
 
-def test_a_sample_is_its_bytes_and_nobody_writes_to_it(tmp_path: Path) -> None:
-    data = IdxImages.open(FASHION_MNIST, make_set(tmp_path))
-    stored = data.read(7)
-    assert len(stored) == 28 * 28
-    pixels = data.decode(stored, 7)
-    assert np.array_equal(pixels, data.images[7])
-    with pytest.raises(ValueError, match="read-only"):
-        pixels[0, 0] = 1
-    assert data.targets(7).shape == ()
-    assert data.targets(7).dtype == np.int64
-
-
 def test_the_published_files_go_without_a_word_and_others_are_named(tmp_path: Path) -> None:
     folder = make_set(tmp_path / "plain")
     which = own(folder)

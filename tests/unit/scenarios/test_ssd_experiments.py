@@ -56,7 +56,6 @@ def test_the_reduced_net_tells_vocs_four_kinds_apart(images: Path) -> None:
             assert fine[1:].tolist() == coarse[1:].tolist()
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("alone")
 def test_it_learns_also_where_the_net_is_wrapped_and_is_judged_on_what_it_did_not_see(images: Path) -> None:
     torch.manual_seed(0)

@@ -210,33 +210,3 @@ def test_training_step_never_synchronises_on_cuda() -> None:
     finally:
         torch.cuda.set_sync_debug_mode("default")
     assert losses.total.item() > 0
-
-
-def rectangles(count: int, size: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Images of one bright rectangle each, its class told by its colour."""
-    generator = torch.Generator().manual_seed(1)
-    images = torch.randn(count, 3, size, size, generator=generator) * 10
-    rows = []
-    for image in range(count):
-        left, top = torch.randint(0, size // 2, (2,), generator=generator).tolist()
-        width, height = torch.randint(size // 4, size // 2, (2,), generator=generator).tolist()
-        images[image, image % 3, top : top + height, left : left + width] += 120
-        rows.append([image, 1 + image % 3, *(v / size for v in (left, top, left + width, top + height))])
-    return images, torch.tensor(rows)
-
-
-def test_ssd_mini_learns_eight_images() -> None:
-    torch.manual_seed(0)
-    net = build("ssd-mini", 4)
-    optimizer = sgd(net, 32)
-    images, targets = rectangles(8, net.size)
-    history: list[Losses] = []
-    for _ in range(16):
-        locations, confidences = net(images)
-        history.append(multibox_loss(locations, confidences, targets, net.priors))
-        optimizer.zero_grad()
-        history[-1].total.backward()
-        optimizer.step()
-    first, last = history[0], history[-1]
-    assert last.total.item() < first.total.item() / 2
-    assert last.location.item() < first.location.item()

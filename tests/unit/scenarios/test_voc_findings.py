@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +12,7 @@ import pytest
 from support.voc_sets import Box, VocMaker, names
 from whyidle.errors import DataError
 from whyidle.scenarios.voc import check
-from whyidle.scenarios.voc.check import SetProblem, summary
+from whyidle.scenarios.voc.check import SetProblem
 from whyidle.scenarios.voc.read import VocDataset
 
 
@@ -157,19 +156,6 @@ def test_a_set_that_cannot_be_read_is_one_error(maker: VocMaker) -> None:
         maker.open()
 
 
-def test_summary_has_one_line_for_each_kind() -> None:
-    findings = [
-        SetProblem("box empty", Path("e.xml"), "flat"),
-        SetProblem("image corrupt", Path("a.jpg"), "broken"),
-        SetProblem("image corrupt", Path("b.jpg"), "worse"),
-    ]
-    assert summary(findings) == [
-        "image corrupt: 2, left out; first: a.jpg: broken",
-        "box empty: 1, object left out; e.xml: flat",
-    ]
-    assert summary([]) == []
-
-
 def opened(maker: VocMaker, monkeypatch: pytest.MonkeyPatch) -> tuple[VocDataset, int]:
     """The dataset, and how many images opening it decoded."""
     count = 0
@@ -202,18 +188,6 @@ def test_what_was_decoded_once_is_remembered(good: VocMaker, monkeypatch: pytest
     assert decoded_mended == 1
     assert names(mended) == ["first", "bad", "second"]
     assert mended.findings == []
-
-
-def test_a_new_time_or_size_means_a_new_look(good: VocMaker, monkeypatch: pytest.MonkeyPatch) -> None:
-    good.split("first", "second")
-    opened(good, monkeypatch)
-    file = good.root / "JPEGImages" / "first.jpg"
-    os.utime(file, ns=(1, 1))
-    assert opened(good, monkeypatch)[1] == 1
-    file.write_bytes(file.read_bytes() + b"more")
-    os.utime(file, ns=(1, 1))
-    assert opened(good, monkeypatch)[1] == 1
-    assert opened(good, monkeypatch)[1] == 0
 
 
 OTHER_ENTRIES = [{"version": 1, "images": {"first": entry}} for entry in ([1, 2], [1, 2, 3, "4", ""], "text")]
