@@ -1,4 +1,4 @@
-"""The scenario: its split, its experiments, what it predicts, and that it trains."""
+"""The study's data, and its nets: parameters as Keras printed them, settings as Keras had them."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from support.idx_files import make_set
-from whyidle.devices.cpu import CpuDevice
 from whyidle.errors import DataError, WhyidleError
 from whyidle.pipelines.affine import Affine
 from whyidle.pipelines.assemble import make_batch
 from whyidle.pipelines.protocol import Settings
+from whyidle.scenarios.fashion_mnist import nets as fashion_nets
+from whyidle.scenarios.fashion_mnist.nets import NETS, build
 from whyidle.scenarios.fashion_mnist.study import SCENARIO
 from whyidle.scenarios.scenario import DataRequest
 
@@ -69,34 +71,49 @@ class TestData:
         assert told["test"] == 20
         assert len(opened(folder).notices()) == 4
 
-    def test_what_is_wrong_with_the_test_images_is_said_before_a_training(self, folder: Path) -> None:
-        file = folder / "t10k-images-idx3-ubyte"
-        file.write_bytes(file.read_bytes()[:-1])
-        with pytest.raises(DataError, match="t10k-images-idx3-ubyte is cut off"):
-            opened(folder)
-
-    def test_a_split_there_is_not(self, folder: Path) -> None:
+    def test_what_is_wrong_is_said_before_a_training(self, folder: Path, tmp_path: Path) -> None:
         with pytest.raises(WhyidleError, match="no split 'dev': train, validation or test"):
             opened(folder, split="dev")
-
-    def test_a_folder_without_it(self, tmp_path: Path) -> None:
         with pytest.raises(DataError, match="has no train-images-idx3-ubyte"):
             opened(tmp_path)
+        file = make_set(tmp_path / "cut") / "t10k-images-idx3-ubyte"
+        file.write_bytes(file.read_bytes()[:-1])
+        with pytest.raises(DataError, match="t10k-images-idx3-ubyte is cut off"):
+            opened(file.parent)
 
 
-@pytest.mark.usefixtures("one_thread")
-def test_it_learns(folder: Path) -> None:
+def parameters(model: nn.Module) -> int:
+    return sum(each.numel() for each in model.parameters())
+
+
+def keras_total(model: nn.Module) -> int:
+    """Keras counts the running means and variances of batch norm too."""
+    return parameters(model) + sum(each.numel() for name, each in model.named_buffers() if "running" in name)
+
+
+@pytest.mark.parametrize(("net", "total"), [("cnn5", 8_457_322), ("mlp", 468_874)])
+def test_as_many_parameters_as_keras_printed(net: str, total: int) -> None:
+    assert keras_total(build(net)) == total
+
+
+@pytest.mark.parametrize("net", NETS)
+def test_every_net_takes_gray_images_and_gives_ten_logits(net: str) -> None:
+    model = build(net).eval()
+    assert model(torch.zeros(2, 1, 28, 28)).shape == (2, 10)
+    assert not any(isinstance(part, nn.Softmax) for part in model.modules())
+
+
+@pytest.mark.parametrize("net", NETS)
+def test_keras_defaults(net: str) -> None:
     torch.manual_seed(0)
-    training: Any = SCENARIO.training("cnn1", CpuDevice(), 16, opened(folder, "cnn1"))
-    data = opened(folder, "cnn1")
-    losses = []
-    for step in range(40):
-        rows = [(16 * step + offset) % 48 for offset in range(16)]
-        training.step(make_batch(data, rows, 0, Settings(16), 0))
-        losses.append(training.read_loss())
-    assert np.mean(losses[-5:]) < np.mean(losses[:5]) / 1.5
-    held_out = opened(folder, "cnn1", split="test")
-    said = training.evaluate(lambda net: SCENARIO.evaluate(net, "cnn1", held_out, CpuDevice()))
-    assert np.array(said["confusion"]).shape == (10, 10)
-    assert np.array(said["confusion"]).sum(axis=1).tolist() == [2] * 10
-    assert said["accuracy"] > 0.2
+    for part in build(net).modules():
+        if isinstance(part, nn.BatchNorm1d | nn.BatchNorm2d):
+            assert (part.momentum, part.eps) == (pytest.approx(0.01), 1e-3)
+        if isinstance(part, nn.Conv2d | nn.Linear):
+            assert part.bias is not None
+            assert not part.bias.any()
+            inputs, outputs = nn.init._calculate_fan_in_and_fan_out(part.weight)
+            limit = (6 / (inputs + outputs)) ** 0.5
+            assert 0.8 * limit < float(part.weight.detach().abs().max()) <= limit
+    adam = fashion_nets.adam(build(net)).defaults
+    assert (adam["lr"], adam["betas"], adam["eps"]) == (1e-3, (0.9, 0.999), 1e-8)
