@@ -15,7 +15,6 @@ from support.pairs import compare, noisy
 from support.runs import WHYIDLE, WITHOUT_COMPILER
 from support.warm import run
 from whyidle.commands.main import main
-from whyidle.scenarios.planted import MS, Step, train
 
 TRAINING = """
 import sys, time, torch
@@ -47,16 +46,6 @@ def planted(tmp_path: Path) -> dict[int, Path]:
         workers: noisy(tmp_path / f"workers-{workers}", rng, fetch_ms=ms, compute_ms=10, workers=workers)
         for workers, ms in ((0, 96.0), (3, 32.0))
     }
-
-
-def test_a_planted_fault_that_was_cured_is_the_part_that_moved(tmp_path: Path) -> None:
-    for name, ms in (("severe", 6), ("mild", 1)):
-        train(tmp_path / name, [[Step(compute_ns=12 * MS, reads=3, within_ns=ms * MS)] * 80])
-    found = compare(tmp_path / "severe", tmp_path / "mild")
-    assert found.times.speedup.value > 1.3
-    changes = {name: term.change.value for name, term in found.times.terms.items() if name != "total"}
-    assert min(changes, key=lambda name: changes[name]) == "sync"
-    assert found.emulated
 
 
 def test_trainings_that_were_recorded_are_compared_with_their_settings(tmp_path: Path) -> None:

@@ -186,11 +186,3 @@ def test_a_rank_that_fails_ends_the_others_and_says_why(trial: Trial, tmp_path: 
     outcome, folder = trial(iterations=1_000_000)
     assert (outcome.status, outcome.error) == ("failed", "rank 1: ValueError: no such number")
     assert "no such number" in (folder / "output.txt").read_text()
-
-
-@pytest.mark.slow
-def test_a_rank_without_memory_makes_the_trial_one_without_memory(trial: Trial) -> None:
-    outcome, _ = trial(device="emulated:v100", net="ssd512", batch_size=512, feed="synthetic", iterations=4)
-    assert outcome.status == "oom"
-    assert outcome.error is not None
-    assert "this batch needs" in outcome.error
