@@ -7,7 +7,6 @@ import math
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from statistics import fmean
 
 import pytest
 import torch
@@ -17,10 +16,10 @@ from benchmarks.tuning import blocks
 from benchmarks.tuning import grid as tuning_grid
 from benchmarks.tuning.blocks import Block, Training
 from benchmarks.tuning.judge import BEST, CORES, FOUR, RANDOM, Row, against, contestants, distinct, judged, regret
-from benchmarks.tuning.programs.workloads import WORKLOADS, Throttled, Waiting
+from benchmarks.tuning.programs.workloads import WORKLOADS, Throttled
 from benchmarks.tuning.table import tables
 from benchmarks.tuning.tools import LOADTUNE, WHYIDLE, Choice, recommended, tried
-from benchmarks.tuning.truth import Grid, Point, read, settings_of
+from benchmarks.tuning.truth import Grid, Point, settings_of
 
 TRAIN = Path(tuning_grid.TRAIN)
 
@@ -50,22 +49,6 @@ def test_each_workload_trains_with_and_without_workers(name: str, monkeypatch: p
         assert block.settle_s >= 0.05
 
 
-def test_samples_are_waited_for_as_their_workload_says() -> None:
-    waits = {name: _waits(name) for name in ("constant", "heavy_tail", "stragglers")}
-    assert set(waits["constant"]) == {4e-3}
-    assert fmean(waits["heavy_tail"]) == pytest.approx(8e-3)
-    assert max(waits["heavy_tail"]) > 10 * fmean(waits["heavy_tail"])
-    slow = [wait for wait in waits["stragglers"] if wait != 2e-3]
-    assert len(slow) / len(waits["stragglers"]) == pytest.approx(0.02, abs=0.001)
-    assert 40e-3 <= min(slow) <= max(slow) <= 60e-3
-
-
-def _waits(name: str) -> list[float]:
-    data = WORKLOADS[name].data(1)
-    assert isinstance(data, Waiting)
-    return data._waits_s
-
-
 def test_workers_share_the_bandwidth_of_a_throttled_store() -> None:
     transfer_s, samples = 1e-3, 200
     store = Throttled(samples, 2e-4, transfer_s)
@@ -73,12 +56,6 @@ def test_workers_share_the_bandwidth_of_a_throttled_store() -> None:
     assert sum(len(labels) for _, labels in DataLoader(store, batch_size=8, num_workers=2)) == samples
     # One transfer after another, whoever asked for it: so long the store is busy at least.
     assert store._free_at.value - begin >= samples * transfer_s
-
-
-def test_what_is_no_grid_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "other.json").write_text('{"format": "whyidle-tune"}')
-    with pytest.raises(SystemExit, match="is no grid"):
-        read(tmp_path / "other.json")
 
 
 def _block(settings: Mapping[str, object], number: int, rate: float) -> Block:

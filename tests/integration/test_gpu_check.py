@@ -248,16 +248,11 @@ def test_kinetos_busy_time_is_the_union_of_work_without_the_ranges_that_a_progra
 SHARES = {"compute_pct": 80.0, "input_pct": 17.0, "copy_pct": 0.0, "sync_pct": 1.0, "host_pct": 2.0}
 
 
-def recorded(folder: Path, out: str = "", code: int = 0, notes: Sequence[str] = (), **shares: float) -> Recording:
+def recorded(folder: Path, out: str, **shares: float) -> Recording:
     """A command as it comes back from `whyidle run`, with its report among what it said."""
-    report = {
-        "format": "whyidle-report",
-        "run": {"device": {"kind": "cuda"}},
-        "breakdown": SHARES | shares,
-        "verdict": {"cause": "none"},
-        "quality": {"notes": list(notes)},
-    }
-    return Recording(Done(code, out, "a warning\n" + json.dumps(report, indent=1) + "\n"), folder)
+    report = {"format": "whyidle-report", "breakdown": SHARES | shares, "quality": {"notes": []}}
+    report |= {"run": {"device": {"kind": "cuda"}}, "verdict": {"cause": "none"}}
+    return Recording(Done(0, out, "a warning\n" + json.dumps(report, indent=1) + "\n"), folder)
 
 
 def test_ranks_are_judged_by_their_gpus_their_contexts_and_their_waits(tmp_path: Path) -> None:
@@ -273,6 +268,7 @@ def test_ranks_are_judged_by_their_gpus_their_contexts_and_their_waits(tmp_path:
         (own, 2, {"host_pct": 20.0}, False),
     ):
         assert ranks.judged(alone, recorded(tmp_path / "run", out, **shares), ranks_there).right == right
+    assert not windows.judged(alone, recorded(tmp_path / "run", "losses 1.6\n")).right
 
 
 @pytest.mark.slow

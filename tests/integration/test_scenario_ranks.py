@@ -10,17 +10,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from support.crafted import analysis_of_run
 from whyidle.analyse.cells.comparison import Cell
-from whyidle.devices.profiles.load import load
 from whyidle.matrix.trial import TrialOutcome, TrialServer, TrialTarget
 from whyidle.record.processes import processes
 from whyidle.record.run import open_run
 from whyidle.record.schema import STEP
-from whyidle.scenarios.interconnect import gradient_bytes, named
 from whyidle.scenarios.trial import TrialSpec
 
 SCENARIO = '''
@@ -146,24 +143,6 @@ def test_two_ranks_share_the_data_and_train_one_net(trial: Trial) -> None:
     cell = Cell("workers", 4, "ok", None, (str(folder),), (job,))
     assert cell.samples_per_s is not None
     assert cell.samples_per_s.value == job.job.samples_per_s
-
-
-@pytest.mark.slow
-def test_emulated_ranks_wait_for_the_interconnect_as_long_as_it_takes(trial: Trial) -> None:
-    variant = {"device": "emulated:v100", "batch_size": 2048, "feed": "synthetic", "iterations": 24}
-    profile = load("v100")
-    nbytes = gradient_bytes(profile, "fashion-cnn4")
-    for name in ("pcie3", "ethernet-1g"):
-        outcome, folder = trial(interconnect=name, **variant)
-        assert outcome.status == "ok"
-        exchange_ns = named(name).exchange_ns(nbytes, 2)
-        run = open_run(folder)
-        assert run.info["exchange"]["ms"] == exchange_ns / 1e6
-        for rank in processes(folder):
-            # By the device's own clock, that waits as long as planned, or longer.
-            ends = run.records(STEP, (rank.rank, rank.pid))["device_end_ns"]
-            assert len(ends) == 24
-            assert (np.diff(ends) > 0.99 * (profile.step_ns("fashion-cnn4", 2048) + exchange_ns)).all()
 
 
 def test_a_rank_that_is_killed_ends_the_others_and_is_named(trial: Trial) -> None:
