@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from support.hanging import HALF, STEPS, hanging
+from support.runs import WITHOUT_COMPILER
 from whyidle.record.run import open_run
 from whyidle.record.schema import STEP
 
@@ -60,7 +61,7 @@ class Half:
 @contextmanager
 def training(tmp_path: Path, run: Path | None, pure: bool = False, workers: int = 0, start: str = "") -> Iterator[Half]:
     program = tmp_path / "half.py"
-    program.write_text(HALF)
+    program.write_text(WITHOUT_COMPILER + HALF)
     command = [sys.executable, str(program), str(workers), start]
     if run is not None:
         command = [sys.executable, "-m", "whyidle", "run", "--no-live", "--out", str(run), "--", *command]
