@@ -235,10 +235,18 @@ def imdb_folder(folder: Path) -> Path:
     return folder
 
 
-def test_reviews_are_numbered_as_keras_numbers_them(tmp_path: Path) -> None:
+def test_reviews_are_numbered_as_keras_numbers_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = imdb_folder(tmp_path)
     data = SCENARIO.open_data(DataRequest(folder=folder, net="imdb-bilstm"))
     assert data.describe()["stand_in"] is None
+    # Packed, too.
+    (tmp_path / "packed").mkdir()
+    with tarfile.open(tmp_path / "packed" / reviews.ARCHIVE, "w:gz") as tar:
+        tar.add(folder / "imdb" / "aclImdb", "aclImdb")
+    trust(monkeypatch, reviews, tmp_path / "packed" / reviews.ARCHIVE)
+    packed, unpacked = (reviews.open_reviews(place, "test") for place in (tmp_path / "packed", folder / "imdb"))
+    assert np.array_equal(packed.words, unpacked.words)
+    assert np.array_equal(packed.labels, unpacked.labels)
     row = data.decode(data.read(0), 0)
     words = row[row > 0].tolist()
     assert words[0] == reviews.BEGIN
@@ -247,17 +255,6 @@ def test_reviews_are_numbered_as_keras_numbers_them(tmp_path: Path) -> None:
     good, bad = [1, 6, 6, 5, 9, 7], [1, 4, 5, 4, 8, 7]
     assert words == (good if int(data.targets(0)) else bad)
     assert sorted(int(data.targets(at)) for at in range(6)) == [0, 0, 0, 1, 1, 1]
-
-
-def test_packed_reviews_are_the_unpacked_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = imdb_folder(tmp_path) / "imdb"
-    (tmp_path / "packed").mkdir()
-    with tarfile.open(tmp_path / "packed" / reviews.ARCHIVE, "w:gz") as tar:
-        tar.add(folder / "aclImdb", "aclImdb")
-    trust(monkeypatch, reviews, tmp_path / "packed" / reviews.ARCHIVE)
-    packed, unpacked = (reviews.open_reviews(place, "test") for place in (tmp_path / "packed", folder))
-    assert np.array_equal(packed.words, unpacked.words)
-    assert np.array_equal(packed.labels, unpacked.labels)
 
 
 def test_what_are_no_reviews_is_named(tmp_path: Path) -> None:

@@ -25,19 +25,14 @@ def variants(study: str, name: str | None, *devices: str, cpus: int = 2, **rest:
     return scenario(study).experiment(name).variants(asked)
 
 
-CASES: list[tuple[str, str | None, tuple[str, ...], dict[str, Any], str, object]] = [
+CASES: list[tuple[str, dict[str, Any], str, object]] = [
     # SSD: as many images at every size; the same loaders under both rules; the study's machines and networks.
+    ("ssd accuracy cpu", {}, "net evaluate iterations", [("ssd-micro", "end", 96_000 // n) for n in (8, 64, 192)]),
+    ("ssd accuracy cpu", {}, "batch_size", [(8,), (64,), (192,)]),
+    ("ssd accuracy cuda", {"full": True}, "net batch_size", [("ssd300", 8), *product(("ssd512",), (8, 64, 192))]),
+    ("ssd accuracy cpu", {"epochs": 2}, "epochs iterations", [(2, None)]),
     (
-        *("ssd", "accuracy", ("cpu",), {}, "net evaluate batch_size iterations"),
-        [("ssd-micro", "end", size, 96_000 // size) for size in (8, 64, 192)],
-    ),
-    (
-        *("ssd", "accuracy", ("cuda",), {"full": True}, "net batch_size"),
-        [("ssd300", 8), *product(("ssd512",), (8, 64, 192))],
-    ),
-    ("ssd", "accuracy", ("cpu",), {"epochs": 2}, "epochs iterations", [(2, None)]),
-    (
-        *("ssd", "stop-rule", (NEW,), {}, "plan epochs iterations pipeline batch_size"),
+        *("ssd stop-rule emulated:v100", {}, "plan epochs iterations pipeline batch_size"),
         [
             (*rule, *cell)
             for rule in (("epochs", 4, None), ("iterations", None, 60))
@@ -45,97 +40,89 @@ CASES: list[tuple[str, str | None, tuple[str, ...], dict[str, Any], str, object]
         ],
     ),
     (
-        *("ssd", "machines", ("emulated:k520",), {"iterations": 3}, "ranks batch_size interconnect iterations"),
+        *("ssd machines emulated:k520", {"iterations": 3}, "ranks batch_size interconnect iterations"),
         [(1, 8, None, 3), (2, 8, "ethernet-10g", 3), (5, 8, "ethernet-10g", 3)],
     ),
     (
-        *("ssd", "machines", ("emulated:gtx1080",), {}, "ranks batch_size interconnect"),
+        *("ssd machines emulated:gtx1080", {}, "ranks batch_size interconnect"),
         [(1, 8, None), (1, 32, None), (2, 8, "ethernet-1g"), (2, 32, "ethernet-1g")],
     ),
+    ("ssd machines emulated:gtx1080", {"interconnects": ("9Mbit/s",), "ranks": (2,)}, "interconnect", [("9Mbit/s",)]),
     (
-        *("ssd", "machines", ("emulated:gtx1080",)),
-        {"interconnects": ("940Mbit/s",), "ranks": (2,), "batch_sizes": (8,)},
-        *("interconnect", [("940Mbit/s",)]),
-    ),
-    (
-        *("ssd", "devices", ("emulated:titanx",), {"feeds": ("real",)}, "ranks batch_size workers"),
+        *("ssd devices emulated:titanx", {"feeds": ("real",)}, "ranks batch_size workers"),
         [(n, size, max(1, 2 // n)) for n in (1, 2, 3, 4) for size in (24 // n, 16)],
     ),
-    # Fashion-MNIST: nets and loaders alone once, together each time; the plans of the article.
+    # Fashion-MNIST: nets and loaders alone once, together each time.
     (
-        *("fashion-mnist", "floor", (OLD, NEW), {}, "device feed net augment"),
+        *("fashion-mnist floor emulated:k80 emulated:v100", {}, "device feed net augment"),
         [
             *product((OLD, NEW), ("real",), CNNS, (False, True)),
             *product((OLD, NEW), ("synthetic",), CNNS, (False,)),
             *product((OLD, NEW), ("loader-only",), ("cnn5",), (False, True)),
         ],
     ),
-    ("fashion-mnist", "floor", (OLD,), {}, "pipeline workers batch_size", [("workers", 1, 512)]),
-    ("fashion-mnist", "floor", ("cpu",), {}, "net batch_size", [("cnn1", 64), ("cnn2", 64)]),
-    ("fashion-mnist", "floor", (OLD,), {"full": True}, "epochs iterations", [(2, None)]),
+    ("fashion-mnist floor emulated:k80", {}, "pipeline workers batch_size", [("workers", 1, 512)]),
+    ("fashion-mnist floor cpu", {}, "net batch_size", [("cnn1", 64), ("cnn2", 64)]),
+    ("fashion-mnist floor emulated:k80", {"full": True}, "epochs iterations", [(2, None)]),
     (
-        *("fashion-mnist", "floor", (OLD,)),
+        "fashion-mnist floor emulated:k80",
         {"nets": ("mlp",), "pipelines_asked": True, "workers": 3, "augment": False}
         | {"batch_sizes": (32,), "iterations": 50, "feeds": ("real",)},
         "net workers augment batch_size iterations pipeline",
         [("mlp", 3, False, 32, 50, loader) for loader in LOADERS],
     ),
-    ("fashion-mnist", "plan", ("cpu",), {"full": True}, "net", [("cnn5",)]),
+    ("fashion-mnist plan cpu", {"full": True}, "net", [("cnn5",)]),
     (
-        *("fashion-mnist", "plan", ("cpu",), {}, "net evaluate plan"),
+        *("fashion-mnist plan cpu", {}, "net evaluate plan"),
         [("cnn1", "end", f"quick: 2+2 epochs as written, {n} augmented") for n in (0, 2, 4)],
     ),
     # Convnets: the net alone once, all else for each store; devices share the processors; the benchmark has no loader.
     (
-        *("convnets", None, ("cpu",), {}, "net feed store"),
-        [("cifar10", *each) for each in product(("loader-only", "real"), ("files", "lmdb"))]
-        + [("cifar10", "synthetic", "files")],
+        *("convnets differential cpu", {}, "net feed store"),
+        [("cifar10", *each) for each in (*product(("loader-only", "real"), ("files", "lmdb")), ("synthetic", "files"))],
     ),
     (
-        *("convnets", "scaling", ("emulated:p100",), {"interconnects": ("nvlink",)}),
-        "batch_size ranks workers interconnect",
+        *("convnets scaling emulated:p100", {"interconnects": ("nvlink",)}, "batch_size ranks workers interconnect"),
         [(size, *each) for size in (32, 128, 512) for each in ((1, 2, None), (2, 1, "nvlink"))],
     ),
     (
-        *("convnets", "scaling", ("emulated:p100",), {"full": True}, "net ranks"),
+        *("convnets scaling emulated:p100", {"full": True}, "net ranks"),
         [*product(("alexnet", "googlenet", "resnet50"), (1, 2, 4, 8))],
     ),
     (
-        *("convnets", "placement", ("emulated:p100",), {}, "pipeline store feed"),
-        [("naive", "files", "real"), ("workers", "files", "real")]
-        + [("prefetch", "lmdb", "real"), ("prefetch", "lmdb", "synthetic")],
+        *("convnets placement emulated:p100", {}, "pipeline store feed"),
+        [
+            *product(("naive", "workers"), ("files",), ("real",)),
+            *product(("prefetch",), ("lmdb",), ("real", "synthetic")),
+        ],
     ),
     (
-        *("convnets", "forward", ("emulated:p100",), {}, "net feed batch_size"),
+        *("convnets forward emulated:p100", {}, "net feed batch_size"),
         [("alexnet-forward", "synthetic", 128), ("alexnet-forward-backward", "synthetic", 128)],
     ),
     (
-        *("convnets", "differential", ("emulated:p100",)),
-        {"nets": ("alexnet",), "feeds": ("real",), "stores": ("files",), "batch_sizes": (4,), "iterations": 3}
-        | {"workers": 1},
-        *("net batch_size iterations workers", [("alexnet", 4, 3, 1)]),
+        "convnets differential emulated:p100",
+        {"nets": ("alexnet",), "feeds": ("real",), "stores": ("files",), "batch_sizes": (4,), "iterations": 3},
+        *("net batch_size iterations workers", [("alexnet", 4, 3, 2)]),
     ),
     # Costs: threads are swept on a processor, devices elsewhere; accuracy is asked of nets that have some.
-    ("cost", None, ("cpu",), {"cpus": 6}, "threads pipeline", [(1, "naive"), (2, "naive"), (4, "naive")]),
-    ("cost", None, ("cpu",), {"cpus": 32, "full": True}, "threads", [(8,), (16,), (32,)]),
-    ("cost", None, ("cpu",), {"full": True}, "net epochs", [*cost_nets.EPOCHS.items()]),
+    ("cost threads cpu", {"cpus": 6}, "threads pipeline", [(1, "naive"), (2, "naive"), (4, "naive")]),
+    ("cost threads cpu", {"cpus": 32, "full": True}, "threads", [(8,), (16,), (32,)]),
+    ("cost threads cpu", {"full": True}, "net epochs", [*cost_nets.EPOCHS.items()]),
+    ("cost threads emulated:k80 emulated:p100", {"nets": ("mnist-cnn",)}, "threads", [(None,)]),
     (
-        *("cost", None, (OLD, "emulated:p100"), {"nets": ("mnist-cnn",)}, "device threads"),
-        [(OLD, None), ("emulated:p100", None)],
-    ),
-    (
-        *("cost", "accuracy", ("cpu",), {"full": True}, "net evaluate"),
+        *("cost accuracy cpu", {"full": True}, "net evaluate"),
         [(net, "epochs") for net in cost_nets.NETS if net not in ("lstm-text", "text-generator")],
     ),
-    ("cost", "accuracy", ("cpu",), {"epochs": 2, "threads": (1, 2)}, "epochs threads", [(2, 1), (2, 2)]),
+    ("cost accuracy cpu", {"epochs": 2, "threads": (1, 2)}, "epochs threads", [(2, 1), (2, 2)]),
 ]
 
 
-@pytest.mark.parametrize(("study", "name", "devices", "asked", "fields", "expected"), CASES)
+@pytest.mark.parametrize(("experiment", "asked", "fields", "expected"), CASES)
 def test_an_experiment_trains_what_it_asks_about(
-    study: str, name: str | None, devices: tuple[str, ...], asked: dict[str, Any], fields: str, expected: list[object]
+    experiment: str, asked: dict[str, Any], fields: str, expected: list[object]
 ) -> None:
-    cells = variants(study, name, *devices, **asked)
+    cells = variants(*experiment.split(), **asked)
     assert len(set(cells)) == len(cells)
     assert {tuple(getattr(cell, field) for field in fields.split()) for cell in cells} == set(expected)
 
@@ -151,7 +138,17 @@ def test_the_articles_plans_of_fashion_mnist() -> None:
     assert {phase.lr for cell in run for phase in cell.phases} == {1e-3}
 
 
-def test_emulated_devices_are_priced_for_nets_that_they_know() -> None:
+def test_studies_say_their_rounds_and_limits() -> None:
+    assert [each.name for each in scenario("ssd").experiments] == [
+        "loaders",
+        "stop-rule",
+        "accuracy",
+        "machines",
+        "devices",
+    ]
+    plan, threads = scenario("fashion-mnist").experiment("plan"), scenario("cost").experiment(None)
+    assert (plan.repeats, plan.limit, threads.name, threads.repeats) == (2, 4000, "threads", 1)
+    assert scenario("convnets").experiment(None).name == "differential"
     assert {each.net for each in variants("cost", None, OLD)} <= set(load("k80").nets)
 
 
@@ -169,19 +166,3 @@ def test_what_cannot_be_asked_is_refused(
 ) -> None:
     with pytest.raises(WhyidleError, match=said):
         variants(study, name, device, nets=nets)
-
-
-def test_studies_say_their_rounds_and_limits() -> None:
-    found = {
-        (study, each.name): each for study in ("ssd", "fashion-mnist", "cost") for each in scenario(study).experiments
-    }
-    assert [name for study, name in found if study == "ssd"] == [
-        "loaders",
-        "stop-rule",
-        "accuracy",
-        "machines",
-        "devices",
-    ]
-    assert (found["fashion-mnist", "plan"].repeats, found["fashion-mnist", "plan"].limit) == (2, 4000)
-    assert scenario("cost").experiment(None) == found["cost", "threads"]
-    assert found["cost", "threads"].repeats == 1

@@ -68,12 +68,6 @@ def test_a_store_is_made_once_and_its_size_said_before(photos: ImageFolder, tmp_
     assert "8 records of 40 × 40 × 3 bytes" in said[0]
 
 
-def test_imagenet_takes_what_the_study_says() -> None:
-    # Its 240 and 9.4 "GB" are GiB.
-    assert store_bytes(1_281_167, 256) / 2**30 == pytest.approx(240, rel=0.005)
-    assert store_bytes(50_000, 256) / 2**30 == pytest.approx(9.4, rel=0.01)
-
-
 def test_a_disk_that_is_too_small_is_told_before_anything_is_written(
     photos: ImageFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -123,6 +123,7 @@ def test_a_curve_computed_by_hand() -> None:
     # 0.25 of the objects at precision 1, as much again at 2/3, the rest never.
     assert drawn.average_precision == pytest.approx(0.25 + 0.25 * 2 / 3)
     assert drawn.best == drawn.points[2]
+    assert drawn.points[2].f1 == pytest.approx(4 / 7)
     assert drawn.precision_at(0.25) == 1.0
     assert drawn.precision_at(0.3) == pytest.approx(2 / 3)
     assert drawn.precision_at(0.6) == 0.0

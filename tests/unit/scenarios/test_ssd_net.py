@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from math import sqrt
 
 import pytest
@@ -76,12 +77,17 @@ def test_the_first_priors_of_ssd300_are_the_papers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "smallest", "between"),
-    [("ssd300", 0.88, sqrt(264 * 315) / 300), ("ssd512", 0.9, sqrt(0.9 * 1.05))],
+    ("name", "scales"),
+    [
+        ("ssd300", [0.1, 0.2, 0.37, 0.54, 0.71, 0.88, 1.05]),
+        ("ssd512", [0.07, 0.15, 0.3, 0.45, 0.6, 0.75, 0.9, 1.05]),
+    ],
 )
-def test_the_last_map_covers_the_image(name: str, smallest: float, between: float) -> None:
-    expected = torch.tensor([[0.5, 0.5, smallest, smallest], [0.5, 0.5, between, between]])
-    torch.testing.assert_close(build(name, 2).priors[-4:-2], expected)
+def test_squares_have_the_papers_sizes_for_voc(name: str, scales: list[float]) -> None:
+    priors = build(name, 2).priors
+    squares = priors[(priors[:, 2] - priors[:, 3]).abs() < 1e-5, 2]
+    expected = torch.tensor([*scales[:-1], *(sqrt(small * large) for small, large in pairwise(scales))])
+    torch.testing.assert_close((1000 * squares).round().unique(), (1000 * expected).round().unique())
 
 
 def test_last_centres_of_ssd300s_third_map_lie_outside_as_in_caffe() -> None:

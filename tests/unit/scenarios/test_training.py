@@ -106,24 +106,17 @@ def test_on_an_emulated_device_steps_have_the_stamps_of_what_was_queued(tmp_path
     assert steps["copy_bytes"].tolist() == [SIZE * 6 * 4] * number
     assert not (steps["flags"] & (StepFlag.PINNED | StepFlag.COPIED_AHEAD)).any()
     copied = spans[spans["what"] == SpanKind.COPY]
+    # Batches have what their loader stamped on them.
+    batches = run.records(BATCH)
+    assert batches["step"].tolist() == list(range(number))
+    stamped = {"worker": 1, "threads": 4, "decode_ns": 2 * MS, "collate_ns": NOT_MEASURED, "batch_bytes": SIZE * 6 * 4}
+    assert {name: set(batches[name]) for name in stamped} == {name: {value} for name, value in stamped.items()}
+    assert set(batches["end_ns"] - batches["begin_ns"]) == {FETCH_NS}
+    assert set(steps["queue_ready"][1:STEPS]) == {2}
     # A mark on an idle stream is reached when it arrives there.
     assert set(steps["device_copy_end_ns"] - copied["end_ns"]) <= {0, device.spec.launch_latency_ns}
     assert set(run.records(PAUSE)["what"]) == {PauseKind.SYNC}
     assert run.records(PAUSE)["step"].tolist() == [3, 7, 11]
-
-
-def test_batches_are_recorded_with_what_their_loader_stamped_on_them(tmp_path: Path, device: EmulatedDevice) -> None:
-    train(tmp_path / "run", device, EmulatedTraining(device, V100, "ssd300", SIZE))
-    run = open_run(tmp_path / "run")
-    batches = run.records(BATCH)
-    assert batches["step"].tolist() == list(range(STEPS * EPOCHS))
-    assert set(batches["worker"]) == {1}
-    assert set(batches["threads"]) == {4}
-    assert set(batches["end_ns"] - batches["begin_ns"]) == {FETCH_NS}
-    assert set(batches["decode_ns"]) == {2 * MS}
-    assert set(batches["collate_ns"]) == {NOT_MEASURED}
-    assert set(batches["batch_bytes"]) == {SIZE * 6 * 4}
-    assert set(run.records(STEP)["queue_ready"][1:STEPS]) == {2}
 
 
 def test_copies_begun_in_the_fetch_before_are_told_of_their_own_step(tmp_path: Path, device: EmulatedDevice) -> None:
