@@ -64,7 +64,10 @@ def test_the_wheel_holds_every_file_of_the_tree(wheel: Path) -> None:
     assert held(wheel) == in_tree
 
 
-@pytest.mark.parametrize("settings", [{"CC": "/no/compiler", "LDSHARED": "/no/linker"}, {"WHYIDLE_PURE": "1"}])
+@pytest.mark.parametrize(
+    "settings",
+    [{"CC": "/no/compiler", "LDSHARED": "/no/linker"}, pytest.param({"WHYIDLE_PURE": "1"}, marks=pytest.mark.slow)],
+)
 def test_a_wheel_is_made_without_a_compiler_and_works(wheel: Path, tmp_path: Path, settings: dict[str, str]) -> None:
     made = built(tmp_path, **settings)
     assert held(made) == held(wheel)

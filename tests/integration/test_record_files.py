@@ -119,13 +119,6 @@ def test_so_does_one_whose_workers_files_are_spoilt(tmp_path: Path, alone: str, 
     assert (said, half.process.returncode) == (alone, 7)
 
 
-def test_a_run_folder_that_is_gone_is_nothing_to_the_training(tmp_path: Path, alone: str) -> None:
-    with training(tmp_path, tmp_path / "run") as half:
-        (tmp_path / "run").rename(tmp_path / "elsewhere")
-        said = half.goes_on()
-    assert (said, half.process.returncode) == (alone, 7)
-
-
 @pytest.mark.parametrize(
     ("pure", "workers", "start"),
     [

@@ -127,7 +127,7 @@ def refusing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("refusing")
-@pytest.mark.parametrize("workers", ["0", "2"])
+@pytest.mark.parametrize("workers", [pytest.param("0", marks=pytest.mark.slow), "2"])
 def test_where_the_sampler_is_refused_the_processes_look_at_themselves(
     tmp_path: Path, program: Path, workers: str
 ) -> None:
