@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
+from torchvision.ops import box_iou
 
 from .detect import Detections
-from .loss import iou
 
 IOU = 0.2
 """The study's. Pascal VOC takes 0.5."""
@@ -75,7 +75,7 @@ def hits(found: Detections, objects: torch.Tensor) -> torch.Tensor:
     if not len(objects) or not len(found.scores):
         return torch.zeros(len(found.scores), dtype=torch.bool)
     alike = found.classes[:, None] == objects[:, 0]
-    overlap, best = torch.where(alike, iou(found.boxes, objects[:, 1:]), -1.0).max(dim=1)
+    overlap, best = torch.where(alike, box_iou(found.boxes, objects[:, 1:]), -1.0).max(dim=1)
     place = torch.arange(len(best))
     place[found.scores.argsort(descending=True, stable=True)] = torch.arange(len(best))
     claimed = torch.where(overlap >= IOU, best, len(objects))

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import torch
 from torch.nn import functional as F  # noqa: N812  (the name everybody uses)
+from torchvision.ops import box_convert, box_iou
 
 MATCH_IOU = 0.5
 NEGATIVES_PER_POSITIVE = 3
@@ -64,8 +65,8 @@ def match(targets: torch.Tensor, priors: torch.Tensor, batch: int) -> tuple[torc
     it most, whatever the IoU. If several objects claim one prior this way, the one it overlaps most has it; of
     equals, the first row. Background priors are told to stay where they are (the loss does not look at them).
     """
-    shapes = _corners(priors)
-    overlaps = iou(targets[:, 2:], shapes)
+    shapes = box_convert(priors, "cxcywh", "xyxy")
+    overlaps = box_iou(targets[:, 2:], shapes)
     best, best_prior = overlaps.max(dim=1, keepdim=True)
     # Lifted above every ordinary overlap, and still ordered among themselves.
     claims = overlaps.scatter(1, best_prior, torch.where(best > _TOUCHING, best + 2.0, best))
@@ -84,15 +85,6 @@ def match(targets: torch.Tensor, priors: torch.Tensor, batch: int) -> tuple[torc
     found = F.pad(targets, (0, 0, 0, 1))[owner]
     boxes = torch.where(strongest[..., None] >= MATCH_IOU, found[..., 2:], shapes)
     return found[..., 1].long(), encode(boxes, priors)
-
-
-def iou(boxes: torch.Tensor, others: torch.Tensor) -> torch.Tensor:
-    """Intersection over union of corner boxes `[N, 4]` and `[M, 4]`: `[N, M]`. Empty boxes overlap nothing."""
-    low = torch.maximum(boxes[:, None, :2], others[:, :2])
-    high = torch.minimum(boxes[:, None, 2:], others[:, 2:])
-    width, height = (high - low).clamp(min=0).unbind(dim=-1)
-    shared = width * height
-    return shared / (_area(boxes)[:, None] + _area(others) - shared)
 
 
 def encode(boxes: torch.Tensor, priors: torch.Tensor) -> torch.Tensor:
@@ -114,12 +106,3 @@ def hard_negatives(losses: torch.Tensor, positive: torch.Tensor) -> torch.Tensor
     quota = NEGATIVES_PER_POSITIVE * positive.sum(dim=1, keepdim=True)
     within = torch.arange(losses.shape[1], device=losses.device) < quota
     return torch.zeros_like(positive).scatter_(1, order, within) & ~positive
-
-
-def _corners(boxes: torch.Tensor) -> torch.Tensor:
-    centre, half = boxes[:, :2], boxes[:, 2:] / 2
-    return torch.cat((centre - half, centre + half), dim=1)
-
-
-def _area(boxes: torch.Tensor) -> torch.Tensor:
-    return (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])

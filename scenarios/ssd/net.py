@@ -1,32 +1,84 @@
-"""The single-shot detectors of the `ssd` scenario: SSD300 and SSD512 on VGG16, and two small ones for CPUs.
+"""The single-shot detectors of the `ssd` scenario: torchvision's SSD300, SSD512 as in the paper, and two for CPUs.
 
-Structure after "SSD: Single Shot MultiBox Detector" (Liu et al., ECCV 2016, arXiv:1512.02325) and its Caffe code.
-Weights start at random. `docs/ssd-net.md` has the sizes and what differs.
+"SSD: Single Shot MultiBox Detector" (Liu et al., ECCV 2016, arXiv:1512.02325). `docs/ssd-net.md` has the sizes and what
+differs from the paper and from torchvision.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil
 from typing import Any
 
 import torch
 from torch import nn
-from torch.nn import functional as F  # noqa: N812  (the name everybody uses)
+from torchvision.models.detection.anchor_utils import DefaultBoxGenerator
+from torchvision.models.detection.image_list import ImageList
+from torchvision.models.detection.ssd import SSDFeatureExtractorVGG, SSDHead
+from torchvision.models.vgg import cfgs, make_layers
+from torchvision.ops import Conv2dNormActivation, box_convert
 
 from whyidle.errors import WhyidleError
 
-from .priors import PriorLayout, layout, priors
+
+@dataclass(frozen=True)
+class Plan:
+    """Where a net looks: its feature maps, from fine to coarse; lengths in pixels of its square input."""
+
+    size: int
+    channels: tuple[int, ...]
+    steps: tuple[int, ...]
+    """Distance of neighbouring cell centres."""
+    sides: tuple[float, ...]
+    """Of each map's smallest box; the last is for a map that would follow."""
+    ratios: tuple[tuple[int, ...], ...]
+    """Width to height of the oblong boxes; each also stands upright."""
+
+    @property
+    def generator(self) -> DefaultBoxGenerator:
+        scales = [side / self.size for side in self.sides]
+        return DefaultBoxGenerator(list(map(list, self.ratios)), scales=scales, steps=list(self.steps), clip=False)
+
+    def priors(self) -> torch.Tensor:
+        """Default boxes: float32 `[P, 4]` rows of (centre x, centre y, width, height) as shares of the side.
+
+        Ordered by map, row, column, shape, as `SsdNet`'s outputs are. Not clipped, so some reach outside 0..1.
+        """
+        with torch.device("cpu"):
+            maps = [torch.empty(ceil(self.size / step), ceil(self.size / step)) for step in self.steps]
+            images = ImageList(torch.empty(1, self.size, self.size), [(self.size, self.size)])
+            [corners] = self.generator(images, maps)
+        boxes: torch.Tensor = box_convert(corners / self.size, "xyxy", "cxcywh")
+        return boxes
 
 
-class L2Norm(nn.Module):
-    """Scales the channel vector of every pixel to a learnt length, one factor a channel."""
-
-    def __init__(self, channels: int, scale: float) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.full((channels,), scale))
-
-    def forward(self, features: torch.Tensor) -> torch.Tensor:
-        return F.normalize(features, dim=1) * self.weight[:, None, None]
+_PLANS = {
+    "ssd300": Plan(
+        300,
+        (512, 1024, 512, 256, 256, 256),
+        (8, 16, 32, 64, 100, 300),
+        (30, 60, 111, 162, 213, 264, 315),
+        ((2,), (2, 3), (2, 3), (2, 3), (2,), (2,)),
+    ),
+    "ssd512": Plan(
+        512,
+        (512, 1024, 512, 256, 256, 256, 256),
+        (8, 16, 32, 64, 128, 256, 512),
+        (35.84, 76.8, 153.6, 230.4, 307.2, 384.0, 460.8, 537.6),
+        ((2,), (2, 3), (2, 3), (2, 3), (2, 3), (2,), (2,)),
+    ),
+    "ssd-mini": Plan(96, (64, 96, 128), (8, 16, 32), (14, 32, 60, 90), ((2,), (2, 3), (2,))),
+    "ssd-micro": Plan(64, (96, 128, 128), (8, 16, 32), (12, 24, 44, 62), ((2,), (2,), (2,))),
+}
+_SMALL = {
+    # Of each stage: width and stride of every convolution.
+    "ssd-mini": (((16, 2), (32, 2), (64, 2)), ((96, 2),), ((128, 2),)),
+    "ssd-micro": (
+        ((24, 2), (48, 2), (64, 1), (96, 2), (96, 1)),
+        ((128, 2), (128, 1)),
+        ((128, 2), (128, 1)),
+    ),
+}
 
 
 class SsdNet(nn.Module):
@@ -37,32 +89,38 @@ class SsdNet(nn.Module):
     """
 
     priors: torch.Tensor
-    """float32 `[P, 4]`, see `priors.priors`; moves with the net, is not part of its state."""
+    """See `Plan.priors`; moves with the net, is not part of its state."""
 
-    def __init__(
-        self, plan: PriorLayout, classes: int, stages: Sequence[nn.Module], taps: Sequence[tuple[int, nn.Module]]
-    ) -> None:
-        """`taps`: for each stage the channels it ends with, and what stands between it and its heads."""
+    def __init__(self, plan: Plan, stages: nn.Module, classes: int) -> None:
+        """`stages`: gives the feature maps of images by name, from fine to coarse."""
         super().__init__()
         self.size = plan.size
-        self.classes = classes
-        self.stages = nn.ModuleList(stages)
-        self.taps = nn.ModuleList(tap for _, tap in taps)
-        widths = [(channels, len(part.shapes)) for (channels, _), part in zip(taps, plan.maps, strict=True)]
-        self.locate = nn.ModuleList(nn.Conv2d(c, shapes * 4, 3, padding=1) for c, shapes in widths)
-        self.classify = nn.ModuleList(nn.Conv2d(c, shapes * classes, 3, padding=1) for c, shapes in widths)
-        self.register_buffer("priors", priors(plan), persistent=False)
+        self.stages = stages
+        self.head = SSDHead(list(plan.channels), plan.generator.num_anchors_per_location(), classes)
+        self.register_buffer("priors", plan.priors(), persistent=False)
         self.apply(_initialise)
 
     def forward(self, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        locations, confidences = [], []
-        features = images
-        for stage, tap, locate, classify in zip(self.stages, self.taps, self.locate, self.classify, strict=True):
-            features = stage(features)
-            seen = tap(features)
-            locations.append(_by_prior(locate(seen), 4))
-            confidences.append(_by_prior(classify(seen), self.classes))
-        return torch.cat(locations, dim=1), torch.cat(confidences, dim=1)
+        found = self.head(list(self.stages(images).values()))
+        return found["bbox_regression"], found["cls_logits"]
+
+
+class _SmallTrunk(nn.ModuleList):
+    def __init__(self, stages: tuple[tuple[tuple[int, int], ...], ...]) -> None:
+        super().__init__()
+        channels = 3
+        for stage in stages:
+            blocks = nn.Sequential()
+            for width, stride in stage:
+                blocks.append(Conv2dNormActivation(channels, width, 3, stride))
+                channels = width
+            self.append(blocks)
+
+    def forward(self, features: torch.Tensor) -> dict[str, torch.Tensor]:
+        found = {}
+        for number, stage in enumerate(self):
+            features = found[str(number)] = stage(features)
+        return found
 
 
 def build(name: str, classes: int) -> SsdNet:
@@ -71,27 +129,22 @@ def build(name: str, classes: int) -> SsdNet:
     Weights come from torch's global generator: seed it for a repeatable start.
     `WhyidleError` for an unknown name or fewer than two classes.
     """
-    plan = layout(name)
+    plan = _plan(name)
     if classes < 2:
         raise WhyidleError(f"SSD needs background and at least one object class; classes is {classes}.")
-    if name == "ssd-mini":
-        return SsdNet(plan, classes, _mini_stages(), [(width, nn.Identity()) for width in _MINI_WIDTHS])
-    if name == "ssd-micro":
-        return SsdNet(plan, classes, _micro_stages(), [(width, nn.Identity()) for width in _MICRO_WIDTHS])
-    stages = [_vgg_to_conv4(), _conv5_to_fc7()]
-    taps: list[tuple[int, nn.Module]] = [(512, L2Norm(512, scale=20.0)), (1024, nn.Identity())]
-    channels = 1024
-    for middle, out, kernel, stride, padding in _EXTRAS[name]:
-        squeeze = _conv(channels, middle, kernel=1, padding=0)
-        stages.append(nn.Sequential(*squeeze, *_conv(middle, out, kernel, stride, padding)))
-        taps.append((out, nn.Identity()))
-        channels = out
-    return SsdNet(plan, classes, stages, taps)
+    if name in _SMALL:
+        return SsdNet(plan, _SmallTrunk(_SMALL[name]), classes)
+    stages = SSDFeatureExtractorVGG(make_layers(cfgs["D"]), highres=name == "ssd512")
+    if name == "ssd512":
+        # torchvision has the paper's layers, but leaves 6 cells a side where the paper goes on halving.
+        for layer, stride in ((stages.extra[3][2], 2), (stages.extra[4][2], 2), (stages.extra[5][2], 1)):
+            layer.stride, layer.padding = (stride, stride), (1, 1)
+    return SsdNet(plan, stages, classes)
 
 
 def image_size(name: str) -> int:
     """The side in pixels of the images the net `name` takes; `WhyidleError` for an unknown name."""
-    return layout(name).size
+    return _plan(name).size
 
 
 def sgd(net: nn.Module, batch_size: int) -> torch.optim.SGD:
@@ -112,66 +165,10 @@ def sgd(net: nn.Module, batch_size: int) -> torch.optim.SGD:
     return torch.optim.SGD(groups, lr=rate, momentum=0.9, weight_decay=0.0005)
 
 
-_EXTRAS = {
-    # (1x1 width, width, kernel, stride, padding), conv6 onwards
-    "ssd300": ((256, 512, 3, 2, 1), (128, 256, 3, 2, 1), (128, 256, 3, 1, 0), (128, 256, 3, 1, 0)),
-    "ssd512": ((256, 512, 3, 2, 1), *((128, 256, 3, 2, 1),) * 3, (128, 256, 4, 1, 1)),
-}
-_MINI_WIDTHS = (64, 96, 128)
-_MICRO_WIDTHS = (96, 128, 128)
-
-
-def _conv(
-    channels: int, out: int, kernel: int = 3, stride: int = 1, padding: int = 1, dilation: int = 1
-) -> list[nn.Module]:
-    # In place, because backward needs only one of the two, and at batch 192 each is gigabytes.
-    return [nn.Conv2d(channels, out, kernel, stride, padding, dilation), nn.ReLU(inplace=True)]
-
-
-def _pool() -> nn.Module:
-    # Caffe rounds up: 75 pixels pool to 38.
-    return nn.MaxPool2d(2, 2, ceil_mode=True)
-
-
-def _vgg_to_conv4() -> nn.Module:
-    layers: list[nn.Module] = []
-    channels = 3
-    for block, (width, depth) in enumerate(((64, 2), (128, 2), (256, 3), (512, 3))):
-        if block:
-            layers.append(_pool())
-        for _ in range(depth):
-            layers += _conv(channels, width)
-            channels = width
-    return nn.Sequential(*layers)
-
-
-def _conv5_to_fc7() -> nn.Module:
-    conv5 = [layer for _ in range(3) for layer in _conv(512, 512)]
-    keep_size = nn.MaxPool2d(3, stride=1, padding=1)
-    fc6 = _conv(512, 1024, padding=6, dilation=6)
-    fc7 = _conv(1024, 1024, kernel=1, padding=0)
-    return nn.Sequential(_pool(), *conv5, keep_size, *fc6, *fc7)
-
-
-def _mini_stages() -> list[nn.Module]:
-    fine, middle, coarse = _MINI_WIDTHS
-    first = nn.Sequential(_mini_block(3, 16), _mini_block(16, 32), _mini_block(32, fine))
-    return [first, _mini_block(fine, middle), _mini_block(middle, coarse)]
-
-
-def _micro_stages() -> list[nn.Module]:
-    fine, middle, coarse = _MICRO_WIDTHS
-    first = (_mini_block(3, 24), _mini_block(24, 48), _mini_block(48, 64, 1), _mini_block(64, fine))
-    return [
-        nn.Sequential(*first, _mini_block(fine, fine, 1)),
-        nn.Sequential(_mini_block(fine, middle), _mini_block(middle, middle, 1)),
-        nn.Sequential(_mini_block(middle, coarse), _mini_block(coarse, coarse, 1)),
-    ]
-
-
-def _mini_block(channels: int, out: int, stride: int = 2) -> nn.Module:
-    conv = nn.Conv2d(channels, out, 3, stride=stride, padding=1, bias=False)
-    return nn.Sequential(conv, nn.BatchNorm2d(out), nn.ReLU(inplace=True))
+def _plan(name: str) -> Plan:
+    if name not in _PLANS:
+        raise WhyidleError(f"There is no SSD net {name!r}; choose one of {', '.join(_PLANS)}.")
+    return _PLANS[name]
 
 
 def _initialise(module: nn.Module) -> None:
@@ -180,8 +177,3 @@ def _initialise(module: nn.Module) -> None:
         nn.init.kaiming_uniform_(module.weight, nonlinearity="linear")
         if module.bias is not None:
             nn.init.zeros_(module.bias)
-
-
-def _by_prior(out: torch.Tensor, values: int) -> torch.Tensor:
-    """A head's `[B, shapes * values, rows, columns]` as `[B, rows * columns * shapes, values]`."""
-    return out.permute(0, 2, 3, 1).reshape(out.shape[0], -1, values)

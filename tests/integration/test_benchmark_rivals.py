@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import json
 import marshal
-import os
 import pickle
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -19,13 +15,13 @@ from whyidle.errors import WhyidleError
 from whyidle_bench.__main__ import PARTS, main
 from whyidle_bench.cases.case import Case
 from whyidle_bench.cases.registry import CASES
-from whyidle_bench.cases.truth import Stamp, read_stamps, write_truth
+from whyidle_bench.cases.truth import Stamp, write_truth
 from whyidle_bench.rivals import cost, tables
 from whyidle_bench.rivals.cases import chosen
 from whyidle_bench.rivals.judge import ALARM, EXACT, FAMILY, NEEDS_GPU, QUIET, SILENT, WRONG, judged
 from whyidle_bench.rivals.registry import OURS, TOOLS, adapter
 from whyidle_bench.rivals.result import FAILED, NOT_THERE, place, results
-from whyidle_bench.rivals.run import BEGAN, FOLDER, PLAN, RECORD, RivalRun, lost_share, read, run, step_us
+from whyidle_bench.rivals.run import PLAN, RECORD, RivalRun, lost_share
 from whyidle_bench.rivals.tool import ALONE, BARE, Said, changes
 from whyidle_bench.rivals.tools import fournex, gpu_idle, loadtune, traceml
 
@@ -56,15 +52,6 @@ FOURNEX, GPU_IDLE = fournex.TOOL.name, gpu_idle.TOOL.name
 )
 def test_what_a_tool_left_is_read_in_its_own_words(tool: str, recorded: str, words: tuple[str, ...]) -> None:
     assert TOOLS[tool].read(RECORDED / recorded / tool).words == words
-
-
-def test_the_sentence_is_the_tools_own() -> None:
-    assert (
-        "Increase workers, prefetch, or storage throughput."
-        in TOOLS[TRACEML].read(RECORDED / "serial" / TRACEML).sentence
-    )
-    assert "workers=2, persistent — 2.25x" in TOOLS[LOADTUNE].read(RECORDED / "serial" / LOADTUNE).sentence
-    assert "every batch is decoded on the main process" in TOOLS[GPU_IDLE].read(RECORDED / "serial" / GPU_IDLE).sentence
 
 
 @pytest.mark.parametrize(
@@ -108,16 +95,6 @@ def test_words_are_judged_by_the_best_that_can_be_made_of_them(
     assert judged(TOOLS[tool], Said(words, ""), CASES[case]) == level
 
 
-def test_a_word_that_nobody_has_read_about_is_not_guessed_at() -> None:
-    with pytest.raises(ValueError, match="not known to say 'GREMLINS'"):
-        TOOLS[TRACEML].meaning("GREMLINS")
-
-
-def test_all_causes_in_the_table_of_words_can_be_planted() -> None:
-    planted = {cause for case in CASES.values() for cause in case.causes}
-    assert {code for tool in TOOLS.values() for each in (tool.words or {}).values() for code in each.exact} <= planted
-
-
 def test_faults_that_need_a_gpu_are_shown_to_nobody() -> None:
     names = chosen((), everything=True)
     parts = {"input", "host", "rank", "control", "device", "run"}
@@ -126,12 +103,6 @@ def test_faults_that_need_a_gpu_are_shown_to_nobody() -> None:
     assert "needs a GPU" in names.skipped["copy.pageable-middle"]
     assert {"host.sync-middle", "host.launch-middle", "device.throttled-middle"} <= set(names.skipped)
     assert not any(name.startswith(("input.serial", "host.gc")) for name in names.skipped)
-
-
-def test_by_default_each_cause_is_planted_once() -> None:
-    causes = [case.causes[0] for case in chosen((), everything=False).cases if case.causes]
-    assert len(causes) == len(set(causes))
-    assert {"input.serial", "host.step_gap", "rank.straggler"} <= set(causes)
 
 
 def test_the_lines_that_a_tool_needs_are_counted() -> None:
@@ -174,12 +145,6 @@ def _left(
     write_truth(at, case, stamps)
     record = RivalRun(case.name, tool, 0, (5.0,), (code,), begin_s, 0.5)
     (at / RECORD).write_text(json.dumps(dataclasses.asdict(record)))
-
-
-def test_the_share_lost_is_what_the_training_stamped(tmp_path: Path) -> None:
-    _left(tmp_path / "run", SERIAL, TRACEML, _stamps(30, 20))
-    assert lost_share(SERIAL, TOOLS[TRACEML], tmp_path / "run") == pytest.approx(0.6, abs=0.02)
-    assert read(tmp_path / "run").tool == TRACEML
 
 
 def test_loadtunes_share_is_that_of_its_first_trial(tmp_path: Path) -> None:
@@ -239,44 +204,6 @@ def test_what_a_tool_adds_is_counted_against_the_bare_run_of_its_round(tmp_path:
     assert added.begin_s.median == pytest.approx(0.5)
 
 
-@pytest.mark.slow
-def test_the_plain_training_waits_as_planned_and_says_so(tmp_path: Path) -> None:
-    case = dataclasses.replace(SERIAL, plan=dataclasses.replace(SERIAL.plan, batches=12))
-    record = run(ALONE, case, 0, tmp_path / "run", Path(sys.executable), pickle.dumps(case))
-    assert not record.failed, (tmp_path / "run" / "output-0.txt").read_text()
-    stamps = read_stamps(tmp_path / "run")
-    fetches = [each for each in stamps if each.what == "fetch"]
-    assert len(fetches) == 12
-    # Computing hides nothing of the fetches, which wait for their samples as long as planned, or longer.
-    at_work = sorted((each.begin_ns, each.end_ns) for each in stamps if each.what in ("fetch", "compute"))
-    assert all(end <= begin for (_, end), (begin, _) in itertools.pairwise(at_work))
-    planned_ns = case.plan.loader.batch * case.plan.data.sleep_ms * MS
-    assert all(each.end_ns - each.begin_ns >= planned_ns for each in fetches)
-    share, step = lost_share(case, ALONE, tmp_path / "run"), step_us(tmp_path / "run", None)
-    assert share is not None
-    assert 0 < share < 1
-    assert step is not None
-    assert step * 1000 >= planned_ns
-    assert record.begin_s is not None
-    assert 0 < record.begin_s < record.seconds[0]
-
-
-def test_tables_are_made_anew_from_what_was_recorded(tmp_path: Path) -> None:
-    _left(place(tmp_path, SERIAL.name, TRACEML, 0), SERIAL, TRACEML, _stamps(30, 20), "serial")
-    about = {"machine": "a machine", "date": "2026-01-02", "command": "rivals", "skipped": {}, "load": [0.5]}
-    (tmp_path / "about.json").write_text(json.dumps(about))
-    figures = tmp_path / "figures.json"
-    command = [sys.executable, "-m", "whyidle_bench", "rivals"]
-    command += ["--from", str(tmp_path), "--tools", TRACEML, "--json", str(figures)]
-    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {FOLDER: "unused"}, timeout=240)
-    assert done.returncode == 0, done.stderr
-    assert "a machine, 2026-01-02" in done.stdout
-    assert "| input.serial-middle | part | 60 (60 to 60) |" in done.stdout
-    (case,) = json.loads(figures.read_text())["cases"]
-    assert case["runs"][0]["level"] == FAMILY
-    assert not (tmp_path / BEGAN).exists()
-
-
 @pytest.fixture
 def example(tmp_path: Path) -> Path:
     """The adapter that the benchmark's README shows."""
@@ -308,27 +235,6 @@ def test_the_adapter_of_the_readme_is_read_and_judged_as_any_tool(example: Path,
     assert "| cProfile | waits | - | input |" in list(tables.words([OURS, tool]))
 
 
-@pytest.mark.slow
-def test_the_adapter_of_the_readme_runs(example: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "whyidle_bench", "rivals", "--adapter", str(example)]
-    command += [
-        "--tools",
-        "cProfile",
-        "--cases",
-        "input.serial-middle",
-        "--rounds",
-        "0",
-        "--out",
-        str(tmp_path / "out"),
-    ]
-    done = subprocess.run([*command, "--json", str(tmp_path / "told.json")], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    (case,) = json.loads((tmp_path / "told.json").read_text())["cases"]
-    (told,) = case["runs"]
-    assert told["level"] != FAILED, told["sentence"]
-    assert "% of the time in the DataLoader." in done.stdout
-
-
 @pytest.mark.parametrize(
     ("content", "says"), [("TOOL = 3", "has no TOOL"), (None, "no Python file"), ("{ours}", "called whyidle")]
 )
@@ -347,8 +253,3 @@ def test_every_part_has_help_with_an_example(part: str, capsys: pytest.CaptureFi
         main([part, "--help"])
     assert ended.value.code == 0
     assert f"example: whyidle-bench {part}" in capsys.readouterr().out
-
-
-def test_a_tool_that_nobody_knows_is_one_message(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["rivals", "--tools", "whyidle,gremlins"]) == 2
-    assert "unknown tool 'gremlins': they are whyidle, TraceML" in capsys.readouterr().err

@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import math
-import multiprocessing
-import os
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from statistics import fmean
 
 import pytest
 import torch
 from torch.utils.data import DataLoader
 
-import support.warm as warm
 from benchmarks.tuning import blocks
 from benchmarks.tuning import grid as tuning_grid
-from benchmarks.tuning.blocks import Block, Training, shuffled
-from benchmarks.tuning.judge import BEST, CORES, FOUR, RANDOM, Row, against, contestants, distinct, judged, key, regret
-from benchmarks.tuning.programs.workloads import WORKLOADS, Throttled, Waiting
+from benchmarks.tuning.blocks import Block, Training
+from benchmarks.tuning.judge import BEST, CORES, FOUR, RANDOM, Row, against, contestants, distinct, judged, regret
+from benchmarks.tuning.programs.workloads import WORKLOADS, Throttled
 from benchmarks.tuning.table import tables
 from benchmarks.tuning.tools import LOADTUNE, WHYIDLE, Choice, recommended, tried
-from benchmarks.tuning.truth import Grid, Point, points, read, settings_of
+from benchmarks.tuning.truth import Grid, Point, settings_of
 
 TRAIN = Path(tuning_grid.TRAIN)
 
@@ -55,30 +49,6 @@ def test_each_workload_trains_with_and_without_workers(name: str, monkeypatch: p
         assert block.settle_s >= 0.05
 
 
-@pytest.mark.slow
-def test_the_script_trains_for_as_long_as_it_is_told() -> None:
-    loader = ["--workload", "tiny", "--workers", "2", "--prefetch", "4"]
-    done = warm.bare(TRAIN, *loader, "--epochs", "2", "--batches", "12", "--batch", "8")
-    assert done.returncode == 0, done.stderr
-    assert [line.split(":")[0] for line in done.stdout.splitlines()] == ["epoch 0", "epoch 1"]
-
-
-def test_samples_are_waited_for_as_their_workload_says() -> None:
-    waits = {name: _waits(name) for name in ("constant", "heavy_tail", "stragglers")}
-    assert set(waits["constant"]) == {4e-3}
-    assert fmean(waits["heavy_tail"]) == pytest.approx(8e-3)
-    assert max(waits["heavy_tail"]) > 10 * fmean(waits["heavy_tail"])
-    slow = [wait for wait in waits["stragglers"] if wait != 2e-3]
-    assert len(slow) / len(waits["stragglers"]) == pytest.approx(0.02, abs=0.001)
-    assert 40e-3 <= min(slow) <= max(slow) <= 60e-3
-
-
-def _waits(name: str) -> list[float]:
-    data = WORKLOADS[name].data(1)
-    assert isinstance(data, Waiting)
-    return data._waits_s
-
-
 def test_workers_share_the_bandwidth_of_a_throttled_store() -> None:
     transfer_s, samples = 1e-3, 200
     store = Throttled(samples, 2e-4, transfer_s)
@@ -86,53 +56,6 @@ def test_workers_share_the_bandwidth_of_a_throttled_store() -> None:
     assert sum(len(labels) for _, labels in DataLoader(store, batch_size=8, num_workers=2)) == samples
     # One transfer after another, whoever asked for it: so long the store is busy at least.
     assert store._free_at.value - begin >= samples * transfer_s
-
-
-@pytest.mark.slow
-def test_a_throttled_store_may_be_handed_to_workers_that_are_spawned() -> None:
-    store = Throttled(8, 0.0, 1e-3)
-    reader = multiprocessing.get_context("spawn").Process(target=store.__getitem__, args=(0,))
-    reader.start()
-    reader.join()
-    assert reader.exitcode == 0
-    # What it read has kept the store busy for everybody.
-    assert store._free_at.value > 0
-
-
-@pytest.mark.slow
-def test_a_grid_is_written_and_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "grid.json"
-    few: list[Point] = [(0, None), (1, 2), (4, 2)]
-    monkeypatch.setattr(tuning_grid, "script_s", lambda _name: 2.5)
-    monkeypatch.setattr(tuning_grid, "points", lambda small: few if small else [])
-    options = ["--workloads", "constant", "--points", "small", "--rounds", "1", "--seconds", "0.2"]
-    monkeypatch.setattr(sys, "argv", ["benchmarks.tuning.grid", *options, "--json", str(path)])
-    tuning_grid.main()
-    told, grids = read(path)
-    grid = grids["constant"]
-    assert told["cpus"] == len(os.sched_getaffinity(0))
-    assert told["workloads"]["constant"]["batch_size"] == 8
-    assert set(grid.points) == set(few)
-    # Eight samples that are waited for one after another, and the accelerator.
-    assert 0 < grid.rate((0, None)) <= 8 / (8 * 4e-3 + 7e-3)
-    assert 0 < grid.rate((4, 2)) <= 8 / 7e-3
-    assert grid.best in few
-    assert grid.wall_s > sum(block.all_s for block in grid.blocks) > 3 * (0.2 + 0.3)
-    assert grid.as_reruns_s() == pytest.approx(sum(2.5 + block.settle_s + block.seconds for block in grid.blocks))
-
-
-def test_what_is_no_grid_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "other.json").write_text('{"format": "whyidle-tune"}')
-    with pytest.raises(SystemExit, match="is no grid"):
-        read(tmp_path / "other.json")
-
-
-def test_the_grid_has_each_setting_in_each_round_in_an_order_of_its_own() -> None:
-    assert len(points(small=False)) == 33
-    plan = shuffled([settings_of(point) for point in points(small=False)], 3)
-    orders = [[str(point) for number, point in plan if number == each] for each in range(3)]
-    assert {frozenset(order) for order in orders} == {frozenset(orders[0])}
-    assert len(set(map(tuple, orders))) == 3
 
 
 def _block(settings: Mapping[str, object], number: int, rate: float) -> Block:
@@ -159,14 +82,6 @@ def test_the_best_of_the_grid_owes_nothing_to_luck() -> None:
     assert grid.best == (2, 2)
     # Judged by round 0 the first is best (100), by the others the lucky one (90 each).
     assert grid.best_rate() == pytest.approx((100 + 90 + 90) / 3)
-
-
-def test_random_settings_are_expected_to_do_as_well_as_all_draws_on_average() -> None:
-    rates = [100.0, 99.0, 90.0, 70.0, 50.0, 40.0, 30.0, 20.0]
-    grid = _grid({(workers, 2 if workers else None): (rate,) * 3 for workers, rate in enumerate(rates)})
-    draws = [max(draw) for draw in itertools.combinations(rates, 6)]
-    assert grid.random_regret() == pytest.approx(1 - fmean(draws) / 100)
-    assert grid.random_regret(20) == pytest.approx(0)
 
 
 def test_a_duel_is_judged_by_ratios_within_its_rounds() -> None:
@@ -209,11 +124,6 @@ def test_a_choice_is_held_against_the_best_and_against_simpler_ways() -> None:
     assert row.excess_workers(WHYIDLE) == 0
     assert row.cost_process == pytest.approx(40 / 200)
     assert row.cost_reruns == pytest.approx(40 / (21 * (4 + 0.3) + 3 * sum(800 / rate for rate in RATES.values())))
-
-
-def test_those_who_chose_alike_share_their_blocks() -> None:
-    settings = {CORES: {"num_workers": 2, "prefetch_factor": 2}, FOUR: {"prefetch_factor": 2, "num_workers": 2}}
-    assert [key(each) for each in distinct(settings)] == [key(settings[CORES])]
 
 
 def test_the_tables_say_which_targets_are_met() -> None:

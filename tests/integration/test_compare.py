@@ -20,11 +20,9 @@ import pytest
 
 from whyidle.analyse.run.analysis import analyse
 from whyidle.analyse.run.stall_breakdown import PARTS
-from whyidle.capture.sampler.devices import WINDOW_NS
 from whyidle.commands.main import main
 from whyidle.record.run import open_run
-from whyidle.record.schema import BATCH, DEVICE, HOST, SPAN, STEP, SpanKind
-from whyidle.scenarios.ssd import study as ssd
+from whyidle.record.schema import BATCH, HOST, SPAN, STEP, SpanKind
 
 # Several trainings are started one after the other, each of which imports torch.
 pytestmark = pytest.mark.timeout(1200)
@@ -125,26 +123,6 @@ def test_a_run_holds_steps_batches_samples_and_the_devices_truth(table: tuple[Pa
         assert run.info["ended"]["status"] == "ok"
 
 
-def test_utilisation_by_windows_agrees_with_busy_by_events(table: tuple[Path, dict[str, Any], str]) -> None:
-    out, _, _ = table
-    run = open_run(out / "caffe-b4-r0")
-    assert len(run.records(DEVICE)) > 0
-    facts = analyse(run).facts
-    assert facts is not None
-    assert facts.sampled.utilisation_pct is not None
-    # Both of the same time, but for two windows of 1/6 s that reach beyond its ends, and percents that are rounded.
-    coarse = 100 * 2 * WINDOW_NS / facts.parts.wall_ns + 1
-    assert facts.sampled.utilisation_pct == pytest.approx(100 * facts.parts.share("compute"), abs=coarse)
-
-
-def test_the_page_of_a_comparison_is_what_compare_wrote(
-    table: tuple[Path, dict[str, Any], str], capfd: pytest.CaptureFixture[str]
-) -> None:
-    out, _, _ = table
-    assert main(["report", str(out), "--format", "html", "-o", "-"]) == 0
-    assert capfd.readouterr().out == (out / "result.html").read_text()
-
-
 def test_the_report_of_a_comparison_is_what_compare_printed(table: tuple[Path, dict[str, Any], str]) -> None:
     out, _, shown = table
     again = whyidle("report", out)
@@ -152,41 +130,6 @@ def test_the_report_of_a_comparison_is_what_compare_printed(table: tuple[Path, d
     assert again.stdout.strip() in shown
     as_json = json.loads(whyidle("report", out, "--json").stdout)
     assert [c["pipeline"] for c in as_json["cells"]] == ["naive", "naive", "caffe", "caffe"]
-
-
-def test_reports_of_one_run_in_text_and_json(table: tuple[Path, dict[str, Any], str], tmp_path: Path) -> None:
-    out, _, _ = table
-    text = whyidle("report", out / "naive-b4-r0")
-    assert text.returncode == 0
-    assert "Verdict" in text.stdout
-    target = tmp_path / "report.json"
-    assert whyidle("report", out / "naive-b4-r0", "--format", "json", "-o", target).returncode == 0
-    report = json.loads(target.read_text())
-    assert report["format"] == "whyidle-report"
-    assert report["window"]["steps"] + report["window"]["warmup_steps"] == 30
-    assert report["run"]["device"]["kind"] == "emulated"
-
-
-def test_the_live_view_of_an_ended_run_without_a_terminal_is_a_line(table: tuple[Path, dict[str, Any], str]) -> None:
-    out, _, _ = table
-    shown = whyidle("live", out / "naive-b4-r0")
-    assert shown.returncode == 0
-    assert "ok, step 30/30" in shown.stdout
-
-
-@pytest.mark.slow
-def test_the_processor_trains_for_real_and_its_loss_falls(images: Path, tmp_path: Path) -> None:
-    shown = whyidle(
-        *("compare", "ssd", "--data", images, "--device", "cpu", "--pipelines", "workers", "--batch-sizes", "8"),
-        *("--epochs", "5", "--repeats", "1", "--out", tmp_path / "out", "--json", "-"),
-    )
-    assert shown.returncode == 0, shown.stderr
-    cell = json.loads(shown.stdout)["cells"][0]
-    assert cell["breakdown"]["copy_pct"] == 0
-    assert cell["breakdown"]["sync_pct"] == 0
-    info = open_run(tmp_path / "out" / "workers-b8-r0").info
-    assert info["loss"]["last"] < info["loss"]["first"]
-    assert info["trial"]["net"] == "ssd-mini"
 
 
 def test_a_training_that_is_killed_is_a_cell_and_ctrl_c_keeps_what_was_measured_and_prints_it(
@@ -325,13 +268,6 @@ def test_a_folder_that_holds_a_comparison_is_left_alone(
     assert (out / "comparison.json").read_bytes() == before
 
 
-def test_a_live_look_at_a_comparison_is_one_at_its_newest_run(table: tuple[Path, dict[str, Any], str]) -> None:
-    out, _, _ = table
-    shown = whyidle("live", out)
-    assert shown.returncode == 0
-    assert "ssd · ssd300 · " in shown.stdout
-
-
 def test_the_users_own_device_and_data_are_used_as_far_as_they_go(images: Path, tmp_path: Path) -> None:
     """A slow profile under the name of a built-in one, and a set with a corrupt image, an image that is missing and a
     box outside, in this order of the names: the file counts, not the name, and each fault is said once."""
@@ -368,22 +304,6 @@ def test_the_users_own_device_and_data_are_used_as_far_as_they_go(images: Path, 
     for name in names[:3]:
         assert any(name in line for line in told)
     assert result["dataset"]["images"] == len(names) - 2
-
-
-@pytest.mark.slow
-def test_without_data_a_composed_set_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    # Each takes a tenth of a second of the CPU.
-    monkeypatch.setattr(ssd, "COMPOSED_IMAGES", 48)
-    shown = whyidle(
-        *("compare", "ssd", "--device", "emulated:h200", "--pipelines", "naive", "--batch-sizes", "4"),
-        *("--limit", "32", "--epochs", "1", "--repeats", "1", "--out", tmp_path / "out", "--json", "-"),
-    )
-    assert shown.returncode == 0, shown.stderr
-    assert "composing 48 images" in shown.stderr
-    result = json.loads(shown.stdout)
-    assert result["dataset"]["images"] == 32
-    assert result["cells"][0]["status"] == "ok"
 
 
 def test_scenarios_lists_what_the_contract_says(capfd: pytest.CaptureFixture[str]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import subprocess
 import sys
 from contextlib import redirect_stdout
 from pathlib import Path
@@ -12,7 +11,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from support.runs import WHYIDLE
 from whyidle.commands.main import main
 
 STATUSES = {"ok", "limited", "missing", "not applicable"}
@@ -50,9 +48,3 @@ def test_a_python_that_ignores_its_environment_is_found_out(tmp_path: Path, monk
     checks = {check["name"]: check for check in json.loads(shown.getvalue())["checks"]}
     assert checks["Hooks (whyidle run)"]["status"] == "missing"
     assert "-I" in checks["Hooks (whyidle run)"]["fix"]
-
-
-def test_a_mistake_is_one_message(tmp_path: Path) -> None:
-    done = subprocess.run([*WHYIDLE, "doctor", "--nonsense"], capture_output=True, text=True)
-    assert done.returncode == 2
-    assert "Traceback" not in done.stderr

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import gzip
 import json
-import sys
 from pathlib import Path
 from typing import TextIO
 
@@ -216,17 +215,6 @@ def test_a_file_of_the_users_in_the_folder_is_named_and_left_as_it_was(
     assert {path.name: path.read_text() for path in tables.iterdir()} == theirs
 
 
-def test_a_file_called_like_a_table_that_has_no_rows_is_left_and_named(
-    run: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "cells.csv").write_text("theirs")
-    (tmp_path / "kernels.csv").write_text("theirs")
-    assert report(run, "--format", "csv", "-o", str(tmp_path)) == 0
-    assert (tmp_path / "cells.csv").read_text() == (tmp_path / "kernels.csv").read_text() == "theirs"
-    assert (tmp_path / "steps.csv").exists()
-    assert f"also in {tmp_path}, and not of this export: kernels.csv, cells.csv." in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("format_", ["csv", "parquet"])
 def test_a_run_is_exported_again_into_the_same_folder_and_another_run_is_not(
     run: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], format_: str
@@ -283,26 +271,3 @@ def test_an_export_that_fails_in_the_third_table_leaves_the_folder_as_it_was(
     assert sorted(path.name for path in tmp_path.rglob("*") if not path.is_relative_to(run)) == (
         ["new", "notes.txt", "tables"] if there else []
     )
-
-
-def test_a_file_that_cannot_take_its_place_takes_the_others_with_it(
-    run: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    replace = Path.replace
-
-    def refuse(self: Path, target: Path) -> Path:
-        if target.name == "steps.csv":
-            raise PermissionError(13, "Permission denied")
-        return replace(self, target)
-
-    monkeypatch.setattr(Path, "replace", refuse)
-    said = refusal(capsys, run, "--format", "csv", "-o", f"{tmp_path / 'tables'}/")
-    assert f"cannot write into {tmp_path / 'tables'}: Permission denied." in said
-    assert not (tmp_path / "tables").exists()
-
-
-def test_without_pyarrow_it_is_said_what_to_install(
-    run: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "pyarrow" else sys)
-    assert "pip install 'whyidle[parquet]'" in refusal(capsys, run, "--format", "parquet", "-o", "x.parquet")

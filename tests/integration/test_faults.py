@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import sys
@@ -16,8 +15,6 @@ import support.warm as warm
 from support.runs import WHYIDLE, WITHOUT_COMPILER, report
 from support.small_disk import small_disk
 from support.warm import run
-from whyidle.commands.main import main
-from whyidle.record.run import create_run
 
 TRAIN = (
     WITHOUT_COMPILER
@@ -129,13 +126,6 @@ def test_a_hook_raises(tmp_path: Path, truth: str) -> None:
     assert "failed and was switched off" in notes_of(tmp_path / "run")
 
 
-def test_the_recording_of_a_step_raises(tmp_path: Path, truth: str) -> None:
-    break_it = "from whyidle.capture import active; active.current().session.steps._row = None"
-    done = run(tmp_path / "run", *program(tmp_path, within=break_it))
-    assert (done.returncode, done.stdout) == (5, truth)
-    assert "failed and was switched off" in notes_of(tmp_path / "run")
-
-
 def test_a_recording_cannot_begin(tmp_path: Path, truth: str) -> None:
     break_it = "import whyidle.capture.session as s; s.StepRecorder = None"
     path = program(tmp_path)[1]
@@ -204,15 +194,6 @@ def test_dozens_of_workers_come_and_go(tmp_path: Path) -> None:
     assert steps_of(tmp_path / "run") == 40
     # Files are taken over from workers that have ended: those of 40 workers would be as many more.
     assert len(list((tmp_path / "run").iterdir())) < 30
-
-
-def test_a_run_folder_of_another_version(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run_json = create_run(tmp_path / "run", {}) / "run.json"
-    run_json.write_text(json.dumps(json.loads(run_json.read_text()) | {"version": 999}))
-    assert main(["report", str(tmp_path / "run")]) == 2
-    said = capsys.readouterr().err
-    assert "run format 999" in said
-    assert "Traceback" not in said
 
 
 def test_the_command_that_records_is_killed(tmp_path: Path, truth: str) -> None:

@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from support.runs import WHYIDLE, WITHOUT_COMPILER
 from whyidle import native
 from whyidle.record.notices import read_notices
 from whyidle.record.run import open_run
 from whyidle.record.schema import STEP
 
-PROGRAM = Path(__file__).parent / "programs" / "interrupted_steps.py"
+PROGRAM = (Path(__file__).parent / "programs" / "interrupted_steps.py").read_text()
 
 
 @pytest.mark.slow
@@ -33,7 +34,9 @@ def test_of_some_interrupts_none_is_lost(tmp_path: Path, pure: bool) -> None:
 
 def storm(folder: Path, interrupts: int, pure: bool) -> None:
     environment = os.environ | {"WHYIDLE_PURE": str(int(pure)), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "whyidle", "run", "--out", str(folder), "--", sys.executable, str(PROGRAM)]
+    program = folder.with_name("train.py")
+    program.write_text(PROGRAM.replace("import torch\n", WITHOUT_COMPILER, 1))
+    command = [*WHYIDLE, "run", "--out", str(folder), "--", sys.executable, str(program)]
     # A process group of its own: what is sent to the training is sent to it alone.
     done = subprocess.run(
         [*command, str(interrupts)], env=environment, capture_output=True, text=True, start_new_session=True

@@ -17,7 +17,6 @@ import pytest
 
 from support.small_disk import small_disk
 from whyidle.capture.sampler.receiver import Receiver, listen
-from whyidle.commands.main import main
 from whyidle.record.reader import RecordFile
 from whyidle.record.schema import STEP
 
@@ -157,13 +156,3 @@ print(writer.stored, writer.dropped)
         assert len(RecordFile(path).all()) == stored
         assert RecordFile(path).header.dropped == dropped
         assert STEP.record_bytes * stored < 256 * 1024
-
-
-def test_a_folder_that_may_not_be_written_is_one_message(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    # A file where a folder should be: no permission bits stop root.
-    (tmp_path / "file").write_text("")
-    assert main(["compare", "ssd", "--data", str(tmp_path), "--out", str(tmp_path / "file" / "x")]) == 2
-    said = capsys.readouterr().err
-    assert said.startswith("whyidle: ")
-    assert said.count("\n") == 1
-    assert "Traceback" not in said

@@ -37,12 +37,3 @@ def test_a_training_gets_the_figures_that_the_command_computes(tmp_path: Path) -
     assert "Traceback" not in done.stderr
     (note,) = (note for note in read_notices(tmp_path / "run") if "log_to" in note)
     assert "ConnectionError: the server is away" in note
-
-
-def test_a_prometheus_file_without_a_folder_is_refused_before_anything_is_started(tmp_path: Path) -> None:
-    options = ("--no-live", "--prometheus", str(tmp_path / "no" / "x.prom"))
-    done = warm.run(tmp_path / "run", sys.executable, "-c", "print('ran')", options=options)
-    assert done.returncode == 2
-    assert "is no folder" in done.stderr
-    assert done.stdout == ""
-    assert not (tmp_path / "run").exists()

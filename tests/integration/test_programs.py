@@ -83,7 +83,6 @@ TRUTHS = {
     "compiled_step": Truth(120, 4, workers=0, compiler=True),
     # Steps are taken from optimizer steps once there were three of those.
     "get_batch": Truth(57, None, (), says=NO_LOADER, input_known=False),
-    "list_of_batches": Truth(57, None, (), says=NO_LOADER, input_known=False, variant=True),
     # As many less as the thread that fetches is ahead, and those from which it is known that it does.
     "prefetch_thread": Truth(50, None, (), missing=10, says="fetched in another thread", input_known=False),
     "evaluate_only": Truth(None, None, says="No backward pass"),
@@ -107,9 +106,7 @@ TRUTHS = {
     "accelerate_loop": Truth(60, 4, workers=0, needs="accelerate", compiler=True),
     "own_loader": Truth(60, 4, ("input",), workers=0),
     "own_update": Truth(None, None, says="40 backward passes were seen"),
-    "stateful_loader": Truth(60, 4, workers=0, needs="torchdata", variant=True),
     "torchdata_nodes": Truth(60, 4, needs="torchdata", variant=True),
-    "webdataset_plain": Truth(60, 5, ("input", "compute"), made_aside=True, needs="webdataset"),
     "webdataset_loader": Truth(60, 4, ("input", "compute"), workers=0, made_aside=True, needs="webdataset"),
     # Of its second loop some fetches are not told from computing, nor what is collected in them from the host's.
     "hf_datasets": Truth(60, 5, (), needs="datasets"),

@@ -95,12 +95,6 @@ def test_an_error_in_the_users_sitecustomize_is_told_as_python_tells_it(tmp_path
     assert "broken" in without.stderr
 
 
-def test_a_command_that_is_no_python_is_told_so(tmp_path: Path) -> None:
-    done = warm.run(tmp_path / "run", "sh", "-c", "echo out; exit 4", training=False)
-    assert (done.returncode, done.stdout) == (4, "out\n")
-    assert "hooks never loaded" in done.stderr
-
-
 @pytest.mark.parametrize(
     ("command", "said"),
     [

@@ -253,17 +253,6 @@ def test_who_hangs_up_on_us_hangs_up_on_the_program(tmp_path: Path) -> None:
         ended(terminal, 0)
 
 
-@pytest.mark.slow
-def test_in_the_background_nothing_waits_for_the_terminal(tmp_path: Path) -> None:
-    with shell() as terminal:
-        typed(terminal, tmp_path, "print('out of it')")
-        ended(terminal, 0)
-        line = shlex.join([*WHYIDLE, "run", "--out", str(tmp_path / "behind"), "--", "echo", "out of it"])
-        before = terminal.type(f"{line} &\r".encode())
-        terminal.until("\nout of it", before)
-        terminal.until("The recording is in", before)
-
-
 @pytest.mark.parametrize(
     ("words", "value"),
     [

@@ -18,8 +18,7 @@ import pytest
 from support.fakes.driver import wait_for
 from support.small_disk import small_disk
 from whyidle.capture.cpu_budget import cpu_budget
-from whyidle.capture.sampler import start
-from whyidle.capture.sampler.devices import MARGIN_NS, WINDOW_NS, busy_ns
+from whyidle.capture.sampler.emulated import MARGIN_NS, WINDOW_NS, busy_ns
 from whyidle.capture.sampler.start import Sampler, start_sampler
 from whyidle.devices.conditions import Conditions
 from whyidle.record.notices import SAMPLER_NOTICES
@@ -146,20 +145,6 @@ def test_samples_keep_the_jittered_plan(run: Path, sampler: Sampler) -> None:
     assert all(b - a >= PERIOD_NS // 2 for a, b in pairwise(planned))
 
 
-def test_killing_the_training_leaves_the_sampler_alive(
-    run: Path, sampler: Sampler, idle: subprocess.Popen[bytes]
-) -> None:
-    idle.kill()
-    idle.wait()
-    seen = len(hosts(run))
-    wait_for(lambda: len(hosts(run)) > seen + 2)
-    assert hosts(run)["tree_processes"][-1] == 0
-    assert sampler.pid is not None
-    assert running(sampler.pid)
-    sampler.stop()
-    assert sampler.error is None
-
-
 def test_closing_standard_input_ends_it_with_a_last_look(run: Path, sampler: Sampler) -> None:
     pid = sampler.pid
     assert pid is not None
@@ -243,15 +228,6 @@ def test_it_dies_with_its_starter_even_if_a_fork_holds_the_pipe(run: Path) -> No
     assert all(read_header(path).closed for path in run.glob("*.rec"))
 
 
-def test_one_that_cannot_be_started_is_a_sentence(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(start.sys, "executable", "/no/such/python")
-    with start_sampler(run, 1) as sampler:
-        assert sampler.pid is None
-    assert sampler.error is not None
-    assert sampler.error.startswith("The sampler could not be started (")
-    assert "/no/such/python" in sampler.error
-
-
 def test_one_that_does_not_end_is_terminated(monkeypatch: pytest.MonkeyPatch) -> None:
     process = subprocess.Popen([sys.executable, "-c", IDLE], stdin=subprocess.PIPE)
     sampler = Sampler(process)
@@ -259,20 +235,6 @@ def test_one_that_does_not_end_is_terminated(monkeypatch: pytest.MonkeyPatch) ->
     # Killed, should the end take it as long again.
     assert process.returncode in (-signal.SIGTERM, -signal.SIGKILL)
     assert sampler.error == "The sampler did not end within 0.1 s and was stopped."
-
-
-def test_a_folder_that_is_not_there_is_an_error_not_a_crash(tmp_path: Path) -> None:
-    sampler = start_sampler(tmp_path / "nothing", os.getpid())
-    sampler.stop()
-    assert not (tmp_path / "nothing").exists()
-    assert sampler.error is not None
-    assert "exit code 1" in sampler.error
-
-
-def test_it_loads_neither_torch_nor_nvml_until_needed() -> None:
-    code = "import sys, whyidle.capture.sampler.loop; print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert not {"torch", "pynvml", "psutil", "rich"} & set(done.stdout.split())
 
 
 def test_an_emulated_device_is_followed_while_it_runs(tmp_path: Path) -> None:
@@ -338,14 +300,3 @@ def test_a_disk_that_fills_up_loses_records_and_counts_them(disk: Path) -> None:
     assert sum(read_header(path).dropped for path in run.glob("*.rec")) > 0
     records = hosts(run)
     assert records["seq"].tolist() == list(range(1, len(records) + 1))
-
-
-def test_a_full_disk_is_an_error_of_the_sampler_alone(disk: Path) -> None:
-    run = create_run(disk / "run", {"device": {"kind": "cpu"}})
-    fill(disk, 0)
-    sampler = start_sampler(run, os.getpid())
-    assert sampler.pid is not None
-    wait_for(lambda: sampler.pid is None or not running(sampler.pid))
-    sampler.stop()
-    assert sampler.error is not None
-    assert "exit code 1" in sampler.error

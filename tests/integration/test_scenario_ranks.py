@@ -10,16 +10,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from support.crafted import analysis_of_run
 from whyidle.analyse.cells.comparison import Cell
-from whyidle.devices.profiles.load import load
 from whyidle.matrix.trial import TrialOutcome, TrialServer, TrialTarget
 from whyidle.record.run import open_run, processes
 from whyidle.record.schema import STEP
-from whyidle.scenarios.interconnect import gradient_bytes, named
 from whyidle.scenarios.trial import TrialSpec
 
 SCENARIO = '''
@@ -147,24 +144,6 @@ def test_two_ranks_share_the_data_and_train_one_net(trial: Trial) -> None:
     assert cell.samples_per_s.value == job.job.samples_per_s
 
 
-@pytest.mark.slow
-def test_emulated_ranks_wait_for_the_interconnect_as_long_as_it_takes(trial: Trial) -> None:
-    variant = {"device": "emulated:v100", "batch_size": 2048, "feed": "synthetic", "iterations": 24}
-    profile = load("v100")
-    nbytes = gradient_bytes(profile, "fashion-cnn4")
-    for name in ("pcie3", "ethernet-1g"):
-        outcome, folder = trial(interconnect=name, **variant)
-        assert outcome.status == "ok"
-        exchange_ns = named(name).exchange_ns(nbytes, 2)
-        run = open_run(folder)
-        assert run.info["exchange"]["ms"] == exchange_ns / 1e6
-        for rank in processes(folder):
-            # By the device's own clock, that waits as long as planned, or longer.
-            ends = run.records(STEP, (rank.rank, rank.pid))["device_end_ns"]
-            assert len(ends) == 24
-            assert (np.diff(ends) > 0.99 * (profile.step_ns("fashion-cnn4", 2048) + exchange_ns)).all()
-
-
 def test_a_rank_that_is_killed_ends_the_others_and_is_named(trial: Trial) -> None:
     killed: list[int] = []
 
@@ -185,11 +164,3 @@ def test_a_rank_that_fails_ends_the_others_and_says_why(trial: Trial, tmp_path: 
     outcome, folder = trial(iterations=1_000_000)
     assert (outcome.status, outcome.error) == ("failed", "rank 1: ValueError: no such number")
     assert "no such number" in (folder / "output.txt").read_text()
-
-
-@pytest.mark.slow
-def test_a_rank_without_memory_makes_the_trial_one_without_memory(trial: Trial) -> None:
-    outcome, _ = trial(device="emulated:v100", net="ssd512", batch_size=512, feed="synthetic", iterations=4)
-    assert outcome.status == "oom"
-    assert outcome.error is not None
-    assert "this batch needs" in outcome.error

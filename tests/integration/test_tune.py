@@ -175,21 +175,6 @@ def test_a_program_that_cannot_be_tuned_is_one_message(tmp_path: Path, text: str
     nothing_is_left(tmp_path / "out")
 
 
-@pytest.mark.slow
-def test_an_existing_file_is_not_overwritten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = tmp_path / "model.txt"
-    kept.write_text("mine")
-    os.utime(kept, (1e9, 1e9))
-    path = program(tmp_path, 0.0, 0.0, f"open({str(kept)!r}, 'w').write('theirs')")
-    # What lies in the folder for temporary files is not guarded.
-    with short_folder() as temporary:
-        monkeypatch.setenv("TMPDIR", str(temporary))
-        done = tune("--out", tmp_path / "out", "--", sys.executable, path)
-    assert done.returncode == 2, done.stderr
-    assert f"overwrite {kept}" in done.stderr
-    assert kept.read_text() == "mine"
-
-
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -113,18 +113,6 @@ def test_what_the_kernel_kills_counts_as_out_of_memory(tmp_path: Path) -> None:
     assert "killed" in tried.reason
 
 
-@pytest.mark.slow
-def test_a_program_that_fails_for_another_reason_says_which(tmp_path: Path) -> None:
-    picky = """
-    for batch in DataLoader(Numbers(), batch_size=8):
-        assert len(batch) == 8, f"made for eight, not for {len(batch)}"
-        train(batch)
-    """
-    tried = child_probe(script(tmp_path, picky), tmp_path / "probes", 8)(16, SECONDS)
-    assert tried.outcome == ProbeOutcome.FAILED
-    assert "made for eight, not for 16" in tried.reason
-
-
 def test_the_largest_samples_come_first_and_other_loaders_keep_their_size(tmp_path: Path) -> None:
     seen = tmp_path / "seen"
     told = f"""

@@ -29,17 +29,6 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Told:
     return cache(lambda name: report(unpacked(name, tmp_path_factory.mktemp(name))))
 
 
-def test_programs_of_each_kind_are_kept() -> None:
-    kept = [read(name) for name in OF_FORM[BROKEN]]
-    assert {program.cause for program in kept} == {
-        "input.cpu_exhausted",
-        "input.main_process",
-        "input.exclusive",
-        "host.boundary",
-    }
-    assert {program.half for program in kept} == {"before"}, "those written afterwards are for measuring alone"
-
-
 @pytest.mark.parametrize("name", OF_FORM[BROKEN])
 def test_the_report_of_a_broken_form_names_cause_line_and_remedy(name: str, told: Told) -> None:
     program = read(name)

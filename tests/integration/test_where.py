@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from support.runs import WITHOUT_COMPILER, report, run
+from support import runs, warm
+from support.runs import WITHOUT_COMPILER, report
 from whyidle.record.run import open_run
 from whyidle.record.schema import NOT_MEASURED, STACK, StackFlag
 from whyidle.record.stacks import STACKS, read_stacks
@@ -64,8 +66,8 @@ def program(tmp_path: Path) -> Path:
     return path
 
 
-def trained(folder: Path, program: Path, *words: str, options: tuple[str, ...] = ("--no-live",)) -> dict[str, object]:
-    done = run(folder, sys.executable, program, *words, options=options)
+def trained(folder: Path, program: Path, *words: str, options: tuple[str, ...] = (), cold: bool = False) -> Any:
+    done = (runs if cold else warm).run(folder, sys.executable, program, *words, options=("--no-live", *options))
     assert done.returncode == 0, done.stderr
     return report(folder)
 
@@ -74,7 +76,7 @@ def trained(folder: Path, program: Path, *words: str, options: tuple[str, ...] =
 def test_the_line_that_makes_batches_slow_is_named_and_where_their_loader_is_made(
     tmp_path: Path, program: Path, workers: str
 ) -> None:
-    where = trained(tmp_path / "run", program, workers, "data", "long")["verdict"]["where"]  # type: ignore[index]
+    where = trained(tmp_path / "run", program, workers, "data", "long")["verdict"]["where"]
     assert where[0]["file"] == str(program)
     assert PROGRAM.splitlines()[where[0]["line"] - 1].strip() == "time.sleep(seconds)"
     assert where[0]["function"] == "slow_read"
@@ -83,24 +85,22 @@ def test_the_line_that_makes_batches_slow_is_named_and_where_their_loader_is_mad
     assert where[-1]["share_pct"] is None
 
 
-def test_the_line_of_the_loop_is_named_and_what_it_calls(tmp_path: Path, program: Path) -> None:
-    told = trained(tmp_path / "run", program, "0", "log")["verdict"]
-    assert told["cause"] == "host.step_gap"  # type: ignore[index]
-    first = told["where"][0]  # type: ignore[index]
+@pytest.mark.parametrize("kept", [True, False])
+def test_the_line_of_the_loop_is_named_and_its_source_where_that_is_wanted(
+    tmp_path: Path, program: Path, kept: bool
+) -> None:
+    options = () if kept else ("--no-source",)
+    told = trained(tmp_path / "run", program, "0", "log", options=options)["verdict"]
+    assert told["cause"] == "host.step_gap"
+    first = told["where"][0]
     assert (first["line"], first["function"]) == (line_of("log"), "slow_log")
-
-
-def test_no_line_of_source_is_kept_where_that_is_asked_for(tmp_path: Path, program: Path) -> None:
-    options = ("--no-live", "--no-source")
-    where = trained(tmp_path / "run", program, "0", "log", options=options)["verdict"]["where"]  # type: ignore[index]
-    assert where[0]["line"] == line_of("log")
-    assert all(line["code"] == "" for line in where)
-    assert "json.dumps" not in (tmp_path / "run" / STACKS).read_text()
+    assert [line["code"] == "" for line in told["where"]] == [not kept] * len(told["where"])
+    assert ("json.dumps" in (tmp_path / "run" / STACKS).read_text()) == kept
 
 
 def test_nothing_is_looked_at_where_that_is_switched_off(tmp_path: Path, program: Path) -> None:
-    told = trained(tmp_path / "run", program, "0", "log", options=("--no-live", "--stacks", "off"))
-    assert "where" not in told["verdict"]  # type: ignore[operator]
+    told = trained(tmp_path / "run", program, "0", "log", options=("--stacks", "off"))
+    assert "where" not in told["verdict"]
     assert len(open_run(tmp_path / "run").records(STACK)) == 0
 
 
@@ -127,11 +127,11 @@ def refusing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("refusing")
-@pytest.mark.parametrize("workers", ["0", "2"])
+@pytest.mark.parametrize("workers", [pytest.param("0", marks=pytest.mark.slow), "2"])
 def test_where_the_sampler_is_refused_the_processes_look_at_themselves(
     tmp_path: Path, program: Path, workers: str
 ) -> None:
-    told = trained(tmp_path / "run", program, workers, "data", "long")
+    told = trained(tmp_path / "run", program, workers, "data", "long", cold=True)
     looks = open_run(tmp_path / "run").records(STACK)
     within = looks[(looks["flags"] & StackFlag.FROM_WITHIN) != 0]
     assert len(within) == len(looks) > 0
@@ -139,14 +139,14 @@ def test_where_the_sampler_is_refused_the_processes_look_at_themselves(
     stacks = read_stacks(tmp_path / "run")
     seen = {call.function for number in set(looks["stack"].tolist()) - {NOT_MEASURED} for call in stacks.stack(number)}
     assert "slow_read" in seen
-    assert told["verdict"]["where"]  # type: ignore[index]
-    assert any("a thread of its own" in note for note in told["quality"]["notes"])  # type: ignore[index]
+    assert told["verdict"]["where"]
+    assert any("a thread of its own" in note for note in told["quality"]["notes"])
 
 
 @pytest.mark.usefixtures("refusing")
 def test_nobody_looks_where_the_sampler_is_refused_and_it_was_told_to_look_from_outside(
     tmp_path: Path, program: Path
 ) -> None:
-    told = trained(tmp_path / "run", program, "0", "log", options=("--no-live", "--stacks", "outside"))
-    assert "where" not in told["verdict"]  # type: ignore[operator]
-    assert any("its stacks are not known" in note for note in told["quality"]["notes"])  # type: ignore[index]
+    told = trained(tmp_path / "run", program, "0", "log", options=("--stacks", "outside"), cold=True)
+    assert "where" not in told["verdict"]
+    assert any("its stacks are not known" in note for note in told["quality"]["notes"])

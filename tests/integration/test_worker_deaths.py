@@ -13,7 +13,7 @@ from support import runs, warm
 from whyidle.record.run import open_run
 from whyidle.record.schema import EVENT, EventKind
 
-PROGRAM = Path(__file__).parent / "programs" / "dying_worker.py"
+PROGRAM = runs.WITHOUT_COMPILER + (Path(__file__).parent / "programs" / "dying_worker.py").read_text()
 # Torch finds it by a signal or by a look, whichever is first.
 ERROR = re.compile(r"^RuntimeError: DataLoader worker \(pid(?:\(s\))? (\d+)\) .*$", re.MULTILINE)
 
@@ -22,8 +22,9 @@ ERROR = re.compile(r"^RuntimeError: DataLoader worker \(pid(?:\(s\))? (\d+)\) .*
 def test_a_worker_that_dies_is_told_with_what_it_died_of(
     tmp_path: Path, number: int, code: int, name: str | None
 ) -> None:
-    folder = tmp_path / "run"
-    ended, bare = warm.run(folder, sys.executable, PROGRAM, str(int(number))), warm.bare(PROGRAM, str(int(number)))
+    folder, program = tmp_path / "run", tmp_path / "train.py"
+    program.write_text(PROGRAM)
+    ended, bare = warm.run(folder, sys.executable, program, str(int(number))), warm.bare(program, str(int(number)))
     assert ended.returncode == bare.returncode == 1
     mine, theirs = (ERROR.search(each.stderr) for each in (ended, bare))
     assert mine is not None
@@ -49,8 +50,7 @@ def test_a_training_that_goes_on_without_its_worker_does_so(tmp_path: Path) -> N
     """A program that catches the error finds the same as without us, and the death is recorded once."""
     program = tmp_path / "goes_on.py"
     caught = '    try:\n        main()\n    except RuntimeError:\n        print("went on")\n'
-    text = PROGRAM.read_text().replace("    main()\n", caught)
-    program.write_text(text)
+    program.write_text(PROGRAM.replace("    main()\n", caught))
     ended, bare = warm.run(tmp_path / "run", sys.executable, program, "9"), warm.bare(program, "9")
     assert (ended.returncode, bare.returncode) == (0, 0)
     assert bare.stdout == "went on\n"

@@ -7,7 +7,6 @@ import multiprocessing.forkserver
 import os
 import signal
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,7 @@ from whyidle.capture.workers import fetch_timing
 from whyidle.record.notices import read_notices
 from whyidle.record.reader import Records
 from whyidle.record.run import open_run
-from whyidle.record.schema import BATCH, NOT_MEASURED, STEP, TRANSFORM
+from whyidle.record.schema import BATCH, NOT_MEASURED, STEP
 
 pytestmark = pytest.mark.usefixtures("nothing_compiled")
 
@@ -142,14 +141,6 @@ def test_a_loader_that_keeps_no_order_still_says_what_its_workers_do(tmp_path: P
     assert facts.blocked_pct is None
 
 
-def test_the_stateful_loader_is_recorded_as_the_plain_one(tmp_path: Path, file: Path) -> None:
-    stateful = pytest.importorskip("torchdata.stateful_dataloader")
-    loader = stateful.StatefulDataLoader(slow_data.Planted(file, 24), 4, num_workers=2)
-    steps, batches = trained(tmp_path / "run", loader)
-    assert {(b["loader"], b["batch"]) for b in batches} == {(s["loader"], s["batch"]) for s in steps}
-    assert len(steps) == 12
-
-
 def test_batches_made_in_the_training_itself_have_their_step(tmp_path: Path, file: Path) -> None:
     loader = DataLoader(slow_data.Planted(file, 24), 4)
     checking = DataLoader(slow_data.Planted(file, 8), 2)
@@ -167,22 +158,6 @@ def test_batches_made_in_the_training_itself_have_their_step(tmp_path: Path, fil
     assert batches["step"].tolist() == list(range(12))
     assert set(batches["samples"]) == {4}
     assert set(batches["loader"]) == {NOT_MEASURED}
-
-
-def test_batches_of_a_validation_are_not_the_training_s(tmp_path: Path, file: Path) -> None:
-    loader = DataLoader(slow_data.Planted(file, 160), 4, num_workers=1)
-    checking = DataLoader(slow_data.Planted(file, 8), 8, num_workers=1)
-    net = Net()
-    with recorded(tmp_path / "run"):
-        for batch in loader:
-            net.learn(batch)
-        with torch.no_grad():
-            for _ in checking:
-                pass
-    assert len(open_run(tmp_path / "run").records(BATCH)) == 41
-    facts = analysis_of_run(tmp_path / "run").facts
-    assert facts is not None
-    assert facts.loader.mean_batch_bytes == 4 * 3 * 4
 
 
 def test_planted_costs_are_found_where_they_are(tmp_path: Path, file: Path) -> None:
@@ -214,14 +189,6 @@ def _collating(samples: list[torch.Tensor]) -> torch.Tensor:
     return torch.stack(samples)
 
 
-def test_samples_that_read_nothing_wait_for_no_reads(tmp_path: Path, file: Path) -> None:
-    _, batches = trained(tmp_path / "run", DataLoader(slow_data.Planted(file, 80, transform_s=0.001), 4, num_workers=1))
-    # The first batches may import something; handing a batch over is a few bytes of another thread's.
-    late = batches[10:]
-    assert (late["read_chars_bytes"] < 500).mean() > 0.5
-    assert (late["read_ns"] == 0).mean() > 0.5
-
-
 def test_a_subset_names_the_sample_by_its_own_index_and_the_file_by_the_dataset_s(tmp_path: Path, file: Path) -> None:
     data = slow_data.Planted(file, 32, transform_s=0.001)
     # The slow one, which is 13 of the dataset, comes last: 31 of the subset.
@@ -230,72 +197,6 @@ def test_a_subset_names_the_sample_by_its_own_index_and_the_file_by_the_dataset_
     facts = analysis_of_run(tmp_path / "run").facts
     assert facts is not None
     assert (facts.loader.slowest[0].index, facts.loader.slowest[0].file) == (31, f"{tmp_path}/thirteen.jpg")
-
-
-def test_a_dataset_that_makes_whole_batches_gets_its_own_list(tmp_path: Path) -> None:
-    steps, batches = trained(tmp_path / "run", DataLoader(slow_data.Keyed(), 4, num_workers=1), epochs=1)
-    assert len(steps) == len(batches) == 4
-    assert set(batches["slowest_ns"]) == {NOT_MEASURED}
-    assert (batches["collate_ns"] > 0).all()
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-def test_random_augmentation_is_the_same_to_the_bit(tmp_path: Path, workers: int) -> None:
-    def batches() -> list[bytes]:
-        torch.manual_seed(3)
-        np.random.seed(4)
-        slow_data.random.seed(5)
-        loader = DataLoader(slow_data.Augmented(), 2, shuffle=True, num_workers=workers)
-        net, made = Net(), []
-        for _ in range(2):
-            for batch in loader:
-                made.append(batch.numpy().tobytes())
-                net.learn(batch)
-        return [*made, torch.rand(3).numpy().tobytes(), np.random.rand(3).tobytes()]
-
-    plain = batches()
-    with recorded(tmp_path / "run"):
-        assert batches() == plain
-    assert len(open_run(tmp_path / "run").records(TRANSFORM)) > 0
-
-
-@pytest.mark.parametrize("workers", [0, 1])
-def test_an_error_of_the_dataset_reads_as_without_us(tmp_path: Path, workers: int) -> None:
-    def said() -> str:
-        with pytest.raises(ValueError, match="fifth") as raised:
-            for batch in DataLoader(slow_data.Failing(), 4, num_workers=workers):
-                Net().learn(batch)
-        inner = str(raised.value)
-        frames = [entry.name for entry in raised.traceback if "whyidle" in str(entry.path)]
-        return inner + str(frames)
-
-    plain = said()
-    with recorded(tmp_path / "run"):
-        ours = said()
-    assert ours.split("[")[0] == plain.split("[")[0]
-    assert "capture/workers" not in ours
-
-
-def test_the_user_s_worker_init_fn_and_information_are_untouched(tmp_path: Path) -> None:
-    loader = DataLoader(slow_data.Itself(), 4, num_workers=2, worker_init_fn=slow_data.initialise)
-    with recorded(tmp_path / "run"):
-        batches = list(loader)
-    assert [batch[:, 0].tolist() for batch in batches] == [[1.0] * 4, [1.0] * 4]
-    assert [batch[:, 1].tolist() for batch in batches] == [[0.0] * 4, [1.0] * 4]
-
-
-def test_a_killed_worker_loses_the_batch_in_flight_only(tmp_path: Path) -> None:
-    net = Net()
-    with recorded(tmp_path / "run"), pytest.raises((RuntimeError, ConnectionError)):
-        for batch in DataLoader(slow_data.Dying(), 4, num_workers=2):
-            net.learn(batch)
-            time.sleep(0.001)
-    run = open_run(tmp_path / "run")
-    batches = run.records(BATCH)
-    mine = batches[batches["worker"] == 0]["batch"].tolist()
-    # The worker that died at sample 41 was making batch 10.
-    assert mine == [0, 2, 4, 6, 8]
-    assert run.damaged == []
 
 
 def test_workers_started_again_and_again_leave_as_many_files_as_run_at_a_time(tmp_path: Path, file: Path) -> None:
@@ -325,16 +226,6 @@ def test_a_failing_hook_delivers_the_batch_and_says_so(tmp_path: Path, monkeypat
     (notice,) = read_notices(tmp_path / "run")
     assert "workers" in notice
     assert "RuntimeError: ours" in notice
-
-
-def test_a_folder_that_vanishes_does_not_matter_to_the_workers(tmp_path: Path, file: Path) -> None:
-    net = Net()
-    with recorded(tmp_path / "run"):
-        for path in (tmp_path / "run").iterdir():
-            path.rename(tmp_path / path.name)
-        (tmp_path / "run").rmdir()
-        for batch in DataLoader(slow_data.Planted(file, 8), 4, num_workers=2):
-            net.learn(batch)
 
 
 @pytest.mark.slow

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import random
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
@@ -69,63 +66,6 @@ class Stream(IterableDataset[torch.Tensor]):
         first, every = (info.id, info.num_workers) if info is not None else (0, 1)
         for index in range(first, self.samples, every):
             yield torch.full((3,), float(index))
-
-
-class Augmented(Dataset[torch.Tensor]):
-    """Random by each of the generators that datasets use."""
-
-    def __init__(self) -> None:
-        self.transform = self.noise
-
-    @staticmethod
-    def noise(sample: torch.Tensor) -> torch.Tensor:
-        return sample + torch.rand(3) + random.random() + float(np.random.rand())
-
-    def __len__(self) -> int:
-        return 64
-
-    def __getitem__(self, index: int) -> torch.Tensor:
-        return self.transform(torch.full((3,), float(index)))
-
-
-class Failing(Dataset[torch.Tensor]):
-    def __len__(self) -> int:
-        return 8
-
-    def __getitem__(self, index: int) -> torch.Tensor:
-        if index == 5:
-            raise ValueError("the fifth is broken")
-        return torch.ones(3)
-
-
-class Dying(Dataset[torch.Tensor]):
-    """Its second worker is killed in the midst of its work."""
-
-    def __len__(self) -> int:
-        return 400
-
-    def __getitem__(self, index: int) -> torch.Tensor:
-        if index == 41:
-            os.kill(os.getpid(), 9)
-        return torch.ones(3)
-
-
-class Itself(Dataset[torch.Tensor]):
-    """Tells whether a worker's information holds the dataset that it runs."""
-
-    def __len__(self) -> int:
-        return 8
-
-    def __getitem__(self, index: int) -> torch.Tensor:
-        info = get_worker_info()
-        assert info is not None
-        return torch.tensor([float(info.dataset is self), float(getattr(self, "initialised", -1))])
-
-
-def initialise(worker: int) -> None:
-    info = get_worker_info()
-    assert info is not None
-    info.dataset.initialised = worker  # type: ignore[attr-defined]
 
 
 class Keyed(Dataset[torch.Tensor]):

@@ -33,3 +33,15 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture
+def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_thread: None) -> Iterator[None]:
+    """A process group of this process only, which computes with one thread."""
+    import torch
+
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
+    meeting = torch.distributed.FileStore(str(tmp_path / "meeting"), 1)
+    torch.distributed.init_process_group("gloo", rank=0, world_size=1, store=meeting)
+    yield
+    torch.distributed.destroy_process_group()

@@ -9,7 +9,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from torch.utils.flop_counter import FlopCounterMode
 
 import whyidle
 from whyidle.capture.recording import recording
@@ -21,7 +20,6 @@ from whyidle.record.run import open_run
 from whyidle.record.schema import STEP
 from whyidle.scenarios.convnets.benchmark import EmulatedForward, Forward, Gradients
 from whyidle.scenarios.convnets.nets import (
-    INPUT_SIZE,
     NETS,
     AlexNetBenchmark,
     Cifar10Net,
@@ -58,22 +56,12 @@ def batch_of(inputs: torch.Tensor) -> Batch:
 def test_a_net_has_the_parameters_of_the_study(net: str) -> None:
     with torch.device("meta"):
         model = build(net, 10 if net == "cifar10" else 1000)
+        # Few classes leave a net as large as for ImageNet, more make it larger.
+        further = [build(net, classes) for classes in (20, 1500)] if net in ("alexnet", "inception_v3") else []
     assert sum(p.numel() for p in model.parameters()) == PARAMETERS[net]
     assert model.training
-
-
-@pytest.mark.parametrize("net", ["alexnet", "googlenet", "resnet50", "inception_v3"])
-def test_few_classes_leave_a_net_as_large_as_for_imagenet_and_more_make_it_larger(net: str) -> None:
-    with torch.device("meta"):
-        sizes = [sum(p.numel() for p in build(net, classes).parameters()) for classes in (20, 1000, 1500)]
-    assert sizes[0] == sizes[1] < sizes[2]
-
-
-def test_the_cifar_net_multiplies_as_the_layers_of_the_tutorial_say() -> None:
-    with torch.device("meta"), FlopCounterMode(display=False) as counted:
-        Cifar10Net(10)(torch.empty(1, 3, 24, 24))
-    convolutions = 24 * 24 * 64 * 5 * 5 * 3 + 12 * 12 * 64 * 5 * 5 * 64
-    assert counted.get_total_flops() / 2 == convolutions + 6 * 6 * 64 * 384 + 384 * 192 + 192 * 10
+    larger = [sum(p.numel() for p in each.parameters()) - PARAMETERS[net] for each in further]
+    assert not larger or larger[0] == 0 < larger[1]
 
 
 def test_the_benchmark_ends_in_pool5_and_its_first_convolution_pads_as_tensorflow_does() -> None:
@@ -101,13 +89,6 @@ def test_responses_are_normalised_by_tensorflows_formula(net: str, radius: int, 
     np.testing.assert_allclose(normalised.numpy(), expected, rtol=1e-5)
 
 
-def test_weights_of_the_cifar_net_start_within_two_deviations() -> None:
-    net = Cifar10Net(10)
-    assert 0.08 < net.features[0].weight.abs().max() <= 0.1
-    assert net.features[4].bias.unique().tolist() == pytest.approx([0.1])
-    assert net.classifier.weight.abs().max() <= 2 / 192
-
-
 @pytest.mark.parametrize(("branches", "each"), [(2, 0.3), (1, 0.4)])
 def test_side_branches_count_for_a_part_of_the_loss(branches: int, each: float) -> None:
     said = torch.tensor([[2.0, -1.0]])
@@ -124,12 +105,6 @@ def test_only_the_hidden_layers_of_the_cifar_net_decay() -> None:
     assert (decayed["weight_decay"], others["weight_decay"]) == (0.004, 0)
     assert len(others["params"]) == 8
     assert decayed["lr"] == others["lr"] == 0.1
-
-
-def test_a_larger_batch_learns_at_a_higher_rate() -> None:
-    net = torch.nn.Linear(2, 2)
-    rates = [sgd(net, "alexnet", size).param_groups[0]["lr"] for size in (128, 256)]
-    assert rates == [0.005, 0.01]
 
 
 class TestBenchmark:
@@ -172,20 +147,3 @@ class TestBenchmark:
         titanx = load("titanx")
         with pytest.raises(DeviceOutOfMemory):
             EmulatedForward(EmulatedDevice(titanx.spec()), titanx, "alexnet-forward", 10_000)
-
-
-def test_batches_that_fit_a_p100_are_those_people_ran() -> None:
-    p100 = load("p100")
-
-    def fits(net: str, batch: int) -> bool:
-        return p100.memory_bytes_needed(net, batch) <= p100.memory_bytes.value
-
-    # Published: GoogLeNet at 128, ResNet-50 and Inception-v3 at 32, AlexNet at 128 an accelerator.
-    assert all(fits(net, size) for net, size in (("googlenet", 128), ("resnet50", 32), ("alexnet", 1024)))
-    assert not any(fits(net, size) for net, size in (("googlenet", 512), ("resnet50", 256), ("inception_v3", 256)))
-
-
-def test_every_net_says_the_size_of_its_input() -> None:
-    assert INPUT_SIZE["inception_v3"] == 299
-    assert INPUT_SIZE["cifar10"] == 24
-    assert set(INPUT_SIZE) == set(PARAMETERS)

@@ -1,9 +1,12 @@
-"""IDX sets: read wherever and however they lie, refused where they are broken."""
+"""IDX sets, wherever and however they lie, and downloads: whole and verified, or refused."""
 
 from __future__ import annotations
 
 import hashlib
+import threading
+from collections.abc import Iterator
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +14,7 @@ import pytest
 
 from support.idx_files import NAMES, idx, make_set, write
 from whyidle.errors import DataError
+from whyidle.scenarios.datasets.fetch import fetch
 from whyidle.scenarios.datasets.idx import FASHION_MNIST, MNIST, IdxImages, IdxSet
 
 IMAGES, LABELS = NAMES["train"]
@@ -23,8 +27,9 @@ def own(folder: Path) -> IdxSet:
     return replace(FASHION_MNIST, title="Own", content_md5=md5)
 
 
-@pytest.mark.parametrize("suffix", ["", ".gz"])
-@pytest.mark.parametrize("inner", ["", "raw", "FashionMNIST/raw", "FashionMNIST"])
+@pytest.mark.parametrize(
+    ("inner", "suffix"), [("", ""), ("raw", ".gz"), ("FashionMNIST/raw", ""), ("FashionMNIST", "")]
+)
 def test_flat_or_as_torchvision_has_it_packed_or_not(tmp_path: Path, inner: str, suffix: str) -> None:
     make_set(tmp_path / inner, suffix=suffix)
     data = IdxImages.open(FASHION_MNIST, tmp_path)
@@ -34,43 +39,18 @@ def test_flat_or_as_torchvision_has_it_packed_or_not(tmp_path: Path, inner: str,
     assert len(IdxImages.open(FASHION_MNIST, tmp_path, "test")) == 20
 
 
-def test_a_sample_is_its_bytes_and_nobody_writes_to_it(tmp_path: Path) -> None:
-    data = IdxImages.open(FASHION_MNIST, make_set(tmp_path))
-    stored = data.read(7)
-    assert len(stored) == 28 * 28
-    pixels = data.decode(stored, 7)
-    assert np.array_equal(pixels, data.images[7])
-    with pytest.raises(ValueError, match="read-only"):
-        pixels[0, 0] = 1
-    assert data.targets(7).shape == ()
-    assert data.targets(7).dtype == np.int64
-
-
-def test_a_part_of_it_keeps_the_order_asked_for(tmp_path: Path) -> None:
-    data = IdxImages.open(FASHION_MNIST, make_set(tmp_path))
-    part = data.only(np.array([5, 3]))
-    assert [int(part.targets(index)) for index in range(2)] == [5, 3]
-    assert np.array_equal(part.images[1], data.images[3])
-    assert part.describe() == {"samples": 2, "unit": "image", "stand_in": None, "set": data.title, "part": "train"}
-
-
 def test_the_published_files_go_without_a_word_and_others_are_named(tmp_path: Path) -> None:
-    folder = make_set(tmp_path)
+    folder = make_set(tmp_path / "plain")
     which = own(folder)
-    same = IdxImages.open(which, folder)
-    assert (same.title, list(same.notices())) == ("Own", [])
+    for there in (folder, make_set(tmp_path / "packed", suffix=".gz")):
+        same = IdxImages.open(which, there)
+        assert (same.title, list(same.notices())) == ("Own", [])
     write(folder / IMAGES, idx(np.zeros((60, 28, 28), np.uint8)))
     other = IdxImages.open(which, folder)
     assert other.title == f"{folder}, not Own"
     [notice] = other.notices()
     assert str(folder / IMAGES) in notice
     assert "is not the published file of Own" in notice
-
-
-def test_repacked_files_are_the_published_ones(tmp_path: Path) -> None:
-    which = own(make_set(tmp_path / "raw"))
-    make_set(tmp_path / "packed", suffix=".gz")
-    assert list(IdxImages.open(which, tmp_path / "packed").notices()) == []
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz"])
@@ -107,27 +87,15 @@ def test_a_file_that_contradicts_itself_or_its_partner_is_refused(
     assert str(tmp_path / name) in str(caught.value)
 
 
-def test_a_gz_that_is_none_is_named(tmp_path: Path) -> None:
-    make_set(tmp_path, suffix=".gz")
-    (tmp_path / f"{LABELS}.gz").write_bytes(b"<html>not found</html>")
-    with pytest.raises(DataError, match="cannot be read"):
-        IdxImages.open(FASHION_MNIST, tmp_path)
-
-
 def test_an_empty_folder_is_told_what_it_lacks(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=f"has no {IMAGES}, neither there nor in raw/ or MNIST/raw/"):
         IdxImages.open(MNIST, tmp_path)
 
 
-def test_a_set_of_this_machine_comes_before_a_download(tmp_path: Path) -> None:
-    place = make_set(tmp_path / "place")
-    assert replace(FASHION_MNIST, places=(tmp_path / "absent", place)).find(print) == place
-
-
-def test_an_incomplete_set_of_this_machine_is_passed_over(tmp_path: Path) -> None:
+def test_the_first_whole_set_of_this_machine_comes_before_a_download(tmp_path: Path) -> None:
     half, whole = make_set(tmp_path / "half"), make_set(tmp_path / "whole", suffix=".gz")
     (half / NAMES["test"][1]).unlink()
-    assert replace(FASHION_MNIST, places=(half, whole)).find(print) == whole
+    assert replace(FASHION_MNIST, places=(tmp_path / "absent", half, whole)).find(print) == whole
     assert replace(FASHION_MNIST, places=(half,)).installed() is None
 
 
@@ -154,3 +122,90 @@ def test_debians_copy_is_the_published_set() -> None:
     data = IdxImages.open(FASHION_MNIST, FASHION_MNIST.places[0], "test")
     assert (len(data), data.title, list(data.notices())) == (10_000, "Fashion-MNIST", [])
     assert np.bincount(data.labels).tolist() == [1000] * 10
+
+
+CONTENT = bytes(range(256)) * 20
+MD5 = hashlib.md5(CONTENT, usedforsecurity=False).hexdigest()
+SHA256 = hashlib.sha256(CONTENT).hexdigest()
+
+
+class Handler(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        if self.path == "/absent":
+            self.send_error(404)
+            return
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(CONTENT)))
+        self.end_headers()
+        if self.path == "/whole":
+            self.wfile.write(CONTENT)
+        elif self.path == "/cut-off":
+            self.wfile.write(CONTENT[:1000])
+        elif self.path == "/other":
+            self.wfile.write(CONTENT[::-1])
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Quiet."""
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as running:
+        threading.Thread(target=running.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{running.server_port}"
+        running.shutdown()
+
+
+def nothing(text: str) -> None:
+    """Says nothing."""
+
+
+def test_a_file_is_there_once_its_checksum_is_right(server: str, tmp_path: Path) -> None:
+    said: list[str] = []
+    target = tmp_path / "set" / "file.gz"
+    assert fetch([f"{server}/whole"], target, md5=MD5, say=said.append) == target
+    assert target.read_bytes() == CONTENT
+    assert said == [f"Downloading {server}/whole"]
+    assert [path.name for path in target.parent.iterdir()] == ["file.gz"]
+
+
+@pytest.mark.parametrize("bad", ["absent", "cut-off", "other"])
+def test_the_next_mirror_is_asked(server: str, tmp_path: Path, bad: str) -> None:
+    fetch([f"{server}/{bad}", f"{server}/whole"], tmp_path / "file", md5=MD5, say=nothing)
+    assert (tmp_path / "file").read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize(("bad", "why"), [("absent", "Not Found"), ("cut-off", "its md5 is"), ("other", "its md5 is")])
+def test_a_bad_download_leaves_nothing_and_says_where_to_put_the_file(
+    server: str, tmp_path: Path, bad: str, why: str
+) -> None:
+    with pytest.raises(DataError) as caught:
+        fetch([f"{server}/{bad}"], tmp_path / "file.gz", md5=MD5, say=nothing)
+    assert "\n" not in str(caught.value)
+    for part in (why, f"{server}/{bad}", f"put the file (md5 {MD5}) into {tmp_path}", "--data"):
+        assert part in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_made_is_told(server: str, tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("a file")
+    with pytest.raises(DataError, match="could not be downloaded"):
+        fetch([f"{server}/whole"], tmp_path / "taken" / "file", md5=MD5, say=nothing)
+
+
+def test_what_is_there_is_not_fetched_again(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(CONTENT)
+    assert fetch(["http://127.0.0.1:9/file"], tmp_path / "file", sha256=SHA256, say=nothing).read_bytes() == CONTENT
+
+
+def test_another_file_in_its_place_is_refused_and_left_alone(server: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(CONTENT[:-1])
+    with pytest.raises(DataError, match="is cut off or another file: its md5 is") as caught:
+        fetch([f"{server}/whole"], tmp_path / "file", md5=MD5, say=nothing)
+    assert f"the published one's {MD5}" in str(caught.value)
+    assert (tmp_path / "file").read_bytes() == CONTENT[:-1]
+
+
+def test_a_download_without_a_checksum_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="no checksum"):
+        fetch([], tmp_path / "file", say=nothing)

@@ -1,33 +1,24 @@
-"""The scenario: its split, its experiments, what it predicts, and that it trains."""
+"""The study's data, and its nets: parameters as Keras printed them, settings as Keras had them."""
 
 from __future__ import annotations
 
-from collections import Counter
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from support.idx_files import make_set
-from whyidle.analyse.predict.predict import predict
-from whyidle.analyse.predict.workload import MachineLimits, Workload
-from whyidle.devices.cpu import CpuDevice
-from whyidle.devices.profiles.load import load
 from whyidle.errors import DataError, WhyidleError
 from whyidle.pipelines.affine import Affine
 from whyidle.pipelines.assemble import make_batch
 from whyidle.pipelines.protocol import Settings
-from whyidle.record.tuning import LoaderSettings
+from whyidle.scenarios.fashion_mnist import nets as fashion_nets
+from whyidle.scenarios.fashion_mnist.nets import NETS, build
 from whyidle.scenarios.fashion_mnist.study import SCENARIO
-from whyidle.scenarios.registry import scenario
-from whyidle.scenarios.scenario import DataRequest, ExperimentRequest
-from whyidle.scenarios.variant import TrainingPhase, Variant
-
-EMULATED = ("emulated:k80", "emulated:v100")
-ALL = ("naive", "workers", "threads", "prefetch")
+from whyidle.scenarios.scenario import DataRequest
 
 
 @pytest.fixture
@@ -37,21 +28,6 @@ def folder(tmp_path: Path) -> Path:
 
 def opened(folder: Path, net: str = "cnn5", **rest: Any) -> Any:
     return SCENARIO.open_data(DataRequest(folder=folder, net=net, **rest))
-
-
-def asked(kind: str = "emulated", devices: tuple[str, ...] = EMULATED, **rest: Any) -> ExperimentRequest:
-    return ExperimentRequest(kind=kind, devices=devices, pipelines=ALL, cpus=2, **rest)
-
-
-def variants(name: str, **rest: Any) -> list[Variant]:
-    return SCENARIO.experiment(name).variants(asked(**rest))
-
-
-def test_it_is_found_by_its_name() -> None:
-    assert scenario("fashion-mnist") is SCENARIO
-    assert SCENARIO.nets_for("cuda", None) == ("cnn5",)
-    assert SCENARIO.nets_for("cpu", None) == ("cnn1",)
-    assert sorted(SCENARIO.nets) == sorted(SCENARIO.cpu_nets)
 
 
 class TestData:
@@ -95,189 +71,49 @@ class TestData:
         assert told["test"] == 20
         assert len(opened(folder).notices()) == 4
 
-    def test_what_is_wrong_with_the_test_images_is_said_before_a_training(self, folder: Path) -> None:
-        file = folder / "t10k-images-idx3-ubyte"
-        file.write_bytes(file.read_bytes()[:-1])
-        with pytest.raises(DataError, match="t10k-images-idx3-ubyte is cut off"):
-            opened(folder)
-
-    def test_a_split_there_is_not(self, folder: Path) -> None:
+    def test_what_is_wrong_is_said_before_a_training(self, folder: Path, tmp_path: Path) -> None:
         with pytest.raises(WhyidleError, match="no split 'dev': train, validation or test"):
             opened(folder, split="dev")
-
-    def test_a_folder_without_it(self, tmp_path: Path) -> None:
         with pytest.raises(DataError, match="has no train-images-idx3-ubyte"):
             opened(tmp_path)
+        file = make_set(tmp_path / "cut") / "t10k-images-idx3-ubyte"
+        file.write_bytes(file.read_bytes()[:-1])
+        with pytest.raises(DataError, match="t10k-images-idx3-ubyte is cut off"):
+            opened(file.parent)
 
 
-class TestFloor:
-    def test_nets_and_loaders_are_measured_alone_once_and_together_each_time(self) -> None:
-        cells = variants("floor")
-        for device in EMULATED:
-            count = Counter(cell.feed for cell in cells if cell.device == device)
-            assert count == {"real": 10, "synthetic": 5, "loader-only": 2}
-        assert {cell.net for cell in cells} == {"cnn1", "cnn2", "cnn3", "cnn4", "cnn5"}
-        assert {(cell.pipeline, cell.workers, cell.batch_size) for cell in cells} == {("workers", 1, 512)}
-        alone = [(cell.device, cell.augment) for cell in cells if cell.feed == "loader-only"]
-        assert sorted(alone) == [(device, augment) for device in EMULATED for augment in (False, True)]
-        assert len(set(cells)) == len(cells) == 34
-
-    def test_on_a_processor_small_nets_and_batches(self) -> None:
-        cells = variants("floor", kind="cpu", devices=("cpu",))
-        assert {cell.net for cell in cells} == {"cnn1", "cnn2"}
-        assert {cell.batch_size for cell in cells} == {64}
-
-    def test_what_is_asked_for_counts(self) -> None:
-        cells = variants(
-            "floor",
-            nets=("mlp",),
-            pipelines_asked=True,
-            workers=3,
-            augment=False,
-            batch_sizes=(32,),
-            iterations=50,
-            feeds=("real", "synthetic"),
-        )
-        assert {cell.pipeline for cell in cells} == set(ALL)
-        assert {(cell.net, cell.workers, cell.augment, cell.batch_size, cell.iterations) for cell in cells} == {
-            ("mlp", 3, False, 32, 50)
-        }
-        assert Counter(cell.feed for cell in cells) == {"real": 8, "synthetic": 8}
-
-    def test_all_of_it_is_whole_epochs(self) -> None:
-        assert {(cell.epochs, cell.iterations) for cell in variants("floor", full=True)} == {(2, None)}
-
-    def test_an_unknown_net(self) -> None:
-        with pytest.raises(WhyidleError, match="no net 'cnn6'"):
-            variants("floor", nets=("cnn6",))
+def parameters(model: nn.Module) -> int:
+    return sum(each.numel() for each in model.parameters())
 
 
-class TestPlan:
-    def test_the_articles(self) -> None:
-        cells = variants("plan", full=True, devices=EMULATED[:1])
-        assert SCENARIO.experiment("plan").repeats == 2
-        assert [sum(phase.epochs for phase in cell.phases) for cell in cells] == [20, 45, 70]
-        assert cells[1].phases == (
-            TrainingPhase(epochs=10, lr=1e-3),
-            TrainingPhase(epochs=10, lr=1e-4),
-            TrainingPhase(epochs=25, lr=1e-4, augment=True),
-        )
-        assert cells[0].phases == cells[1].phases[:2]
-        assert [cell.plan for cell in cells] == [f"10+10 epochs as written, {n} augmented" for n in (0, 25, 50)]
-        assert {(cell.net, cell.batch_size, cell.evaluate, cell.workers) for cell in cells} == {
-            ("cnn5", 512, "epochs", 1)
-        }
-
-    def test_as_run_keeps_the_first_rate(self) -> None:
-        rates = {phase.lr for cell in variants("plan-as-run", full=True) for phase in cell.phases}
-        assert rates == {1e-3}
-
-    def test_the_quick_form_is_named_so(self) -> None:
-        cells = variants("plan", kind="cpu", devices=("cpu",))
-        assert SCENARIO.experiment("plan").limit == 4000
-        assert [cell.plan for cell in cells] == [f"quick: 2+2 epochs as written, {n} augmented" for n in (0, 2, 4)]
-        assert {(cell.net, cell.evaluate) for cell in cells} == {("cnn1", "end")}
-
-    def test_even_on_a_processor_all_of_it_is_the_articles_net(self) -> None:
-        assert {cell.net for cell in variants("plan", kind="cpu", devices=("cpu",), full=True)} == {"cnn5"}
+def keras_total(model: nn.Module) -> int:
+    """Keras counts the running means and variances of batch norm too."""
+    return parameters(model) + sum(each.numel() for name, each in model.named_buffers() if "running" in name)
 
 
-@pytest.mark.usefixtures("one_thread")
-def test_it_learns(folder: Path) -> None:
+@pytest.mark.parametrize(("net", "total"), [("cnn5", 8_457_322), ("mlp", 468_874)])
+def test_as_many_parameters_as_keras_printed(net: str, total: int) -> None:
+    assert keras_total(build(net)) == total
+
+
+@pytest.mark.parametrize("net", NETS)
+def test_every_net_takes_gray_images_and_gives_ten_logits(net: str) -> None:
+    model = build(net).eval()
+    assert model(torch.zeros(2, 1, 28, 28)).shape == (2, 10)
+    assert not any(isinstance(part, nn.Softmax) for part in model.modules())
+
+
+@pytest.mark.parametrize("net", NETS)
+def test_keras_defaults(net: str) -> None:
     torch.manual_seed(0)
-    training: Any = SCENARIO.training("cnn1", CpuDevice(), 16, opened(folder, "cnn1"))
-    data = opened(folder, "cnn1")
-    losses = []
-    for step in range(40):
-        rows = [(16 * step + offset) % 48 for offset in range(16)]
-        training.step(make_batch(data, rows, 0, Settings(16), 0))
-        losses.append(training.read_loss())
-    assert np.mean(losses[-5:]) < np.mean(losses[:5]) / 1.5
-    held_out = opened(folder, "cnn1", split="test")
-    said = training.evaluate(lambda net: SCENARIO.evaluate(net, "cnn1", held_out, CpuDevice()))
-    assert np.array(said["confusion"]).shape == (10, 10)
-    assert np.array(said["confusion"]).sum(axis=1).tolist() == [2] * 10
-    assert said["accuracy"] > 0.2
-
-
-BATCH, TRAINED, VALIDATED = 512, 48_000 // 512, 12_000 // 512
-KERAS = 4_900
-"""Augmented images a second from the study's one worker: 116 batches in the 12.1 s of an epoch on the V100."""
-IN_MEMORY = 1_000_000
-"""Without augmentation the notebook trained on arrays."""
-PUBLISHED_S = {("k80", False): 44.7, ("k80", True): 44.0, ("v100", False): 8.1, ("v100", True): 12.1}
-"""Of an epoch of cnn5: the chart's minutes, divided among its epochs."""
-
-
-@cache
-def steps_s(accelerator: str, net: str) -> tuple[float, float]:
-    """What the device takes for a batch, trained on and validated on."""
-    profile = load(accelerator)
-    train = profile.step_ns(f"fashion-{net}", BATCH) / 1e9
-    return train, train * profile.phases(f"fashion-{net}", BATCH).forward
-
-
-@cache
-def replayed_s(accelerator: str, net: str, images_per_s: float) -> float:
-    """An epoch, batch by batch, with one worker that has two batches under way; then its validation likewise."""
-    loader = LoaderSettings(1, 2, persistent_workers=True)
-    seconds = 0.0
-    for batches, device_s in zip((TRAINED, VALIDATED), steps_s(accelerator, net), strict=True):
-        # All equal: 16 recorded batches say as much as an epoch.
-        same = np.ones(16)
-        workload = Workload(
-            settings=loader,
-            batch_size=BATCH,
-            cpu_ns=same * BATCH / images_per_s * 1e9,
-            wait_ns=same * 0,
-            read_ns=same * 0,
-            collate_ns=same * 0,
-            slowest_ns=same * np.nan,
-            host_ns=same * 2e5,
-            device_ns=same * device_s * 1e9,
-            synchronous=False,
-            limits=MachineLimits(8.0),
-        )
-        [said] = predict(workload, [loader])
-        seconds += batches * BATCH / said.samples_per_s
-    return seconds
-
-
-def epoch_s(accelerator: str, net: str, images_per_s: float) -> tuple[float, float]:
-    """What the net takes, and the loader, each on its own."""
-    train, validate = steps_s(accelerator, net)
-    return TRAINED * train + VALIDATED * validate, (TRAINED + VALIDATED) * BATCH / images_per_s
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("accelerator", ["k80", "v100"])
-@pytest.mark.parametrize("net", ["cnn1", "cnn2", "cnn3", "cnn4", "cnn5"])
-@pytest.mark.parametrize("images_per_s", [IN_MEMORY, KERAS], ids=["plain", "augmented"])
-def test_an_epoch_is_as_long_as_the_slower_of_net_and_loader(accelerator: str, net: str, images_per_s: float) -> None:
-    slower = max(epoch_s(accelerator, net, images_per_s))
-    assert replayed_s(accelerator, net, images_per_s) == pytest.approx(slower, rel=0.1)
-
-
-@pytest.mark.parametrize(("accelerator", "augmented"), PUBLISHED_S)
-def test_the_largest_net_takes_what_the_study_published(accelerator: str, augmented: bool) -> None:
-    rate = KERAS if augmented else IN_MEMORY
-    assert replayed_s(accelerator, "cnn5", rate) == pytest.approx(PUBLISHED_S[accelerator, augmented], rel=0.1)
-
-
-def test_augmentation_is_free_on_the_k80_and_costs_half_as_much_again_on_the_v100() -> None:
-    def costs(accelerator: str) -> float:
-        return replayed_s(accelerator, "cnn5", KERAS) / replayed_s(accelerator, "cnn5", IN_MEMORY)
-
-    assert costs("k80") == pytest.approx(1.0, abs=0.05)
-    assert costs("v100") == pytest.approx(1.5, abs=0.1)
-    for accelerator, loader_bound in (("k80", False), ("v100", True)):
-        net, loader = epoch_s(accelerator, "cnn5", KERAS)
-        assert (loader > net) is loader_bound
-
-
-@pytest.mark.slow
-def test_the_smaller_nets_all_land_on_the_loaders_floor() -> None:
-    floor = (TRAINED + VALIDATED) * BATCH / KERAS
-    for accelerator in ("k80", "v100"):
-        for net in ("cnn1", "cnn2", "cnn3", "cnn4"):
-            assert replayed_s(accelerator, net, KERAS) == pytest.approx(floor, rel=0.1)
+    for part in build(net).modules():
+        if isinstance(part, nn.BatchNorm1d | nn.BatchNorm2d):
+            assert (part.momentum, part.eps) == (pytest.approx(0.01), 1e-3)
+        if isinstance(part, nn.Conv2d | nn.Linear):
+            assert part.bias is not None
+            assert not part.bias.any()
+            inputs, outputs = nn.init._calculate_fan_in_and_fan_out(part.weight)
+            limit = (6 / (inputs + outputs)) ** 0.5
+            assert 0.8 * limit < float(part.weight.detach().abs().max()) <= limit
+    adam = fashion_nets.adam(build(net)).defaults
+    assert (adam["lr"], adam["betas"], adam["eps"]) == (1e-3, (0.9, 0.999), 1e-8)

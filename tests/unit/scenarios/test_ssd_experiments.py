@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,26 +10,15 @@ import pytest
 import torch
 
 from whyidle.devices.choose import choose
-from whyidle.errors import DataError, WhyidleError
+from whyidle.errors import DataError
 from whyidle.pipelines.assemble import make_batch
 from whyidle.pipelines.protocol import Settings
 from whyidle.scenarios.rank import Replica
-from whyidle.scenarios.scenario import DataRequest, ExperimentRequest
-from whyidle.scenarios.ssd.optimizer import IMAGES
+from whyidle.scenarios.scenario import DataRequest
 from whyidle.scenarios.ssd.study import SCENARIO
 from whyidle.scenarios.training import TorchTraining
-from whyidle.scenarios.variant import Variant
 from whyidle.scenarios.voc.generate import compose
 from whyidle.scenarios.voc.layout import KINDS
-
-
-def asked(*devices: str, **rest: Any) -> ExperimentRequest:
-    kind = "emulated" if devices[0].startswith("emulated") else devices[0]
-    return ExperimentRequest(kind=kind, devices=devices, pipelines=("caffe", "naive", "workers"), cpus=2, **rest)
-
-
-def variants(name: str, *devices: str, **rest: Any) -> list[Variant]:
-    return SCENARIO.experiment(name).variants(asked(*devices, **rest))
 
 
 @pytest.fixture(scope="module")
@@ -38,64 +26,6 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("images") / "voc"
     compose(folder, 15, 0, workers=1)
     return folder
-
-
-def test_loaders_by_batch_size_is_what_runs_unless_told_another() -> None:
-    assert SCENARIO.experiment(None).name == "loaders"
-    assert [each.name for each in SCENARIO.experiments[1:]] == ["stop-rule", "accuracy", "machines", "devices"]
-
-
-def test_accuracy_is_compared_after_exactly_as_many_images() -> None:
-    cells = variants("accuracy", "cpu")
-    assert [each.batch_size for each in cells] == [8, 64, 192]
-    assert {each.batch_size * (each.iterations or 0) for each in cells} == {IMAGES}
-    assert {(each.net, each.evaluate) for each in cells} == {("ssd-micro", "end")}
-    full = variants("accuracy", "cuda", full=True)
-    assert [(each.net, each.batch_size) for each in full] == [
-        ("ssd300", 8),
-        ("ssd512", 8),
-        ("ssd512", 64),
-        ("ssd512", 192),
-    ]
-
-
-def test_accuracy_is_not_asked_of_a_device_that_computes_nothing() -> None:
-    with pytest.raises(WhyidleError, match="--device cpu"):
-        variants("accuracy", "emulated:v100")
-
-
-def test_the_stop_rules_differ_in_nothing_else() -> None:
-    cells = variants("stop-rule", "emulated:v100")
-    by_rule = {
-        rule: [replace(each, plan=None, epochs=None, iterations=None) for each in cells if each.plan == rule]
-        for rule in ("epochs", "iterations")
-    }
-    assert by_rule["epochs"] == by_rule["iterations"]
-    assert {each.iterations for each in cells if each.plan == "iterations"} == {60}
-    assert {each.epochs for each in cells if each.plan == "epochs"} == {4}
-
-
-def test_the_machines_of_the_study_have_the_networks_it_had() -> None:
-    cells = variants("machines", "emulated:k520", "emulated:gtx1080")
-    assert {each.ranks for each in cells if each.device == "emulated:k520"} == {1, 2, 5}
-    assert {(each.ranks, each.batch_size) for each in cells if each.device == "emulated:gtx1080"} == {
-        (ranks, size) for ranks in (1, 2) for size in (8, 32)
-    }
-    assert all((each.interconnect is None) == (each.ranks == 1) for each in cells)
-    asked_for = variants("machines", "emulated:gtx1080", interconnects=("940Mbit/s",), ranks=(2,), batch_sizes=(8,))
-    assert [each.interconnect for each in asked_for] == ["940Mbit/s"]
-
-
-def test_four_devices_share_a_batch_or_have_16_each() -> None:
-    cells = [each for each in variants("devices", "emulated:titanx") if each.feed == "real"]
-    assert {each.ranks * each.batch_size for each in cells if each.batch_size != 16} == {24}
-    assert {each.ranks for each in cells if each.batch_size == 16} == {1, 2, 3, 4}
-    assert {each.workers for each in cells if each.ranks == 4} == {1}
-
-
-def test_a_stop_rule_that_was_asked_for_holds() -> None:
-    assert {each.iterations for each in variants("machines", "emulated:k520", iterations=3)} == {3}
-    assert {(each.epochs, each.iterations) for each in variants("accuracy", "cpu", epochs=2)} == {(2, None)}
 
 
 def test_training_and_held_out_images_have_none_in_common(images: Path) -> None:
@@ -126,20 +56,6 @@ def test_the_reduced_net_tells_vocs_four_kinds_apart(images: Path) -> None:
             assert fine[1:].tolist() == coarse[1:].tolist()
 
 
-@pytest.fixture
-def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A process group of this process only, which computes with one thread."""
-    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    meeting = torch.distributed.FileStore(str(tmp_path / "meeting"), 1)
-    torch.distributed.init_process_group("gloo", rank=0, world_size=1, store=meeting)
-    yield
-    torch.distributed.destroy_process_group()
-    torch.set_num_threads(threads)
-
-
-@pytest.mark.slow
 @pytest.mark.usefixtures("alone")
 def test_it_learns_also_where_the_net_is_wrapped_and_is_judged_on_what_it_did_not_see(images: Path) -> None:
     torch.manual_seed(0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,10 @@ import numpy as np
 import pytest
 import torch
 
+from support.cuda import Machine, installed
+from support.cuda.machine import INPUT
+from support.cuda.programs import WIDTH, compute, net
+from whyidle.devices.choose import choose
 from whyidle.devices.clock import VirtualClock
 from whyidle.devices.cpu import CpuDevice
 from whyidle.devices.emulated import EmulatedDevice
@@ -22,7 +26,7 @@ from whyidle.scenarios.copying import BatchCopier
 from whyidle.scenarios.feeds import NoTraining
 from whyidle.scenarios.loader import watched
 from whyidle.scenarios.recorded import recorded_on
-from whyidle.scenarios.training import EmulatedTraining, Training
+from whyidle.scenarios.training import EmulatedTraining, TorchTraining, Training
 
 MS = 1_000_000
 FETCH_NS = 30 * MS
@@ -36,44 +40,43 @@ def device() -> EmulatedDevice:
 
 
 class Loader:
-    """Makes each batch when it is asked for. `ahead`: and begins to copy the one after it."""
+    """Makes each of its batches when it is asked for. `ahead`: and begins to copy the one after it."""
 
     name = "test"
 
-    def __init__(self, device: EmulatedDevice, copier: BatchCopier, ahead: bool = False) -> None:
-        self._clock = device.clock
-        self._copier = copier
-        self._ahead = ahead
-        self.queue: Queue | None = Queue(3, lambda: 2)
+    def __init__(
+        self, copier: BatchCopier, batches: int, make: Callable[[], Batch], ahead: bool, queue: Queue | None = None
+    ) -> None:
+        self._copier, self._batches, self._make, self._ahead = copier, batches, make, ahead
+        self.queue = queue
 
     def __len__(self) -> int:
-        return STEPS
+        return self._batches
 
     def epoch(self, number: int) -> Iterator[Batch]:
-        made = self._made()
-        following = next(made)
-        for _ in range(STEPS):
-            batch, further = following, next(made, None)
-            if further is not None:
-                following = self._copier.start(self._copier.pin(further)) if self._ahead else further
+        following = self._make()
+        for left in reversed(range(self._batches)):
+            batch = following
+            if left:
+                following = self._make()
+                if self._ahead:
+                    following = self._copier.start(self._copier.pin(following))
             yield batch
 
     def close(self) -> None: ...
 
-    def _made(self) -> Iterator[Batch]:
-        for _ in range(STEPS):
-            begin = self._clock.now()
-            self._clock.wait_until(begin + FETCH_NS)
-            trace = Trace(worker=1, begin_ns=begin, end_ns=begin + FETCH_NS, read_ns=MS, decode_ns=2 * MS, threads=4)
-            yield Batch(torch.zeros(SIZE, 5), torch.zeros(SIZE), tuple(range(SIZE)), trace)
-
 
 def train(folder: Path, device: EmulatedDevice, training: Training, ahead: bool = False, log_every: int = 4) -> None:
+    def made() -> Batch:
+        begin = device.clock.now()
+        device.clock.wait_until(begin + FETCH_NS)
+        trace = Trace(worker=1, begin_ns=begin, end_ns=begin + FETCH_NS, read_ns=MS, decode_ns=2 * MS, threads=4)
+        return Batch(torch.zeros(SIZE, 5), torch.zeros(SIZE), tuple(range(SIZE)), trace)
+
     copier = BatchCopier(device)
-    pipeline = Loader(device, copier, ahead)
     create_run(folder, {"device": device.describe()})
     with recorded_on(device, folder):
-        loader = watched(pipeline)
+        loader = watched(Loader(copier, STEPS, made, ahead, Queue(3, lambda: 2)))
         done = 0
         for _ in range(EPOCHS):
             for batch in loader:
@@ -103,24 +106,17 @@ def test_on_an_emulated_device_steps_have_the_stamps_of_what_was_queued(tmp_path
     assert steps["copy_bytes"].tolist() == [SIZE * 6 * 4] * number
     assert not (steps["flags"] & (StepFlag.PINNED | StepFlag.COPIED_AHEAD)).any()
     copied = spans[spans["what"] == SpanKind.COPY]
+    # Batches have what their loader stamped on them.
+    batches = run.records(BATCH)
+    assert batches["step"].tolist() == list(range(number))
+    stamped = {"worker": 1, "threads": 4, "decode_ns": 2 * MS, "collate_ns": NOT_MEASURED, "batch_bytes": SIZE * 6 * 4}
+    assert {name: set(batches[name]) for name in stamped} == {name: {value} for name, value in stamped.items()}
+    assert set(batches["end_ns"] - batches["begin_ns"]) == {FETCH_NS}
+    assert set(steps["queue_ready"][1:STEPS]) == {2}
     # A mark on an idle stream is reached when it arrives there.
     assert set(steps["device_copy_end_ns"] - copied["end_ns"]) <= {0, device.spec.launch_latency_ns}
     assert set(run.records(PAUSE)["what"]) == {PauseKind.SYNC}
     assert run.records(PAUSE)["step"].tolist() == [3, 7, 11]
-
-
-def test_batches_are_recorded_with_what_their_loader_stamped_on_them(tmp_path: Path, device: EmulatedDevice) -> None:
-    train(tmp_path / "run", device, EmulatedTraining(device, V100, "ssd300", SIZE))
-    run = open_run(tmp_path / "run")
-    batches = run.records(BATCH)
-    assert batches["step"].tolist() == list(range(STEPS * EPOCHS))
-    assert set(batches["worker"]) == {1}
-    assert set(batches["threads"]) == {4}
-    assert set(batches["end_ns"] - batches["begin_ns"]) == {FETCH_NS}
-    assert set(batches["decode_ns"]) == {2 * MS}
-    assert set(batches["collate_ns"]) == {NOT_MEASURED}
-    assert set(batches["batch_bytes"]) == {SIZE * 6 * 4}
-    assert set(run.records(STEP)["queue_ready"][1:STEPS]) == {2}
 
 
 def test_copies_begun_in_the_fetch_before_are_told_of_their_own_step(tmp_path: Path, device: EmulatedDevice) -> None:
@@ -138,19 +134,7 @@ def test_copies_begun_in_the_fetch_before_are_told_of_their_own_step(tmp_path: P
 def test_a_loader_alone_has_steps_too(tmp_path: Path, device: EmulatedDevice) -> None:
     train(tmp_path / "run", device, NoTraining())
     steps = open_run(tmp_path / "run").records(STEP)
-    assert steps["samples"].tolist() == [SIZE] * STEPS * EPOCHS
     assert set((steps["fetch_end_ns"] - steps["fetch_begin_ns"])[1 : STEPS - 1]) == {FETCH_NS}
-
-
-def test_an_emulated_training_judges_nothing(device: EmulatedDevice) -> None:
-    training = EmulatedTraining(device, V100, "ssd300", SIZE)
-    batch = Batch(torch.zeros(SIZE, 5), torch.zeros(SIZE), tuple(range(SIZE)))
-    training.step(batch)
-    training.set_rate(0.5)
-    training.step(batch)
-    assert training.read_loss() is None
-    assert training.evaluate(lambda net: {"accuracy": 1.0}) is None
-    assert device.operations() == 6
 
 
 class OwnMemory(CpuDevice):
@@ -183,3 +167,46 @@ def test_what_is_left_to_do_on_the_device_is_done_once_after_the_copy(ahead: boo
     assert arrived.inputs.tolist() == [2.0] * 3
     assert arrived.on_device is None
     assert copier.own_memory is False, "the processor has none"
+
+
+BATCHES = 8
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_copies_of_a_loader_of_ours_are_recorded_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ahead: bool
+) -> None:
+    """On a GPU, played by the stand-in, whoever begins them."""
+
+    def made() -> Batch:
+        machine.host(5 * MS, INPUT)
+        return Batch(torch.zeros(4, WIDTH), torch.zeros(4, dtype=torch.int64), tuple(range(4)))
+
+    machine = installed(Machine(), monkeypatch)
+    machine.durations = compute(20 * MS)
+    device = choose("cuda")
+    copier, model = BatchCopier(device), net().to("cuda")
+    training = TorchTraining(
+        model,
+        lambda trained, batch: torch.nn.functional.cross_entropy(trained(batch.inputs), batch.targets),
+        torch.optim.SGD(model.parameters(), 0.1),
+    )
+    folder = create_run(tmp_path / "run", {"device": device.describe()})
+    with recorded_on(device, folder):
+        loader = watched(Loader(copier, BATCHES, made, ahead))
+        for _ in range(EPOCHS):
+            for number, batch in enumerate(loader):
+                training.step(copier.deliver(batch))
+                if number == 3:
+                    training.read_loss()
+    steps, pauses = open_run(folder).records(STEP), open_run(folder).records(PAUSE)["what"].tolist()
+    # The first batch of an epoch is copied in its own step: as torch is asked, each tensor for itself.
+    flags = ([False] + [ahead] * (BATCHES - 1)) * EPOCHS
+    assert ((steps["flags"] & StepFlag.COPIED_AHEAD) > 0).tolist() == flags
+    inputs_bytes = 4 * WIDTH * 4
+    whole = inputs_bytes + (4 * 8 if ahead else 0)
+    assert steps["copy_bytes"].tolist() == ([inputs_bytes] + [whole] * (BATCHES - 1)) * EPOCHS
+    counts = {what: pauses.count(what) for what in (PauseKind.COPY, PauseKind.SYNC, PauseKind.STREAM_WAIT)}
+    further, waits = (EPOCHS, EPOCHS * (BATCHES - 1)) if ahead else (EPOCHS * BATCHES, 0)
+    assert counts == {PauseKind.COPY: further, PauseKind.SYNC: EPOCHS, PauseKind.STREAM_WAIT: waits}
+    assert not list(folder.glob("*notices*"))

@@ -1,42 +1,114 @@
-"""What is read of sets in VOC's layout."""
+"""Where sets in VOC's layout lie, and what is read of them."""
 
 from __future__ import annotations
 
 import pickle
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from support.voc_sets import VocMaker, names
+from whyidle.errors import DataError
 from whyidle.pipelines.stages import Normalise, Resize
+from whyidle.scenarios.voc.layout import CLASSES, class_index, find
 from whyidle.scenarios.voc.read import VocDataset
 
-# What is read
+
+def year(root: Path) -> Path:
+    for part in ("JPEGImages", "Annotations", "ImageSets/Main"):
+        (root / part).mkdir(parents=True)
+    return root
+
+
+@pytest.mark.parametrize("inside", ["", "VOC2012", "VOC2007", "VOCdevkit/VOC2012", "VOCdevkit/VOC2007"])
+def test_finds_the_set_from_any_level(tmp_path: Path, inside: str) -> None:
+    root = year(tmp_path / inside)
+    assert find(tmp_path).root == root
+    assert find(root).root == root
+
+
+def test_of_several_years_the_newest_is_taken(tmp_path: Path) -> None:
+    year(tmp_path / "VOCdevkit" / "VOC2007")
+    newest = year(tmp_path / "VOCdevkit" / "VOC2012")
+    assert find(tmp_path).root == newest
+    (newest / "JPEGImages").rmdir()  # one that lacks a part is passed over
+    assert find(tmp_path).root == newest.with_name("VOC2007")
+
+
+def test_what_is_not_a_set_is_named_with_what_was_looked_for(tmp_path: Path) -> None:
+    empty, other, file = tmp_path / "empty", tmp_path / "other", tmp_path / "file"
+    empty.mkdir()
+    (other / "pictures").mkdir(parents=True)
+    file.write_text("")
+    for folder, fact in (
+        (tmp_path / "nowhere", "does not exist"),
+        (empty, "is empty"),
+        (other, "holds no Pascal-VOC set"),
+        (file, "is not a folder"),
+    ):
+        with pytest.raises(DataError) as caught:
+            find(folder)
+        message = str(caught.value)
+        assert message.startswith(f"{folder} {fact}")
+        assert "JPEGImages, Annotations, ImageSets/Main" in message
+        assert "VOCdevkit/VOC2012" in message
+        assert "whyidle data ssd --out DIR" in message
+
+
+def test_a_split_is_read_in_order_and_without_repeats(tmp_path: Path) -> None:
+    layout = find(year(tmp_path / "VOC2012"))
+    (layout.splits / "train.txt").write_text("b\n\n  a  1\nb\nc -1\n")
+    assert layout.names("train") == ["b", "a", "c"]
+    assert layout.image("a") == tmp_path / "VOC2012" / "JPEGImages" / "a.jpg"
+    assert layout.annotation("a") == tmp_path / "VOC2012" / "Annotations" / "a.xml"
+
+
+def test_a_missing_split_names_those_that_are_there(tmp_path: Path) -> None:
+    layout = find(year(tmp_path / "VOC2012"))
+    with pytest.raises(DataError, match=r"no split 'val' .*splits there: none"):
+        layout.names("val")
+    (layout.splits / "train.txt").write_text("a\n")
+    (layout.splits / "test.txt").write_text("a\n")
+    with pytest.raises(DataError, match=r"no split 'val' .*splits there: test, train"):
+        layout.names("val")
+    (layout.splits / "val.txt").write_text("\n \n")
+    with pytest.raises(DataError, match=r"val\.txt names no image"):
+        layout.names("val")
+
+
+def test_classes_of_voc_come_first_and_others_in_alphabetic_order() -> None:
+    index = class_index(["zebra", "person", "apple"])
+    assert list(index) == [*CLASSES, "apple", "zebra"]
+    assert list(index.values()) == [*range(1, 23)]
+    assert (index["aeroplane"], index["person"], index["tvmonitor"]) == (1, 15, 20)
 
 
 def test_boxes_become_shares_and_classes_numbers(maker: VocMaker) -> None:
     maker.sample("a", ("dog", 11, 21, 60, 40), ("aeroplane", 1, 1, 100, 80))
     maker.image("bb", (50, 40))
     maker.annotation("bb", ("tvmonitor", 1, 1, 1, 1))
-    maker.split("bb", "a")
+    maker.image("none")
+    maker.text("none", "<annotation/>")
+    maker.split("bb", "a", "none")
 
     dataset = maker.open()
 
-    assert len(dataset) == 2
     assert dataset.findings == []
-    assert names(dataset) == ["bb", "a"]
+    assert names(dataset) == ["bb", "a", "none"]
+    assert dataset.targets(2).shape == (0, 5)
     assert dataset.targets(1).dtype == np.float32
     np.testing.assert_allclose(dataset.targets(0), [[20, 0, 0, 1 / 50, 1 / 40]], rtol=1e-6)
     np.testing.assert_allclose(dataset.targets(1), [[12, 0.1, 0.25, 0.6, 0.5], [1, 0, 0, 1, 1]], rtol=1e-6)
-    np.testing.assert_array_equal(dataset.targets(-1), dataset.targets(1))
-    np.testing.assert_array_equal(dataset.sizes, [(50, 40), (100, 80)])
-    np.testing.assert_array_equal(dataset.file_bytes, [dataset.path(i).stat().st_size for i in range(2)])
+    np.testing.assert_array_equal(dataset.targets(-2), dataset.targets(1))
+    np.testing.assert_array_equal(dataset.sizes, [(50, 40), (100, 80), (100, 80)])
+    np.testing.assert_array_equal(dataset.file_bytes, [dataset.path(i).stat().st_size for i in range(3)])
     assert dataset.name == "VOC2012 trainval"
     assert dataset.classes == 20
     with pytest.raises(IndexError):
-        dataset.targets(2)
+        dataset.targets(3)
 
 
 def test_describe_tells_how_much_there_is(maker: VocMaker) -> None:
@@ -72,14 +144,6 @@ def test_splits_limit_and_stages(maker: VocMaker) -> None:
     assert VocDataset.open(maker.folder, stages=()).stages == ()
 
 
-def test_progress_counts_all_images(maker: VocMaker) -> None:
-    maker.sample("a")
-    maker.split("a", "gone")
-    calls: list[tuple[int, int]] = []
-    VocDataset.open(maker.folder, progress=lambda done, of: calls.append((done, of)))
-    assert calls == [(1, 2), (2, 2)]
-
-
 def test_other_classes_have_the_same_number_in_every_split(maker: VocMaker) -> None:
     maker.sample("a", ("zebra", 1, 1, 9, 9))
     maker.sample("b", ("apple", 1, 1, 9, 9), ("cat", 1, 1, 9, 9))
@@ -88,17 +152,6 @@ def test_other_classes_have_the_same_number_in_every_split(maker: VocMaker) -> N
     assert maker.open("train").targets(0)[0, 0] == 22
     assert maker.open(limit=1).targets(0)[0, 0] == 22
     assert maker.open().class_names[20:] == ("apple", "zebra")
-
-
-def test_an_image_without_objects_is_a_sample(maker: VocMaker) -> None:
-    maker.image("a")
-    maker.text("a", "<annotation/>")
-    maker.sample("b")
-    maker.split("a", "b")
-    dataset = maker.open()
-    assert dataset.targets(0).shape == (0, 5)
-    assert dataset.targets(1).shape == (1, 5)
-    assert dataset.findings == []
 
 
 def test_a_dataset_goes_to_worker_processes(maker: VocMaker) -> None:

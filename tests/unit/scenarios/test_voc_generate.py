@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import json
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +12,7 @@ from whyidle.errors import DataError
 from whyidle.scenarios.voc import paint as module
 from whyidle.scenarios.voc.annotation import parse
 from whyidle.scenarios.voc.generate import compose
-from whyidle.scenarios.voc.layout import CLASSES, Layout
+from whyidle.scenarios.voc.layout import Layout
 from whyidle.scenarios.voc.paint import paint
 from whyidle.scenarios.voc.read import VocDataset
 
@@ -57,7 +56,6 @@ def test_what_is_composed_can_be_read_without_findings(made: Path) -> None:
 
 def test_images_are_like_those_of_voc(made: Path) -> None:
     facts = VocDataset.open(made).describe()
-    assert facts["classes"] >= 15
     assert 80e3 < facts["mean_bytes"] < 120e3
     assert 420 < facts["mean_width"] < 500
     assert 340 < facts["mean_height"] < 440
@@ -102,22 +100,8 @@ def test_owners_are_where_the_picture_was_painted(monkeypatch: pytest.MonkeyPatc
 
 def test_objects_overlap_and_leave_the_frame_but_stay_visible() -> None:
     objects = [placed for index in range(12) for placed in paint(11, index).objects]
-    assert any(placed.occluded for placed in objects)
-    assert any(placed.truncated for placed in objects)
-    assert not all(placed.occluded or placed.truncated for placed in objects)
+    assert {(placed.occluded, placed.truncated) for placed in objects} >= {(True, False), (False, True), (False, False)}
     assert len({placed.name for placed in objects}) > 10
-
-
-def test_every_class_has_a_shape_and_a_colour_of_its_own() -> None:
-    paintings = [paint(5, index) for index in range(60)]
-    colours: dict[str, list[np.ndarray]] = {}
-    for painting in paintings:
-        for number, placed in enumerate(painting.objects):
-            colours.setdefault(placed.name, []).append(painting.image[painting.owner == number].mean(axis=0))
-    assert set(colours) == set(CLASSES)
-    hues = {name: np.mean([each / np.linalg.norm(each) for each in seen], axis=0) for name, seen in colours.items()}
-    apart = [np.abs(hues[a] - hues[b]).max() for a in CLASSES for b in CLASSES if a < b]
-    assert min(apart) > 0.02
 
 
 def test_an_image_depends_on_seed_and_number_only(made: Path, tmp_path: Path) -> None:
@@ -129,14 +113,6 @@ def test_an_image_depends_on_seed_and_number_only(made: Path, tmp_path: Path) ->
     compose(tmp_path / "other", 5, 8, workers=1)
     other = contents(year(tmp_path / "other"))
     assert not {other[file] for file in images if file.endswith(".jpg")} & set(fewer.values())
-
-
-def test_a_complete_set_is_left_as_it_is(made: Path) -> None:
-    before = {file: file.stat().st_mtime_ns for file in made.rglob("*")}
-    calls: list[tuple[int, int]] = []
-    compose(made, 40, 7, lambda done, of: calls.append((done, of)))
-    assert {file: file.stat().st_mtime_ns for file in made.rglob("*")} == before
-    assert calls == [(40, 40)]
 
 
 def test_a_set_composed_under_the_earlier_name_is_known_as_composed_and_left_as_it_is(tmp_path: Path) -> None:
@@ -190,13 +166,10 @@ def test_a_foreign_folder_is_not_touched(tmp_path: Path) -> None:
     (tmp_path / "odd" / "whyidle-data.json").write_text("{")
     with pytest.raises(DataError, match="holds another set"):
         compose(tmp_path / "odd", 2, 0)
-
-
-def test_an_empty_folder_may_be_filled(tmp_path: Path) -> None:
-    compose(tmp_path, 1, 0)
-    layout = Layout(year(tmp_path))
-    assert layout.names("train") == layout.names("trainval") == ["2012_000001"]
-    assert json.loads((tmp_path / "whyidle-data.json").read_text())["images"] == 1
+    for images, seed, said in ((0, 0, "at least 1"), (1, -1, "seed -1 cannot be used")):
+        with pytest.raises(DataError, match=said):
+            compose(tmp_path / "set", images, seed)
+    assert not (tmp_path / "set").exists()
 
 
 def test_a_full_disk_is_one_message_and_leaves_no_half_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,11 +205,3 @@ def test_a_failure_in_a_worker_process_is_the_same_message(tmp_path: Path) -> No
     image.mkdir()
     with pytest.raises(DataError, match=r"Cannot write the images to .*: Is a directory"):
         compose(out, 3, 0, workers=2)
-
-
-def test_impossible_numbers_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="at least 1"):
-        compose(tmp_path / "set", 0, 0)
-    with pytest.raises(DataError, match="seed -1 cannot be used"):
-        compose(tmp_path / "set", 1, -1)
-    assert not (tmp_path / "set").exists()

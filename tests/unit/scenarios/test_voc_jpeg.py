@@ -29,28 +29,16 @@ MIDDLE = len(GOOD) // 2
 
 @pytest.mark.parametrize(
     "options",
-    [
-        {"quality": 5},
-        {"quality": 100, "subsampling": 0},
-        {"optimize": True},
-        {"restart_marker_rows": 1},
-        {"progressive": True},
-        {"subsampling": 1},
-    ],
+    [{"quality": 5}, {"quality": 100, "subsampling": 0}, {"restart_marker_rows": 1}, {"progressive": True}],
     ids=str,
 )
 def test_good_images_of_all_kinds_pass(options: dict[str, Any]) -> None:
     assert verify(encoded(photograph(), **options)) == (160, 120)
-    assert verify(encoded(photograph(97, 61), **options)) == (97, 61)
+    assert verify(encoded(photograph(97, 61).convert("CMYK"), **options)) == (97, 61)
+    assert verify(encoded(photograph(97, 61).convert("L"), **options)) == (97, 61)
 
 
-@pytest.mark.parametrize("mode", ["L", "CMYK"])
-def test_other_colour_spaces_pass(mode: str) -> None:
-    assert verify(encoded(photograph().convert(mode))) == (160, 120)
-
-
-@pytest.mark.parametrize("level", [0, 127, 128, 129, 255])
-@pytest.mark.parametrize("size", [(1, 1), (8, 8), (500, 375)], ids=str)
+@pytest.mark.parametrize(("level", "size"), [(0, (1, 1)), (128, (8, 8)), (128, (500, 375)), (255, (500, 375))])
 def test_flat_images_pass(level: int, size: tuple[int, int]) -> None:
     assert verify(encoded(Image.new("RGB", size, (level, level, level)))) == size
 
@@ -82,23 +70,16 @@ def test_bytes_after_the_end_marker_are_no_damage() -> None:
     ids=[
         "empty",
         "html",
-        "header only",
+        "header",
         "half",
-        "last bytes lost",
-        "half with an end marker",
+        "end lost",
+        "half, ended",
         "a hole",
         "a repeat",
-        "zeros to the end",
+        "zeros",
         "a marker inside",
     ],
 )
 def test_damage_is_found(damaged: bytes, message: str) -> None:
     with pytest.raises(JpegError, match=message):
         verify(damaged)
-
-
-def test_another_format_under_the_name_of_a_jpeg_is_damage() -> None:
-    stream = io.BytesIO()
-    photograph().save(stream, "PNG")
-    with pytest.raises(JpegError, match="not a JPEG"):
-        verify(stream.getvalue())

@@ -1,9 +1,7 @@
-"""How long emulated devices exchange gradients, and which samples each rank trains on."""
+"""Ranks of one trial: where they meet, which is blamed, and how long emulated devices exchange gradients."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -13,15 +11,60 @@ from whyidle.devices.clock import VirtualClock
 from whyidle.devices.emulated import EmulatedDevice
 from whyidle.devices.profiles.load import load
 from whyidle.errors import WhyidleError
-from whyidle.pipelines.order import batches, count, epoch_order
-from whyidle.pipelines.protocol import Batch, Settings
+from whyidle.pipelines.protocol import Batch
+from whyidle.record.files import write_json
 from whyidle.record.run import create_run
+from whyidle.scenarios import ranks
 from whyidle.scenarios.convnets.benchmark import EmulatedForward
-from whyidle.scenarios.interconnect import INTERCONNECTS, gradient_bytes, named, own_link
-from whyidle.scenarios.rank import ALONE, Rank
+from whyidle.scenarios.interconnect import gradient_bytes, named, own_link
+from whyidle.scenarios.rank import Rank
 from whyidle.scenarios.ranks import unmet
 from whyidle.scenarios.training import EmulatedTraining
+from whyidle.scenarios.trial import TrialSpec
 from whyidle.scenarios.variant import Variant
+
+
+def test_the_meeting_place_is_in_the_run_folder_and_gone_after_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A trial that is killed cannot tidy up: what it leaves must lie with its run, not in the machine's own folder.
+    run = tmp_path / "run"
+    run.mkdir()
+    met: list[Path] = []
+
+    def launch(config: object, entry: object) -> object:
+        def start(spec: TrialSpec, folder: str, place: str, train: object) -> None:
+            assert Path(place).is_dir()
+            met.append(Path(place))
+
+        return start
+
+    monkeypatch.setattr(ranks, "elastic_launch", launch)
+    monkeypatch.setattr(ranks, "_stay_on_this_machine", lambda: None)
+    spec = TrialSpec(net="x", pipeline="naive", batch_size=1, ranks=2, scenario="x", data="x", folder=str(run))
+    ranks.train_ranks(spec, run, lambda *_: None)
+    assert [place.parent for place in met] == [run]
+    assert not list(run.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("said", "died", "blamed"),
+    [
+        # The launcher saw rank 1 fail and ended rank 0, on its way to fail for that, before it could say so.
+        ({1: ("ValueError: no such number", 1.0)}, {1: 1}, "rank 1: ValueError: no such number"),
+        ({0: ("RuntimeError: closed by peer", 1.0)}, {2: -9}, "rank 2 was killed by SIGKILL (the kernel kills"),
+        ({0: ("RuntimeError: closed", 2.0), 1: ("OSError: no file", 1.0)}, {0: 1}, "rank 1: OSError: no file"),
+        ({}, {}, "rank 0 ended without a word"),
+    ],
+    ids=["ended for another", "died", "first of several", "nobody says"],
+)
+def test_the_rank_to_blame(
+    tmp_path: Path, said: dict[int, tuple[str, float]], died: dict[int, int], blamed: str
+) -> None:
+    for rank, (error, at) in said.items():
+        write_json(tmp_path / f"ended-{rank}.json", {"status": "failed", "error": error, "at": at})
+    assert str(ranks.what_failed(tmp_path, 3, died)).startswith(blamed)
+
 
 SSD300_BYTES = 4 * 26_285_486
 
@@ -51,12 +94,6 @@ def test_a_rate_is_an_interconnect_too() -> None:
             named(wrong)
 
 
-def test_every_interconnect_says_where_its_figure_is_from_and_what_speaks_against_it() -> None:
-    for each in INTERCONNECTS.values():
-        assert each.gb_per_s.origin.text
-        assert each.gb_per_s.origin.doubt
-
-
 def test_without_an_interconnect_it_is_the_link_of_the_profile() -> None:
     titanx = load("titanx")
     assert own_link(titanx).gb_per_s.value == titanx.link.pinned_gb_per_s.value
@@ -74,27 +111,6 @@ def test_a_device_that_is_held_begins_later_and_nothing_else_changes() -> None:
     device.hold(done + 5_000_000)
     device.compute(2_000_000)
     assert device.record().time_ns() == done + 7_000_000
-
-
-def test_ranks_take_turns_at_the_samples_of_each_epoch() -> None:
-    for samples, ranks in ((100, 3), (7, 2), (64, 4), (2, 3)):
-        for shuffle in (True, False):
-            whole = epoch_order(samples, Settings(1, shuffle=shuffle, seed=5), 3)
-            shares = [
-                epoch_order(samples, Settings(1, shuffle=shuffle, seed=5, rank=rank, ranks=ranks), 3)
-                for rank in range(ranks)
-            ]
-            assert {len(share) for share in shares} == {samples // ranks}
-            together = list(chain.from_iterable(zip(*shares, strict=True)))
-            assert together == whole[: samples - samples % ranks]
-
-
-def test_every_rank_has_as_many_batches() -> None:
-    for drop_last, expected in ((True, 6), (False, 7)):
-        for rank in range(2):
-            settings = Settings(8, drop_last=drop_last, rank=rank, ranks=2)
-            assert count(101, settings) == len(batches(101, settings, 0)) == expected
-            assert sum(len(batch) for batch in batches(101, settings, 0)) == (48 if drop_last else 50)
 
 
 def test_what_has_no_gradients_waits_for_no_rank(tmp_path: Path) -> None:
@@ -122,24 +138,6 @@ def test_ranks_exchange_behind_the_backward_pass(tmp_path: Path) -> None:
     _, backward, exchange, optimizer = did
     assert exchange == (backward[1], optimizer[0])
     assert exchange[1] - exchange[0] == named("ethernet-1g").exchange_ns(SSD300_BYTES, 2)
-
-
-@pytest.fixture
-def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A process group of this process only."""
-    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
-    meeting = torch.distributed.FileStore(str(tmp_path / "meeting"), 1)
-    torch.distributed.init_process_group("gloo", rank=0, world_size=1, store=meeting)
-    yield
-    torch.distributed.destroy_process_group()
-
-
-def test_a_rank_alone_trains_as_if_there_were_no_ranks() -> None:
-    net = torch.nn.Linear(2, 2)
-    assert ALONE.wrap(net) is net
-    assert ALONE.device("cuda") == "cuda"
-    assert ALONE.share(Settings(8, seed=3)) == Settings(8, seed=3)
-    assert ALONE.leads
 
 
 def variant(device: str, ranks: int, interconnect: str | None = None) -> Variant:

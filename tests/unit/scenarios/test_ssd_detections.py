@@ -1,14 +1,80 @@
-"""Precision and recall of detections, against what is computed by hand and by a slower way."""
+"""What a net says, as boxes; and their precision and recall, against what is computed by hand."""
 
 from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
-from whyidle.scenarios.ssd.detect import Detections
+from whyidle.scenarios.ssd.detect import MOST, Detections, decode, detect
 from whyidle.scenarios.ssd.judge import IOU, PrecisionCurve, PrecisionPoint, curve, hits, result
+from whyidle.scenarios.ssd.loss import encode
+from whyidle.scenarios.ssd.net import build
+
+PRIORS = torch.tensor([[0.3, 0.3, 0.2, 0.2], [0.32, 0.3, 0.2, 0.2], [0.7, 0.7, 0.4, 0.2]])
+
+
+def saying(*probabilities: tuple[float, ...]) -> torch.Tensor:
+    """Logits `[1, P, classes]` whose softmax these are."""
+    return torch.tensor([probabilities]).log()
+
+
+def test_no_offset_means_the_prior_itself() -> None:
+    boxes = decode(torch.zeros(1, 3, 4), PRIORS)
+    torch.testing.assert_close(boxes[0, 0], torch.tensor([0.2, 0.2, 0.4, 0.4]))
+    torch.testing.assert_close(boxes[0, 2], torch.tensor([0.5, 0.6, 0.9, 0.8]))
+
+
+def test_decoding_undoes_the_encoding_of_the_loss() -> None:
+    torch.manual_seed(0)
+    shapes = build("ssd-micro", 2).priors
+    low = torch.rand(5, len(shapes), 2) * 0.5
+    boxes = torch.cat((low, low + 0.05 + torch.rand(5, len(shapes), 2) * 0.4), dim=-1)
+    torch.testing.assert_close(decode(encode(boxes, shapes), shapes), boxes, rtol=1e-4, atol=1e-5)
+
+
+def test_of_two_boxes_of_a_class_on_one_object_the_surer_is_kept() -> None:
+    # The first two priors overlap by 0.18 / 0.22 = 0.82.
+    [found] = detect(torch.zeros(1, 3, 4), saying((0.1, 0.6, 0.3), (0.1, 0.8, 0.1), (0.2, 0.4, 0.4)), PRIORS)
+    of_first = found.scores[found.classes == 1]
+    torch.testing.assert_close(of_first, torch.tensor([0.8, 0.4]))
+    torch.testing.assert_close(found.boxes[0], torch.tensor([0.22, 0.2, 0.42, 0.4]))
+
+
+def test_boxes_of_different_classes_do_not_drive_each_other_out() -> None:
+    [found] = detect(torch.zeros(1, 3, 4), saying((0.1, 0.6, 0.3), (0.98, 0.01, 0.01), (0.98, 0.01, 0.01)), PRIORS)
+    assert found.classes.tolist() == [1, 2]
+    assert found.scores.tolist() == pytest.approx([0.6, 0.3])
+
+
+def test_what_is_taken_for_background_is_no_detection() -> None:
+    [found] = detect(torch.zeros(1, 3, 4), saying(*[(0.99, 0.005, 0.005)] * 3), PRIORS)
+    assert len(found.scores) == 0
+
+
+def test_boxes_end_where_the_image_does() -> None:
+    far = torch.tensor([[[-30.0, 0.0, 9.0, 0.0]]])
+    [found] = detect(far, saying((0.1, 0.9)), PRIORS[:1])
+    assert found.boxes[0, 0] == 0.0
+    assert found.boxes.max() <= 1.0
+
+
+@pytest.mark.parametrize("value", [float("nan"), 1e30])
+def test_a_net_that_diverged_gives_boxes_without_nan_or_none(value: float) -> None:
+    [found] = detect(torch.full((1, 3, 4), value), torch.full((1, 3, 5), value), PRIORS)
+    assert found.boxes.isfinite().all()
+
+
+def test_every_image_has_its_own_detections_surest_first_and_not_too_many() -> None:
+    torch.manual_seed(1)
+    net = build("ssd-micro", 21).eval()
+    with torch.no_grad():
+        found = detect(*net(torch.randn(3, 3, 64, 64) * 60), net.priors)
+    assert len(found) == 3
+    for each in found:
+        assert len(each.scores) <= MOST
+        assert each.scores.tolist() == sorted(each.scores.tolist(), reverse=True)
+        assert int(each.classes.min()) >= 1
+
 
 ONE = (1, 0.0, 0.0, 0.2, 0.2)
 OTHER = (1, 0.5, 0.5, 0.9, 0.9)
@@ -57,6 +123,7 @@ def test_a_curve_computed_by_hand() -> None:
     # 0.25 of the objects at precision 1, as much again at 2/3, the rest never.
     assert drawn.average_precision == pytest.approx(0.25 + 0.25 * 2 / 3)
     assert drawn.best == drawn.points[2]
+    assert drawn.points[2].f1 == pytest.approx(4 / 7)
     assert drawn.precision_at(0.25) == 1.0
     assert drawn.precision_at(0.3) == pytest.approx(2 / 3)
     assert drawn.precision_at(0.6) == 0.0
@@ -76,11 +143,6 @@ def test_a_net_that_says_nothing_has_no_curve_and_no_accuracy() -> None:
     assert told["objects"] == 1
 
 
-def test_objects_that_nobody_annotated_make_every_detection_false() -> None:
-    told = curve([(found((0.9, *ONE)), objects())])
-    assert [(point.precision, point.recall) for point in told.points] == [(0.0, 0.0)]
-
-
 def test_a_long_curve_is_thinned_with_both_ends_kept() -> None:
     long = PrecisionCurve(tuple(PrecisionPoint(1 - n / 1000, 0.5, n / 1000) for n in range(1000)), 1000, 1000)
     told = result(long, 7)
@@ -89,42 +151,3 @@ def test_a_long_curve_is_thinned_with_both_ends_kept() -> None:
     assert told["curve"][-1] == [0.999, 0.5]
     assert told["samples"] == 7
     assert told["iou"] == 0.2
-
-
-corner = st.integers(0, 7).map(lambda n: n / 10)
-side = st.integers(1, 3).map(lambda n: n / 10)
-box = st.tuples(st.integers(1, 2), corner, corner, side, side).map(
-    lambda b: (b[0], b[1], b[2], round(b[1] + b[3], 3), round(b[2] + b[4], 3))
-)
-image = st.tuples(
-    st.lists(st.tuples(st.sampled_from((0.2, 0.5, 0.7, 0.9)), box).map(lambda pair: (pair[0], *pair[1])), max_size=6),
-    st.lists(box, max_size=4),
-)
-
-
-@given(st.lists(image, min_size=1, max_size=4))
-def test_any_curve_is_consistent_with_itself_and_with_a_count_of_hits(images: list[tuple[list, list]]) -> None:
-    pairs = [(found(*rows), objects(*there)) for rows, there in images]
-    drawn = curve(pairs)
-    assert drawn.detections == sum(len(rows) for rows, _ in images)
-    recalls = [point.recall for point in drawn.points]
-    assert recalls == sorted(recalls)
-    assert all(0 <= point.precision <= 1 and 0 <= point.recall <= 1 for point in drawn.points)
-    for point in drawn.points:
-        passing = sum(int((said.scores >= point.score - 1e-9).sum()) for said, _ in pairs)
-        right = sum(int((hits(said, there) & (said.scores >= point.score - 1e-9)).sum()) for said, there in pairs)
-        assert point.precision * passing == pytest.approx(right)
-        assert point.recall * drawn.objects == pytest.approx(right if drawn.objects else 0)
-    for said, there in pairs:
-        assert int(hits(said, there).sum()) <= len(there)
-    best_precision = max((point.precision for point in drawn.points), default=0.0)
-    last = recalls[-1] if recalls else 0.0
-    assert -1e-9 <= drawn.average_precision <= best_precision * last + 1e-9
-
-
-def test_perfect_detections_have_an_average_precision_of_one() -> None:
-    there = objects(ONE, OTHER, (3, 0.1, 0.6, 0.3, 0.8))
-    drawn = curve([(Detections(there[:, 1:], there[:, 0].long(), torch.tensor([0.9, 0.8, 0.7])), there)])
-    assert drawn.average_precision == pytest.approx(1.0)
-    assert drawn.best is not None
-    assert drawn.best.f1 == pytest.approx(1.0)
