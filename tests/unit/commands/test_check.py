@@ -14,7 +14,7 @@ from support.pairs import SOME, noisy
 from whyidle.analyse.run.analysis import analyse
 from whyidle.record.comparison import write_comparison
 from whyidle.record.reader import Records
-from whyidle.record.run import Run, create_run, open_run
+from whyidle.record.run import Run, open_run
 from whyidle.report.contract import run as contract
 from whyidle.scenarios.planted import MS
 from whyidle.terminal.console import json_text
@@ -43,11 +43,8 @@ def test_every_limit_passes_and_fails(
 ) -> None:
     passing, failing = (high, low) if flag.startswith("max") else (low, high)
     assert check(planted, f"--{flag}", str(passing)) == 0
-    assert "PASS" in capsys.readouterr().out
     assert check(planted, f"--{flag}", str(failing)) == 1
-    said = capsys.readouterr().out
-    assert "FAIL" in said
-    assert f"checks fail: {flag}" in said
+    assert f"checks fail: {flag}" in capsys.readouterr().out
     measured = told(capsys, planted, f"--{flag}", str(failing))[flag]["measured"]
     assert isinstance(measured, float)
     assert low < measured < high
@@ -71,7 +68,7 @@ def test_records_that_were_lost_fail(planted: Path, monkeypatch: pytest.MonkeyPa
     assert check(planted, "--max-dropped", "3") == 0
 
 
-def test_a_cause_is_forbidden_by_its_name_or_its_family(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_cause_is_forbidden_by_its_name_or_its_family(tmp_path: Path) -> None:
     slow = noisy(tmp_path / "slow", SOME(1), workers=0, fetch_ms=30)
     assert check(slow, "--forbid", "input.serial") == 1
     assert check(slow, "--forbid", "input") == 1
@@ -80,39 +77,15 @@ def test_a_cause_is_forbidden_by_its_name_or_its_family(tmp_path: Path, capsys: 
     fast = noisy(tmp_path / "fast", SOME(1), workers=0, fetch_ms=0.1)
     assert check(fast, "--forbid", "input.serial") == 0
     assert check(slow, "--max-severity", "none") == 1
-    capsys.readouterr()
 
 
-def test_a_run_with_few_steps_does_not_pass_unless_that_is_allowed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    short = noisy(tmp_path / "short", SOME(1), steps=20)
+def test_fewer_steps_than_usual_pass_where_that_is_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    short = noisy(tmp_path / "short", SOME(1), steps=20, samples=None)
     assert check(short, "--max-boundary", "50") == 1
-    assert "too few to tell anything" in capsys.readouterr().out
-    assert check(short, "--max-boundary", "50", "--allow-short") == 0
     assert check(short, "--max-boundary", "50", "--min-steps", "10") == 0
+    assert check(short, "--min-samples-per-s", "1", "--allow-short") == 1
     assert check(short, "--forbid", "input", "--min-steps", "10") == 1
     assert "No verdict" in capsys.readouterr().out
-
-
-def test_what_was_not_measured_does_not_pass_unless_that_is_allowed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run = noisy(tmp_path / "run", SOME(1))
-    assert check(run, "--min-utilisation", "1") == 1
-    assert "not measured, at least 1 %" in capsys.readouterr().out
-    assert check(run, "--min-utilisation", "1", "--allow-missing") == 0
-    assert "SKIP" in capsys.readouterr().out
-    found = told(capsys, run, "--min-utilisation", "1")["min-utilisation"]
-    assert (found["measured"], found["status"]) == (None, "not measured")
-    unknown = noisy(tmp_path / "unknown", SOME(1), samples=None)
-    assert check(unknown, "--min-samples-per-s", "1") == 1
-
-
-def test_a_run_without_steps_fails_every_limit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = create_run(tmp_path / "run", {"ended": {"status": "ok"}})
-    assert check(run, "--max-stall", "100", "--allow-short") == 1
-    assert "not measured" in capsys.readouterr().out
 
 
 def test_figures_of_a_job_are_those_of_its_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -128,11 +101,6 @@ def test_figures_of_a_job_are_those_of_its_report(tmp_path: Path, capsys: pytest
     assert {name: found[name]["measured"] for name in limits} == pytest.approx(limits)
     ranks = report["ranks_detail"]
     assert len({rank["device"]["au_pct"] for rank in ranks}) == 2
-
-
-def test_the_run_to_check_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    assert check("--max-stall", "99") == 2
-    assert "`whyidle check runs/ci --max-stall 10" in capsys.readouterr().err
 
 
 def test_a_comparison_is_checked_cell_by_cell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -194,8 +162,3 @@ def test_a_mistake_in_the_configuration_is_said(
     (tmp_path / "pyproject.toml").write_text(f"[tool.whyidle.check]\n{table}\n")
     assert check(planted) == 2
     assert said in capsys.readouterr().err
-
-
-def test_nothing_asked_is_a_mistake_with_an_example(planted: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert check(planted) == 2
-    assert "--max-stall 10" in capsys.readouterr().err

@@ -10,11 +10,9 @@ from xml.etree import ElementTree
 import pytest
 from rich.console import Console
 
-from support.checks import check, told
+from support.checks import check
 from support.pairs import SOME, noisy
 from whyidle.analyse.diff.limits import LimitCheck
-from whyidle.commands.main import main
-from whyidle.record.run import update_run
 from whyidle.report.documents.check import check_document
 from whyidle.report.export.ci import junit_xml, workflow_commands
 from whyidle.report.render.markdown import markdown
@@ -31,7 +29,6 @@ def test_causes_keep_their_names_everywhere(tmp_path: Path, capsys: pytest.Captu
     assert "title=whyidle check forbid input.worker_restart::" in said
     names = [case.get("name") for case in ElementTree.parse("check.xml").iter("testcase")]
     assert names == ["ended", "min-steps", "forbid input.worker_restart"]
-    assert list(told(capsys, run, "--forbid", "input.worker_restart")) == names
 
 
 def test_nothing_that_a_run_holds_begins_a_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -74,8 +71,7 @@ def test_junit_is_well_formed_whatever_a_run_holds() -> None:
 def test_annotations_hold_one_command_a_line() -> None:
     lines = list(workflow_commands("run", hostile_checks()))
     assert [line.split(" ", 1)[0] for line in lines] == ["::error", "::error", "::warning"]
-    assert "%0A::error::forged" in lines[0]
-    assert "50 %25" in lines[0]
+    assert "50 %25%0A::error::forged" in lines[0]
     assert all("\n" not in line for line in lines)
 
 
@@ -102,30 +98,14 @@ def test_github_gets_annotations_and_a_summary_by_itself(
     summary.write_text("before\n")
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
-    assert check(planted, "--max-stall", "1") == 1
-    assert "::error title=whyidle check max-stall::" in capsys.readouterr().out
-    assert summary.read_text().startswith("before\n###")
-    assert "| FAIL | exposed stall" in summary.read_text()
     assert check(planted, "--max-stall", "1", "--json") == 1
+    assert summary.read_text().startswith("before\n###")
     both = capsys.readouterr()
     assert json.loads(both.out)["passed"] is False
     assert "::error" in both.err
 
 
-def test_a_junit_file_is_written_beside_the_text(
-    planted: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = tmp_path / "check.xml"
-    assert check(planted, "--max-stall", "1", "--junit", file) == 1
-    failures = [
-        case.get("name") for case in ElementTree.parse(file).iter("testcase") if case.find("failure") is not None
-    ]
-    assert failures == ["max-stall"]
-    assert check(planted, "--max-stall", "1", "--junit", tmp_path / "no" / "check.xml") == 2
-    assert "cannot write" in capsys.readouterr().err
-
-
-def test_a_junit_file_takes_the_place_of_an_earlier_one_and_of_nothing_else(
+def test_a_junit_file_takes_the_place_of_an_earlier_one_only(
     planted: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file, mine = tmp_path / "check.xml", tmp_path / "notes.xml"
@@ -133,25 +113,11 @@ def test_a_junit_file_takes_the_place_of_an_earlier_one_and_of_nothing_else(
     assert check(planted, "--max-stall", "1", "--junit", file) == 1
     assert check(planted, "--max-stall", "90", "--junit", file) == 0
     assert not any(case.find("failure") is not None for case in ElementTree.parse(file).iter("testcase"))
+    assert check(planted, "--max-stall", "1", "--junit", tmp_path / "no" / "check.xml") == 2
+    assert "cannot write" in capsys.readouterr().err
     mine.write_text("<notes/>")
     for other, why in ((mine, "is no JUnit of an earlier check"), (planted / "run.json", "which would be lost")):
         before = other.read_text()
         assert check(planted, "--max-stall", "90", "--junit", other) == 2
         assert why in capsys.readouterr().err
         assert other.read_text() == before
-
-
-def test_an_emulated_device_is_called_so(planted: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    check(planted, "--max-stall", "90")
-    assert "EMULATED" in capsys.readouterr().out
-
-
-def test_control_characters_of_a_run_do_not_reach_the_terminal(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run = noisy(tmp_path / "run", SOME(1), device={"kind": "cpu", "title": "x\x1b[2Jy"})
-    update_run(run, {"command": ["python", "a\x1b[2J.py"]})
-    other = noisy(tmp_path / "other", SOME(2))
-    check(run, "--max-stall", "90", "--max-regression", "5", "--against", other)
-    main(["diff", str(run), str(other)])
-    assert "\x1b" not in capsys.readouterr().out

@@ -39,7 +39,6 @@ def test_a_regression_beyond_noise_fails_and_one_that_healthy_runs_show_passes_w
     faster = noisy(tmp_path / "faster", SOME(3), run_noise=0, compute_ms=5)
     ask = ("--max-regression", "3", "--against", base)
     assert check(slower, *ask) == 1
-    assert "surely slower than the limit" in capsys.readouterr().out
     assert check(little, *ask) == 0
     assert "by no more than healthy runs differ by" in capsys.readouterr().out
     assert check(little, *ask, "--noise", "0.5") == 1
@@ -88,14 +87,11 @@ def test_a_loss_that_a_busy_machine_may_have_made_is_unclear(
     assert check(*ask, "--junit", "check.xml", "--github") == 1
     said = capsys.readouterr().out
     assert "1 of 3 checks fail: max-regression (unclear)." in said
-    assert "UNCLEAR throughput lost" in said
     assert "::error title=whyidle check max-regression::" in said
     (failure,) = ElementTree.parse("check.xml").iter("failure")
     assert failure.get("type") == "unclear"
     found = told(capsys, *ask)["max-regression"]
     assert (found["status"], found["allowed"]) == ("unclear", False)
-    assert check(*ask, "--allow-noisy") == 0
-    assert "SKIP" in capsys.readouterr().out
     assert check(*ask, "--noise", "2") == 1
     assert "FAIL  throughput lost" in capsys.readouterr().out
 
@@ -129,23 +125,14 @@ def test_a_run_of_a_few_steps_is_nothing_to_compare_with(tmp_path: Path, capsys:
     run, short = noisy(tmp_path / "run", SOME(1)), noisy(tmp_path / "short", SOME(2), steps=20)
     ask = (run, "--max-regression", "5", "--against", short)
     found = told(capsys, *ask)["max-regression"]
-    assert (found["status"], found["measured"]) == ("not measured", None)
     assert f"{short} has 19 steps" in str(found["note"])
     assert check(*ask, "--allow-missing") == 1
     assert check(*ask, "--allow-short") == 0
     assert check(*ask, "--min-steps", "10") == 0
     saved = report_of(short)
-    ask = (run, "--max-regression", "5", "--against", saved)
     capsys.readouterr()
+    ask = (run, "--max-regression", "5", "--against", saved)
     assert f"{saved} has 19 steps" in str(told(capsys, *ask)["max-regression"]["note"])
-    assert check(*ask, "--allow-short") == 0
-
-
-def test_a_run_to_compare_with_that_did_not_end_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run, base = noisy(tmp_path / "run", SOME(1)), noisy(tmp_path / "base", SOME(2))
-    update_run(base, {"ended": {"status": "failed"}})
-    assert check(run, "--max-regression", "30", "--against", base) == 0
-    assert f"{base}: it did not end well (failed)" in capsys.readouterr().out
 
 
 def test_repeats_count_for_a_regression_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -165,12 +152,14 @@ def test_a_saved_report_is_as_good_to_compare_with(tmp_path: Path, capsys: pytes
     saved = report_of(base)
     assert check(slower, "--max-regression", "5", "--against", saved) == 1
     assert check(base, "--max-regression", "5", "--against", saved) == 0
-    saved.write_text(saved.read_text().replace('"samples_per_s":', '"was":'))
-    assert check(slower, "--max-regression", "5", "--against", saved) == 1
-    assert "not measured" in capsys.readouterr().out
+    whole = json.loads(saved.read_text())
     saved.write_text(json.dumps({"format": "whyidle-report", "run": {"device": {"kind": "emulated"}}}))
     assert check(slower, "--max-regression", "5", "--against", saved) == 2
     assert "emulated and measured times are not compared" in capsys.readouterr().err
+    whole["run"]["device"]["name"] = "Another One"
+    saved.write_text(json.dumps(whole))
+    assert check(base, "--max-regression", "5", "--against", saved) == 0
+    assert "Its device was Another One" in capsys.readouterr().out
 
 
 def test_against_a_report_no_more_is_claimed_than_against_its_run(
@@ -194,13 +183,3 @@ def test_a_report_without_a_rate_is_no_pass(tmp_path: Path, capsys: pytest.Captu
     saved.write_text(json.dumps({"format": "whyidle-report", "run": "x", "window": {"samples_per_s": rate}}))
     assert check(run, "--max-regression", "5", "--against", saved) == 1
     assert "not measured" in capsys.readouterr().out
-
-
-def test_a_report_of_another_device_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    base = noisy(tmp_path / "base", SOME(1), run_noise=0)
-    saved = report_of(base)
-    content = json.loads(saved.read_text())
-    content["run"]["device"]["name"] = "Another One"
-    saved.write_text(json.dumps(content))
-    assert check(base, "--max-regression", "5", "--against", saved) == 0
-    assert "Its device was Another One" in capsys.readouterr().out

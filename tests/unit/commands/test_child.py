@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import signal
@@ -39,36 +38,6 @@ def test_a_thread_that_takes_a_signal_keeps_it_not_from_the_command(tmp_path: Pa
         process.send_signal(number)
     said, _ = process.communicate()
     assert (process.returncode, said.decode()) == (9, f"{sorted(map(int, HANDLED))}\n")
-
-
-STARTS_A_THREAD = """
-import signal, sys, threading
-
-def look():
-    print(sorted(map(int, signal.pthread_sigmask(signal.SIG_BLOCK, []))))
-
-class Library:
-    def find_spec(self, name, path=None, target=None):
-        if name == "whyidle.commands.scenarios":
-            thread = threading.Thread(target=look)
-            thread.start()
-            thread.join()
-
-sys.meta_path.insert(0, Library())
-sys.argv = ["whyidle", "scenarios", "--help"]
-from whyidle.__main__ import main
-try:
-    main()
-finally:
-    look()
-"""
-
-
-def test_threads_that_libraries_start_when_they_are_imported_leave_signals_to_the_main_one() -> None:
-    done = subprocess.run([sys.executable, "-c", STARTS_A_THREAD], capture_output=True, text=True)
-    theirs, *_, main = done.stdout.splitlines()
-    assert set(HANDLED) <= set(json.loads(theirs))
-    assert json.loads(main) == []
 
 
 def test_of_what_watches_a_command_only_the_main_thread_takes_signals(tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     ("name", "data", "said"),
     [
         ("nam", "None", "Mine has no name (a text). Every scenario says these"),
-        ("name", "request.folder + 1", "your scenario failed: TypeError: unsupported operand"),
+        ("name", "request.folder + 1", "{file}:14, in open_data"),
         ("name", "request", "open_data gave a DataRequest, which has no __len__, no read"),
     ],
 )
@@ -73,9 +73,7 @@ def test_a_mistake_in_a_scenario_of_ones_own_is_one_message(
 ) -> None:
     file = tmp_path / f"mine_{name}_{len(data)}.py"
     file.write_text(SCENARIO.format(name=name, data=data))
-    shown = refused(capsys, str(file), "--device", "cpu", "--data", str(tmp_path))
-    assert said in shown
-    assert "failed" not in said or f"{file}:14, in open_data" in shown
+    assert said.format(file=file) in refused(capsys, str(file), "--device", "cpu", "--data", str(tmp_path))
 
 
 def test_an_error_of_several_lines_keeps_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -83,8 +81,7 @@ def test_an_error_of_several_lines_keeps_them(tmp_path: Path, capsys: pytest.Cap
     file.write_text('raise RuntimeError("Error(s):\\n\\tMissing key\\n::error::hi")\n')
     assert main(["compare", str(file)]) == 2
     lines = capsys.readouterr().err.splitlines()
-    assert [line.strip().split(" (")[0] for line in lines[1:]] == ["Missing key", "?:error::hi"]
-    assert all(line.startswith("  ") for line in lines[1:])
+    assert [line.split(" (")[0] for line in lines[1:]] == ["      Missing key", "  ?:error::hi"]
 
 
 @pytest.mark.parametrize(
@@ -99,8 +96,6 @@ def test_an_error_of_several_lines_keeps_them(tmp_path: Path, capsys: pytest.Cap
         ),
         (["fashion-mnist", "--data", "no/where"], "no/where does not exist"),
         (["fashion-mnist", "--data", __file__], "is not a folder"),
-        (["cost", "--device", "cpu", "--data", "no/where"], "no/where does not exist"),
-        (["cost", "--device", "cpu", "--data", __file__], "is not a folder"),
     ],
 )
 def test_what_could_never_be_measured_is_refused_before_anything_is(
@@ -116,29 +111,16 @@ def test_every_option_is_taken_by_some_kind_of_comparison_and_every_one_taken_is
     assert set().union(*(taken.names for taken in TAKEN.values())) == there
 
 
-def test_a_size_too_large_for_the_data_is_skipped_and_titles_say_where_a_cell_stands(tmp_path: Path) -> None:
-    request = Request(
-        scenario="cost",
-        device=("cpu",),
-        net=("mnist-mlp",),
-        limit=320,
-        batch_sizes=(8, 512),
-        threads=(1, 2),
-        out=tmp_path / "runs",
-    )
-    matrix, variants = plan(request, print)
-    status = {
-        planned.title: (cell.status, cell.error) for planned, cell in zip(matrix.planned, matrix.cells, strict=True)
-    }
-    assert [(each.threads, each.batch_size) for each in variants] == [(1, 8), (1, 512), (2, 8), (2, 512)]
-    assert list(status) == [f"{threads}, naive, batch {n}" for threads in ("1 thread", "2 threads") for n in (8, 512)]
-    assert status["1 thread, naive, batch 8"] == ("pending", None)
-    skipped, why = status["2 threads, naive, batch 512"]
-    assert skipped == "skipped"
-    assert "320 samples do not fill one batch of 512" in str(why)
+def test_a_size_too_large_for_the_data_is_skipped(tmp_path: Path) -> None:
+    given: dict[str, Any] = {"device": ("cpu",), "net": ("mnist-mlp",), "limit": 320, "out": tmp_path / "runs"}
+    matrix, _ = plan(Request(scenario="cost", **given, batch_sizes=(8, 512), threads=(1, 2)), print)
+    titles = [f"{threads}, naive, batch {size}" for threads in ("1 thread", "2 threads") for size in (8, 512)]
+    assert [each.title for each in matrix.planned] == titles
+    assert [cell.status for cell in matrix.cells] == ["pending", "skipped"] * 2
+    assert "320 samples do not fill one batch of 512" in str(matrix.cells[-1].error)
 
 
-def test_each_line_of_progress_names_the_device_of_its_own_cell_and_the_rate_of_its_own_run() -> None:
+def test_each_line_of_progress_is_of_its_own_cell() -> None:
     said = io.StringIO()
     runs = [SimpleNamespace(job=None, facts=SimpleNamespace(samples_per_s=rate)) for rate in (9.0, 5.0)]
     setting = {"device": {"name": "emulated:k80, emulated:v100", "kind": "emulated"}}

@@ -18,7 +18,6 @@ from whyidle.scenarios.planted import MS, Step, train
 
 
 def starved(folder: Path, batch: int, per_sample_ms: float = 3.0, epochs: int = 1, **info: Any) -> Path:
-    """800 samples an epoch, 1 ms of computing each, and a loader that takes longer."""
     steps = [Step(round(batch * per_sample_ms * MS), batch * MS)] * (800 // batch)
     train(folder, [steps] * epochs, samples=batch)
     command = ["python", "train.py", "--batch-size", str(batch)]
@@ -66,38 +65,12 @@ def test_runs_in_turn_are_rounds(tmp_path: Path, order: tuple[int, ...], rounds:
     assert [cell.batch_size for cell in cells] == [8, 16]
 
 
-def test_the_table_and_why_the_larger_batch_is_slower_are_printed(
-    sweep: list[Path], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["compare", *map(str, sweep)]) == 0
-    shown = capsys.readouterr().out
-    lines = shown.splitlines()
-    assert lines[0] == "3 recorded runs on emulated Test"
-    assert any(line.split()[-6:] == ["batch", "16", "python", "train.py", "--batch-size", "16"] for line in lines)
-    head = lines.index("  training: ms a sample")
-    first, second = (line.split() for line in lines[head + 1 : head + 3])
-    assert (first[:2], second[:2]) == (["batch", "8"], ["batch", "16"])
-    assert float(first[2]) == pytest.approx(3, rel=0.1)
-    assert float(second[2]) == pytest.approx(6, rel=0.1)
-    assert any(line.split()[1:2] == ["input"] and line.endswith("▲") for line in lines)
-    assert "Which is fastest, and why" in shown
-
-
-def test_its_json_has_the_contracts_keys_and_the_verdict(sweep: list[Path], capsys: pytest.CaptureFixture[str]) -> None:
+def test_its_json_has_the_verdict(sweep: list[Path], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["compare", "--json", "-", *map(str, sweep)]) == 0
     result = json.loads(capsys.readouterr().out)
-    assert {"format", "version", "scenario", "device", "cpu_budget", "dataset", "cells", "best"} <= set(result)
-    assert (result["scenario"], result["device"]["kind"], result["notices"]) == (None, "emulated", [])
     found = result["batch_verdicts"]["training"]
     assert (found["grew"], found["compared"], found["runs"]) == ("input", [8, 16], {"8": 2, "16": 1})
     assert result["cells"][0]["runs"] == [str(sweep[0]), str(sweep[2])]
-
-
-def test_its_picture_is_drawn(sweep: list[Path], tmp_path: Path) -> None:
-    assert main(["compare", *map(str, sweep), "--plot", str(tmp_path / "batch.svg")]) == 0
-    drawn = (tmp_path / "batch.svg").read_text()
-    assert "3 recorded runs on emulated Test" in drawn
-    assert ">training<" in drawn
 
 
 def links(page: Element) -> list[str]:
@@ -118,7 +91,6 @@ def test_its_page_has_the_figures_of_the_json_and_leads_to_the_pages_of_its_runs
     rate = [each.words for each in head].index("emulated samples/s")
     shown = [float(row[rate].attributes["data-value"]) for row in rows]
     assert shown == [cell["samples_per_s"]["median"] for cell in result["cells"]]
-    assert result["batch_verdicts"]["training"]["text"].rstrip(".")[1:] in page.words
     assert links(page) == []
     # A run that has a page is linked, from wherever the table's page lies.
     assert main(["report", named[1], "--format", "html"]) == 0
@@ -146,27 +118,12 @@ def test_what_runs_say_of_themselves_stays_words_in_the_page(tmp_path: Path) -> 
     assert "\x1b" not in made.read_text()
 
 
-def test_of_one_batch_size_the_page_says_so_too(tmp_path: Path) -> None:
-    runs = [str(starved(tmp_path / name, 8)) for name in "ab"]
-    assert main(["compare", *runs, "--html", str(tmp_path / "x.html")]) == 0
-    page = parsed((tmp_path / "x.html").read_text())
-    assert "these runs say nothing about the batch size" in page.words
-
-
-def test_a_changed_number_of_workers_is_not_taken_for_the_batchs_doing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    runs = [
-        on_cpu(tmp_path / "a", 8, workers=4, fetch_ms=1),
-        on_cpu(tmp_path / "b", 16, workers=1, fetch_ms=40),
-        on_cpu(tmp_path / "c", 16, workers=4, fetch_ms=2),
-    ]
-    assert main(["compare", "--json", "-", *map(str, runs)]) == 0
-    result = json.loads(capsys.readouterr().out)
-    assert {(c["pipeline"], c["batch_size"]) for c in result["cells"]} == {
-        *(("4 workers", 8), ("4 workers", 16), ("1 worker", 16)),
-    }
-    assert list(result["batch_verdicts"]) == ["4 workers"]
+def test_runs_are_apart_by_workers_and_by_loader_where_both_were_recorded(tmp_path: Path) -> None:
+    named = [starved(tmp_path / name, 8, trial={"pipeline": name}) for name in ("naive", "caffe")]
+    counted = [(batch, on_cpu(tmp_path / f"{n}", batch, n, 1)) for n, batch in ((4, 8), (1, 16))]
+    runs = [*named, *(run for _, run in counted)]
+    found = [(c.pipeline, c.batch_size) for c in cells_of_runs([open_run(run) for run in runs])]
+    assert found == [("naive", 8), ("caffe", 8), ("4 workers", 8), ("1 worker", 16)]
 
 
 def test_jobs_of_another_number_of_ranks_are_apart_and_figures_are_said_to_be_of_one_rank(tmp_path: Path) -> None:
@@ -182,12 +139,7 @@ def test_a_setting_that_was_not_recorded_is_no_difference(tmp_path: Path) -> Non
     assert [c.pipeline for c in cells] == ["training", "training"]
 
 
-def test_runs_of_a_comparison_keep_their_loaders_names(tmp_path: Path) -> None:
-    runs = [starved(tmp_path / f"{n}", 8, trial={"pipeline": name}) for n, name in enumerate(("naive", "caffe"))]
-    assert [c.pipeline for c in cells_of_runs([open_run(run) for run in runs])] == ["naive", "caffe"]
-
-
-def test_what_else_differs_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_else_differs_is_said(tmp_path: Path) -> None:
     other = {"command": ["python", "other.py"], "device": {"kind": "emulated", "title": "emulated Other"}}
     runs = [
         starved(tmp_path / "a", 8),
@@ -203,8 +155,6 @@ def test_what_else_differs_is_said(tmp_path: Path, capsys: pytest.CaptureFixture
         f"{runs[1]}: it did not end well (stopped). It counts as far as it went.",
         f"{runs[2]}: no end is recorded: it still runs, or it was killed. It counts as far as it went.",
     ]
-    assert main(["compare", *map(str, runs)]) == 0
-    assert "differ in more than the batch size" in " ".join(capsys.readouterr().out.split())
 
 
 def test_runs_of_one_batch_size_get_a_table_and_no_verdict_on_it(
@@ -215,8 +165,10 @@ def test_runs_of_one_batch_size_get_a_table_and_no_verdict_on_it(
     shown = capsys.readouterr().out
     assert "these runs say nothing about the batch size" in shown
     assert "What the batch size did" not in shown
-    assert main(["compare", *runs, "--plot", str(tmp_path / "x.svg")]) == 2
+    for option, code in (("--plot", 2), ("--html", 0)):
+        assert main(["compare", *runs, option, str(tmp_path / "x.svg")]) == code
     assert "nothing to draw" in capsys.readouterr().err
+    assert "these runs say nothing about the batch size" in parsed((tmp_path / "x.svg").read_text()).words
 
 
 def test_a_mistake_is_one_message_that_says_what_to_do(
@@ -231,30 +183,23 @@ def test_a_mistake_is_one_message_that_says_what_to_do(
     (tmp_path / "table" / "comparison.json").write_text("{}")
     one = str(sweep[0])
     for words, said in (
-        ([one], f"whyidle report {one}"),
-        ([one, one], "named twice"),
         (["ssd", one], "ssd is not a run folder"),
         ([one, str(tmp_path)], "is not a run folder"),
-        ([one, str(tmp_path / "no")], "is not a run folder"),
         ([str(tmp_path / "table")], "is a comparison already"),
         ([one, str(attached)], "recorded from outside"),
         ([one, str(empty)], "holds no step"),
         ([one, str(uncounted)], "samples its batches hold"),
-        ([*map(str, sweep), "--epochs", "3"], "--epochs is an option"),
         ([*map(str, sweep), "--repeats", "3", "--limit", "9"], "--repeats, --limit are options"),
         ([*map(str, sweep), "--plot", "x.bmp"], "ends in .svg, .png or .pdf"),
         (["ssd", "--plot", str(tmp_path / "no" / "x.svg")], "there is no folder"),
         ([*map(str, sweep), "--html", str(tmp_path)], "is a folder. Name a file."),
         ([*map(str, sweep), "--html", str(tmp_path / "no" / "x.html")], "there is no folder"),
-        ([*map(str, sweep), "--html", "-"], "a page goes into a file"),
     ):
         assert main(["compare", *words]) == 2, words
         printed = capsys.readouterr()
         assert said in printed.err
         assert len(printed.err.splitlines()) == 1
         assert printed.out == ""
-    assert main(["report", one, "--plot", str(tmp_path / "x.svg")]) == 2
-    assert "is no comparison" in capsys.readouterr().err
     assert not list(tmp_path.glob("x.*"))
 
 

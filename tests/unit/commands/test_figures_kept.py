@@ -19,10 +19,6 @@ def recorded(tmp_path: Path) -> Path:
     return training(tmp_path / "run", 1, 10)
 
 
-def broken(*_: object) -> None:
-    raise ValueError("broken")
-
-
 def test_figures_begin_as_soon_as_they_are_wanted_and_there_is_a_recording(recorded: Path, tmp_path: Path) -> None:
     later = tmp_path / "later"
     figures = Figures(later)
@@ -40,7 +36,6 @@ def test_figures_take_no_more_than_a_tenth_of_a_cpu(
 ) -> None:
     now, used = [100.0], [0.0]
     looked: list[float] = []
-
     snapshot = RecentReader.snapshot
 
     def look(reader: RecentReader) -> object:
@@ -62,8 +57,6 @@ def test_figures_take_no_more_than_a_tenth_of_a_cpu(
 def test_neither_an_error_of_the_folder_nor_an_endless_wish_leaves_a_look(recorded: Path, tmp_path: Path) -> None:
     # The system refuses so long a name, as it may any folder: EACCES, EIO, ESTALE.
     nowhere = tmp_path / ("x" * 300)
-    with pytest.raises(OSError, match="name too long"):
-        nowhere.exists()
     Figures(nowhere, tmp_path / "nowhere.prom").tick()
     assert not (tmp_path / "nowhere.prom").exists()
     (recorded / kept.WANTED).write_text(f'{{"every_s": 1{"0" * 400}}}')
@@ -74,7 +67,7 @@ def test_neither_an_error_of_the_folder_nor_an_endless_wish_leaves_a_look(record
 def test_figures_that_cannot_be_told_to_the_training_are_in_the_file(
     recorded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scalars, "tell", broken)
+    monkeypatch.delattr(scalars, "tell")
     kept.want(recorded, 1.0)
     Figures(recorded, tmp_path / "run.prom").tick()
     assert "whyidle_steps" in (tmp_path / "run.prom").read_text()

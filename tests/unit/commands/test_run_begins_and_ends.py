@@ -85,8 +85,6 @@ def test_an_error_nobody_thought_of_leaves_the_commands_exit_code(
 
 
 class Full(io.StringIO):
-    """As /dev/full."""
-
     def write(self, _: str) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -99,9 +97,7 @@ def test_a_report_that_cannot_be_written_leaves_the_commands_exit_code(
     assert ran(tmp_path / "run", "--", "sh", "-c", command) == 5
 
 
-def test_what_we_show_may_fail_each_time_and_the_command_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_we_show_may_fail_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     looked = tmp_path / "looked"
 
     def look(_: object) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import select
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -58,9 +57,7 @@ def test_changes_are_told_and_files_that_git_does_not_track_are_none_but_the_scr
     script = project / "src" / "train.py"
 
     def changed() -> object:
-        found = asked("python", script)
-        assert found is not None
-        return found["changed"]
+        return (asked("python", script) or {})["changed"]
 
     (project / "notes.txt").write_text("x")
     assert changed() is False
@@ -85,16 +82,12 @@ def test_more_changes_than_a_pipe_holds_are_changes(project: Path) -> None:
     git(project, "add", ".")
     with CodeRevision(["python", str(project / "src" / "train.py")]) as revision:
         head, status, tracked = (question.process for question in revision.questions)
-        assert head is not None
-        assert tracked is not None
+        for answering in (head, tracked):
+            assert answering is not None
+            answering.wait(60)
         assert status is not None
-        assert status.stdout is not None
-        head.wait(60)
-        tracked.wait(60)
         assert select.select([status.stdout], [], [], 60)[0]
-    found = revision.found()
-    assert found is not None
-    assert found["changed"] is True
+    assert (revision.found() or {})["changed"] is True
 
 
 def test_without_repository_revision_or_git_nothing_is_found(
@@ -122,9 +115,7 @@ def test_nothing_in_the_repository_is_written(project: Path) -> None:
     os.utime(script, (1e9, 1e9))
     index = project / ".git" / "index"
     before = index.read_bytes(), sorted((project / ".git").iterdir())
-    found = asked("python", script)
-    assert found is not None
-    assert found["changed"] is False
+    assert (asked("python", script) or {})["changed"] is False
     assert (index.read_bytes(), sorted((project / ".git").iterdir())) == before
     git(project, "status")
     assert index.read_bytes() != before[0]
@@ -194,29 +185,13 @@ def alive_in(group: int) -> bool:
     return False
 
 
-def test_time_that_is_left_is_given(fake: Callable[[str], Path]) -> None:
-    log = fake("sleep 1000")
-    with CodeRevision(["python", "-c", "pass"], most_seconds=1000) as revision:
-        wait_for(lambda: len(stats(log)) == 2)
-        revision.tick()
-        groups = [int(group) for _pid, _state, _parent, group, *_ in stats(log)]
-        assert all(alive_in(group) for group in groups)
-    # What git itself started was killed too, and is nobody's to wait for.
-    wait_for(lambda: not any(alive_in(group) for group in groups))
-
-
-def test_git_has_a_session_without_a_terminal_and_nothing_to_read(fake: Callable[[str], Path]) -> None:
-    log = fake("exit 1")
-    assert asked("python", "-c", "pass") is None
-    # The second question is a shell's, which asks twice.
-    assert len(stats(log)) == 3
-    for _pid, _state, _parent, group, session, terminal, *_ in stats(log):
-        assert (group, terminal) == (session, "0")
-        assert int(session) != os.getsid(0)
-
-
 def test_what_has_answered_is_no_zombie_and_the_time_ends(fake: Callable[[str], Path]) -> None:
     log = fake("exit 1")
+    assert asked("python", "-c", "pass") is None
+    # The second question is a shell's, which asks twice. None has a terminal, nor our session.
+    assert len(stats(log)) == 3
+    for _pid, _state, _parent, group, session, terminal, *_ in stats(log):
+        assert (group, terminal, int(session) == os.getsid(0)) == (session, "0", False)
     with CodeRevision(["python", "-c", "pass"], most_seconds=1000) as revision:
         pids = [question.process.pid for question in revision.questions if question.process is not None]
 
@@ -231,19 +206,18 @@ def test_what_has_answered_is_no_zombie_and_the_time_ends(fake: Callable[[str], 
         assert all(question.process is None for question in revision.questions)
 
 
+HASHED = "0123456789" * 4
+UNKNOWN = f'case "$*" in *rev-parse*) echo {HASHED}; echo refs/heads/main;; *) exit 128;; esac'
+
+
 @pytest.mark.parametrize(
-    "words",
-    ["echo nonsense; echo refs/heads/main", "echo 0123; echo HEAD; exit 0", "kill -9 $$", "yes | head -c 1000000", ":"],
+    ("words", "found"),
+    [
+        *((each, None) for each in ("echo nonsense; echo refs/heads/main", "kill -9 $$", "yes | head -c 10000", ":")),
+        (UNKNOWN, {"revision": HASHED, "branch": "main", "changed": None}),
+    ],
 )
-def test_what_is_no_answer_of_git_is_none(fake: Callable[[str], Path], words: str) -> None:
-    log = fake(words)
-    begun = time.monotonic()
-    with CodeRevision(["python", "-c", "pass"]) as revision:
-        wait_for(lambda: len(stats(log)) >= 2 and time.monotonic() > begun + 0.2)
-    assert revision.found() is None
-
-
-def test_a_status_that_is_not_known_is_not_called_unchanged(fake: Callable[[str], Path]) -> None:
-    hashed = "0123456789" * 4
-    fake(f'case "$*" in *rev-parse*) echo {hashed}; echo refs/heads/main;; *) exit 128;; esac')
-    assert asked("python", "-c", "pass") == {"revision": hashed, "branch": "main", "changed": None}
+def test_what_is_no_answer_of_git_is_none(fake: Callable[[str], Path], words: str, found: object) -> None:
+    """A status that is not known is not called unchanged."""
+    fake(words)
+    assert asked("python", "-c", "pass") == found

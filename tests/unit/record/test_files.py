@@ -14,14 +14,6 @@ from whyidle.record.comparison import COMPARISON_JSON, read_comparison
 from whyidle.record.files import plain, replacing, write_text
 
 
-def test_a_file_that_cannot_be_written_leaves_no_draft(tmp_path: Path) -> None:
-    target = tmp_path / "taken"
-    target.mkdir()
-    with pytest.raises(OSError):
-        write_text(target, "x")
-    assert list(tmp_path.iterdir()) == [target]
-
-
 def test_what_goes_wrong_midway_leaves_the_old_file(tmp_path: Path) -> None:
     target = tmp_path / "kept"
     target.write_text("old")

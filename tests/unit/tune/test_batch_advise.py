@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from whyidle.record.tuning import Block, LoaderSettings
-from whyidle.tune.batch.advise import Question, advise, cannot
+from whyidle.tune.batch.advise import Question, advise
 from whyidle.tune.batch.ladder import Probe, ProbeOutcome
 from whyidle.tune.batch.sizes import sizes_to_measure
 from whyidle.tune.bench.bench import BenchEnded, TrialFailed
@@ -102,7 +102,7 @@ def test_two_answers_from_one_training() -> None:
     assert found.b_95 == found.b_max
     assert any("launch- or overhead-bound" in note for note in found.notes)
     assert any("linear" in note and "square root" in note for note in found.notes)
-    assert found.micro_batch is None
+    assert (found.micro_batch, found.alone) == (None, {})
 
 
 def test_all_sizes_are_measured_in_every_round_and_the_budget_is_kept() -> None:
@@ -138,18 +138,14 @@ def test_a_difference_within_the_noise_proposes_nothing() -> None:
     assert not any("more samples/s" in note for note in found.notes)
 
 
-def test_where_the_loader_binds_it_is_said() -> None:
-    found = Simulated(affine(4e6, 50e3), wait_share=0.6).advise()
-    assert any("waits for its loader 60 %" in note for note in found.notes)
-    assert not any("launch- or overhead-bound" in note for note in found.notes)
-    assert found.loader_bound
-    assert found.b_95 is None
-    assert any("loader sets the pace" in note for note in found.notes)
-
-
 def test_where_the_loader_binds_the_device_alone_is_measured_and_what_it_asks_of_a_loader() -> None:
     steps = affine(4e6, 50e3)
     found = Simulated(steps, wait_share=0.6, noise=0.0).advise()
+    assert found.loader_bound
+    assert found.b_95 is None
+    assert any("waits for its loader 60 %" in note for note in found.notes)
+    assert any("loader sets the pace" in note for note in found.notes)
+    assert not any("launch- or overhead-bound" in note for note in found.notes)
     assert set(found.alone) == set(found.rates)
     for size, rate in found.alone.items():
         assert rate == pytest.approx(size * 1e9 / (0.4 * steps(size)), rel=1e-3)
@@ -160,10 +156,6 @@ def test_where_the_loader_binds_the_device_alone_is_measured_and_what_it_asks_of
     assert told.endswith(f"it delivers {found.rates[best].value:.0f}")
 
 
-def test_where_the_training_binds_the_device_alone_is_not_asked_for() -> None:
-    assert Simulated(affine(4e6, 50e3), wait_share=0.0).advise().alone == {}
-
-
 def test_of_sizes_that_cannot_be_kept_nothing_is_said_of_the_device_alone() -> None:
     some = Simulated(affine(4e6, 50e3), wait_share=0.6, cannot_keep=64).advise()
     assert set(some.alone) == {size for size in some.rates if size < 64}
@@ -172,33 +164,15 @@ def test_of_sizes_that_cannot_be_kept_nothing_is_said_of_the_device_alone() -> N
     assert any("was not measured" in note for note in none.notes)
 
 
-def test_sizes_that_run_out_of_memory_beside_the_loaders_are_named_and_left() -> None:
+def test_sizes_that_fail_beside_the_loaders_are_named_and_left() -> None:
     training = Simulated(affine(4e6, 50e3), limit=200)
     found = training.advise()
     assert max(found.rates) < 200
     assert any(size >= 200 and why == "out of memory" for size, why in found.failed.items())
     assert max(Counter(s.batch_size for s in training.asked if (s.batch_size or 0) >= 200).values()) == 1
-
-
-def test_a_training_that_ends_leaves_what_was_found() -> None:
-    found = Simulated(affine(4e6, 50e3), dies_after=0).advise()
-    assert found.b_max is not None
-    assert found.b_95 is None
-    assert any("started 3 times" in note for note in found.notes)
-
-
-def test_without_probes_only_smaller_sizes_are_measured() -> None:
-    training = Simulated(affine(4e6, 50e3))
-    found = advise(lambda: nullcontext(training), None, Question(OWN, 32), 60, now=training.now)
-    assert found.b_max is None
-    assert max(found.rates) == 32
-    assert any("was not tried" in note for note in found.notes)
-
-
-def test_a_loader_that_cannot_be_rebuilt_has_notes_only() -> None:
-    found = cannot("its batches are put together by a sampler of its own")
-    assert (found.b_max, found.b_95) == (None, None)
-    assert found.notes == ("The batch size was not tuned: its batches are put together by a sampler of its own.",)
+    ended = Simulated(affine(4e6, 50e3), dies_after=0).advise()
+    assert (ended.b_max is None, ended.b_95) == (False, None)
+    assert any("started 3 times" in note for note in ended.notes)
 
 
 @pytest.mark.parametrize(("own", "largest"), [(16, 352), (16, 16), (32, 2048), (100, 120), (7, 56), (1, 64), (8, 12)])
@@ -223,6 +197,7 @@ def test_what_there_was_no_time_for_is_named() -> None:
     question = Question(OWN, 32, most=128)
     found = advise(lambda: nullcontext(training), None, question, 4.0, now=training.now)
     assert {32} < found.rates.keys()
+    assert (found.b_max, max(found.rates)) == (None, 32)
     missed = {8, 16, 4} - found.rates.keys()
     assert missed
     assert any("no time to measure" in note for note in found.notes)

@@ -6,12 +6,15 @@ import json
 import os
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from whyidle.capture.tuning.guard import Guard
+from whyidle.commands.tune import said_of_writes
 from whyidle.errors import WhyidleError
 from whyidle.record.run import open_run
 from whyidle.record.tuning import ANSWERS, ORDERS, LoaderSettings
@@ -167,8 +170,7 @@ def test_settings_with_which_it_ends_twice_have_failed(bench: tuple[ScriptBench,
     write(program, STOPS_AT)
     with pytest.raises(TrialFailed, match="tried to step 21 times") as failed:
         running.measure(LoaderSettings(7, 2), 0.1)
-    assert not failed.value.out_of_memory
-    assert running.starts == 2
+    assert (failed.value.out_of_memory, running.starts) == (False, 2)
     assert running.measure(LoaderSettings(2, 2), 0.1).batches == 20
 
 
@@ -244,17 +246,7 @@ def test_a_training_that_ends_by_itself_is_started_again_and_asked_again(
 ) -> None:
     running, program = bench
     write(
-        program,
-        """
-ready()
-while True:
-    order = line.receive(1)
-    if order is None: continue
-    if order["say"] == "stop": break
-    orders += 1
-    if orders == 2: sys.exit(0)
-    block(order)
-""",
+        program, "asked = []\n" + LOOP.replace("block(order)", "len(asked) and sys.exit(0); asked.append(block(order))")
     )
     for _ in range(3):
         assert running.measure(LoaderSettings(2, 2), 0.1).batches == 20
@@ -264,23 +256,25 @@ while True:
         running.measure(LoaderSettings(2, 2), 0.1)
 
 
-def test_a_program_that_dies_at_once_shows_the_last_it_printed(bench: tuple[ScriptBench, Path]) -> None:
-    running, program = bench
-    write(program, "raise ValueError('no such thing')\n")
-    with pytest.raises(WhyidleError, match=r"(?s)exit code 1.*The last it printed.*no such thing"):
-        _ = running.ready
-
-
-def test_a_refusal_names_the_file_that_would_have_been_overwritten(bench: tuple[ScriptBench, Path]) -> None:
-    running, program = bench
-    write(
-        program,
-        """
+REFUSED = """
 (folder / "tuning.writes").write_text(json.dumps({"path": "/data/model.pt", "kind": "refused"}) + "\\n")
 line.send("refused", why="PermissionError: guarded", steps=0)
-""",
-    )
-    with pytest.raises(NothingToTune, match=r"overwrite /data/model\.pt.*--overwrite"):
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "why"),
+    [
+        ("raise ValueError('no such thing')\n", WhyidleError, r"(?s)exit code 1.*The last it printed.*no such thing"),
+        (REFUSED, NothingToTune, r"overwrite /data/model\.pt.*--overwrite"),
+    ],
+)
+def test_a_program_that_dies_or_refuses_at_once_says_why(
+    bench: tuple[ScriptBench, Path], text: str, error: type[Exception], why: str
+) -> None:
+    running, program = bench
+    write(program, text)
+    with pytest.raises(error, match=why):
         _ = running.ready
 
 
@@ -291,15 +285,6 @@ def test_what_a_launcher_leaves_behind_still_counts(bench: tuple[ScriptBench, Pa
     program.write_text(f"import subprocess, sys\nsubprocess.Popen([sys.executable, {str(inner)!r}])\n")
     assert running.measure(LoaderSettings(2, 2), 0.1).batches == 20
     assert running.starts == 1
-
-
-def test_there_is_no_such_program(tmp_path: Path) -> None:
-    launch = Launch(["train.py"], lambda folder, tune: dict(os.environ), lambda folder: "NEVER=1")
-    with (
-        ScriptBench(launch, tmp_path, lambda: None, lambda _: None) as bench,
-        pytest.raises(WhyidleError, match=r"whyidle tune -- python train\.py"),
-    ):
-        _ = bench.ready
 
 
 @pytest.mark.usefixtures("ctrl_c_raises")
@@ -319,3 +304,34 @@ def test_ctrl_c_while_it_is_ended_waits_until_it_is(
     with pytest.raises(KeyboardInterrupt):
         running.end()
     assert members(f"{MARK}={folder}") == set()
+
+
+def test_files_that_were_there_are_not_the_user_s_to_remove(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here, run = tmp_path / "here", tmp_path / "run"
+    here.mkdir()
+    run.mkdir()
+    monkeypatch.chdir(here)
+    old, new = here / "old.csv", here / "new.csv"
+    old.write_text("mine")
+    os.utime(old, (1e9, 1e9))
+    guard = Guard(str(run), time.time(), False)
+    append = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+    guard.opens(new, append)
+    new.write_text("theirs")
+    for path in (old, new):
+        guard.opens(path, append)
+    # A worker, which does not know that the file is old: it has been added to since.
+    old.write_text("mine and theirs")
+    Guard(str(run), time.time() - 60, False).opens(old, append | os.O_TRUNC)
+    assert said_of_writes(training.writes(run)) == [
+        f"The training wrote new files: {new}. They are yours to remove.",
+        f"The training added to files that were there, or opened them to change them: {old}.",
+    ]
+
+
+def test_more_than_a_few_files_are_counted() -> None:
+    said = said_of_writes([("new", f"/data/{number}") for number in range(9)] + [("refused", "/data/kept")])
+    assert said == [
+        "The training wrote new files: /data/0, /data/1, /data/2, /data/3, /data/4 and 4 more. "
+        "They are yours to remove."
+    ]

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cache
-from math import exp
 
 import numpy as np
 import pytest
 
-from support.loader_clock import SPECS, Spec
+from support.loader_clock import SPECS
 from support.simulated_bench import (
     GRID,
     ClockModel,
     SimulatedBench,
-    best_of,
     biased,
     least_workers,
     plan_of,
@@ -62,50 +59,17 @@ def test_without_noise_the_choice_is_within_2_percent_of_the_grid_and_one_worker
 
 
 @pytest.mark.slow
-def test_with_noise_the_choice_is_within_2_percent_as_a_rule_and_6_nearly_always() -> None:
-    off = [regret(SPECS[name], found(name, seed, NOISE, DRIFT)[0].best.settings) for name in SPECS for seed in SEEDS]
+def test_with_noise_the_choice_is_good_as_a_rule_soon_made_and_of_no_more_workers_than_needed() -> None:
+    """Within 2 % of the best, nearly always within 6, after 15 % of three grids and fewer than 20 blocks."""
+    searches = [(name, *found(name, seed, NOISE, DRIFT)) for name in SPECS for seed in SEEDS]
+    off = [regret(SPECS[name], tuned.best.settings) for name, tuned, _, _ in searches]
     assert np.median(off) <= 0.02
     assert np.quantile(off, 0.9) <= 0.06
-
-
-@pytest.mark.slow
-def test_a_search_takes_at_most_15_percent_of_three_grids_and_fewer_than_20_blocks() -> None:
-    searches = [(name, found(name, seed, NOISE, DRIFT)) for name in SPECS for seed in SEEDS]
-    assert np.mean([seconds / grid_seconds(name) for name, (_, seconds, _) in searches]) <= 0.15
-    assert np.median([len(run) for _, (_, _, run) in searches]) < 20
-
-
-@pytest.mark.slow
-def test_more_workers_than_needed_are_the_exception() -> None:
-    excess = [
-        found(name, seed, NOISE, DRIFT)[0].best.settings.num_workers - least_workers(SPECS[name])
-        for name in SPECS
-        for seed in SEEDS
-    ]
+    assert np.mean([seconds / grid_seconds(name) for name, _, seconds, _ in searches]) <= 0.15
+    assert np.median([len(run) for _, _, _, run in searches]) < 20
+    excess = [tuned.best.settings.num_workers - least_workers(SPECS[name]) for name, tuned, _, _ in searches]
     assert np.mean(excess) <= 0.7
     assert np.median(excess) <= 0
-
-
-def of_random_six(spec: Spec, seed: int) -> LoaderSettings:
-    rng = np.random.default_rng((seed, 6))
-    some = [GRID[k] for k in rng.choice(len(GRID), 6, replace=False)]
-    return max(some, key=lambda each: rate(spec, each) * exp(NOISE * rng.normal()))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", SPECS)
-def test_it_does_better_than_six_tried_at_random(name: str) -> None:
-    spec = SPECS[name]
-    ours = [found(name, seed, NOISE, DRIFT)[0].best.settings for seed in SEEDS]
-    theirs = [of_random_six(spec, seed) for seed in range(200)]
-    better(spec, ours, theirs)
-
-
-def better(spec: Spec, ours: Sequence[LoaderSettings], theirs: Sequence[LoaderSettings]) -> None:
-    """Faster; or as fast to 1 %, and with fewer workers."""
-    off = np.mean([regret(spec, each) for each in ours]), np.mean([regret(spec, each) for each in theirs])
-    workers = np.mean([each.num_workers for each in ours]), np.mean([each.num_workers for each in theirs])
-    assert off[0] < off[1] or (off[0] < off[1] + 0.01 and workers[0] < workers[1])
 
 
 @pytest.mark.slow
@@ -114,11 +78,13 @@ def test_it_does_better_than_as_many_workers_as_cpus_unless_that_is_right(name: 
     spec = SPECS[name]
     usual = LoaderSettings(min(8, int(spec.cpus)), 2)
     best = [found(name, seed, NOISE, DRIFT)[0].best.settings for seed in SEEDS]
-    if regret(spec, usual) < 0.02:
+    off, workers = np.mean([regret(spec, each) for each in best]), np.mean([each.num_workers for each in best])
+    beside = regret(spec, usual)
+    if beside < 0.02:
         # A rule that happens to be right for a workload cannot be beaten on it.
-        assert np.mean([regret(spec, each) for each in best]) < regret(spec, usual) + 0.02
+        assert off < beside + 0.02
     else:
-        better(spec, best, [usual])
+        assert off < beside or (off < beside + 0.01 and workers < usual.num_workers)
 
 
 @pytest.mark.slow
@@ -135,11 +101,3 @@ def test_the_interval_of_the_gain_holds_the_truth_and_the_gain_is_not_flattered(
             off.append(np.log(tuned.speedup.value / gain))
     assert np.mean(held) >= 0.9
     assert abs(np.mean(off)) < 0.015
-
-
-@pytest.mark.parametrize("name", SPECS)
-def test_the_grid_is_what_it_is_compared_with(name: str) -> None:
-    """The best of the grid is better than the baseline or the baseline itself, and settings differ."""
-    spec = SPECS[name]
-    assert best_of(spec) >= truth(spec, spec.baseline)
-    assert min(truth(spec, each) for each in GRID) < 0.8 * best_of(spec)
