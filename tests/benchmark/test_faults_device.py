@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import gc
 import itertools
-import threading
 import time
 
 import pytest
 
-from support.fakes.driver import wait_for
 from whyidle.devices.clock import VirtualClock
 from whyidle.devices.conditions import Conditions
 from whyidle.devices.emulated import EmulatedDevice, EmulatedSpec
@@ -114,17 +112,6 @@ def test_collections_take_the_share_that_is_planned(
     assert took / (clock.now() - begin) == pytest.approx(planned, abs=0.02)
 
 
-def test_a_thread_beside_the_training_uses_the_cpu_until_it_is_told_to_end() -> None:
-    others = set(threading.enumerate())
-    work = HostWork(PlannedHost(threads=1), lambda *_: None)
-    (thread,) = set(threading.enumerate()) - others
-    clock = time.pthread_getcpuclockid(thread.ident or 0)
-    begin = time.clock_gettime_ns(clock)
-    wait_for(lambda: time.clock_gettime_ns(clock) - begin >= 20 * MS)
-    work.close()
-    assert not thread.is_alive()
-
-
 def test_a_slow_file_waits_once_and_keeps_what_is_written() -> None:
     file = SlowFile(30.0)
     begin = time.monotonic()
@@ -133,20 +120,6 @@ def test_a_slow_file_waits_once_and_keeps_what_is_written() -> None:
     file.write(b"b")
     assert first >= 0.03
     assert file.getvalue() == b"ab"
-
-
-def test_every_cause_of_copies_host_device_and_ranks_has_its_three_severities() -> None:
-    planted = {
-        *("copy.pageable", "copy.serial", "copy.link"),
-        *("host.sync", "host.launch", "host.gc", "host.gil", "host.step_gap", "host.boundary"),
-        *("device.memory_pressure", "device.throttled", "device.contended", "device.shape_churn"),
-        "rank.straggler",
-    }
-    for cause in planted:
-        mine = [case for case in CASES.values() if case.causes == (cause,)]
-        assert {case.severity for case in mine} == {"mild", "middle", "severe"}, cause
-        bands = [case.planted[0].share for case in mine]
-        assert all(band is not None and 0 < band[0] < band[1] < 1 for band in bands)
 
 
 def test_compounds_have_two_causes_each_with_its_part_and_tags_that_differ() -> None:
