@@ -95,6 +95,7 @@ def test_an_error_of_several_lines_keeps_them(tmp_path: Path, capsys: pytest.Cap
             "ethernet-10g can be emulated only",
         ),
         (["fashion-mnist", "--data", "no/where"], "no/where does not exist"),
+        ([*COST, "--experiment", "threads", "--ranks", "2"], "threads of cost takes no --ranks 2"),
         (["fashion-mnist", "--data", __file__], "is not a folder"),
     ],
 )

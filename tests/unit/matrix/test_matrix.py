@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from functools import partial
+from contextlib import nullcontext
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import pytest
@@ -30,18 +29,13 @@ def leave(folder: Path, spec: tuple[str, int], description: dict[str, Any]) -> N
 SERVER = VirtualServer(TARGET, leave)
 
 
-class Told:
+class Told(nullcontext[Any]):
     """What progress is told."""
 
     def __init__(self) -> None:
+        super().__init__(self)
         self.began: list[str] = []
         self.ended: list[tuple[str, str]] = []
-
-    def __enter__(self) -> Told:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        pass
 
     def begin(self, folder: Path) -> None:
         self.began.append(folder.name)
@@ -70,11 +64,15 @@ def cell(name: str, steps: int = 40, **more: Any) -> PlannedCell:
 
 
 def test_rounds_have_every_cell_once_and_first_cells_have_all_theirs_before(tmp_path: Path) -> None:
-    table = made(tmp_path, cell("a"), cell("b"), cell("c", first=True), cell("d", unmet="no such thing here"))
+    looked = cell("b", stacks=StackOptions(rate=5.0))
+    table = made(tmp_path, cell("a"), looked, cell("c", first=True), cell("d", unmet="no such thing here"))
     assert table.runs_ahead == 6
     told = Told()
     assert not table.run(told)
     assert SERVER.ran[:2] == [("c", 0), ("c", 1)]
+    assert {(name, looked) for (name, _), looked in zip(SERVER.ran, SERVER.stacks, strict=True)} == {
+        *(("a", NO_STACKS), ("b", StackOptions(rate=5.0)), ("c", NO_STACKS))
+    }
     assert [{name for name, _ in SERVER.ran[at : at + 2]} for at in (2, 4)] == [{"a", "b"}] * 2
     assert told.ended == [(name.upper(), "ok") for name, _ in SERVER.ran]
     assert told.began == [f"{name}-r{number}" for name, number in SERVER.ran]
@@ -84,22 +82,14 @@ def test_rounds_have_every_cell_once_and_first_cells_have_all_theirs_before(tmp_
     ]
 
 
-def test_stacks_are_looked_at_in_the_cells_that_ask_for_it(tmp_path: Path) -> None:
-    looked = cell("b", stacks=StackOptions(rate=5.0))
-    made(tmp_path / "m", cell("a"), looked, repeats=1).run(Told())
-    assert dict(zip([name for name, _ in SERVER.ran], SERVER.stacks, strict=True)) == {
-        "a": NO_STACKS,
-        "b": StackOptions(rate=5.0),
-    }
-
-
 def test_the_folder_names_each_run_before_it_runs(tmp_path: Path) -> None:
-    def look(name: str, number: int) -> None:
+    def look(spec: tuple[str, int]) -> None:
+        name, number = spec
         [kept] = [record for record in read_comparison(tmp_path)[1] if record.pipeline == name]
         assert kept.runs[-1] == f"{name}-r{number}"
         assert kept.status == ("ok" if number else "pending")
 
-    SERVER.then = lambda spec: look(*spec)
+    SERVER.then = look
     made(tmp_path, cell("a"), cell("b")).run(Told())
     setting, records = read_comparison(tmp_path)
     assert setting == {"scenario": "none"}
@@ -139,15 +129,6 @@ def test_ctrl_c_keeps_what_was_measured_and_says_of_the_rest_that_it_did_not_run
         ("skipped", "not run: stopped by Ctrl-C"),
     ]
     assert [record.status for record in read_comparison(tmp_path)[1]] == [each.status for each in table.cells]
-
-
-def test_what_becomes_of_a_cell_can_be_said_by_others(tmp_path: Path) -> None:
-    def keep(name: Cell, folder: Path, outcome: TrialOutcome, *, status: str) -> Cell:
-        return Cell(name.pipeline, name.batch_size, status, folder.name, name.runs, ())
-
-    table = Matrix(tmp_path, [cell("a")], TARGET, {}, repeats=1, keep=partial(keep, status="oom"))
-    table.run(Told())
-    assert [(each.status, each.error) for each in table.cells] == [("oom", "a-r0")]
 
 
 def test_a_folder_that_is_in_use_is_none_to_measure_into(tmp_path: Path) -> None:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from support.idx_files import make_set
-from whyidle.commands.main import main
 from whyidle.errors import WhyidleError
 from whyidle.matrix.used import require_used
 from whyidle.scenarios.registry import NAMES, scenario
@@ -29,19 +26,9 @@ def checked(name: str, experiment: str, kind: str = "emulated", **named: Any) ->
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_scenario_takes_every_option_with_its_loaders(name: str) -> None:
-    made = checked(
-        name,
-        "loaders",
-        "cpu",
-        ranks=(1, 2),
-        threads=(1, 3),
-        batch_sizes=(4, 8),
-        feeds=("real", "synthetic", "loader-only"),
-        pipelines_asked=True,
-        workers=3,
-        augment=False,
-        iterations=7,
-    )
+    lists: dict[str, Any] = {"ranks": (1, 2), "threads": (1, 3), "batch_sizes": (4, 8)}
+    lists["feeds"] = ("real", "synthetic", "loader-only")
+    made = checked(name, "loaders", "cpu", **lists, pipelines_asked=True, workers=3, augment=False, iterations=7)
     real = [each for each in made if each.feed == "real"]
     assert {(each.ranks, each.threads) for each in real} == {(1, 1), (1, 3), (2, 1), (2, 3)}
     assert {each.ranks for each in checked(name, "loaders", ranks=(2,), interconnects=("pcie3",))} == {2}
@@ -78,11 +65,3 @@ def test_what_an_experiment_has_no_place_for_is_refused(
 def test_a_batch_from_memory_has_no_loader_to_complain_of() -> None:
     made = checked("fashion-mnist", "loaders", feeds=("synthetic",), pipelines_asked=True, workers=3)
     assert {each.workers for each in made} == {0}
-
-
-def test_the_command_refuses_before_its_first_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    data, out = make_set(tmp_path / "set"), tmp_path / "out"
-    words = ["compare", "fashion-mnist", "--experiment", "plan", "--ranks", "2", "--device", "cpu"]
-    assert main([*words, "--data", str(data), "--out", str(out)]) == 2
-    assert "takes no --ranks 2" in " ".join(capsys.readouterr().err.split())
-    assert not out.exists()
