@@ -55,9 +55,7 @@ def measured(folder: Path, *arguments: str) -> tuple[int, dict[str, Any]]:
     return code, json.loads(result.read_text())["chosen"]
 
 
-def test_a_case_is_a_cell_with_what_was_planted_named_and_true(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_case_is_a_cell_with_what_was_planted_and_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, told = measured(tmp_path, "--cases", f"{FAULT},{CONTROL}", "--repeats", "2")
     assert code == 0
     assert (told["format"], told["version"], told["scenario"]) == ("whyidle-compare", 1, "faults")

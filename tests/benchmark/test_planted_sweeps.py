@@ -52,9 +52,7 @@ def measured(folder: Path, *arguments: str) -> tuple[int, dict[str, Any]]:
     return code, json.loads(result.read_text())
 
 
-def test_a_sweep_is_judged_beside_what_was_planted_and_what_was_true(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_sweep_is_judged_beside_what_was_planted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, told = measured(tmp_path, "--cases", f"{GROWS},{FLAT}", "--repeats", "2")
     assert code == 0
     assert (told["format"], told["version"], told["scenario"]) == ("whyidle-compare", 1, "batch-sizes")
@@ -95,9 +93,7 @@ def test_a_sweep_that_is_not_as_planted_is_called_wrong(
     assert f"| {GROWS} | compute | **saturated** |" in shown
 
 
-def test_a_size_that_fails_leaves_its_sweep_unjudged_and_the_others_go_on(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_size_that_fails_leaves_its_sweep_unjudged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     SERVER.then = lambda spec: TrialOutcome("failed", "no fork") if spec.sweep == GROWS else None
     assert measured(tmp_path / "alone", "--cases", GROWS)[0] == 1
     assert f"| {GROWS} | compute | not judged |" in capsys.readouterr().out

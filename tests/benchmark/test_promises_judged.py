@@ -167,9 +167,7 @@ def test_an_advice_of_another_kind_is_counted_and_not_judged(tmp_path: Path, pro
 
 
 @pytest.mark.parametrize(("right", "more"), [(True, 1), (False, 0)], ids=["its cause", "another cause"])
-def test_a_further_finding_is_followed_where_the_fixed_form_is_what_it_advises(
-    tmp_path: Path, program: UserProgram, right: bool, more: int
-) -> None:
+def test_further_advice_is_followed_by_its_form(tmp_path: Path, program: UserProgram, right: bool, more: int) -> None:
     """It has to be about what is wrong, too: advice of the same kind on something else is another change."""
     further = finding(program.remedy, program.cause if right else "run.startup")
     report = {"verdict": finding("no such kind", "device.slow"), "findings": [further]}

@@ -109,9 +109,7 @@ def test_batches_of_uneven_lengths_are_padded_with_zeros_to_the_longest(tmp_path
         assert row[1:length].all()
 
 
-def test_what_takes_long_to_unpickle_holds_up_the_training_and_no_worker(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unpickling_holds_up_the_training_and_no_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     held: list[float] = []
     monkeypatch.setattr(module, "sleep_ms", lambda ms: held.append(ms) if ms else None)
     plan = Plan(Data(unpickling_ms=30.0), Loader(workers=1, batch=2), batches=4)

@@ -61,9 +61,7 @@ def test_a_report_that_names_cause_line_and_remedy_is_right() -> None:
         ([_line(RIGHT_LINE, share=None), _line(1)], True, True),
     ],
 )
-def test_the_first_line_counts_and_the_others_count_apart(
-    lines: list[dict[str, Any]], first: bool, among: bool
-) -> None:
+def test_the_first_line_counts_and_others_count_apart(lines: list[dict[str, Any]], first: bool, among: bool) -> None:
     answer = judged(ZIPPED, _report(_finding(ZIPPED.cause, *lines)), None)
     assert (answer.line_first, answer.line_named) == (first, among)
 
@@ -160,9 +158,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> _Runs:
     return _Runs(monkeypatch)
 
 
-def test_what_was_interrupted_is_run_again_and_what_has_ended_is_not(
-    runs: _Runs, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_was_interrupted_is_run_again(runs: _Runs, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["user-code", "--cases", "zipped_structures", "--out", str(tmp_path / "kept")]
     runs.interrupted_at = 2
     main(command)

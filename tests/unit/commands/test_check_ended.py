@@ -93,9 +93,7 @@ def test_a_single_training_lacks_no_rank_that_only_its_environment_tells_of(
 
 
 @pytest.mark.parametrize("ended", [None, {"status": "failed"}])
-def test_a_job_of_several_hosts_ended_when_all_of_them_did(
-    tmp_path: Path, ended: object, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_job_ended_when_all_hosts_did(tmp_path: Path, ended: object, capsys: pytest.CaptureFixture[str]) -> None:
     job = tmp_path / "job"
     record(job, [Rank(host="n0"), Rank(host="n1")], steps=60, apart=True)
     assert check(job, "--max-stall", "99") == 0

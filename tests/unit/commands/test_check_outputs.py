@@ -105,7 +105,7 @@ def test_github_gets_annotations_and_a_summary_by_itself(
     assert "::error" in both.err
 
 
-def test_a_junit_file_takes_the_place_of_an_earlier_one_only(
+def test_a_junit_file_replaces_an_earlier_one(
     planted: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file, mine = tmp_path / "check.xml", tmp_path / "notes.xml"

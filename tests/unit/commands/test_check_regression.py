@@ -30,9 +30,7 @@ def report_of(run: Path) -> Path:
     return saved
 
 
-def test_a_regression_beyond_noise_fails_and_one_that_healthy_runs_show_passes_with_a_note(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_regression_fails_that_healthy_runs_do_not_show(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     base = noisy(tmp_path / "base", SOME(1), run_noise=0)
     slower = noisy(tmp_path / "slower", SOME(2), run_noise=0, compute_ms=40)
     little = noisy(tmp_path / "little", SOME(3), run_noise=0, compute_ms=21)
@@ -79,9 +77,7 @@ def test_what_noise_leaves_open_is_no_pass(low: float, mean: float, high: float,
     assert allowed.status == status
 
 
-def test_a_loss_that_a_busy_machine_may_have_made_is_unclear(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_loss_that_a_busy_machine_may_make_is_unclear(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     base, slower = crowded(tmp_path / "base", SOME(1)), crowded(tmp_path / "slower", SOME(2), compute_ms=40)
     ask = (slower, "--max-regression", "5", "--against", base)
     assert check(*ask, "--junit", "check.xml", "--github") == 1
@@ -162,9 +158,7 @@ def test_a_saved_report_is_as_good_to_compare_with(tmp_path: Path, capsys: pytes
     assert "Its device was Another One" in capsys.readouterr().out
 
 
-def test_against_a_report_no_more_is_claimed_than_against_its_run(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_against_a_report_no_more_is_claimed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     base, slower = (noisy(tmp_path / name, SOME(n), run_noise=0, compute_ms=n) for name, n in (("a", 20), ("b", 22)))
     saved = report_of(base)
     reach = []

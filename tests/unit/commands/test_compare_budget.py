@@ -99,9 +99,7 @@ def test_runs_begin_while_they_fit_and_what_was_left_out_is_said(
     assert capsys.readouterr().out.strip() in shown
 
 
-def test_loaders_that_come_first_have_all_their_rounds_and_the_top_of_the_table(
-    compared: Compared, server: TimedServer
-) -> None:
+def test_loaders_that_come_first_have_their_rounds_and_the_top(compared: Compared, server: TimedServer) -> None:
     _, told = compared("--budget", "85", "--first", "workers,caffe", "--repeats", "2")
     first = [(name, size) for name in ("caffe", "workers") for size in (4, 8)]
     assert server.cells[:4] == first
@@ -110,9 +108,7 @@ def test_loaders_that_come_first_have_all_their_rounds_and_the_top_of_the_table(
     assert told["batch_verdicts"]["caffe"]["runs"] == {"4": 2, "8": 2}
 
 
-def test_then_the_others_have_their_rounds_and_the_table_counts_them(
-    compared: Compared, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_then_the_others_run_and_the_table_counts_them(compared: Compared, capsys: pytest.CaptureFixture[str]) -> None:
     _, told = compared("--budget", "77", "--first", "caffe")
     assert runs(told) == {("caffe", 4): 3, ("caffe", 8): 3, ("naive", 4): 1, ("naive", 8): 0} | {
         ("workers", size): 0 for size in (4, 8)
@@ -145,9 +141,7 @@ def test_a_budget_used_up_before_the_first_run_has_that_run(compared: Compared, 
     assert told["budget"]["runs_left_out"] == 17
 
 
-def test_a_cell_that_fails_is_not_tried_again_and_leaves_its_time_to_others(
-    compared: Compared, server: TimedServer
-) -> None:
+def test_a_cell_that_fails_leaves_its_time_to_others(compared: Compared, server: TimedServer) -> None:
     server.then = lambda spec: TrialOutcome("oom", "too large") if spec.batch_size == 8 else None
     _, told = compared("--budget", "95")
     assert [size for _, size in server.cells].count(8) == 3

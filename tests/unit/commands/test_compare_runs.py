@@ -77,9 +77,7 @@ def links(page: Element) -> list[str]:
     return [a.attributes["href"] for a in page.all("a") if not a.attributes["href"].startswith("#")]
 
 
-def test_its_page_has_the_figures_of_the_json_and_leads_to_the_pages_of_its_runs(
-    sweep: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_its_page_leads_to_its_runs(sweep: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     named = [*map(str, sweep)]
     (tmp_path / "pages").mkdir()
     made = tmp_path / "pages" / "compare.html"
@@ -157,9 +155,7 @@ def test_what_else_differs_is_said(tmp_path: Path) -> None:
     ]
 
 
-def test_runs_of_one_batch_size_get_a_table_and_no_verdict_on_it(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_of_one_batch_size_there_is_a_table_and_no_verdict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     runs = [str(starved(tmp_path / name, 8)) for name in "ab"]
     assert main(["compare", *runs]) == 0
     shown = capsys.readouterr().out
@@ -171,9 +167,7 @@ def test_runs_of_one_batch_size_get_a_table_and_no_verdict_on_it(
     assert "these runs say nothing about the batch size" in parsed((tmp_path / "x.svg").read_text()).words
 
 
-def test_a_mistake_is_one_message_that_says_what_to_do(
-    sweep: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_mistake_is_one_message(sweep: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     attached = starved(tmp_path / "attached", 8, attach={"pid": 1})
     empty = tmp_path / "empty"
     train(empty, [])

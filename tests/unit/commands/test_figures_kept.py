@@ -31,9 +31,7 @@ def test_figures_begin_as_soon_as_they_are_wanted_and_there_is_a_recording(recor
     assert kept.told(later) is not None
 
 
-def test_figures_take_no_more_than_a_tenth_of_a_cpu(
-    recorded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_figures_take_a_tenth_of_a_cpu(recorded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now, used = [100.0], [0.0]
     looked: list[float] = []
     snapshot = RecentReader.snapshot
@@ -64,9 +62,7 @@ def test_neither_an_error_of_the_folder_nor_an_endless_wish_leaves_a_look(record
     assert "whyidle_steps" in (tmp_path / "run.prom").read_text()
 
 
-def test_figures_that_cannot_be_told_to_the_training_are_in_the_file(
-    recorded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_untold_figures_are_in_the_file(recorded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(scalars, "tell")
     kept.want(recorded, 1.0)
     Figures(recorded, tmp_path / "run.prom").tick()

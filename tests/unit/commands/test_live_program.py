@@ -203,9 +203,7 @@ def test_without_a_terminal_the_same_line_is_not_repeated(
     assert "ok, step 185" in line
 
 
-def test_of_several_runs_the_one_that_began_last_is_shown_whichever_ended_last(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_of_several_runs_the_one_that_began_last_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name, began_s in (("later", 20), ("earlier", 10)):
         create_run(tmp_path / name, {"command": [name], "clock": {"time_ns": began_s * 10**9, "monotonic_ns": 0}})
     update_run(tmp_path / "earlier", {"ended": {"status": "ok"}})

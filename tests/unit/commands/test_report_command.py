@@ -53,9 +53,7 @@ def test_what_goes_to_the_terminal_has_no_path(recorded: Path, capsys: pytest.Ca
 
 
 @pytest.mark.parametrize("format_", ["csv", "trace"])
-def test_a_tuning_is_called_so_where_it_has_no_such_format(
-    format_: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_tuning_has_no_such_format(format_: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "tune").mkdir()
     (tmp_path / "tune" / TUNE_JSON).write_text("{}")
     create_run(tmp_path / "tune" / "first-stretch", {})
@@ -64,9 +62,7 @@ def test_a_tuning_is_called_so_where_it_has_no_such_format(
     assert f"or name a recording in it, such as {tmp_path / 'tune' / 'first-stretch'}." in told
 
 
-def test_a_folder_that_is_a_file_is_refused_with_a_way_out(
-    recorded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_folder_that_is_a_file_is_refused(recorded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "my.py").write_text("pass")
     told = said(capsys, "report", recorded, "--format", "csv", "-o", f"{tmp_path / 'my.py'}/")
     assert "my.py: File exists. Name another" in told
@@ -91,9 +87,7 @@ def test_a_slip_is_answered_with_what_was_meant(words: str, way_out: str, capsys
     assert "options of the training" not in said(capsys, "report", "--zzzz", "x").lower()
 
 
-def test_the_newest_of_several_runs_is_that_of_the_latest_moment(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_newest_run_is_that_of_the_latest_moment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name, started_at in {
         "noon-in-tokyo": "2026-03-01T12:00:00+0900",
         "morning-in-london": "2026-03-01T09:00:00+0000",

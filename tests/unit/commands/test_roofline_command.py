@@ -27,9 +27,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("augmented", [True, False])
-def test_of_a_folder_every_part_and_the_limit_are_told(
-    photos: Path, augmented: bool, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_of_a_folder_every_part_is_told(photos: Path, augmented: bool, capsys: pytest.CaptureFixture[str]) -> None:
     options = ["--size", "32", "--rounds", "2", "--device", "cpu", *([] if augmented else ["--no-augment"])]
     assert main(["roofline", str(photos), *options, "--json", "-"]) == 0
     told = json.loads(capsys.readouterr().out)
@@ -42,9 +40,7 @@ def test_of_a_folder_every_part_and_the_limit_are_told(
     assert "Limit: " in capsys.readouterr().out
 
 
-def test_of_a_run_it_is_of_the_files_that_were_read(
-    photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_of_a_run_it_is_of_its_files(photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = tmp_path / "run"
     create_run(run, {})
     assert main(["roofline", str(run)]) == 2

@@ -43,7 +43,7 @@ def results(tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_command_that_cannot_be_started_leaves_a_folder_as_it_was(
+def test_a_command_that_cannot_start_leaves_nothing(
     results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     note_latest(results)
@@ -58,7 +58,7 @@ def test_a_command_that_cannot_be_started_leaves_a_folder_as_it_was(
     assert latest() == results
 
 
-def test_where_no_figures_can_be_kept_nothing_is_made_or_started(
+def test_without_a_place_for_figures_all_is_left(
     results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pipe = tmp_path / "pipe"
@@ -90,9 +90,7 @@ class Full(io.StringIO):
 
 
 @pytest.mark.parametrize("command", ["exit 5", 'rm -r "$WHYIDLE_RUN"; exit 5'])
-def test_a_report_that_cannot_be_written_leaves_the_commands_exit_code(
-    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_leaves_the_exit_code(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", Full())
     assert ran(tmp_path / "run", "--", "sh", "-c", command) == 5
 
@@ -126,9 +124,7 @@ def test_what_a_shell_opened_for_the_command_the_command_gets(tmp_path: Path) ->
     assert said.read_text() == "hi, and no more\n"
 
 
-def test_ctrl_c_after_the_command_ended_costs_neither_its_exit_code_nor_the_note_of_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ctrl_c_after_the_end_costs_no_exit_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     writes = run.update_run
 
     def interrupted_write(*arguments: object) -> None:
@@ -159,9 +155,7 @@ def test_a_command_that_fails_is_seen_to_where_ends_of_children_were_ignored(tmp
     assert ignored >> signal.SIGCHLD - 1 & 1
 
 
-def test_a_training_whose_description_found_no_room_is_not_called_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_training_without_a_description_is_not_called_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
     monkeypatch.setattr(run, "Notices", lambda _: said.append)
     run._say_what_was_missed(tmp_path)

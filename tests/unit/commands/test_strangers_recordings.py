@@ -256,9 +256,7 @@ def test_counted_stacks_of_nonsense_are_damaged(
 
 
 @pytest.mark.parametrize("argv", READING)
-def test_recorded_texts_are_no_commands_to_ci_services(
-    argv: tuple[str, ...], at: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_texts_are_no_commands_to_ci(argv: tuple[str, ...], at: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shutil.rmtree(at / "run")
     (at / "slow").rename(at / "run")
     texts = ("\n::error::told", "\n  ::error::told", "\u2028::error::told", "##[error]told", "##vso[task]told")

@@ -113,9 +113,7 @@ def test_a_cell_that_fails_is_not_tried_again_and_the_others_go_on(tmp_path: Pat
 
 
 @pytest.mark.parametrize(("steps", "counts"), [(40, True), (1, False)])
-def test_ctrl_c_keeps_what_was_measured_and_says_of_the_rest_that_it_did_not_run(
-    tmp_path: Path, steps: int, counts: bool
-) -> None:
+def test_ctrl_c_keeps_what_was_measured_and_says_what_was_not(tmp_path: Path, steps: int, counts: bool) -> None:
     def stop(name: str, number: int) -> None:
         if name == "b":
             raise KeyboardInterrupt

@@ -55,9 +55,7 @@ def test_every_experiment_runs_as_it_is(name: str) -> None:
         ("cost", "loaders", {"interconnects": ("pcie3",)}, "no --interconnect pcie3.*several --ranks"),
     ],
 )
-def test_what_an_experiment_has_no_place_for_is_refused(
-    name: str, experiment: str, named: dict[str, Any], said: str
-) -> None:
+def test_what_has_no_place_is_refused(name: str, experiment: str, named: dict[str, Any], said: str) -> None:
     with pytest.raises(WhyidleError, match=f"{said}.*Leave it out or choose another --experiment"):
         checked(name, experiment, **named)
 

@@ -37,9 +37,7 @@ def asked(*command: str | Path) -> dict[str, Any] | None:
     return revision.found()
 
 
-def test_the_revision_and_the_branch_are_those_of_the_scripts_repository(
-    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_revision_is_that_of_the_script(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     revision = git(project, "rev-parse", "HEAD")
     expected = {"revision": revision, "branch": "a/b", "changed": False}
@@ -90,9 +88,7 @@ def test_more_changes_than_a_pipe_holds_are_changes(project: Path) -> None:
     assert (revision.found() or {})["changed"] is True
 
 
-def test_without_repository_revision_or_git_nothing_is_found(
-    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_repository_nothing_is_found(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "train.py").touch()
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     # As in a hook of git's: this is not the script's repository.

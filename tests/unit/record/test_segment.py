@@ -39,9 +39,7 @@ def test_every_field_comes_back_as_stored(tmp_path: Path, kind: Kind) -> None:
 
 
 @given(counts=st.lists(st.integers(0, 700), min_size=1, max_size=5))
-def test_a_follower_sees_every_record_once_whatever_the_pauses(
-    tmp_path_factory: pytest.TempPathFactory, counts: list[int]
-) -> None:
+def test_a_follower_sees_every_record_once(tmp_path_factory: pytest.TempPathFactory, counts: list[int]) -> None:
     writer = RecordWriter(tmp_path_factory.mktemp("follow"), BATCH)
     follower = Follower(writer.path)
     seen: list[int] = []
@@ -76,9 +74,7 @@ def test_records_are_counted_without_reading_them(tmp_path: Path, stored: int) -
 
 
 @given(cut=st.integers(0, 40 * SPAN.record_bytes), wipe=st.integers(0, 7))
-def test_a_torn_tail_is_cut_and_nothing_before_it(
-    tmp_path_factory: pytest.TempPathFactory, cut: int, wipe: int
-) -> None:
+def test_a_torn_tail_is_cut_and_no_more(tmp_path_factory: pytest.TempPathFactory, cut: int, wipe: int) -> None:
     writer = RecordWriter(tmp_path_factory.mktemp("torn"), SPAN)
     for number in range(40):
         writer.append(*body(SPAN, number))
@@ -123,9 +119,7 @@ def test_a_record_too_far_back_is_not_patched(tmp_path: Path) -> None:
     assert writer.path.stat().st_size == HEADER_BYTES + (many + 1) * STEP.record_bytes
 
 
-def test_a_full_disk_costs_the_records_that_have_no_room_and_no_more(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_costs_the_records_that_have_no_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     writer = RecordWriter(tmp_path, STEP)
     waiting = RING_BYTES // STEP.record_bytes // 2
     really = os.pwrite
@@ -195,9 +189,7 @@ def in_a_child(does: Callable[[], bool]) -> bool:
 
 
 @pytest.mark.parametrize("told", [True, False], ids=["by Python", "by C code"])
-def test_a_forked_child_leaves_its_parents_file_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: bool
-) -> None:
+def test_a_forked_child_leaves_the_file_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: bool) -> None:
     writer = RecordWriter(tmp_path, STEP)
     first = writer.append(*body(STEP, 0))
     if not told:

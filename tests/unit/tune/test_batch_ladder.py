@@ -86,9 +86,7 @@ def quadratic(size: int) -> float:
         (quadratic, 40 * GB, 4),
     ],
 )
-def test_the_limit_is_found_within_a_fifth_in_a_few_probes(
-    held: Callable[[int], float], capacity: int, first: int
-) -> None:
+def test_the_limit_is_found_within_a_fifth_soon(held: Callable[[int], float], capacity: int, first: int) -> None:
     machine = Machine(held, capacity)
     found = machine.climb(first)
     assert found.b_max is not None

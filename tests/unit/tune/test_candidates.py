@@ -129,7 +129,5 @@ def test_other_pipelines_come_on_top() -> None:
         (LoaderSettings(0), LoaderSettings(1, 1)),
     ],
 )
-def test_fewer_workers_are_cheaper_then_fewer_batches_held_then_what_is_near(
-    cheaper: LoaderSettings, dearer: LoaderSettings
-) -> None:
+def test_fewer_workers_are_cheaper_then_fewer_batches(cheaper: LoaderSettings, dearer: LoaderSettings) -> None:
     assert cost(cheaper, OWN) < cost(dearer, OWN)

@@ -234,9 +234,7 @@ UNTOLD = {
 
 
 @pytest.mark.parametrize(("program", "words"), UNTOLD.values(), ids=UNTOLD.keys())
-def test_what_is_neither_literal_nor_option_is_said_with_its_place(
-    run: Callable[..., Ran], tmp_path: Path, program: str, words: str
-) -> None:
+def test_what_is_no_literal_is_said(run: Callable[..., Ran], tmp_path: Path, program: str, words: str) -> None:
     written(tmp_path, program)
     patch = patch_of(run().made, NONE, TWO, ["python", "train.py"], tmp_path)
     assert (patch.diff, patch.command) == ("", ())
@@ -246,9 +244,7 @@ def test_what_is_neither_literal_nor_option_is_said_with_its_place(
     assert "2" in told
 
 
-def test_a_program_started_by_a_script_of_the_shell_is_not_given_options(
-    run: Callable[..., Ran], tmp_path: Path
-) -> None:
+def test_a_script_of_the_shell_is_not_given_options(run: Callable[..., Ran], tmp_path: Path) -> None:
     written(tmp_path, ARGPARSE.format(more="", given=""))
     patch = patch_of(run().made, NONE, TWO, ["bash", "train.sh"], tmp_path)
     assert patch.command == ()

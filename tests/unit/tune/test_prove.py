@@ -56,9 +56,7 @@ def test_the_advice_and_the_training_as_it_is_take_turns() -> None:
 
 
 @pytest.mark.parametrize(("promised", "kept"), [(Speedup(2 * TRUTH, 1.5 * TRUTH, 3 * TRUTH), False), (None, None)])
-def test_a_promise_is_broken_where_what_came_lies_outside_and_none_can_be_kept_that_was_not_made(
-    promised: Speedup | None, kept: bool | None
-) -> None:
+def test_a_promise_is_broken_where_what_came_lies_outside(promised: Speedup | None, kept: bool | None) -> None:
     proof, _ = tried(SimulatedBench(SPEC, noise=0.01), promised)
     assert proof.kept is kept
 

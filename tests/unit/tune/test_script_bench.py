@@ -204,9 +204,7 @@ def test_what_fits_alone_is_not_out_of_memory_for_the_queues_of_others(bench: tu
     assert running.starts == 1
 
 
-def test_settings_with_which_it_hangs_fail_and_it_is_started_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_settings_with_which_it_hangs_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(training, "STOP_SECONDS", 1.0)
     # How long an answer is waited for: test_no_answer_is_waited_for_much_longer_than_the_budget.
     monkeypatch.setattr(ScriptBench, "_patience", lambda bench, seconds: 1.0 if bench.starts == 1 else 60.0)
@@ -230,9 +228,7 @@ def test_no_answer_is_waited_for_much_longer_than_the_budget(
 
 
 @pytest.mark.parametrize(("budget", "before"), [(30.0, 15.0), (1000.0, 60.0), (None, 60.0)])
-def test_a_training_must_be_taken_over_within_half_the_budget(
-    tmp_path: Path, budget: float | None, before: float
-) -> None:
+def test_it_is_taken_over_within_half_the_budget(tmp_path: Path, budget: float | None, before: float) -> None:
     program = tmp_path / "program.py"
     write(program, "print(os.environ['OPTIONS'], flush=True)\n" + LOOP)
     with ScriptBench(launch_of(program, budget), tmp_path / "out", lambda: None, lambda _: None) as bench:
@@ -241,9 +237,7 @@ def test_a_training_must_be_taken_over_within_half_the_budget(
         assert json.loads((bench.run_folder / "output.txt").read_text())["before_s"] == before
 
 
-def test_a_training_that_ends_by_itself_is_started_again_and_asked_again(
-    bench: tuple[ScriptBench, Path], said: list[str]
-) -> None:
+def test_a_training_that_ends_by_itself_is_started_again(bench: tuple[ScriptBench, Path], said: list[str]) -> None:
     running, program = bench
     write(
         program, "asked = []\n" + LOOP.replace("block(order)", "len(asked) and sys.exit(0); asked.append(block(order))")
@@ -288,9 +282,7 @@ def test_what_a_launcher_leaves_behind_still_counts(bench: tuple[ScriptBench, Pa
 
 
 @pytest.mark.usefixtures("ctrl_c_raises")
-def test_ctrl_c_while_it_is_ended_waits_until_it_is(
-    bench: tuple[ScriptBench, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ctrl_c_waits_until_it_is_ended(bench: tuple[ScriptBench, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     running, program = bench
     write(program, "ready()\nwhile True: time.sleep(1)\n")
     assert running.ready.steps == 60

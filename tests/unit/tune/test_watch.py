@@ -64,9 +64,7 @@ def test_what_hangs_ends_with_a_tuner_that_was_killed_and_its_temporary_folders_
         wait_for(lambda: not members(mark) and not any(folder.exists() for folder in folders))
 
 
-def test_temporary_folders_of_a_training_that_ends_by_itself_meanwhile_are_removed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_temporary_folders_of_a_training_that_ends_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As a training whose tuner is gone: it ends on its own, and removes nothing."""
     now = 0.0
     mark = f"WATCH_TEST={tmp_path}"
