@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -107,24 +105,3 @@ def test_a_size_that_fails_leaves_its_sweep_unjudged(tmp_path: Path, capsys: pyt
     shown = capsys.readouterr().out
     assert f"- {GROWS}, batch 4: failed: no fork" in shown
     assert "Cause and term as planted: 1 of 2." in shown
-
-
-@pytest.mark.parametrize(
-    ("cases", "said"),
-    [("pading", "Did you mean padding?"), ("input.serial", "unknown case 'input.serial'")],
-)
-def test_what_makes_no_sense_is_refused_in_a_sentence(
-    cases: str, said: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    assert main(["batch-sizes", "--cases", cases, "--out", str(tmp_path / "made")]) == 2
-    assert said in capsys.readouterr().err
-    assert not (tmp_path / "made").exists()
-
-
-def test_choosing_and_reading_sweeps_brings_no_torch() -> None:
-    code = (
-        "import sys, whyidle_bench.batch_sizes, whyidle_bench.sweeps.registry, "
-        "whyidle_bench.sweeps.truth; print('torch' in sys.modules)"
-    )
-    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert shown.stdout.strip() == "False"

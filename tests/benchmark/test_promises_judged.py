@@ -155,7 +155,6 @@ def test_code_is_followed_by_the_fixed_form_round_by_round(tmp_path: Path, progr
     (found,) = audit.followed(program, tmp_path)
     assert (found.how, found.measured, found.promise, found.first) == ("code", pytest.approx(2.1), PROMISE, True)
     line = audit.removed(program, tmp_path)
-    assert line is not None
     assert (line.line, line.measured) == (program.lines[0], pytest.approx(3.0))
 
 

@@ -34,6 +34,10 @@ def steps_of(folder: Path) -> Any:
     return open_run(folder / "run").records(STEP)
 
 
+def loader(count: int) -> DataLoader[Any]:
+    return DataLoader(TensorDataset(torch.ones(count, 3)), batch_size=4)
+
+
 def test_importing_it_imports_neither_torch_nor_what_records() -> None:
     code = "import sys, whyidle; print([m for m in sys.modules if 'torch' in m or 'whyidle.c' in m])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -77,7 +81,7 @@ class Batches(Sequence[torch.Tensor]):
     def __eq__(self, other: object) -> bool:
         return type(other) is Batches
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None
 
 
 class Restarts:
@@ -110,7 +114,7 @@ def test_what_nothing_can_stand_for_is_given_back_as_it_is(tmp_path: Path) -> No
 
     with recorded(tmp_path):
         for thing in ([1], (1,), {"a": 1}, range(3), torch.ones(2), torch.ones(2).numpy(), later(), "text"):
-            assert whyidle.watch(thing) is thing  # type: ignore[type-var]
+            assert whyidle.watch(thing) is thing
 
 
 def test_what_is_watched_has_the_special_methods_of_what_it_stands_for_and_no_others(tmp_path: Path) -> None:
@@ -149,7 +153,7 @@ def test_what_is_watched_is_a_loader_to_the_recording_and_itself_to_everything_e
         assert isinstance(watched, Batches)
         assert (len(watched), watched[-1:], bool(watched), len(watched.held)) == (5, batches[-1:], True, 5)
         with pytest.raises(TypeError):
-            next(watched)  # type: ignore[call-overload]
+            next(watched)
         assert type(pickle.loads(pickle.dumps(watched))) is Batches
         for _ in range(2):
             for x in watched:
@@ -190,13 +194,12 @@ def test_a_watched_generator_can_be_sent_to_thrown_into_and_closed(tmp_path: Pat
 
 
 def test_the_batch_size_can_be_told(tmp_path: Path) -> None:
-    net = Net()
-    loader = DataLoader(TensorDataset(torch.ones(8, 3)), batch_size=4)
+    net, batches = Net(), loader(8)
     with recorded(tmp_path):
-        assert whyidle.watch(loader) is loader
+        assert whyidle.watch(batches) is batches
         for _ in whyidle.watch(iter(range(3)), batch_size=32):
             net.learn(torch.ones(2, 3))
-        for (x,) in whyidle.watch(loader, batch_size=7):
+        for (x,) in whyidle.watch(batches, batch_size=7):
             net.learn(x)
     assert steps_of(tmp_path)["samples"].tolist() == [32] * 3 + [7] * 2
 
@@ -238,7 +241,7 @@ def test_waits_for_data_that_are_marked_begin_steps(tmp_path: Path) -> None:
 def test_a_wait_around_a_loaders_fetch_is_that_fetch_and_what_is_around_it(tmp_path: Path) -> None:
     net = Net()
     with recorded(tmp_path):
-        iterator = iter(DataLoader(TensorDataset(torch.ones(20, 3)), batch_size=4))
+        iterator = iter(loader(20))
         for _ in range(5):
             with whyidle.phase("data"):
                 (x,) = next(iterator)
@@ -252,7 +255,7 @@ def test_a_wait_around_a_loaders_fetch_is_that_fetch_and_what_is_around_it(tmp_p
 def test_a_wait_after_the_loaders_fetch_is_waiting_within_the_step(tmp_path: Path) -> None:
     net = Net()
     with recorded(tmp_path):
-        for (x,) in DataLoader(TensorDataset(torch.ones(40, 3)), batch_size=4):
+        for (x,) in loader(40):
             net.model(x)
             time.sleep(0.011)
             with whyidle.phase("data"):
@@ -283,7 +286,7 @@ def test_steps_begin_where_the_program_says(tmp_path: Path) -> None:
 def test_phases_are_named_and_between_steps_they_are_boundaries(tmp_path: Path) -> None:
     net = Net()
     with recorded(tmp_path):
-        for (x,) in DataLoader(TensorDataset(torch.ones(160, 3)), batch_size=4):
+        for (x,) in loader(160):
             with whyidle.phase("train"):
                 net.learn(x)
             with whyidle.phase("write summary"):
@@ -295,7 +298,6 @@ def test_phases_are_named_and_between_steps_they_are_boundaries(tmp_path: Path) 
     assert (events["what"] == EventKind.BOUNDARY).sum() == 40
     assert len(run.records(STEP)) == 40
     analysis = analyse(run)
-    assert analysis.facts is not None
     assert analysis.facts.parts.share("boundary") > 0.3
     assert any('phase "write summary"' in note for note in analysis.notes)
 
@@ -309,7 +311,7 @@ def test_other_threads_mark_nothing(tmp_path: Path) -> None:
             pass
 
     with recorded(tmp_path):
-        for (x,) in DataLoader(TensorDataset(torch.ones(20, 3)), batch_size=4):
+        for (x,) in loader(20):
             thread = threading.Thread(target=beside)
             thread.start()
             thread.join()
@@ -343,9 +345,9 @@ def test_a_loader_can_tell_how_its_batches_were_made_and_how_many_are_ready(tmp_
                 self.left = 4 - number
                 yield stamped(number)
 
-    net, loader = Net(), Loader()
+    net, own = Net(), Loader()
     with recorded(tmp_path):
-        watched = whyidle.watch(loader, made=lambda batch: batch.made, ready=lambda: loader.left, capacity=6)
+        watched = whyidle.watch(own, made=lambda batch: batch.made, ready=lambda: own.left, capacity=6)
         for _ in range(2):
             with torch.no_grad():
                 list(watched)  # what only evaluates is no batch of a step
@@ -364,20 +366,16 @@ def test_a_loader_can_tell_how_its_batches_were_made_and_how_many_are_ready(tmp_
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_loader_that_tells_of_itself_is_not_recorded_as_a_data_loader_besides(tmp_path: Path, workers: int) -> None:
-    loader = DataLoader(TensorDataset(torch.ones(16, 3)), batch_size=4, num_workers=workers)
+    own = DataLoader(TensorDataset(torch.ones(16, 3)), batch_size=4, num_workers=workers)
 
-    def batches() -> Iterator[torch.Tensor]:
-        for (x,) in loader:
-            yield x
+    def batches() -> Iterator[Any]:
+        yield from own
 
-    def told(x: torch.Tensor) -> whyidle.MadeBatch:
-        return whyidle.MadeBatch(begin_ns=1, end_ns=2, worker=7)
-
-    net = Net()
+    net, told = Net(), whyidle.MadeBatch(begin_ns=1, end_ns=2, worker=7)
     with recorded(tmp_path):
-        for x in whyidle.watch(batches(), made=told):
+        for (x,) in whyidle.watch(batches(), made=lambda _: told):
             net.learn(x)
-        for (x,) in whyidle.watch(loader, made=lambda batch: told(batch[0])):
+        for (x,) in whyidle.watch(own, made=lambda _: told):
             net.learn(x)
     batches_made = open_run(tmp_path / "run").records(BATCH)
     assert batches_made["worker"].tolist() == [7] * 8

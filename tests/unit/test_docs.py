@@ -32,8 +32,6 @@ def script(name: str) -> ModuleType:
     if str(ROOT / "scripts") not in sys.path:
         sys.path.append(str(ROOT / "scripts"))
     spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -73,7 +71,7 @@ def test_every_figure_for_loggers_is_told() -> None:
     assert [metric.logged for metric in METRICS.values() if metric.logged and f"`{metric.logged}`" not in page] == []
 
 
-def test_options_that_changed_are_put_between_the_markers_and_nothing_else_is_touched() -> None:
+def test_options_that_changed_are_put_between_the_markers() -> None:
     page = f"# A\n\nbefore\n\n{COMMANDS.BEGIN}\n\nold\n\n{COMMANDS.END}\n\nafter\n"
     assert COMMANDS.placed(page, "new") == page.replace("old", "new")
     assert COMMANDS.placed("# A\n", "new").startswith("# A\n\n## Options\n\n")

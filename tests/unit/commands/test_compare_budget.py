@@ -12,9 +12,8 @@ import pytest
 
 from support.virtual_trials import VirtualServer
 from whyidle.commands.main import main
-from whyidle.errors import RecordError
 from whyidle.matrix import experiment, matrix
-from whyidle.matrix.trial import TrialOutcome, TrialTarget
+from whyidle.matrix.trial import TrialTarget
 from whyidle.scenarios.planted import MS, Step, train
 from whyidle.scenarios.voc.generate import compose
 
@@ -133,22 +132,6 @@ def test_with_room_for_all_nothing_is_left_out_or_said(
     assert ", 3 runs a cell in interleaved rounds," in shown
 
 
-def test_a_budget_used_up_before_the_first_run_has_that_run(compared: Compared, server: TimedServer) -> None:
-    server.start_s = 60.0
-    code, told = compared("--budget", "20")
-    assert code == 0
-    assert server.cells == [("naive", 4)]
-    assert told["budget"]["runs_left_out"] == 17
-
-
-def test_a_cell_that_fails_leaves_its_time_to_others(compared: Compared, server: TimedServer) -> None:
-    server.then = lambda spec: TrialOutcome("oom", "too large") if spec.batch_size == 8 else None
-    _, told = compared("--budget", "95")
-    assert [size for _, size in server.cells].count(8) == 3
-    assert {cell["status"] for cell in told["cells"] if cell["batch_size"] == 8} == {"oom"}
-    assert told["budget"]["runs_left_out"] == 9 - [size for _, size in server.cells].count(4)
-
-
 def test_ctrl_c_within_a_budget_keeps_what_was_measured_and_blames_no_budget(
     compared: Compared, capsys: pytest.CaptureFixture[str], server: TimedServer
 ) -> None:
@@ -166,9 +149,7 @@ def test_ctrl_c_within_a_budget_keeps_what_was_measured_and_blames_no_budget(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--budget", "0"], "'0' is not a number of seconds above 0"),
-        (["--budget", "soon"], "'soon' is not a number of seconds above 0"),
-        (["--budget", "nan"], "'nan' is not a number of seconds above 0"),
+        *((["--budget", each], f"'{each}' is not a number of seconds above 0") for each in ("0", "soon", "nan")),
         (["--first", "threads"], "--first threads is none of the loaders compared. Add it to --pipelines."),
     ],
 )
@@ -183,16 +164,3 @@ def test_what_cannot_be_meant_is_refused_before_anything_runs(
     assert code == 2
     assert said in " ".join(capsys.readouterr().err.split())
     assert server.cells == []
-
-
-def test_a_run_that_cannot_be_recorded_fails_alone(compared: Compared, server: TimedServer) -> None:
-    def full(spec: Any) -> None:
-        if (spec.pipeline, spec.batch_size) == ("caffe", 4):
-            raise RecordError("the disk is full")
-
-    server.then = full
-    code, told = compared("--repeats", "1")
-    assert code == 0
-    failed = {(cell["pipeline"], cell["batch_size"]): cell["error"] for cell in told["cells"] if cell["status"] != "ok"}
-    assert failed == {("caffe", 4): "the disk is full"}
-    assert len(server.cells) == 6

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import io
 import re
 import threading
@@ -20,7 +19,6 @@ from whyidle.analyse.recent import sources
 from whyidle.analyse.recent.snapshot import Snapshot
 from whyidle.analyse.recent.sources import Following
 from whyidle.analyse.run.analysis import analyse
-from whyidle.commands.live import add_arguments
 from whyidle.commands.main import main
 from whyidle.record.latest import note_latest
 from whyidle.record.run import create_run, open_run, update_run
@@ -75,11 +73,9 @@ def test_bytes_become_keys_also_in_pieces_and_unknown_ones_nothing(data: bytes, 
 def test_a_pause_shows_the_same_moment_until_it_ends() -> None:
     made = program()
     made.press("p")
-    paused = [row.plain for row in made.rows(100, 40)]
-    assert made.source.looks == 1  # type: ignore[attr-defined]
-    assert "paused" in paused[0]
+    assert "paused" in made.rows(100, 40)[0].plain
     made.press("space")
-    assert "2/1000 steps" in "\n".join(row.plain for row in made.rows(100, 40))
+    assert any("2/1000 steps" in row.plain for row in made.rows(100, 40))
 
 
 def test_tab_goes_through_the_lists_there_are_and_back_to_none() -> None:
@@ -121,7 +117,7 @@ def test_sorting_and_its_reverse_are_said_beside_the_workers() -> None:
     made.press("s")
     made.press("r")
     rows = [row.plain for row in made.rows(100, 40)]
-    assert "by busy ↓" in "\n".join(rows)
+    assert any("by busy ↓" in row for row in rows)
     numbers = [row.replace("▸", " ").split()[0] for row in rows if row.endswith("/batch")]
     assert numbers == ["3", "2", "1", "0"]
 
@@ -162,7 +158,6 @@ def test_a_long_analysis_keeps_no_screen_waiting(tmp_path: Path, monkeypatch: py
     assert word.told(tmp_path, view, 0) is view
     assert word.told(tmp_path, ended, 0) is ended
     done.set()
-    assert word._thread is not None
     word._thread.join(60)
     assert word.told(tmp_path, ended, 0).verdict_of_whole_run
 
@@ -184,12 +179,10 @@ def test_after_the_end_the_next_recording_is_shown(tmp_path: Path, monkeypatch: 
     assert ended.over
 
 
-@pytest.mark.parametrize("option", ["--interval=0.01", "--interval=fast", "--interval=nan"])
-def test_numbers_out_of_range_are_refused_with_the_range(option: str, capsys: pytest.CaptureFixture[str]) -> None:
-    parser = argparse.ArgumentParser()
-    add_arguments(parser)
+@pytest.mark.parametrize("seconds", ["0.01", "fast", "nan"])
+def test_numbers_out_of_range_are_refused_with_the_range(seconds: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        parser.parse_args([option])
+        main(["live", f"--interval={seconds}"])
     assert "is not a" in capsys.readouterr().err
 
 
@@ -218,15 +211,13 @@ def test_the_progress_of_a_comparison_shows_the_run_under_way_and_fits_the_termi
     target = Console(file=file, force_terminal=True, width=80, height=24, color_system=None)
     setting = {"device": {"name": "Test", "kind": "cuda"}}
     matrix = SimpleNamespace(setting=setting, cells=(), budget=None, runs_ahead=4)
-    progress = MatrixProgress(target, matrix, plain=False)  # type: ignore[arg-type]
+    progress = MatrixProgress(target, matrix, plain=False)
     progress.begin(tmp_path / "none")
     with progress:
         progress.tick()  # the run's folder is not there yet
         progress.begin(training(tmp_path / "run", seed=3, seconds=5))
         progress.tick()
     drawn = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", file.getvalue())
-    assert "run 1 of 4" in drawn
-    assert "185 steps" in drawn
-    assert "samples/s" in drawn
+    assert all(each in drawn for each in ("run 1 of 4", "185 steps", "samples/s"))
     assert all(cell_len(row) <= 80 for row in re.split("[\r\n]+", drawn))
     assert all(frame.count("\n") <= 24 for frame in drawn.split("run 1 of 4"))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import errno
 import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,9 +14,11 @@ from hypothesis import strategies as st
 
 from whyidle.errors import RecordError
 from whyidle.record import sink
+from whyidle.record.names import LONGEST, Names, read_names
 from whyidle.record.reader import Follower, RecordFile
+from whyidle.record.run import create_run, open_run
 from whyidle.record.schema import BATCH, DEVICE, HEADER_BYTES, KINDS, NOT_MEASURED, SPAN, STEP, Kind
-from whyidle.record.segment import RING_BYTES, RecordWriter
+from whyidle.record.segment import RecordWriter
 
 
 def body(kind: Kind, number: int) -> list[float]:
@@ -107,41 +109,6 @@ def test_device_stamps_are_patched_into_stored_records(tmp_path: Path) -> None:
     assert np.array_equal(records["seq"], np.arange(1, many + 3))
 
 
-def test_a_record_too_far_back_is_not_patched(tmp_path: Path) -> None:
-    writer = RecordWriter(tmp_path, STEP)
-    many = RING_BYTES // STEP.record_bytes
-    first = writer.append(*STEP.missing())
-    for number in range(many):
-        writer.append(*body(STEP, number))
-    assert not writer.patch(first, "step", 99)
-    writer.close()
-    assert RecordFile(writer.path).all()["step"].tolist() == [NOT_MEASURED, *(n * 100 for n in range(many))]
-    assert writer.path.stat().st_size == HEADER_BYTES + (many + 1) * STEP.record_bytes
-
-
-def test_a_full_disk_costs_the_records_that_have_no_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    writer = RecordWriter(tmp_path, STEP)
-    waiting = RING_BYTES // STEP.record_bytes // 2
-    really = os.pwrite
-
-    def full(file: int, data: bytes, offset: int) -> int:
-        if offset >= HEADER_BYTES:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        return really(file, data, offset)
-
-    monkeypatch.setattr(sink.os, "pwrite", full)
-    handles = [writer.append(*body(STEP, n)) for n in range(waiting + 7)]
-    assert handles[waiting:] == [-1] * 7
-    assert not writer.patch(-1, "device_begin_ns", 1)
-    assert (writer.stored, writer.dropped) == (waiting, 7)
-    monkeypatch.setattr(sink.os, "pwrite", really)
-    # There is room again.
-    assert writer.append(*body(STEP, waiting)) == waiting + 1
-    writer.close()
-    assert RecordFile(writer.path).header.dropped == 7
-    assert RecordFile(writer.path).all()["step"].tolist() == [n * 100 for n in range(waiting + 1)]
-
-
 def test_a_folder_that_cannot_be_written_is_one_message(tmp_path: Path) -> None:
     with pytest.raises(RecordError, match=r"cannot write .*No such file.*--out"):
         RecordWriter(tmp_path / "gone", STEP)
@@ -207,3 +174,98 @@ def test_a_forked_child_leaves_the_file_alone(tmp_path: Path, monkeypatch: pytes
     assert writer.append(*body(STEP, 1)) == 2
     writer.close()
     assert RecordFile(writer.path).all()["step"].tolist() == [0, 100]
+
+
+def store(writer: RecordWriter, *steps: int) -> None:
+    for step in steps:
+        row = BATCH.missing()
+        row[0] = step
+        writer.append(*row)
+
+
+def steps(folder: Path) -> list[int]:
+    return [int(s) for s in open_run(folder).records(BATCH, (3, 4711))["step"]]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return create_run(tmp_path / "run", {})
+
+
+@pytest.mark.parametrize("closed", [True, False])
+@pytest.mark.parametrize("first", [0, 1, 15, 16, 63, 64, 500])
+def test_the_next_worker_goes_on_where_the_last_one_stopped(folder: Path, first: int, closed: bool) -> None:
+    child = os.fork()
+    if child == 0:
+        one = RecordWriter(folder, BATCH, 3, 4711, slot=True)
+        store(one, *range(first))
+        one.flush()
+        if closed:
+            one.close()
+        os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(child, 0)
+    two = RecordWriter(folder, BATCH, 3, 4711, slot=True)
+    assert two.path.name == "batch-3-4711.w0.rec"
+    store(two, *range(first, first + 100))
+    two.flush()
+    assert steps(folder) == list(range(first + 100))
+    two.close()
+    assert steps(folder) == list(range(first + 100))
+    assert two.path.stat().st_size == HEADER_BYTES + (first + 100) * BATCH.record_bytes
+    assert RecordFile(two.path).header.closed
+
+
+def test_workers_that_run_at_a_time_have_a_file_each(folder: Path) -> None:
+    writers = [RecordWriter(folder, BATCH, 3, 4711, slot=True) for _ in range(3)]
+    assert len({writer.path for writer in writers}) == 3
+    writers[1].close()
+    assert RecordWriter(folder, BATCH, 3, 4711, slot=True).path == writers[1].path
+
+
+def test_a_file_cut_within_its_header_begins_anew(folder: Path) -> None:
+    path = folder / "batch-3-4711.w0.rec"
+    path.write_bytes(b"STALL")
+    writer = RecordWriter(folder, BATCH, 3, 4711, slot=True)
+    assert writer.path == path
+    store(writer, 7)
+    writer.flush()
+    assert steps(folder) == [7]
+
+
+def test_a_full_disk_is_counted_over_all_workers_of_a_slot(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = RecordWriter(folder, BATCH, 3, 4711, slot=True)
+    store(first, 1)
+    first.close()
+    really = os.pwrite
+
+    def full(file: int, data: bytes, offset: int) -> int:
+        if offset >= HEADER_BYTES:
+            raise OSError(28, "No space left on device")
+        return really(file, data, offset)
+
+    monkeypatch.setattr(sink.os, "pwrite", full)
+    for _ in range(2):
+        writer = RecordWriter(folder, BATCH, 3, 4711, slot=True)
+        store(writer, 2, 3)
+        writer.close()
+    assert open_run(folder).dropped() == 4
+    assert steps(folder) == [1]
+
+
+def test_names_are_the_same_for_all_writers_and_written_once(folder: Path) -> None:
+    one, two = Names(folder), Names(folder)
+    number = one.number("Resize")
+    assert [two.number("Resize"), one.number("Resize")] == [number] * 2
+    other = two.number("Normalise")
+    assert read_names(folder) == {number: "Resize", other: "Normalise"}
+    assert len((folder / "names.tsv").read_text().splitlines()) == 2
+    assert Names(folder / "missing").number("Resize") == NOT_MEASURED
+
+
+def test_names_cannot_harm_whoever_reads_them(folder: Path) -> None:
+    names = Names(folder)
+    number = names.number("a\tb\n\x1b[2Jc" + "x" * 1000 + "end")
+    read = read_names(folder)[number]
+    assert len(read) == LONGEST
+    assert read.endswith("end")
+    assert "\x1b" not in (folder / "names.tsv").read_text()

@@ -29,7 +29,7 @@ calls = st.builds(
 
 @given(told=st.lists(st.lists(calls, min_size=1, max_size=8), min_size=1, max_size=20))
 def test_every_stack_comes_back_by_its_number(tmp_path_factory: object, told: list[list[Call]]) -> None:
-    folder = tmp_path_factory.mktemp("run")  # type: ignore[attr-defined]
+    folder = tmp_path_factory.mktemp("run")
     names = StackNames(folder)
     numbers = [names.number(stack) for stack in told]
     table = read_stacks(folder)
@@ -62,7 +62,7 @@ def test_the_line_of_source_is_looked_up_once_and_kept(tmp_path: Path) -> None:
 
 @given(cut=st.integers(0, 2000), noise=st.binary(max_size=60))
 def test_of_a_torn_file_the_whole_lines_are_read(tmp_path_factory: object, cut: int, noise: bytes) -> None:
-    folder = tmp_path_factory.mktemp("run")  # type: ignore[attr-defined]
+    folder = tmp_path_factory.mktemp("run")
     names = StackNames(folder)
     numbers = [names.number([MAIN, Call("f", "/home/u/f.py", line)]) for line in range(10)]
     path = folder / STACKS

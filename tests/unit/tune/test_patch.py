@@ -266,8 +266,5 @@ def test_a_literal_that_is_not_what_ran_is_not_edited(run: Callable[..., Ran], t
     written(tmp_path, "loader = DataLoader(range(8), num_workers=3)\n")
     patch = patch_of(run().made, TWO, FOUR, ["python", "train.py"], tmp_path)
     assert any("says num_workers=3 where 2 ran" in told for told in patch.by_hand)
-
-
-def test_a_loader_whose_making_was_not_seen_is_said() -> None:
     patch = patch_of((), NONE, TWO, ["python", "train.py"], Path())
     assert patch.by_hand == ("Where the program makes its loader was not seen. Set there: num_workers=2.",)

@@ -45,7 +45,6 @@ def tried(
 def test_the_advice_and_the_training_as_it_is_take_turns() -> None:
     bench = SimulatedBench(SPEC, noise=0.01)
     proof, told = tried(bench, Speedup(TRUTH, TRUTH / 1.1, TRUTH * 1.1))
-    assert proof.measured is not None
     assert proof.measured.value == pytest.approx(TRUTH, rel=0.03)
     assert proof.measured.low <= TRUTH <= proof.measured.high
     assert proof.kept
@@ -59,6 +58,11 @@ def test_the_advice_and_the_training_as_it_is_take_turns() -> None:
 def test_a_promise_is_broken_where_what_came_lies_outside(promised: Speedup | None, kept: bool | None) -> None:
     proof, _ = tried(SimulatedBench(SPEC, noise=0.01), promised)
     assert proof.kept is kept
+
+
+def test_time_outside_the_steps_is_not_gained_by_a_loader() -> None:
+    measured = tried(SimulatedBench(SPEC), None, outside=0.5)[0].measured
+    assert (measured and measured.value) == pytest.approx(1 / (0.5 + 0.5 / TRUTH), rel=0.03)
 
 
 def test_noise_takes_more_rounds_and_their_number_is_bounded_and_so_is_the_time() -> None:
@@ -82,19 +86,12 @@ class _Short(SimulatedBench):
 
 def test_a_training_that_ends_within_a_block_gets_shorter_ones() -> None:
     proof, told = tried(_Short(SPEC, noise=0.01), None)
-    assert proof.measured is not None
     assert proof.measured.value == pytest.approx(TRUTH, rel=0.05)
     assert len(told) >= 2 * LEAST_ROUNDS
     ends_at_once = _Short(SPEC)
     ends_at_once.longest_s = 0.01
     proof, told = tried(ends_at_once, None)
     assert (proof.measured, proof.why_not, told) == (None, "the training ended after 64 steps", [])
-
-
-def test_time_outside_the_steps_is_not_gained_by_a_loader() -> None:
-    proof, _ = tried(SimulatedBench(SPEC), None, outside=0.5)
-    assert proof.measured is not None
-    assert proof.measured.value == pytest.approx(1 / (0.5 + 0.5 / TRUTH), rel=0.03)
 
 
 def test_what_cannot_be_run_is_not_measured_and_says_why() -> None:
@@ -120,10 +117,8 @@ def test_the_first_advice_that_is_a_setting_is_tried() -> None:
     assert advised_of((finding("a", code), finding("b")), OWN) is None
     assert advised_of((finding("a", now),), OWN) is None
     first = advised_of((finding("a", more, code),), OWN)
-    assert first is not None
     assert (first.cause, first.settings, first.first) == ("a", MORE, True)
     second = advised_of((finding("a", code), finding("b", now, more)), OWN)
-    assert second is not None
     assert (second.cause, second.settings.num_workers, second.first) == ("b", 4, False)
 
 

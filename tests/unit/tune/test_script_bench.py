@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from support.fakes.driver import wait_for
 from whyidle.capture.tuning.guard import Guard
 from whyidle.commands.tune import said_of_writes
 from whyidle.errors import WhyidleError
 from whyidle.record.run import open_run
 from whyidle.record.tuning import ANSWERS, ORDERS, LoaderSettings
 from whyidle.tune.bench import script_bench, training
+from whyidle.tune.bench import watchdog as watch
 from whyidle.tune.bench.bench import BenchEnded, TrialFailed
 from whyidle.tune.bench.launch import Launch
 from whyidle.tune.bench.orphan_cleanup import end_all, members
@@ -90,7 +95,6 @@ def test_orders_are_answered_by_blocks_and_nothing_is_left_at_the_end(bench: tup
     assert running.held(0.5).held
     assert running.steps == 60 + 20 + 20
     folder = running.run_folder
-    assert folder is not None
     assert len(members(f"{MARK}={folder}")) == 2
     running.end()
     assert members(f"{MARK}={folder}") == set()
@@ -104,30 +108,27 @@ def test_temporary_folders_of_processes_that_are_killed_are_removed(bench: tuple
     listens = "from multiprocessing.connection import Listener\nkept = Listener(family='AF_UNIX')\n"
     write(program, listens + "print(kept.address, flush=True)\nready()\ntime.sleep(1000)\n")
     assert running.ready.steps == 60
-    assert running.run_folder is not None
     address = Path((running.run_folder / "output.txt").read_text().strip())
     assert address.parent.is_dir()
     running.end()
     assert not address.parent.exists()
 
 
-def test_settings_that_do_not_work_are_told_from_a_training_that_ended(bench: tuple[ScriptBench, Path]) -> None:
-    running, program = bench
-    write(
-        program,
-        """
+FAILS = """
 ready()
 while True:
     order = line.receive(1)
     if order is None: continue
     if order["say"] == "stop": break
-    if order["settings"]["num_workers"] == 3:
-        line.send("oom", settings=order["settings"], why="no memory")
-    elif order["settings"]["num_workers"] == 5:
-        os.kill(os.getpid(), 7)
+    if order["settings"]["num_workers"] == 3: line.send("oom", settings=order["settings"], why="no memory")
+    elif order["settings"]["num_workers"] == 5: os.kill(os.getpid(), 7)
     else: block(order)
-""",
-    )
+"""
+
+
+def test_settings_that_do_not_work_are_told_from_a_training_that_ended(bench: tuple[ScriptBench, Path]) -> None:
+    running, program = bench
+    write(program, FAILS)
     with pytest.raises(TrialFailed, match="no memory") as failed:
         running.measure(LoaderSettings(3, 2), 0.1)
     assert failed.value.out_of_memory
@@ -233,7 +234,6 @@ def test_it_is_taken_over_within_half_the_budget(tmp_path: Path, budget: float |
     write(program, "print(os.environ['OPTIONS'], flush=True)\n" + LOOP)
     with ScriptBench(launch_of(program, budget), tmp_path / "out", lambda: None, lambda _: None) as bench:
         assert bench.ready.steps == 60
-        assert bench.run_folder is not None
         assert json.loads((bench.run_folder / "output.txt").read_text())["before_s"] == before
 
 
@@ -290,7 +290,7 @@ def test_ctrl_c_waits_until_it_is_ended(bench: tuple[ScriptBench, Path], monkeyp
 
     def interrupted(*arguments: object) -> None:
         signal.raise_signal(signal.SIGINT)
-        end_all(*arguments)  # type: ignore[arg-type]
+        end_all(*arguments)
 
     monkeypatch.setattr(training, "end_all", interrupted)
     with pytest.raises(KeyboardInterrupt):
@@ -315,15 +315,87 @@ def test_files_that_were_there_are_not_the_user_s_to_remove(tmp_path: Path, monk
     # A worker, which does not know that the file is old: it has been added to since.
     old.write_text("mine and theirs")
     Guard(str(run), time.time() - 60, False).opens(old, append | os.O_TRUNC)
+    many = [("new", f"/data/{number}") for number in range(9)] + [("refused", "/data/kept")]
+    assert "/data/3, /data/4 and 4 more. They are yours" in said_of_writes(many)[0]
     assert said_of_writes(training.writes(run)) == [
         f"The training wrote new files: {new}. They are yours to remove.",
         f"The training added to files that were there, or opened them to change them: {old}.",
     ]
 
 
-def test_more_than_a_few_files_are_counted() -> None:
-    said = said_of_writes([("new", f"/data/{number}") for number in range(9)] + [("refused", "/data/kept")])
-    assert said == [
-        "The training wrote new files: /data/0, /data/1, /data/2, /data/3, /data/4 and 4 more. "
-        "They are yours to remove."
-    ]
+LISTENS = """
+import sys
+from multiprocessing.connection import Listener
+kept = Listener(family="AF_UNIX")
+print(kept.address, flush=True)
+sys.stdin.read()
+"""
+TUNER = f"""
+import os, subprocess, sys
+from multiprocessing.connection import Listener
+from pathlib import Path
+from whyidle.tune.bench.watchdog import watched
+with watched(sys.argv[1], 0.2) as tell:
+    gone = Listener(family="AF_UNIX")
+    tell([Path(gone.address).parent])
+    print(gone.address, flush=True)
+    subprocess.run([sys.executable, "-c", {LISTENS!r}], start_new_session=True,
+                   env={{**os.environ, "WATCH_TEST": sys.argv[1].split("=")[1]}})
+"""
+
+
+@contextmanager
+def started(*command: str, mark: str | None = None) -> Iterator[subprocess.Popen[str]]:
+    more = {} if mark is None else dict([mark.split("=")])
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env={**os.environ, **more}) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def folder_of(process: subprocess.Popen[str]) -> Path:
+    """Where it listens, as it says in its next line."""
+    return Path(process.stdout.readline().strip()).parent
+
+
+def test_what_hangs_ends_with_a_tuner_that_was_killed_and_its_temporary_folders_are_removed(tmp_path: Path) -> None:
+    mark = f"WATCH_TEST={tmp_path}"
+    with started(sys.executable, "-c", TUNER, mark) as tuner:
+        folders = [folder_of(tuner) for _ in range(2)]
+        assert all(folder.is_dir() for folder in folders)
+        assert len(members(mark)) == 1
+        tuner.send_signal(signal.SIGKILL)
+        wait_for(lambda: not members(mark) and not any(folder.exists() for folder in folders))
+
+
+def test_temporary_folders_of_a_training_that_ends_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a training whose tuner is gone: it ends on its own, and removes nothing."""
+    now = 0.0
+    mark = f"WATCH_TEST={tmp_path}"
+    with started(sys.executable, "-c", LISTENS, mark=mark) as training:
+        folder = folder_of(training)
+
+        def sleep(seconds: float) -> None:
+            nonlocal now
+            now += seconds
+            training.kill()
+            training.wait(60)
+
+        monkeypatch.setattr(watch, "time", SimpleNamespace(monotonic=lambda: now, sleep=sleep))
+        monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO()))
+        assert folder.is_dir()
+        watch._watch(mark, 3 * watch.LOOK_SECONDS)
+        assert not folder.exists()
+        assert now >= 3 * watch.LOOK_SECONDS
+
+
+def test_what_is_no_longer_watched_is_left_alone(tmp_path: Path) -> None:
+    mark = f"WATCH_TEST={tmp_path}"
+    with started("sleep", "1000", mark=mark) as running:
+        with watch.watched(mark, 0.0):
+            pass
+        # Whoever watched is gone by now.
+        assert running.poll() is None
+        assert len(members(mark)) == 1
