@@ -17,6 +17,7 @@ from rich.console import Console
 
 from support.jobs import Rank, record
 from support.page_content import Element, parsed
+from support.planted_runs import hosted
 from whyidle.analyse.cells.axes import place
 from whyidle.analyse.cells.cell_costs import setting_of
 from whyidle.analyse.cells.comparison import Cell
@@ -287,10 +288,12 @@ def test_what_else_differs_is_said(tmp_path: Path) -> None:
         starved(tmp_path / "b", 16, ended={"status": "stopped"}, **other),
         starved(tmp_path / "c", 32, ended=None),
     ]
+    for run, cpus in zip(runs, (4, 2, 4), strict=True):
+        hosted(run, 1.0, cpus)
     notices = differences(cells_of_runs([open_run(run) for run in runs]))
     assert notices[0] == (
         "These runs differ in more than the batch size: the program (train.py, other.py); the device (emulated Test, "
-        "emulated Other)."
+        "emulated Other); the CPUs it may use (4, 2)."
     )
     assert notices[1:] == [
         f"{runs[1]}: it did not end well (stopped). It counts as far as it went.",
