@@ -1,4 +1,4 @@
-"""Planted faults: what is planted is data, and the truth about it is arithmetic on stamps."""
+"""Planted faults and sweeps: what is planted is data, and the truth about it is arithmetic on stamps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Limits that a run is held to: each passes and fails, and nothing that was not measured passes."""
+"""Limits that a run is held to; runs that did not end, or lack a rank, pass none of them."""
 
 from __future__ import annotations
 

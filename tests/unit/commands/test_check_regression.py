@@ -1,4 +1,4 @@
-"""A run against another: what is lost beyond noise fails, and what noise leaves open is said."""
+"""A run checked against another, and checks as JUnit, annotations and Markdown."""
 
 from __future__ import annotations
 

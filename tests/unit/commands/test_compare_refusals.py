@@ -1,4 +1,4 @@
-"""What `compare` can know before it trains, it says before: one message, nothing measured."""
+"""What `compare` says before it trains, and of recorded runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `report` and the command line itself say of mistakes, and where they wrote."""
+"""What `report`, `roofline` and the command line itself say, also of mistakes, and where they wrote."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`whyidle run` around a command: what it takes away where there is none, and that it ends as the command did."""
+"""`whyidle run` around a command: that it ends as the command did, its signals, and the figures it keeps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cells by rounds, with a stand-in for the trainings: what ran when, and what the folder says at every moment."""
+"""Cells by rounds, with a stand-in for the trainings; what a budget has room for; what is named is used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The run folder: its run.json, versions, damage."""
+"""The run folder: its run.json, versions, damage; small files."""
 
 from __future__ import annotations
 

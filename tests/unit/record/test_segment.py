@@ -1,4 +1,4 @@
-"""Storing records: round trips, torn tails, patches, a disk that fills up."""
+"""Storing records: round trips, torn tails, patches; files that workers continue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batch-size advice of trainings that are made up, on a clock of their own."""
+"""Batch-size advice, and the memory ladder, of trainings that are made up."""
 
 from __future__ import annotations
 

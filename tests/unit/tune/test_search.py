@@ -1,4 +1,4 @@
-"""The seven workloads on a virtual clock: what a search finds, beside an exhaustive grid and simple rules."""
+"""Searches on a virtual clock: which settings are tried, what is found, beside a grid and simple rules."""
 
 from __future__ import annotations
 
