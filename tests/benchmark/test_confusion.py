@@ -44,13 +44,12 @@ def test_rows_are_what_was_planted_and_columns_what_was_named_first() -> None:
             judged("few", "input.too_few_workers", ""),
         ]
     )
-    assert found.matrix == {
-        "input.serial": {"input.serial": 2},
-        "host.gc": {"host.step_gap": 1, "host.gc": 1},
-        "input.too_few_workers": {"no verdict": 1},
-        "none": {"none": 1},
-    }
-    assert list(found.matrix)[-1] == "none"
+    assert list(found.matrix.items()) == [
+        ("input.serial", {"input.serial": 2}),
+        ("host.gc", {"host.step_gap": 1, "host.gc": 1}),
+        ("input.too_few_workers", {"no verdict": 1}),
+        ("none", {"none": 1}),
+    ]
     assert found.columns == ["input.serial", "host.gc", "none", "host.step_gap", "no verdict"]
     assert (found.faults.hits, found.faults.of) == (3, 5)
 
@@ -67,16 +66,10 @@ def test_a_compound_needs_both_causes_in_the_first_three_findings_and_has_no_row
 
 
 def test_a_control_may_have_a_minor_finding_and_nothing_louder() -> None:
-    minor = judged("minor", "", "host.sync")
+    minor = judged("minor")
     minor = JudgedRun(minor.case, (), "host.sync", (Named("host.sync", 0.06, "minor"),), {})
-    found = confusion(
-        [
-            judged("quiet"),
-            minor,
-            judged("loud", "", "none", ("input.handoff", 0.12, "major")),
-            judged("dumb", "", ""),
-        ]
-    )
+    loud = judged("loud", "", "none", ("input.handoff", 0.12, "major"))
+    found = confusion([judged("quiet"), minor, loud, judged("dumb", "", "")])
     assert (found.controls.hits, found.controls.of) == (2, 4)
     assert {case.case: dict(case.loud) for case in found.cases if case.loud} == {"loud": {"input.handoff": 1}}
     assert found.faults.value is None
@@ -100,18 +93,11 @@ def test_errors_of_shares_are_in_points_and_a_cause_not_named_is_not_close() -> 
     assert errors.worst == pytest.approx(12)
     assert (errors.close.hits, errors.close.of) == (3, 5)
     assert errors.unnamed == 1
-
-
-def test_a_case_sums_up_its_runs_by_medians() -> None:
-    runs = [judged("few.mild", "input.serial", "input.serial", true=t, share=0.3) for t in (0.30, 0.31, 0.50)]
-    (case,) = confusion(runs).cases
-    (share,) = case.shares
-    assert case.runs == 3
-    assert case.named == {"input.serial": 3}
-    assert share.true_pct == pytest.approx(31)
-    assert share.reported_pct == pytest.approx(30)
-    assert share.errors.worst == pytest.approx(20)
-    assert case.steps == 80
+    a, *_ = found.cases
+    assert [(share.true_pct, share.reported_pct) for share in a.shares] == [(pytest.approx(28), pytest.approx(30))]
+    # Where foreign load is rightly named there is no share to compare.
+    loaded = judged("a", "input.serial", "input.foreign_load", true=0.3, foreign=True)
+    assert (confusion([loaded]).errors.close.of, confusion([]).errors.median) == (0, None)
 
 
 def test_under_foreign_load_naming_it_is_right_and_without_it_is_not() -> None:
@@ -123,20 +109,7 @@ def test_under_foreign_load_naming_it_is_right_and_without_it_is_not() -> None:
     both = judged("both", "input.serial host.sync", f"{named} host.sync", foreign=True)
     assert both.named_all
     assert not judged("both", "input.serial host.sync", f"{named} host.gc", foreign=True).named_all
-    counted = confusion([judged("a", "input.serial", named, foreign=True)])
-    assert counted.matrix == {"input.serial": {named: 1}}
-    assert counted.faults.hits == 1
-
-
-def test_where_foreign_load_is_rightly_named_there_is_no_share_to_compare() -> None:
-    named = "input.foreign_load"
-    runs = [
-        judged("a", "input.serial", named, true=0.3, foreign=True),
-        judged("a", "input.serial", "input.serial", true=0.3, foreign=True),
-    ]
-    errors = confusion(runs).errors
-    assert (errors.close.hits, errors.close.of, errors.unnamed) == (1, 1, 0)
-    assert confusion([judged("a", "input.serial", named, true=0.3)]).errors.unnamed == 1
+    assert confusion([judged("a", "input.serial", named, foreign=True)]).faults.hits == 1
 
 
 @pytest.mark.parametrize(("hits", "of"), [(0, 10), (10, 10), (29, 30), (1, 2), (190, 200)])
@@ -149,11 +122,3 @@ def test_intervals_are_wilsons(hits: int, of: int) -> None:
         if end != observed:
             assert abs(observed - end) == pytest.approx(1.96 * math.sqrt(end * (1 - end) / of))
     assert low < high
-
-
-def test_nothing_judged_is_no_rate() -> None:
-    found = confusion([])
-    assert found.faults.value is None
-    assert found.faults.interval == (0.0, 1.0)
-    assert found.errors.median is None
-    assert found.cases == ()

@@ -13,7 +13,6 @@ import pytest
 from support.virtual_trials import VirtualServer
 from whyidle.commands.main import main as whyidle
 from whyidle.matrix.trial import TrialOutcome
-from whyidle.record.comparison import read_comparison
 from whyidle.record.run import update_run
 from whyidle.scenarios.planted import MS, Step, VirtualRun, train
 from whyidle_bench import faults
@@ -56,56 +55,45 @@ def measured(folder: Path, *arguments: str) -> tuple[int, dict[str, Any]]:
     return code, json.loads(result.read_text())["chosen"]
 
 
-def test_a_case_is_a_cell_with_what_was_planted_named_and_true(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_case_is_a_cell_with_what_was_planted_and_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, told = measured(tmp_path, "--cases", f"{FAULT},{CONTROL}", "--repeats", "2")
     assert code == 0
     assert (told["format"], told["version"], told["scenario"]) == ("whyidle-compare", 1, "faults")
     assert (told["best"], told["batch_verdicts"]) == (None, {})
     fault, control = told["cells"]
-    assert (fault["case"], fault["planted"], fault["pipeline"]) == (FAULT, ["input.serial"], "naive")
-    assert (control["case"], control["planted"], control["pipeline"]) == (CONTROL, [], "workers")
+    which = ("case", "planted", "pipeline", "named_first")
+    assert [fault[name] for name in which] == [FAULT, ["input.serial"], "naive", "input.serial"]
+    assert [control[name] for name in which] == [CONTROL, [], "workers", "none"]
     assert (fault["status"], fault["repeats"], len(fault["runs"])) == ("ok", 2, 2)
-    assert fault["named_first"] == fault["verdict"]["cause"]
-    assert fault["share_pct"]["true"] == pytest.approx(40, abs=1)
-    assert fault["share_pct"]["reported"] == pytest.approx(40, abs=1)
-    assert control["named_first"] == "none"
+    assert fault["share_pct"] == {"true": pytest.approx(40, abs=1), "reported": pytest.approx(40, abs=1)}
     assert told["matrix"]["named_for"] == {"input.serial": {"input.serial": 2}, "none": {"none": 2}}
     assert told["matrix"]["faults_named_first"]["hits"] == 2
     shown = capsys.readouterr()
+    assert shown.err.splitlines()[0].startswith("4 runs of about 4 s")
+    assert whyidle(["report", told["cells"][0]["runs"][0]]) == 0
+    assert f"faults {FAULT} · " in capsys.readouterr().out
     assert "faults named first: 2 of 2" in shown.out
     assert "| input.serial | 2 | input.serial 2 |" in shown.out
     assert f"[4/4] {CONTROL}" in shown.err or f"[4/4] {FAULT}" in shown.err
 
 
 def test_what_was_kept_is_judged_again_with_the_same_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    _, first = measured(tmp_path, "--cases", FAULT)
+    _, first = measured(tmp_path, "--cases", FAULT, "--foreign-load")
+    assert ([spec.foreign for spec in SERVER.ran], first["foreign_load"]) == ([1], True)
     shown = capsys.readouterr().out
     again = tmp_path / "again.json"
     assert main(["faults", "--from", str(tmp_path / "made"), "--json", str(again)]) == 0
     assert capsys.readouterr().out == shown
     assert json.loads(again.read_text()) == {"chosen": first}
+    for words, why in (
+        (["--cases", FAULT, "--out", str(tmp_path / "made")], "already holds a comparison"),
+        (["--from", str(tmp_path)], "holds no such runs"),
+    ):
+        assert main(["faults", *words]) == 2
+        assert why in capsys.readouterr().err
 
 
-def test_rounds_are_interleaved_and_each_run_has_a_folder_and_a_number(tmp_path: Path) -> None:
-    measured(tmp_path, "--cases", f"{FAULT},{CONTROL}", "--repeats", "3", "--seed", "7")
-    ran = [(spec.case, spec.repetition, spec.seed) for spec in SERVER.ran]
-    assert [number for _, number, _ in ran] == [0, 0, 1, 1, 2, 2]
-    assert all({case for case, number, _ in ran if number == n} == {FAULT, CONTROL} for n in range(3))
-    assert {seed for _, _, seed in ran} == {7}
-    assert (tmp_path / "made" / "chosen" / f"{FAULT}-r2" / "run.json").is_file()
-
-
-def test_foreign_load_is_asked_of_each_run(tmp_path: Path) -> None:
-    _, told = measured(tmp_path, "--cases", FAULT, "--foreign-load")
-    assert [spec.foreign for spec in SERVER.ran] == [1]
-    assert told["foreign_load"] is True
-
-
-@pytest.mark.parametrize(
-    ("option", "kind"), [("--faults", "fault"), ("--compounds", "compound"), ("--controls", "control")]
-)
+@pytest.mark.parametrize(("option", "kind"), [("--faults", "fault"), ("--controls", "control")])
 def test_kinds_choose_among_the_cases(option: str, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "unmet", lambda needs: "this test runs nothing")
     code, told = measured(tmp_path, option)
@@ -145,29 +133,6 @@ def test_a_run_that_fails_is_a_cell_that_says_so_and_the_others_go_on(tmp_path: 
     assert told["matrix"]["faults_named_first"]["of"] == 0
 
 
-def test_ctrl_c_keeps_what_was_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    def stop(spec: Any) -> None:
-        if len(SERVER.ran) == 2:
-            raise KeyboardInterrupt
-
-    SERVER.then = stop
-    code, told = measured(tmp_path, "--cases", f"{FAULT},{CONTROL},control.text")
-    assert code == 130
-    by_case = {cell["case"]: cell for cell in told["cells"]}
-    # In whichever was second, Ctrl-C came after enough steps to judge it.
-    second = SERVER.ran[1].case
-    assert {case: by_case[case]["status"] for case in (FAULT, CONTROL)} == {
-        SERVER.ran[0].case: "ok",
-        second: "ok",
-    }
-    assert by_case["control.text"]["error"] == "not run: stopped by Ctrl-C"
-    assert told["matrix"]["faults_named_first"]["of"] == 1
-    shown = capsys.readouterr().out
-    assert "faults named first: 1 of 1" in shown
-    assert "control.text | skipped: not run: stopped by Ctrl-C" in shown
-    assert {r.status for r in read_comparison(tmp_path / "made" / "chosen")[1]} == {"ok", "stopped", "skipped"}
-
-
 def test_a_case_that_ctrl_c_cut_short_too_early_is_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def stop(spec: Any) -> None:
         if len(SERVER.ran) == 2:
@@ -183,27 +148,6 @@ def test_a_case_that_ctrl_c_cut_short_too_early_is_listed(tmp_path: Path, capsys
     (cut,) = [cell for cell in told["cells"] if cell["case"] == second]
     assert (cut["status"], cut["error"], cut["named_first"]) == ("skipped", "stopped by Ctrl-C", None)
     assert f"| {second} | skipped: stopped by Ctrl-C |" in capsys.readouterr().out
-    assert whyidle(["report", str(tmp_path / "made" / "chosen" / f"{second}-r0")]) == 0
-    headline = capsys.readouterr().out.splitlines()[0]
-    assert headline.startswith(f"faults {second} on ")
-    assert headline.endswith("stopped by Ctrl-C")
-
-
-def test_the_report_of_one_run_says_which_case_it_is_and_what_was_planted(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    measured(tmp_path, "--cases", f"{FAULT},{CONTROL}")
-    for case, planted in ((FAULT, "input.serial"), (CONTROL, "nothing")):
-        capsys.readouterr()
-        assert whyidle(["report", str(tmp_path / "made" / "chosen" / f"{case}-r0")]) == 0
-        headline = capsys.readouterr().out.splitlines()[0]
-        assert headline.startswith(f"faults {case} · ")
-        assert headline.endswith(f", planted {planted}")
-
-
-def test_how_long_it_takes_is_said_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    measured(tmp_path, "--cases", f"{FAULT},{CONTROL}", "--repeats", "2")
-    assert capsys.readouterr().err.splitlines()[0].startswith("4 runs of about 4 s")
 
 
 @pytest.mark.parametrize(
@@ -230,22 +174,10 @@ def test_what_makes_no_sense_is_refused_in_a_sentence(
     assert not (tmp_path / "made").exists()
 
 
-def test_a_folder_with_something_in_it_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "chosen").mkdir()
-    (tmp_path / "chosen" / "note").touch()
-    assert main(["faults", "--cases", FAULT, "--out", str(tmp_path)]) == 2
-    assert "is not empty" in capsys.readouterr().err
-
-
-def test_a_folder_without_such_runs_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["faults", "--from", str(tmp_path)]) == 2
-    assert "holds no such runs" in capsys.readouterr().err
-
-
 def test_choosing_and_reading_cases_brings_no_torch() -> None:
     code = (
-        "import sys, whyidle_bench.faults, whyidle_bench.cases.registry, "
-        "whyidle_bench.cases.machine, whyidle_bench.cases.truth; print('torch' in sys.modules)"
+        "import sys, whyidle_bench.faults, whyidle_bench.cases.registry, whyidle_bench.cases.machine, "
+        "whyidle_bench.batch_sizes, whyidle_bench.sweeps.truth; print('torch' in sys.modules)"
     )
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert shown.stdout.strip() == "False"

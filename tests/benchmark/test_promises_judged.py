@@ -30,11 +30,6 @@ def followed(measured: float | None, promise: Promise | None = PROMISE, **more: 
     return Followed(**{**given, "to_try": False, **more}, promise=promise, measured=measured)
 
 
-@pytest.mark.parametrize(("measured", "whole", "half"), [(2.0, True, True), (1.7, True, False), (2.6, False, False)])
-def test_an_interval_holds_what_lies_in_it(measured: float, whole: bool, half: bool) -> None:
-    assert (PROMISE.holds(measured), PROMISE.holds_half(measured)) == (whole, half)
-
-
 @given(st.floats(0.5, 20), st.floats(0.5, 20))
 def test_twice_and_half_as_much_are_as_wrong(promised: float, measured: float) -> None:
     error = Promise(promised, promised, promised).error(measured)
@@ -49,6 +44,8 @@ def test_the_half_interval_is_that_of_a_normal_error(errors: list[float]) -> Non
     for error in errors:
         if abs(abs(error) - 0.6745) > 1e-6:
             assert promise.holds_half(math.exp(error)) == (abs(error) < 0.6745)
+            assert promise.holds(math.exp(error))
+    assert not promise.holds(math.exp(1.7))
 
 
 @pytest.mark.parametrize(
@@ -84,15 +81,6 @@ def test_the_table_counts_what_was_judged_and_names_what_was_not() -> None:
     assert f"- without a measurement: 1 (1 {audit.NOT_THIS})" in said
     (empty,) = [line for line in said if line.startswith("| `empty`") and "settings" in line][:1]
     assert empty.endswith("| 1.00 **no** |")
-
-
-def test_of_many_the_worst_alone_may_be_listed() -> None:
-    some = [followed(1.0, how=PLANTED, program=f"case-{number}") for number in range(15)]
-    some += [followed(None, how=PLANTED)]
-    said = list(tables(some, [], "runs", every=False))
-    assert sum(line.startswith("| `case-") for line in said) == 10
-    assert "- first advice of 16 runs, 15 of them judged" in said
-    assert "- without a measurement: 1 (1 nothing was measured)" in said
 
 
 @pytest.mark.parametrize(
@@ -167,7 +155,6 @@ def test_code_is_followed_by_the_fixed_form_round_by_round(tmp_path: Path, progr
     (found,) = audit.followed(program, tmp_path)
     assert (found.how, found.measured, found.promise, found.first) == ("code", pytest.approx(2.1), PROMISE, True)
     line = audit.removed(program, tmp_path)
-    assert line is not None
     assert (line.line, line.measured) == (program.lines[0], pytest.approx(3.0))
 
 
@@ -175,19 +162,11 @@ def test_an_advice_of_another_kind_is_counted_and_not_judged(tmp_path: Path, pro
     recorded(tmp_path, program, report_of(program, "no such kind"), {BROKEN: [10.0], FIXED: [20.0]})
     (found,) = audit.followed(program, tmp_path)
     assert (found.how, found.measured, found.judged) == (audit.NOT_THIS, None, False)
-
-
-def test_another_right_kind_is_another_change_than_the_fixed_form(tmp_path: Path) -> None:
-    program = next(each for each in all_programs() if each.also_remedies and not each.settings)
-    recorded(tmp_path, program, report_of(program, program.also_remedies[0]), {BROKEN: [10.0], FIXED: [20.0]})
-    (found,) = audit.followed(program, tmp_path)
-    assert found.how == audit.NOT_THIS
+    assert (list(audit.followed(program, tmp_path / "no")), audit.removed(program, tmp_path / "no")) == ([], None)
 
 
 @pytest.mark.parametrize(("right", "more"), [(True, 1), (False, 0)], ids=["its cause", "another cause"])
-def test_a_further_finding_is_followed_where_the_fixed_form_is_what_it_advises(
-    tmp_path: Path, program: UserProgram, right: bool, more: int
-) -> None:
+def test_further_advice_is_followed_by_its_form(tmp_path: Path, program: UserProgram, right: bool, more: int) -> None:
     """It has to be about what is wrong, too: advice of the same kind on something else is another change."""
     further = finding(program.remedy, program.cause if right else "run.startup")
     report = {"verdict": finding("no such kind", "device.slow"), "findings": [further]}
@@ -217,8 +196,3 @@ def test_a_setting_that_comes_after_code_is_followed_too(tmp_path: Path, program
     proven(tmp_path, program, setting["next"][0], first=False)
     found = list(audit.followed(program, tmp_path))
     assert [(each.how, each.first) for each in found] == [(audit.NOT_THIS, True), ("settings", False)]
-
-
-def test_no_report_is_no_advice(tmp_path: Path, program: UserProgram) -> None:
-    assert list(audit.followed(program, tmp_path)) == []
-    assert audit.removed(program, tmp_path) is None

@@ -61,21 +61,16 @@ def test_a_report_that_names_cause_line_and_remedy_is_right() -> None:
         ([_line(RIGHT_LINE, share=None), _line(1)], True, True),
     ],
 )
-def test_the_first_line_counts_and_the_others_count_apart(
-    lines: list[dict[str, Any]], first: bool, among: bool
-) -> None:
+def test_the_first_line_counts_and_others_count_apart(lines: list[dict[str, Any]], first: bool, among: bool) -> None:
     answer = judged(ZIPPED, _report(_finding(ZIPPED.cause, *lines)), None)
     assert (answer.line_first, answer.line_named) == (first, among)
-
-
-def test_a_cause_that_comes_second_is_named_and_not_first() -> None:
-    answer = judged(ZIPPED, _report(_finding("input.storage"), _finding(ZIPPED.cause)), None)
-    assert (answer.cause_first, answer.cause_named, answer.quiet) == (False, True, None)
 
 
 def test_a_fixed_form_is_quiet_only_if_no_finding_above_minor_has_the_cause() -> None:
     loud = _report(_finding("host.gc"), _finding(ZIPPED.cause))
     assert judged(ZIPPED, RIGHT, loud).quiet is False
+    second = judged(ZIPPED, loud, None)
+    assert (second.cause_first, second.cause_named, second.quiet) == (False, True, None)
     small = _report(_finding("host.gc"), _finding(ZIPPED.cause, severity="minor"))
     assert judged(ZIPPED, RIGHT, small).quiet is True
     assert judged(ZIPPED, RIGHT, _report(_finding("host.gc"))).quiet is True
@@ -110,6 +105,9 @@ def test_no_figure_is_of_both_halves() -> None:
     assert told.keys() == {"before", "after"}
     assert told["before"]["rates"]["cause_first"]["of"] == 2
     assert told["after"]["rates"]["cause_first"]["of"] == 1
+    rate = told["before"]["rates"]["cause_first"]
+    assert (rate["hits"], rate["rate"], round(rate["low"], 2), round(rate["high"], 2)) == (1, 0.5, 0.09, 0.91)
+    assert as_json(_results()[:1]).keys() == {"before"}
     lines = list(tables(_results()))
     headings = [line for line in lines if line.startswith("#")]
     assert headings == ["### Programs written before the rules", "### Programs written after the rules"]
@@ -119,24 +117,12 @@ def test_no_figure_is_of_both_halves() -> None:
     ]
 
 
-def test_a_half_that_was_not_run_is_not_there() -> None:
-    only = _results()[:1]
-    assert as_json(only).keys() == {"before"}
-    assert not any("after" in line for line in tables(only))
-
-
 def test_rounds_that_differ_are_told_in_the_row_of_their_program() -> None:
     (row,) = [line for line in tables(_results()[:1]) if "`zipped_structures`" in line]
     cells = [cell.strip() for cell in row.strip("|").split("|")]
     assert cells[2].startswith("**1 of 2**")
     assert cells[5].startswith("yes")
     assert cells[6] == "2.9x"
-
-
-def test_rates_have_wilsons_interval() -> None:
-    rate = as_json(_results())["before"]["rates"]["cause_first"]
-    assert (rate["hits"], rate["of"], rate["rate"]) == (1, 2, 0.5)
-    assert (round(rate["low"], 2), round(rate["high"], 2)) == (0.09, 0.91)
 
 
 class _Runs:
@@ -172,9 +158,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> _Runs:
     return _Runs(monkeypatch)
 
 
-def test_what_was_interrupted_is_run_again_and_what_has_ended_is_not(
-    runs: _Runs, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_was_interrupted_is_run_again(runs: _Runs, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["user-code", "--cases", "zipped_structures", "--out", str(tmp_path / "kept")]
     runs.interrupted_at = 2
     main(command)

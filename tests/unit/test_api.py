@@ -9,6 +9,7 @@ import threading
 import time
 import traceback
 from collections.abc import AsyncIterator, Iterator, Sequence, Sized
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +23,19 @@ from whyidle.analyse.run.analysis import analyse
 from whyidle.capture.recording import recording
 from whyidle.record.names import read_names
 from whyidle.record.run import open_run
-from whyidle.record.schema import EVENT, NOT_MEASURED, PAUSE, STEP, EventKind, PauseKind
+from whyidle.record.schema import BATCH, EVENT, NOT_MEASURED, PAUSE, STEP, EventKind, PauseKind
+
+
+def recorded(folder: Path) -> AbstractContextManager[Any]:
+    return recording(folder / "run", "cpu", sampler=False)
 
 
 def steps_of(folder: Path) -> Any:
-    return open_run(folder).records(STEP)
+    return open_run(folder / "run").records(STEP)
+
+
+def loader(count: int) -> DataLoader[Any]:
+    return DataLoader(TensorDataset(torch.ones(count, 3)), batch_size=4)
 
 
 def test_importing_it_imports_neither_torch_nor_what_records() -> None:
@@ -51,16 +60,6 @@ def test_outside_a_recording_nothing_is_done() -> None:
         raise KeyError("theirs")
 
 
-def test_outside_a_recording_they_cost_little() -> None:
-    begin = time.perf_counter()
-    for _ in range(10_000):
-        whyidle.step()
-        with whyidle.phase("data"):
-            pass
-    # A microsecond or two each; a step takes thousands.
-    assert (time.perf_counter() - begin) / 10_000 < 200e-6
-
-
 class Batches(Sequence[torch.Tensor]):
     def __init__(self) -> None:
         self.held = [torch.ones(4, 3)] * 5
@@ -82,7 +81,7 @@ class Batches(Sequence[torch.Tensor]):
     def __eq__(self, other: object) -> bool:
         return type(other) is Batches
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None
 
 
 class Restarts:
@@ -99,12 +98,12 @@ class Restarts:
 
 def test_an_iterator_that_begins_anew_with_each_loop_does_so_when_it_is_watched(tmp_path: Path) -> None:
     net = Net()
-    with recording(tmp_path / "run", "cpu", sampler=False):
+    with recorded(tmp_path):
         watched = whyidle.watch(Restarts())
         for _ in range(3):
             for x in watched:
                 net.learn(x)
-    steps = steps_of(tmp_path / "run")
+    steps = steps_of(tmp_path)
     assert steps["samples"].tolist() == [2] * 9
     assert steps["epoch"].tolist() == [0] * 3 + [1] * 3 + [2] * 3
 
@@ -113,13 +112,13 @@ def test_what_nothing_can_stand_for_is_given_back_as_it_is(tmp_path: Path) -> No
     async def later() -> AsyncIterator[int]:
         yield 1
 
-    with recording(tmp_path / "run", "cpu", sampler=False):
+    with recorded(tmp_path):
         for thing in ([1], (1,), {"a": 1}, range(3), torch.ones(2), torch.ones(2).numpy(), later(), "text"):
-            assert whyidle.watch(thing) is thing  # type: ignore[type-var]
+            assert whyidle.watch(thing) is thing
 
 
 def test_what_is_watched_has_the_special_methods_of_what_it_stands_for_and_no_others(tmp_path: Path) -> None:
-    with recording(tmp_path / "run", "cpu", sampler=False):
+    with recorded(tmp_path):
         batches: Any = Batches()
         watched = whyidle.watch(batches)
         assert watched is not batches
@@ -135,16 +134,6 @@ def test_what_is_watched_has_the_special_methods_of_what_it_stands_for_and_no_ot
         assert not hasattr(whyidle.watch(iter([1])), "send")
 
 
-def test_an_error_of_what_is_watched_has_no_frame_of_ours(tmp_path: Path) -> None:
-    def batches() -> Iterator[int]:
-        yield 1
-        raise OSError("disk")
-
-    with recording(tmp_path / "run", "cpu", sampler=False), pytest.raises(OSError, match="disk") as raised:
-        list(whyidle.watch(batches()))
-    assert len(traceback.extract_tb(raised.value.__traceback__)) == 2
-
-
 def test_phases_and_steps_within_a_compiled_function_are_nothing(tmp_path: Path) -> None:
     @torch.compile(backend="eager", fullgraph=True)
     def forward(x: torch.Tensor) -> torch.Tensor:
@@ -152,24 +141,19 @@ def test_phases_and_steps_within_a_compiled_function_are_nothing(tmp_path: Path)
         with whyidle.phase("forward"):
             return x * 2
 
-    with recording(tmp_path / "run", "cpu", sampler=False):
+    with recorded(tmp_path):
         assert forward(torch.ones(2)).tolist() == [2.0, 2.0]
 
 
 def test_what_is_watched_is_a_loader_to_the_recording_and_itself_to_everything_else(tmp_path: Path) -> None:
     net, batches = Net(), Batches()
-    with recording(tmp_path / "run", "cpu", sampler=False):
+    with recorded(tmp_path):
         watched = whyidle.watch(batches)
         assert watched is not batches
         assert isinstance(watched, Batches)
-        assert (len(watched), watched[-1:], bool(watched), len(watched.held) == 5) == (
-            5,
-            batches[-1:],
-            True,
-            True,
-        )
+        assert (len(watched), watched[-1:], bool(watched), len(watched.held)) == (5, batches[-1:], True, 5)
         with pytest.raises(TypeError):
-            next(watched)  # type: ignore[call-overload]
+            next(watched)
         assert type(pickle.loads(pickle.dumps(watched))) is Batches
         for _ in range(2):
             for x in watched:
@@ -177,7 +161,7 @@ def test_what_is_watched_is_a_loader_to_the_recording_and_itself_to_everything_e
             with torch.no_grad():
                 for x in watched:
                     net.model(x)
-    steps = steps_of(tmp_path / "run")
+    steps = steps_of(tmp_path)
     assert steps["samples"].tolist() == [4] * 10
     assert steps["epoch"].tolist() == [0] * 5 + [1] * 5
 
@@ -195,7 +179,7 @@ def test_a_watched_generator_can_be_sent_to_thrown_into_and_closed(tmp_path: Pat
             said.append("closed")
 
     net = Net()
-    with recording(tmp_path / "run", "cpu", sampler=False):
+    with recorded(tmp_path):
         watched: Any = whyidle.watch(batches())
         assert iter(watched) is watched
         for _ in range(3):
@@ -205,39 +189,40 @@ def test_a_watched_generator_can_be_sent_to_thrown_into_and_closed(tmp_path: Pat
         watched.close()
         with pytest.raises(StopIteration):
             next(watched)
-    assert steps_of(tmp_path / "run")["samples"].tolist() == [2] * 4
+    assert steps_of(tmp_path)["samples"].tolist() == [2] * 4
     assert said == [None, None, "this", "closed"]
 
 
 def test_the_batch_size_can_be_told(tmp_path: Path) -> None:
-    net = Net()
-    loader = DataLoader(TensorDataset(torch.ones(8, 3)), batch_size=4)
-    with recording(tmp_path / "run", "cpu", sampler=False):
-        assert whyidle.watch(loader) is loader
+    net, batches = Net(), loader(8)
+    with recorded(tmp_path):
+        assert whyidle.watch(batches) is batches
         for _ in whyidle.watch(iter(range(3)), batch_size=32):
             net.learn(torch.ones(2, 3))
-        for (x,) in whyidle.watch(loader, batch_size=7):
+        for (x,) in whyidle.watch(batches, batch_size=7):
             net.learn(x)
-    assert steps_of(tmp_path / "run")["samples"].tolist() == [32] * 3 + [7] * 2
+    assert steps_of(tmp_path)["samples"].tolist() == [32] * 3 + [7] * 2
 
 
 def test_an_error_of_what_is_watched_reaches_the_training_and_is_no_step(tmp_path: Path) -> None:
+    """With no frame of ours."""
+
     def batches() -> Iterator[torch.Tensor]:
         yield torch.ones(2, 3)
         raise OSError("disk")
 
     net = Net()
-    with recording(tmp_path / "run", "cpu", sampler=False):
-        watched = iter(whyidle.watch(batches()))
-        net.learn(next(watched))
-        with pytest.raises(OSError, match="disk"):
-            next(watched)
-    assert len(steps_of(tmp_path / "run")) == 1
+    with recorded(tmp_path):
+        with pytest.raises(OSError, match="disk") as raised:
+            for batch in whyidle.watch(batches()):
+                net.learn(batch)
+        assert len(traceback.extract_tb(raised.value.__traceback__)) == 2
+    assert len(steps_of(tmp_path)) == 1
 
 
 def test_waits_for_data_that_are_marked_begin_steps(tmp_path: Path) -> None:
     net = Net()
-    with recording(tmp_path / "run", "cpu", sampler=False):
+    with recorded(tmp_path):
         for number in range(6):
             if number % 3 == 0:
                 with torch.no_grad():
@@ -247,7 +232,7 @@ def test_waits_for_data_that_are_marked_begin_steps(tmp_path: Path) -> None:
             with whyidle.phase("data"):
                 time.sleep(0.002)
             net.learn(torch.ones(2, 3))
-    steps = steps_of(tmp_path / "run")
+    steps = steps_of(tmp_path)
     assert len(steps) == 6
     assert (steps["fetch_end_ns"] - steps["fetch_begin_ns"] >= 2_000_000).all()
     assert (steps["samples"] == NOT_MEASURED).all()
@@ -255,22 +240,22 @@ def test_waits_for_data_that_are_marked_begin_steps(tmp_path: Path) -> None:
 
 def test_a_wait_around_a_loaders_fetch_is_that_fetch_and_what_is_around_it(tmp_path: Path) -> None:
     net = Net()
-    with recording(tmp_path / "run", "cpu", sampler=False):
-        iterator = iter(DataLoader(TensorDataset(torch.ones(20, 3)), batch_size=4))
+    with recorded(tmp_path):
+        iterator = iter(loader(20))
         for _ in range(5):
             with whyidle.phase("data"):
                 (x,) = next(iterator)
                 time.sleep(0.003)
             net.learn(x)
-    steps = steps_of(tmp_path / "run")
+    steps = steps_of(tmp_path)
     assert steps["samples"].tolist() == [4] * 5
     assert (steps["fetch_end_ns"] - steps["fetch_begin_ns"] >= 3_000_000).all()
 
 
 def test_a_wait_after_the_loaders_fetch_is_waiting_within_the_step(tmp_path: Path) -> None:
     net = Net()
-    with recording(tmp_path / "run", "cpu", sampler=False):
-        for (x,) in DataLoader(TensorDataset(torch.ones(40, 3)), batch_size=4):
+    with recorded(tmp_path):
+        for (x,) in loader(40):
             net.model(x)
             time.sleep(0.011)
             with whyidle.phase("data"):
@@ -287,21 +272,21 @@ def test_a_wait_after_the_loaders_fetch_is_waiting_within_the_step(tmp_path: Pat
 def test_steps_begin_where_the_program_says(tmp_path: Path) -> None:
     net = Net()
     replay = DataLoader(TensorDataset(torch.ones(100, 3)), batch_size=2)
-    with recording(tmp_path / "run", "cpu", sampler=False):
+    with recorded(tmp_path):
         batches = iter(replay)
         for _ in range(8):
             whyidle.step()
             for _ in range(3):
                 net.learn(next(batches)[0])
-    steps = steps_of(tmp_path / "run")
+    steps = steps_of(tmp_path)
     assert steps["samples"].tolist() == [6] * 8
     assert steps["fetch_begin_ns"][1:].tolist() == steps["step_end_ns"][:-1].tolist()
 
 
 def test_phases_are_named_and_between_steps_they_are_boundaries(tmp_path: Path) -> None:
     net = Net()
-    with recording(tmp_path / "run", "cpu", sampler=False):
-        for (x,) in DataLoader(TensorDataset(torch.ones(160, 3)), batch_size=4):
+    with recorded(tmp_path):
+        for (x,) in loader(160):
             with whyidle.phase("train"):
                 net.learn(x)
             with whyidle.phase("write summary"):
@@ -313,21 +298,8 @@ def test_phases_are_named_and_between_steps_they_are_boundaries(tmp_path: Path) 
     assert (events["what"] == EventKind.BOUNDARY).sum() == 40
     assert len(run.records(STEP)) == 40
     analysis = analyse(run)
-    assert analysis.facts is not None
     assert analysis.facts.parts.share("boundary") > 0.3
     assert any('phase "write summary"' in note for note in analysis.notes)
-
-
-def test_optimizers_that_step_in_a_phase_after_another_stay_in_their_step(tmp_path: Path) -> None:
-    critic, actor = Net(), Net()
-    with recording(tmp_path / "run", "cpu", sampler=False):
-        for (x,) in DataLoader(TensorDataset(torch.ones(20, 3)), batch_size=4):
-            critic.learn(x)
-            with whyidle.phase("actor"):
-                actor.learn(x)
-    run = open_run(tmp_path / "run")
-    assert len(run.records(STEP)) == 5
-    assert not (run.records(EVENT)["what"] == EventKind.BOUNDARY).any()
 
 
 def test_other_threads_mark_nothing(tmp_path: Path) -> None:
@@ -338,10 +310,99 @@ def test_other_threads_mark_nothing(tmp_path: Path) -> None:
         with whyidle.phase("data"), whyidle.phase("beside"):
             pass
 
-    with recording(tmp_path / "run", "cpu", sampler=False):
-        for (x,) in DataLoader(TensorDataset(torch.ones(20, 3)), batch_size=4):
+    with recorded(tmp_path):
+        for (x,) in loader(20):
             thread = threading.Thread(target=beside)
             thread.start()
             thread.join()
             net.learn(x)
-    assert steps_of(tmp_path / "run")["samples"].tolist() == [4] * 5
+    assert steps_of(tmp_path)["samples"].tolist() == [4] * 5
+
+
+class Stamped(torch.Tensor):
+    """A batch that knows how it was made."""
+
+    made: whyidle.MadeBatch | None
+
+
+def stamped(number: int) -> torch.Tensor:
+    batch = torch.ones(4, 3).as_subclass(Stamped)
+    batch.made = None
+    if number != 2:
+        begin = 1000 * number
+        batch.made = whyidle.MadeBatch(
+            begin_ns=begin, end_ns=begin + 900, worker=number % 2, read_ns=500, collate_ns=0, batch_bytes=48
+        )
+    return batch
+
+
+def test_a_loader_can_tell_how_its_batches_were_made_and_how_many_are_ready(tmp_path: Path) -> None:
+    class Loader:
+        left = 0
+
+        def __iter__(self) -> Iterator[torch.Tensor]:
+            for number in range(5):
+                self.left = 4 - number
+                yield stamped(number)
+
+    net, own = Net(), Loader()
+    with recorded(tmp_path):
+        watched = whyidle.watch(own, made=lambda batch: batch.made, ready=lambda: own.left, capacity=6)
+        for _ in range(2):
+            with torch.no_grad():
+                list(watched)  # what only evaluates is no batch of a step
+            for x in watched:
+                net.learn(x.as_subclass(torch.Tensor))
+    steps, batches = steps_of(tmp_path), open_run(tmp_path / "run").records(BATCH)
+    assert batches["step"].tolist() == [0, 1, 3, 4, 5, 6, 8, 9]
+    assert batches["worker"].tolist() == [0, 1, 1, 0] * 2
+    assert (batches["end_ns"] - batches["begin_ns"]).tolist() == [900] * 8
+    whole = {"samples": 4, "read_ns": 500, "collate_ns": 0, "cpu_ns": NOT_MEASURED}
+    assert {name: set(batches[name]) for name in whole} == {name: {value} for name, value in whole.items()}
+    # Each epoch's first fetch begins with its `iter()`, before which there is no queue to look at.
+    assert steps["queue_ready"].tolist() == [NOT_MEASURED, 4, 3, 2, 1] * 2
+    assert set(steps["queue_capacity"][1:5]) == {6}
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_loader_that_tells_of_itself_is_not_recorded_as_a_data_loader_besides(tmp_path: Path, workers: int) -> None:
+    own = DataLoader(TensorDataset(torch.ones(16, 3)), batch_size=4, num_workers=workers)
+
+    def batches() -> Iterator[Any]:
+        yield from own
+
+    net, told = Net(), whyidle.MadeBatch(begin_ns=1, end_ns=2, worker=7)
+    with recorded(tmp_path):
+        for (x,) in whyidle.watch(batches(), made=lambda _: told):
+            net.learn(x)
+        for (x,) in whyidle.watch(own, made=lambda _: told):
+            net.learn(x)
+    batches_made = open_run(tmp_path / "run").records(BATCH)
+    assert batches_made["worker"].tolist() == [7] * 8
+    assert batches_made["step"].tolist() == list(range(8))
+
+
+def test_what_fails_while_a_loader_is_asked_ends_the_telling_and_nothing_else(tmp_path: Path) -> None:
+    def fails(*_: Any) -> Any:
+        raise KeyError("their own")
+
+    net = Net()
+    with recorded(tmp_path):
+        for x in whyidle.watch(iter([torch.ones(4, 3)] * 5), made=fails, ready=fails, capacity=2):
+            net.learn(x)
+    steps = steps_of(tmp_path)
+    assert steps["samples"].tolist() == [4] * 5
+    assert set(steps["queue_ready"]) == {NOT_MEASURED}
+    notices = (tmp_path / "run" / "training-notices.txt").read_text()
+    assert notices.count("how batches are made") == 1
+
+
+def test_a_batch_whose_step_is_taken_back_was_made_for_none(tmp_path: Path) -> None:
+    """The first batch is looked at and thrown away."""
+    net = Net()
+    with recorded(tmp_path):
+        next(iter(whyidle.watch((stamped(0) for _ in range(3)), made=lambda batch: batch.made)))
+        for x in whyidle.watch((stamped(1) for _ in range(3)), made=lambda batch: batch.made):
+            net.learn(x.as_subclass(torch.Tensor))
+    batches = open_run(tmp_path / "run").records(BATCH)
+    assert (batches["worker"].tolist(), batches["step"].tolist()) == ([1] * 3, [0, 1, 2])

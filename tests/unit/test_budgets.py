@@ -9,8 +9,6 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 SPEC = importlib.util.spec_from_file_location("budgets", ROOT / "scripts/budgets.py")
-assert SPEC is not None
-assert SPEC.loader is not None
 budgets = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(budgets)
 

@@ -1,4 +1,4 @@
-"""Limits that a run is held to: each passes and fails, and nothing that was not measured passes."""
+"""Limits that a run is held to; runs that did not end, or lack a rank, pass none of them."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ import pytest
 import support.recent_runs as recent_runs
 from support.checks import check, told
 from support.crafted import amend
+from support.jobs import Rank, record
 from support.pairs import SOME, noisy
 from whyidle.analyse.run.analysis import analyse
+from whyidle.commands.main import main
 from whyidle.record.comparison import write_comparison
-from whyidle.record.reader import Records
-from whyidle.record.run import Run, create_run, open_run
+from whyidle.record.files import read_json, write_json
+from whyidle.record.run import Run, create_run, open_run, update_run
 from whyidle.report.contract import run as contract
 from whyidle.scenarios.planted import MS
 from whyidle.terminal.console import json_text
@@ -43,35 +45,25 @@ def test_every_limit_passes_and_fails(
 ) -> None:
     passing, failing = (high, low) if flag.startswith("max") else (low, high)
     assert check(planted, f"--{flag}", str(passing)) == 0
-    assert "PASS" in capsys.readouterr().out
     assert check(planted, f"--{flag}", str(failing)) == 1
-    said = capsys.readouterr().out
-    assert "FAIL" in said
-    assert f"checks fail: {flag}" in said
+    assert f"checks fail: {flag}" in capsys.readouterr().out
     measured = told(capsys, planted, f"--{flag}", str(failing))[flag]["measured"]
     assert isinstance(measured, float)
     assert low < measured < high
 
 
-def test_hooks_that_cost_too_much_fail(tmp_path: Path) -> None:
+def test_hooks_that_cost_too_much_and_records_that_were_lost_fail(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = noisy(tmp_path / "run", SOME(1))
-    assert check(run, "--max-overhead", "1") == 0
-
-    def cost(steps: Records) -> None:
-        steps["overhead_ns"] = 5 * MS
-
-    amend(run, cost)
-    assert check(run, "--max-overhead", "1") == 1
-
-
-def test_records_that_were_lost_fail(planted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert check(planted, "--max-dropped", "0") == 0
+    assert check(run, "--max-overhead", "1", "--max-dropped", "0") == 0
+    amend(run, lambda steps: steps["overhead_ns"].fill(5 * MS))
     monkeypatch.setattr(Run, "dropped", lambda self: 3)
-    assert check(planted, "--max-dropped", "0") == 1
-    assert check(planted, "--max-dropped", "3") == 0
+    for limits, code in ((("overhead", 1), 1), (("dropped", 0), 1), (("dropped", 3), 0)):
+        assert check(run, f"--max-{limits[0]}", str(limits[1])) == code
 
 
-def test_a_cause_is_forbidden_by_its_name_or_its_family(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_cause_is_forbidden_by_its_name_or_its_family(tmp_path: Path) -> None:
     slow = noisy(tmp_path / "slow", SOME(1), workers=0, fetch_ms=30)
     assert check(slow, "--forbid", "input.serial") == 1
     assert check(slow, "--forbid", "input") == 1
@@ -80,39 +72,15 @@ def test_a_cause_is_forbidden_by_its_name_or_its_family(tmp_path: Path, capsys: 
     fast = noisy(tmp_path / "fast", SOME(1), workers=0, fetch_ms=0.1)
     assert check(fast, "--forbid", "input.serial") == 0
     assert check(slow, "--max-severity", "none") == 1
-    capsys.readouterr()
 
 
-def test_a_run_with_few_steps_does_not_pass_unless_that_is_allowed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    short = noisy(tmp_path / "short", SOME(1), steps=20)
+def test_fewer_steps_than_usual_pass_where_that_is_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    short = noisy(tmp_path / "short", SOME(1), steps=20, samples=None)
     assert check(short, "--max-boundary", "50") == 1
-    assert "too few to tell anything" in capsys.readouterr().out
-    assert check(short, "--max-boundary", "50", "--allow-short") == 0
     assert check(short, "--max-boundary", "50", "--min-steps", "10") == 0
+    assert check(short, "--min-samples-per-s", "1", "--allow-short") == 1
     assert check(short, "--forbid", "input", "--min-steps", "10") == 1
     assert "No verdict" in capsys.readouterr().out
-
-
-def test_what_was_not_measured_does_not_pass_unless_that_is_allowed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run = noisy(tmp_path / "run", SOME(1))
-    assert check(run, "--min-utilisation", "1") == 1
-    assert "not measured, at least 1 %" in capsys.readouterr().out
-    assert check(run, "--min-utilisation", "1", "--allow-missing") == 0
-    assert "SKIP" in capsys.readouterr().out
-    found = told(capsys, run, "--min-utilisation", "1")["min-utilisation"]
-    assert (found["measured"], found["status"]) == (None, "not measured")
-    unknown = noisy(tmp_path / "unknown", SOME(1), samples=None)
-    assert check(unknown, "--min-samples-per-s", "1") == 1
-
-
-def test_a_run_without_steps_fails_every_limit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = create_run(tmp_path / "run", {"ended": {"status": "ok"}})
-    assert check(run, "--max-stall", "100", "--allow-short") == 1
-    assert "not measured" in capsys.readouterr().out
 
 
 def test_figures_of_a_job_are_those_of_its_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -128,11 +96,6 @@ def test_figures_of_a_job_are_those_of_its_report(tmp_path: Path, capsys: pytest
     assert {name: found[name]["measured"] for name in limits} == pytest.approx(limits)
     ranks = report["ranks_detail"]
     assert len({rank["device"]["au_pct"] for rank in ranks}) == 2
-
-
-def test_the_run_to_check_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    assert check("--max-stall", "99") == 2
-    assert "`whyidle check runs/ci --max-stall 10" in capsys.readouterr().err
 
 
 def test_a_comparison_is_checked_cell_by_cell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -196,6 +159,105 @@ def test_a_mistake_in_the_configuration_is_said(
     assert said in capsys.readouterr().err
 
 
-def test_nothing_asked_is_a_mistake_with_an_example(planted: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert check(planted) == 2
-    assert "--max-stall 10" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("ranks", "world_size", "said"),
+    [
+        ([Rank(), Rank(steps=40)], 2, "rank 1 did not end the recording: killed, or left by os._exit"),
+        ([Rank(steps=40)], None, "rank 0 did not end the recording: killed, or left by os._exit"),
+        ([Rank(), Rank()], 4, "nothing of ranks 2 and 3 was recorded"),
+        ([Rank(), Rank(), Rank()], 3, "no step of rank 2 was recorded"),
+    ],
+)
+def test_a_job_without_one_of_its_ranks_does_not_pass(
+    tmp_path: Path, ranks: list[Rank], world_size: int | None, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record(tmp_path / "job", ranks, steps=60, world_size=world_size)
+    for third in (tmp_path / "job").glob("step-2-*.rec"):
+        third.unlink()
+    assert check(tmp_path / "job", "--max-stall", "99") == 1
+    told_so = capsys.readouterr().out
+    assert "checks fail: ended." in told_so
+    assert said in told_so
+    assert check(tmp_path / "job", "--max-stall", "99", "--allow-unfinished") == 0
+
+
+def leaving(job: Path, command: list[str], argv: list[str], said: dict[str, object] | None = None) -> Path:
+    """The run's command ended with 0; its trainings, of which all are told to have these arguments, ended nothing."""
+    update_run(job, {"command": command, "ended": {"status": "ok", "error": None, "exit_code": 0}})
+    for file in job.glob("process-*.json"):
+        write_json(file, read_json(file) | {"command": argv} | (said or {}))
+    return job
+
+
+PYTHON = "/usr/bin/python3.11"
+
+
+@pytest.mark.parametrize(
+    ("command", "argv", "said", "passes"),
+    [
+        ([PYTHON, "train.py", "a"], ["train.py", "a"], {}, True),
+        ([PYTHON, "-u", "train.py"], ["train.py"], {}, True),
+        ([PYTHON, "-m", "train", "a"], ["/there/train.py", "a"], {}, True),
+        (["./train.py", "a"], ["./train.py", "a"], {}, True),
+        (["torchrun", "train.py"], ["train.py"], {"local_rank": 0}, True),
+        (["bash", "-c", "python train.py; true"], ["train.py"], {}, False),
+        ([PYTHON, "-m", "launcher", "train.py"], ["train.py"], {}, False),
+        ([PYTHON, "launcher.py"], ["train.py"], {}, False),
+    ],
+)
+def test_a_training_that_leaves_by_os_exit_ended_where_its_command_tells_so(
+    tmp_path: Path, command: list[str], argv: list[str], said: dict[str, object], passes: bool
+) -> None:
+    record(tmp_path / "run", [Rank(steps=60)], steps=60, world_size=None)
+    run = leaving(tmp_path / "run", command, argv, said)
+    assert check(run, "--max-stall", "99") == (0 if passes else 1)
+    notes = analyse(open_run(run)).notes
+    assert any("did not end the recording: killed, or left by os._exit" in note for note in notes) == (not passes)
+
+
+def test_ranks_that_leave_by_os_exit_ended_where_none_ran_fewer_steps(tmp_path: Path) -> None:
+    for name, last, code in (("left", 60, 0), ("stopped", 40, 1)):
+        record(tmp_path / name, [Rank(steps=60), Rank(steps=last)], steps=60)
+        leaving(tmp_path / name, ["torchrun", "train.py"], ["train.py"])
+        assert check(tmp_path / name, "--max-stall", "99") == code
+
+
+@pytest.mark.parametrize(("said", "passes"), [({}, True), ({"local_rank": 0}, False)])
+def test_a_single_training_lacks_no_rank_that_only_its_environment_tells_of(
+    tmp_path: Path, said: dict[str, object], passes: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record(tmp_path / "run", [Rank()], steps=60, world_size=4)
+    run = leaving(tmp_path / "run", [PYTHON, "train.py"], ["train.py"], said)
+    assert check(run, "--max-stall", "99") == (0 if passes else 1)
+    assert ("name the folder around the hosts' run folders" in capsys.readouterr().out) == (not passes)
+    assert main(["report", str(run)]) == 0
+    assert "4 ranks" in capsys.readouterr().out
+
+
+def test_a_job_ended_when_all_hosts_did(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    job = tmp_path / "job"
+    record(job, [Rank(host="n0"), Rank(host="n1")], steps=60, apart=True)
+    assert check(job, "--max-stall", "99") == 0
+    update_run(job / "n1", {"ended": {"status": "failed"}})
+    assert check(job, "--max-stall", "99") == 1
+    assert f"({job / 'n1'}: " in capsys.readouterr().out
+    assert check(job, "--max-stall", "99", "--allow-unfinished") == 0
+
+
+def test_a_repeat_without_a_step_fails_and_is_no_mistake(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    good, crashed = noisy(tmp_path / "good", SOME(1)), tmp_path / "crashed"
+    create_run(crashed, {"ended": {"status": "failed"}})
+    ask = ("--max-stall", "99")
+    base = noisy(tmp_path / "base", SOME(2))
+    for runs in ((good, crashed), (crashed, good), (crashed,)):
+        assert check(*runs, *ask, "--max-regression", "50", "--against", base) == 1
+    capsys.readouterr()
+    assert check(good, crashed, *ask) == 1
+    said = capsys.readouterr().out
+    assert "2 of 3 checks fail: ended, min-steps." in said
+    assert f"{crashed}: it did not end well (failed)" in said
+    assert f"{crashed}: too few to tell anything" in said
+    update_run(crashed, {"ended": {"status": "ok"}})
+    assert check(good, crashed, *ask) == 1
+    assert check(good, crashed, *ask, "--allow-short") == 0
+    assert check(good, crashed, *ask, "--min-steps", "1") == 1

@@ -1,8 +1,9 @@
-"""What `compare` can know before it trains, it says before: one message, nothing measured."""
+"""What `compare` says before it trains, and of recorded runs."""
 
 from __future__ import annotations
 
 import io
+import json
 import multiprocessing
 import os
 import signal
@@ -14,18 +15,26 @@ from typing import Any, cast
 import pytest
 from rich.console import Console
 
+from support.jobs import Rank, record
+from support.page_content import Element, parsed
+from support.planted_runs import hosted
 from whyidle.analyse.cells.axes import place
 from whyidle.analyse.cells.cell_costs import setting_of
 from whyidle.analyse.cells.comparison import Cell
 from whyidle.analyse.cells.prices import Price
+from whyidle.analyse.cells.recorded_runs import cells_of_runs, differences
 from whyidle.commands.compare_options import TAKEN
 from whyidle.commands.main import main, parser
 from whyidle.errors import WhyidleError
 from whyidle.matrix.experiment import Request, beyond_cpus, plan
 from whyidle.matrix.trial import INTERRUPTED, TrialTarget, _child
+from whyidle.matrix.used import beyond_cpus
+from whyidle.record.run import open_run, update_run
+from whyidle.record.schema import NOT_MEASURED
 from whyidle.report.documents.cost import _epochs_shown, cost_blocks
 from whyidle.results.comparisons import put_price
-from whyidle.terminal.progress import MatrixProgress
+from whyidle.scenarios.planted import MS, Step, train
+from whyidle.terminal.comparison_progress import MatrixProgress
 
 SCENARIO = """
 from whyidle.scenarios.scenario import Scenario
@@ -63,7 +72,7 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     ("name", "data", "said"),
     [
         ("nam", "None", "Mine has no name (a text). Every scenario says these"),
-        ("name", "request.folder + 1", "your scenario failed: TypeError: unsupported operand"),
+        ("name", "request.folder + 1", "{file}:14, in open_data"),
         ("name", "request", "open_data gave a DataRequest, which has no __len__, no read"),
     ],
 )
@@ -72,9 +81,7 @@ def test_a_mistake_in_a_scenario_of_ones_own_is_one_message(
 ) -> None:
     file = tmp_path / f"mine_{name}_{len(data)}.py"
     file.write_text(SCENARIO.format(name=name, data=data))
-    shown = refused(capsys, str(file), "--device", "cpu", "--data", str(tmp_path))
-    assert said in shown
-    assert "failed" not in said or f"{file}:14, in open_data" in shown
+    assert said.format(file=file) in refused(capsys, str(file), "--device", "cpu", "--data", str(tmp_path))
 
 
 def test_an_error_of_several_lines_keeps_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -82,8 +89,7 @@ def test_an_error_of_several_lines_keeps_them(tmp_path: Path, capsys: pytest.Cap
     file.write_text('raise RuntimeError("Error(s):\\n\\tMissing key\\n::error::hi")\n')
     assert main(["compare", str(file)]) == 2
     lines = capsys.readouterr().err.splitlines()
-    assert [line.strip().split(" (")[0] for line in lines[1:]] == ["Missing key", "?:error::hi"]
-    assert all(line.startswith("  ") for line in lines[1:])
+    assert [line.split(" (")[0] for line in lines[1:]] == ["      Missing key", "  ?:error::hi"]
 
 
 @pytest.mark.parametrize(
@@ -97,9 +103,8 @@ def test_an_error_of_several_lines_keeps_them(tmp_path: Path, capsys: pytest.Cap
             "ethernet-10g can be emulated only",
         ),
         (["fashion-mnist", "--data", "no/where"], "no/where does not exist"),
+        ([*COST, "--experiment", "threads", "--ranks", "2"], "threads of cost takes no --ranks 2"),
         (["fashion-mnist", "--data", __file__], "is not a folder"),
-        (["cost", "--device", "cpu", "--data", "no/where"], "no/where does not exist"),
-        (["cost", "--device", "cpu", "--data", __file__], "is not a folder"),
     ],
 )
 def test_what_could_never_be_measured_is_refused_before_anything_is(
@@ -115,29 +120,16 @@ def test_every_option_is_taken_by_some_kind_of_comparison_and_every_one_taken_is
     assert set().union(*(taken.names for taken in TAKEN.values())) == there
 
 
-def test_a_size_too_large_for_the_data_is_skipped_and_titles_say_where_a_cell_stands(tmp_path: Path) -> None:
-    request = Request(
-        scenario="cost",
-        device=("cpu",),
-        net=("mnist-mlp",),
-        limit=320,
-        batch_sizes=(8, 512),
-        threads=(1, 2),
-        out=tmp_path / "runs",
-    )
-    matrix, variants = plan(request, print)
-    status = {
-        planned.title: (cell.status, cell.error) for planned, cell in zip(matrix.planned, matrix.cells, strict=True)
-    }
-    assert [(each.threads, each.batch_size) for each in variants] == [(1, 8), (1, 512), (2, 8), (2, 512)]
-    assert list(status) == [f"{threads}, naive, batch {n}" for threads in ("1 thread", "2 threads") for n in (8, 512)]
-    assert status["1 thread, naive, batch 8"] == ("pending", None)
-    skipped, why = status["2 threads, naive, batch 512"]
-    assert skipped == "skipped"
-    assert "320 samples do not fill one batch of 512" in str(why)
+def test_a_size_too_large_for_the_data_is_skipped(tmp_path: Path) -> None:
+    given: dict[str, Any] = {"device": ("cpu",), "net": ("mnist-mlp",), "limit": 320, "out": tmp_path / "runs"}
+    matrix, _ = plan(Request(scenario="cost", **given, batch_sizes=(8, 512), threads=(1, 2)), print)
+    titles = [f"{threads}, naive, batch {size}" for threads in ("1 thread", "2 threads") for size in (8, 512)]
+    assert [each.title for each in matrix.planned] == titles
+    assert [cell.status for cell in matrix.cells] == ["pending", "skipped"] * 2
+    assert "320 samples do not fill one batch of 512" in str(matrix.cells[-1].error)
 
 
-def test_each_line_of_progress_names_the_device_of_its_own_cell_and_the_rate_of_its_own_run() -> None:
+def test_each_line_of_progress_is_of_its_own_cell() -> None:
     said = io.StringIO()
     runs = [SimpleNamespace(job=None, facts=SimpleNamespace(samples_per_s=rate)) for rate in (9.0, 5.0)]
     setting = {"device": {"name": "emulated:k80, emulated:v100", "kind": "emulated"}}
@@ -150,34 +142,29 @@ def test_each_line_of_progress_names_the_device_of_its_own_cell_and_the_rate_of_
     ]
 
 
-def test_more_threads_or_workers_than_cpus_are_told_of() -> None:
+def test_more_threads_or_workers_than_cpus_are_told_of_and_places_in_words_that_agree() -> None:
+    told = [place("workers", 1), place("ranks", 2), place("ranks", 1), place("augment", False)]
+    assert told == ["1 worker", "2 ranks", "1 rank", "no augmentation"]
     assert beyond_cpus(Request(scenario="cost", threads=(1, 999), workers=2), 2.0) == [
         "--threads 999 is more than the 2 CPUs that this job may use: they take turns"
     ]
     assert beyond_cpus(Request(scenario="cost"), 2.0) == []
 
 
-@pytest.mark.parametrize(("usd", "epochs"), [(0.0, 1), (0.02, 1), (4e-6, 1_000), (9.2e-9, 1_000_000)])
-def test_so_many_epochs_are_priced_that_the_price_can_be_read(usd: float, epochs: int) -> None:
-    assert _epochs_shown([None, 5.0, usd]) == epochs
-
-
-def cell(device: str) -> Cell:
-    return Cell("naive", 8, "skipped", None, (), (), axes={"device": device, "threads": None, "ranks": 1})
+def test_so_many_epochs_are_priced_that_the_price_can_be_read() -> None:
+    assert [_epochs_shown([None, 5.0, usd]) for usd in (0.0, 0.02, 4e-6, 9.2e-9)] == [1, 1, 1_000, 1_000_000]
 
 
 def test_one_price_is_refused_for_trainings_on_two_devices() -> None:
+    def cell(device: str) -> Cell:
+        return Cell("naive", 8, "skipped", None, (), (), axes={"device": device, "threads": None, "ranks": 1})
+
     with pytest.raises(WhyidleError, match="trainings on 2 devices"):
         put_price(Price(usd_per_hour=1.0), [cell("emulated:k80"), cell("emulated:v100")], {})
     setting: dict[str, object] = {}
     put_price(Price(usd_per_hour=1.0), [cell("cpu"), cell("cpu")], setting)
     assert setting["cost"] == setting_of(lambda *_: Price(usd_per_hour=1.0), [("cpu", None, 1)], None, None, True)
     assert list(cost_blocks([cell("cpu")], setting | {"device": {"kind": "cpu"}}))
-
-
-def test_places_are_told_in_words_that_agree_with_their_number() -> None:
-    told = [place("workers", 1), place("ranks", 2), place("ranks", 1), place("augment", False)]
-    assert told == ["1 worker", "2 ranks", "1 rank", "no augmentation"]
 
 
 def test_ctrl_c_while_a_training_is_being_imported_says_nothing(
@@ -195,8 +182,172 @@ def test_ctrl_c_while_a_training_is_being_imported_says_nothing(
     while not (tmp_path / "begun").exists():
         assert child.is_alive()
         time.sleep(0.01)
-    assert child.pid is not None
     os.kill(child.pid, signal.SIGINT)
     child.join(60)
     assert child.exitcode == INTERRUPTED
     assert capfd.readouterr().err == ""
+
+
+def starved(folder: Path, batch: int, per_sample_ms: float = 3.0, epochs: int = 1, **info: Any) -> Path:
+    steps = [Step(round(batch * per_sample_ms * MS), batch * MS)] * (800 // batch)
+    train(folder, [steps] * epochs, samples=batch)
+    command = ["python", "train.py", "--batch-size", str(batch)]
+    update_run(folder, {"trial": None, "command": command} | info)
+    return folder
+
+
+def on_cpu(folder: Path, batch: int, workers: int) -> Path:
+    record(folder, [Rank(fetch_ns=MS, workers=workers)], samples=batch, world_size=None)
+    return folder
+
+
+@pytest.fixture
+def sweep(tmp_path: Path) -> list[Path]:
+    """Two runs of batch 8, and one of 16 that loads twice as long."""
+    return [starved(tmp_path / name, batch, ms) for name, batch, ms in (("a", 8, 3), ("b", 16, 6), ("c", 8, 3))]
+
+
+@pytest.mark.parametrize(
+    ("order", "rounds"),
+    [
+        ((8, 16, 8, 16), [(0, 1), (0, 1)]),
+        ((16, 8, 8, 16), [(0, 1), (0, 1)]),
+        ((8, 8, 16, 16), [(), ()]),
+    ],
+)
+def test_runs_in_turn_are_rounds(tmp_path: Path, order: tuple[int, ...], rounds: list[tuple[int, ...]]) -> None:
+    runs = []
+    for number, batch in enumerate(order):
+        clock = {"time_ns": 10**18 + number * 10**9, "monotonic_ns": 0}
+        runs.append(starved(tmp_path / f"{number}", batch, clock=clock))
+    cells = cells_of_runs([open_run(run) for run in runs])
+    assert [cell.rounds for cell in cells] == rounds
+    assert [cell.batch_size for cell in cells] == [8, 16]
+
+
+def links(page: Element) -> list[str]:
+    return [a.attributes["href"] for a in page.all("a") if not a.attributes["href"].startswith("#")]
+
+
+def test_its_page_leads_to_its_runs(sweep: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    named = [*map(str, sweep)]
+    (tmp_path / "pages").mkdir()
+    made = tmp_path / "pages" / "compare.html"
+    assert main(["compare", *named, "--html", str(made), "--json", "-"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    page = parsed(made.read_text())
+    assert page.all("h1")[0].words == "3 recorded runs on emulated Test"
+    head, *rows = page.all("table", "sortable")[0].rows()
+    rate = [each.words for each in head].index("emulated samples/s")
+    shown = [float(row[rate].attributes["data-value"]) for row in rows]
+    assert shown == [cell["samples_per_s"]["median"] for cell in result["cells"]]
+    assert links(page) == []
+    # A run that has a page is linked, from wherever the table's page lies.
+    assert main(["report", named[1], "--format", "html"]) == 0
+    assert main(["compare", *named, "--html", str(made)]) == 0
+    assert links(parsed(made.read_text())) == ["../b/report.html"]
+    assert sorted(path.name for path in (tmp_path / "pages").iterdir()) == ["compare.html"]
+
+
+def test_what_runs_say_of_themselves_stays_words_in_the_page(tmp_path: Path) -> None:
+    hostile = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\x1b[31m"
+    device = {"kind": "emulated", "title": hostile}
+    hard: dict[str, Any] = {"command": ["python", hostile], "device": device, "ended": {"status": hostile}}
+    runs = [starved(tmp_path / f"<i>{batch}", batch, **hard) for batch in (8, 16)]
+    harmless = [starved(tmp_path / f"{batch}", batch) for batch in (8, 16)]
+    made, other = tmp_path / "compare.html", tmp_path / "other.html"
+    assert main(["compare", *map(str, runs), "--html", str(made)]) == 0
+    assert main(["compare", *map(str, harmless), "--html", str(other)]) == 0
+    page = parsed(made.read_text())
+    assert page.words.count("<script>alert(1)</script>") >= 4
+    assert page.all("img") + page.all("i") == []
+    assert len(page.all("script")) == len(parsed(other.read_text()).all("script"))
+    assert "\x1b" not in made.read_text()
+
+
+def test_runs_are_apart_by_workers_and_by_loader_where_both_were_recorded(tmp_path: Path) -> None:
+    named = [starved(tmp_path / name, 8, trial={"pipeline": name}) for name in ("naive", "caffe")]
+    counted = [(batch, on_cpu(tmp_path / f"{n}", batch, n)) for n, batch in ((4, 8), (1, 16))]
+    runs = [*named, *(run for _, run in counted)]
+    found = [(c.pipeline, c.batch_size) for c in cells_of_runs([open_run(run) for run in runs])]
+    assert found == [("naive", 8), ("caffe", 8), ("4 workers", 8), ("1 worker", 16)]
+
+
+def test_jobs_of_another_number_of_ranks_are_apart_and_figures_are_said_to_be_of_one_rank(tmp_path: Path) -> None:
+    for name, batch, ranks in (("a", 8, 2), ("b", 16, 2), ("c", 16, 3)):
+        record(tmp_path / name, [Rank(fetch_ns=batch * MS)] * ranks, samples=batch)
+    cells = cells_of_runs([open_run(tmp_path / name) for name in "abc"])
+    assert [(c.pipeline, c.batch_size) for c in cells] == [("2 ranks", 8), ("2 ranks", 16), ("3 ranks", 16)]
+    assert any("what the batch size did is told of one rank" in notice for notice in differences(cells))
+
+
+def test_what_else_differs_is_said(tmp_path: Path) -> None:
+    other = {"command": ["python", "other.py"], "device": {"kind": "emulated", "title": "emulated Other"}}
+    runs = [
+        starved(tmp_path / "a", 8),
+        starved(tmp_path / "b", 16, ended={"status": "stopped"}, **other),
+        starved(tmp_path / "c", 32, ended=None),
+    ]
+    for run, cpus in zip(runs, (4, 2, 4), strict=True):
+        hosted(run, 1.0, cpus)
+    notices = differences(cells_of_runs([open_run(run) for run in runs]))
+    assert notices[0] == (
+        "These runs differ in more than the batch size: the program (train.py, other.py); the device (emulated Test, "
+        "emulated Other); the CPUs it may use (4, 2)."
+    )
+    assert notices[1:] == [
+        f"{runs[1]}: it did not end well (stopped). It counts as far as it went.",
+        f"{runs[2]}: no end is recorded: it still runs, or it was killed. It counts as far as it went.",
+    ]
+
+
+def test_of_one_batch_size_there_is_a_table_and_no_verdict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runs = [str(starved(tmp_path / name, 8)) for name in "ab"]
+    assert main(["compare", *runs]) == 0
+    shown = capsys.readouterr().out
+    assert "these runs say nothing about the batch size" in shown
+    assert "What the batch size did" not in shown
+    for option, code in (("--plot", 2), ("--html", 0)):
+        assert main(["compare", *runs, option, str(tmp_path / "x.svg")]) == code
+    assert "nothing to draw" in capsys.readouterr().err
+    assert "these runs say nothing about the batch size" in parsed((tmp_path / "x.svg").read_text()).words
+
+
+def test_a_mistake_is_one_message(sweep: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    attached = starved(tmp_path / "attached", 8, attach={"pid": 1})
+    empty = tmp_path / "empty"
+    train(empty, [])
+    uncounted = tmp_path / "uncounted"
+    train(uncounted, [[Step()] * 40], samples=NOT_MEASURED)
+    (tmp_path / "table").mkdir()
+    (tmp_path / "table" / "comparison.json").write_text("{}")
+    one = str(sweep[0])
+    for words, said in (
+        (["ssd", one], "ssd is not a run folder"),
+        ([one, str(tmp_path)], "is not a run folder"),
+        ([str(tmp_path / "table")], "is a comparison already"),
+        ([one, str(attached)], "recorded from outside"),
+        ([one, str(empty)], "holds no step"),
+        ([one, str(uncounted)], "samples its batches hold"),
+        ([*map(str, sweep), "--repeats", "3", "--limit", "9"], "--repeats, --limit are options"),
+        ([*map(str, sweep), "--plot", "x.bmp"], "ends in .svg, .png or .pdf"),
+        (["ssd", "--plot", str(tmp_path / "no" / "x.svg")], "there is no folder"),
+        ([*map(str, sweep), "--html", str(tmp_path)], "is a folder. Name a file."),
+        ([*map(str, sweep), "--html", str(tmp_path / "no" / "x.html")], "there is no folder"),
+    ):
+        assert main(["compare", *words]) == 2, words
+        printed = capsys.readouterr()
+        assert said in printed.err
+        assert len(printed.err.splitlines()) == 1
+        assert printed.out == ""
+    assert not list(tmp_path.glob("x.*"))
+
+
+def test_without_matplotlib_a_plot_is_refused_before_anything_is_trained(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert main(["compare", "ssd", "--device", "cpu", "--plot", "x.svg"]) == 2
+    assert "pip install 'whyidle[plot]'" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []

@@ -1,4 +1,4 @@
-"""What `report` and the command line itself say of mistakes, and where they wrote."""
+"""What `report`, `roofline` and the command line itself say, also of mistakes, and where they wrote."""
 
 from __future__ import annotations
 
@@ -11,9 +11,13 @@ import pytest
 from support.jobs import Rank, record
 from whyidle.commands.main import main
 from whyidle.errors import WhyidleError
+from whyidle.record.image_files import write_image_files
+from whyidle.record.latest import note_latest
 from whyidle.record.recorded import refuse_recorded
-from whyidle.record.run import create_run, update_run
+from whyidle.record.run import create_run
+from whyidle.scenarios import roofline
 from whyidle.scenarios.planted import Step, train
+from whyidle.scenarios.voc.generate import compose
 from whyidle.tune.search.tuning import TUNE_JSON
 
 
@@ -43,32 +47,22 @@ def test_after_writing_to_a_file_its_path_is_said(
     assert file.stat().st_size > 0
     told = capsys.readouterr()
     assert (told.out, told.err.splitlines()[-1]) == ("", f"written: {file}")
-
-
-def test_what_goes_to_the_terminal_has_no_path(recorded: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["report", str(recorded), "--format", "csv"]) == 0
-    assert main(["report", str(recorded), "-o", "-"]) == 0
-    assert capsys.readouterr().err == ""
+    if format_ != "trace":
+        assert main(["report", str(recorded), "--format", format_, "-o", "-"]) == 0
+        assert "written" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("format_", ["csv", "trace"])
-def test_a_tuning_is_called_so_where_it_has_no_such_format(
-    format_: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_tuning_has_no_such_format(format_: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "tune").mkdir()
     (tmp_path / "tune" / TUNE_JSON).write_text("{}")
     create_run(tmp_path / "tune" / "first-stretch", {})
     told = said(capsys, "report", tmp_path / "tune", "--format", format_)
     assert "is a tuning" in told
-    assert (
-        f"text, json, html or markdown, or name a recording in it, such as {tmp_path / 'tune' / 'first-stretch'}."
-        in told
-    )
+    assert f"or name a recording in it, such as {tmp_path / 'tune' / 'first-stretch'}." in told
 
 
-def test_a_folder_that_is_a_file_is_refused_with_a_way_out(
-    recorded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_folder_that_is_a_file_is_refused(recorded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "my.py").write_text("pass")
     told = said(capsys, "report", recorded, "--format", "csv", "-o", f"{tmp_path / 'my.py'}/")
     assert "my.py: File exists. Name another" in told
@@ -78,41 +72,22 @@ def test_a_folder_that_is_a_file_is_refused_with_a_way_out(
 @pytest.mark.parametrize(
     ("words", "way_out"),
     [
-        ("repot runs/x", "unknown verb 'repot'. Did you mean report?"),
         ("compre ssd", "Did you mean compare?"),
         ("run --epochs 3 -- python my.py", "--epochs. Options of the training go after --."),
         ("tune --epochs 3 -- python my.py", "Options of the training go after --."),
-        ("report --formt json x", "Did you mean --format?"),
-        ("check x --forbid input.serail", "input.serail is not known. Did you mean input.serial?"),
+        ("xyzzy", "unknown verb 'xyzzy'. Verbs: run, attach"),
+        *(
+            (f"report x --format trace --from {each}", f"'{each}' is no second")
+            for each in ("nan", "inf", "1e300", "soon")
+        ),
     ],
 )
 def test_a_slip_is_answered_with_what_was_meant(words: str, way_out: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert way_out in said(capsys, *words.split())
-
-
-def test_what_is_like_nothing_is_not_guessed_at(capsys: pytest.CaptureFixture[str]) -> None:
-    told = said(capsys, "xyzzy")
-    assert "unknown verb 'xyzzy'. Verbs: run, attach" in told
     assert "options of the training" not in said(capsys, "report", "--zzzz", "x").lower()
 
 
-def test_json_and_another_format_are_not_both_asked_for(recorded: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "Give one of them." in said(capsys, "report", recorded, "--json", "--format", "markdown")
-    assert main(["report", str(recorded), "--json", "--format", "json"]) == 0
-    assert json.loads(capsys.readouterr().out)["format"] == "whyidle-report"
-
-
-@pytest.mark.parametrize("second", ["nan", "inf", "1e300", "soon"])
-def test_a_trace_begins_at_a_second_that_a_run_can_have(
-    second: str, recorded: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    told = said(capsys, "report", recorded, "--format", "trace", "--from", second)
-    assert f"'{second}' is no second of a run" in told
-
-
-def test_the_newest_of_several_runs_is_that_of_the_latest_moment(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_newest_run_is_that_of_the_latest_moment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name, started_at in {
         "noon-in-tokyo": "2026-03-01T12:00:00+0900",
         "morning-in-london": "2026-03-01T09:00:00+0000",
@@ -141,15 +116,6 @@ def test_a_folders_name_is_no_line_of_its_own_in_an_error(tmp_path: Path, capsys
         assert "\x1b" not in told
 
 
-@pytest.mark.parametrize("key", ["device", "host"])
-@pytest.mark.parametrize("format_", ["text", "markdown", "html", "trace"])
-def test_a_damaged_description_is_called_so(
-    key: str, format_: str, recorded: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    update_run(recorded, {key: "x"})
-    assert f"{recorded} is damaged (AttributeError: " in said(capsys, "report", recorded, "--format", format_)
-
-
 @pytest.mark.parametrize("change", [{"plan": {"steps": 10**400}}, {"host": {"cpus": -(2**64)}}])
 def test_a_number_that_nothing_can_compute_with_is_damage(
     change: dict[str, object], recorded: Path, capsys: pytest.CaptureFixture[str]
@@ -159,24 +125,11 @@ def test_a_number_that_nothing_can_compute_with_is_damage(
     assert "no number of ours" in said(capsys, "live", recorded, "--once")
 
 
-def test_names_are_no_markup_of_the_console(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("form", ["text", "html"])
+def test_names_are_no_markup_of_the_console(form: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     record(tmp_path / "job", [Rank(host="[/x] :boom: a"), Rank(host="[red]b")], 60)
-    assert main(["report", str(tmp_path / "job")]) == 0
-    told = capsys.readouterr().out
-    assert "[/x] :boom: a" in told
-    assert "[red]b" in told
-    assert main(["report", str(tmp_path / "job"), "--format", "html", "-o", "-"]) == 0
+    assert main(["report", str(tmp_path / "job"), "--format", form, "-o", "-"]) == 0
     assert "[/x] :boom: a" in capsys.readouterr().out
-
-
-def test_a_run_that_cannot_be_read_is_listed_with_the_reason(
-    recorded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    create_run(tmp_path / "a-newer-format", {"version": 99, "started_at": "2999-01-01T00:00:00+0000"})
-    told = said(capsys, "report", tmp_path)
-    assert f"holds 2 runs. Name one, such as `whyidle report {recorded}`" in told
-    assert told.index(" run ") < told.index(" a-newer-format cannot be read: ")
-    assert "has run format 99; this whyidle reads format 1" in told
 
 
 @pytest.mark.parametrize("format_", ["text", "json", "html", "markdown", "csv", "parquet", "trace"])
@@ -198,3 +151,92 @@ def test_every_file_of_a_recording_is_kept_and_what_was_made_of_it_is_not(record
             refuse_recorded(path)
     for name in ("report.html", "steps.csv", "trace.json.gz", "report.json", "x/run.json"):
         refuse_recorded(recorded / name)
+
+
+def test_a_report_of_the_newest_run_says_on_stderr_which_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    run = tmp_path / "run\x1b[2J"
+    train(run, [[Step()] * 40])
+    note_latest(run)
+    assert main(["report", "--json"]) == 0
+    told = capsys.readouterr()
+    assert json.loads(told.out)["format"] == "whyidle-report"
+    assert told.err == f"whyidle: the newest recording: {tmp_path}/run?[2J\n"
+    assert main(["report", str(run), "--json"]) == 0
+    assert "newest" not in capsys.readouterr().err
+
+
+def test_where_the_newest_run_is_gone_that_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    note_latest(tmp_path / "gone")
+    for verb in (["report"], ["live", "--once"]):
+        assert main(verb) == 2
+        said = capsys.readouterr().err
+        assert f"the newest recording, {tmp_path}/gone, is not there any more. Name the folder of another" in said
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("photos")
+    compose(folder, 8, 0)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(roofline.measured, "__defaults__", (0.0,))
+
+
+@pytest.mark.parametrize("augmented", [True, False])
+def test_of_a_folder_every_part_is_told(photos: Path, augmented: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--size", "32", "--rounds", "2", "--device", "cpu", *([] if augmented else ["--no-augment"])]
+    assert main(["roofline", str(photos), *options, "--json", "-"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["format"], told["size"], told["dataset"]["samples"]) == ("whyidle-roofline", 32, 8)
+    assert told["place"] == {"net": None, "store": "files", "augment": augmented}
+    making = [part for part in told["parts"] if part["kind"] == "making"]
+    assert [part["name"] for part in making] == ["read", "decode", "draw", "colours", "resize", "normalise"]
+    assert told["limit"] == pytest.approx(1 / sum(1 / part["all_cores"]["median"] for part in making))
+    assert main(["roofline", str(photos), *options]) == 0
+    assert "Limit: " in capsys.readouterr().out
+
+
+def test_of_a_run_it_is_of_its_files(photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = tmp_path / "run"
+    create_run(run, {})
+    assert main(["roofline", str(run)]) == 2
+    assert "no JPEG files are known" in capsys.readouterr().err
+    write_image_files(run, [str(path) for path in sorted(photos.rglob("*.jpg"))[:5]])
+    assert main(["roofline", str(run), "--rounds", "1", "--device", "cpu", "--json", str(tmp_path / "out.json")]) == 0
+    assert json.loads((tmp_path / "out.json").read_text())["dataset"]["samples"] == 5
+
+
+def test_of_a_scenario_it_is_of_its_samples_as_augmented(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["roofline", "ssd", "--data", str(photos), "--rounds", "1", "--device", "cpu", "--json", "-"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["place"]["augment"] is True
+    assert "colours" in [part["name"] for part in told["parts"]]
+    assert told["dataset"]["stand_in"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["nowhere/photos"], "nowhere/photos does not exist"),
+        (["no-such"], "unknown scenario 'no-such'"),
+        (["ssd", "--size", "32"], "--size is an option of folders"),
+        (["{photos}", "--net", "a"], "--net is an option of scenarios"),
+        (["{empty}"], "hold no JPEG files"),
+        (["ssd", "--store", "tape"], "no store 'tape'"),
+    ],
+)
+def test_a_mistake_is_said_in_a_line(
+    arguments: list[str], said: str, photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = [each.format(photos=photos, empty=tmp_path) for each in arguments]
+    assert main(["roofline", *given]) == 2
+    assert said in capsys.readouterr().err

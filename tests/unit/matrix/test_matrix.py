@@ -1,22 +1,29 @@
-"""Cells by rounds, with a stand-in for the trainings: what ran when, and what the folder says at every moment."""
+"""Cells by rounds, with a stand-in for the trainings; what a budget has room for; what is named is used."""
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from support.virtual_trials import VirtualServer
 from whyidle.analyse.cells.comparison import Cell
 from whyidle.capture.sampler.stack_options import NO_STACKS, StackOptions
 from whyidle.errors import RecordError, WhyidleError
 from whyidle.matrix.matrix import Matrix, PlannedCell, free_folder
+from whyidle.matrix.rounds import rounds, within
 from whyidle.matrix.trial import TrialOutcome, TrialTarget
+from whyidle.matrix.used import require_used
 from whyidle.record.comparison import read_comparison
 from whyidle.scenarios.planted import MS, Step, train
+from whyidle.scenarios.registry import NAMES, scenario
+from whyidle.scenarios.scenario import ExperimentRequest
+from whyidle.scenarios.variant import plain
 
 TARGET = TrialTarget("module", "function")
 
@@ -30,18 +37,13 @@ def leave(folder: Path, spec: tuple[str, int], description: dict[str, Any]) -> N
 SERVER = VirtualServer(TARGET, leave)
 
 
-class Told:
+class Told(nullcontext[Any]):
     """What progress is told."""
 
     def __init__(self) -> None:
+        super().__init__(self)
         self.began: list[str] = []
         self.ended: list[tuple[str, str]] = []
-
-    def __enter__(self) -> Told:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        pass
 
     def begin(self, folder: Path) -> None:
         self.began.append(folder.name)
@@ -70,11 +72,15 @@ def cell(name: str, steps: int = 40, **more: Any) -> PlannedCell:
 
 
 def test_rounds_have_every_cell_once_and_first_cells_have_all_theirs_before(tmp_path: Path) -> None:
-    table = made(tmp_path, cell("a"), cell("b"), cell("c", first=True), cell("d", unmet="no such thing here"))
+    looked = cell("b", stacks=StackOptions(rate=5.0))
+    table = made(tmp_path, cell("a"), looked, cell("c", first=True), cell("d", unmet="no such thing here"))
     assert table.runs_ahead == 6
     told = Told()
     assert not table.run(told)
     assert SERVER.ran[:2] == [("c", 0), ("c", 1)]
+    assert {(name, looked) for (name, _), looked in zip(SERVER.ran, SERVER.stacks, strict=True)} == {
+        *(("a", NO_STACKS), ("b", StackOptions(rate=5.0)), ("c", NO_STACKS))
+    }
     assert [{name for name, _ in SERVER.ran[at : at + 2]} for at in (2, 4)] == [{"a", "b"}] * 2
     assert told.ended == [(name.upper(), "ok") for name, _ in SERVER.ran]
     assert told.began == [f"{name}-r{number}" for name, number in SERVER.ran]
@@ -84,22 +90,14 @@ def test_rounds_have_every_cell_once_and_first_cells_have_all_theirs_before(tmp_
     ]
 
 
-def test_stacks_are_looked_at_in_the_cells_that_ask_for_it(tmp_path: Path) -> None:
-    looked = cell("b", stacks=StackOptions(rate=5.0))
-    made(tmp_path / "m", cell("a"), looked, repeats=1).run(Told())
-    assert dict(zip([name for name, _ in SERVER.ran], SERVER.stacks, strict=True)) == {
-        "a": NO_STACKS,
-        "b": StackOptions(rate=5.0),
-    }
-
-
 def test_the_folder_names_each_run_before_it_runs(tmp_path: Path) -> None:
-    def look(name: str, number: int) -> None:
+    def look(spec: tuple[str, int]) -> None:
+        name, number = spec
         [kept] = [record for record in read_comparison(tmp_path)[1] if record.pipeline == name]
         assert kept.runs[-1] == f"{name}-r{number}"
         assert kept.status == ("ok" if number else "pending")
 
-    SERVER.then = lambda spec: look(*spec)
+    SERVER.then = look
     made(tmp_path, cell("a"), cell("b")).run(Told())
     setting, records = read_comparison(tmp_path)
     assert setting == {"scenario": "none"}
@@ -123,9 +121,7 @@ def test_a_cell_that_fails_is_not_tried_again_and_the_others_go_on(tmp_path: Pat
 
 
 @pytest.mark.parametrize(("steps", "counts"), [(40, True), (1, False)])
-def test_ctrl_c_keeps_what_was_measured_and_says_of_the_rest_that_it_did_not_run(
-    tmp_path: Path, steps: int, counts: bool
-) -> None:
+def test_ctrl_c_keeps_what_was_measured_and_says_what_was_not(tmp_path: Path, steps: int, counts: bool) -> None:
     def stop(name: str, number: int) -> None:
         if name == "b":
             raise KeyboardInterrupt
@@ -141,15 +137,6 @@ def test_ctrl_c_keeps_what_was_measured_and_says_of_the_rest_that_it_did_not_run
     assert [record.status for record in read_comparison(tmp_path)[1]] == [each.status for each in table.cells]
 
 
-def test_what_becomes_of_a_cell_can_be_said_by_others(tmp_path: Path) -> None:
-    def keep(name: Cell, folder: Path, outcome: TrialOutcome, *, status: str) -> Cell:
-        return Cell(name.pipeline, name.batch_size, status, folder.name, name.runs, ())
-
-    table = Matrix(tmp_path, [cell("a")], TARGET, {}, repeats=1, keep=partial(keep, status="oom"))
-    table.run(Told())
-    assert [(each.status, each.error) for each in table.cells] == [("oom", "a-r0")]
-
-
 def test_a_folder_that_is_in_use_is_none_to_measure_into(tmp_path: Path) -> None:
     made(tmp_path / "kept", cell("a")).run(Told())
     with pytest.raises(WhyidleError, match=r"already holds a comparison\. Choose another folder with --out"):
@@ -158,3 +145,127 @@ def test_a_folder_that_is_in_use_is_none_to_measure_into(tmp_path: Path) -> None
         free_folder(tmp_path, "ssd")
     assert free_folder(tmp_path / "new", "ssd") == tmp_path / "new"
     assert str(free_folder(None, "ssd")).startswith("runs/ssd-")
+
+
+SECONDS = st.floats(0.1, 100)
+ROUNDING = 1e-6
+Case = tuple["Machine", list[tuple[int, str]], float, dict[str, float]]
+
+
+class Machine:
+    """Runs take what is said of their candidate; nothing else takes time."""
+
+    def __init__(self, seconds: dict[str, float], start: float = 0.0) -> None:
+        self._seconds = seconds
+        self.now = 0.0
+        self._start = start
+        self.ran: list[tuple[int, str]] = []
+        self.began: list[float] = []
+
+    def clock(self) -> float:
+        return self.now
+
+    def run(self, order: Iterator[tuple[int, str]], budget: float) -> None:
+        self.now += self._start
+        for number, candidate in within(order, budget, 0.0, self.clock):
+            self.ran.append((number, candidate))
+            self.began.append(self.now)
+            self.now += self._seconds[candidate]
+
+
+@st.composite
+def machines(draw: st.DrawFn) -> Case:
+    seconds = draw(st.dictionaries(st.sampled_from("abcdefgh"), SECONDS, min_size=1))
+    planned = list(rounds(list(seconds), draw(st.integers(1, 4)), draw(st.integers(0, 9))))
+    return Machine(seconds, draw(st.floats(0, 50))), planned, draw(st.floats(0.1, 500)), seconds
+
+
+@given(machines())
+def test_the_first_runs_and_of_the_others_in_their_order_those_that_are_known_to_fit(case: Case) -> None:
+    machine, planned, budget, seconds = case
+    machine.run(iter(planned), budget)
+    assert machine.ran[0] == planned[0]
+    assert machine.ran == [pair for pair in planned if pair in machine.ran]
+    for number, candidate in planned:
+        if (number, candidate) not in machine.ran and (number - 1, candidate) in machine.ran:
+            assert machine.now + seconds[candidate] > budget - ROUNDING
+    seen: set[str] = set()
+    for place, ((_, candidate), began) in enumerate(zip(machine.ran, machine.began, strict=True)):
+        if place:
+            assert began <= budget
+        if candidate in seen:
+            assert began + seconds[candidate] <= budget + ROUNDING
+        seen.add(candidate)
+
+
+def test_a_candidate_that_never_ran_is_expected_to_take_the_median_of_the_others() -> None:
+    others = {"a": 2.0, "b": 3.0, "c": 40.0}
+    order = [(0, name) for name in (*others, "new")]
+    for budget, runs in ((48.0, True), (47.9, False)):
+        machine = Machine(others | {"new": 20.0})
+        machine.run(iter(order), budget)
+        assert ((0, "new") in machine.ran) is runs
+
+
+def test_the_latest_run_of_a_candidate_says_how_long_its_next_takes() -> None:
+    machine = Machine({"a": 10})
+    order = within([(number, "a") for number in range(9)], 24, 0.0, machine.clock)
+    for seconds in (10, 2, 5):
+        next(order)
+        machine.now += seconds
+    # 17 s are used up: another 5 s fit, as the latest took, and then 7 s do not.
+    assert next(order) == (3, "a")
+    machine.now += 7
+    assert list(order) == []
+
+
+def checked(name: str, experiment: str, kind: str = "emulated", **named: Any) -> set[Any]:
+    """The variants, if all that was named is used."""
+    devices = {"emulated": ("emulated:v100",), "cpu": ("cpu",)}[kind]
+    given: dict[str, Any] = {"devices": devices, "pipelines": ("naive", "workers"), "cpus": 2} | named
+    asked = ExperimentRequest(kind=kind, **given)
+    chosen = scenario(name).experiment(experiment)
+    variants = list(dict.fromkeys(plain(each) for each in chosen.variants(asked)))
+    require_used(asked, variants, chosen.name, name)
+    return set(variants)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_scenario_takes_every_option_with_its_loaders(name: str) -> None:
+    lists: dict[str, Any] = {"ranks": (1, 2), "threads": (1, 3), "batch_sizes": (4, 8)}
+    lists["feeds"] = ("real", "synthetic", "loader-only")
+    made = checked(name, "loaders", "cpu", **lists, pipelines_asked=True, workers=3, augment=False, iterations=7)
+    real = [each for each in made if each.feed == "real"]
+    assert {(each.ranks, each.threads) for each in real} == {(1, 1), (1, 3), (2, 1), (2, 3)}
+    assert {each.ranks for each in checked(name, "loaders", ranks=(2,), interconnects=("pcie3",))} == {2}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_experiment_runs_as_it_is(name: str) -> None:
+    for experiment in scenario(name).experiments:
+        kind = "cpu" if (name, experiment.name) == ("ssd", "accuracy") else "emulated"
+        assert checked(name, experiment.name, kind)
+
+
+@pytest.mark.parametrize(
+    ("name", "experiment", "named", "said"),
+    [
+        ("fashion-mnist", "plan", {"ranks": (2,)}, "plan of fashion-mnist takes no --ranks 2"),
+        ("fashion-mnist", "plan", {"epochs": 3}, "no --epochs 3"),
+        ("fashion-mnist", "plan", {"iterations": 30}, "no --iterations 30"),
+        ("fashion-mnist", "plan", {"feeds": ("synthetic",)}, "no --feed synthetic"),
+        ("fashion-mnist", "plan", {"augment": False}, "no --no-augment"),
+        ("cost", "threads", {"ranks": (1, 2)}, "no --ranks 2"),
+        ("convnets", "placement", {"pipelines": ("threads",), "pipelines_asked": True}, "no --pipelines threads"),
+        ("convnets", "forward", {"threads": (1, 2)}, "no --threads 2"),
+        ("cost", "loaders", {"interconnects": ("pcie3",)}, "no --interconnect pcie3.*several --ranks"),
+    ],
+)
+def test_what_has_no_place_is_refused(name: str, experiment: str, named: dict[str, Any], said: str) -> None:
+    with pytest.raises(WhyidleError, match=f"{said}.*Leave it out or choose another --experiment"):
+        checked(name, experiment, **named)
+
+
+def test_a_batch_from_memory_has_no_loader_to_complain_of() -> None:
+    made = checked("fashion-mnist", "loaders", feeds=("synthetic",), pipelines_asked=True, workers=3)
+    assert {each.workers for each in made} == {0}

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from whyidle.record import reused_memory
 from whyidle.record.columns import Columns, Gathering, Records, Rows, copied, only, with_column
 from whyidle.record.reader import FEW_ROWS, RecordFile, read_all
 from whyidle.record.schema import HOST, NOT_MEASURED
@@ -94,3 +96,8 @@ def test_some_fields_alone_hold_on_to_no_others(rows: Rows, columns: Columns, by
     assert (kept["late_ns"] == NOT_MEASURED).all()
     with pytest.raises(ValueError, match="steal_pct"):
         kept["steal_pct"]
+
+
+def test_another_c_library_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: object())
+    reused_memory.reuse_memory()

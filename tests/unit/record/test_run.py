@@ -1,16 +1,21 @@
-"""The run folder: its run.json, versions, damage."""
+"""The run folder: its run.json, versions, damage; small files."""
 
 from __future__ import annotations
 
 import json
+import os
+import stat
 from pathlib import Path
 
 import pytest
 
+from whyidle.analyse.run.analysis import analyse
 from whyidle.errors import RecordError
-from whyidle.record.comparison import CellRecord, is_comparison, read_comparison, write_comparison
+from whyidle.record.comparison import COMPARISON_JSON, CellRecord, is_comparison, read_comparison, write_comparison
+from whyidle.record.files import plain, read_json, replacing, write_text
+from whyidle.record.memory_signs import WITHOUT_MEMORY
 from whyidle.record.run import create_run, open_run, update_run
-from whyidle.record.schema import KINDS, STEP
+from whyidle.record.schema import FORMAT_VERSION, KINDS, STEP
 from whyidle.record.segment import RecordWriter
 
 
@@ -21,9 +26,7 @@ def test_a_new_run_says_what_its_records_mean(tmp_path: Path) -> None:
     assert info["ended"] is None
     assert set(info["fields"]) == set(KINDS)
     units = {name: unit for name, _type, unit, _meaning in info["fields"]["step"]}
-    assert units["fetch_begin_ns"] == "ns"
-    assert units["copy_bytes"] == "bytes"
-    assert units["samples"] == "count"
+    assert [units[name] for name in ("fetch_begin_ns", "copy_bytes", "samples")] == ["ns", "bytes", "count"]
 
 
 def test_updates_keep_the_rest(tmp_path: Path) -> None:
@@ -32,10 +35,7 @@ def test_updates_keep_the_rest(tmp_path: Path) -> None:
     info = open_run(tmp_path / "run").info
     assert (info["plan"], info["ended"]) == ({"steps": 3}, {"status": "ok"})
     assert [p.name for p in (tmp_path / "run").iterdir()] == ["run.json"]
-
-
-def test_a_folder_with_a_run_is_not_overwritten(tmp_path: Path) -> None:
-    create_run(tmp_path / "run", {})
+    assert not update_run(tmp_path / "gone", {"ended": {}})
     with pytest.raises(RecordError, match="already holds a run"):
         create_run(tmp_path / "run", {})
 
@@ -44,18 +44,18 @@ def test_a_folder_without_run_and_an_unknown_version_are_one_sentence(tmp_path: 
     with pytest.raises(RecordError, match=r"is not a run folder: it has no run\.json"):
         open_run(tmp_path)
     create_run(tmp_path / "run", {"version": 7})
-    with pytest.raises(RecordError, match="run format 7; this whyidle reads format 1"):
-        open_run(tmp_path / "run")
-    (tmp_path / "run" / "run.json").write_text('{"format": "other"}')
-    with pytest.raises(RecordError, match="is not a whyidle run"):
-        open_run(tmp_path / "run")
-    (tmp_path / "run" / "run.json").write_text('{"form')
-    with pytest.raises(RecordError, match="cannot read"):
-        open_run(tmp_path / "run")
-
-
-def test_updating_a_run_that_is_gone_says_no_and_raises_nothing(tmp_path: Path) -> None:
-    assert not update_run(tmp_path / "gone", {"ended": {}})
+    for text, said in (
+        (None, "run format 7; this whyidle reads format 1"),
+        ('{"format": "other"}', "is not a whyidle run"),
+        ('{"form', "cannot read"),
+        ("[" * 200_000, "cannot read"),
+    ):
+        if text is not None:
+            (tmp_path / "run" / "run.json").write_text(text)
+        with pytest.raises(RecordError, match=said):
+            open_run(tmp_path / "run")
+    create_run(tmp_path / "named", {"device": {"title": "\x1b[2Jevil\x07 µ"}})
+    assert open_run(tmp_path / "named").info["device"]["title"] == "?[2Jevil? µ"
 
 
 def test_a_damaged_file_is_told_and_the_others_are_read(tmp_path: Path) -> None:
@@ -65,10 +65,9 @@ def test_a_damaged_file_is_told_and_the_others_are_read(tmp_path: Path) -> None:
     writer.close()
     (folder / "step-9-1.rec").write_bytes(b"rubbish")
     run = open_run(folder)
-    assert len(run.records(STEP)) == 1
-    assert len(run.records(STEP)) == 1
-    assert len(run.damaged) == 1
-    assert "step-9-1.rec is not a whyidle record file" in run.damaged[0]
+    assert [len(run.records(STEP)) for _ in range(2)] == [1, 1]
+    (damaged,) = run.damaged
+    assert "step-9-1.rec is not a whyidle record file" in damaged
 
 
 def test_a_comparison_comes_back_as_written(tmp_path: Path) -> None:
@@ -83,9 +82,113 @@ def test_a_comparison_comes_back_as_written(tmp_path: Path) -> None:
         read_comparison(tmp_path)
 
 
-def test_what_would_act_on_a_terminal_is_replaced_and_damage_is_one_sentence(tmp_path: Path) -> None:
-    create_run(tmp_path / "run", {"device": {"title": "\x1b[2Jevil\x07 µ"}})
-    assert open_run(tmp_path / "run").info["device"]["title"] == "?[2Jevil? µ"
-    (tmp_path / "run" / "run.json").write_text("[" * 200_000)
-    with pytest.raises(RecordError, match="cannot read"):
-        open_run(tmp_path / "run")
+@pytest.mark.parametrize(
+    "said",
+    [
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB",
+        "RuntimeError: [enforce fail at alloc_cpu.cpp:117] DefaultCPUAllocator: can't allocate memory",
+        "OSError: [Errno 12] Cannot allocate memory",
+        "RuntimeError: unable to mmap 4096 bytes from file </torch_1_2_3>",
+        "RuntimeError: unable to write to file </torch_7_8_9>: No space left on device (28)",
+        "RuntimeError: DataLoader worker (pid 5) is killed by signal: Bus error. It is possible ...",
+        "ValueError: no more (worker 5 was ended by signal: Killed)",
+        "RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+    ],
+)
+def test_what_lacked_memory_is_known_by_what_it_says(said: str) -> None:
+    assert WITHOUT_MEMORY.search(said)
+    assert not WITHOUT_MEMORY.search("OSError: [Errno 28] No space left on device: 'log.txt'")
+
+
+DATA = Path(__file__).parents[2] / "data"
+
+
+def test_version_1_is_read_with_the_figures_it_had() -> None:
+    """100 steps, 20 ms of loading behind 10 ms of computing, 0.4 ms of pageable copy, on two CPUs in use. Recorded when
+    the program was called stallscope."""
+    assert '"format": "stallscope-run"' in (DATA / "v1" / "starved" / "run.json").read_text()
+    assert FORMAT_VERSION == 1
+    analysis = analyse(open_run(DATA / "v1" / "starved"))
+    facts = analysis.facts
+    assert (len(facts.window.steps), facts.window.warmup_steps, facts.samples) == (95, 5, 760)
+    assert facts.samples_per_s == pytest.approx(391.9, abs=0.1)
+    assert facts.parts.share("input") == pytest.approx(0.490, abs=0.001)
+    assert facts.parts.share("copy") == pytest.approx(0.020, abs=0.001)
+    assert facts.sampled.utilisation_pct == 48.0
+    assert facts.sampled.tree_cpus == pytest.approx(1.9)
+    assert facts.sampled.cpu_budget == 2.0
+    assert facts.sampled.sm_active_pct is None
+    assert facts.loader.workers == 2
+    assert analysis.verdict.cause == "input.cpu_exhausted"
+    assert analysis.dropped_records == 0
+    assert analysis.info["whyidle"] == "0.1.0"
+
+
+def test_json_of_the_earlier_name_reads_as_todays_wherever_it_stands(tmp_path: Path) -> None:
+    result = {"format": "stallscope-tune", "version": 1, "binding_constraint": "stallscope"}
+    (tmp_path / "tune.json").write_text(json.dumps({"format": "stallscope-tuning", "result": result}))
+    assert read_json(tmp_path / "tune.json") == {
+        "format": "whyidle-tuning",
+        "result": result | {"format": "whyidle-tune"},
+    }
+    (tmp_path / "other.json").write_text('{"format": "stallscoped", "stallscope": [{"format": 1}]}')
+    assert read_json(tmp_path / "other.json") == {"format": "stallscoped", "stallscope": [{"format": 1}]}
+
+
+def test_what_goes_wrong_midway_leaves_the_old_file(tmp_path: Path) -> None:
+    target = tmp_path / "kept"
+    target.write_text("old")
+    with pytest.raises(ValueError, match="midway"), replacing(target) as draft:
+        draft.write(b"half")
+        raise ValueError("midway")
+    assert target.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_a_pipe_is_written_to_and_stays_one(tmp_path: Path) -> None:
+    """As /dev/null must, which root could replace by a file."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        write_text(pipe, "through", named=True)
+        assert os.read(reader, 100) == b"through"
+    finally:
+        os.close(reader)
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_only_a_link_that_the_user_named_is_written_through(tmp_path: Path, named: bool) -> None:
+    real, link = tmp_path / "real", tmp_path / "link"
+    real.write_text("old")
+    link.symlink_to(real)
+    write_text(link, "new", named)
+    assert link.read_text() == "new"
+    assert link.is_symlink() is named
+    assert real.read_text() == ("new" if named else "old")
+
+
+def test_a_draft_is_not_written_through_what_was_put_in_its_place(tmp_path: Path) -> None:
+    victim, target = tmp_path / "victim", tmp_path / "run.json"
+    victim.write_text("precious")
+    (tmp_path / f".run.json.{os.getpid()}").symlink_to(victim)
+    write_text(target, "{}")
+    assert victim.read_text() == "precious"
+    assert (target.is_symlink(), target.read_text()) == (False, "{}")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run.json", "victim"]
+
+
+def test_texts_can_be_shown_and_written() -> None:
+    hostile = "a\x1b[31m\udce9\u202eb\tc\nd é \N{GRINNING FACE}"
+    assert plain([{hostile: hostile}]) == [{plain(hostile): "a?[31m??b\tc\nd é \N{GRINNING FACE}"}]
+    plain(hostile).encode()
+
+
+@pytest.mark.parametrize("name", ["../elsewhere", "/elsewhere", "..", "", "a/b", 3])
+def test_a_comparison_names_only_runs_beside_it(tmp_path: Path, name: object) -> None:
+    cell = {"pipeline": "naive", "batch_size": 8, "status": "ok", "error": None, "runs": [name]}
+    content = {"format": "whyidle-comparison", "version": 1, "setting": {}, "cells": [cell]}
+    (tmp_path / COMPARISON_JSON).write_text(json.dumps(content))
+    with pytest.raises(RecordError, match="not a readable comparison"):
+        read_comparison(tmp_path)

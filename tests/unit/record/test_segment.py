@@ -1,9 +1,9 @@
-"""Storing records: round trips, torn tails, patches, a disk that fills up."""
+"""Storing records: round trips, torn tails, patches; files that workers continue."""
 
 from __future__ import annotations
 
-import errno
 import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,9 +14,11 @@ from hypothesis import strategies as st
 
 from whyidle.errors import RecordError
 from whyidle.record import sink
+from whyidle.record.names import LONGEST, Names, read_names
 from whyidle.record.reader import Follower, RecordFile
+from whyidle.record.run import create_run, open_run
 from whyidle.record.schema import BATCH, DEVICE, HEADER_BYTES, KINDS, NOT_MEASURED, SPAN, STEP, Kind
-from whyidle.record.segment import RING_BYTES, RecordWriter
+from whyidle.record.segment import RecordWriter
 
 
 def body(kind: Kind, number: int) -> list[float]:
@@ -25,14 +27,9 @@ def body(kind: Kind, number: int) -> list[float]:
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=lambda k: k.name)
-def test_a_record_is_a_power_of_two_and_its_dtype_as_long(kind: Kind) -> None:
-    assert kind.record_bytes & (kind.record_bytes - 1) == 0
-    assert kind.dtype.itemsize == kind.record_bytes
-    assert kind.body.size == 8 * (len(kind.fields) - 1)
-
-
-@pytest.mark.parametrize("kind", KINDS.values(), ids=lambda k: k.name)
 def test_every_field_comes_back_as_stored(tmp_path: Path, kind: Kind) -> None:
+    assert kind.record_bytes & (kind.record_bytes - 1) == 0
+    assert (kind.dtype.itemsize, kind.body.size) == (kind.record_bytes, 8 * (len(kind.fields) - 1))
     writer = RecordWriter(tmp_path, kind)
     for number in range(3):
         writer.append(*body(kind, number))
@@ -44,9 +41,7 @@ def test_every_field_comes_back_as_stored(tmp_path: Path, kind: Kind) -> None:
 
 
 @given(counts=st.lists(st.integers(0, 700), min_size=1, max_size=5))
-def test_a_follower_sees_every_record_once_whatever_the_pauses(
-    tmp_path_factory: pytest.TempPathFactory, counts: list[int]
-) -> None:
+def test_a_follower_sees_every_record_once(tmp_path_factory: pytest.TempPathFactory, counts: list[int]) -> None:
     writer = RecordWriter(tmp_path_factory.mktemp("follow"), BATCH)
     follower = Follower(writer.path)
     seen: list[int] = []
@@ -62,26 +57,6 @@ def test_a_follower_sees_every_record_once_whatever_the_pauses(
     assert seen == [n * 100 for n in range(1, stored + 1)]
 
 
-def test_more_records_than_memory_holds_are_all_in_the_file(tmp_path: Path) -> None:
-    writer = RecordWriter(tmp_path, STEP)
-    many = 2 * RING_BYTES // STEP.record_bytes + 3
-    for number in range(many):
-        writer.append(*body(STEP, number))
-    writer.close()
-    assert RecordFile(writer.path).all()["step"].tolist() == [n * 100 for n in range(many)]
-    assert writer.path.stat().st_size == HEADER_BYTES + many * STEP.record_bytes
-
-
-def test_a_file_still_being_written_ends_at_its_last_record(tmp_path: Path) -> None:
-    writer = RecordWriter(tmp_path, SPAN)
-    writer.append(*body(SPAN, 1))
-    writer.flush()
-    assert len(RecordFile(writer.path).all()) == 1
-    assert not RecordFile(writer.path).header.closed
-    writer.close()
-    assert RecordFile(writer.path).header.closed
-
-
 @pytest.mark.parametrize("stored", [0, 1, 5, 1000])
 def test_records_are_counted_without_reading_them(tmp_path: Path, stored: int) -> None:
     writer = RecordWriter(tmp_path, STEP)
@@ -93,14 +68,15 @@ def test_records_are_counted_without_reading_them(tmp_path: Path, stored: int) -
     assert follower.new()["step"].tolist() == [n * 100 for n in range(max(0, stored - 3), stored)]
     assert follower.seen == stored
     assert follower.first()["step"].tolist() == ([0] if stored else [])
+    assert not RecordFile(writer.path).header.closed
     writer.close()
-    assert RecordFile(writer.path).count() == stored
+    writer.close()
+    assert writer.append(*STEP.missing()) == -1
+    assert (RecordFile(writer.path).count(), RecordFile(writer.path).header.closed) == (stored, True)
 
 
 @given(cut=st.integers(0, 40 * SPAN.record_bytes), wipe=st.integers(0, 7))
-def test_a_torn_tail_is_cut_and_nothing_before_it(
-    tmp_path_factory: pytest.TempPathFactory, cut: int, wipe: int
-) -> None:
+def test_a_torn_tail_is_cut_and_no_more(tmp_path_factory: pytest.TempPathFactory, cut: int, wipe: int) -> None:
     writer = RecordWriter(tmp_path_factory.mktemp("torn"), SPAN)
     for number in range(40):
         writer.append(*body(SPAN, number))
@@ -133,51 +109,6 @@ def test_device_stamps_are_patched_into_stored_records(tmp_path: Path) -> None:
     assert np.array_equal(records["seq"], np.arange(1, many + 3))
 
 
-def test_a_record_too_far_back_is_not_patched(tmp_path: Path) -> None:
-    writer = RecordWriter(tmp_path, STEP)
-    many = RING_BYTES // STEP.record_bytes
-    first = writer.append(*STEP.missing())
-    for number in range(many):
-        writer.append(*body(STEP, number))
-    assert not writer.patch(first, "step", 99)
-    writer.close()
-    assert RecordFile(writer.path).all()["step"].tolist() == [NOT_MEASURED, *(n * 100 for n in range(many))]
-
-
-def test_a_full_disk_costs_the_records_that_have_no_room_and_no_more(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    writer = RecordWriter(tmp_path, STEP)
-    waiting = RING_BYTES // STEP.record_bytes // 2
-    really = os.pwrite
-
-    def full(file: int, data: bytes, offset: int) -> int:
-        if offset >= HEADER_BYTES:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        return really(file, data, offset)
-
-    monkeypatch.setattr(sink.os, "pwrite", full)
-    handles = [writer.append(*body(STEP, n)) for n in range(waiting + 7)]
-    assert handles[waiting:] == [-1] * 7
-    assert not writer.patch(-1, "device_begin_ns", 1)
-    assert (writer.stored, writer.dropped) == (waiting, 7)
-    monkeypatch.setattr(sink.os, "pwrite", really)
-    # There is room again.
-    assert writer.append(*body(STEP, waiting)) == waiting + 1
-    writer.close()
-    assert RecordFile(writer.path).header.dropped == 7
-    assert RecordFile(writer.path).all()["step"].tolist() == [n * 100 for n in range(waiting + 1)]
-
-
-def test_closing_twice_and_storing_after_it_is_harmless(tmp_path: Path) -> None:
-    writer = RecordWriter(tmp_path, STEP)
-    writer.append(*STEP.missing())
-    writer.close()
-    writer.close()
-    assert writer.append(*STEP.missing()) == -1
-    assert len(RecordFile(writer.path).all()) == 1
-
-
 def test_a_folder_that_cannot_be_written_is_one_message(tmp_path: Path) -> None:
     with pytest.raises(RecordError, match=r"cannot write .*No such file.*--out"):
         RecordWriter(tmp_path / "gone", STEP)
@@ -208,10 +139,8 @@ def test_sums_leave_out_what_was_not_measured(tmp_path: Path) -> None:
         writer.append(*row)
     writer.close()
     sums = RecordFile(writer.path).sums()
-    assert sums["seq"] == 3
-    assert sums["utilisation_pct"] == 40.0
-    assert sums["memory_used_bytes"] == 300
-    assert sums["power_mw"] == 0
+    told = [sums[name] for name in ("seq", "utilisation_pct", "memory_used_bytes", "power_mw")]
+    assert told == [3, 40.0, 300, 0]
 
 
 def in_a_child(does: Callable[[], bool]) -> bool:
@@ -227,9 +156,7 @@ def in_a_child(does: Callable[[], bool]) -> bool:
 
 
 @pytest.mark.parametrize("told", [True, False], ids=["by Python", "by C code"])
-def test_a_forked_child_leaves_its_parents_file_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: bool
-) -> None:
+def test_a_forked_child_leaves_the_file_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: bool) -> None:
     writer = RecordWriter(tmp_path, STEP)
     first = writer.append(*body(STEP, 0))
     if not told:
@@ -246,5 +173,99 @@ def test_a_forked_child_leaves_its_parents_file_alone(
     assert in_a_child(does)
     assert writer.append(*body(STEP, 1)) == 2
     writer.close()
-    records = RecordFile(writer.path).all()
-    assert records["step"].tolist() == [body(STEP, n)[[f.name for f in STEP.fields[1:]].index("step")] for n in (0, 1)]
+    assert RecordFile(writer.path).all()["step"].tolist() == [0, 100]
+
+
+def store(writer: RecordWriter, *steps: int) -> None:
+    for step in steps:
+        row = BATCH.missing()
+        row[0] = step
+        writer.append(*row)
+
+
+def steps(folder: Path) -> list[int]:
+    return [int(s) for s in open_run(folder).records(BATCH, (3, 4711))["step"]]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return create_run(tmp_path / "run", {})
+
+
+@pytest.mark.parametrize("closed", [True, False])
+@pytest.mark.parametrize("first", [0, 1, 15, 16, 63, 64, 500])
+def test_the_next_worker_goes_on_where_the_last_one_stopped(folder: Path, first: int, closed: bool) -> None:
+    child = os.fork()
+    if child == 0:
+        one = RecordWriter(folder, BATCH, 3, 4711, slot=True)
+        store(one, *range(first))
+        one.flush()
+        if closed:
+            one.close()
+        os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(child, 0)
+    two = RecordWriter(folder, BATCH, 3, 4711, slot=True)
+    assert two.path.name == "batch-3-4711.w0.rec"
+    store(two, *range(first, first + 100))
+    two.flush()
+    assert steps(folder) == list(range(first + 100))
+    two.close()
+    assert steps(folder) == list(range(first + 100))
+    assert two.path.stat().st_size == HEADER_BYTES + (first + 100) * BATCH.record_bytes
+    assert RecordFile(two.path).header.closed
+
+
+def test_workers_that_run_at_a_time_have_a_file_each(folder: Path) -> None:
+    writers = [RecordWriter(folder, BATCH, 3, 4711, slot=True) for _ in range(3)]
+    assert len({writer.path for writer in writers}) == 3
+    writers[1].close()
+    assert RecordWriter(folder, BATCH, 3, 4711, slot=True).path == writers[1].path
+
+
+def test_a_file_cut_within_its_header_begins_anew(folder: Path) -> None:
+    path = folder / "batch-3-4711.w0.rec"
+    path.write_bytes(b"STALL")
+    writer = RecordWriter(folder, BATCH, 3, 4711, slot=True)
+    assert writer.path == path
+    store(writer, 7)
+    writer.flush()
+    assert steps(folder) == [7]
+
+
+def test_a_full_disk_is_counted_over_all_workers_of_a_slot(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = RecordWriter(folder, BATCH, 3, 4711, slot=True)
+    store(first, 1)
+    first.close()
+    really = os.pwrite
+
+    def full(file: int, data: bytes, offset: int) -> int:
+        if offset >= HEADER_BYTES:
+            raise OSError(28, "No space left on device")
+        return really(file, data, offset)
+
+    monkeypatch.setattr(sink.os, "pwrite", full)
+    for _ in range(2):
+        writer = RecordWriter(folder, BATCH, 3, 4711, slot=True)
+        store(writer, 2, 3)
+        writer.close()
+    assert open_run(folder).dropped() == 4
+    assert steps(folder) == [1]
+
+
+def test_names_are_the_same_for_all_writers_and_written_once(folder: Path) -> None:
+    one, two = Names(folder), Names(folder)
+    number = one.number("Resize")
+    assert [two.number("Resize"), one.number("Resize")] == [number] * 2
+    other = two.number("Normalise")
+    assert read_names(folder) == {number: "Resize", other: "Normalise"}
+    assert len((folder / "names.tsv").read_text().splitlines()) == 2
+    assert Names(folder / "missing").number("Resize") == NOT_MEASURED
+
+
+def test_names_cannot_harm_whoever_reads_them(folder: Path) -> None:
+    names = Names(folder)
+    number = names.number("a\tb\n\x1b[2Jc" + "x" * 1000 + "end")
+    read = read_names(folder)[number]
+    assert len(read) == LONGEST
+    assert read.endswith("end")
+    assert "\x1b" not in (folder / "names.tsv").read_text()

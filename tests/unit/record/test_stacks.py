@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from whyidle.record import stacks
+from whyidle.record.attached import COUNTED_STACKS, read_counted
 from whyidle.record.schema import NOT_MEASURED
 from whyidle.record.stacks import STACKS, Call, StackNames, read_stacks
 
@@ -25,7 +29,7 @@ calls = st.builds(
 
 @given(told=st.lists(st.lists(calls, min_size=1, max_size=8), min_size=1, max_size=20))
 def test_every_stack_comes_back_by_its_number(tmp_path_factory: object, told: list[list[Call]]) -> None:
-    folder = tmp_path_factory.mktemp("run")  # type: ignore[attr-defined]
+    folder = tmp_path_factory.mktemp("run")
     names = StackNames(folder)
     numbers = [names.number(stack) for stack in told]
     table = read_stacks(folder)
@@ -36,13 +40,6 @@ def test_processes_that_never_meet_give_a_stack_the_same_number(tmp_path: Path) 
     one, other = StackNames(tmp_path), StackNames(tmp_path)
     assert one.number([MAIN, LOOP]) == other.number([MAIN, LOOP]) != other.number([MAIN, LOOP, ITEM])
     assert read_stacks(tmp_path).stack(one.number([MAIN, LOOP])) == (MAIN, LOOP)
-
-
-def test_what_stacks_share_is_written_once(tmp_path: Path) -> None:
-    names = StackNames(tmp_path)
-    for line in range(50):
-        names.number([MAIN, LOOP, Call("Shards.__getitem__", "/home/u/data.py", line)])
-    assert len((tmp_path / STACKS).read_text().splitlines()) == 52
 
 
 def test_the_line_of_source_is_looked_up_once_and_kept(tmp_path: Path) -> None:
@@ -57,11 +54,15 @@ def test_the_line_of_source_is_looked_up_once_and_kept(tmp_path: Path) -> None:
     numbers = [names.number([bare]) for _ in range(3)]
     assert asked == [("/home/u/train.py", 31)]
     assert read_stacks(tmp_path).stack(numbers[-1])[0].text == "line 31"
+    assert len((tmp_path / STACKS).read_text().splitlines()) == 1
+    number = names.number([Call("f\x1b[31m", "/home/\x07u.py", 3, "x = '\x1b[0m'")])
+    (call,) = read_stacks(tmp_path).stack(number)
+    assert not {"\x1b", "\x07"} & set(call.function + call.text + call.file)
 
 
 @given(cut=st.integers(0, 2000), noise=st.binary(max_size=60))
 def test_of_a_torn_file_the_whole_lines_are_read(tmp_path_factory: object, cut: int, noise: bytes) -> None:
-    folder = tmp_path_factory.mktemp("run")  # type: ignore[attr-defined]
+    folder = tmp_path_factory.mktemp("run")
     names = StackNames(folder)
     numbers = [names.number([MAIN, Call("f", "/home/u/f.py", line)]) for line in range(10)]
     path = folder / STACKS
@@ -79,19 +80,45 @@ def test_a_damaged_table_that_goes_in_circles_ends(tmp_path: Path) -> None:
     assert len(read_stacks(tmp_path).stack(7)) == stacks.MOST_DEPTH
 
 
-def test_where_nothing_can_be_written_a_stack_has_no_number(tmp_path: Path) -> None:
+def test_where_nothing_can_be_written_or_too_much_was_a_stack_has_no_number(tmp_path: Path) -> None:
     names = StackNames(tmp_path / "gone")
     assert names.number([MAIN]) == NOT_MEASURED
     assert read_stacks(tmp_path / "gone").stack(NOT_MEASURED) == ()
-
-
-def test_a_full_file_takes_no_more_stacks(tmp_path: Path) -> None:
     (tmp_path / STACKS).write_bytes(b"\n" * stacks.MOST_BYTES)
     assert StackNames(tmp_path).number([MAIN]) == NOT_MEASURED
 
 
-def test_signs_that_control_a_terminal_are_replaced(tmp_path: Path) -> None:
-    number = StackNames(tmp_path).number([Call("f\x1b[31m", "/home/\x07u.py", 3, "x = '\x1b[0m'")])
-    (call,) = read_stacks(tmp_path).stack(number)
-    assert "\x1b" not in call.function + call.text
-    assert "\x07" not in call.file
+FRAMES = [
+    {"name": "main", "file": "/a/train.py", "line": 3, "text": ""},
+    {"name": "step", "file": "/a/model\x1b[31m.py", "line": 9, "text": "loss.backward()"},
+]
+
+
+def profile(pid: int, tid: int, name: str, samples: list[list[int]], weights: list[int]) -> dict[str, Any]:
+    return {"pid": pid, "tid": tid, "thread": name, "samples": samples, "weights": weights}
+
+
+def test_they_are_looks_without_times(tmp_path: Path) -> None:
+    profiles = [
+        profile(7, 7, "MainThread", [[0], [0, 1]], [2, 3]),
+        profile(8, 0x7F10, "MainThread", [[0]], [1]),
+        profile(8, 12, "pin", [[1]], [4]),
+    ]
+    (tmp_path / COUNTED_STACKS).write_text(json.dumps({"shared": {"frames": FRAMES}, "profiles": profiles}))
+    records, table = read_counted(tmp_path, {8: 7}) or pytest.fail("nothing was read")
+    whose = [tuple(int(each[name]) for name in ("process", "thread", "parent")) for each in records]
+    assert whose == [(7, 7, NOT_MEASURED)] * 5 + [(8, 8, 7)] + [(8, 12, 7)] * 4
+    main, step = (
+        Call("main", "/a/train.py", 3),
+        Call("step", "/a/model?[31m.py", 9, "loss.backward()"),
+    )
+    assert [table.stack(int(each)) for each in records["stack"][:5]] == [(main,)] * 2 + [(main, step)] * 3
+    assert table.stack(int(records["stack"][-1])) == (step,)
+    assert set(records["t_ns"].tolist()) == {NOT_MEASURED}
+
+
+def test_without_any_there_are_none(tmp_path: Path) -> None:
+    assert read_counted(tmp_path, {}) is None
+    (tmp_path / COUNTED_STACKS).write_text(json.dumps({"shared": {"frames": []}, "profiles": []}))
+    records, table = read_counted(tmp_path, {}) or pytest.fail("nothing was read")
+    assert (len(records), len(table)) == (0, 0)

@@ -1,4 +1,4 @@
-"""Batch-size advice of trainings that are made up, on a clock of their own."""
+"""Batch-size advice, and the memory ladder, of trainings that are made up."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from whyidle.record.tuning import Block, LoaderSettings
-from whyidle.tune.batch.advise import Question, advise, cannot, sizes_to_measure
-from whyidle.tune.batch.ladder import Probe, ProbeOutcome
+from whyidle.tune.batch.advise import Question, advise
+from whyidle.tune.batch.ladder import DEVICE_MARGIN, Ladder, Probe, ProbeOutcome, climb
+from whyidle.tune.batch.sizes import sizes_to_measure
 from whyidle.tune.bench.bench import BenchEnded, TrialFailed
 from whyidle.tune.search.result import BatchAdvice
 
@@ -27,10 +28,9 @@ class Simulated:
     step_ns: Callable[[int], float]
     noise: float = 0.01
     wait_share: float = 0.0
+    # Sizes from which it runs out of memory, and from which batches cannot be kept.
     limit: int = 10**9
-    """Size from which it runs out of memory."""
     cannot_keep: int = 10**9
-    """Size from which batches cannot be kept."""
     dies_after: int = 10**9
     clock: float = 0.0
     asked: list[LoaderSettings] = field(default_factory=list)
@@ -45,7 +45,6 @@ class Simulated:
     def measure(self, settings: LoaderSettings, seconds: float) -> Block:
         self.asked.append(settings)
         size = settings.batch_size
-        assert size is not None
         self.clock += seconds * 1.5
         if len(self.asked) > self.dies_after:
             raise BenchEnded("the training was started 3 times and ended each time")
@@ -61,7 +60,6 @@ class Simulated:
         """As if there were no loader: all but the wait."""
         if not self.wait_share:
             raise AssertionError("not asked for")
-        assert batch_size is not None
         self.clock += seconds * 1.5
         if batch_size >= self.cannot_keep:
             raise TrialFailed("these batches cannot be kept")
@@ -81,7 +79,7 @@ class Simulated:
 
     def advise(self, budget_s: float = 120, **given: object) -> BatchAdvice:
         question = Question(OWN, 32, dataset_samples=60_000)
-        return advise(lambda: nullcontext(self), self.probe, question, budget_s, now=self.now, **given)  # type: ignore[arg-type]
+        return advise(lambda: nullcontext(self), self.probe, question, budget_s, now=self.now, **given)
 
 
 def affine(alpha_ns: float, beta_ns: float) -> Callable[[int], float]:
@@ -91,7 +89,6 @@ def affine(alpha_ns: float, beta_ns: float) -> Callable[[int], float]:
 def test_two_answers_from_one_training() -> None:
     training = Simulated(affine(4e6, 50e3))
     found = training.advise()
-    assert found.b_max is not None
     assert 480 <= found.b_max <= 576
     assert found.b_max in found.memory_bytes
     assert max(found.rates) <= found.b_max
@@ -101,7 +98,7 @@ def test_two_answers_from_one_training() -> None:
     assert found.b_95 == found.b_max
     assert any("launch- or overhead-bound" in note for note in found.notes)
     assert any("linear" in note and "square root" in note for note in found.notes)
-    assert found.micro_batch is None
+    assert (found.micro_batch, found.alone) == (None, {})
 
 
 def test_all_sizes_are_measured_in_every_round_and_the_budget_is_kept() -> None:
@@ -137,18 +134,14 @@ def test_a_difference_within_the_noise_proposes_nothing() -> None:
     assert not any("more samples/s" in note for note in found.notes)
 
 
-def test_where_the_loader_binds_it_is_said() -> None:
-    found = Simulated(affine(4e6, 50e3), wait_share=0.6).advise()
-    assert any("waits for its loader 60 %" in note for note in found.notes)
-    assert not any("launch- or overhead-bound" in note for note in found.notes)
-    assert found.loader_bound
-    assert found.b_95 is None
-    assert any("loader sets the pace" in note for note in found.notes)
-
-
 def test_where_the_loader_binds_the_device_alone_is_measured_and_what_it_asks_of_a_loader() -> None:
     steps = affine(4e6, 50e3)
     found = Simulated(steps, wait_share=0.6, noise=0.0).advise()
+    assert found.loader_bound
+    assert found.b_95 is None
+    assert any("waits for its loader 60 %" in note for note in found.notes)
+    assert any("loader sets the pace" in note for note in found.notes)
+    assert not any("launch- or overhead-bound" in note for note in found.notes)
     assert set(found.alone) == set(found.rates)
     for size, rate in found.alone.items():
         assert rate == pytest.approx(size * 1e9 / (0.4 * steps(size)), rel=1e-3)
@@ -159,10 +152,6 @@ def test_where_the_loader_binds_the_device_alone_is_measured_and_what_it_asks_of
     assert told.endswith(f"it delivers {found.rates[best].value:.0f}")
 
 
-def test_where_the_training_binds_the_device_alone_is_not_asked_for() -> None:
-    assert Simulated(affine(4e6, 50e3), wait_share=0.0).advise().alone == {}
-
-
 def test_of_sizes_that_cannot_be_kept_nothing_is_said_of_the_device_alone() -> None:
     some = Simulated(affine(4e6, 50e3), wait_share=0.6, cannot_keep=64).advise()
     assert set(some.alone) == {size for size in some.rates if size < 64}
@@ -171,33 +160,15 @@ def test_of_sizes_that_cannot_be_kept_nothing_is_said_of_the_device_alone() -> N
     assert any("was not measured" in note for note in none.notes)
 
 
-def test_sizes_that_run_out_of_memory_beside_the_loaders_are_named_and_left() -> None:
+def test_sizes_that_fail_beside_the_loaders_are_named_and_left() -> None:
     training = Simulated(affine(4e6, 50e3), limit=200)
     found = training.advise()
     assert max(found.rates) < 200
     assert any(size >= 200 and why == "out of memory" for size, why in found.failed.items())
     assert max(Counter(s.batch_size for s in training.asked if (s.batch_size or 0) >= 200).values()) == 1
-
-
-def test_a_training_that_ends_leaves_what_was_found() -> None:
-    found = Simulated(affine(4e6, 50e3), dies_after=0).advise()
-    assert found.b_max is not None
-    assert found.b_95 is None
-    assert any("started 3 times" in note for note in found.notes)
-
-
-def test_without_probes_only_smaller_sizes_are_measured() -> None:
-    training = Simulated(affine(4e6, 50e3))
-    found = advise(lambda: nullcontext(training), None, Question(OWN, 32), 60, now=training.now)
-    assert found.b_max is None
-    assert max(found.rates) == 32
-    assert any("was not tried" in note for note in found.notes)
-
-
-def test_a_loader_that_cannot_be_rebuilt_has_notes_only() -> None:
-    found = cannot("its batches are put together by a sampler of its own")
-    assert (found.b_max, found.b_95) == (None, None)
-    assert found.notes == ("The batch size was not tuned: its batches are put together by a sampler of its own.",)
+    ended = Simulated(affine(4e6, 50e3), dies_after=0).advise()
+    assert (ended.b_max is None, ended.b_95) == (False, None)
+    assert any("started 3 times" in note for note in ended.notes)
 
 
 @pytest.mark.parametrize(("own", "largest"), [(16, 352), (16, 16), (32, 2048), (100, 120), (7, 56), (1, 64), (8, 12)])
@@ -210,10 +181,7 @@ def test_four_to_six_sizes_hold_the_programs_own_and_the_largest(own: int, large
     assert all(own % size == 0 for size in sizes if size < own)
     assert max(sizes) <= largest
     assert max(sizes) == largest or largest < 1.25 * own
-
-
-def test_fewer_sizes_are_measured_where_each_keeps_many_workers() -> None:
-    assert len(sizes_to_measure(32, 2048, workers=4)) == 6
+    # Fewer where each keeps many workers.
     assert sorted(sizes_to_measure(32, 2048, workers=40)) == [16, 32, 256, 2048]
 
 
@@ -222,6 +190,163 @@ def test_what_there_was_no_time_for_is_named() -> None:
     question = Question(OWN, 32, most=128)
     found = advise(lambda: nullcontext(training), None, question, 4.0, now=training.now)
     assert {32} < found.rates.keys()
+    assert (found.b_max, max(found.rates)) == (None, 32)
     missed = {8, 16, 4} - found.rates.keys()
     assert missed
     assert any("no time to measure" in note for note in found.notes)
+
+
+MB = 1 << 20
+
+
+@dataclass
+class Machine:
+    """What is held at a batch size, and how much there is."""
+
+    held: Callable[[int], float]
+    capacity: int
+    on_device: bool = True
+    retries_from: float = 1.0
+    """Share of the capacity from which the allocator has to retry."""
+    seconds: float = 10.0
+    breaks_at: int | None = None
+    late_from: int | None = None
+    """Size from which too few steps are made in the time."""
+    now: float = 0.0
+    ran: list[int] = field(default_factory=list)
+
+    def __call__(self, batch_size: int, seconds: float, /) -> Probe:
+        self.ran.append(batch_size)
+        self.now += self.seconds
+        if self.breaks_at is not None and batch_size >= self.breaks_at:
+            return Probe(ProbeOutcome.FAILED, why="shapes do not match", seconds=self.seconds)
+        if self.late_from is not None and batch_size >= self.late_from:
+            why = "1 optimizer steps were made in 9 s"
+            return Probe(ProbeOutcome.LATE, 1, 1 * GB, self.capacity, self.on_device, why=why, seconds=self.seconds)
+        held = int(self.held(batch_size))
+        if held > self.capacity:
+            return Probe(ProbeOutcome.OOM, 0, None, None, self.on_device, why="out of memory", seconds=self.seconds)
+        retries = 3 if held > self.retries_from * self.capacity else 0
+        return Probe(ProbeOutcome.OK, 20, held, self.capacity, self.on_device, retries, seconds=self.seconds)
+
+    def fits(self, batch_size: int) -> bool:
+        margin = max(0.05 * self.capacity, DEVICE_MARGIN if self.on_device else 0)
+        held = self.held(batch_size)
+        return held + margin <= self.capacity and held <= self.retries_from * self.capacity
+
+    def largest(self) -> int:
+        size = 0
+        while self.fits(size + 1):
+            size += 1
+        return size
+
+    def climb(self, first: int, budget_s: float = 1e9, **limits: int) -> Ladder:
+        found = climb(self, first, budget_s, now=lambda: self.now, **limits)
+        assert found.b_max is None or (found.b_max in self.ran and self.fits(found.b_max))
+        assert set(found.probes) == set(self.ran)
+        assert len(self.ran) == len(set(self.ran))
+        return found
+
+
+def linear(size: int) -> float:
+    return 1.5 * GB + 190 * MB * size
+
+
+def stepwise(size: int) -> float:
+    """Another algorithm from 96 on, which needs a workspace."""
+    return linear(size) + (6 * GB if size >= 96 else 0)
+
+
+def quadratic(size: int) -> float:
+    return 1.5 * GB + 40 * MB * size + 2 * MB * size**2
+
+
+@pytest.mark.parametrize(
+    ("held", "capacity", "first"),
+    [
+        (linear, 40 * GB, 16),
+        (linear, 8 * GB, 4),
+        (stepwise, 24 * GB, 16),
+        (stepwise, 40 * GB, 16),
+        (quadratic, 40 * GB, 16),
+        (quadratic, 40 * GB, 4),
+    ],
+)
+def test_the_limit_is_found_within_a_fifth_soon(held: Callable[[int], float], capacity: int, first: int) -> None:
+    machine = Machine(held, capacity)
+    found = machine.climb(first)
+    assert found.b_max >= 0.8 * machine.largest()
+    assert len(machine.ran) <= 7
+    assert sum(probe.outcome == ProbeOutcome.OOM for probe in found.probes.values()) <= 2
+    if (held, capacity) == (linear, 40 * GB):
+        assert len(machine.ran) <= 5
+        assert found.failed == {}
+        assert found.memory == {size: int(linear(size)) for size in sorted(machine.ran)}
+
+
+def test_where_even_the_programs_own_size_does_not_fit_it_is_halved() -> None:
+    machine = Machine(linear, 3 * GB)
+    found = machine.climb(64)
+    assert machine.ran[:4] == [64, 32, 16, 8]
+    assert found.b_max == machine.largest() == 5
+    assert found.failed[64] == "out of memory"
+    nothing = Machine(linear, 1 * GB).climb(64)
+    assert nothing.b_max is None
+    assert nothing.bounded_by == "a batch of 1 does not fit (out of memory)"
+
+
+def test_retries_of_the_allocator_count_as_failure() -> None:
+    machine = Machine(linear, 40 * GB, retries_from=0.6)
+    found = machine.climb(16)
+    assert found.b_max >= 0.8 * machine.largest()
+    assert any("free its caches 3 times in 20 steps" in why for why in found.failed.values())
+
+
+def test_a_size_within_the_margin_is_not_returned_though_it_ran() -> None:
+    machine = Machine(lambda size: 10 * GB if size < 24 else 38.5 * GB, 40 * GB)
+    found = machine.climb(12)
+    assert found.b_max < 24
+    assert "margin" in found.failed[24]
+    # A small device keeps half a gibibyte, the host five percent.
+    assert Probe(ProbeOutcome.OK, 20, 3500 * MB, 4 * GB, True).fits
+    assert not Probe(ProbeOutcome.OK, 20, 3600 * MB, 4 * GB, True).fits
+    assert Probe(ProbeOutcome.OK, 20, 3600 * MB, 4 * GB, False).fits
+
+
+def test_memory_that_does_not_limit_is_limited_by_data_or_by_the_user() -> None:
+    limits = [{"dataset_samples": 1000}, {"most": 100}, {"most": 10}, {}]
+    few, asked, below, endless = (Machine(lambda size: GB, 40 * GB).climb(16, **each) for each in limits)
+    assert [each.b_max for each in (few, asked, below, endless)] == [333, 100, 10, 16 * 64]
+    assert "1000 samples" in few.bounded_by
+    assert asked.bounded_by == "no larger one was asked for"
+
+
+def test_no_probe_begins_that_would_not_end_in_time() -> None:
+    machine = Machine(linear, 40 * GB)
+    found = machine.climb(16, budget_s=25)
+    assert machine.ran == [16, 32]
+    assert found.b_max == 32
+    assert found.bounded_by == "the time for trying was over"
+    assert Machine(linear, 40 * GB).climb(16, budget_s=0).b_max is None
+
+
+def test_a_program_that_fails_for_another_reason_is_not_halved() -> None:
+    machine = Machine(linear, 40 * GB, breaks_at=1)
+    found = machine.climb(16)
+    assert machine.ran == [16]
+    assert found.b_max is None
+    assert found.failed == {16: "shapes do not match"}
+    later = Machine(linear, 40 * GB, breaks_at=33).climb(16)
+    assert 32 <= later.b_max < 64
+
+
+def test_out_of_time_is_not_out_of_memory() -> None:
+    machine = Machine(linear, 64 * GB, late_from=16)
+    found = machine.climb(8)
+    assert machine.ran == [8, 16]
+    assert found.b_max == 8
+    assert found.failed == {}
+    assert found.bounded_by == "whether a batch of 16 fits was not found out (1 optimizer steps were made in 9 s)"
+    own = Machine(linear, 64 * GB, late_from=1).climb(8)
+    assert (own.b_max, own.failed) == (None, {})
+    assert "batch of 8 fits was not found out" in own.bounded_by

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
+import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from support.fakes.driver import wait_for
+from whyidle.capture.tuning.guard import Guard
+from whyidle.commands.tune import said_of_writes
 from whyidle.errors import WhyidleError
 from whyidle.record.run import open_run
 from whyidle.record.tuning import ANSWERS, ORDERS, LoaderSettings
-from whyidle.tune.bench import script_bench
-from whyidle.tune.bench import script_bench as training
+from whyidle.tune.bench import script_bench, training
+from whyidle.tune.bench import watchdog as watch
 from whyidle.tune.bench.bench import BenchEnded, TrialFailed
 from whyidle.tune.bench.launch import Launch
 from whyidle.tune.bench.script_bench import NothingToTune, ScriptBench
@@ -88,7 +95,6 @@ def test_orders_are_answered_by_blocks_and_nothing_is_left_at_the_end(bench: tup
     assert running.held(0.5).held
     assert running.steps == 60 + 20 + 20
     folder = running.run_folder
-    assert folder is not None
     assert len(members(f"{MARK}={folder}")) == 2
     running.end()
     assert members(f"{MARK}={folder}") == set()
@@ -102,30 +108,27 @@ def test_temporary_folders_of_processes_that_are_killed_are_removed(bench: tuple
     listens = "from multiprocessing.connection import Listener\nkept = Listener(family='AF_UNIX')\n"
     write(program, listens + "print(kept.address, flush=True)\nready()\ntime.sleep(1000)\n")
     assert running.ready.steps == 60
-    assert running.run_folder is not None
     address = Path((running.run_folder / "output.txt").read_text().strip())
     assert address.parent.is_dir()
     running.end()
     assert not address.parent.exists()
 
 
-def test_settings_that_do_not_work_are_told_from_a_training_that_ended(bench: tuple[ScriptBench, Path]) -> None:
-    running, program = bench
-    write(
-        program,
-        """
+FAILS = """
 ready()
 while True:
     order = line.receive(1)
     if order is None: continue
     if order["say"] == "stop": break
-    if order["settings"]["num_workers"] == 3:
-        line.send("oom", settings=order["settings"], why="no memory")
-    elif order["settings"]["num_workers"] == 5:
-        os.kill(os.getpid(), 7)
+    if order["settings"]["num_workers"] == 3: line.send("oom", settings=order["settings"], why="no memory")
+    elif order["settings"]["num_workers"] == 5: os.kill(os.getpid(), 7)
     else: block(order)
-""",
-    )
+"""
+
+
+def test_settings_that_do_not_work_are_told_from_a_training_that_ended(bench: tuple[ScriptBench, Path]) -> None:
+    running, program = bench
+    write(program, FAILS)
     with pytest.raises(TrialFailed, match="no memory") as failed:
         running.measure(LoaderSettings(3, 2), 0.1)
     assert failed.value.out_of_memory
@@ -168,8 +171,7 @@ def test_settings_with_which_it_ends_twice_have_failed(bench: tuple[ScriptBench,
     write(program, STOPS_AT)
     with pytest.raises(TrialFailed, match="tried to step 21 times") as failed:
         running.measure(LoaderSettings(7, 2), 0.1)
-    assert not failed.value.out_of_memory
-    assert running.starts == 2
+    assert (failed.value.out_of_memory, running.starts) == (False, 2)
     assert running.measure(LoaderSettings(2, 2), 0.1).batches == 20
 
 
@@ -203,9 +205,7 @@ def test_what_fits_alone_is_not_out_of_memory_for_the_queues_of_others(bench: tu
     assert running.starts == 1
 
 
-def test_settings_with_which_it_hangs_fail_and_it_is_started_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_settings_with_which_it_hangs_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(training, "STOP_SECONDS", 1.0)
     # How long an answer is waited for: test_no_answer_is_waited_for_much_longer_than_the_budget.
     monkeypatch.setattr(ScriptBench, "_patience", lambda bench, seconds: 1.0 if bench.starts == 1 else 60.0)
@@ -229,33 +229,18 @@ def test_no_answer_is_waited_for_much_longer_than_the_budget(
 
 
 @pytest.mark.parametrize(("budget", "before"), [(30.0, 15.0), (1000.0, 60.0), (None, 60.0)])
-def test_a_training_must_be_taken_over_within_half_the_budget(
-    tmp_path: Path, budget: float | None, before: float
-) -> None:
+def test_it_is_taken_over_within_half_the_budget(tmp_path: Path, budget: float | None, before: float) -> None:
     program = tmp_path / "program.py"
     write(program, "print(os.environ['OPTIONS'], flush=True)\n" + LOOP)
     with ScriptBench(launch_of(program, budget), tmp_path / "out", lambda: None, lambda _: None) as bench:
         assert bench.ready.steps == 60
-        assert bench.run_folder is not None
         assert json.loads((bench.run_folder / "output.txt").read_text())["before_s"] == before
 
 
-def test_a_training_that_ends_by_itself_is_started_again_and_asked_again(
-    bench: tuple[ScriptBench, Path], said: list[str]
-) -> None:
+def test_a_training_that_ends_by_itself_is_started_again(bench: tuple[ScriptBench, Path], said: list[str]) -> None:
     running, program = bench
     write(
-        program,
-        """
-ready()
-while True:
-    order = line.receive(1)
-    if order is None: continue
-    if order["say"] == "stop": break
-    orders += 1
-    if orders == 2: sys.exit(0)
-    block(order)
-""",
+        program, "asked = []\n" + LOOP.replace("block(order)", "len(asked) and sys.exit(0); asked.append(block(order))")
     )
     for _ in range(3):
         assert running.measure(LoaderSettings(2, 2), 0.1).batches == 20
@@ -265,23 +250,25 @@ while True:
         running.measure(LoaderSettings(2, 2), 0.1)
 
 
-def test_a_program_that_dies_at_once_shows_the_last_it_printed(bench: tuple[ScriptBench, Path]) -> None:
-    running, program = bench
-    write(program, "raise ValueError('no such thing')\n")
-    with pytest.raises(WhyidleError, match=r"(?s)exit code 1.*The last it printed.*no such thing"):
-        _ = running.ready
-
-
-def test_a_refusal_names_the_file_that_would_have_been_overwritten(bench: tuple[ScriptBench, Path]) -> None:
-    running, program = bench
-    write(
-        program,
-        """
+REFUSED = """
 (folder / "tuning.writes").write_text(json.dumps({"path": "/data/model.pt", "kind": "refused"}) + "\\n")
 line.send("refused", why="PermissionError: guarded", steps=0)
-""",
-    )
-    with pytest.raises(NothingToTune, match=r"overwrite /data/model\.pt.*--overwrite"):
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "why"),
+    [
+        ("raise ValueError('no such thing')\n", WhyidleError, r"(?s)exit code 1.*The last it printed.*no such thing"),
+        (REFUSED, NothingToTune, r"overwrite /data/model\.pt.*--overwrite"),
+    ],
+)
+def test_a_program_that_dies_or_refuses_at_once_says_why(
+    bench: tuple[ScriptBench, Path], text: str, error: type[Exception], why: str
+) -> None:
+    running, program = bench
+    write(program, text)
+    with pytest.raises(error, match=why):
         _ = running.ready
 
 
@@ -294,19 +281,8 @@ def test_what_a_launcher_leaves_behind_still_counts(bench: tuple[ScriptBench, Pa
     assert running.starts == 1
 
 
-def test_there_is_no_such_program(tmp_path: Path) -> None:
-    launch = Launch(["train.py"], lambda folder, tune: dict(os.environ), lambda folder: "NEVER=1")
-    with (
-        ScriptBench(launch, tmp_path, lambda: None, lambda _: None) as bench,
-        pytest.raises(WhyidleError, match=r"whyidle tune -- python train\.py"),
-    ):
-        _ = bench.ready
-
-
 @pytest.mark.usefixtures("ctrl_c_raises")
-def test_ctrl_c_while_it_is_ended_waits_until_it_is(
-    bench: tuple[ScriptBench, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ctrl_c_waits_until_it_is_ended(bench: tuple[ScriptBench, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     running, program = bench
     write(program, "ready()\nwhile True: time.sleep(1)\n")
     assert running.ready.steps == 60
@@ -314,9 +290,112 @@ def test_ctrl_c_while_it_is_ended_waits_until_it_is(
 
     def interrupted(*arguments: object) -> None:
         signal.raise_signal(signal.SIGINT)
-        end_all(*arguments)  # type: ignore[arg-type]
+        end_all(*arguments)
 
     monkeypatch.setattr(training, "end_all", interrupted)
     with pytest.raises(KeyboardInterrupt):
         running.end()
     assert members(f"{MARK}={folder}") == set()
+
+
+def test_files_that_were_there_are_not_the_user_s_to_remove(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here, run = tmp_path / "here", tmp_path / "run"
+    here.mkdir()
+    run.mkdir()
+    monkeypatch.chdir(here)
+    old, new = here / "old.csv", here / "new.csv"
+    old.write_text("mine")
+    os.utime(old, (1e9, 1e9))
+    guard = Guard(str(run), time.time(), False)
+    append = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+    guard.opens(new, append)
+    new.write_text("theirs")
+    for path in (old, new):
+        guard.opens(path, append)
+    # A worker, which does not know that the file is old: it has been added to since.
+    old.write_text("mine and theirs")
+    Guard(str(run), time.time() - 60, False).opens(old, append | os.O_TRUNC)
+    many = [("new", f"/data/{number}") for number in range(9)] + [("refused", "/data/kept")]
+    assert "/data/3, /data/4 and 4 more. They are yours" in said_of_writes(many)[0]
+    assert said_of_writes(training.writes(run)) == [
+        f"The training wrote new files: {new}. They are yours to remove.",
+        f"The training added to files that were there, or opened them to change them: {old}.",
+    ]
+
+
+LISTENS = """
+import sys
+from multiprocessing.connection import Listener
+kept = Listener(family="AF_UNIX")
+print(kept.address, flush=True)
+sys.stdin.read()
+"""
+TUNER = f"""
+import os, subprocess, sys
+from multiprocessing.connection import Listener
+from pathlib import Path
+from whyidle.tune.bench.watchdog import watched
+with watched(sys.argv[1], 0.2) as tell:
+    gone = Listener(family="AF_UNIX")
+    tell([Path(gone.address).parent])
+    print(gone.address, flush=True)
+    subprocess.run([sys.executable, "-c", {LISTENS!r}], start_new_session=True,
+                   env={{**os.environ, "WATCH_TEST": sys.argv[1].split("=")[1]}})
+"""
+
+
+@contextmanager
+def started(*command: str, mark: str | None = None) -> Iterator[subprocess.Popen[str]]:
+    more = {} if mark is None else dict([mark.split("=")])
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env={**os.environ, **more}) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def folder_of(process: subprocess.Popen[str]) -> Path:
+    """Where it listens, as it says in its next line."""
+    return Path(process.stdout.readline().strip()).parent
+
+
+def test_what_hangs_ends_with_a_tuner_that_was_killed_and_its_temporary_folders_are_removed(tmp_path: Path) -> None:
+    mark = f"WATCH_TEST={tmp_path}"
+    with started(sys.executable, "-c", TUNER, mark) as tuner:
+        folders = [folder_of(tuner) for _ in range(2)]
+        assert all(folder.is_dir() for folder in folders)
+        assert len(members(mark)) == 1
+        tuner.send_signal(signal.SIGKILL)
+        wait_for(lambda: not members(mark) and not any(folder.exists() for folder in folders))
+
+
+def test_temporary_folders_of_a_training_that_ends_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a training whose tuner is gone: it ends on its own, and removes nothing."""
+    now = 0.0
+    mark = f"WATCH_TEST={tmp_path}"
+    with started(sys.executable, "-c", LISTENS, mark=mark) as training:
+        folder = folder_of(training)
+
+        def sleep(seconds: float) -> None:
+            nonlocal now
+            now += seconds
+            training.kill()
+            training.wait(60)
+
+        monkeypatch.setattr(watch, "time", SimpleNamespace(monotonic=lambda: now, sleep=sleep))
+        monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO()))
+        assert folder.is_dir()
+        watch._watch(mark, 3 * watch.LOOK_SECONDS)
+        assert not folder.exists()
+        assert now >= 3 * watch.LOOK_SECONDS
+
+
+def test_what_is_no_longer_watched_is_left_alone(tmp_path: Path) -> None:
+    mark = f"WATCH_TEST={tmp_path}"
+    with started("sleep", "1000", mark=mark) as running:
+        with watch.watched(mark, 0.0):
+            pass
+        # Whoever watched is gone by now.
+        assert running.poll() is None
+        assert len(members(mark)) == 1

@@ -1,8 +1,11 @@
+"""Searches on a virtual clock: which settings are tried, what is found, beside a grid and simple rules."""
+
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
-from math import isnan
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from math import inf, isnan
 
 import numpy as np
 import pytest
@@ -10,11 +13,26 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from support.loader_clock import SPECS
-from support.simulated_bench import ClockModel, SimulatedBench, biased, held_rate, plan_of, scaled, truth
-from whyidle.analyse.predict.workload import Prediction
+from support.simulated_bench import (
+    GRID,
+    ClockModel,
+    SimulatedBench,
+    biased,
+    held_rate,
+    least_workers,
+    plan_of,
+    rate,
+    regret,
+    scaled,
+    truth,
+)
+from whyidle.analyse.predict.workload import Binding, Prediction
 from whyidle.record.tuning import LoaderSettings
 from whyidle.tune.bench.bench import BenchEnded, TrialFailed
-from whyidle.tune.search.candidates import Entry, SearchPlan, arm_of, describe
+from whyidle.tune.search.block_fit import BlockFit, BlockRate
+from whyidle.tune.search.candidates import Predicted, choose, cost, describe, space
+from whyidle.tune.search.history import Entry, arm_of
+from whyidle.tune.search.plan import SearchPlan
 from whyidle.tune.search.race import MARGIN, SearchPhase
 from whyidle.tune.search.result import SearchEnd, Tuned
 from whyidle.tune.search.search import SearchProgress, search
@@ -39,16 +57,13 @@ def test_the_budget_is_kept(name: str, budget: float) -> None:
     assert tuned.best.blocks >= 2 or tuned.best.settings == bench.baseline
 
 
-def test_a_short_budget_still_finds_something_better() -> None:
-    tuned, _, _ = run(SimulatedBench(CONSTANT), plan_of(CONSTANT, 9.0))
-    assert tuned.speedup.value > 1.5
-
-
-def test_a_budget_for_nothing_returns_the_baseline() -> None:
+def test_a_budget_for_nothing_returns_the_baseline_and_a_limit_on_workers_is_named() -> None:
     bench = SimulatedBench(CONSTANT)
     tuned, _, _ = run(bench, plan_of(CONSTANT, 0.1))
-    assert not bench.run
-    assert (tuned.best.settings, tuned.best.samples_per_s, tuned.ended) == (bench.baseline, None, SearchEnd.BUDGET)
+    assert (bench.run, tuned.best.settings, tuned.ended) == ([], bench.baseline, SearchEnd.BUDGET)
+    tuned, _, _ = run(SimulatedBench(CONSTANT), plan_of(CONSTANT, most_workers=3))
+    assert tuned.best.settings.num_workers == 3
+    assert "more than 3 workers: --max-workers allows more" in tuned.not_tested
 
 
 @pytest.mark.parametrize("after", [0, 1, 3, 5, 7])
@@ -74,14 +89,12 @@ def test_settings_that_fail_are_told_and_the_search_goes_on() -> None:
         LoaderSettings(4, 1): TrialFailed("cannot pickle the dataset"),
     }
     tuned, _, _ = run(SimulatedBench(CONSTANT, fails=fails))
+    assert tuned.headroom == pytest.approx(held_rate(CONSTANT) / truth(CONSTANT, CONSTANT.baseline) - 1, rel=0.02)
     status = {trial.settings: (trial.status, trial.error) for trial in tuned.trials}
     assert status[LoaderSettings(5, 1)] == ("oom", "no space in /dev/shm")
     assert status[LoaderSettings(4, 1)] == ("failed", "cannot pickle the dataset")
     assert tuned.best.status == "ok"
     assert tuned.speedup.value > 1.8
-
-
-def test_a_baseline_that_fails_ends_it() -> None:
     tuned, _, _ = run(SimulatedBench(CONSTANT, fails={CONSTANT.baseline: TrialFailed("broken")}))
     assert (tuned.ended, tuned.because, tuned.best.status) == (SearchEnd.FAILED, "broken", "failed")
 
@@ -93,15 +106,8 @@ def test_where_nothing_is_to_gain_it_says_so_and_stops(noise: float) -> None:
     tuned, _, _ = run(bench)
     assert tuned.ended == SearchEnd.NOTHING_TO_GAIN
     assert set(bench.run) == {spec.baseline}
-    assert tuned.headroom is not None
     assert tuned.headroom < 0.03
     assert any("at less cost" in note for note in tuned.not_tested)
-
-
-def test_headroom_is_what_the_training_would_gain_without_a_loader() -> None:
-    tuned, _, _ = run(SimulatedBench(CONSTANT))
-    expected = held_rate(CONSTANT) / truth(CONSTANT, CONSTANT.baseline) - 1
-    assert tuned.headroom == pytest.approx(expected, rel=0.02)
 
 
 def test_where_batches_cannot_be_held_the_model_tells_whether_something_is_to_gain() -> None:
@@ -123,22 +129,13 @@ def test_of_equally_fast_settings_the_one_with_fewer_workers_is_taken() -> None:
 
 def test_a_machine_that_is_too_noisy_gets_no_ranking() -> None:
     spec = replace(SPECS["large_payload"], baseline=LoaderSettings(3, 2))
-    ended = []
-    for seed in range(6):
-        tuned, _, _ = run(SimulatedBench(spec, seed, 0.6))
-        ended.append(tuned.ended)
-        if tuned.ended == SearchEnd.TOO_NOISY:
-            assert tuned.best.settings == spec.baseline
-            assert "differ by" in tuned.because
-    assert ended.count(SearchEnd.TOO_NOISY) >= 4
-
-
-def test_on_a_noisy_machine_a_change_is_named_only_where_its_interval_begins_well_above_one() -> None:
-    spec = replace(scaled(CONSTANT, 2.0), baseline=LoaderSettings(2, 2))
-    for seed in range(8):
-        tuned, _, _ = run(SimulatedBench(spec, seed, 0.4))
-        if tuned.best.settings != spec.baseline and (tuned.noise or 0.0) > 0.15:
-            assert tuned.speedup.low > 1.1
+    noisy = [run(SimulatedBench(spec, seed, 0.6))[0] for seed in range(6)]
+    unranked = [tuned for tuned in noisy if tuned.ended == SearchEnd.TOO_NOISY]
+    assert len(unranked) >= 4
+    assert all(tuned.best.settings == spec.baseline and "differ by" in tuned.because for tuned in unranked)
+    # A clear case is still decided.
+    slow = replace(scaled(CONSTANT, 4.0), baseline=LoaderSettings(0))
+    assert [run(SimulatedBench(slow, seed, 0.25))[0].ended for seed in range(5)].count(SearchEnd.DECIDED) >= 4
 
 
 @pytest.mark.parametrize("budget", [5.0, 6.0, 7.0, 8.0])
@@ -169,18 +166,6 @@ def test_each_setting_that_was_not_tested_is_named_once_and_none_that_was_run(bu
     assert not any("-" in note.split("and ")[-1] for note in tuned.not_tested if "were left" in note)
 
 
-def test_where_the_most_workers_that_may_be_tried_win_the_limit_is_named() -> None:
-    tuned, _, _ = run(SimulatedBench(CONSTANT), plan_of(CONSTANT, most_workers=3))
-    assert tuned.best.settings.num_workers == 3
-    assert "more than 3 workers: --max-workers allows more" in tuned.not_tested
-
-
-def test_on_a_noisy_machine_a_clear_case_is_still_decided() -> None:
-    slow = replace(scaled(CONSTANT, 4.0), baseline=LoaderSettings(0))
-    ended = [run(SimulatedBench(slow, seed, 0.25))[0].ended for seed in range(5)]
-    assert ended.count(SearchEnd.DECIDED) >= 4
-
-
 @pytest.mark.parametrize(("gain", "pinned"), [(1.2, True), (1.0, False), (0.8, False)])
 def test_pinning_is_decided_by_pairs_after_workers_and_prefetch(gain: float, pinned: bool) -> None:
     bench = SimulatedBench(CONSTANT, 0, 0.01, faster=lambda settings: gain if settings.pin_memory else 1.0)
@@ -200,8 +185,6 @@ def test_short_epochs_make_workers_persistent() -> None:
     spec = replace(CONSTANT, batches_per_epoch=40, start_ns=80e6)
     tuned, _, _ = run(SimulatedBench(spec))
     assert tuned.best.settings.persistent_workers
-    gain = truth(spec, tuned.best.settings) / truth(spec, spec.baseline)
-    assert tuned.speedup.value == pytest.approx(gain, rel=0.02)
     assert tuned.best.steady_samples_per_s > tuned.baseline.samples_per_s * 1.5
 
 
@@ -212,35 +195,22 @@ def test_the_program_s_own_workers_are_kept_alive_where_that_is_all_that_helps()
     tuned, events, _ = run(SimulatedBench(spec))
     assert tuned.best.settings == replace(spec.baseline, persistent_workers=True)
     assert "kept alive" in tuned.because
-    # No blocks are paired for it, so that there is no interval: none is made up.
     assert isnan(tuned.speedup.low)
     assert isnan(tuned.speedup.high)
     assert sum(event.phase == SearchPhase.RESTART and event.entry is not None for event in events) == 1
     assert tuned.speedup.value == pytest.approx(truth(spec, tuned.best.settings) / truth(spec, spec.baseline), rel=0.02)
 
 
-def test_progress_counts_blocks_and_what_is_left() -> None:
-    _, events, _ = run(SimulatedBench(CONSTANT, 0, 0.06))
+def test_progress_counts_blocks_and_workers_of_what_is_dropped_are_closed() -> None:
+    bench = SimulatedBench(CONSTANT)
+    tuned, events, _ = run(bench)
     asked = [event for event in events if event.entry is None]
     assert [event.block for event in asked] == list(range(1, len(asked) + 1))
-    assert all(event.block <= event.blocks for event in events)
     assert [event.left_s for event in events] == sorted((event.left_s for event in events), reverse=True)
-    assert events[-1].best in {event.settings for event in events}
-
-
-def test_workers_of_what_is_dropped_are_closed() -> None:
-    bench = SimulatedBench(CONSTANT)
-    tuned, _, _ = run(bench)
     dropped = {trial.settings for trial in tuned.trials if trial.dropped}
     assert dropped
     assert dropped <= set(bench.closed)
     assert tuned.best.settings not in bench.closed
-
-
-def test_rates_are_the_baseline_s_times_the_paired_ratio() -> None:
-    tuned, _, _ = run(SimulatedBench(CONSTANT, 5, 0.06, 0.05))
-    assert tuned.best.samples_per_s == pytest.approx(tuned.baseline.samples_per_s * tuned.speedup.value)
-    assert tuned.best.rate.low < tuned.best.samples_per_s < tuned.best.rate.high
 
 
 @settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
@@ -268,14 +238,11 @@ def test_whatever_happens_only_what_was_run_is_returned(
         assert sum(entry.block.batches for entry in blocks if entry.block) >= 20
     assert tuned.best in tuned.trials
     assert tuned.trials[0] == tuned.baseline
-    # A block is trained to its end, however slow the machine becomes meanwhile: no search can know that beforehand.
     assert all(began + MARGIN * seconds <= budget for began, seconds in bench.asked)
     assert bench.now() <= budget or noise
 
 
 class Boastful(ClockModel):
-    """Predicts ten times what it should."""
-
     def predict(self, settings: Sequence[LoaderSettings]) -> list[Prediction]:
         return [replace(each, samples_per_s=10 * each.samples_per_s) for each in super().predict(settings)]
 
@@ -287,11 +254,260 @@ def test_no_prediction_is_above_what_batches_that_lay_ready_gave() -> None:
     assert len(told) > 1
     # As high as the interval of what was measured, which few blocks leave wide; the model said ten times the truth.
     assert ceiling <= max(told) <= 1.15 * ceiling
-    assert tuned.best.samples_per_s is not None
-    assert tuned.best.samples_per_s <= ceiling
-
-
-def test_where_nothing_lay_ready_predictions_are_left_as_they_are() -> None:
     bench = SimulatedBench(CONSTANT, no_held=True)
     tuned = search(bench, Boastful(biased(CONSTANT)), plan_of(CONSTANT), lambda now: None)
-    assert max(trial.predicted or 0.0 for trial in tuned.trials) > 2 * held_rate(CONSTANT)
+    assert max(trial.predicted or 0.0 for trial in tuned.trials) > 2 * ceiling
+
+
+NOISE, DRIFT = 0.06, 0.01
+SEEDS = range(6)
+
+
+@cache
+def found(name: str, seed: int, noise: float, drift: float) -> tuple[Tuned, float, tuple[LoaderSettings, ...]]:
+    """What came of a search, the seconds it took, and what was run."""
+    spec = SPECS[name]
+    bench = SimulatedBench(spec, seed, noise, drift)
+    tuned = search(bench, ClockModel(biased(spec)), plan_of(spec, seed=seed), lambda progress: None)
+    return tuned, bench.now(), tuple(bench.run)
+
+
+@cache
+def grid_seconds(name: str) -> float:
+    """Of three blocks of each setting of the grid."""
+    spec = SPECS[name]
+    bench = SimulatedBench(spec)
+    for _ in range(3):
+        for each in GRID:
+            bench.measure(each, max(1.0, 20 * spec.batch_size / rate(spec, each)))
+    return bench.now()
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_without_noise_the_choice_is_within_2_percent_of_the_grid_and_one_worker_of_what_is_needed(name: str) -> None:
+    spec = SPECS[name]
+    tuned, seconds, _ = found(name, 0, 0.0, 0.0)
+    assert tuned.ended == SearchEnd.DECIDED
+    assert regret(spec, tuned.best.settings) <= 0.02
+    assert tuned.best.settings.num_workers <= least_workers(spec) + 1
+    assert seconds <= 0.15 * grid_seconds(name)
+    assert tuned.speedup.low <= truth(spec, tuned.best.settings) / truth(spec, spec.baseline) <= tuned.speedup.high
+
+
+@pytest.mark.slow
+def test_with_noise_the_choice_is_good_as_a_rule_soon_made_and_of_no_more_workers_than_needed() -> None:
+    """Within 2 % of the best, nearly always within 6, after 15 % of three grids and fewer than 20 blocks."""
+    searches = [(name, *found(name, seed, NOISE, DRIFT)) for name in SPECS for seed in SEEDS]
+    off = [regret(SPECS[name], tuned.best.settings) for name, tuned, _, _ in searches]
+    assert np.median(off) <= 0.02
+    assert np.quantile(off, 0.9) <= 0.06
+    assert np.mean([seconds / grid_seconds(name) for name, _, seconds, _ in searches]) <= 0.15
+    assert np.median([len(run) for _, _, _, run in searches]) < 20
+    excess = [tuned.best.settings.num_workers - least_workers(SPECS[name]) for name, tuned, _, _ in searches]
+    assert np.mean(excess) <= 0.7
+    assert np.median(excess) <= 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SPECS)
+def test_it_does_better_than_as_many_workers_as_cpus_unless_that_is_right(name: str) -> None:
+    spec = SPECS[name]
+    usual = LoaderSettings(min(8, int(spec.cpus)), 2)
+    best = [found(name, seed, NOISE, DRIFT)[0].best.settings for seed in SEEDS]
+    off, workers = np.mean([regret(spec, each) for each in best]), np.mean([each.num_workers for each in best])
+    beside = regret(spec, usual)
+    if beside < 0.02:
+        # A rule that happens to be right for a workload cannot be beaten on it.
+        assert off < beside + 0.02
+    else:
+        assert off < beside or (off < beside + 0.01 and workers < usual.num_workers)
+
+
+@pytest.mark.slow
+def test_the_interval_of_the_gain_holds_the_truth_and_the_gain_is_not_flattered() -> None:
+    """A setting is picked because it was fast: its gain must not be told from the blocks that it was picked by."""
+    names = ("constant", "cpu_bound", "large_payload", "stragglers")
+    held, off = [], []
+    for name in names:
+        spec = SPECS[name]
+        for seed in range(30):
+            tuned, _, _ = found(name, seed, NOISE, DRIFT)
+            gain = truth(spec, tuned.best.settings) / truth(spec, spec.baseline)
+            held.append(tuned.speedup.low <= gain <= tuned.speedup.high)
+            off.append(np.log(tuned.speedup.value / gain))
+    assert np.mean(held) >= 0.9
+    assert abs(np.mean(off)) < 0.015
+
+
+OWN = LoaderSettings(2, 2)
+
+
+@dataclass
+class Formula:
+    rate: Callable[[LoaderSettings], float]
+    refuse: Callable[[LoaderSettings], str | None] = lambda settings: None
+
+    def predict(self, settings: Sequence[LoaderSettings]) -> list[Prediction]:
+        def one(each: LoaderSettings) -> Prediction:
+            rate = self.rate(each)
+            return Prediction(each, rate, 0.9 * rate, 1.1 * rate, 0.2, Binding.WORKERS, self.refuse(each))
+
+        return [one(each) for each in settings]
+
+    def learn(self, trials: Sequence[tuple[LoaderSettings, float]], *, steady: bool = False) -> None:
+        pass
+
+
+def saturating(at: int) -> Callable[[LoaderSettings], float]:
+    return lambda settings: 100.0 * min(at, max(0.8, settings.num_workers))
+
+
+def chosen(model: Formula, plan: SearchPlan, most: int = 7) -> tuple[tuple[LoaderSettings, ...], str]:
+    said = Predicted(model, plan, False, [plan.baseline, *space(plan)])
+    found = choose(said, plan, most)
+    return found.arms, "\n".join(
+        (*found.not_tested, *(f"{describe(arm)}: {why}" for arm, why in found.left_out.items()))
+    )
+
+
+def plan(**given: object) -> SearchPlan:
+    return replace(SearchPlan(OWN, 32, 60.0, most_workers=16), **given)
+
+
+def test_the_current_setting_comes_first_then_the_cheapest_that_is_fast_and_its_neighbours() -> None:
+    arms, _ = chosen(Formula(saturating(6)), plan())
+    assert arms[:2] == (OWN, LoaderSettings(6, 1))
+    # Loaders that wait get more workers than there are CPUs.
+    assert chosen(Formula(saturating(40)), plan(most_workers=64, cpus=2.0))[0][1].num_workers == 40
+    assert {LoaderSettings(5, 1), LoaderSettings(7, 1), LoaderSettings(6, 2)} <= set(arms)
+
+
+def test_there_are_at_most_as_many_as_allowed_and_the_rest_is_named() -> None:
+    arms, rest = chosen(Formula(saturating(6)), plan(), most=3)
+    assert len(arms) == 3
+    assert "pin_memory: no CUDA device" in rest
+    assert "pin_memory" not in chosen(Formula(saturating(6)), plan(cuda=True))[1]
+    assert "5 workers, prefetch 1: left out to keep the trials few" in rest
+
+
+def test_no_workers_are_tried_only_where_that_is_not_hopeless() -> None:
+    arms, rest = chosen(Formula(saturating(6)), plan())
+    assert LoaderSettings(0) not in arms
+    assert "no workers: 7.5 times slower" in rest
+    _, rest = chosen(Formula(saturating(6)), plan(baseline=LoaderSettings(0)))
+    assert "no workers" not in rest
+    arms, _ = chosen(Formula(lambda settings: 100.0 - settings.num_workers), plan())
+    assert LoaderSettings(0) in arms
+
+
+def test_settings_are_described_and_persistence_only_beside_the_same_without_it() -> None:
+    kept = replace(OWN, persistent_workers=True)
+    assert describe(kept, OWN) == f"{describe(OWN)}, persistent"
+    assert describe(kept) == describe(OWN, OWN) == describe(OWN)
+    assert "persistent" not in describe(replace(kept, num_workers=7), OWN)
+    some = LoaderSettings(1, 4, pin_memory=True, in_order=False)
+    assert describe(some) == "1 worker, prefetch 4, out of order, pinned"
+    assert describe(LoaderSettings(0, pipeline="naive")) == "naive: no workers"
+
+
+def test_batches_come_out_of_order_only_where_that_is_allowed() -> None:
+    model = Formula(lambda settings: saturating(6)(settings) * (1.0 if settings.in_order else 1.3))
+    arms, rest = chosen(model, plan())
+    assert all(arm.in_order for arm in arms)
+    assert "in_order=False: batches would come in another order (predicted: +30 %); ask with --out-of-order" in rest
+    arms, rest = chosen(model, plan(out_of_order=True))
+    assert LoaderSettings(6, 1, in_order=False) in arms
+    assert "in_order" not in rest
+
+
+def test_what_cannot_run_is_no_candidate_and_named_where_it_would_be_faster() -> None:
+    model = Formula(saturating(8), lambda settings: "/dev/shm is too small" if settings.num_workers > 4 else None)
+    arms, rest = chosen(model, plan())
+    assert max(arm.num_workers for arm in arms) == 4
+    assert "5 workers, prefetch 1: /dev/shm is too small" in rest
+
+
+def test_what_the_program_fixes_stays() -> None:
+    arms, rest = chosen(Formula(saturating(6)), plan(fixed={"num_workers": "the data are one stream"}))
+    assert arms == (OWN,)
+    assert "num_workers: the data are one stream" in rest
+    arms, _ = chosen(Formula(saturating(6)), plan(fixed={"prefetch_factor": "set by the program"}))
+    assert {arm.prefetch_factor for arm in arms if arm.num_workers} == {2}
+
+
+def test_other_pipelines_come_on_top() -> None:
+    arms, _ = chosen(Formula(saturating(6)), plan(pipelines=("threads", "dali-cpu")), most=3)
+    assert [arm.pipeline for arm in arms] == [None, None, None, "threads", "dali-cpu"]
+    assert {arm.num_workers for arm in arms[3:]} == {6}
+
+
+@pytest.mark.parametrize(
+    ("cheaper", "dearer"),
+    [
+        (LoaderSettings(2, 8), LoaderSettings(3, 1)),
+        (LoaderSettings(3, 1), LoaderSettings(3, 2)),
+        (LoaderSettings(2, 2), LoaderSettings(2, 2, pin_memory=True)),
+        (LoaderSettings(0), LoaderSettings(1, 1)),
+    ],
+)
+def test_fewer_workers_are_cheaper_then_fewer_batches(cheaper: LoaderSettings, dearer: LoaderSettings) -> None:
+    assert cost(cheaper, OWN) < cost(dearer, OWN)
+
+
+def rounds_of(rates: dict[str, float], rounds: int, noise: float, drift: float, seed: int) -> list[BlockRate]:
+    rng = np.random.default_rng(seed)
+    blocks, speed = [], 0.0
+    for number in range(rounds):
+        speed += drift * rng.normal()
+        blocks += [BlockRate(arm, number, rate + speed + noise * rng.normal()) for arm, rate in rates.items()]
+    return blocks
+
+
+def test_a_machine_that_becomes_slower_leaves_the_ratio_alone() -> None:
+    fit = BlockFit([BlockRate(arm, k, rate - 0.3 * k) for k in range(4) for arm, rate in (("a", 5.0), ("b", 5.1))])
+    assert fit.ratio("b", "a").value == pytest.approx(0.1)
+    assert fit.seen_noise == pytest.approx(0.0, abs=1e-9)
+
+
+def test_a_setting_that_missed_rounds_is_compared_within_those_it_was_in() -> None:
+    blocks = [BlockRate("a", 0, 5.0), BlockRate("b", 0, 5.2), BlockRate("a", 1, 4.0), BlockRate("c", 1, 4.3)]
+    assert BlockFit(blocks).ratio("c", "b").value == pytest.approx(0.1)
+    between = BlockFit([BlockRate("a", 0, 5.0), BlockRate("b", 1, 5.2)]).ratio("a", "b")
+    assert isnan(between.value)
+    assert (between.low, between.high) == (-inf, inf)
+
+
+def test_two_blocks_that_agree_by_luck_have_an_interval() -> None:
+    between = BlockFit([BlockRate("a", 0, 5.0), BlockRate("b", 0, 5.0)]).ratio("b", "a")
+    assert between.low < -0.05
+    assert between.high > 0.05
+
+
+@pytest.mark.parametrize("rounds", [1, 3])
+@pytest.mark.parametrize("noise", [0.01, 0.03, 0.06])
+def test_intervals_hold_the_truth_in_about_as_many_cases_as_they_say(noise: float, rounds: int) -> None:
+    held = []
+    for seed in range(200):
+        fit = BlockFit(rounds_of({"a": 5.0, "b": 5.1, "c": 4.9}, rounds, noise, 0.05, seed))
+        between = fit.ratio("b", "a")
+        held.append(between.low <= 0.1 <= between.high)
+    assert np.mean(held) >= 0.9
+
+
+def test_the_noise_is_found() -> None:
+    fit = BlockFit(rounds_of({"a": 5.0, "b": 5.1, "c": 4.9}, 40, 0.06, 0.1, 1))
+    assert fit.noise == pytest.approx(0.06, rel=0.2)
+
+
+def test_a_model_that_fits_narrows_what_blocks_leave_open() -> None:
+    blocks = rounds_of({"a": 5.0, "b": 5.1, "c": 5.2}, 1, 0.0, 0.0, 0)
+    alone, weighed = BlockFit(blocks), BlockFit(blocks, {"a": 2.0, "b": 2.1, "c": 2.2})
+    assert weighed.ratio("c", "a").value == pytest.approx(0.2)
+    assert weighed.ratio("c", "a").error < alone.ratio("c", "a").error
+
+
+def test_a_model_that_contradicts_many_blocks_counts_for_little() -> None:
+    blocks = rounds_of({"a": 5.0, "b": 5.5, "c": 5.2}, 8, 0.01, 0.0, 0)
+    weighed = BlockFit(blocks, {"a": 2.0, "b": 1.5, "c": 2.4})
+    assert weighed.model_error > 0.2
+    assert weighed.ratio("b", "a").value == pytest.approx(0.5, abs=0.03)
