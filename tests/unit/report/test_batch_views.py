@@ -19,8 +19,6 @@ from whyidle.analyse.cells.batch_size.result import BatchVerdict, Work
 from whyidle.analyse.run.stall_breakdown import PARTS, TERMS, TOTAL
 from whyidle.analyse.statistics import Estimate
 from whyidle.errors import MissingExtra, WhyidleError
-from whyidle.report.contract import comparison as compare_json
-from whyidle.report.contract.encode import builtins
 from whyidle.report.document import Document
 from whyidle.report.documents.comparison import batch_size_blocks
 from whyidle.report.plot.batch_size import check_picture, write_batch_sizes
@@ -83,43 +81,18 @@ def rows_of(text: str) -> dict[str, list[str]]:
     return rows
 
 
-def test_each_size_is_a_row_whose_bar_is_as_long_as_its_time_per_sample() -> None:
+def test_each_size_is_a_row_whose_bar_is_as_long_as_its_time_and_terms_stand_with_their_change() -> None:
     rows = rows_of(shown(verdict()))
-    assert rows["batch 8"][:2] == ["4.45", "±0.04"]
-    assert rows["batch 32"][:2] == ["6.91", "±0.07"]
     lengths = {size: len(rows[f"batch {size}"][2]) for size in GROWING}
-    assert lengths[8] < lengths[16] < lengths[32]
     for size in GROWING:
         assert lengths[size] / lengths[32] == pytest.approx(sum(GROWING[size]) / sum(GROWING[32]), abs=1 / lengths[32])
-    # Compute stays as long as it is, and input grows.
-    computing = [rows[f"batch {size}"][2].count("█") for size in GROWING]
-    loading = [rows[f"batch {size}"][2].count("░") for size in GROWING]
-    assert max(computing) - min(computing) <= 1
-    assert loading[0] < loading[1] < loading[2]
-
-
-def test_terms_stand_with_their_change_and_the_one_that_grew_is_marked() -> None:
-    text = shown(verdict())
-    rows = rows_of(text)
     assert rows["input"] == ["0.30", "1.50", "2.90", "+2.60", "±0.09", "▲"]
     assert rows["compute"] == ["4.00", "4.00", "3.90", "-0.10", "±0.09"]
-    assert rows[TOTAL] == ["4.45", "5.62", "6.91", "+2.46", "±0.09"]
-    assert rows["samples"] == ["measured", "2400", "2400", "2400"]
-    assert rows["seconds"] == ["measured", "10.7", "13.5", "16.6"]
-    assert "8 → 32" in text
     # Below 1 % everywhere; sync is 0.
-    assert "copy" not in rows
-    assert "sync" not in rows
+    assert not {"copy", "sync"} & rows.keys()
 
 
-def test_the_mechanism_its_cause_its_evidence_and_what_was_compared_stand_beneath() -> None:
-    said = " ".join(shown(verdict()).split())
-    assert "Input grew from 0.30 to 2.90 ms a sample: the loader cannot feed the larger batch. [loader_floor]" in said
-    assert "workers busy 98 % (should be below 80) making a sample n/a" in said
-    assert "Compared: batch 8 and 32. 3 runs of each size, taken to differ by 1.3 %." in said
-
-
-def test_one_run_of_each_size_is_said_to_have_no_interval_of_its_own() -> None:
+def test_runs_of_each_size_are_counted_and_one_has_no_interval() -> None:
     said = " ".join(shown(verdict(runs=1)).split())
     assert "One run of each size: it has no interval of its own, runs are taken to differ by 1.3 %." in said
     unlike = replace(verdict(), runs={8: 3, 16: 3, 32: 1})
@@ -177,24 +150,6 @@ def test_it_fits_the_width_with_and_without_block_characters(width: int, encodin
         assert not set(text) & set("█░▒▓▚▲→±µ")
 
 
-def test_the_json_has_every_term_at_every_size_and_the_contracts_keys() -> None:
-    found = builtins(compare_json.batch_verdict(verdict()))
-    assert list(found) == [
-        *("cause", "grew", "text", "terms", "compared", "changes", "work", "runs", "noise_pct", "evidence"),
-    ]
-    assert (found["cause"], found["grew"], found["compared"]) == ("loader_floor", "input", [8, 32])
-    assert set(found["terms"]) == {"8", "16", "32"}
-    for terms in found["terms"].values():
-        assert set(terms) == {*PARTS, TOTAL}
-        assert sum(terms[part]["mean"] for part in PARTS) == pytest.approx(terms[TOTAL]["mean"])
-    assert found["terms"]["8"]["input"] == {"mean": 300.0, "median": 300.0, "low": 297.0, "high": 303.0}
-    assert found["changes"]["input"]["mean"] == 2600.0
-    assert found["work"]["32"] == {"samples": 2400, "seconds": pytest.approx(2400 * 6905e-6)}
-    assert found["runs"] == {"8": 3, "16": 3, "32": 3}
-    assert found["noise_pct"] == pytest.approx(1.3)
-    assert found["evidence"][0] == {"what": "workers busy", "value": 98.0, "unit": "%", "expected": "below 80"}
-
-
 @pytest.fixture
 def picture(tmp_path: Path) -> ElementTree.Element:
     flat = {8: (4000, 30, 0, 0, 60, 0), 32: (4000, 30, 0, 0, 60, 0)}
@@ -203,17 +158,10 @@ def picture(tmp_path: Path) -> ElementTree.Element:
     return ElementTree.parse(tmp_path / "batch.svg").getroot()
 
 
-def words_of(picture: ElementTree.Element) -> list[str]:
-    return ["".join(text.itertext()) for text in picture.iter(f"{SVG}text")]
-
-
 def test_the_picture_names_loaders_causes_sizes_terms_and_what_grew(picture: ElementTree.Element) -> None:
-    words = words_of(picture)
-    for word in (
-        *("ssd on emulated V100", "caffe", "loader_floor", "a $1 & <2> loader", "saturated"),
-        *("time per sample (ms)", "batch size", "8", "16", "32", "compute", "host", "+2.60 ms", "±0.09", "6.91"),
-    ):
-        assert word in words
+    words = ["".join(text.itertext()) for text in picture.iter(f"{SVG}text")]
+    named = {"ssd on emulated V100", "caffe", "loader_floor", "a $1 & <2> loader", "saturated", "time per sample (ms)"}
+    assert named | {"batch size", "8", "16", "32", "compute", "host", "+2.60 ms", "±0.09", "6.91"} <= set(words)
     assert words.count("input") == 2  # in the legend, and where it grew
     assert "copy" not in words
 
@@ -250,7 +198,7 @@ def test_the_same_figures_give_the_same_svg_whatever_the_users_style(tmp_path: P
     assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
 
 
-@pytest.mark.parametrize("loaders", [1, 3, pytest.param(7, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("loaders", [1, pytest.param(7, marks=pytest.mark.slow)])
 def test_pictures_open_and_grow_with_what_they_show(tmp_path: Path, loaders: int) -> None:
     many = {2**n: (20.0, n, 1.0, 1.0, 3.0, 1.0) for n in range(3, 9)}
     write_batch_sizes({f"loader {n}": verdict(many) for n in range(loaders)}, "x" * 200, tmp_path / "batch.png")

@@ -19,11 +19,9 @@ from whyidle.report.contract.run import ReportJson
 
 PAGES = Path(__file__).parents[3] / "docs" / "commands"
 VALUES = re.compile(r': "[^"]*"(?: \| "[^"]*")*|\["\w+"\]')
-"""In the shape of a page: what a key may say."""
 
 
 def keys(found: Any, seen: set[int]) -> set[str]:
-    """All that objects of this type have at any depth, but for those of dictionaries."""
     if id(found) in seen:
         return set()
     seen.add(id(found))

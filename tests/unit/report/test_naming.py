@@ -13,6 +13,7 @@ from whyidle.commands.main import main
 from whyidle.record.latest import note_latest
 from whyidle.record.run import update_run
 from whyidle.report.words.command import LONGEST, command_line
+from whyidle.scenarios.planted import MS
 
 EPOCHS = ["--epochs", "20", "--batch-size", "8"]
 
@@ -41,19 +42,6 @@ def test_a_very_long_command_is_cut() -> None:
 def said(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> str:
     assert main([str(argument) for argument in arguments]) == 2
     return capsys.readouterr().err
-
-
-@pytest.mark.parametrize("verb", [("report",), ("live", "--once")], ids=" ".join)
-def test_what_is_no_run_folder_is_named_for_what_it_is(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], verb: tuple[str, ...]
-) -> None:
-    (tmp_path / "file").write_text("")
-    (tmp_path / "folder").mkdir()
-    assert "nosuch does not exist." in said(capsys, *verb, tmp_path / "nosuch")
-    assert "file is a file, not a run folder." in said(capsys, *verb, tmp_path / "file")
-    text = said(capsys, *verb, tmp_path / "folder")
-    assert "folder is not a run folder: it has no run.json." in text
-    assert "`whyidle run`, `attach` or `compare`" in text
 
 
 def test_a_folder_of_many_runs_lists_the_newest_ten_of_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -91,9 +79,24 @@ def test_live_takes_the_newest_run_of_a_folder(tmp_path: Path, capsys: pytest.Ca
     assert capsys.readouterr().out.split()[0] == "new"
 
 
-def test_an_option_that_a_verb_does_not_know_shows_that_verbs_usage(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main(["run", "--foo", "--", "true"])
-    text = capsys.readouterr().err
-    assert text.startswith("usage: whyidle run [options] -- COMMAND")
-    assert "unrecognized arguments: --foo" in text
+def test_report_takes_the_folder_around_the_hosts_folders_or_each_of_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = record(tmp_path / "job", [Rank(), Rank(fetch_ns=21 * MS, host="beta")], shifts={"beta": 10**15}, apart=True)
+    verdicts = []
+    for folders in ([tmp_path / "job"], job.folders, job.folders[::-1]):
+        assert main(["report", "--json", *map(str, folders)]) == 0
+        found = json.loads(capsys.readouterr().out)
+        assert [entry["host"] for entry in found["ranks_detail"]] == ["alpha", "beta"]
+        verdicts.append(found["verdict"])
+    assert verdicts[0]["cause"] == "rank.straggler"
+    assert verdicts == [verdicts[0]] * 3
+
+
+def test_report_refuses_folders_of_different_jobs_in_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("one", "two"):
+        record(tmp_path / name, [Rank(), Rank()])
+    told = " ".join(said(capsys, "report", tmp_path / "one", tmp_path / "two").split())
+    assert f"rank 0 is both in {tmp_path / 'one'} and in {tmp_path / 'two'}: these are different jobs." in told

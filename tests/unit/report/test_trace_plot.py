@@ -40,17 +40,10 @@ def test_the_windows_say_what_share_of_them_the_device_computed(tmp_path: Path) 
     assert trace.gaps == "gaps: half below 50 ms, 95 % below 50 ms"
 
 
-def test_twice_the_batch_swings_to_zero_at_the_same_mean(tmp_path: Path) -> None:
-    small = trace_of("8", analysis_of_run(recorded(tmp_path / "small", 100, 100, 80)), None)
-    large = trace_of("16", analysis_of_run(recorded(tmp_path / "large", 400, 400, 20)), None)
-    assert np.mean(small.busy) == pytest.approx(np.mean(large.busy), abs=4)
-    assert min(small.busy) > 20
-    assert min(large.busy) == 0
-
-
 def test_a_long_training_is_shown_from_its_middle(tmp_path: Path) -> None:
     trace = trace_of("long", analysis_of_run(recorded(tmp_path / "run", 200, 800, 60)), None)
     assert len(trace.busy) == MOST_WINDOWS
+    assert (min(trace.busy), max(trace.busy)) == (0, 100)
 
 
 def test_nvmls_readings_of_the_stretch_are_kept(tmp_path: Path) -> None:
@@ -62,13 +55,6 @@ def test_nvmls_readings_of_the_stretch_are_kept(tmp_path: Path) -> None:
     [(seconds, percent)] = trace_of("seen", analysis_of_run(folder), folder).sampled
     assert percent == 37.0
     assert seconds == pytest.approx((window.wall_ns - WINDOW_NS) / 2e9, abs=0.1)
-
-
-def test_of_several_devices_no_readings_are_taken_for_the_runs(tmp_path: Path) -> None:
-    folder = recorded(tmp_path / "run", 50, 50)
-    middle = analysis_of_run(folder).facts.window.begin_ns + 1000 * MS
-    add(folder, DEVICE, [{"t_ns": middle, "device": n, "window_ns": MS, "utilisation_pct": 50.0} for n in (0, 1)])
-    assert trace_of("two", analysis_of_run(folder), folder).sampled == ()
 
 
 def test_a_panel_stands_for_the_typical_run_of_a_cell(tmp_path: Path) -> None:
@@ -90,6 +76,9 @@ def test_a_run_that_failed_does_not_shift_the_folders(tmp_path: Path) -> None:
     cell = Cell("caffe", 8, "ok", None, tuple(map(str, runs)), (analysis_of_run(runs[1]),), (1,))
     [trace] = traces_of(compare([cell]))
     assert [percent for _, percent in trace.sampled] == [64.0]
+    # Of several devices none is the run's.
+    add(runs[1], DEVICE, [{"t_ns": middle, "device": 1, "window_ns": MS, "utilisation_pct": 50.0}])
+    assert trace_of("two", analysis_of_run(runs[1]), runs[1]).sampled == ()
 
 
 def test_the_command_draws_a_run_and_names_its_device(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -124,11 +113,8 @@ def test_the_axis_says_what_is_cut_and_the_title_what_was_stopped(tmp_path: Path
     short, long = (trace_of(run.name, analysis_of_run(run), None) for run in runs)
     assert short.name == "short, stopped"
     said = [figure(several, "x").axes[-1].get_xlabel() for several in ([short], [long], [short, long])]
-    assert said == [
-        "seconds",
-        "seconds, from the middle of a longer training",
-        "seconds, from the middle of a longer training where it was",
-    ]
+    cut = "seconds, from the middle of a longer training"
+    assert said == ["seconds", cut, f"{cut} where it was"]
 
 
 def test_nothing_to_draw_is_said_and_nothing_is_written(tmp_path: Path) -> None:
@@ -136,8 +122,3 @@ def test_nothing_to_draw_is_said_and_nothing_is_written(tmp_path: Path) -> None:
     with pytest.raises(WhyidleError, match="no run of 167 ms"):
         write_utilisation([short], "x", tmp_path / "out.png")
     assert not (tmp_path / "out.png").exists()
-
-
-def test_a_wrong_name_is_refused_before_anything_is_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["report", str(tmp_path), "--trace-plot", "trace.gif"]) != 0
-    assert "--trace-plot trace.gif: unknown kind of picture" in capsys.readouterr().err
