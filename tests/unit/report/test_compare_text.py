@@ -93,23 +93,6 @@ def test_many_groups_get_a_line_each_and_many_like_verdicts_one(planned: Planned
     assert "workers (files, batch 8); workers (lmdb, batch 8): The device waits" in words(printed(both))
 
 
-def test_a_short_run_gets_a_question_mark_and_no_claim_of_augmentation(planned: Planned) -> None:
-    cells = [
-        planned.cell(12 if on else 1, compute_ms, device=device, augment=on)
-        for device, compute_ms in (("emulated:k80", 44.0), ("emulated:v100", 8.0))
-        for on in (False, True)
-    ]
-    shown = words(printed(cells))
-    assert [
-        said in shown for said in ("free ?", "+50 % ?", "?: one run of less than 5 s.", "the same code and data")
-    ] == [
-        True,
-        True,
-        True,
-        False,
-    ]
-
-
 def test_of_many_unexpected_times_the_worst_are_told(planned: Planned) -> None:
     real = planned.cell(30, 5)
     loader = planned.cell(20, NOTHING, feed="loader-only")

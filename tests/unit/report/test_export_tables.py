@@ -14,19 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from support.crafted import add, add_events, facts_of_run
-from whyidle.analyse.run.analysis import analyse
-from whyidle.analyse.timeline.timeline import timelines
+from support.crafted import add, add_events
 from whyidle.record.names import Names
-from whyidle.record.run import Run, create_run, open_run
-from whyidle.record.schema import BATCH, HOST, KINDS, NOT_MEASURED, PAUSE, STEP, EventKind, Kind
+from whyidle.record.run import create_run, open_run
+from whyidle.record.schema import BATCH, HOST, KINDS, NOT_MEASURED, PAUSE, EventKind, Kind
 from whyidle.report.export.raw import KINDS_OF_TABLES, raw_table
-from whyidle.report.export.steps import steps_table
 from whyidle.report.export.table import Table
 from whyidle.report.export.table_files import GROUP_ROWS, write_csv, write_parquet
-from whyidle.scenarios.planted import MS, Step, train
-
-PARTS = ("compute", "input", "copy", "sync", "host", "boundary")
 
 
 def csv_rows(table: Table) -> list[dict[str, str]]:
@@ -34,11 +28,6 @@ def csv_rows(table: Table) -> list[dict[str, str]]:
     write_csv(table, file)
     file.seek(0)
     return list(csv.DictReader(file))
-
-
-def steps_of(folder: Path) -> list[dict[str, str]]:
-    run = open_run(folder)
-    return csv_rows(steps_table(timelines(analyse(run), [run])))
 
 
 VALUES = {
@@ -126,67 +115,3 @@ def test_a_name_is_no_formula_in_a_spreadsheet_and_stays_in_its_cell(tmp_path: P
     add(tmp_path / "run", BATCH, [{"begin_ns": 1, "end_ns": 2, "slowest_name": 7}])
     (row,) = csv_rows(raw_table("batches", [open_run(tmp_path / "run")]))
     assert row["slowest_name_text"] == told
-
-
-def test_the_parts_of_every_step_sum_to_the_stretch_they_share_out(tmp_path: Path) -> None:
-    slow = Step(fetch_ns=30 * MS, compute_ns=12 * MS, copy_bytes=10**7, sync=True)
-    plain = Step(fetch_ns=2 * MS, compute_ns=12 * MS, copy_bytes=10**7, host_ns=3 * MS)
-    epoch = [slow if n % 7 == 3 else plain for n in range(40)]
-    train(tmp_path / "run", [epoch, [Step(boundary_ns=20 * MS), *epoch[1:]]])
-    rows = steps_of(tmp_path / "run")
-    assert len(rows) == 80
-    counted = [row for row in rows if row["warmup"] == "0"]
-    assert all(row["compute_ms"] == "" for row in rows if row["warmup"] == "1")
-    for row in counted:
-        parts = [float(row[f"{part}_ms"]) for part in PARTS]
-        assert sum(parts) + float(row["unseen_ms"]) == pytest.approx(float(row["blamed_ms"]), abs=1e-6)
-        assert min(parts) >= 0
-    facts = facts_of_run(tmp_path / "run")
-    # On a device with a queue the stretches lie side by side: they are the window, but for what follows the last step.
-    stretches = sum(float(row["blamed_ms"]) for row in counted)
-    after = (facts.window.end_ns - int(facts.window.steps["device_end_ns"].max())) / MS
-    assert stretches + after == pytest.approx(facts.window.wall_ns / MS, abs=1e-6)
-    for part in ("compute", "input", "copy", "sync"):
-        told = getattr(facts.parts, f"{part}_ns") / MS
-        assert sum(float(row[f"{part}_ms"]) for row in counted) == pytest.approx(told, abs=1e-6), part
-
-
-def batches_of(folder: Path, workers: int, **more: int) -> list[dict[str, str]]:
-    """The steps of a run whose batches were made while it fetched them."""
-    steps = open_run(folder).records(STEP)
-    made = [
-        {"step": step, "worker": step % max(1, workers), "begin_ns": begin, "end_ns": end} | more
-        for step, begin, end in steps[["step", "fetch_begin_ns", "fetch_end_ns"]].tolist()
-    ]
-    add(folder, BATCH, made)
-    add_events(folder, [(made[0]["begin_ns"], EventKind.LOADER_WORKERS, workers, NOT_MEASURED)])
-    return steps_of(folder)
-
-
-def test_a_step_that_waited_for_data_says_so_and_who_made_its_batch(tmp_path: Path) -> None:
-    steps = [Step(fetch_ns=(90 if n == 20 else 10) * MS, compute_ns=5 * MS) for n in range(40)]
-    train(tmp_path / "run", [steps])
-    rows = batches_of(tmp_path / "run", 2, read_ns=2 * MS)
-    waited = max((row for row in rows if row["warmup"] == "0"), key=lambda row: float(row["input_ms"]))
-    assert waited["step"] == "20"
-    assert float(waited["making_ms"]) == float(waited["fetch_ms"]) == 90
-    assert (waited["read_ms"], waited["decode_ms"]) == ("2.0", "")
-    assert [row["worker"] for row in rows] == [str(n % 2) for n in range(40)]
-    assert {row["device_kind"] for row in rows} == {"emulated"}
-
-
-def test_a_batch_made_in_the_training_process_has_no_worker_and_what_was_not_measured_is_empty(tmp_path: Path) -> None:
-    train(tmp_path / "run", [[Step(fetch_ns=10 * MS)] * 40])
-    row = steps_of(tmp_path / "run")[10]
-    assert row["worker"] == row["making_ms"] == row["untold_ms"] == row["queue_ready"] == ""
-    rows = batches_of(tmp_path / "run", 0)
-    assert {(row["worker"], float(row["making_ms"])) for row in rows} == {("", 10.0)}
-
-
-def test_a_torn_file_gives_its_whole_records(tmp_path: Path) -> None:
-    train(tmp_path / "run", [[Step()] * 30])
-    (path,) = (tmp_path / "run").glob("step-*.rec")
-    path.write_bytes(path.read_bytes()[:-100])
-    run: Run = open_run(tmp_path / "run")
-    assert len(csv_rows(raw_table("step_records", [run]))) == 29
-    assert len(steps_of(tmp_path / "run")) == 29

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import pytest
@@ -27,16 +26,11 @@ EPOCHS = ["--epochs", "20", "--batch-size", "8"]
         (["python", f"/{'long/' * 20}train.py", *EPOCHS], "python train.py --epochs 20 --batch-size 8"),
         (["./"], "./"),
         (None, "run"),
+        (["python", "train.py", *(["--flag"] * 50)], f"python train.py {'--flag ' * 50}"[: LONGEST - 1] + "…"),
     ],
 )
 def test_a_command_keeps_its_arguments_and_loses_the_folders_of_programs(parts: list[str] | None, line: str) -> None:
     assert command_line(parts) == line
-
-
-def test_a_very_long_command_is_cut() -> None:
-    line = command_line(["python", "train.py", *(["--flag"] * 50)])
-    assert len(line) == LONGEST
-    assert line.endswith("…")
 
 
 def said(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> str:
@@ -68,15 +62,6 @@ def test_without_a_folder_the_newest_recording_is_reported(
         note_latest(tmp_path / name)
     assert main(["report", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["run"]["id"] == "new"
-
-
-def test_live_takes_the_newest_run_of_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for name in ("old", "new"):
-        record(tmp_path / name, [Rank()], 40)
-        update_run(tmp_path / name, {"command": [name]})
-    os.utime(tmp_path / "new" / "run.json")
-    assert main(["live", "--once", str(tmp_path)]) == 0
-    assert capsys.readouterr().out.split()[0] == "new"
 
 
 def test_report_takes_the_folder_around_the_hosts_folders_or_each_of_them(

@@ -12,14 +12,12 @@ import pytest
 
 from support.cells import SETTING, Planned, on_processor
 from support.page_content import Element, parsed
-from support.rendered import rendered
 from whyidle.analyse.cells.cell_costs import place_of, setting_of
 from whyidle.analyse.cells.comparison import Cell, compare
 from whyidle.analyse.cells.prices import Price
 from whyidle.commands.main import main
 from whyidle.record.comparison import CellRecord, write_comparison
 from whyidle.record.run import create_run
-from whyidle.report.documents.comparison import comparison_document
 from whyidle.report.page import compare_page
 from whyidle.scenarios.planted import MS, Step, train
 
@@ -100,14 +98,6 @@ def test_cells_that_train_another_thing_have_a_table_and_a_scale_of_their_own(pl
     vgg_naive, vgg, naive, alexnet = heats(page, "rate")
     assert vgg_naive == naive == 0
     assert vgg == alexnet != 0
-
-
-def test_the_page_says_all_that_the_text_does(study: list[Cell]) -> None:
-    lines = rendered(comparison_document(compare(study), SETTING), 200).splitlines()
-    sentences = [line.strip() for line in lines if line.rstrip().endswith(".") and len(line) > 60]
-    assert len(sentences) >= 4
-    words = shown(study).words
-    assert [each for each in sentences if re.sub(r" \[\w+\]\.?$", "", " ".join(each.split())) not in words] == []
 
 
 def test_costs_are_better_the_lower_they_are_and_accuracy_is_shown(planned: Planned) -> None:

@@ -13,7 +13,7 @@ import pytest
 from support.crafted import train_on_cpu
 from support.jobs import START as JOB_START
 from support.jobs import Rank, record
-from support.planted_stacks import DECODING, FETCHING, FORWARD, MONITORING, OPENING, WORKER, look
+from support.planted_stacks import DECODING, FETCHING, FORWARD, OPENING, WORKER, look
 from whyidle.commands.main import main
 from whyidle.record.processes import AGAIN
 from whyidle.record.stacks import Call
@@ -57,31 +57,9 @@ def written(run: Path, file: Path) -> File:
     return msgspec.json.decode(file.read_bytes(), type=File)
 
 
-def stacks(profile: Sampled, of: File) -> list[list[str]]:
-    return [[of.shared.frames[place].name for place in sample] for sample in profile.samples]
-
-
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
     return train_on_cpu(tmp_path / "run", [{"fetch": 40}] * 50)
-
-
-def test_each_thread_is_a_profile_whose_samples_weigh_the_time_to_the_next(run: Path, tmp_path: Path) -> None:
-    moments = [START, START + 50 * MS, START + 250 * MS, START + 300 * MS]
-    look(run, moments, lambda number, _: (FETCHING, FORWARD, None, FETCHING)[number])
-    look(run, [START + 10 * MS, START + 210 * MS], lambda number, _: (OPENING, DECODING)[number], WORKER)
-    look(run, [START + 20 * MS], lambda *_: DECODING, WORKER + 1)
-    look(run, [START + 5 * MS], lambda *_: MONITORING, None, WORKER + 5)
-    made = written(run, tmp_path / "made.json")
-    assert (made.schema, made.active, made.name) == (SCHEMA, 0, "run")
-    names = [each.name for each in made.profiles]
-    assert names == ["training", "worker 1", "worker 2", "other thread of the training"]
-    training, worker, seldom, _ = made.profiles
-    assert stacks(training, made) == [[c.function for c in s] for s in (FETCHING, FORWARD, (), FETCHING)]
-    assert training.weights == pytest.approx([0.05, 0.2, 0.05, 0.05])
-    assert (worker.start_value, worker.end_value) == pytest.approx((0.01, 0.41))
-    assert worker.weights == pytest.approx([0.2, 0.2])
-    assert (seldom.start_value, seldom.end_value, seldom.weights) == (0.02, 0.02, [0.0])
 
 
 def test_what_speedscope_asks_of_a_profile_holds(run: Path, tmp_path: Path) -> None:

@@ -22,13 +22,12 @@ from whyidle.analyse.run.facts import Facts
 from whyidle.analyse.run.loader_stats import Timed
 from whyidle.analyse.run.non_step_time import Evaluation, Outside
 from whyidle.analyse.run.resource_usage import Sampled
-from whyidle.analyse.run.stall_breakdown import PARTS, UNTOLD
+from whyidle.analyse.run.stall_breakdown import PARTS
 from whyidle.analyse.run.worker_records import SlowSample, TransformCost
 from whyidle.record.comparison import CellRecord, write_comparison
 from whyidle.record.notices import SAMPLER_NOTICES, Notices
 from whyidle.record.run import open_run
 from whyidle.record.schema import HEADER_BYTES, STEP
-from whyidle.report.contract import comparison as compare_json
 from whyidle.report.contract import run as contract
 from whyidle.report.contract.encode import builtins
 from whyidle.report.document import Document
@@ -41,13 +40,11 @@ from whyidle.report.export.table_files import write_csv
 from whyidle.report.page import compare_cells
 from whyidle.report.page.overview import duration
 from whyidle.report.page.run_page import page
-from whyidle.report.render import bars
 from whyidle.report.render.markdown import markdown
 from whyidle.report.words.figures import evidence_value
 from whyidle.scenarios.planted import MS, Step, train
 
 DATA = Path(__file__).parents[2] / "data" / "v1" / "starved"
-JOB: dict[str, Any] = {"scenario": None, "device": {"kind": "cuda", "title": "a GPU"}, "net": None, "stop": {}}
 
 
 @pytest.fixture
@@ -131,12 +128,6 @@ def test_on_a_processor_no_device_is_spoken_of_and_no_driver_missed(tmp_path: Pa
     assert [words for words in unsaid if words in shown] == []
 
 
-def test_a_bar_is_as_wide_as_asked_whatever_the_shares() -> None:
-    thirds = dict.fromkeys(PARTS[:3], 1 / 3)
-    for shares in ({"compute": 1.0}, thirds, dict.fromkeys(PARTS, 1 / 6), {"boundary": 0.1, UNTOLD: 0.9}):
-        assert [len(bars.stacked(shares, width)) for width in (7, 20, 61)] == [7, 20, 61]
-
-
 def test_severity_is_what_fixing_would_gain() -> None:
     severities = {share: Finding("input.serial", "", share, 1.0).severity for share in (0.04, 0.06, 0.15, 0.25)}
     assert severities == {0.04: "none", 0.06: "minor", 0.15: "major", 0.25: "critical"}
@@ -152,67 +143,42 @@ def test_of_very_many_ranks_the_latest_are_shown(tmp_path: Path) -> None:
     assert "and 24 ranks that are late by less" in shown
 
 
-# A figure of a job of several ranks is the same wherever it is told: of the job, not of the rank that leads it.
-
-
-@pytest.fixture
-def compared(tmp_path: Path) -> Path:
-    """A comparison of one cell: the job waits for rank 0, whose data come late; the hooks of rank 1 are slow."""
-    ranks = [Rank(fetch_ns=21 * MS), Rank(), Rank(fetch_ns=5 * MS, steps=150)]
-    record(tmp_path / "x-r0", ranks, device="cuda")
+def test_figures_of_a_job_are_the_jobs_wherever_they_are_told(tmp_path: Path) -> None:
+    """Not those of the rank that leads: all wait for rank 0, whose data come late; the hooks of rank 1 are slow."""
+    record(tmp_path / "x-r0", [Rank(fetch_ns=21 * MS), Rank(), Rank(fetch_ns=5 * MS, steps=150)], device="cuda")
     (path,) = (tmp_path / "x-r0").glob("step-1-*.rec")
     steps = np.memmap(path, dtype=STEP.dtype, mode="r+", offset=HEADER_BYTES)
     steps["overhead_ns"] = 90_000
     steps.flush()
-    write_comparison(tmp_path, JOB, [CellRecord("x", 8, "ok", None, ("x-r0",), {"ranks": 3})])
-    return tmp_path
-
-
-def test_a_comparison_has_the_figures_of_its_runs_report(compared: Path) -> None:
-    job = analyse(open_run(compared / "x-r0"))
-    assert job.job is not None
-    told = contract.report(job)
-    result, setting = load(compared)
-    (cell,) = compare_json.comparison(result, setting)["cells"]
-    assert cell["breakdown"] == builtins(told.breakdown)
-    assert (cell["busy_pct"], cell["au_pct"]) == (told.device.busy_pct, told.device.au_pct)
-    assert cell["samples_per_s"]["median"] == told.window.samples_per_s
-
-    file = io.StringIO(newline="")
-    write_csv(cells_table(compared), file)
-    file.seek(0)
-    (row,) = csv.DictReader(file)
-    for part in PARTS:
-        assert float(row[f"{part}_pct"]) == pytest.approx(getattr(told.breakdown, f"{part}_pct"))
-    assert float(row["wall_s"]) == pytest.approx(told.window.wall_s)
-    # Rank 2 ended early: what the others did alone is no part of the window.
-    assert told.window.steps > 150 >= int(row["steps"])
-    assert float(row["wall_s"]) / int(row["steps"]) == pytest.approx(job.step_ms["mean"] / 1e3, rel=0.05)
-
-    (view,) = compare_cells.views(result, setting, {})
-    assert view.runs[0].busy_pct == cell["busy_pct"]
-    assert 100 * view.shares["input"] == pytest.approx(told.breakdown.input_pct)
-    said, document = f"{cell['busy_pct']:.0f} %", comparison_document(result, setting)
-    assert said in rendered(document, 120)
-    assert said in markdown(document)
-
-
-def test_flat_figures_and_the_tiles_of_a_page_are_those_of_the_jobs_report(compared: Path) -> None:
-    job = analyse(open_run(compared / "x-r0"))
+    device = {"kind": "cuda", "title": "a GPU"}
+    cells = [CellRecord("x", 8, "ok", None, ("x-r0",), {"ranks": 3})]
+    write_comparison(tmp_path, {"scenario": None, "device": device, "net": None, "stop": {}}, cells)
+    job = analyse(open_run(tmp_path / "x-r0"))
     told, flat = contract.report(job), scalars.of_run(job)
     assert flat[scalars.BUSY] == pytest.approx(told.device.busy_pct)
-    assert flat["input_pct"] == pytest.approx(told.breakdown.input_pct)
     assert flat["samples_per_s"] == pytest.approx(told.window.samples_per_s)
     assert job.job is not None
     assert job.facts is not None
-    of_all = [part.analysis.facts for part in job.ranks]
-    assert flat["overhead_pct"] == pytest.approx(100 * max(facts.overhead_share for facts in of_all if facts))
     assert flat["overhead_pct"] == pytest.approx(told.quality.overhead_pct)
-    assert flat["overhead_pct"] > 100 * job.facts.overhead_share
-    made = parsed(page(job, [open_run(compared / "x-r0")]))
+    assert told.quality.overhead_pct > 100 * job.facts.overhead_share
+
+    file = io.StringIO(newline="")
+    write_csv(cells_table(tmp_path), file)
+    (row,) = csv.DictReader(file.getvalue().splitlines())
+    assert {f"{part}_pct": float(row[f"{part}_pct"]) for part in PARTS} == pytest.approx(builtins(told.breakdown))
+    assert float(row["wall_s"]) == pytest.approx(told.window.wall_s)
+    # Rank 2 ended early: what the others did alone is no part of the window.
+    assert told.window.steps > 150 >= int(row["steps"])
+
+    result, setting = load(tmp_path)
+    (view,) = compare_cells.views(result, setting, {})
+    assert view.runs[0].busy_pct == told.device.busy_pct
+    assert 100 * view.shares["input"] == pytest.approx(told.breakdown.input_pct)
+    said, document = f"{told.device.busy_pct:.0f} %", comparison_document(result, setting)
+    assert [said in form for form in (rendered(document, 120), markdown(document))] == [True, True]
+    made = parsed(page(job, [open_run(tmp_path / "x-r0")]))
     tiles = {tile.all("dt")[0].words: tile.all("dd")[0].words for tile in made.all("div", "tile")}
     assert tiles["busy"] == f"{told.device.busy_pct:.1f} %"
-    assert f"{job.job.steps} steps after the warm-up" in made.words
     assert tiles["window"] == duration(told.window.wall_s) != duration(job.facts.parts.wall_ns / 1e9)
 
 
