@@ -131,7 +131,7 @@ def test_it_fits_the_width_with_and_without_block_characters(width: int, encodin
     assert encoding != "ascii" or not set(text) & set("?█░▒▓▚▲→±µ")
 
 
-def test_the_picture_names_what_it_shows_and_is_the_same_whatever_the_users_style(tmp_path: Path) -> None:
+def test_a_picture_names_what_it_shows_and_is_the_same_whatever_the_style(tmp_path: Path) -> None:
     import matplotlib
 
     flat = {8: (4000, 30, 0, 0, 60, 0), 32: (4000, 30, 0, 0, 60, 0)}
@@ -157,7 +157,7 @@ def test_pictures_open_and_grow_with_what_they_show(tmp_path: Path, loaders: int
         assert len(image.convert("RGB").getcolors(10**6)) > 50
 
 
-def test_where_no_picture_can_be_is_said_before_any_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_no_picture_can_be_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     check_picture(tmp_path / "a.SVG")
     check_picture(tmp_path / "new" / "a.svg", tmp_path / "new")
     (tmp_path / "b.svg").mkdir()

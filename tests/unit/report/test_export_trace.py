@@ -114,7 +114,7 @@ def processes(events: list[Event]) -> list[str]:
 
 @pytest.fixture
 def fed(tmp_path: Path) -> Path:
-    """Three workers; the batch of step 40 takes long, and those after it lie finished. A sampler looks every 10 ms."""
+    """Three workers; the batch of step 40 takes long, and those after it lie finished."""
     steps = [
         Step(fetch_ns=(200 if n == 40 else 15) * MS, compute_ns=10 * MS, copy_bytes=10**6, sync_within=n % 3 == 0)
         for n in range(80)
@@ -219,7 +219,7 @@ def test_epochs_and_phases_are_there_and_hostile_names_are_harmless(tmp_path: Pa
     assert "device (evil?[2J)" in processes(events)
 
 
-def test_what_was_over_before_the_first_step_is_left_out_and_not_put_at_its_begin(tmp_path: Path) -> None:
+def test_what_was_over_before_the_first_step_is_left_out(tmp_path: Path) -> None:
     train(tmp_path / "run", [[Step()] * 30])
     first = int(open_run(tmp_path / "run").records(STEP)["fetch_begin_ns"].min())
     before = [(first - (n + 2) * MS, EventKind.GARBAGE, 2, first - (n + 1) * MS) for n in range(5)]
@@ -242,7 +242,7 @@ def test_what_was_over_before_the_first_step_is_left_out_and_not_put_at_its_begi
         (3, 2, "--from 3 --to 2 is no stretch"),
     ],
 )
-def test_a_stretch_that_is_none_is_told(fed: Path, since_s: float | None, until_s: float | None, said: str) -> None:
+def test_no_stretch_is_told(fed: Path, since_s: float | None, until_s: float | None, said: str) -> None:
     with pytest.raises(WhyidleError, match=said):
         asked_for(opened(fed).extent, since_s, until_s)
 
@@ -263,7 +263,7 @@ def spans(draw: st.DrawFn) -> list[tuple[int, int]]:
 
 
 @given(spans())
-def test_no_two_slices_of_a_lane_overlap_and_no_lane_is_wasted(drawn: list[tuple[int, int]]) -> None:
+def test_slices_of_a_lane_do_not_overlap_and_none_is_wasted(drawn: list[tuple[int, int]]) -> None:
     begin, end = (np.array(each, dtype=np.int64) for each in zip(*drawn, strict=True))
     lanes = lanes_of(begin, end)
     for lane in range(int(lanes.max()) + 1):

@@ -1,4 +1,4 @@
-"""The live view of moments made by hand: what it says where no kept output does, and that it fits any terminal."""
+"""The live view of moments made by hand: what it says, and that it fits any terminal."""
 
 from __future__ import annotations
 
@@ -38,13 +38,11 @@ def row_of(rows: list[str], begin: str) -> str:
     return next(row.rstrip() for row in rows if row.startswith(begin))
 
 
-@pytest.mark.parametrize(
-    ("size", "said"), [((60, 20), FIGURES), ((80, 24), FIGURES + ESSENTIALS), ((120, 40), FIGURES + MORE)]
-)
-def test_a_terminal_shows_all_that_it_has_room_for(size: tuple[int, int], said: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(("size", "said"), [((60, 20), ()), ((80, 24), ESSENTIALS), ((120, 40), MORE)])
+def test_a_terminal_shows_what_it_has_room_for(size: tuple[int, int], said: tuple[str, ...]) -> None:
     rows = shown(running(), *size, keys=True)
     together = "\n".join(rows)
-    assert [each for each in said if each not in together] == []
+    assert [each for each in FIGURES + said if each not in together] == []
     assert " ".join(VERDICT.title.split()) in " ".join(together.split())
     assert row_of(rows, "  busy").endswith(" 63 %")
     assert together.count("reading  45 %  queued   2 %  38.1 ms/batch") == 4 * (size[0] == 120)
@@ -54,7 +52,8 @@ def test_a_terminal_shows_all_that_it_has_room_for(size: tuple[int, int], said: 
         assert set(above) <= {chr(c) for c in range(0x2800, 0x2900)} | {" "} != set()
 
 
-QUIET = running(makers=(worker(0), worker(1, quiet_s=12.0), worker(2, quiet_s=12.0, batch_ms=9000.0)))
+SLOW = worker(2, quiet_s=12.0, batch_ms=9000.0)
+QUIET = running(makers=(worker(0), worker(1, quiet_s=12.0), SLOW))
 IN_TRAINING = running(makers=(), made_in_training=True, workers=1, worker_busy_pct=76.0, queue_ready=None)
 NEXT = replace(VERDICT.next[0], predicted_samples_per_s=460.46, low=276.3, high=460.46)
 ROUNDED = running(verdict=replace(VERDICT, next=(NEXT,)), verdict_samples_per_s=233.3, verdict_of_whole_run=True)
@@ -66,7 +65,7 @@ BARE = device(busy_pct=(NAN,) * 20, sm_active_pct=(), memory_used_bytes=None, me
 MANY = running(makers=tuple(worker(i, busy_pct=float(i)) for i in range(64)))
 RANKS = tuple(rank(i) for i in range(8))
 STARTING = Snapshot("ssd · naive", "emulated Test", "starting")
-UNKNOWN = ("waiting for the first step", "no accelerator recorded", "step n/a", "host n/a", "queue n/a")
+UNKNOWN = ("waiting for the first step", "no accelerator recorded", "step n/a", "queue n/a")
 CASES: list[tuple[Snapshot, tuple[str, ...], tuple[str, ...]]] = [
     (STARTING, UNKNOWN, ("0 %", NO_GPU)),
     (running(devices=(BARE,)), ("busy n/a", "memory n/a"), ("SM active",)),
@@ -92,7 +91,7 @@ CASES: list[tuple[Snapshot, tuple[str, ...], tuple[str, ...]]] = [
 
 
 @pytest.mark.parametrize(("view", "said", "unsaid"), CASES)
-def test_a_moment_is_told_in_words(view: Snapshot, said: tuple[str, ...], unsaid: tuple[str, ...]) -> None:
+def test_a_moment_is_told(view: Snapshot, said: tuple[str, ...], unsaid: tuple[str, ...]) -> None:
     together = " ".join(text(view).split())
     assert [each for each in said if each not in together] == []
     assert [each for each in unsaid if each in together] == []
@@ -109,14 +108,14 @@ def test_of_a_long_list_those_around_the_chosen_one_are_shown_and_sorted_as_aske
         assert "".join(row.replace("▸", " ").split()[0] for row in rows if "/batch" in row) == order
         assert arrow in row_of(rows, " workers")
     rows = shown(running(rank_views=RANKS[:5], ranks=5), 100, 50, focus="ranks", order=1)
-    told = [row.replace("▸", " ").split()[:2] for row in rows if "step 412" in row and "busy 60 %" in row]
+    told = [row.replace("▸", " ").split()[:2] for row in rows if "busy 60 %" in row]
     assert told == [[str(i), f"node{i // 4}"] for i in range(4, -1, -1)]
     assert [row.split()[0] for row in shown(QUIET, 100, 40) if "quiet 12 s" in row] == ["1"]
 
 
 def test_pause_notes_a_verdict_in_little_room_and_a_terminal_that_is_too_small() -> None:
     assert shown(running(), paused=True)[0].endswith("paused")
-    assert shown(replace(running(), state="ok"), note="next run")[0].endswith("ended well; next run")
+    assert shown(replace(running(), state="ok"), note="next")[0].endswith("ended well; next")
     assert row_of(shown(running(), 40, 8, keys=True), " verdict").split() == ["verdict", "input.storage,", "31", "%"]
     none = replace(VERDICT, cause=None, title="No verdict: too few steps.")
     assert " verdict    No verdict: too few steps." in shown(running(verdict=none), 40, 8)
@@ -126,8 +125,10 @@ def test_pause_notes_a_verdict_in_little_room_and_a_terminal_that_is_too_small()
 
 
 def test_without_a_job_the_machine_is_drawn_and_told() -> None:
-    seen = HostView(cpu_budget=4.0, cpus=(0.04,) * 60, machine_busy=(100.0,) * 60, machine_busy_pct=100.0)
-    seen = replace(seen, memory_used_bytes=34_800_000, memory_available_bytes=20_000_000_000)
+    seen = HostView(cpu_budget=4.0, cpus=(0.04,) * 60, machine_busy_pct=100.0)
+    seen = replace(
+        seen, machine_busy=(100.0,) * 60, memory_used_bytes=34_800_000, memory_available_bytes=20_000_000_000
+    )
     rows = shown(replace(WATCHED, host=seen), 100, 40)
     assert row_of(rows, "  CPU").endswith("100 %")
     assert "memory 20.0 GB free" in "\n".join(rows)
@@ -135,12 +136,12 @@ def test_without_a_job_the_machine_is_drawn_and_told() -> None:
 
 
 OPENING = "with zipfile.ZipFile(self.path) as archive:"
-WORKERS = CodeView("workers", 84.3, 412, "/home/me/data.py", 27, "Shards.__getitem__", OPENING, "ZipFile._open")
-TRAINING = CodeView("training", 12.0, 48, "/home/me/train.py", 88, "train", "for x, y in loader:", "")
+WORKERS = CodeView("workers", 84.3, 412, "/me/data.py", 27, "Shards.__getitem__", OPENING, "ZipFile._open")
+TRAINING = CodeView("training", 12.0, 48, "/me/train.py", 88, "train", "for x, y in loader:", "")
 LOOP = "training 12 % train.py:88 for x, y in loader:"
 MAKING = "the time in which workers make batches"
-NAMED = Where("/home/me/data.py", 27, "Shards.__getitem__", OPENING, 0.91, 380, "ZipFile._open", MAKING)
-MADE = Where("/home/me/train.py", 12, "main", "loader = DataLoader(data)", None, 0, time="where the loader is made")
+NAMED = Where("/me/data.py", 27, "Shards.__getitem__", OPENING, 0.91, 380, "ZipFile._open", MAKING)
+MADE = Where("/me/train.py", 12, "main", "loader = DataLoader(data)", None, 0, time="where the loader is made")
 
 
 @pytest.mark.parametrize(
@@ -164,7 +165,7 @@ def test_lines_of_code_have_a_row_each_and_the_verdicts_comes_first(
     assert ["train.py:88" in row for row in small] == [True]
 
 
-@pytest.mark.parametrize(("ranks", "devices", "workers"), [(1, 0, 0), (1, 1, 3), (9, 8, 64), (1, 8, 3)])
+@pytest.mark.parametrize(("ranks", "devices", "workers"), [(1, 0, 0), (9, 8, 64), (1, 8, 3)])
 @pytest.mark.parametrize("size", [(40, 8), (60, 20), (80, 24), (81, 11), (132, 50), (250, 90)])
 def test_whatever_runs_the_screen_is_kept_and_the_verdict_stays_on_it(
     size: tuple[int, int], workers: int, devices: int, ranks: int
@@ -195,13 +196,14 @@ def test_no_figures_whatever_break_the_frame(
 ) -> None:
     one, two, three, four = some
     share = None if four is None else four / 1e4
-    hostile = CodeView("training", 12.0, 48, "/home/me/世界.py", 8, "f", f"\x1b[31m世界{title}" * 20, "")
+    hostile = CodeView("training", 12.0, 48, "/me/世界.py", 8, "f", f"\x1b[31m世界{title}" * 20, "")
     figures = {"left_s": one, "samples_per_s": two, "queue_ready": share, "queue_capacity": three and int(three)}
     makers = (worker(busy_pct=share, reading_pct=share, queued_pct=share, batch_ms=two, quiet_s=one),) * 3
     devices = (device(busy_pct=history, sm_active_pct=history, power_w=history, memory_total_bytes=None),)
     host = HostView(tree_cpus=three, cpu_budget=three, cpus=history)
     view = running(**figures, devices=devices, makers=makers, host=host, code=(hostile, WORKERS))
-    rows = live.screen(replace(view, title=title), *size, live.Options(ascii_only=ascii_only, keys=True))
+    options = live.Options(ascii_only=ascii_only, keys=True)
+    rows = live.screen(replace(view, title=title), *size, options)
     assert len(rows) <= size[1]
     for row in rows:
         assert row.cells == cell_len(row.plain) <= size[0]
@@ -260,7 +262,7 @@ def test_graphs_and_gauges_tell_zero_from_not_measured_and_the_least_from_nothin
 
 
 @pytest.mark.parametrize("size", [(39, 5), (40, 8), (80, 24), (120, 40)])
-def test_a_recording_that_ended_without_a_step_says_so(tmp_path: Path, size: tuple[int, int]) -> None:
+def test_what_ended_without_a_step_says_so(tmp_path: Path, size: tuple[int, int]) -> None:
     create_run(tmp_path / "run", {"command": ["job"], "ended": {"status": "ok"}})
     view = RecentReader(tmp_path / "run").snapshot()
     assert live.line(view) == "job: ended well, no training step was recorded"

@@ -1,18 +1,16 @@
-"""Runs and comparisons for a pull request: short, complete, and nothing but text comes of what was recorded."""
+"""Markdown: short, complete, and nothing but text comes of what was recorded."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
 from markdown_it import MarkdownIt
 
 from support.cells import Planned, place
 from whyidle.analyse.causes.finding import Evidence
 from whyidle.analyse.cells.comparison import Cell, compare
 from whyidle.analyse.run.analysis import analyse
-from whyidle.commands.main import main
 from whyidle.record.notices import TRAINING_NOTICES, Notices
 from whyidle.record.run import open_run, update_run
 from whyidle.report.document import (
@@ -68,7 +66,6 @@ def test_texts_survive_as_they_were() -> None:
 
 
 def test_github_makes_no_link_of_what_was_recorded() -> None:
-    """It looks for them in the text that is shown, so that escaping with a backslash does not help."""
     text = html(escaped("see #12, gh-3, @team and https://evil.example"))
     for link in ("#12", "gh-3", "@team", "https://"):
         assert link not in text
@@ -94,16 +91,6 @@ def test_a_comparison_is_its_table_and_many_cells_are_cut_and_counted(tmp_path: 
     assert len(text.splitlines()) < 60
     assert f"And {90 - MOST_ROWS} more rows." in text
     assert "**Which loader wins, and why**" in text
-
-
-def test_the_report_command_writes_it(starved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    report = ["report", str(starved), "--format", "markdown"]
-    assert main(report) == 0
-    shown = capsys.readouterr().out
-    assert main([*report, "-o", str(tmp_path / "summary.md")]) == 0
-    assert (tmp_path / "summary.md").read_text() == shown
-    assert main([*report, "-o", str(tmp_path / "no" / "f.md")]) == 2
-    assert "cannot write" in capsys.readouterr().err
 
 
 LONG = [Paragraph("x")] * 4 + [table([["a"]] * 20)]

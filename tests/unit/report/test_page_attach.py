@@ -1,4 +1,4 @@
-"""A run that was observed from outside, where no kept output has it: its page and its curves over time."""
+"""The page and the curves of a run that was observed from outside."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ HOSTILE = "<img src=x onerror=alert(1)>\x1b[31m"
 WAIT = stack(f"{TORCH}/utils/data/dataloader.py:_BaseDataLoaderIter.__next__", "/usr/lib/python3.12/queue.py:Queue.get")
 
 
-def recorded(folder: Path, threads: list[SeenThread], workers: bool = True, **info: Any) -> Run:
+def recorded(folder: Path, threads: list[SeenThread], **info: Any) -> Run:
     told = {"attach": {"pid": 7, "seconds": 9.0}, "command": ["python", "train.py"], "device": {"kind": "cpu"}}
     made = create_run(folder, told | info)
     record_threads(made, threads, {8: 7})
     states = ProcessStates(7, 1, "python", "python train.py", seconds=9.0, looks=90, states={"R": 40, "S": 50})
     worker = ProcessStates(8, 7, "pt_data_worker", seconds=9.0, looks=90, states={"S": 90})
-    write_states(made, [states, worker][: 1 + workers])
+    write_states(made, [states, worker])
     return open_run(made)
 
 
@@ -59,7 +59,7 @@ def series(t_ns: np.ndarray, cpu_ns: np.ndarray) -> Series:
     return found
 
 
-def test_cpus_over_time_are_the_counters_slopes_and_an_hour_takes_no_more_room_than_a_minute() -> None:
+def test_cpus_are_the_counters_slopes_and_an_hour_takes_no_more_room_than_a_minute() -> None:
     for looks in (200, 20_000):
         t_ns = 200_000_000 * np.arange(looks)
         busy = np.where(np.arange(looks) < looks // 2, 0.5, 2.0)
@@ -97,15 +97,3 @@ def test_whatever_another_process_calls_its_functions_stays_words(
     assert not page.all("img")
     assert page.words.count("<img src=x onerror=alert(1)>") >= 3
     assert "\x1b" not in page.words
-
-
-def test_a_loader_without_workers_is_told_in_markdown_and_a_table_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = str(recorded(tmp_path / "run", [SeenThread(7, 7, Counter({WAIT: 90}))], workers=False).folder)
-    assert main(["report", folder, "--format", "markdown"]) == 0
-    text = capsys.readouterr().out
-    assert "observed from outside for 9 s" in text
-    assert "it waits for a loader that has no worker processes" in text
-    assert main(["report", folder, "--format", "csv"]) == 2
-    assert "watched from outside" in capsys.readouterr().err

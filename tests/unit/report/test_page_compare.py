@@ -1,4 +1,4 @@
-"""The page of a comparison where no kept page has it: what went wrong, unlike scales, names that are markup, links."""
+"""The page of a comparison: what went wrong, unlike scales, names that are markup, links."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_measured_and_emulated_figures_never_share_a_column_or_a_scale(study: li
     assert [len(table.all("a", "square")) for table in tables] == [2, 2]
 
 
-def test_cells_that_train_another_thing_have_a_table_and_a_scale_of_their_own(planned: Planned) -> None:
+def test_cells_that_train_another_thing_have_a_scale_of_their_own(planned: Planned) -> None:
     cells = [
         planned.cell(fetch, compute, net=net, pipeline=loader)
         for net, compute in (("vgg", 40.0), ("alexnet", 4.0))
@@ -112,7 +112,7 @@ def test_costs_are_better_the_lower_they_are_and_accuracy_is_shown(planned: Plan
     assert chosen == ["choose-rate", "choose-busy", "choose-cost", "choose-accuracy"]
 
 
-def test_whatever_a_recording_holds_stays_words_and_nothing_is_loaded_from_elsewhere(study: list[Cell]) -> None:
+def test_what_a_recording_holds_stays_words_and_nothing_is_loaded(study: list[Cell]) -> None:
     named = [replace(cell, pipeline=HOSTILE) for cell in study[:2]]
     broken = replace(failed(study[2], "failed", HOSTILE), pipeline=HOSTILE)
     setting = {"question": HOSTILE, "notices": [HOSTILE], "net": HOSTILE, "dataset": {"stand_in": HOSTILE}}
@@ -127,7 +127,7 @@ def test_whatever_a_recording_holds_stays_words_and_nothing_is_loaded_from_elsew
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A recorded comparison: a cell that ran twice, one that failed before its first step, and one that did not run."""
+    """A cell that ran twice, one that failed before its first step, and one that did not run."""
     made = tmp_path / "made"
     for number, ms in enumerate((10, 11)):
         train(made / f"naive-b8-r{number}", [[Step(fetch_ns=5 * MS, compute_ns=ms * MS)] * 40], samples=8)

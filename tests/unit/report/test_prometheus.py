@@ -14,7 +14,7 @@ parser = pytest.importorskip("prometheus_client.parser")
 
 
 def gauges(text: str) -> dict[str, list[tuple[dict[str, str], float]]]:
-    """By name: labels and value of each sample. Every family must be a gauge with a help, and stand together."""
+    """By name: labels and value of each sample. Every family is a gauge with a help."""
     families = list(parser.text_string_to_metric_families(text))
     names = [family.name for family in families]
     assert len(names) == len(set(names))

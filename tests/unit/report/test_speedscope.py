@@ -100,7 +100,7 @@ def test_it_is_packed_where_the_files_name_says_so(run: Path, tmp_path: Path) ->
     assert json.loads(gzip.decompress((tmp_path / "made.json.gz").read_bytes()))["$schema"] == SCHEMA
 
 
-def test_a_run_without_looks_is_refused_with_a_way_out(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_without_looks_is_refused(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", str(run), "--format", "speedscope", "-o", str(run.parent / "made.json")]) == 2
     assert "no looks at the stacks" in capsys.readouterr().err
     assert not (run.parent / "made.json").exists()

@@ -23,7 +23,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 def recorded(folder: Path, fetch_ms: int, compute_ms: int, steps: int = 40) -> Path:
-    """A training whose batches are made in turn with the computing: the loss is read after every step."""
+    """A training whose batches are made in turn with the computing."""
     train(folder, [[Step(fetch_ns=fetch_ms * MS, compute_ns=compute_ms * MS, sync=True)] * steps])
     return folder
 
