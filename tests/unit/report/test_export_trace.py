@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections import Counter, defaultdict
+from collections import defaultdict
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -14,14 +14,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.crafted import add, add_events, amend, facts_of_run
-from support.jobs import Rank, record
+from support.crafted import add, add_events, amend
 from whyidle.analyse.run.analysis import analyse
 from whyidle.errors import WhyidleError
 from whyidle.record.names import Names
 from whyidle.record.reader import Records
 from whyidle.record.run import create_run, open_run, update_run
-from whyidle.record.schema import BATCH, DEVICE, HOST, NOT_MEASURED, STEP, EventKind
+from whyidle.record.schema import BATCH, DEVICE, KERNEL, NOT_MEASURED, STEP, EventKind, KernelKind
 from whyidle.report.export.trace.compose import RunTrace, about, trace_of, tracks_of
 from whyidle.report.export.trace.events import lanes_of
 from whyidle.report.export.trace.stretch import Stretch, asked_for, of_steps, telling
@@ -113,101 +112,53 @@ def processes(events: list[Event]) -> list[str]:
     return [e["args"]["name"] for e in events if e["ph"] == "M" and e["name"] == "process_name"]
 
 
-def made_for(step: Any) -> dict[str, float]:
-    """A batch that was finished just before it was handed over, or in good time; those after step 40 early."""
-    number = int(step["step"])
-    end = int(step["fetch_end_ns"]) - MS // 2
-    if 40 < number < 46:
-        end -= 40 * MS
-    begin = end - (200 if number == 40 else 9) * MS
-    who = {"worker": number % 3, "loader": 1, "batch": number}
-    return who | {"begin_ns": max(begin, START), "end_ns": max(end, START)}
-
-
-def number_batches(steps: Records) -> None:
-    steps["loader"], steps["batch"] = 1, steps["step"]
-
-
 @pytest.fixture
 def fed(tmp_path: Path) -> Path:
-    """Three workers; the batch of step 40 takes long, and later ones lie finished. A sampler looks every 10 ms."""
+    """Three workers; the batch of step 40 takes long, and those after it lie finished."""
     steps = [
         Step(fetch_ns=(200 if n == 40 else 15) * MS, compute_ns=10 * MS, copy_bytes=10**6, sync_within=n % 3 == 0)
         for n in range(80)
     ]
-    train(tmp_path / "run", [steps, steps[:20]], workers=PlantedWorkers(3, prefetch=2))
-    amend(tmp_path / "run", number_batches)
-    add(tmp_path / "run", BATCH, (made_for(step) for step in open_run(tmp_path / "run").records(STEP)))
-    looks = range(100)
-    busy = [{"utilisation_pct": float(n)} if n % 5 else {} for n in looks]
-    add(tmp_path / "run", DEVICE, [{"t_ns": START + n * 10 * MS, "device": 0, **busy[n]} for n in looks])
-    add(tmp_path / "run", HOST, [{"t_ns": START + n * 10 * MS, "tree_cpu_ns": n * 20 * MS} for n in looks])
-    return tmp_path / "run"
+    run = tmp_path / "run"
+    train(run, [steps, steps[:20]], workers=PlantedWorkers(3, prefetch=2))
+
+    def number_batches(steps: Records) -> None:
+        steps["loader"], steps["batch"] = 1, steps["step"]
+
+    amend(run, number_batches)
+    rows = []
+    for number, handed in open_run(run).records(STEP)[["step", "fetch_end_ns"]].tolist():
+        end = max(handed - MS // 2 - 40 * MS * (40 < number < 46), START)
+        begin = max(end - (200 if number == 40 else 9) * MS, START)
+        who = {"worker": number % 3, "loader": 1, "batch": number}
+        rows.append(who | {"begin_ns": begin, "end_ns": end})
+    add(run, BATCH, rows)
+    busy = [{"utilisation_pct": float(n)} if n % 5 else {} for n in range(100)]
+    looks = [{"t_ns": START + n * 10 * MS, "device": 0} | seen for n, seen in enumerate(busy)]
+    add(run, DEVICE, looks)
+    return run
 
 
-def test_steps_phases_batches_and_flows_are_those_that_were_recorded(fed: Path) -> None:
-    events = whole(fed)
-    steps = on(events, "steps")
-    assert sum(event["name"].startswith("step ") for event in steps) == 100
-    fetched = sum(event["dur"] for event in steps if event["name"] == "fetch")
-    trace = opened(fed)
-    recorded = trace.ranks[0].timeline.steps
-    assert fetched == pytest.approx(int((recorded["fetch_end_ns"] - recorded["fetch_begin_ns"]).sum()) / 1e3)
-    made = [event for n in range(3) for lane in ("", " (2)") for event in on(events, f"worker {n}{lane}")]
-    assert Counter(event["name"] for event in made) == Counter(f"batch of step {n}" for n in range(100))
+def test_batches_flow_to_their_steps_a_block_is_seen_and_counters_have_gaps(fed: Path) -> None:
+    events, trace = whole(fed), opened(fed)
     assert sum(event["ph"] == "s" for event in events) == 100
-    long = next(event for event in made if event["name"] == "batch of step 40")
-    assert long["dur"] == pytest.approx(200_000)
-    block = next(e for e in on(events, "head-of-line blocks") if "step 40 " in e["name"])
-    assert block["args"]["worker"] == 40 % 3
+    (block,) = [each for each in on(events, "head-of-line blocks") if "step 40 " in each["name"]]
+    (long,) = [each for each in on(events, "worker 1") if each["name"] == "batch of step 40"]
     assert block["ts"] + block["dur"] == pytest.approx(long["ts"] + long["dur"])
+    busy = [event["args"]["%"] for event in events if event["name"] == "device 0: utilisation"]
+    inside = [n for n in range(100) if 0 <= START + n * 10 * MS - trace.axis.zero_ns < trace.extent.high]
+    assert busy == [float(n) for n in inside if n % 5]
 
 
 def test_batches_made_in_the_training_process_are_on_no_workers_track(tmp_path: Path) -> None:
     train(tmp_path / "run", [[Step(fetch_ns=10 * MS)] * 40])
     steps = open_run(tmp_path / "run").records(STEP)
-    stamps = ((int(s["step"]), int(s["fetch_begin_ns"]), int(s["fetch_end_ns"])) for s in steps)
+    stamps = steps[["step", "fetch_begin_ns", "fetch_end_ns"]].tolist()
     add(tmp_path / "run", BATCH, [{"step": n, "worker": 0, "begin_ns": b, "end_ns": e} for n, b, e in stamps])
     add_events(tmp_path / "run", [(START, EventKind.LOADER_WORKERS, 0, NOT_MEASURED)])
     events = whole(tmp_path / "run")
     assert len(on(events, "batches made in the training process")) == 40
     assert on(events, "worker 0") == []
-
-
-def test_the_time_is_blamed_once_and_as_the_report_blames_it(fed: Path) -> None:
-    events = on(whole(fed), "where the time went")
-    facts = facts_of_run(fed)
-    summed: Counter[str] = Counter()
-    for event in events:
-        summed[event["name"]] += round(event["dur"] * 1000)
-    assert summed["compute"] == facts.parts.compute_ns
-    assert summed["idle: input"] == facts.parts.input_ns
-    assert summed["idle: sync"] == facts.parts.sync_ns
-
-
-def test_counters_have_gaps_where_nothing_was_measured(fed: Path) -> None:
-    events = whole(fed)
-    busy = [event for event in events if event["ph"] == "C" and event["name"] == "device 0: utilisation"]
-    zero, end = opened(fed).axis.zero_ns, opened(fed).extent.high
-    inside = [n for n in range(100) if 0 <= START + n * 10 * MS - zero < end]
-    assert [event["args"]["%"] for event in busy] == [float(n) for n in inside if n % 5]
-    cpus = [event["args"]["CPUs"] for event in events if event["name"] == "CPUs the training uses"]
-    assert cpus == pytest.approx([2.0] * len(cpus))
-    assert len(cpus) > 50
-    assert not any(event["name"] == "device 0: power" for event in events)
-    assert [name for name in processes(events) if "emulated devices" in name]
-
-
-def test_a_stretch_of_steps_has_these_steps_and_what_led_to_them(fed: Path) -> None:
-    trace = opened(fed)
-    content, _ = written(trace, of_steps([trace.ranks[0].timeline], trace.axis, 40, 42))
-    events = content["traceEvents"]
-    names = [event["name"] for event in on(events, "steps") if event["name"].startswith("step ")]
-    # The device is done with them later than the host, which has begun others by then.
-    assert names[:3] == ["step 40", "step 41", "step 42"]
-    assert len(names) < 10
-    assert sum(event["ph"] == "s" for event in events) == len(names)
-    assert content["otherData"]["shown"].startswith("steps 40 to 42")
 
 
 def test_of_a_run_that_is_too_large_what_is_around_the_worst_stall_is_shown(fed: Path) -> None:
@@ -216,8 +167,7 @@ def test_of_a_run_that_is_too_large_what_is_around_the_worst_stall_is_shown(fed:
     stretch = telling([timeline], trace.axis, trace.extent, 60_000)
     assert "around the longest stall" in stretch.why
     assert "behind input" in stretch.why
-    slow = timeline.steps[40]
-    assert stretch.low < int(slow["fetch_end_ns"]) - trace.axis.zero_ns < stretch.high
+    assert stretch.low < int(timeline.steps[40]["fetch_end_ns"]) - trace.axis.zero_ns < stretch.high
     _, told = written(trace, stretch, 60_000)
     assert told.cut_ns is None
     assert told.bytes > 15_000
@@ -234,17 +184,20 @@ def test_a_trace_that_would_be_too_large_is_cut_between_events(fed: Path, most_b
     assert max(begins) <= told.cut_ns / 1e3
 
 
-def test_ranks_are_processes_and_hosts_share_an_axis(tmp_path: Path) -> None:
-    job = record(tmp_path / "run", [Rank(), Rank(host="beta")], steps=60)
-    events = whole(*job.folders)
-    names = processes(events)
-    assert any(name.startswith("rank 0: training") for name in names)
-    assert any(name.startswith("rank 1: training") for name in names)
-    begins = defaultdict(list)
-    for event in on(events, "steps"):
-        if event["name"] in ("step 10", "step 50"):
-            begins[event["name"]].append(event["ts"])
-    assert all(abs(one - other) < 50_000 for one, other in begins.values())
+def test_kernels_of_an_activity_window_have_a_track_a_stream(tmp_path: Path) -> None:
+    train(tmp_path / "run", [[Step()] * 30])
+    begin = START + 100 * MS
+    rows = [
+        {"window": 0, "what": KernelKind.KERNEL, "stream": 7 + n % 2, "launch_ns": begin + n * MS - 5000}
+        | {"begin_ns": begin + n * MS, "end_ns": begin + n * MS + MS // 2}
+        for n in range(10)
+    ]
+    wait = {"window": 0, "what": KernelKind.SYNC, "begin_ns": begin, "end_ns": begin + MS}
+    add(tmp_path / "run", KERNEL, [*rows, wait])
+    events = whole(tmp_path / "run")
+    assert len(on(events, "activity window: stream 7")) == 5
+    assert on(events, "activity window: stream 8")[0]["args"]["launched_before_us"] == 5
+    assert len(on(events, "activity window: waits for the device")) == 1
 
 
 def test_epochs_and_phases_are_there_and_hostile_names_are_harmless(tmp_path: Path) -> None:
@@ -266,7 +219,7 @@ def test_epochs_and_phases_are_there_and_hostile_names_are_harmless(tmp_path: Pa
     assert "device (evil?[2J)" in processes(events)
 
 
-def test_what_was_over_before_the_first_step_is_left_out_and_not_put_at_its_begin(tmp_path: Path) -> None:
+def test_what_was_over_before_the_first_step_is_left_out(tmp_path: Path) -> None:
     train(tmp_path / "run", [[Step()] * 30])
     first = int(open_run(tmp_path / "run").records(STEP)["fetch_begin_ns"].min())
     before = [(first - (n + 2) * MS, EventKind.GARBAGE, 2, first - (n + 1) * MS) for n in range(5)]
@@ -280,31 +233,27 @@ def test_what_was_over_before_the_first_step_is_left_out_and_not_put_at_its_begi
     assert on(events, "worker 0") == []
 
 
-def test_a_run_without_steps_and_a_stretch_that_is_none_are_told(tmp_path: Path, fed: Path) -> None:
-    create_run(tmp_path / "empty", {})
-    run = open_run(tmp_path / "empty")
+@pytest.mark.parametrize(
+    ("since_s", "until_s", "said"),
+    [
+        (900, 901, "nothing lies from 900 to 901 s: the run's steps last from 0 to"),
+        (900, None, "nothing lies from 900 s on: the run's steps last from 0 to"),
+        (None, -1, "nothing lies before -1 s: the run's steps last from 0 to"),
+        (3, 2, "--from 3 --to 2 is no stretch"),
+    ],
+)
+def test_no_stretch_is_told(fed: Path, since_s: float | None, until_s: float | None, said: str) -> None:
+    with pytest.raises(WhyidleError, match=said):
+        asked_for(opened(fed).extent, since_s, until_s)
+
+
+def test_steps_that_were_not_recorded_cannot_be_laid_out(tmp_path: Path, fed: Path) -> None:
+    run = open_run(create_run(tmp_path / "empty", {}))
     with pytest.raises(WhyidleError, match="holds no step that the device has finished"):
         trace_of(analyse(run), [run])
     trace = opened(fed)
-    with pytest.raises(WhyidleError, match=r"nothing lies from 900 to 901 s: the run's steps last from 0 to"):
-        asked_for(trace.extent, 900, 901)
-    with pytest.raises(WhyidleError, match=r"nothing lies from 900 s on: the run's steps last from 0 to"):
-        asked_for(trace.extent, 900, None)
-    with pytest.raises(WhyidleError, match=r"nothing lies before -1 s: the run's steps last from 0 to"):
-        asked_for(trace.extent, None, -1)
-    with pytest.raises(WhyidleError, match=r"--from 3 --to 2 is no stretch"):
-        asked_for(trace.extent, 3, 2)
-    with pytest.raises(WhyidleError, match=r"no step from 700 to 800 was recorded; there are steps 0 to 99"):
+    with pytest.raises(WhyidleError, match="no step from 700 to 800 was recorded; there are steps 0 to 99"):
         of_steps([trace.ranks[0].timeline], trace.axis, 700, 800)
-
-
-def test_stand_in_data_and_emulation_are_said_in_the_file(fed: Path) -> None:
-    update_run(fed, {"dataset": {"stand_in": "ImageNet"}})
-    trace = opened(fed)
-    content, _ = written(trace, asked_for(trace.extent, 0.0, 0.5))
-    assert content["otherData"]["stand_in_data"] == "ImageNet"
-    assert "emulated" in content["otherData"]["emulated"]
-    assert int(content["otherData"]["zero_unix_ns"]) > 0
 
 
 @st.composite
@@ -314,7 +263,7 @@ def spans(draw: st.DrawFn) -> list[tuple[int, int]]:
 
 
 @given(spans())
-def test_no_two_slices_of_a_lane_overlap_and_no_lane_is_wasted(drawn: list[tuple[int, int]]) -> None:
+def test_slices_of_a_lane_do_not_overlap_and_none_is_wasted(drawn: list[tuple[int, int]]) -> None:
     begin, end = (np.array(each, dtype=np.int64) for each in zip(*drawn, strict=True))
     lanes = lanes_of(begin, end)
     for lane in range(int(lanes.max()) + 1):

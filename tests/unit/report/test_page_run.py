@@ -1,4 +1,4 @@
-"""The page of a run: it says what the text says, embeds what the analysis found, and lets nothing in or out."""
+"""The page of a run or a job: what it lets in and out, and what a browser makes of it."""
 
 from __future__ import annotations
 
@@ -12,87 +12,55 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from support.crafted import amend, train_on_cpu
+from support.crafted import add, amend, train_on_cpu
+from support.jobs import START as JOB_START
 from support.jobs import Rank, record
-from support.long_run import make
 from support.page_content import parsed
-from support.rendered import rendered
-from support.run_pages import CHROMIUM, data_in, opened, page_of, told_by
+from support.planted_runs import PlantedWorkers, Step, pooled, until
+from support.planted_stacks import MAIN, look, plant_stacks
+from support.run_pages import CHROMIUM, data_in, page_of, told_by
 from whyidle.analyse.timeline.lines import TimelineLine
-from whyidle.commands.main import main
 from whyidle.record.notices import SAMPLER_NOTICES, Notices
-from whyidle.record.run import note_devices, open_run, update_run
-from whyidle.record.schema import NOT_MEASURED
-from whyidle.report.documents.run import run_document
-from whyidle.report.page import frame
-from whyidle.report.page import run_page as overview
-from whyidle.report.page.run_page import SHARE, TYPES, environment_of, pack, settings_of, unpack
-from whyidle.scenarios.planted import MS, train
+from whyidle.record.run import open_run, update_run
+from whyidle.record.sampled_devices import note_devices
+from whyidle.record.schema import DEVICE, NOT_MEASURED
+from whyidle.record.stacks import Call
+from whyidle.report.page import frame, overview
+from whyidle.report.page.flame import MOST_BOXES, MOST_DEEP, Box, Icicle, stacks_of
+from whyidle.report.page.run_page import environment_of, settings_of
+from whyidle.report.page.timeline_data import MOST_DEVICES, MOST_RANKS, SHARE, unpack
+from whyidle.scenarios.planted import MS, START, train
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&\x1b[31m\u2028"
-
-
-def test_a_page_says_all_that_the_text_says_without_any_script(starved: Path) -> None:
-    made, analysis, _ = page_of(starved)
-    words = parsed(made).words
-    parts = ("verdict", "why", "next", "time", "evidence", "measured", "setting")
-    places = [made.index(f'id="{part}"') for part in parts]
-    assert places == sorted(places)
-    assert f"{analysis.verdict.cause} " in words
-    assert f"confidence {analysis.verdict.confidence:.1f}" in words
-    pieces = [
-        piece.strip("█░▒▓▚·? ()")
-        for line in rendered(run_document(analysis), 1000).splitlines()
-        for piece in line.split("  ")
-    ]
-    assert len(pieces) > 100
-    for piece in pieces:
-        assert piece.removeprefix("should be ") in words
-
-
-def test_what_is_embedded_is_what_the_analysis_found(starved: Path) -> None:
-    made, analysis, (timeline,) = page_of(starved)
-    (rank,) = data_in(made)["ranks"]
-    facts = analysis.facts
-    assert facts is not None
-    wall = facts.parts.wall_ns / 1e6
-    assert rank["end"] == wall
-    for part in timeline.parts:
-        binned = unpack(rank["bins"]["parts"][part]).astype(float) * rank["bins"]["width"] / SHARE
-        assert binned.sum() == pytest.approx(getattr(facts.parts, f"{part}_ns") / 1e6, abs=wall / SHARE)
-    assert unpack(rank["bins"]["steps"]).sum() == pytest.approx(facts.window.count, rel=1e-4)
-    assert unpack(rank["bins"]["samples"]).sum() == pytest.approx(facts.window.samples, rel=1e-4)
-    steps = next(line for line in rank["lines"] if line["name"] == "step")
-    assert unpack(steps["v"]).mean() == pytest.approx(
-        np.mean(facts.window.steps["step_end_ns"] - facts.window.steps["fetch_begin_ns"]) / 1e6
-    )
-
-
-@pytest.mark.parametrize("type_", TYPES)
-def test_packed_arrays_read_back(type_: str) -> None:
-    values = np.array([0, 1, 200])
-    assert list(unpack(pack(values, type_))) == list(values)
+in_a_browser = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here")
 
 
 def test_nothing_that_a_run_holds_becomes_markup_or_code(starved: Path) -> None:
-    update_run(
-        starved,
-        {
-            "command": ["python", HOSTILE],
-            "notices": [HOSTILE],
-            "dataset": {"stand_in": HOSTILE},
-            HOSTILE: {HOSTILE: HOSTILE},
-            "host": {"name": HOSTILE},
-            "trial": {},
-        },
-    )
+    told = {"command": ["python", HOSTILE], "notices": [HOSTILE], "dataset": {"stand_in": HOSTILE}, "trial": {}}
+    code = {"revision": "0123456789" * 4, "branch": HOSTILE, "changed": True}
+    device = open_run(starved).info["device"] | {"kind": "cuda"}
+    told |= {HOSTILE: {HOSTILE: HOSTILE}, "host": {"name": HOSTILE}, "code": code, "device": device}
+    update_run(starved, told)
+    note_devices(starved, [], "580.95.05")
     Notices(starved / SAMPLER_NOTICES)(HOSTILE)
-    made, _, _ = page_of(starved)
-    assert "<script>alert" not in made
-    assert "<img" not in made
-    assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f]", made)
+    call = HOSTILE.replace("onerror", "")
+    hostile = (Call(f"f{call}", f"/home/me/{call}.py", 1, f"x = {call}"),)
+    look(starved, range(START, START + 5000 * MS, 10 * MS), lambda *_: hostile)
+    made, analysis, _ = page_of(starved)
+    assert not re.search(r"<script>alert|<img|[\x00-\x08\x0b-\x1f\x7f]", made)
+    assert html.escape("<script>alert(1)</script>") in made.partition('id="stacks"')[2]
     outside = re.sub(r"<(script|style)\b.*?</\1>", "", made, flags=re.DOTALL)
     assert not re.search(r"<[^>]*\son\w+\s*=", outside)
+    rows, words = dict(environment_of(analysis)), parsed(made).words
+    assert rows["driver"] == "580.95.05"
+    assert rows["code"].startswith("0123456789 + changes, branch </script>")
+    assert not {"code", "code.revision"} & {what for what, _ in settings_of(analysis)}
+    assert "code 0123456789 + changes, branch </script>" in words
+    # Of the data that scripts read nothing ends them, and what is no JSON is refused.
+    assert json.loads(frame.as_json({"a": HOSTILE})) == {"a": HOSTILE}
+    assert not set("<>&\u2028\x1b") & set(frame.as_json({"a": HOSTILE}))
+    with pytest.raises(ValueError):
+        frame.as_json(float("nan"))
 
 
 def test_a_page_asks_nothing_of_any_network_and_runs_no_script_but_its_own(starved: Path) -> None:
@@ -111,137 +79,166 @@ def test_a_page_asks_nothing_of_any_network_and_runs_no_script_but_its_own(starv
     assert html.unescape(policy).startswith("default-src 'none';")
 
 
-def test_what_cannot_be_json_is_refused_and_what_json_holds_ends_no_script() -> None:
-    assert json.loads(frame.as_json({"a": HOSTILE})) == {"a": HOSTILE}
-    assert not set("<>&\u2028\x1b") & set(frame.as_json({"a": HOSTILE}))
-    with pytest.raises(ValueError):
-        frame.as_json(float("nan"))
-
-
 def test_a_run_without_steps_has_a_page_without_a_time_line(tmp_path: Path) -> None:
     train(tmp_path / "run", [])
     made, _, _ = page_of(tmp_path / "run")
-    assert "No verdict: no training step was recorded." in parsed(made).words
-    assert "Over time" not in parsed(made).words
-    assert 'id="data"' not in made
+    words = parsed(made).words
+    assert [said in words for said in ("No verdict: no training step was recorded.", "Over time", "Evidence")] == [
+        True,
+        False,
+        False,
+    ]
+    assert not re.search('id="(data|stacks)"', made)
     # No verdict is no good verdict, and nothing is linked that is not there.
     assert 'class="card verdict"' in made
     assert set(re.findall(r'href="#(\w+)"', made)) - {"main"} <= set(re.findall(r'id="(\w+)"', made))
-    assert "Evidence" not in parsed(made).words
 
 
-def test_a_headroom_that_nobody_asked_for_is_no_setting(starved: Path) -> None:
-    update_run(starved, {"headroom": False})
-    assert "headroom" not in parsed(page_of(starved)[0]).words.partition("Settings")[2]
-    update_run(starved, {"headroom": True})
-    assert "headroom yes" in parsed(page_of(starved)[0]).words
-
-
-def test_the_code_and_the_driver_are_named_where_it_ran(starved: Path) -> None:
-    code = {"revision": "0123456789" * 4, "branch": HOSTILE, "changed": True}
-    update_run(starved, {"code": code, "device": open_run(starved).info["device"] | {"kind": "cuda"}})
-    note_devices(starved, [], "580.95.05")
-    made, analysis, _ = page_of(starved)
-    rows = dict(environment_of(analysis))
-    assert rows["driver"] == "580.95.05"
-    assert rows["code"].startswith("0123456789 + changes, branch </script>")
-    assert not {"code", "code.revision"} & {what for what, _ in settings_of(analysis)}
-    words = parsed(made).words
-    assert "driver 580.95.05" in words
-    assert "code 0123456789 + changes, branch </script>" in words
-    assert "<img" not in made
-
-
-def test_the_picture_of_the_gaps_ends_at_the_longest_and_says_how_long_they_are(tmp_path: Path) -> None:
-    drawn = str(overview.gap_histogram(np.array([100, 130, 147]) * MS))
-    labels = re.findall(r"<text[^>]*>([^<]*)</text>", drawn)
-    assert labels == ["1: 100 ms", "64 ms", "2: 277 ms", "128 ms", "147 ms"]
-
-
-def test_a_run_that_was_killed_says_so(starved: Path) -> None:
-    update_run(starved, {"ended": {"status": "failed", "exit_code": -9}})
-    assert "killed by signal 9 after 100 steps" in parsed(page_of(starved)[0]).words
-
-
-def test_on_a_processor_no_device_is_spoken_of(tmp_path: Path) -> None:
-    record(tmp_path / "run", [Rank(fetch_ns=20 * MS, host_ns=10 * MS)])
-    words = parsed(page_of(tmp_path / "run")[0]).words
-    assert "the processor computing" in words
-    assert "NVML" not in words
-
-
-def test_what_is_not_told_apart_is_called_so_and_not_measured_is_not_zero(tmp_path: Path) -> None:
-    train_on_cpu(tmp_path / "run", [{}] * 60)
-
-    def unfed(steps: np.ndarray) -> None:
-        steps["fetch_end_ns"] = NOT_MEASURED
-
-    amend(tmp_path / "run", unfed)
-    made, _, _ = page_of(tmp_path / "run")
-    words = parsed(made).words
-    assert "not told apart 100.0 %" in words
-    assert "busy n/a" in words
-    assert "waiting for data n/a" in words
-    assert "untold" in data_in(made)["ranks"][0]["bins"]["parts"]
-
-
-def test_where_nothing_was_measured_the_line_of_the_overview_is_broken(
-    starved: Path, monkeypatch: pytest.MonkeyPatch
+def test_what_was_not_measured_is_not_zero_and_breaks_the_line_of_the_overview(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _, _, (timeline,) = page_of(starved)
+    train_on_cpu(tmp_path / "run", [{}] * 60)
+    amend(tmp_path / "run", lambda steps: steps["fetch_end_ns"].fill(NOT_MEASURED))
+    made, _, (timeline,) = page_of(tmp_path / "run")
+    unsaid = ("not told apart 100.0 %", "busy n/a", "waiting for data n/a")
+    assert [said for said in unsaid if said not in parsed(made).words] == []
+    assert "untold" in data_in(made)["ranks"][0]["bins"]["parts"]
     at = timeline.begin_ns + (timeline.end_ns - timeline.begin_ns) * np.arange(5) // 4
     line = TimelineLine("utilisation:0", at, np.array([0.0, 100.0, np.nan, 50.0, 0.0]), 4)
     monkeypatch.setattr(overview, "utilisation_of", lambda *_: iter([line]))
-    picture, drawn = overview.over_time(timeline)
-    assert drawn
-    assert 'd="M0.0 150.0L250.0 0.0M750.0 75.0L1000.0 150.0"' in picture
+    assert 'd="M0.0 150.0L250.0 0.0M750.0 75.0L1000.0 150.0"' in overview.over_time(timeline)[0]
 
 
-def report(*arguments: str | Path) -> int:
-    return main(["report", *map(str, arguments), "--format", "html"])
+# Jobs.
 
 
-def test_the_command_writes_into_the_runs_folder_or_where_it_is_told(
-    starved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_of_very_many_ranks_the_one_that_leads_is_shown(tmp_path: Path) -> None:
+    last = MOST_RANKS + 3
+    record(tmp_path / "run", [Rank(fetch_ns=(21 if n == last else 1) * MS) for n in range(last + 1)], 40)
+    made, _, over = page_of(tmp_path / "run")
+    data = data_in(made)
+    assert data["lead"] == last
+    assert [rank["rank"] for rank in data["ranks"]] == [*range(MOST_RANKS - 1), last]
+    assert "4 further ranks are left out of the time line" in parsed(made).words
+    for rank in data["ranks"]:
+        binned = unpack(rank["bins"]["parts"]["input"]).astype(float) * rank["bins"]["width"] / SHARE
+        assert binned.sum() == pytest.approx(over[rank["rank"]].facts.parts.input_ns / 1e6, rel=1e-3)
+
+
+def on_two_hosts(folder: Path, host: str = "beta", apart: bool = True) -> list[Path]:
+    """Rank 0 on a host with one device; rank 1 on one with more than are shown."""
+    ranks = [Rank(), Rank(fetch_ns=9 * MS, host=host)]
+    folders = record(folder, ranks, apart=apart, shifts={host: 3_600_000 * MS}, device="cuda").folders
+    for at, devices, begin in zip(
+        folders, (1, MOST_DEVICES + 3), (JOB_START, JOB_START + 3_600_000 * MS), strict=False
+    ):
+        looks = [(begin + (when + 1) * 100 * MS, device) for when in range(20) for device in range(devices)]
+        seen = {"window_ns": 100 * MS, "utilisation_pct": 10.0, "memory_used_bytes": 10**9}
+        add(at, DEVICE, [{"t_ns": when, "device": device} | seen for when, device in looks])
+    return folders
+
+
+@pytest.mark.parametrize("apart", [True, False])
+def test_ranks_of_several_hosts_stand_on_one_axis_of_time_with_the_devices_of_their_host(
+    apart: bool, tmp_path: Path
 ) -> None:
-    assert report(starved) == 0
-    assert capsys.readouterr().out.strip() == str(starved / "report.html")
-    assert report(starved, "-o", tmp_path / "x.html") == 0
-    assert (tmp_path / "x.html").read_text() == (starved / "report.html").read_text()
-    capsys.readouterr()
-    assert report(starved, "-o", "-") == 0
-    assert capsys.readouterr().out == (tmp_path / "x.html").read_text()
-    assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".")] == []
+    host = "</script><script>alert(1)</script>"
+    made, _, _ = page_of(*on_two_hosts(tmp_path / "job", host, apart))
+    assert "<script>alert" not in made
+    here, there = data_in(made)["ranks"]
+    assert there["host"] == host
+    for each in (
+        lambda rank: rank["begin"],
+        lambda rank: rank["bins"]["begin"],
+        lambda rank: unpack(rank["lines"][0]["t"])[0],
+    ):
+        assert each(there) == pytest.approx(each(here), abs=1)
+    if apart:
+        assert (here["devices"], there["devices"]) == ([0], list(range(MOST_DEVICES)))
+        assert (here["left_out_devices"], there["left_out_devices"]) == (0, 3)
+        for rank in (here, there):
+            of = {line["name"] for line in rank["lines"] if line["name"].startswith("memory:")}
+            assert of == {f"memory:{number}" for number in rank["devices"]}
 
 
-def test_what_cannot_be_written_or_read_is_refused_in_a_sentence(
-    starved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert report(starved, "-o", tmp_path / "nowhere" / "x.html") == 2
-    assert "cannot write" in capsys.readouterr().err
-    (tmp_path / "empty").mkdir()
-    assert report(tmp_path / "empty") == 2
-    assert "Traceback" not in capsys.readouterr().err
+# Stacks.
+
+
+@pytest.fixture
+def cpu_run(tmp_path: Path) -> Path:
+    """50 steps of 100 ms, 40 of them in the fetch."""
+    return train_on_cpu(tmp_path / "run", [{"fetch": 40, "gap": 5}] * 50)
+
+
+def icicles(folder: Path) -> dict[str, Icicle]:
+    run = open_run(folder)
+    writer = run.leading_writer()
+    assert writer is not None
+    found = stacks_of(run, writer)
+    assert found is not None
+    return {each.name: each for each in found.icicles} | {
+        f"{found.looks} looks, {found.failed} failed": found.icicles[0]
+    }
+
+
+def test_very_many_calls_are_cut_to_those_seen_most(cpu_run: Path) -> None:
+    def wide(number: int, _: int) -> tuple[Call, ...]:
+        rare = (Call(f"rare_{number}", "/home/me/rare.py", number),)
+        return (
+            MAIN,
+            *rare * (number % 2),
+            *(Call(f"f{depth}", f"/home/me/{number % 60}.py", depth) for depth in range(150)),
+        )
+
+    def boxes(of: tuple[Box, ...]) -> list[Box]:
+        return [each for box in of for each in (box, *boxes(box.below))]
+
+    look(cpu_run, range(START, START + 5000 * MS, 2 * MS), wide)
+    found = boxes(icicles(cpu_run)["The thread that trains"].boxes)
+    assert 1 < len(found) <= MOST_BOXES + 9
+    assert not [box.name for box in found if box.name[:4] in ("rare", f"f{MOST_DEEP}")]
+    assert len(page_of(cpu_run)[0]) < 400_000
+
+
+# In a browser.
+
+
+@in_a_browser
+def test_a_reader_zooms_into_a_box_and_finds_one(tmp_path: Path) -> None:
+    steps = [[Step(fetch_ns=40 * MS, host_ns=3 * MS)] * 30]
+    run = pooled(tmp_path / "run", steps, PlantedWorkers(2, 2))
+    plant_stacks(run, end_ns=until(run))
+    script = """
+    const told = [];
+    const flames = [...document.querySelectorAll("details.flame")];
+    const making = flames.find((each) => each.innerText.includes("Workers that make"));
+    const boxes = [...making.querySelectorAll("li")];
+    const box = boxes.find((each) => each.firstElementChild.innerText.includes("data.py:29"));
+    const shown = () => [box.style.width, boxes.filter((each) => each.hidden).length];
+    told.push(making.querySelector("pre").textContent);
+    box.firstElementChild.click();
+    told.push(...shown(), making.querySelector("pre").textContent);
+    box.firstElementChild.click();
+    told.push(shown()[1], box.style.width !== "100%");
+    const search = document.querySelector("input[type=search]");
+    search.value = "ZipFile";
+    search.dispatchEvent(new Event("input"));
+    told.push(making.querySelector(".found").textContent, making.querySelectorAll(".hit").length);
+    """
+    before, width, hidden, about, *after = told_by(page_of(run)[0], script, tmp_path / "page.html")
+    assert before.startswith("Point at a box")
+    assert (width, hidden) == ("100%", 1)
+    assert "return to_tensor(Image.open(file))" in about
+    opening = icicles(run)["Workers that make batches"].boxes[0].below[0]
+    assert after == [0, True, f"· found in {opening.width:.1f} % of them", 2]
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here")
-def test_a_browser_builds_all_charts_without_an_error(tmp_path: Path) -> None:
-    made, _, _ = page_of(make(tmp_path / "run", hours=0.1))
-    (tmp_path / "page.html").write_text(made)
-    document, console = opened(tmp_path / "page.html")
-    assert console == ""
-    assert re.search(r'<html[^>]* data-charts="8"', document)
-    shown = parsed(document).words
-    for title in ("Utilisation", "Where the time went", "samples/s", "CPUs in use", "sums of bins of"):
-        assert title in shown
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here")
-def test_a_stretch_that_is_dragged_out_in_one_chart_is_shown_in_all(starved: Path, tmp_path: Path) -> None:
-    made, _, _ = page_of(starved)
-    drag = """
+@in_a_browser
+def test_a_stretch_that_is_dragged_out_in_one_chart_is_shown_in_all_and_paper_is_white(
+    starved: Path, tmp_path: Path
+) -> None:
+    clicks = """
         const told = [], charts = [...document.querySelectorAll(".u-over")];
         const mouse = (type, share) => { const { left, top, width } = charts[0].getBoundingClientRect();
           const at = { bubbles: true, button: 0, clientX: left + share * width, clientY: top + 9, movementX: 9 };
@@ -256,26 +253,12 @@ def test_a_stretch_that_is_dragged_out_in_one_chart_is_shown_in_all(starved: Pat
         document.querySelector("#timeline button").click();
         await new Promise((done) => setTimeout(done, 200));
         told.push(pictures().every((each, i) => each === whole[i]));
-    """
-    told = told_by(made, drag, tmp_path / "page.html")
-    assert told == [True, True]
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here")
-def test_paper_is_white_and_has_what_is_behind_disclosures(starved: Path, tmp_path: Path) -> None:
-    made, _, _ = page_of(starved)
-    prints = """
-        const button = document.getElementById("theme"), folded = document.createElement("details"), told = [];
+        const button = document.getElementById("theme"), folded = document.createElement("details");
         document.body.append(folded);
         button.click(); button.click();
         const tell = () => told.push([document.documentElement.dataset.theme, button.dataset.name, folded.open]);
         tell();
         for (const each of ["beforeprint", "afterprint"]) { dispatchEvent(new Event(each)); tell(); }
     """
-    told = told_by(made, prints, tmp_path / "page.html")
-    assert told == [
-        ["dark", "dark", False],
-        ["light", "dark", True],
-        ["dark", "dark", False],
-    ]
+    told = told_by(page_of(starved)[0], clicks, tmp_path / "page.html")
+    assert told == [True, True, ["dark", "dark", False], ["light", "dark", True], ["dark", "dark", False]]

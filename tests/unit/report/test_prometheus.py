@@ -14,7 +14,7 @@ parser = pytest.importorskip("prometheus_client.parser")
 
 
 def gauges(text: str) -> dict[str, list[tuple[dict[str, str], float]]]:
-    """By name: labels and value of each sample. Every family must be a gauge with a help, and stand together."""
+    """By name: labels and value of each sample. Every family is a gauge with a help."""
     families = list(parser.text_string_to_metric_families(text))
     names = [family.name for family in families]
     assert len(names) == len(set(names))
@@ -34,23 +34,17 @@ def test_what_was_not_measured_is_left_out() -> None:
 
 
 def test_a_moment_of_a_run_tells_what_the_sampler_saw() -> None:
-    view = Snapshot(
-        "a run",
-        "GPU",
-        "running",
-        steps=9,
-        devices=(
-            DeviceView(0, "GPU", busy_pct=(10.0, 30.0), memory_used_bytes=3_000),
-            DeviceView(1, "GPU", busy_pct=(20.0, 50.0), memory_used_bytes=4_000),
-            DeviceView(2, "GPU"),
-        ),
-        host=HostView(tree_cpus=3.5, steal_pct=2.0),
-        verdict=Finding("input.serial", "…", 0.25, 0.9),
+    devices = (
+        DeviceView(0, "GPU", busy_pct=(10.0, 30.0), memory_used_bytes=3_000),
+        DeviceView(1, "GPU", busy_pct=(20.0, 50.0), memory_used_bytes=4_000),
+        DeviceView(2, "GPU"),
     )
+    seen = HostView(tree_cpus=3.5, steal_pct=2.0)
+    verdict = Finding("input.serial", "…", 0.25, 0.9)
+    view = Snapshot("a run", "GPU", "running", steps=9, devices=devices, host=seen, verdict=verdict)
     found = {name: samples[0][1] for name, samples in gauges(prometheus.of_snapshot(view, "r")).items()}
     assert found["whyidle_device_utilisation_ratio"] == pytest.approx(0.4)
-    assert found["whyidle_device_memory_bytes"] == 4_000
-    assert found["whyidle_job_cpus"] == 3.5
+    assert (found["whyidle_device_memory_bytes"], found["whyidle_job_cpus"]) == (4_000, 3.5)
     assert found["whyidle_cpu_steal_ratio"] == pytest.approx(0.02)
     assert found["whyidle_verdict_share_ratio"] == pytest.approx(0.25)
     assert "whyidle_device_sm_active_ratio" not in found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 import pytest
@@ -13,7 +13,7 @@ import pytest
 from support.crafted import train_on_cpu
 from support.jobs import START as JOB_START
 from support.jobs import Rank, record
-from support.planted_stacks import DECODING, FETCHING, FORWARD, MONITORING, OPENING, WORKER, look
+from support.planted_stacks import DECODING, FETCHING, FORWARD, OPENING, WORKER, look
 from whyidle.commands.main import main
 from whyidle.record.run import AGAIN
 from whyidle.record.stacks import Call
@@ -57,58 +57,26 @@ def written(run: Path, file: Path) -> File:
     return msgspec.json.decode(file.read_bytes(), type=File)
 
 
-def stacks(profile: Sampled, of: File) -> list[list[str]]:
-    return [[of.shared.frames[place].name for place in sample] for sample in profile.samples]
-
-
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
     return train_on_cpu(tmp_path / "run", [{"fetch": 40}] * 50)
 
 
-def test_each_thread_is_a_profile_whose_samples_weigh_the_time_to_the_next(run: Path, tmp_path: Path) -> None:
-    moments = [START, START + 50 * MS, START + 250 * MS, START + 300 * MS]
-    look(run, moments, lambda number, _: (FETCHING, FORWARD, None, FETCHING)[number])
-    look(run, [START + 10 * MS, START + 210 * MS], lambda number, _: (OPENING, DECODING)[number], WORKER)
-    look(run, [START + 20 * MS], lambda *_: DECODING, WORKER + 1)
-    look(run, [START + 5 * MS], lambda *_: MONITORING, None, WORKER + 5)
-    made = written(run, tmp_path / "made.json")
-    assert (made.schema, made.active, made.name) == (SCHEMA, 0, "run")
-    assert [each.name for each in made.profiles] == [
-        "training",
-        "worker 1",
-        "worker 2",
-        "other thread of the training",
-    ]
-    training, worker, seldom, _ = made.profiles
-    assert stacks(training, made) == [[c.function for c in s] for s in (FETCHING, FORWARD, (), FETCHING)]
-    assert training.weights == pytest.approx([0.05, 0.2, 0.05, 0.05])
-    assert (worker.start_value, worker.end_value) == pytest.approx((0.01, 0.41))
-    assert worker.weights == pytest.approx([0.2, 0.2])
-    assert (seldom.start_value, seldom.end_value, seldom.weights) == (0.02, 0.02, [0.0])
-
-
 def test_what_speedscope_asks_of_a_profile_holds(run: Path, tmp_path: Path) -> None:
     look(run, range(START, START + 3000 * MS, 7 * MS), lambda number, _: (FETCHING, FORWARD, None)[number % 3])
     look(run, range(START, START + 3000 * MS, 90 * MS), lambda number, _: (OPENING, DECODING)[number % 2], WORKER)
+    # The look at a call without a line, in a thread of its own.
+    look(run, [START], lambda *_: (Call("", "", 0), Call("f", "/home/me/a.py", 0)), WORKER + 1)
     made = written(run, tmp_path / "made.json")
     for profile in made.profiles:
         assert profile.unit == "seconds"
         assert len(profile.samples) == len(profile.weights)
-        assert min(profile.weights) >= 0
         assert sum(profile.weights) == pytest.approx(profile.end_value - profile.start_value)
         assert all(0 <= place < len(made.shared.frames) for sample in profile.samples for place in sample)
-    lines = [(frame.name, frame.file, frame.line) for frame in made.shared.frames]
-    assert len(set(lines)) == len(lines)
-
-
-def test_a_call_without_a_line_has_none(run: Path, tmp_path: Path) -> None:
-    look(run, [START], lambda *_: (Call("", "", 0), Call("f", "/home/me/a.py", 0)))
-    made = written(run, tmp_path / "made.json")
-    assert [msgspec.to_builtins(frame) for frame in made.shared.frames] == [
-        {"name": "?"},
-        {"name": "f", "file": "/home/me/a.py"},
-    ]
+    frames = [msgspec.to_builtins(frame) for frame in made.shared.frames]
+    assert {"name": "?"} in frames
+    assert {"name": "f", "file": "/home/me/a.py"} in frames
+    assert len({str(frame) for frame in frames}) == len(frames)
 
 
 def test_ranks_are_named_and_hosts_begin_by_their_own_clocks(tmp_path: Path) -> None:
@@ -129,11 +97,10 @@ def test_ranks_are_named_and_hosts_begin_by_their_own_clocks(tmp_path: Path) -> 
 def test_it_is_packed_where_the_files_name_says_so(run: Path, tmp_path: Path) -> None:
     look(run, [START], lambda *_: FORWARD)
     assert main(["report", str(run), "--format", "speedscope", "-o", str(tmp_path / "made.json.gz")]) == 0
-    content: dict[str, Any] = json.loads(gzip.decompress((tmp_path / "made.json.gz").read_bytes()))
-    assert content["$schema"] == SCHEMA
+    assert json.loads(gzip.decompress((tmp_path / "made.json.gz").read_bytes()))["$schema"] == SCHEMA
 
 
-def test_a_run_without_looks_is_refused_with_a_way_out(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_without_looks_is_refused(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", str(run), "--format", "speedscope", "-o", str(run.parent / "made.json")]) == 2
     assert "no looks at the stacks" in capsys.readouterr().err
     assert not (run.parent / "made.json").exists()

@@ -1,44 +1,49 @@
-"""What people read: reports and comparisons, as text."""
+"""Reports as text: odd ends, few steps, processors, many ranks, how batches are made."""
 
 from __future__ import annotations
 
-import json
+import csv
+import io
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from support.crafted import facts_of_run
 from support.jobs import Rank, record
+from support.page_content import parsed
 from support.rendered import rendered
 from whyidle.analyse.causes.finding import Finding
-from whyidle.analyse.cells.comparison import Cell, Comparison, compare
+from whyidle.analyse.cells.comparison import load
 from whyidle.analyse.run.analysis import Analysis, analyse
+from whyidle.analyse.run.facts import Facts
+from whyidle.analyse.run.loader_stats import Timed
 from whyidle.analyse.run.non_step_time import Evaluation, Outside
 from whyidle.analyse.run.resource_usage import Sampled
-from whyidle.analyse.run.stall_breakdown import PARTS, UNTOLD
-from whyidle.record.notices import SAMPLER_NOTICES, Notices
+from whyidle.analyse.run.stall_breakdown import PARTS
+from whyidle.analyse.run.worker_records import SlowSample, TransformCost
+from whyidle.record.comparison import CellRecord, write_comparison
 from whyidle.record.run import open_run
-from whyidle.report.contract import comparison as compare_json
+from whyidle.record.schema import HEADER_BYTES, STEP
 from whyidle.report.contract import run as contract
 from whyidle.report.contract.encode import builtins
+from whyidle.report.document import Document
 from whyidle.report.documents.comparison import comparison_document
 from whyidle.report.documents.run import headline, run_document
-from whyidle.report.render import bars
+from whyidle.report.documents.workers import workers_blocks
+from whyidle.report.export import scalars
+from whyidle.report.export.cells import cells_table
+from whyidle.report.export.table_files import write_csv
+from whyidle.report.page import compare_cells
+from whyidle.report.page.overview import duration
+from whyidle.report.page.run_page import page
+from whyidle.report.render.markdown import markdown
 from whyidle.report.words.figures import evidence_value
 from whyidle.scenarios.planted import MS, Step, train
 
-SETTING = {
-    "scenario": "ssd",
-    "net": "ssd300",
-    "device": {"kind": "emulated", "title": "emulated Test"},
-    "cpu_budget": 2,
-    "workers": 2,
-    "stop": {"epochs": 1},
-    "repeats": 1,
-    "augment": True,
-    "dataset": {"images": 800},
-}
+DATA = Path(__file__).parents[2] / "data" / "v1" / "starved"
 
 
 @pytest.fixture
@@ -46,56 +51,29 @@ def starved(starved: Path) -> Analysis:
     return analyse(open_run(starved))
 
 
-@pytest.fixture
-def table(tmp_path: Path, starved: Analysis) -> Comparison:
-    train(tmp_path / "fast", [[Step(fetch_ns=MS, compute_ns=20 * MS)] * 50], samples=16)
-    fast = analyse(open_run(tmp_path / "fast"))
-    return compare(
-        [
-            Cell("naive", 8, "ok", None, ("a",), (starved,)),
-            Cell("naive", 192, "oom", "emulated Test has 1.0 GB", (), ()),
-            Cell("workers", 16, "ok", None, ("b",), (fast,)),
-            Cell("dali-cpu", 8, "skipped", "pip install 'whyidle[dali]'", (), ()),
-            Cell("caffe", 8, "failed", "a [broken] file", (), ()),
-        ]
-    )
-
-
-def test_a_report_reads_verdict_why_next_evidence_in_this_order(starved: Analysis) -> None:
-    shown = rendered(run_document(starved))
-    places = [shown.index(h) for h in ("Verdict", "Why: where", "Next", "Evidence", "Device", "Quality of")]
-    assert places == sorted(places)
-    assert "emulated Test: 400.0" in shown
-    assert "50.0 %" in shown
-    assert "n/a" in shown  # no sampler ran: CPU figures were not measured
-    assert all(len(line) <= 80 for line in shown.splitlines())
-
-
-def test_a_report_without_steps_says_so_and_shows_no_figures(tmp_path: Path) -> None:
-    train(tmp_path / "run", [])
-    shown = rendered(run_document(analyse(open_run(tmp_path / "run"))))
-    assert "No verdict: no training step was recorded." in shown
-    assert "Why" not in shown
+def printed(folder: Path) -> str:
+    return rendered(run_document(analyse(open_run(folder))))
 
 
 @pytest.mark.parametrize(
     ("ended", "said"),
     [
-        ({"status": "stopped", "error": "killed by signal 2", "exit_code": -2}, "stopped by Ctrl-C after 100 steps"),
-        ({"status": "stopped", "exit_code": 143}, "stopped by SIGTERM after 100 steps"),
-        ({"status": "failed", "exit_code": -9}, "killed by signal 9 after 100 steps"),
-        ({"status": "failed", "exit_code": 1}, "failed (exit code 1) after 100 steps"),
-        ({"status": "stopped", "exit_code": 1}, "stopped by Ctrl-C after 100 steps"),
-        ({"status": "oom", "error": "x"}, "out of memory after 100 steps"),
-        ({"status": "oom", "exit_code": 1}, "out of memory after 100 steps"),
-        (None, "not ended: it still runs, or its recording was killed after 100 steps"),
+        ({"status": "stopped", "error": "killed by signal 2", "exit_code": -2}, "stopped by Ctrl-C"),
+        ({"status": "stopped", "exit_code": 143}, "stopped by SIGTERM"),
+        ({"status": "failed", "exit_code": -9}, "killed by signal 9"),
+        ({"status": "failed", "exit_code": 1}, "failed (exit code 1)"),
+        ({"status": "stopped", "exit_code": 1}, "stopped by Ctrl-C"),
+        ({"status": "oom", "error": "x"}, "out of memory"),
+        ({"status": "oom", "exit_code": 1}, "out of memory"),
+        (None, "not ended: it still runs, or its recording was killed"),
     ],
-)  # fmt: skip
+)
 def test_the_first_line_says_how_a_run_ended_unless_well(
     starved: Analysis, ended: dict[str, object] | None, said: str
 ) -> None:
     assert headline(starved).endswith("samples/s")
-    assert headline(replace(starved, info=starved.info | {"ended": ended})).endswith(f"samples/s, {said}")
+    told = headline(replace(starved, info=starved.info | {"ended": ended}))
+    assert told.endswith(f"samples/s, {said} after 100 steps")
 
 
 @pytest.mark.parametrize(
@@ -109,188 +87,127 @@ def test_the_first_line_says_how_a_run_ended_unless_well(
         (8_400, "bytes", "8.4 kB"),
         (196_608, "bytes", "0.2 MB"),
         (3.2e9, "bytes", "3200.0 MB"),
+        (None, "ms", "n/a"),
     ],
 )
-def test_small_evidence_gets_a_small_unit(value: float, unit: str, said: str) -> None:
+def test_small_evidence_gets_a_small_unit(value: float | None, unit: str, said: str) -> None:
     assert evidence_value(value, unit) == said
 
 
-def test_beside_a_verdict_on_validation_the_workers_are_said_to_be_the_trainings(starved: Analysis) -> None:
+def test_beside_a_verdict_on_validation_workers_are_the_trainings(starved: Analysis) -> None:
     assert starved.facts is not None
-    evaluation = Evaluation(4, 10**9, 9 * 10**8, 0, None, None, None)
-    facts = replace(
-        starved.facts,
-        loader=replace(starved.facts.loader, workers=2),
-        outside=Outside(evaluation, 0, 0, 4, 10**9, ()),
-    )
+    outside = Outside(Evaluation(4, 10**9, 9 * 10**8, 0, None, None, None), 0, 0, 4, 10**9, ())
+    facts = replace(starved.facts, loader=replace(starved.facts.loader, workers=2), outside=outside)
     boundary = Finding("host.boundary", "Validation.", 0.3, 0.9)
     for verdict, heading in ((starved.verdict, "Workers"), (boundary, "Workers of the training's loader")):
         lines = rendered(run_document(replace(starved, facts=facts, verdict=verdict))).splitlines()
         assert heading in [line.rstrip() for line in lines]
 
 
-def test_a_handful_of_steps_gets_no_bar_no_gaps_and_no_rate(tmp_path: Path) -> None:
-    train(tmp_path / "run", [[Step(fetch_ns=20 * MS)] * 2])
-    shown = rendered(run_document(analyse(open_run(tmp_path / "run"))))
+def test_few_steps_get_no_bar_no_gaps_and_no_rate(tmp_path: Path) -> None:
+    train(tmp_path / "few", [[Step(fetch_ns=20 * MS)] * 2])
+    shown = printed(tmp_path / "few")
     assert "step was recorded after the warm-up" in shown or "steps were recorded after the warm-up" in shown
-    assert "██" not in shown
-    for words in (" gaps", "of the window", "samples/s", " 1 steps", "1 gaps"):
-        assert words not in shown
-
-
-def test_nothing_sampled_gives_no_heading_without_lines(tmp_path: Path) -> None:
-    train(tmp_path / "run", [])
-    analysis = replace(analyse(open_run(tmp_path / "run")), machine=sampled_nothing())
-    assert "Machine" not in rendered(run_document(analysis))
-
-
-def sampled_nothing() -> Sampled:
-    given: dict[str, Any] = dict.fromkeys(Sampled.__dataclass_fields__)
-    return Sampled(**given | {"samples": 0, "host_samples": 0, "device_samples": 0})
-
-
-def test_on_a_processor_no_device_is_spoken_of_and_no_driver_missed(tmp_path: Path) -> None:
-    record(tmp_path / "run", [Rank(fetch_ns=20 * MS, host_ns=10 * MS)])
-    Notices(tmp_path / "run" / SAMPLER_NOTICES)("No NVIDIA driver here (Library Not Found): no accelerator figures.")
-    analysis = analyse(open_run(tmp_path / "run"))
-    assert any(f.cause == "host.step_gap" and f.title.startswith("The training spends 2") for f in analysis.findings)
-    assert analysis.verdict.title.startswith("The training waits 51 % of the time for data")
-    shown = rendered(run_document(analysis)).replace("Device\n", "")
-    for words in ("he device", "NVIDIA", "AU (MLPerf"):
-        assert words not in shown
-    assert contract.report(analysis).verdict.next[0].low is None
-
-
-def test_reports_need_no_more_than_ascii_where_the_output_has_no_more(starved: Analysis, table: Comparison) -> None:
-    for document in (run_document(starved), comparison_document(table, SETTING)):
-        shown = rendered(document, encoding="ascii")
-        assert "##" in shown
-        assert not set(shown) & set("█░▒▓▚▁▂▃▄▅▆▇")
-
-
-def test_a_comparison_shows_every_cell_whatever_became_of_it(table: Comparison) -> None:
-    shown = rendered(comparison_document(table, SETTING))
-    rows = {tuple(line.split()[:3]) for line in shown.splitlines()}
-    assert ("naive", "8", "400.0") in rows
-    assert ("naive", "192", "oom") in rows
-    assert ("dali-cpu", "8", "skipped") in rows
-    assert ("caffe", "8", "failed") in rows
-    assert "naive, batch 192: oom: emulated Test has 1.0 GB" in shown
-    assert "caffe, batch 8: failed: a [broken] file" in shown
-    assert all(len(line) <= 80 for line in shown.splitlines())
-    shown = " ".join(shown.split())
-    assert "workers at batch 16: 800.0 samples/s" in shown
-    assert "2.0 times as fast as naive" in shown
-
-
-def test_a_comparison_of_which_nothing_ran_names_no_winner() -> None:
-    shown = rendered(comparison_document(compare([Cell("naive", 8, "failed", "no", (), ())]), SETTING))
-    assert "No run finished, so there is no winner." in shown
-
-
-def test_the_json_of_a_run_has_the_contracts_keys_and_sums_to_100(starved: Analysis) -> None:
-    report = builtins(contract.report(starved))
-    assert (report["format"], report["version"]) == ("whyidle-report", 1)
-    assert list(report) == [
-        "format",
-        "version",
-        "run",
-        "window",
-        "device",
-        "breakdown",
-        "input",
-        "verdict",
-        "findings",
-        "headroom",
-        "quality",
-        "startup",
-        "trends",
-    ]
-    assert set(report["window"]) == {
-        "steps",
-        "warmup_steps",
-        "samples",
-        "wall_s",
-        "samples_per_s",
-        "batch_size",
-        "step_ms",
-    }
-    assert set(report["breakdown"]) == {f"{p}_pct" for p in PARTS}
-    assert sum(report["breakdown"].values()) == pytest.approx(100)
-    window = report["window"]
-    assert window["steps"] + window["warmup_steps"] == 100
-    assert window["samples_per_s"] == pytest.approx(window["samples"] / window["wall_s"])
-    assert report["device"]["utilisation_pct"] is None  # no sampler: not measured, not 0
-    assert report["quality"]["cpu_steal_pct"] is None
-    assert set(report["verdict"]) == {"cause", "title", "share_pct", "severity", "confidence", "evidence", "next"}
-
-
-def test_the_json_of_a_comparison_has_the_contracts_keys(table: Comparison) -> None:
-    report = json.loads(json.dumps(compare_json.comparison(table, SETTING)))
-    assert (report["format"], report["version"]) == ("whyidle-compare", 1)
-    assert {"scenario", "device", "cpu_budget", "dataset", "cells", "best", "batch_verdicts"} <= set(report)
-    assert set(report["cells"][0]) == {
-        "pipeline",
-        "batch_size",
-        "repeats",
-        "status",
-        "error",
-        "runs",
-        "samples_per_s",
-        "busy_pct",
-        "au_pct",
-        "breakdown",
-        "verdict",
-        "accuracy",
-        "cost_usd",
-    }
-    assert (report["best"]["pipeline"], report["best"]["batch_size"]) == ("workers", 16)
-    oom = report["cells"][1]
-    assert (oom["status"], oom["samples_per_s"], oom["busy_pct"]) == ("oom", None, None)
-
-
-def test_a_bar_is_as_wide_as_asked_whatever_the_shares() -> None:
-    for shares in (
-        {"compute": 1.0},
-        {"compute": 1 / 3, "input": 1 / 3, "copy": 1 / 3},
-        dict.fromkeys(PARTS, 1 / 6),
-        {"boundary": 0.1, UNTOLD: 0.9},
-    ):
-        for width in (7, 20, 61):
-            assert len(bars.stacked(shares, width)) == width
-
-
-def test_a_spark_tells_zero_from_not_measured() -> None:
-    assert bars.spark([0.0, float("nan"), 100.0], 3) == "▁ █"
-    assert bars.spark([0.0, float("nan"), 100.0], 3, ascii_only=True) == "_ @"
-    assert bars.spark([50.0], 3) == "  ▄"
+    unsaid = ("██", " gaps", "of the window", "samples/s", " 1 steps", "1 gaps")
+    assert [words for words in unsaid if words in shown] == []
+    train(tmp_path / "none", [])
+    analysis = analyse(open_run(tmp_path / "none"))
+    nothing: dict[str, Any] = dict.fromkeys(Sampled.__dataclass_fields__)
+    nothing |= {"samples": 0, "host_samples": 0, "device_samples": 0}
+    assert "Machine" not in rendered(run_document(replace(analysis, machine=Sampled(**nothing))))
 
 
 def test_severity_is_what_fixing_would_gain() -> None:
-    shares = {0.04: "none", 0.06: "minor", 0.15: "major", 0.25: "critical"}
-    for share, severity in shares.items():
-        assert Finding("input.serial", "", share, 1.0).severity == severity
+    severities = {share: Finding("input.serial", "", share, 1.0).severity for share in (0.04, 0.06, 0.15, 0.25)}
+    assert severities == {0.04: "none", 0.06: "minor", 0.15: "major", 0.25: "critical"}
 
 
-def test_markup_in_names_is_shown_and_not_obeyed(tmp_path: Path, starved: Analysis) -> None:
-    cells = compare([Cell("[/x]", 8, "ok", None, ("a",), (starved,)), Cell("y", 8, "failed", "[/z]", (), ())])
-    shown = rendered(comparison_document(cells, SETTING))
-    assert "[/x]" in shown
-    assert "[/z]" in shown
+def test_figures_of_a_job_are_the_jobs_wherever_they_are_told(tmp_path: Path) -> None:
+    """All wait for rank 0, whose data come late; the hooks of rank 1 are slow."""
+    record(tmp_path / "x-r0", [Rank(fetch_ns=21 * MS), Rank(), Rank(fetch_ns=5 * MS, steps=150)], device="cuda")
+    (path,) = (tmp_path / "x-r0").glob("step-1-*.rec")
+    steps = np.memmap(path, dtype=STEP.dtype, mode="r+", offset=HEADER_BYTES)
+    steps["overhead_ns"] = 90_000
+    steps.flush()
+    device = {"kind": "cuda", "title": "a GPU"}
+    cells = [CellRecord("x", 8, "ok", None, ("x-r0",), {"ranks": 3})]
+    write_comparison(tmp_path, {"scenario": None, "device": device, "net": None, "stop": {}}, cells)
+    job = analyse(open_run(tmp_path / "x-r0"))
+    told, flat = contract.report(job), scalars.of_run(job)
+    assert flat[scalars.BUSY] == pytest.approx(told.device.busy_pct)
+    assert flat["samples_per_s"] == pytest.approx(told.window.samples_per_s)
+    assert job.job is not None
+    assert job.facts is not None
+    assert flat["overhead_pct"] == pytest.approx(told.quality.overhead_pct)
+    assert told.quality.overhead_pct > 100 * job.facts.overhead_share
+
+    file = io.StringIO(newline="")
+    write_csv(cells_table(tmp_path), file)
+    (row,) = csv.DictReader(file.getvalue().splitlines())
+    assert {f"{part}_pct": float(row[f"{part}_pct"]) for part in PARTS} == pytest.approx(builtins(told.breakdown))
+    assert float(row["wall_s"]) == pytest.approx(told.window.wall_s)
+    # Rank 2 ended early: what the others did alone is no part of the window.
+    assert told.window.steps > 150 >= int(row["steps"])
+
+    result, setting = load(tmp_path)
+    (view,) = compare_cells.views(result, setting, {})
+    assert view.runs[0].busy_pct == told.device.busy_pct
+    assert 100 * view.shares["input"] == pytest.approx(told.breakdown.input_pct)
+    said, document = f"{told.device.busy_pct:.0f} %", comparison_document(result, setting)
+    assert [said in form for form in (rendered(document, 120), markdown(document))] == [True, True]
+    made = parsed(page(job, [open_run(tmp_path / "x-r0")]))
+    tiles = {tile.all("dt")[0].words: tile.all("dd")[0].words for tile in made.all("div", "tile")}
+    assert tiles["busy"] == f"{told.device.busy_pct:.1f} %"
+    assert tiles["window"] == duration(told.window.wall_s) != duration(job.facts.parts.wall_ns / 1e9)
 
 
-def test_too_short_runs_are_not_sold_as_a_ranking(tmp_path: Path) -> None:
-    train(tmp_path / "short", [[Step(fetch_ns=20 * MS)] * 10])
-    short = analyse(open_run(tmp_path / "short"))
-    cells = compare([Cell("naive", 8, "ok", None, ("a",), (short,))])
-    assert "no ranking yet" in rendered(comparison_document(cells, SETTING), width=300)
+# How batches are made.
 
 
-def test_a_run_on_generated_data_is_told_so_above_its_figures(starved: Analysis) -> None:
-    data = {"samples": 50, "unit": "image", "stand_in": "CIFAR-10"}
-    generated = replace(starved, info=dict(starved.info) | {"dataset": data})
-    shown = rendered(run_document(generated))
-    assert shown.index("STAND-IN DATA: generated, in place of CIFAR-10.") < shown.index("Verdict")
-    assert contract.report(generated).run.dataset == data
-    assert "STAND-IN" not in rendered(run_document(starved))
-    assert contract.report(starved).run.dataset is None
+@pytest.fixture(scope="module")
+def recorded() -> Facts:
+    return facts_of_run(DATA)
+
+
+def workers(facts: Facts, input_share: float | None = None, **loader: Any) -> str:
+    parts = facts.parts
+    if input_share is not None:
+        parts = replace(parts, input_ns=round(input_share * parts.wall_ns))
+    facts = replace(facts, parts=parts, loader=replace(facts.loader, **loader))
+    return rendered(Document(tuple(workers_blocks(facts))), 100)
+
+
+def percents(text: str) -> list[float]:
+    return [float(line.split(" %")[0].split()[-1]) for line in text.splitlines() if " %" in line]
+
+
+def test_stages_and_transforms_sum_to_all(recorded: Facts) -> None:
+    waiting = {"unsplit_pct": 99.0, "read_pct": 0.0, "collate_pct": 1.0, "cpu_pct": 6.0, "run_queue_pct": 4.0}
+    text = workers(recorded, **waiting).split("Making batches, of the time spent on it:")[1]
+    assert sum(percents(text)) == pytest.approx(100, abs=0.2)
+    assert "waiting otherwise  90.0 %" in text
+    untold = {"unsplit_pct": None, "decode_pct": None, "transform_pct": None, "read_pct": 30.0, "collate_pct": 10.0}
+    assert "the rest   60.0 %  not told apart" in workers(recorded, **untold, cpu_pct=None).split("Making batches")[1]
+    costs = tuple(TransformCost(f"T{n}", 10, 0.5) for n in range(7))
+    text = workers(recorded, transforms=costs, timed=Timed(10, 10.0, 3.5)).split("Transforms")[1].split("Slow")[0]
+    assert [said for said in ("(10 ms while timed)", "2 others", "all else") if said not in text] == []
+    assert sum(percents(text)) == pytest.approx(100, abs=0.2)
+    # Figures are not broken across lines.
+    blocked = replace(recorded, waits=replace(recorded.waits, blocked_ns=recorded.waits.total_ns // 5))
+    assert not [
+        line for line in workers(blocked, **waiting).splitlines() if line.lstrip().startswith(("%", "ms", "µs"))
+    ]
+
+
+def test_where_data_costs_little_few_lines_say_it(recorded: Facts) -> None:
+    assert len(workers(recorded).splitlines()) > 8
+    for text in (workers(recorded, input_share=0.04), workers(recorded, make_ms_per_sample=0.012)):
+        assert len(text.splitlines()) <= 6
+        assert "reading" not in text
+    assert "12 µs" in text
+    samples = tuple(SlowSample(ms, number, None) for number, ms in enumerate((40.0, 10.0, 2.0)))
+    text = workers(recorded, slowest=samples, make_ms_per_sample=5.0)
+    assert "index 0" in text
+    assert "index 1" not in text
+    assert "Slow samples" not in workers(recorded, slowest=samples[2:], make_ms_per_sample=1.9)
+    assert "Slow samples" not in workers(recorded, slowest=(SlowSample(0.9, 0, None),), make_ms_per_sample=0.2)

@@ -47,18 +47,22 @@ def test_there_is_an_example_of_every_kind() -> None:
 
 
 @pytest.mark.parametrize("kind", list(kinds()))
-def test_a_folder_holds_the_kind_that_was_put_there(kind: type[Result], made: dict[type[Result], Path]) -> None:
+def test_a_folder_holds_the_kind_that_was_put_there_and_draws_it_or_says_why_not(
+    kind: type[Result], made: dict[type[Result], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert type(open_result([made[kind]])) is kind
+    for picture in PICTURES:
+        if picture not in kind.pictures:
+            assert main(["report", str(made[kind]), picture.option, str(tmp_path / "it.svg")]) == 2
+            told = capsys.readouterr()
+            assert told.out == ""
+            assert told.err.startswith(f"whyidle: {picture.option} draws {picture.shows}; {made[kind]} ")
 
 
 @pytest.mark.parametrize("format_", FORMATS)
 @pytest.mark.parametrize("kind", list(kinds()))
 def test_every_kind_has_a_format_or_says_that_it_has_not(
-    kind: type[Result],
-    format_: str,
-    made: dict[type[Result], Path],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    kind: type[Result], format_: str, made: dict[type[Result], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     target = tmp_path / f"it.{format_}"
     code = main(["report", str(made[kind]), "--format", format_, "-o", str(target)])
@@ -73,28 +77,13 @@ def test_every_kind_has_a_format_or_says_that_it_has_not(
         assert target.stat().st_size > 0
 
 
-@pytest.mark.parametrize("kind", list(kinds()))
-def test_every_kind_is_drawn_or_says_why_not(
-    kind: type[Result], made: dict[type[Result], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_the_one_run_in_a_folder_is_meant_by_it_and_a_run_comes_before_another_thing_in_its_folder(
+    made: dict[type[Result], Path], tmp_path: Path
 ) -> None:
-    for picture in PICTURES:
-        if picture not in kind.pictures:
-            assert main(["report", str(made[kind]), picture.option, str(tmp_path / "it.svg")]) == 2
-            told = capsys.readouterr()
-            assert told.out == ""
-            assert told.err.startswith(f"whyidle: {picture.option} draws {picture.shows}; {made[kind]} ")
-
-
-def test_the_one_run_in_a_folder_is_meant_by_the_folder(made: dict[type[Result], Path], tmp_path: Path) -> None:
     shutil.copytree(made[AttachedResult], tmp_path / "around" / "run")
     found = open_result([tmp_path / "around"])
     assert type(found) is AttachedResult
     assert found.folder == tmp_path / "around" / "run"
-
-
-def test_a_run_in_a_folder_that_is_also_another_thing_comes_first(
-    made: dict[type[Result], Path], tmp_path: Path
-) -> None:
     both = shutil.copytree(made[RunResult], tmp_path / "both")
     shutil.copy(made[ComparisonResult] / "comparison.json", both)
     assert type(open_result([both])) is RunResult

@@ -1,0 +1,225 @@
+"""Comparisons as text and as pictures, where no kept output has them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from support.cells import NET_SETTING, NOTHING, Planned, training_result
+from support.compared import content, printed, rows_of, words
+from whyidle.analyse.cells.cell_costs import place_of, setting_of
+from whyidle.analyse.cells.comparison import Cell, compare
+from whyidle.analyse.cells.prices import Price
+from whyidle.errors import WhyidleError
+from whyidle.report.document import FittingColumn
+from whyidle.report.documents.comparison import comparison_title
+from whyidle.report.page import compare_page
+from whyidle.report.plot.confusion import MOST_PANELS, panels, write_confusion
+from whyidle.report.render.fitted import fitting
+
+NETS = ("alexnet", "googlenet", "resnet50", "inception", "vgg")
+DATA = {"samples": 1200, "unit": "review", "stand_in": "the IMDb reviews"}
+
+
+def of_nets(cells: list[Cell], nets: int = 4) -> list[Cell]:
+    return [replace(cell, axes=cell.axes | {"net": net}) for net in NETS[:nets] for cell in cells]
+
+
+def with_facts(cell: Cell, **known: Any) -> Cell:
+    """The same with other facts of its runs; `sampled` and `loader` change within theirs."""
+    analyses = []
+    for each in cell.analyses:
+        assert each.facts is not None
+        within = {name: replace(getattr(each.facts, name), **some) for name, some in known.items()}
+        analyses.append(replace(each, facts=replace(each.facts, machine_cpus=2, **within)))
+    return replace(cell, analyses=tuple(analyses))
+
+
+def beside(cell: Cell, busy_pct: float) -> Cell:
+    """With other programs on its machine of two CPUs."""
+    return with_facts(cell, sampled={"machine_busy_pct": busy_pct, "tree_cpus": 0.3})
+
+
+def test_that_others_used_a_full_machine_is_said_above_the_table(planned: Planned) -> None:
+    cells = [planned.cell(30, 20, pipeline=name) for name in ("naive", "workers")]
+    said = "Other programs used up to 1.7 of 2 CPUs while this ran: these rates are not those of a quiet machine."
+    for busy_pct, told in ((100.0, True), (60.0, False)):
+        crowded = [beside(cell, busy_pct) for cell in cells]
+        text, page = words(printed(crowded)), compare_page.page(compare(crowded), NET_SETTING)
+        assert [said in text.split("waits for")[0], said in page] == [told] * 2
+        assert ("quiet machine" in text) == told
+
+
+@pytest.mark.parametrize(
+    ("runs", "busy_pct", "cautions"), [(1, 30.0, "one run each"), (2, 99.0, "1.7 CPUs"), (2, 30, "")]
+)
+def test_costs_of_one_run_and_of_a_busy_machine_are_told_with_caution(
+    planned: Planned, runs: int, busy_pct: float, cautions: str
+) -> None:
+    cell = beside(planned.cell(10, 30, results=(None,) * runs), busy_pct)
+    priced = setting_of(lambda *_: Price(usd_per_hour=1.0), [place_of(cell)], None)
+    told = words(printed([cell], cost=priced))
+    said = [each for each in ("one run each", "Other programs used 1.7 CPUs") if each in told]
+    assert [cautions in each for each in said] == [True] * bool(cautions)
+
+
+def test_with_every_axis_the_table_keeps_places_and_rates_in_80_columns(planned: Planned) -> None:
+    first = planned.cell(1, 9)
+    other = {"net": "inception", "device": "emulated:v100", "augment": False, "feed": "loader-only", "store": "lmdb"}
+    other |= {"ranks": 2, "threads": 4, "workers": 8}
+    shown = printed([first, replace(first, pipeline="prefetch", batch_size=256, axes=first.axes | other)])
+    assert all(len(line) <= 80 for line in shown.splitlines())
+    # Too many for columns of their own: the places become words, folded beside the figures.
+    row = words(shown[shown.index("inception") :]).replace("888.9 ", "")
+    assert row.startswith("inception v100 no augmentation loader-only lmdb 2 ranks 4 threads 8 workers prefetch 256")
+    assert shown.count("888.9") >= 2
+
+
+def test_many_groups_get_a_line_each_and_many_like_verdicts_one(planned: Planned) -> None:
+    starved, fed = planned.cell(20, 9, pipeline="naive"), planned.cell(2, 9)
+    shown = printed(of_nets([starved, fed]))
+    for net in NETS[:4]:
+        assert [net, "workers", "8", "888.9", "2.2", "x", "naive", "8"] in rows_of(shown)
+    assert words(shown).count("Next: ") == 1
+    slow = planned.cell(20, 9, store="files")
+    stores = of_nets([slow, planned.cell(2, 9, store="lmdb")])
+    assert "2.2 x workers files" in words(printed(stores, width=120))
+    assert ": all 5 cells. The device waits" in words(printed(of_nets([starved], 5)))
+    both = [replace(slow, axes=slow.axes | {"store": store}) for store in ("files", "lmdb")]
+    assert "(files, batch 8); workers (lmdb, batch 8): The device waits" in words(printed(both))
+
+
+def test_a_short_run_gets_a_question_mark_and_no_claim_of_augmentation(planned: Planned) -> None:
+    cells = [
+        planned.cell(12 if on else 1, compute_ms, device=device, augment=on)
+        for device, compute_ms in (("emulated:k80", 44.0), ("emulated:v100", 8.0))
+        for on in (False, True)
+    ]
+    shown = words(printed(cells))
+    assert "?: one run of less than 5 s." in shown
+    assert "+50 % ?" in shown
+    assert "the same code and data" not in shown
+
+
+def test_of_many_unexpected_times_the_worst_are_told(planned: Planned) -> None:
+    real = planned.cell(30, 5)
+    loader = planned.cell(20, NOTHING, feed="loader-only")
+    sides = [real, planned.cell(NOTHING, 5, feed="synthetic"), loader]
+    assert "workers 8: 50 % longer: these runs do not show why." in words(printed(sides))
+    assert content(sides)["differential"][0]["reasons"][0]["code"] == "unknown"
+    assert "Net alone, loader alone" not in printed(sides[:2])
+    many = [replace(cell, axes=cell.axes | {"net": f"net{n}"}) for n in range(11) for cell in sides]
+    shown = words(printed(many))
+    assert shown.count("50 % longer") == 8
+    assert "and 3 more that are off by less." in shown
+
+
+def test_what_a_loader_makes_is_not_told_twice(planned: Planned) -> None:
+    made = [planned.cell(fetch, 9, pipeline=name) for name, fetch in (("naive", 20), ("workers", 2))]
+    real = [with_facts(cell, loader={"samples_per_s_limit": 500.0}) for cell in made]
+    assert "working all the time" in words(printed(real))
+    alone = planned.cell(20, NOTHING, pipeline="naive", feed="loader-only")
+    assert "working all the time" not in words(printed([*real, alone]))
+
+
+def test_a_loader_that_runs_alone_is_not_said_to_starve_anything(planned: Planned) -> None:
+    cells = [planned.cell(20, NOTHING, feed="loader-only", pipeline=loader) for loader in ("naive", "workers")]
+    shown = words(printed(cells))
+    assert [said in shown for said in ("(no net)", "steps that do nothing", "waits for data", "busy 0 %")] == [
+        True,
+        True,
+        False,
+        False,
+    ]
+    assert [cell["verdict"] for cell in content(cells)["cells"]] == [None, None]
+    real = [planned.cell(fetch, 9, pipeline=name) for name, fetch in (("naive", 20), ("workers", 2))]
+    idle = planned.cell(NOTHING, 9, pipeline="synthetic", feed="synthetic", workers=0, augment=False)
+    shown = printed([*real, idle])
+    assert ["feed", "loader"] in [row[:2] for row in rows_of(shown)]
+    assert "real: workers at batch 8" in words(shown)
+    assert "no augmentation" not in shown
+
+
+def test_columns_go_from_the_least_important_on_until_the_rest_fits() -> None:
+    columns = [
+        FittingColumn("place", ["somewhere"]),
+        FittingColumn("bar", ["#" * 20], goes=2),
+        FittingColumn("rate (range)", ["12.3 (12-13)"], goes=1, instead=FittingColumn("rate", ["12.3"])),
+    ]
+    kept = {width: [column.head for column in fitting(columns, width)] for width in (80, 40, 16)}
+    assert kept == {80: ["place", "bar", "rate (range)"], 40: ["place", "rate (range)"], 16: ["place", "rate"]}
+
+
+def test_axes_on_which_all_cells_stand_alike_are_told_above_the_table(planned: Planned) -> None:
+    place = {"ranks": 2, "threads": 4, "interconnect": "pcie3", "store": "lmdb"}
+    two = [planned.cell(1, 9, net=net, **place) for net in ("cnn1", "vgg")]
+    assert "4 threads, 2 ranks, over pcie3, store lmdb" in words(printed(two))
+    plain = words(printed([planned.cell(1, 9, net=net) for net in ("cnn1", "vgg")]))
+    assert not [said for said in ("thread", "1 rank", "store", "over ") if said in plain[: plain.index("samples/s")]]
+    assert "The device at work" in printed(two, device={"kind": "cuda", "title": "H200"})
+    assert printed(two).split("The emulated device at work")[1].splitlines()[1].split()[0] == "cell"
+
+
+def in_order(text: str, *said: str) -> bool:
+    places = [text.index(each) for each in said]
+    return places == sorted(places)
+
+
+def test_what_the_data_are_is_told_above_the_figures_and_in_titles(planned: Planned) -> None:
+    cells = [planned.cell(1, 9)]
+    shown = printed(cells, dataset=DATA)
+    assert in_order(shown, "STAND-IN DATA: generated, in place of the IMDb reviews.", "1200 reviews", "samples/s")
+    assert comparison_title(compare(cells), NET_SETTING | {"dataset": DATA}).endswith("stand-in data")
+    assert "tand-in" not in printed(cells)
+    assert "STAND-IN DATA (lstm)" in printed(cells, datasets={"mlp": NET_SETTING["dataset"], "lstm": DATA})
+    data = {"samples": 320, "unit": "image", "stand_in": None, "set": "mine, not Fashion-MNIST"}
+    shown = words(printed(cells, dataset=data, notices=["mine/x is not the published file."]))
+    assert "320 images of mine, not Fashion-MNIST, 2 epochs a run" in shown
+    assert in_order(shown, "mine/x is not the published file.", "samples/s")
+    # Of recorded runs each says it itself.
+    own = [replace(each, info=each.info | {"dataset": DATA}) for each in cells[0].analyses]
+    recorded = [replace(cells[0], analyses=tuple(own))]
+    assert comparison_title(compare(recorded), NET_SETTING | {"scenario": None}).endswith("stand-in data")
+    assert "in place of the IMDb reviews." in printed(recorded, scenario=None)
+
+
+def test_trainings_that_learnt_nothing_are_not_said_to_hold_or_to_fall(planned: Planned) -> None:
+    cells = [
+        planned.cell(1, 9, batch_size=size, results=(training_result(ap, average_precision=ap),))
+        for size, ap in ((8, 0.040), (16, 0.042))
+    ]
+    assert "AP as the batch grows: too little training to tell (0.040 at 8, 0.042 at 16)" in words(printed(cells))
+    untaught = {"train_s": 3.0, "epochs": [], "evaluation": None}
+    for result, told in ((untaught, True), (training_result(0.9), False)):
+        shown = printed([planned.cell(1, 9, plan="25", results=(result,))])
+        assert ("An emulated device learns nothing: no accuracy." in shown) == told
+    tried, silent = content([planned.cell(1, 9, results=(training_result(0.9),)), planned.cell(1, 9, batch_size=16)])[
+        "cells"
+    ]
+    assert "Acc" not in tried["results"][0]
+    assert (silent["accuracy"], "results" in silent) == (None, False)
+
+
+@pytest.mark.parametrize(("cells", "classes"), [(1, 10), (4, 3), (8, 3)])
+def test_confusion_is_a_panel_a_cell(planned: Planned, tmp_path: Path, cells: int, classes: int) -> None:
+    matrix = [[9 if row == column else 1 for column in range(classes)] for row in range(classes)]
+    cell = planned.cell(1, 9, results=(training_result(0.9, confusion=matrix),))
+    several = compare([replace(cell, axes=cell.axes | {"net": f"net{n}"}) for n in range(cells)])
+    assert len(panels(several, NET_SETTING)) == min(cells, MOST_PANELS)
+    file = tmp_path / "confusion.png"
+    write_confusion(several, NET_SETTING, "fashion-mnist", file)
+    with Image.open(file) as picture:
+        assert min(picture.size) > 400
+    with pytest.raises(WhyidleError, match="nothing to draw"):
+        write_confusion(compare([planned.cell(1, 9)]), NET_SETTING, "x", tmp_path / "a.png")
+
+
+def test_markup_in_names_is_shown_and_not_obeyed(planned: Planned) -> None:
+    named = replace(planned.cell(20, 9), pipeline="[/x]")
+    shown = words(printed([named, Cell("[/y]", 8, "failed", "a [broken] file", (), ())]))
+    assert "[/y], batch 8: failed: a [broken] file" in shown
+    assert "[/x] 8 " in shown
