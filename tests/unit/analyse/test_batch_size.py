@@ -15,22 +15,6 @@ from whyidle.record.reader import Records
 from whyidle.record.schema import BATCH, NOT_MEASURED, EventKind, StepFlag
 from whyidle.scenarios.planted import MS, START, PlantedWorkers, Step, train
 
-
-def test_a_loader_that_sets_the_pace_is_a_floor(tmp_path: Path) -> None:
-    verdict = judged(tmp_path, steady(load_ms=3), 8, 16)
-    assert (verdict.cause, verdict.grew) == ("loader_floor", None)
-    # 24 ms of loading behind 8 ms of computing at batch 8, twice as much at 16: the gap doubles, the share stays.
-    assert "16 ms at batch 8 and 32 ms at batch 16" in verdict.text
-    assert "stays at 3.00 ms (+0.0 ±" in verdict.text
-
-
-def test_what_computing_gains_is_lost_to_a_loader_that_sets_the_pace(tmp_path: Path) -> None:
-    verdict = judged(tmp_path, steady(load_ms=3, compute_ms=0.5, fixed_ms=16), 8, 32)
-    assert (verdict.cause, verdict.grew) == ("loader_floor", "input")
-    assert "gains nothing" in verdict.text
-    assert verdict.changes["input"].value == pytest.approx(-verdict.changes["compute"].value, rel=0.05)
-
-
 KHOSRAVI = {"cnn1": (0.3, 6), "cnn2": (1, 6), "cnn3": (5, 6), "cnn4": (3, 6), "cnn5": (16, 16)}
 """Seconds an epoch of 59,392 images, plain and augmented, as Danial Khosravi's notebook of 2017 prints them in whole
 seconds (0 is taken for 0.3): five nets, one loader that makes an epoch in 6 s."""
@@ -51,37 +35,6 @@ def test_nets_below_the_loaders_floor_land_on_it_and_the_one_above_does_not_move
     assert verdict.grew is None
     for terms in verdict.terms.values():
         assert terms[TOTAL].value * EPOCH_IMAGES / 1e6 == pytest.approx(augmented_s, rel=0.07)
-
-
-def test_a_device_that_computes_all_the_time_is_saturated(tmp_path: Path) -> None:
-    verdict = judged(tmp_path, steady(compute_ms=2), 8, 16)
-    assert (verdict.cause, verdict.grew) == ("saturated", None)
-
-
-def test_first_batches_that_take_longer_are_pipeline_fill(tmp_path: Path) -> None:
-    verdict = judged(tmp_path, steady(first_ms=30, samples=lambda _: 2 * SAMPLES, sync=always), 8, 32)
-    assert (verdict.cause, verdict.grew) == ("pipeline_fill", "input")
-    waits = [e.value for e in verdict.evidence]
-    assert waits == pytest.approx([8 * 30, 32 * 30], rel=0.05)
-
-
-def test_workers_that_never_get_a_batch_are_named(tmp_path: Path) -> None:
-    """Eight workers at 16 ms a sample feed 2 ms a sample; two batches an epoch feed but two of them."""
-
-    def run(folder: Path, batch: int) -> None:
-        batches = 128 // batch
-        plan = [Step(16 * batch * MS, 3 * batch * MS, sync=True)] * batches
-
-        def trace(step: int, begin: int, end: int) -> Any:
-            return batch_trace(step % batches % 8, end - 16 * batch * MS, end)
-
-        train(folder, [plan] * 16, samples=batch, workers=PlantedWorkers(8, 1), trace=trace)
-
-    verdict = judged(tmp_path, run, 8, 64)
-    assert (verdict.cause, verdict.grew) == ("fewer_batches_than_workers", "input")
-    assert "2 batches for 8 workers" in verdict.text
-    # As many batches as workers is enough: then it is only that the first ones take longer.
-    assert judged(tmp_path / "enough", run, 8, 16).cause == "pipeline_fill"
 
 
 def test_batches_that_are_done_and_still_awaited_are_the_handoff(tmp_path: Path) -> None:
@@ -118,14 +71,6 @@ def test_putting_samples_together_that_takes_longer_is_handoff(tmp_path: Path) -
     assert pages["pages touched for the first time, a sample at batch 32"] == pytest.approx(37)
 
 
-def test_copies_that_grow_are_handoff_and_their_kind_is_said(tmp_path: Path) -> None:
-    sizes = {8: 10**6, 16: 60 * 10**6}
-    run = steady(copy_bytes=lambda batch: sizes[batch], pinned=lambda _: False)
-    verdict = judged(tmp_path, run, 8, 16)
-    assert (verdict.cause, verdict.grew) == ("handoff_growth", "copy")
-    assert "pageable" in verdict.text
-
-
 def test_memory_that_is_read_back_from_the_disk_is_memory(tmp_path: Path) -> None:
     def run(folder: Path, batch: int) -> None:
         steady(load_ms=3 if batch > 8 else 0.5)(folder, batch)
@@ -139,24 +84,6 @@ def test_memory_that_is_read_back_from_the_disk_is_memory(tmp_path: Path) -> Non
 
     verdict = judged(tmp_path, run, 8, 16)
     assert (verdict.cause, verdict.grew) == ("memory", "input")
-
-
-@pytest.mark.parametrize("every", [1, 4])
-def test_retries_of_the_allocator_at_the_larger_batch_are_memory(tmp_path: Path, every: int) -> None:
-    """Each costs the host 60 ms."""
-
-    def run(folder: Path, batch: int) -> None:
-        large = batch > 8
-        count = SAMPLES // batch
-        plan = [Step(MS, batch * MS, sync=True, host_ns=60 * MS * (large and n % every == 0)) for n in range(count)]
-        train(folder, [plan], samples=batch)
-        if large:
-            ends = steps_of(folder)["step_end_ns"]
-            told = [(int(ends[n]), EventKind.ALLOCATOR_RETRIES, n // every + 1) for n in range(0, count, every)]
-            add_events(folder, [(*event, NOT_MEASURED) for event in told])
-
-    verdict = judged(tmp_path, run, 8, 16)
-    assert (verdict.cause, verdict.grew) == ("memory", "host")
 
 
 @pytest.mark.parametrize("part", ["compute", "copy"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import os
 import shutil
 from collections.abc import Mapping
@@ -145,20 +144,6 @@ def test_a_folder_without_logs_is_one_message(tmp_path: Path) -> None:
         epoch_logs.read(tmp_path / "none")
 
 
-def test_the_command_prints_the_table_and_the_same_as_json(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    json_file = tmp_path / "cost.json"
-    assert main(["compare", "cost", "--logs", str(WOOLF / "logs"), "--json", str(json_file)]) == 0
-    shown = capsys.readouterr().out
-    assert "6 logs in" in shown
-    row = next(line for line in shown.splitlines() if line.startswith("cpu-pip/cpu8"))
-    assert row.split()[1:] == ["156.75", "627.1", "$0.011", "0.51", "0.04", "0.8340"]
-    content = json.loads(json_file.read_text())
-    assert content["format"] == "whyidle-cost"
-    [gpu] = [each for each in content["tests"]["imdb_bidirectional_lstm"] if each["machine"] == "gpu"]
-    assert gpu["total_s"] == pytest.approx(1229.4174)
-    assert content["prices"][gpu["price"]]["usd_per_hour"] == 0.745
-
-
 def test_a_log_right_in_the_folder_is_of_the_machine_that_this_is_named_for(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -170,14 +155,6 @@ def test_a_log_right_in_the_folder_is_of_the_machine_that_this_is_named_for(
     shown = capsys.readouterr().out
     assert "2 logs in .: 2 trainings, 1 machine\n" in shown
     assert "time/cpu8 and cost/cpu8: totals over those of the same training on cpu8" in " ".join(shown.split())
-
-
-def test_prices_are_folded_and_preemptible_ones_beside_others_are_told(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["compare", "cost", "--logs", str(WOOLF / "logs")]) == 0
-    shown = capsys.readouterr().out
-    after = shown[shown.index("time/gpu and") :]
-    assert max(map(len, after.splitlines())) <= 100  # of what is no terminal
-    assert "preemptible CPUs beside that of an on-demand GPU." in " ".join(after.split())
 
 
 def test_published_logs_belong_to_the_scenario_of_costs(capsys: pytest.CaptureFixture[str]) -> None:

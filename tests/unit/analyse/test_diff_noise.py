@@ -114,19 +114,6 @@ def test_steps_that_were_let_pass_count_in_the_block_that_holds_their_time(tmp_p
     assert scatter(run) < 1e-6
 
 
-@pytest.mark.slow
-def test_runs_whose_host_runs_ahead_are_told_apart_where_they_differ_alone(tmp_path: Path) -> None:
-    """Speeds differ by 3 % for no reason, or by 20 %."""
-    rng = SOME(3)
-
-    def significant(number: int, compute_ms: float) -> bool:
-        runs = [ahead(tmp_path / f"{name}{number}", rng, compute_ms=ms) for name, ms in (("a", 10), ("b", compute_ms))]
-        return compare(runs[0], runs[1]).times.significant
-
-    assert sum(significant(number, 10.0) for number in range(10)) <= 1
-    assert sum(significant(number, 12.5) for number in range(10, 20)) >= 8
-
-
 def test_of_runs_of_a_few_steps_nothing_is_claimed(tmp_path: Path) -> None:
     a = noisy(tmp_path / "a", SOME(1), workers=1, fetch_ms=60, steps=20)
     b = noisy(tmp_path / "b", SOME(2), workers=4, fetch_ms=2)
@@ -137,13 +124,6 @@ def test_of_runs_of_a_few_steps_nothing_is_claimed(tmp_path: Path) -> None:
     assert (found.because.kind, found.because.by) == (because.NONE, ())
     assert headline(found).startswith("Nothing can be told: B was 3")
     assert "of which one has 19 steps after the warm-up" in headline(found)
-
-
-def test_too_few_steps_have_no_blocks(tmp_path: Path) -> None:
-    facts = facts_of_run(noisy(tmp_path / "a", SOME(1), steps=15))
-    assert blocks_of(facts) is None
-    notes = compare(tmp_path / "a", noisy(tmp_path / "b", SOME(2))).notes
-    assert any("15 steps" in note for note in notes)
 
 
 def test_runs_that_agree_narrow_the_interval_and_runs_that_do_not_widen_it(tmp_path: Path) -> None:

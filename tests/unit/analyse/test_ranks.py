@@ -16,8 +16,6 @@ from support.crafted import facts_of_run
 from support.jobs import SECOND, START, Rank, analysed, late_ms, record, said
 from whyidle.analyse.ranks.job import samples_within
 from whyidle.analyse.run.analysis import Analysis
-from whyidle.report.contract import run as contract
-from whyidle.report.contract.encode import builtins
 from whyidle.scenarios.planted import MS, Step, train
 
 
@@ -48,22 +46,6 @@ def test_the_rank_that_waits_for_data_is_the_straggler_and_the_others_wait_as_lo
     assert verdict.next[0].change.startswith("rank 1: num_workers=")
 
 
-@pytest.mark.parametrize(
-    ("slow", "because"),
-    [
-        (Rank(host_ns=20 * MS), "other work of its training loop (host.step_gap)"),
-        (Rank(boundary_ns=np.where(np.arange(200) % 10 == 9, 300 * MS, 0)), "validation, checkpoints) (host.boundary)"),
-        (Rank(forward_ns=23 * MS), "its own computing."),
-    ],
-    ids=["host", "boundary", "computing"],
-)
-def test_what_else_a_rank_may_be_late_for(tmp_path: Path, slow: Rank, because: str) -> None:
-    analysis = analysed(record(tmp_path / "run", [slow, Rank()]))
-    assert analysis.verdict.cause == "rank.straggler"
-    assert "rank 0" in analysis.verdict.title
-    assert because in analysis.verdict.title
-
-
 def test_a_rank_that_sleeps_within_its_step_is_not_sent_to_look_at_its_hardware(tmp_path: Path) -> None:
     verdict = analysed(record(tmp_path / "run", [Rank(), Rank(forward_ns=23 * MS, cpu_ns=2 * MS)])).verdict
     assert verdict.cause == "rank.straggler"
@@ -79,15 +61,6 @@ def test_a_forward_pass_that_holds_a_collective_hides_no_lateness(tmp_path: Path
     analysis = analysed(record(tmp_path / "run", ranks))
     assert "rank 1" in analysis.verdict.title
     assert late_ms(analysis)[1] == pytest.approx(20)
-
-
-def test_accumulated_gradients_add_up_the_lateness_of_their_steps(tmp_path: Path) -> None:
-    ranks = [Rank(every=4), Rank(every=4, fetch_ns=6 * MS)]
-    analysis = analysed(record(tmp_path / "run", ranks, 400))
-    assert late_ms(analysis)[1] == pytest.approx(20)
-    assert analysis.verdict.cause == "rank.straggler"
-    # Four steps of 15.5 ms on rank 1, of 10.5 on rank 0.
-    assert analysis.verdict.share == pytest.approx(20 / 62, rel=0.02)
 
 
 @pytest.mark.parametrize("rank", [Rank(), Rank(fetch_ns=40 * MS), Rank(host_ns=40 * MS)], ids=["fast", "data", "host"])
@@ -111,18 +84,6 @@ def test_on_cuda_a_verdict_of_none_says_that_a_slow_device_would_not_show(tmp_pa
     assert (unseen.verdict.cause, said(unseen, "would not show")) == ("none", True)
     seen = analysed(record(tmp_path / "cpu", ranks))
     assert (seen.verdict.cause, said(seen, "would not show")) == ("rank.straggler", False)
-
-
-def test_ranks_that_are_late_in_turn_have_no_straggler_but_a_cost(tmp_path: Path) -> None:
-    random = np.random.default_rng(0)
-    ranks = [Rank(fetch_ns=random.exponential(10 * MS, 400).astype(int)) for _ in range(4)]
-    job = record(tmp_path / "run", ranks, 400)
-    analysis = analysed(job)
-    assert "rank.straggler" not in causes(analysis)
-    (note,) = [n for n in analysis.notes if "late in turn" in n]
-    fetches = np.stack([rank.fetch_ns for rank in ranks])[:, 5:]
-    cost = (fetches.max(axis=0).mean() - fetches.mean(axis=1).max()) / (job.wall_ns / 400)
-    assert f"add up to {100 * cost:.0f} %" in note
 
 
 def test_one_long_pause_of_one_rank_makes_no_straggler(tmp_path: Path) -> None:
@@ -187,24 +148,6 @@ EACH = settings(max_examples=15)
 
 
 @EACH
-@given(jobs(), st.randoms())
-def test_which_number_a_rank_has_changes_nothing(ranks: list[Rank], random: Any) -> None:
-    order = list(range(len(ranks)))
-    random.shuffle(order)
-    one = in_a_folder(ranks, 80)
-    other = in_a_folder([ranks[n] for n in order], 80)
-    assert one.job is not None
-    assert other.job is not None
-    assert one.job.samples_per_s == pytest.approx(other.job.samples_per_s)
-    assert one.job.shares == pytest.approx(other.job.shares)
-    late = late_ms(one)
-    assert late_ms(other) == pytest.approx({place: late[n] for place, n in enumerate(order)})
-    assert (one.job.straggler is None) == (other.job.straggler is None)
-    if one.job.straggler is not None and other.job.straggler is not None:
-        assert {order[n] for n in other.job.straggler.ranks} == set(one.job.straggler.ranks)
-
-
-@EACH
 @given(jobs(), st.integers(-(10**11), 10**15), st.floats(-5e-5, 5e-5))
 def test_where_the_clock_of_one_host_stands_changes_nothing(ranks: list[Rank], shift: int, drift: float) -> None:
     for rank in ranks[1::2]:
@@ -249,26 +192,6 @@ def test_part_of_a_window_holds_the_samples_that_the_device_trained_on_in_it(tmp
     tenth = (end - begin) // 10
     assert samples_within(facts, begin + tenth, end) == pytest.approx(0.9 * facts.samples, rel=0.02)
     assert samples_within(facts, begin, end - tenth) == pytest.approx(0.9 * facts.samples, rel=0.02)
-
-
-def test_the_json_of_a_job_sums_and_averages_its_ranks(tmp_path: Path) -> None:
-    found = builtins(contract.report(analysed(record(tmp_path / "run", [Rank(), Rank(fetch_ns=21 * MS)]))))
-    detail = found["ranks_detail"]
-    assert found["run"]["ranks"] == len(detail) == 2
-    shape = {*found} - {"ranks_detail"}
-    for rank, entry in enumerate(detail):
-        assert {*entry} == shape | {"rank", "host", "late_ms", "waits_ms"}
-        assert (entry["rank"], entry["host"]) == (rank, "alpha")
-        assert sum(entry["breakdown"].values()) == pytest.approx(100)
-    assert sum(found["breakdown"].values()) == pytest.approx(100)
-    for part, share in found["breakdown"].items():
-        assert share == pytest.approx(np.mean([entry["breakdown"][part] for entry in detail]))
-    window = found["window"]
-    assert window["samples_per_s"] == pytest.approx(sum(e["window"]["samples_per_s"] for e in detail), rel=0.01)
-    assert window["samples_per_s"] == pytest.approx(window["samples"] / window["wall_s"])
-    assert (window["steps"], window["warmup_steps"], window["batch_size"]) == (195, 5, 8)
-    assert found["input"]["workers"] == 0
-    assert found["findings"][0] == found["verdict"]
 
 
 def test_what_is_wrong_on_all_ranks_does_not_make_one_late(tmp_path: Path) -> None:

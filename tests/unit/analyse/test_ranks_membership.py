@@ -13,7 +13,6 @@ from support.jobs import SECOND, Job, Rank, analysed, late_ms, record, said
 from whyidle.analyse.recent.reader import RecentReader
 from whyidle.analyse.run.analysis import analyse
 from whyidle.errors import RecordError
-from whyidle.record import reader
 from whyidle.record.run import open_run, update_run
 from whyidle.record.schema import BATCH
 from whyidle.record.segment import RecordWriter
@@ -103,23 +102,6 @@ def with_workers(folder: Path, ranks: int, workers: int = 2) -> Job:
             writer.append(*BATCH.missing())
             writer.close()
     return job
-
-
-def test_each_header_of_a_job_is_read_once_whatever_is_asked_of_how_many_ranks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    job = with_workers(tmp_path / "run", 5)
-    read: list[str] = []
-    of_file = reader._header
-
-    def counted(path: Path, *how: Any) -> Any:
-        read.append(path.name)
-        return of_file(path, *how)
-
-    monkeypatch.setattr(reader, "_header", counted)
-    contract.report(analysed(job))
-    assert sorted(read) == sorted(path.name for path in job.folders[0].glob("*.rec"))
-    assert len(read) == 5 * (2 + 2)
 
 
 def test_files_are_opened_as_often_for_each_further_rank_as_for_the_one_before(

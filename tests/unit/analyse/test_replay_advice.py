@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,10 +11,8 @@ import pytest
 from support.crafted import ON_CPU, add, add_events
 from support.judged_waits import COMPUTING, CPUS, judge, only, waiting_for_data
 from whyidle.analyse.causes.diagnosis import findings_of
-from whyidle.analyse.predict import advice as module
 from whyidle.analyse.predict.advice import MOST_OFF, Advice
-from whyidle.analyse.predict.predict import predict
-from whyidle.analyse.predict.workload import MachineLimits, Prediction, Workload
+from whyidle.analyse.predict.workload import MachineLimits, Workload
 from whyidle.analyse.run.analysis import Analysis, analyse
 from whyidle.record.run import create_run, open_run
 from whyidle.record.schema import BATCH, HOST, NOT_MEASURED, STEP, EventKind, StepFlag
@@ -135,19 +132,6 @@ def test_a_replay_that_misses_what_was_measured_is_not_believed() -> None:
     assert not advice.agrees(rate * np.exp(-1.1 * MOST_OFF))
 
 
-def test_too_few_workers_are_told_how_many_would_do_and_what_binds_then(tmp_path: Path) -> None:
-    found = told(starved(tmp_path / "run")).verdict
-    assert found.cause == "input.too_few_workers"
-    change = found.next[0]
-    assert change.change.startswith(("num_workers=4", "num_workers=5"))
-    assert "then" in change.change
-    assert change.low is not None
-    assert change.predicted_samples_per_s is not None
-    assert change.high is not None
-    assert change.low <= change.predicted_samples_per_s <= change.high
-    assert change.predicted_samples_per_s == pytest.approx(8 / 0.0105, rel=0.05)
-
-
 def test_cause_and_share_are_the_same_without_a_replay(tmp_path: Path) -> None:
     folder = starved(tmp_path / "run")
     with_replay = told(folder)
@@ -215,17 +199,3 @@ def test_cpus_that_are_used_up_are_no_reason_for_more_workers_than_they_run() ->
     assert advice.cheapest(lambda settings: settings.num_workers > 2) is None
     waiting = Advice(workload(wait_ms=40.0, cpu_ms=4.0, limits=MachineLimits(cpus=2.0)))
     assert waiting.cheapest(lambda settings: settings.num_workers > 2) is not None
-
-
-def test_all_that_may_be_asked_is_predicted_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[int] = []
-
-    def counted(workload: Workload, settings: Sequence[LoaderSettings]) -> list[Prediction]:
-        asked.append(len(settings))
-        return predict(workload, settings)
-
-    monkeypatch.setattr(module, "predict", counted)
-    advice = Advice(workload())
-    few = advice.cheapest(lambda settings: settings.num_workers <= 2)
-    assert few != advice.cheapest(lambda settings: True)
-    assert len(asked) == 1

@@ -80,16 +80,6 @@ def test_two_trials_find_that_fewer_cpus_are_had_than_counted() -> None:
         assert rate(model, loader) == pytest.approx(trial(spec, loader)[1], rel=0.04)
 
 
-def test_what_trials_do_not_touch_stays_as_recorded() -> None:
-    workload = recorded(SPECS["constant"])
-    model = taught(workload, trial(SPECS["constant"], LoaderSettings(2, 2)))
-    learned = model.workload
-    assert learned.limits == workload.limits
-    assert learned.handoff_ns == pytest.approx(workload.handoff_ns, rel=0.05)
-    assert learned.batches_per_epoch == workload.batches_per_epoch
-    assert learned.host_ns == pytest.approx(workload.host_ns, rel=0.01)
-
-
 def test_learning_begins_from_the_recording_each_time() -> None:
     model = ReplayModel(recorded(SPECS["constant"]))
     measured = trial(SPECS["constant"], LoaderSettings(2, 2))

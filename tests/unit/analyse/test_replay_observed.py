@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import sys
-import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +11,6 @@ import numpy as np
 import pytest
 
 from support.crafted import ON_CPU, add, add_events, amend, rows_of
-from support.runs import WITHOUT_COMPILER
-from support.warm import run as record
 from whyidle.analyse.predict.observed import Unobserved, workload_of
 from whyidle.analyse.predict.workload import Workload
 from whyidle.analyse.run.facts import facts_of
@@ -291,49 +287,3 @@ def test_steps_of_several_batches_are_not_replayed(tmp_path: Path, told: list[in
     add_events(folder, [(START, EventKind.BATCHES_TOGETHER, each, NOT_MEASURED) for each in told])
     with contextlib.nullcontext() if replayed else pytest.raises(Unobserved, match="fetches 4 batches"):
         assert observed(folder).settings.num_workers == 2
-
-
-@pytest.mark.slow
-def test_a_recorded_training_is_observed_as_it_was_written(tmp_path: Path) -> None:
-    script = tmp_path / "train.py"
-    script.write_text(
-        WITHOUT_COMPILER
-        + textwrap.dedent(
-            """
-            import time, torch
-            from torch.utils.data import DataLoader, Dataset
-
-            class Samples(Dataset):
-                def __len__(self): return 4 * 150
-                def __getitem__(self, index):
-                    begin = time.monotonic_ns()
-                    time.sleep(0.004)
-                    return torch.full((64,), (time.monotonic_ns() - begin) / 1000)
-
-            net = torch.nn.Linear(64, 2)
-            optimizer = torch.optim.SGD(net.parameters(), 0.1)
-            made, computed = [], []
-            for batch in DataLoader(Samples(), 4, num_workers=2, prefetch_factor=3):
-                begin = time.monotonic_ns()
-                net(torch.ones_like(batch)).sum().backward()
-                time.sleep(0.012)
-                optimizer.step()
-                optimizer.zero_grad()
-                made.append(1000 * batch[:, 0].sum().item())
-                computed.append(time.monotonic_ns() - begin)
-            for each in (made, computed):
-                print(round(sorted(each)[len(each) // 2]))
-            """
-        )
-    )
-    done = record(tmp_path / "run", sys.executable, script)
-    assert done.returncode == 0
-    workload = observed(tmp_path / "run")
-    assert (workload.settings.num_workers, workload.settings.prefetch_factor, workload.batch_size) == (2, 3, 4)
-    # Sleeps are no shorter than asked for, and longer on a machine that is busy: then by the program's account, too.
-    worker, host = (int(line) for line in done.stdout.split())
-    assert 16 * MS <= np.median(workload.wait_ns + workload.read_ns) <= 1.25 * worker
-    assert 12 * MS <= np.median(workload.host_ns) <= 1.25 * host
-    assert workload.handoff_known
-    assert workload.handoff_ns > 0
-    assert workload.batch_bytes == 4 * 64 * 4

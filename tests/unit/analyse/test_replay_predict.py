@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
 
 from support.loader_clock import MS, SPECS, Spec, recorded, simulate
-from whyidle.analyse.predict import predict as module
-from whyidle.analyse.predict.draws import draw
 from whyidle.analyse.predict.predict import predict
-from whyidle.analyse.predict.protocol import replay
 from whyidle.analyse.predict.sizes import with_batch_size
 from whyidle.analyse.predict.workload import Binding, MachineLimits, Workload
 from whyidle.record.tuning import LoaderSettings
@@ -72,28 +68,6 @@ def test_predictions_do_not_depend_on_what_else_is_asked() -> None:
     alone = predict(workload, [LoaderSettings(3, 2)])[0]
     among = predict(workload, [LoaderSettings(16, 8), LoaderSettings(3, 2), LoaderSettings(0)])[1]
     assert among.samples_per_s == pytest.approx(alone.samples_per_s, rel=1e-9)
-
-
-def test_hundreds_of_settings_are_replayed_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
-    many = [
-        LoaderSettings(workers, prefetch, in_order=in_order, persistent_workers=persists)
-        for workers in range(1, 17)
-        for prefetch in range(1, 17)
-        for in_order in (True, False)
-        for persists in (True, False)
-    ][:300]
-    workload = replace(recorded(SPECS["cpu_bound"]), batches_per_epoch=100)
-    replays: list[int] = []
-
-    def counted(rows: Any, drawn: Any, steps: int) -> Any:
-        replays.append(len(rows))
-        return replay(rows, drawn, steps)
-
-    monkeypatch.setattr(module, "replay", counted)
-    assert len(predict(workload, many)) == 300
-    # One pass over the steps, each for all that differ; what comes to the same is replayed once.
-    (rows,) = replays
-    assert rows < 2 * 300 * module.MANY_SETTINGS[1]
 
 
 @pytest.mark.parametrize(
@@ -219,11 +193,3 @@ def test_pools_of_threads_work_on_one_batch_together() -> None:
     pool = [LoaderSettings(threads, 2, pipeline="threads") for threads in (1, 2, 4)]
     rates = [p.samples_per_s for p in predict(workload, pool)]
     assert rates == pytest.approx([32 / 0.040, 32 / 0.020, 32 / 0.0102], rel=0.02)
-
-
-def test_draws_keep_the_mean_and_the_tail_of_the_recording() -> None:
-    workload = recorded(SPECS["heavy_tail"], 300)
-    drawn = draw(workload, 3, 200, np.random.default_rng(1))
-    assert drawn.wait.shape == (3, 200)
-    assert drawn.wait.mean() == pytest.approx(workload.wait_ns.mean())
-    assert drawn.wait.max() == pytest.approx(workload.wait_ns.max(), rel=0.05)

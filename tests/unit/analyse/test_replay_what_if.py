@@ -69,17 +69,6 @@ def test_queueing_goes_from_the_longest_waits_first_and_no_wait_grows(waits: lis
         assert left[~cut].max(initial=0.0) <= left[cut].max() + 1e-3
 
 
-@given(st.floats(0, 1), st.floats(0, 1))
-def test_less_work_never_is_slower(share: float, more: float) -> None:
-    workload = recorded(SPECS["cpu_bound"], 60)
-    some, all_of_it = sorted((share, more))
-    gone = VanishedWork(making=1.0, loop_ns=4 * MS)
-    slower, faster = (
-        predict(without(workload, gone.times(each)), [workload.settings])[0].samples_per_s for each in (some, all_of_it)
-    )
-    assert faster >= slower * (1 - 1e-6)
-
-
 @pytest.mark.parametrize("settings", [IN_THE_LOOP, LoaderSettings(2, 2)], ids=["serial", "workers"])
 def test_a_training_of_which_nothing_is_left_has_a_rate_yet(settings: LoaderSettings) -> None:
     spec = replace(SPECS["constant"], handoff_ns=0.0, latency_ns=0.0)

@@ -16,10 +16,8 @@ from whyidle.analyse.cells.scaling import Curve, Scaling, scaling
 from whyidle.analyse.run.analysis import Analysis, analyse
 from whyidle.analyse.statistics import Range
 from whyidle.record.run import open_run, update_run
-from whyidle.report.contract import comparison as scaling_json
 from whyidle.report.document import Document
 from whyidle.report.documents.scaling import names, scaling_blocks
-from whyidle.report.plot.scaling import write_scaling
 
 
 def cell(
@@ -155,69 +153,6 @@ def test_loaders_feeds_and_nets_are_not_set_against_each_other() -> None:
     ]
 
 
-FULL = [
-    cell(1, 64, [1234.5, 1200.0, 1260.0], interconnect=None, device="emulated:v100"),
-    *(
-        cell(n, 64, [1e3 * n, 990.0 * n], interconnect=link, device="emulated:v100", exchange_ms=12.34)
-        for link in ("pcie3", "ethernet-1g+server")
-        for n in (2, 4, 8)
-    ),
-    cell(2, 192, status="oom", interconnect="pcie3", device="emulated:v100"),
-]
-
-
-def test_the_table_fits_eighty_columns_and_says_what_is_emulated() -> None:
-    found = scaling(FULL)
-    assert found is not None
-    text = shown(found)
-    assert max(map(len, text.splitlines())) <= 80
-    assert "emulated" in text
-    assert "1.61" in text  # 1990 / 1234.5
-    assert "12.3 ms" in shown(found, 120)
-    assert "ethernet-1g+server" in text.replace("\n", "")
-
-
-def test_measured_and_emulated_curves_share_no_column() -> None:
-    measured = [cell(1, 8, [10.0], device="cpu"), cell(2, 8, [18.0], device="cpu")]
-    found = scaling([*FULL, *measured])
-    assert found is not None
-    weak = shown(found).split("What further ranks bring, at the same batch of each")
-    assert len(weak) == 3
-    assert ["emulated" in part for part in weak[1:]] == [False, True]
-
-
-def test_json_tells_every_point_and_null_where_nothing_is_known() -> None:
-    found = scaling(FULL)
-    told = scaling_json.curves(found)
-    assert scaling_json.curves(None) == []
-    assert told[0].held == "per rank"
-    assert told[0].emulated is True
-    two = told[0].points[1]
-    assert two.ranks == 2
-    assert two.samples_per_s is not None
-    assert two.speedup is not None
-    assert two.efficiency is not None
-    assert two.samples_per_s.median == 1990.0
-    assert two.speedup.value == pytest.approx(1990 / 1234.5)
-    assert two.efficiency.value == pytest.approx(995 / 1234.5)
-    assert (two.waiting_pct, two.exchange_ms) == (12.5, 12.34)
-    lost = [point for curve in told for point in curve.points if point.status == "oom"]
-    assert lost
-    assert all(point.speedup is None and point.why == "out of memory" for point in lost)
-
-
-def test_the_picture_has_a_line_a_curve_beside_the_ideal_one(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    found = scaling(FULL)
-    assert found is not None
-    write_scaling(found, "SSD300 on emulated V100", tmp_path / "a.svg")
-    write_scaling(found, "SSD300 on emulated V100", tmp_path / "b.svg")
-    drawn = (tmp_path / "a.svg").read_text()
-    assert drawn == (tmp_path / "b.svg").read_text()
-    for words in ("ideal", "OOM", "pcie3 batch 64", "emulated speed-up"):
-        assert words in drawn
-
-
 def job(folder: Path, exchange: dict[str, Any] | None) -> Analysis:
     """Two emulated ranks that wait for nobody and nothing."""
     recorded = record(folder, [Rank(), Rank()], device="emulated")
@@ -235,15 +170,3 @@ def test_a_job_has_the_throughput_of_all_its_ranks(tmp_path: Path) -> None:
     rate = rate_of(analysis)
     assert rate is not None
     assert run.samples_per_s == Range(rate, rate, rate, 2)
-
-
-def test_an_exchange_of_gradients_that_takes_most_of_a_step_is_what_ranks_wait_for(tmp_path: Path) -> None:
-    told = {"interconnect": "ethernet-1g", "way": "ring", "gb_per_s": 0.125, "bytes": 1_000_000, "ms": 8.0}
-    analysis = job(tmp_path / "run", told)
-    assert analysis.facts is not None
-    step_ms = analysis.facts.parts.wall_ns / analysis.facts.window.count / 1e6
-    assert analysis.verdict.cause == "rank.exchange"
-    assert analysis.verdict.share == pytest.approx(8 / step_ms)
-    assert "ethernet-1g, ring; emulated" in analysis.verdict.title
-    assert "rank.exchange" not in {f.cause for f in job(tmp_path / "fast", told | {"ms": 0.01}).findings}
-    assert "rank.exchange" not in {f.cause for f in job(tmp_path / "none", None).findings}

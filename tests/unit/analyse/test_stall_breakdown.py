@@ -5,16 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from whyidle.analyse.run.facts import Facts, facts_of
-from whyidle.analyse.run.stall_breakdown import PARTS
 from whyidle.record.run import open_run
 from whyidle.scenarios.planted import MS, Step, train
-
-LATENCY = 5_000
-"""From launch to start on an idle device; the only time the stamps may miss by, once a step."""
 
 
 def facts(folder: Path) -> Facts:
@@ -72,35 +66,3 @@ def test_first_fetches_of_epochs_are_told_apart(tmp_path: Path) -> None:
     # The first epoch's first fetch is warm-up; each later one waits for 400 ms less the queued work.
     assert 0.9 * parts.input_ns < parts.first_fetch_ns <= parts.input_ns
     assert parts.input_ns > 0
-
-
-step = st.builds(
-    Step,
-    fetch_ns=st.one_of(st.integers(0, 2 * MS), st.integers(10 * MS, 200 * MS)),
-    compute_ns=st.integers(3, 40 * MS),
-    copy_bytes=st.sampled_from([0, 0, 10_000, 30_000_000]),
-    pinned=st.booleans(),
-    ahead=st.booleans(),
-    host_ns=st.one_of(st.just(0), st.integers(0, 20 * MS)),
-    sync=st.booleans(),
-    boundary_ns=st.sampled_from([0, 0, 0, 0, 50 * MS]),
-)
-
-
-@given(epochs=st.lists(st.lists(step, min_size=1, max_size=40), min_size=1, max_size=3))
-def test_parts_sum_to_the_wall_and_compute_is_what_the_engine_did(
-    tmp_path_factory: pytest.TempPathFactory, epochs: list[list[Step]]
-) -> None:
-    folder = tmp_path_factory.mktemp("random") / "run"
-    run = train(folder, epochs)
-    found = facts(folder)
-    parts, window = found.parts, found.window
-    assert sum(getattr(parts, f"{part}_ns") for part in PARTS) == parts.wall_ns == window.wall_ns
-    assert all(getattr(parts, f"{part}_ns") >= 0 for part in PARTS)
-    truth = run.busy_ns(window.begin_ns, window.end_ns)
-    # Between the first and last computation of a step the device waits for the host's launches, at most.
-    slack = LATENCY * 3 * len(window.all_steps) + max((s.host_ns for e in epochs for s in e), default=0)
-    assert truth <= parts.compute_ns + LATENCY
-    assert parts.compute_ns - truth <= slack
-    assert parts.input_ns <= parts.fetch_ns
-    assert parts.unresolved_steps == 0
