@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from support.batch_sweeps import REPEATS, SAMPLES, Run, always, batch_trace, cells_of, judged, steady, verdict_of
+from support.batch_sweeps import REPEATS, Run, always, cells_of, judged, steady, verdict_of
 from support.crafted import add, amend, facts_of_run, steps_of
 from whyidle.analyse.cells.batch_size.verdict import batch_verdict
 from whyidle.analyse.run.stall_breakdown import TOTAL
 from whyidle.record.reader import Records
 from whyidle.record.run import update_run
 from whyidle.record.schema import DEVICE, HOST, NOT_MEASURED
-from whyidle.scenarios.planted import MS, START, Step, train
+from whyidle.scenarios.planted import MS, START
 
 
 def test_one_size_is_no_sweep(tmp_path: Path) -> None:
@@ -62,21 +61,6 @@ def test_one_run_of_each_size_tells_what_needs_no_repeats(tmp_path: Path, run: R
     verdict = judged(tmp_path, run, 8, 16, repeats=1)
     assert verdict.cause == cause
     assert ("one run of each size cannot tell" in verdict.text) == (cause == "none")
-
-
-def test_what_is_known_of_one_size_only_proves_nothing(tmp_path: Path) -> None:
-    """Collating takes the same share at both sizes, but is seen at one of them only."""
-
-    def run(folder: Path, batch: int) -> None:
-        making = batch * (1 if batch == 8 else 3) * MS
-
-        def trace(_: int, begin: int, end: int) -> Any:
-            return batch_trace(0, begin, end, read_ns=0, collate_ns=making * 6 // 10)
-
-        plan = [Step(making, batch * MS, sync=True)] * (SAMPLES // batch)
-        train(folder, [plan], samples=batch, trace=trace if batch == 16 else None)
-
-    assert judged(tmp_path, run, 8, 16).cause == "loader_floor"
 
 
 def test_clocks_of_an_idle_device_say_nothing(tmp_path: Path) -> None:
@@ -137,18 +121,6 @@ def test_where_others_may_be_why_no_mechanism_is_named(
     assert said in verdict.text
     assert (verdict.cause == "none") == (said != "input grew from")
     assert verdict.grew == ("input" if load_ms[1] > load_ms[0] else None)
-
-
-def test_making_that_got_a_little_longer_is_not_the_reason_of_a_wait_that_doubled(tmp_path: Path) -> None:
-    def run(folder: Path, batch: int) -> None:
-        large = batch > 8
-        making, waiting = round(batch * (1.1 if large else 1.0) * MS), round(batch * (3 if large else 1.5) * MS)
-        plan = [Step(waiting, batch * MS, sync=True)] * (SAMPLES // batch)
-        train(folder, [plan], samples=batch, trace=lambda _, __, end: batch_trace(0, end - making, end))
-
-    verdict = judged(tmp_path, run, 8, 16)
-    assert (verdict.cause, verdict.grew) == ("loader_floor", "input")
-    assert "making a sample takes" not in verdict.text
 
 
 @pytest.mark.parametrize("told", [0, NOT_MEASURED])
