@@ -37,21 +37,12 @@ MANY = st.lists(FIGURES, min_size=1, max_size=12)
     ("freedom", "outside", "published"),
     [
         (2, 0.05, 4.303),
-        (3, 0.05, 3.182),
-        (4, 0.05, 2.776),
         (5, 0.05, 2.571),
-        (6, 0.05, 2.447),
         (10, 0.05, 2.228),
-        (20, 0.05, 2.086),
         (30, 0.05, 2.042),
-        (100, 0.05, 1.984),
         (1000, 0.05, 1.962),
-        (3, 0.10, 2.353),
-        (5, 0.10, 2.015),
         (10, 0.10, 1.812),
-        (5, 0.02, 3.365),
         (10, 0.02, 2.764),
-        (10, 0.01, 3.169),
         (30, 0.01, 2.750),
     ],
 )
@@ -91,26 +82,18 @@ def test_the_interval_of_a_rate_holds_it_and_narrows_with_cases(share: float, ca
     assert wider.high - wider.low >= found.high - found.low - 1e-12
 
 
-def test_of_no_case_every_rate_is_possible() -> None:
-    assert wilson(0.0, 0) == Estimate(0.0, 0.0, 1.0)
-
-
 @given(st.floats(-5, 5), st.floats(0, 5))
 def test_an_estimated_logarithm_becomes_a_ratio_with_the_same_certainty(value: float, reach: float) -> None:
-    of_log = Estimate.around(value, reach)
-    ratio = of_log.exp()
+    ratio = Estimate.around(value, reach).exp()
     assert 0 < ratio.low <= ratio.value <= ratio.high
-    assert (ratio.low > 1) == (log(ratio.low) > 0)
     assert log(ratio.high / ratio.value) == pytest.approx(reach, abs=1e-9)
 
 
 def test_what_cannot_be_negative_has_no_bound_below_zero_and_unknown_bounds_stay_unknown() -> None:
+    assert wilson(0.0, 0) == Estimate(0.0, 0.0, 1.0)
     assert Estimate(1.0, -2.0, 4.0).positive() == Estimate(1.0, 0.0, 4.0)
     assert Estimate(1.0, 0.5, 1.5).positive() == Estimate(1.0, 0.5, 1.5)
     assert isnan(Estimate(1.0, nan, nan).positive().low)
-
-
-def test_an_estimate_is_above_or_below_zero_if_all_of_its_interval_is() -> None:
     assert Estimate(1.0, 0.5, 1.5).above_zero
     assert Estimate(-1.0, -1.5, -0.5).below_zero
     assert not Estimate(1.0, -0.5, 2.5).above_zero
@@ -126,10 +109,6 @@ def test_a_range_holds_its_middle_and_every_repeat(values: list[float]) -> None:
         assert found.value <= found.high * (1 + 1e-12)
         assert (found.low, found.high, found.repeats) == (min(values), max(values), len(values))
         assert found.repeated == (len(values) > 1)
-
-
-def test_of_no_repeats_there_is_no_range() -> None:
-    assert range_of([], median) is None
 
 
 @given(MANY, MANY)
@@ -150,15 +129,7 @@ def test_ranges_meet_where_they_overlap_and_a_single_run_reaches_some_percent() 
     single = Range(100, 100, 100, 1)
     assert single.meets(Range(100 * (1 + ONE_RUN_REACH), 105, 105, 1))
     assert not single.meets(Range(112, 112, 112, 1))
-
-
-@given(MANY, MANY)
-def test_whether_ranges_meet_does_not_depend_on_which_comes_first(one: list[float], other: list[float]) -> None:
-    of_one, of_other = range_of(one, median), range_of(other, median)
-    assert of_one is not None
-    assert of_other is not None
-    assert of_one.meets(of_other) == of_other.meets(of_one)
-    assert of_one.meets(of_one)
+    assert Range(100 * (1 + ONE_RUN_REACH), 105, 105, 1).meets(single)
 
 
 @given(st.lists(FIGURES | st.none(), max_size=12))
@@ -167,15 +138,13 @@ def test_the_place_of_the_median_is_that_of_the_value_with_as_many_below_as_abov
     known = [value for value in values if value is not None]
     if place is None:
         assert not known
+        assert median_of_known(values) is None
+        assert range_of(known, median) is None
         return
     found = values[place]
     assert found is not None
     assert found == sorted(known)[(len(known) - 1) // 2]
     assert median_of_known(values) == pytest.approx(median(known))
-
-
-def test_nothing_known_has_no_median() -> None:
-    assert median_of_known([None, None]) is None
 
 
 @given(st.floats(0, 10), st.integers(0, 100))
