@@ -24,7 +24,6 @@ def rates_of(alpha_ns: float, beta_ns: float, sizes: list[int], spread: float = 
 def test_the_line_gives_back_the_times_it_was_made_of_and_names_a_size_that_is_off_it() -> None:
     rates = rates_of(4e6, 50e3, [8, 16, 32, 64, 128])
     line = step_time(rates)
-    assert line is not None
     assert (line.alpha_ns, line.beta_ns, line.half) == pytest.approx((4e6, 50e3, 80))
     assert line.off_line == ()
     assert line.at(100) == pytest.approx(9e6)
@@ -32,7 +31,6 @@ def test_the_line_gives_back_the_times_it_was_made_of_and_names_a_size_that_is_o
     assert (line.launch_bound(40), line.launch_bound(320)) == (True, False)
     slow = rates[64].value * 0.8
     bent = step_time(rates_of(4e6, 50e3, [8, 16, 32, 128, 256]) | {64: Estimate(slow, slow * 0.99, slow * 1.01)})
-    assert bent is not None
     assert (64 in bent.off_line, 8 in bent.off_line) == (True, False)
 
 
@@ -41,7 +39,6 @@ def test_steps_of_nothing_but_samples_have_no_fixed_part() -> None:
     # Larger batches even a little slower: the best line would begin below zero.
     slower = rates[32].value * 0.97
     line = step_time(rates | {32: Estimate(slower, slower, slower)})
-    assert line is not None
     assert (line.alpha_ns, line.half) == (0, 0)
     assert line.beta_ns == pytest.approx(50e3, rel=0.03)
     assert step_time(rates_of(4e6, 50e3, [8, 16])) is None
@@ -67,14 +64,12 @@ def test_the_knee_is_the_smallest_size_within_five_percent_of_the_best(
     rates: dict[int, Estimate], earliest: int, size: int, latest: int, best: int
 ) -> None:
     found = knee(rates)
-    assert found is not None
     assert (found.earliest, found.batch_size, found.latest, found.best) == (earliest, size, latest, best)
     assert knee({}) is None
 
 
 def test_a_memory_line_says_what_fits() -> None:
     line = memory_line({size: 500 * MB + 20 * MB * size for size in (8, 16, 32)})
-    assert line is not None
     assert line.straight
     assert line.base == pytest.approx(500 * MB)
     assert line.largest_within(8_500 * MB) == 400
@@ -87,11 +82,9 @@ def test_a_memory_line_says_what_fits() -> None:
 
 def test_a_bent_memory_line_is_not_trusted_far_and_memory_that_does_not_grow_bounds_nothing() -> None:
     bent = memory_line({size: 500 * MB + MB * size**2 for size in (8, 16, 32)})
-    assert bent is not None
     assert not bent.straight
     assert bent.largest_within(10**12) == 64
     flat = memory_line({8: 500 * MB, 16: 500 * MB, 32: 499 * MB})
-    assert flat is not None
     assert flat.largest_within(1000 * MB) is None
     assert memory_line({8: MB}) is None
 

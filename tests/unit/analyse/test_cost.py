@@ -1,23 +1,26 @@
-"""Prices, and what trainings and their waiting cost."""
+"""Prices, and what trainings and their waiting cost; published logs as the study's own notebook has them."""
 
 from __future__ import annotations
 
 import contextlib
+import csv
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from support.crafted import facts_of_run
+from whyidle.analyse.cells import epoch_logs, prices
 from whyidle.analyse.cells.cell_costs import cell_costs, setting_of
 from whyidle.analyse.cells.comparison import Cell, compare
-from whyidle.analyse.cells.cost import spent, waiting
+from whyidle.analyse.cells.cost import bills, spent, waiting
 from whyidle.analyse.cells.prices import Price, load
 from whyidle.analyse.run.analysis import analyse
 from whyidle.commands.cost_options import Rates
 from whyidle.commands.main import main
-from whyidle.errors import WhyidleError
+from whyidle.errors import DataError, WhyidleError
 from whyidle.record.run import open_run, update_run
 from whyidle.report.contract import comparison as compare_json
 from whyidle.report.document import Paragraph
@@ -98,7 +101,6 @@ def starved(tmp_path: Path) -> Path:
 
 def test_a_runs_waiting_is_priced_by_the_time_that_was_judged(starved: Path) -> None:
     analysis = analyse(open_run(starved))
-    assert analysis.facts is not None
     found = spent(Price(usd_per_hour=3600.0), 10.0, [analysis.facts])
     assert found.usd == 10.0
     assert found.waited_share == pytest.approx(0.5, abs=0.03)
@@ -139,7 +141,6 @@ def test_validation_is_no_waiting_and_in_no_epochs_cost(validating: Path, capsys
     assert found.boundary_usd == pytest.approx(outside * facts.parts.wall_ns / 1e9)
     one = cell(validating, "cpu", 1)
     [priced] = cell_costs([one], setting(("cpu", 1, 1)))
-    assert one.samples_per_s is not None
     assert priced.usd_per_epoch == pytest.approx(1000 / one.samples_per_s.value * (1 - outside))
     waited = (1 - facts.shares["compute"] - outside) / (1 - outside)
     assert priced.waited_usd == pytest.approx(priced.usd_per_epoch * waited)
@@ -190,7 +191,6 @@ def test_cells_cost_an_epoch_of_their_data_at_their_rate_and_price(starved: Path
     said = setting(("cpu", 1, 1), ("cpu", 4, 1), ("cpu", 1, 2), target=0.95)
     first, second, of_two = cell_costs(cells, said)
     rate = cells[0].samples_per_s
-    assert rate is not None
     assert first.usd_per_epoch == pytest.approx(1000 / rate.value)
     assert second.usd_per_epoch == pytest.approx(4000 / rate.value)
     assert of_two.usd_per_epoch == pytest.approx(2000 / rate.value)
@@ -248,8 +248,6 @@ def test_several_ranks_cost_several_accelerators_or_threads_but_one_machine() ->
     prices = load()
     study, same = Rates(prices, None, True), Rates(prices, Price(usd_per_hour=3.0), True)
     one, two = (study.of("emulated:k80", None, ranks) for ranks in (1, 2))
-    assert one is not None
-    assert two is not None
     assert two.usd_per_hour == pytest.approx(2 * one.usd_per_hour)
     assert two.title.startswith("$0.995/h (2 x gcp-k80-2017-11")
     assert study.of("cpu", 2, 3) == prices.of_vcpus(6)
@@ -263,3 +261,103 @@ def test_worker_processes_are_said_to_have_no_price_unless_it_is_the_machines(st
     blocks = cost_blocks([cell(starved, "cpu", 1, workers=2)], told)
     words = [text_of(block.words).plain for block in blocks if isinstance(block, Paragraph)]
     assert any("Worker processes of loaders are not priced" in line for line in words) != whole
+
+
+WOOLF = Path(__file__).parents[2] / "data" / "woolf"
+
+
+MACHINES = {"cpu8pip": "cpu-pip/cpu8", "cpu64cmp": "cpu-compiled/cpu64", "gpu": "gpu"}
+"""Of the notebook's tables, as folders name them."""
+
+
+def test_his_logs_cost_what_his_notebook_says() -> None:
+    with (WOOLF / "published.csv").open() as file:
+        told = {(row["test"], MACHINES.get(row["platform"])): row for row in csv.DictReader(file)}
+    made = bills(epoch_logs.read(WOOLF / "logs").logs, prices.load(), target=0.84)
+    assert len(made) == 6
+    for bill in made:
+        row = told[bill.test, bill.machine]
+        his = [float(row[f"total_{name}"]) for name in ("time", "cost", "time_norm", "cost_norm")]
+        assert [bill.total_s, bill.usd, bill.time_ratio, bill.cost_ratio] == pytest.approx(his, rel=1e-4), row
+    gpu = next(bill for bill in made if (bill.test, bill.machine) == ("imdb_bidirectional_lstm", "gpu"))
+    assert (gpu.target_epoch, gpu.target_usd) == (1, pytest.approx(323.4518 * 0.745 / 3600, rel=1e-4))
+
+
+def test_another_machine_can_be_the_measure() -> None:
+    logs = epoch_logs.read(WOOLF / "logs").logs
+    made = bills(logs, prices.load(), relative_to="cpu-pip/cpu8")
+    assert {each.time_ratio for each in made if each.machine == "cpu-pip/cpu8"} == {1.0}
+    with pytest.raises(WhyidleError, match=r"no log is of 'tpu'. There are"):
+        bills(logs, prices.load(), relative_to="tpu")
+
+
+@pytest.fixture
+def copied(tmp_path: Path) -> Path:
+    shutil.copytree(WOOLF / "logs", tmp_path / "logs")
+    return tmp_path / "logs"
+
+
+LSTM = "imdb_bidirectional_lstm_tensorflow.csv"
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("epoch,elapsed,loss\n0,1.5,2.0\n1,1.", "is cut off: its last line does not end"),
+        ("epoch,elapsed,loss\n0,1.5\n", "line 2: 2 values for 3 columns"),
+        ("epoch,elapsed\n0,fast\n", "line 2: elapsed is 'fast', not a number"),
+        ("epoch,elapsed\n0,-1\n", "line 2: elapsed is '-1', not a time"),
+        ("epoch,elapsed\n0,1.5\n2,1.5\n", "line 3: epoch '2' where 1 should follow"),
+        ("epoch,elapsed\n", "has no epoch"),
+        ("a,b\n1,2\n", "is no log of epochs: its first line is 'a,b'"),
+    ],
+)
+def test_a_bad_log_is_named_and_left_out(copied: Path, content: str, said: str) -> None:
+    bad = copied / "gpu" / LSTM
+    bad.write_text(content)
+    found = epoch_logs.read(copied)
+    [problem] = found.problems
+    assert str(bad) in problem
+    assert said in problem
+    assert len(found.logs) == 5
+    beside = [each for each in bills(found.logs, prices.load()) if each.test == "imdb_bidirectional_lstm"]
+    assert all(each.time_ratio is None and each.cost_ratio is None for each in beside)
+
+
+def test_a_log_of_fewer_epochs_and_one_that_is_missing_are_named(copied: Path) -> None:
+    short = copied / "cpu-pip" / "cpu8" / LSTM
+    short.write_text("".join(short.read_text().splitlines(keepends=True)[:3]))
+    (copied / "gpu" / LSTM).unlink()
+    found = epoch_logs.read(copied)
+    assert found.problems == (
+        "imdb_bidirectional_lstm on cpu-pip/cpu8 is cut off: 2 epochs of 4.",
+        "no log of imdb_bidirectional_lstm on gpu.",
+    )
+
+
+def test_what_holds_no_logs_is_one_message(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="holds no logs"):
+        epoch_logs.read(tmp_path)
+    with pytest.raises(DataError, match="there is no folder"):
+        epoch_logs.read(tmp_path / "none")
+    (tmp_path / "odd.csv").write_text("epoch,elapsed\n0," + "1" * (csv.field_size_limit() + 1) + "\n")
+    with pytest.raises(DataError, match=r"odd.csv is no log of epochs: field larger"):
+        epoch_logs.read(tmp_path)
+
+
+def test_a_log_right_in_the_folder_is_of_the_machine_that_this_is_named_for(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = WOOLF / "logs" / "cpu-pip" / "cpu8"
+    assert {log.machine for log in epoch_logs.read(folder).logs} == {"cpu8"}
+    monkeypatch.chdir(folder)
+    assert {log.machine for log in epoch_logs.read(Path()).logs} == {"cpu8"}
+    assert main(["compare", "cost", "--logs", "."]) == 0
+    shown = capsys.readouterr().out
+    assert "2 logs in .: 2 trainings, 1 machine\n" in shown
+    assert "time/cpu8 and cost/cpu8: totals over those of the same training on cpu8" in " ".join(shown.split())
+
+
+def test_published_logs_belong_to_the_scenario_of_costs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", "ssd", "--logs", str(WOOLF / "logs")]) == 2
+    assert "--logs is an option of `compare cost`" in capsys.readouterr().err

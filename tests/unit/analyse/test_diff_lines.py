@@ -78,14 +78,6 @@ def test_a_line_is_the_same_where_its_number_and_its_folder_moved(tmp_path: Path
     assert LOG not in lines
 
 
-def test_a_line_that_was_removed_is_named_as_it_was(tmp_path: Path) -> None:
-    a = trained(tmp_path, "a", 1, [(FORWARD, 0.6), (LOGGING, 0.4)])
-    b = trained(tmp_path, "b", 2, [(FORWARD, 1.0)], compute_ms=6.0)
-    lines = {line.call: line for line in moved(a, b)}
-    assert lines[LOG].b.value == 0
-    assert lines[LOG].change.high < 0
-
-
 def test_one_long_call_that_many_looks_saw_and_a_change_too_small_for_a_word_are_no_proof(tmp_path: Path) -> None:
     a = trained(tmp_path, "a", 1, [(FORWARD, 0.995), (LOGGING, 0.005)])
     assert moved(a, trained(tmp_path, "b", 2, [(FORWARD, 0.997), (LOGGING, 0.003)])) == ()

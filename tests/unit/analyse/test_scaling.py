@@ -25,7 +25,6 @@ def cell(ranks: int, size: int, *rates: float, status: str = "ok", pipeline: str
 
 def curves(*cells: Cell) -> tuple[Curve, ...]:
     found = scaling(cells)
-    assert found is not None
     return found.curves
 
 
@@ -100,7 +99,6 @@ def test_interconnects_workers_loaders_and_feeds_are_not_set_against_each_other(
     known = scaling(
         [cell(n, 8, rate * n, pipeline=of, feed=feed, store=store) for of, feed, store, rate in fed for n in (1, 2)]
     )
-    assert known is not None
     assert [(curve.pipeline, values(curve)) for curve in known.curves] == [(of, [1.0, 2.0]) for of, *_ in fed]
     assert names(known.of("per rank")) == ["real lmdb naive", "synthetic"]
 
