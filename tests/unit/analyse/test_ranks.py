@@ -163,7 +163,10 @@ def test_of_a_job_of_two_hosts_one_folder_alone_says_what_is_missing(tmp_path: P
     ranks = [Rank(), Rank(), Rank(host="beta", fetch_ns=21 * MS), Rank(host="beta")]
     together = analysed(record(tmp_path / "one", ranks, shifts={"beta": SECOND}))
     job = record(tmp_path / "two", ranks, shifts={"beta": SECOND}, apart=True)
-    assert late_ms(analysed(job)) == late_ms(together)
+    apart = analysed(job)
+    assert late_ms(apart) == late_ms(together)
+    assert {note for note in apart.notes if "clocks" in note} == {note for note in together.notes if "clocks" in note}
+    assert said(apart, "The clocks of 2 hosts were paired by the ends of 195 steps' collectives")
     assert said(analyse(open_run(job.folders[0])), "2 of the job's 4 ranks were recorded; ranks 2 and 3 are missing")
 
 
