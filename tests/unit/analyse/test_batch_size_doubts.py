@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
+import numpy as np
 import pytest
 
-from support.batch_sweeps import REPEATS, SAMPLES, Run, always, batch_trace, cells_of, judged, steady, verdict_of
+from support.batch_sweeps import REPEATS, Run, always, cells_of, judged, steady, verdict_of
 from support.crafted import add, amend, facts_of_run, steps_of
+from whyidle.analyse.cells.batch_size.compared import Compared
+from whyidle.analyse.cells.batch_size.fit import RunTerms, SweepFit
 from whyidle.analyse.cells.batch_size.verdict import batch_verdict
-from whyidle.analyse.run.stall_breakdown import TOTAL
+from whyidle.analyse.run.stall_breakdown import PARTS, TOTAL
+from whyidle.analyse.statistics import RUN_NOISE
 from whyidle.record.reader import Records
 from whyidle.record.run import update_run
 from whyidle.record.schema import DEVICE, HOST, NOT_MEASURED
@@ -64,38 +67,13 @@ def test_one_run_of_each_size_tells_what_needs_no_repeats(tmp_path: Path, run: R
     assert ("one run of each size cannot tell" in verdict.text) == (cause == "none")
 
 
-def test_what_is_known_of_one_size_only_proves_nothing(tmp_path: Path) -> None:
-    """Collating takes the same share at both sizes, but is seen at one of them only."""
-
-    def run(folder: Path, batch: int) -> None:
-        making = batch * (1 if batch == 8 else 3) * MS
-
-        def trace(_: int, begin: int, end: int) -> Any:
-            return batch_trace(0, begin, end, read_ns=0, collate_ns=making * 6 // 10)
-
-        plan = [Step(making, batch * MS, sync=True)] * (SAMPLES // batch)
-        train(folder, [plan], samples=batch, trace=trace if batch == 16 else None)
-
-    assert judged(tmp_path, run, 8, 16).cause == "loader_floor"
-
-
 def test_clocks_of_an_idle_device_say_nothing(tmp_path: Path) -> None:
-    """It computes at full clock, longer for another reason; in between it rests."""
-
-    def run(folder: Path, batch: int) -> None:
-        large = batch > 8
-        steady(load_ms=2, compute_ms=1.5 if large else 1)(folder, batch)
-        steps = steps_of(folder)
-        rows = [{"t_ns": int(t), "device": 0, "sm_clock_mhz": 1500} for t in steps["device_begin_ns"] + MS]
-        rows += [
-            {"t_ns": int(t), "device": 0, "sm_clock_mhz": 345 if large else 1500} for t in steps["device_end_ns"] + MS
-        ]
-        add(folder, DEVICE, sorted(rows, key=lambda row: row["t_ns"]))
-
-    for facts in cells_of(tmp_path, {8: [run], 16: [run]}).values():
-        state = facts[0].device_state
-        assert state is not None
-        assert state.clock_mhz == 1500
+    train(tmp_path / "run", [[Step(16 * MS, 12 * MS)] * 40])
+    steps = steps_of(tmp_path / "run")
+    looks = [(t, 1500) for t in steps["device_begin_ns"] + MS] + [(t, 345) for t in steps["device_end_ns"] + MS]
+    add(tmp_path / "run", DEVICE, [{"t_ns": int(t), "device": 0, "sm_clock_mhz": mhz} for t, mhz in sorted(looks)])
+    state = facts_of_run(tmp_path / "run").device_state
+    assert state.clock_mhz == 1500
 
 
 CROWDED, NOT_FULL, ALONE = 1.4, 1.25, 0.1
@@ -139,18 +117,6 @@ def test_where_others_may_be_why_no_mechanism_is_named(
     assert verdict.grew == ("input" if load_ms[1] > load_ms[0] else None)
 
 
-def test_making_that_got_a_little_longer_is_not_the_reason_of_a_wait_that_doubled(tmp_path: Path) -> None:
-    def run(folder: Path, batch: int) -> None:
-        large = batch > 8
-        making, waiting = round(batch * (1.1 if large else 1.0) * MS), round(batch * (3 if large else 1.5) * MS)
-        plan = [Step(waiting, batch * MS, sync=True)] * (SAMPLES // batch)
-        train(folder, [plan], samples=batch, trace=lambda _, __, end: batch_trace(0, end - making, end))
-
-    verdict = judged(tmp_path, run, 8, 16)
-    assert (verdict.cause, verdict.grew) == ("loader_floor", "input")
-    assert "making a sample takes" not in verdict.text
-
-
 @pytest.mark.parametrize("told", [0, NOT_MEASURED])
 def test_runs_without_samples_are_left_out(tmp_path: Path, told: int) -> None:
     def without(folder: Path, batch: int) -> None:
@@ -163,5 +129,119 @@ def test_runs_without_samples_are_left_out(tmp_path: Path, told: int) -> None:
     cells = cells_of(tmp_path, {8: [steady()], 16: [without, steady()]})
     assert batch_verdict({8: cells[8], 16: cells[16][:1]}) is None
     verdict = batch_verdict(cells, {8: [0], 16: [0, 1]})
-    assert verdict is not None
     assert verdict.runs == {8: 1, 16: 1}
+
+
+def measured(size: int, number: int | None, compute: float, input_: float) -> RunTerms:
+    return RunTerms(size, number, {"compute": compute, "input": input_, TOTAL: compute + input_})
+
+
+def rounds(*sizes: int, of: int = 3) -> list[RunTerms]:
+    """Equal runs, of which the input grows with the size."""
+    return [measured(size, number, 100.0, size) for number in range(of) for size in sizes]
+
+
+def test_equal_runs_give_their_figures_and_the_noise_that_is_assumed() -> None:
+    fit = SweepFit(rounds(8, 16))
+    assert fit.at(16, "input").value == pytest.approx(16)
+    assert fit.change(8, 16, "input").value == pytest.approx(8)
+    assert fit.change(8, 16, "compute").value == pytest.approx(0)
+    # Two degrees of freedom say there is none, two assumed ones say it is 3 %.
+    assert fit.noise == pytest.approx(RUN_NOISE * np.sqrt(2 / 4))
+    assert fit.change(8, 16, TOTAL).low > 0
+    one = SweepFit([measured(8, 0, 100.0, 0.0), measured(16, 0, 112.0, 0.0)]).change(8, 16, TOTAL)
+    # 4.3 times 3 % of each of the two, which is more than the 12 % they differ by.
+    assert one.high - one.value == pytest.approx(4.303 * 0.03 * np.hypot(100, 112), rel=0.04)
+    assert one.low < 0 < one.value
+
+
+def test_what_a_round_does_to_all_runs_is_not_taken_for_noise() -> None:
+    """The machine gets slower from round to round, for all sizes alike."""
+    slower = (1.0, 1.1, 1.25)
+    runs = [
+        measured(size, number, 100.0 * size**0.1 * slower[number], 50.0 * slower[number])
+        for number in range(3)
+        for size in (8, 16, 32)
+    ]
+    apart = SweepFit([RunTerms(run.size, None, run.terms) for run in runs])
+    fit = SweepFit(runs)
+    assert fit.noise < 0.03 < 0.08 < apart.noise
+    assert fit.change(8, 32, TOTAL).value == pytest.approx(apart.change(8, 32, TOTAL).value)
+    assert fit.change(8, 32, TOTAL).low > 0 > apart.change(8, 32, TOTAL).low
+
+
+def test_a_run_that_is_missing_from_a_round_does_no_harm() -> None:
+    """The slow third round has no run of batch 8, which must not make batch 16 look slow."""
+    slower = (1.0, 1.0, 1.5)
+    runs = [measured(size, n, 100.0 * slower[n], 0.0) for n in range(3) for size in (8, 16) if (size, n) != (8, 2)]
+    change = SweepFit(runs).change(8, 16, TOTAL)
+    assert change.low < 0 < change.high
+    assert abs(change.value) < 5
+
+
+def test_times_are_not_below_zero_and_what_no_run_has_has_no_interval() -> None:
+    runs = [
+        RunTerms(size, n, {"copy": 0.0, "sync": 0.01 * n, "compute": 100.0, TOTAL: 100.0 + 0.01 * n})
+        for n in range(2)
+        for size in (8, 16)
+    ]
+    fit = SweepFit(runs)
+    assert (fit.at(8, "copy").low, fit.at(8, "copy").high) == (0.0, 0.0)
+    assert fit.at(8, "sync").low == 0.0 < fit.at(8, "sync").high
+    assert fit.change(8, 16, "sync").low < 0
+
+
+def test_rounds_that_hold_no_size_twice_tell_nothing_of_drift() -> None:
+    """Sizes in rounds of their own: what the rounds did is not told from what the sizes did, and nothing is made up."""
+    apart = [measured(8, n, 20.0, 80.0) for n in (0, 1)] + [measured(16, n, 80.0, 20.0) for n in (2, 3)]
+    assert SweepFit(apart).change(8, 16, "compute").value == pytest.approx(60)
+    # One whole round is not enough to take what the runs of batch 8 differ by for drift.
+    lonely = [measured(8, n, each, 0.0) for n, each in enumerate((1000.0, 1500.0, 700.0))] + [
+        measured(16, 0, 1250.0, 0.0)
+    ]
+    assert SweepFit(lonely).noise > 0.15
+    assert SweepFit(lonely).change(8, 16, TOTAL).low < 0
+
+
+def test_what_is_not_known_of_a_run_is_known_of_no_size_and_spoils_nothing_else() -> None:
+    runs = [RunTerms(r.size, r.round, {**r.terms, "odd": np.nan if r.size == 8 else 1.0}) for r in rounds(8, 16, of=2)]
+    fit = SweepFit(runs)
+    assert np.isnan(fit.change(8, 16, "odd").value)
+    assert fit.change(8, 16, "input").value == pytest.approx(8)
+
+
+@pytest.mark.parametrize(("sizes", "least", "most"), [((8, 16), 1, 1), ((8, 16, 32, 64, 128), 1.2, 2)])
+def test_the_pair_that_is_picked_out_of_many_needs_more_than_one_that_is_given(
+    sizes: tuple[int, ...], least: float, most: float
+) -> None:
+    fit = SweepFit([measured(size, n, 100.0, 0.0) for n in range(3) for size in sizes])
+    change, size = fit.change(8, 16, TOTAL), fit.at(8, TOTAL)
+    wider = (change.high - change.value) / (size.high - size.value) / np.sqrt(2)
+    assert least * (1 - 1e-6) <= wider <= most * (1 + 1e-6)
+
+
+def test_the_runs_that_would_tell_are_those_whose_interval_does() -> None:
+    fit = SweepFit(rounds(8, 16))
+    assert (fit.runs_for(0.10) or 99) < (fit.runs_for(0.05) or 99) < 10
+    noisy = SweepFit([measured(size, n, 100.0 + 60 * (n - size / 8), 0.0) for n in range(2) for size in (8, 16)])
+    assert noisy.runs_for(0.01) is None
+
+
+@pytest.mark.parametrize("sizes", [(8, 16), (8, 16, 32, 64, 128)])
+@pytest.mark.parametrize("repeats", [2, 3])
+def test_sweeps_in_which_nothing_changed_are_seldom_called_slower(sizes: tuple[int, ...], repeats: int) -> None:
+    """On a machine whose runs differ by 8 %, though the fastest of the sizes is what the largest is compared with."""
+    source = np.random.default_rng(0)
+    alarms = 0
+    for _ in range(300):
+        drift = source.normal(1.0, 0.05, repeats)
+        runs = []
+        for n in range(repeats):
+            for size in sizes:
+                pace = drift[n] + source.normal(0, 0.08)
+                terms = dict.fromkeys(PARTS, 0.0) | {"compute": 60 * pace, "input": 40 * pace, TOTAL: 100 * pace}
+                runs.append(RunTerms(size, n, terms))
+        fit = SweepFit(runs)
+        fastest = min(sizes[:-1], key=lambda size: fit.at(size, TOTAL).value)
+        alarms += Compared(fit, fastest, sizes[-1], [], []).slower
+    assert alarms / 300 <= 0.08

@@ -1,22 +1,26 @@
-"""Prices, and what trainings and their waiting cost."""
+"""Prices, and what trainings and their waiting cost; published logs as the study's own notebook has them."""
 
 from __future__ import annotations
 
+import contextlib
+import csv
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from support.crafted import facts_of_run
+from whyidle.analyse.cells import epoch_logs, prices
 from whyidle.analyse.cells.cell_costs import cell_costs, setting_of
 from whyidle.analyse.cells.comparison import Cell, compare
-from whyidle.analyse.cells.cost import spent, waiting
+from whyidle.analyse.cells.cost import bills, spent, waiting
 from whyidle.analyse.cells.prices import Price, load
 from whyidle.analyse.run.analysis import analyse
 from whyidle.commands.cost_options import Rates
 from whyidle.commands.main import main
-from whyidle.errors import WhyidleError
+from whyidle.errors import DataError, WhyidleError
 from whyidle.record.run import open_run, update_run
 from whyidle.report.contract import comparison as compare_json
 from whyidle.report.document import Paragraph
@@ -64,38 +68,22 @@ def test_a_users_file_adds_prices_and_replaces_ours(tmp_path: Path) -> None:
         (MINE + "[extra]\n", "extra", "unknown key"),
         (MINE + '[logs]\nfast = "none"\n', "logs.fast", "there is no instance 'none'"),
         ("[instances]\nmine = 3\n", "instances.mine", "expected a table"),
+        ("[[", "", ""),
     ],
 )
 def test_a_wrong_price_file_is_one_message_with_file_and_key(tmp_path: Path, text: str, key: str, fact: str) -> None:
     file = tmp_path / "prices.toml"
+    with pytest.raises(WhyidleError, match="cannot read the prices"):
+        load(file)
     file.write_text(text)
     with pytest.raises(WhyidleError) as found:
         load(file)
-    assert f"{file}: {key}: {fact}" in str(found.value)
+    assert (f"{file}: {key}: {fact}" if key else "prices.toml is not TOML") in str(found.value)
 
 
-def test_a_price_file_that_is_none_is_one_message(tmp_path: Path) -> None:
-    with pytest.raises(WhyidleError, match="cannot read the prices"):
-        load(tmp_path / "none.toml")
-    (tmp_path / "bad.toml").write_text("[[")
-    with pytest.raises(WhyidleError, match=r"bad.toml is not TOML"):
-        load(tmp_path / "bad.toml")
-
-
-@pytest.mark.parametrize(
-    ("amount", "said"),
-    [
-        (None, "n/a"),
-        (0, "$0"),
-        (97, "$97.00"),
-        (1234.5, "$1,234"),
-        (0.5, "$0.50"),
-        (0.0471, "$0.047"),
-        (4e-4, "$0.00040"),
-    ],
-)
-def test_money_has_two_decimals_or_two_digits_that_say_something(amount: float | None, said: str) -> None:
-    assert usd(amount) == said
+def test_money_has_two_decimals_or_two_digits_that_say_something() -> None:
+    said = {None: "n/a", 0: "$0", 97: "$97.00", 1234.5: "$1,234", 0.5: "$0.50", 0.0471: "$0.047", 4e-4: "$0.00040"}
+    assert {amount: usd(amount) for amount in said} == said
 
 
 def test_waiting_is_whatever_within_steps_is_not_compute_and_unknown_where_that_is() -> None:
@@ -113,7 +101,6 @@ def starved(tmp_path: Path) -> Path:
 
 def test_a_runs_waiting_is_priced_by_the_time_that_was_judged(starved: Path) -> None:
     analysis = analyse(open_run(starved))
-    assert analysis.facts is not None
     found = spent(Price(usd_per_hour=3600.0), 10.0, [analysis.facts])
     assert found.usd == 10.0
     assert found.waited_share == pytest.approx(0.5, abs=0.03)
@@ -153,8 +140,7 @@ def test_validation_is_no_waiting_and_in_no_epochs_cost(validating: Path, capsys
     assert found.waited_share == pytest.approx(1 - facts.shares["compute"] - outside)
     assert found.boundary_usd == pytest.approx(outside * facts.parts.wall_ns / 1e9)
     one = cell(validating, "cpu", 1)
-    [priced] = cell_costs([one], {"cost": setting_of(tariff, [("cpu", 1, 1)], None), "dataset": {"samples": 1000}})
-    assert one.samples_per_s is not None
+    [priced] = cell_costs([one], setting(("cpu", 1, 1)))
     assert priced.usd_per_epoch == pytest.approx(1000 / one.samples_per_s.value * (1 - outside))
     waited = (1 - facts.shares["compute"] - outside) / (1 - outside)
     assert priced.waited_usd == pytest.approx(priced.usd_per_epoch * waited)
@@ -168,19 +154,13 @@ def test_validation_is_no_waiting_and_in_no_epochs_cost(validating: Path, capsys
         (["--price", "-1"], "is not a price in USD"),
         (["--price", "cheap"], "is not a price in USD"),
         (["--price", "1", "--instance", "p2.xlarge"], "not allowed with"),
+        (["--instance", "p9"], "p3.2xlarge"),
     ],
 )
-def test_a_price_that_is_none_is_a_usage_error(options: list[str], said: str, capsys: Any) -> None:
-    with pytest.raises(SystemExit):
-        main(["report", "x", *options])
+def test_a_price_that_is_none_is_one_message(options: list[str], said: str, starved: Path, capsys: Any) -> None:
+    with contextlib.suppress(SystemExit):
+        assert main(["report", str(starved), *options]) == 2
     assert said in capsys.readouterr().err
-
-
-def test_an_unknown_instance_is_one_message_with_those_there_are(starved: Path, capsys: Any) -> None:
-    assert main(["report", str(starved), "--instance", "p9"]) == 2
-    said = capsys.readouterr().err
-    assert "'p9'" in said
-    assert "p3.2xlarge" in said
 
 
 EPOCHS = [
@@ -200,91 +180,184 @@ def tariff(device: str, threads: int | None, ranks: int) -> Price | None:
     return None if device == "cuda" else Price(usd_per_hour=3600.0 * ranks * (threads or 10))
 
 
+def setting(*places: tuple[str, int | None, int], target: float | None = None, **more: Any) -> dict[str, Any]:
+    """Of a comparison whose places have prices, of a set of 1,000 samples."""
+    beside = more.pop("beside", None)
+    return {"cost": setting_of(tariff, list(places), target, beside), "dataset": {"samples": 1000}} | more
+
+
 def test_cells_cost_an_epoch_of_their_data_at_their_rate_and_price(starved: Path) -> None:
-    one, four = cell(starved, "cpu", 1), cell(starved, "cpu", 4)
-    said = setting_of(tariff, [("cpu", 1, 1), ("cpu", 4, 1)], 0.95)
-    rate = one.samples_per_s
-    assert rate is not None
-    first, second = cell_costs([one, four], {"cost": said, "dataset": {"samples": 1000}})
+    cells = [cell(starved, "cpu", 1), cell(starved, "cpu", 4), cell(starved, "cpu", 1, ranks=2)]
+    said = setting(("cpu", 1, 1), ("cpu", 4, 1), ("cpu", 1, 2), target=0.95)
+    first, second, of_two = cell_costs(cells, said)
+    rate = cells[0].samples_per_s
     assert first.usd_per_epoch == pytest.approx(1000 / rate.value)
     assert second.usd_per_epoch == pytest.approx(4000 / rate.value)
+    assert of_two.usd_per_epoch == pytest.approx(2000 / rate.value)
     assert (first.ratio, second.ratio) == pytest.approx((1.0, 4.0))
     assert first.waited_usd == pytest.approx(first.usd_per_epoch / 2, rel=0.1)
     assert (first.target_epochs, first.target_usd, second.target_usd) == (2, 30.0, 120.0)
+    [own] = cell_costs(cells[:1], said | {"datasets": {"mlp": {"samples": 500}}})
+    assert own.usd_per_epoch == pytest.approx(500 / rate.value)
 
 
-def test_costs_are_set_beside_a_chosen_device_or_number_of_threads(starved: Path) -> None:
-    cells = [cell(starved, "cpu", 1), cell(starved, "cpu", 4), cell(starved, "cpu", 2, net="other")]
-    places = [("cpu", count, 1) for count in (1, 2, 4)]
-    setting = {"cost": setting_of(tariff, places, None, "4"), "dataset": {"samples": 1000}}
-    assert [each.ratio for each in cell_costs(cells, setting)] == [pytest.approx(0.25), 1.0, None]
-    devices = [cell(starved, "emulated:k80", None), cell(starved, "emulated:p100", None)]
-    setting["cost"] = setting_of(tariff, [(each, None, 1) for each in ("emulated:k80", "emulated:p100")], None, "p100")
-    assert [each.ratio for each in cell_costs(devices, setting)] == [1.0, 1.0]
+ROWS: dict[str, tuple[str, int | None, dict[str, Any]]] = {
+    "one": ("cpu", 1, {}),
+    "two": ("cpu", 2, {"feed": "synthetic"}),
+    "four": ("cpu", 4, {}),
+    "other": ("cpu", 2, {"net": "other"}),
+    "k80": ("emulated:k80", None, {}),
+    "p100": ("emulated:p100", None, {}),
+    "unpriced": ("cuda", None, {}),
+}
+
+
+@pytest.mark.parametrize(
+    ("rows", "beside", "ratios"),
+    [
+        ("one four other", "4", [0.25, 1.0, None]),
+        ("k80 p100", "p100", [1.0, 1.0]),
+        ("unpriced two one", None, [None, 2.0, 1.0]),
+    ],
+)
+def test_ratios_are_to_what_was_chosen_or_the_first_row_of_real_data_that_has_a_cost(
+    starved: Path, rows: str, beside: str | None, ratios: list[float | None]
+) -> None:
+    chosen = [ROWS[name] for name in rows.split()]
+    places = [(device, threads, 1) for device, threads, _ in chosen]
+    cells = [cell(starved, device, threads, **axes) for device, threads, axes in chosen]
+    found = [each.ratio for each in cell_costs(cells, setting(*places, beside=beside))]
+    assert found == [ratio and pytest.approx(ratio) for ratio in ratios]
 
 
 def test_a_cell_without_a_price_or_a_training_costs_nothing_known_rather_than_nothing(starved: Path) -> None:
-    places = [("cuda", None, 1), ("cpu", 1, 1)]
-    cells = [cell(starved, "cuda", None), cell(starved, "cpu", 1, feed="loader-only")]
-    unpriced, loader = cell_costs(cells, {"cost": setting_of(tariff, places, None), "dataset": {"samples": 1000}})
+    places = ("cuda", None, 1), ("cpu", 1, 1)
+    cells = [cell(starved, "cuda", None), cell(starved, "cpu", 1, feed="loader-only"), cell(starved, "cpu", 1)]
+    unpriced, loader, _ = cell_costs(cells, setting(*places))
     assert (unpriced.price, unpriced.usd_per_epoch, unpriced.waited_usd) == (None, None, None)
     assert loader.usd_per_epoch is None
     assert cell_costs(cells, {"dataset": {"samples": 1000}}) == []
     assert setting_of(tariff, [("cuda", None, 1)], 0.9) is None
-
-
-def test_each_net_is_priced_by_its_own_data(starved: Path) -> None:
-    setting = {"cost": setting_of(tariff, [("cpu", 1, 1)], None), "datasets": {"mlp": {"samples": 500}}}
-    [found] = cell_costs([cell(starved, "cpu", 1)], setting)
-    rate = found.cell.samples_per_s
-    assert rate is not None
-    assert found.usd_per_epoch == pytest.approx(500 / rate.value)
-
-
-def test_ratios_are_to_the_first_row_of_real_data_that_has_a_cost(starved: Path) -> None:
-    cells = [
-        cell(starved, "cuda", None),
-        cell(starved, "cpu", 2, feed="synthetic"),
-        cell(starved, "cpu", 1, feed="real"),
-    ]
-    places = [("cuda", None, 1), ("cpu", 2, 1), ("cpu", 1, 1)]
-    found = cell_costs(cells, {"cost": setting_of(tariff, places, None), "dataset": {"samples": 1000}})
-    assert [each.ratio for each in found] == [None, pytest.approx(2.0), 1.0]
+    unpriced_json, _, priced = compare_json.comparison(compare(cells), setting(*places))["cells"]
+    assert priced["cost_usd"] > 0
+    assert (unpriced_json["cost_usd"], unpriced_json["cost"]["usd_per_hour"]) == (None, None)
+    assert unpriced_json["cost"].keys() == priced["cost"].keys()
 
 
 def test_several_ranks_cost_several_accelerators_or_threads_but_one_machine() -> None:
     prices = load()
     study, same = Rates(prices, None, True), Rates(prices, Price(usd_per_hour=3.0), True)
     one, two = (study.of("emulated:k80", None, ranks) for ranks in (1, 2))
-    assert one is not None
-    assert two is not None
     assert two.usd_per_hour == pytest.approx(2 * one.usd_per_hour)
     assert two.title.startswith("$0.995/h (2 x gcp-k80-2017-11")
     assert study.of("cpu", 2, 3) == prices.of_vcpus(6)
     assert same.of("cpu", 2, 3) == same.of("cpu", 2, 1)
 
 
-def test_cells_of_other_ranks_have_other_prices_and_workers_are_said_to_have_none(starved: Path) -> None:
-    cells = [cell(starved, "cpu", 1, ranks=ranks, workers=2) for ranks in (1, 2)]
-    said = setting_of(tariff, [("cpu", 1, 1), ("cpu", 1, 2)], None)
-    setting = {"cost": said, "dataset": {"samples": 1000}, "device": {"kind": "cpu"}}
-    first, second = cell_costs(cells, setting)
-    assert second.usd_per_epoch == pytest.approx(2 * (first.usd_per_epoch or 0))
-    assert any("Worker processes of loaders are not priced" in line for line in words(cells, setting))
-    setting["cost"] = setting_of(tariff, [("cpu", 1, 1), ("cpu", 1, 2)], None, whole=True)
-    assert not any("Worker processes" in line for line in words(cells, setting))
+@pytest.mark.parametrize("whole", [False, True])
+def test_worker_processes_are_said_to_have_no_price_unless_it_is_the_machines(starved: Path, whole: bool) -> None:
+    said = setting_of(tariff, [("cpu", 1, 1)], None, whole=whole)
+    told = {"cost": said, "dataset": {"samples": 1000}, "device": {"kind": "cpu"}}
+    blocks = cost_blocks([cell(starved, "cpu", 1, workers=2)], told)
+    words = [text_of(block.words).plain for block in blocks if isinstance(block, Paragraph)]
+    assert any("Worker processes of loaders are not priced" in line for line in words) != whole
 
 
-def words(cells: list[Cell], setting: dict[str, Any]) -> list[str]:
-    """The lines below the table of costs."""
-    blocks = cost_blocks(cells, setting)
-    return [text_of(block.words).plain for block in blocks if isinstance(block, Paragraph)]
+WOOLF = Path(__file__).parents[2] / "data" / "woolf"
 
 
-def test_a_cost_that_is_not_known_is_null_wherever_there_are_prices(starved: Path) -> None:
-    cells = [cell(starved, "cuda", None), cell(starved, "cpu", 1)]
-    setting = {"cost": setting_of(tariff, [("cpu", 1, 1)], None), "dataset": {"samples": 1000}}
-    unpriced, priced = compare_json.comparison(compare(cells), setting)["cells"]
-    assert priced["cost_usd"] > 0
-    assert (unpriced["cost_usd"], unpriced["cost"]["usd_per_hour"]) == (None, None)
-    assert unpriced["cost"].keys() == priced["cost"].keys()
+MACHINES = {"cpu8pip": "cpu-pip/cpu8", "cpu64cmp": "cpu-compiled/cpu64", "gpu": "gpu"}
+"""Of the notebook's tables, as folders name them."""
+
+
+def test_his_logs_cost_what_his_notebook_says() -> None:
+    with (WOOLF / "published.csv").open() as file:
+        told = {(row["test"], MACHINES.get(row["platform"])): row for row in csv.DictReader(file)}
+    made = bills(epoch_logs.read(WOOLF / "logs").logs, prices.load(), target=0.84)
+    assert len(made) == 6
+    for bill in made:
+        row = told[bill.test, bill.machine]
+        his = [float(row[f"total_{name}"]) for name in ("time", "cost", "time_norm", "cost_norm")]
+        assert [bill.total_s, bill.usd, bill.time_ratio, bill.cost_ratio] == pytest.approx(his, rel=1e-4), row
+    gpu = next(bill for bill in made if (bill.test, bill.machine) == ("imdb_bidirectional_lstm", "gpu"))
+    assert (gpu.target_epoch, gpu.target_usd) == (1, pytest.approx(323.4518 * 0.745 / 3600, rel=1e-4))
+
+
+def test_another_machine_can_be_the_measure() -> None:
+    logs = epoch_logs.read(WOOLF / "logs").logs
+    made = bills(logs, prices.load(), relative_to="cpu-pip/cpu8")
+    assert {each.time_ratio for each in made if each.machine == "cpu-pip/cpu8"} == {1.0}
+    with pytest.raises(WhyidleError, match=r"no log is of 'tpu'. There are"):
+        bills(logs, prices.load(), relative_to="tpu")
+
+
+@pytest.fixture
+def copied(tmp_path: Path) -> Path:
+    shutil.copytree(WOOLF / "logs", tmp_path / "logs")
+    return tmp_path / "logs"
+
+
+LSTM = "imdb_bidirectional_lstm_tensorflow.csv"
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("epoch,elapsed,loss\n0,1.5,2.0\n1,1.", "is cut off: its last line does not end"),
+        ("epoch,elapsed,loss\n0,1.5\n", "line 2: 2 values for 3 columns"),
+        ("epoch,elapsed\n0,fast\n", "line 2: elapsed is 'fast', not a number"),
+        ("epoch,elapsed\n0,-1\n", "line 2: elapsed is '-1', not a time"),
+        ("epoch,elapsed\n0,1.5\n2,1.5\n", "line 3: epoch '2' where 1 should follow"),
+        ("epoch,elapsed\n", "has no epoch"),
+        ("a,b\n1,2\n", "is no log of epochs: its first line is 'a,b'"),
+    ],
+)
+def test_a_bad_log_is_named_and_left_out(copied: Path, content: str, said: str) -> None:
+    bad = copied / "gpu" / LSTM
+    bad.write_text(content)
+    found = epoch_logs.read(copied)
+    [problem] = found.problems
+    assert str(bad) in problem
+    assert said in problem
+    assert len(found.logs) == 5
+    beside = [each for each in bills(found.logs, prices.load()) if each.test == "imdb_bidirectional_lstm"]
+    assert all(each.time_ratio is None and each.cost_ratio is None for each in beside)
+
+
+def test_a_log_of_fewer_epochs_and_one_that_is_missing_are_named(copied: Path) -> None:
+    short = copied / "cpu-pip" / "cpu8" / LSTM
+    short.write_text("".join(short.read_text().splitlines(keepends=True)[:3]))
+    (copied / "gpu" / LSTM).unlink()
+    found = epoch_logs.read(copied)
+    assert found.problems == (
+        "imdb_bidirectional_lstm on cpu-pip/cpu8 is cut off: 2 epochs of 4.",
+        "no log of imdb_bidirectional_lstm on gpu.",
+    )
+
+
+def test_what_holds_no_logs_is_one_message(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="holds no logs"):
+        epoch_logs.read(tmp_path)
+    with pytest.raises(DataError, match="there is no folder"):
+        epoch_logs.read(tmp_path / "none")
+    (tmp_path / "odd.csv").write_text("epoch,elapsed\n0," + "1" * (csv.field_size_limit() + 1) + "\n")
+    with pytest.raises(DataError, match=r"odd.csv is no log of epochs: field larger"):
+        epoch_logs.read(tmp_path)
+
+
+def test_a_log_right_in_the_folder_is_of_the_machine_that_this_is_named_for(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = WOOLF / "logs" / "cpu-pip" / "cpu8"
+    assert {log.machine for log in epoch_logs.read(folder).logs} == {"cpu8"}
+    monkeypatch.chdir(folder)
+    assert {log.machine for log in epoch_logs.read(Path()).logs} == {"cpu8"}
+    assert main(["compare", "cost", "--logs", "."]) == 0
+    shown = capsys.readouterr().out
+    assert "2 logs in .: 2 trainings, 1 machine\n" in shown
+    assert "time/cpu8 and cost/cpu8: totals over those of the same training on cpu8" in " ".join(shown.split())
+
+
+def test_published_logs_belong_to_the_scenario_of_costs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", "ssd", "--logs", str(WOOLF / "logs")]) == 2
+    assert "--logs is an option of `compare cost`" in capsys.readouterr().err

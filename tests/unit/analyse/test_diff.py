@@ -1,9 +1,12 @@
-"""Differences between runs whose true times are known."""
+"""Differences between runs whose true times are known, and what was advised and followed."""
 
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -11,90 +14,136 @@ from hypothesis import strategies as st
 
 from support.jobs import Rank, record
 from support.pairs import SOME, compare, noisy, true_ms
+from support.rendered import rendered
+from whyidle.analyse.causes.finding import Finding, Next
 from whyidle.analyse.diff import because
 from whyidle.analyse.diff.blocks import TOTAL
-from whyidle.analyse.diff.difference import Difference
-from whyidle.analyse.diff.sides import side_of
+from whyidle.analyse.diff.difference import Difference, difference
+from whyidle.analyse.diff.sides import Side, side_of
 from whyidle.analyse.run.stall_breakdown import PARTS
+from whyidle.analyse.speedup import Speedup
 from whyidle.errors import WhyidleError
 from whyidle.record.comparison import CellRecord, write_comparison
-from whyidle.record.run import update_run
-from whyidle.record.schema import LoaderFlag
+from whyidle.record.run import open_run, update_run
+from whyidle.record.sampled_devices import SampledDevice, note_devices, sampled_devices
+from whyidle.report.contract import diff as diff_json
+from whyidle.report.contract.encode import builtins
+from whyidle.report.documents.diff import diff_document, headline
 from whyidle.scenarios.planted import MS, Step, train
 
+ONE, OTHER = "1" * 40, "2" * 40
+FEW: dict[str, Any] = {"workers": 1, "fetch_ms": 15}
+MORE: dict[str, Any] = {"workers": 4, "fetch_ms": 2}
+SLOWER = {"compute_ms": 40}
 
-def setting(found: Difference, name: str) -> tuple[object, object]:
-    return next((each.a, each.b) for each in found.settings if each.name == name)
+
+def code(revision: str, changed: bool | None = False) -> dict[str, Any]:
+    return {"code": {"revision": revision, "branch": "main", "changed": changed}}
 
 
-def test_more_workers_are_named_where_the_wait_for_data_fell(tmp_path: Path) -> None:
-    a = noisy(tmp_path / "a", SOME(1), workers=1, fetch_ms=15)
-    b = noisy(tmp_path / "b", SOME(2), workers=4, fetch_ms=2)
-    found = compare(a, b)
-    true = true_ms(15) / true_ms(2)
-    assert found.times.speedup.low <= true <= found.times.speedup.high
+HERE, THERE = code(ONE), code(OTHER)
+
+
+def ran(*words: str) -> dict[str, Any]:
+    return {"command": ["python", "train.py", *words]}
+
+
+def told(found: Difference) -> str:
+    """All that is said of why."""
+    environment = [f"[{each.name}: {each.a} → {each.b}]" for each in found.environment if each.told]
+    return " / ".join([headline(found), *found.because.look_at, *found.notes, *environment])
+
+
+ONE_ONLY = ["only one of them changed"]
+SAME_BUT = ["both sides ran revision 1111111111, and what was changed in it is not recorded", "their code may differ"]
+UNTOLD = ["[code: None → 1111111111]", "the code of the model, which one side did not record"]
+OLD, NEW = ran("--workers", "1", "--size", "512"), ran("--workers", "4", "--size", "64")
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "kind", "by", "said"),
+    [
+        (FEW, MORE, "setting", "num_workers", ["because num_workers 1 → 4."]),
+        (FEW | {"flags": 0}, MORE | {"flags": 2}, "setting", "num_workers persistent_workers", ONE_ONLY),
+        (FEW | {"host": {"name": "x"}}, MORE | {"host": {"name": "y"}}, "setting", "num_workers host", ONE_ONLY),
+        ({"workers": 1}, SLOWER | {"workers": 4}, "unexplained", "", ["code of the model"]),
+        ({"fetch_ms": 15}, MORE, "unexplained", "", []),
+        ({}, {"samples": 16}, "setting", "batch_size", ["batch sizes differ (8, 16)"]),
+        (ran("--width", "8", "--fast"), SLOWER | ran("--width=64", "--fast"), "command", "--width", ["8 → 64"]),
+        (FEW | OLD, MORE | NEW, "setting", "num_workers", ["--size 512 → 64", "may be part of the reason"]),
+        (FEW | ran("--workers", "1"), MORE | ran("--workers", "4"), "setting", "num_workers", ["not: may be part"]),
+        ({"torch": "2.6"}, SLOWER | {"torch": "2.7"}, "environment", "torch", []),
+        ({"torch": "2.6"} | HERE, SLOWER | {"torch": "2.7"} | THERE, "environment", "torch", ["The code differs too"]),
+        (
+            HERE,
+            SLOWER | THERE,
+            "code",
+            "code",
+            ["[code: 1111111111 → 2222222222]", "`git diff 1111111111 2"],
+        ),
+        (HERE, SLOWER | THERE, "code", "code", ["the changed code 1111111111 → 2222222222 may explain; no recorded"]),
+        (FEW | HERE, MORE | THERE, "setting", "num_workers", ["because num_workers 1 → 4.", "The code differs too (1"]),
+        (HERE, SLOWER | THERE | ran("--width", "64"), "command", "--width code", ["(word --width not given → 64 and"]),
+        (HERE, SLOWER | HERE | ran("--width", "64"), "command", "--width", ["the command may explain (word"]),
+        (HERE, SLOWER | code(ONE, True), "code", "code", ["what was changed in 1111111111 is not", "1 + changes]"]),
+        (HERE, SLOWER | code(OTHER, True), "code", "code", ["2222222222`, and changes that are not recorded"]),
+        (code(ONE, True), SLOWER | code(ONE, True), "unexplained", "", SAME_BUT),
+        (code(ONE, None), SLOWER | code(ONE, None), "unexplained", "", SAME_BUT),
+        (code(ONE, None), SLOWER | HERE, "unexplained", "", SAME_BUT),
+        (code(ONE, True), SLOWER | code(ONE, None), "unexplained", "", [*SAME_BUT, "[code: "]),
+        (HERE, SLOWER | HERE, "unexplained", "", ["not: code"]),
+        ({"code": None}, SLOWER | HERE, "unexplained", "", UNTOLD),
+        ({"code": "1" * 40}, SLOWER | HERE, "unexplained", "", UNTOLD),
+        (code("; rm -rf /"), SLOWER | HERE, "unexplained", "", UNTOLD),
+        ({"code": {"revision": None}}, SLOWER | HERE, "unexplained", "", UNTOLD),
+        ({"code": None}, SLOWER | {"code": {}}, "unexplained", "", ["which is not recorded"]),
+        ({"ended": {"status": "failed"}}, SLOWER, "unexplained", "", ["did not end well"]),
+        ({}, SLOWER | {"command": ["python", "b.py"]}, "setting", "program", ["do not train the same thing"]),
+    ],
+)
+def test_what_can_explain_a_difference_is_named_and_nothing_else(
+    tmp_path: Path, a: dict[str, Any], b: dict[str, Any], kind: str, by: str, said: list[str]
+) -> None:
+    found = compare(noisy(tmp_path / "a", SOME(1), **a), noisy(tmp_path / "b", SOME(2), **b))
     assert found.times.significant
-    assert found.because.kind == because.SETTING
+    assert (found.because.kind, [each.name.removeprefix("word ") for each in found.because.by]) == (kind, by.split())
+    for words in said:
+        assert (words.removeprefix("not: ") in told(found)) != words.startswith("not: "), words
+
+
+def test_a_difference_is_as_large_as_it_truly_is_and_is_in_the_part_that_changed(tmp_path: Path) -> None:
+    found = compare(noisy(tmp_path / "a", SOME(1), **FEW), noisy(tmp_path / "b", SOME(2), **MORE))
+    assert found.times.speedup.low <= true_ms(15) / true_ms(2) <= found.times.speedup.high
     assert found.because.part == "input"
-    assert [(each.name, each.a, each.b) for each in found.because.by] == [("num_workers", 1, 4)]
     saved = found.times.terms["input"].change
     assert saved.low <= 1e3 * (2 - 15) / 8 <= saved.high
     assert not found.times.terms["compute"].significant
+    assert found.times.unit == "sample"
 
 
-def test_workers_are_not_named_where_computing_got_slower(tmp_path: Path) -> None:
-    a = noisy(tmp_path / "a", SOME(1), workers=1)
-    b = noisy(tmp_path / "b", SOME(2), workers=4, compute_ms=40)
-    found = compare(a, b)
-    assert found.times.significant
-    assert found.because.part == "compute"
+def test_runs_of_one_side_that_differ_are_said_and_explain_nothing(tmp_path: Path) -> None:
+    runs = [noisy(tmp_path / f"a{n}", SOME(n), workers=n, fetch_ms=15, **code(str(n) * 40)) for n in (1, 2)]
+    found = compare(runs, noisy(tmp_path / "b", SOME(5), **MORE, **code(ONE)))
     assert found.because.kind == because.UNEXPLAINED
-    assert found.because.by == ()
-    assert any("code of the model" in look for look in found.because.look_at)
+    (note,) = [note for note in found.notes if note.startswith("Runs of one side differ in")]
+    assert "num_workers" in note
+    assert "code" in note
+    assert "[code: varies → 1111111111]" in told(found)
+    assert next((each.a, each.b) for each in found.settings if each.name == "num_workers") == ("varies", 4)
 
 
-def test_words_of_the_command_are_possible_reasons_and_no_more(tmp_path: Path) -> None:
-    a = noisy(tmp_path / "a", SOME(1), command=["python", "train.py", "--width", "8", "--fast"])
-    b = noisy(tmp_path / "b", SOME(2), compute_ms=40, command=["python", "train.py", "--width=64", "--fast"])
-    found = compare(a, b)
-    assert found.because.kind == because.COMMAND
-    assert [(each.name, each.a, each.b) for each in found.because.by] == [("word --width", "8", "64")]
-
-
-def test_of_two_settings_that_can_explain_it_neither_is_claimed_alone(tmp_path: Path) -> None:
-    a = noisy(tmp_path / "a", SOME(1), workers=1, fetch_ms=15, flags=0)
-    b = noisy(tmp_path / "b", SOME(2), workers=4, fetch_ms=2, flags=LoaderFlag.PERSISTENT_WORKERS)
-    found = compare(a, b)
-    assert {each.name for each in found.because.by} == {"num_workers", "persistent_workers"}
-    assert any("only one of them changed" in look for look in found.because.look_at)
-
-
-def test_a_changed_machine_may_explain_it_where_no_setting_does(tmp_path: Path) -> None:
-    a = noisy(tmp_path / "a", SOME(1), torch="2.6.0")
-    b = noisy(tmp_path / "b", SOME(2), compute_ms=40, torch="2.7.0")
-    found = compare(a, b)
-    assert found.because.kind == because.ENVIRONMENT
-    assert [each.name for each in found.because.by] == ["torch"]
-
-
-def test_a_changed_setting_is_no_sole_reason_on_another_machine(tmp_path: Path) -> None:
-    a = noisy(tmp_path / "a", SOME(1), fetch_ms=40, workers=1, host={"name": "one"})
-    b = noisy(tmp_path / "b", SOME(2), fetch_ms=5, workers=4, host={"name": "other"})
-    found = compare(a, b)
-    assert [each.name for each in found.because.by] == ["num_workers", "host"]
-    assert any("only one of them changed" in look for look in found.because.look_at)
-
-
-def test_words_of_the_command_that_no_setting_tells_are_a_doubt(tmp_path: Path) -> None:
-    def command(workers: int, size: int) -> list[str]:
-        return ["python", "train.py", "--workers", str(workers), "--size", str(size)]
-
-    a = noisy(tmp_path / "a", SOME(1), fetch_ms=40, workers=1, command=command(1, 512))
-    same = noisy(tmp_path / "same", SOME(2), fetch_ms=5, workers=4, command=command(4, 512))
-    less = noisy(tmp_path / "less", SOME(2), fetch_ms=5, workers=4, command=command(4, 64))
-    doubts = [[note for note in compare(a, b).notes if "may be part of the reason" in note] for b in (same, less)]
-    assert doubts[0] == []
-    assert "--size 512 → 64" in doubts[1][0]
+def test_another_driver_may_explain_what_the_device_takes(tmp_path: Path) -> None:
+    for number, name in enumerate("ab"):
+        train(tmp_path / name, [[Step(fetch_ns=MS, compute_ns=(20 + 20 * number) * MS)] * 60])
+        update_run(tmp_path / name, {"device": {"kind": "cuda", "title": "NVIDIA H200"}})
+        note_devices(tmp_path / name, [SampledDevice(0, "NVIDIA H200")], f"5{number}0.1")
+        assert sampled_devices(tmp_path / name) == (SampledDevice(0, "NVIDIA H200"),)
+    found = compare(tmp_path / "a", tmp_path / "b")
+    assert (found.because.kind, found.because.part) == (because.ENVIRONMENT, "compute")
+    assert [each.name for each in found.because.by] == ["driver"]
+    assert "[driver: 500.1 → 510.1]" in told(found)
+    note_devices(noisy(tmp_path / "cpu", SOME(1), device={"kind": "cpu"}), [], "500.1")
+    assert open_run(tmp_path / "cpu").info["device"] == {"kind": "cpu"}, "a processor has no driver"
 
 
 def test_page_locked_memory_is_named_where_copies_got_shorter(tmp_path: Path) -> None:
@@ -107,16 +156,6 @@ def test_page_locked_memory_is_named_where_copies_got_shorter(tmp_path: Path) ->
     assert found.emulated
 
 
-def test_different_batch_sizes_are_compared_by_sample_and_that_is_said(tmp_path: Path) -> None:
-    a = noisy(tmp_path / "a", SOME(1), samples=8)
-    b = noisy(tmp_path / "b", SOME(2), samples=16)
-    found = compare(a, b)
-    assert found.times.unit == "sample"
-    assert found.times.speedup.value == pytest.approx(2.0, rel=0.1)
-    assert any("batch sizes differ (8, 16)" in note for note in found.notes)
-    assert "batch_size" in {each.name for each in found.because.by}
-
-
 def test_without_samples_steps_are_compared(tmp_path: Path) -> None:
     found = compare(noisy(tmp_path / "a", SOME(1), samples=None), noisy(tmp_path / "b", SOME(2), fetch_ms=30))
     assert found.times.unit == "step"
@@ -124,39 +163,16 @@ def test_without_samples_steps_are_compared(tmp_path: Path) -> None:
     assert any("times are per step" in note for note in found.notes)
 
 
-def test_emulated_and_real_devices_are_never_compared(tmp_path: Path) -> None:
-    real = noisy(tmp_path / "a", SOME(1))
-    train(tmp_path / "b", [[Step()] * 40])
-    with pytest.raises(WhyidleError, match="emulated and measured times are not compared"):
-        compare(real, tmp_path / "b")
-
-
-def test_runs_of_different_scenarios_are_refused(tmp_path: Path) -> None:
-    a = noisy(tmp_path / "a", SOME(1), trial={"scenario": "ssd"})
-    b = noisy(tmp_path / "b", SOME(2), trial={"scenario": "cost"})
-    with pytest.raises(WhyidleError, match="scenario ssd, B cost"):
-        compare(a, b)
-
-
-def test_another_program_is_another_training(tmp_path: Path) -> None:
-    a = noisy(tmp_path / "a", SOME(1))
-    b = noisy(tmp_path / "b", SOME(2), command=["python", "other.py"])
-    assert any("do not train the same thing" in note for note in compare(a, b).notes)
-
-
-def test_runs_of_one_side_that_differ_are_said_and_explain_nothing(tmp_path: Path) -> None:
-    a = [noisy(tmp_path / f"a{n}", SOME(n), workers=n, fetch_ms=15) for n in (1, 2)]
-    b = noisy(tmp_path / "b", SOME(5), workers=4, fetch_ms=2)
-    found = compare(a, b)
-    assert setting(found, "num_workers") == ("varies", 4)
-    assert any("differ in num_workers" in note for note in found.notes)
-    assert found.because.kind == because.UNEXPLAINED
-
-
-def test_a_setting_that_one_side_does_not_tell_is_no_change(tmp_path: Path) -> None:
-    found = compare(noisy(tmp_path / "a", SOME(1), fetch_ms=15), noisy(tmp_path / "b", SOME(2), workers=4, fetch_ms=2))
-    assert setting(found, "num_workers") == (None, 4)
-    assert found.because.kind == because.UNEXPLAINED
+def test_what_is_no_pair_of_one_training_is_refused(tmp_path: Path) -> None:
+    real, ssd, cost = (noisy(tmp_path / name, SOME(1), trial={"scenario": name}) for name in ("real", "ssd", "cost"))
+    train(tmp_path / "emulated", [[Step()] * 40])
+    for a, b, words in (
+        (real, tmp_path / "emulated", "emulated and measured times are not compared"),
+        (ssd, cost, "scenario ssd, B cost"),
+        ([real, real], ssd, "named twice"),
+    ):
+        with pytest.raises(WhyidleError, match=words):
+            compare(a, b)
 
 
 def test_causes_that_went_and_came_are_told(tmp_path: Path) -> None:
@@ -177,24 +193,12 @@ def test_a_cell_of_a_comparison_stands_for_its_rounds(tmp_path: Path) -> None:
         side_of("A", [tmp_path])
 
 
-def test_a_run_named_twice_is_no_repeat(tmp_path: Path) -> None:
-    run = noisy(tmp_path / "a", SOME(1))
-    with pytest.raises(WhyidleError, match="named twice"):
-        side_of("A", [run, run])
-
-
 def test_a_rank_that_was_killed_and_one_that_is_missing_are_said(tmp_path: Path) -> None:
     record(tmp_path / "whole", [Rank(), Rank()], steps=60)
     record(tmp_path / "part", {0: Rank(), 1: Rank(steps=40)}, steps=60, world_size=3)
     (said,) = [note for note in compare(tmp_path / "whole", tmp_path / "part").notes if "/part: " in note]
     assert "rank 1 did not end the recording" in said
     assert "nothing of rank 2 was recorded" in said
-
-
-def test_a_run_that_did_not_end_well_counts_and_is_said(tmp_path: Path) -> None:
-    a = noisy(tmp_path / "a", SOME(1))
-    update_run(a, {"ended": {"status": "failed"}})
-    assert any("did not end well" in note for note in compare(a, noisy(tmp_path / "b", SOME(2))).notes)
 
 
 @settings(max_examples=10)
@@ -228,3 +232,90 @@ def test_a_job_counts_all_its_ranks_and_threads_of_torch_compute_on_the_processo
         train(tmp_path / f"emulated-{name}", [[Step(compute_ns=(10 if name == "a" else 30) * MS)] * 60])
         update_run(tmp_path / f"emulated-{name}", {"environment": {"threads": 1 if name == "a" else 2}})
     assert compare(tmp_path / "emulated-a", tmp_path / "emulated-b").because.by == ()
+
+
+TRUTH = 40 / 27
+"""How many times as fast B is: a step of 40 ms becomes one of 27."""
+KEPT, BROKEN, NEARLY = Speedup(1.5, 1.4, 1.6), Speedup(3.0, 2.5, 3.5), Speedup(1.9, 1.55, 2.2)
+WORKERS = Next("num_workers=4", speedup=KEPT, settings={"num_workers": 4}, kind="workers")
+CODE = Next("train.py:3: keep what it gives", speedup=KEPT, kind="once")
+
+
+def finding(cause: str, share: float, *changes: Next) -> Finding:
+    return Finding(cause, "", share, 0.9, next=changes)
+
+
+def said(side: Side, *findings: Finding) -> Side:
+    (run,) = side.runs
+    return replace(side, runs=(replace(run, analysis=replace(run.analysis, findings=findings)),))
+
+
+def compared(
+    folder: Path,
+    of_a: Sequence[Finding],
+    of_b: Sequence[Finding] = (),
+    workers: tuple[int, int] = (1, 4),
+    samples: tuple[int, int] = (8, 8),
+    flags: tuple[int | None, int | None] = (None, None),
+    steps: int = 200,
+) -> Difference:
+    a = noisy(folder / "a", SOME(1), workers=workers[0], fetch_ms=15, samples=samples[0], flags=flags[0], steps=steps)
+    b = noisy(folder / "b", SOME(2), workers=workers[1], fetch_ms=2, samples=samples[1], flags=flags[1], steps=steps)
+    return difference(said(side_of("A", [a]), *of_a), said(side_of("B", [b]), *of_b))
+
+
+def few(change: Next, share: float = 0.4) -> Finding:
+    return finding("input.too_few_workers", share, change)
+
+
+IN_CODE = finding("input.serial", 0.4, CODE)
+BOTH = {"num_workers": 4, "persistent_workers": True}
+SERIAL: dict[str, Any] = {"workers": (0, 0)}
+
+
+@pytest.mark.parametrize(
+    ("of_a", "of_b", "how", "followed", "said"),
+    [
+        ([few(WORKERS)], [], {}, (WORKERS.change, True, True), ": kept."),
+        ([few(replace(WORKERS, speedup=BROKEN))], [], {}, (WORKERS.change, True, False), ": not kept."),
+        (
+            [few(replace(WORKERS, speedup=NEARLY))],
+            [],
+            {},
+            (WORKERS.change, True, None),
+            ": not kept by what was measured, whose interval reaches into it.",
+        ),
+        ([few(replace(WORKERS, settings={"num_workers": 8}))], [], {}, None, ""),
+        ([few(replace(WORKERS, settings=BOTH))], [], {}, None, ""),
+        ([few(replace(WORKERS, settings={"persistent_workers": True}))], [], {}, None, ""),
+        ([few(replace(WORKERS, settings=BOTH))], [], {"flags": (0, 2)}, (WORKERS.change, True, True), ""),
+        ([few(WORKERS)], [], {"workers": (4, 4)}, None, ""),
+        ([IN_CODE], [], SERIAL, (CODE.change, False, True), "it seems: input.serial is gone"),
+        ([IN_CODE], [finding("input.serial", 0.1)], SERIAL, (CODE.change, False, True), ""),
+        ([IN_CODE], [finding("input.serial", 0.35)], SERIAL, None, ""),
+        ([IN_CODE], [], {}, None, ""),
+        ([finding("host.step_gap", 0.4, CODE), few(WORKERS, 0.2)], [], {}, (WORKERS.change, True, True), ""),
+        ([few(replace(WORKERS, speedup=None))], [], {}, None, ""),
+        ([few(WORKERS)], [], {"samples": (8, 16)}, None, ""),
+        ([few(WORKERS)], [], {"steps": 10}, None, ""),
+    ],
+)
+def test_advice_that_was_followed_is_held_against_its_promise(
+    tmp_path: Path,
+    of_a: list[Finding],
+    of_b: list[Finding],
+    how: dict[str, Any],
+    followed: tuple[str, bool, bool | None] | None,
+    said: str,
+) -> None:
+    found = compared(tmp_path, of_a, of_b, **how)
+    shown = " ".join(rendered(diff_document(found)).split())
+    assert ("Advice that was followed" in shown) == (followed is not None)
+    assert said in shown
+    kept = found.promise
+    assert (kept and (kept.change.change, kept.is_set, kept.kept)) == followed
+    if kept is not None:
+        assert kept.measured.low <= TRUTH <= kept.measured.high
+        assert kept.cause in {each.cause for each in of_a}
+    told = builtins(diff_json.difference(found))["promise"]
+    assert (told and (told["advice"]["change"], told["is_set"], told["kept"])) == followed

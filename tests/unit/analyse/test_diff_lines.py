@@ -13,7 +13,6 @@ from support.pairs import SOME, compare, noisy
 from support.planted_runs import until
 from support.planted_stacks import DECODING, FETCHING, FORWARD, MAIN, OPENING, WAITING, WORKER, look
 from whyidle.analyse.diff.lines import MOST_LINES, MovedLine
-from whyidle.commands.main import main
 from whyidle.record.stacks import Call, CallStack
 from whyidle.scenarios.planted import MS, START
 
@@ -79,38 +78,13 @@ def test_a_line_is_the_same_where_its_number_and_its_folder_moved(tmp_path: Path
     assert LOG not in lines
 
 
-def test_a_line_that_was_removed_is_named_as_it_was(tmp_path: Path) -> None:
-    a = trained(tmp_path, "a", 1, [(FORWARD, 0.6), (LOGGING, 0.4)])
-    b = trained(tmp_path, "b", 2, [(FORWARD, 1.0)], compute_ms=6.0)
-    lines = {line.call: line for line in moved(a, b)}
-    assert lines[LOG].b.value == 0
-    assert lines[LOG].change.high < 0
-
-
-def test_equal_programs_have_no_line_that_moved(tmp_path: Path) -> None:
-    rare = [((MAIN, Call(f"f{n}", "/home/me/many.py", n, f"step_{n}()")), 0.01) for n in range(60)]
-    shares = [(FETCHING, 0.2), (FORWARD, 0.2), *rare]
-    claimed = 0
-    for seed in range(20):
-        a = trained(tmp_path, f"a{seed}", 2 * seed, shares)
-        b = trained(tmp_path, f"b{seed}", 2 * seed + 1, shares)
-        claimed += bool(moved(a, b))
-    # Of twenty pairs one may be wrong.
-    assert claimed <= 1
-
-
-def test_one_long_call_that_many_looks_saw_is_no_proof(tmp_path: Path) -> None:
-    a = trained(tmp_path, "a", 1, [(FORWARD, 1.0)])
-    b = noisy(tmp_path / "b", SOME(2), run_noise=0.0)
-    stop = range(START + 2000 * MS, START + 2500 * MS)
-    look(b, range(START, until(b), EVERY), lambda _, at: LOGGING if at in stop else FORWARD)
-    assert moved(a, b) == ()
-
-
-def test_a_change_too_small_to_be_worth_a_word_has_none(tmp_path: Path) -> None:
+def test_one_long_call_that_many_looks_saw_and_a_change_too_small_for_a_word_are_no_proof(tmp_path: Path) -> None:
     a = trained(tmp_path, "a", 1, [(FORWARD, 0.995), (LOGGING, 0.005)])
-    b = trained(tmp_path, "b", 2, [(FORWARD, 0.997), (LOGGING, 0.003)])
-    assert moved(a, b) == ()
+    assert moved(a, trained(tmp_path, "b", 2, [(FORWARD, 0.997), (LOGGING, 0.003)])) == ()
+    once = noisy(tmp_path / "once", SOME(2), run_noise=0.0)
+    stop = range(START + 2000 * MS, START + 2500 * MS)
+    look(once, range(START, until(once), EVERY), lambda _, at: LOGGING if at in stop else FORWARD)
+    assert moved(trained(tmp_path, "c", 1, [(FORWARD, 1.0)]), once) == ()
 
 
 def test_at_most_five_are_named_the_most_first(tmp_path: Path) -> None:
@@ -135,13 +109,3 @@ def test_repeats_that_differ_among_themselves_prove_less(tmp_path: Path) -> None
 def test_without_looks_on_one_side_nothing_is_known(tmp_path: Path) -> None:
     a = trained(tmp_path, "a", 1, [(FORWARD, 1.0)])
     assert compare(a, noisy(tmp_path / "b", SOME(2))).lines is None
-
-
-def test_the_command_tells_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    a = trained(tmp_path, "a", 1, [(FETCHING, 0.3), (FORWARD, 0.6), (LOGGING, 0.1)])
-    b = trained(tmp_path, "b", 2, [(FETCHING, 0.3), (FORWARD, 0.3), (LOGGING, 0.4)])
-    assert main(["diff", str(a), str(b)]) == 0
-    said = capsys.readouterr().out
-    assert "Lines of code, µs a sample" in said
-    assert "me/logs.py:8 in log" in said
-    assert "writer.write(json.dumps(history))" in said

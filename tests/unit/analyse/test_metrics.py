@@ -1,14 +1,21 @@
-"""The registry of metrics: one name each, and what is told to others is said in full."""
+"""Metrics have one name each, and are the same wherever they are told; whether batches differ in size."""
 
 from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
 
 from whyidle.analyse.ranks.figures import figure
 from whyidle.analyse.run.analysis import analyse
 from whyidle.analyse.run.metrics import METRICS
+from whyidle.analyse.run.sample_sizes import SampleSizes, sample_sizes
+from whyidle.analyse.run.worker_records import SlowSample
 from whyidle.record.run import open_run
+from whyidle.record.schema import STEP, StepFlag
 from whyidle.report.contract.encode import builtins
 from whyidle.report.contract.run import report
 from whyidle.report.export.scalars import of_run as scalars_of_run
@@ -35,3 +42,24 @@ def test_a_figure_is_the_same_wherever_it_is_told(tmp_path: Path) -> None:
     assert {name: told[name] for name in known if name in told} == {name: known[name] for name in known if name in told}
     for metric in METRICS.values():
         assert logged.get(metric.logged) == (known.get(metric.name) if metric.logged else None)
+
+
+def facts(elements: list[int], samples: list[int], known: bool = True) -> Any:
+    steps = np.zeros(len(elements), dtype=STEP.dtype)
+    flags = [(StepFlag.SHAPE_KNOWN if known else 0) | each << StepFlag.ELEMENTS_SHIFT for each in elements]
+    steps["flags"], steps["samples"] = flags, samples
+    slowest = (SlowSample(9.0, 71, None), SlowSample(8.0, None, None), SlowSample(7.0, 3, None))
+    return SimpleNamespace(window=SimpleNamespace(steps=steps), loader=SimpleNamespace(slowest=slowest))
+
+
+def test_batches_of_padded_sequences_differ_and_name_their_slowest_samples() -> None:
+    assert sample_sizes(facts([800, 800, 1600, 880], [8] * 4)) == SampleSizes(True, (71, 3))
+
+
+def test_images_of_one_size_do_not_differ_though_a_last_batch_is_smaller() -> None:
+    assert sample_sizes(facts([800, 800, 300], [8, 8, 3])) == SampleSizes(False, ())
+
+
+def test_nothing_is_said_where_shapes_are_not_known() -> None:
+    assert sample_sizes(facts([800, 1600], [8, 8], known=False)) == SampleSizes(False, ())
+    assert sample_sizes(None) == SampleSizes(False, ())

@@ -1,23 +1,24 @@
-"""Jobs of several ranks: who waits for whom and for what, on virtual recordings."""
+"""Jobs of several ranks: who waits for whom and for what, and which ranks are of a job."""
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Sequence
+import io
+import os
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from support.crafted import facts_of_run
-from support.jobs import SECOND, START, Rank, analysed, late_ms, record, said
+from support.jobs import SECOND, START, Job, Rank, analysed, late_ms, record, said
 from whyidle.analyse.ranks.job import samples_within
-from whyidle.analyse.run.analysis import Analysis
+from whyidle.analyse.recent.reader import RecentReader
+from whyidle.analyse.run.analysis import Analysis, analyse
+from whyidle.errors import RecordError
+from whyidle.record.run import open_run, update_run
+from whyidle.record.schema import BATCH
+from whyidle.record.segment import RecordWriter
 from whyidle.report.contract import run as contract
-from whyidle.report.contract.encode import builtins
 from whyidle.scenarios.planted import MS, Step, train
 
 
@@ -38,7 +39,6 @@ def test_the_rank_that_waits_for_data_is_the_straggler_and_the_others_wait_as_lo
     # 19 of 30.5 ms: what is gained when rank 1 is as rank 2.
     assert verdict.share == pytest.approx(19 / 30.5, rel=0.02)
     assert late_ms(analysis) == {0: 0, 1: pytest.approx(19.5, abs=0.01), 2: 0}
-    assert analysis.job is not None
     waits = [analysis.job.waits_ns[rank] for rank in range(3)]
     assert waits == pytest.approx(job.waits_ns[:, 10:].mean(axis=1))
     evidence = {e.what: e.value for e in verdict.evidence}
@@ -48,81 +48,46 @@ def test_the_rank_that_waits_for_data_is_the_straggler_and_the_others_wait_as_lo
     assert verdict.next[0].change.startswith("rank 1: num_workers=")
 
 
+DATA, COMPUTING = Rank(fetch_ns=21 * MS), Rank(forward_ns=23 * MS)
+WITHOUT_CPU = Rank(forward_ns=23 * MS, cpu_ns=2 * MS)
+IN_A_COLLECTIVE = [Rank(fetch_ns=1 * MS, forward_ns=23 * MS), Rank(fetch_ns=21 * MS, forward_ns=3 * MS)]
+EIGHT = Rank(fetch_ns=8 * MS)
+
+
 @pytest.mark.parametrize(
-    ("slow", "because"),
+    ("ranks", "device", "late", "said"),
     [
-        (Rank(host_ns=20 * MS), "other work of its training loop (host.step_gap)"),
-        (Rank(boundary_ns=np.where(np.arange(200) % 10 == 9, 300 * MS, 0)), "validation, checkpoints) (host.boundary)"),
-        (Rank(forward_ns=23 * MS), "its own computing."),
+        ([Rank(), COMPUTING], "cpu", 20, ["rank 1", "its own computing.", "temperature", "not: would not show"]),
+        ([Rank(), COMPUTING], "cuda", None, ["would not show"]),
+        ([Rank(), DATA], "cuda", 20, ["not: would not show"]),
+        ([Rank(), Rank(host_ns=21 * MS)], "cuda", 21, ["not: would not show"]),
+        (
+            [Rank(), WITHOUT_CPU],
+            "cpu",
+            20,
+            ["pass that does not compute", "whyidle attach PID", "was on a CPU: 2.0", "not: temperature"],
+        ),
+        # Ranks begin the backward pass together, because they waited for rank 1 in the forward pass already.
+        (IN_A_COLLECTIVE, "cpu", 20, ["rank 1"]),
+        # Every rank makes its batches itself; what helps the late one first is to have what the others have.
+        ([EIGHT, Rank(fetch_ns=28 * MS), EIGHT], "cpu", 20, ["(input.serial)", "rank 1: give it what the other"]),
+        ([Rank()] * 4, "cpu", 0, ["not: late in turn"]),
+        ([Rank(fetch_ns=40 * MS)] * 4, "cpu", 0, ["not: late in turn"]),
+        ([Rank(host_ns=40 * MS)] * 4, "cpu", 0, ["not: late in turn"]),
     ],
-    ids=["host", "boundary", "computing"],
 )
-def test_what_else_a_rank_may_be_late_for(tmp_path: Path, slow: Rank, because: str) -> None:
-    analysis = analysed(record(tmp_path / "run", [slow, Rank()]))
-    assert analysis.verdict.cause == "rank.straggler"
-    assert "rank 0" in analysis.verdict.title
-    assert because in analysis.verdict.title
-
-
-def test_a_rank_that_sleeps_within_its_step_is_not_sent_to_look_at_its_hardware(tmp_path: Path) -> None:
-    verdict = analysed(record(tmp_path / "run", [Rank(), Rank(forward_ns=23 * MS, cpu_ns=2 * MS)])).verdict
-    assert verdict.cause == "rank.straggler"
-    assert "code between the fetch and the backward pass that does not compute" in verdict.title
-    assert "whyidle attach PID" in verdict.next[0].change
-    assert "temperature" not in verdict.next[0].change
-    assert {e.what: e.value for e in verdict.evidence}["its thread was on a CPU"] == pytest.approx(2)
-
-
-def test_a_forward_pass_that_holds_a_collective_hides_no_lateness(tmp_path: Path) -> None:
-    # Ranks begin the backward pass together, because they waited for rank 1 in the forward pass already.
-    ranks = [Rank(fetch_ns=1 * MS, forward_ns=23 * MS), Rank(fetch_ns=21 * MS, forward_ns=3 * MS)]
-    analysis = analysed(record(tmp_path / "run", ranks))
-    assert "rank 1" in analysis.verdict.title
-    assert late_ms(analysis)[1] == pytest.approx(20)
-
-
-def test_accumulated_gradients_add_up_the_lateness_of_their_steps(tmp_path: Path) -> None:
-    ranks = [Rank(every=4), Rank(every=4, fetch_ns=6 * MS)]
-    analysis = analysed(record(tmp_path / "run", ranks, 400))
-    assert late_ms(analysis)[1] == pytest.approx(20)
-    assert analysis.verdict.cause == "rank.straggler"
-    # Four steps of 15.5 ms on rank 1, of 10.5 on rank 0.
-    assert analysis.verdict.share == pytest.approx(20 / 62, rel=0.02)
-
-
-@pytest.mark.parametrize("rank", [Rank(), Rank(fetch_ns=40 * MS), Rank(host_ns=40 * MS)], ids=["fast", "data", "host"])
-def test_ranks_that_are_alike_have_no_straggler_however_slow(tmp_path: Path, rank: Rank) -> None:
-    analysis = analysed(record(tmp_path / "run", [rank] * 4))
-    assert "rank.straggler" not in causes(analysis)
-    assert set(late_ms(analysis).values()) == {0}
-    assert not said(analysis, "late in turn")
-
-
-@pytest.mark.parametrize("late", [Rank(fetch_ns=21 * MS), Rank(host_ns=21 * MS)], ids=["data", "host"])
-def test_on_cuda_a_rank_is_late_if_its_device_begins_late(tmp_path: Path, late: Rank) -> None:
-    analysis = analysed(record(tmp_path / "run", [Rank(), late], device="cuda"))
-    assert analysis.verdict.cause == "rank.straggler"
-    assert not said(analysis, "would not show")
-
-
-def test_on_cuda_a_verdict_of_none_says_that_a_slow_device_would_not_show(tmp_path: Path) -> None:
-    ranks = [Rank(), Rank(forward_ns=23 * MS)]
-    unseen = analysed(record(tmp_path / "cuda", ranks, device="cuda"))
-    assert (unseen.verdict.cause, said(unseen, "would not show")) == ("none", True)
-    seen = analysed(record(tmp_path / "cpu", ranks))
-    assert (seen.verdict.cause, said(seen, "would not show")) == ("rank.straggler", False)
-
-
-def test_ranks_that_are_late_in_turn_have_no_straggler_but_a_cost(tmp_path: Path) -> None:
-    random = np.random.default_rng(0)
-    ranks = [Rank(fetch_ns=random.exponential(10 * MS, 400).astype(int)) for _ in range(4)]
-    job = record(tmp_path / "run", ranks, 400)
-    analysis = analysed(job)
-    assert "rank.straggler" not in causes(analysis)
-    (note,) = [n for n in analysis.notes if "late in turn" in n]
-    fetches = np.stack([rank.fetch_ns for rank in ranks])[:, 5:]
-    cost = (fetches.max(axis=0).mean() - fetches.mean(axis=1).max()) / (job.wall_ns / 400)
-    assert f"add up to {100 * cost:.0f} %" in note
+def test_who_is_late_and_for_what(
+    tmp_path: Path, ranks: list[Rank], device: str, late: float | None, said: list[str]
+) -> None:
+    analysis = analysed(record(tmp_path / "run", ranks, device=device))
+    verdict = analysis.verdict
+    assert (verdict.cause == "rank.straggler") == ("rank.straggler" in causes(analysis)) == bool(late)
+    if late is not None:
+        assert late_ms(analysis)[1] == pytest.approx(late, abs=0.6)
+    evidence = [f"{each.what}: {each.value}" for each in verdict.evidence]
+    text = " / ".join([verdict.title, *(each.change for each in verdict.next[:1]), *evidence, *analysis.notes])
+    for words in said:
+        assert (words.removeprefix("not: ") in text) != words.startswith("not: "), text
 
 
 def test_one_long_pause_of_one_rank_makes_no_straggler(tmp_path: Path) -> None:
@@ -140,8 +105,6 @@ def test_a_host_whose_ranks_are_all_late_is_named_as_a_whole(tmp_path: Path) -> 
         for n in range(32)
     ]
     analysis = analysed(record(tmp_path / "run", ranks, 300, shifts={"slow": 7 * 10**14}))
-    assert analysis.job is not None
-    assert analysis.job.straggler is not None
     assert analysis.job.straggler.ranks == tuple(range(24, 32))
     assert {e.what: e.value for e in analysis.verdict.evidence}["host"] == "slow"
     assert analysis.job.straggler.cost_ns == pytest.approx(19 * MS, rel=0.03)
@@ -165,60 +128,6 @@ def test_trainings_that_do_not_wait_for_each_other_are_not_compared(tmp_path: Pa
     assert said(analysis, "clocks of the hosts are unpaired")
 
 
-def in_a_folder(ranks: Sequence[Rank], steps: int, **how: Any) -> Analysis:
-    with tempfile.TemporaryDirectory() as folder:
-        return analysed(record(Path(folder) / "run", ranks, steps, **how))
-
-
-@st.composite
-def jobs(draw: st.DrawFn) -> list[Rank]:
-    """Two to five ranks, each with its own mean and its own noise."""
-    seeds = np.random.default_rng(draw(st.integers(0, 2**32)))
-
-    def rank() -> Rank:
-        mean = draw(st.sampled_from([1, 4, 20]))
-        scatter = draw(st.sampled_from([0.0, 0.1, 0.5]))
-        return Rank(fetch_ns=(mean * MS * (1 + scatter * seeds.uniform(-1, 1, 80))).astype(int))
-
-    return [rank() for _ in range(draw(st.integers(2, 5)))]
-
-
-EACH = settings(max_examples=15)
-
-
-@EACH
-@given(jobs(), st.randoms())
-def test_which_number_a_rank_has_changes_nothing(ranks: list[Rank], random: Any) -> None:
-    order = list(range(len(ranks)))
-    random.shuffle(order)
-    one = in_a_folder(ranks, 80)
-    other = in_a_folder([ranks[n] for n in order], 80)
-    assert one.job is not None
-    assert other.job is not None
-    assert one.job.samples_per_s == pytest.approx(other.job.samples_per_s)
-    assert one.job.shares == pytest.approx(other.job.shares)
-    late = late_ms(one)
-    assert late_ms(other) == pytest.approx({place: late[n] for place, n in enumerate(order)})
-    assert (one.job.straggler is None) == (other.job.straggler is None)
-    if one.job.straggler is not None and other.job.straggler is not None:
-        assert {order[n] for n in other.job.straggler.ranks} == set(one.job.straggler.ranks)
-
-
-@EACH
-@given(jobs(), st.integers(-(10**11), 10**15), st.floats(-5e-5, 5e-5))
-def test_where_the_clock_of_one_host_stands_changes_nothing(ranks: list[Rank], shift: int, drift: float) -> None:
-    for rank in ranks[1::2]:
-        rank.host = "beta"
-    one = in_a_folder(ranks, 80)
-    other = in_a_folder(ranks, 80, shifts={"beta": shift}, drifts={"beta": drift})
-    assert one.job is not None
-    assert other.job is not None
-    # What a clock may drift between the medians of two blocks of steps.
-    assert late_ms(other) == pytest.approx(late_ms(one), abs=0.1)
-    assert (one.job.straggler is None) == (other.job.straggler is None)
-    assert one.job.samples_per_s == pytest.approx(other.job.samples_per_s, rel=0.01)
-
-
 def test_clocks_that_drift_for_an_hour_stay_paired(tmp_path: Path) -> None:
     ranks = [Rank(fetch_ns=500 * MS), Rank(fetch_ns=520 * MS, host="beta", forward_ns=200 * MS)]
     job = record(tmp_path / "run", ranks, 5000, shifts={"beta": -START // 2}, drifts={"beta": 5e-5}, apart=True)
@@ -236,7 +145,6 @@ def test_wall_clocks_that_contradict_the_pairing_are_told(tmp_path: Path) -> Non
 
 def test_throughput_is_that_of_the_time_in_which_all_ranks_ran(tmp_path: Path) -> None:
     analysis = analysed(record(tmp_path / "run", [Rank(), Rank(steps=150)]))
-    assert analysis.job is not None
     assert analysis.job.samples_per_s == pytest.approx(2 * 8 / 0.0105, rel=0.01)
     assert analysis.job.samples == pytest.approx(2 * 8 * 145, abs=16)
 
@@ -251,30 +159,105 @@ def test_part_of_a_window_holds_the_samples_that_the_device_trained_on_in_it(tmp
     assert samples_within(facts, begin, end - tenth) == pytest.approx(0.9 * facts.samples, rel=0.02)
 
 
-def test_the_json_of_a_job_sums_and_averages_its_ranks(tmp_path: Path) -> None:
-    found = builtins(contract.report(analysed(record(tmp_path / "run", [Rank(), Rank(fetch_ns=21 * MS)]))))
-    detail = found["ranks_detail"]
-    assert found["run"]["ranks"] == len(detail) == 2
-    shape = {*found} - {"ranks_detail"}
-    for rank, entry in enumerate(detail):
-        assert {*entry} == shape | {"rank", "host", "late_ms", "waits_ms"}
-        assert (entry["rank"], entry["host"]) == (rank, "alpha")
-        assert sum(entry["breakdown"].values()) == pytest.approx(100)
-    assert sum(found["breakdown"].values()) == pytest.approx(100)
-    for part, share in found["breakdown"].items():
-        assert share == pytest.approx(np.mean([entry["breakdown"][part] for entry in detail]))
-    window = found["window"]
-    assert window["samples_per_s"] == pytest.approx(sum(e["window"]["samples_per_s"] for e in detail), rel=0.01)
-    assert window["samples_per_s"] == pytest.approx(window["samples"] / window["wall_s"])
-    assert (window["steps"], window["warmup_steps"], window["batch_size"]) == (195, 5, 8)
-    assert found["input"]["workers"] == 0
-    assert found["findings"][0] == found["verdict"]
+def test_of_a_job_of_two_hosts_one_folder_alone_says_what_is_missing(tmp_path: Path) -> None:
+    ranks = [Rank(), Rank(), Rank(host="beta", fetch_ns=21 * MS), Rank(host="beta")]
+    together = analysed(record(tmp_path / "one", ranks, shifts={"beta": SECOND}))
+    job = record(tmp_path / "two", ranks, shifts={"beta": SECOND}, apart=True)
+    apart = analysed(job)
+    assert late_ms(apart) == late_ms(together)
+    assert {note for note in apart.notes if "clocks" in note} == {note for note in together.notes if "clocks" in note}
+    assert said(apart, "The clocks of 2 hosts were paired by the ends of 195 steps' collectives")
+    assert said(analyse(open_run(job.folders[0])), "2 of the job's 4 ranks were recorded; ranks 2 and 3 are missing")
 
 
-def test_what_is_wrong_on_all_ranks_does_not_make_one_late(tmp_path: Path) -> None:
-    """Every rank makes its batches itself; what helps the late one first is to have what the others have."""
-    ranks = [Rank(fetch_ns=8 * MS), Rank(fetch_ns=28 * MS), Rank(fetch_ns=8 * MS)]
-    verdict = analysed(record(tmp_path / "run", ranks)).verdict
-    assert verdict.cause == "rank.straggler"
-    assert "(input.serial)" in verdict.title
-    assert verdict.next[0].change.startswith("rank 1: give it what the other ranks have")
+def test_folders_that_are_not_of_one_job_are_refused(tmp_path: Path) -> None:
+    one = record(tmp_path / "one", {0: Rank(), 1: Rank()})
+    twin = record(tmp_path / "twin", {1: Rank(), 2: Rank()})
+    larger = record(tmp_path / "larger", {2: Rank(host="beta"), 3: Rank(host="beta")}, world_size=4)
+    later = record(tmp_path / "later", {2: Rank(host="beta")}, wall_off_ns={"beta": 7200 * SECOND}, world_size=2)
+    for other, words in ((twin, "rank 1 is both in"), (larger, "jobs with 2 and with 4"), (later, "120 minutes after")):
+        with pytest.raises(RecordError, match=words):
+            analyse(open_run(one.folders[0]), open_run(other.folders[0]))
+
+
+def test_ranks_that_were_killed_or_have_no_steps_or_a_damaged_file_are_told_and_the_others_are_compared(
+    tmp_path: Path,
+) -> None:
+    job = record(tmp_path / "run", [Rank(), Rank(fetch_ns=21 * MS), Rank(), Rank(), Rank(steps=60)])
+    folder = job.folders[0]
+    next(folder.glob("step-2-*.rec")).unlink()
+    next(folder.glob("step-3-*.rec")).write_bytes(b"nonsense")
+    analysis = analysed(job)
+    assert said(analysis, "Rank 4 ran fewer steps than the others: 60 of 200")
+    assert said(analysis, "Rank 4 did not end the recording")
+    assert said(analysis, "No steps of ranks 2 and 3 were recorded")
+    assert said(analysis, "is not a whyidle record file")
+    assert set(late_ms(analysis)) == {0, 1}
+    assert "rank 1" in analysis.verdict.title
+    detail = contract.report(analysis).ranks_detail
+    assert detail
+    assert [rank.window.steps for rank in detail] == [195, 195, 0, 0, 57]
+    assert detail[2].late_ms is None
+
+
+def test_ranks_none_of_which_has_steps_are_no_verdict(tmp_path: Path) -> None:
+    job = record(tmp_path / "run", [Rank(), Rank()])
+    for file in job.folders[0].glob("step-*.rec"):
+        file.unlink()
+    analysis = analysed(job)
+    assert analysis.verdict.title == "No verdict: no training step was recorded."
+    assert contract.report(analysis).run.ranks == 2
+
+
+def test_without_what_processes_say_the_ranks_are_those_of_the_files(tmp_path: Path) -> None:
+    job = record(tmp_path / "run", [Rank(), Rank(fetch_ns=21 * MS)])
+    for file in job.folders[0].glob("process-*.json"):
+        file.unlink()
+    update_run(job.folders[0], {"device": {"kind": "cpu"}})
+    analysis = analysed(job)
+    assert "rank 1" in analysis.verdict.title
+    assert not said(analysis, "ranks were recorded")
+
+
+def test_the_live_view_shows_one_rank_and_says_of_how_many(tmp_path: Path) -> None:
+    job = record(tmp_path / "run", [Rank(steps=195), Rank(), Rank(steps=40)])
+    view = RecentReader(job.folders[0]).snapshot()
+    assert (view.rank, view.ranks, view.steps) == (0, 3, 195)
+
+
+def with_workers(folder: Path, ranks: int, workers: int = 2) -> Job:
+    """A job each of whose workers has a file of its own."""
+    job = record(folder, [Rank(workers=workers)] * ranks, steps=30)
+    for path in folder.glob("step-*.rec"):
+        _, rank, pid = path.stem.split("-")
+        writers = [RecordWriter(folder, BATCH, int(rank), int(pid), slot=True) for _ in range(workers)]
+        for writer in writers:
+            writer.append(*BATCH.missing())
+            writer.close()
+    return job
+
+
+def test_files_are_opened_as_often_for_each_further_rank_as_for_the_one_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = [with_workers(tmp_path / f"run-{ranks}", ranks) for ranks in (3, 6, 9)]
+    opened: list[int] = []
+    for module in (io, os):
+        original = module.open
+        monkeypatch.setattr(module, "open", lambda *args, _do=original, **kw: (opened.append(1), _do(*args, **kw))[1])
+    counts = []
+    for job in jobs:
+        opened.clear()
+        contract.report(analysed(job))
+        counts.append(len(opened))
+    assert counts[1] - counts[0] == counts[2] - counts[1]
+    assert counts[0] > 3 * (2 + 2)
+
+
+def test_a_run_that_is_opened_again_shows_the_ranks_that_came_since(tmp_path: Path) -> None:
+    folder = record(tmp_path / "run", [Rank()], world_size=2).folders[0]
+    assert not analyse(open_run(folder)).ranks
+    record(tmp_path / "later", {1: Rank()}, world_size=2)
+    for path in (tmp_path / "later").glob("*-1-*"):
+        path.rename(folder / path.name)
+    assert [rank.rank for rank in analyse(open_run(folder)).ranks] == [0, 1]

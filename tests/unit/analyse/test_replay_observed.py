@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import sys
-import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +11,11 @@ import numpy as np
 import pytest
 
 from support.crafted import ON_CPU, add, add_events, amend, rows_of
-from support.runs import WITHOUT_COMPILER
-from support.warm import run as record
 from whyidle.analyse.predict.observed import Unobserved, workload_of
 from whyidle.analyse.predict.workload import Workload
 from whyidle.analyse.run.facts import facts_of
 from whyidle.record.run import create_run, open_run
-from whyidle.record.schema import BATCH, HOST, NOT_MEASURED, STEP, EventKind, LoaderFlag, StepFlag
+from whyidle.record.schema import BATCH, HOST, NOT_MEASURED, STEP, EventKind, StepFlag
 from whyidle.record.segment import RecordWriter
 
 MS = 1_000_000
@@ -149,16 +145,17 @@ def test_what_the_sampler_takes_is_neither_the_steps_nor_the_hand_over_s(tmp_pat
     assert after.latency_ns == pytest.approx(before.latency_ns, abs=0.6 * MS)
 
 
-def test_other_threads_of_a_worker_count_as_its_cpu_time(tmp_path: Path) -> None:
-    workload = observed(training(tmp_path / "run", batch={"process_cpu_ns": 7 * MS}))
-    assert np.median(workload.cpu_ns) + workload.sharing_ns == pytest.approx(7 * MS)
-    assert np.median(workload.wait_ns) == pytest.approx(1 * MS)
-
-
-def test_reading_is_apart_from_other_waiting(tmp_path: Path) -> None:
-    workload = observed(training(tmp_path / "run", batch={"read_ns": 5 * MS}))
-    assert np.median(workload.read_ns) == pytest.approx(5 * MS)
-    assert np.median(workload.wait_ns) == pytest.approx(1 * MS)
+@pytest.mark.parametrize(
+    ("batch", "cpu_ms", "wait_ms", "read_ms"),
+    [({"process_cpu_ns": 7 * MS}, 7, 1, 0), ({"read_ns": 5 * MS}, 2, 1, 5)],
+    ids=["other threads of a worker count as its CPU time", "reading is apart from other waiting"],
+)
+def test_making_is_told_in_its_parts(
+    tmp_path: Path, batch: dict[str, float], cpu_ms: float, wait_ms: float, read_ms: float
+) -> None:
+    workload = observed(training(tmp_path / "run", batch=batch))
+    made = np.median(workload.cpu_ns) + workload.sharing_ns, np.median(workload.wait_ns), np.median(workload.read_ns)
+    assert made == pytest.approx((cpu_ms * MS, wait_ms * MS, read_ms * MS))
 
 
 def test_batches_left_out_by_thinning_pull_the_times_to_the_mean_of_all(tmp_path: Path) -> None:
@@ -205,14 +202,6 @@ def test_serial_batches_leave_the_hand_over_unknown(tmp_path: Path) -> None:
     assert workload.handoff_ns > 0
 
 
-def test_flags_of_the_loader_are_settings(tmp_path: Path) -> None:
-    folder = training(tmp_path / "run")
-    flags = LoaderFlag.PERSISTENT_WORKERS | LoaderFlag.PIN_MEMORY | LoaderFlag.OUT_OF_ORDER
-    add_events(folder, [(START + 1, EventKind.LOADER_FLAGS, flags, NOT_MEASURED)])
-    settings = observed(folder).settings
-    assert (settings.persistent_workers, settings.pin_memory, settings.in_order) == (True, True, False)
-
-
 @pytest.mark.parametrize(("size", "moved"), [(4096, 0.01), (20_000_000, 0.5)])
 def test_touching_a_workers_batch_is_part_of_its_hand_over(tmp_path: Path, size: int, moved: float) -> None:
     workload = observed(training(tmp_path / "run", batch={"batch_bytes": size}))
@@ -227,7 +216,6 @@ def test_cpus_that_others_use_are_not_the_jobs(tmp_path: Path) -> None:
     folder = training(tmp_path / "run", info=ON_CPU | {"host": {"cpus": 4}})
     run = open_run(folder)
     facts = facts_of(run)
-    assert facts is not None
     busy = {"machine_busy_pct": 75.0, "tree_cpus": 1.0}
     shared = dataclasses.replace(facts, sampled=dataclasses.replace(facts.sampled, **busy))
     assert workload_of(run, facts).limits.cpus == 4.0
@@ -255,85 +243,33 @@ def test_cpus_that_other_trainings_of_the_job_use_are_not_this_ones(tmp_path: Pa
 def test_later_records_can_be_left_out(tmp_path: Path) -> None:
     run = open_run(training(tmp_path / "run"))
     facts = facts_of(run)
-    assert facts is not None
     whole, half = workload_of(run, facts), workload_of(run, facts, until_ns=ns(800))
     assert 0 < len(half.cpu_ns) < len(whole.cpu_ns)
     assert 0 < len(half.host_ns) < len(whole.host_ns)
 
 
-def test_a_run_without_batches_says_so(tmp_path: Path) -> None:
-    folder = training(tmp_path / "run")
-    for path in folder.glob("batch-*.rec"):
-        path.unlink()
-    with pytest.raises(Unobserved, match="not recorded"):
-        observed(folder)
+def turns(steps: Any) -> None:
+    steps["loader"] = 1 + steps["step"] % 2
 
 
-def test_a_training_without_a_dataloader_says_so(tmp_path: Path) -> None:
-    with pytest.raises(Unobserved, match="no DataLoader"):
-        observed(training(tmp_path / "run", workers=None))
-
-
-def test_loaders_that_take_turns_are_no_one_loader(tmp_path: Path) -> None:
-    folder = training(tmp_path / "run")
-
-    def turns(steps: Any) -> None:
-        steps["loader"] = 1 + steps["step"] % 2
-
-    amend(folder, turns)
-    with pytest.raises(Unobserved):
-        observed(folder)
-
-
-@pytest.mark.parametrize(("told", "replayed"), [([], True), ([4, 1], True), ([4], False)])
-def test_steps_of_several_batches_are_not_replayed(tmp_path: Path, told: list[int], replayed: bool) -> None:
-    folder = training(tmp_path / "run")
-    add_events(folder, [(START, EventKind.BATCHES_TOGETHER, each, NOT_MEASURED) for each in told])
-    with contextlib.nullcontext() if replayed else pytest.raises(Unobserved, match="fetches 4 batches"):
+@pytest.mark.parametrize(
+    ("workers", "change", "together", "words"),
+    [
+        (None, None, [], "no DataLoader"),
+        (2, "no batches", [], "not recorded"),
+        (2, turns, [], "."),
+        (2, None, [4], "fetches 4 batches"),
+        (2, None, [4, 1], None),
+    ],
+)
+def test_what_cannot_be_replayed_says_why(
+    tmp_path: Path, workers: int | None, change: Any, together: list[int], words: str | None
+) -> None:
+    folder = training(tmp_path / "run", workers=workers)
+    add_events(folder, [(START, EventKind.BATCHES_TOGETHER, each, NOT_MEASURED) for each in together])
+    if callable(change):
+        amend(folder, change)
+    elif change:
+        next(folder.glob("batch-*.rec")).unlink()
+    with contextlib.nullcontext() if words is None else pytest.raises(Unobserved, match=words):
         assert observed(folder).settings.num_workers == 2
-
-
-@pytest.mark.slow
-def test_a_recorded_training_is_observed_as_it_was_written(tmp_path: Path) -> None:
-    script = tmp_path / "train.py"
-    script.write_text(
-        WITHOUT_COMPILER
-        + textwrap.dedent(
-            """
-            import time, torch
-            from torch.utils.data import DataLoader, Dataset
-
-            class Samples(Dataset):
-                def __len__(self): return 4 * 150
-                def __getitem__(self, index):
-                    begin = time.monotonic_ns()
-                    time.sleep(0.004)
-                    return torch.full((64,), (time.monotonic_ns() - begin) / 1000)
-
-            net = torch.nn.Linear(64, 2)
-            optimizer = torch.optim.SGD(net.parameters(), 0.1)
-            made, computed = [], []
-            for batch in DataLoader(Samples(), 4, num_workers=2, prefetch_factor=3):
-                begin = time.monotonic_ns()
-                net(torch.ones_like(batch)).sum().backward()
-                time.sleep(0.012)
-                optimizer.step()
-                optimizer.zero_grad()
-                made.append(1000 * batch[:, 0].sum().item())
-                computed.append(time.monotonic_ns() - begin)
-            for each in (made, computed):
-                print(round(sorted(each)[len(each) // 2]))
-            """
-        )
-    )
-    done = record(tmp_path / "run", sys.executable, script)
-    assert done.returncode == 0
-    workload = observed(tmp_path / "run")
-    assert (workload.settings.num_workers, workload.settings.prefetch_factor, workload.batch_size) == (2, 3, 4)
-    # Sleeps are no shorter than asked for, and longer on a machine that is busy: then by the program's account, too.
-    worker, host = (int(line) for line in done.stdout.split())
-    assert 16 * MS <= np.median(workload.wait_ns + workload.read_ns) <= 1.25 * worker
-    assert 12 * MS <= np.median(workload.host_ns) <= 1.25 * host
-    assert workload.handoff_known
-    assert workload.handoff_ns > 0
-    assert workload.batch_bytes == 4 * 64 * 4

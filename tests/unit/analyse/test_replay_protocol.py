@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from support.loader_clock import MS, SPECS, Made, Spec, recorded, simulate
 from whyidle.analyse.predict.cases import ReplayCase, hands, rows_of
@@ -96,63 +94,6 @@ def test_a_training_without_workers_is_within_one_percent_of_the_reference(name:
     assert stalls.sum() / ends[0, -1] == pytest.approx(truth.stall_share, abs=0.01)
 
 
-loads = st.sampled_from([replace(spec, batches_per_epoch=None) for spec in SPECS.values()])
-loaders = st.sampled_from(EVERY)
-seeds = st.integers(0, 1 << 20)
-
-
-@given(loads, loaders, seeds)
-@settings(max_examples=12)
-def test_batches_come_in_order_and_never_from_beyond_those_ordered(
-    spec: Spec, loader: LoaderSettings, seed: int
-) -> None:
-    rng = np.random.default_rng(seed)
-    made, hosts = spec.made(rng, STEPS + SPARE), spec.hosts(rng, STEPS + SPARE)
-    order = replayed(spec, [loader], made, hosts).order[0]
-    assert len(set(order)) == STEPS
-    assert (order < np.arange(STEPS) + loader.outstanding).all()
-    if loader.in_order:
-        assert (order == np.arange(STEPS)).all()
-
-
-@given(loads, loaders, seeds)
-@settings(max_examples=10)
-def test_the_reference_never_has_more_batches_under_way_than_allowed(
-    spec: Spec, loader: LoaderSettings, seed: int
-) -> None:
-    truth = simulate(spec, loader, 60, seed)
-    assert truth.most_outstanding == loader.outstanding
-    if loader.in_order:
-        assert truth.order == list(range(60))
-        assert truth.makers == [batch % loader.num_workers for batch in range(60)]
-
-
-@given(loads, loaders, seeds, st.floats(0.5, 4.0), st.floats(1.05, 3.0))
-@settings(max_examples=6)
-def test_more_cpus_are_never_slower(spec: Spec, loader: LoaderSettings, seed: int, cpus: float, more: float) -> None:
-    rng = np.random.default_rng(seed)
-    made, hosts = spec.made(rng, STEPS + SPARE), spec.hosts(rng, STEPS + SPARE)
-    few = replayed(replace(spec, cpus=cpus), [loader], made, hosts).ends[0, -1]
-    many = replayed(replace(spec, cpus=cpus * more), [loader], made, hosts).ends[0, -1]
-    assert many <= few * 1.01  # what shares CPUs differently meets its neighbours at other times
-
-
-@given(loads, st.sampled_from([s for s in EVERY if s.in_order]), seeds, st.floats(0.5, 8.0))
-@settings(max_examples=12)
-def test_nothing_is_faster_than_the_training_the_workers_or_the_cpus_allow(
-    spec: Spec, loader: LoaderSettings, seed: int, cpus: float
-) -> None:
-    spec = replace(spec, cpus=cpus)
-    rng = np.random.default_rng(seed)
-    made, hosts = spec.made(rng, STEPS + SPARE), spec.hosts(rng, STEPS + SPARE)
-    wall = replayed(spec, [loader], made, hosts).ends[0, -1]
-    making = (made.cpu_ns + made.wait_ns + made.read_ns)[:STEPS].sum()
-    training = hosts[:STEPS].sum() + STEPS * spec.handoff_ns
-    computing = made.cpu_ns[:STEPS].sum() + training
-    least = max(training, making / loader.num_workers, computing / cpus)
-    assert wall >= least * (1 - 1e-9)
-
-
 def test_constant_times_give_the_closed_form() -> None:
     rng, number = np.random.default_rng(2), 200
     workers, prefetch = rng.integers(1, 9, number), rng.integers(1, 5, number)
@@ -200,34 +141,3 @@ def test_an_early_batch_is_taken_out_while_the_training_waits_for_a_late_one() -
     result = replayed(spec, [LoaderSettings(2, 2)], made, np.full(20, 1 * MS), steps=4)
     # Batches 1 and 3 of the other worker are taken out by 6 ms; 0 comes at 20 and costs 2, 1 nothing more.
     assert result.ends[0] / MS == pytest.approx([23, 24, 27, 28])
-
-
-def test_out_of_order_a_late_batch_holds_nothing_back() -> None:
-    wait = np.full(60, 10 * MS)
-    wait[0] = 400 * MS
-    made = Made(np.zeros(60), wait, np.zeros(60))
-    spec = Spec("", host_ns=1 * MS, cpus=8)
-    ordered, loose = replayed(
-        spec,
-        [LoaderSettings(4, 2), LoaderSettings(4, 2, in_order=False)],
-        made,
-        np.full(60, 1 * MS),
-        steps=40,
-    ).ends[:, -1]
-    assert ordered > 400 * MS
-    assert loose < 250 * MS
-
-
-def test_epochs_begin_with_a_start_and_an_empty_queue_unless_workers_persist() -> None:
-    spec = Spec("", host_ns=10 * MS, handoff_ns=0, latency_ns=0, start_ns=20 * MS, cpus=8)
-    spec = replace(spec, batches_per_epoch=10)
-    made = Made(np.zeros(60), np.full(60, 5 * MS), np.zeros(60))
-    fresh, persists = replayed(
-        spec,
-        [LoaderSettings(2, 2), LoaderSettings(2, 2, persistent_workers=True)],
-        made,
-        np.full(60, 10 * MS),
-        steps=20,
-    ).ends[:, -1]
-    assert persists == pytest.approx(2 * (5 + 10 * 10) * MS)
-    assert fresh == pytest.approx(persists + 2 * 3 * 20 * MS)

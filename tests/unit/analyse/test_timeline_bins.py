@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.crafted import amend
+from support.crafted import amend, train_on_cpu
 from support.long_run import make
 from whyidle.analyse.intervals import total
 from whyidle.analyse.run.analysis import analyse
@@ -42,13 +42,10 @@ def timeline_of(folder: Path) -> Timeline:
     return only
 
 
-OFTEN = 9_000
-
-
 @pytest.fixture(scope="module")
 def hours(tmp_path_factory: pytest.TempPathFactory) -> Timeline:
     """Twelve minutes, of which some are bad."""
-    return timeline_of(make(tmp_path_factory.mktemp("long") / "run", hours=0.2, bad_every=OFTEN))
+    return timeline_of(make(tmp_path_factory.mktemp("long") / "run", hours=0.2, bad_every=9_000))
 
 
 @given(epochs=st.lists(st.lists(planned, min_size=2, max_size=25), min_size=1, max_size=3), count=st.integers(1, 300))
@@ -70,7 +67,6 @@ def test_the_bins_of_a_part_sum_to_its_time_to_the_nanosecond(epochs: list[list[
         }
     assert bins.steps.sum() == pytest.approx(facts.window.count)
     assert bins.steps.min() >= -1e-9
-    assert bins.samples is not None
     assert bins.samples.sum() == pytest.approx(facts.window.samples)
 
 
@@ -96,8 +92,6 @@ def test_steps_that_nobody_looked_at_count_where_they_ran(tmp_path: Path) -> Non
 
 
 def test_without_fetches_what_is_not_told_apart_has_bins_of_its_own(tmp_path: Path) -> None:
-    from support.crafted import train_on_cpu
-
     train_on_cpu(tmp_path / "run", [{}] * 60)
 
     def unfed(steps: np.ndarray) -> None:
@@ -125,23 +119,16 @@ def test_a_line_keeps_its_peaks_and_breaks_where_nothing_was_measured() -> None:
     assert (np.diff(kept_t) > 0).all()
 
 
-def test_what_was_not_measured_has_no_line(hours: Timeline, tmp_path: Path) -> None:
-    train(tmp_path / "run", [[Step()] * 30])
-    assert {line.name for line in lines_of(timeline_of(tmp_path / "run"), 100)} == {"step"}
-    names = {line.name: line.measured for line in lines_of(hours, 500)}
-    assert {"step", "ready", "capacity", "utilisation:0", "memory:0", "power:0", "cpus", "machine"} <= set(names)
-    assert "sm:0" not in names
-    cpus = next(line for line in lines_of(hours, 500) if line.name == "cpus")
-    assert np.nanmean(cpus.values) == pytest.approx(4.6, rel=0.1)
-
-
-def test_what_the_machine_uses_is_in_cpus_as_what_the_training_uses(hours: Timeline) -> None:
+def test_what_was_measured_has_lines_and_the_machine_is_in_cpus_as_the_training_is(hours: Timeline) -> None:
     share = np.nanmean(measured(hours.host_samples["machine_busy_pct"])) / 100
 
-    def of(cpus: int | None) -> list[TimelineLine]:
+    def of(cpus: int | None) -> dict[str, TimelineLine]:
         timeline = replace(hours, facts=replace(hours.facts, machine_cpus=cpus))
-        return [line for line in lines_of(timeline, 500) if line.name == "machine"]
+        return {line.name: line for line in lines_of(timeline, 500)}
 
-    (line,) = of(8)
-    assert np.nanmean(line.values) == pytest.approx(8 * share, rel=0.1)
-    assert of(None) == []
+    lines = of(8)
+    assert {"step", "ready", "capacity", "utilisation:0", "memory:0", "power:0", "cpus", "machine"} <= set(lines)
+    assert "sm:0" not in lines
+    assert np.nanmean(lines["cpus"].values) == pytest.approx(4.6, rel=0.1)
+    assert np.nanmean(lines["machine"].values) == pytest.approx(8 * share, rel=0.1)
+    assert "machine" not in of(None)
