@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.tuning.truth import Grid, Point, read
+from benchmarks.tuning.blocks import Grid, Point, read
 from whyidle.analyse.predict.model import ReplayModel
 from whyidle.analyse.predict.observed import workload_of
 from whyidle.analyse.predict.workload import Workload

@@ -20,12 +20,23 @@ from torch.utils.data import DataLoader
 import support.warm as warm
 from benchmarks.tuning import blocks
 from benchmarks.tuning import grid as tuning_grid
-from benchmarks.tuning.blocks import Block, Training, shuffled
-from benchmarks.tuning.judge import BEST, CORES, FOUR, RANDOM, Row, against, contestants, distinct, judged, key, regret
+from benchmarks.tuning.blocks import Block, Grid, Point, Training, points, read, settings_of, shuffled
+from benchmarks.tuning.judge import (
+    BEST,
+    CORES,
+    FOUR,
+    RANDOM,
+    Row,
+    against,
+    contestants,
+    distinct,
+    judged,
+    key,
+    regret,
+    tables,
+)
 from benchmarks.tuning.programs.workloads import WORKLOADS, Throttled, Waiting
-from benchmarks.tuning.table import tables
 from benchmarks.tuning.tools import LOADTUNE, WHYIDLE, Choice, recommended, tried
-from benchmarks.tuning.truth import Grid, Point, points, read, settings_of
 
 TRAIN = Path(tuning_grid.TRAIN)
 
