@@ -78,11 +78,6 @@ class Block:
     def samples_per_s(self) -> float:
         return self.samples / self.seconds
 
-    @property
-    def all_s(self) -> float:
-        """What the block cost."""
-        return self.start_s + self.settle_s + self.seconds + self.stop_s
-
 
 def shuffled(points: Sequence[Settings], rounds: int, seed: int = 0) -> list[tuple[int, Settings]]:
     """(round, settings): round by round, so that the machine's drift hits all alike, each in an order of its own."""

@@ -44,12 +44,8 @@ def about(command: str) -> dict[str, Any]:
     """The machine, and what was asked for."""
     cpus = len(os.sched_getaffinity(0))
     machine = f"{choose('cpu').describe()['title']}, {cpus} CPUs, Python {platform.python_version()}"
-    return {
-        "machine": f"{machine}, torch {torch.__version__}",
-        "cpus": cpus,
-        "date": date.today().isoformat(),
-        "command": command,
-    }
+    told = {"machine": f"{machine}, torch {torch.__version__}", "cpus": cpus}
+    return told | {"date": date.today().isoformat(), "command": command}
 
 
 def names(text: str) -> list[str]:
