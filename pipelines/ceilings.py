@@ -395,7 +395,7 @@ def to_a_process(batch: Image) -> object:
     """As torch's DataLoader does: into fresh shared memory, whose descriptor is sent, and which is then seen there."""
     here, there = socketpair()
     with here, there:
-        file = os.memfd_create("whyidle-ceiling")
+        file = os.memfd_create("whyidle-part")
         try:
             os.ftruncate(file, batch.nbytes)
             with mmap(file, batch.nbytes) as memory:

@@ -18,23 +18,10 @@ import torch
 from torch.utils.data import DataLoader
 
 import support.warm as warm
-from benchmarks.tuning import blocks
+from benchmarks.tuning import blocks, judge
 from benchmarks.tuning import grid as tuning_grid
 from benchmarks.tuning.blocks import Block, Grid, Point, Training, points, read, settings_of, shuffled
-from benchmarks.tuning.judge import (
-    BEST,
-    CORES,
-    FOUR,
-    RANDOM,
-    Row,
-    against,
-    contestants,
-    distinct,
-    judged,
-    key,
-    regret,
-    tables,
-)
+from benchmarks.tuning.judge import BEST, CORES, FOUR, RANDOM, Row, against, contestants, distinct, judged, key, regret
 from benchmarks.tuning.programs.workloads import WORKLOADS, Throttled, Waiting
 from benchmarks.tuning.tools import LOADTUNE, WHYIDLE, Choice, recommended, tried
 
@@ -228,7 +215,7 @@ def test_those_who_chose_alike_share_their_blocks() -> None:
 
 
 def test_the_tables_say_which_targets_are_met() -> None:
-    said = "\n".join(tables([_row((3, 4), RATES), dataclasses.replace(_row((5, 2), RATES), workload="other")]))
+    said = "\n".join(judge.tables([_row((3, 4), RATES), dataclasses.replace(_row((5, 2), RATES), workload="other")]))
     assert "Met: median regret 1.0%" in said
     assert "**Missed**: cost 20% of the grid's in one process" in said
     assert "**Missed**: 2 workers more than needed" in said

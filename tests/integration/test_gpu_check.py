@@ -21,20 +21,9 @@ import pytest
 from torch.utils.data import DataLoader
 
 import benchmarks.gpu_check.__main__ as main
+from benchmarks.gpu_check import checks
 from benchmarks.gpu_check.__main__ import run_stage
-from benchmarks.gpu_check.checks import (
-    FAIL,
-    JSON,
-    LOG,
-    NOT_MEASURED,
-    PASS,
-    TABLE,
-    NotMeasured,
-    Results,
-    Seen,
-    Stage,
-    run_checks,
-)
+from benchmarks.gpu_check.checks import FAIL, NOT_MEASURED, PASS, TABLE, NotMeasured, Results, Seen, Stage, run_checks
 from benchmarks.gpu_check.programs.loop import Samples, net, spin, train
 from benchmarks.gpu_check.rig import ROOT, Done, Recording, Rig
 from benchmarks.gpu_check.stages import STAGES, commands, programs, windows
@@ -119,7 +108,7 @@ def test_each_stage_is_right_about_a_machine_that_does_what_cuda_promises(
     installed(Machine(), monkeypatch)
     results = Results(tmp_path / "results")
     run_checks(STAGES[name], rig, results)
-    log = gzip.decompress((tmp_path / "results" / LOG).read_bytes()).decode()
+    log = gzip.decompress((tmp_path / "results" / checks.LOG).read_bytes()).decode()
     assert [(row["check"], row["seen"]) for row in results.rows if row["outcome"] == FAIL] == [], log[-8000:]
     unplayed = {row["check"]: row["seen"] for row in results.rows if row["outcome"] == NOT_MEASURED}
     expected = {check: f"the stand-in does not play {what}" for check, what in UNPLAYED.get(name, {}).items()}
@@ -175,8 +164,8 @@ def test_after_a_failure_and_a_crash_a_new_process_goes_on(tmp_path: Path) -> No
             ("last", PASS, "it worked"),
         ]
         assert began == [["first", "dies", "fails", "last"], ["fails", "last"], ["last"]]
-    assert sorted(path.name for path in tmp_path.iterdir()) == [LOG, JSON, TABLE]
-    assert "ValueError: broken" in gzip.decompress((tmp_path / LOG).read_bytes()).decode()
+    assert sorted(path.name for path in tmp_path.iterdir()) == [checks.LOG, checks.JSON, TABLE]
+    assert "ValueError: broken" in gzip.decompress((tmp_path / checks.LOG).read_bytes()).decode()
 
 
 def test_a_check_that_takes_too_long_has_failed_and_those_behind_it_are_not_measured(
