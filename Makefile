@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 DATA ?=
 FULL ?=
 
-.PHONY: demo test quick pure test-all under-load package budgets lint docs screenshots views setup-demo setup-test benchmarks truth \
+.PHONY: demo test quick pure test-all under-load package budgets lint docs screenshots setup-demo setup-test benchmarks truth \
 	overhead faults user-code batch-sizes tuning differences studies rivals clean help
 
 help: ## this list
@@ -45,9 +45,6 @@ docs: setup-test ## the documentation as a site, in site/
 
 screenshots: setup-test ## the pictures in docs/img, of runs made here (needs chromium and tmux)
 	@$(BIN)/python scripts/screenshots.py
-
-views: setup-test ## what live view, pages and exports take: time, size, CPU
-	@$(BIN)/python -m benchmarks.views
 
 benchmarks: setup-test ## what records, the sampler and looks at stacks cost, and how fast records and jobs of many ranks are read
 	@$(BIN)/python -m benchmarks.record

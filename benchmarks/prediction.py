@@ -12,20 +12,18 @@ Record soon after the grid, on the same machine: what changed in between counts 
 from __future__ import annotations
 
 import argparse
-import json
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
 import numpy as np
 
-from benchmarks.tuning.truth import Grid, Point, read
-from whyidle.analyse.predict.fit import ReplayModel
+from benchmarks.tuning.blocks import Grid, Point, read
+from whyidle.analyse.predict.model import ReplayModel
 from whyidle.analyse.predict.observed import workload_of
 from whyidle.analyse.predict.workload import Workload
 from whyidle.analyse.run.facts import facts_of
@@ -38,6 +36,8 @@ SECONDS = 8.0
 """Of a recorded training."""
 LEARNT, BOUNDS = "replay, one trial", "bounds"
 MODELS = ("replay", LEARNT, BOUNDS, "M/M/1/K")
+Choices = dict[tuple[int, str, str], tuple[Point, float]]
+"""By workers of the recorded run, workload and model: the setting, and what of the best's rate is missing."""
 
 
 @dataclass(frozen=True)
@@ -56,16 +56,6 @@ class Row:
 
     def error(self, model: str) -> float:
         return abs(self.predicted[model] / self.measured - 1)
-
-
-@dataclass(frozen=True)
-class Choice:
-    workload: str
-    recorded: int
-    model: str
-    point: Point
-    missing: float
-    """Of the best's rate."""
 
 
 def _times(workload: Workload) -> tuple[float, float, float]:
@@ -116,7 +106,7 @@ def queue(workload: Workload, settings: LoaderSettings) -> float:
     return workload.batch_size * 1e9 / (own + waits)
 
 
-def record(workload: str, point: Point, rate: float, batch: int, seconds: float, folder: Path) -> Path:
+def record(workload: str, point: Point, rate: float, batch: int, seconds: float, folder: Path) -> None:
     """A run of the training, of about so many seconds at the rate that the grid measured."""
     workers, ahead = point
     settings = ["--workers", str(workers)] + ([] if ahead is None else ["--prefetch", str(ahead)])
@@ -126,7 +116,6 @@ def record(workload: str, point: Point, rate: float, batch: int, seconds: float,
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         raise SystemExit(f"{' '.join(command)} failed:\n{done.stderr}")
-    return folder
 
 
 def observed(folder: Path) -> Workload:
@@ -185,7 +174,7 @@ def spread(errors: Sequence[float]) -> str:
     return f"{100 * float(np.median(errors)):.1f} / {100 * float(np.quantile(errors, 0.9)):.1f}"
 
 
-def tables(rows: Sequence[Row], choices: Sequence[Choice], noises: dict[str, list[float]]) -> Iterator[str]:
+def tables(rows: Sequence[Row], choices: Choices, noises: dict[str, list[float]]) -> Iterator[str]:
     """Markdown."""
     for recorded in dict.fromkeys(row.recorded for row in rows):
         of_run = [row for row in rows if row.recorded == recorded]
@@ -201,44 +190,35 @@ def tables(rows: Sequence[Row], choices: Sequence[Choice], noises: dict[str, lis
         yield "\nIts choice: workers, prefetch (% below the grid's best)\n"
         yield f"| workload | {' | '.join(MODELS)} |"
         yield "|---|" + "---|" * len(MODELS)
-        of_choices = [choice for choice in choices if choice.recorded == recorded]
-        for name in dict.fromkeys(choice.workload for choice in of_choices):
-            picks = [choice for choice in of_choices if choice.workload == name]
-            cells = {c.model: f"{c.point[0]}, {c.point[1] or '-'} ({100 * c.missing:.1f})" for c in picks}
-            yield f"| {name} | {' | '.join(cells[model] for model in MODELS)} |"
+        for name in dict.fromkeys(row.workload for row in of_run):
+            picks = (choices[recorded, name, model] for model in MODELS)
+            cells = (f"{point[0]}, {point[1] or '-'} ({100 * missing:.1f})" for point, missing in picks)
+            yield f"| {name} | {' | '.join(cells)} |"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--grid", type=Path, required=True, metavar="FILE", help="written by benchmarks.tuning.grid")
     parser.add_argument("--seconds", type=float, default=SECONDS, help=f"of a recorded run (default: {SECONDS:g})")
-    parser.add_argument("--runs", type=Path, metavar="FOLDER", help="keep the recordings there, or use those that are")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="all figures")
     options = parser.parse_args()
     told, grids = read(options.grid)
     rows: list[Row] = []
-    choices: list[Choice] = []
+    choices: Choices = {}
     with tempfile.TemporaryDirectory() as made:
-        runs = options.runs or Path(made)
         for name, grid in grids.items():
             batch = told["workloads"][name]["batch_size"]
             for point in RECORDED:
-                folder = runs / f"{name}-{point[0]}"
-                if not folder.exists():
-                    record(name, point, grid.rate(point), batch, options.seconds, folder)
+                folder = Path(made) / f"{name}-{point[0]}"
+                record(name, point, grid.rate(point), batch, options.seconds, folder)
                 of_run = list(judged(grid, point, observed(folder)))
                 rows += of_run
                 for model in MODELS:
                     pick = chosen(of_run, model)
-                    choices.append(Choice(name, point[0], model, pick, grid.regret(pick)))
+                    choices[point[0], name, model] = pick, grid.regret(pick)
             print(f"{name} done", file=sys.stderr, flush=True)
     noises = {name: noise(grid) for name, grid in grids.items()}
     print(f"{told['machine']}, {told['date']}; {told['command']}")
     print("\n".join(tables(rows, choices, noises)))
-    if options.json:
-        content: dict[str, Any] = {"grid": told["command"], "machine": told["machine"], "date": told["date"]}
-        content |= {"rows": list(map(asdict, rows)), "choices": list(map(asdict, choices)), "noise": noises}
-        options.json.write_text(json.dumps(content, indent=1))
 
 
 if __name__ == "__main__":

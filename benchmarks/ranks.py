@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import argparse
 import io
-import os
-import platform
 import resource
 import subprocess
 import sys
@@ -22,10 +20,11 @@ from typing import TypeVar
 
 from rich.console import Console
 
+from benchmarks import machine
 from whyidle.analyse.run.analysis import analyse
 from whyidle.record.files import write_json
 from whyidle.record.run import create_run, open_run
-from whyidle.record.schema import BATCH, DEVICE, EVENT, HOST, STEP, EventKind, Kind
+from whyidle.record.schema import BATCH, DEVICE, EVENT, HOST, STEP, EventKind
 from whyidle.record.segment import RecordWriter
 from whyidle.report.contract import run as contract
 from whyidle.report.documents.run import run_document
@@ -46,15 +45,8 @@ Result = TypeVar("Result")
 def generate(folder: Path, ranks: int) -> None:
     """A run folder of so many ranks, eight on a host; the first of them waits for its data."""
     device = {"kind": "cuda", "title": "synthetic GPU", "count": DEVICES}
-    create_run(
-        folder,
-        {
-            "ended": {"status": "ok", "exit_code": 0},
-            "clock": CLOCK,
-            "device": device,
-            "host": {"name": "n0", "cpus": 64},
-        },
-    )
+    about = {"clock": CLOCK, "device": device, "host": {"name": "n0", "cpus": 64}}
+    create_run(folder, {"ended": {"status": "ok", "exit_code": 0}} | about)
     for rank in range(ranks):
         _generate_rank(folder, rank, ranks, device)
     host, devices = RecordWriter(folder, HOST), RecordWriter(folder, DEVICE)
@@ -93,19 +85,8 @@ def _generate_rank(folder: Path, rank: int, ranks: int, device: dict[str, object
 
 
 def _append(writer: RecordWriter, values: dict[str, float]) -> None:
-    row = writer.kind.missing()
-    for name, value in values.items():
-        row[_places(writer.kind)[name]] = value
-    writer.append(*row)
-
-
-def _places(kind: Kind) -> dict[str, int]:
-    if kind.name not in _PLACES:
-        _PLACES[kind.name] = {field.name: place for place, field in enumerate(kind.fields[1:])}
-    return _PLACES[kind.name]
-
-
-_PLACES: dict[str, dict[str, int]] = {}
+    fields = zip(writer.kind.fields[1:], writer.kind.missing(), strict=True)
+    writer.append(*(values.get(field.name, missing) for field, missing in fields))
 
 
 def report(folder: Path) -> None:
@@ -143,11 +124,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--ranks", type=int, action="append", metavar="N")
     arguments = parser.parse_args()
-    print(f"{platform.processor() or platform.machine()}, {os.cpu_count()} CPUs, Python {platform.python_version()}")
+    print(machine())
     for ranks in arguments.ranks or RANKS:
         with tempfile.TemporaryDirectory() as folder:
             generate(Path(folder) / "run", ranks)
-            subprocess.run([sys.executable, __file__, "--report", str(Path(folder) / "run")], check=True)
+            subprocess.run([sys.executable, "-m", __spec__.name, "--report", str(Path(folder) / "run")], check=True)
 
 
 if __name__ == "__main__":

@@ -6,19 +6,19 @@ summed by column in under 2 s and under 1.5 GB.
 
 from __future__ import annotations
 
-import os
-import platform
 import resource
-import shutil
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 
+from benchmarks import machine
 from whyidle.record.reader import RecordFile
 from whyidle.record.schema import BATCH, HEADER_BYTES, STEP, Kind
 from whyidle.record.segment import RecordWriter
@@ -28,9 +28,9 @@ BLOCK = 2_000
 BLOCKS = 100
 
 
-def store_cost(busy: bool) -> tuple[float, float, float]:
-    """Median, 5 % and 95 % quantile over blocks, in µs a record (CPU time of the storing thread)."""
-    folder = Path(tempfile.mkdtemp())
+@contextmanager
+def beside(busy: bool) -> Iterator[RecordWriter]:
+    """What stores, with a busy Python thread beside it or none."""
     stop = threading.Event()
 
     def spin() -> None:
@@ -38,50 +38,45 @@ def store_cost(busy: bool) -> tuple[float, float, float]:
             pass
 
     thread = threading.Thread(target=spin)
-    if busy:
-        thread.start()
-    writer = RecordWriter(folder, STEP)
-    row = STEP.missing()
-    costs = []
-    for _ in range(BLOCKS):
-        begin = time.thread_time_ns()
-        for _ in range(BLOCK):
-            writer.append(*row)
-        costs.append((time.thread_time_ns() - begin) / BLOCK / 1e3)
-    stop.set()
-    if busy:
-        thread.join()
-    writer.close()
-    shutil.rmtree(folder)
+    with tempfile.TemporaryDirectory() as folder:
+        if busy:
+            thread.start()
+        writer = RecordWriter(Path(folder), STEP)
+        yield writer
+        stop.set()
+        if busy:
+            thread.join()
+        writer.close()
+
+
+def store_cost(busy: bool) -> tuple[float, float, float]:
+    """Median, 5 % and 95 % quantile over blocks, in µs a record (CPU time of the storing thread)."""
+    row, costs = STEP.missing(), []
+    with beside(busy) as writer:
+        for _ in range(BLOCKS):
+            begin = time.thread_time_ns()
+            for _ in range(BLOCK):
+                writer.append(*row)
+            costs.append((time.thread_time_ns() - begin) / BLOCK / 1e3)
     low, median, high = np.quantile(costs, (0.05, 0.5, 0.95))
     return float(median), float(low), float(high)
 
 
 def wall_cost_beside_a_busy_thread() -> tuple[float, float]:
     """Median and 99 % quantile of single stores by the wall clock, in µs: does a store give up the GIL?"""
-    folder = Path(tempfile.mkdtemp())
-    stop = threading.Event()
-    thread = threading.Thread(target=lambda: [None for _ in iter(stop.is_set, True)])
-    thread.start()
-    writer = RecordWriter(folder, STEP)
-    row = STEP.missing()
-    costs = []
-    for _ in range(BLOCK * 20):
-        begin = time.perf_counter_ns()
-        writer.append(*row)
-        costs.append(time.perf_counter_ns() - begin)
-    stop.set()
-    thread.join()
-    writer.close()
-    shutil.rmtree(folder)
+    row, costs = STEP.missing(), []
+    with beside(True) as writer:
+        for _ in range(BLOCK * 20):
+            begin = time.perf_counter_ns()
+            writer.append(*row)
+            costs.append(time.perf_counter_ns() - begin)
     return float(np.quantile(costs, 0.5)) / 1e3, float(np.quantile(costs, 0.99)) / 1e3
 
 
 def read_cost(kind: Kind) -> None:
     """Write `RECORDS` records at once, then read them in a fresh process."""
-    folder = Path(tempfile.mkdtemp())
-    try:
-        writer = RecordWriter(folder, kind)
+    with tempfile.TemporaryDirectory() as folder:
+        writer = RecordWriter(Path(folder), kind)
         writer.close()
         block = np.zeros(100_000, dtype=kind.dtype)
         with writer.path.open("r+b") as file:
@@ -89,9 +84,7 @@ def read_cost(kind: Kind) -> None:
             for first in range(0, RECORDS, len(block)):
                 block["seq"] = np.arange(first + 1, first + len(block) + 1)
                 file.write(block.tobytes())
-        subprocess.run([sys.executable, __file__, "--read", str(writer.path)], check=True)
-    finally:
-        shutil.rmtree(folder)
+        subprocess.run([sys.executable, "-m", __spec__.name, "--read", str(writer.path)], check=True)
 
 
 def read(path: Path) -> None:
@@ -113,7 +106,7 @@ def main() -> None:
     if sys.argv[1:2] == ["--read"]:
         read(Path(sys.argv[2]))
         return
-    print(f"{platform.processor() or platform.machine()}, {os.cpu_count()} CPUs, Python {platform.python_version()}")
+    print(machine())
     # Interleaved, so that a slow stretch of the machine hits both.
     rounds = [(store_cost(False), store_cost(True)) for _ in range(3)]
     for name, place in (("alone", 0), ("beside a busy Python thread", 1)):

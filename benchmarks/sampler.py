@@ -1,6 +1,6 @@
-"""What the sampler costs, and what whyidle adds to the start of a training: `python -m benchmarks.sampler`.
+"""What the sampler costs: `python -m benchmarks.sampler`. What starting adds otherwise, `benchmarks.overhead` says.
 
-Targets: under 2 % of a core at 5 samples a second beside a tree of five processes; under 0.5 s added to a start.
+Target: under 2 % of a core at 5 samples a second beside a tree of five processes.
 
 NVML is the made-up library of `tests/support/fakes/nvml.c`, where there is a C compiler: the figure with it is the cost
 of our side of the calls, not that of a driver.
@@ -9,7 +9,6 @@ of our side of the calls, not that of a driver.
 from __future__ import annotations
 
 import os
-import platform
 import resource
 import shutil
 import subprocess
@@ -22,6 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks import machine
 from whyidle.capture.sampler.start import start_sampler
 from whyidle.record.run import create_run, open_run
 from whyidle.record.schema import DEVICE, HOST, Kind
@@ -53,19 +53,6 @@ while os.getppid() != 1:
     sum(range(1000))
     time.sleep(0.05)
 """
-IMPORTS = """
-import time
-begin = time.perf_counter()
-import torch
-middle = time.perf_counter()
-import whyidle.capture.session
-from whyidle.devices.choose import choose
-end = time.perf_counter()
-print(middle - begin, end - middle)
-"""
-
-NO_ACCELERATOR: dict[str, object] = {"kind": "cpu"}
-GPU: dict[str, object] = {"kind": "cuda", "uuids": []}
 
 
 @contextmanager
@@ -125,37 +112,25 @@ def start_cost(device: dict[str, object], kind: Kind) -> tuple[float, float]:
     return called - begin, found - begin
 
 
-def import_cost() -> tuple[float, float]:
-    """Seconds to import torch, and to import what records beyond it."""
-    done = subprocess.run([sys.executable, "-c", IMPORTS], capture_output=True, text=True, check=True)
-    torch, ours = map(float, done.stdout.split())
-    return torch, ours
-
-
 def line(what: str, values: Sequence[float], unit: str, digits: int = 3) -> None:
     low, median, high = np.quantile(values, (0.05, 0.5, 0.95))
     print(f"{what:52} {median:8.{digits}f} {unit:2} ({low:.{digits}f} to {high:.{digits}f})")
 
 
 def main() -> None:
-    print(f"{platform.processor() or platform.machine()}, {os.cpu_count()} CPUs, Python {platform.python_version()}")
-    load = os.getloadavg()[0]
-    print(f"load before: {load:.1f}; median and 5 to 95 % interval")
+    print(machine())
+    print(f"load before: {os.getloadavg()[0]:.1f}; median and 5 to 95 % interval")
     with tempfile.TemporaryDirectory() as folder:
         faked = made_up_driver(Path(folder))
         if not faked:
             print("no C compiler (cc, gcc, clang): nothing is measured with NVML")
-        cases = [("no accelerator", NO_ACCELERATOR, HOST)] + ([("made-up NVML", GPU, DEVICE)] if faked else [])
-        import_cost()  # the first one reads the files from storage
-        imports: list[tuple[float, float]] = []
+        cases: list[tuple[str, dict[str, object], Kind]] = [("no accelerator", {"kind": "cpu"}, HOST)]
+        cases += [("made-up NVML", {"kind": "cuda", "uuids": []}, DEVICE)] * faked
         starts: dict[str, list[tuple[float, float]]] = {name: [] for name, _, _ in cases}
         # Interleaved, so that a slow stretch of the machine hits all.
         for _ in range(ROUNDS):
-            imports.append(import_cost())
             for name, device, kind in cases:
                 starts[name].append(start_cost(device, kind))
-        line("import torch", [torch for torch, _ in imports], "s")
-        line("import session and choose, beyond torch", [ours for _, ours in imports], "s")
         calls = [1000 * call for found in starts.values() for call, _ in found]
         line("the call that starts the sampler", calls, "ms", 2)
         for name, found in starts.items():

@@ -11,13 +11,14 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import subprocess
 import sys
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
+
+from benchmarks import machine
 
 # Nothing large may be imported here: a child's peak memory counts what its parent held when it was started.
 
@@ -187,7 +188,7 @@ def main() -> None:
     data = options.data.absolute()
     prepare(data)
     cases = [case for case in CASES if options.only in case.name]
-    print(f"{platform.processor() or platform.machine()}, {os.cpu_count()} CPUs, Python {platform.python_version()}")
+    print(machine())
     found = measured(cases, data, options.rounds)
     print("| what | wall s | CPU s | peak MB | target | |\n|---|---|---|---|---|---|")
     for case in cases:

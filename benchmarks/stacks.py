@@ -1,24 +1,19 @@
 """What a look at a training's stacks costs, and how many fail: `python -m benchmarks.stacks`.
 
 Target: at most 0.15 ms of CPU time a look in the median. Looks come as the sampler's: ten a second at the training, ten
-at its workers in turn. Beside it py-spy, where it is installed, never blocking, ten looks a second: it looks at all
-processes each time.
+at its workers in turn.
 """
 
 from __future__ import annotations
 
 import os
 import platform
-import resource
-import shutil
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 
 import psutil
 
@@ -92,16 +87,14 @@ def row(what: str, costs: list[float], failed: int, rate: float) -> str:
 
 def measured(workers: int) -> tuple[list[str], float]:
     """Rows of the table, and the largest median of a look in µs."""
-    rows: list[str] = []
+    costs: dict[str, list[float]] = {name: [] for name in ("training", "worker", "begin", "all threads", "state")}
     with training(workers) as (pid, children), ExitStack() as stack:
-        begins: list[float] = []
         processes: list[RemotePython] = []
         for each in (pid, *children):
-            begins.append(timed(lambda each=each: processes.append(RemotePython(each))))  # type: ignore[misc]
+            costs["begin"].append(timed(lambda each=each: processes.append(RemotePython(each))))  # type: ignore[misc]
             stack.callback(processes[-1].close)
         watched, *others = processes
         depths: list[int] = []
-        costs: dict[str, list[float]] = {"training": [], "worker": [], "all threads": [], "state": []}
         due, number, end = time.monotonic(), 0, time.monotonic() + SECONDS
         before = time.process_time()
         while time.monotonic() < end:
@@ -119,39 +112,20 @@ def measured(workers: int) -> tuple[list[str], float]:
             costs["state"].append(timed(lambda: thread_state(pid, pid)))
             depths += [len(one.places) for one in watched.look({pid}) or ()]
             time.sleep(0.01)
-        named = f"{workers} workers"
-        rows.append(row(f"{named}: training, main thread ({statistics.median(depths):.0f} frames)",
-                        costs["training"], failed, RATE))  # fmt: skip
-        if others:
-            lost = sum(other.failed for other in others)
-            rows.append(row(f"{named}: workers in turn, main thread", costs["worker"], lost, RATE))
-        rows.append(
-            row(f"{named}: training, all threads of Python", costs["all threads"], watched.failed - failed, RATE)
-        )
-        rows.append(row(f"{named}: what a thread waits for", costs["state"], 0, RATE))
-        rows.append(f"| {named}: the loop of looks, whole | {number} | | | | {whole:.2f} |")
-        rows.append(f"| {named}: begin, a process | {len(begins)} | {statistics.median(begins):.0f} | | | |")
-        rows += spied(pid, named)
-        return rows, max(statistics.median(costs[name]) for name in ("training", "worker") if costs[name])
-
-
-def spied(pid: int, named: str) -> list[str]:
-    spy = shutil.which("py-spy")
-    if spy is None:
-        return [f"| {named}: py-spy: not found | | | | | |"]
-    with tempfile.TemporaryDirectory() as folder:
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        command = [spy, "record", "--nonblocking", "--subprocesses", "--format", "raw", "--rate", f"{RATE:.0f}"]
-        command += ["--duration", f"{SECONDS:.0f}", "--output", str(Path(folder) / "raw"), "--pid", str(pid)]
-        done = subprocess.run(command, capture_output=True, text=True)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    if done.returncode:
-        return [f"| {named}: py-spy failed: {done.stderr.strip()[-80:]} | | | | | |"]
-    used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    looks = SECONDS * RATE
-    each = 1e6 * used / looks
-    return [f"| {named}: py-spy, all processes (its begin included) | {looks:.0f} | {each:.0f} (mean) | | "
-            f"| {100 * used / SECONDS:.2f} |"]  # fmt: skip
+        lost = {"training": failed, "worker": sum(other.failed for other in others)}
+        lost["all threads"] = watched.failed - failed
+    named = f"{workers} workers"
+    told = {
+        "training": f"training, main thread ({statistics.median(depths):.0f} frames)",
+        "worker": "workers in turn, main thread",
+        "all threads": "training, all threads of Python",
+        "state": "what a thread waits for",
+    }
+    rows = [row(f"{named}: {said}", costs[name], lost.get(name, 0), RATE) for name, said in told.items() if costs[name]]
+    rows.append(f"| {named}: the loop of looks, whole | {number} | | | | {whole:.2f} |")
+    begins = costs["begin"]
+    rows.append(f"| {named}: begin, a process | {len(begins)} | {statistics.median(begins):.0f} | | | |")
+    return rows, max(statistics.median(costs[name]) for name in ("training", "worker") if costs[name])
 
 
 def main() -> None:

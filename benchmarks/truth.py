@@ -14,8 +14,6 @@ Errors are in percentage points of wall time, for the worst of the six parts of 
 
 from __future__ import annotations
 
-import os
-import platform
 import random
 import sys
 import tempfile
@@ -23,6 +21,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -32,6 +31,7 @@ from torch.utils.data import DataLoader, Dataset
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 import whyidle
+from benchmarks import machine
 from support.trainings import Training, trainings
 from whyidle.analyse.run.facts import Facts, facts_of
 from whyidle.analyse.run.stall_breakdown import PARTS
@@ -65,13 +65,9 @@ def error(found: Facts, truth: dict[str, int]) -> float:
 def virtual(folder: Path) -> list[float]:
     errors: list[float] = []
 
-    @settings(
-        max_examples=VIRTUAL,
-        deadline=None,
-        database=None,
-        phases=[Phase.generate],
-        suppress_health_check=list(HealthCheck),
-    )
+    quick: dict[str, Any] = {"deadline": None, "database": None, "phases": [Phase.generate]}
+
+    @settings(max_examples=VIRTUAL, suppress_health_check=list(HealthCheck), **quick)
     @given(training=trainings())
     def one(training: Training) -> None:
         epochs, workers, spec = training
@@ -107,9 +103,8 @@ def emulated(folder: Path, source: random.Random, runs: int = RUNS) -> list[floa
                 "boundary_ns": 80 * MS if step == STEPS - 1 else 0,
             }
             plan.append(Step(**vars(base) | changes))
-        run = train(
-            folder / f"emulated-{number}", [plan[: STEPS // 2], plan[STEPS // 2 :]], spec=SPEC, clock=RealClock()
-        )
+        epochs = [plan[: STEPS // 2], plan[STEPS // 2 :]]
+        run = train(folder / f"emulated-{number}", epochs, spec=SPEC, clock=RealClock())
         found = facts(run.folder)
         errors.append(error(found, run.truth(found.window.begin_ns, found.window.end_ns)))
     return errors
@@ -160,7 +155,7 @@ class Net(torch.nn.Module):
         self.weight = torch.randn(200, 200)
 
     def forward(self, batch: torch.Tensor) -> torch.Tensor:
-        for _ in range(self.products if self.training else 0):
+        for _ in range(self.products * self.training):
             torch.mm(self.weight, self.weight)
         return self.layer(batch)  # type: ignore[no-any-return]
 
@@ -179,12 +174,7 @@ def _plain_training(
     optimizer = torch.optim.SGD(net.parameters(), lr=1e-3)
     for _ in range(2):
         begin = now()
-        batches = iter(loader)
-        while True:
-            try:
-                batch = next(batches)
-            except StopIteration:
-                break
+        for batch in loader:
             yield "fetch", begin, now()
             optimizer.zero_grad()
             if stage_s:
@@ -241,11 +231,10 @@ def differential(folder: Path, batch_ms: float, emulated: bool, rounds: int = RO
 
 def _one_round(folder: Path, data: Sleeping, emulated: bool) -> Round:
     loader = DataLoader(data, batch_size=BATCH, num_workers=2, persistent_workers=True)
-    for _ in loader:  # starts the workers
-        pass
-    begin = time.monotonic_ns()
-    for _ in loader:
-        pass
+    for _ in range(2):  # the first starts the workers
+        begin = time.monotonic_ns()
+        for _ in loader:
+            pass
     alone = (time.monotonic_ns() - begin) / STEPS / 1e6
     cached = _trained(folder / "cached", lambda: whyidle.watch(iter([None] * STEPS), batch_size=BATCH), emulated)
     return Round(alone, cached, _trained(folder / "real", lambda: loader, emulated))
@@ -290,15 +279,12 @@ def _print_differential(folder: Path) -> None:
 
 
 def _differences(rows: list[Round]) -> str:
-    def middle(values: list[float]) -> float:
-        return float(np.median(values))
-
-    lost, reported = middle([r.lost_pct for r in rows]), middle([r.real.input_pct for r in rows])
-    return (
-        f"{middle([r.alone_ms for r in rows]):>8.2f} {middle([r.cached.step_ms for r in rows]):>8.2f} "
-        f"{middle([r.real.step_ms for r in rows]):>8.2f} {lost:>12.1f} % {reported:>13.1f} % "
-        f"{middle([abs(r.lost_pct - r.real.input_pct) for r in rows]):>7.1f}"
-    )
+    each = [
+        (r.alone_ms, r.cached.step_ms, r.real.step_ms, r.lost_pct, r.real.input_pct, abs(r.lost_pct - r.real.input_pct))
+        for r in rows
+    ]
+    alone, cached, real, lost, reported, apart = np.median(each, axis=0)
+    return f"{alone:>8.2f} {cached:>8.2f} {real:>8.2f} {lost:>12.1f} % {reported:>13.1f} % {apart:>7.1f}"
 
 
 def _row(name: str, errors: list[float], target: str) -> None:
@@ -309,11 +295,7 @@ def _row(name: str, errors: list[float], target: str) -> None:
 def main() -> None:
     torch.set_num_threads(1)
     source = random.Random(int(sys.argv[1]) if len(sys.argv) > 1 else 1)
-    print(
-        f"{platform.processor() or platform.machine()}, {os.cpu_count()} CPUs, Python {platform.python_version()}, ",
-        end="",
-    )
-    print(f"torch {torch.__version__}")
+    print(f"{machine()}, torch {torch.__version__}")
     print("Largest error of a part of the wall time, in percentage points of it")
     print(f"{'':<44} {'runs':>5} {'median':>8} {'95 %':>8} {'worst':>8}   target")
     with tempfile.TemporaryDirectory() as name:

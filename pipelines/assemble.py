@@ -6,7 +6,7 @@ The stamps cost about 3 µs a sample (four clock reads, two of the thread's CPU 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from resource import RUSAGE_THREAD, getrusage
 from typing import Any
@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from .order import randomness
-from .protocol import Batch, Dataset, Image, Settings, Targets, Trace
+from .order import batches, count, randomness
+from .protocol import Batch, Copier, Dataset, Image, Queue, Settings, Targets, Trace
 
 Stack = Callable[[Sequence[Image]], torch.Tensor]
 """Joins inputs of one shape and type into one tensor with a leading batch dimension."""
@@ -123,3 +123,29 @@ def trace_of(samples: Sequence[Sample], meter: Meter, collating_ns: int, worker:
 def make_batch(dataset: Dataset, indices: Sequence[int], epoch: int, settings: Settings, worker: int) -> Batch:
     """One batch made from start to end in the calling thread. Raises DataError naming a bad file."""
     return collate([make_sample(dataset, index, epoch, settings) for index in indices], worker)
+
+
+class NaivePipeline:
+    """The loader everybody writes first: each batch is made when asked for, in the training thread.
+
+    No worker, no queue, no overlap: `DataLoader(num_workers=0)` without its bookkeeping.
+
+    Ignores `workers`, `prefetch` and `pin_memory`.
+    """
+
+    name = "naive"
+    queue: Queue | None = None
+
+    def __init__(self, dataset: Dataset, settings: Settings, copier: Copier) -> None:
+        self._dataset = dataset
+        self._settings = settings
+
+    def __len__(self) -> int:
+        return count(len(self._dataset), self._settings)
+
+    def epoch(self, number: int) -> Iterator[Batch]:
+        for indices in batches(len(self._dataset), self._settings, number):
+            yield make_batch(self._dataset, indices, number, self._settings, worker=0)
+
+    def close(self) -> None:
+        """Nothing runs between batches."""

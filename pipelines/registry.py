@@ -28,7 +28,7 @@ class _Entry:
 
 
 _LOADERS = {
-    "naive": _Entry("naive", "NaivePipeline", "one thread, in the training process, when asked"),
+    "naive": _Entry("assemble", "NaivePipeline", "one thread, in the training process, when asked"),
     "caffe": _Entry(
         "caffe",
         "CaffePipeline",
@@ -37,7 +37,7 @@ _LOADERS = {
     ),
     "workers": _Entry("workers", "WorkersPipeline", "torch DataLoader with persistent worker processes"),
     "threads": _Entry("threads", "ThreadsPipeline", "SPDL thread pool, Pillow decoding", ("spdl.pipeline",), "studies"),
-    "prefetch": _Entry("prefetch", "PrefetchPipeline", "DataLoader workers, pinned memory, copies one batch ahead"),
+    "prefetch": _Entry("workers", "PrefetchPipeline", "DataLoader workers, pinned memory, copies one batch ahead"),
     "fused": _Entry(
         "fused",
         "FusedPipeline",

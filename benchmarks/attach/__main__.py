@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import subprocess
 import sys
 import tempfile
@@ -21,6 +20,7 @@ from typing import Any
 
 import torch
 
+from benchmarks import machine
 from whyidle.record.run import open_run
 from whyidle.record.schema import HOST
 
@@ -56,14 +56,11 @@ def observed(modes: Sequence[str], folder: Path) -> Iterator[tuple[str, Path, di
             if time.monotonic() > until or any(program.poll() is not None for program in programs.values()):
                 raise SystemExit(f"not all of {', '.join(modes)} began to train")
             time.sleep(0.05)
-        command = [sys.executable, "-m", "whyidle", "attach", "--duration", str(OBSERVED_S), "--rate", str(RATE)]
+        command = [sys.executable, "-m", "whyidle", "attach", "--json", "--duration", str(OBSERVED_S)]
+        command += ["--rate", str(RATE)]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
         observers = {
-            m: subprocess.Popen(
-                [*command, str(p.pid), "--json", "--out", str(folder / m)],
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                text=True,
-            )
+            m: subprocess.Popen([*command, "--out", str(folder / m), str(p.pid)], text=True, **pipes)
             for m, p in programs.items()
         }
         said = {mode: observer.communicate()[0] for mode, observer in observers.items()}
@@ -96,8 +93,7 @@ def seen_of(trainer: dict[str, Any], name: str) -> float:
 def main() -> int:
     """Prints the table; the exit code."""
     print(
-        f"{platform.processor() or platform.machine()}, {os.cpu_count()} CPUs, Python {platform.python_version()}, "
-        f"torch {torch.__version__}; {OBSERVED_S:g} s at {RATE} Hz, load {os.getloadavg()[0]:.1f} before\n"
+        f"{machine()}, torch {torch.__version__}; {OBSERVED_S:g} s at {RATE} Hz, load {os.getloadavg()[0]:.1f} before\n"
     )
     print("| training | part | own clock % | attach % | points off |")
     print("|---|---|---|---|---|")

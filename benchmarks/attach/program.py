@@ -29,7 +29,6 @@ if __name__ == "__main__":
     compiler: Any = SimpleNamespace(disable=lambda function, *_, **__: function, graph_break=lambda: None)
     torch._dynamo = sys.modules["torch._dynamo"] = compiler
 
-MODES = ("workers", "serial", "compute", "checkpoint", "python")
 BATCH = 8
 LONGEST_S = 90.0
 """Should nobody end it."""
@@ -94,14 +93,10 @@ def again(seconds: float, do: Callable[[], object]) -> None:
 
 def main(mode: str, result: str) -> None:
     torch.set_num_threads(1)
-    dataset, workers = {
-        "workers": (Samples(sleeping=0.01), 1),
-        "serial": (Samples(sleeping=0.003, busy=0.004), 0),
-    }.get(mode, (Samples(), 0))
-    forward, backward, optimizing = {
-        "compute": (0.04, 0.05, 0.01),
-        "python": (0.01, 0.01, 0.04),
-    }.get(mode, (0.015, 0.02, 0.005))
+    loaders = {"workers": (Samples(sleeping=0.01), 1), "serial": (Samples(sleeping=0.003, busy=0.004), 0)}
+    dataset, workers = loaders.get(mode, (Samples(), 0))
+    planned = {"compute": (0.04, 0.05, 0.01), "python": (0.01, 0.01, 0.04)}
+    forward, backward, optimizing = planned.get(mode, (0.015, 0.02, 0.005))
     model = torch.nn.Sequential(*[torch.nn.Linear(256, 256) for _ in range(6)])
     optimizer = torch.optim.Adam(model.parameters(), 1e-4)
     log = logging.getLogger("training")
@@ -128,7 +123,7 @@ def main(mode: str, result: str) -> None:
                     again(0.05, lambda: torch.save(model.state_dict(), f"{folder}/model.pt"))
                 with clock("logging"):
                     again(0.02, lambda: log.warning("loss %s", "small"))
-            if mode == "python":
+            elif mode == "python":
                 with clock("python"):
                     bookkeeping(0.03)
             clock.step()

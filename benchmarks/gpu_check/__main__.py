@@ -17,8 +17,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from .checks import FAIL, Stage, run_checks
-from .results import Results, machine_facts
+from .checks import FAIL, Results, Stage, machine_facts, run_checks
 from .rig import ROOT, Rig
 from .stages import STAGES
 
@@ -89,13 +88,9 @@ def work(stage: Stage, names: Sequence[str], out: Path) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="benchmarks.gpu_check", description="What has to be known from a GPU.")
     parser.add_argument("stages", nargs="*", metavar="STAGE", help=f"{', '.join(STAGES)} (default: all)")
-    parser.add_argument(
-        "--out", type=Path, required=True, metavar="FOLDER", help="results; those that lie there are kept"
-    )
+    told = "results; those that lie there are kept"
+    parser.add_argument("--out", type=Path, required=True, metavar="FOLDER", help=told)
     parser.add_argument("--seconds", type=float, default=1320.0, help="that all of it may take (default: 1320)")
-    parser.add_argument(
-        "--join", type=Path, nargs="+", default=[], metavar="FOLDER", help="take results from there too"
-    )
     parser.add_argument("--worker", nargs="+", metavar="CHECK", help=argparse.SUPPRESS)
     options = parser.parse_args()
     # What was started ends with this process.
@@ -108,9 +103,7 @@ def main() -> int:
         work(STAGES[options.stages[0]], options.worker, options.out)
         return 0
     results = Results(options.out)
-    for other in options.join:
-        results.take(other)
-    for name in options.stages or ([] if options.join else STAGES):
+    for name in options.stages or STAGES:
         print(f"== {STAGES[name].title}", flush=True)
         run_stage(STAGES[name], results, until)
     print(f"{results.summary()}: {results.folder / 'results.md'}")

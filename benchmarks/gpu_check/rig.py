@@ -21,10 +21,6 @@ ROOT = Path(__file__).parents[2]
 PROGRAMS = Path(__file__).with_name("programs")
 
 
-class Unplayed(Exception):
-    """Nothing raises it: on a GPU everything is played."""
-
-
 @dataclass(frozen=True)
 class Done:
     """A command that has ended."""
@@ -47,7 +43,7 @@ class Rig:
     python: tuple[str, ...] = (sys.executable,)
     """What starts a program that uses the GPU."""
     environment: dict[str, str] = field(default_factory=dict)
-    unplayed: type[BaseException] = Unplayed
+    unplayed: type[BaseException] = NotMeasured
     """What is raised where a stand-in does not play something."""
     played: bool = False
     log: io.StringIO = field(default_factory=io.StringIO)
@@ -123,10 +119,8 @@ class Rig:
         return os.environ | self.environment | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
 
     def _start(self, command: Sequence[str], out: Any, err: Any) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(
-            command, cwd=self.folder, env=self.variables(), stdin=subprocess.DEVNULL, stdout=out, stderr=err,
-            process_group=0,
-        )  # fmt: skip
+        streams = {"stdin": subprocess.DEVNULL, "stdout": out, "stderr": err}
+        return subprocess.Popen(command, cwd=self.folder, env=self.variables(), process_group=0, **streams)
 
 
 @dataclass(frozen=True)

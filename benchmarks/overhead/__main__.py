@@ -26,8 +26,9 @@ import platform
 import random
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -35,6 +36,7 @@ import psutil
 import torch
 
 from whyidle.devices.choose import choose
+from whyidle_bench.rivals.cost import MedianInterval, median_interval
 
 from . import turns
 from .child import TRACEML
@@ -51,9 +53,7 @@ from .observers import (
     Account,
     Observers,
 )
-from .pairs import added
-from .processes import Child, TraceMl, children, install_traceml, start_up
-from .table import MedianInterval, Pair, Row, Table, cost_us, median_interval, rows_of
+from .processes import Child, TraceMl, added_by_processes, children, install_traceml, start_up
 
 LONG_MS = 50.0
 LENGTHS_MS = (0.2, 1.0, 10.0, 100.0)
@@ -72,8 +72,80 @@ SEE_FILLING = (SCHEDULED, ALWAYS_ON)
 """Observers that see the products, so that part of their cost lies within them."""
 GENERATIONS = 3
 """How often processes are started anew: one is faster than another for no reason but where its memory lies."""
+Pairs = dict[str, tuple[Block, Block]]
+"""By observer: a block under it, and the bare one beside it."""
+COLUMNS = {
+    "wall": "wall",
+    "cpu": "CPU, thread",
+    "threads": "CPU, process",
+    "wall_around": "wall, around",
+    "cpu_around": "CPU, around",
+}
+"""What a block says of a step, and its name in the table. `around` leaves out what fills the step."""
 
-Pairs = dict[str, Pair]
+
+@dataclass(frozen=True)
+class Row:
+    """What an observer adds to a step, in µs by column."""
+
+    observer: str
+    added: Mapping[str, MedianInterval]
+    percent: float
+    """Of the bare step's wall time: the larger of wall and CPU time added, around what fills the step where that saw
+    nothing of the observer."""
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """One length of step."""
+
+    target_ms: float
+    workers: int
+    products: int
+    step_us: float
+    """A bare step by the wall clock, median over rounds."""
+    step_cpu_us: float
+    rounds: int
+    steps: int
+    """In a block."""
+    where: str
+    rows: Sequence[Row]
+
+    def row(self, observer: str) -> Row | None:
+        return next((row for row in self.rows if row.observer == observer), None)
+
+    def lines(self) -> Iterator[str]:
+        loader = f"{self.workers} workers" if self.workers else "loader in the training"
+        yield (
+            f"\nSteps of {self.step_us / 1e3:.3g} ms ({self.step_cpu_us / 1e3:.3g} ms of CPU), {loader}, {self.where}: "
+            f"{self.rounds} rounds of {self.steps} steps, {self.products} products a step"
+        )
+        header = "".join(f"{name:>23}" for name in COLUMNS.values())
+        yield f"{'added µs a step':<28}{header}{'% of step':>11}"
+        for row in self.rows:
+            figures = "".join(f"{row.added[column]!s:>23}" for column in COLUMNS)
+            yield f"{row.observer:<28}{figures}{row.percent:>11.2f}{'   ' + row.note if row.note else ''}"
+
+
+def rows_of(rounds: Sequence[Pairs]) -> tuple[list[Row], Block]:
+    """A row for each observer, and the median bare block."""
+    bare = sorted((alone for each in rounds for _, alone in each.values()), key=lambda block: block.wall_ns)
+    middle = bare[len(bare) // 2]
+    rows = []
+    for observer in rounds[0]:
+        pairs = [[block.per_step_us() for block in each[observer]] for each in rounds]
+        added = {column: median_interval([seen[column] - alone[column] for seen, alone in pairs]) for column in COLUMNS}
+        share = 100 * cost_us(added, observer in SEE_FILLING) / middle.per_step_us()["wall"]
+        rows.append(Row(observer, added, share))
+    return rows, middle
+
+
+def cost_us(added: Mapping[str, MedianInterval], sees_filling: bool = False) -> float:
+    """The larger of wall and CPU time, medians."""
+    if sees_filling:
+        return max(added["wall"].median, added["cpu"].median)
+    return max(added["wall_around"].median, added["cpu_around"].median)
 
 
 def block_size(step_us: float, block_s: float) -> tuple[int, int]:
@@ -93,54 +165,42 @@ def rounds_of(names: Sequence[str], rounds: int, train: Callable[[str], Block], 
         for name in source.sample(names, len(names)):
             order = source.sample([name, NONE], 2)
             blocks = [train(each) for each in order]
-            pairs[name] = Pair(blocks[order.index(name)], blocks[order.index(NONE)])
+            pairs[name] = (blocks[order.index(name)], blocks[order.index(NONE)])
         done.append({name: pairs[name] for name in names})
     return done[1:]
 
 
 def in_one_process(options: argparse.Namespace) -> list[Table]:
     """A table for each length, observers switched within this process."""
-    source = random.Random(options.seed)
-    observers = Observers(options.device)
+    source, observers = random.Random(options.seed), Observers(options.device)
     trainings: dict[int, Training] = {}
     tables = []
     try:
         for workers, target_ms in options.lengths:
             if workers not in trainings:
                 trainings[workers] = Training(workers, options.device)
-            tables.append(_one_table(trainings[workers], workers, target_ms, observers, options, source))
+            training = trainings[workers]
+            length = fitted(training, target_ms)
+            probe = training.block(length, max(3, round(100 / target_ms)), 2)
+            size = block_size(probe.per_step_us()["wall"], options.block_s)
+            observers.forget()
+            # A block of the longest steps cannot be short.
+            rounds = options.rounds if target_ms < LONG_MS else -(-options.rounds // 5)
+            blocks = rounds_of(IN_ONE_PROCESS, rounds, partial(_watched, observers, training, length, size), source)
+            rows, bare = rows_of(blocks)
+            rows = [_with_note(row, observers.accounts.get(row.observer)) for row in rows]
+            wall, cpu = (bare.per_step_us()[name] for name in ("wall", "cpu"))
+            counts = (len(blocks), size[0], "one process")
+            tables.append(Table(target_ms, workers, length.products, wall, cpu, *counts, rows))
             print("\n".join(tables[-1].lines()), flush=True)
     finally:
         observers.close()
     return tables
 
 
-def _one_table(
-    training: Training,
-    workers: int,
-    target_ms: float,
-    observers: Observers,
-    options: argparse.Namespace,
-    source: random.Random,
-) -> Table:
-    length = fitted(training, target_ms)
-    probe = training.block(length, max(3, round(100 / target_ms)), 2)
-    steps, discard = block_size(probe.per_step_us()["wall"], options.block_s)
-    # A block of the longest steps cannot be short.
-    rounds = options.rounds if target_ms < LONG_MS else -(-options.rounds // 5)
-    observers.forget()
-
-    def train(name: str) -> Block:
-        with observers.watching(name) as watch:
-            return training.block(length, steps, discard, watch.around, watch.after)
-
-    blocks = rounds_of(IN_ONE_PROCESS, rounds, train, source)
-    rows, bare = rows_of(blocks, SEE_FILLING)
-    rows = [_with_note(row, observers.accounts.get(row.observer)) for row in rows]
-    step = bare.per_step_us()
-    return Table(
-        target_ms, workers, length.products, step["wall"], step["cpu"], len(blocks), steps, "one process", rows
-    )
+def _watched(observers: Observers, training: Training, length: Length, size: tuple[int, int], name: str) -> Block:
+    with observers.watching(name) as watch:
+        return training.block(length, *size, watch.around, watch.after)
 
 
 def _with_note(row: Row, account: Account | None) -> Row:
@@ -169,19 +229,11 @@ def in_processes(options: argparse.Namespace, traceml: TraceMl, before: Sequence
         dropped += sum(child.dropped for child in started.values())
     tables = []
     for table, blocks in zip(before, collected, strict=True):
-        rows, bare = rows_of(blocks, SEE_FILLING)
+        rows, bare = rows_of(blocks)
         step = bare.per_step_us()
-        tables.append(
-            replace(
-                table,
-                step_us=step["wall"],
-                step_cpu_us=step["cpu"],
-                rounds=len(blocks),
-                steps=bare.steps,
-                where=f"{options.generations} times {len(names) + 1} processes",
-                rows=rows,
-            )
-        )
+        where = f"{options.generations} times {len(names) + 1} processes"
+        figures = {"step_us": step["wall"], "step_cpu_us": step["cpu"], "rounds": len(blocks), "steps": bare.steps}
+        tables.append(replace(table, **figures, where=where, rows=rows))
         print("\n".join(tables[-1].lines()), flush=True)
     if dropped:
         print(f"{TRACEML} said {dropped} times that its queue was full and that it dropped a step.")
@@ -193,29 +245,23 @@ def _trainer(started: dict[str, Child], table: Table, size: tuple[int, int]) -> 
     return lambda name: started[name].block(table.workers, length, *size)
 
 
-def verdicts(
-    tables: Sequence[Table], start: dict[str, MedianInterval] | None, device: str
-) -> list[tuple[str, bool, str]]:
+def verdicts(tables: Sequence[Table], start: dict[str, MedianInterval], device: str) -> list[tuple[str, bool, str]]:
     """(target, whether it was met, the figures it was judged by)"""
-    judged = []
-    kind = "cuda" if device.startswith("cuda") else "cpu"
+    judged, limit = [], TARGET_US["cuda" if device.startswith("cuda") else "cpu"]
     for table in tables:
         place = f"{table.step_us / 1e3:.3g} ms steps, {table.workers} workers"
         every, ours = table.row(EVERY_STEP), table.row(HOOKS)
         if every is None or ours is None:
             continue
-        limit = TARGET_US[kind]
         cost = cost_us(every.added)
         judged.append((f"at most {limit:.0f} µs a step looked at, {place}", cost <= limit, _both(every)))
         if table.step_us < THINNED_BELOW_MS * 1e3:
             judged.append((f"thins itself out and says so, {place}", "looked at" in ours.note, ours.note))
         if table.target_ms == 10 or table.step_us < THINNED_BELOW_MS * 1e3:
             judged.append((f"under {TARGET_PERCENT:g} %, {place}", ours.percent < TARGET_PERCENT, _both(ours)))
-    if start is not None:
-        figure = max(start["wall"].median, start["cpu"].median)
-        text = f"wall {start['wall'].median:.3f} s, CPU {start['cpu'].median:.3f} s"
-        judged.append((f"under {START_TARGET_S} s added at the start", figure < START_TARGET_S, text))
-    return judged
+    wall, cpu = start["wall"].median, start["cpu"].median
+    text = f"wall {wall:.3f} s, CPU {cpu:.3f} s"
+    return [*judged, (f"under {START_TARGET_S} s added at the start", max(wall, cpu) < START_TARGET_S, text)]
 
 
 def _both(row: Row) -> str:
@@ -239,9 +285,7 @@ class _Load:
 
 
 def _machine(device: str) -> str:
-    model = choose(device).describe()["title"]
-    cpu = choose("cpu").describe()["title"]
-    on = cpu if device == "cpu" else f"{model}, {cpu}"
+    on = ", ".join(choose(each).describe()["title"] for each in dict.fromkeys((device, "cpu")))
     return f"{on}, {os.cpu_count()} CPUs, Python {platform.python_version()}, torch {torch.__version__}"
 
 
@@ -249,26 +293,15 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="What observing a training costs it.")
     parser.add_argument("--device", default="cpu", help="cpu (default), cuda or cuda:N")
     parser.add_argument("--quick", action="store_true", help="a few short blocks: rough figures in seconds")
-    parser.add_argument(
-        "--traceml",
-        nargs="?",
-        const="traceml-ai",
-        metavar="REQUIREMENT",
-        help="measure TraceML too: installed by pip into an environment of its own, e.g. traceml-ai==0.5.0",
-    )
+    told = "measure TraceML too: installed by pip into an environment of its own, e.g. traceml-ai==0.5.0"
+    parser.add_argument("--traceml", nargs="?", const="traceml-ai", metavar="REQUIREMENT", help=told)
     parser.add_argument("--rounds", type=int, default=30, help="of the shorter steps (default: 30)")
     parser.add_argument("--block", type=float, default=0.15, dest="block_s", metavar="S", help="length of a block")
     parser.add_argument("--seed", type=int, default=1, help="of the order of blocks")
-    parser.add_argument(
-        "--pairs", type=int, default=0, metavar="N", help="only this: N pairs of whole processes for each observer"
-    )
-    parser.add_argument(
-        "--turns",
-        type=int,
-        default=0,
-        metavar="N",
-        help="only this: hooks in and out in turns within a training, N rounds",
-    )
+    told = "only this: N pairs of whole processes for each observer"
+    parser.add_argument("--pairs", type=int, default=0, metavar="N", help=told)
+    told = "only this: hooks in and out in turns within a training, N rounds"
+    parser.add_argument("--turns", type=int, default=0, metavar="N", help=told)
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures there")
     options = parser.parse_args()
     options.generations, options.start_rounds = GENERATIONS, 10
@@ -297,7 +330,7 @@ def main() -> None:
             return
         if options.pairs:
             names = [HOOKS, EVERY_STEP, ALWAYS_ON, *([TRACEML] if traceml.python else [])]
-            print("\n".join(added(names, options.pairs, options.device, traceml.python, options.seed)))
+            print("\n".join(added_by_processes(names, options.pairs, options.device, traceml.python, options.seed)))
             _say_start(options)
             print(f"\n{load}")
             return
@@ -314,7 +347,9 @@ def main() -> None:
         print(f"{'met   ' if met else 'MISSED'}  {target}: {figures}")
     print(f"\n{load}")
     if options.json is not None:
-        options.json.write_text(json.dumps(_as_json(tables, start, judged), indent=1))
+        figures = {"tables": list(map(asdict, tables)), "start_s": {name: asdict(each) for name, each in start.items()}}
+        targets = [dict(zip(("target", "met", "figures"), each, strict=True)) for each in judged]
+        options.json.write_text(json.dumps(figures | {"targets": targets}, indent=1))
 
 
 def _say_start(options: argparse.Namespace) -> dict[str, MedianInterval]:
@@ -325,16 +360,6 @@ def _say_start(options: argparse.Namespace) -> dict[str, MedianInterval]:
     for name, each in start.items():
         print(f"{name:<28}{each.median:>8.3f} [{each.low:.3f} {each.high:.3f}]")
     return start
-
-
-def _as_json(
-    tables: Sequence[Table], start: dict[str, MedianInterval], judged: Sequence[tuple[str, bool, str]]
-) -> dict[str, object]:
-    return {
-        "tables": [asdict(table) for table in tables],
-        "start_s": {name: asdict(each) for name, each in start.items()},
-        "targets": [{"target": target, "met": met, "figures": figures} for target, met, figures in judged],
-    }
 
 
 if __name__ == "__main__":

@@ -22,12 +22,12 @@ def main() -> None:
     import torch
 
     from benchmarks.overhead.loop import Length, Training
-    from benchmarks.overhead.observers import Observers, traceml_around
+    from benchmarks.overhead.observers import NONE, Observers, traceml_around
 
     torch.set_num_threads(1)
     name, device = os.environ[OBSERVER], os.environ[DEVICE]
     around = traceml_around() if name == TRACEML else None
-    observers = None if name == TRACEML else Observers(device)
+    observers = Observers(device)
     trainings: dict[int, Training] = {}
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(os.environ[SOCKET])
@@ -39,14 +39,10 @@ def main() -> None:
                 trainings[workers] = Training(workers, device)
             train = trainings[workers].block
             length = Length(asked["target_ms"], asked["products"])
-            if observers is None:
-                block = train(length, asked["steps"], asked["discard"], around)
-            else:
-                with observers.watching(name) as watch:
-                    block = train(length, asked["steps"], asked["discard"], watch.around, watch.after)
-            print(json.dumps(block.as_json()), file=stream, flush=True)
-    if observers is not None:
-        observers.close()
+            with observers.watching(NONE if name == TRACEML else name) as watch:
+                block = train(length, asked["steps"], asked["discard"], around or watch.around, watch.after)
+            print(json.dumps(vars(block)), file=stream, flush=True)
+    observers.close()
 
 
 if __name__ == "__main__":

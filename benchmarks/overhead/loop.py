@@ -6,7 +6,7 @@ import gc
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import torch
 from torch.utils.data import DataLoader, TensorDataset
@@ -58,9 +58,6 @@ class Block:
         }
         return {name: value / self.steps / 1e3 for name, value in total.items()}
 
-    def as_json(self) -> dict[str, int]:
-        return asdict(self)
-
 
 class Training:
     """Tensors in memory, torch's DataLoader, an MLP of two layers, Adam; one thread computes."""
@@ -70,17 +67,10 @@ class Training:
         self.device = torch.device(device)
         on_gpu = self.device.type == "cuda"
         data = TensorDataset(torch.randn(SAMPLES, FEATURES), torch.randint(0, 4, (SAMPLES,)))
-        self.loader = DataLoader(
-            data,
-            batch_size=BATCH,
-            shuffle=True,
-            num_workers=workers,
-            persistent_workers=workers > 0,
-            pin_memory=on_gpu,
-        )
-        self.net = torch.nn.Sequential(torch.nn.Linear(FEATURES, 64), torch.nn.ReLU(), torch.nn.Linear(64, 4)).to(
-            self.device
-        )
+        working = {"num_workers": workers, "persistent_workers": workers > 0, "pin_memory": on_gpu}
+        self.loader = DataLoader(data, batch_size=BATCH, shuffle=True, **working)
+        layers = (torch.nn.Linear(FEATURES, 64), torch.nn.ReLU(), torch.nn.Linear(64, 4))
+        self.net = torch.nn.Sequential(*layers).to(self.device)
         self._loss = torch.nn.CrossEntropyLoss()
         self._optimizer = torch.optim.Adam(self.net.parameters())
         self._matrices = {

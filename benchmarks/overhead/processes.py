@@ -1,10 +1,14 @@
-"""What the benchmark of overhead measures in processes of their own: observers that stay in a process, and start-up."""
+"""What is measured in processes of their own: observers that stay in a process, whole trainings, and start-up.
+
+A process is faster than another for no reason but where its memory lies, so a difference takes many rounds.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import os
+import random
 import re
 import socket
 import subprocess
@@ -13,16 +17,18 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO
 
 import psutil
 
+from whyidle_bench.rivals.cost import MedianInterval, median_interval
 from whyidle_bench.rivals.environment import environment_beside, free_port
 
 from .child import DEVICE, OBSERVER, SOCKET, TRACEML
 from .loop import Block, Length
+from .observers import NONE
 
 CHILD = Path(__file__).with_name("child.py")
 START_S = 120.0
@@ -30,6 +36,12 @@ BLOCK_S = 120.0
 END_S = 60.0
 DROPPED = "queue full, dropping step batch"
 """What TraceML writes when its own queue had no room for a step."""
+WHOLE_LENGTHS = (Length(0.26, 0), Length(1.0, 12), Length(10.0, 30))
+"""The last filled with larger matrices. How long the steps are then, the bare processes tell."""
+WHOLE_STEPS = (3000, 1500, 150)
+DISCARD = 80
+"""Steps at the begin that do not count: the first are looked at whatever that costs, and what is compiled or looked for
+once is then over."""
 
 
 class Child:
@@ -59,13 +71,7 @@ class Child:
         self._descendants = self._process.children(recursive=True)
 
     def block(self, workers: int, length: Length, steps: int, discard: int) -> Block:
-        asked = {
-            "workers": workers,
-            "target_ms": length.target_ms,
-            "products": length.products,
-            "steps": steps,
-            "discard": discard,
-        }
+        asked = {"workers": workers, "steps": steps, "discard": discard} | asdict(length)
         print(json.dumps(asked), file=self._stream, flush=True)
         answer = self._stream.readline()
         if not answer:
@@ -127,15 +133,10 @@ def child_command(name: str, traceml: Path | None, place: Path) -> list[str]:
     if name != TRACEML:
         return [sys.executable, str(CHILD)]
     assert traceml is not None
-    return _traceml_command(traceml, place)
-
-
-def _traceml_command(python: Path, place: Path) -> list[str]:
-    """Its command for scripts, with a report at the end only: nothing draws while we measure."""
-    aggregator, master = free_port(), free_port()
-    command = [str(python.with_name("traceml")), "run", str(CHILD), "--mode", "summary", "--no-save-training-output"]
+    # Its command for scripts, with a report at the end only: nothing draws while we measure.
+    command = [str(traceml.with_name("traceml")), "run", str(CHILD), "--mode", "summary", "--no-save-training-output"]
     command += ["--logs-dir", str(place / "logs"), "--run-name", "overhead"]
-    return [*command, "--aggregator-port", str(aggregator), "--master-port", str(master)]
+    return [*command, "--aggregator-port", str(free_port()), "--master-port", str(free_port())]
 
 
 @dataclass(frozen=True)
@@ -211,3 +212,41 @@ def _start_process(run: str, device: str) -> tuple[float, float, float, float]:
     cpu = after.children_user + after.children_system - before.children_user - before.children_system
     inside = [float(each) for each in done.stdout.split()] or [0.0, 0.0]
     return time.monotonic() - begin, cpu, inside[0], inside[1]
+
+
+def added_by_processes(names: Sequence[str], pairs: int, device: str, traceml: Path | None, seed: int) -> list[str]:
+    """Lines of a table: what each observer adds to a step, µs, with the 90 % interval of its median."""
+    source = random.Random(seed)
+    found: dict[str, list[list[tuple[dict[str, float], dict[str, float]]]]] = {name: [] for name in names}
+    for _ in range(pairs):
+        blocks = {each: _train(each, device, traceml) for each in source.sample([NONE, *names], 1 + len(names))}
+        for name in names:
+            pairs = zip(blocks[name], blocks[NONE], strict=True)
+            found[name].append([(watched.per_step_us(), bare.per_step_us()) for watched, bare in pairs])
+    lines = [f"\nAdded by whole processes, µs a step around what fills it, {pairs} interleaved pairs"]
+    for number, steps in enumerate(WHOLE_STEPS):
+        bare = median_interval([each[number][1]["wall"] for rounds in found.values() for each in rounds])
+        lines.append(f"steps of {bare.median / 1e3:.3g} ms, {steps} a process")
+        for name, rounds in found.items():
+            wall, cpu = (_difference(rounds, number, column) for column in ("wall_around", "cpu_around"))
+            share = 100 * cpu.median / bare.median
+            lines.append(f"  {name:<28}wall {wall!s:>22}   CPU {cpu!s:>22}   {share:.2f} % of the step")
+    return lines
+
+
+def _difference(
+    rounds: Sequence[Sequence[tuple[dict[str, float], dict[str, float]]]], number: int, column: str
+) -> MedianInterval:
+    return median_interval([each[number][0][column] - each[number][1][column] for each in rounds])
+
+
+def _train(name: str, device: str, traceml: Path | None) -> list[Block]:
+    """One process from its start to its end, a block of each length."""
+    with tempfile.TemporaryDirectory() as place:
+        child = Child(name, child_command(name, traceml, Path(place)), device, Path(place))
+        try:
+            return [
+                child.block(0, length, steps, DISCARD) for length, steps in zip(WHOLE_LENGTHS, WHOLE_STEPS, strict=True)
+            ]
+        finally:
+            child.close()

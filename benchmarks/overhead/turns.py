@@ -31,10 +31,10 @@ from whyidle.capture.steps import Thinning
 from whyidle.devices.choose import choose
 from whyidle.devices.protocol import Device
 from whyidle.record.run import create_run
+from whyidle_bench.rivals.cost import median_interval
 
 from .loop import Length, Training, fitted
 from .observers import EVERY_STEP, EveryStep
-from .table import median_interval
 
 FLOOR = "functions that do nothing"
 PASSING = "whyidle, steps let pass"
@@ -148,18 +148,14 @@ def _put_in(kind: str, device: Device) -> Iterator[Callable[[], Callable[[bool],
 
     with tempfile.TemporaryDirectory() as folder:
         if kind == FLOOR:
-            patches, handles = (
-                wrap.Patches(),
-                [
-                    torch_optimizer.register_optimizer_step_pre_hook(_nothing),
-                    torch_optimizer.register_optimizer_step_post_hook(_nothing),
-                ],
-            )
+            patches = wrap.Patches()
+            before = torch_optimizer.register_optimizer_step_pre_hook(_nothing)
+            after = torch_optimizer.register_optimizer_step_post_hook(_nothing)
             for owner, name, arguments in PLACES:
                 patches.replace(owner, name, _calls_on, *[None] * arguments)
             yield toggled
-            for handle in handles:
-                handle.remove()
+            before.remove()
+            after.remove()
             patches.put_back()
             return
         thinning = _LetsPass() if kind == PASSING else EveryStep()

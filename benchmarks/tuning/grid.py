@@ -1,7 +1,7 @@
 """How fast seven trainings are with every setting of their loader: the truth that a tuner's choice is held against.
 
 Workers 0 to 8, prefetch factors 1, 2, 4 and 8: 33 settings, three rounds of blocks in shuffled order, in plain PyTorch
-(`blocks.py`). Some 20 minutes on two idle CPUs. What the file has in it is said in `truth.py`.
+(`blocks.py`). Some 20 minutes on two idle CPUs. What the file has in it is said there.
 """
 
 from __future__ import annotations
@@ -23,9 +23,8 @@ import torch
 from whyidle.commands.options import count
 from whyidle.devices.choose import choose
 
-from .blocks import measure, shuffled
+from .blocks import as_json, measure, points, settings_of, shuffled
 from .programs.workloads import WORKLOADS
-from .truth import as_json, points, settings_of
 
 TRAIN = Path(__file__).parent / "programs" / "train.py"
 ROUNDS, SECONDS = 3, 1.0
@@ -45,12 +44,8 @@ def about(command: str) -> dict[str, Any]:
     """The machine, and what was asked for."""
     cpus = len(os.sched_getaffinity(0))
     machine = f"{choose('cpu').describe()['title']}, {cpus} CPUs, Python {platform.python_version()}"
-    return {
-        "machine": f"{machine}, torch {torch.__version__}",
-        "cpus": cpus,
-        "date": date.today().isoformat(),
-        "command": command,
-    }
+    told = {"machine": f"{machine}, torch {torch.__version__}", "cpus": cpus}
+    return told | {"date": date.today().isoformat(), "command": command}
 
 
 def names(text: str) -> list[str]:

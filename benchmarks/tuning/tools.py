@@ -97,16 +97,8 @@ def tried(settings: Mapping[str, Any], batch: int | None = None) -> dict[str, An
 def _timed(command: Sequence[str], folder: Path, **environment: str) -> tuple[float, subprocess.CompletedProcess[str]]:
     begin = time.monotonic()
     try:
-        done = subprocess.run(
-            command,
-            cwd=folder,
-            env=os.environ | environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=LONGEST_S,
-            check=False,
-        )
+        around = {"cwd": folder, "env": os.environ | environment, "stdin": subprocess.DEVNULL}
+        done = subprocess.run(command, capture_output=True, text=True, timeout=LONGEST_S, check=False, **around)
     except subprocess.TimeoutExpired:
         done = subprocess.CompletedProcess(command, 124, "", f"not done after {LONGEST_S:g} s")
     return time.monotonic() - begin, done

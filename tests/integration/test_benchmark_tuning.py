@@ -12,14 +12,13 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from benchmarks.tuning import blocks
+import support.warm as warm
+from benchmarks.tuning import blocks, judge
 from benchmarks.tuning import grid as tuning_grid
-from benchmarks.tuning.blocks import Block, Training
-from benchmarks.tuning.judge import BEST, CORES, FOUR, RANDOM, Row, against, contestants, distinct, judged, regret
-from benchmarks.tuning.programs.workloads import WORKLOADS, Throttled
-from benchmarks.tuning.table import tables
+from benchmarks.tuning.blocks import Block, Grid, Point, Training, points, read, settings_of, shuffled
+from benchmarks.tuning.judge import BEST, CORES, FOUR, RANDOM, Row, against, contestants, distinct, judged, key, regret
+from benchmarks.tuning.programs.workloads import WORKLOADS, Throttled, Waiting
 from benchmarks.tuning.tools import LOADTUNE, WHYIDLE, Choice, recommended, tried
-from benchmarks.tuning.truth import Grid, Point, settings_of
 
 TRAIN = Path(tuning_grid.TRAIN)
 
@@ -56,6 +55,53 @@ def test_workers_share_the_bandwidth_of_a_throttled_store() -> None:
     assert sum(len(labels) for _, labels in DataLoader(store, batch_size=8, num_workers=2)) == samples
     # One transfer after another, whoever asked for it: so long the store is busy at least.
     assert store._free_at.value - begin >= samples * transfer_s
+
+
+@pytest.mark.slow
+def test_a_throttled_store_may_be_handed_to_workers_that_are_spawned() -> None:
+    store = Throttled(8, 0.0, 1e-3)
+    reader = multiprocessing.get_context("spawn").Process(target=store.__getitem__, args=(0,))
+    reader.start()
+    reader.join()
+    assert reader.exitcode == 0
+    # What it read has kept the store busy for everybody.
+    assert store._free_at.value > 0
+
+
+@pytest.mark.slow
+def test_a_grid_is_written_and_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "grid.json"
+    few: list[Point] = [(0, None), (1, 2), (4, 2)]
+    monkeypatch.setattr(tuning_grid, "script_s", lambda _name: 2.5)
+    monkeypatch.setattr(tuning_grid, "points", lambda small: few if small else [])
+    options = ["--workloads", "constant", "--points", "small", "--rounds", "1", "--seconds", "0.2"]
+    monkeypatch.setattr(sys, "argv", ["benchmarks.tuning.grid", *options, "--json", str(path)])
+    tuning_grid.main()
+    told, grids = read(path)
+    grid = grids["constant"]
+    assert told["cpus"] == len(os.sched_getaffinity(0))
+    assert told["workloads"]["constant"]["batch_size"] == 8
+    assert set(grid.points) == set(few)
+    # Eight samples that are waited for one after another, and the accelerator.
+    assert 0 < grid.rate((0, None)) <= 8 / (8 * 4e-3 + 7e-3)
+    assert 0 < grid.rate((4, 2)) <= 8 / 7e-3
+    assert grid.best in few
+    assert grid.wall_s > sum(b.start_s + b.settle_s + b.seconds + b.stop_s for b in grid.blocks) > 3 * (0.2 + 0.3)
+    assert grid.as_reruns_s() == pytest.approx(sum(2.5 + block.settle_s + block.seconds for block in grid.blocks))
+
+
+def test_what_is_no_grid_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "other.json").write_text('{"format": "whyidle-tune"}')
+    with pytest.raises(SystemExit, match="is no grid"):
+        read(tmp_path / "other.json")
+
+
+def test_the_grid_has_each_setting_in_each_round_in_an_order_of_its_own() -> None:
+    assert len(points(small=False)) == 33
+    plan = shuffled([settings_of(point) for point in points(small=False)], 3)
+    orders = [[str(point) for number, point in plan if number == each] for each in range(3)]
+    assert {frozenset(order) for order in orders} == {frozenset(orders[0])}
+    assert len(set(map(tuple, orders))) == 3
 
 
 def _block(settings: Mapping[str, object], number: int, rate: float) -> Block:
@@ -127,7 +173,7 @@ def test_a_choice_is_held_against_the_best_and_against_simpler_ways() -> None:
 
 
 def test_the_tables_say_which_targets_are_met() -> None:
-    said = "\n".join(tables([_row((3, 4), RATES), dataclasses.replace(_row((5, 2), RATES), workload="other")]))
+    said = "\n".join(judge.tables([_row((3, 4), RATES), dataclasses.replace(_row((5, 2), RATES), workload="other")]))
     assert "Met: median regret 1.0%" in said
     assert "**Missed**: cost 20% of the grid's in one process" in said
     assert "**Missed**: 2 workers more than needed" in said

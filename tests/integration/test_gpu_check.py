@@ -19,11 +19,12 @@ from typing import Any, BinaryIO
 import pytest
 
 import benchmarks.gpu_check.__main__ as main
+from benchmarks.gpu_check import checks
 from benchmarks.gpu_check.__main__ import run_stage
-from benchmarks.gpu_check.checks import FAIL, NOT_MEASURED, PASS, NotMeasured, Seen, Stage, run_checks
-from benchmarks.gpu_check.results import JSON, LOG, TABLE, Results
+from benchmarks.gpu_check.checks import FAIL, NOT_MEASURED, PASS, TABLE, NotMeasured, Results, Seen, Stage, run_checks
+from benchmarks.gpu_check.programs.loop import Samples, net, spin, train
 from benchmarks.gpu_check.rig import ROOT, Done, Recording, Rig
-from benchmarks.gpu_check.stages import STAGES, compare, ranks, tune, windows
+from benchmarks.gpu_check.stages import STAGES, commands, programs, windows
 from support import cuda
 from support.cuda import Machine, NotPlayed, installed
 from support.fakes.driver import HEALTHY, FakeDriver, driver, library
@@ -103,7 +104,7 @@ def test_each_stage_is_right_about_a_machine_that_does_what_cuda_promises(
     installed(Machine(), monkeypatch)
     results = Results(tmp_path / "results")
     run_checks(STAGES[name], rig, results)
-    log = gzip.decompress((tmp_path / "results" / LOG).read_bytes()).decode()
+    log = gzip.decompress((tmp_path / "results" / checks.LOG).read_bytes()).decode()
     assert [(row["check"], row["seen"]) for row in results.rows if row["outcome"] == FAIL] == [], log[-8000:]
     unplayed = {row["check"]: row["seen"] for row in results.rows if row["outcome"] == NOT_MEASURED}
     expected = {check: f"the stand-in does not play {what}" for check, what in UNPLAYED.get(name, {}).items()}
@@ -114,8 +115,7 @@ def test_each_stage_is_right_about_a_machine_that_does_what_cuda_promises(
 DIES = """
 import os, sys
 from pathlib import Path
-from benchmarks.gpu_check.checks import Seen, Stage, run_checks
-from benchmarks.gpu_check.results import Results
+from benchmarks.gpu_check.checks import Results, Seen, Stage, run_checks
 from benchmarks.gpu_check.rig import Rig
 stage = Stage("s", "", 60)
 @stage.check("it works")
@@ -160,8 +160,8 @@ def test_after_a_failure_and_a_crash_a_new_process_goes_on(tmp_path: Path) -> No
             ("last", PASS, "it worked"),
         ]
         assert began == [["first", "dies", "fails", "last"], ["fails", "last"], ["last"]]
-    assert sorted(path.name for path in tmp_path.iterdir()) == [LOG, JSON, TABLE]
-    assert "ValueError: broken" in gzip.decompress((tmp_path / LOG).read_bytes()).decode()
+    assert sorted(path.name for path in tmp_path.iterdir()) == [checks.LOG, checks.JSON, TABLE]
+    assert "ValueError: broken" in gzip.decompress((tmp_path / checks.LOG).read_bytes()).decode()
 
 
 def test_a_check_that_takes_too_long_has_failed_and_those_behind_it_are_not_measured(
@@ -207,28 +207,25 @@ def test_without_time_a_stage_is_left_out_and_said(tmp_path: Path) -> None:
     assert outcomes(results) == [("one", NOT_MEASURED, "no time was left for it")]
 
 
-def test_results_of_several_calls_come_together_and_a_stage_that_is_run_again_replaces_its_own(
+def test_results_of_several_calls_lie_together_and_a_stage_that_is_run_again_replaces_its_own(
     tmp_path: Path, rig: Rig
 ) -> None:
-    first, second = Results(tmp_path / "first"), Results(tmp_path / "second")
-    run_checks(STAGES["clocks"], rig, first, names=[])
-    for results, stage, text in ((first, "a", "1"), (second, "b", "2"), (second, "b", "3")):
+    for stage, text in (("a", "1"), ("b", "2"), ("b", "3")):
         here = Stage(stage, "", 60)
         here.check("it")(lambda _rig, text=text: Seen(True, text))  # type: ignore[misc]
-        run_checks(here, rig, results)
-    first.take(tmp_path / "second")
-    assert [(row["stage"], row["seen"]) for row in Results(tmp_path / "first").rows] == [("a", "1"), ("b", "3")]
-    assert "| b | <lambda> | it | 3 | pass |" in (tmp_path / "first" / TABLE).read_text()
+        run_checks(here, rig, Results(tmp_path))
+    assert [(row["stage"], row["seen"]) for row in Results(tmp_path).rows] == [("a", "1"), ("b", "3")]
+    assert "| b | <lambda> | it | 3 | pass |" in (tmp_path / TABLE).read_text()
 
 
 def test_what_was_compared_and_tuned_is_judged_by_its_json(tmp_path: Path) -> None:
     kept = ROOT / "tests" / "golden" / "expected"
     compared = json.loads((kept / "compare-results" / "report.json").read_text())
-    seen = compare.judged(0, compared, len(compared["cells"]))
+    seen = commands.judged_cells(0, compared, len(compared["cells"]))
     assert seen.right, seen.text
-    assert not compare.judged(1, compared, len(compared["cells"])).right
+    assert not commands.judged_cells(1, compared, len(compared["cells"])).right
     tuned = json.loads((kept / "tuned-script" / "report.json").read_text())
-    seen = tune.judged(0, tuned)
+    seen = commands.judged_tuning(0, tuned)
     assert f"{tuned['speedup']:.2f} times as fast" in seen.text
 
 
@@ -266,8 +263,7 @@ def test_ranks_are_judged_by_their_gpus_their_contexts_and_their_waits(tmp_path:
         (own, 1, {}, False),
         (own, 2, {"host_pct": 20.0}, False),
     ):
-        assert ranks.judged(alone, recorded(tmp_path / "run", out, **shares), ranks_there).right == right
-    assert not windows.judged(alone, recorded(tmp_path / "run", "losses 1.6\n")).right
+        assert programs.judged_ranks(alone, recorded(tmp_path / "run", out, **shares), ranks_there).right == right
 
 
 @pytest.mark.slow

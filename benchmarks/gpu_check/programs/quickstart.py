@@ -1,6 +1,7 @@
 """The shape of PyTorch's quickstart: a batch is looked at, then the model moves to the GPU and is trained.
 
 quickstart.py [stream]    stream: all of it on a stream of the program's own
+quickstart.py cpu         only a training on the processor, and whether CUDA was initialised for that
 """
 
 from __future__ import annotations
@@ -12,6 +13,10 @@ from torch.utils.data import DataLoader
 
 from benchmarks.gpu_check.programs.loop import COMPUTE_MS, Samples, net, spin, train
 
+if "cpu" in sys.argv:
+    train(net(), DataLoader(Samples(load_ms=1)), "cpu", lambda: None)
+    print("CUDA is initialised:", torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
+    sys.exit()
 for inputs, labels in DataLoader(Samples(4)):
     print("inputs", tuple(inputs.shape), "labels", tuple(labels.shape))
     break

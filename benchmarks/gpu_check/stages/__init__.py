@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from ..checks import Stage
-from . import clocks, compare, cost, dali, drift, errors, programs, ranks, tests, tools, tune, windows
+from . import clocks, commands, cost, programs, tools, windows
 
-STAGES: dict[str, Stage] = {
-    module.stage.name: module.stage
-    for module in (tools, clocks, tests, programs, windows, cost, errors, compare, tune, dali, drift, ranks)
+STAGES = {
+    stage.name: stage
+    for stage in (
+        *(tools.stage, clocks.stage, commands.tests, programs.stage, windows.stage, cost.stage, programs.errors),
+        *(commands.compare, commands.tune, commands.dali, clocks.drift, programs.ranks),
+    )
 }

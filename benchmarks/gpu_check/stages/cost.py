@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from statistics import median
 
 import numpy as np
 import torch
@@ -26,13 +27,13 @@ ROUNDS = 21
 @stage.check(f"at most {LIMIT_US:.0f} µs are added to a step that the host sets the pace of, every step looked at")
 def steps_at_the_pace_of_the_host(rig: Rig) -> Seen:
     added, bare = _added_us(rig, 0.0, 0.3)
-    return Seen(_median(added) <= LIMIT_US, _told(added, bare), {"added_us": added, "step_us": bare})
+    return Seen(median(added) <= LIMIT_US, _told(added, bare), {"added_us": added, "step_us": bare})
 
 
 @stage.check(f"less than {LIMIT_PERCENT:g} % is added to steps of {LONG_MS:g} ms of the GPU's")
 def steps_at_the_pace_of_the_GPU(rig: Rig) -> Seen:  # noqa: N802
     added, bare = _added_us(rig, LONG_MS, LONG_MS)
-    return Seen(100 * _median(added) / bare < LIMIT_PERCENT, _told(added, bare), {"added_us": added, "step_us": bare})
+    return Seen(100 * median(added) / bare < LIMIT_PERCENT, _told(added, bare), {"added_us": added, "step_us": bare})
 
 
 def _added_us(rig: Rig, spin_ms: float, step_ms: float) -> tuple[list[float], float]:
@@ -59,14 +60,10 @@ def _added_us(rig: Rig, spin_ms: float, step_ms: float) -> tuple[list[float], fl
                 bare.append(took[NONE])
     finally:
         observers.close()
-    return added, _median(bare)
-
-
-def _median(values: list[float]) -> float:
-    return float(np.median(values))
+    return added, median(bare)
 
 
 def _told(added: list[float], bare: float) -> str:
     low, high = np.percentile(added, (25, 75))
-    median = _median(added)
-    return f"{median:.1f} µs (half of the rounds {low:.1f} to {high:.1f}) on {bare:.0f} µs: {100 * median / bare:.2f} %"
+    middle = median(added)
+    return f"{middle:.1f} µs (half of the rounds {low:.1f} to {high:.1f}) on {bare:.0f} µs: {100 * middle / bare:.2f} %"

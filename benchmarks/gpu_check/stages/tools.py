@@ -44,16 +44,11 @@ def whyidle_doctor(rig: Rig) -> Seen:
     driver = next(check["status"] for check in checks if check["name"] == "NVIDIA driver")
     gpus = [check for check in checks if check["name"].startswith("GPU ")]
     limited = [f"{check['name']}: {check['says']}" for check in checks if check["status"] in ("limited", "missing")]
-    return Seen(
-        done.code == 0 and driver == "ok" and bool(gpus),
-        f"driver {driver}, {len(gpus)} rows of GPUs; not all there: {'; '.join(limited) or 'nothing'}",
-        {"checks": checks},
-    )
+    text = f"driver {driver}, {len(gpus)} rows of GPUs; not all there: {'; '.join(limited) or 'nothing'}"
+    return Seen(done.code == 0 and driver == "ok" and bool(gpus), text, {"checks": checks})
 
 
-@stage.check(
-    f"the sampler's mean is within {NEAR_POINTS:.0f} points of nvidia-smi's, of a GPU that is busy half of the time"
-)
+@stage.check(f"of a GPU that is busy half of the time, means are within {NEAR_POINTS:.0f} points of nvidia-smi's")
 def utilisation_beside_nvidia_smi(rig: Rig) -> Seen:
     return _beside(rig, "utilisation_pct", 0, lambda line: line.strip())
 

@@ -65,11 +65,8 @@ def compared(folder: Path, busy: Intervals) -> Seen:
         return Seen(False, "nothing was recorded that can be judged")
     theirs = 100 * total(clip(busy, facts.window.begin_ns, facts.window.end_ns)) / facts.window.wall_ns
     ours = 100 * (facts.parts.share("compute") + facts.parts.share("copy"))
-    return Seen(
-        abs(ours - theirs) <= NEAR_POINTS,
-        f"Kineto {theirs:.1f} %, marks {ours:.1f} %",
-        {"kineto": theirs, "marks": ours},
-    )
+    told = f"Kineto {theirs:.1f} %, marks {ours:.1f} %"
+    return Seen(abs(ours - theirs) <= NEAR_POINTS, told, {"kineto": theirs, "marks": ours})
 
 
 @stage.check("a net compiled into CUDA graphs trains to the same losses, and no hook is off")
@@ -89,7 +86,5 @@ def judged(alone: Done, recorded: Recording) -> Seen:
     notes = [str(note) for note in report["quality"]["notes"]]
     same = recorded.done.out == alone.out
     right = same and report["run"]["device"]["kind"] == "cuda" and not any("hook" in note for note in notes)
-    return Seen(
-        right,
-        f"{'the same' if same else 'other'} losses; {report['verdict']['cause']}; {'; '.join(notes) or 'no notes'}",
-    )
+    losses = "the same" if same else "other"
+    return Seen(right, f"{losses} losses; {report['verdict']['cause']}; {'; '.join(notes) or 'no notes'}")

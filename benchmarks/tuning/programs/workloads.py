@@ -2,7 +2,7 @@
 
 The net is real, and so is its training. Most of a step's time is an accelerator's: forward and backward pass take a
 fixed time asleep, as an accelerator leaves the processors to others. What a sample takes is waiting, as for a remote
-store, or the processor's time, as for decoding. The best settings named here are those of a machine with two CPUs.
+store, or the processor's time, as for decoding. The best settings told here are those of a machine with two CPUs.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import multiprocessing
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -32,35 +33,47 @@ FIXED = 0.3
 Sample = tuple[torch.Tensor, int]
 
 
-class Waiting(Dataset[Sample]):
-    """Samples that are waited for: sample i as long as the i-th of these seconds, which repeat."""
+class Samples(Dataset[Sample], ABC):
+    """So many samples, each with its label."""
 
-    def __init__(self, length: int, waits_s: Sequence[float]) -> None:
-        self._length, self._waits_s = length, list(waits_s)
+    def __init__(self, length: int) -> None:
+        self._length = length
 
     def __len__(self) -> int:
         return self._length
 
     def __getitem__(self, index: int) -> Sample:
+        return self.values(index), index % CLASSES
+
+    @abstractmethod
+    def values(self, index: int) -> torch.Tensor:
+        """Takes as long as that sample takes."""
+
+
+class Waiting(Samples):
+    """Samples that are waited for: sample i as long as the i-th of these seconds, which repeat."""
+
+    def __init__(self, length: int, waits_s: Sequence[float], floats: int = FLOATS) -> None:
+        super().__init__(length)
+        self._waits_s, self._floats = list(waits_s), floats
+
+    def values(self, index: int) -> torch.Tensor:
         time.sleep(self._waits_s[index % len(self._waits_s)])
-        return torch.full((FLOATS,), index % CLASSES / CLASSES), index % CLASSES
+        return torch.full((self._floats,), index % CLASSES / CLASSES)
 
 
-class Jpegs(Dataset[Sample]):
+class Jpegs(Samples):
     """Photographs in memory, which repeat: decoded and made smaller for each sample."""
 
     def __init__(self, length: int, photographs: int, side: int, small: int) -> None:
+        super().__init__(length)
         draw = np.random.default_rng(0)
-        self._length, self._small = length, small
-        self._files = [_jpeg(draw, side) for _ in range(photographs)]
+        self._small, self._files = small, [_jpeg(draw, side) for _ in range(photographs)]
 
-    def __len__(self) -> int:
-        return self._length
-
-    def __getitem__(self, index: int) -> Sample:
+    def values(self, index: int) -> torch.Tensor:
         with Image.open(io.BytesIO(self._files[index % len(self._files)])) as photograph:
             pixels = np.array(photograph.convert("RGB").resize((self._small, self._small), Image.Resampling.BILINEAR))
-        return torch.from_numpy(pixels).float().div_(255), index % CLASSES
+        return torch.from_numpy(pixels).float().div_(255)
 
 
 def _jpeg(draw: np.random.Generator, side: int) -> bytes:
@@ -73,52 +86,33 @@ def _jpeg(draw: np.random.Generator, side: int) -> bytes:
     return file.getvalue()
 
 
-class Large(Dataset[Sample]):
-    """Samples of so many floats, waited for a little: to hand a batch over takes nearly as long as to make it."""
-
-    def __init__(self, length: int, floats: int, wait_s: float) -> None:
-        self._length, self._floats, self._wait_s = length, floats, wait_s
-
-    def __len__(self) -> int:
-        return self._length
-
-    def __getitem__(self, index: int) -> Sample:
-        time.sleep(self._wait_s)
-        return torch.full((self._floats,), index % CLASSES / CLASSES), index % CLASSES
-
-
-class InMemory(Dataset[Sample]):
+class InMemory(Samples):
     """Samples that are there already."""
 
     def __init__(self, length: int) -> None:
-        self._length = length
+        super().__init__(length)
         self._samples = torch.rand(1024, FLOATS, generator=torch.Generator().manual_seed(0))
 
-    def __len__(self) -> int:
-        return self._length
-
-    def __getitem__(self, index: int) -> Sample:
-        return self._samples[index % len(self._samples)], index % CLASSES
+    def values(self, index: int) -> torch.Tensor:
+        return self._samples[index % len(self._samples)]
 
 
-class Throttled(Dataset[Sample]):
+class Throttled(Waiting):
     """Reads from a store that answers each after a while, and whose bandwidth all processes share."""
 
     def __init__(self, length: int, latency_s: float, transfer_s: float) -> None:
-        self._length, self._latency_s, self._transfer_s = length, latency_s, transfer_s
+        super().__init__(length, [latency_s])
+        self._transfer_s = transfer_s
         # Made before any worker. One of spawn's context may be inherited however a worker is started.
         self._free_at = multiprocessing.get_context("spawn").Value("d", 0.0)
 
-    def __len__(self) -> int:
-        return self._length
-
-    def __getitem__(self, index: int) -> Sample:
-        time.sleep(self._latency_s)
+    def values(self, index: int) -> torch.Tensor:
+        answer = super().values(index)
         with self._free_at.get_lock():
             self._free_at.value = max(self._free_at.value, time.monotonic()) + self._transfer_s
             mine = self._free_at.value
         time.sleep(max(0.0, mine - time.monotonic()))
-        return torch.full((FLOATS,), index % CLASSES / CLASSES), index % CLASSES
+        return answer
 
 
 class Net(nn.Module):
@@ -157,8 +151,6 @@ class Workload:
     """One training."""
 
     name: str
-    what: str
-    """In words."""
     data: Callable[[int], Dataset[Sample]]
     """Number of samples -> data set."""
     batch: int
@@ -181,48 +173,24 @@ def _stragglers(fast_s: float, times: tuple[float, float], share: float) -> list
     return list(map(float, np.where(slow, draw.uniform(*times, 2048), 1.0) * fast_s))
 
 
+_JPEGS = partial(Jpegs, photographs=48, side=320, small=32)
+_SLOW_NOW_AND_THEN = partial(Waiting, waits_s=_stragglers(2e-3, (20, 30), 0.02))
 WORKLOADS = {
     each.name: each
     for each in (
-        Workload(
-            "constant", "every sample is waited for as long: 4 or 5 workers", partial(Waiting, waits_s=[4e-3]), 8, 7e-3
-        ),
-        Workload(
-            "jpeg",
-            "photographs are decoded: as many workers as the processors can bear",
-            partial(Jpegs, photographs=48, side=320, small=32),
-            16,
-            7e-3,
-            inputs=3 * 32 * 32,
-        ),
-        Workload(
-            "heavy_tail",
-            "waits are lognormal: more workers than their mean needs, or a deeper queue",
-            partial(Waiting, waits_s=_lognormal(8e-3, 1.1)),
-            4,
-            7e-3,
-        ),
-        Workload(
-            "stragglers",
-            "one sample in fifty is waited for 20 to 30 times as long: a deeper queue",
-            partial(Waiting, waits_s=_stragglers(2e-3, (20, 30), 0.02)),
-            8,
-            8e-3,
-        ),
-        Workload(
-            "payload",
-            "batches of 8 MB are handed over: 1 or 2 workers",
-            partial(Large, floats=120_000, wait_s=5e-4),
-            16,
-            10e-3,
-        ),
-        Workload("tiny", "samples are in memory: no workers", InMemory, 32, 5e-3),
-        Workload(
-            "throttled",
-            "a store's bandwidth is shared: 2 workers, and more do not help",
-            partial(Throttled, latency_s=5e-4, transfer_s=1.2e-3),
-            8,
-            7e-3,
-        ),
+        # Every sample is waited for as long: 4 or 5 workers.
+        Workload("constant", partial(Waiting, waits_s=[4e-3]), 8, 7e-3),
+        # Photographs are decoded: as many workers as the processors can bear.
+        Workload("jpeg", _JPEGS, 16, 7e-3, inputs=3 * 32 * 32),
+        # Waits are lognormal: more workers than their mean needs, or a deeper queue.
+        Workload("heavy_tail", partial(Waiting, waits_s=_lognormal(8e-3, 1.1)), 4, 7e-3),
+        # One sample in fifty is waited for 20 to 30 times as long: a deeper queue.
+        Workload("stragglers", _SLOW_NOW_AND_THEN, 8, 8e-3),
+        # Batches of 8 MB take about as long to be handed over as to be made: 1 or 2 workers.
+        Workload("payload", partial(Waiting, waits_s=[5e-4], floats=120_000), 16, 10e-3),
+        # Samples are in memory: no workers.
+        Workload("tiny", InMemory, 32, 5e-3),
+        # A store's bandwidth is shared: 2 workers, and more do not help.
+        Workload("throttled", partial(Throttled, latency_s=5e-4, transfer_s=1.2e-3), 8, 7e-3),
     )
 }

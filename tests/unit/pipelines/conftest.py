@@ -9,14 +9,16 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from multiprocessing import active_children
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 from PIL import Image
 
+from whyidle.pipelines import registry
 from whyidle.pipelines.photos import JpegFiles
-from whyidle.pipelines.protocol import Batch, Stage, Targets
+from whyidle.pipelines.protocol import Batch, Settings, Stage, Targets
 from whyidle.pipelines.stages import plain_stages
 
 SIDE = 64
@@ -99,6 +101,17 @@ class RecordingCopier:
 @pytest.fixture
 def copier() -> RecordingCopier:
     return RecordingCopier()
+
+
+def made(name: str, dataset: Any, copier: Any, settings: Settings, epochs: Sequence[int] = (0,)) -> list[Batch]:
+    """All batches of these epochs, by a loader of its own."""
+    loader = registry.factory(name)(dataset, settings, copier)
+    try:
+        told = [list(loader.epoch(number)) for number in epochs]
+    finally:
+        loader.close()
+    assert [len(each) for each in told] == [len(loader)] * len(told)
+    return [batch for each in told for batch in each]
 
 
 def _running() -> tuple[int, int]:

@@ -1,31 +1,32 @@
-"""DALI against the other loaders: same pixels up to rounding, same kind of augmentation."""
+"""DALI against the other loaders: same pixels up to rounding, same kind of augmentation, arrays handed in."""
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, cast
 
 import numpy as np
 import pytest
 import torch
-from unit.pipelines.conftest import Photos
+from unit.pipelines.conftest import Photos, made
 
 from whyidle.errors import WhyidleError
 from whyidle.pipelines import registry
+from whyidle.pipelines.affine import Affine
 from whyidle.pipelines.protocol import Batch, Image, Settings, Stage, Targets
 from whyidle.pipelines.stages import Distort, Expand, Flip, Normalise, RandomCrop, Resize, plain_stages, ssd_stages
+from whyidle.pipelines.standardise import Standardise
 
 pytestmark = pytest.mark.skipif(registry.unavailable("dali-cpu") is not None, reason="DALI is not installed")
 
 SETTINGS = Settings(batch_size=5, workers=2, shuffle=False)
+STILL = Affine(0, 0, 0, 0)
 GRAY = (Normalise(mean=(0.0, 0.0, 0.0)),)
 """Resized levels as they are."""
 
 
 def epoch(name: str, dataset: Any, copier: Any, settings: Settings = SETTINGS, epochs: int = 1) -> list[Batch]:
-    loader = registry.factory(name)(dataset, settings, copier)
-    made = [batch for number in range(epochs) for batch in loader.epoch(number)]
-    loader.close()
-    return made
+    return made(name, dataset, copier, settings, range(epochs))
 
 
 def share_within(level: float, ours: list[Batch], reference: list[Batch]) -> float:
@@ -40,14 +41,6 @@ def test_plain_pixels_agree_with_pillow_within_one_level(size: int, photos: Any,
     ours, reference = epoch("dali-cpu", dataset, copier), epoch("naive", dataset, copier)
     assert share_within(1.0, ours, reference) >= 0.999
     assert share_within(0.0, ours, reference) >= 0.75
-
-
-def test_the_decoder_alone_agrees_with_pillow_exactly(photos: Any, copier: Any) -> None:
-    square = [index for index in range(len(photos)) if index in (3, 8)]  # 64x64 gray and 75x75
-    for index, size in zip(square, (64, 75), strict=True):
-        alone = type(photos)((photos.path(index),), plain_stages(size))
-        one = Settings(batch_size=1)
-        assert share_within(0.0, epoch("dali-cpu", alone, copier, one), epoch("naive", alone, copier, one)) == 1.0
 
 
 def test_tensors_keep_their_content_while_dali_goes_on_and_after_it(photos: Any, copier: Any) -> None:
@@ -70,9 +63,9 @@ def assert_valid(batch: Batch) -> None:
 
 def test_augmented_targets_stay_valid_and_belong_to_their_samples(photos: Any, copier: Any) -> None:
     dataset = photos.staged(*ssd_stages(48))
-    made = epoch("dali-cpu", dataset, copier, epochs=6)
+    found = epoch("dali-cpu", dataset, copier, epochs=6)
     kept = annotated = 0
-    for batch in made:
+    for batch in found:
         assert batch.inputs.shape == (5, 3, 48, 48)
         assert -125 <= batch.inputs.min() < batch.inputs.max() <= 152
         assert_valid(batch)
@@ -102,26 +95,6 @@ def test_flipping_always_mirrors_pixels_and_boxes(photos: Any, copier: Any) -> N
             assert torch.allclose(b.targets[:, 2], 1 - a.targets[:, 4])
             assert torch.allclose(b.targets[:, 4], 1 - a.targets[:, 2])
             assert torch.equal(b.targets[:, [0, 1, 3, 5]], a.targets[:, [0, 1, 3, 5]])
-
-
-def test_expanding_puts_boxes_where_it_puts_the_picture(photos: Any, copier: Any) -> None:
-    fill, side = (7, 200, 90), 96
-    stages = (Expand(max_ratio=3.0, probability=1.0, fill=fill), Resize(side), *GRAY)
-    ratios = []
-    for batch in epoch("dali-cpu", photos.staged(*stages), copier, epochs=3):
-        picture = ((batch.inputs - torch.tensor(fill)[:, None, None]).abs() > 1).any(dim=1)
-        for place, index in enumerate(batch.indices):
-            boxes = batch.targets[batch.targets[:, 0] == place][:, 2:].numpy()
-            for old, new in zip(photos.targets(index)[:, 1:], boxes, strict=True):
-                shrunk = (new[2:] - new[:2]) / (old[2:] - old[:2])
-                corner = new[:2] - old[:2] * shrunk
-                columns, rows = (np.flatnonzero(picture[place].any(dim=axis)) for axis in (0, 1))
-                seen = np.array([columns[0], rows[0], columns[-1] + 1, rows[-1] + 1]) / side
-                assert np.allclose(seen, [*corner, *(corner + shrunk)], atol=0.04)
-                ratios.append(1 / shrunk)
-    assert np.allclose(*np.transpose(ratios), rtol=1e-3)
-    assert 1 < np.min(ratios) < 1.7
-    assert 2.3 < np.max(ratios) <= 3.001
 
 
 class Framed(Photos):
@@ -155,8 +128,8 @@ def test_stages_in_another_order_find_the_pixels_made(between: tuple[Stage, ...]
     """What is cropped and then mirrored or coloured, and cropped again, cannot wait for the resizing."""
     whole = RandomCrop(min_ious=(None,), scale=(1.0, 1.0), aspect=(1.0, 1.0))
     plain = epoch("dali-cpu", photos.staged(*between, Resize(64), *GRAY), copier)
-    made = epoch("dali-cpu", photos.staged(whole, *between, whole, Resize(64), *GRAY), copier)
-    assert share_within(1.0, made, plain) >= 0.99
+    found = epoch("dali-cpu", photos.staged(whole, *between, whole, Resize(64), *GRAY), copier)
+    assert share_within(1.0, found, plain) >= 0.99
 
 
 def test_distorting_with_fixed_limits_does_the_arithmetic_of_the_stage(photos: Any, copier: Any) -> None:
@@ -213,12 +186,99 @@ def test_a_stage_without_counterpart_is_refused_by_name(photos: Any, copier: Any
 @pytest.mark.gpu
 @pytest.mark.skipif(registry.unavailable("dali-gpu") is not None, reason="needs DALI and a CUDA device")
 def test_the_gpu_decodes_and_augments_like_the_cpu(photos: Any, copier: Any) -> None:
-    made = epoch("dali-gpu", photos, copier, epochs=2)
-    assert {batch.inputs.device.type for batch in made} == {"cuda"}
+    found = epoch("dali-gpu", photos, copier, epochs=2)
+    assert {batch.inputs.device.type for batch in found} == {"cuda"}
     reference = epoch("naive", photos, copier, epochs=2)
-    assert share_within(4.0, made, reference) >= 0.99
-    assert all(torch.equal(a.targets, b.targets) for a, b in zip(made, reference, strict=True))
+    assert share_within(4.0, found, reference) >= 0.99
+    assert all(torch.equal(a.targets, b.targets) for a, b in zip(found, reference, strict=True))
     for batch in epoch("dali-gpu", photos.staged(*ssd_stages(48)), copier, epochs=3):
         assert batch.inputs.shape == (5, 3, 48, 48)
         assert bool(torch.isfinite(batch.inputs).all())
         assert_valid(batch)
+
+
+# Samples that are no files: arrays handed in, labels that stay with them.
+
+
+@dataclass(frozen=True)
+class Gray:
+    """Small images in memory, with labels."""
+
+    images: Any
+    stages: Any = ()
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def read(self, index: int) -> bytes:
+        data: bytes = self.images[index].tobytes()
+        return data
+
+    def decode(self, data: bytes | memoryview, index: int) -> Image:
+        pixels: Image = np.frombuffer(data, np.uint8).reshape(self.images.shape[1:])
+        return pixels
+
+    def targets(self, index: int) -> Targets:
+        return np.array(index % 10)
+
+
+def gray(*stages: Any, colours: int = 0) -> Gray:
+    """Smooth blobs, so that a nearest pixel one further is nearly the same."""
+    rows, columns = np.indices((28, 28))
+    blobs = [120 + 100 * np.sin(rows / (5 + n % 7)) * np.cos(columns / (4 + n % 5)) for n in range(20)]
+    images = np.stack(blobs).astype(np.uint8)
+    return Gray(np.stack([images] * colours, axis=-1) if colours else images, stages)
+
+
+SHADES = Standardise(0.3, 0.4)
+
+
+@pytest.mark.parametrize(
+    "dataset",
+    [gray(SHADES), gray(SHADES, colours=3), gray(), gray(STILL, Standardise())],
+    ids=["gray", "colour", "no stages", "an affine stage that moves nothing"],
+)
+def test_arrays_are_handed_in_and_made_as_elsewhere(dataset: Any, copier: Any) -> None:
+    ours, reference = epoch("dali-cpu", dataset, copier), epoch("naive", dataset, copier)
+    assert [batch.indices for batch in ours] == [batch.indices for batch in reference]
+    for mine, other in zip(ours, reference, strict=True):
+        assert torch.allclose(mine.inputs, other.inputs, atol=1e-5)
+        assert torch.equal(mine.targets, other.targets)
+
+
+@pytest.mark.parametrize(
+    "stage",
+    [Affine(60, 0, 0, 0), Affine(0, 0.3, 0, 0), Affine(0, 0, 0.9, 0), Affine(0, 0, 0, 0.6)],
+    ids=["rotation", "shift", "shear", "zoom"],
+)
+def test_each_part_of_the_affine_stage_moves_as_much_as_elsewhere(stage: Affine, copier: Any) -> None:
+    """The mean of many draws of one image, pixel by pixel: what each part does shows in it."""
+    corner = np.zeros((1, 28, 28), np.uint8)
+    corner[0, 4:16, 8:14] = 255
+    dataset: Any = Gray(np.repeat(corner, 1000, axis=0), (stage, Standardise()))
+    settings = Settings(batch_size=500, workers=2)
+    [ours, reference] = (
+        torch.cat([batch.inputs for batch in epoch(name, dataset, copier, settings)]).mean(dim=0)
+        for name in ("dali-cpu", "naive")
+    )
+    assert float((ours - reference).abs().max()) < 0.1
+    assert float((reference - torch.from_numpy(corner / 255)).abs().max()) > 0.2
+
+
+def test_a_stage_without_a_counterpart_is_told_beforehand() -> None:
+    unfit = registry.unfit("dali-cpu", cast("Any", gray(Flip())))
+    assert unfit is not None
+    assert "no counterpart for Flip" in unfit
+    assert registry.unfit("dali-cpu", cast("Any", gray(Affine(), Standardise()))) is None
+
+
+def test_labels_of_photographs_stay_with_their_samples(photos: Any, copier: Any) -> None:
+    class Labelled(type(photos)):  # type: ignore[misc]
+        def targets(self, index: int) -> Targets:
+            return np.array(index % 4)
+
+    dataset = Labelled(photos.files, plain_stages(32))
+    settings = Settings(batch_size=5, workers=2, shuffle=True)
+    for batch in epoch("dali-cpu", dataset, copier, settings):
+        assert batch.inputs.shape == (5, 3, 32, 32)
+        assert batch.targets.tolist() == [index % 4 for index in batch.indices]

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image as PillowImage
+from unit.pipelines.conftest import made
 
 from whyidle.pipelines import fused
 from whyidle.pipelines.protocol import Image, Settings, Targets
@@ -78,14 +79,6 @@ def test_another_process_writes_what_this_one_reads(method: str) -> None:
     assert ring.lend(slot, (6,), np.int64).tolist() == [41] * 6
 
 
-def made(name: str, dataset: Any, copier: Any, settings: Settings = ALONE) -> list[Any]:
-    loader = factory(name)(dataset, settings, copier)
-    try:
-        return list(loader.epoch(0))
-    finally:
-        loader.close()
-
-
 @pytest.mark.parametrize("name", ["fused", "fused-exact"])
 @pytest.mark.parametrize("mode", ["CMYK", "L", "progressive", "trailing", "exif"])
 def test_odd_files_are_seen_as_pillow_sees_them(name: str, mode: str, photos: Any, copier: Any, tmp_path: Any) -> None:
@@ -101,7 +94,7 @@ def test_odd_files_are_seen_as_pillow_sees_them(name: str, mode: str, photos: An
     if mode == "trailing":
         file.write_bytes(file.read_bytes() + b"what an editor left here" * 9)
     dataset = replace(photos, files=(file,)).staged(Resize(64), Normalise())
-    (ours,), (theirs,) = made(name, dataset, copier), made("naive", dataset, copier)
+    (ours,), (theirs,) = made(name, dataset, copier, ALONE), made("naive", dataset, copier, ALONE)
     away = (ours.inputs - theirs.inputs).abs()
     assert (away.max() <= 1) if name == "fused-exact" else (away.mean() < 3)
 
@@ -119,7 +112,9 @@ def test_a_stage_that_has_to_see_pixels_sees_them_wherever_it_stands(place: int,
     stages = list(ssd_stages(64))
     stages.insert(place, Inverted())
     dataset = photos.staged(*stages)
-    for ours, theirs in zip(made("fused-exact", dataset, copier), made("naive", dataset, copier), strict=True):
+    for ours, theirs in zip(
+        made("fused-exact", dataset, copier, ALONE), made("naive", dataset, copier, ALONE), strict=True
+    ):
         assert torch.equal(ours.targets, theirs.targets)
         assert ((ours.inputs - theirs.inputs).abs() <= 1).float().mean() > 0.995
 
@@ -127,12 +122,12 @@ def test_a_stage_that_has_to_see_pixels_sees_them_wherever_it_stands(place: int,
 @pytest.mark.parametrize("name", ["fused", "fused-exact"])
 def test_samples_of_several_sizes_are_refused_in_words(name: str, photos: Any, copier: Any) -> None:
     with pytest.raises(ValueError, match="must have one shape"):
-        made(name, photos.staged(Normalise()), copier)
+        made(name, photos.staged(Normalise()), copier, ALONE)
 
 
 def test_batches_that_are_kept_keep_their_pixels(photos: Any, copier: Any) -> None:
     many = photos.times(6).staged(*ssd_stages(64))
-    kept = made("fused", many, copier)
+    kept = made("fused", many, copier, ALONE)
     copies = []
     loader = factory("fused")(many, ALONE, copier)
     for batch in loader.epoch(0):
@@ -145,8 +140,8 @@ def test_batches_that_are_kept_keep_their_pixels(photos: Any, copier: Any) -> No
 @pytest.mark.parametrize("name", ["fused", "fused-exact"])
 def test_pixels_stay_small_on_the_way_to_a_device_with_memory_of_its_own(name: str, photos: Any, copier: Any) -> None:
     dataset = photos.staged(*ssd_stages(64)[:-1], Normalise(deviation=(58.0, 57.0, 57.5)))
-    here = made(name, dataset, copier)
-    there = made(name, dataset, replace(copier, own_memory=True))
+    here = made(name, dataset, copier, ALONE)
+    there = made(name, dataset, replace(copier, own_memory=True), ALONE)
     for one, other in zip(here, there, strict=True):
         assert one.on_device is None
         assert other.inputs.dtype == torch.uint8

@@ -2,13 +2,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image as PillowImage
 from PIL.Image import Resampling
@@ -25,6 +25,8 @@ from whyidle.pipelines.stages import (
 )
 
 Array = npt.NDArray[Any]
+NO_BOXES = np.zeros((0, 5), np.float32)
+NEUTRAL = Distort(brightness=0, contrast=(1, 1), saturation=(1, 1), hue=0, probability=1.0)
 
 
 def ramp(height: int, width: int) -> Array:
@@ -49,21 +51,6 @@ def samples(draw: st.DrawFn, least: int = 0) -> tuple[Array, Array]:
 
 
 seeds = st.integers(0, 2**32 - 1)
-anything = pytest.mark.parametrize(
-    "make",
-    [
-        lambda: [Distort(probability=1.0)],
-        lambda: [Expand(probability=1.0)],
-        lambda: [RandomCrop()],
-        lambda: [Resize(32)],
-        lambda: [Resize(32, "random")],
-        lambda: [Flip(probability=1.0)],
-        lambda: [Normalise()],
-        lambda: ssd_stages(48),
-        lambda: plain_stages(48),
-    ],
-    ids=["distort", "expand", "crop", "resize", "resize-random", "flip", "normalise", "ssd", "plain"],
-)
 
 
 def run(stages: Any, image: Array, targets: Array, seed: int) -> tuple[Array, Array]:
@@ -73,13 +60,20 @@ def run(stages: Any, image: Array, targets: Array, seed: int) -> tuple[Array, Ar
     return image, targets
 
 
-@anything
+@pytest.mark.parametrize(
+    "stages",
+    [
+        *([Distort(probability=1.0)], [Expand(probability=1.0)], [RandomCrop()], [Resize(32)], [Resize(32, "random")]),
+        *([Flip(probability=1.0)], [Normalise()], ssd_stages(48), plain_stages(48)),
+    ],
+    ids=["distort", "expand", "crop", "resize", "resize-random", "flip", "normalise", "ssd", "plain"],
+)
 @given(sample=samples(), seed=seeds)
-def test_boxes_stay_valid_and_inputs_untouched(make: Callable[[], Any], sample: tuple[Array, Array], seed: int) -> None:
+def test_boxes_stay_valid_and_inputs_untouched(stages: Any, sample: tuple[Array, Array], seed: int) -> None:
     image, targets = sample
     image_before, targets_before = image.copy(), targets.copy()
 
-    _, out = run(make(), image, targets, seed)
+    _, out = run(stages, image, targets, seed)
 
     assert out.dtype == np.float32
     assert out.shape[1] == 5
@@ -92,41 +86,8 @@ def test_boxes_stay_valid_and_inputs_untouched(make: Callable[[], Any], sample: 
     np.testing.assert_array_equal(targets, targets_before)
 
 
-@anything
-@settings(max_examples=15)
-@given(sample=samples(), seed=seeds)
-def test_same_seed_same_result(make: Callable[[], Any], sample: tuple[Array, Array], seed: int) -> None:
-    image, targets = sample
-    first_image, first_targets = run(make(), image, targets, seed)
-    again_image, again_targets = run(make(), image.copy(), targets.copy(), seed)
-    np.testing.assert_array_equal(first_image, again_image)
-    np.testing.assert_array_equal(first_targets, again_targets)
-
-
-def test_different_seeds_differ() -> None:
-    targets = np.array([[1, 0.2, 0.2, 0.8, 0.8]], np.float32)
-    results = {run(ssd_stages(32), ramp(90, 120), targets, seed)[0].tobytes() for seed in range(20)}
-    assert len(results) == 20
-
-
-@pytest.mark.parametrize("stages", [ssd_stages(64), plain_stages(64)], ids=["ssd", "plain"])
-def test_sequences_end_in_a_contiguous_float_square(stages: Any) -> None:
-    image, targets = run(stages, ramp(90, 120), np.zeros((0, 5), np.float32), 3)
-    assert image.shape == (3, 64, 64)
-    assert image.dtype == np.float32
-    assert image.flags.c_contiguous
-    assert targets.shape == (0, 5)
-
-
 def test_sequences_are_in_the_order_of_the_study() -> None:
-    assert [type(stage) for stage in ssd_stages(300)] == [
-        Distort,
-        Expand,
-        RandomCrop,
-        Resize,
-        Flip,
-        Normalise,
-    ]
+    assert [type(stage) for stage in ssd_stages(300)] == [Distort, Expand, RandomCrop, Resize, Flip, Normalise]
     assert ssd_stages(300)[3] == Resize(300, "random")
     assert plain_stages(300) == (Resize(300, "bilinear"), Normalise())
 
@@ -141,39 +102,29 @@ def test_stages_need_no_torch() -> None:
 
 def changed(stage: Distort, level: int, seed: int) -> Array:
     grey = np.full((2, 2, 3), level, np.uint8)
-    return run([stage], grey, np.zeros((0, 5), np.float32), seed)[0]
+    return run([stage], grey, NO_BOXES, seed)[0]
 
 
-def test_brightness_adds_the_same_to_all_levels_within_its_bound() -> None:
-    stage = Distort(contrast=(1, 1), saturation=(1, 1), hue=0, probability=1.0)
+def test_brightness_adds_the_same_to_all_levels_within_its_bound_and_saturates() -> None:
+    stage = replace(NEUTRAL, brightness=32)
     shifts = [int(changed(stage, 100, seed)[0, 0, 0]) - 100 for seed in range(200)]
     assert -32 <= min(shifts) < -25
     assert 25 < max(shifts) <= 32
-
-
-def test_brightness_saturates_instead_of_wrapping() -> None:
-    stage = Distort(contrast=(1, 1), saturation=(1, 1), hue=0, probability=1.0)
     assert min(changed(stage, 250, seed).min() for seed in range(100)) >= 218
     assert max(changed(stage, 5, seed).max() for seed in range(100)) <= 37
 
 
-def test_contrast_scales_the_levels() -> None:
-    stage = Distort(brightness=0, contrast=(0.5, 0.5), saturation=(1, 1), hue=0, probability=1.0)
-    assert (changed(stage, 100, 0) == 50).all()
-
-
-def test_saturation_of_zero_leaves_grey_of_the_largest_level() -> None:
-    stage = Distort(brightness=0, contrast=(1, 1), saturation=(0, 0), hue=0, probability=1.0)
+def test_contrast_scales_the_levels_and_saturation_of_zero_leaves_grey_of_the_largest() -> None:
+    assert (changed(replace(NEUTRAL, contrast=(0.5, 0.5)), 100, 0) == 50).all()
     image = np.full((2, 2, 3), (200, 50, 10), np.uint8)
-    out = run([stage], image, np.zeros((0, 5), np.float32), 0)[0]
-    assert (out == 200).all()
+    assert (run([replace(NEUTRAL, saturation=(0, 0))], image, NO_BOXES, 0)[0] == 200).all()
 
 
 def test_hue_is_in_units_of_two_degrees() -> None:
     # A turn of 60 degrees makes red yellow or magenta, so 30 units reach them and no further.
-    stage = Distort(brightness=0, contrast=(1, 1), saturation=(1, 1), hue=30, probability=1.0)
+    stage = replace(NEUTRAL, hue=30)
     red = np.full((1, 1, 3), (255, 0, 0), np.uint8)
-    outs = np.array([run([stage], red, np.zeros((0, 5), np.float32), seed)[0][0, 0] for seed in range(300)])
+    outs = np.array([run([stage], red, NO_BOXES, seed)[0][0, 0] for seed in range(300)])
     assert (outs[:, 0] >= 250).all()
     assert outs[:, 1].max() > 230
     assert outs[:, 2].max() > 230
@@ -183,7 +134,7 @@ def test_hue_is_in_units_of_two_degrees() -> None:
 def test_distort_without_probability_changes_nothing() -> None:
     image = ramp(9, 11)
     for seed in range(20):
-        assert run([Distort(probability=0.0)], image, np.zeros((0, 5), np.float32), seed)[0] is image
+        assert run([Distort(probability=0.0)], image, NO_BOXES, seed)[0] is image
 
 
 def test_each_change_of_colour_happens_half_of_the_time() -> None:
@@ -219,7 +170,7 @@ def test_expand_keeps_pixels_and_boxes_can_be_mapped_back(sample: tuple[Array, A
 
 def test_expand_happens_with_its_probability_and_uses_its_range() -> None:
     image = ramp(20, 20)
-    sides = [run([Expand()], image, np.zeros((0, 5), np.float32), seed)[0].shape[0] for seed in range(1000)]
+    sides = [run([Expand()], image, NO_BOXES, seed)[0].shape[0] for seed in range(1000)]
     expanded = [side for side in sides if side > 20]
     assert 430 <= len(expanded) <= 560
     assert 75 <= max(expanded) <= 80
@@ -281,7 +232,7 @@ def test_crop_keeps_exactly_the_objects_with_their_centre_inside(sample: tuple[A
 
 @given(seed=seeds)
 def test_parts_respect_scale_and_aspect(seed: int) -> None:
-    crop = run([RandomCrop(min_ious=(None,))], ramp(200, 200), np.zeros((0, 5), np.float32), seed)[0]
+    crop = run([RandomCrop(min_ious=(None,))], ramp(200, 200), NO_BOXES, seed)[0]
     height, width = crop.shape[0] / 200, crop.shape[1] / 200
     rounding = 0.01  # a pixel at each end
     assert 0.3 - rounding <= (height * width) ** 0.5 <= 1.0
@@ -289,12 +240,11 @@ def test_parts_respect_scale_and_aspect(seed: int) -> None:
 
 
 def test_crop_of_an_image_without_objects_ignores_overlaps() -> None:
-    empty = np.zeros((0, 5), np.float32)
     for seed in range(50):
-        crop, out = run([RandomCrop(min_ious=(0.5,))], ramp(60, 80), empty, seed)
+        crop, out = run([RandomCrop(min_ious=(0.5,))], ramp(60, 80), NO_BOXES, seed)
         assert crop.shape == (60, 80, 3)
         assert out.shape == (0, 5)
-    shapes = {run([RandomCrop()], ramp(60, 80), empty, seed)[0].shape for seed in range(50)}
+    shapes = {run([RandomCrop()], ramp(60, 80), NO_BOXES, seed)[0].shape for seed in range(50)}
     assert len(shapes) > 10
 
 
@@ -312,7 +262,7 @@ def test_crop_takes_all_candidates_equally_often() -> None:
 def test_bilinear_resize_is_the_antialiased_one_of_pillow() -> None:
     random = np.random.default_rng(0)
     image = random.integers(0, 256, (90, 120, 3), dtype=np.uint8)
-    out = run([Resize(30)], image, np.zeros((0, 5), np.float32), 0)[0]
+    out = run([Resize(30)], image, NO_BOXES, 0)[0]
     expected = np.asarray(PillowImage.fromarray(image).resize((30, 30), Resampling.BILINEAR))
     np.testing.assert_array_equal(out, expected)
     assert out.std() < image.std() / 2  # noise averages out only under antialiasing
@@ -321,8 +271,7 @@ def test_bilinear_resize_is_the_antialiased_one_of_pillow() -> None:
 def test_random_resize_uses_five_filters_equally() -> None:
     random = np.random.default_rng(0)
     image = random.integers(0, 256, (40, 40, 3), dtype=np.uint8)
-    empty = np.zeros((0, 5), np.float32)
-    results = [run([Resize(23, "random")], image, empty, seed)[0].tobytes() for seed in range(500)]
+    results = [run([Resize(23, "random")], image, NO_BOXES, seed)[0].tobytes() for seed in range(500)]
     counts = [results.count(result) for result in set(results)]
     assert len(counts) == 5
     assert min(counts) > 60
@@ -341,8 +290,7 @@ def test_flipping_twice_gives_the_sample_back(sample: tuple[Array, Array], seed:
 
 def test_flip_mirrors_left_and_right_half_of_the_time() -> None:
     image = ramp(4, 6)
-    empty = np.zeros((0, 5), np.float32)
-    outs = [run([Flip()], image, empty, seed)[0] for seed in range(1000)]
+    outs = [run([Flip()], image, NO_BOXES, seed)[0] for seed in range(1000)]
     flipped = [out for out in outs if out[0, 0, 0] == 5]
     assert 430 <= len(flipped) <= 560
     np.testing.assert_array_equal(flipped[0], image[:, ::-1])
@@ -350,9 +298,9 @@ def test_flip_mirrors_left_and_right_half_of_the_time() -> None:
 
 def test_normalise_subtracts_the_mean_and_nothing_else() -> None:
     image = ramp(3, 5)
-    out = run([Normalise()], image, np.zeros((0, 5), np.float32), 0)[0]
+    out = run([Normalise()], image, NO_BOXES, 0)[0]
     assert out.shape == (3, 3, 5)
     np.testing.assert_array_equal(out[0], image[..., 0] - np.float32(123))
     np.testing.assert_array_equal(out[1], image[..., 1] - np.float32(117))
     np.testing.assert_array_equal(out[2], image[..., 2] - np.float32(104))
-    assert run([Normalise()], image[:, ::-1], np.zeros((0, 5), np.float32), 0)[0].flags.c_contiguous
+    assert run([Normalise()], image[:, ::-1], NO_BOXES, 0)[0].flags.c_contiguous

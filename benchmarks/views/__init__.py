@@ -1,1 +1,0 @@
-"""What live view, pages and exports take."""

@@ -1,0 +1,212 @@
+"""What loaders are made of: the common order and randomness, samples and their stamps, a thread that works ahead."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from whyidle.errors import DataError
+from whyidle.pipelines import assemble
+from whyidle.pipelines import photos as photos_module
+from whyidle.pipelines.background import Background
+from whyidle.pipelines.order import batches, count, epoch_order, randomness
+from whyidle.pipelines.protocol import Settings
+
+SETTINGS = Settings(batch_size=4)
+
+
+class Clock:
+    """Stands still but for what is told to take time."""
+
+    def __init__(self) -> None:
+        self.now = 1_000_000
+
+    def taking(self, ns: int, work: Any) -> Any:
+        def timed(*arguments: Any) -> Any:
+            self.now += ns
+            return work(*arguments)
+
+        return timed
+
+
+def test_each_part_of_a_trace_holds_its_own_time_and_nothing_else(photos: Any, monkeypatch: Any) -> None:
+    clock = Clock()
+    monkeypatch.setattr(assemble.time, "monotonic_ns", lambda: clock.now)
+    monkeypatch.setattr(photos_module, "read", clock.taking(1_000, photos_module.read))
+    monkeypatch.setattr(photos_module, "decode", clock.taking(20, photos_module.decode))
+    monkeypatch.setattr(assemble, "stack", clock.taking(7, assemble.stack))
+    stages = [clock.taking(300, stage) for stage in photos.stages]
+    samples = [assemble.make_sample(photos.staged(*stages), index, 0, SETTINGS) for index in (2, 0, 5)]
+    trace = assemble.collate(samples, worker=3, join=assemble.stack).trace
+    assert trace is not None
+    assert (trace.read_ns, trace.decode_ns, trace.transform_ns, trace.collate_ns) == (3_000, 60, 1_800, 7)
+    assert (trace.begin_ns, trace.end_ns, trace.worker) == (1_000_000, 1_004_867, 3)
+
+
+def test_a_batch_holds_the_samples_in_the_order_asked_for(photos: Any) -> None:
+    batch = assemble.make_batch(photos, [5, 0, 2], 0, SETTINGS, worker=0)
+    assert batch.indices == (5, 0, 2)
+    assert batch.inputs.dtype == batch.targets.dtype == torch.float32
+    for position, index in enumerate(batch.indices):
+        alone = assemble.make_batch(photos, [index], 0, SETTINGS, worker=0)
+        assert torch.equal(batch.inputs[position], alone.inputs[0])
+        rows = batch.targets[batch.targets[:, 0] == position]
+        assert np.array_equal(rows[:, 1:].numpy(), photos.targets(index))
+
+
+@given(st.lists(st.integers(0, 4), min_size=1, max_size=8))
+def test_packed_rows_know_their_place_in_the_batch(objects: list[int]) -> None:
+    targets = [np.full((n, 5), place, np.float32) for place, n in enumerate(objects)]
+    packed = assemble.pack(targets)
+    assert packed.shape == (sum(objects), 6)
+    assert packed.dtype == np.float32
+    assert np.array_equal(packed[:, 0], packed[:, 3])
+    assert np.bincount(packed[:, 0].astype(int), minlength=len(objects)).tolist() == objects
+
+
+@pytest.mark.parametrize("content", [b"", b"no image at all", None], ids=["empty", "text", "truncated"])
+def test_a_broken_file_is_named(photos: Any, tmp_path: Path, content: bytes | None) -> None:
+    broken = tmp_path / "broken.jpg"
+    broken.write_bytes(photos.path(0).read_bytes()[:700] if content is None else content)
+    with pytest.raises(DataError, match=r"broken\.jpg cannot be decoded"):
+        photos_module.decode(photos_module.read(broken), broken)
+
+
+def test_a_missing_file_is_named_with_the_reason(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"gone\.jpg cannot be read: No such file"):
+        photos_module.read(tmp_path / "gone.jpg")
+
+
+ANY = st.builds(
+    Settings,
+    batch_size=st.integers(1, 12),
+    drop_last=st.booleans(),
+    shuffle=st.booleans(),
+    seed=st.integers(0, 2**40),
+)
+
+
+@given(st.integers(0, 60), ANY, st.integers(0, 1000))
+def test_an_epoch_visits_every_sample_once(samples: int, settings: Settings, epoch: int) -> None:
+    order = epoch_order(samples, settings, epoch)
+    assert sorted(order) == list(range(samples))
+    assert settings.shuffle or order == sorted(order)
+
+
+@given(st.integers(0, 60), ANY, st.integers(0, 1000))
+def test_batches_are_the_order_cut_up(samples: int, settings: Settings, epoch: int) -> None:
+    groups = batches(samples, settings, epoch)
+    order = epoch_order(samples, settings, epoch)
+    joined = [index for group in groups for index in group]
+    assert joined == order[: len(joined)]
+    assert len(groups) == count(samples, settings)
+    assert all(len(group) == settings.batch_size for group in groups[:-1])
+    left_out = samples - len(joined)
+    assert left_out == (samples % settings.batch_size if settings.drop_last else 0)
+
+
+def test_epochs_and_seeds_shuffle_differently_and_repeatably() -> None:
+    def order(seed: int, epoch: int) -> list[int]:
+        return epoch_order(50, Settings(batch_size=4, seed=seed), epoch)
+
+    orders = [order(seed, epoch) for seed in range(3) for epoch in range(3)]
+    assert len({tuple(o) for o in orders}) == 9
+    assert order(1, 2) == order(1, 2)
+
+
+def test_augmentation_depends_on_seed_epoch_and_index_alone() -> None:
+    def drawn(seed: int, epoch: int, index: int, batch_size: int = 4) -> float:
+        return randomness(Settings(batch_size=batch_size, seed=seed), epoch, index).random()
+
+    numbers = {drawn(seed, epoch, index) for seed in range(3) for epoch in range(3) for index in range(3)}
+    assert len(numbers) == 27
+    assert drawn(1, 2, 0) == drawn(1, 2, 0, batch_size=9)
+
+
+def test_the_shuffling_is_not_the_augmentation_of_sample_zero() -> None:
+    settings = Settings(batch_size=4)
+    assert epoch_order(50, settings, 3) != randomness(settings, 3, 0).permutation(50).tolist()
+
+
+@given(st.lists(st.integers(), max_size=40), st.integers(1, 5))
+def test_everything_comes_once_and_in_order(items: list[int], capacity: int) -> None:
+    thread = Background(iter(items), capacity, "test")
+    assert list(thread) == items
+    thread.close()
+
+
+def test_it_never_makes_more_than_it_may_hold(until: Any) -> None:
+    made: list[int] = []
+
+    def source() -> Iterator[int]:
+        for item in range(10):
+            made.append(item)
+            yield item
+
+    thread = Background(source(), 3, "test")
+    assert until(lambda: thread.ready() == 3)
+    assert made == [0, 1, 2]
+    assert next(thread) == 0
+    assert until(lambda: thread.ready() == 3)
+    assert made == [0, 1, 2, 3]
+    thread.close()
+
+
+def test_an_exception_comes_after_the_good_items_and_once() -> None:
+    def source() -> Iterator[int]:
+        yield 1
+        yield 2
+        raise KeyError("spoilt")
+
+    thread = Background(source(), 5, "test")
+    assert [next(thread), next(thread)] == [1, 2]
+    with pytest.raises(KeyError, match="spoilt"):
+        next(thread)
+    assert list(thread) == []
+    thread.close()
+
+
+def test_closing_stops_a_full_thread_and_closes_its_source_there(until: Any) -> None:
+    closed_by: list[int] = []
+
+    def source() -> Iterator[int]:
+        try:
+            while True:
+                yield 0
+        finally:
+            closed_by.append(threading.get_ident())
+
+    before = threading.active_count()
+    thread = Background(source(), 2, "test")
+    assert until(lambda: thread.ready() == 2)
+    thread.close()
+    thread.close()
+    assert threading.active_count() == before
+    assert len(closed_by) == 1
+    assert closed_by[0] != threading.get_ident()
+    assert list(thread) == []
+
+
+def test_closing_the_first_of_a_chain_frees_the_second() -> None:
+    started = threading.Event()
+
+    def waiting() -> Iterator[int]:
+        yield 0
+        started.wait()
+        yield 1
+
+    first = Background(waiting(), 1, "first")
+    second = Background((item for item in first), 5, "second")
+    assert next(second) == 0  # from here on the second waits for the first
+    started.set()
+    first.close()
+    second.close()
+    assert not [thread for thread in threading.enumerate() if thread.name in ("first", "second")]
