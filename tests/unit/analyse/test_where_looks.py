@@ -10,7 +10,7 @@ import pytest
 
 from support.planted_runs import trained
 from support.planted_stacks import DECODING, FETCHING, MONITORING, OPENING, WAITING, WORKER, look
-from whyidle.analyse.where.looks import LEAST_SEEN, looks_at, making_seen
+from whyidle.analyse.where.looks import LEAST_SEEN, ProcessLooks, looks_at, making_seen
 from whyidle.record.run import open_run
 from whyidle.record.schema import ThreadState
 from whyidle.scenarios.planted import MS, START, Step
@@ -29,20 +29,21 @@ def moments(count: int) -> range:
     return range(START, START + count * 10 * MS, 10 * MS)
 
 
-def looks(folder: Path):  # type: ignore[no-untyped-def]
+def looked(folder: Path) -> ProcessLooks | None:
     run = open_run(folder)
     writer = run.leading_writer()
     assert writer is not None
-    found = looks_at(run, writer)
+    return looks_at(run, writer)
+
+
+def looks(folder: Path) -> ProcessLooks:
+    found = looked(folder)
     assert found is not None
     return found
 
 
 def test_a_recording_without_looks_has_none(run: Path) -> None:
-    opened = open_run(run)
-    writer = opened.leading_writer()
-    assert writer is not None
-    assert looks_at(opened, writer) is None
+    assert looked(run) is None
 
 
 def test_looks_are_of_the_training_its_threads_or_its_workers(run: Path) -> None:

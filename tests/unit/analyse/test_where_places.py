@@ -56,54 +56,54 @@ def test_a_file_is_of_the_user_or_of_a_library(file: str, users: bool) -> None:
     assert is_users(Call("f", file, 1)) is users
 
 
-def test_the_innermost_call_of_the_users_is_the_place_and_the_library_function_within_is_told() -> None:
-    assert place_of(worker(FETCH, ITEM, INIT, CONTENTS)) == (ITEM, "ZipFile._RealGetContents")
-
-
-def test_c_code_has_no_call_of_its_own() -> None:
-    assert place_of(worker(FETCH, ITEM)) == (ITEM, "")
-
-
-def test_a_fork_is_not_told_by_the_calls_that_its_parent_stood_in() -> None:
-    assert place_of(worker(FETCH, FOLDER, PIL)) == (FOLDER, "ImageFile.load")
-
-
-def test_a_sample_made_within_the_trainings_own_fetch_is_told_by_what_makes_it() -> None:
-    """As in a worker: who asks for it, `trainer.fit(model)` say, makes none."""
-    script = Call("<module>", "/home/u/train.py", 12, "trainer.fit(model)")
-    assert place_of((script, FETCH, FOLDER, PIL)) == (FOLDER, "ImageFile.load")
-    assert place_of((script, FETCH, ITEM, INIT)) == (ITEM, "ZipFile.__init__")
-    assert place_of((script, FETCH)) == (script, "_MapDatasetFetcher.fetch")
-
-
-@pytest.mark.parametrize("line", ["sys.exit(main())", ""])
-def test_a_command_that_a_package_installs_is_not_the_users_own_code(line: str) -> None:
-    assert not is_users(Call("<module>", "/opt/env/bin/fits", 8, line))
+SCRIPT = Call("<module>", "/home/u/train.py", 12, "trainer.fit(model)")
+RUN = Call("_run_module_as_main", "<frozen runpy>", 198), Call("<module>", f"{SITE}/fits/__main__.py", 3)
+POLL = Call("wait", f"{STDLIB}/multiprocessing/connection.py", 900)
 
 
 @pytest.mark.parametrize(
-    "call",
+    ("stack", "place", "calls"),
     [
-        Call("<module>", "/home/u/project/bin/train", 40, "for x, y in loader:"),
-        Call("main", "/home/u/project/bin/train", 20),
-        Call("<module>", "/home/u/project/bin/train.py", 8, "sys.exit(main())"),
+        (worker(FETCH, ITEM, INIT, CONTENTS), ITEM, "ZipFile._RealGetContents"),
+        (worker(FETCH, ITEM), ITEM, ""),  # C code has no call of its own
+        # A fork is not told by the calls that its parent stood in.
+        (worker(FETCH, FOLDER, PIL), FOLDER, "ImageFile.load"),
+        # Within the training's own fetch, as in a worker: who asks for a sample makes none.
+        ((SCRIPT, FETCH, FOLDER, PIL), FOLDER, "ImageFile.load"),
+        ((SCRIPT, FETCH, ITEM, INIT), ITEM, "ZipFile.__init__"),
+        ((SCRIPT, FETCH), SCRIPT, "_MapDatasetFetcher.fetch"),
+        # Of a program that a package is the package's own code is the place, in its workers too.
+        ((COMMAND, MAIN, FIT, READ, PIL), READ, "ImageFile.load"),
+        ((COMMAND, MAIN, FIT, PIL), FIT, "ImageFile.load"),
+        ((*RUN, FIT, READ, PIL), READ, "ImageFile.load"),
+        ((COMMAND, MAIN, FIT, LOADER, LOOP, FETCH, READ, PIL), READ, "ImageFile.load"),
+        ((COMMAND, MAIN, FIT, LOADER, LOOP, FETCH, FOLDER, PIL), FOLDER, "ImageFile.load"),
+        # Without anything else it is the innermost call.
+        (worker(POLL), POLL, ""),
     ],
 )
-def test_a_program_in_a_folder_of_programs_is_the_users(call: Call) -> None:
-    assert is_users(call)
+def test_the_innermost_call_of_the_users_is_the_place_and_the_library_function_within_is_told(
+    stack: CallStack, place: Call, calls: str
+) -> None:
+    assert place_of(stack) == (place, calls)
 
 
-def test_of_a_program_that_a_package_is_the_packages_own_code_is_the_place() -> None:
-    assert place_of((COMMAND, MAIN, FIT, READ, PIL)) == (READ, "ImageFile.load")
-    assert place_of((COMMAND, MAIN, FIT, PIL)) == (FIT, "ImageFile.load")
-    run = Call("_run_module_as_main", "<frozen runpy>", 198)
-    module = Call("<module>", f"{SITE}/fits/__main__.py", 3)
-    assert place_of((run, module, FIT, READ, PIL)) == (READ, "ImageFile.load")
+def test_an_empty_stack_has_no_place() -> None:
+    assert place_of(()) is None
 
 
-def test_its_workers_are_told_by_the_packages_code_too() -> None:
-    assert place_of((COMMAND, MAIN, FIT, LOADER, LOOP, FETCH, READ, PIL)) == (READ, "ImageFile.load")
-    assert place_of((COMMAND, MAIN, FIT, LOADER, LOOP, FETCH, FOLDER, PIL)) == (FOLDER, "ImageFile.load")
+@pytest.mark.parametrize(
+    ("call", "users"),
+    [
+        (COMMAND, False),
+        (Call("<module>", "/opt/env/bin/fits", 8, ""), False),
+        (Call("<module>", "/home/u/project/bin/train", 40, "for x, y in loader:"), True),
+        (Call("main", "/home/u/project/bin/train", 20), True),
+        (Call("<module>", "/home/u/project/bin/train.py", 8, "sys.exit(main())"), True),
+    ],
+)
+def test_a_command_that_a_package_installs_is_not_the_users_own_code(call: Call, users: bool) -> None:
+    assert is_users(call) is users
 
 
 def test_the_call_of_a_model_is_the_outermost_there_is() -> None:
@@ -112,15 +112,6 @@ def test_the_call_of_a_model_is_the_outermost_there_is() -> None:
     linear = Call("Linear.forward", f"{SITE}/torch/nn/modules/linear.py", 1)
     assert outside_models((TRAIN, calls, module, own, module, linear)) == (TRAIN, calls)
     assert outside_models((TRAIN, calls)) == (TRAIN, calls)
-
-
-def test_without_anything_else_the_innermost_call_is_the_place() -> None:
-    wait = Call("wait", f"{STDLIB}/multiprocessing/connection.py", 900)
-    assert place_of(worker(wait)) == (wait, "")
-
-
-def test_an_empty_stack_has_no_place() -> None:
-    assert place_of(()) is None
 
 
 def test_lines_are_ranked_by_looks_and_failed_looks_count_for_none() -> None:

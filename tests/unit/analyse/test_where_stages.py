@@ -8,12 +8,10 @@ from hypothesis import strategies as st
 
 from support.stacks import FETCH, LIB, NEXT, TORCH, WORKER, stack
 from whyidle.analyse.where.stages import (
-    CHEAPER,
     HANDING_STAGES,
     REST,
     SAMPLE,
     STAGES,
-    WAITING,
     AtStage,
     handing_stage_of,
     in_state,
@@ -93,20 +91,16 @@ def test_what_collate_fn_calls_belongs_to_collating_where_no_row_knows_it() -> N
 @pytest.mark.parametrize(
     ("frames", "name"),
     [
-        (
-            ["transforms.py:Compose.__call__", "transforms.py:RandomResizedCrop.forward", "functional.py:resize"],
-            "RandomResizedCrop",
-        ),
-        (
-            ["v2/_container.py:Compose.forward", "v2/_geometry.py:Resize.transform"],
-            "Resize",
-        ),
-        (["transforms.py:RandomApply.forward", "transforms.py:ColorJitter.forward"], "ColorJitter"),
-        (["functional.py:normalize"], "normalize"),
+        (["Compose.__call__", "RandomResizedCrop.forward", "resize"], "RandomResizedCrop"),
+        (["Compose.forward", "Resize.transform"], "Resize"),
+        (["RandomApply.forward", "ColorJitter.forward"], "ColorJitter"),
+        (["normalize"], "normalize"),
     ],
-)  # fmt: skip
+)
 def test_a_transform_of_a_library_has_the_name_of_the_class_that_does_it(frames: list[str], name: str) -> None:
-    assert told(ITEM, *(f"{VISION}/{frame}" for frame in frames)) == AtStage("transform", name)
+    files = {"Compose.forward": "v2/_container.py", "Resize.transform": "v2/_geometry.py"}
+    stack = (f"{VISION}/{files.get(frame, 'transforms.py')}:{frame}" for frame in frames)
+    assert told(ITEM, *stack) == AtStage("transform", name)
 
 
 def test_decoding_within_a_transform_is_decoding() -> None:
@@ -124,33 +118,39 @@ def test_a_transform_of_the_programs_own_has_the_name_that_it_was_timed_by() -> 
     assert told(*frames, "/x/PIL/ImageFile.py:ImageFile.load", transforms=("Mixed",)) == AtStage("decode")
 
 
-def test_where_no_row_tells_the_kernel_does() -> None:
-    assert in_state(AtStage(SAMPLE), ThreadState.SHARED_LOCK) == AtStage("lock")
-    assert in_state(AtStage(SAMPLE), ThreadState.FILE) == AtStage("read")
-    assert in_state(AtStage(SAMPLE), ThreadState.RUNS) == AtStage(SAMPLE)
-    assert in_state(AtStage(SAMPLE), NOT_MEASURED) == AtStage(SAMPLE)
-    assert in_state(AtStage("decode"), ThreadState.LOCK) == AtStage("decode")
+@pytest.mark.parametrize(
+    ("stage", "state", "told"),
+    [
+        (SAMPLE, ThreadState.SHARED_LOCK, "lock"),
+        (SAMPLE, ThreadState.FILE, "read"),
+        (SAMPLE, ThreadState.RUNS, SAMPLE),
+        (SAMPLE, NOT_MEASURED, SAMPLE),
+        ("decode", ThreadState.LOCK, "decode"),
+    ],
+)
+def test_where_no_row_tells_the_kernel_does(stage: str, state: int, told: str) -> None:
+    assert in_state(AtStage(stage), state) == AtStage(told)
+
+
+QUEUE, REDUCTION, CONNECTION = (f"{LIB}/multiprocessing/{name}.py" for name in ("queues", "reduction", "connection"))
+TENSORS = f"{TORCH}/multiprocessing/reductions.py"
 
 
 @pytest.mark.parametrize(
     ("frames", "text", "expected"),
     [
-        ([f"{LIB}/multiprocessing/queues.py:Queue._feed", f"{LIB}/multiprocessing/reduction.py:dumps"], "", "pickle"),
-        ([f"{LIB}/multiprocessing/reduction.py:dumps", f"{TORCH}/multiprocessing/reductions.py:reduce_tensor"], "",
-         "share"),
-        ([f"{LIB}/multiprocessing/connection.py:Connection._send"], "", "send"),
-        ([f"{LIB}/multiprocessing/connection.py:Connection._recv"], "", "receive"),
-        ([f"{LIB}/multiprocessing/queues.py:Queue.get"], "return _ForkingPickler.loads(res)", "unpickle"),
-        ([f"{LIB}/multiprocessing/queues.py:Queue.get", f"{TORCH}/multiprocessing/reductions.py:rebuild_storage_fd"],
-         "", "map"),
-        ([f"{TORCH}/multiprocessing/reductions.py:rebuild_storage_fd", f"{LIB}/multiprocessing/connection.py:C._recv"],
-         "", "map"),
-        ([f"{LIB}/multiprocessing/resource_sharer.py:R._serve", f"{LIB}/multiprocessing/connection.py:C._send"], "",
-         "share"),
+        ([f"{QUEUE}:Queue._feed", f"{REDUCTION}:dumps"], "", "pickle"),
+        ([f"{REDUCTION}:dumps", f"{TENSORS}:reduce_tensor"], "", "share"),
+        ([f"{CONNECTION}:Connection._send"], "", "send"),
+        ([f"{CONNECTION}:Connection._recv"], "", "receive"),
+        ([f"{QUEUE}:Queue.get"], "return _ForkingPickler.loads(res)", "unpickle"),
+        ([f"{QUEUE}:Queue.get", f"{TENSORS}:rebuild_storage_fd"], "", "map"),
+        ([f"{TENSORS}:rebuild_storage_fd", f"{CONNECTION}:Connection._recv"], "", "map"),
+        ([f"{LIB}/multiprocessing/resource_sharer.py:R._serve", f"{CONNECTION}:Connection._send"], "", "share"),
         ([f"{TORCH}/utils/data/_utils/pin_memory.py:pin_memory"], "return data.pin_memory()", "pin"),
-        ([f"{LIB}/multiprocessing/queues.py:Queue._feed"], "notempty.wait()", REST),
+        ([f"{QUEUE}:Queue._feed"], "notempty.wait()", REST),
     ],
-)  # fmt: skip
+)
 def test_the_stage_of_handing_over_is_told(frames: list[str], text: str, expected: str) -> None:
     assert handing_stage_of(stack(*frames, text=text)) == AtStage(expected)
 
@@ -166,7 +166,3 @@ def test_every_stack_has_a_stage_that_has_words(seen: CallStack) -> None:
     assert found.stage in STAGES
     assert handed is not None
     assert handed.stage in HANDING_STAGES
-
-
-def test_whatever_is_made_can_be_made_cheaper() -> None:
-    assert CHEAPER.keys() | WAITING | {SAMPLE, "import"} == STAGES.keys()
