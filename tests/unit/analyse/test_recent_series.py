@@ -26,17 +26,6 @@ def stamps(*seconds: float) -> np.ndarray:
     return np.array([round(S * each) for each in seconds], dtype=np.int64)
 
 
-def test_a_second_has_the_mean_of_what_covers_it_and_none_where_nothing_does() -> None:
-    begin, end = stamps(0.5, 1.5, 3.25), stamps(1.5, 2.0, 3.75)
-    found = means(begin, end, np.array([10.0, 40.0, 7.0]), EDGES)
-    assert found == pytest.approx([10.0, 25.0, np.nan, 7.0, np.nan], nan_ok=True)
-
-
-def test_what_overlaps_counts_once_and_stretches_across_several_seconds_count_in_each() -> None:
-    begin, end = stamps(0.0, 0.5), stamps(3.0, 4.0)
-    assert means(begin, end, np.array([100.0, 0.0]), EDGES) == pytest.approx([100, 100, 100, 0, np.nan], nan_ok=True)
-
-
 @given(
     st.lists(st.tuples(st.integers(0, 400), st.integers(1, 300), st.integers(0, 100)), min_size=1, max_size=30),
     st.integers(1, 900),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,7 +30,9 @@ from whyidle.record.processes import describe_process
 from whyidle.record.sampled_devices import DEVICES, SampledDevice, note_devices
 from whyidle.record.schema import EventKind
 
-CPU = {"device": {"kind": "cpu", "title": "a processor", "count": 1, "uuids": []}}
+
+def named(kind: str) -> dict[str, Any]:
+    return {"device": {"kind": kind, "title": "a device", "count": 1, "uuids": []}}
 
 
 def last(series: Series, count: int) -> list[float]:
@@ -90,25 +93,30 @@ def test_figures_that_are_no_longer_read_are_not_shown_as_those_of_now(tmp_path:
     assert (view.devices[0].temperature_c, view.devices[0].memory_total_bytes) == (None, 10**9)
 
 
-@pytest.mark.parametrize("kind", ["cuda", "emulated"])
-def test_devices_are_called_what_the_run_calls_them(tmp_path: Path, kind: str) -> None:
-    title = "emulated Test" if kind == "emulated" else "NVIDIA Test"
-    info = {"device": {"kind": kind, "title": title, "count": 1, "uuids": []}}
-    folder = recorded(tmp_path / "run", info, device=ring(0, 3, 10.0))
+@pytest.mark.parametrize(
+    ("info", "rings", "noted", "told"),
+    [
+        (named("emulated"), 1, [("NVIDIA Other", 1000)], [("a device", None)]),
+        (named("cuda"), 1, [], [("a device", None)]),
+        (named("cuda"), 1, [("NVIDIA Other", 1000)], [("NVIDIA Other", 1.0)]),
+        ({}, 2, [], [("GPU 0", None), ("GPU 1", None)]),
+        ({}, 2, [("NVIDIA H200\x1b", 700_000), (None, None)], [("NVIDIA H200?", 700.0), ("GPU 1", None)]),
+    ],
+)
+def test_devices_are_called_what_the_run_or_the_driver_calls_them(
+    tmp_path: Path,
+    info: Any,
+    rings: int,
+    noted: list[tuple[str | None, int | None]],
+    told: list[tuple[str, float | None]],
+) -> None:
+    rows = (row for device in range(rings) for row in ring(device, 3, 10.0))
+    folder = recorded(tmp_path / "run", info, device=sorted(rows, key=lambda row: row["t_ns"]))
+    if noted:
+        note_devices(folder, [SampledDevice(number, *each) for number, each in enumerate(noted)])
     view = at(folder, 3)
-    assert [(device.name, device.emulated) for device in view.devices] == [(title, kind == "emulated")]
-    note_devices(folder, [SampledDevice(0, "NVIDIA Other", 1000)])
-    (found,) = at(folder, 3).devices
-    assert (found.name, found.power_limit_w) == ((title, None) if kind == "emulated" else ("NVIDIA Other", 1.0))
-
-
-def test_without_a_name_from_the_run_devices_are_called_what_the_driver_calls_them(tmp_path: Path) -> None:
-    rows = sorted((*ring(0, 3, 10.0), *ring(1, 3, 20.0)), key=lambda row: row["t_ns"])
-    folder = recorded(tmp_path / "run", {}, device=rows)
-    assert [device.name for device in at(folder, 3).devices] == ["GPU 0", "GPU 1"]
-    note_devices(folder, [SampledDevice(0, "NVIDIA H200\x1b", 700_000), SampledDevice(1)])
-    found = [(device.name, device.power_limit_w) for device in at(folder, 3).devices]
-    assert found == [("NVIDIA H200?", 700.0), ("GPU 1", None)]
+    assert [(device.name, device.power_limit_w) for device in view.devices] == told
+    assert {device.emulated for device in view.devices} == {info.get("device", {}).get("kind") == "emulated"}
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"devices": 1}', '{"devices": [{"number": "0"}, 7]}'])
@@ -190,18 +198,15 @@ def test_the_host_shows_rates_of_the_last_seconds(tmp_path: Path) -> None:
     assert last(host.machine_busy, 2) == [60.0, 60.0]
 
 
-def test_a_sampler_that_was_given_no_job_tells_of_the_machine_alone(tmp_path: Path) -> None:
+def test_a_sampler_that_was_given_no_job_tells_of_the_machine_alone_and_what_was_not_measured_is_nothing(
+    tmp_path: Path,
+) -> None:
     rows = looks(20, tree_cpu_ns=(0, 2 * MS), machine_busy_pct=60.0, tree_pss_bytes=10**7, read_chars_bytes=(0, 10))
     host = at(recorded(tmp_path / "run", {"watching": True}, host=rows), 20).host
-    assert host.machine_busy_pct == 60.0
-    assert last(host.machine_busy, 1) == [60.0]
+    assert (host.machine_busy_pct, last(host.machine_busy, 1)) == (60.0, [60.0])
     assert (host.tree_cpus, host.cpus, host.memory_used_bytes, host.read_bytes_s) == (None, (), None, None)
-
-
-def test_what_was_not_measured_is_nothing_and_never_zero(tmp_path: Path) -> None:
-    host = at(recorded(tmp_path / "run", host=[{"t_ns": START + S}, {"t_ns": START + 2 * S}]), 2).host
-    told = {name: value for name, value in vars(host).items() if name != "machine_cpus"}
-    assert set(told.values()) == {None, ()}
+    nothing = at(recorded(tmp_path / "nothing", host=[{"t_ns": START + S}, {"t_ns": START + 2 * S}]), 2).host
+    assert {value for name, value in vars(nothing).items() if name != "machine_cpus"} == {None, ()}
 
 
 def test_throughput_of_each_second_and_its_trend(tmp_path: Path) -> None:
