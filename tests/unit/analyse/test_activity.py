@@ -10,9 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.crafted import records_of
-from whyidle.analyse.causes.claim import Claim, Piece
-from whyidle.analyse.causes.divided import computing
-from whyidle.analyse.causes.table import explained
 from whyidle.analyse.run.activity_windows import Activity, activity_of
 from whyidle.analyse.run.window import Window
 from whyidle.record.schema import EVENT, KERNEL, NOT_MEASURED, STEP, EventKind, KernelKind
@@ -76,86 +73,97 @@ def seen(*args: Any, **kwargs: Any) -> Activity:
     return found
 
 
-def parts_us(found: Activity) -> dict[str, float]:
-    names = ("spans", "busy", "idle_launch", "idle_sync", "idle_copy", "idle_other")
-    return {name: getattr(found, f"{name}_ns") / US for name in names}
+PARTS = ("busy", "idle_launch", "idle_sync", "idle_copy", "idle_other", "loader", "loader_alone")
 
 
-def test_a_gap_before_a_kernel_that_came_late_is_launch_bound() -> None:
-    found = seen([step(2000, 2100)], [kernel(2000, 2040), kernel(2070, 2100, launched=2065)])
-    assert parts_us(found) == {
-        "spans": 100, "busy": 70, "idle_launch": 30, "idle_sync": 0, "idle_copy": 0, "idle_other": 0,
-    }  # fmt: skip
+def parts_us(found: Activity) -> dict[str, float | None]:
+    told = {name: getattr(found, f"{name}_ns") for name in ("spans", *PARTS)}
+    return {name: None if ns is None else ns / US for name, ns in told.items()}
+
+
+STEP_SEEN = [step(2000, 2100)]
+FETCHED = [step(2000, 2100, launched=1950, fetch=(1900, 1950))]
+LATE = kernel(2090, 2100, launched=2085)
+
+
+@pytest.mark.parametrize(
+    ("steps", "kernels", "expected"),
+    [
+        # A gap before a kernel that came late is the launching's, before one that was queued in time another's.
+        (STEP_SEEN, [kernel(2000, 2040), kernel(2070, 2100, launched=2065)], {"busy": 70, "idle_launch": 30}),
+        (STEP_SEEN, [kernel(2000, 2040), kernel(2070, 2100, launched=2039)], {"busy": 70, "idle_other": 30}),
+        (STEP_SEEN, [], {"idle_other": 100, "loader": None, "loader_alone": None}),
+        # Each idle moment is blamed once: copies before waits before launches.
+        (
+            STEP_SEEN,
+            [
+                kernel(2000, 2010),
+                kernel(2015, 2030, what=COPY),
+                kernel(2020, 2050, what=WAIT),
+                kernel(2090, 2100, launched=2080),
+            ],
+            {"busy": 20, "idle_copy": 15, "idle_sync": 20, "idle_launch": 45},
+        ),
+        # A copy on a stream without kernels of the model, and a waiting thread of the loader, are no reason.
+        (
+            STEP_SEEN,
+            [kernel(2000, 2010), kernel(2010, 2090, what=COPY, stream=SIDE), LATE],
+            {"busy": 20, "idle_launch": 80},
+        ),
+        (
+            STEP_SEEN,
+            [
+                kernel(2000, 2010),
+                kernel(2000, 2100, what=WAIT, thread=WORKER),
+                kernel(2000, 2005, stream=LOADER, thread=WORKER),
+                LATE,
+            ],
+            {"busy": 20, "idle_launch": 80, "loader": 5},
+        ),
+        # Kernels of the loader do not make the model busy.
+        (
+            STEP_SEEN,
+            [
+                kernel(2000, 2030),
+                kernel(2010, 2080, stream=LOADER, thread=WORKER),
+                kernel(2500, 2600, stream=LOADER, thread=WORKER),
+                LATE,
+            ],
+            {"busy": 40, "idle_launch": 60, "loader": 170, "loader_alone": 150},
+        ),
+        # What autograd and collectives launch is the model's.
+        (
+            STEP_SEEN,
+            [
+                kernel(2000, 2020),
+                kernel(2020, 2060, thread=AUTOGRAD),
+                kernel(2060, 2100, thread=AUTOGRAD, stream=SIDE),
+            ],
+            {"busy": 100},
+        ),
+        # What the training's thread launches while it fetches is the loader's.
+        (
+            FETCHED,
+            [kernel(2000, 2050), kernel(2050, 2100, launched=1925, stream=LOADER)],
+            {"busy": 50, "loader": 50, "loader_alone": 50, "idle_other": 50},
+        ),
+        # Without the training's thread all is the model's, and the loader not measured.
+        (
+            STEP_SEEN,
+            [kernel(2000, 2050, thread=AUTOGRAD), kernel(2050, 2100, stream=LOADER, thread=NOT_MEASURED)],
+            {"busy": 100, "loader": None, "loader_alone": None},
+        ),
+    ],
+)
+def test_each_moment_of_a_step_is_busy_or_blamed_on_what_held_it_up(steps: Any, kernels: Any, expected: Any) -> None:
+    found = seen(steps, kernels)
+    assert parts_us(found) == {"spans": 100} | dict.fromkeys(PARTS, 0) | expected
+
+
+def test_kernels_are_counted_and_their_median_told() -> None:
+    found = seen(STEP_SEEN, [kernel(2000, 2040), kernel(2070, 2100), kernel(2010, 2080, stream=LOADER, thread=WORKER)])
     assert (found.steps, found.windows, found.kernels_per_step, found.median_kernel_ns) == (1, 1, 2.0, 35_000)
-
-
-def test_a_gap_before_a_kernel_that_was_queued_in_time_is_other() -> None:
-    found = seen([step(2000, 2100)], [kernel(2000, 2040), kernel(2070, 2100, launched=2039)])
-    assert (found.idle_launch_ns, found.idle_other_ns) == (0, 30_000)
-
-
-def test_each_idle_moment_is_blamed_once_copy_before_wait_before_launch() -> None:
-    kernels = [
-        kernel(2000, 2010),
-        kernel(2015, 2030, what=COPY),
-        kernel(2020, 2050, what=WAIT),
-        kernel(2090, 2100, launched=2080),
-    ]
-    assert parts_us(seen([step(2000, 2100)], kernels)) == {
-        "spans": 100, "busy": 20, "idle_copy": 15, "idle_sync": 20, "idle_launch": 45, "idle_other": 0,
-    }  # fmt: skip
-
-
-def test_a_copy_on_a_stream_without_kernels_of_the_model_is_no_reason() -> None:
-    kernels = [kernel(2000, 2010), kernel(2010, 2090, what=COPY, stream=SIDE), kernel(2090, 2100, launched=2085)]
-    found = seen([step(2000, 2100)], kernels)
-    assert (found.idle_copy_ns, found.idle_launch_ns) == (0, 80_000)
-
-
-def test_a_waiting_thread_of_the_loader_is_no_reason() -> None:
-    kernels = [
-        kernel(2000, 2010),
-        kernel(2000, 2100, what=WAIT, thread=WORKER),
-        kernel(2000, 2005, stream=LOADER, thread=WORKER),
-        kernel(2090, 2100, launched=2085),
-    ]
-    found = seen([step(2000, 2100)], kernels)
-    assert (found.idle_sync_ns, found.idle_launch_ns) == (0, 80_000)
-
-
-def test_kernels_of_the_loader_do_not_make_the_model_busy() -> None:
-    kernels = [
-        kernel(2000, 2030),
-        kernel(2010, 2080, stream=LOADER, thread=WORKER),
-        kernel(2500, 2600, stream=LOADER, thread=WORKER),
-        kernel(2090, 2100, launched=2085),
-    ]
-    found = seen([step(2000, 2100)], kernels)
-    assert found.busy_ns == 40_000
-    assert (found.loader_ns, found.loader_alone_ns) == (170_000, 150_000)
-    assert found.kernels_per_step == 2
-
-
-def test_what_autograd_and_collectives_launch_is_the_models() -> None:
-    kernels = [
-        kernel(2000, 2020),
-        kernel(2020, 2060, thread=AUTOGRAD),
-        kernel(2060, 2100, thread=AUTOGRAD, stream=SIDE),
-    ]
-    found = seen([step(2000, 2100)], kernels)
-    assert (found.busy_ns, found.loader_ns) == (100_000, 0)
-
-
-def test_what_the_training_thread_launches_while_it_fetches_is_the_loaders() -> None:
-    kernels = [kernel(2000, 2050), kernel(2050, 2100, launched=1925, stream=LOADER)]
-    found = seen([step(2000, 2100, launched=1950, fetch=(1900, 1950))], kernels)
-    assert (found.busy_ns, found.loader_ns) == (50_000, 50_000)
-
-
-def test_without_the_training_thread_all_is_the_models_and_the_loader_is_not_measured() -> None:
-    kernels = [kernel(2000, 2050, thread=AUTOGRAD), kernel(2050, 2100, stream=LOADER, thread=NOT_MEASURED)]
-    found = seen([step(2000, 2100)], kernels)
-    assert (found.busy_ns, found.loader_ns, found.loader_alone_ns) == (100_000, None, None)
+    assert seen(STEP_SEEN, []).median_kernel_ns is None
 
 
 def test_only_steps_whole_inside_a_window_and_launched_in_it_count() -> None:
@@ -176,11 +184,6 @@ def test_windows_add_up_and_keep_their_kernels_apart() -> None:
     kernels = [kernel(2000, 2100, window=0), kernel(5000, 5040, window=1), kernel(5040, 5100, window=0)]
     found = seen([step(2000, 2100), step(5000, 5100)], kernels, windows=[(1000, 3000), (4900, 6000)])
     assert (found.windows, found.steps, found.spans_ns, found.busy_ns) == (2, 2, 200_000, 140_000)
-
-
-def test_a_step_without_kernels_idles_for_other_reasons() -> None:
-    found = seen([step(2000, 2100)], [])
-    assert (found.busy_ns, found.idle_other_ns, found.median_kernel_ns) == (0, 100_000, None)
 
 
 _WORK = st.builds(
@@ -209,54 +212,6 @@ def test_the_parts_sum_to_the_spans_whatever_ran(work: list[dict[str, int]], pla
     assert found.busy_ns <= len(covered & spanned) * US
     if found.loader_ns is None:
         assert found.busy_ns == len(covered & spanned) * US
-
-
-class _Facts:
-    """What the rule asks of the facts: 60 % of ten seconds computed, 1000 samples."""
-
-    samples_per_s = 100.0
-    samples_known = True
-    activity: Activity | None = None
-    shape_churn = memory_pressure = foreign_density = device_state = running = gil = None
-    device_kind = "cuda"
-    trends = ()
-
-    class sampled:  # noqa: N801
-        utilisation_pct = None
-
-    class parts:  # noqa: N801
-        wall_ns = 10**10
-        compute_ns = 6 * 10**9
-
-        @staticmethod
-        def share(_part: str) -> float:
-            return 0.6
-
-    @staticmethod
-    def samples_per_s_without(removed_ns: int) -> float:
-        return 1000 * 1e9 / (10**10 - removed_ns)
-
-
-def judged(found: Activity | None) -> Any:
-    facts: Any = _Facts()
-    facts.activity = found
-    return explained(Piece.LAUNCHES, Claim(facts, computing(facts)[Piece.LAUNCHES]))
-
-
-def test_launch_bound_steps_are_a_finding_with_their_share_of_the_wall_time() -> None:
-    kernels = [kernel(2000, 2040), kernel(2090, 2100, launched=2085)]
-    finding = judged(seen([step(2000, 2100)], kernels))
-    assert finding.cause == "host.launch"
-    assert finding.share == pytest.approx(0.5 * 0.6)
-    assert finding.confidence == 0.6  # one step only
-    assert "30 %" in finding.title
-    assert finding.evidence[0].value == pytest.approx(50.0)
-    assert finding.next[0].predicted_samples_per_s == pytest.approx(1000 / (10 - 0.7 * 3))
-
-
-def test_without_windows_or_launch_gaps_there_is_no_finding() -> None:
-    assert judged(None) is None
-    assert judged(seen([step(2000, 2100)], [kernel(2000, 2100)])) is None
 
 
 def test_what_tracing_may_have_added_is_not_blamed_on_launches() -> None:

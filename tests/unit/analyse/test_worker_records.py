@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whyidle.analyse.run import worker_records
-from whyidle.analyse.run.loader_stats import WAITING, WAITING_FOR_CPU, loader_of
+from support.crafted import records_of
+from whyidle.analyse.run.loader_stats import WAITING, WAITING_FOR_CPU, LoaderStats, loader_of
 from whyidle.analyse.run.window import Window
 from whyidle.analyse.run.worker_records import (
     HandedOver,
@@ -29,43 +29,29 @@ MS = 1_000_000
 PASS = 1 << 32
 
 
-def rows(kind: Kind, *rows: dict[str, Any]) -> Records:
-    made = np.empty(len(rows), dtype=kind.dtype)
-    for number, row in enumerate(rows):
-        for field in kind.fields:
-            made[field.name][number] = row.get(field.name, NOT_MEASURED)
-    return made
-
-
 def steps(*fetches: tuple[int, int, int, int]) -> Records:
     """(loader, batch, fetch begin, fetch end in ms)"""
-    return rows(
+    return records_of(
         STEP,
-        *(
-            {
-                "step": number,
-                "loader": loader,
-                "batch": batch,
-                "skipped": 0,
-                "fetch_begin_ns": begin * MS,
-                "fetch_end_ns": end * MS,
-                "step_end_ns": (end + 1) * MS,
-            }
+        [
+            {"skipped": 0, "step": number, "loader": loader, "batch": batch, "step_end_ns": (end + 1) * MS}
+            | {"fetch_begin_ns": begin * MS, "fetch_end_ns": end * MS}
             for number, (loader, batch, begin, end) in enumerate(fetches)
-        ),
+        ],
     )
 
 
 def batch(loader: int, number: int, begin: float, end: float, worker: int = 0, **more: int) -> dict[str, Any]:
-    return {
-        "loader": loader,
-        "batch": number,
-        "begin_ns": int(begin * MS),
-        "end_ns": int(end * MS),
-        "worker": worker,
-        "threads": 1,
-        "samples": 4,
-    } | more
+    times = {"begin_ns": int(begin * MS), "end_ns": int(end * MS)}
+    return {"loader": loader, "batch": number, "worker": worker, "threads": 1, "samples": 4} | times | more
+
+
+def loader(recorded: Records, end_ms: int, *batches: dict[str, Any]) -> LoaderStats:
+    return loader_of(window(recorded, end_ms), of_training(rows(BATCH, *batches), recorded))
+
+
+def rows(kind: Kind, *told: dict[str, Any]) -> Records:
+    return records_of(kind, told)
 
 
 def window(recorded: Records, end_ms: int) -> Window:
@@ -101,52 +87,43 @@ def test_of_later_batches_of_a_pass_the_first_that_was_finished_counts() -> None
 def test_what_nobody_recorded_of_short_batches_counts_as_work() -> None:
     recorded = steps((1, 0, 0, 10), (1, 9, 90, 100))
     left_out = {"skipped": 8, "skipped_samples": 32, "skipped_ns": 72 * MS}
-    made = of_training(rows(BATCH, batch(1, 0, 0, 10), batch(1, 9, 90, 100, **left_out)), recorded)
-    loader = loader_of(window(recorded, 100), made)
-    assert loader.worker_busy_pct == pytest.approx(92)
-    assert loader.samples_per_s_limit == pytest.approx(40 / 0.092)
-    assert loader.make_ms_per_sample == pytest.approx(92 / 40)
+    found = loader(recorded, 100, batch(1, 0, 0, 10), batch(1, 9, 90, 100, **left_out))
+    assert found.worker_busy_pct == pytest.approx(92)
+    assert found.samples_per_s_limit == pytest.approx(40 / 0.092)
+    assert found.make_ms_per_sample == pytest.approx(92 / 40)
 
 
 def test_shares_are_of_the_batches_for_which_they_were_measured() -> None:
-    recorded = steps((1, 0, 0, 10), (1, 1, 10, 30))
-    told = {"read_ns": 5 * MS, "collate_ns": 1 * MS, "cpu_ns": 4 * MS, "run_queue_ns": 1 * MS}
-    made = of_training(
-        rows(BATCH, batch(1, 0, 0, 10, transform_ns=3 * MS, **told), batch(1, 1, 10, 30, cpu_ns=20 * MS)), recorded
-    )
-    loader = loader_of(window(recorded, 31), made)
-    assert loader.read_pct == pytest.approx(50)
-    assert loader.transform_pct == pytest.approx(30)
-    assert loader.cpu_pct == pytest.approx(80)
-    assert loader.prep_pct == pytest.approx(40)
-    assert loader.costliest == "reading"
+    told = {"read_ns": 5 * MS, "collate_ns": 1 * MS, "cpu_ns": 4 * MS, "run_queue_ns": 1 * MS, "transform_ns": 3 * MS}
+    batches = batch(1, 0, 0, 10, **told), batch(1, 1, 10, 30, cpu_ns=20 * MS)
+    found = loader(steps((1, 0, 0, 10), (1, 1, 10, 30)), 31, *batches)
+    shares = (found.read_pct, found.transform_pct, found.cpu_pct, found.prep_pct)
+    assert shares == pytest.approx((50, 30, 80, 40))
+    assert found.costliest == "reading"
 
 
 def test_waiting_is_a_stage_of_its_own_and_the_stages_sum_to_all() -> None:
     recorded = steps((1, 0, 0, 10), (1, 1, 10, 20))
     told = {"read_ns": 0, "collate_ns": 1 * MS, "cpu_ns": 2 * MS, "run_queue_ns": 1 * MS}
-    made = of_training(rows(BATCH, batch(1, 0, 0, 10, **told), batch(1, 1, 10, 20, **told)), recorded)
-    loader = loader_of(window(recorded, 21), made)
-    assert loader.stages[WAITING] == pytest.approx(70)
-    assert loader.stages[WAITING_FOR_CPU] == pytest.approx(10)
-    assert loader.stages["preparing samples"] == pytest.approx(10)
-    assert sum(share or 0 for share in loader.stages.values()) == pytest.approx(100)
+    found = loader(recorded, 21, batch(1, 0, 0, 10, **told), batch(1, 1, 10, 20, **told))
+    stages = {WAITING: 70, WAITING_FOR_CPU: 10, "preparing samples": 10}
+    assert {name: found.stages[name] for name in stages} == pytest.approx(stages)
     # Nothing is made while waiting.
-    assert loader.costliest in ("preparing samples", "collating")
+    assert found.costliest in ("preparing samples", "collating")
     # More waiting than the samples took: it happened in collating.
-    slow = told | {"collate_ns": 9 * MS}
-    collating = loader_of(window(recorded, 21), of_training(rows(BATCH, batch(1, 0, 0, 10, **slow)), recorded))
-    assert collating.stages["collating"] == pytest.approx(20)
-    assert sum(share or 0 for share in collating.stages.values()) == pytest.approx(100)
+    slow = loader(recorded, 21, batch(1, 0, 0, 10, **told | {"collate_ns": 9 * MS}))
+    assert slow.stages["collating"] == pytest.approx(20)
+    for each in (found, slow):
+        assert sum(share or 0 for share in each.stages.values()) == pytest.approx(100)
 
 
 def test_transforms_are_compared_with_the_batches_in_which_they_were_timed() -> None:
     recorded = steps((1, 0, 0, 10), (1, 1, 10, 30))
-    made = rows(BATCH, batch(1, 0, 0, 8, transform_ns=2 * MS), batch(1, 1, 10, 30))
-    timed = loader_of(window(recorded, 31), of_training(made, recorded)).timed
-    assert timed is not None
-    assert (timed.samples, timed.ms_per_sample, timed.transforms_ms_per_sample) == (4, 2.0, 0.5)
-    assert loader_of(window(recorded, 31), of_training(made[1:], recorded)).timed is None
+    timed, untimed = batch(1, 0, 0, 8, transform_ns=2 * MS), batch(1, 1, 10, 30)
+    found = loader(recorded, 31, timed, untimed).timed
+    assert found is not None
+    assert (found.samples, found.ms_per_sample, found.transforms_ms_per_sample) == (4, 2.0, 0.5)
+    assert loader(recorded, 31, untimed).timed is None
 
 
 def test_slow_samples_are_listed_once_with_their_file() -> None:
@@ -159,15 +136,6 @@ def test_slow_samples_are_listed_once_with_their_file() -> None:
     )
     slow = slowest_of(made, {77: "three.jpg"})
     assert [(s.index, s.ms, s.file) for s in slow] == [(3, 9.0, "three.jpg"), (4, 7.0, None)]
-
-
-@pytest.mark.parametrize("largest", [1, 2, 5, 1000])
-def test_the_slowest_of_many_are_those_of_all(largest: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker_records, "LARGEST", largest)
-    took = np.random.default_rng(5).permutation(40)
-    # Two batches each with the same sample.
-    made = rows(BATCH, *({"slowest_ns": int(ns) * MS, "slowest_index": int(ns) // 2} for ns in took))
-    assert [(s.index, s.ms) for s in slowest_of(made, {})] == [(19 - n, 39.0 - 2 * n) for n in range(10)]
 
 
 numbers = st.lists(st.integers(0, 12), max_size=12)
