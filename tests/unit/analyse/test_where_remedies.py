@@ -179,7 +179,8 @@ def test_what_python_does_one_by_one_is_to_be_done_at_once(
 def test_one_line_that_does_several_things_is_told_by_what_it_mostly_does(
     tmp_path: Path, times: tuple[int, ...], kind: str | None
 ) -> None:
-    pil, zips = library(f"{SITE}/PIL/ImageFile.py", "ImageFile.load"), library(f"{LIB}/zipfile/__init__.py", "ZipFile.__init__")
+    pil = library(f"{SITE}/PIL/ImageFile.py", "ImageFile.load")
+    zips = library(f"{LIB}/zipfile/__init__.py", "ZipFile.__init__")
     stacks = ((MAIN, FETCH, item("x, y = load(path)"), *inner) for inner in (pil, zips, ()))
     assert kind_of(looks(tmp_path, *zip(stacks, times, strict=True))) == kind
 
