@@ -13,6 +13,7 @@ from whyidle.record.stacks import Call, CallStack
 SAVE = f"{TORCH}/serialization.py:save"
 LOADER = f"{TORCH}/utils/data/dataloader.py"
 QUEUE = f"{LIB}/multiprocessing/queues.py:Queue.get"
+IDLE = stack(NEXT, WORKER, QUEUE)
 STEP = f"{TORCH}/optim/optimizer.py:Optimizer.profile_hook_step.<locals>.wrapper"
 
 
@@ -54,24 +55,24 @@ def test_the_innermost_telling_frame_decides_the_class(seen: CallStack, expected
 def test_an_import_is_told_by_the_outermost_package_and_no_training() -> None:
     inner = stack(*IMPORTS, f"{TORCH}/__init__.py:<module>", *IMPORTS, "/venv/lib/site-packages/sympy/core.py:<module>")
     assert stacks.leaf_of(inner) == "importing torch"
-    assert stacks.leaf_of(stack(*IMPORTS, "/home/me/data.py:<module>")) == "importing data"
     begun = (*stack(text="from torchvision import models"), *stack(*IMPORTS)[1:])
     assert stacks.leaf_of(begun) == "importing torchvision"
-    assert not stacks.is_training(stack(*IMPORTS, f"{TORCH}/nn/modules/module.py:<module>"))
 
 
-def test_a_model_that_is_built_is_no_training_yet() -> None:
-    assert not stacks.is_training(
-        stack(f"{TORCH}/nn/modules/linear.py:Linear.__init__", f"{TORCH}/nn/init.py:uniform_")
-    )
-    assert stacks.is_training(stack(CALL, f"{TORCH}/nn/modules/linear.py:Linear.forward"))
-
-
-def test_a_worker_that_waits_for_work_trains_nothing() -> None:
-    idle = stack(NEXT, WORKER, f"{LIB}/multiprocessing/queues.py:Queue.get")
-    assert stacks.is_worker(idle)
-    assert not stacks.is_training(idle)
-    assert stacks.is_training(WAIT)
+@pytest.mark.parametrize(
+    ("seen", "trains"),
+    [
+        # A model that is built is no training yet.
+        (stack(f"{TORCH}/nn/modules/linear.py:Linear.__init__", f"{TORCH}/nn/init.py:uniform_"), False),
+        (stack(CALL, f"{TORCH}/nn/modules/linear.py:Linear.forward"), True),
+        (stack(*IMPORTS, f"{TORCH}/nn/modules/module.py:<module>"), False),
+        (WAIT, True),
+        (IDLE, False),
+    ],
+)
+def test_what_only_prepares_is_no_training(seen: CallStack, trains: bool) -> None:
+    assert stacks.is_training(seen) is trains
+    assert stacks.is_worker(seen) == (seen == IDLE)
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from support.crafted import add_events, evidence, facts_of_run, steps_of, train_on_cpu, verdict_of_run
-from whyidle.analyse.causes.diagnosis import verdict_of
+from support.planted_runs import Making, hosted, serial
+from support.rendered import rendered
+from whyidle.analyse.causes.diagnosis import findings_of, verdict_of
 from whyidle.analyse.causes.finding import Finding
 from whyidle.analyse.run.analysis import analyse
 from whyidle.analyse.run.stall_breakdown import PARTS
@@ -16,9 +21,11 @@ from whyidle.analyse.statistics import Estimate
 from whyidle.analyse.where.own_loop import COMPUTING, EVALUATING, MAKING, OTHER, OwnLoop
 from whyidle.analyse.where.places import Where
 from whyidle.devices.emulated import EmulatedEvent
+from whyidle.record.columns import copied
 from whyidle.record.run import open_run, update_run
-from whyidle.record.schema import STEP, EventKind
+from whyidle.record.schema import NOT_MEASURED, STEP, EventKind, LoaderFlag
 from whyidle.report.contract import run as contract
+from whyidle.report.documents.run import run_document
 from whyidle.scenarios.planted import MS, START, Step, train
 
 
@@ -29,27 +36,30 @@ def test_a_healthy_run_stays_silent(tmp_path: Path) -> None:
     assert analyse(open_run(tmp_path / "run")).findings == ()
 
 
-def test_too_few_steps_are_no_verdict_and_say_so(tmp_path: Path) -> None:
-    train(tmp_path / "run", [[Step(fetch_ns=50 * MS)] * 20])
+@pytest.mark.parametrize(
+    ("steps", "ended", "words"),
+    [
+        (20, None, "No verdict: 19 steps"),
+        (0, None, "No verdict: no training step was recorded."),
+        # Only a run that still trains is told to train longer.
+        (8, None, "train longer"),
+        (8, {"status": "ok"}, "record a longer run"),
+    ],
+)
+def test_too_few_steps_are_no_verdict_and_say_so(tmp_path: Path, steps: int, ended: object, words: str) -> None:
+    train(tmp_path / "run", [[Step(fetch_ns=50 * MS)] * steps] if steps else [])
+    update_run(tmp_path / "run", {"ended": ended})
     found = verdict_of_run(tmp_path / "run")
     assert found.cause is None
-    assert found.title.startswith("No verdict: 19 steps")
-
-
-@pytest.mark.parametrize(("ended", "way_out"), [(None, "train longer"), ({"status": "ok"}, "record a longer run")])
-def test_only_a_run_that_still_trains_is_told_to_train_longer(tmp_path: Path, ended: object, way_out: str) -> None:
-    train(tmp_path / "run", [[Step(fetch_ns=0)] * 8])
-    update_run(tmp_path / "run", {"ended": ended})
-    title = verdict_of_run(tmp_path / "run").title
-    assert [each for each in ("train longer", "record a longer run") if each in title] == [way_out]
+    assert found.title.startswith("No verdict: ")
+    assert words in found.title
+    assert ("train longer" in found.title) == (bool(steps) and ended is None)
 
 
 def test_a_dozen_steps_advise_without_a_verdict_what_they_would_with_one(tmp_path: Path) -> None:
-    step = Step(copy_bytes=20_000_000, pinned=False)
-    train(tmp_path / "many", [[step] * 60])
-    train(tmp_path / "few", [[step] * 12])
-    train(tmp_path / "hardly", [[step] * 9])
-    many, few, hardly = (verdict_of_run(tmp_path / name) for name in ("many", "few", "hardly"))
+    for count in (60, 12, 9):
+        train(tmp_path / str(count), [[Step(copy_bytes=20_000_000, pinned=False)] * count])
+    many, few, hardly = (verdict_of_run(tmp_path / str(count)) for count in (60, 12, 9))
     assert [change.change for change in few.next] == [change.change for change in many.next]
     assert {change.predicted_samples_per_s for change in few.next} == {None}
     assert "What these few show: " in few.title
@@ -93,30 +103,6 @@ def test_what_the_stack_of_a_loop_without_a_loader_does_not_tell_has_no_name(tmp
         assert ("40 % of the time has no name" in found.title and "train.py:31" in found.title) == (cause is None)
 
 
-def test_no_step_at_all_is_no_verdict(tmp_path: Path) -> None:
-    train(tmp_path / "run", [])
-    assert verdict_of_run(tmp_path / "run").title == "No verdict: no training step was recorded."
-
-
-@pytest.mark.parametrize(
-    ("step", "cause"),
-    [
-        (Step(copy_bytes=20_000_000, pinned=False), "copy.pageable"),
-        (Step(copy_bytes=20_000_000, pinned=True), "copy.serial"),
-        (Step(host_ns=20 * MS), "host.step_gap"),
-    ],
-)
-def test_other_waits_have_their_own_causes(tmp_path: Path, step: Step, cause: str) -> None:
-    train(tmp_path / "run", [[step] * 60])
-    assert verdict_of_run(tmp_path / "run").cause == cause
-
-
-def test_validation_that_takes_long_is_a_boundary(tmp_path: Path) -> None:
-    plan = [Step()] * 39 + [Step(boundary_ns=400 * MS)]
-    train(tmp_path / "run", [plan] * 2)
-    assert verdict_of_run(tmp_path / "run").cause == "host.boundary"
-
-
 def test_findings_are_ranked_by_gain_and_the_verdict_is_the_first(tmp_path: Path) -> None:
     plan = [Step(copy_bytes=40_000_000, pinned=False, host_ns=0)] * 39 + [Step(boundary_ns=100 * MS)]
     train(tmp_path / "run", [plan] * 2)
@@ -128,7 +114,6 @@ def test_findings_are_ranked_by_gain_and_the_verdict_is_the_first(tmp_path: Path
 
 
 def test_without_the_devices_stamps_there_is_no_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # The device answers about the first ten steps, then nothing comes back any more.
     answers = EmulatedEvent.done
     monkeypatch.setattr(EmulatedEvent, "done", lambda e: e.at_ns < START + 100 * MS and answers(e))
     train(tmp_path / "run", [[Step(fetch_ns=MS, compute_ns=10 * MS)] * 60])
@@ -143,13 +128,6 @@ def test_without_the_devices_stamps_there_is_no_verdict(tmp_path: Path, monkeypa
     assert silent.facts is None
     assert "60 steps were recorded" in silent.verdict.title
     assert contract.report(silent).breakdown.compute_pct is None
-
-
-def test_exposed_garbage_collection_is_named(tmp_path: Path) -> None:
-    train(tmp_path / "run", [[Step(host_ns=20 * MS)] * 60])
-    ends = steps_of(tmp_path / "run")["step_end_ns"].tolist()
-    add_events(tmp_path / "run", [(end - 18 * MS, EventKind.GARBAGE, 0, end) for end in ends])
-    assert verdict_of_run(tmp_path / "run").cause == "host.gc"
 
 
 def test_on_the_processor_no_gain_of_a_faster_loader_is_promised_and_garbage_counts_once(tmp_path: Path) -> None:
@@ -206,3 +184,185 @@ def test_what_vanishes_leaves_the_rest_of_the_time_for_all_the_samples(
     finding = Finding("input.serial", "", share + 1e-12, 1.0)
     assert finding.gain == pytest.approx(gain)
     assert finding.severity == severity
+
+
+def made(worker: int, begin: int, end: int, **told: int) -> Any:
+    """What a loader says of a batch, a tenth of which it read."""
+    wall = end - begin
+    stages = {"read_ns": wall // 10, "decode_ns": wall * 8 // 10, "transform_ns": wall // 20, "collate_ns": wall // 20}
+    usual = {"cpu_ns": wall * 9 // 10, "minor_faults": None, "read_bytes": 1000, "threads": 1}
+    return SimpleNamespace(worker=worker, begin_ns=begin, end_ns=end, **(stages | usual | told))
+
+
+def waiting(folder: Path, batch_ms: int = 0, fetch_ms: int = 20, epoch: int = 100, epochs: int = 1) -> Path:
+    """A training that waits for each batch, of two workers which are busy with one for so long, or of its own."""
+
+    def trace(step: int, begin: int, end: int) -> Any:
+        return made(step % 2, end - batch_ms * MS, end) if batch_ms else made(0, begin, end)
+
+    train(folder, [[Step(fetch_ns=fetch_ms * MS)] * epoch] * epochs, trace=trace, queue=QUEUE if batch_ms else None)
+    return folder
+
+
+QUEUE = SimpleNamespace(capacity=4, ready=lambda: 0)
+
+
+def test_batches_made_in_the_training_process_are_serial(tmp_path: Path) -> None:
+    waiting(tmp_path / "run")
+    hosted(tmp_path / "run", 1.0, 4)
+    found = verdict_of_run(tmp_path / "run")
+    assert (found.cause, found.severity) == ("input.serial", "critical")
+    assert 100 * found.share == pytest.approx(50, abs=2)
+    change = found.next[0]
+    # A batch takes 20 ms, a step without the wait 10: two workers at a time, and some spare time for these.
+    assert change.change.startswith("num_workers=3")
+    # Eight samples in 20 ms and 90 % CPU: three workers could make 1200 a second, the device takes 800.
+    assert change.predicted_samples_per_s == pytest.approx(800, rel=0.03)
+    assert change.high is not None
+    assert change.predicted_samples_per_s <= change.high
+
+
+@pytest.mark.parametrize("inner", [0, 2])
+def test_no_workers_are_advised_around_a_data_set_with_workers_of_its_own(tmp_path: Path, inner: int) -> None:
+    folder = serial(tmp_path / "run", 100, 20, Making(read=0.8, cpu=0.1))
+    add_events(
+        folder,
+        [(START, EventKind.LOADER_FLAGS, LoaderFlag.OWN_WORKERS + inner * LoaderFlag.INNER_WORKER, NOT_MEASURED)],
+    )
+    hosted(folder, 1.0, 4)
+    run = analyse(open_run(folder))
+    found = run.verdict
+    assert (found.cause, found.severity) == ("input.serial", "critical")
+    assert "from workers of the data set's own" in found.title
+    assert "one after the other" not in found.title
+    shown = {each.what: each for each in found.evidence}
+    assert (shown["num_workers"].value, shown["num_workers"].expected) == (0, "")
+    assert shown["workers of the data set's own"].value == (inner or None)
+    (change,) = found.next
+    assert ("num_workers above 2" in change.change) == bool(inner)
+    assert "keeps num_workers=0" in change.change
+    assert change.settings == {}
+    assert change.speedup is not None
+    assert change.speedup.to_try
+    text = rendered(run_document(run), 120)
+    assert "waiting for reads of files" not in text
+    assert "waiting for its own workers" in text
+
+
+def test_busy_workers_without_cpu_left_have_exhausted_it(tmp_path: Path) -> None:
+    waiting(tmp_path / "run", 40)
+    hosted(tmp_path / "run", 1.9, 2)
+    found = verdict_of_run(tmp_path / "run")
+    assert found.cause == "input.cpu_exhausted"
+    assert "decoding" in found.title
+    change: Any = found.next[0]
+    # Of decoding, which is most of what is waited for, 30 to 100 % may go.
+    assert 400 < change.low < change.predicted_samples_per_s < 800
+    assert change.high == pytest.approx(800, rel=0.1)
+
+
+def test_a_batch_that_is_finished_before_the_one_that_is_due_is_not_on_its_way(tmp_path: Path) -> None:
+    """Every other batch is slow; the next one is finished long before it, and handed over at once."""
+
+    def trace(step: int, begin: int, end: int) -> Any:
+        return made(step % 2, end - 40 * MS, end if step % 2 else begin - 30 * MS)
+
+    plan = [Step(fetch_ns=(30 if number % 2 else 1) * MS) for number in range(100)]
+    train(tmp_path / "run", [plan], trace=trace, queue=QUEUE)
+    facts = facts_of_run(tmp_path / "run")
+    assert facts.handoff_pct is not None
+    assert facts.handoff_pct < 10
+
+
+def known(folder: Path, **loader: Any) -> Any:
+    """Facts of a recorded run, with figures of its loader that its trace lacks."""
+    facts = facts_of_run(folder)
+    return dataclasses.replace(facts, loader=dataclasses.replace(facts.loader, **loader))
+
+
+SLEEPING = {"cpu_pct": 2.0, "run_queue_pct": 3.0, "read_pct": 0.0, "unsplit_pct": 99.0}
+
+
+@pytest.mark.parametrize(
+    ("run", "cpus", "loader", "cause", "change"),
+    [
+        # More than the two CPUs: a batch takes 40 ms, the device wants one every 10.
+        ({"batch_ms": 40}, (0.5, 98.0), {}, "too_few_workers", "num_workers=5 (more than CPUs"),
+        ({"batch_ms": 40}, (0.5, 98.0), {"run_queue_pct": 90.0}, "foreign_load", "run it where nothing else runs"),
+        ({"fetch_ms": 60}, (0.3, None), {}, "serial", "num_workers=8 (more than CPUs"),
+        ({"fetch_ms": 60}, (0.3, None), {"cpu_pct": 96.0}, "serial", "num_workers=2:"),
+    ],
+)
+def test_workers_that_wait_for_the_network_need_more_of_them_whoever_uses_the_cpus(
+    tmp_path: Path, run: dict[str, int], cpus: tuple[float, float | None], loader: Any, cause: str, change: str
+) -> None:
+    waiting(tmp_path / "run", **run)
+    update_run(tmp_path / "run", {"host": {"cpus": 2}})
+    used, machine = cpus
+    hosted(tmp_path / "run", used, 2, **({} if machine is None else {"machine_pct": machine}))
+    found = findings_of(known(tmp_path / "run", **SLEEPING | loader))[0]
+    assert found.cause == f"input.{cause}"
+    assert found.next[0].change.startswith(change)
+    if cause == "too_few_workers":
+        assert "95 % waiting" in found.title
+        assert found.evidence[0].value == pytest.approx(95)
+
+
+@pytest.mark.parametrize(
+    ("settings", "loader", "cause", "advice"),
+    [
+        ({"set_workers": 2, "persistent_workers": True}, {}, "pipeline_fill", "smaller batches"),
+        ({"set_workers": 4, "persistent_workers": True}, {"run_queue_pct": 50.0}, "pipeline_fill", "fewer than 4"),
+        (
+            {"set_workers": 2, "persistent_workers": True},
+            {"run_queue_pct": 50.0, "worker_busy_pct": 95.0},
+            "pipeline_fill",
+            "smaller batches",
+        ),
+        ({"set_workers": None, "persistent_workers": None}, {}, "pipeline_fill", "longer epochs"),
+        ({"set_workers": 2, "persistent_workers": False}, {}, "worker_restart", "persistent_workers=True"),
+    ],
+)
+def test_advice_on_first_batches_follows_from_the_settings(
+    tmp_path: Path, settings: dict[str, Any], loader: dict[str, Any], cause: str, advice: str
+) -> None:
+    epoch = [Step(fetch_ns=900 * MS)] + [Step(fetch_ns=MS)] * 15
+    train(tmp_path / "run", [epoch] * 6)
+    hosted(tmp_path / "run", 1.0, 2)
+    found = findings_of(dataclasses.replace(known(tmp_path / "run", **loader), **settings))[0]
+    assert found.cause == f"input.{cause}"
+    assert advice in found.next[0].change
+    assert ("persistent_workers" in found.next[0].change) == (cause == "worker_restart")
+
+
+def test_an_iterable_of_which_nothing_is_known_is_made_in_the_training(tmp_path: Path) -> None:
+    train(tmp_path / "run", [[Step(fetch_ns=20 * MS)] * 100])
+    hosted(tmp_path / "run", 0.4, 2)
+    facts = facts_of_run(tmp_path / "run")
+    sure = {}
+    for cpu_ms in (1, 19):
+        steps = copied(facts.window.steps)
+        steps["cpu_ns"] = cpu_ms * MS
+        (found, *_) = findings_of(dataclasses.replace(facts, window=dataclasses.replace(facts.window, steps=steps)))
+        assert found.cause == "input.serial"
+        assert "background thread" in found.next[0].change
+        sure[cpu_ms] = found.confidence
+    assert sure[19] > sure[1]
+
+
+def test_epochs_of_equally_slow_batches_are_no_pipeline_fill(tmp_path: Path) -> None:
+    """Half of all fetches are first ones here, and no slower than the others."""
+    waiting(tmp_path / "run", 95, fetch_ms=50, epoch=2, epochs=30)
+    hosted(tmp_path / "run", 2.0, 8)
+    assert verdict_of_run(tmp_path / "run").cause == "input.too_few_workers"
+
+
+def test_a_pool_of_threads_counts_its_threads(tmp_path: Path) -> None:
+    def trace(_step: int, _begin: int, end: int) -> Any:
+        # Four threads: the batch is under way for 60 ms, in which its samples take 76 ms of work in all.
+        return made(0, end - 60 * MS, end, decode_ns=76 * MS, threads=4)
+
+    train(tmp_path / "run", [[Step(fetch_ns=20 * MS)] * 100], trace=trace, queue=QUEUE)
+    loader = facts_of_run(tmp_path / "run").loader
+    assert loader.workers == 4
+    assert loader.samples_per_s_limit == pytest.approx(4 * 8 / 0.088, rel=0.01)
