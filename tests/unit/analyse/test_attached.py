@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from support.rendered import rendered
-from support.stacks import CALL, ENGINE, FETCH, IMPORTS, NEXT, TORCH, WAIT, WORKER, record_threads, stack
+from support.stacks import CALL, ENGINE, FETCH, IMPORTS, LIB, NEXT, TORCH, WAIT, WORKER, record_threads, stack
+from whyidle.analyse.attached import stacks
 from whyidle.analyse.attached.attached import Attached, attached
 from whyidle.analyse.attached.causes import findings_of, verdict_of
 from whyidle.analyse.attached.seen import SeenThread
@@ -22,6 +23,7 @@ from whyidle.analyse.statistics import Estimate, wilson
 from whyidle.errors import WhyidleError
 from whyidle.record.attached import COUNTED_STACKS, ProcessStates, write_states
 from whyidle.record.run import create_run, open_run
+from whyidle.record.stacks import CallStack
 from whyidle.report.contract import attached as attach_json
 from whyidle.report.documents.attached import attached_document
 from whyidle.results.recordings import AttachedResult
@@ -318,3 +320,81 @@ def test_as_many_workers_are_advised_as_have_to_be_under_way(
     found = judge(seen(trainer(shares, cpu=cpu), sampled=host(cpu_budget=budget)))
     assert found.cause == "input.serial"
     assert found.next[0].change == f"num_workers={wanted}, so that batches are made meanwhile"
+
+
+SAVE = f"{TORCH}/serialization.py:save"
+LOADER = f"{TORCH}/utils/data/dataloader.py"
+QUEUE = f"{LIB}/multiprocessing/queues.py:Queue.get"
+IDLE = stack(NEXT, WORKER, QUEUE)
+STEP = f"{TORCH}/optim/optimizer.py:Optimizer.profile_hook_step.<locals>.wrapper"
+
+
+@pytest.mark.parametrize(
+    ("seen", "expected"),
+    [
+        (WAIT, "data wait"),
+        (stack(NEXT, f"{TORCH}/multiprocessing/reductions.py:rebuild_storage_fd"), "data wait"),
+        (stack("/x/site-packages/tqdm/std.py:__iter__", *(f"{c.file}:{c.function}" for c in WAIT[1:])), "data wait"),
+        (stack(NEXT, FETCH, "/home/me/data.py:__getitem__"), "data making"),
+        (stack(NEXT, FETCH, "/home/me/data.py:__getitem__", CALL, text="x.to(torch.float)"), "data making"),
+        (stack("/home/me/model.py:Net.forward", CALL, f"{TORCH}/nn/modules/linear.py:Linear.forward"), "forward"),
+        (stack(CALL, "/home/me/model.py:Net.forward", text="return a + b"), "forward"),
+        (stack(CALL, "/home/me/model.py:Net.forward", text="if mask.any().item():"), "sync"),
+        (stack(text="total += loss.item()"), "sync"),
+        (stack(text="x, y = x.to(device), y.to(device)"), "copy"),
+        (stack("/x/accelerate/utils/operations.py:send_to_device"), "copy"),
+        (stack(f"{TORCH}/cuda/__init__.py:synchronize"), "sync"),
+        (stack(f"{TORCH}/_tensor.py:Tensor.backward", f"{TORCH}/autograd/__init__.py:backward", ENGINE), "backward"),
+        (stack(STEP, f"{TORCH}/optim/adam.py:Adam.step"), "optimizer"),
+        (stack(STEP, "/x/lightning/loops/optimization.py:closure", CALL), "forward"),
+        (stack(SAVE, f"{TORCH}/serialization.py:_save", text="storage.cpu()"), "checkpoint"),
+        (stack("/x/transformers/trainer.py:Trainer._save_checkpoint", "/x/a.py:b"), "checkpoint"),
+        (stack(f"{LIB}/logging/__init__.py:Logger._log"), "logging"),
+        (stack(text="print('epoch', epoch)"), "logging"),
+        (stack(f"{TORCH}/distributed/distributed_c10d.py:barrier"), "ranks"),
+        (stack(f"{TORCH}/_inductor/codecache.py:compile"), "compiling"),
+        (stack("/home/me/train.py:bookkeeping", text="table = {}"), "python"),
+        (stack(*IMPORTS, f"{TORCH}/distributed/distributed_c10d.py:<module>"), "importing"),
+        (stack(*IMPORTS, f"{TORCH}/nn/functional.py:<module>", f"{TORCH}/_ops.py:<module>"), "importing"),
+        (stack(NEXT, *IMPORTS, f"{TORCH}/_inductor/codecache.py:<module>"), "importing"),
+        (stack(*IMPORTS, "/home/me/app.py:<module>", STEP, f"{TORCH}/optim/adam.py:Adam.step"), "optimizer"),
+    ],
+)  # fmt: skip
+def test_the_innermost_telling_frame_decides_the_class(seen: CallStack, expected: str) -> None:
+    assert stacks.class_of(seen) == expected
+
+
+def test_an_import_is_told_by_the_outermost_package_and_no_training() -> None:
+    inner = stack(*IMPORTS, f"{TORCH}/__init__.py:<module>", *IMPORTS, "/venv/lib/site-packages/sympy/core.py:<module>")
+    assert stacks.leaf_of(inner) == "importing torch"
+    begun = (*stack(text="from torchvision import models"), *stack(*IMPORTS)[1:])
+    assert stacks.leaf_of(begun) == "importing torchvision"
+
+
+@pytest.mark.parametrize(
+    ("seen", "trains"),
+    [
+        # A model that is built is no training yet.
+        (stack(f"{TORCH}/nn/modules/linear.py:Linear.__init__", f"{TORCH}/nn/init.py:uniform_"), False),
+        (stack(CALL, f"{TORCH}/nn/modules/linear.py:Linear.forward"), True),
+        (stack(*IMPORTS, f"{TORCH}/nn/modules/module.py:<module>"), False),
+        (WAIT, True),
+        (IDLE, False),
+    ],
+)
+def test_what_only_prepares_is_no_training(seen: CallStack, trains: bool) -> None:
+    assert stacks.is_training(seen) is trains
+    assert stacks.is_worker(seen) == (seen == IDLE)
+
+
+@pytest.mark.parametrize(
+    ("frames", "expected"),
+    [
+        ([QUEUE, f"{TORCH}/multiprocessing/reductions.py:rebuild_storage_fd"], "unpacking"),
+        ([f"{LOADER}:DataLoader._get_iterator", f"{LIB}/multiprocessing/popen_fork.py:_launch"], "starting workers"),
+        ([f"{LOADER}:_shutdown_workers", f"{LIB}/multiprocessing/process.py:join"], "ending workers"),
+        ([QUEUE], "waiting"),
+    ],
+)  # fmt: skip
+def test_kinds_of_waiting_for_data_are_told(frames: list[str], expected: str) -> None:
+    assert stacks.data_wait_kind(stack(NEXT, *frames)) == expected

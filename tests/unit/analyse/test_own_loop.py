@@ -7,8 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
-from hypothesis import strategies as st
 
 from support.crafted import records_of
 from whyidle.analyse.where.looks import Looks
@@ -154,24 +152,6 @@ def test_a_program_whose_source_is_gone_still_shows_what_computes(tmp_path: Path
     found = told(tmp_path, looks)
     assert found.shares[COMPUTING].value == 0.75
     assert found.shares[OTHER].value == 0.25
-
-
-@given(data=st.data())
-def test_the_shares_sum_to_one_and_lie_in_their_intervals(tmp_path_factory: pytest.TempPathFactory, data) -> None:  # type: ignore[no-untyped-def]
-    folder = tmp_path_factory.mktemp("run")
-    (folder / "train.py").write_text(SOURCE)
-    lines = SOURCE.splitlines()
-    inner = st.sampled_from([(), (MODULE,), (ENGINE,), (ADAM,), (LINEAR,)])
-    looks = data.draw(st.lists(st.tuples(st.integers(0, 39), st.integers(6, 14), inner), min_size=30, max_size=60))
-    outer = Call("<module>", str(folder / "train.py"), 15, lines[14].strip())
-    found = seen(
-        folder,
-        [(step, (outer, Call("train", str(folder / "train.py"), n, lines[n - 1].strip()), *i)) for step, n, i in looks],
-    )
-    assert (found is None) == (not any({MODULE, ENGINE, ADAM} & set(inner) for _, _, inner in looks))
-    assume(found is not None)
-    assert sum(share.value for share in found.shares.values()) == pytest.approx(1)
-    assert all(share.low <= share.value <= share.high for share in found.shares.values())
 
 
 LEARNER = """\

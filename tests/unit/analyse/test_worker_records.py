@@ -1,7 +1,9 @@
-"""Batches that workers recorded, joined to the steps that consumed them."""
+"""Batches that workers recorded, joined to the steps that consumed them, and what workers died of."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,9 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.crafted import records_of
+from support.crafted import add, add_events, analysis_of_run, records_of
+from support.rendered import rendered
+from support.snapshots import running, text
+from whyidle.analyse.recent.reader import RecentReader
 from whyidle.analyse.run.loader_stats import WAITING, WAITING_FOR_CPU, LoaderStats, loader_of
 from whyidle.analyse.run.window import Window
+from whyidle.analyse.run.worker_deaths import WorkerDeath, deaths_of, said_of
 from whyidle.analyse.run.worker_records import (
     HandedOver,
     first_later_end,
@@ -19,11 +25,25 @@ from whyidle.analyse.run.worker_records import (
     joined,
     of_training,
     places_of,
-    slowest_of,
-    transforms_of,
 )
 from whyidle.record.reader import Records
-from whyidle.record.schema import BATCH, CONTENT, NOT_MEASURED, STEP, TRANSFORM, Kind
+from whyidle.record.run import open_run
+from whyidle.record.schema import (
+    BATCH,
+    CONTENT,
+    EVENT,
+    HOST,
+    MEMORY,
+    NOT_MEASURED,
+    STEP,
+    EventKind,
+    Kind,
+    MemoryLimitOf,
+)
+from whyidle.report.contract.run import report
+from whyidle.report.documents.run import run_document
+from whyidle.report.page.run_page import page
+from whyidle.scenarios.planted import START, Step, train
 
 MS = 1_000_000
 PASS = 1 << 32
@@ -93,15 +113,6 @@ def test_what_nobody_recorded_of_short_batches_counts_as_work() -> None:
     assert found.make_ms_per_sample == pytest.approx(92 / 40)
 
 
-def test_shares_are_of_the_batches_for_which_they_were_measured() -> None:
-    told = {"read_ns": 5 * MS, "collate_ns": 1 * MS, "cpu_ns": 4 * MS, "run_queue_ns": 1 * MS, "transform_ns": 3 * MS}
-    batches = batch(1, 0, 0, 10, **told), batch(1, 1, 10, 30, cpu_ns=20 * MS)
-    found = loader(steps((1, 0, 0, 10), (1, 1, 10, 30)), 31, *batches)
-    shares = (found.read_pct, found.transform_pct, found.cpu_pct, found.prep_pct)
-    assert shares == pytest.approx((50, 30, 80, 40))
-    assert found.costliest == "reading"
-
-
 def test_waiting_is_a_stage_of_its_own_and_the_stages_sum_to_all() -> None:
     recorded = steps((1, 0, 0, 10), (1, 1, 10, 20))
     told = {"read_ns": 0, "collate_ns": 1 * MS, "cpu_ns": 2 * MS, "run_queue_ns": 1 * MS}
@@ -117,27 +128,6 @@ def test_waiting_is_a_stage_of_its_own_and_the_stages_sum_to_all() -> None:
         assert sum(share or 0 for share in each.stages.values()) == pytest.approx(100)
 
 
-def test_transforms_are_compared_with_the_batches_in_which_they_were_timed() -> None:
-    recorded = steps((1, 0, 0, 10), (1, 1, 10, 30))
-    timed, untimed = batch(1, 0, 0, 8, transform_ns=2 * MS), batch(1, 1, 10, 30)
-    found = loader(recorded, 31, timed, untimed).timed
-    assert found is not None
-    assert (found.samples, found.ms_per_sample, found.transforms_ms_per_sample) == (4, 2.0, 0.5)
-    assert loader(recorded, 31, untimed).timed is None
-
-
-def test_slow_samples_are_listed_once_with_their_file() -> None:
-    made = rows(
-        BATCH,
-        {"slowest_index": 3, "slowest_ns": 5 * MS},
-        {"slowest_index": 3, "slowest_ns": 9 * MS, "slowest_name": 77},
-        {"slowest_index": 4, "slowest_ns": 7 * MS},
-        {},
-    )
-    slow = slowest_of(made, {77: "three.jpg"})
-    assert [(s.index, s.ms, s.file) for s in slow] == [(3, 9.0, "three.jpg"), (4, 7.0, None)]
-
-
 numbers = st.lists(st.integers(0, 12), max_size=12)
 
 
@@ -150,18 +140,6 @@ def test_places_are_the_first_of_each_number(wanted: list[int], among: list[int]
     ours, theirs = (np.array(each, dtype=[("step", "i8")]) for each in (sorted(set(among)), wanted))
     _, place, batch = np.intersect1d(ours["step"], theirs["step"], return_indices=True)
     assert [each.tolist() for each in joined(ours, theirs)] == [place.tolist(), batch.tolist()]
-
-
-def test_a_transform_costs_the_same_whoever_measured_it() -> None:
-    told = {"name": 5, "position": 0, "samples": 4, "worker": 0}
-    measured = rows(
-        TRANSFORM,
-        told | {"total_ns": 8 * MS},
-        told | {"total_ns": 16 * MS, "worker": 1},
-        told | {"name": 6, "position": 1, "total_ns": 4 * MS},
-    )
-    costs = transforms_of(measured, {5: "Resize", 6: "Flip"})
-    assert [(c.name, c.calls, c.ms_per_call) for c in costs] == [("Resize", 8, 3.0), ("Flip", 4, 1.0)]
 
 
 def told_by_workers(field: str, *values: dict[str, int]) -> Any:
@@ -210,3 +188,100 @@ def test_what_batches_consist_of_is_the_mean_of_those_of_the_loaders_that_train(
     assert told.bytes_of_tensor == pytest.approx(57_600 / 1203)
     assert handed_over_of(contents[2:], steps((1, 0, 0, 1))) is None
     assert HandedOver(0, 0, 3, 30).bytes_of_tensor == 0
+
+
+S = 10**9
+GIB = 1 << 30
+PID = 4711
+
+
+def died(
+    code: int | None, host: dict[str, int] | None = None, limits: list[dict[str, int]] | None = None
+) -> WorkerDeath:
+    """Worker 1 died 12 s after the training began; `host`: seen 2 s before."""
+    rows = [
+        {"t_ns": 100 * S, "what": EventKind.TRAINING_BEGIN},
+        {"t_ns": 112 * S, "what": EventKind.WORKER_DIED, "value": NOT_MEASURED if code is None else code},
+        {"t_ns": 112 * S, "what": EventKind.DIED_WORKER, "value": (2 << 32) + PID},
+    ]
+    looks = [] if host is None else [{"t_ns": 110 * S, **host}]
+    (found,) = deaths_of(records_of(EVENT, rows), records_of(HOST, looks), records_of(MEMORY, limits or []))
+    return found
+
+
+def kills(*counts: int, **limit: int) -> list[dict[str, int]]:
+    return [{"t_ns": (100 + n) * S, "oom_kills": count, **limit} for n, count in enumerate(counts)]
+
+
+@pytest.mark.parametrize(
+    ("code", "seen", "likely", "way_out"),
+    [
+        (-9, {"limits": kills(7, 8)}, "the kernel's doing for want of memory (1 process was", "fewer workers"),
+        (
+            -9,
+            {"limits": kills(0, 2, whose=MemoryLimitOf.CONTAINER, limit_bytes=4 * GIB, used_bytes=GIB)},
+            "want of memory at the limit of the container, 4.0 GiB (2 processes were",
+            "docker run --memory",
+        ),
+        (-9, {"limits": kills(7, 7)}, "not for want of memory", "ask who"),
+        (-9, {"host": {"memory_available_bytes": 50 << 20}}, "want of memory: 50 MiB were left", "fewer workers"),
+        (-9, {}, "mostly the kernel does so for want of memory, of which nothing is told", "fewer workers"),
+        (-7, {"host": {"shm_used_bytes": 63 << 20, "shm_total_bytes": 64 << 20}}, "/dev/shm was full", "--shm-size"),
+        (-7, {"host": {"shm_used_bytes": 1 << 20, "shm_total_bytes": 64 << 20}}, "/dev/shm is small", "--shm-size"),
+        (-7, {"host": {"shm_used_bytes": 1 << 20, "shm_total_bytes": 8 * GIB}}, "cut short", "num_workers=0"),
+        (-7, {}, "mostly /dev/shm is full", "--shm-size"),
+        (-11, {}, "compiled code of a library", "faulthandler"),
+        (-15, {}, "somebody ended it", "who sends signals"),
+        (3, {}, "ended the process (sys.exit, os._exit)", "num_workers=0"),
+        (None, {}, "how it ended is not known", "num_workers=0"),
+    ],
+)
+def test_the_reason_is_what_memory_and_limits_tell(
+    code: int | None, seen: dict[str, Any], likely: str, way_out: str
+) -> None:
+    found = died(code, **seen)
+    assert likely in found.likely
+    assert way_out in found.way_out
+    assert (found.pid, found.worker, found.exit_code, found.at_s) == (PID, 1, code, 12.0)
+
+
+def test_looks_at_the_host_long_before_a_death_tell_nothing_of_it() -> None:
+    full = {"shm_used_bytes": 63 << 20, "shm_total_bytes": 64 << 20}
+    assert "mostly /dev/shm is full" in died(-7, {"t_ns": 80 * S, **full}).likely
+    assert "mostly /dev/shm is full" in died(-7, {"t_ns": 113 * S, **full}).likely
+
+
+def test_it_is_said_in_a_sentence_with_how_many_followed() -> None:
+    one = died(-9, limits=kills(0, 1))
+    assert said_of((one,)).startswith("Worker 1 (process 4711) was killed by SIGKILL 12 s after the training began: ")
+    assert said_of((one, one, one)).endswith(" 2 more died with it or later.")
+    assert died(3).said.startswith("worker 1 (process 4711) ended with exit code 3 12 s after")
+    assert (died(-9).signal, died(3).signal, died(None).signal, died(-99).signal) == (
+        "SIGKILL",
+        None,
+        None,
+        "signal 99",
+    )
+
+
+def test_report_json_and_live_view_say_it(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    train(folder, [[Step() for _ in range(60)]])
+    for what, value in ((EventKind.WORKER_DIED, -9), (EventKind.DIED_WORKER, (1 << 32) + PID)):
+        add_events(folder, [(START + S, what, value, NOT_MEASURED)])
+    add(folder, MEMORY, kills(0, 1))
+    analysis = analysis_of_run(folder)
+    shown = rendered(run_document(analysis))
+    said = "A WORKER DIED: Worker 0 (process 4711) was killed by SIGKILL"
+    assert said in " ".join(shown.split())
+    assert shown.index("A WORKER DIED") < shown.index("Verdict")
+    assert "was killed by SIGKILL" in page(analysis, [open_run(folder)])
+    assert "The kernel killed 1 process for want of memory while this was recorded." in analysis.notes
+    (death,) = report(analysis).worker_deaths
+    assert (death.pid, death.worker, death.exit_code, death.signal) == (PID, 0, -9, "SIGKILL")
+    assert death.likely == "the kernel's doing for want of memory (1 process was killed so meanwhile)"
+    view = RecentReader(folder, judge_s=0).snapshot()
+    assert [(each.pid, each.signal) for each in view.deaths] == [(PID, "SIGKILL")]
+    shown = text(replace(running(), deaths=view.deaths), 100, 30)
+    assert said in " ".join(shown.split())
+    assert "A WORKER DIED" not in text(running(), 100, 30)
