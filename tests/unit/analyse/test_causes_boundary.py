@@ -222,25 +222,6 @@ def test_workers_that_start_once_are_not_told_to_be_persistent(tmp_path: Path) -
     assert not any("persistent_workers" in change.change for change in finding.next)
 
 
-def test_where_validation_waited_only_for_its_workers_to_start_once_it_says_so(tmp_path: Path) -> None:
-    spans = bounded(tmp_path / "run", 0.3)
-    first = [(spans[0][0], spans[-1][1])]
-    evaluated(tmp_path / "run", first, waited=0.1, workers=2)
-    made(tmp_path / "run", first, workers=2, starting=0.08, busy=0.5)
-    assert outside_of(tmp_path / "run").evaluation.started_once
-
-
-@pytest.mark.parametrize("share", SEVERITIES)
-def test_checkpoints_are_named(tmp_path: Path, share: float) -> None:
-    spans = bounded(tmp_path / "run", share)
-    add_events(tmp_path / "run", [(begin, EventKind.SAVE, 0, begin + 9 * (end - begin) // 10) for begin, end in spans])
-    finding = found(tmp_path / "run")["host.boundary"]
-    assert finding.title.endswith("most of it saving checkpoints.")
-    assert evidence(finding)["saving checkpoints"] == pytest.approx(90 * share, abs=2)
-    assert evidence(finding)["checkpoints saved"] == PASSES
-    assert "async_save" in finding.next[0].change
-
-
 def test_validation_and_a_checkpoint_within_it_are_counted_apart(tmp_path: Path) -> None:
     spans = bounded(tmp_path / "run", 0.4)
     evaluated(tmp_path / "run", spans, waited=0.0, workers=1)

@@ -125,17 +125,6 @@ def test_what_new_shapes_take_beyond_their_size_is_found_among_lengths_that_vary
 
 
 @pytest.mark.parametrize("share", SEVERITIES)
-def test_compiling_anew_is_named_where_every_step_has_a_new_shape(tmp_path: Path, share: float) -> None:
-    folder = train_on_cpu(tmp_path / "run", [{"flags": StepFlag.SHAPE_KNOWN | StepFlag.NEW_SHAPE}] * 60)
-    begins = steps_of(folder)["forward_begin_ns"].tolist()
-    add_events(folder, [(begin, EventKind.COMPILE, 0, begin + round(share * 100 * MS)) for begin in begins])
-    finding = found(folder)["device.shape_churn"]
-    assert finding.share == pytest.approx(share, abs=0.02)
-    assert "compiler" in finding.title
-    assert "dynamic=True" in finding.next[0].change
-
-
-@pytest.mark.parametrize("share", SEVERITIES)
 def test_compiling_before_a_step_can_compute_counts_too(tmp_path: Path, share: float) -> None:
     """The device idles meanwhile: the time is the host's, and its cause the shapes."""
     wait = each_odd(share)
@@ -168,21 +157,6 @@ def test_retries_all_the_time_are_the_slowest_steps_and_where_none_is_slower_not
     retries(folder, odd)
     true = each_ns / every / (each_ns / every + COMPUTE)
     assert shares(folder) == ({"device.memory_pressure": pytest.approx(true, abs=0.02)} if each_ns else {})
-
-
-def test_retries_before_the_window_are_the_warm_ups(tmp_path: Path) -> None:
-    folder = computing(tmp_path / "run", 500 * MS, range(4))
-    retries(folder, range(4))
-    assert facts_of_run(folder).memory_pressure is None
-
-
-def test_a_few_very_slow_steps_are_the_shapes_and_the_rest_the_clocks(tmp_path: Path) -> None:
-    folder = computing(tmp_path / "run", each_odd(0.5))
-    shapes(folder)
-    looked(folder, clocked(1050, 0x20))
-    seen = shares(folder)
-    assert seen == pytest.approx({"device.shape_churn": 0.5, "device.throttled": 0.5 * 0.3}, abs=0.02)
-    assert sum(seen.values()) <= facts_of_run(folder).parts.share("compute") + 1e-9
 
 
 @pytest.mark.parametrize("share", SEVERITIES)
@@ -401,15 +375,6 @@ def test_kernels_of_this_jobs_own_processes_and_loaders_are_not_others(
     assert (pieces_of(facts)[Piece.CONTENDED] > 0) is contended
 
 
-def test_slow_clocks_and_others_share_the_computing(tmp_path: Path) -> None:
-    conditions = Conditions(sm_clock=0.6, throttle_reasons=0x40, others=0.4, processes=3)
-    folder = emulated(tmp_path / "run", conditions, fetch_ns=20 * MS)
-    computed = facts_of_run(folder).parts.share("compute")
-    seen = shares(folder)
-    assert seen["device.contended"] == pytest.approx(0.4 * computed, abs=0.02)
-    assert seen["device.throttled"] == pytest.approx(0.6 * computed * 0.4, abs=0.02)
-
-
 PINNED_BYTES_PER_MS = 10_000_000
 
 
@@ -509,9 +474,3 @@ def test_no_change_for_a_slow_link_removes_more_than_it_costs(tmp_path: Path, sh
         assert change.high is not None
         assert change.predicted_samples_per_s <= most * 1.001
         assert change.high <= most * math.exp(1.645 * SCATTER_SD) * 1.001
-
-
-def test_an_old_generation_in_a_new_slot_is_a_slow_link(tmp_path: Path) -> None:
-    folder = copying(tmp_path / "run", 0.6)
-    linked(folder, (3, 16), most=(5, 16))
-    assert found(folder)["copy.link"].share == pytest.approx(0.6 * 0.75, abs=0.02)

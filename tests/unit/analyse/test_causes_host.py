@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from support.crafted import add, add_events, amend, evidence, facts_of_run, found, steps_of, train_on_cpu
-from support.planted_runs import Making, hosted, pooled, serial, told, trained
+from support.planted_runs import Making, hosted, pooled, told, trained
 from whyidle.analyse.causes.claim import Claim, Piece
 from whyidle.analyse.causes.divided import pieces_of
 from whyidle.analyse.causes.finding import Finding
@@ -24,7 +24,6 @@ from whyidle.analyse.run.training_thread import own_time
 from whyidle.analyse.run.window import Window
 from whyidle.analyse.speedup import SCATTER_SD, scattered
 from whyidle.record.columns import with_column
-from whyidle.record.names import Names
 from whyidle.record.reader import Records
 from whyidle.record.run import open_run, update_run
 from whyidle.record.schema import DEVICE, EVENT, HOST, NOT_MEASURED, PAUSE, EventKind, StepFlag
@@ -116,16 +115,6 @@ def test_rare_long_gaps_are_counted_and_the_longest_is_told(
     assert words in finding.title
     assert finding.share == pytest.approx(sum(gaps.values()) / (sum(gaps.values()) + 155 * 10), abs=0.02)
     assert evidence(finding).get("the longest stretch", longest) == pytest.approx(longest, abs=1)
-
-
-def test_a_phase_of_the_program_in_the_gap_is_named(tmp_path: Path) -> None:
-    folder = gapped(tmp_path / "run", COMPUTE)
-    ends = steps_of(folder)["step_end_ns"].tolist()
-    add_events(folder, [(end - 8 * MS, EventKind.PHASE, 7, end) for end in ends])
-    finding = found(folder)["host.step_gap"]
-    (share,) = [value for what, value in evidence(finding).items() if "phase" in what]
-    assert share == pytest.approx(40, abs=1)
-    assert "phase" in finding.next[0].change
 
 
 @pytest.mark.parametrize("share", SEVERITIES)
@@ -326,19 +315,6 @@ def test_synchronising_calls_have_their_share_and_tell_how_many_they_are(tmp_pat
     assert all("item()" in change.change or "cpu" in change.change for change in finding.next)
 
 
-def test_rare_synchronising_calls_are_counted(tmp_path: Path) -> None:
-    train(tmp_path / "run", [[Step(fetch_ns=0, sync_within=n in ODD, within_ns=100 * MS) for n in range(160)]])
-    finding = found(tmp_path / "run")["host.sync"]
-    assert "at 8 of 155 steps, the longest 100 ms" in finding.title
-    assert evidence(finding)["steps with any"] == "8 of 155"
-
-
-def test_findings_of_the_host_never_add_up_to_more_than_its_part(tmp_path: Path) -> None:
-    folder = held_up(tmp_path / "run", 2 * COMPUTE, 2 * COMPUTE)
-    collect(folder, COMPUTE)
-    assert sum(shares(folder).values()) <= facts_of_run(folder).parts.share("host") + 1e-9
-
-
 def staged(folder: Path, stage_ms: float, steps: int = 120, **step: Any) -> Path:
     """The loop works on each batch for so long before its model; the device is done with the step before."""
     each = Step(fetch_ns=0, compute_ns=COMPUTE, sync=True, before_ns=round(stage_ms * MS), **step)
@@ -368,14 +344,6 @@ def test_a_stage_has_its_share_on_a_device(tmp_path: Path, share: float) -> None
     assert finding.next[0].high == pytest.approx(scattered(800), rel=0.03)
 
 
-@pytest.mark.parametrize("stage_ms", [8, 30, 60])
-def test_a_stage_has_its_share_on_the_processor(tmp_path: Path, stage_ms: int) -> None:
-    folder = staged_on_cpu(tmp_path / "run", stage_ms)
-    finding = found(folder)["input.main_process"]
-    assert finding.share == pytest.approx(stage_ms / 100, abs=0.01)
-    assert "host.step_gap" not in found(folder)
-
-
 def test_a_stage_behind_the_device_costs_nothing(tmp_path: Path) -> None:
     each = Step(fetch_ns=0, compute_ns=COMPUTE, before_ns=8 * MS)
     folder = trained(tmp_path / "run", [[each] * 120])
@@ -393,36 +361,6 @@ def test_what_is_short_is_the_loop_s_own_bookkeeping(tmp_path: Path) -> None:
     """As `zero_grad` and a scheduler are: beside other work of the loop it is part of that."""
     folder = staged(tmp_path / "run", 0.9 * LEAST_STAGE * 13.0, host_ns=2 * MS)
     assert shares(folder) == {"host.step_gap": pytest.approx(facts_of_run(folder).parts.share("host"))}
-
-
-def test_logging_behind_the_optimizer_keeps_its_own_time(tmp_path: Path) -> None:
-    folder = staged(tmp_path / "run", 6, host_ns=4 * MS)
-    assert shares(folder) == pytest.approx({"input.main_process": 0.3, "host.step_gap": 0.2}, abs=0.01)
-    where = [what for what in evidence(found(folder)["host.step_gap"]) if what.startswith("host time")]
-    assert not any("between the fetch and the computation" in what for what in where)
-
-
-def test_collections_within_a_stage_are_collections(tmp_path: Path) -> None:
-    folder = staged(tmp_path / "run", 10)
-    ends = steps_of(folder)["fetch_end_ns"].tolist()
-    add_events(folder, [(end + MS, EventKind.GARBAGE, 2, end + 6 * MS) for end in ends])
-    assert shares(folder) == pytest.approx({"host.gc": 0.25, "input.main_process": 0.25}, abs=0.01)
-
-
-def test_a_breakpoint_there_is_no_stage(tmp_path: Path) -> None:
-    steps = [Step(fetch_ns=0, sync=True, before_ns=3000 * MS if n == 60 else 0) for n in range(120)]
-    finding = found(trained(tmp_path / "run", [steps]))
-    assert set(finding) == {"host.step_gap"}
-    assert "stood still once, for 3.0 s in step 60" in finding["host.step_gap"].title
-
-
-def test_a_phase_of_the_program_is_named(tmp_path: Path) -> None:
-    folder = staged(tmp_path / "run", 10)
-    number = Names(folder).number("tokenise")
-    ends = steps_of(folder)["fetch_end_ns"].tolist()
-    add_events(folder, [(end, EventKind.PHASE, number, end + 8 * MS) for end in ends])
-    shown = {what: value for what, value in evidence(only_cause(folder)).items() if "tokenise" in what}
-    assert list(shown.values()) == [pytest.approx(40, abs=1)]
 
 
 @pytest.mark.parametrize(
@@ -490,14 +428,6 @@ def test_what_the_training_waits_for_its_sampler_is_that_and_no_more(tmp_path: P
     assert facts.waits.making_ns / facts.parts.wall_ns == pytest.approx(2 / 3 - share, abs=0.01)
 
 
-def test_a_sampler_behind_the_device_costs_nothing(tmp_path: Path) -> None:
-    folder = drew(trained(tmp_path / "run", [[Step(fetch_ns=9 * MS, compute_ns=10 * MS)] * 100]), fetches)
-    assert found(folder) == {}
-    sampling = facts_of_run(folder).sampling
-    assert sampling is not None
-    assert sampling.ns < 0.01 * facts_of_run(folder).parts.wall_ns
-
-
 def test_each_batch_is_told_from_the_beginnings_of_epochs(tmp_path: Path) -> None:
     each = trained(tmp_path / "each", [[Step(fetch_ns=30 * MS)] * 40] * 3)
     told(each, 0, None, 0)
@@ -516,44 +446,3 @@ def test_each_batch_is_told_from_the_beginnings_of_epochs(tmp_path: Path) -> Non
     assert evidence(finding)["waiting for the sampler, at other steps"] == 0
     assert evidence(finding)["the sampler takes for a batch"] is None
     assert not {"input.worker_restart", "input.pipeline_fill"} & set(found(epochs))
-
-
-def test_what_first_batches_take_besides_is_still_pipeline_fill(tmp_path: Path) -> None:
-    """The sampler takes 100 ms before each epoch, its first batch 200 more."""
-    folder, first = epochs_of(tmp_path / "run", 310)
-    drew(folder, lambda _: ((begin + 10 * MS, begin + 110 * MS) for begin, _ in first), indices=0)
-    findings = found(folder)
-    # Four epochs, and what the warm-up leaves of the first.
-    wall = 4 * (20 * 10 + 310) + 15 * 10
-    assert findings["input.sampler"].share == pytest.approx(4 * 100 / wall, abs=0.01)
-    assert findings["input.pipeline_fill"].share == pytest.approx(4 * 210 / wall, abs=0.01)
-
-
-def test_what_makes_the_iterator_twice_can_be_halved(tmp_path: Path) -> None:
-    folder, first = epochs_of(tmp_path / "run", 300)
-    told(folder, 2, 2, 0)
-    drew(folder, lambda _: ((begin, begin + 140 * MS) for begin, _ in first), indices=0)
-    assert not any("persistent_workers" in each.change for each in found(folder)["input.sampler"].next)
-    drew(folder, lambda _: ((begin + 150 * MS, end) for begin, end in first), indices=0)
-    assert any("persistent_workers=True" in each.change for each in found(folder)["input.sampler"].next)
-
-
-def test_batches_that_the_training_makes_itself_are_serial_the_rest_is_the_sampler_s(tmp_path: Path) -> None:
-    folder = serial(tmp_path / "run", 100, 30, Making())
-    drew(folder, lambda steps: ((begin, begin + 20 * MS) for begin, _ in fetches(steps)))
-    findings = found(folder)
-    assert {cause: each.share for cause, each in findings.items()} == {
-        "input.sampler": pytest.approx(1 / 3, abs=0.02),
-        "input.serial": pytest.approx(1 / 3, abs=0.02),
-    }
-
-
-def test_of_steps_that_nobody_looked_at_the_sampler_has_as_large_a_part(tmp_path: Path) -> None:
-    folder = drew(trained(tmp_path / "run", [[Step(fetch_ns=30 * MS)] * 100]), fetches)
-    # Every second step but the first ten was let pass.
-    amend(folder, lambda steps: steps["skipped"][11::2].fill(3))
-    amend(folder, lambda steps: steps["skipped_samples"][11::2].fill(24))
-    facts = facts_of_run(folder)
-    assert facts.waits.total_ns == facts.parts.input_ns
-    assert facts.sampling is not None
-    assert facts.sampling.ns == pytest.approx(facts.parts.input_ns, rel=0.01)

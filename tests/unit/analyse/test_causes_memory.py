@@ -101,10 +101,6 @@ def test_batches_that_nothing_is_computed_with_are_passed_over(tmp_path: Path, q
     assert passed.passed_over == pytest.approx(0.5, abs=0.02)
 
 
-def test_nothing_looked_at_is_not_measured(run: Facts) -> None:
-    assert wasted_samples_of(run.window, NONE, True, queued=True) is None
-
-
 @pytest.mark.parametrize(
     ("seen", "change"),
     [

@@ -75,18 +75,6 @@ def test_what_returns_at_a_distance_is_told_however_the_rest_varies(
     assert (found.spread, found.period) == (Spread.PERIODIC, period)
 
 
-@given(gaps=st.lists(st.integers(1, 12), min_size=10, max_size=40))
-def test_a_pattern_is_claimed_only_where_most_steps_are_not_hit_and_each_time_one_is(gaps: list[int]) -> None:
-    hits = np.cumsum(gaps)
-    waits = np.zeros(int(hits[-1]) + 1)
-    waits[hits] = 50.0
-    found = shape(waits, np.zeros(len(waits), dtype=bool))
-    if found.spread is Spread.PERIODIC:
-        assert found.period is not None
-        assert found.hit <= 0.5 * found.steps + found.period
-        assert found.hit >= 0.8 * (found.steps // found.period)
-
-
 def test_first_steps_of_epochs_are_told_from_the_others() -> None:
     first = np.arange(200) % 20 == 0
     found = shape(np.where(first, 80.0, 0.1), first)

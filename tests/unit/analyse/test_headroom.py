@@ -6,17 +6,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from msgspec import structs
 
 from support.crafted import records_of
 from whyidle.analyse.run.analysis import analyse
 from whyidle.analyse.run.headroom import SETTLING, cuts_of, headroom_of, stretches_of
 from whyidle.analyse.run.stall_breakdown import PARTS
-from whyidle.record.notices import NO_HEADROOM, TRAINING_NOTICES, Notices
 from whyidle.record.reader import Records
 from whyidle.record.run import create_run, open_run
 from whyidle.record.schema import EVENT, HEADER_BYTES, STEP, EventKind, StepFlag
-from whyidle.report.contract import run as contract
 from whyidle.scenarios.planted import MS, Step, train
 
 PLAIN, STRETCH, RECOVERY = 0, StepFlag.HEADROOM, StepFlag.RECOVERY
@@ -84,18 +81,6 @@ def test_several_stretches_give_a_median_and_a_range(tmp_path: Path) -> None:
     assert (found.rate.value, found.rate.low, found.rate.high) == pytest.approx((4 / 5e-9, 4 / 8e-9, 4 / 4e-9))
     assert found.speedup == pytest.approx(2)
     assert found.rate.repeats == 3
-
-
-def test_without_a_stretch_the_reason_is_told_and_the_computed_figure_stays(tmp_path: Path) -> None:
-    train(tmp_path / "run", [[Step(fetch_ns=15 * MS, compute_ns=10 * MS)] * 100])
-    computed = contract.report(analyse(open_run(tmp_path / "run"))).headroom
-    assert computed.speedup == pytest.approx(1.5, rel=0.02)
-    assert computed.reason is None
-    run = open_run(tmp_path / "run")
-    run.info["headroom"] = True
-    Notices(tmp_path / "run" / TRAINING_NOTICES)(f"{NO_HEADROOM}the moon is full.")
-    asked = contract.report(analyse(run)).headroom
-    assert asked == structs.replace(computed, reason="the moon is full")
 
 
 @pytest.mark.parametrize("sync", [True, False], ids=["read each step", "never read"])

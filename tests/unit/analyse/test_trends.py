@@ -103,10 +103,6 @@ def test_what_gets_faster_falls(tmp_path: Path) -> None:
     assert known["host"].shape == known[TOTAL].shape == FALLS
 
 
-def test_too_few_steps_have_no_trend(tmp_path: Path) -> None:
-    assert trends(tmp_path / "run", worked(lambda n: n, 100)) == {}
-
-
 @pytest.mark.parametrize(
     ("part", "epochs"),
     [
@@ -203,12 +199,6 @@ def test_growth_leads_with_what_the_run_would_be_at_its_first_pace(tmp_path: Pat
     assert evidence(analysis.verdict)["the loop's own work, growth in 1000 steps"] == pytest.approx(
         1e3 * most / STEPS, rel=0.05
     )
-
-
-def test_growth_that_is_little_of_its_part_comes_after_that_parts_cause(tmp_path: Path) -> None:
-    train(tmp_path / "run", [worked(lambda n: 10 + n * 0.05)])
-    causes = [finding.cause for finding in analysis_of_run(tmp_path / "run").findings]
-    assert causes.index("host.step_gap") < causes.index("run.slowing")
 
 
 def test_growth_in_a_loop_that_its_stack_tells_apart_is_of_the_work_that_grows(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from support.crafted import add_events, steps_of
 from support.judged_waits import waiting_for_data
-from support.planted_stacks import FETCH, FETCHING, LIB, LOOP, OPENING, WORKER, look
+from support.planted_stacks import FETCH, FETCHING, LIB, LOOP, WORKER, look
 from whyidle.analyse.causes.finding import Finding, Next
 from whyidle.analyse.predict.workload import Prediction
 from whyidle.analyse.run.facts import Facts, facts_of
@@ -106,21 +106,6 @@ def test_beside_more_workers_stands_what_makes_the_costliest_stage_cheaper(recor
     assert found.next[-1].predicted_samples_per_s is None
 
 
-def test_where_a_line_is_known_that_mends_it_no_general_advice_follows(recorded: Path) -> None:
-    found = told(recorded, OPENING, "input.too_few_workers")
-    assert len(found.next) == 2
-    assert any("data.py:27: open it once" in each.change for each in found.next)
-
-
-def test_what_is_done_for_nothing_comes_before_more_workers_that_do_it_too(recorded: Path) -> None:
-    """Whatever so many workers promise."""
-    run, looks, facts = seen(recorded, OPENING)
-    workers = Next("num_workers=26", 9e9, 8e9, 1e10, kind="workers")
-    finding = Finding("input.too_few_workers", "It waits.", 0.5, 0.8, (), (workers,))
-    found = located_in(run, looks, facts, finding)
-    assert [each.kind for each in found.next] == ["once", "workers"]
-
-
 @pytest.mark.parametrize(
     ("cause", "text", "told", "kinds"),
     [
@@ -144,20 +129,6 @@ def test_of_what_the_training_itself_does_a_line_is_mended_by_whose_work_it_is(
     finding = Finding(cause, "It works.", 0.5, 0.8, (), (general,))
     found = located_in(run, looks, facts, finding)
     assert [each.kind for each in found.next] == kinds
-
-
-@pytest.mark.parametrize(("looks", "told"), [(6, True), (4, False)])
-def test_lines_of_one_function_are_looked_at_together(tmp_path: Path, looks: int, told: bool) -> None:
-    train(tmp_path / "run", [[Step(host_ns=10 * MS)] * 60])
-    lines = [update(line, f"work{line}()") for line in (3, 4)]
-    middle = START + 500 * MS
-    look(tmp_path / "run", range(middle, middle + looks * MS, MS), lambda number, _: lines[number % 2])
-    run, seen, facts = opened(tmp_path / "run")
-    # The loop's own time is made all of it, so that every look falls into it.
-    parts = replace(facts.parts, hosting=np.array([[START, END]]))
-    finding = Finding("host.step_gap", "It works.", 0.5, 0.8, (), ())
-    found = located_in(run, seen, replace(facts, parts=parts), finding)
-    assert [each.line for each in found.where] == ([3, 4] if told else [])
 
 
 @pytest.mark.parametrize(("cause", "part"), [("host.step_gap", "hosting"), ("host.boundary", "outside")])

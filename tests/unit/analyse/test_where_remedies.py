@@ -9,7 +9,7 @@ import pytest
 from support.crafted import records_of
 from whyidle.analyse.where.looks import Looks
 from whyidle.analyse.where.places import places
-from whyidle.analyse.where.remedies import LOOP, MAKING, STARTING, Remedy, remedy_of
+from whyidle.analyse.where.remedies import LOOP, MAKING, Remedy, remedy_of
 from whyidle.record.schema import STACK, ThreadState
 from whyidle.record.stacks import Call, CallStack, StackNames, read_stacks
 
@@ -255,21 +255,3 @@ def test_a_table_asked_cell_by_cell_is_mended_with_the_loop_that_asks(tmp_path: 
     found = mended(looks(tmp_path, (asked, 6), ((MAIN, FETCH, own), 4)))
     assert found is not None
     assert (found[0].kind, found[0].change.endswith("without the loop"), found[1]) == ("cheaper", True, 10)
-
-
-@pytest.mark.parametrize(
-    ("text", "inner", "kind", "said"),
-    [
-        ("size = Image.open(path).convert('RGB').size", "PIL/ImageFile.py:ImageFile.load", "cheaper", "a header"),
-        ("table = pd.read_csv(path)", "pandas/io/parsers/readers.py:_read", "once", "at every start"),
-    ],
-)
-def test_before_the_first_step_it_is_kept_for_the_next_start(
-    tmp_path: Path, text: str, inner: str, kind: str, said: str
-) -> None:
-    file, _, called = inner.partition(":")
-    seen = looks(tmp_path, ((MAIN, item(text), Call(called, f"{SITE}/{file}", 1)), 10))
-    found = remedy_of(seen, places(seen.stacks(), "the time")[0], STARTING, False, none_of(seen))
-    assert found is not None
-    assert found[0].kind == kind
-    assert said in found[0].change
