@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -321,13 +320,6 @@ def staged(folder: Path, stage_ms: float, steps: int = 120, **step: Any) -> Path
     return trained(folder, [[each] * steps])
 
 
-def staged_on_cpu(folder: Path, stage_ms: float, seen: bool = True) -> Path:
-    """Steps of 100 ms on the processor, 10 of them a fetch."""
-    train_on_cpu(folder, [{"flags": StepFlag.FORWARD_SEEN * seen, "gap": 0}] * 60)
-    amend(folder, lambda steps: np.add(steps["fetch_end_ns"], round(stage_ms * MS), out=steps["forward_begin_ns"]))
-    return folder
-
-
 def only_cause(folder: Path) -> Finding:
     findings = found(folder)
     assert set(findings) == {"input.main_process"}
@@ -351,10 +343,22 @@ def test_a_stage_behind_the_device_costs_nothing(tmp_path: Path) -> None:
     assert found(folder) == {}
 
 
-def test_where_the_model_s_call_is_not_seen_nothing_is_claimed(tmp_path: Path) -> None:
-    folder = staged_on_cpu(tmp_path / "run", 30, seen=False)
-    assert facts_of_run(folder).staging is None
-    assert "input.main_process" not in found(folder)
+@pytest.mark.parametrize(("stage_ms", "seen"), [(8, True), (30, True), (60, True), (30, False)])
+def test_a_stage_has_its_share_on_the_processor_where_the_model_s_call_is_seen(
+    tmp_path: Path, stage_ms: int, seen: bool
+) -> None:
+    """Steps of 100 ms, 10 of them a fetch."""
+    steps = [{"flags": StepFlag.FORWARD_SEEN * seen, "gap": 0}] * 60
+    folder = train_on_cpu(tmp_path / "run", steps)
+
+    def later(steps: Records) -> None:
+        steps["forward_begin_ns"] += stage_ms * MS
+
+    amend(folder, later)
+    assert (facts_of_run(folder).staging is not None) == seen
+    expected = stage_ms / 100 if seen else None
+    assert shares(folder).get("input.main_process") == (expected and pytest.approx(expected, abs=0.01))
+    assert "host.step_gap" not in found(folder)
 
 
 def test_what_is_short_is_the_loop_s_own_bookkeeping(tmp_path: Path) -> None:
@@ -395,54 +399,15 @@ def test_no_more_is_promised_than_workers_and_cpus_can_give(
         assert first.low < first.predicted_samples_per_s
 
 
-Spans = Iterable[tuple[int, int]]
-
-
-def drew(folder: Path, when: Callable[[Records], Spans], indices: int = 8) -> Path:
-    """A sampler worked then."""
-    add_events(folder, [(begin, EventKind.SAMPLER, indices, end) for begin, end in when(steps_of(folder))])
-    return folder
-
-
-def epochs_of(folder: Path, first_ms: int) -> tuple[Path, list[tuple[int, int]]]:
-    """Five epochs, whose first fetches take so long; the loss is read at each step, so that nothing hides them."""
-    plan = [Step(fetch_ns=(first_ms if n == 0 else 0) * MS, sync=True) for n in range(20)]
-    trained(folder, [plan] * 5)
-    return folder, [span for span in fetches(steps_of(folder)) if span[1] - span[0] > 100 * MS]
-
-
-def fetches(steps: Records) -> list[tuple[int, int]]:
-    return list(zip(steps["fetch_begin_ns"].tolist(), steps["fetch_end_ns"].tolist(), strict=True))
-
-
 @pytest.mark.parametrize("drawn_ms", [8, 15, 25])
 def test_what_the_training_waits_for_its_sampler_is_that_and_no_more(tmp_path: Path, drawn_ms: int) -> None:
     """Of fetches of 30 ms that follow computations of 10, the sampler takes the end."""
     folder = trained(tmp_path / "run", [[Step(fetch_ns=30 * MS)] * 100])
-    drew(folder, lambda steps: ((end - drawn_ms * MS, end) for _, end in fetches(steps)))
+    ends = steps_of(folder)["fetch_end_ns"].tolist()
+    add_events(folder, [(end - drawn_ms * MS, EventKind.SAMPLER, 8, end) for end in ends])
     facts = facts_of_run(folder)
     # The first 10 ms of each fetch the device computes.
     share = min(drawn_ms, 20) / 30
     assert found(folder)["input.sampler"].share == pytest.approx(share, abs=0.01)
     assert facts.waits.total_ns == facts.parts.input_ns
     assert facts.waits.making_ns / facts.parts.wall_ns == pytest.approx(2 / 3 - share, abs=0.01)
-
-
-def test_each_batch_is_told_from_the_beginnings_of_epochs(tmp_path: Path) -> None:
-    each = trained(tmp_path / "each", [[Step(fetch_ns=30 * MS)] * 40] * 3)
-    told(each, 0, None, 0)
-    drew(each, fetches, indices=64)
-    finding = found(each)["input.sampler"]
-    assert "draws the indices of each batch: 20 ms a step, in the training's own process." in finding.title
-    assert evidence(finding)["the sampler takes for a batch"] == pytest.approx(30)
-    assert evidence(finding)["indices that it draws at a time"] == 64
-    assert "argsort" in finding.next[0].change
-
-    epochs, first = epochs_of(tmp_path / "epochs", 300)
-    told(epochs, 2, 2, 0)
-    drew(epochs, lambda _: first, indices=0)
-    finding = found(epochs)["input.sampler"]
-    assert "gets each epoch ready: 300 ms an epoch, in the training's own process, whatever" in finding.title
-    assert evidence(finding)["waiting for the sampler, at other steps"] == 0
-    assert evidence(finding)["the sampler takes for a batch"] is None
-    assert not {"input.worker_restart", "input.pipeline_fill"} & set(found(epochs))

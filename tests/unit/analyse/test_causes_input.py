@@ -269,28 +269,17 @@ def test_where_others_use_the_cpus_no_more_workers_than_cpus_are_advised(run: Fa
     assert first.startswith("run it where nothing else runs" if queued else "num_workers=2")
 
 
-def test_a_quiet_machine_has_workers_for_samples_that_wait(run: Facts) -> None:
-    quiet = CROWD | {"machine_busy_pct": 20.0}
-    found = only(judge(run, DECODING, quiet, set_workers=0, machine_cpus=2))
-    assert found.next[0].change.startswith("num_workers=10 (more than CPUs: they mostly wait)")
-    assert len(found.next) == 1
-    assert "other programs" not in found.title
-
-
 def test_the_trainings_thread_tells_how_long_samples_made_in_it_wait_for_a_cpu(run: Facts) -> None:
     """Its loader does not count that, the host's records of the thread do."""
-    making_ns = 160e6 * run.window.count
-    crowd = {"set_workers": 0, "machine_cpus": 2}
-    found = only(judge(run, DECODING, CROWD, main_queued_ns=0.6 * making_ns, **crowd))
-    shown = {each.what: each.value for each in found.evidence}
-    assert shown["waiting for a CPU, of the time spent making batches"] == pytest.approx(60)
+
+    def queued(share: float) -> Finding:
+        return only(judge(run, DECODING, CROWD, main_queued_ns=share * 160e6 * run.window.count, **CROWDED))
+
+    assert shown(queued(0.6))[QUEUED] == pytest.approx(60)
     # No more of it than the thread was on no CPU and did not read.
-    found = only(judge(run, DECODING, CROWD, main_queued_ns=0.9 * making_ns, **crowd))
-    shown = {each.what: each.value for each in found.evidence}
-    assert shown["waiting for a CPU, of the time spent making batches"] == pytest.approx(78)
+    assert shown(queued(0.9))[QUEUED] == pytest.approx(78)
     # A thread that hardly waits for a CPU is not held up by others.
-    found = only(judge(run, DECODING, CROWD, main_queued_ns=0.05 * making_ns, **crowd))
-    assert "other programs" not in found.title
+    assert "other programs" not in queued(0.05).title
 
 
 def test_workers_that_idle_are_not_called_busy(run: Facts) -> None:
@@ -393,29 +382,6 @@ def test_uneven_batches_of_a_loader_that_keeps_up_want_a_deeper_queue(run: Facts
     # One that could not supply what is taken has too few workers.
     slow = uneven | {"samples_per_s_limit": 1.0, "worker_busy_pct": 95.0}
     assert only(judge(run, slow, CPUS, waits)).cause == "input.too_few_workers"
-
-
-@pytest.mark.parametrize(
-    ("loader", "cause", "advice"),
-    [
-        ({"sent_bytes_per_batch": 2e7, "mean_batch_bytes": 2e7}, "input.handoff", "torch tensors instead of numpy"),
-        ({"sent_bytes_per_batch": 300.0, "mean_batch_bytes": 2e7}, "input.handoff", "fewer, larger tensors"),
-        (
-            {"make_ms_per_sample": 0.01, "work_ms_per_batch": 0.3, "mean_batch_bytes": 4e3},
-            "input.overkill",
-            "num_workers=0",
-        ),
-    ],
-)
-def test_finished_batches_that_are_waited_for_are_a_matter_of_the_hand_over(
-    run: Facts, loader: dict[str, Any], cause: str, advice: str
-) -> None:
-    idle = COMPUTING | {"worker_busy_pct": 30.0}
-    found = only(judge(run, idle | loader, CPUS, pieces(run, handed=0.99)))
-    assert found.cause == cause
-    assert advice in " ".join(each.change for each in found.next)
-    # The end of each wait for workers that are too slow is no matter of its own.
-    assert only(judge(run, COMPUTING | loader, CPUS, pieces(run, handed=0.2))).cause != "input.handoff"
 
 
 @pytest.mark.parametrize(
@@ -571,34 +537,35 @@ def at(state: int) -> SeenWaiting:
     return SeenWaiting(100, Estimate(0.0, 0.0, 0.04), False, "", state)
 
 
-def test_a_lock_that_workers_queue_for_is_named_with_its_line(run: Facts) -> None:
-    said = only(excluding(run, QUEUE, None))
-    assert said.cause == "input.exclusive"
-    assert "2.5 wait for a lock that they share (data.py:27), while one waits at a socket" in said.title
-    assert said.next[0].kind == "own_handle"
-    assert not any("num_workers" in each.change for each in said.next)
+@pytest.mark.parametrize(
+    ("waiting", "growth", "cause", "words"),
+    [
+        (QUEUE, None, "exclusive", "wait for a lock that they share (data.py:27), while one waits at a socket"),
+        (None, PROPORTIONAL, "exclusive", "A batch takes 100 ms, and 50 ms when fewer of them are at work"),
+        (at(ThreadState.SOCKET), PROPORTIONAL, "exclusive", "the bandwidth of a remote store"),
+        # Remote latency wants more requests under way.
+        (at(ThreadState.SOCKET), INDEPENDENT, "too_few_workers", ""),
+    ],
+)
+def test_what_workers_share_is_told_by_locks_and_by_what_fewer_workers_take(
+    run: Facts, waiting: SeenWaiting | None, growth: TimeGrowth | None, cause: str, words: str
+) -> None:
+    said = only(excluding(run, waiting, growth))
+    assert said.cause == f"input.{cause}"
+    assert words in said.title
+    assert any("num_workers" in each.change for each in said.next) == (cause == "too_few_workers")
+    if waiting is QUEUE:
+        assert "2.5 wait" in said.title
+        assert said.next[0].kind == "own_handle"
+    elif waiting is None:
+        # Whoever limits the rate may limit it beyond these workers, too.
+        assert said.next[0].low == run.samples_per_s
 
 
 def test_both_signs_are_surer_than_one(run: Facts) -> None:
     signs = ((None, PROPORTIONAL), (QUEUE, None), (QUEUE, PROPORTIONAL))
     by_growth, by_looks, both = (only(excluding(run, *each)).confidence for each in signs)
     assert by_growth < by_looks < both
-
-
-def test_a_shared_rate_is_told_by_what_fewer_workers_take(run: Facts) -> None:
-    said = only(excluding(run, None, PROPORTIONAL))
-    assert said.cause == "input.exclusive"
-    assert "A batch takes 100 ms, and 50 ms when fewer of them are at work" in said.title
-    # Whoever limits the rate may limit it beyond these workers, too.
-    assert said.next[0].low == run.samples_per_s
-
-
-def test_the_bandwidth_of_a_remote_store_is_told_from_other_rates(run: Facts) -> None:
-    assert "the bandwidth of a remote store" in only(excluding(run, at(ThreadState.SOCKET), PROPORTIONAL)).title
-
-
-def test_remote_latency_wants_more_requests_under_way_and_is_no_exclusion(run: Facts) -> None:
-    assert only(excluding(run, at(ThreadState.SOCKET), INDEPENDENT)).cause == "input.too_few_workers"
 
 
 def test_reads_and_first_batches_that_wait_for_the_lock_are_its_too(run: Facts) -> None:

@@ -11,15 +11,7 @@ import numpy as np
 import pytest
 
 from support.crafted import evidence, records_of
-from support.judged_waits import (
-    COMPUTING,
-    CPUS,
-    judge,
-    only,
-    pieces,
-    rates,
-    waiting_for_data,
-)
+from support.judged_waits import COMPUTING, CPUS, judge, only, pieces, rates, waiting_for_data
 from whyidle.analyse.causes.diagnosis import findings_of, verdict_of
 from whyidle.analyse.causes.input.memory import soon_full
 from whyidle.analyse.run.facts import Facts
@@ -131,9 +123,9 @@ def test_where_cpus_are_short_what_is_made_for_nothing_delays_what_is_handed_ove
     assert only(judge(run, loader, cpus, pieces(run, handed=1.0), wasted=half)).cause == cause
 
 
-def test_a_few_broken_samples_are_no_cause(run: Facts) -> None:
-    few = WastedSamples(0.05, 0.0, 0.05)
-    assert only(judge(run, COMPUTING, CPUS, pieces(run), wasted=few)).cause == "input.too_few_workers"
+def test_a_few_broken_samples_and_growth_alone_are_no_cause(run: Facts) -> None:
+    for seen in ({"wasted": WastedSamples(0.05, 0.0, 0.05)}, {"memory": growth()}):
+        assert only(judge(run, COMPUTING, CPUS, pieces(run), **seen)).cause == "input.too_few_workers"
 
 
 LOOKS = 60
@@ -183,29 +175,27 @@ def test_what_workers_keep_and_pages_that_are_copied_make_them_grow(run: Facts, 
     assert found.bytes_per_s * run.window.wall_ns / 1e9 == pytest.approx(600 * MB, rel=0.1 if copied else 0.02)
 
 
+started: Series = lambda t: 1 + round(4 * t)  # noqa: E731
+
+
 @pytest.mark.parametrize(
-    "rss",
+    ("rss", "more"),
     [
-        lambda _: GB,
-        lambda t: GB + 600 * MB * min(t, 0.4),  # a cache that is full
-        lambda t: GB + 600 * MB * (1 - (1 - t) ** 4),  # one that fills up ever more slowly
-        lambda t: GB + 600 * MB * (4 * t % 1.0),  # workers that are started anew
-        lambda t: GB + 300 * MB * (round(t * 59) % 2),  # batches that come and go
-        lambda t: GB + 20 * MB * t,  # little
-        lambda t: GB - 600 * MB * t,
+        (lambda _: GB, {}),
+        (lambda t: GB + 600 * MB * min(t, 0.4), {}),  # a cache that is full
+        (lambda t: GB + 600 * MB * (1 - (1 - t) ** 4), {}),  # one that fills up ever more slowly
+        (lambda t: GB + 600 * MB * (4 * t % 1.0), {}),  # workers that are started anew
+        (lambda t: GB + 300 * MB * (round(t * 59) % 2), {}),  # batches that come and go
+        (lambda t: GB + 20 * MB * t, {}),  # little
+        (lambda t: GB - 600 * MB * t, {}),
+        # Workers that are seen one after another.
+        (lambda t: 300 * MB * started(t), {"private": None, "tree_processes": started}),
+        # Private memory that was hardly looked at.
+        (lambda _: GB, {"private": lambda t: rising(t) if t < 0.4 else NOT_MEASURED}),
     ],
 )
-def test_memory_that_levels_off_or_comes_and_goes_does_not_grow(run: Facts, rss: Series) -> None:
-    assert grown(run, rss, rss) is None
-
-
-def test_workers_that_are_seen_one_after_another_do_not_grow(run: Facts) -> None:
-    start: Series = lambda t: 1 + round(4 * t)  # noqa: E731
-    assert grown(run, lambda t: 300 * MB * start(t), tree_processes=start) is None
-
-
-def test_private_memory_that_was_hardly_looked_at_says_nothing(run: Facts) -> None:
-    assert grown(run, lambda _: GB, lambda t: GB + 600 * MB * t if t < 0.4 else NOT_MEASURED) is None
+def test_memory_that_levels_off_or_comes_and_goes_does_not_grow(run: Facts, rss: Series, more: dict[str, Any]) -> None:
+    assert grown(run, rss, **{"private": rss} | more) is None
 
 
 def test_no_workers_have_no_memory(run: Facts) -> None:
@@ -239,11 +229,6 @@ def test_a_machine_without_memory_is_why_batches_take_long(run: Facts, fields: d
     assert "600 MB a minute" in found.title
     (_, first, _), (_, second, _) = map(rates, found.next)
     assert run.samples_per_s < second <= first
-
-
-def test_growth_alone_is_not_why_batches_take_long(run: Facts) -> None:
-    found = only(judge(run, COMPUTING, CPUS, pieces(run), memory=growth()))
-    assert found.cause == "input.too_few_workers"
 
 
 def test_a_machine_that_is_soon_full_is_told_before_it_is(run: Facts) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from support.crafted import add_events, evidence, facts_of_run, steps_of, train_on_cpu, verdict_of_run
+from support.crafted import add_events, evidence, facts_of_run, train_on_cpu, verdict_of_run
 from support.planted_runs import Making, hosted, serial
 from support.rendered import rendered
 from whyidle.analyse.causes.diagnosis import findings_of, verdict_of
@@ -20,20 +20,10 @@ from whyidle.analyse.run.stall_breakdown import PARTS
 from whyidle.analyse.statistics import Estimate
 from whyidle.analyse.where.own_loop import COMPUTING, EVALUATING, MAKING, OTHER, OwnLoop
 from whyidle.analyse.where.places import Where
-from whyidle.devices.emulated import EmulatedEvent
-from whyidle.record.columns import copied
 from whyidle.record.run import open_run, update_run
-from whyidle.record.schema import NOT_MEASURED, STEP, EventKind, LoaderFlag
-from whyidle.report.contract import run as contract
+from whyidle.record.schema import NOT_MEASURED, EventKind, LoaderFlag
 from whyidle.report.documents.run import run_document
 from whyidle.scenarios.planted import MS, START, Step, train
-
-
-def test_a_healthy_run_stays_silent(tmp_path: Path) -> None:
-    train(tmp_path / "run", [[Step(fetch_ns=2 * MS, compute_ns=10 * MS)] * 100])
-    found = verdict_of_run(tmp_path / "run")
-    assert (found.cause, found.severity) == ("none", "none")
-    assert analyse(open_run(tmp_path / "run")).findings == ()
 
 
 @pytest.mark.parametrize(
@@ -54,16 +44,6 @@ def test_too_few_steps_are_no_verdict_and_say_so(tmp_path: Path, steps: int, end
     assert found.title.startswith("No verdict: ")
     assert words in found.title
     assert ("train longer" in found.title) == (bool(steps) and ended is None)
-
-
-def test_a_dozen_steps_advise_without_a_verdict_what_they_would_with_one(tmp_path: Path) -> None:
-    for count in (60, 12, 9):
-        train(tmp_path / str(count), [[Step(copy_bytes=20_000_000, pinned=False)] * count])
-    many, few, hardly = (verdict_of_run(tmp_path / str(count)) for count in (60, 12, 9))
-    assert [change.change for change in few.next] == [change.change for change in many.next]
-    assert {change.predicted_samples_per_s for change in few.next} == {None}
-    assert "What these few show: " in few.title
-    assert (few.cause, few.severity, hardly.next) == (None, "none", ())
 
 
 LINE = Where("/home/me/train.py", 31, "train", "log(loss)", 0.6, 40)
@@ -101,75 +81,6 @@ def test_what_the_stack_of_a_loop_without_a_loader_does_not_tell_has_no_name(tmp
         found = verdict_of(replace(facts, own_loop=loop), ())
         assert found.cause == cause
         assert ("40 % of the time has no name" in found.title and "train.py:31" in found.title) == (cause is None)
-
-
-def test_findings_are_ranked_by_gain_and_the_verdict_is_the_first(tmp_path: Path) -> None:
-    plan = [Step(copy_bytes=40_000_000, pinned=False, host_ns=0)] * 39 + [Step(boundary_ns=100 * MS)]
-    train(tmp_path / "run", [plan] * 2)
-    analysis = analyse(open_run(tmp_path / "run"))
-    assert [f.cause for f in analysis.findings] == ["copy.pageable", "host.boundary"]
-    assert analysis.verdict is analysis.findings[0]
-    gains = [f.gain for f in analysis.findings]
-    assert gains == sorted(gains, reverse=True)
-
-
-def test_without_the_devices_stamps_there_is_no_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    answers = EmulatedEvent.done
-    monkeypatch.setattr(EmulatedEvent, "done", lambda e: e.at_ns < START + 100 * MS and answers(e))
-    train(tmp_path / "run", [[Step(fetch_ns=MS, compute_ns=10 * MS)] * 60])
-    analysis = analyse(open_run(tmp_path / "run"))
-    assert analysis.verdict.cause is None
-    assert analysis.findings == ()
-    assert any("had not finished the last 5" in note for note in analysis.notes)
-    # Not one stamp: nothing is known, and nothing is claimed.
-    monkeypatch.setattr(EmulatedEvent, "done", lambda e: False)
-    train(tmp_path / "silent", [[Step(fetch_ns=MS, compute_ns=10 * MS)] * 60])
-    silent = analyse(open_run(tmp_path / "silent"))
-    assert silent.facts is None
-    assert "60 steps were recorded" in silent.verdict.title
-    assert contract.report(silent).breakdown.compute_pct is None
-
-
-def test_on_the_processor_no_gain_of_a_faster_loader_is_promised_and_garbage_counts_once(tmp_path: Path) -> None:
-    """Loader and training share the CPU: what one gives up the other gets."""
-    folder = train_on_cpu(tmp_path / "run", [{"fetch": 60, "gap": 4}] * 60)
-    # 10 ms within the fetch, 6 ms within the computation.
-    garbage = [
-        (begin + low * MS, EventKind.GARBAGE, 0, begin + high * MS)
-        for begin in steps_of(folder)["fetch_begin_ns"].tolist()
-        for low, high in ((10, 20), (70, 76))
-    ]
-    add_events(folder, garbage)
-    analysis = analyse(open_run(folder))
-    facts = analysis.facts
-    assert facts is not None
-    shares = {part: round(100 * facts.parts.share(part)) for part in ("compute", "input", "copy", "sync", "host")}
-    assert shares == {"compute": 30, "input": 60, "copy": 0, "sync": 0, "host": 10}
-    promised = {f.cause: [n.predicted_samples_per_s for n in f.next] for f in analysis.findings}
-    # 4 of the 10 ms are within the host's own time, and 98, 60 and 95 % of these go.
-    collected = [80 / (1 - share * 0.06) for share in (0.98, 0.6, 0.95)]
-    assert promised == {"input.serial": [None], "host.gc": [pytest.approx(rate, rel=1e-3) for rate in collected]}
-    assert contract.report(analysis).headroom.samples_per_s is None
-
-
-def test_records_that_were_overwritten_are_left_out_and_said(tmp_path: Path) -> None:
-    train(tmp_path / "run", [[Step(fetch_ns=20 * MS)] * 100])
-    (path,) = (tmp_path / "run").glob("step-*.rec")
-    whole = path.read_bytes()
-    at = 4096 + 50 * STEP.record_bytes + 16
-    path.write_bytes(whole[:at] + b"\x5a" * 200 + whole[at + 200 :])
-    analysis = analyse(open_run(tmp_path / "run"))
-    assert analysis.facts is not None
-    assert analysis.facts.samples_per_s == pytest.approx(400, rel=0.05)
-    assert any("1 records of steps are damaged" in note for note in analysis.notes)
-    path.write_bytes(whole[: 4096 + 60 * STEP.record_bytes + 100])
-    assert any("is cut short" in note for note in analyse(open_run(tmp_path / "run")).notes)
-
-
-def test_a_training_that_did_not_end_well_is_said_first(tmp_path: Path) -> None:
-    train(tmp_path / "run", [[Step()] * 50])
-    update_run(tmp_path / "run", {"ended": {"status": "failed", "error": "ValueError: a broken image"}})
-    assert "failed: ValueError: a broken image" in analyse(open_run(tmp_path / "run")).notes[0]
 
 
 @pytest.mark.parametrize(
@@ -249,18 +160,6 @@ def test_no_workers_are_advised_around_a_data_set_with_workers_of_its_own(tmp_pa
     assert "waiting for its own workers" in text
 
 
-def test_busy_workers_without_cpu_left_have_exhausted_it(tmp_path: Path) -> None:
-    waiting(tmp_path / "run", 40)
-    hosted(tmp_path / "run", 1.9, 2)
-    found = verdict_of_run(tmp_path / "run")
-    assert found.cause == "input.cpu_exhausted"
-    assert "decoding" in found.title
-    change: Any = found.next[0]
-    # Of decoding, which is most of what is waited for, 30 to 100 % may go.
-    assert 400 < change.low < change.predicted_samples_per_s < 800
-    assert change.high == pytest.approx(800, rel=0.1)
-
-
 def test_a_batch_that_is_finished_before_the_one_that_is_due_is_not_on_its_way(tmp_path: Path) -> None:
     """Every other batch is slow; the next one is finished long before it, and handed over at once."""
 
@@ -333,21 +232,6 @@ def test_advice_on_first_batches_follows_from_the_settings(
     assert found.cause == f"input.{cause}"
     assert advice in found.next[0].change
     assert ("persistent_workers" in found.next[0].change) == (cause == "worker_restart")
-
-
-def test_an_iterable_of_which_nothing_is_known_is_made_in_the_training(tmp_path: Path) -> None:
-    train(tmp_path / "run", [[Step(fetch_ns=20 * MS)] * 100])
-    hosted(tmp_path / "run", 0.4, 2)
-    facts = facts_of_run(tmp_path / "run")
-    sure = {}
-    for cpu_ms in (1, 19):
-        steps = copied(facts.window.steps)
-        steps["cpu_ns"] = cpu_ms * MS
-        (found, *_) = findings_of(dataclasses.replace(facts, window=dataclasses.replace(facts.window, steps=steps)))
-        assert found.cause == "input.serial"
-        assert "background thread" in found.next[0].change
-        sure[cpu_ms] = found.confidence
-    assert sure[19] > sure[1]
 
 
 def test_epochs_of_equally_slow_batches_are_no_pipeline_fill(tmp_path: Path) -> None:

@@ -16,14 +16,7 @@ from support.planted_stacks import WORKER as MAKER
 from support.stacks import FETCH, LIB, NEXT, TORCH, WORKER, stack
 from whyidle.analyse.where.looks import Looks
 from whyidle.analyse.where.stage_shares import OTHER, Stages, handing_stages, making_stages
-from whyidle.analyse.where.stages import (
-    REST,
-    SAMPLE,
-    AtStage,
-    handing_stage_of,
-    in_state,
-    stage_of,
-)
+from whyidle.analyse.where.stages import REST, SAMPLE, AtStage, handing_stage_of, in_state, stage_of
 from whyidle.record.schema import NOT_MEASURED, STACK, ThreadState
 from whyidle.record.stacks import Call, CallStack, StackTable
 from whyidle.scenarios.planted import MS, START
