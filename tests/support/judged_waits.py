@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from support.crafted import facts_of_run
-from whyidle.analyse.causes.finding import Finding
+from whyidle.analyse.causes.finding import Finding, Next
 from whyidle.analyse.causes.input import pieces as waits_for_data
 from whyidle.analyse.run.facts import Facts
 from whyidle.analyse.run.loader_stats import LoaderStats
@@ -65,6 +65,13 @@ def judge(
 def only(found: list[Finding]) -> Finding:
     assert len(found) == 1
     return found[0]
+
+
+def rates(change: Next) -> tuple[float, float, float]:
+    assert change.low is not None
+    assert change.predicted_samples_per_s is not None
+    assert change.high is not None
+    return change.low, change.predicted_samples_per_s, change.high
 
 
 def pieces(run: Facts, **shares: float) -> dict[str, Any]:

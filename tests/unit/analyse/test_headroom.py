@@ -6,17 +6,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from msgspec import structs
 
+from support.crafted import records_of
 from whyidle.analyse.run.analysis import analyse
-from whyidle.analyse.run.drop_intervals import STAMPS
 from whyidle.analyse.run.headroom import SETTLING, cuts_of, headroom_of, stretches_of
 from whyidle.analyse.run.stall_breakdown import PARTS
-from whyidle.record.notices import NO_HEADROOM, TRAINING_NOTICES, Notices
 from whyidle.record.reader import Records
 from whyidle.record.run import create_run, open_run
-from whyidle.record.schema import EVENT, HEADER_BYTES, NOT_MEASURED, STEP, EventKind, StepFlag
-from whyidle.report.contract import run as contract
+from whyidle.record.schema import EVENT, HEADER_BYTES, STEP, EventKind, StepFlag
 from whyidle.scenarios.planted import MS, Step, train
 
 PLAIN, STRETCH, RECOVERY = 0, StepFlag.HEADROOM, StepFlag.RECOVERY
@@ -25,22 +22,20 @@ NO_EVENTS = np.empty(0, dtype=EVENT.dtype)
 
 def steps_of(*parts: tuple[int, int, int], gap_ns: int = 0) -> Records:
     """Steps one after another: (how many, ns each, flag). `gap_ns` lie before each stretch."""
-    lengths = np.concatenate([np.full(n, ns) for n, ns, _ in parts])
-    flags = np.concatenate([np.full(n, flag) for n, _, flag in parts])
-    steps = np.zeros(len(lengths), dtype=STEP.dtype)
-    for name in STAMPS["step"]:
-        steps[name] = NOT_MEASURED
-    begins = (flags == STRETCH) & (np.concatenate(([0], flags[:-1])) != STRETCH)
-    ends = np.cumsum(lengths + gap_ns * begins)
-    steps["step"], steps["flags"], steps["samples"] = np.arange(len(lengths)), flags, 4
-    steps["step_end_ns"], steps["fetch_begin_ns"] = ends, ends - lengths
-    return steps
+    rows, end, before = [], 0, PLAIN
+    for count, ns, flag in parts:
+        end += gap_ns * (flag == STRETCH != before)
+        for _ in range(count):
+            end += ns
+            rows.append(
+                {"step": len(rows), "flags": flag, "samples": 4, "step_end_ns": end, "fetch_begin_ns": end - ns}
+            )
+        before = flag
+    return records_of(STEP, rows)
 
 
 def event(what: int, begin: int, end: int) -> Records:
-    events = np.zeros(1, dtype=EVENT.dtype)
-    events["what"], events["t_ns"], events["end_ns"] = what, begin, end
-    return events
+    return records_of(EVENT, [{"what": what, "t_ns": begin, "end_ns": end}])
 
 
 def test_a_stretch_is_compared_with_the_steps_around_it() -> None:
@@ -86,18 +81,6 @@ def test_several_stretches_give_a_median_and_a_range(tmp_path: Path) -> None:
     assert (found.rate.value, found.rate.low, found.rate.high) == pytest.approx((4 / 5e-9, 4 / 8e-9, 4 / 4e-9))
     assert found.speedup == pytest.approx(2)
     assert found.rate.repeats == 3
-
-
-def test_without_a_stretch_the_reason_is_told_and_the_computed_figure_stays(tmp_path: Path) -> None:
-    train(tmp_path / "run", [[Step(fetch_ns=15 * MS, compute_ns=10 * MS)] * 100])
-    computed = contract.report(analyse(open_run(tmp_path / "run"))).headroom
-    assert computed.speedup == pytest.approx(1.5, rel=0.02)
-    assert computed.reason is None
-    run = open_run(tmp_path / "run")
-    run.info["headroom"] = True
-    Notices(tmp_path / "run" / TRAINING_NOTICES)(f"{NO_HEADROOM}the moon is full.")
-    asked = contract.report(analyse(run)).headroom
-    assert asked == structs.replace(computed, reason="the moon is full")
 
 
 @pytest.mark.parametrize("sync", [True, False], ids=["read each step", "never read"])

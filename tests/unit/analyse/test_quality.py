@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from support.crafted import analysis_of_run, records_of, steps_of
+from support.crafted import add_events, analysis_of_run, facts_of_run, records_of, steps_of, train_on_cpu
 from support.planted_stacks import DECODING, FETCHING, FORWARD, WAITING, WORKER
 from support.planted_stacks import look as look_at
 from whyidle.analyse.run.resource_usage import Sampled, sampled
@@ -18,7 +17,7 @@ from whyidle.analyse.run.sampler_quality import quality_notes
 from whyidle.analyse.run.unsampled_steps import disagreeing
 from whyidle.analyse.run.window import Window
 from whyidle.record.reader import Records
-from whyidle.record.schema import DEVICE, HOST, STEP, StepFlag, ThreadState
+from whyidle.record.schema import DEVICE, HOST, NOT_MEASURED, STEP, EventKind, StepFlag, ThreadState
 from whyidle.record.stacks import CallStack
 from whyidle.scenarios.planted import MS, START, Step, train
 
@@ -47,174 +46,20 @@ def states(begin: int = BEGIN, end: int = END, device: int = 0, **values: float)
     return [{"t_ns": t, "device": device} | values for t in range(begin, end, S)]
 
 
-HEALTHY_HOST = records_of(HOST, looks(tree_cpu_ns=S, sampler_cpu_ns=S // 100))
-HEALTHY_DEVICE = records_of(DEVICE, states(utilisation_pct=90.0, memory_used_bytes=5 * GB))
+def hosts(begin: int = BEGIN, end: int = END, each: dict[str, Any] | None = None, **rates: float) -> Records:
+    return records_of(HOST, [row | (each or {}) for row in looks(begin, end, **rates)])
 
 
-def notes(device: Records = HEALTHY_DEVICE, host: Records = HEALTHY_HOST, **how: Any) -> tuple[str, ...]:
-    of = how.pop("window", window())
-    how = {"device_kind": "cuda", "foreign_cpus": None} | how
-    return quality_notes(sampled(of, device, host), of, **how)
+def devices(*rows: list[dict[str, Any]]) -> Records:
+    return records_of(DEVICE, [row for some in rows for row in some])
 
 
-def test_a_healthy_window_has_nothing_to_say() -> None:
-    assert notes(foreign_cpus=0.1) == ()
-
-
-def test_no_sample_at_all_is_one_sentence_and_no_figure() -> None:
-    none_host, none_device = HEALTHY_HOST[:0], HEALTHY_DEVICE[:0]
-    seen = sampled(window(), none_device, none_host)
-    assert notes(none_device, none_host) == (
-        "The sampler recorded nothing in this window: utilisation and CPU figures are missing.",
-    )
-    assert (seen.samples, seen.host_samples, seen.device_samples) == (0, 0, 0)
-    figures = {name: value for name, value in vars(seen).items() if not name.endswith("samples")}
-    assert set(figures.values()) == {None}
-
-
-def test_a_sampler_that_stopped_early_says_how_much_is_left_out() -> None:
-    until = BEGIN + 12 * S
-    host = records_of(HOST, looks(end=until))
-    device = records_of(DEVICE, states(end=until, utilisation_pct=90.0))
-    assert notes(device, host) == (
-        "The sampler's last sample came 18 s before the end of the window of 30 s: its means leave out what was after.",
-    )
-
-
-def test_a_sampler_that_began_late_says_so() -> None:
-    host = records_of(HOST, looks(begin=BEGIN + 5 * S))
-    assert notes(host=host) == (
-        "The sampler's first sample came 5 s into the 30 s of the window: its means leave out what was before.",
-    )
-
-
-def test_the_last_second_of_a_run_may_be_unseen() -> None:
-    host = records_of(HOST, looks(end=END - 3 * S // 2))
-    device = records_of(DEVICE, states(end=END - 3 * S // 2, utilisation_pct=90.0))
-    assert notes(device, host) == ()
-
-
-def test_a_gpu_whose_figures_end_while_the_host_s_go_on_says_so() -> None:
-    rows = states(utilisation_pct=90.0) + states(end=BEGIN + 10 * S, device=1, utilisation_pct=40.0)
-    assert notes(records_of(DEVICE, rows)) == (
-        "Samples of the accelerator ended 21 s before the end of the window of 30 s: utilisation is the mean of the "
-        "part before.",
-    )
-
-
-def test_a_gpu_that_was_never_sampled_is_missing_not_idle() -> None:
-    nothing = HEALTHY_DEVICE[:0]
-    assert sampled(window(), nothing, HEALTHY_HOST).utilisation_pct is None
-    assert notes(nothing) == (
-        "The sampler recorded no accelerator in this window: utilisation and device memory are missing.",
-    )
-    assert notes(nothing, device_kind="cpu") == ()
-
-
-@pytest.mark.parametrize(("late", "said"), [(7, False), (9, True)])
-def test_late_samples_are_told_above_five_percent(late: int, said: bool) -> None:
-    rows = [row | {"late_ns": 150_000_000 if n < late else 90_000_000} for n, row in enumerate(looks())]
-    sentence = (
-        f"{100 * late / 150:.0f} % of the samples came more than 0.1 s late: the host was too busy to sample on time."
-    )
-    assert notes(host=records_of(HOST, rows)) == ((sentence,) if said else ())
-
-
-@pytest.mark.parametrize(("steal", "said"), [(4.9, False), (7.0, True)])
-def test_steal_is_told_from_five_percent_on(steal: float, said: bool) -> None:
-    host = records_of(HOST, [row | {"steal_pct": steal} for row in looks()])
-    sentence = "The hypervisor took 7 % of the CPU: timings vary from run to run."
-    assert notes(host=host) == ((sentence,) if said else ())
-
-
-def test_foreign_load_is_told_from_a_third_of_a_cpu_on() -> None:
-    assert notes(foreign_cpus=1.26) == ("Other programs on this machine used 1.3 CPUs meanwhile.",)
-    assert notes(foreign_cpus=0.29) == ()
-    assert notes(foreign_cpus=None) == ()
-
-
-def test_a_throttled_cgroup_is_told_with_its_quota() -> None:
-    host = records_of(HOST, [row | {"cpus": 1500} for row in looks(throttled_us=200_000)])
-    assert notes(host=host) == (
-        "The CPU quota of 1.5 CPUs stopped the job for 6.0 s, summed over CPUs: waits include that, whatever they wait "
-        "for.",
-    )
-    assert notes(host=records_of(HOST, looks(throttled_us=5_000))) == ()
-    assert sampled(window(), HEALTHY_DEVICE, HEALTHY_HOST).throttled_s is None
-
-
-def test_a_sampler_that_costs_much_says_so_itself() -> None:
-    seen = sampled(window(), HEALTHY_DEVICE, HEALTHY_HOST)
-    assert seen.sampler_cpus == pytest.approx(0.01)
-    host = records_of(HOST, looks(sampler_cpu_ns=S // 8))
-    assert notes(host=host) == ("The sampler itself used 12 % of a CPU.",)
-
-
-def shared(processes: int, **memory: int) -> Records:
+def shared(processes: int, used: int = 10, **memory: int) -> Records:
     """A GPU whose processes were looked at every 20 s."""
-    rows = states(memory_used_bytes=memory.pop("used"))
+    rows = states(memory_used_bytes=used * GB)
     for row in rows[5::20]:
         row |= {"processes": processes} | memory
-    return records_of(DEVICE, rows)
-
-
-def test_others_on_the_gpu_are_told_with_bounds_of_what_they_hold() -> None:
-    """6, 3 and 1 GB in three processes, and the training's allocator holds 2.5: whichever of them it is, the others
-    hold 4 GB at least and 7.5 at most."""
-    device = shared(3, used=10 * GB, processes_bytes=10 * GB, largest_process_bytes=6 * GB)
-    assert notes(device, window=window(reserved=5 * GB // 2)) == (
-        "2 other processes had a context on the GPU, with 4.0 to 7.5 GB of its memory: utilisation counts their "
-        "kernels as well, and steps may have waited for them.",
-    )
-
-
-def test_bounds_that_are_not_known_are_left_out() -> None:
-    told = shared(2, used=10 * GB, processes_bytes=10 * GB, largest_process_bytes=6 * GB)
-    untold = shared(2, used=10 * GB)
-    beginning = "1 other process had a context on the GPU"
-    assert notes(told)[0].startswith(beginning + ", with 4.0 GB of its memory at least: ")
-    assert notes(untold, window=window(reserved=9 * GB))[0].startswith(
-        beginning + ", with 1.0 GB of its memory at most: "
-    )
-    assert notes(untold)[0].startswith(beginning + ": ")
-
-
-def test_the_training_alone_on_its_gpu_is_not_another() -> None:
-    device = shared(1, used=6 * GB, processes_bytes=6 * GB, largest_process_bytes=6 * GB)
-    assert notes(device, window=window(reserved=5 * GB)) == ()
-    two_ranks = shared(2, used=6 * GB, processes_bytes=6 * GB, largest_process_bytes=3 * GB)
-    assert notes(two_ranks, own_processes=2) == ()
-
-
-def test_memory_that_no_listed_process_explains_is_told() -> None:
-    """In a container the driver may list nobody but the training, or nobody at all."""
-    sentence = (
-        "15.0 GB of the GPU's memory were in use beyond what torch held: by a process that the driver does not show "
-        "here, or by libraries beside torch's allocator."
-    )
-    assert notes(shared(1, used=20 * GB), window=window(reserved=5 * GB)) == (sentence,)
-    assert notes(records_of(DEVICE, states(memory_used_bytes=20 * GB)), window=window(reserved=5 * GB)) == (sentence,)
-
-
-def test_memory_is_compared_with_what_the_training_held_at_that_time() -> None:
-    of = window(reserved=0)
-    of.steps["memory_bytes"] = np.where(np.arange(30) < 15, 2 * GB, 12 * GB)
-    used = [
-        {"t_ns": BEGIN + n * S + S // 2, "device": 0, "memory_used_bytes": (3 if n < 16 else 13) * GB}
-        for n in range(30)
-    ]
-    assert sampled(of, records_of(DEVICE, used), HEALTHY_HOST).beyond_training_bytes == 1 * GB
-
-
-def test_memory_beyond_the_training_s_is_not_guessed_with_several_devices() -> None:
-    rows = states(memory_used_bytes=20 * GB) + states(device=1, memory_used_bytes=20 * GB)
-    assert sampled(window(reserved=GB), records_of(DEVICE, rows), HEALTHY_HOST).beyond_training_bytes is None
-
-
-def test_a_recording_from_before_these_fields_claims_no_memory_of_others() -> None:
-    """Slots that a record did not use yet hold zeros."""
-    device = shared(2, used=5 * GB, processes_bytes=0, largest_process_bytes=0)
-    assert sampled(window(), device, HEALTHY_HOST).others_least_bytes is None
+    return devices(rows)
 
 
 def clocked(power_capped: float, thermal: float, device: int = 0) -> list[dict[str, Any]]:
@@ -225,49 +70,136 @@ def clocked(power_capped: float, thermal: float, device: int = 0) -> list[dict[s
     ]
 
 
-def test_clocks_held_down_are_told_of_the_worst_device() -> None:
-    device = records_of(DEVICE, clocked(30, 0) + clocked(2, 12.5, device=1))
-    seen = sampled(window(), device, HEALTHY_HOST)
-    assert (seen.power_capped_pct, seen.thermal_pct) == (pytest.approx(30), pytest.approx(12.5))
-    assert notes(device) == (
-        "Temperature held the GPU's clocks down for 12 % of the time: computing took longer.",
-        "The power cap held the GPU's clocks down for 30 % of the time: computing took longer.",
-    )
-    assert notes(records_of(DEVICE, clocked(9, 0.5))) == ()
+def late(count: int) -> Records:
+    rows = [row | {"late_ns": 150_000_000 if n < count else 90_000_000} for n, row in enumerate(looks())]
+    return records_of(HOST, rows)
 
 
-def test_counters_that_restarted_are_not_a_share() -> None:
+HEALTHY_HOST = hosts(tree_cpu_ns=S, sampler_cpu_ns=S // 100)
+HEALTHY_DEVICE = devices(states(utilisation_pct=90.0, memory_used_bytes=5 * GB))
+NO_HOST, NO_DEVICE = HEALTHY_HOST[:0], HEALTHY_DEVICE[:0]
+CUT = END - 3 * S // 2
+LARGEST = {"processes_bytes": 10 * GB, "largest_process_bytes": 6 * GB}
+ALONE = {"processes_bytes": 6 * GB, "largest_process_bytes": 6 * GB}
+USED, OTHER = states(utilisation_pct=90.0), states(device=1, utilisation_pct=40.0)
+HELD = states(memory_used_bytes=20 * GB)
+GPU = " had a context on the GPU"
+
+
+def seen_of(device: Records = HEALTHY_DEVICE, host: Records = HEALTHY_HOST, of: Window | None = None) -> Sampled:
+    return sampled(of or window(), device, host)
+
+
+@pytest.mark.parametrize(
+    ("said", "device", "host", "how"),
+    [
+        ("", None, None, {"foreign_cpus": 0.1}),
+        ("recorded nothing in this window: utilisation and CPU figures are missing.", NO_DEVICE, NO_HOST, {}),
+        (
+            "last sample came 18 s before the end of the window of 30 s",
+            devices(USED[:12]),
+            hosts(end=BEGIN + 12 * S),
+            {},
+        ),
+        ("first sample came 5 s into the 30 s of the window", None, hosts(begin=BEGIN + 5 * S), {}),
+        ("", devices(states(end=CUT, utilisation_pct=90.0)), hosts(end=CUT), {}),  # the last second may be unseen
+        ("Samples of the accelerator ended 21 s before the end of the window", devices(USED, OTHER[:10]), None, {}),
+        ("no accelerator in this window: utilisation and device memory are missing.", NO_DEVICE, None, {}),
+        ("", NO_DEVICE, None, {"device_kind": "cpu"}),
+        ("", None, late(7), {}),
+        ("6 % of the samples came more than 0.1 s late", None, late(9), {}),
+        ("", None, hosts(each={"steal_pct": 4.9}), {}),
+        ("The hypervisor took 7 % of the CPU", None, hosts(each={"steal_pct": 7.0}), {}),
+        ("Other programs on this machine used 1.3 CPUs meanwhile.", None, None, {"foreign_cpus": 1.26}),
+        ("", None, None, {"foreign_cpus": 0.29}),
+        ("of 1.5 CPUs stopped the job for 6.0 s, summed", None, hosts(each={"cpus": 1500}, throttled_us=200_000), {}),
+        ("", None, hosts(throttled_us=5_000), {}),
+        ("The sampler itself used 12 % of a CPU.", None, hosts(sampler_cpu_ns=S // 8), {}),
+        # 6, 3 and 1 GB in three processes, and the training's allocator holds 2.5: the others hold 4 to 7.5.
+        (f"2 other processes{GPU}, with 4.0 to 7.5 GB of its memory:", shared(3, **LARGEST), None, {"reserved": 2.5}),
+        # Bounds that are not known are left out.
+        (f"1 other process{GPU}, with 4.0 GB of its memory at least:", shared(2, **LARGEST), None, {}),
+        (f"1 other process{GPU}, with 1.0 GB of its memory at most:", shared(2), None, {"reserved": 9}),
+        (f"1 other process{GPU}: utilisation counts their kernels as well", shared(2), None, {}),
+        ("", shared(1, 6, **ALONE), None, {"reserved": 5}),
+        ("", shared(2, 6, **ALONE | {"largest_process_bytes": 3 * GB}), None, {"own_processes": 2}),
+        # In a container the driver may list nobody but the training, or nobody at all.
+        ("15.0 GB of the GPU's memory were in use beyond what torch held", shared(1, 20), None, {"reserved": 5}),
+        ("15.0 GB of the GPU's memory were in use beyond", devices(HELD), None, {"reserved": 5}),
+        ("The power cap held the GPU's clocks down for 30 % of the time", devices(clocked(30, 0)), None, {}),
+        ("Temperature held the GPU's clocks down for 12 % of the time", devices(clocked(2, 12.5)), None, {}),
+        ("", devices(clocked(9, 0.5)), None, {}),
+    ],
+)
+def test_what_is_missing_or_cannot_be_trusted_is_said(
+    said: str, device: Records | None, host: Records | None, how: dict[str, Any]
+) -> None:
+    usual: dict[str, Any] = {"device_kind": "cuda", "foreign_cpus": None}
+    reserved = how.get("reserved")
+    of = window(reserved and round(reserved * GB))
+    seen = sampled(of, HEALTHY_DEVICE if device is None else device, HEALTHY_HOST if host is None else host)
+    notes = quality_notes(seen, of, **usual | {name: value for name, value in how.items() if name != "reserved"})
+    assert len(notes) == (said != "")
+    assert said in "".join(notes)
+
+
+def test_no_sample_at_all_is_no_figure() -> None:
+    seen = seen_of(NO_DEVICE, NO_HOST)
+    assert (seen.samples, seen.host_samples, seen.device_samples) == (0, 0, 0)
+    assert {value for name, value in vars(seen).items() if not name.endswith("samples")} == {None}
+
+
+def with_windows() -> Sampled:
+    lengths = ((1, 200, "sm_active_pct", 80.0), (2, 600, "sm_active_pct", 40.0), (3, 200, "sm_active_pct", 80.0))
+    rows = [
+        {"t_ns": BEGIN + at * S, "device": 0, "window_ns": ms * 1_000_000, name: value}
+        for at, ms, name, value in (*lengths, (3, 170, "utilisation_pct", 100.0))
+    ]
+    return seen_of(devices([*rows, {"t_ns": BEGIN + 3 * S, "device": 0, "memory_used_bytes": 1}]))
+
+
+def beyond() -> Sampled:
+    """Memory is compared with what the training held at that time."""
+    of = window(reserved=0)
+    of.steps["memory_bytes"] = np.where(np.arange(30) < 15, 2 * GB, 12 * GB)
+    used = [{"t_ns": BEGIN + n * S + S // 2, "memory_used_bytes": (3 if n < 16 else 13) * GB} for n in range(30)]
+    return seen_of(devices([{"device": 0} | row for row in used]), of=of)
+
+
+def restarted() -> Sampled:
     rows = clocked(30, 0)
     rows[-1]["power_capped_ns"] = 0
     rows[0]["power_capped_ns"] = 5 * S
-    seen = sampled(window(), records_of(DEVICE, rows), HEALTHY_HOST)
-    assert seen.power_capped_pct is None
-    assert sampled(window(), HEALTHY_DEVICE, HEALTHY_HOST).thermal_pct is None
+    return seen_of(devices(rows))
 
 
-def test_gpm_windows_weigh_by_their_length_and_name_it() -> None:
-    rows = [
-        {"t_ns": BEGIN + 1 * S, "device": 0, "window_ns": 200_000_000, "sm_active_pct": 80.0},
-        {"t_ns": BEGIN + 2 * S, "device": 0, "window_ns": 600_000_000, "sm_active_pct": 40.0},
-        {"t_ns": BEGIN + 3 * S, "device": 0, "window_ns": 200_000_000, "sm_active_pct": 80.0},
-        {"t_ns": BEGIN + 3 * S, "device": 0, "window_ns": 170_000_000, "utilisation_pct": 100.0},
-        {"t_ns": BEGIN + 3 * S, "device": 0, "memory_used_bytes": 1},
-    ]
-    seen = sampled(window(), records_of(DEVICE, rows), HEALTHY_HOST)
-    assert (seen.sm_active_pct, seen.sm_active_window_ms) == (pytest.approx(56), 200)
-    assert (seen.utilisation_pct, seen.utilisation_window_ms) == (100, 170)
+TWO = devices(*(states(device=device, memory_used_bytes=20 * GB) for device in (0, 1)))
 
 
-def test_rates_of_a_window_that_the_driver_does_not_name_have_no_window() -> None:
-    seen = sampled(window(), HEALTHY_DEVICE, HEALTHY_HOST)
-    assert (seen.utilisation_pct, seen.utilisation_window_ms) == (90, None)
-
-
-def test_notes_come_from_the_figures_alone() -> None:
-    """Figures of unknown origin, as a comparison may hold them, are enough."""
-    seen: Sampled = replace(sampled(window(), HEALTHY_DEVICE, HEALTHY_HOST), steal_pct=9.0, late_samples_pct=20.0)
-    said = quality_notes(seen, window(), device_kind="cuda", foreign_cpus=None)
-    assert [s.split(" of ")[0] for s in said] == ["20 %", "The hypervisor took 9 %"]
+@pytest.mark.parametrize(
+    ("seen", "figures"),
+    [
+        (seen_of(), {"utilisation_pct": 90, "utilisation_window_ms": None, "sampler_cpus": 0.01}),
+        (seen_of(), {"throttled_s": None, "thermal_pct": None}),
+        (seen_of(NO_DEVICE), {"utilisation_pct": None}),
+        (beyond(), {"beyond_training_bytes": GB}),
+        # With several devices memory is not guessed.
+        (seen_of(TWO, of=window(reserved=GB)), {"beyond_training_bytes": None}),
+        # Slots that an older record did not use hold zeros.
+        (seen_of(shared(2, 5, processes_bytes=0, largest_process_bytes=0)), {"others_least_bytes": None}),
+        (
+            seen_of(devices(clocked(30, 0), clocked(2, 12.5, device=1))),
+            {"power_capped_pct": 30, "thermal_pct": 12.5},
+        ),
+        # Counters that restarted are not a share.
+        (restarted(), {"power_capped_pct": None}),
+        # Windows weigh by their length and name it.
+        (with_windows(), {"sm_active_pct": 56, "sm_active_window_ms": 200}),
+        (with_windows(), {"utilisation_pct": 100, "utilisation_window_ms": 170}),
+    ],
+)
+def test_figures_are_of_what_was_seen_and_else_none(seen: Sampled, figures: dict[str, float | None]) -> None:
+    assert {name: getattr(seen, name) for name in figures} == pytest.approx(figures)
 
 
 def test_steps_whose_stamps_contradict_the_device_are_counted_of_the_window_alone() -> None:
@@ -302,23 +234,27 @@ def of_looks(run: Path) -> list[str]:
     return [note for note in analysis_of_run(run).notes if "looks at stacks" in note]
 
 
-def test_few_looks_that_failed_are_not_worth_a_word(trained: Path) -> None:
-    some: Seen = lambda n, _: None if n % 10 == 0 else FORWARD  # noqa: E731
-    assert of_looks(looked(trained, some, some)) == []
+RAN = "The training ran in 50 % of all of them and in 39 % of those that succeeded"
 
 
-def test_many_looks_that_failed_are_told_with_their_share(trained: Path) -> None:
-    third: Seen = lambda n, _: None if n % 3 == 0 else FORWARD  # noqa: E731
-    (note,) = of_looks(looked(trained, third, third))
-    assert "64 of 189 looks at stacks of the training failed (34 %)" in note
-    # As many while it waits: nothing is told too low.
-    assert "ran in" not in note
+@pytest.mark.parametrize(
+    ("runs", "waits", "failed", "ran"),
+    [
+        (10, 10, "", ""),  # few that failed are not worth a word
+        (3, 3, "64 of 189 looks at stacks of the training failed (34 %)", ""),  # as many while it waits
+        (3, 0, "32 of 189 looks at stacks of the training failed (17 %)", RAN),
+    ],
+)
+def test_looks_that_failed_are_told_and_what_they_make_look_rare(
+    trained: Path, runs: int, waits: int, failed: str, ran: str
+) -> None:
+    def failing(every: int) -> Seen:
+        return lambda n, _: FETCHING if not every else FORWARD if n % every else None
 
-
-def test_looks_that_fail_while_a_thread_runs_make_running_look_rare(trained: Path) -> None:
-    (note,) = of_looks(looked(trained, lambda n, _: None if n % 3 == 0 else FORWARD, lambda *_: FETCHING))
-    assert "32 of 189 looks at stacks of the training failed (17 %)" in note
-    assert "The training ran in 50 % of all of them and in 39 % of those that succeeded" in note
+    notes = "".join(of_looks(looked(trained, failing(runs), failing(waits))))
+    assert failed in notes
+    assert ran in notes
+    assert (notes == "", "ran in" in notes) == (failed == "", ran != "")
 
 
 def test_those_at_workers_are_told_by_themselves(trained: Path) -> None:
@@ -339,3 +275,54 @@ def test_the_part_of_the_step_in_which_most_failed_is_named(trained: Path) -> No
     (note,) = of_looks(trained)
     assert "190 of 379 looks at stacks of the training failed (50 %)" in note
     assert note.endswith("Of those between optimizer and fetch 190 of 190 failed.")
+
+
+KNOWN, NEW = StepFlag.SHAPE_KNOWN, StepFlag.SHAPE_KNOWN | StepFlag.NEW_SHAPE
+ELEMENTS = 1000 << StepFlag.ELEMENTS_SHIFT
+
+
+def fetches_only(short_ms: float = 0.1, learns: bool = False) -> dict[str, float]:
+    """A "step" that fetches a batch for 10 ms and computes next to nothing."""
+    flags = KNOWN | ELEMENTS | (StepFlag.OPTIMIZER if learns else 0)
+    return {"end": 10 + short_ms, "gap": 0, "flags": flags}
+
+
+def computes(ms: float = 500, new: bool = True) -> dict[str, float]:
+    return {"end": 10 + ms, "gap": 0, "flags": (NEW if new else KNOWN) | ELEMENTS | StepFlag.OPTIMIZER}
+
+
+@pytest.mark.parametrize("together", [2, 4, 16])
+def test_steps_of_which_some_only_fetch_for_others_are_doubted_and_no_cause_is_made_of_them(
+    tmp_path: Path, together: int
+) -> None:
+    folder = train_on_cpu(tmp_path / "run", ([fetches_only()] * (together - 1) + [computes()]) * (160 // together))
+    analysis = analysis_of_run(folder)
+    assert analysis.facts is not None
+    doubtful = analysis.facts.doubtful
+    assert doubtful is not None
+    assert doubtful.times == pytest.approx(5000, rel=0.01)
+    assert "device.shape_churn" not in {finding.cause for finding in analysis.findings}
+    (said,) = [note for note in analysis.notes if "these cannot all be steps" in note]
+    assert f"{doubtful.short} of {doubtful.of} steps compute a 5000th of what the others do" in said
+
+
+def test_steps_that_learn_are_doubted_only_beyond_what_tuning_explains(tmp_path: Path) -> None:
+    for short_ms, doubted in ((2.5, False), (0.1, True)):
+        steps = [fetches_only(short_ms, learns=True), computes()] * 40
+        facts = facts_of_run(train_on_cpu(tmp_path / f"run{short_ms}", steps))
+        assert (facts.doubtful is not None) == doubted
+
+
+def test_single_steps_may_be_anything(tmp_path: Path) -> None:
+    steps = [computes(1, new=False)] * 99 + [computes(5000)]
+    assert facts_of_run(train_on_cpu(tmp_path / "run", steps)).doubtful is None
+
+
+def test_what_the_compiler_took_is_no_reason_to_doubt(tmp_path: Path) -> None:
+    folder = train_on_cpu(tmp_path / "run", ([computes(1, new=False)] * 9 + [computes(5000)]) * 10)
+    assert facts_of_run(folder).doubtful is not None
+    spans = [(int(step["fetch_end_ns"]), int(step["step_end_ns"])) for step in steps_of(folder)[9::10]]
+    add_events(folder, [(begin, EventKind.COMPILE, NOT_MEASURED, end) for begin, end in spans])
+    facts = facts_of_run(folder)
+    assert facts.doubtful is None
+    assert facts.shape_churn is not None

@@ -1,12 +1,14 @@
-"""What work on a sample is given, and what becomes of its result, as the source tells along the calls of a stack."""
+"""What the source tells along the calls of a stack: what work is given, what becomes of it, loops it stands in."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from whyidle.analyse.where.given import Given, how_given, part_used
+from whyidle.analyse.where.source import left_out, loop_around
 from whyidle.record.stacks import Call
 
 SOURCE = """\
@@ -52,19 +54,14 @@ def make_kernel(rate, width):
 """
 
 
+SAME, OWN = (Given.SAME, ""), (Given.OWN, "")
+
+
 def at(folder: Path, source: str, function: str, line: int) -> Call:
     """A call that stands on a line of a file with such a source."""
     path = folder / "own.py"
     path.write_text(source)
     return Call(function, str(path), line, source.splitlines()[line - 1].strip())
-
-
-@pytest.fixture
-def call(tmp_path: Path):  # type: ignore[no-untyped-def]
-    path = tmp_path / "data.py"
-    path.write_text(SOURCE)
-    lines = SOURCE.splitlines()
-    return lambda function, line: Call(function, str(path), line, lines[line - 1].strip())
 
 
 @pytest.mark.parametrize(
@@ -89,8 +86,8 @@ def call(tmp_path: Path):  # type: ignore[no-untyped-def]
         ([("Shards.__call__", 28), ("table", 35)], True),
     ],
 )
-def test_a_line_is_the_same_for_every_sample_or_not(call, stack, same) -> None:  # type: ignore[no-untyped-def]
-    assert (how_given(tuple(call(*each) for each in stack))[0] is Given.SAME) is same
+def test_a_line_is_the_same_for_every_sample_or_not(tmp_path: Path, stack: list[tuple[str, int]], same: bool) -> None:
+    assert (how_given(tuple(at(tmp_path, SOURCE, *each) for each in stack))[0] is Given.SAME) is same
 
 
 OBJECTS = """\
@@ -129,11 +126,11 @@ def test_an_object_is_the_same_for_every_sample_if_what_makes_it_is(
     assert (how_given(tuple(at(tmp_path, OBJECTS, *each) for each in stack))[0] is Given.SAME) is same
 
 
-def test_source_that_is_no_longer_what_was_sampled_is_not_judged(call) -> None:  # type: ignore[no-untyped-def]
-    stale = call("Shards.__getitem__", 5)
-    assert how_given((Call(stale.function, stale.file, stale.line, "something else"),)) == (Given.OWN, "")
-    assert how_given((Call(stale.function, stale.file, stale.line, ""),)) == (Given.OWN, "")
-    assert how_given((Call(stale.function, stale.file + "c", stale.line, stale.text),)) == (Given.OWN, "")
+@pytest.mark.parametrize("change", [{"text": "something else"}, {"text": ""}, {"file": "/home/me/own.pyc"}])
+def test_source_that_is_no_longer_what_was_sampled_is_not_judged(tmp_path: Path, change: dict[str, str]) -> None:
+    call = at(tmp_path, SOURCE, "Shards.__getitem__", 5)
+    assert how_given((call,)) == SAME
+    assert how_given((replace(call, **change),)) == OWN
 
 
 WINDOWS = """\
@@ -184,18 +181,18 @@ WHICH, CLIP = "index % len(self.clips)", "divmod(index, self.windows)[0]"
     [
         ([7], (Given.SHARED, WHICH)),
         ([8], (Given.SHARED, CLIP)),
-        ([9], (Given.OWN, "")),
-        ([10], (Given.OWN, "")),
-        ([11], (Given.OWN, "")),
+        ([9], OWN),
+        ([10], OWN),
+        ([11], OWN),
         ([12], (Given.SHARED, "bisect.bisect(self.ends, index)")),
         ([14, 35], (Given.SHARED, WHICH)),
         # What is drawn on the way is another each time, whatever the call was given.
-        ([14, 38], (Given.OWN, "")),
-        ([18], (Given.SAME, "")),
+        ([14, 38], OWN),
+        ([18], SAME),
         ([20], (Given.SHARED, "index // 4")),
         ([24], (Given.SHARED, WHICH)),
-        ([26], (Given.OWN, "")),
-        ([29], (Given.OWN, "")),
+        ([26], OWN),
+        ([29], OWN),
     ],
 )
 def test_what_an_index_is_divided_by_is_shared_by_several_samples(
@@ -320,3 +317,69 @@ def test_a_loop_that_yields_makes_another_sample_each_turn(
     tmp_path: Path, function: str, line: int, given: Given
 ) -> None:
     assert how_given((at(tmp_path, STREAM, f"Stream.{function}", line),)) == (given, "")
+
+
+LOOPS = """\
+class Tiles:
+    def __getitem__(self, index):
+        self.begin = index
+        for number, row in enumerate(csv.reader(self.handle)):
+            if number == index:
+                return row
+def metrics(pairs):
+    for a, b in pairs:
+        counts[a, b] += 1
+    return [value
+            for value in counts]
+def train(loader):
+    for batch in loader:
+        loss(batch).backward()
+        log(batch)
+"""
+
+
+@pytest.mark.parametrize(
+    ("function", "line", "loops"),
+    [
+        ("metrics", 9, True),
+        ("metrics.<locals>.<listcomp>", 10, True),
+        ("Tiles.__getitem__", 3, False),
+        ("Tiles.__getitem__", 5, True),
+        ("train", 14, False),
+    ],
+)
+def test_what_stands_in_a_loop_of_its_function_goes_one_by_one(
+    tmp_path: Path, function: str, line: int, loops: bool
+) -> None:
+    assert (loop_around(at(tmp_path, LOOPS, function, line)) is not None) is loops
+
+
+FILTERS = """\
+class Pairs:
+    def __getitem__(self, index):
+        image = decode(self.names[index])
+        if not self.wanted(index):
+            return None
+        return image
+    def __iter__(self):
+        for line in self.file:
+            if not line:
+                return
+            yield line
+    def whole(self, index):
+        return [row for row in self.rows]
+def collate(samples):
+    samples = [each for each in samples if each is not None]
+    return stack(samples)
+"""
+
+
+@pytest.mark.parametrize(
+    ("function", "line", "left"),
+    [("Pairs.__getitem__", 3, 5), ("collate", 16, 15), ("Pairs.whole", 13, None), ("Pairs.__iter__", 11, None)],
+)
+def test_where_samples_are_left_out_is_told_by_the_source(
+    tmp_path: Path, function: str, line: int, left: int | None
+) -> None:
+    found = left_out(at(tmp_path, FILTERS, function, line))
+    assert (None if found is None else found.line) == left

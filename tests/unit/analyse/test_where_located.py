@@ -10,7 +10,7 @@ import pytest
 
 from support.crafted import add_events, steps_of
 from support.judged_waits import waiting_for_data
-from support.planted_stacks import FETCH, FETCHING, LIB, LOOP, OPENING, WORKER, look
+from support.planted_stacks import FETCH, FETCHING, LIB, LOOP, WORKER, look
 from whyidle.analyse.causes.finding import Finding, Next
 from whyidle.analyse.predict.workload import Prediction
 from whyidle.analyse.run.facts import Facts, Sampling, facts_of
@@ -31,6 +31,13 @@ SENDING: CallStack = (
     Call("Thread.run", f"{LIB}/threading.py", 1010),
     Call("Queue._feed", f"{LIB}/multiprocessing/queues.py", 264, "obj = _ForkingPickler.dumps(obj)"),
 )
+
+
+def update(line: int, text: str, function: str = "update", file: str = "/home/me/tree.py") -> CallStack:
+    """The loop calls a function of the program's."""
+    return (*FETCHING[:2], LOOP, Call(function, file, line, text))
+
+
 END = START + 2000 * MS
 
 
@@ -60,24 +67,29 @@ def seen(folder: Path, making: CallStack) -> tuple[Run, ProcessLooks, Facts]:
     return run, looks, replace(facts, stages=making_stages_of(of))
 
 
-def told(folder: Path, making: CallStack, cause: str) -> Finding:
-    run, looks, facts = seen(folder, making)
-    finding = Finding(cause, "It waits.", 0.5, 0.8, (), (Next("num_workers=4", 900.0, 800.0, 1000.0),))
+def located_in(run: Run, looks: ProcessLooks, facts: Facts, finding: Finding) -> Finding:
     (found,) = located(looks, facts, run.records(EVENT), run.records(PAUSE), [finding])
     return found
 
 
-@pytest.mark.parametrize("cause", ["input.too_few_workers", "input.cpu_exhausted", "input.serial"])
-def test_what_making_a_batch_consists_of_belongs_to_what_is_about_that(recorded: Path, cause: str) -> None:
-    found = told(recorded, TOKENISING, cause)
-    assert found.stages is not None
-    assert found.stages.time == "the time in which workers make batches"
-    assert [(part.stage, part.share.value) for part in found.stages.parts] == [("tokenise", 1.0)]
+def told(folder: Path, making: CallStack, cause: str) -> Finding:
+    more = Next("num_workers=4", 900.0, 800.0, 1000.0)
+    return located_in(*seen(folder, making), Finding(cause, "It waits.", 0.5, 0.8, (), (more,)))
 
 
-@pytest.mark.parametrize("cause", ["input.storage", "input.worker_restart", "host.step_gap", "copy.link"])
-def test_other_findings_have_none(recorded: Path, cause: str) -> None:
-    assert told(recorded, TOKENISING, cause).stages is None
+@pytest.mark.parametrize(
+    ("cause", "first"),
+    [
+        *((f"input.{name}", ("tokenise", 1.0)) for name in ("too_few_workers", "cpu_exhausted", "serial")),
+        *((cause, None) for cause in ("input.storage", "input.worker_restart", "host.step_gap", "copy.link")),
+    ],
+)
+def test_what_making_a_batch_consists_of_belongs_to_what_is_about_that(
+    recorded: Path, cause: str, first: tuple[str, float] | None
+) -> None:
+    stages = told(recorded, TOKENISING, cause).stages
+    assert (stages and [(part.stage, part.share.value) for part in stages.parts]) == (first and [first])
+    assert stages is None or stages.time == "the time in which workers make batches"
 
 
 def test_handing_over_has_stages_of_its_own(recorded: Path) -> None:
@@ -88,26 +100,9 @@ def test_handing_over_has_stages_of_its_own(recorded: Path) -> None:
 
 def test_beside_more_workers_stands_what_makes_the_costliest_stage_cheaper(recorded: Path) -> None:
     found = told(recorded, TOKENISING, "input.too_few_workers")
-    assert [each.change for each in found.next] == [
-        "num_workers=4",
-        "tokenise once, before the training, and keep the numbers",
-    ]
+    changes = ["num_workers=4", "tokenise once, before the training, and keep the numbers"]
+    assert [each.change for each in found.next] == changes
     assert found.next[-1].predicted_samples_per_s is None
-
-
-def test_where_a_line_is_known_that_mends_it_no_general_advice_follows(recorded: Path) -> None:
-    found = told(recorded, OPENING, "input.too_few_workers")
-    assert len(found.next) == 2
-    assert any("data.py:27: open it once" in each.change for each in found.next)
-
-
-def test_what_is_done_for_nothing_comes_before_more_workers_that_do_it_too(recorded: Path) -> None:
-    """Whatever so many workers promise."""
-    run, looks, facts = seen(recorded, OPENING)
-    workers = Next("num_workers=26", 9e9, 8e9, 1e10, kind="workers")
-    finding = Finding("input.too_few_workers", "It waits.", 0.5, 0.8, (), (workers,))
-    (found,) = located(looks, facts, run.records(EVENT), run.records(PAUSE), [finding])
-    assert [each.kind for each in found.next] == ["once", "workers"]
 
 
 @pytest.mark.parametrize(
@@ -126,42 +121,27 @@ def test_of_what_the_training_itself_does_a_line_is_mended_by_whose_work_it_is(
     path = tmp_path / "tree.py"
     path.write_text(f"def update(nodes):\n    for node in nodes:\n        {text}\n")
     train(tmp_path / "run", [[Step(host_ns=10 * MS)] * 60])
-    updating = (*FETCHING[:2], LOOP, Call("update", str(path), 3, text))
+    updating = update(3, text, file=str(path))
     look(tmp_path / "run", range(START, END, 5 * MS), lambda *_: updating)
     run, looks, facts = opened(tmp_path / "run")
     general = Next("look at it", 9e9, 8e9, 1e10, "less_often", Speedup(1.5, 1.2, 1.8) if told else Speedup(90, 80, 99))
     finding = Finding(cause, "It works.", 0.5, 0.8, (), (general,))
-    (found,) = located(looks, facts, run.records(EVENT), run.records(PAUSE), [finding])
+    found = located_in(run, looks, facts, finding)
     assert [each.kind for each in found.next] == kinds
-
-
-@pytest.mark.parametrize(("looks", "told"), [(6, True), (4, False)])
-def test_lines_of_one_function_are_looked_at_together(tmp_path: Path, looks: int, told: bool) -> None:
-    train(tmp_path / "run", [[Step(host_ns=10 * MS)] * 60])
-    lines = [(*FETCHING[:2], LOOP, Call("update", "/home/me/tree.py", line, f"work{line}()")) for line in (3, 4)]
-    middle = START + 500 * MS
-    look(tmp_path / "run", range(middle, middle + looks * MS, MS), lambda number, _: lines[number % 2])
-    run, seen, facts = opened(tmp_path / "run")
-    # The loop's own time is made all of it, so that every look falls into it.
-    parts = replace(facts.parts, hosting=np.array([[START, END]]))
-    finding = Finding("host.step_gap", "It works.", 0.5, 0.8, (), ())
-    (found,) = located(seen, replace(facts, parts=parts), run.records(EVENT), run.records(PAUSE), [finding])
-    assert [each.line for each in found.where] == ([3, 4] if told else [])
 
 
 @pytest.mark.parametrize(("cause", "part"), [("host.step_gap", "hosting"), ("host.boundary", "outside")])
 def test_a_line_gains_no_more_than_it_takes_of_the_part_that_it_is_in(tmp_path: Path, cause: str, part: str) -> None:
     """A function that works in a fifth of the time, and 83 % of that, is called in all of the rest, too."""
     train(tmp_path / "run", [[Step(host_ns=10 * MS)] * 60])
-    line = (*FETCHING[:2], LOOP, Call("update", "/home/me/tree.py", 3, "work()"))
-    other = (*FETCHING[:2], LOOP, Call("log", "/home/me/tree.py", 9, "write()"))
+    line, other = update(3, "work()"), update(9, "write()", "log")
     look(tmp_path / "run", range(START, END, 5 * MS), lambda n, _: other if n < 80 and n % 6 == 5 else line)
     run, looks, facts = opened(tmp_path / "run")
     fifth = np.array([[START, START + 400 * MS]])
     ns = facts.parts.wall_ns // 5
     parts = replace(facts.parts, host_ns=ns, boundary_ns=ns, **{part: fifth})
     finding = Finding(cause, "It works.", 0.2, 0.8, (), ())
-    (found,) = located(looks, replace(facts, parts=parts), run.records(EVENT), run.records(PAUSE), [finding])
+    found = located_in(run, looks, replace(facts, parts=parts), finding)
     first = found.where[0]
     assert (first.line, first.share) == (3, pytest.approx(0.83, abs=0.01))
     assert first.without is not None
@@ -195,15 +175,7 @@ def test_where_an_epoch_begins_a_line_takes_what_the_clock_says_and_no_replay(
     drawn = Sampling(ns, ns if of_epochs else 0, None, None, 1)
     facts = replace(facts, sampling=drawn, advice=_Unmoved())  # type: ignore[arg-type]
     finding = Finding("input.sampler", "It waits.", 0.5, 0.8, (), (Next("keep it"),))
-    (found,) = located(looks, facts, run.records(EVENT), run.records(PAUSE), [finding])
+    found = located_in(run, looks, facts, finding)
     assert found.where[0].code == SHUFFLE.text
     assert found.where[0].without is not None
     assert found.where[0].without.value == pytest.approx(brings, rel=0.02)
-
-
-def test_the_window_bounds_what_is_looked_at(recorded: Path) -> None:
-    _, looks, facts = seen(recorded, OPENING)
-    stages, window = facts.stages, facts.window
-    assert stages is not None
-    at = looks.making.records["t_ns"]
-    assert stages.looks == np.sum((at >= window.begin_ns) & (at < window.end_ns)) < len(at)

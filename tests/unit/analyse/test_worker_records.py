@@ -1,7 +1,9 @@
-"""Batches that workers recorded, joined to the steps that consumed them."""
+"""Batches that workers recorded, joined to the steps that consumed them, and what workers died of."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,9 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whyidle.analyse.run import worker_records
-from whyidle.analyse.run.loader_stats import WAITING, WAITING_FOR_CPU, loader_of
+from support.crafted import add, add_events, analysis_of_run, records_of
+from support.rendered import rendered
+from support.snapshots import running, text
+from whyidle.analyse.recent.reader import RecentReader
+from whyidle.analyse.run.loader_stats import WAITING, WAITING_FOR_CPU, LoaderStats, loader_of
 from whyidle.analyse.run.window import Window
+from whyidle.analyse.run.worker_deaths import WorkerDeath, deaths_of, said_of
 from whyidle.analyse.run.worker_records import (
     HandedOver,
     first_later_end,
@@ -19,53 +25,53 @@ from whyidle.analyse.run.worker_records import (
     joined,
     of_training,
     places_of,
-    slowest_of,
-    transforms_of,
 )
 from whyidle.record.reader import Records
-from whyidle.record.schema import BATCH, CONTENT, NOT_MEASURED, STEP, TRANSFORM, Kind
+from whyidle.record.run import open_run
+from whyidle.record.schema import (
+    BATCH,
+    CONTENT,
+    EVENT,
+    HOST,
+    MEMORY,
+    NOT_MEASURED,
+    STEP,
+    EventKind,
+    Kind,
+    MemoryLimitOf,
+)
+from whyidle.report.contract.run import report
+from whyidle.report.documents.run import run_document
+from whyidle.report.page.run_page import page
+from whyidle.scenarios.planted import START, Step, train
 
 MS = 1_000_000
 PASS = 1 << 32
 
 
-def rows(kind: Kind, *rows: dict[str, Any]) -> Records:
-    made = np.empty(len(rows), dtype=kind.dtype)
-    for number, row in enumerate(rows):
-        for field in kind.fields:
-            made[field.name][number] = row.get(field.name, NOT_MEASURED)
-    return made
-
-
 def steps(*fetches: tuple[int, int, int, int]) -> Records:
     """(loader, batch, fetch begin, fetch end in ms)"""
-    return rows(
+    return records_of(
         STEP,
-        *(
-            {
-                "step": number,
-                "loader": loader,
-                "batch": batch,
-                "skipped": 0,
-                "fetch_begin_ns": begin * MS,
-                "fetch_end_ns": end * MS,
-                "step_end_ns": (end + 1) * MS,
-            }
+        [
+            {"skipped": 0, "step": number, "loader": loader, "batch": batch, "step_end_ns": (end + 1) * MS}
+            | {"fetch_begin_ns": begin * MS, "fetch_end_ns": end * MS}
             for number, (loader, batch, begin, end) in enumerate(fetches)
-        ),
+        ],
     )
 
 
 def batch(loader: int, number: int, begin: float, end: float, worker: int = 0, **more: int) -> dict[str, Any]:
-    return {
-        "loader": loader,
-        "batch": number,
-        "begin_ns": int(begin * MS),
-        "end_ns": int(end * MS),
-        "worker": worker,
-        "threads": 1,
-        "samples": 4,
-    } | more
+    times = {"begin_ns": int(begin * MS), "end_ns": int(end * MS)}
+    return {"loader": loader, "batch": number, "worker": worker, "threads": 1, "samples": 4} | times | more
+
+
+def loader(recorded: Records, end_ms: int, *batches: dict[str, Any]) -> LoaderStats:
+    return loader_of(window(recorded, end_ms), of_training(rows(BATCH, *batches), recorded))
+
+
+def rows(kind: Kind, *told: dict[str, Any]) -> Records:
+    return records_of(kind, told)
 
 
 def window(recorded: Records, end_ms: int) -> Window:
@@ -101,73 +107,25 @@ def test_of_later_batches_of_a_pass_the_first_that_was_finished_counts() -> None
 def test_what_nobody_recorded_of_short_batches_counts_as_work() -> None:
     recorded = steps((1, 0, 0, 10), (1, 9, 90, 100))
     left_out = {"skipped": 8, "skipped_samples": 32, "skipped_ns": 72 * MS}
-    made = of_training(rows(BATCH, batch(1, 0, 0, 10), batch(1, 9, 90, 100, **left_out)), recorded)
-    loader = loader_of(window(recorded, 100), made)
-    assert loader.worker_busy_pct == pytest.approx(92)
-    assert loader.samples_per_s_limit == pytest.approx(40 / 0.092)
-    assert loader.make_ms_per_sample == pytest.approx(92 / 40)
-
-
-def test_shares_are_of_the_batches_for_which_they_were_measured() -> None:
-    recorded = steps((1, 0, 0, 10), (1, 1, 10, 30))
-    told = {"read_ns": 5 * MS, "collate_ns": 1 * MS, "cpu_ns": 4 * MS, "run_queue_ns": 1 * MS}
-    made = of_training(
-        rows(BATCH, batch(1, 0, 0, 10, transform_ns=3 * MS, **told), batch(1, 1, 10, 30, cpu_ns=20 * MS)), recorded
-    )
-    loader = loader_of(window(recorded, 31), made)
-    assert loader.read_pct == pytest.approx(50)
-    assert loader.transform_pct == pytest.approx(30)
-    assert loader.cpu_pct == pytest.approx(80)
-    assert loader.prep_pct == pytest.approx(40)
-    assert loader.costliest == "reading"
+    found = loader(recorded, 100, batch(1, 0, 0, 10), batch(1, 9, 90, 100, **left_out))
+    assert found.worker_busy_pct == pytest.approx(92)
+    assert found.samples_per_s_limit == pytest.approx(40 / 0.092)
+    assert found.make_ms_per_sample == pytest.approx(92 / 40)
 
 
 def test_waiting_is_a_stage_of_its_own_and_the_stages_sum_to_all() -> None:
     recorded = steps((1, 0, 0, 10), (1, 1, 10, 20))
     told = {"read_ns": 0, "collate_ns": 1 * MS, "cpu_ns": 2 * MS, "run_queue_ns": 1 * MS}
-    made = of_training(rows(BATCH, batch(1, 0, 0, 10, **told), batch(1, 1, 10, 20, **told)), recorded)
-    loader = loader_of(window(recorded, 21), made)
-    assert loader.stages[WAITING] == pytest.approx(70)
-    assert loader.stages[WAITING_FOR_CPU] == pytest.approx(10)
-    assert loader.stages["preparing samples"] == pytest.approx(10)
-    assert sum(share or 0 for share in loader.stages.values()) == pytest.approx(100)
+    found = loader(recorded, 21, batch(1, 0, 0, 10, **told), batch(1, 1, 10, 20, **told))
+    stages = {WAITING: 70, WAITING_FOR_CPU: 10, "preparing samples": 10}
+    assert {name: found.stages[name] for name in stages} == pytest.approx(stages)
     # Nothing is made while waiting.
-    assert loader.costliest in ("preparing samples", "collating")
+    assert found.costliest in ("preparing samples", "collating")
     # More waiting than the samples took: it happened in collating.
-    slow = told | {"collate_ns": 9 * MS}
-    collating = loader_of(window(recorded, 21), of_training(rows(BATCH, batch(1, 0, 0, 10, **slow)), recorded))
-    assert collating.stages["collating"] == pytest.approx(20)
-    assert sum(share or 0 for share in collating.stages.values()) == pytest.approx(100)
-
-
-def test_transforms_are_compared_with_the_batches_in_which_they_were_timed() -> None:
-    recorded = steps((1, 0, 0, 10), (1, 1, 10, 30))
-    made = rows(BATCH, batch(1, 0, 0, 8, transform_ns=2 * MS), batch(1, 1, 10, 30))
-    timed = loader_of(window(recorded, 31), of_training(made, recorded)).timed
-    assert timed is not None
-    assert (timed.samples, timed.ms_per_sample, timed.transforms_ms_per_sample) == (4, 2.0, 0.5)
-    assert loader_of(window(recorded, 31), of_training(made[1:], recorded)).timed is None
-
-
-def test_slow_samples_are_listed_once_with_their_file() -> None:
-    made = rows(
-        BATCH,
-        {"slowest_index": 3, "slowest_ns": 5 * MS},
-        {"slowest_index": 3, "slowest_ns": 9 * MS, "slowest_name": 77},
-        {"slowest_index": 4, "slowest_ns": 7 * MS},
-        {},
-    )
-    slow = slowest_of(made, {77: "three.jpg"})
-    assert [(s.index, s.ms, s.file) for s in slow] == [(3, 9.0, "three.jpg"), (4, 7.0, None)]
-
-
-@pytest.mark.parametrize("largest", [1, 2, 5, 1000])
-def test_the_slowest_of_many_are_those_of_all(largest: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker_records, "LARGEST", largest)
-    took = np.random.default_rng(5).permutation(40)
-    # Two batches each with the same sample.
-    made = rows(BATCH, *({"slowest_ns": int(ns) * MS, "slowest_index": int(ns) // 2} for ns in took))
-    assert [(s.index, s.ms) for s in slowest_of(made, {})] == [(19 - n, 39.0 - 2 * n) for n in range(10)]
+    slow = loader(recorded, 21, batch(1, 0, 0, 10, **told | {"collate_ns": 9 * MS}))
+    assert slow.stages["collating"] == pytest.approx(20)
+    for each in (found, slow):
+        assert sum(share or 0 for share in each.stages.values()) == pytest.approx(100)
 
 
 numbers = st.lists(st.integers(0, 12), max_size=12)
@@ -182,18 +140,6 @@ def test_places_are_the_first_of_each_number(wanted: list[int], among: list[int]
     ours, theirs = (np.array(each, dtype=[("step", "i8")]) for each in (sorted(set(among)), wanted))
     _, place, batch = np.intersect1d(ours["step"], theirs["step"], return_indices=True)
     assert [each.tolist() for each in joined(ours, theirs)] == [place.tolist(), batch.tolist()]
-
-
-def test_a_transform_costs_the_same_whoever_measured_it() -> None:
-    told = {"name": 5, "position": 0, "samples": 4, "worker": 0}
-    measured = rows(
-        TRANSFORM,
-        told | {"total_ns": 8 * MS},
-        told | {"total_ns": 16 * MS, "worker": 1},
-        told | {"name": 6, "position": 1, "total_ns": 4 * MS},
-    )
-    costs = transforms_of(measured, {5: "Resize", 6: "Flip"})
-    assert [(c.name, c.calls, c.ms_per_call) for c in costs] == [("Resize", 8, 3.0), ("Flip", 4, 1.0)]
 
 
 def told_by_workers(field: str, *values: dict[str, int]) -> Any:
@@ -242,3 +188,100 @@ def test_what_batches_consist_of_is_the_mean_of_those_of_the_loaders_that_train(
     assert told.bytes_of_tensor == pytest.approx(57_600 / 1203)
     assert handed_over_of(contents[2:], steps((1, 0, 0, 1))) is None
     assert HandedOver(0, 0, 3, 30).bytes_of_tensor == 0
+
+
+S = 10**9
+GIB = 1 << 30
+PID = 4711
+
+
+def died(
+    code: int | None, host: dict[str, int] | None = None, limits: list[dict[str, int]] | None = None
+) -> WorkerDeath:
+    """Worker 1 died 12 s after the training began; `host`: seen 2 s before."""
+    rows = [
+        {"t_ns": 100 * S, "what": EventKind.TRAINING_BEGIN},
+        {"t_ns": 112 * S, "what": EventKind.WORKER_DIED, "value": NOT_MEASURED if code is None else code},
+        {"t_ns": 112 * S, "what": EventKind.DIED_WORKER, "value": (2 << 32) + PID},
+    ]
+    looks = [] if host is None else [{"t_ns": 110 * S, **host}]
+    (found,) = deaths_of(records_of(EVENT, rows), records_of(HOST, looks), records_of(MEMORY, limits or []))
+    return found
+
+
+def kills(*counts: int, **limit: int) -> list[dict[str, int]]:
+    return [{"t_ns": (100 + n) * S, "oom_kills": count, **limit} for n, count in enumerate(counts)]
+
+
+@pytest.mark.parametrize(
+    ("code", "seen", "likely", "way_out"),
+    [
+        (-9, {"limits": kills(7, 8)}, "the kernel's doing for want of memory (1 process was", "fewer workers"),
+        (
+            -9,
+            {"limits": kills(0, 2, whose=MemoryLimitOf.CONTAINER, limit_bytes=4 * GIB, used_bytes=GIB)},
+            "want of memory at the limit of the container, 4.0 GiB (2 processes were",
+            "docker run --memory",
+        ),
+        (-9, {"limits": kills(7, 7)}, "not for want of memory", "ask who"),
+        (-9, {"host": {"memory_available_bytes": 50 << 20}}, "want of memory: 50 MiB were left", "fewer workers"),
+        (-9, {}, "mostly the kernel does so for want of memory, of which nothing is told", "fewer workers"),
+        (-7, {"host": {"shm_used_bytes": 63 << 20, "shm_total_bytes": 64 << 20}}, "/dev/shm was full", "--shm-size"),
+        (-7, {"host": {"shm_used_bytes": 1 << 20, "shm_total_bytes": 64 << 20}}, "/dev/shm is small", "--shm-size"),
+        (-7, {"host": {"shm_used_bytes": 1 << 20, "shm_total_bytes": 8 * GIB}}, "cut short", "num_workers=0"),
+        (-7, {}, "mostly /dev/shm is full", "--shm-size"),
+        (-11, {}, "compiled code of a library", "faulthandler"),
+        (-15, {}, "somebody ended it", "who sends signals"),
+        (3, {}, "ended the process (sys.exit, os._exit)", "num_workers=0"),
+        (None, {}, "how it ended is not known", "num_workers=0"),
+    ],
+)
+def test_the_reason_is_what_memory_and_limits_tell(
+    code: int | None, seen: dict[str, Any], likely: str, way_out: str
+) -> None:
+    found = died(code, **seen)
+    assert likely in found.likely
+    assert way_out in found.way_out
+    assert (found.pid, found.worker, found.exit_code, found.at_s) == (PID, 1, code, 12.0)
+
+
+def test_looks_at_the_host_long_before_a_death_tell_nothing_of_it() -> None:
+    full = {"shm_used_bytes": 63 << 20, "shm_total_bytes": 64 << 20}
+    assert "mostly /dev/shm is full" in died(-7, {"t_ns": 80 * S, **full}).likely
+    assert "mostly /dev/shm is full" in died(-7, {"t_ns": 113 * S, **full}).likely
+
+
+def test_it_is_said_in_a_sentence_with_how_many_followed() -> None:
+    one = died(-9, limits=kills(0, 1))
+    assert said_of((one,)).startswith("Worker 1 (process 4711) was killed by SIGKILL 12 s after the training began: ")
+    assert said_of((one, one, one)).endswith(" 2 more died with it or later.")
+    assert died(3).said.startswith("worker 1 (process 4711) ended with exit code 3 12 s after")
+    assert (died(-9).signal, died(3).signal, died(None).signal, died(-99).signal) == (
+        "SIGKILL",
+        None,
+        None,
+        "signal 99",
+    )
+
+
+def test_report_json_and_live_view_say_it(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    train(folder, [[Step() for _ in range(60)]])
+    for what, value in ((EventKind.WORKER_DIED, -9), (EventKind.DIED_WORKER, (1 << 32) + PID)):
+        add_events(folder, [(START + S, what, value, NOT_MEASURED)])
+    add(folder, MEMORY, kills(0, 1))
+    analysis = analysis_of_run(folder)
+    shown = rendered(run_document(analysis))
+    said = "A WORKER DIED: Worker 0 (process 4711) was killed by SIGKILL"
+    assert said in " ".join(shown.split())
+    assert shown.index("A WORKER DIED") < shown.index("Verdict")
+    assert "was killed by SIGKILL" in page(analysis, [open_run(folder)])
+    assert "The kernel killed 1 process for want of memory while this was recorded." in analysis.notes
+    (death,) = report(analysis).worker_deaths
+    assert (death.pid, death.worker, death.exit_code, death.signal) == (PID, 0, -9, "SIGKILL")
+    assert death.likely == "the kernel's doing for want of memory (1 process was killed so meanwhile)"
+    view = RecentReader(folder, judge_s=0).snapshot()
+    assert [(each.pid, each.signal) for each in view.deaths] == [(PID, "SIGKILL")]
+    shown = text(replace(running(), deaths=view.deaths), 100, 30)
+    assert said in " ".join(shown.split())
+    assert "A WORKER DIED" not in text(running(), 100, 30)
