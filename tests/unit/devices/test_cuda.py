@@ -329,32 +329,28 @@ def test_a_device_whose_first_anchor_is_late_waits_once_and_starts(machine: Mach
     assert machine.synchronised == 1
 
 
-def test_memory_is_asked_for_once_in_many_steps(machine: Machine) -> None:
-    device = cuda.CudaDevice()
+def test_memory_is_asked_for_once_in_many_steps(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    device, asked = cuda.CudaDevice(), []
     kept = torch.zeros(1024, device="cuda")
+    monkeypatch.setattr(torch._C, "_cuda_memoryStats", lambda index: asked.append(index) or machine.gpu.statistics())
     assert {device.memory_used() for _ in range(40)} == {kept.nbytes}
-    assert machine.asked_memory == 2
+    assert asked == [0, 0]
 
 
-def test_retries_of_the_allocator_are_those_it_counts(machine: Machine) -> None:
+def test_retries_of_the_allocator_are_those_it_counts(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     device = cuda.CudaDevice()
     torch.cuda.init()
     assert device.allocation_retries() == 0
-    machine.gpu.memory.retries = 3
+    machine.gpu.retries = 3
     assert device.allocation_retries() == 3
-
-
-def test_retries_of_an_allocator_that_does_not_count_them_are_not_known(machine: Machine) -> None:
-    torch.cuda.init()
-    machine.allocator = "cudaMallocAsync"
-    assert cuda.CudaDevice().allocation_retries() is None
-    machine.allocator = "native"
-    for statistics in ({"raises": "this allocator has no statistics"}, {"num_ooms": 0}):
-        machine.statistics = statistics
+    for statistics in (lambda index: {"num_ooms": 0}, lambda index: {}["no statistics"]):
         device = cuda.CudaDevice()
-        assert device.allocation_retries() is None
-        machine.statistics = None
+        with monkeypatch.context() as patch:
+            patch.setattr(torch._C, "_cuda_memoryStats", statistics)
+            assert device.allocation_retries() is None
         assert device.allocation_retries() is None  # not asked again
+    monkeypatch.setattr(torch._C, "_cuda_getAllocatorBackend", lambda: "cudaMallocAsync")
+    assert cuda.CudaDevice().allocation_retries() is None
 
 
 def test_the_description_has_the_uuid_that_the_sampler_looks_for(monkeypatch: pytest.MonkeyPatch) -> None:
