@@ -13,7 +13,7 @@ from whyidle.devices.protocol import Device
 
 
 @contextlib.contextmanager
-def recorded_on(device: Device, folder: Path, rank: int = 0, activity_windows: bool = False) -> Iterator[Recording]:
+def recorded_on(device: Device, folder: Path, rank: int = 0) -> Iterator[Recording]:
     """Record what the calling thread trains on this device into a run folder; of an emulated device, beside it, what
     its engines really do.
 
@@ -21,7 +21,7 @@ def recorded_on(device: Device, folder: Path, rank: int = 0, activity_windows: b
         RecordError: it cannot be recorded.
     """
     with contextlib.ExitStack() as stack:
-        recording = stack.enter_context(recorded(folder, device, {"activity_windows": activity_windows}))
+        recording = stack.enter_context(recorded(folder, device))
         if isinstance(device, EmulatedDevice):
             device.number = rank
             device.sink = spans = SpanRecorder(folder, rank)

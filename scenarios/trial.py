@@ -52,7 +52,6 @@ class TrialSpec(Variant):
     log_every: int = 10
     """The loss is read, and so waited for, every so many steps."""
     limit: int | None = None
-    activity_windows: bool = False
     """Record every kernel of a few steps."""
     seed: int = 0
 
@@ -117,7 +116,7 @@ def _train(spec: TrialSpec, folder: Path, rank: Rank = ALONE) -> None:
     with contextlib.closing(Trained(spec, device, rank)) as trained:
         rank.tell(folder, {"plan": {"steps": trained.steps, "steps_per_epoch": trained.steps_per_epoch}})
         rank.meet()
-        with recorded_on(device, folder, rank.number, spec.activity_windows):
+        with recorded_on(device, folder, rank.number):
             trained.run(folder)
 
 

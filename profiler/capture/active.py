@@ -64,8 +64,7 @@ def begin(
 
     Args:
         device: what is trained on; default: found out, from the first step that is learnt from on.
-        options: `activity_windows`: record every kernel of a few steps; `headroom`: measure that; `tune`: see
-                `tuning.takeover`.
+        options: `headroom`: measure what an infinitely fast loader would give; `tune`: see `tuning.takeover`.
         gpu: what is known of the device so far: the GPU of an optimizer's parameters.
     """
     global _beginning_in, _current, _failed_in
@@ -150,8 +149,6 @@ def _begin(folder: Path, device: Device | None, gpu: int | None, options: dict[s
 
     try:
         computes_on(chosen)
-        if options.get("activity_windows"):
-            session.watch_activity()
         hooks = install(
             session,
             chosen,

@@ -24,7 +24,6 @@ def recording(
     device: str = "auto",
     *,
     sampler: bool = True,
-    activity_windows: bool = False,
     headroom: bool = False,
 ) -> Iterator[Session]:
     """Record what this thread trains within the block into a new run folder.
@@ -35,7 +34,6 @@ def recording(
         folder: the run folder; made here, must not hold a run yet.
         device: what the loop trains on: `cpu`, `cuda` or `cuda:N`; `auto`: as its steps show.
         sampler: start the process that samples accelerator and host.
-        activity_windows: record every kernel of a few steps (CUDA).
         headroom: measure what an infinitely fast loader would give.
 
     Raises:
@@ -52,12 +50,11 @@ def recording(
     chosen = None if device == "auto" else choose(device)
     path = create_run(Path(folder), facts if chosen is None else facts | {"device": chosen.describe()})
     with contextlib.ExitStack() as stack:
-        options = {"activity_windows": activity_windows, "headroom": headroom}
         if sampler:
             # First: it takes what the recording says.
             permit(tracer())
             stack.enter_context(start_sampler(path, os.getpid(), stacks=StackOptions(within=False)))
-        begun = stack.enter_context(active.recorded(path, chosen, options))
+        begun = stack.enter_context(active.recorded(path, chosen, {"headroom": headroom}))
         status = "failed"
         try:
             yield begun.session

@@ -11,7 +11,6 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from threading import get_native_id
-from typing import TYPE_CHECKING
 
 from ..devices.protocol import Device
 from ..record.image_files import write_image_files
@@ -28,10 +27,6 @@ from .startup import record_before
 from .steps import StepRecorder
 from .thinning import Thinning
 from .threads import PythonThreads
-
-if TYPE_CHECKING:
-    from .activity import ActivityWindows
-
 
 LEAST_COLLECTION_NS = 100_000
 """Shorter garbage collections are not recorded one by one."""
@@ -76,7 +71,6 @@ class Session:
         self._events = RecordWriter(folder, EVENT, rank, self.writer)
         self._pauses = RecordWriter(folder, PAUSE, rank, self.writer)
         self._steps = RecordWriter(folder, STEP, rank, self.writer)
-        self._activity: ActivityWindows | None = None
         self.steps = StepRecorder(self._steps, self._pauses, device, thinning)
         self.notice = Notices(folder / TRAINING_NOTICES)
         """Takes what the report must say about this recording: what could not be seen, and why."""
@@ -117,29 +111,9 @@ class Session:
         self._lasting.append((what, begin_ns, end_ns))
         self._wakes()
 
-    def watch_activity(self) -> None:
-        """Record every kernel, copy and waiting call in a few steps of each thousand: `docs/activity-windows.md`."""
-        self._wakes()
-        if self._activity is None:
-            from .activity import ActivityWindows
-
-            self._activity = ActivityWindows(
-                self.folder,
-                self._rank,
-                writer=self.writer,
-                on_window=lambda number, begin, end: self.event(EventKind.ACTIVITY_WINDOW, number, end, begin),
-                say=self.notice,
-                gpu=lambda: self.device.torch_device.index or 0,
-            )
-
     def _wakes(self) -> None:
         """There is something to do before the next step that is looked at. Any thread may say so."""
         self.steps.due_ns = 0
-
-    def graph_replayed(self) -> None:
-        """The training has replayed a CUDA graph: there are no activity windows from here on."""
-        if self._activity is not None:
-            self._activity.graph_replayed()
 
     def moves_to(self, device: Device) -> None:
         """The training computes on another device than was taken for its own: what follows is recorded of that one."""
@@ -190,13 +164,6 @@ class Session:
         self._record_lasting()
         self._look_at_threads(0)
         self._ask_allocator(ends=True)
-        if self._activity is not None:
-            self._activity.finish()
-            if self._activity.windows:
-                self.notice(
-                    f"{self._activity.windows} activity windows took {self._activity.cost_ns / 1e6:.0f} ms of the "
-                    "training, outside its steps."
-                )
         self.event(EventKind.TRAINING_END)
         uncertainty = self.device.clock_uncertainty_ns()
         if uncertainty:
@@ -244,14 +211,10 @@ class Session:
                 self._threads_at = now + THREADS_EVERY_NS
                 self._look_at_threads(get_native_id())
         logged = now >= scalars.due_ns and scalars.log(number, now, self._rank, self.notice)
-        if self._activity is None:
-            self.steps.due_ns = min(self._look_at, scalars.due_ns)
-            if self._lasting:
-                self.steps.due_ns = 0
-            return logged
-        before = self._activity.cost_ns
-        self._activity.step(number)
-        return logged or self._activity.cost_ns > before
+        self.steps.due_ns = min(self._look_at, scalars.due_ns)
+        if self._lasting:
+            self.steps.due_ns = 0
+        return logged
 
     def _count_collections(self) -> None:
         stamps = list(self.steps.collections)

@@ -95,7 +95,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--limit", type=options.count, metavar="N", help="use N samples only")
     parser.add_argument("--no-augment", action="store_true", help="decode and resize only")
     parser.add_argument("--seed", type=_seed, default=0, metavar="N", help="order and augmentation (default: 0)")
-    parser.add_argument("--activity-windows", action="store_true", help="record every kernel of a few steps (CUDA)")
     parser.add_argument(
         "--roofline",
         action=argparse.BooleanOptionalAction,

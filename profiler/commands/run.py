@@ -72,9 +72,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rate", type=_rate, default=5.0, metavar="HZ", help="looks at host and GPU a second (5)")
     parser.add_argument("--json", action="store_true", help="print the report as JSON (to stderr, like all we print)")
     parser.add_argument(
-        "--activity-windows", action="store_true", help="record every kernel of a few steps in a thousand (CUDA)"
-    )
-    parser.add_argument(
         "--headroom",
         action="store_true",
         help="measure what an infinitely fast loader would give, in stretches whose batches are fetched ahead: "
@@ -110,7 +107,6 @@ def run(arguments: argparse.Namespace) -> int:
     stacks = StackOptions(0.0) if arguments.stacks == "off" else StackOptions()
     stacks = replace(stacks, source=not arguments.no_source, within=arguments.stacks == "auto")
     options = {
-        "activity_windows": arguments.activity_windows,
         "headroom": arguments.headroom,
         "stacks": asdict(stacks),
     }

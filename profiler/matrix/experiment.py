@@ -56,7 +56,6 @@ class Request:
     limit: int | None = None
     no_augment: bool = False
     seed: int = 0
-    activity_windows: bool = False
     roofline: bool | None = None
     """Whether it is measured how fast the samples could be made; `None`: where loaders are compared."""
     out: Path | None = None
@@ -243,7 +242,6 @@ def _cells(
             folder=str(folder.resolve()),
             prefetch=request.prefetch,
             limit=sources.limit,
-            activity_windows=request.activity_windows,
             # Runs that are judged differ in what they draw: of equal ones the second would tell nothing of accuracy.
             seed=request.seed + (0 if variant.evaluate == "never" else number),
         )

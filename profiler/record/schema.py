@@ -234,19 +234,6 @@ PAUSE = _kind(
 """A call within a step that waited for the device, or copied: between its two device stamps the stream that computes
 had nothing to compute (but for COPY_AHEAD). Of very many such calls in a step the later ones have no device stamps."""
 
-KERNEL = _kind(
-    "kernel",
-    64,
-    Field("window", "number of the activity window, from 0"),
-    Field("what", "KernelKind value"),
-    Field("stream", "stream the work ran on"),
-    Field("thread", "thread that launched it: TRAINING_THREAD, others 1, 2, … within a window"),
-    Field("launch_ns", "host: the call that launched it began"),
-    Field("begin_ns", "it began"),
-    Field("end_ns", "it ended"),
-)
-"""One piece of work that an activity window saw (CUPTI, through Kineto), or one host call that waited."""
-
 DEVICE = _kind(
     "device",
     256,
@@ -368,8 +355,7 @@ STACK = _kind(
 """One look at the stack of a Python thread, of the training or of another process of its tree."""
 
 KINDS: dict[str, Kind] = {
-    kind.name: kind
-    for kind in (STEP, BATCH, TRANSFORM, CONTENT, PAUSE, KERNEL, DEVICE, HOST, MEMORY, SPAN, EVENT, STACK)
+    kind.name: kind for kind in (STEP, BATCH, TRANSFORM, CONTENT, PAUSE, DEVICE, HOST, MEMORY, SPAN, EVENT, STACK)
 }
 
 
@@ -434,18 +420,6 @@ class PauseKind:
     """The training waited for data in the midst of the step, besides the fetch that the step began with."""
 
 
-class KernelKind:
-    KERNEL = 1
-    COPY = 2
-    """Memory copied or set."""
-    SYNC = 3
-    """A call of the host that waited for the device; `stream` and `launch_ns` are not measured."""
-
-
-TRAINING_THREAD = 0
-"""`kernel.thread` of the training thread."""
-
-
 class EventKind:
     TRAINING_BEGIN = 1
     TRAINING_END = 2
@@ -457,8 +431,6 @@ class EventKind:
     """Value: steps whose device events were dropped because the ring was full."""
     GARBAGE = 6
     """A garbage collection; lasts."""
-    ACTIVITY_WINDOW = 7
-    """Every kernel was recorded (KERNEL records); lasts. Value: number of the window."""
     SKIPPED_STEPS = 8
     """Value: steps that the hooks left out after the last one recorded; happened until then."""
     SKIPPED_SAMPLES = 9

@@ -31,13 +31,11 @@ from whyidle.record.schema import (
     EVENT,
     HEADER_BYTES,
     HOST,
-    KERNEL,
     NOT_MEASURED,
     STACK,
     STEP,
     TRANSFORM,
     EventKind,
-    KernelKind,
     LoaderFlag,
     StepFlag,
     ThreadState,
@@ -322,31 +320,6 @@ def sync(at: Path) -> None:
 
 
 def launch(at: Path) -> None:
-    """Activity windows over ten steps: kernels of 0.1 ms that come 0.1 ms late."""
-    run = trained(at / "run", [[Step(fetch_ns=MS, compute_ns=COMPUTE, sync=True)] * 100], device=H200)
-    steps = steps_of(run)
-    rows, windows = [], []
-    for window, of in enumerate((steps[20:25], steps[60:65])):
-        windows.append((int(of["fetch_begin_ns"][0]), int(of["step_end_ns"][-1]), window))
-        for step in of:
-            rows += [
-                {
-                    "window": window,
-                    "what": KernelKind.KERNEL,
-                    "stream": 7,
-                    "thread": 0,
-                    "launch_ns": begin - 5000,
-                    "begin_ns": begin,
-                    "end_ns": begin + MS // 10,
-                }
-                for begin in range(int(step["device_begin_ns"]), int(step["device_end_ns"]), MS // 5)
-            ]
-    add(run, KERNEL, rows)
-    add_events(run, [(begin, EventKind.ACTIVITY_WINDOW, number, end) for begin, end, number in windows])
-    hosted(run, 1.0, 4)
-
-
-def launch_by_utilisation(at: Path) -> None:
     run = trained(at / "run", [[Step(fetch_ns=0, compute_ns=COMPUTE, host_ns=COMPUTE)] * 150], device=H200)
 
     def change(steps: Records) -> None:
@@ -681,7 +654,6 @@ BUILDERS: dict[str, Callable[[Path], None]] = {
     "copy-link": copy_link,
     "sync": sync,
     "launch": launch,
-    "launch-by-utilisation": launch_by_utilisation,
     "gc": garbage,
     "gil": gil,
     "main-process": main_process,

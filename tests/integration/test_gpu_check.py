@@ -53,7 +53,6 @@ UNPLAYED = {
         "graphs of a compiler and windows": "compile(mode='reduce-overhead')",
     },
     "tests": {
-        "activity windows agree with events about the time kernels ran": "Kineto",
         "gpm and the driver see the share of time that events see": "the driver on a clock that it shares",
     },
     "compare": {"compare ssd": "commands that start trainings of their own"},

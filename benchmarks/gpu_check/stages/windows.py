@@ -1,4 +1,4 @@
-"""Activity windows: Kineto's account of the GPU beside that of our marks, and beside CUDA graphs."""
+"""Kineto's account of the GPU beside that of our marks; graphs of a compiler."""
 
 from __future__ import annotations
 
@@ -72,13 +72,13 @@ def compared(folder: Path, busy: Intervals) -> Seen:
     )
 
 
-@stage.check("a net compiled into CUDA graphs trains to the same losses, with activity windows, and no hook is off")
+@stage.check("a net compiled into CUDA graphs trains to the same losses, and no hook is off")
 def graphs_of_a_compiler_and_windows(rig: Rig) -> Seen:
     rig.needs("compile(mode='reduce-overhead')")
     alone = rig.command(rig.program("compiled"))
     if alone.code:
         return Seen(None, f"it does not run here without us either: {alone.last}")
-    return judged(alone, rig.run(rig.program("compiled"), "--activity-windows"))
+    return judged(alone, rig.run(rig.program("compiled")))
 
 
 def judged(alone: Done, recorded: Recording) -> Seen:

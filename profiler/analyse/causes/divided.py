@@ -114,11 +114,8 @@ def foreign_kernels(facts: Facts) -> ForeignKernels | None:
 def launch_share(facts: Facts) -> float | None:
     """Idling inside the computation because the next kernel is not launched yet, of the wall time.
 
-    From activity windows; without them from the driver's utilisation, where nothing else keeps the host or the device.
+    From the driver's utilisation, where nothing else keeps the host or the device.
     """
-    activity = facts.activity
-    if activity is not None:
-        return activity.launch_share * facts.parts.share("compute")
     below, running = _idle_within(facts), facts.running
     if running is None or running < RUNNING or facts.parts.share("sync") > MOST_SYNC:
         return None

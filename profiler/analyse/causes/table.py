@@ -37,7 +37,7 @@ from .input.sampler import sampler
 from .input.storage import mostly_reads, storage
 from .input.wasted import crowding, wasted
 from .input.workers import general, in_its_own_thread, latency, serial, sharding, starved, too_few_workers
-from .launch import launch, launch_by_utilisation
+from .launch import launch
 from .main_process import main_process
 from .own_loop import evaluated_by_hand, made_by_hand
 from .run import slowing, starting_up
@@ -103,7 +103,6 @@ CAUSES: tuple[Cause, ...] = (
     Cause("device.contended", (Piece.CONTENDED,), contended),
     Cause("device.throttled", (Piece.THROTTLED,), throttled),
     Cause("host.launch", (Piece.LAUNCHES,), launch),
-    Cause("host.launch", (Piece.LAUNCHES,), launch_by_utilisation),
     Cause("host.gc", (Piece.GARBAGE,), garbage),
     Cause("host.gil", (Piece.GIL,), gil),
     Cause("input.main_process", (Piece.STAGE,), main_process),

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...record.processes import AGAIN
 from ...record.reader import Records
-from ...record.schema import BATCH, DEVICE, EVENT, HOST, KERNEL, PAUSE, STEP, EventKind, Kind
+from ...record.schema import BATCH, DEVICE, EVENT, HOST, PAUSE, STEP, EventKind, Kind
 from ..causes.diagnosis import LEAST_STEPS, verdict_of
 from ..causes.finding import Finding
 from ..run.divided_time import DividedTime, divided_time
@@ -61,7 +61,7 @@ def facts_of_last(process: ProcessRecords, device: Records, host: Records, info:
     window, events, since, cuts = found
     parts = ((PAUSE, process.pauses), (BATCH, process.batches), (DEVICE, device), (HOST, host))
     pauses, batches, device, host = (excised(kind, _since(kind, rows, since), cuts) for kind, rows in parts)
-    return judge(window, events, pauses, np.empty(0, dtype=KERNEL.dtype), batches, device, host, info)
+    return judge(window, events, pauses, batches, device, host, info)
 
 
 def time_of_last(process: ProcessRecords, info: dict[str, Any]) -> DividedTime | None:
@@ -90,8 +90,7 @@ def _last(process: ProcessRecords, info: dict[str, Any]) -> tuple[Window, Record
     window = _window(steps, planned_steps(info) or int(steps["step"][-1]) + 1)
     if window.wall_ns <= 0:
         return None
-    # Activity windows are told by kernels, which are not followed.
-    return window, excised(EVENT, events[events["what"] != EventKind.ACTIVITY_WINDOW], cuts), since, cuts
+    return window, excised(EVENT, events, cuts), since, cuts
 
 
 def _window(steps: Records, in_all: int) -> Window:

@@ -18,7 +18,6 @@ from ...record.schema import (
     DEVICE,
     EVENT,
     HOST,
-    KERNEL,
     MEMORY,
     NOT_MEASURED,
     PAUSE,
@@ -35,7 +34,6 @@ from ..where.looks import ProcessLooks
 from ..where.own_loop import OwnLoop
 from ..where.places import Where
 from ..where.stage_shares import Stages
-from .activity_windows import Activity, activity_of
 from .device_state import DeviceState, device_state
 from .divided_time import DividedTime, divided_time
 from .doubtful_steps import DoubtfulSteps, doubtful_steps
@@ -80,8 +78,6 @@ class Facts(DividedTime):
     """All CPUs of the machine, whether the job may use them or not."""
     zero_windows_pct: float | None
     """Utilisation windows that read 0 %."""
-    activity: Activity | None
-    """What activity windows saw inside the steps; `None` where there were none."""
     set_workers: int | None
     """Worker processes of torch's DataLoader, as it is set; `None` for other loaders."""
     clock_uncertainty_ns: int | None
@@ -255,7 +251,6 @@ def facts_of(run: Run, mine: Writer | None = None, looks: ProcessLooks | None = 
         window,
         events,
         run.records(PAUSE, mine),
-        run.records(KERNEL, mine),
         run.records(BATCH, mine),
         run.records(DEVICE),
         run.records(HOST),
@@ -281,7 +276,6 @@ def judge(
     window: Window,
     events: Records,
     pauses: Records,
-    kernels: Records,
     batches: Records,
     device: Records,
     host: Records,
@@ -314,7 +308,6 @@ def judge(
         main_queued_ns=queued_ns(window, host),
         machine_cpus=(info.get("host") or {}).get("cpus"),
         zero_windows_pct=swings_to_zero_pct(window, device),
-        activity=activity_of(window, events, kernels),
         set_workers=last_told(events, EventKind.LOADER_WORKERS),
         set_prefetch=last_told(events, EventKind.LOADER_PREFETCH),
         persistent_workers=loader_flag(events, LoaderFlag.PERSISTENT_WORKERS),

@@ -180,7 +180,6 @@ class GraphHook:
     """Sees CUDA graphs that hold a backward pass or an optimizer step being replayed: no other hook is called then."""
 
     def __init__(self, session: Session, loop: Loop, switch: Switch, graphs: LearningGraphs) -> None:
-        self._session = session
         self._graphs = graphs
         self._loop = loop
         self._steps = session.steps
@@ -199,7 +198,6 @@ class GraphHook:
 
     def _replays(self, graph: Any) -> Any:
         loop = self._loop
-        self._session.graph_replayed()
         if graph not in self._graphs:
             return None
         loop.learns(True)

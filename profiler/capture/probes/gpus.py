@@ -93,8 +93,7 @@ class _Look:
         said = next((s for s in self._said if GPM_MARK in s), None)
         if said is None:
             says = "This GPU has no GPM counters (Hopper and newer have)."
-            fix = "`whyidle run --activity-windows` records kernels of a few steps on any GPU."
-            return Check(GROUP, name, "limited", says, lost, fix, values)
+            return Check(GROUP, name, "limited", says, lost, "", values)
         if "refuses" not in said:
             return Check(GROUP, name, "missing", said, lost, "", values)
         fix = "Load the driver with NVreg_RestrictProfilingToAdminUsers=0 (modprobe.d), or run as root."

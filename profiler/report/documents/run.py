@@ -8,7 +8,6 @@ from ...analyse.causes.diagnosis import LEAST_STEPS
 from ...analyse.causes.finding import Finding
 from ...analyse.ranks import figures as ranks_figures
 from ...analyse.ranks.job import Job
-from ...analyse.run.activity_windows import Activity
 from ...analyse.run.analysis import Analysis, RankAnalysis
 from ...analyse.run.facts import Facts
 from ...analyse.run.headroom import MeasuredHeadroom
@@ -455,8 +454,6 @@ def _device(analysis: Analysis, facts: Facts) -> Iterator[Block]:
             ("utilisation (NVML)", percent(seen.utilisation_pct), utilisation),
         ]
     yield table(rows, LEFT, RIGHT, LEFT, indent=1)
-    if facts.activity is not None:
-        yield Paragraph(_inside(facts.activity), 1)
     yield from _gaps(analysis, facts)
 
 
@@ -472,26 +469,6 @@ def _gaps(analysis: Analysis, facts: Facts) -> Iterator[Block]:
             1,
         )
     yield Space()
-
-
-def _inside(activity: Activity) -> str:
-    """What activity windows saw between the kernels of a step, and of the loader's kernels."""
-
-    def part(ns: int) -> str:
-        return f"{100 * ns / activity.spans_ns:.1f} %" if activity.spans_ns else NOT_MEASURED
-
-    text = (
-        f"inside {activity.steps} steps recorded kernel by kernel: kernels ran {part(activity.busy_ns)}, launches came "
-        f"late {part(activity.idle_launch_ns)}, the host waited for the device {part(activity.idle_sync_ns)}, copies "
-        f"{part(activity.idle_copy_ns)}, else {part(activity.idle_other_ns)}"
-    )
-    if activity.loader_ns:
-        alone = 0.0 if activity.loader_alone_ns is None else 100 * activity.loader_alone_ns / activity.window_ns
-        text += (
-            f"; the loader's kernels ran {100 * activity.loader_ns / activity.window_ns:.1f} % of the time, "
-            f"{alone:.1f} % without any of the training's"
-        )
-    return text
 
 
 def _windows(length_ms: float | None, whose: str) -> str:

@@ -20,14 +20,12 @@ from ...record.schema import (
     DEVICE,
     EVENT,
     HOST,
-    KERNEL,
     PAUSE,
     SPAN,
     STEP,
     TRANSFORM,
     EventKind,
     Field,
-    KernelKind,
     Kind,
     PauseKind,
     SpanKind,
@@ -42,7 +40,6 @@ KINDS_OF_TABLES: dict[str, Kind] = {
     "pauses": PAUSE,
     "transforms": TRANSFORM,
     "contents": CONTENT,
-    "kernels": KERNEL,
     "spans": SPAN,
     "step_records": STEP,
 }
@@ -52,7 +49,7 @@ _WRITER = (
     Column("rank", "int", "count", "rank of the process that wrote the record"),
     Column("pid", "int", "count", "process id of it"),
 )
-_WHATS = {EVENT.name: EventKind, PAUSE.name: PauseKind, KERNEL.name: KernelKind, SPAN.name: SpanKind}
+_WHATS = {EVENT.name: EventKind, PAUSE.name: PauseKind, SPAN.name: SpanKind}
 _NAMED = {TRANSFORM.name: "name", BATCH.name: "slowest_name"}
 """Fields that hold the number of a name."""
 

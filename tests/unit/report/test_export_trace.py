@@ -21,7 +21,7 @@ from whyidle.errors import WhyidleError
 from whyidle.record.names import Names
 from whyidle.record.reader import Records
 from whyidle.record.run import create_run, open_run, update_run
-from whyidle.record.schema import BATCH, DEVICE, HOST, KERNEL, NOT_MEASURED, STEP, EventKind, KernelKind
+from whyidle.record.schema import BATCH, DEVICE, HOST, NOT_MEASURED, STEP, EventKind
 from whyidle.report.export.trace.compose import RunTrace, about, trace_of, tracks_of
 from whyidle.report.export.trace.events import lanes_of
 from whyidle.report.export.trace.stretch import Stretch, asked_for, of_steps, telling
@@ -245,22 +245,6 @@ def test_ranks_are_processes_and_hosts_share_an_axis(tmp_path: Path) -> None:
         if event["name"] in ("step 10", "step 50"):
             begins[event["name"]].append(event["ts"])
     assert all(abs(one - other) < 50_000 for one, other in begins.values())
-
-
-def test_kernels_of_an_activity_window_have_a_track_a_stream(tmp_path: Path) -> None:
-    train(tmp_path / "run", [[Step()] * 30])
-    begin = START + 100 * MS
-    rows = [
-        {"window": 0, "what": KernelKind.KERNEL, "stream": 7 + n % 2, "launch_ns": begin + n * MS - 5000}
-        | {"begin_ns": begin + n * MS, "end_ns": begin + n * MS + MS // 2}
-        for n in range(10)
-    ]
-    wait = {"window": 0, "what": KernelKind.SYNC, "begin_ns": begin, "end_ns": begin + MS}
-    add(tmp_path / "run", KERNEL, [*rows, wait])
-    events = whole(tmp_path / "run")
-    assert len(on(events, "activity window: stream 7")) == 5
-    assert on(events, "activity window: stream 8")[0]["args"]["launched_before_us"] == 5
-    assert len(on(events, "activity window: waits for the device")) == 1
 
 
 def test_epochs_and_phases_are_there_and_hostile_names_are_harmless(tmp_path: Path) -> None:

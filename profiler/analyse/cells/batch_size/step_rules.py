@@ -66,8 +66,7 @@ def kernels(compared: Compared) -> Mechanism:
     told = [what for what, is_known in known.items() if is_known]
     does = "do" if len(told) > 1 or told == [retried] else "does"
     but = f", and {_listed(told)} {does} not explain it" if told else ""
-    how = ". Record a run of each size with --activity-windows to see which" if device == "cuda" else ""
-    return Mechanism("compute_growth", f"in the step's own computation, which takes longer a sample{but}{how}")
+    return Mechanism("compute_growth", f"in the step's own computation, which takes longer a sample{but}")
 
 
 def _listed(words: Sequence[str]) -> str:

@@ -8,8 +8,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from ....analyse.ranks.membership import RankProcess, ranks_of
 from ....analyse.run.analysis import Analysis
 from ....analyse.run.headroom import without_stretches
@@ -19,7 +17,7 @@ from ....record.files import plain
 from ....record.names import read_names
 from ....record.reader import RecordFile, Records
 from ....record.run import Run, Writer
-from ....record.schema import KERNEL, SPAN, STEP
+from ....record.schema import SPAN, STEP
 from ..axis import Axis, axis_of
 from . import counters, device, loader, training
 from .events import Tracks
@@ -35,7 +33,6 @@ class RankTrace:
     run: Run
     writer: Writer
     info: dict[str, Any]
-    kernels: Records
     spans: Records
 
 
@@ -64,8 +61,7 @@ def trace_of(analysis: Analysis, runs: Sequence[Run]) -> RunTrace:
     processes = {process.rank: process for process in ranks_of(runs)} if analysis.ranks else {}
     ranks = tuple(_rank(timeline, processes.get(timeline.rank), runs[0]) for timeline in shown)
     axis = axis_of(shown)
-    work = [_begins(rank) for rank in ranks]
-    return RunTrace(ranks, axis, extent_of(shown, axis, work), analysis)
+    return RunTrace(ranks, axis, extent_of(shown, axis, [rank.spans for rank in ranks]), analysis)
 
 
 def _rank(timeline: Timeline, process: RankProcess | None, run: Run) -> RankTrace:
@@ -75,15 +71,8 @@ def _rank(timeline: Timeline, process: RankProcess | None, run: Run) -> RankTrac
         header = max(run.files(STEP), key=RecordFile.count).header
         writer, info = (header.rank, header.pid), run.info
     # The timeline leaves out stretches of headroom; what is laid beside it must, too. Most runs have neither kind.
-    same = without_stretches(run, writer)[0] if run.files(KERNEL) or run.files(SPAN) else run
-    return RankTrace(timeline, run, writer, info, same.records(KERNEL, writer), same.records(SPAN, writer))
-
-
-def _begins(rank: RankTrace) -> Records:
-    """Of the work whose begin decides when it is shown."""
-    begins = np.concatenate((rank.kernels["begin_ns"], rank.spans["begin_ns"]))
-    as_records: Records = begins.view([("begin_ns", "<i8")])
-    return as_records
+    same = without_stretches(run, writer)[0] if run.files(SPAN) else run
+    return RankTrace(timeline, run, writer, info, same.records(SPAN, writer))
 
 
 def tracks_of(trace: RunTrace, stretch: Stretch) -> Tracks:
@@ -113,7 +102,6 @@ def _add_rank(tracks: Tracks, rank: RankTrace, scene: Scene, several: bool) -> N
     device.add_parts(tracks, scene, work, on_processor)
     if not on_processor:
         device.add_work(tracks, scene, work)
-    device.add_kernels(tracks, scene, host, work, rank.kernels)
     device.add_spans(tracks, scene, work, rank.spans)
     if len(scene.timeline.lanes.batches):
         made = loader.add_loader(tracks, scene, tracks.process(f"{who}loader"), names)

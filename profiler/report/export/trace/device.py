@@ -1,4 +1,4 @@
-"""Tracks of a device: what it computed and copied, what it idled behind, and what activity windows saw on it."""
+"""Tracks of a device: what it computed and copied, and what it idled behind."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ import numpy as np
 
 from ....analyse.intervals import clip
 from ....record.reader import Records
-from ....record.schema import NOT_MEASURED, KernelKind, SpanKind
+from ....record.schema import NOT_MEASURED, SpanKind
 from .events import Stamps, Tracks
 from .scene import Scene
 
 _PARTS = {"compute": "compute", "boundary": "idle: outside the steps", "untold": "computing or waiting: not told apart"}
-_KERNELS = {KernelKind.KERNEL: "kernel", KernelKind.COPY: "copy", KernelKind.SYNC: "wait for the device"}
 _SPANS = {SpanKind.COMPUTE: "compute", SpanKind.COPY: "copy"}
 
 
@@ -60,29 +59,6 @@ def _track(
 
     begin, end = scene.shifted(records[stamps[0]]), scene.shifted(records[stamps[1]])
     tracks.slices(pid, title, begin, end, lambda i: f"{name}: step {int(records['step'][i])}", args)
-
-
-def add_kernels(tracks: Tracks, scene: Scene, host_pid: int, pid: int, kernels: Records) -> None:
-    """What activity windows saw: a track a stream, and calls of the host that waited beside the host's."""
-    kernels = kernels[scene.covers(kernels["begin_ns"], kernels["end_ns"])]
-    on_host = kernels["what"] == KernelKind.SYNC
-    _kernels(tracks, scene, host_pid, "activity window: waits for the device", kernels[on_host])
-    others = kernels[~on_host]
-    for stream in np.unique(others["stream"]).tolist():
-        name = "stream" if stream == NOT_MEASURED else f"stream {stream}"
-        _kernels(tracks, scene, pid, f"activity window: {name}", others[others["stream"] == stream])
-
-
-def _kernels(tracks: Tracks, scene: Scene, pid: int, title: str, kernels: Records) -> None:
-    def args(i: int) -> dict[str, Any]:
-        told = {"window": int(kernels["window"][i])}
-        launched = int(kernels["launch_ns"][i])
-        if launched == NOT_MEASURED:
-            return told
-        return told | {"launched_before_us": (int(kernels["begin_ns"][i]) - launched) / 1e3}
-
-    begin, end = scene.shifted(kernels["begin_ns"]), scene.shifted(kernels["end_ns"])
-    tracks.slices(pid, title, begin, end, lambda i: _KERNELS.get(int(kernels["what"][i]), "work"), args)
 
 
 def add_spans(tracks: Tracks, scene: Scene, pid: int, spans: Records) -> None:

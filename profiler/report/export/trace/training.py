@@ -24,7 +24,6 @@ _OUTSIDE = {
     EventKind.EVALUATION: "evaluation",
     EventKind.SAVE: "checkpoint",
     EventKind.COMPILE: "torch's compiler",
-    EventKind.ACTIVITY_WINDOW: "activity window",
     EventKind.HEADROOM_FILL: "headroom: fetching ahead",
     EventKind.HEADROOM_STRETCH: "headroom: stretch",
 }
