@@ -90,6 +90,18 @@ def scaled(_: Machine) -> None:
         scaler.update()
 
 
+def has_a_teacher(_: Machine) -> None:
+    """A module that learns nothing is called first."""
+    learner, teacher = Learner(), net().cuda()
+    for batch in loader(60, 60 * MS):
+        images, _labels = moved(batch)
+        with torch.no_grad():
+            wanted = teacher(images)
+        learner.optimizer.zero_grad()
+        (learner.model(images) - wanted).square().mean().backward()
+        learner.optimizer.step()
+
+
 def validates(machine: Machine) -> None:
     learner, training, validation = Learner(), loader(25, 60 * MS), loader(5, 60 * MS)
     for _ in range(4):
@@ -230,13 +242,17 @@ def packs_on_the_host(machine: Machine) -> None:
 
 
 def captures_among_its_steps(_: Machine) -> None:
-    learner, still, graph = Learner(), torch.ones(4, 8, device="cuda"), torch.cuda.CUDAGraph()
+    learner, still = Learner(), torch.ones(4, 8, device="cuda")
+    graph, looks = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
     for number, batch in enumerate(loader(60, 60 * MS)):
         learner.step(*moved(batch))
         if number == 20:
             with torch.cuda.graph(graph):
                 cross_entropy(learner.model(still), torch.zeros(4, dtype=torch.long, device="cuda")).backward()
+            with torch.cuda.graph(looks), torch.no_grad():
+                learner.model(still)
         if number > 20:
+            looks.replay()
             graph.replay()
 
 
@@ -263,6 +279,7 @@ def replays_whole_steps(_: Machine) -> None:
 PROGRAMS = (
     accumulates,
     scaled,
+    has_a_teacher,
     validates,
     leaves_epochs_early,
     computes_on_two_streams,
@@ -430,11 +447,18 @@ def test_an_error_ends_the_program_and_the_recording(
         assert_true(recorded)
 
 
-@pytest.mark.parametrize("first", [GPU, FULL])
-def test_the_model_is_on_the_second_device(run: Run, first: GpuSpec) -> None:
-    recorded = run(lambda machine: plain(machine, 60 * MS, device="cuda:1"), first, GPU)
+@pytest.mark.parametrize(("first", "touched"), [(GPU, False), (FULL, False), (GPU, True)])
+def test_the_model_is_on_the_second_device(run: Run, first: GpuSpec, touched: bool) -> None:
+    """`touched`: by the program itself, whose first device is taken for the training's until it has learnt."""
+
+    def program(machine: Machine) -> None:
+        if touched:
+            torch.ones(1).cuda()
+        plain(machine, 60 * MS, device="cuda:1")
+
+    recorded = run(program, first, GPU)
     assert recorded.device == "cuda:1"
-    assert not recorded.machine.gpus[0].has_context
+    assert recorded.machine.gpus[0].has_context == touched
     assert_true(recorded, recorded.machine.gpus[1])
 
 
