@@ -21,10 +21,11 @@ from support.cuda.programs import BATCH, Data, Learner, Prefetcher, loader, move
 from support.cuda.recorded import Run, assert_true
 from whyidle.analyse.run.facts import facts_of
 from whyidle.analyse.run.stall_breakdown import PARTS
+from whyidle.capture.marks import MAX_UNRESOLVED
 from whyidle.capture.recording import recording
 from whyidle.capture.tuning.sized import memory_use
 from whyidle.record.run import open_run
-from whyidle.record.schema import EVENT, STEP, EventKind, StepFlag
+from whyidle.record.schema import EVENT, NOT_MEASURED, STEP, EventKind, StepFlag
 
 GPU = GpuSpec()
 FULL = GpuSpec(used_by_others=GPU.memory_bytes - 10**6)
@@ -359,6 +360,20 @@ def test_a_prefetcher_begins_an_epoch_while_the_queue_is_full(run: Run) -> None:
 
     recorded = run(program, GpuSpec(queue_depth=48), step_ns=100 * MS)
     assert len(open_run(recorded.folder).records(STEP)) == 32
+    assert_true(recorded)
+
+
+def test_steps_that_a_device_far_behind_has_not_come_to_get_no_stamps_and_those_behind_them_do(run: Run) -> None:
+    def program(machine: Machine) -> None:
+        for _ in range(2):
+            plain(machine, 5 * MS, steps=100, pinned=True)
+            torch.cuda.synchronize()
+
+    recorded = run(program, GpuSpec(queue_depth=1 << 14), step_ns=100 * MS)
+    stamps = open_run(recorded.folder).records(STEP)["device_begin_ns"]
+    assert len(stamps) == 200
+    # The device has done five of each hundred when the host is through.
+    assert (stamps == NOT_MEASURED).sum() == pytest.approx(2 * (95 - MAX_UNRESOLVED), abs=2)
     assert_true(recorded)
 
 
