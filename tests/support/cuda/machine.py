@@ -67,7 +67,7 @@ class GpuSpec:
     queue_depth: int = 1024
     """Kernels, copies and marks that a stream takes before the host has to wait."""
     resolution_ns: int = 500
-    """Of an event's stamp: docs, `cudaEventElapsedTime`, "a resolution of around 0.5 microseconds"."""
+    """Steps of an event's stamp: docs, `cudaEventElapsedTime`, "a resolution of around 0.5 microseconds"."""
     drift: float = 0.0
     """How much faster than the host's clock the device's runs."""
     answer_late_ns: int = 0
