@@ -3,14 +3,79 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
 
-from support import sanitized
 from whyidle import native
+
+ROOT = Path(__file__).parents[2]
+FLAGS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-fno-omit-frame-pointer", "-g", "-O1")
+RUN = """
+import runpy, sys
+import whyidle
+whyidle.__path__.insert(0, sys.argv.pop(1))
+from whyidle import native
+assert native.extension.__file__.startswith(whyidle.__path__[0]), native.why_not
+sys.argv.pop(0)
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+def build(folder: Path) -> None:
+    """The extension in `folder`; skips the test where they cannot be had."""
+    if sysconfig.get_config_var("Py_GIL_DISABLED"):
+        pytest.skip("this Python has no global lock, and the extension is not for it")
+    include = sysconfig.get_paths()["include"]
+    made = folder / f"_native{sysconfig.get_config_var('EXT_SUFFIX')}"
+    command = [compiler(), "-shared", "-fPIC", f"-I{include}", *FLAGS, "-o", str(made)]
+    done = subprocess.run([*command, str(ROOT / "profiler" / "_native.c")], capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip(f"the compiler makes no sanitized extension: {done.stderr.strip()[-300:]}")
+
+
+def run(folder: Path, program: Path, *arguments: str) -> str:
+    """What a program prints that has the extension in `folder`. Fails where the sanitizers have something to say."""
+    environment = os.environ | {
+        "LD_PRELOAD": libraries(),
+        "PYTHONMALLOC": "malloc",
+        "ASAN_OPTIONS": "detect_leaks=0:abort_on_error=0",
+        "UBSAN_OPTIONS": "print_stacktrace=1",
+        "WHYIDLE_PURE": "0",
+    }
+    command = [sys.executable, "-c", RUN, str(folder), str(program), *arguments]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    for sign in ("Sanitizer", "runtime error"):
+        at = done.stderr.find(sign)
+        assert at < 0, done.stderr[max(0, at - 300) : at + 6000]
+    assert done.returncode == 0, done.stderr[-6000:]
+    return done.stdout
+
+
+def compiler() -> str:
+    named = os.environ.get("CC", "gcc").split()[0]
+    try:
+        subprocess.run([named, "--version"], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip(f"there is no compiler {named}: CC names another")
+    return named
+
+
+def libraries() -> str:
+    """The sanitizer's, which must be loaded before all else, and that of C++, whose errors it must know before torch
+    raises one."""
+    found = []
+    for name in ("libasan.so", "libstdc++.so"):
+        asked = [compiler(), f"-print-file-name={name}"]
+        found.append(subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip())
+        if not Path(found[-1]).is_absolute():
+            pytest.skip(f"{asked[0]} has no {name}")
+    return " ".join(found)
+
 
 PROGRAMS = Path(__file__).parent / "programs"
 in_c = pytest.mark.skipif(native.extension is None, reason=f"no extension: {native.why_not}")
@@ -20,7 +85,7 @@ in_c = pytest.mark.skipif(native.extension is None, reason=f"no extension: {nati
 def built(tmp_path: Path) -> Path:
     folder = tmp_path / "built"
     folder.mkdir()
-    sanitized.build(folder)
+    build(folder)
     return folder
 
 
@@ -28,7 +93,7 @@ def built(tmp_path: Path) -> Path:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_calls_at_random_find_no_fault_in_memory(built: Path, tmp_path: Path, seed: int) -> None:
-    told = json.loads(sanitized.run(built, PROGRAMS / "fuzz_hooks.py", str(tmp_path / "fuzz"), str(seed), "6000"))
+    told = json.loads(run(built, PROGRAMS / "fuzz_hooks.py", str(tmp_path / "fuzz"), str(seed), "6000"))
     assert told["wrong"] == []
     assert told["batches"] > 1000
     assert told["raised"] > 100
@@ -48,7 +113,7 @@ def test_calls_at_random_keep_nothing(tmp_path: Path) -> None:
 @in_c
 @pytest.mark.slow
 def test_random_trainings_find_no_fault_in_memory(built: Path, tmp_path: Path) -> None:
-    told = sanitized.run(built, PROGRAMS / "random_trainings.py", str(tmp_path), "5000", "60").splitlines()
+    told = run(built, PROGRAMS / "random_trainings.py", str(tmp_path), "5000", "60").splitlines()
     assert told[:-1] == []
 
 

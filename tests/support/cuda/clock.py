@@ -14,21 +14,16 @@ S = 1_000_000_000
 
 LOOK_NS = 50
 """What a look at the clock takes: who looks again and again until a moment has come gets there."""
-
-REAL: dict[str, Callable[..., Any]] = {
-    name: getattr(time, name) for name in ("monotonic_ns", "monotonic", "perf_counter_ns", "perf_counter", "sleep")
-}
+REAL: dict[str, Callable[..., Any]] = {name: getattr(time, name) for name in ("monotonic_ns", "monotonic", "sleep")}
 
 
 class HostClock:
     """One for all threads, moved by the thread that made it; others see where it stands."""
 
-    def __init__(self, start_ns: int = 10**15) -> None:
-        self.now_ns = self.began_ns = start_ns
-        self.thread = get_ident()
-        self._process = os.getpid()
+    def __init__(self) -> None:
+        self.now_ns = self.began_ns = 10**15
+        self.thread, self._process = get_ident(), os.getpid()
         self.slept = 0
-        """Calls of `time.sleep`."""
 
     @property
     def forked(self) -> bool:
@@ -36,16 +31,13 @@ class HostClock:
         return os.getpid() != self._process
 
     def pass_ns(self, ns: int) -> None:
-        """The host works for so long."""
         assert ns >= 0, f"time cannot pass backwards: {ns} ns"
         self.now_ns += ns
 
     def wait_until(self, moment_ns: int) -> None:
-        """The host does nothing until then."""
         self.now_ns = max(self.now_ns, moment_ns)
 
     def look(self) -> int:
-        """What the host sees when it looks at the clock, which takes a moment."""
         if get_ident() == self.thread:
             self.now_ns += LOOK_NS
         return self.now_ns
@@ -59,16 +51,10 @@ class HostClock:
 
 
 _installed: HostClock | None = None
-
-
-def install(clock: HostClock | None) -> None:
-    """Have the functions below tell of this clock; `None`: of the real one."""
-    global _installed
-    _installed = clock
+"""What the functions below tell of, those too that were taken by name: `None`, the real one."""
 
 
 def _monotonic_ns() -> int:
-    # Modules that took this function by name while a clock was installed go on with the real one afterwards.
     return REAL["monotonic_ns"]() if _installed is None else _installed.look()
 
 

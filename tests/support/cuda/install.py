@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import queue
 import sys
-import threading
 import time
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +10,6 @@ from typing import Any
 import pytest
 import torch
 from torch import _C
-from torch.utils.data import dataloader
 
 from whyidle.capture import active
 from whyidle.capture.hooks import copies
@@ -20,12 +17,10 @@ from whyidle.capture.workers import hook
 from whyidle.devices import choose, cpu, cuda
 from whyidle.devices import clock as device_clock
 
-from . import clock, operations, workers
+from . import clock, operations
 from . import machine as machines
-from .graphs import CUDAGraph
 from .machine import Machine
-from .refusals import refusing
-from .streams import CUDA, Event, Stream
+from .streams import CUDA, CUDAGraph, Event, Stream, refusing
 
 _PRELOADED = (active, copies, hook, choose, device_clock, cpu, cuda)
 """What takes the clock's functions by name is there before they are replaced."""
@@ -40,8 +35,6 @@ def installed(machine: Machine, patch: pytest.MonkeyPatch) -> Machine:
     _replace_clock(patch)
     _replace_cuda(machine, patch)
     _replace_tensors(machine, patch)
-    patch.setattr(dataloader, "threading", SimpleNamespace(Thread=workers.thread, Event=threading.Event))
-    patch.setattr(dataloader, "queue", SimpleNamespace(Queue=workers.Pinned, Empty=queue.Empty))
     patch.setattr(_OfThread(), "included", True)
     patch.setattr(_OfThread(), "threads", 1)
     return machine
@@ -139,11 +132,11 @@ def _played(machine: Machine) -> dict[str, Any]:
 
     def empty_cache() -> None:
         for gpu in machine.gpus:
-            gpu.memory.empty_cache()
+            gpu.cached.clear()
 
     def reset_peak(index: int) -> None:
-        memory = machine.of(index).memory
-        memory.peak = memory.allocated
+        gpu = machine.of(index)
+        gpu.peak = gpu.allocated
 
     def sleep(cycles: int) -> None:
         operations.launch(machine, machine.queue(), "_sleep", lambda: None, cycles)
@@ -166,10 +159,10 @@ def _played(machine: Machine) -> dict[str, Any]:
         "_cuda_setStream": set_stream,
         "_cuda_getCurrentRawStream": lambda index: machine.queue(index).handle,
         "_cuda_synchronize": synchronise,
-        "_cuda_memoryStats": machine.memory_statistics,
+        "_cuda_memoryStats": lambda index: machine.of(index).statistics(),
         "_cuda_emptyCache": empty_cache,
         "_cuda_resetPeakMemoryStats": reset_peak,
-        "_cuda_getAllocatorBackend": lambda: machine.allocator,
+        "_cuda_getAllocatorBackend": lambda: "native",
         "_cuda_isCurrentStreamCapturing": capturing,
         "_cuda_sleep": sleep,
         "_graph_pool_handle": lambda: (0, 1),
@@ -189,7 +182,7 @@ def _properties(machine: Machine) -> Any:
         """Without making a context (docs, `cudaGetDeviceProperties`)."""
         spec = machine.of(index).spec
         return SimpleNamespace(
-            name=spec.name,
+            name="Stand-in",
             total_memory=spec.memory_bytes,
             uuid=uuid_of(index),
             major=9,
@@ -210,7 +203,7 @@ def _memory_info(machine: Machine) -> Any:
         """What is free, and all there is; asking makes a context (docs, `cudaMemGetInfo`)."""
         gpu = machine.of(index)
         gpu.touch()
-        return gpu.memory.free, gpu.spec.memory_bytes
+        return gpu.free, gpu.spec.memory_bytes
 
     return information
 
@@ -234,10 +227,7 @@ def _replace_tensors(machine: Machine, patch: pytest.MonkeyPatch) -> None:
 
     def numpy(self: torch.Tensor, *, force: bool = False) -> Any:
         if place_of(self) is not None and not force:
-            raise TypeError(
-                f"can't convert {self.device} device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host "
-                "memory first."
-            )
+            raise TypeError(f"can't convert {self.device} device type tensor to numpy. Use Tensor.cpu() first.")
         return base.numpy(self.detach().to("cpu") if place_of(self) is not None else self, force=force)
 
     def record_stream(self: torch.Tensor, stream: Stream) -> None:

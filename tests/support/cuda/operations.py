@@ -15,10 +15,7 @@ import torch
 from torch import _C
 from torch.library import Library, fallthrough_kernel
 
-from .gpu import D2H, H2D, PEER, Gpu, Queue
-from .machine import INPUT, Machine, index_of, playing, the
-from .memory import Block
-from .refusals import not_played
+from .machine import D2H, H2D, Block, Gpu, Machine, Queue, index_of, not_played, playing, the
 
 KEY = "TESTING_ONLY_GenericMode"
 _UNSEEN = ("detach", "alias")
@@ -27,32 +24,19 @@ _TO = ("aten::to", "aten::_to_copy")
 _READS = ("item", "is_nonzero", "_local_scalar_dense", "nonzero", "masked_select", "equal", "_unique2", "unique_dim")
 """Operators whose result, or its shape, the host has to see."""
 _QUEUE = "stream of the stand-in"
-_FROM = "device of the stand-in that it was copied from"
 _HOSTS = ("profiler", "prim")
 """Namespaces of operators that do nothing on a device."""
 _MIXES = ("copy_", "index", "index_put_", "index_put", "_foreach_copy_", "set_", "_has_compatible_shallow_copy_type")
 """Operators that take tensors of several devices."""
 
 
-class Place:
-    """Where a storage is; kept at the storage, and gone with it."""
-
-    __slots__ = ("block", "gpu")
-
-    def __init__(self, gpu: Gpu, block: Block) -> None:
-        self.gpu = gpu
-        self.block = block
-
-
 def place_of(tensor: torch.Tensor) -> Gpu | None:
     """The device that a tensor is on; `None`: in the host's memory, or nothing that has a storage."""
     try:
-        with _C.DisableTorchFunctionSubclass():
-            storage = _C.TensorBase.untyped_storage(tensor)
+        block: Block | None = getattr(_storage(tensor), "_block", None)
     except (RuntimeError, NotImplementedError):
         return None
-    place = getattr(storage, "_place", None)
-    return None if place is None else place.gpu
+    return None if block is None else block.gpu
 
 
 def is_pinned(tensor: torch.Tensor) -> bool:
@@ -60,9 +44,9 @@ def is_pinned(tensor: torch.Tensor) -> bool:
 
 
 def put(tensor: torch.Tensor, gpu: Gpu) -> None:
-    """Have a tensor that was just made be on a device."""
+    """Have a tensor that was just made be on a device: its storage holds the memory, and gives it back with its end."""
     storage = _storage(tensor)
-    storage._place = Place(gpu, gpu.memory.take(storage.nbytes()))
+    storage._block = gpu.take(storage.nbytes())
 
 
 def pin(tensor: torch.Tensor) -> None:
@@ -150,44 +134,32 @@ class Backward:
     """Autograd's number of it."""
     queue: Queue
     """The stream that it used last."""
-    used: list[Queue]
 
 
 def queue_of(machine: Machine, gpu: Gpu) -> Queue:
     """The stream that an operator goes to: the current one of its device; of a backward pass, the one that its forward
     operator went to, which waits for what the pass did elsewhere. At its end the current stream of each device waits
-    for all of that (docs of torch, "CUDA semantics", "stream semantics of backward passes"; torch/csrc/autograd/
-    engine.cpp, `GraphTask::exec_post_processing`)."""
+    for all of that (docs of torch, "stream semantics of backward passes"; engine.cpp, `exec_post_processing`)."""
     task = _C._current_graph_task_id()
     current = machine.queue(gpu.index)
     if task < 0:
         return current
     under_way = machine.backward
     if under_way is None or under_way.task != task:
-        under_way = machine.backward = Backward(task, current, [current])
-        currents = [machine.queue(each.index) for each in machine.gpus]
-
-        def ends() -> None:
-            for used in under_way.used:
-                _joins(currents[used.gpu.index], [used])
-
-        torch.autograd.Variable._execution_engine.queue_callback(ends)
+        under_way = machine.backward = Backward(task, current)
+        torch.autograd.Variable._execution_engine.queue_callback(lambda: _joins(current, under_way.queue))
     node = _C._current_autograd_node()
     queue = under_way.queue if node is None else node.metadata.get(_QUEUE, under_way.queue)
-    if queue.gpu is not gpu:
-        queue = current
     if queue is not under_way.queue:
-        _joins(queue, [under_way.queue])
+        _joins(queue, under_way.queue)
         under_way.queue = queue
-        under_way.used.append(queue)
     return queue
 
 
-def _joins(queue: Queue, others: list[Queue]) -> None:
-    for other in others:
-        if other.capture is not None:
-            other.capture.take_in(queue, other.capture.mark(other))
-        queue.empty_ns = max(queue.empty_ns, other.empty_ns)
+def _joins(queue: Queue, other: Queue) -> None:
+    if queue.capture is not other.capture:
+        not_played("a capture of several streams")
+    queue.empty_ns = max(queue.empty_ns, other.empty_ns)
 
 
 def _remember(result: Any, queue: Queue) -> None:
@@ -203,10 +175,10 @@ def launch(
     """A kernel in a stream; in one that is captured, it is written down."""
     gpu = queue.gpu
     gpu.touch()
-    duration = machine.duration(gpu, name) if duration_ns is None else duration_ns
+    duration = machine.durations.get(name, gpu.spec.kernel_ns) if duration_ns is None else duration_ns
     if queue.capture is not None:
         gpu.clock.pass_ns(gpu.spec.launch_ns)
-        queue.capture.add(queue, name, duration, run)
+        queue.capture.nodes.append((name, duration, run))
     else:
         gpu.launch(queue, name, duration)
 
@@ -238,10 +210,8 @@ def _tensors(things: Any) -> Iterator[torch.Tensor]:
 def _asked_for(args: Sequence[Any], kwargs: dict[str, Any]) -> torch.device | None:
     """The CUDA device that an operator is asked for. (Torch's own bindings ask for the processor where a new tensor
     shall be where another one is, which they take to be there.)"""
-    for each in (*args, *kwargs.values()):
-        if isinstance(each, torch.device) and each.type == "cuda":
-            return each
-    return None
+    devices = (each for each in (*args, *kwargs.values()) if isinstance(each, torch.device))
+    return next((each for each in devices if each.type == "cuda"), None)
 
 
 def _on_host(things: Any) -> Any:
@@ -256,18 +226,16 @@ def _on_host(things: Any) -> Any:
 
 
 def _on_one_device(tensors: list[torch.Tensor], places: dict[int, Gpu], name: str) -> None:
-    """An operator takes tensors of one device; numbers in the host's memory go with any (ATen, `TensorIterator`:
-    "Expected all tensors to be on the same device"). What autograd makes by itself is not held to it here."""
+    """An operator takes tensors of one device; numbers in the host's memory go with any (ATen, `TensorIterator`).
+    What autograd makes by itself is not held to it here."""
     if _C._current_graph_task_id() >= 0:
         return
     found = {f"cuda:{index}" for index in places}
     if any(place_of(each) is None and each.dim() > 0 for each in tensors):
         found.add("cpu")
     if len(found) > 1:
-        first, second = sorted(found)[-1], sorted(found)[0]
         raise RuntimeError(
-            f"Expected all tensors to be on the same device, but found at least two devices, {first} and {second}! "
-            f"(in {name})"
+            f"Expected all tensors to be on the same device, but found at least two devices, {found}! (in {name})"
         )
 
 
@@ -297,40 +265,30 @@ def _to(machine: Machine, op: Any, args: Any, kwargs: Any, tensor: torch.Tensor)
         if device is not None and device.type not in ("cpu", "cuda"):
             return op(*args, **kwargs)
         target = source if device is None else machine.of(index_of(device)) if device.type == "cuda" else None
-    if _C._current_graph_task_id() >= 0:
-        # The gradient of a conversion: autograd, which takes all to be in the host's memory, does not say where to.
-        node = _C._current_autograd_node()
-        target = source if node is None else node.metadata.get(_FROM, source)
-    if target is source:
+    # Autograd, which takes all to be in the host's memory, does not say where the gradient of a conversion goes.
+    if target is source or _C._current_graph_task_id() >= 0:
         moved = op(*_on_host(args), **_on_host(kwargs))
         if source is not None and place_of(moved) is None:
             put(moved, source)
-            run = lambda: _again(op, _on_host(args), _on_host(kwargs), moved, True)  # noqa: E731
             queue = queue_of(machine, source)
             _remember(moved, queue)
-            launch(machine, queue, "to", run)
+            launch(machine, queue, "to", lambda: _again(op, _on_host(args), _on_host(kwargs), moved, True))
         return moved
     torch.cuda._lazy_init()
     dtype = given.get("dtype") or (given["other"].dtype if "other" in given else tensor.dtype)
     moved = torch.ops.aten.to.dtype(tensor, dtype, False, True, given.get("memory_format"))
     lazily = bool(given.get("non_blocking"))
-    if source is not None and target is not None:
-        put(moved, target)
-        if moved.grad_fn is not None:
-            moved.grad_fn.metadata[_FROM] = source
-        transfer(machine, tensor, moved, lazily)
-        return moved
     with machine.copies():
         # The memory that it goes to is looked for in the same call.
         if target is not None:
             put(moved, target)
         elif lazily:
             pin(moved)
-        transfer(machine, tensor, moved, lazily)
+        _transfer(machine, tensor, moved, lazily)
     return moved
 
 
-def transfer(machine: Machine, tensor: torch.Tensor, into: torch.Tensor, lazily: bool) -> None:
+def _transfer(machine: Machine, tensor: torch.Tensor, into: torch.Tensor, lazily: bool) -> None:
     """Copy between the host's memory and a device.
 
     From or to pageable memory the host waits until the stream has nothing left to do, and then for the copy, whatever
@@ -342,45 +300,19 @@ def transfer(machine: Machine, tensor: torch.Tensor, into: torch.Tensor, lazily:
     gpu = target or source
     assert gpu is not None
     if source is not None and target is not None:
-        _between(machine, source, target, max(tensor.nbytes, into.nbytes))
-        return
-    host = tensor if source is None else into
-    pinned = is_pinned(host)
+        not_played("a copy between two devices")
+    pinned = is_pinned(tensor if source is None else into)
     queue = machine.queue(gpu.index)
     gpu.touch()
-    what = H2D if source is None else D2H
-    nbytes = max(tensor.nbytes, into.nbytes)
-    if queue.capture is not None:
-        if not pinned or not lazily:
-            machine.refuse_in_capture()
-        run = lambda: _again(torch.ops.aten.copy_.default, (into.detach(), tensor), {}, None, False)  # noqa: E731
-        gpu.clock.pass_ns(gpu.spec.launch_ns)
-        queue.capture.add(queue, what, gpu.copy_ns(nbytes, pinned), run)
-        return
     with machine.copies():
         if not pinned:
             machine.synchronise(gpu, queue.empty_ns)
-        gpu.copy(queue, what, what, gpu.copy_ns(nbytes, pinned))
+        if queue.capture is not None:
+            not_played("a copy that is captured")
+        what = H2D if source is None else D2H
+        gpu.launch(queue, what, gpu.copy_ns(max(tensor.nbytes, into.nbytes), pinned), what)
         if not pinned or not lazily:
             machine.synchronise(gpu, queue.empty_ns)
-
-
-def _between(machine: Machine, source: Gpu, target: Gpu, nbytes: int) -> None:
-    """Copy from one device to another.
-
-    The copy lies in the current stream of the device that it comes from. That waits for the current stream of the
-    other first, and the other for it afterwards; the host waits for neither, whatever it asked for
-    (aten/src/ATen/native/cuda/Copy.cu, `copy_device_to_device`: "a two-way barrier between both devices' streams";
-    `copy_kernel_cuda` returns behind it without a look at `non_blocking`).
-    """
-    here, there = queue_of(machine, source), queue_of(machine, target)
-    if here.capture is not None or there.capture is not None:
-        not_played("a copy between two devices that is captured")
-    source.touch()
-    target.touch()
-    here.empty_ns = max(here.empty_ns, target.mark(there))
-    source.copy(here, PEER, PEER, source.peer_ns(nbytes))
-    there.empty_ns = max(there.empty_ns, source.mark(here))
 
 
 def _copy_(machine: Machine, op: Any, args: Any, kwargs: Any) -> Any:
@@ -391,7 +323,7 @@ def _copy_(machine: Machine, op: Any, args: Any, kwargs: Any) -> Any:
     if gpu is not None and gpu is place_of(tensor):
         launch(machine, machine.queue(gpu.index), "copy_", lambda: _again(op, args, kwargs, None, False))
     elif gpu is not place_of(tensor):
-        transfer(machine, tensor, into, bool(given.get("non_blocking")))
+        _transfer(machine, tensor, into, bool(given.get("non_blocking")))
     return result
 
 
@@ -403,8 +335,6 @@ def _pin_memory(machine: Machine, op: Any, args: Any, kwargs: Any) -> Any:
         return tensor
     torch.cuda._lazy_init()
     machine.touch_for_pinned()
-    if machine.pinning_ns:
-        machine.host(machine.pinning_ns, INPUT)
     pinned = torch.ops.aten.clone.default(tensor)
     pin(pinned)
     return pinned
@@ -418,11 +348,10 @@ def _is_pinned(machine: Machine, op: Any, args: Any, kwargs: Any) -> bool:
 
 def _assert_async(machine: Machine, op: Any, args: Any, kwargs: Any) -> None:
     """An assertion that the device looks at when it comes to it; where it does not hold, nothing works any longer
-    (aten/src/ATen/native/cuda/TensorCompare.cu, `_assert_async_cuda_kernel`: `CUDA_KERNEL_ASSERT`)."""
-    tensor = args[0]
-    gpu = place_of(tensor)
+    (aten/src/ATen/native/cuda/TensorCompare.cu, `_assert_async_cuda_kernel`)."""
+    gpu = place_of(args[0])
     assert gpu is not None
-    if bool(torch.ops.aten._local_scalar_dense.default(tensor)):
+    if bool(torch.ops.aten._local_scalar_dense.default(args[0])):
         launch(machine, machine.queue(gpu.index), "_assert_async", lambda: None)
     else:
         machine.assert_on_device(gpu.index)

@@ -12,7 +12,6 @@ from torch.utils.data import DataLoader, Dataset
 
 from .clock import MS
 from .machine import INPUT, Machine, the
-from .workers import Workers
 
 BATCH, WIDTH = 4, 8
 
@@ -32,9 +31,7 @@ class Data(Dataset[tuple[torch.Tensor, torch.Tensor]]):
 
 
 def loader(batches: int = 30, load_ns: int = 8 * MS, **options: Any) -> DataLoader[Any]:
-    """A loader whose batches take so long, in the training's own process or in workers, which are played."""
-    if options.get("num_workers"):
-        options["multiprocessing_context"] = Workers(the())
+    """A loader whose batches take so long, in the training's own process."""
     return DataLoader(Data(batches, load_ns // BATCH), batch_size=BATCH, **options)
 
 
@@ -49,35 +46,39 @@ def compute(step_ns: int) -> dict[str, int]:
     return dict.fromkeys(("linear", "mm"), step_ns // 5)
 
 
-def endlessly(loader: DataLoader[Any]) -> Iterator[Any]:
-    while True:
-        yield from loader
+def moved(batch: list[torch.Tensor], device: str = "cuda", pinned: bool = False) -> Iterator[torch.Tensor]:
+    return (each.to(device, non_blocking=pinned) for each in batch)
+
+
+class Learner:
+    """A model on a device, and its optimizer."""
+
+    def __init__(self, device: str = "cuda", kind: Callable[..., torch.optim.Optimizer] = torch.optim.SGD) -> None:
+        self.model = net().to(device)
+        self.optimizer = kind(self.model.parameters(), lr=0.01)
+
+    def step(self, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        loss = cross_entropy(self.model(images), labels)
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+        return loss
 
 
 def plain(
-    machine: Machine, load_ns: int = 20 * MS, *args: Any, steps: int = 60, pinned: bool = False, **how: Any
-) -> None:
-    """The loop that every tutorial has."""
-    train(machine, loader(steps, load_ns, pin_memory=pinned), *args, pinned=pinned, **how)
-
-
-def train(
     machine: Machine,
-    batches: DataLoader[Any],
+    load_ns: int = 20 * MS,
     after_ns: int = 0,
+    steps: int = 60,
     *,
     device: str = "cuda",
     pinned: bool = False,
     reads: bool = False,
 ) -> None:
-    model = net().to(device)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for images, labels in batches:
-        images, labels = images.to(device, non_blocking=pinned), labels.to(device, non_blocking=pinned)
-        loss = cross_entropy(model(images), labels)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+    """The loop that every tutorial has."""
+    learner = Learner(device)
+    for batch in loader(steps, load_ns, pin_memory=pinned):
+        loss = learner.step(*moved(batch, device, pinned))
         if reads:
             loss.item()
         machine.host(after_ns)
@@ -105,26 +106,3 @@ class Prefetcher:
                 each.record_stream(torch.cuda.current_stream())
             self._ahead()
             yield batch
-
-
-def prefetching(waits: Callable[[torch.cuda.Stream], object]) -> None:
-    model = net().cuda()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for images, labels in Prefetcher(loader(60, 20 * MS, pin_memory=True), waits):
-        loss = cross_entropy(model(images), labels)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-
-
-class Split(nn.Module):
-    """Two layers on a device each, whose result comes back to the first, as of a model with accelerate's `device_map`
-    (accelerate/hooks.py, `AlignDevicesHook`, `io_same_device`)."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.first, self.second = nn.Linear(WIDTH, WIDTH).to("cuda:0"), nn.Linear(WIDTH, 2).to("cuda:1")
-
-    def forward(self, images: torch.Tensor) -> torch.Tensor:
-        return self.second(self.first(images).to("cuda:1")).to("cuda:0")  # type: ignore[no-any-return]

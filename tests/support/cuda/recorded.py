@@ -21,9 +21,8 @@ from whyidle.record.notices import read_notices
 from whyidle.record.run import create_run, open_run, processes
 
 from .clock import MS
-from .gpu import D2H, H2D, KERNEL, PEER, Gpu, GpuSpec
 from .install import installed
-from .machine import BOUNDARY, COPY, HOST, INPUT, SYNC, Machine
+from .machine import BOUNDARY, COPY, D2H, H2D, HOST, INPUT, KERNEL, SYNC, Gpu, GpuSpec, Machine
 from .programs import compute
 
 ADJACENT_NS = loop_state.ADJACENT_NS
@@ -87,7 +86,7 @@ def truth(machine: Machine, gpus: Sequence[Gpu], begin_ns: int, end_ns: int) -> 
         return clipped([(work.begin_ns, work.end_ns) for work in works])
 
     outsides = [(begin, end) for what, begin, end in machine.spans if what == BOUNDARY]
-    busy, copies = did(KERNEL, PEER, outside=False), did(H2D, D2H, outside=False)
+    busy, copies = did(KERNEL, outside=False), did(H2D, D2H, outside=False)
     gaps = complement(busy, begin_ns, end_ns)
     for what in (BOUNDARY, INPUT, COPY, SYNC, HOST):
         gaps = subtract(gaps, host(what))
@@ -98,7 +97,7 @@ def truth(machine: Machine, gpus: Sequence[Gpu], begin_ns: int, end_ns: int) -> 
     left = complement(computing, begin_ns, end_ns)
     found = {"compute": total(computing)}
     for part, reason in (
-        ("boundary", union_of(host(BOUNDARY), did(KERNEL, PEER, H2D, D2H, outside=True))),
+        ("boundary", union_of(host(BOUNDARY), did(KERNEL, H2D, D2H, outside=True))),
         ("copy", copies),
         ("input", host(INPUT)),
         ("copy", host(COPY)),

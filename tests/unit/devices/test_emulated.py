@@ -1,4 +1,4 @@
-"""The emulated accelerator on a virtual clock: exact to the nanosecond."""
+"""The emulated accelerator on a virtual clock, exact to the nanosecond, and from `--device` to a device."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from whyidle.devices.choose import choose
 from whyidle.devices.clock import VirtualClock
 from whyidle.devices.conditions import Conditions
 from whyidle.devices.emulated import COMPUTE, COPY, EmulatedDevice, EmulatedSpec
-from whyidle.errors import DeviceOutOfMemory
+from whyidle.errors import DeviceOutOfMemory, WhyidleError
 
 MS = 1_000_000
 LAUNCH = 5_000
@@ -44,30 +45,21 @@ def batch(nbytes: int) -> list[torch.Tensor]:
     return [torch.zeros(1, dtype=torch.uint8).expand(nbytes)]
 
 
-def test_work_is_queued_and_the_host_goes_on() -> None:
-    device = Recorded()
-    device.compute(3 * MS)
-    device.compute(2 * MS)
-    assert device.now() == 0
-    assert device.spans == [(COMPUTE, LAUNCH, LAUNCH + 3 * MS), (COMPUTE, LAUNCH + 3 * MS, LAUNCH + 5 * MS)]
-
-
-def test_an_event_is_reached_when_the_work_before_it_ends() -> None:
+def test_work_is_queued_and_an_event_is_reached_when_the_work_before_it_ends() -> None:
     device = Recorded()
     device.compute(3 * MS)
     event = device.record()
-    assert not event.done()
+    device.compute(2 * MS)
+    assert (device.now(), event.done()) == (0, False)
     device.clock.wait_until(LAUNCH + 3 * MS)
-    assert event.done()
-    assert event.time_ns() == LAUNCH + 3 * MS
-
-
-def test_an_idle_device_starts_work_when_it_arrives() -> None:
-    device = Recorded()
-    device.compute(1 * MS)
+    assert (event.done(), event.time_ns()) == (True, LAUNCH + 3 * MS)
     device.clock.wait_until(10 * MS)
     device.compute(1 * MS)
-    assert device.spans[1] == (COMPUTE, 10 * MS + LAUNCH, 11 * MS + LAUNCH)
+    assert device.spans == [
+        (COMPUTE, LAUNCH, LAUNCH + 3 * MS),
+        (COMPUTE, LAUNCH + 3 * MS, LAUNCH + 5 * MS),
+        (COMPUTE, LAUNCH + 10 * MS, LAUNCH + 11 * MS),
+    ]
 
 
 def test_the_host_blocks_while_the_launch_queue_is_full() -> None:
@@ -131,43 +123,48 @@ def test_memory_beyond_the_capacity_raises_what_an_oom_would() -> None:
     with pytest.raises(DeviceOutOfMemory, match="Choose a smaller batch size"):
         device.require_memory(1001)
     assert device.memory_used() == 400
+    device.allocate(500)
+    with pytest.raises(DeviceOutOfMemory, match="Choose a smaller batch size"):
+        device.allocate(601)
+    assert (device.allocation_retries(), device.memory_used(), device.now()) == (0, 900, 0)
 
 
 def under(**conditions: Any) -> Recorded:
     return Recorded(conditions=Conditions(**conditions))
 
 
-def took(device: Recorded) -> list[int]:
+def took(**conditions: Any) -> list[int]:
+    """How long a computation, a pinned and a pageable copy take."""
+    device = under(**conditions)
+    device.compute(3 * MS)
+    for pinned in (True, False):
+        device.copy(batch(10_000_000), pinned=pinned)
     return [end - begin for _, begin, end in device.spans]
 
 
-def test_low_clocks_and_other_processes_make_computation_longer_and_copies_not() -> None:
-    seen = []
-    for device in (under(), under(sm_clock=0.5), under(others=0.2), under(sm_clock=0.5, others=0.2)):
-        device.compute(3 * MS)
-        device.copy(batch(10_000_000), pinned=True)
-        seen.append(took(device))
-    assert seen == [[duration, MS + 10_000] for duration in (3 * MS, 6 * MS, 3_750_000, 7_500_000)]
-
-
-def test_a_slower_link_makes_the_bytes_of_copies_slower_and_nothing_else() -> None:
-    seen = []
-    for link in ({}, {"pcie_generation": 3}, {"pcie_width": 4}, {"pcie_generation": 2, "pcie_width": 8}):
-        device = under(**link)
-        device.compute(3 * MS)
-        device.copy(batch(10_000_000), pinned=True)
-        device.copy(batch(10_000_000), pinned=False)
-        seen.append(took(device))
-    assert seen == [[3 * MS, slower * MS + 10_000, slower * 2 * MS + 10_000] for slower in (1, 2, 4, 8)]
+@pytest.mark.parametrize(
+    ("conditions", "slower", "link"),
+    [
+        ({}, 1, 1),
+        ({"sm_clock": 0.5}, 2, 1),
+        ({"others": 0.2}, 1.25, 1),
+        ({"sm_clock": 0.5, "others": 0.2}, 2.5, 1),
+        ({"pcie_generation": 3}, 1, 2),
+        ({"pcie_width": 4}, 1, 4),
+        ({"pcie_generation": 2, "pcie_width": 8}, 1, 8),
+    ],
+)
+def test_clocks_and_other_processes_make_computation_longer_and_the_link_makes_bytes_slower(
+    conditions: dict[str, float], slower: float, link: int
+) -> None:
+    assert took(**conditions) == [3 * MS * slower, link * MS + 10_000, link * 2 * MS + 10_000]
 
 
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"sm_clock": 0},
-        {"sm_clock": 1.1},
-        {"others": 1},
-        {"others": -0.1},
+        *({"sm_clock": wrong} for wrong in (0, 1.1)),
+        *({"others": wrong} for wrong in (1, -0.1)),
         {"pcie_width": 0},
         {"pcie_generation": 5},
         {"processes": -1},
@@ -189,20 +186,9 @@ def test_conditions_reach_run_json_and_come_back() -> None:
 @pytest.mark.parametrize(
     "told", [None, [], "hot", {"sm_clock": "half"}, {"sm_clock": 7}, {"throttle_reasons": 1.5}, {"others": None}]
 )
-def test_conditions_that_are_not_understood_are_none(told: Any) -> None:
+def test_conditions_are_read_as_far_as_they_are_understood(told: Any) -> None:
     assert Conditions.of(told) is None
-
-
-def test_conditions_of_a_later_version_are_read_as_far_as_they_are_known() -> None:
-    assert Conditions.of({"sm_clock": 0.5, "colour": 3}) == Conditions(sm_clock=0.5)
-
-
-def test_steps_that_need_the_same_never_free_the_cache() -> None:
-    device = Recorded()
-    device.require_memory(400)
-    for _ in range(20):
-        device.allocate(600)
-    assert (device.allocation_retries(), device.memory_used(), device.now()) == (0, 1000, 0)
+    assert Conditions.of({"sm_clock": 0.5, "colour": 3}) == Conditions(sm_clock=0.5)  # of a later version
 
 
 def test_a_cached_block_is_used_again_if_it_is_large_enough() -> None:
@@ -210,7 +196,7 @@ def test_a_cached_block_is_used_again_if_it_is_large_enough() -> None:
     for nbytes in (300, 500, 200, 450, 100):
         device.allocate(nbytes)
     # Two blocks were ever taken: the smaller ones served the smaller requests.
-    assert (device.allocation_retries(), device.memory_used(), device.peak_bytes) == (0, 800, 800)
+    assert (device.allocation_retries(), device.memory_used(), device.peak_bytes, device.now()) == (0, 800, 800, 0)
 
 
 def test_a_request_that_fits_no_free_block_waits_for_the_device_and_frees_the_cache() -> None:
@@ -235,15 +221,6 @@ def test_growing_requests_near_the_limit_retry_now_and_then_and_with_room_never(
         retries.append(device.allocation_retries())
         assert device.now() == retries[-1] * 5 * MS
     assert retries == [4, 2, 0]
-
-
-def test_what_no_empty_cache_has_room_for_raises_and_is_no_retry() -> None:
-    device = Recorded()
-    device.require_memory(400)
-    device.allocate(500)
-    with pytest.raises(DeviceOutOfMemory, match="Choose a smaller batch size"):
-        device.allocate(601)
-    assert (device.allocation_retries(), device.memory_used(), device.now()) == (0, 900, 0)
 
 
 @given(
@@ -275,3 +252,35 @@ def test_engines_never_overlap_themselves_and_time_never_runs_back(work: list[tu
         assert all(one[1] <= other[0] for one, other in itertools.pairwise(spans))
     device.synchronize()
     assert all(e <= device.now() for _, _, e in device.spans)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device here")
+def test_without_a_gpu_auto_is_the_cpu_and_cuda_is_one_message() -> None:
+    assert choose("auto").kind == "cpu"
+    with pytest.raises(WhyidleError, match="sees no CUDA device"):
+        choose("cuda")
+
+
+@pytest.mark.parametrize("name", ["tpu", "emulated:nosuch", "emulated:/no/such/file.toml", ""])
+def test_an_unknown_device_is_one_message(name: str) -> None:
+    with pytest.raises(WhyidleError) as error:
+        choose(name)
+    assert "\n" not in str(error.value)
+
+
+def test_an_emulated_device_is_chosen_with_its_profile() -> None:
+    device = choose("emulated:v100")
+    assert isinstance(device, EmulatedDevice)
+    assert "emulated" in device.title
+    assert device.describe()["kind"] == "emulated"
+    assert device.profile is not None
+
+
+def test_on_the_cpu_nothing_is_copied_and_every_event_is_done() -> None:
+    device, tensor = choose("cpu"), torch.ones(3)
+    (moved,), copy = device.copy([tensor], pinned=False)
+    assert moved is tensor
+    assert copy.nbytes == 0
+    event = device.record()
+    assert event.done()
+    assert event.time_ns() <= device.now()
