@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -159,3 +159,7 @@ class Net:
         self.optimizer.zero_grad()
         self.loss(batch).backward()
         self.optimizer.step()
+
+    def learns(self, batches: Iterable[Any]) -> None:
+        for batch in batches:
+            self.learn(batch)

@@ -13,40 +13,6 @@ import torch
 from support.loops import Net, Recording, data
 
 
-def test_a_prefetching_thread_is_said_to_hide_the_waits(recording: Recording) -> None:
-    net, batches = Net(), []
-    thread = threading.Thread(target=lambda: batches.extend(data()), name="prefetcher")
-    thread.start()
-    thread.join()
-    for batch in batches:
-        net.learn(batch)
-    assert not recording.done()
-    assert "prefetcher" in recording.notices[0]
-    assert recording.notices[1].startswith(f"{len(batches)} of {len(batches)} optimizer steps came before it was known")
-
-
-def test_a_training_in_another_thread_is_found(recording: Recording) -> None:
-    def training() -> None:
-        net = Net()
-        for batch in data():
-            net.learn(batch)
-
-    thread = threading.Thread(target=training, name="fit")
-    thread.start()
-    thread.join()
-    recording.done()
-    assert recording.samples == [4, 2]
-    assert "fit" in recording.notices[0]
-
-
-def test_a_program_that_never_trains_says_so(recording: Recording) -> None:
-    net = Net()
-    for batch in data():
-        net.loss(batch)
-    assert not recording.done()
-    assert any("No backward pass" in text for text in recording.notices)
-
-
 def test_distributed_training_with_one_process_is_a_plain_loop(recording: Recording, tmp_path: Any) -> None:
     torch.distributed.init_process_group("gloo", f"file://{tmp_path}/meeting", rank=0, world_size=1)
     try:
