@@ -23,6 +23,20 @@ class AllLookedAt(Thinning):
         return 1 << 40
 
 
+class SomePass(Thinning):
+    """Looks at so many steps, lets so many pass, and so on; the first of an epoch is always looked at."""
+
+    def __init__(self, looks: int, passes: int) -> None:
+        super().__init__(1)
+        self.looks, self.passes = looks, passes
+
+    def first(self) -> int:
+        return self.looks
+
+    def plan(self, first_of_epoch: bool, left: int) -> tuple[int, int]:
+        return (1, left) if first_of_epoch and left else (self.looks, self.passes)
+
+
 @contextlib.contextmanager
 def recording(folder: Path, thinning: Thinning | None = None, device: CpuDevice | None = None) -> Iterator[Hooks]:
     """Record what is trained within, into `folder / "run"`. No hook may fail."""

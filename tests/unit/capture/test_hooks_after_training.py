@@ -79,77 +79,39 @@ class Trained:
         return behind // MS, 0 if after is None else (after.end_ns - after.begin_ns) // MS
 
 
-@pytest.fixture
-def program(tmp_path: Path) -> Trained:
-    return Trained(tmp_path)
-
-
-def test_a_validation_counts_and_the_test_and_prediction_behind_it_are_shown_apart(program: Trained) -> None:
+@pytest.mark.parametrize(
+    ("passes", "behind_ms"),
+    [
+        ("tvtvtvep", (50, 500)),  # the test and the prediction behind a validation
+        ("tve", (50, 300)),  # the first pass after the only epoch is its validation
+        ("twe", (30, 300)),
+        ("tte", (0, 300)),
+        ("tvtvev", (50, 350)),
+        ("tetetev", (300, 50)),  # a training that goes on after a test
+        ("tntntne", (50, 300)),
+    ],
+)
+def test_a_validation_counts_and_a_test_and_a_prediction_do_not(
+    tmp_path: Path, passes: str, behind_ms: tuple[int, int]
+) -> None:
+    program = Trained(tmp_path)
     checked, tested, predicted = program.rows(5), program.rows(30), program.rows(20)
-    with recording(program.folder, device=program.clock):
-        for _ in range(3):
-            program.trains()
-            program.evaluates(checked)
-        program.evaluates(tested)
-        program.evaluates(predicted)
-    assert program.behind_ms() == (50, 500)
-    notes = warnings_of(facts_of_run(program.folder / "run"))
-    (said,) = [note for note in notes if note.startswith("After the training")]
-    assert "2 passes" in said
-    assert "0.50 s" in said
-
-
-@pytest.mark.parametrize("left_early", [True, False])
-def test_the_first_pass_after_the_only_epoch_is_its_validation(program: Trained, left_early: bool) -> None:
-    checked, tested = program.rows(5), program.rows(30)
-    with recording(program.folder, device=program.clock):
-        program.trains()
-        program.evaluates(checked, most=3 if left_early else 99)
-        program.evaluates(tested)
-    assert program.behind_ms() == (30 if left_early else 50, 300)
-
-
-def test_a_test_behind_several_epochs_without_validation_is_none_of_the_training(program: Trained) -> None:
-    tested = program.rows(30)
-    with recording(program.folder, device=program.clock):
-        for _ in range(2):
-            program.trains()
-        program.evaluates(tested)
-    assert program.behind_ms() == (0, 300)
-
-
-def test_what_comes_behind_a_test_is_no_training_either_unless_it_trains(program: Trained) -> None:
-    checked, tested = program.rows(5), program.rows(30)
-    with recording(program.folder, device=program.clock):
-        for _ in range(2):
-            program.trains()
-            program.evaluates(checked)
-        program.evaluates(tested)
-        program.evaluates(checked)
-    assert program.behind_ms() == (50, 350)
-
-
-def test_a_training_that_goes_on_after_a_test_has_it_between_its_steps(program: Trained) -> None:
-    checked, tested = program.rows(5), program.rows(30)
-    with recording(program.folder, device=program.clock):
-        for _ in range(2):
-            program.trains()
-            program.evaluates(tested)
-        program.trains()
-        program.evaluates(tested)
-        program.evaluates(checked)
-    assert program.behind_ms() == (300, 50)
-
-
-def test_a_loader_and_a_data_set_made_anew_for_each_pass_are_still_the_validation(program: Trained) -> None:
-    tested = program.rows(30)
-    with recording(program.folder, device=program.clock):
-        for _ in range(3):
-            program.trains()
-            program.evaluates(program.rows(5))
-            gc.collect()
-        program.evaluates(tested)
-    assert program.behind_ms() == (50, 300)
+    with recording(tmp_path, device=program.clock):
+        for each in passes:
+            match each:
+                case "t":
+                    program.trains()
+                case "v" | "w":
+                    program.evaluates(checked, most=99 if each == "v" else 3)
+                case "n":  # a loader and a data set made anew for each pass
+                    program.evaluates(program.rows(5))
+                    gc.collect()
+                case _:
+                    program.evaluates(tested if each == "e" else predicted)
+    assert program.behind_ms() == behind_ms
+    said = [note for note in warnings_of(facts_of_run(tmp_path / "run")) if note.startswith("After the training")]
+    assert [f"{behind_ms[1] / 1000:.2f} s" in note for note in said] == [True]
+    assert ("2 passes" in said[0]) == (passes in ("tvtvtvep", "tvtvev"))
 
 
 class Printed:
@@ -173,9 +135,4 @@ def test_a_data_set_is_known_again_by_itself_by_its_fingerprint_and_by_its_looks
     gc.collect()
     assert sets.number_of(Rows(4, Timed())) == 5
     assert sets.number_of(Rows(3, Timed())) == 3
-
-
-def test_a_list_is_known_by_its_looks_and_not_kept() -> None:
-    sets = DataSets()
     assert sets.number_of([1, 2]) == sets.number_of([3, 4])
-    assert sets.number_of([1]) == 2

@@ -8,7 +8,6 @@ import multiprocessing.context
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,7 +20,6 @@ from support.hooked import learn, recording, shapes, sized
 from whyidle.capture.hooks.compiles import CompileHook
 from whyidle.capture.hooks.install import install
 from whyidle.capture.hooks.loader_facts import starts_python
-from whyidle.capture.hooks.sources import _facts
 from whyidle.capture.loop_detector import state as loop_state
 from whyidle.capture.session import Session
 from whyidle.devices.cpu import CpuDevice
@@ -114,33 +112,6 @@ def test_an_evaluating_pass_tells_how_long_it_waited(
     assert lasted(found) == lasted(events(tmp_path, EventKind.BOUNDARY))
 
 
-def test_training_alone_has_no_evaluation(tmp_path: Path) -> None:
-    net = torch.nn.Linear(4, 1)
-    with recording(tmp_path):
-        for _ in range(3):
-            for batch in DataLoader(Slow(8), 2):
-                learn(net, batch)
-    assert len(events(tmp_path, EventKind.EVALUATION)) == 0
-
-
-def test_an_evaluation_left_early_ends_with_the_next_training_batch(tmp_path: Path, clock: Clocked) -> None:
-    training, checking = DataLoader(Slow(8), 2), DataLoader(Slow(40, 10, clock), 2)
-    net = torch.nn.Linear(4, 1)
-    with recording(tmp_path, device=clock):
-        for _ in range(2):
-            for batch in training:
-                learn(net, batch)
-            with torch.no_grad():
-                for number, batch in enumerate(checking):
-                    net(batch)
-                    if number == 2:
-                        break
-            clock.take(5)
-    found = events(tmp_path, EventKind.EVALUATION)
-    assert found["value"].tolist() == [6 * 10 * MS] * 2
-    assert lasted(found) == [(6 * 10 + 5) * MS] * 2
-
-
 def test_an_iterator_that_evaluates_a_batch_now_and_then_counts_each_time_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: Clocked
 ) -> None:
@@ -196,15 +167,6 @@ def test_what_is_saved_in_no_time_is_not_recorded(tmp_path: Path, monkeypatch: p
         torch.save(torch.ones(1), tmp_path / "one.pt")
     assert len(events(tmp_path, EventKind.SAVE)) == 0
     assert len(events(tmp_path, EventKind.BOUNDARY)) == 1
-
-
-def test_distributed_checkpoints_are_saves(tmp_path: Path) -> None:
-    import torch.distributed.checkpoint as checkpoint
-
-    with recording(tmp_path):
-        next(iter(DataLoader(Slow(2))))
-        checkpoint.save({"weight": torch.ones(3)}, checkpoint_id=tmp_path / "one", no_dist=True)
-    assert len(events(tmp_path, EventKind.SAVE)) == 1
 
 
 def compile_with_changing_shapes(tmp_path: Path, between: Callable[[], object] = lambda: None) -> None:
@@ -291,13 +253,6 @@ def test_a_loaders_settings_are_told(tmp_path: Path, settings: dict[str, Any], f
     assert NOT_MEASURED not in events(tmp_path, EventKind.LOADER_WORKERS)["value"]
 
 
-def test_the_settings_of_a_loader_within_a_library_are_told() -> None:
-    stages = [DataLoader(Stream(), batch_size=4, num_workers=1, multiprocessing_context="spawn")]
-    facts = _facts(SimpleNamespace(pipeline=stages))
-    assert facts is not None
-    assert facts.flags == LoaderFlag.ITERABLE | LoaderFlag.STARTS_PYTHON
-
-
 def test_asking_how_workers_start_does_not_settle_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(multiprocessing.context._default_context, "_actual_context", None)  # type: ignore[attr-defined]
     default = multiprocessing.get_all_start_methods()[0]
@@ -315,12 +270,3 @@ def test_a_program_that_trains_without_steps_is_told_how_to_have_some(tmp_path: 
     assert verdict.cause is None
     assert "7 backward passes were seen" in verdict.title
     assert "whyidle.step()" in verdict.next[0].change
-
-
-def test_a_program_that_trains_nothing_has_no_such_way_out(tmp_path: Path) -> None:
-    with recording(tmp_path):
-        for _ in DataLoader(Slow(8), 2):
-            pass
-    verdict = verdict_of_run(tmp_path / "run")
-    assert verdict.title == "No verdict: no training step was recorded."
-    assert not verdict.next

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+from torch.utils.data import DataLoader, TensorDataset
 
 from support.hooked import Net, recording
 from whyidle.capture.hooks import loader as loader_hook
@@ -158,18 +158,6 @@ def test_a_sampler_that_gives_no_lists_is_timed_too(tmp_path: Path) -> None:
     found, _ = trained(tmp_path, device, DataLoader(data(), batch_sampler=Tuples(device, each=3)))
     assert lasted_ms(found) == [3.0] * BATCHES
     assert set(found["value"].tolist()) == {NOT_MEASURED}
-
-
-def test_an_iterable_dataset_has_no_sampler_to_speak_of(tmp_path: Path) -> None:
-    device = Clocked()
-
-    class Stream(IterableDataset[Any]):
-        def __iter__(self) -> Iterator[tuple[torch.Tensor]]:
-            device.works(100)
-            return iter([(row,) for row in data().tensors[0]])
-
-    loader = DataLoader(Stream(), batch_size=4)
-    assert len(trained(tmp_path, device, loader)[0]) == 0
 
 
 class Passing(Thinning):

@@ -13,20 +13,6 @@ import torch
 from support.loops import Net, Recording, data
 
 
-def test_distributed_training_with_one_process_is_a_plain_loop(recording: Recording, tmp_path: Any) -> None:
-    torch.distributed.init_process_group("gloo", f"file://{tmp_path}/meeting", rank=0, world_size=1)
-    try:
-        net = Net()
-        net.model = torch.nn.parallel.DistributedDataParallel(net.model)  # type: ignore[assignment]
-        for batch in data():
-            net.learn(batch)
-    finally:
-        torch.distributed.destroy_process_group()
-    recording.done()
-    assert recording.samples == [4, 4, 2]
-    assert recording.steps.count("backward_end") == [1, 1, 1]
-
-
 def test_a_compiled_model_and_optimizer_compile_as_without_hooks() -> None:
     from torch._dynamo.utils import counters
 
@@ -125,39 +111,3 @@ def test_a_thread_trains_though_the_main_thread_tried_the_model(recording: Recor
     thread.start()
     thread.join()
     assert len(recording.done()) >= 8
-
-
-def test_a_thread_that_learns_in_the_midst_of_a_hook_of_another_waits_for_its_turn(
-    recording: Recording, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The main thread goes through a loader, and is interrupted while its fetch is told; another thread trains."""
-    assert recording.hooks is not None
-    net, loader, order = Net(), data(40, 4), []
-    inner = recording.steps.fetch_begin
-
-    def trains(times: int) -> None:
-        def learn() -> None:
-            for _ in range(times):
-                net.loss(torch.ones(4, 3)).backward()
-
-        thread = threading.Thread(target=learn)
-        thread.start()
-        thread.join()
-
-    def interrupted(*args: Any) -> None:
-        order.append("fetch begins")
-        trains(4)
-        inner(*args)
-        order.append("fetch begun")
-
-    taken_back = recording.steps.abandon_fetch
-    monkeypatch.setattr(recording.steps, "abandon_fetch", lambda: order.append("taken back") or taken_back())
-    monkeypatch.setattr(recording.steps, "fetch_begin", interrupted)
-    recording.hooks.remove()
-    recording.install()
-    batches = iter(loader)
-    next(batches)
-    assert order == ["fetch begins", "fetch begun"]
-    trains(4)
-    assert order == ["fetch begins", "fetch begun", "taken back"]
-    assert recording.hooks.off == []

@@ -214,16 +214,6 @@ def test_a_device_clock_out_of_step_with_the_hosts_is_found_out(
     assert any("device's clock" in note for note in analyse(open_run(tmp_path / "wrong")).notes)
 
 
-def test_an_epoch_that_ends_while_steps_were_dropped_counts_right(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(marks, "MAX_UNRESOLVED", 2)
-    train(tmp_path / "run", [[Step(fetch_ns=MS, compute_ns=50 * MS)] * 10] * 3)
-    facts = facts_of(open_run(tmp_path / "run"))
-    assert facts is not None
-    assert facts.window.count + facts.window.warmup_steps == 30
-
-
 def test_work_behind_the_last_thing_that_was_seen_belongs_to_the_step(tmp_path: Path, device: Counting) -> None:
     """An optimizer that torch's hooks do not see, or an average of the weights."""
     session = opened(tmp_path, device)

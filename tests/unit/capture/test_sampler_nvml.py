@@ -105,19 +105,6 @@ def test_link_is_recorded_as_it_is_and_as_it_could_be(looks: Callable[..., Any])
     assert [r["sm_clock_max_mhz"] for look in rows for r in look if "sm_clock_mhz" in r] == [1410, 1410]
 
 
-def test_what_a_gpu_is_capable_of_is_asked_once_and_said_at_every_look(
-    looks: Callable[..., Any], driver: FakeDriver
-) -> None:
-    _, rows = looks(HEALTHY, [float(i) for i in range(24)])
-    states = [r for look in rows for r in look if "sm_clock_mhz" in r]
-    assert [r["sm_clock_max_mhz"] for r in states] == [1980] * 24
-    links = [r for look in rows for r in look if "pcie_width" in r]
-    assert [[r[name] for name in LINK] for r in links] == [[5, 16, 5, 16]] * 3
-    calls = [name for name, _ in driver.calls()]
-    for function in ("ClockInfo", "PcieLinkGeneration", "PcieLinkWidth"):
-        assert calls.count(f"nvmlDeviceGetMax{function}") == 1
-
-
 def test_a_capability_that_is_refused_leaves_the_figure_itself(looks: Callable[..., Any], driver: FakeDriver) -> None:
     refused = {
         "nvmlDeviceGetMaxClockInfo": "the highest multiprocessor clock",
@@ -133,23 +120,12 @@ def test_a_capability_that_is_refused_leaves_the_figure_itself(looks: Callable[.
     assert all([name for name, _ in driver.calls()].count(function) == 1 for function in refused)
 
 
-def test_a_capability_that_could_be_read_is_not_said_of_a_gpu_that_is_lost(looks: Callable[..., Any]) -> None:
-    _, rows = looks(HEALTHY + "fault * 15 40\n", [float(i) for i in range(12)])
-    assert any("sm_clock_max_mhz" in r for r in rows[0])
-    assert rows[-1] == []
-
-
 def test_devices_are_those_named_in_their_order(looks: Callable[..., Any], driver: FakeDriver) -> None:
     script = HEALTHY + "devices 3\nfault nvmlDeviceGetPowerUsage 3 0 2\n"
     said, rows = looks(script, [0], uuids=("GPU-fake-2", "GPU-fake-0", "GPU-else"))
     assert [(r["device"], r.get("power_mw")) for r in rows[0]] == [(0, None), (1, 312_500)]
     assert {gpu for _, gpu in driver.calls()} == {0, 2}
     assert "The driver does not show the GPU GPU-else (Not Found): nothing is recorded of it." in said
-
-
-def test_all_devices_where_none_is_named(looks: Callable[..., Any]) -> None:
-    _, rows = looks(HEALTHY + "devices 3\n", [0])
-    assert [r["device"] for r in rows[0]] == [0, 1, 2]
 
 
 def test_what_devices_are_called_is_noted_once_and_what_is_refused_is_not_made_up(

@@ -77,25 +77,6 @@ def test_drained_flags_tell_a_hidden_wait_from_one_that_cost_the_device(tmp_path
     assert not flags[0] & StepFlag.DRAINED_KNOWN
 
 
-def test_the_end_of_an_epoch_makes_no_step(tmp_path: Path, device: EmulatedDevice) -> None:
-    session = Session(create_run(tmp_path / "run", {}), device)
-    for epoch in range(3):
-        train(session, device, 2, MS, MS, epoch)
-    session.finish()
-    steps = recorded(tmp_path / "run")
-    assert steps["epoch"].tolist() == [0, 0, 1, 1, 2, 2]
-    assert steps["step"].tolist() == [0, 1, 2, 3, 4, 5]
-
-
-def test_what_the_device_never_finished_is_not_measured(tmp_path: Path, device: EmulatedDevice) -> None:
-    session = Session(create_run(tmp_path / "run", {}), device)
-    train(session, device, 2, MS, 5000 * MS)
-    session.finish()  # waits for a second at most: the device is still at the first step
-    steps = recorded(tmp_path / "run")
-    assert (steps["device_end_ns"] == NOT_MEASURED).all()
-    assert (steps["fetch_end_ns"] != NOT_MEASURED).all()
-
-
 def test_a_full_ring_drops_events_counts_them_and_keeps_the_steps(
     tmp_path: Path, device: EmulatedDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -112,23 +93,6 @@ def test_a_full_ring_drops_events_counts_them_and_keeps_the_steps(
     counted = events[events["what"] == EventKind.DEVICE_RING_FULL]["value"]
     assert lost > 0
     assert counted.tolist() == [lost]
-
-
-def test_synchronising_calls_add_up(tmp_path: Path, device: EmulatedDevice) -> None:
-    session = Session(create_run(tmp_path / "run", {}), device)
-    for _ in fetches(session, device, 2, MS):
-        session.steps.compute_begin()
-        device.compute(10 * MS)
-        session.steps.optimizer_end()
-        for _ in range(2):
-            session.steps.sync_begin()
-            device.synchronize()
-            device.clock.advance(MS)
-            session.steps.sync_end()
-    session.finish()
-    steps = recorded(tmp_path / "run")
-    latency = 5_000
-    assert steps["sync_ns"].tolist() == [10 * MS + latency + MS + MS] * 2
 
 
 def test_steps_are_on_disk_before_the_session_ends(tmp_path: Path, device: EmulatedDevice) -> None:
