@@ -95,6 +95,8 @@ class Recording:
     def notice(self, text: str) -> None:
         self.notices.append(text)
 
+    def made(self, *_: Any) -> None: ...
+
     def loader(self, *settings: Any) -> None:
         *known, images = settings
         self.loaders.append(tuple(known))

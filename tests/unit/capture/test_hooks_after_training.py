@@ -12,10 +12,9 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from support.crafted import facts_of_run
-from support.hooked import learn, recording
+from support.hooked import Clocked, learn, recording
 from whyidle.analyse.run.data_quality_warnings import warnings_of
 from whyidle.capture.hooks.data_sets import DataSets
-from whyidle.devices.cpu import CpuDevice
 
 pytestmark = pytest.mark.usefixtures("either_path")
 
@@ -24,26 +23,17 @@ STEPS = 20
 """Of an epoch."""
 
 
-class Timed(CpuDevice):
-    """A processor whose clock stands still but for what is said to take time."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.now_ns = 10**9
-        self.now = lambda: self.now_ns  # type: ignore[assignment, misc]
-
-
 class Rows(Dataset[torch.Tensor]):
     """Each sample takes 10 ms."""
 
-    def __init__(self, samples: int, clock: Timed) -> None:
+    def __init__(self, samples: int, clock: Clocked) -> None:
         self.samples, self.clock = samples, clock
 
     def __len__(self) -> int:
         return self.samples
 
     def __getitem__(self, index: int) -> torch.Tensor:
-        self.clock.now_ns += 10 * MS
+        self.clock.take(10)
         return torch.ones(4)
 
 
@@ -51,7 +41,7 @@ class Trained:
     """A program that trains with a batch of one sample, and evaluates."""
 
     def __init__(self, folder: Path) -> None:
-        self.clock = Timed()
+        self.clock = Clocked()
         self.net = torch.nn.Linear(4, 1)
         self.training = DataLoader(Rows(STEPS, self.clock), 1)
         self.folder = folder
@@ -59,7 +49,7 @@ class Trained:
     def trains(self) -> None:
         for batch in self.training:
             learn(self.net, batch)
-            self.clock.now_ns += 10 * MS
+            self.clock.take(10)
 
     def rows(self, samples: int) -> DataLoader[torch.Tensor]:
         return DataLoader(Rows(samples, self.clock), 1)
@@ -129,10 +119,10 @@ def test_a_data_set_is_known_again_by_itself_by_its_fingerprint_and_by_its_looks
     one, other = Printed("a"), Printed("b")
     assert [sets.number_of(one), sets.number_of(other), sets.number_of(one)] == [1, 2, 1]
     assert sets.number_of(Printed("a")) == 1
-    kept: list[Any] = [Rows(3, Timed()), Rows(3, Timed())]
+    kept: list[Any] = [Rows(3, Clocked()), Rows(3, Clocked())]
     assert [sets.number_of(each) for each in kept] == [3, 4]
     del kept[0]
     gc.collect()
-    assert sets.number_of(Rows(4, Timed())) == 5
-    assert sets.number_of(Rows(3, Timed())) == 3
+    assert sets.number_of(Rows(4, Clocked())) == 5
+    assert sets.number_of(Rows(3, Clocked())) == 3
     assert sets.number_of([1, 2]) == sets.number_of([3, 4])

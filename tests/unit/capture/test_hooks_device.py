@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,6 +12,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.data import DataLoader, TensorDataset
 
+from support import loops
 from whyidle.capture.hooks.copies import ASK_PINNED_EVERY
 from whyidle.capture.hooks.install import Hooks, install
 from whyidle.capture.hooks.streams import Streams
@@ -46,49 +45,25 @@ class Queue:
         self.out -= 1
 
 
-class Steps:
-    count = 0
+class Steps(loops.Steps):
+    """Keeps the order of all calls, and what is said of copies."""
+
+    count = 0  # type: ignore[assignment]
 
     def __init__(self) -> None:
-        self.recording = self.passing = False
-        self.skip_left = 0
+        super().__init__()
         self.calls: list[str] = []
         self.copies: list[Copy] = []
-
-    def fetch_begin(self, *_args: Any) -> None:
-        self.recording = True
-
-    def abandon_fetch(self) -> None:
-        self.recording = False
 
     def copied(self, copy: Copy) -> None:
         self.copies.append(copy)
         self.calls.append("copied")
 
-    def __getattr__(self, name: str) -> Any:
-        return lambda *_args, **_kwargs: self.calls.append(name)
-
     def sync_begin(self, aside: bool = False) -> None:
         self.calls.append("sync_begin aside" if aside else "sync_begin")
 
-
-class Recording:
-    writer = 0
-    rank = 0
-    folder = Path(tempfile.gettempdir()) / "whyidle-records-nothing-here"
-
-    def __init__(self) -> None:
-        self.steps = Steps()
-        self.notices: list[str] = []
-
-    def event(self, *_args: Any, **_kwargs: Any) -> None: ...
-
-    def loader(self, *_args: Any) -> None: ...
-
-    def made(self, *_args: Any) -> None: ...
-
-    def notice(self, text: str) -> None:
-        self.notices.append(text)
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_args, **_kwargs: self.calls.append(name)
 
 
 class Training:
@@ -96,8 +71,8 @@ class Training:
 
     def __init__(self, kind: str) -> None:
         self.device = Queue(kind)
-        self.recording = Recording()
-        self.steps = self.recording.steps
+        self.recording = loops.Recording()
+        self.recording.steps = self.steps = Steps()
         self.hooks: Hooks = install(self.recording, self.device)  # type: ignore[arg-type]
         self._batches = iter(DataLoader(TensorDataset(torch.ones(64, 3)), batch_size=4))
 

@@ -209,15 +209,6 @@ def a_wrapper_that_holds_a_batch_back(net: Net) -> None:
         net.learns(ahead(loader))
 
 
-@gives([2] * 14, unhurried=True, boundaries=1, epoch=[0] * 6 + [1] * 8, said=["1 of 8 backward passes"])
-def losses_summed_lose_no_later_steps(net: Net) -> None:
-    loader = data(16, 2)
-    for _ in range(2):
-        batches = iter(loader)
-        for first in batches:
-            (net.loss(first) + net.loss(next(batches))).backward()
-
-
 @gives([4, 4] * 3, boundaries=3)
 def a_batch_fetched_only_to_leave(net: Net) -> None:
     loader, held_out = data(), data(4, 2)
@@ -241,23 +232,12 @@ def thirty_one_updates(net: Net) -> None:
     many_updates_on_each_batch(net, 31)
 
 
-@gives([4] * 6, updates=[20] * 6)
-def many_updates_on_the_one_batch_of_each_iteration(net: Net) -> None:
-    for _ in range(6):
-        net.learns([next(iter(data(4, 4)))] * 20)
-
-
 @gives(PLAIN * 2, boundaries=2, epochs=[0, 1], first=[True, False, False] * 2, loaders=[(0, None, 0, ())])
-def validation_between_epochs(net: Net, grad: bool = False) -> None:
+def validation_between_epochs(net: Net) -> None:
     loader, held_out = data(), data(20, 4)
     for _ in range(2):
         net.learns(loader)
-        evaluate(net, held_out, grad=grad)
-
-
-@gives(PLAIN * 2, boundaries=2, epochs=[0, 1])
-def validation_with_gradients(net: Net) -> None:
-    validation_between_epochs(net, grad=True)
+        evaluate(net, held_out)
 
 
 @gives(PLAIN * 2, boundaries=2)
@@ -309,20 +289,11 @@ def loaders_without_a_hash(net: Net) -> None:
         evaluate(net, evaluates, grad=True)
 
 
-def two_epochs_with_workers(net: Net, persistent: bool) -> None:
-    loader = data(num_workers=2, prefetch_factor=3, persistent_workers=persistent)
-    for _ in range(2):
-        net.learns(loader)
-
-
-@gives(PLAIN * 2, capacity=[None, 6, 6] * 2, loaders=[(2, 3, 0, ())])
-def workers(net: Net) -> None:
-    two_epochs_with_workers(net, persistent=False)
-
-
 @gives(PLAIN * 2, capacity=[None, 6, 6] * 2, loaders=[(2, 3, LoaderFlag.PERSISTENT_WORKERS, ())])
 def persistent_workers(net: Net) -> None:
-    two_epochs_with_workers(net, persistent=True)
+    loader = data(num_workers=2, prefetch_factor=3, persistent_workers=True)
+    for _ in range(2):
+        net.learns(loader)
 
 
 @gives([4, 4, *PLAIN])
@@ -345,22 +316,13 @@ class Broken(Dataset[Any]):
         return 4
 
 
-def an_error_of_the_dataset(net: Net, workers: int) -> None:
-    iterator = iter(DataLoader(Broken(), batch_size=1, num_workers=workers))
+@gives([1, 1, 1])
+def an_error_of_the_dataset_in_a_worker(net: Net) -> None:
+    iterator = iter(DataLoader(Broken(), batch_size=1, num_workers=1))
     net.learn([next(iterator)])
     with pytest.raises(KeyError, match="sample 1"):
         next(iterator)
     net.learns([batch] for batch in iterator)
-
-
-@gives([1, 1, 1])
-def an_error_of_the_dataset_in_the_training(net: Net) -> None:
-    an_error_of_the_dataset(net, workers=0)
-
-
-@gives([1, 1, 1])
-def an_error_of_the_dataset_in_a_worker(net: Net) -> None:
-    an_error_of_the_dataset(net, workers=1)
 
 
 @gives([3, 1, 2, 1])

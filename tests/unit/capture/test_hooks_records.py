@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 from support.crafted import verdict_of_run
-from support.hooked import learn, recording, shapes, sized
+from support.hooked import Clocked, learn, recording, shapes, sized
 from whyidle.capture.hooks.compiles import CompileHook
 from whyidle.capture.hooks.install import install
 from whyidle.capture.hooks.loader_facts import starts_python
@@ -31,18 +31,6 @@ from whyidle.record.schema import EVENT, NOT_MEASURED, STEP, EventKind, LoaderFl
 pytestmark = pytest.mark.usefixtures("either_path")
 
 MS = 1_000_000
-
-
-class Clocked(CpuDevice):
-    """A processor whose clock stands still but for what is said to take time."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.now_ns = 10**9
-        self.now = lambda: self.now_ns  # type: ignore[assignment, misc]
-
-    def take(self, ms: int) -> None:
-        self.now_ns += ms * MS
 
 
 class Slow(Dataset[torch.Tensor]):
@@ -131,19 +119,6 @@ def test_an_iterator_that_evaluates_a_batch_now_and_then_counts_each_time_anew(
     assert all(value <= took for value, took in zip(found["value"], lasted(found), strict=True))
 
 
-def test_two_evaluating_loaders_in_step_are_one_pass_each(tmp_path: Path, clock: Clocked) -> None:
-    net = torch.nn.Linear(4, 1)
-    with recording(tmp_path, device=clock):
-        for batch in DataLoader(Slow(8), 2):
-            learn(net, batch)
-        with torch.no_grad():
-            passes = DataLoader(Slow(8, 10, clock), 2), DataLoader(Slow(16, 20, clock), 4)
-            for left, right in zip(*passes, strict=True):
-                net(left), net(right)
-    values = sorted(events(tmp_path, EventKind.EVALUATION)["value"].tolist())
-    assert values == [8 * 10 * MS, 16 * 20 * MS]
-
-
 def test_a_checkpoint_is_recorded_once_also_within_validation(tmp_path: Path) -> None:
     net = torch.nn.Linear(400, 400)
     with recording(tmp_path):
@@ -188,13 +163,6 @@ def test_each_compilation_is_recorded_in_its_step(tmp_path: Path) -> None:
     assert within == [0, 2]
     assert all(ns > 0 for ns in lasted(found))
     assert shapes(tmp_path) == "nknkk"
-
-
-def test_a_reset_of_the_compiler_does_not_end_it(tmp_path: Path) -> None:
-    compile_with_changing_shapes(tmp_path, torch._dynamo.reset)
-    assert len(events(tmp_path, EventKind.COMPILE)) == 5
-    handler = torch._dynamo.callback.callback_handler
-    assert handler.start_callbacks == handler.end_callbacks == []
 
 
 def test_a_compilation_within_another_or_on_another_thread_counts_once(tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ import threading
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
 import torch
 
 from support.loops import Net, Recording, data
@@ -55,33 +54,6 @@ def test_a_compiled_model_and_optimizer_compile_as_without_hooks() -> None:
     assert all(times <= left.get(why, 0) for why, times in left_hooked.items())
     assert recording.samples == [4, 4, 4]
     assert recording.steps.count("backward_end") == [1, 1, 1]
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-def test_results_are_the_same_to_the_bit(workers: int) -> None:
-    def training() -> tuple[list[float], dict[str, torch.Tensor]]:
-        torch.manual_seed(7)
-        net = Net()
-        net.optimizer = torch.optim.Adam(net.model.parameters())  # type: ignore[assignment]
-        losses: list[float] = []
-        for batch in data(80, 4, shuffle=True, num_workers=workers):
-            net.optimizer.zero_grad()
-            loss = net.loss(batch) + torch.rand(())
-            loss.backward()
-            net.optimizer.step()
-            losses.append(loss.item())
-        return losses, net.model.state_dict()
-
-    losses, weights = training()
-    recording = Recording()
-    recording.install()
-    try:
-        hooked_losses, hooked_weights = training()
-    finally:
-        recording.done()
-    assert len(recording.steps.stored) == 20
-    assert hooked_losses == losses
-    assert all(torch.equal(weights[name], hooked_weights[name]) for name in weights)
 
 
 def test_forked_children_do_not_write_into_the_recording(recording: Recording) -> None:

@@ -74,13 +74,6 @@ def test_new_figures_are_sent_once_with_the_trainings_own_step(tmp_path: Path) -
     assert [step for _, step in kept.calls] == [6, 10]
 
 
-def test_figures_of_an_earlier_recording_in_the_folder_are_not_sent(tmp_path: Path) -> None:
-    tell(tmp_path, Told(5, FIGURES, {}))
-    kept = Kept()
-    assert not ScalarLog(tmp_path, kept, 1.0, False)(0, SECOND, 0, unheard)
-    assert kept.calls == []
-
-
 def test_rank_0_logs_alone_unless_told(tmp_path: Path) -> None:
     alone, kept, every = Kept(), Kept(), Kept()
     others = ScalarLog(tmp_path, alone, 1.0, False)
@@ -132,14 +125,6 @@ def test_what_is_no_logger_is_refused_everywhere_alike() -> None:
     for every_s in (0, -1.0, float("nan"), float("inf"), 10**400):
         with pytest.raises(ValueError, match="seconds above 0 and up to 1e"):
             whyidle.log_to(Kept(), every_s=every_s)
-
-
-def test_a_rank_without_a_logger_logs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WHYIDLE_RUN", str(tmp_path))
-    whyidle.log_to(None)
-    assert scalars.logs == []
-    whyidle.log_to(Kept())
-    assert len(scalars.logs) == 1
 
 
 class Closable(Writer):

@@ -86,15 +86,6 @@ def kinds(actions: Iterable[Action]) -> list[str]:
     return [type(action).__name__ for action in actions]
 
 
-def test_a_first_batch_that_is_dropped_is_no_step_once_the_loader_was_seen_to_train_on_each_as_it_came() -> None:
-    role = Role()
-    one, two = passed(role), passed(role)
-    before: list[Event] = [*fetched(one, 100), *learnt(200), *fetched(one, 300), *learnt(400)]
-    ended: list[Event] = [FetchBegins(one, 500, True), FetchStops(one, 510)]
-    dropped = told([*before, *ended, *fetched(two, 600, 4), *fetched(two, 700, 3), *learnt(800)])[-4:]
-    assert same(dropped, [TakeBack(), BeginStep(1, False, None, 700), Deliver(3, 710, True), FirstLearning()])
-
-
 def test_an_iterator_that_is_made_just_before_its_first_fetch_is_part_of_it() -> None:
     of = passed()
     near = told([IterBegins(of, 100, True), IterEnds(of, 200), *fetched(of, 300), *learnt(400)])

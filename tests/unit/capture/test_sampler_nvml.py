@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -65,22 +64,6 @@ def test_the_source_says_what_the_driver_says(looks: Callable[..., Any], driver:
     assert not called & {"nvmlDeviceGetPcieThroughput", "nvmlDeviceGetComputeRunningProcesses_v3"}
 
 
-def test_the_sampler_records_what_its_source_says_on_the_machines_clock(
-    recorded: Callable[..., tuple[list[Named], str]],
-) -> None:
-    kinds = {"utilisation_pct": 37, "power_mw": 312_500, "sm_active_pct": 61.5}
-
-    def enough(rows: list[Named], _: str) -> bool:
-        return all(sum(name in row for row in rows) > 1 for name in kinds)
-
-    before = time.monotonic_ns()
-    rows, notices = recorded(HEALTHY + "gpm 61.5 12.25 8.5 33\n", enough=enough)
-    after = time.monotonic_ns()
-    assert notices == ""
-    assert {name: {row[name] for row in rows if name in row} for name in kinds} == {n: {v} for n, v in kinds.items()}
-    assert all(before < row["t_ns"] < after for row in rows)
-
-
 def test_rare_readings_come_rarely(looks: Callable[..., Any], driver: FakeDriver) -> None:
     steps = [i / 5 for i in range(5 * 60)]
     said, rows = looks(HEALTHY, steps)
@@ -96,13 +79,6 @@ def test_rare_readings_come_rarely(looks: Callable[..., Any], driver: FakeDriver
 
 
 LINK = ("pcie_generation", "pcie_width", "pcie_max_generation", "pcie_max_width")
-
-
-def test_link_is_recorded_as_it_is_and_as_it_could_be(looks: Callable[..., Any]) -> None:
-    script = HEALTHY.replace(" 5 16 2\n", " 3 8 2\n") + "limits 1410 4 16\n"
-    _, rows = looks(script, [0, 2])
-    assert [[r[name] for name in LINK] for r in rows[1] if "pcie_width" in r] == [[3, 8, 4, 16]]
-    assert [r["sm_clock_max_mhz"] for look in rows for r in look if "sm_clock_mhz" in r] == [1410, 1410]
 
 
 def test_a_capability_that_is_refused_leaves_the_figure_itself(looks: Callable[..., Any], driver: FakeDriver) -> None:

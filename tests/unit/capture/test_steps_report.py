@@ -56,35 +56,6 @@ def test_a_fetch_within_a_step_costs_a_device_what_it_idles_behind_it(tmp_path: 
     assert facts.parts.share("compute") == pytest.approx(8 / 15, abs=0.01)
 
 
-def test_without_a_loader_what_the_device_idles_before_the_copy_is_the_hosts(
-    tmp_path: Path, device: EmulatedDevice
-) -> None:
-    session = Session(create_run(tmp_path / "run", {}), device)
-    steps, clock = session.steps, device.clock
-    for number in range(40):
-        steps.fetch_begin(0, number == 0, None)
-        steps.compute_begin()
-        clock.advance(6 * MS)
-        _, copy = device.copy([torch.zeros(10_000_000, dtype=torch.uint8)], pinned=True)
-        steps.copied(copy)
-        device.compute(9 * MS)
-        steps.optimizer_end()
-        device.synchronize()
-    session.finish()
-    analysis = analysed(tmp_path / "run", device)
-    facts = analysis.facts
-    assert facts is not None
-    assert not facts.input_known
-    assert analysis.verdict.cause != "none"
-    # 1 ms is the copy at 10 GB/s.
-    # What leads the computation, the copy, is seen.
-    assert facts.told_apart
-    for part, ms in (("host", 6), ("copy", 1), ("compute", 9), ("input", 0)):
-        assert facts.parts.share(part) == pytest.approx(ms / 16, abs=0.01), part
-    report = contract.report(analysis)
-    assert (report.breakdown.input_pct, report.window.samples_per_s) == (None, None)
-
-
 def test_a_forward_pass_ahead_of_the_fetch_is_computing_on_a_device_too(tmp_path: Path, device: EmulatedDevice) -> None:
     session = Session(create_run(tmp_path / "run", {}), device)
     steps, clock, nodes = session.steps, device.clock, 0

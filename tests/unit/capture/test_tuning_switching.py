@@ -144,13 +144,6 @@ def test_a_block_measures_what_the_loader_lasts_to_give_and_nothing_of_its_queue
     assert world.sources[0].rested >= 1
 
 
-def test_the_device_is_waited_for_at_the_ends_of_a_block_alone() -> None:
-    world = World((Word.MEASURE, TWO, 1.0))
-    world.train()
-    (block,) = world.blocks
-    assert world.synchronised == [block.begin_ns, block.end_ns]
-
-
 def test_beginning_a_loader_is_told_apart_from_what_follows() -> None:
     world = World((Word.MEASURE, FOUR, 0.5), (Word.MEASURE, FOUR, 0.5), (Word.MEASURE, NONE, 0.5))
     world.train()
@@ -160,13 +153,6 @@ def test_beginning_a_loader_is_told_apart_from_what_follows() -> None:
     assert (again.start_ns, again.restart_ns) == (None, None)
     assert serial.restart_ns is None
     assert world.sources[0].restarts == 1
-
-
-def test_a_fast_training_has_several_rounds_of_its_workers_in_a_block() -> None:
-    world = World((Word.MEASURE, FOUR, 0.001))
-    world.make = lambda settings: Queue(world, settings, service=MS // 10)
-    world.train(step=MS // 10)
-    assert world.blocks[0].batches >= 12
 
 
 def test_settings_that_fail_at_once_or_later_are_said_and_others_go_on() -> None:
