@@ -121,16 +121,3 @@ def test_either_loader_of_a_step_may_bring_a_new_shape(tmp_path: Path) -> None:
         for first, second in zip(labelled, unlabelled, strict=True):
             learn(net, torch.cat([first, second]))
     assert shapes(tmp_path) == "nknk"
-
-
-def test_while_steps_are_let_pass_nothing_is_said_of_shapes(tmp_path: Path) -> None:
-    class Some(Thinning):
-        plans = iter([(2, 3), (2, 0), (2, 0), (2, 0)])
-
-        def first(self) -> int:
-            return 2
-
-        def plan(self, first_of_epoch: bool, left: int) -> tuple[int, int]:
-            return next(self.plans)
-
-    assert train_on(tmp_path, sized(*[2] * 11), Some()) == "nk" + "--" + "-k" + "kk"

@@ -64,15 +64,6 @@ def test_a_failure_in_the_midst_of_a_run_is_one_sentence_and_keeps_what_was_read
     assert len(driver.calls()) <= MIDWAY + 3
 
 
-def test_the_same_failures_reach_the_notices_of_a_recorded_run(
-    recorded: Callable[..., tuple[list[Named], str]],
-) -> None:
-    rows, notices = recorded(ALL + f"fault * 15 {MIDWAY}\n", enough=lambda _, notices: notices)
-    assert notices == FAILURES[0][1] + "\n"
-    assert figures(rows) >= FIGURES
-    assert not any(r.get(name) == 0 for r in rows for name in FIGURES)
-
-
 def test_a_metric_that_ends_midway_says_that_it_was_there(looks: Looks) -> None:
     said, rows = looks(ALL + "fault nvmlDeviceGetPowerUsage 4 2\n", [0, 1, 2, 3])
     assert [[r["power_mw"] for r in look if "power_mw" in r] for look in rows] == [[312_500], [312_500], [], []]

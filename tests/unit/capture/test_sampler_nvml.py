@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -11,12 +10,10 @@ from typing import Any
 
 import pytest
 
-from support.fakes.driver import HEALTHY, NAMES, FakeDriver, Named, hosts, wait_for
-from whyidle.capture.sampler.start import start_sampler
+from support.fakes.driver import HEALTHY, NAMES, FakeDriver
 from whyidle.commands.main import main
-from whyidle.record.run import create_run, open_run, update_run
+from whyidle.record.run import open_run
 from whyidle.record.sampled_devices import SampledDevice, sampled_devices, sampled_driver
-from whyidle.record.schema import DEVICE
 
 
 def test_the_source_says_what_the_driver_says(looks: Callable[..., Any], driver: FakeDriver) -> None:
@@ -232,26 +229,3 @@ def test_a_memory_figure_that_is_marked_absent_is_not_measured(looks: Callable[.
     (state,) = [r for r in rows[0] if "power_mw" in r]
     assert "memory_used_bytes" not in state
     assert state["memory_total_bytes"] == 80_000_000_000
-
-
-def test_a_run_on_the_cpu_leaves_the_gpus_alone(
-    recorded: Callable[..., tuple[list[Named], str]], driver: FakeDriver
-) -> None:
-    assert recorded(HEALTHY, device={"kind": "cpu"}) == ([], "")
-    assert driver.calls() == []
-
-
-def test_nothing_is_sampled_before_the_run_names_its_devices(
-    driver: FakeDriver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    driver.behave(HEALTHY + "devices 2\n")
-    for name, value in driver.environment.items():
-        monkeypatch.setenv(name, value)
-    folder = create_run(tmp_path / "run", {})
-    with start_sampler(folder, os.getpid(), rate=20):
-        wait_for(lambda: hosts(folder) > 3)
-        assert driver.calls() == []
-        update_run(folder, {"device": {"kind": "cuda", "uuids": ["GPU-fake-1"]}})
-        wait_for(lambda: bool(driver.calls()))
-    assert {gpu for _, gpu in driver.calls()} == {1}
-    assert set(open_run(folder).records(DEVICE)["device"].tolist()) == {0}

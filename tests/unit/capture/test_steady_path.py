@@ -122,30 +122,6 @@ def test_what_stands_in_for_a_method_can_be_asked_for_by_a_class_and_an_object(t
         session.finish()
 
 
-@in_c
-def test_an_error_of_ours_in_the_midst_of_a_training_ends_a_hook_and_not_the_training(tmp_path: Path) -> None:
-    session = Session(create_run(tmp_path / "run", {"device": {"kind": "cpu"}}), CpuDevice())
-    hooks = install.install(session, CpuDevice())
-    model = torch.nn.Linear(1, 1)
-    optimizer = torch.optim.SGD(model.parameters(), 0.1)
-    seen = 0
-
-    def breaks() -> int:
-        raise LookupError("ours")
-
-    for (batch,) in DataLoader(TensorDataset(torch.ones(40, 1)), batch_size=2):
-        seen += 1
-        if seen == 9:
-            session.steps.graph = breaks
-        model(batch).sum().backward()
-        optimizer.step()
-    assert seen == 20
-    assert hooks.off
-    assert "LookupError: ours" in " ".join(read_notices(session.folder))
-    hooks.remove()
-    session.finish()
-
-
 def test_the_environment_says_that_the_hooks_are_to_be_python() -> None:
     ask = "from whyidle import native; print(native.extension, native.why_not)"
     shown = subprocess.run(
