@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,7 +21,7 @@ PLAIN = [4, 4, 2]
 """Batches of an epoch of `data()`."""
 
 
-def gives(samples: list[int | None], unhurried: bool = False, **expected: Any) -> Callable[[Any], Any]:
+def gives(samples: Sequence[int | None], unhurried: bool = False, **expected: Any) -> Callable[[Any], Any]:
     """A program is recorded as steps of so many samples; what else is `expected` of it, by the name of a figure."""
 
     def keep(program: Callable[[Net], object]) -> Callable[[Net], object]:
