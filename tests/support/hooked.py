@@ -23,6 +23,36 @@ class AllLookedAt(Thinning):
         return 1 << 40
 
 
+class SomePass(Thinning):
+    """Looks at so many steps, lets so many pass, and so on; the first of an epoch is always looked at."""
+
+    def __init__(self, looks: int, passes: int) -> None:
+        super().__init__(1)
+        self.looks, self.passes = looks, passes
+
+    def first(self) -> int:
+        return self.looks
+
+    def plan(self, first_of_epoch: bool, left: int) -> tuple[int, int]:
+        return (1, left) if first_of_epoch and left else (self.looks, self.passes)
+
+
+class Clocked(CpuDevice):
+    """A processor whose clock stands still but for what is said to take time, and for each look at it."""
+
+    def __init__(self, look_ns: int = 0) -> None:
+        super().__init__()
+        self.now_ns, self.look_ns = 10**15, look_ns
+        self.now = self._look  # type: ignore[assignment, method-assign]
+
+    def _look(self) -> int:
+        self.now_ns += self.look_ns
+        return self.now_ns
+
+    def take(self, ms: float) -> None:
+        self.now_ns += round(ms * 1_000_000)
+
+
 @contextlib.contextmanager
 def recording(folder: Path, thinning: Thinning | None = None, device: CpuDevice | None = None) -> Iterator[Hooks]:
     """Record what is trained within, into `folder / "run"`. No hook may fail."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +95,8 @@ class Recording:
     def notice(self, text: str) -> None:
         self.notices.append(text)
 
+    def made(self, *_: Any) -> None: ...
+
     def loader(self, *settings: Any) -> None:
         *known, images = settings
         self.loaders.append(tuple(known))
@@ -159,3 +161,7 @@ class Net:
         self.optimizer.zero_grad()
         self.loss(batch).backward()
         self.optimizer.step()
+
+    def learns(self, batches: Iterable[Any]) -> None:
+        for batch in batches:
+            self.learn(batch)

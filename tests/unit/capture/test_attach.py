@@ -20,11 +20,10 @@ from whyidle.capture.attach import recording
 from whyidle.capture.attach import target as targets
 from whyidle.capture.attach.recording import States
 from whyidle.capture.sampler import stack_looks
-from whyidle.capture.sampler.schedule import NS_PER_S
 from whyidle.capture.stacks.memory import Unreadable
 from whyidle.capture.stacks.source import SourceLines
 from whyidle.errors import WhyidleError
-from whyidle.record.attached import read_states, write_states
+from whyidle.record.attached import read_states
 from whyidle.record.run import open_run
 from whyidle.record.schema import STACK
 
@@ -46,14 +45,33 @@ class Refusing:
         raise self.error
 
 
-def recorded(
-    folder: Path, pid: int, monkeypatch: pytest.MonkeyPatch, error: Unreadable | None = None
-) -> dict[str, object]:
-    """What is noted of a recording that Ctrl-C ends after some looks."""
-    if error is not None:
-        refusing = type("Refusing", (Refusing,), {"error": error})
-        monkeypatch.setattr(recording, "RemotePython", refusing)
-        monkeypatch.setattr(stack_looks, "RemotePython", refusing)
+@pytest.mark.usefixtures("ctrl_c_raises")
+@pytest.mark.parametrize(
+    ("error", "refused", "said"),
+    [
+        (
+            Unreadable("may not be looked into", refused=True),
+            True,
+            ("sudo whyidle attach PID", "ptrace_scope=0", "whyidle run"),
+        ),
+        (
+            Unreadable("it runs CPython 3.9: 3.11 to 3.14 are read"),
+            False,
+            ("Stacks were not read: it runs CPython 3.9: 3.11 to 3.14 are read.",),
+        ),
+    ],
+)
+def test_why_stacks_are_not_read_is_told_with_the_ways_to_get_the_right(
+    child: subprocess.Popen[bytes],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    error: Unreadable,
+    refused: bool,
+    said: tuple[str, ...],
+) -> None:
+    refusing = type("Refusing", (Refusing,), {"error": error})
+    monkeypatch.setattr(recording, "RemotePython", refusing)
+    monkeypatch.setattr(stack_looks, "RemotePython", refusing)
     monkeypatch.setattr(recording, "start_sampler", lambda *_: SimpleNamespace(stop=lambda: None, error=None))
     calls = iter(range(1000))
 
@@ -61,78 +79,13 @@ def recorded(
         if next(calls) == 5:
             signal.raise_signal(signal.SIGINT)
 
-    assert recording.record(targets.find(pid), folder, 50, None, tell) == "user"
-    return dict(json.loads((folder / "run.json").read_text()))
-
-
-@pytest.mark.usefixtures("ctrl_c_raises")
-def test_without_the_right_the_ways_to_get_it_are_told(
-    child: subprocess.Popen[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    told = recorded(tmp_path / "run", child.pid, monkeypatch, Unreadable("may not be looked into", refused=True))
-    assert told["attach"]["refused"] is True  # type: ignore[index]
-    (note,) = told["notices"]  # type: ignore[misc]
-    assert f"sudo whyidle attach {child.pid}" in note
-    assert "ptrace_scope=0" in note
-    assert "whyidle run" in note
+    assert recording.record(targets.find(child.pid), tmp_path / "run", 50, None, tell) == "user"
+    told = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert (told["attach"]["refused"], told["attach"]["why"]) == (refused, "user")
+    (note,) = told["notices"]
+    assert all(part.replace("PID", str(child.pid)) in note for part in said)
     assert len(open_run(tmp_path / "run").records(STACK)) == 0
     assert [each.pid for each in read_states(tmp_path / "run")] == [child.pid]
-
-
-@pytest.mark.usefixtures("ctrl_c_raises")
-def test_an_interpreter_that_is_not_read_is_named(
-    child: subprocess.Popen[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    told = recorded(tmp_path / "run", child.pid, monkeypatch, Unreadable("it runs CPython 3.9: 3.11 to 3.14 are read"))
-    assert told["notices"] == ["Stacks were not read: it runs CPython 3.9: 3.11 to 3.14 are read."]
-    assert told["attach"]["refused"] is False  # type: ignore[index]
-
-
-@pytest.mark.usefixtures("ctrl_c_raises")
-def test_looks_lie_where_those_of_other_runs_do_and_are_of_the_right_thread(
-    child: subprocess.Popen[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    told = recorded(tmp_path / "run", child.pid, monkeypatch)
-    looks = open_run(tmp_path / "run").records(STACK)
-    assert len(looks) > 0
-    assert {(int(each["process"]), int(each["thread"])) for each in looks} == {(child.pid, child.pid)}
-    assert told["notices"] == []
-
-
-@pytest.mark.usefixtures("ctrl_c_raises")
-def test_a_second_ctrl_c_ends_it_and_leaves_what_was_recorded(
-    child: subprocess.Popen[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The second comes while the sampler is waited for."""
-
-    def stop() -> None:
-        signal.raise_signal(signal.SIGINT)
-
-    monkeypatch.setattr(recording, "start_sampler", lambda *_: SimpleNamespace(stop=stop, error=None))
-    with pytest.raises(KeyboardInterrupt):
-        recording.record(
-            targets.find(child.pid), tmp_path / "run", 10, None, lambda _: signal.raise_signal(signal.SIGINT)
-        )
-    assert json.loads((tmp_path / "run" / "run.json").read_text())["attach"]["why"] == "user"
-
-
-def test_ranks_of_a_launcher_are_taken_to_train_else_the_outermost_pythons() -> None:
-    inner = "import sys; sys.stdin.read()"
-    start = f"subprocess.Popen([sys.executable, '-S', '-c', {inner!r}], env=dict(os.environ, **new))"
-    for new, of in (({}, "launcher"), ({"RANK": "1"}, "child")):
-        code = f"import os, subprocess, sys\nnew = {new!r}\nprint({start}.pid, flush=True)\nsys.stdin.read()"
-        command = [sys.executable, "-S", "-c", code]
-        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as launcher:
-            assert launcher.stdout is not None
-            child = int(launcher.stdout.readline())
-            # Between its fork and what it becomes it has its parent's environment.
-            wait_for(lambda child=child: inner in " ".join(targets.command_of(child)[-1:]))  # type: ignore[misc]
-            states = States(launcher.pid, 50)
-            states.tick(0, last=True)
-            expected = launcher.pid if of == "launcher" else child
-            assert states.trainings == {expected: expected}
-            assert {member.pid for member in states.members} == {launcher.pid, child}
-            launcher.kill()
 
 
 def test_source_lines_come_only_from_plain_python_files(tmp_path: Path) -> None:
@@ -184,50 +137,6 @@ def test_a_tree_without_python_is_refused_and_a_shell_around_one_is_not() -> Non
         assert shell.stdout.readline() == b"\n"  # it is Python by now
         targets.require_python(targets.find(shell.pid))
         shell.communicate(b"\n")
-
-
-PARENT = """
-import subprocess, sys
-child = subprocess.Popen([sys.executable, "-S", "-c", "print(flush=True)\\nwhile True: pass"], stdout=subprocess.PIPE)
-child.stdout.readline()
-print(child.pid, flush=True)
-sys.stdin.read()
-"""
-
-
-def cpu_ns(pid: int) -> int:
-    """Of the main thread."""
-    return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0])
-
-
-def test_states_tell_a_busy_from_an_idle_process(tmp_path: Path) -> None:
-    command = [sys.executable, "-S", "-c", PARENT]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={"RANK": "3"}) as parent:
-        assert parent.stdout is not None
-        child = int(parent.stdout.readline())
-        # From here on the one waits for input and the other computes, until they are killed.
-        wait_for(lambda: targets.state_of(parent.pid) == "S")
-        states = States(parent.pid, 50)
-        for second in range(30):
-            states.tick(second * NS_PER_S)
-        used = cpu_ns(child)
-        wait_for(lambda: cpu_ns(child) - used >= 50_000_000)
-        states.tick(30 * NS_PER_S, last=True)
-        write_states(tmp_path, states.result())
-        assert sorted(states.pids) == sorted([parent.pid, child])
-        for pid in states.pids:
-            os.kill(pid, signal.SIGKILL)
-    idle, busy = sorted(read_states(tmp_path), key=lambda p: p.main_cpu_ns or 0)
-    assert idle.pid == parent.pid
-    assert idle.rank == busy.rank == 3
-    assert idle.python
-    assert busy.parent == parent.pid
-    assert (idle.looks, busy.looks) == (31, 31)
-    assert idle.states == {"S": 31}
-    # A page that has to come from the disk makes it wait, once.
-    assert busy.states.get("R", 0) > 20
-    assert (idle.seconds, busy.seconds) == (30, 30)
-    assert (idle.main_cpu_ns or 0) < 50_000_000 <= (busy.main_cpu_ns or 0)
 
 
 def test_processes_of_whyidle_are_told_apart() -> None:

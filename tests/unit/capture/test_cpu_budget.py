@@ -44,10 +44,6 @@ def machine(root: Path, cgroup: str, mounts: str, files: dict[str, str]) -> Path
     return root
 
 
-def test_affinity_alone_where_there_are_no_cgroups(tmp_path: Path) -> None:
-    assert cpu_budget(root=tmp_path) == CpuBudget(8, None, 8)
-
-
 def test_unified_hierarchy_takes_the_tightest_level(tmp_path: Path) -> None:
     files = {
         "cpu.stat": "usage_usec 1\n",
@@ -65,11 +61,6 @@ def test_unified_hierarchy_takes_the_tightest_level(tmp_path: Path) -> None:
         base / "pods",
         base,
     ]
-
-
-def test_a_quota_above_the_affinity_does_not_raise_the_budget(tmp_path: Path) -> None:
-    root = machine(tmp_path, "0::/\n", MOUNT_V2.format(root="/"), {"cpu.max": "1600000 100000"})
-    assert cpu_budget(root=root) == CpuBudget(8, 16.0, 8.0)
 
 
 def test_first_hierarchy_reads_cfs_quota_of_the_cpu_controller_only(tmp_path: Path) -> None:
@@ -100,13 +91,6 @@ def test_a_process_that_is_gone_has_no_budget(tmp_path: Path, monkeypatch: pytes
     monkeypatch.undo()
     with pytest.raises(ProcessLookupError):
         cpu_budget(2**22 + 1)
-
-
-def test_this_process_has_at_least_some_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.undo()
-    budget = cpu_budget()
-    assert budget.affinity == len(os.sched_getaffinity(0))
-    assert 0 < budget.budget <= budget.affinity
 
 
 @pytest.mark.parametrize(

@@ -101,21 +101,6 @@ def test_a_long_run_has_stretches_and_trains_on_the_same(tmp_path: Path, workers
     assert not reasons(tmp_path / "run")
 
 
-def test_batches_of_workers_keep_their_numbers(tmp_path: Path) -> None:
-    loop(tmp_path / "run", DataLoader(Numbers(240), batch_size=2, num_workers=2))
-    steps = open_run(tmp_path / "run").records(STEP)
-    assert len(flags(tmp_path / "run", StepFlag.HEADROOM)) == BATCHES
-    assert (steps["batch"] - steps["step"] == steps["batch"][0]).all()
-
-
-def test_an_epoch_may_end_in_the_fill(tmp_path: Path) -> None:
-    net = loop(tmp_path / "run", DataLoader(Endless(60), batch_size=1), epochs=3)
-    assert net.seen == [float(n) for n in range(60)] * 3
-    # Of an iterable dataset nobody knows where it ends: ten batches are left.
-    assert told(tmp_path / "run", EventKind.HEADROOM_FILL) == [10]
-    assert flags(tmp_path / "run", StepFlag.HEADROOM) == list(range(50, 60))
-
-
 def test_short_epochs_have_short_stretches_and_too_short_ones_none(tmp_path: Path) -> None:
     net = loop(tmp_path / "short", DataLoader(Numbers(16), batch_size=1), epochs=10)
     assert net.seen == [float(n) for n in range(16)] * 10
@@ -144,14 +129,6 @@ def test_loaders_that_take_turns_or_feed_one_step_have_no_stretch(tmp_path: Path
     for name in ("turns", "each"):
         assert told(tmp_path / name, EventKind.HEADROOM_FILL) == []
         assert reasons(tmp_path / name) == ["its steps are not fed by one torch DataLoader alone."]
-
-
-def test_no_loader_of_torch_is_said(tmp_path: Path) -> None:
-    with recording(tmp_path / "run", "cpu", sampler=False, headroom=True):
-        net = Net()
-        for _ in range(80):
-            net.learn(torch.ones(2))
-    assert reasons(tmp_path / "run") == ["its steps are not fed by one torch DataLoader alone."]
 
 
 def test_a_stateful_loader_is_left_alone(tmp_path: Path) -> None:
@@ -306,19 +283,6 @@ def test_a_batch_that_cannot_be_weighed_is_handed_out_all_the_same(
             net.learn(odd.batch)
     assert net.seen == [float(n) for n in range(100)]
     assert any("headroom failed and was switched off (RuntimeError" in n for n in read_notices(tmp_path / "run"))
-
-
-def test_an_epoch_left_after_its_end_was_fetched_leaves_nothing_behind(tmp_path: Path) -> None:
-    net = Net()
-    with recording(tmp_path / "run", "cpu", sampler=False, headroom=True):
-        batches = iter(DataLoader(Endless(65), batch_size=1))
-        for _ in range(FIRST_AT + 5):
-            net.learn(next(batches))
-        gone = weakref.ref(batches)
-        gc.disable()
-        del batches
-        gc.enable()
-        assert gone() is None
 
 
 def test_what_is_held_is_counted_as_yielded_when_it_is_handed_out() -> None:

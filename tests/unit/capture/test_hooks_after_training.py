@@ -12,10 +12,9 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from support.crafted import facts_of_run
-from support.hooked import learn, recording
-from whyidle.analyse.run.analysis import warnings_of
-from whyidle.capture.hooks.loader_facts import DataSets
-from whyidle.devices.cpu import CpuDevice
+from support.hooked import Clocked, learn, recording
+from whyidle.analyse.run.data_quality_warnings import warnings_of
+from whyidle.capture.hooks.data_sets import DataSets
 
 pytestmark = pytest.mark.usefixtures("either_path")
 
@@ -24,26 +23,17 @@ STEPS = 20
 """Of an epoch."""
 
 
-class Timed(CpuDevice):
-    """A processor whose clock stands still but for what is said to take time."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.now_ns = 10**9
-        self.now = lambda: self.now_ns  # type: ignore[assignment, misc]
-
-
 class Rows(Dataset[torch.Tensor]):
     """Each sample takes 10 ms."""
 
-    def __init__(self, samples: int, clock: Timed) -> None:
+    def __init__(self, samples: int, clock: Clocked) -> None:
         self.samples, self.clock = samples, clock
 
     def __len__(self) -> int:
         return self.samples
 
     def __getitem__(self, index: int) -> torch.Tensor:
-        self.clock.now_ns += 10 * MS
+        self.clock.take(10)
         return torch.ones(4)
 
 
@@ -51,7 +41,7 @@ class Trained:
     """A program that trains with a batch of one sample, and evaluates."""
 
     def __init__(self, folder: Path) -> None:
-        self.clock = Timed()
+        self.clock = Clocked()
         self.net = torch.nn.Linear(4, 1)
         self.training = DataLoader(Rows(STEPS, self.clock), 1)
         self.folder = folder
@@ -59,7 +49,7 @@ class Trained:
     def trains(self) -> None:
         for batch in self.training:
             learn(self.net, batch)
-            self.clock.now_ns += 10 * MS
+            self.clock.take(10)
 
     def rows(self, samples: int) -> DataLoader[torch.Tensor]:
         return DataLoader(Rows(samples, self.clock), 1)
@@ -79,77 +69,39 @@ class Trained:
         return behind // MS, 0 if after is None else (after.end_ns - after.begin_ns) // MS
 
 
-@pytest.fixture
-def program(tmp_path: Path) -> Trained:
-    return Trained(tmp_path)
-
-
-def test_a_validation_counts_and_the_test_and_prediction_behind_it_are_shown_apart(program: Trained) -> None:
+@pytest.mark.parametrize(
+    ("passes", "behind_ms"),
+    [
+        ("tvtvtvep", (50, 500)),  # the test and the prediction behind a validation
+        ("tve", (50, 300)),  # the first pass after the only epoch is its validation
+        ("twe", (30, 300)),
+        ("tte", (0, 300)),
+        ("tvtvev", (50, 350)),
+        ("tetetev", (300, 50)),  # a training that goes on after a test
+        ("tntntne", (50, 300)),
+    ],
+)
+def test_a_validation_counts_and_a_test_and_a_prediction_do_not(
+    tmp_path: Path, passes: str, behind_ms: tuple[int, int]
+) -> None:
+    program = Trained(tmp_path)
     checked, tested, predicted = program.rows(5), program.rows(30), program.rows(20)
-    with recording(program.folder, device=program.clock):
-        for _ in range(3):
-            program.trains()
-            program.evaluates(checked)
-        program.evaluates(tested)
-        program.evaluates(predicted)
-    assert program.behind_ms() == (50, 500)
-    notes = warnings_of(facts_of_run(program.folder / "run"))
-    (said,) = [note for note in notes if note.startswith("After the training")]
-    assert "2 passes" in said
-    assert "0.50 s" in said
-
-
-@pytest.mark.parametrize("left_early", [True, False])
-def test_the_first_pass_after_the_only_epoch_is_its_validation(program: Trained, left_early: bool) -> None:
-    checked, tested = program.rows(5), program.rows(30)
-    with recording(program.folder, device=program.clock):
-        program.trains()
-        program.evaluates(checked, most=3 if left_early else 99)
-        program.evaluates(tested)
-    assert program.behind_ms() == (30 if left_early else 50, 300)
-
-
-def test_a_test_behind_several_epochs_without_validation_is_none_of_the_training(program: Trained) -> None:
-    tested = program.rows(30)
-    with recording(program.folder, device=program.clock):
-        for _ in range(2):
-            program.trains()
-        program.evaluates(tested)
-    assert program.behind_ms() == (0, 300)
-
-
-def test_what_comes_behind_a_test_is_no_training_either_unless_it_trains(program: Trained) -> None:
-    checked, tested = program.rows(5), program.rows(30)
-    with recording(program.folder, device=program.clock):
-        for _ in range(2):
-            program.trains()
-            program.evaluates(checked)
-        program.evaluates(tested)
-        program.evaluates(checked)
-    assert program.behind_ms() == (50, 350)
-
-
-def test_a_training_that_goes_on_after_a_test_has_it_between_its_steps(program: Trained) -> None:
-    checked, tested = program.rows(5), program.rows(30)
-    with recording(program.folder, device=program.clock):
-        for _ in range(2):
-            program.trains()
-            program.evaluates(tested)
-        program.trains()
-        program.evaluates(tested)
-        program.evaluates(checked)
-    assert program.behind_ms() == (300, 50)
-
-
-def test_a_loader_and_a_data_set_made_anew_for_each_pass_are_still_the_validation(program: Trained) -> None:
-    tested = program.rows(30)
-    with recording(program.folder, device=program.clock):
-        for _ in range(3):
-            program.trains()
-            program.evaluates(program.rows(5))
-            gc.collect()
-        program.evaluates(tested)
-    assert program.behind_ms() == (50, 300)
+    with recording(tmp_path, device=program.clock):
+        for each in passes:
+            match each:
+                case "t":
+                    program.trains()
+                case "v" | "w":
+                    program.evaluates(checked, most=99 if each == "v" else 3)
+                case "n":  # a loader and a data set made anew for each pass
+                    program.evaluates(program.rows(5))
+                    gc.collect()
+                case _:
+                    program.evaluates(tested if each == "e" else predicted)
+    assert program.behind_ms() == behind_ms
+    said = [note for note in warnings_of(facts_of_run(tmp_path / "run")) if note.startswith("After the training")]
+    assert [f"{behind_ms[1] / 1000:.2f} s" in note for note in said] == [True]
+    assert ("2 passes" in said[0]) == (passes in ("tvtvtvep", "tvtvev"))
 
 
 class Printed:
@@ -167,15 +119,10 @@ def test_a_data_set_is_known_again_by_itself_by_its_fingerprint_and_by_its_looks
     one, other = Printed("a"), Printed("b")
     assert [sets.number_of(one), sets.number_of(other), sets.number_of(one)] == [1, 2, 1]
     assert sets.number_of(Printed("a")) == 1
-    kept: list[Any] = [Rows(3, Timed()), Rows(3, Timed())]
+    kept: list[Any] = [Rows(3, Clocked()), Rows(3, Clocked())]
     assert [sets.number_of(each) for each in kept] == [3, 4]
     del kept[0]
     gc.collect()
-    assert sets.number_of(Rows(4, Timed())) == 5
-    assert sets.number_of(Rows(3, Timed())) == 3
-
-
-def test_a_list_is_known_by_its_looks_and_not_kept() -> None:
-    sets = DataSets()
+    assert sets.number_of(Rows(4, Clocked())) == 5
+    assert sets.number_of(Rows(3, Clocked())) == 3
     assert sets.number_of([1, 2]) == sets.number_of([3, 4])
-    assert sets.number_of([1]) == 2

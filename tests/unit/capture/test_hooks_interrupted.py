@@ -23,7 +23,6 @@ from torch.utils.data import DataLoader, TensorDataset, dataloader
 from support.hooked import AllLookedAt
 from whyidle import capture
 from whyidle.capture import active
-from whyidle.capture.hooks.identity import ByIdentity
 from whyidle.capture.hooks.install import install
 from whyidle.capture.hooks.switch import Switch, ours
 from whyidle.capture.session import Session
@@ -185,23 +184,6 @@ def test_one_that_comes_during_a_collection_is_raised_behind_it(session: Session
     session.finish()
     (step,) = open_run(session.folder).records(STEP)
     assert 0 < step["gc_ns"] <= step["step_end_ns"] - step["fetch_begin_ns"]
-
-
-@pytest.mark.usefixtures("ctrl_c_raises")
-def test_one_that_comes_as_something_dies_that_is_known_is_raised_behind_it(swallowed: list[Any]) -> None:
-    class Interrupts:
-        __del__ = _thread.interrupt_main
-
-    known: ByIdentity[int] = ByIdentity()
-    for number in range(3):
-        thing = Interrupts()
-        known.put(thing, -1)
-        known.put(thing, number)
-        assert known.get(thing) == number
-        with pytest.raises(KeyboardInterrupt):
-            del thing
-            assert len(known) == 0
-    assert swallowed == []
 
 
 class Handlers:

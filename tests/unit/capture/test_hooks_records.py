@@ -8,7 +8,6 @@ import multiprocessing.context
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,11 +16,10 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 from support.crafted import verdict_of_run
-from support.hooked import learn, recording, shapes, sized
+from support.hooked import Clocked, learn, recording, shapes, sized
 from whyidle.capture.hooks.compiles import CompileHook
 from whyidle.capture.hooks.install import install
 from whyidle.capture.hooks.loader_facts import starts_python
-from whyidle.capture.hooks.sources import _facts
 from whyidle.capture.loop_detector import state as loop_state
 from whyidle.capture.session import Session
 from whyidle.devices.cpu import CpuDevice
@@ -33,18 +31,6 @@ from whyidle.record.schema import EVENT, NOT_MEASURED, STEP, EventKind, LoaderFl
 pytestmark = pytest.mark.usefixtures("either_path")
 
 MS = 1_000_000
-
-
-class Clocked(CpuDevice):
-    """A processor whose clock stands still but for what is said to take time."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.now_ns = 10**9
-        self.now = lambda: self.now_ns  # type: ignore[assignment, misc]
-
-    def take(self, ms: int) -> None:
-        self.now_ns += ms * MS
 
 
 class Slow(Dataset[torch.Tensor]):
@@ -114,33 +100,6 @@ def test_an_evaluating_pass_tells_how_long_it_waited(
     assert lasted(found) == lasted(events(tmp_path, EventKind.BOUNDARY))
 
 
-def test_training_alone_has_no_evaluation(tmp_path: Path) -> None:
-    net = torch.nn.Linear(4, 1)
-    with recording(tmp_path):
-        for _ in range(3):
-            for batch in DataLoader(Slow(8), 2):
-                learn(net, batch)
-    assert len(events(tmp_path, EventKind.EVALUATION)) == 0
-
-
-def test_an_evaluation_left_early_ends_with_the_next_training_batch(tmp_path: Path, clock: Clocked) -> None:
-    training, checking = DataLoader(Slow(8), 2), DataLoader(Slow(40, 10, clock), 2)
-    net = torch.nn.Linear(4, 1)
-    with recording(tmp_path, device=clock):
-        for _ in range(2):
-            for batch in training:
-                learn(net, batch)
-            with torch.no_grad():
-                for number, batch in enumerate(checking):
-                    net(batch)
-                    if number == 2:
-                        break
-            clock.take(5)
-    found = events(tmp_path, EventKind.EVALUATION)
-    assert found["value"].tolist() == [6 * 10 * MS] * 2
-    assert lasted(found) == [(6 * 10 + 5) * MS] * 2
-
-
 def test_an_iterator_that_evaluates_a_batch_now_and_then_counts_each_time_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: Clocked
 ) -> None:
@@ -158,19 +117,6 @@ def test_an_iterator_that_evaluates_a_batch_now_and_then_counts_each_time_anew(
     assert len(found) == 5
     assert set(found["value"].tolist()) == {0, 2 * 5 * MS}
     assert all(value <= took for value, took in zip(found["value"], lasted(found), strict=True))
-
-
-def test_two_evaluating_loaders_in_step_are_one_pass_each(tmp_path: Path, clock: Clocked) -> None:
-    net = torch.nn.Linear(4, 1)
-    with recording(tmp_path, device=clock):
-        for batch in DataLoader(Slow(8), 2):
-            learn(net, batch)
-        with torch.no_grad():
-            passes = DataLoader(Slow(8, 10, clock), 2), DataLoader(Slow(16, 20, clock), 4)
-            for left, right in zip(*passes, strict=True):
-                net(left), net(right)
-    values = sorted(events(tmp_path, EventKind.EVALUATION)["value"].tolist())
-    assert values == [8 * 10 * MS, 16 * 20 * MS]
 
 
 def test_a_checkpoint_is_recorded_once_also_within_validation(tmp_path: Path) -> None:
@@ -198,15 +144,6 @@ def test_what_is_saved_in_no_time_is_not_recorded(tmp_path: Path, monkeypatch: p
     assert len(events(tmp_path, EventKind.BOUNDARY)) == 1
 
 
-def test_distributed_checkpoints_are_saves(tmp_path: Path) -> None:
-    import torch.distributed.checkpoint as checkpoint
-
-    with recording(tmp_path):
-        next(iter(DataLoader(Slow(2))))
-        checkpoint.save({"weight": torch.ones(3)}, checkpoint_id=tmp_path / "one", no_dist=True)
-    assert len(events(tmp_path, EventKind.SAVE)) == 1
-
-
 def compile_with_changing_shapes(tmp_path: Path, between: Callable[[], object] = lambda: None) -> None:
     torch._dynamo.reset()
     function = torch.compile(lambda x: (x * 2).sum(), backend="eager", dynamic=False)
@@ -226,13 +163,6 @@ def test_each_compilation_is_recorded_in_its_step(tmp_path: Path) -> None:
     assert within == [0, 2]
     assert all(ns > 0 for ns in lasted(found))
     assert shapes(tmp_path) == "nknkk"
-
-
-def test_a_reset_of_the_compiler_does_not_end_it(tmp_path: Path) -> None:
-    compile_with_changing_shapes(tmp_path, torch._dynamo.reset)
-    assert len(events(tmp_path, EventKind.COMPILE)) == 5
-    handler = torch._dynamo.callback.callback_handler
-    assert handler.start_callbacks == handler.end_callbacks == []
 
 
 def test_a_compilation_within_another_or_on_another_thread_counts_once(tmp_path: Path) -> None:
@@ -291,13 +221,6 @@ def test_a_loaders_settings_are_told(tmp_path: Path, settings: dict[str, Any], f
     assert NOT_MEASURED not in events(tmp_path, EventKind.LOADER_WORKERS)["value"]
 
 
-def test_the_settings_of_a_loader_within_a_library_are_told() -> None:
-    stages = [DataLoader(Stream(), batch_size=4, num_workers=1, multiprocessing_context="spawn")]
-    facts = _facts(SimpleNamespace(pipeline=stages))
-    assert facts is not None
-    assert facts.flags == LoaderFlag.ITERABLE | LoaderFlag.STARTS_PYTHON
-
-
 def test_asking_how_workers_start_does_not_settle_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(multiprocessing.context._default_context, "_actual_context", None)  # type: ignore[attr-defined]
     default = multiprocessing.get_all_start_methods()[0]
@@ -315,12 +238,3 @@ def test_a_program_that_trains_without_steps_is_told_how_to_have_some(tmp_path: 
     assert verdict.cause is None
     assert "7 backward passes were seen" in verdict.title
     assert "whyidle.step()" in verdict.next[0].change
-
-
-def test_a_program_that_trains_nothing_has_no_such_way_out(tmp_path: Path) -> None:
-    with recording(tmp_path):
-        for _ in DataLoader(Slow(8), 2):
-            pass
-    verdict = verdict_of_run(tmp_path / "run")
-    assert verdict.title == "No verdict: no training step was recorded."
-    assert not verdict.next

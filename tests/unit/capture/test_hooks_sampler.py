@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 import torch
-from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+from torch.utils.data import DataLoader, TensorDataset
 
-from support.hooked import Net, recording
+from support.hooked import Clocked, Net, SomePass, recording
 from whyidle.capture.hooks import loader as loader_hook
 from whyidle.capture.hooks.install import install
 from whyidle.capture.hooks.steady import LEAST_DRAW_NS
@@ -27,22 +27,6 @@ MS = 1_000_000
 BATCHES = 6
 
 
-class Clocked(CpuDevice):
-    """A processor whose clock shows what it is told: a microsecond for each look, and what is worked."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.now_ns = 10**15
-        self.now = self._tick  # type: ignore[assignment, method-assign]
-
-    def _tick(self) -> int:
-        self.now_ns += 1000
-        return self.now_ns
-
-    def works(self, ms: float) -> None:
-        self.now_ns += round(ms * MS)
-
-
 class Sampler:
     """Batches of four indices in their order. It works when its iterator is made, before the first batch, and for
     each."""
@@ -55,13 +39,13 @@ class Sampler:
         return BATCHES
 
     def __iter__(self) -> Iterator[list[int]]:
-        self._device.works(self._at_iter)
+        self._device.take(self._at_iter)
         return self._draws()
 
     def _draws(self) -> Iterator[list[int]]:
-        self._device.works(self._at_first)
+        self._device.take(self._at_first)
         for batch in range(BATCHES):
-            self._device.works(self._each)
+            self._device.take(self._each)
             yield list(range(4 * batch, 4 * batch + 4))
 
 
@@ -96,7 +80,7 @@ def lasted_ms(events: Records) -> list[float]:
 def test_a_sampler_that_works_when_it_is_iterated_over_is_timed_there(
     tmp_path: Path, workers: int, persistent: bool, made: int
 ) -> None:
-    device = Clocked()
+    device = Clocked(1000)
     loader = DataLoader(
         data(), batch_sampler=Sampler(device, at_iter=30), num_workers=workers, persistent_workers=persistent
     )
@@ -108,7 +92,7 @@ def test_a_sampler_that_works_when_it_is_iterated_over_is_timed_there(
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_sampler_that_works_for_each_batch_is_timed_for_each(tmp_path: Path, workers: int) -> None:
-    device = Clocked()
+    device = Clocked(1000)
     loader = DataLoader(data(), batch_sampler=Sampler(device, at_first=50, each=2), num_workers=workers)
     found, _ = trained(tmp_path, device, loader)
     assert lasted_ms(found) == [52.0] + [2.0] * (BATCHES - 1)
@@ -116,7 +100,7 @@ def test_a_sampler_that_works_for_each_batch_is_timed_for_each(tmp_path: Path, w
 
 
 def test_what_it_takes_lies_within_the_fetch(tmp_path: Path) -> None:
-    device = Clocked()
+    device = Clocked(1000)
     found, _ = trained(tmp_path, device, DataLoader(data(), batch_sampler=Sampler(device, at_iter=5, each=2)), epochs=2)
     steps = open_run(tmp_path / "run").records(STEP)
     for begin, end in zip(found["t_ns"], found["end_ns"], strict=True):
@@ -125,7 +109,7 @@ def test_what_it_takes_lies_within_the_fetch(tmp_path: Path) -> None:
 
 
 def test_a_sampler_of_single_indices_is_timed_as_a_whole_batch(tmp_path: Path) -> None:
-    device = Clocked()
+    device = Clocked(1000)
 
     class Slow:
         def __len__(self) -> int:
@@ -133,7 +117,7 @@ def test_a_sampler_of_single_indices_is_timed_as_a_whole_batch(tmp_path: Path) -
 
         def __iter__(self) -> Iterator[int]:
             for index in range(4 * BATCHES):
-                device.works(0.5)
+                device.take(0.5)
                 yield index
 
     loader: DataLoader[Any] = DataLoader(data(), batch_size=4, sampler=Slow())  # type: ignore[arg-type]
@@ -142,14 +126,14 @@ def test_a_sampler_of_single_indices_is_timed_as_a_whole_batch(tmp_path: Path) -
 
 
 def test_what_is_quick_is_not_recorded(tmp_path: Path) -> None:
-    device = Clocked()
+    device = Clocked(1000)
     quick = (LEAST_DRAW_NS - 5000) / MS
     loader = DataLoader(data(), batch_sampler=Sampler(device, at_iter=quick, each=quick))
     assert len(trained(tmp_path, device, loader)[0]) == 0
 
 
 def test_a_sampler_that_gives_no_lists_is_timed_too(tmp_path: Path) -> None:
-    device = Clocked()
+    device = Clocked(1000)
 
     class Tuples(Sampler):
         def _draws(self) -> Iterator[Any]:
@@ -160,34 +144,10 @@ def test_a_sampler_that_gives_no_lists_is_timed_too(tmp_path: Path) -> None:
     assert set(found["value"].tolist()) == {NOT_MEASURED}
 
 
-def test_an_iterable_dataset_has_no_sampler_to_speak_of(tmp_path: Path) -> None:
-    device = Clocked()
-
-    class Stream(IterableDataset[Any]):
-        def __iter__(self) -> Iterator[tuple[torch.Tensor]]:
-            device.works(100)
-            return iter([(row,) for row in data().tensors[0]])
-
-    loader = DataLoader(Stream(), batch_size=4)
-    assert len(trained(tmp_path, device, loader)[0]) == 0
-
-
-class Passing(Thinning):
-    """Looks at the first three steps, and lets all others pass."""
-
-    def first(self) -> int:
-        return 3
-
-    def plan(self, first: bool, left: int) -> tuple[int, int]:
-        return 1, 1000
-
-    def looked(self, lasted_ns: int, cost_ns: int) -> None: ...
-
-
 def test_in_steps_that_are_let_pass_no_clock_is_read(tmp_path: Path) -> None:
-    device = Clocked()
+    device = Clocked(1000)
     loader = DataLoader(data(), batch_sampler=Sampler(device, each=2))
-    found, came = trained(tmp_path, device, loader, thinning=Passing())
+    found, came = trained(tmp_path, device, loader, thinning=SomePass(2, 1000))
     steps = open_run(tmp_path / "run").records(STEP)
     assert len(came) == BATCHES
     assert 0 < len(steps) < BATCHES
@@ -207,7 +167,7 @@ def test_an_error_of_a_sampler_reads_as_without_us(tmp_path: Path, where: str) -
             raise ValueError("theirs")
 
     def frames() -> list[str]:
-        loader = DataLoader(data(), batch_sampler=Broken(Clocked()))
+        loader = DataLoader(data(), batch_sampler=Broken(Clocked(1000)))
         with pytest.raises(ValueError, match="theirs") as raised:
             for _ in loader:
                 pass

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import UserDict, namedtuple
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,76 +31,38 @@ def train_on(folder: Path, batches: list[Any], thinning: Thinning | None = None)
     return shapes(folder)
 
 
-def test_steps_tell_whether_their_batch_has_a_new_shape(tmp_path: Path) -> None:
-    assert train_on(tmp_path, sized(3, 3, 5, 3, 7, 7, 5)) == "nknknkk"
+def nested(length: int) -> Any:
+    return (["text", 3], {"deep": [{"er": torch.ones(2, length)}]})
 
 
-def elements(folder: Path) -> list[int]:
-    """Of the batch of each step."""
-    flags = open_run(folder / "run").records(STEP)["flags"]
-    return [int(f) >> StepFlag.ELEMENTS_SHIFT & StepFlag.MOST_ELEMENTS for f in flags]
+SPARSE = torch.eye(3).to_sparse()
+MANY = [torch.ones(1)] * shapes_module.MOST_TENSORS
 
 
 @pytest.mark.parametrize(
-    "pack", [lambda a: a, lambda a: [a, torch.ones(2, 2)], lambda a: {"deep": [{"er": a}], "label": 3}]
+    ("batches", "told", "elements"),
+    [
+        (sized(3, 3, 5, 3, 7, 7, 5), "nknknkk", [6, 6, 10, 6, 14, 14, 10]),
+        ([[a, torch.ones(2, 2)] for a in sized(3, 5, 3)], "nnk", [10, 14, 10]),
+        ([torch.ones(3), torch.ones(3).int(), torch.ones(3)], "nnk", [3, 3, 3]),
+        ([torch.ones(1).expand(2**33), torch.ones(3)], "nn", [StepFlag.MOST_ELEMENTS, 3]),
+        ([{"ids": a, "name": "x"} for a in sized(3, 4, 3)], "nnk", [6, 8, 6]),
+        ([Pair(torch.ones(1), a) for a in sized(3, 4, 3)], "nnk", [7, 9, 7]),
+        ([UserDict({"x": a}) for a in sized(3, 4, 3)], "nnk", [6, 8, 6]),
+        ([nested(3), nested(4), nested(3)], "nnk", [6, 8, 6]),
+        ([torch.nn.Parameter(a) for a in sized(3, 4, 3)], "nnk", [6, 8, 6]),
+        ([["text"], torch.ones(3), np.ones(3)], "-n-", [0, 3, 0]),
+        ([SPARSE, [torch.ones(3), SPARSE], torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])], "---", [0] * 3),
+        ([[*MANY, torch.ones(n)] for n in (1, 2, 3)], "nkk", [len(MANY)] * 3),
+    ],
 )
-def test_steps_tell_how_many_elements_their_batch_has(tmp_path: Path, pack: Callable[[Any], Any]) -> None:
-    batches = [pack(a) for a in sized(3, 5, 3, 5)]
-    more = 4 if isinstance(batches[0], list) else 0
-    assert train_on(tmp_path, batches) == "nnkk"
-    assert elements(tmp_path) == [6 + more, 10 + more, 6 + more, 10 + more]
+def test_steps_tell_whether_their_batch_has_a_new_shape_and_how_many_elements(
+    tmp_path: Path, batches: list[Any], told: str, elements: list[int]
+) -> None:
+    assert train_on(tmp_path, batches) == told
     flags = open_run(tmp_path / "run").records(STEP)["flags"]
-    assert bool(flags[0] & StepFlag.FIRST_OF_EPOCH)
-    assert not (flags[1:] & StepFlag.FIRST_OF_EPOCH).any()
-
-
-def test_more_elements_than_there_is_room_for_are_told_as_so_many(tmp_path: Path) -> None:
-    huge = torch.ones(1).expand(2**33)
-    assert train_on(tmp_path, [huge, torch.ones(3)]) == "nn"
-    assert elements(tmp_path) == [StepFlag.MOST_ELEMENTS, 3]
-
-
-def test_of_batches_that_are_not_looked_at_no_elements_are_told(tmp_path: Path) -> None:
-    assert train_on(tmp_path, [["text"], torch.ones(3), ["text"]]) == "-n-"
-    assert elements(tmp_path) == [0, 3, 0]
-
-
-def test_a_new_type_is_a_new_shape(tmp_path: Path) -> None:
-    assert train_on(tmp_path, [torch.ones(3), torch.ones(3).int(), torch.ones(3)]) == "nnk"
-
-
-@pytest.mark.parametrize(
-    "pack",
-    [
-        lambda a: [a, torch.ones(2)],
-        lambda a: {"ids": a, "name": "x"},
-        lambda a: Pair(torch.ones(1), a),
-        lambda a: UserDict({"x": a}),
-        lambda a: (["text", 3], {"deep": [{"er": a}]}),
-        lambda a: torch.nn.Parameter(a),
-    ],
-)
-def test_tensors_are_found_in_plain_containers(tmp_path: Path, pack: Callable[[Any], Any]) -> None:
-    assert train_on(tmp_path, [pack(a) for a in sized(3, 4, 3)]) == "nnk"
-
-
-@pytest.mark.parametrize(
-    "batch",
-    [
-        np.ones(3),
-        ["text"],
-        torch.eye(3).to_sparse(),
-        torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]),
-        [torch.ones(3), torch.eye(3).to_sparse()],
-    ],
-)
-def test_nothing_is_said_of_batches_without_plain_tensors(tmp_path: Path, batch: Any) -> None:
-    assert train_on(tmp_path, [batch] * 3) == "---"
-
-
-def test_of_many_tensors_the_first_count(tmp_path: Path) -> None:
-    many = [torch.ones(1)] * shapes_module.MOST_TENSORS
-    assert train_on(tmp_path, [[*many, torch.ones(n)] for n in (1, 2, 3)]) == "nkk"
+    assert [int(f) >> StepFlag.ELEMENTS_SHIFT & StepFlag.MOST_ELEMENTS for f in flags] == elements
+    assert [bool(f & StepFlag.FIRST_OF_EPOCH) for f in flags] == [True] + [False] * (len(flags) - 1)
 
 
 def test_when_too_many_shapes_were_seen_nothing_is_said_any_longer(
@@ -159,16 +121,3 @@ def test_either_loader_of_a_step_may_bring_a_new_shape(tmp_path: Path) -> None:
         for first, second in zip(labelled, unlabelled, strict=True):
             learn(net, torch.cat([first, second]))
     assert shapes(tmp_path) == "nknk"
-
-
-def test_while_steps_are_let_pass_nothing_is_said_of_shapes(tmp_path: Path) -> None:
-    class Some(Thinning):
-        plans = iter([(2, 3), (2, 0), (2, 0), (2, 0)])
-
-        def first(self) -> int:
-            return 2
-
-        def plan(self, first_of_epoch: bool, left: int) -> tuple[int, int]:
-            return next(self.plans)
-
-    assert train_on(tmp_path, sized(*[2] * 11), Some()) == "nk" + "--" + "-k" + "kk"

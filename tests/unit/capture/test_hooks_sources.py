@@ -293,19 +293,6 @@ def test_a_loader_that_comes_later_takes_over(recording: Recording) -> None:
     assert steps["samples"].tolist() == [NOT_MEASURED] * 2 + [3] * 4 + [NOT_MEASURED] * 2
 
 
-def test_validation_by_a_loader_does_not_make_a_training_without_one_lose_steps(recording: Recording) -> None:
-    net, checks = Net(), DataLoader(TensorDataset(torch.ones(6, 3)), batch_size=3)
-    for number in range(20):
-        net.learn(torch.ones(4, 3))
-        if number % 5 == 4:
-            with torch.no_grad():
-                for (x,) in checks:
-                    net.model(x)
-    steps = recording.done()
-    assert len(steps) == 17
-    assert recording.boundaries() == 4
-
-
 def test_a_validation_iterator_that_is_kept_trains_nothing(recording: Recording) -> None:
     net, training = Net(), DataLoader(TensorDataset(torch.ones(60, 3)), batch_size=3)
     checks = iter(DataLoader(TensorDataset(torch.ones(60, 3)), batch_size=4))

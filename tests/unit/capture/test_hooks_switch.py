@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import itertools
 import pickle
 import traceback
 from collections.abc import Iterator
@@ -21,9 +20,7 @@ from whyidle.capture.session import Session
 from whyidle.capture.steps import StepRecorder
 from whyidle.devices.cpu import CpuDevice
 from whyidle.record.notices import read_notices
-from whyidle.record.reader import RecordFile, Records
 from whyidle.record.run import create_run
-from whyidle.record.schema import EventKind
 
 pytestmark = pytest.mark.usefixtures("either_path")
 
@@ -56,33 +53,6 @@ def train(epochs: int = 1, loader: DataLoader[Any] | None = None) -> None:
             optimizer.zero_grad()
             model(batch).sum().backward()
             optimizer.step()
-
-
-def records(session: Session, kind: str) -> Records:
-    (path,) = session.folder.glob(f"{kind}-*.rec")
-    return RecordFile(path).all()
-
-
-def test_a_recording_of_an_unchanged_loop_can_be_read(session: Session) -> None:
-    hooks = install(session, CpuDevice())
-    train(epochs=2)
-    with torch.no_grad():
-        for _ in DataLoader(TensorDataset(torch.ones(8, 3))):
-            pass
-    hooks.remove()
-    session.finish()
-    steps = records(session, "step")
-    assert steps["step"].tolist() == list(range(6))
-    assert steps["epoch"].tolist() == [0, 0, 0, 1, 1, 1]
-    assert steps["samples"].tolist() == [4, 4, 2] * 2
-    order = ("fetch_begin_ns", "fetch_end_ns", "forward_begin_ns", "backward_begin_ns", "optimizer_begin_ns")
-    order += ("optimizer_end_ns", "step_end_ns")
-    for earlier, later in itertools.pairwise(order):
-        assert (steps[earlier] <= steps[later]).all()
-    events = records(session, "event")
-    assert (events["what"] == EventKind.BOUNDARY).sum() == 1
-    assert (events["what"] == EventKind.EPOCH_BEGIN).sum() == 2
-    assert read_notices(session.folder) == []
 
 
 def test_removed_hooks_leave_everything_as_it_was(session: Session) -> None:

@@ -7,58 +7,9 @@ import threading
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
 import torch
 
 from support.loops import Net, Recording, data
-
-
-def test_a_prefetching_thread_is_said_to_hide_the_waits(recording: Recording) -> None:
-    net, batches = Net(), []
-    thread = threading.Thread(target=lambda: batches.extend(data()), name="prefetcher")
-    thread.start()
-    thread.join()
-    for batch in batches:
-        net.learn(batch)
-    assert not recording.done()
-    assert "prefetcher" in recording.notices[0]
-    assert recording.notices[1].startswith(f"{len(batches)} of {len(batches)} optimizer steps came before it was known")
-
-
-def test_a_training_in_another_thread_is_found(recording: Recording) -> None:
-    def training() -> None:
-        net = Net()
-        for batch in data():
-            net.learn(batch)
-
-    thread = threading.Thread(target=training, name="fit")
-    thread.start()
-    thread.join()
-    recording.done()
-    assert recording.samples == [4, 2]
-    assert "fit" in recording.notices[0]
-
-
-def test_a_program_that_never_trains_says_so(recording: Recording) -> None:
-    net = Net()
-    for batch in data():
-        net.loss(batch)
-    assert not recording.done()
-    assert any("No backward pass" in text for text in recording.notices)
-
-
-def test_distributed_training_with_one_process_is_a_plain_loop(recording: Recording, tmp_path: Any) -> None:
-    torch.distributed.init_process_group("gloo", f"file://{tmp_path}/meeting", rank=0, world_size=1)
-    try:
-        net = Net()
-        net.model = torch.nn.parallel.DistributedDataParallel(net.model)  # type: ignore[assignment]
-        for batch in data():
-            net.learn(batch)
-    finally:
-        torch.distributed.destroy_process_group()
-    recording.done()
-    assert recording.samples == [4, 4, 2]
-    assert recording.steps.count("backward_end") == [1, 1, 1]
 
 
 def test_a_compiled_model_and_optimizer_compile_as_without_hooks() -> None:
@@ -105,33 +56,6 @@ def test_a_compiled_model_and_optimizer_compile_as_without_hooks() -> None:
     assert recording.steps.count("backward_end") == [1, 1, 1]
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_results_are_the_same_to_the_bit(workers: int) -> None:
-    def training() -> tuple[list[float], dict[str, torch.Tensor]]:
-        torch.manual_seed(7)
-        net = Net()
-        net.optimizer = torch.optim.Adam(net.model.parameters())  # type: ignore[assignment]
-        losses: list[float] = []
-        for batch in data(80, 4, shuffle=True, num_workers=workers):
-            net.optimizer.zero_grad()
-            loss = net.loss(batch) + torch.rand(())
-            loss.backward()
-            net.optimizer.step()
-            losses.append(loss.item())
-        return losses, net.model.state_dict()
-
-    losses, weights = training()
-    recording = Recording()
-    recording.install()
-    try:
-        hooked_losses, hooked_weights = training()
-    finally:
-        recording.done()
-    assert len(recording.steps.stored) == 20
-    assert hooked_losses == losses
-    assert all(torch.equal(weights[name], hooked_weights[name]) for name in weights)
-
-
 def test_forked_children_do_not_write_into_the_recording(recording: Recording) -> None:
     net = Net()
     iterator = iter(data())
@@ -159,39 +83,3 @@ def test_a_thread_trains_though_the_main_thread_tried_the_model(recording: Recor
     thread.start()
     thread.join()
     assert len(recording.done()) >= 8
-
-
-def test_a_thread_that_learns_in_the_midst_of_a_hook_of_another_waits_for_its_turn(
-    recording: Recording, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The main thread goes through a loader, and is interrupted while its fetch is told; another thread trains."""
-    assert recording.hooks is not None
-    net, loader, order = Net(), data(40, 4), []
-    inner = recording.steps.fetch_begin
-
-    def trains(times: int) -> None:
-        def learn() -> None:
-            for _ in range(times):
-                net.loss(torch.ones(4, 3)).backward()
-
-        thread = threading.Thread(target=learn)
-        thread.start()
-        thread.join()
-
-    def interrupted(*args: Any) -> None:
-        order.append("fetch begins")
-        trains(4)
-        inner(*args)
-        order.append("fetch begun")
-
-    taken_back = recording.steps.abandon_fetch
-    monkeypatch.setattr(recording.steps, "abandon_fetch", lambda: order.append("taken back") or taken_back())
-    monkeypatch.setattr(recording.steps, "fetch_begin", interrupted)
-    recording.hooks.remove()
-    recording.install()
-    batches = iter(loader)
-    next(batches)
-    assert order == ["fetch begins", "fetch begun"]
-    trains(4)
-    assert order == ["fetch begins", "fetch begun", "taken back"]
-    assert recording.hooks.off == []

@@ -38,12 +38,6 @@ def nobody_logs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("WHYIDLE_RUN", raising=False)
 
 
-def test_figures_survive_the_way_through_the_folder(tmp_path: Path) -> None:
-    tell(tmp_path, Told(7, FIGURES, {1: {"input_pct": 2.0}}))
-    assert told(tmp_path) == Told(7, FIGURES, {1: {"input_pct": 2.0}})
-    assert (tmp_path / SCALARS).stat().st_size < 1024
-
-
 def test_what_is_no_figure_is_left_out(tmp_path: Path) -> None:
     content = {"step": 1, "values": {"a": 1, "b": "x", "c": None, "d": float("nan")}, "ranks": {}}
     (tmp_path / SCALARS).write_text(json.dumps(content))
@@ -63,12 +57,6 @@ def test_who_asks_says_how_often(tmp_path: Path) -> None:
         assert wanted(tmp_path) is None
 
 
-def test_of_two_loggers_each_gets_figures_as_often_as_it_asked(tmp_path: Path) -> None:
-    for every_s in (30.0, 2.0, 10.0):
-        ScalarLog(tmp_path, Kept(), every_s, False)(0, SECOND, 0, unheard)
-    assert wanted(tmp_path) == 2.0
-
-
 def test_new_figures_are_sent_once_with_the_trainings_own_step(tmp_path: Path) -> None:
     kept = Kept()
     log = ScalarLog(tmp_path, kept, 10.0, False)
@@ -84,13 +72,6 @@ def test_new_figures_are_sent_once_with_the_trainings_own_step(tmp_path: Path) -
     assert log(10, 11 * SECOND, 0, unheard)
     assert not log(11, 40 * SECOND, 0, unheard)
     assert [step for _, step in kept.calls] == [6, 10]
-
-
-def test_figures_of_an_earlier_recording_in_the_folder_are_not_sent(tmp_path: Path) -> None:
-    tell(tmp_path, Told(5, FIGURES, {}))
-    kept = Kept()
-    assert not ScalarLog(tmp_path, kept, 1.0, False)(0, SECOND, 0, unheard)
-    assert kept.calls == []
 
 
 def test_rank_0_logs_alone_unless_told(tmp_path: Path) -> None:
@@ -144,20 +125,6 @@ def test_what_is_no_logger_is_refused_everywhere_alike() -> None:
     for every_s in (0, -1.0, float("nan"), float("inf"), 10**400):
         with pytest.raises(ValueError, match="seconds above 0 and up to 1e"):
             whyidle.log_to(Kept(), every_s=every_s)
-
-
-def test_outside_whyidle_run_nothing_happens() -> None:
-    kept = Kept()
-    whyidle.log_to(kept)
-    assert scalars.logs == []
-
-
-def test_a_rank_without_a_logger_logs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WHYIDLE_RUN", str(tmp_path))
-    whyidle.log_to(None)
-    assert scalars.logs == []
-    whyidle.log_to(Kept())
-    assert len(scalars.logs) == 1
 
 
 class Closable(Writer):

@@ -1,4 +1,4 @@
-"""The loop detector by itself: tables of events, and what is to be done of each."""
+"""The loop detector by itself: what is to be done of events, and of updates whose batches are all fetched first."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from whyidle.capture.loop_detector.actions import (
     Say,
     TakeBack,
 )
+from whyidle.capture.loop_detector.batches import MOST_HELD, MOST_TOGETHER
 from whyidle.capture.loop_detector.detector import LoopDetector
 from whyidle.capture.loop_detector.events import (
     BoundaryBegins,
@@ -38,7 +39,6 @@ from whyidle.capture.loop_detector.events import (
     IterEnds,
     Learns,
     LearnsElsewhere,
-    PhaseEnds,
     StepMarked,
     Updated,
     WaitBegins,
@@ -46,8 +46,8 @@ from whyidle.capture.loop_detector.events import (
 )
 from whyidle.capture.loop_detector.loaders import Iteration, Role
 from whyidle.capture.loop_detector.state import ADJACENT_NS
-from whyidle.capture.loop_detector.unfed import BATCH_UPDATES, LEARNS_ELSEWHERE, UNFED_UPDATES
-from whyidle.record.schema import NOT_MEASURED, EventKind
+from whyidle.capture.loop_detector.unfed import LEARNS_ELSEWHERE
+from whyidle.record.schema import EventKind
 
 TRAINING, OTHER = 1, 2
 """Threads."""
@@ -86,91 +86,6 @@ def kinds(actions: Iterable[Action]) -> list[str]:
     return [type(action).__name__ for action in actions]
 
 
-def boundaries(actions: Iterable[Action]) -> list[tuple[int, int]]:
-    return [
-        (each.t_ns, each.end_ns) for each in actions if isinstance(each, Happened) and each.what == EventKind.BOUNDARY
-    ]
-
-
-def test_a_batch_that_is_learnt_from_is_a_step_and_the_first_counts_its_epoch() -> None:
-    of = passed()
-    actions = told([*fetched(of, 100), *learnt(200), *fetched(of, 300, samples=2), *learnt(400)])
-    expected = [
-        BeginStep(0, True, None, 100),
-        Deliver(4, 110, True),
-        Happened(EventKind.EPOCH_BEGIN, 0, NOT_MEASURED, 100),
-        FirstLearning(),
-        BeginStep(0, False, None, 300),
-        Deliver(2, 310, True),
-        FirstLearning(),
-    ]
-    assert same(actions, expected)
-
-
-def test_a_loader_that_is_never_learnt_from_leaves_no_step_and_one_boundary() -> None:
-    of = passed()
-    actions = told([*fetched(of, 100), *fetched(of, FAR), *fetched(of, 2 * FAR), FetchStops(of, 3 * FAR)])
-    assert same(actions[:3], [BeginStep(0, True, None, 100), Deliver(4, 110, True), TakeBack()])
-    assert boundaries(actions) == [(1, 3 * FAR)]
-    assert "BeginStep" not in kinds(actions[3:])
-
-
-def test_what_is_fetched_without_gradients_ends_the_step_before_and_is_a_boundary_until_its_end() -> None:
-    trains, held_out = passed(), passed()
-    actions = told(
-        [
-            *(*fetched(trains, 100), *learnt(200)),
-            *fetched(held_out, 1000, gradients=False),
-            *fetched(held_out, 2000, gradients=False),
-            FetchStops(held_out, 3000),
-            *fetched(trains, 4000),
-        ]
-    )
-    after = actions[actions.index(FirstLearning()) + 1 :]
-    assert after[0] == EndStep(False)
-    assert boundaries(after) == [(1000, 3000)]
-    assert same(after[-2:], [BeginStep(0, False, None, 4000), Deliver(4, 4010, True)])
-
-
-def test_two_fetches_before_the_first_learning_hold_a_batch_back_to_the_end() -> None:
-    of = passed()
-    events: list[Event] = [*fetched(of, 100, 4), *fetched(of, 200, 3), *learnt(300)]
-    events += [*fetched(of, FAR, 2), *learnt(FAR + 100), FetchBegins(of, 2 * FAR, True), FetchStops(of, 2 * FAR + 10)]
-    delivered = [each.samples for each in told(events) if isinstance(each, Deliver)]
-    # The second fetch belongs to the first step, whose batch is the first; at the end comes the one held back.
-    assert delivered == [4, 4, 3, 2]
-
-
-def test_a_first_batch_that_is_dropped_is_no_step_once_the_loader_was_seen_to_train_on_each_as_it_came() -> None:
-    role = Role()
-    one, two = passed(role), passed(role)
-    before: list[Event] = [*fetched(one, 100), *learnt(200), *fetched(one, 300), *learnt(400)]
-    ended: list[Event] = [FetchBegins(one, 500, True), FetchStops(one, 510)]
-    dropped = told([*before, *ended, *fetched(two, 600, 4), *fetched(two, 700, 3), *learnt(800)])[-4:]
-    assert same(dropped, [TakeBack(), BeginStep(1, False, None, 700), Deliver(3, 710, True), FirstLearning()])
-
-
-def test_batches_summed_before_one_backward_pass_are_a_step_each_from_then_on() -> None:
-    of = passed()
-    round_: list[list[Event]] = [
-        [*fetched(of, k * FAR), *fetched(of, k * FAR + 2 * ADJACENT_NS), *learnt(k * FAR + 3 * ADJACENT_NS)]
-        for k in range(1, 6)
-    ]
-    first: list[Event] = [*fetched(of, 100), *learnt(200)]
-    assert kinds(told([*first, *(event for each in round_ for event in each)])).count("BeginStep") == 11
-
-
-def test_a_second_loader_within_a_step_that_trains_is_a_further_fetch_of_it() -> None:
-    one, two = passed(), passed()
-    begin: list[Event] = [*fetched(one, 100), *learnt(200), *fetched(one, FAR)]
-    apart = told([*begin, *fetched(two, 3 * FAR), *learnt(4 * FAR)])
-    assert kinds(apart)[-3:] == ["FetchWithinBegins", "FetchWithinEnds", "FirstLearning"]
-    one, two = passed(), passed()
-    begin = [*fetched(one, 100), *learnt(200), *fetched(one, FAR)]
-    at_once = told([*begin, *fetched(two, FAR + 20, samples=9), *learnt(2 * FAR)])
-    assert at_once[-2:] == [Deliver(4, FAR + 30, True), FirstLearning()]
-
-
 def test_an_iterator_that_is_made_just_before_its_first_fetch_is_part_of_it() -> None:
     of = passed()
     near = told([IterBegins(of, 100, True), IterEnds(of, 200), *fetched(of, 300), *learnt(400)])
@@ -178,88 +93,6 @@ def test_an_iterator_that_is_made_just_before_its_first_fetch_is_part_of_it() ->
     of = passed()
     far = told([IterBegins(of, 100, True), IterEnds(of, 200), *fetched(of, FAR), *learnt(2 * FAR)])
     assert same(far[:3], [BeginStep(0, True, None, 100), TakeBack(), BeginStep(0, True, None, FAR)])
-
-
-def test_a_fetch_that_fails_or_ends_takes_its_step_back() -> None:
-    for ends in (FetchFails(), FetchStops(of := passed(), 200)):
-        assert kinds(told([FetchBegins(of, 100, True), ends])) == ["BeginStep", "TakeBack"]
-
-
-def test_optimizer_steps_without_batches_become_steps_after_a_few_which_is_said_once() -> None:
-    actions = told(event for k in range(UNFED_UPDATES + 2) for event in learnt(100 * (k + 1)))
-    assert kinds(actions).count("BeginStep") == 3
-    first = next(each for each in actions if isinstance(each, BeginStep))
-    assert first == BeginStep(0, True, None, 100 * UNFED_UPDATES + 20)
-    assert kinds(actions).count("Say") == 1
-    assert kinds(actions).count("Compute") == 3
-
-
-def test_of_two_optimizers_in_turn_the_later_ends_the_steps() -> None:
-    events = [event for k in range(1, 11) for event in (*learnt(100 * k, 1), *learnt(100 * k + 50, 2))]
-    opened = [each.begin_ns for each in told(events) if isinstance(each, BeginStep)]
-    assert opened
-    assert {begin % 100 for begin in opened} == {70}
-
-
-def test_a_training_that_stays_on_one_batch_goes_on_without_its_loader() -> None:
-    of = passed()
-    actions = told([*fetched(of, 100), *(each for k in range(BATCH_UPDATES + 1) for each in learnt(1000 * (k + 1)))])
-    assert [each.begin_ns for each in actions if isinstance(each, BeginStep)] == [
-        100,
-        1000 * BATCH_UPDATES + 20,
-        1000 * (BATCH_UPDATES + 1) + 20,
-    ]
-
-
-def test_steps_that_the_program_marks_begin_there_and_fetches_only_feed_them() -> None:
-    of = passed()
-    actions = told(
-        [
-            StepMarked(100),
-            *fetched(of, 110),
-            *learnt(200),
-            StepMarked(300),
-            *fetched(of, FAR, samples=3),
-            *learnt(2 * FAR),
-        ]
-    )
-    assert [each.begin_ns for each in actions if isinstance(each, BeginStep)] == [100, 300]
-    assert FetchWithinEnds(3) in actions
-    assert Deliver(4, 120, True) in actions
-
-
-def test_a_wait_that_the_program_marks_opens_a_step_as_a_fetch_does() -> None:
-    events = [
-        event
-        for k in range(1, 4)
-        for event in (WaitBegins(k * FAR, True), WaitEnds(k * FAR + 5, False), *learnt(k * FAR + 9))
-    ]
-    assert [each.begin_ns for each in told(events) if isinstance(each, BeginStep)] == [FAR, 2 * FAR, 3 * FAR]
-
-
-def test_a_wait_that_fails_is_no_step() -> None:
-    assert kinds(told([WaitBegins(100, True), WaitEnds(200, True)])) == ["BeginStep", "TakeBack"]
-
-
-def test_a_phase_between_steps_is_a_boundary_and_one_within_is_only_named() -> None:
-    detector, of = LoopDetector(TRAINING), passed()
-    told([*fetched(of, 100), Learns(200, False)], detector)
-    assert not detector.between_steps
-    within = detector.feed(PhaseEnds(300, 250, detector.learnings, detector.between_steps, 5))
-    assert within == [Happened(EventKind.PHASE, 5, 300, 250)]
-    told([Learns(400, True)], detector)
-    assert detector.between_steps
-    after = detector.feed(PhaseEnds(600, 500, detector.learnings, detector.between_steps, 5))
-    assert after[1:] == [Happened(EventKind.BOUNDARY, NOT_MEASURED, 600, 500), EndStep(False, 500)]
-
-
-def test_a_checkpoint_before_the_first_learning_leaves_the_step_open() -> None:
-    of = passed()
-    actions = told([*fetched(of, 100), BoundaryBegins(200), BoundaryEnds(300), *learnt(400)])
-    assert boundaries(actions) == [(200, 300)]
-    assert kinds(actions).count("BeginStep") == 1
-    assert "Compute" in kinds(actions)
-    assert "TakeBack" not in kinds(actions)
 
 
 def test_a_thread_that_fetches_and_learns_is_taken_for_the_training_at_once() -> None:
@@ -285,13 +118,6 @@ def test_once_an_epoch_was_trained_no_other_thread_is() -> None:
     assert not detector.undecided
     assert told([LearnsElsewhere(300 + k, OTHER, "T", "main") for k in range(9)], detector) == []
     assert detector.thread == TRAINING
-
-
-@pytest.mark.parametrize("learns", [True, False])
-def test_a_training_without_steps_says_why(learns: bool) -> None:
-    actions = told([*([Learns(100, False)] if learns else []), Finishes(200)])
-    (said,) = [each.text for each in actions if isinstance(each, Say)]
-    assert ("whyidle.step()" in said) == learns
 
 
 class Slow(LoopDetector):
@@ -398,3 +224,181 @@ def test_whatever_happens_steps_and_boundaries_are_in_order(happens: list[tuple[
     assert not is_open
     assert detector.open is None
     assert not detector.in_boundary
+
+
+class Written:
+    """Makes the events of a program on a clock of its own."""
+
+    def __init__(self) -> None:
+        self.now = 100
+        self.events: list[Event] = []
+
+    def goes_on(self, ns: int = 10) -> int:
+        self.now += ns
+        return self.now
+
+    def iterates(self, role: Role) -> Iteration:
+        of = Iteration(role, self.goes_on())
+        self.events += [IterBegins(of, of.begin_ns, True), IterEnds(of, self.goes_on())]
+        return of
+
+    def fetches(self, of: Iteration, samples: int, computed: bool | None = False, after: int = 10) -> None:
+        self.events += [FetchBegins(of, self.goes_on(after), True, computed), FetchEnds(of, self.goes_on(), samples)]
+
+    def stops(self, of: Iteration) -> None:
+        self.events += [FetchBegins(of, self.goes_on(), True, False), FetchStops(of, self.goes_on())]
+
+    def updates(self, passes: int) -> None:
+        self.events += [Learns(self.goes_on(10 * ADJACENT_NS), False) for _ in range(passes)]
+        self.events += [Learns(self.goes_on(), True), Updated(self.goes_on(), 7)]
+
+    def ends(self) -> list[Action]:
+        self.events.append(Finishes(self.goes_on()))
+        return told(self.events)
+
+
+def steps(actions: list[Action]) -> list[int]:
+    """Samples of each step that is none that was taken back."""
+    samples: list[int] = []
+    for action in actions:
+        match action:
+            case BeginStep():
+                samples.append(0)
+            case Deliver() | Amend():
+                samples[-1] = action.samples
+            case TakeBack():
+                samples.pop()
+    return samples
+
+
+def trains(program: Written, role: Role, sizes: list[int], together: int, held: int) -> None:
+    """An epoch of transformers' Trainer over a loader that holds `held` batches back."""
+    of, left, over = program.iterates(role), list(sizes), False
+    for begin in range(0, len(sizes), together):
+        update = sizes[begin : begin + together]
+        ready = len(sizes) - len(left) - begin
+        while ready < len(update) + held and not over:
+            if left:
+                program.fetches(of, left.pop(0))
+                ready += 1
+            else:
+                program.stops(of)
+                over = True
+        program.updates(len(update))
+    if not over:
+        program.stops(of)
+
+
+def updates_of(sizes: list[int], together: int) -> list[int]:
+    return [sum(sizes[begin : begin + together]) for begin in range(0, len(sizes), together)]
+
+
+@pytest.mark.parametrize("held", [0, 1])
+@pytest.mark.parametrize("together", [2, 3, 4, 16])
+@pytest.mark.parametrize("last", [1, 2, 4])
+def test_an_update_is_one_step_with_its_micro_batches_from_the_first_to_the_shorter_last_of_each_epoch(
+    together: int, held: int, last: int
+) -> None:
+    program, role = Written(), Role()
+    sizes = [*range(1, 3 * together + last), 1]
+    for _ in range(3):
+        trains(program, role, sizes, together, held)
+    actions = program.ends()
+    assert steps(actions) == 3 * updates_of(sizes, together)
+    known = [each.value for each in actions if isinstance(each, Happened) and each.what == EventKind.BATCHES_TOGETHER]
+    assert known == [together]
+    (said,) = [each.text for each in actions if isinstance(each, Say)]
+    assert f"{together} batches for each update" in said
+
+
+@given(
+    sizes=st.lists(st.integers(1, 9), min_size=7, max_size=40),
+    together=st.integers(1, 3),
+    held=st.integers(0, MOST_HELD),
+    epochs=st.integers(1, 3),
+)
+def test_each_batch_is_counted_once_and_each_update_is_a_step(
+    sizes: list[int], together: int, held: int, epochs: int
+) -> None:
+    program, role = Written(), Role()
+    for _ in range(epochs):
+        trains(program, role, sizes, together, held)
+    samples = steps(program.ends())
+    assert sum(samples) == epochs * sum(sizes)
+    if held < MOST_HELD:
+        # Of two held back the last is learnt from with no fetch before it.
+        assert samples == epochs * updates_of(sizes, together)
+
+
+def test_an_adversarial_net_under_a_loader_that_fetches_ahead_has_a_step_a_batch() -> None:
+    program, of = Written(), Iteration(Role(), 100)
+    program.fetches(of, 4)
+    for _ in range(6):
+        program.fetches(of, 4)
+        program.updates(2)
+        program.updates(1)
+    program.stops(of)
+    program.updates(2)
+    program.updates(1)
+    samples = steps(program.ends())
+    assert (len(samples), samples[2:]) == (7, [4] * 5)
+
+
+def test_batches_that_a_resumed_training_skips_lie_before_its_first_step() -> None:
+    program, of = Written(), Iteration(Role(), 100)
+    for _ in range(20):
+        program.fetches(of, 4)
+    last = program.now - 10
+    for k in range(5):
+        program.updates(1)
+        program.fetches(of, k)
+    actions = program.ends()
+    assert steps(actions)[:5] == [4, 0, 1, 2, 3]
+    (amended,) = [each for each in actions if isinstance(each, Amend)]
+    assert amended == Amend(4, last)
+
+
+@pytest.mark.parametrize("batches", [3, 40, MOST_TOGETHER + 1])
+@pytest.mark.parametrize("stops", [True, False])
+def test_a_pass_that_only_looks_at_the_data_is_a_boundary_and_no_step(batches: int, stops: bool) -> None:
+    program, role = Written(), Role()
+    of = program.iterates(role)
+    for _ in range(batches):
+        program.fetches(of, 4)
+    if stops:
+        program.stops(of)
+    trains(program, role, [4] * 6, 1, 0)
+    actions = program.ends()
+    assert steps(actions) == [4] * 6
+    looked = [each for each in actions if isinstance(each, Happened) and each.what == EventKind.EVALUATION]
+    assert [each.t_ns for each in looked] == [of.begin_ns]
+
+
+def test_a_list_of_all_batches_is_no_update() -> None:
+    program, of = Written(), Iteration(Role(), 100)
+    for _ in range(6):
+        program.fetches(of, 4)
+    program.stops(of)
+    for _ in range(8):
+        program.updates(1)
+    assert steps(program.ends()) == [0] * 5
+
+
+def test_epochs_of_one_update_are_steps_from_the_second_on() -> None:
+    program, role = Written(), Role()
+    for _ in range(3):
+        trains(program, role, [4, 4, 4, 2], 4, 1)
+    assert steps(program.ends()) == [14, 14]
+
+
+def test_a_loader_that_fed_each_batch_by_itself_may_feed_several_at_once_later() -> None:
+    program, of = Written(), Iteration(Role(), 100)
+    for _ in range(4):
+        program.fetches(of, 4)
+        program.updates(1)
+    for _ in range(4):
+        program.fetches(of, 4)
+        program.fetches(of, 4)
+        program.updates(2)
+    # The first of them is two steps, of which one computes nothing.
+    assert steps(program.ends()) == [4, 4, 4, 4, 4, 4, 8, 8, 8]

@@ -154,13 +154,6 @@ def test_the_sampler_records_the_limit_and_what_it_leaves(tmp_path: Path) -> Non
     assert named(MEMORY, host.memory)["oom_kills"] == 1
 
 
-def test_without_a_limit_kills_alone_are_recorded(tmp_path: Path) -> None:
-    root = machine(tmp_path, "0::/job\n", group("job", "max", GIB))
-    host = Host(77, 0, root)
-    assert named(HOST, host.sample(0, 0))["memory_available_bytes"] == 32 * GIB
-    assert named(MEMORY, host.memory) == {"t_ns": 0, "oom_kills": 3}
-
-
 def test_doctor_says_the_limit_where_it_says_the_memory(tmp_path: Path) -> None:
     root = machine(tmp_path, "0::/job\n", group("job", 4 * GIB, 3 * GIB))
     check = memory(root)

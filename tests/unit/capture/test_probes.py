@@ -65,15 +65,11 @@ def test_what_a_kernel_does_not_tell_is_missing_with_what_is_lost(tmp_path: Path
     checks = cpus.cpus(tmp_path)
     for name in ("cgroup", "Pressure (PSI)", "Run-queue time"):
         check = named(checks, name)
-        assert check.status == "missing"
-        assert check.lost
-        assert check.fix
+        assert (check.status, bool(check.lost), bool(check.fix)) == ("missing", True, True)
     assert storage.reads(tmp_path).status == "missing"
     assert cpus.machine(tmp_path) is None
     assert cpus.steal(None, None, 1.0).status == "missing"
-
-
-def test_pressure_that_is_told_in_part_is_limited(tmp_path: Path) -> None:
+    assert cpus.clock(tmp_path).values["source"] is None
     write(tmp_path, {"proc/pressure/cpu": "some avg10=0.00 avg60=0.00 avg300=0.00 total=12\n"})
     check = named(cpus.cpus(tmp_path), "Pressure (PSI)")
     assert (check.status, check.says) == ("limited", "Of cpu only.")
@@ -82,10 +78,8 @@ def test_pressure_that_is_told_in_part_is_limited(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("stolen", "status"), [(1, "ok"), (30, "limited")])
 def test_steal_is_what_the_hypervisor_took_between_two_looks(stolen: int, status: str) -> None:
     before = MachineCpu(busy=100, iowait=0, steal=0, total=1000)
-    after = MachineCpu(busy=150, iowait=0, steal=stolen, total=1100)
-    check = cpus.steal(before, after, 2.0)
-    assert check.status == status
-    assert check.values["steal_pct"] == stolen
+    check = cpus.steal(before, MachineCpu(busy=150, iowait=0, steal=stolen, total=1100), 2.0)
+    assert (check.status, check.values["steal_pct"]) == (status, stolen)
     assert f"{stolen}.0 % over the last 2.0 s" in check.says
 
 
@@ -94,11 +88,9 @@ def test_a_slow_clock_source_is_limited(tmp_path: Path) -> None:
     assert check.status == "limited"
     assert "hpet" in check.says
     assert "clocksource=tsc" in check.fix
-    assert cpus.clock(tmp_path / "nowhere").values["source"] is None
 
 
 def test_a_long_tmpdir_is_told_before_workers_hang() -> None:
-    assert storage.sockets("/tmp").status == "ok"
     longest = "/" + "x" * (storage.LONGEST_SOCKET - storage.SOCKET_BELOW - 1)
     assert storage.sockets(longest).status == "ok"
     check = storage.sockets(longest + "y")
@@ -107,28 +99,26 @@ def test_a_long_tmpdir_is_told_before_workers_hang() -> None:
     assert "TMPDIR" in check.fix
 
 
-def test_shared_memory_of_a_container_is_too_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    sizes = {"shm_total_bytes": 64 * 2**20, "shm_used_bytes": 2**20}
-    monkeypatch.setattr(storage, "shared_memory", lambda root: sizes)
-    check = storage.shm(tmp_path)
-    assert check.status == "limited"
-    assert "64.0 MiB, 1.0 MiB in use" in check.says
-    assert "bus error" in check.lost
-    assert "--shm-size" in check.fix
+@pytest.mark.parametrize(
+    ("total", "used", "status", "says", "fix", "lost"),
+    [
+        (64 * 2**20, 2**20, "limited", "64.0 MiB, 1.0 MiB in use", "--shm-size", "bus error"),
+        (64 * 2**30, 63.9 * 2**30, "limited", "64.0 GiB, 63.9 GiB in use.", "ls -lt /dev/shm", ""),
+        (2**30, 2**20, "ok", "", "", ""),  # the least that is enough, with something in it
+    ],
+)
+def test_shared_memory_that_is_too_small_or_filled_by_others_is_limited(
+    total: float, used: float, status: str, says: str, fix: str, lost: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(storage, "shared_memory", lambda root: {"shm_total_bytes": total, "shm_used_bytes": used})
+    check = storage.shm(Path("/"))
+    assert check.status == status
+    assert says in check.says
+    assert fix in check.fix
+    assert lost in check.lost
+    assert ("--shm-size" in check.fix) == (fix == "--shm-size")
     monkeypatch.setattr(storage, "shared_memory", lambda root: {})
-    assert storage.shm(tmp_path).values["total_bytes"] is None
-
-
-def test_shared_memory_that_others_have_filled_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    sizes = {"shm_total_bytes": 64 * 2**30, "shm_used_bytes": 63.9 * 2**30}
-    monkeypatch.setattr(storage, "shared_memory", lambda root: sizes)
-    check = storage.shm(tmp_path)
-    assert (check.status, check.says) == ("limited", "64.0 GiB, 63.9 GiB in use.")
-    assert "ls -lt /dev/shm" in check.fix
-    assert "--shm-size" not in check.fix
-    # The least that is enough, as `docker run --shm-size=1g` gives it, with something in it.
-    sizes.update(shm_total_bytes=2**30, shm_used_bytes=2**20)
-    assert storage.shm(tmp_path).status == "ok"
+    assert storage.shm(Path("/")).values["total_bytes"] is None
 
 
 @pytest.mark.parametrize(
@@ -144,9 +134,16 @@ def test_no_more_open_files_are_advised_than_the_hard_limit_lets_one_have(
     soft: int, hard: int, told: str, untold: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda what: (soft, hard))
-    fix = storage.open_files().fix
-    assert told in fix
-    assert untold not in fix
+    check = storage.open_files()
+    assert (check.status, check.values["soft"]) == ("limited", 1024)
+    assert told in check.fix
+    assert untold not in check.fix
+
+
+def test_no_limit_is_not_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda what: (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    assert (storage.open_files().status, storage.open_files().says) == ("ok", "no limit.")
+    assert storage.locked_memory().values["soft_bytes"] is None
 
 
 @pytest.mark.parametrize(
@@ -168,18 +165,6 @@ def test_a_machine_of_its_own_is_no_container(tmp_path: Path) -> None:
     mounts = "20 1 0:1 / / rw - overlay composefs rw\n21 20 0:2 / /var/lib/docker/x rw - overlay overlay rw\n"
     files = {"proc/1/cgroup": "0::/init.scope\n", "proc/self/environ": "X=container=\0", "proc/self/mountinfo": mounts}
     assert not in_container(write(tmp_path, files))
-
-
-def test_few_open_files_are_limited_and_no_limit_is_not_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resource, "getrlimit", lambda what: (1024, 4096))
-    check = storage.open_files()
-    assert (check.status, check.values["soft"]) == ("limited", 1024)
-    assert "ulimit -n" in check.fix
-    endless = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
-    monkeypatch.setattr(resource, "getrlimit", lambda what: endless)
-    assert storage.open_files().status == "ok"
-    assert storage.open_files().says == "no limit."
-    assert storage.locked_memory().values["soft_bytes"] is None
 
 
 def test_the_place_for_runs_is_measured_and_left_as_it_was(tmp_path: Path) -> None:
@@ -231,20 +216,28 @@ def test_a_place_on_a_network_or_without_rights_is_told(tmp_path: Path, monkeypa
 
 
 @pytest.mark.parametrize(
-    ("scope", "of_run", "of_attach", "way_out"),
+    ("scope", "capable", "opens", "of_run", "of_attach", "way_out"),
     [
-        ("0", "ok", "ok", ""),
-        ("1", "ok", "limited", "ptrace_scope=0"),
-        ("2", "limited", "missing", "sudo whyidle attach"),
-        ("3", "limited", "missing", "reboot"),
+        ("0", False, True, "ok", "ok", ""),
+        ("1", False, True, "ok", "limited", "ptrace_scope=0"),
+        ("2", False, False, "limited", "missing", "sudo whyidle attach"),
+        ("3", False, False, "limited", "missing", "reboot"),
+        ("2", True, True, "ok", "ok", ""),
     ],
 )
 def test_yamas_rule_decides_without_a_capability(
-    scope: str, of_run: str, of_attach: str, way_out: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    scope: str,
+    capable: bool,
+    opens: bool,
+    of_run: str,
+    of_attach: str,
+    way_out: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    files = {"proc/sys/kernel/yama/ptrace_scope": scope, "proc/self/status": "CapEff:\t0000000000000000\nSeccomp:\t0\n"}
-    root = write(tmp_path, files)
-    monkeypatch.setattr(stacks, "may_look_into_a_child", lambda: scope in "01")
+    status = f"CapEff:\t{stacks.CAP_SYS_PTRACE * capable:016x}\nSeccomp:\t0\n"
+    root = write(tmp_path, {"proc/sys/kernel/yama/ptrace_scope": scope, "proc/self/status": status})
+    monkeypatch.setattr(stacks, "may_look_into_a_child", lambda: opens)
     run, attach = stacks.stacks(root)
     assert (run.status, attach.status, attach.values["ptrace_scope"]) == (of_run, of_attach, int(scope))
     assert way_out in attach.fix
@@ -252,18 +245,11 @@ def test_yamas_rule_decides_without_a_capability(
     assert ("a thread within the training" in run.lost.lower()) == (of_run == "limited")
 
 
-def test_with_the_capability_any_process_may_be_looked_into(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    status = {"proc/self/status": f"CapEff:\t{stacks.CAP_SYS_PTRACE:016x}\n", "proc/sys/kernel/yama/ptrace_scope": "2"}
-    monkeypatch.setattr(stacks, "may_look_into_a_child", lambda: True)
-    assert [check.status for check in stacks.stacks(write(tmp_path, status))] == ["ok", "ok"]
-
-
 def test_where_the_memory_of_a_child_cannot_be_opened_no_rule_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    root = write(tmp_path, {".dockerenv": "", "proc/self/status": "CapEff:\t0\n"})
     monkeypatch.setattr(stacks, "may_look_into_a_child", lambda: False)
-    run, attach = stacks.stacks(root)
+    run, attach = stacks.stacks(write(tmp_path, {".dockerenv": "", "proc/self/status": "CapEff:\t0\n"}))
     assert (run.status, attach.status) == ("limited", "missing")
     assert "/proc/PID/mem" in attach.says
     assert "--cap-add SYS_PTRACE" in attach.fix
@@ -276,64 +262,54 @@ def test_a_child_of_ones_own_is_looked_into_by_whoever_has_the_right() -> None:
     assert stacks.stacks()[1].values["memory_of_a_child"] in ("opened", "refused")
 
 
-def said(**changed: Any) -> dict[str, Any]:
-    asked = {
-        "sitecustomize": None,
-        "start_method": "fork",
-        "torch": "2.15.0+cu132",
-        "cuda": "13.2",
-        "hip": None,
-        "sharing": "file_descriptor",
-        "available": False,
-        "gpus": 0,
-    }
-    return asked | changed
+SAID = {
+    "sitecustomize": None,
+    "start_method": "fork",
+    "torch": "2.15.0+cu132",
+    "cuda": "13.2",
+    "hip": None,
+    "sharing": "file_descriptor",
+    "available": False,
+    "gpus": 0,
+}
+NO_TORCH = {"no_torch": "ModuleNotFoundError: No module named 'torch'"}
+OURS_FIRST = {"sitecustomize": "/etc/python/sitecustomize.py"}
+CUDA, HOOKS = "CUDA in torch", "Hooks (whyidle run)"
 
 
-def asked(
-    monkeypatch: pytest.MonkeyPatch, shown: float | None, loaded: bool = True, armed: bool = True, **changed: Any
-) -> list[Check]:
+@pytest.mark.parametrize(
+    ("shown", "marks", "changed", "name", "status", "says"),
+    [
+        (1, "la", {"refused": "The NVIDIA driver on your system is too old"}, CUDA, "missing", "system is too old"),
+        (1, "la", {"cuda": None}, CUDA, "missing", "built without CUDA"),
+        (None, "la", {}, CUDA, "not applicable", ""),
+        (2, "la", {"available": True, "gpus": 2}, CUDA, "ok", "2 GPUs to be used."),
+        (0, "la", {}, "torch", "ok", "2.15.0+cu132, built for CUDA 13.2."),
+        (0, "la", {"torch": "2.4.1+cpu", "cuda": None}, "torch", "limited", ""),
+        (0, "la", {"torch": "3.1.0", "cuda": None}, "torch", "ok", "last run with 2.15"),
+        (0, "", {}, HOOKS, "missing", "did not read our sitecustomize"),
+        (0, "l", NO_TORCH, HOOKS, "missing", "no torch"),
+        (0, "la", OURS_FIRST, HOOKS, "ok", "/etc/python/sitecustomize.py is run after ours"),
+    ],
+)
+def test_what_a_python_says_of_torch_and_of_the_hooks(
+    shown: float | None,
+    marks: str,
+    changed: dict[str, Any],
+    name: str,
+    status: str,
+    says: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def ask(folder: Path) -> tuple[dict[str, Any], str]:
-        if loaded:
-            (folder / "bootstrap-loaded").touch()
-        if armed:
-            (folder / "bootstrap-armed").touch()
-        return said(**changed), ""
+        for mark in marks:
+            (folder / {"l": "bootstrap-loaded", "a": "bootstrap-armed"}[mark]).touch()
+        return SAID | changed, ""
 
     monkeypatch.setattr(python, "_ask", ask)
-    return python.python(shown)
-
-
-def test_a_torch_that_cannot_use_the_gpu_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    reason = "The NVIDIA driver on your system is too old"
-    check = named(asked(monkeypatch, 1, refused=reason), "CUDA in torch")
-    assert check.status == "missing"
-    assert reason in check.says
-    check = named(asked(monkeypatch, 1, cuda=None), "CUDA in torch")
-    assert "built without CUDA" in check.says
-    assert named(asked(monkeypatch, None), "CUDA in torch").status == "not applicable"
-    check = named(asked(monkeypatch, 2, available=True, gpus=2), "CUDA in torch")
-    assert (check.status, check.says) == ("ok", "2 GPUs to be used.")
-
-
-def test_torch_is_judged_by_its_version(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert named(asked(monkeypatch, 0), "torch").says == "2.15.0+cu132, built for CUDA 13.2."
-    assert named(asked(monkeypatch, 0, torch="2.4.1+cpu", cuda=None), "torch").status == "limited"
-    newer = named(asked(monkeypatch, 0, torch="3.1.0", cuda=None), "torch")
-    assert newer.status == "ok"
-    assert "last run with 2.15" in newer.says
-
-
-def test_hooks_that_do_not_get_in_are_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    name = "Hooks (whyidle run)"
-    check = named(asked(monkeypatch, 0, loaded=False, armed=False), name)
-    assert check.status == "missing"
-    assert "did not read our sitecustomize" in check.says
-    check = named(asked(monkeypatch, 0, no_torch="ModuleNotFoundError: No module named 'torch'", armed=False), name)
-    assert "no torch" in check.says
-    check = named(asked(monkeypatch, 0, sitecustomize="/etc/python/sitecustomize.py"), name)
-    assert check.status == "ok"
-    assert "/etc/python/sitecustomize.py is run after ours" in check.says
+    check = named(python.python(shown), name)
+    assert check.status == status
+    assert says in check.says
 
 
 def test_a_python_that_fails_is_told_by_its_last_line(monkeypatch: pytest.MonkeyPatch) -> None:

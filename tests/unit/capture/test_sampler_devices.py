@@ -58,61 +58,27 @@ def on(*uuids: str) -> dict[str, Any]:
     return {"kind": "cuda", "uuids": list(uuids), "count": 1}
 
 
-def test_of_eight_gpus_the_one_that_trains_is_looked_at_from_the_first_look_on(sampled: Sampled) -> None:
-    sampled.process(0, on("GPU-5"))
-    sampled.look(0)
-    assert sampled.looked_at == [(["GPU-5"], 0)]
-    sampled.look(60)
-    assert len(sampled.looked_at) == 1
+CPU = {"kind": "cpu", "uuids": [], "count": 1}
+LATE = UNNAMED_NS / S
 
 
-def test_a_training_that_names_its_gpu_later_is_looked_at_from_its_begin(sampled: Sampled) -> None:
-    sampled.look(0)
-    assert sampled.looked_at == []
-    sampled.process(0, on("GPU-5"))
-    sampled.look(2)
-    assert sampled.looked_at == [(["GPU-5"], 0)]
-
-
-def test_gpus_of_another_host_are_not_looked_for_here(sampled: Sampled) -> None:
-    sampled.process(0, on("GPU-there"), host="another-host")
-    sampled.process(1, on("GPU-here"))
-    sampled.look(0)
-    assert sampled.looked_at == [(["GPU-here"], 0)]
-
-
-def test_a_rank_that_comes_later_changes_no_number(sampled: Sampled) -> None:
-    sampled.process(1, on("GPU-1"))
-    sampled.look(0)
-    sampled.process(0, on("GPU-0"))
-    sampled.look(3)
-    assert sampled.looked_at == [(["GPU-1"], 0), (["GPU-1", "GPU-0"], 3)]
-
-
-def test_no_driver_is_asked_for_a_training_on_the_processor_however_long_it_lasts(sampled: Sampled) -> None:
-    sampled.process(0, {"kind": "cpu", "uuids": [], "count": 1})
-    sampled.look(0)
-    sampled.look(UNNAMED_NS / S + 60)
-    assert sampled.looked_at == []
-
-
-def test_a_training_that_moves_on_to_a_gpu_is_followed(sampled: Sampled) -> None:
-    sampled.process(0, {"kind": "cpu", "uuids": [], "count": 1})
-    sampled.look(0)
-    sampled.process(0, on("GPU-3"))
-    sampled.look(2)
-    assert sampled.looked_at == [(["GPU-3"], 0)]
-
-
-def test_where_torch_tells_no_uuids_all_gpus_are_looked_at(sampled: Sampled) -> None:
-    sampled.process(0, on())
-    sampled.look(0)
-    assert sampled.looked_at == [([], 0)]
-
-
-def test_where_nobody_says_anything_all_gpus_are_looked_at_after_a_while(sampled: Sampled) -> None:
-    sampled.look(0)
-    sampled.look(UNNAMED_NS / S - 1)
-    assert sampled.looked_at == []
-    sampled.look(UNNAMED_NS / S + 1)
-    assert sampled.looked_at == [([], 0)]
+@pytest.mark.parametrize(
+    ("happens", "looked_at"),
+    [
+        ([(0, on("GPU-5")), 0, 60], [(["GPU-5"], 0)]),
+        ([0, (0, on("GPU-5")), 2], [(["GPU-5"], 0)]),  # it names its GPU later, and is looked at from its begin
+        ([(0, on("GPU-there"), "another-host"), (1, on("GPU-here")), 0], [(["GPU-here"], 0)]),
+        ([(1, on("GPU-1")), 0, (0, on("GPU-0")), 3], [(["GPU-1"], 0), (["GPU-1", "GPU-0"], 3)]),
+        ([(0, CPU), 0, LATE + 60], []),
+        ([(0, CPU), 0, (0, on("GPU-3")), 2], [(["GPU-3"], 0)]),
+        ([(0, on()), 0], [([], 0)]),  # torch tells no UUIDs
+        ([0, LATE - 1], []),
+        ([0, LATE - 1, LATE + 1], [([], 0)]),
+    ],
+)
+def test_looked_at_are_the_gpus_that_processes_of_this_host_name_or_else_all_after_a_while(
+    sampled: Sampled, happens: list[Any], looked_at: list[Any]
+) -> None:
+    for each in happens:
+        sampled.process(*each) if isinstance(each, tuple) else sampled.look(each)
+    assert sampled.looked_at == looked_at

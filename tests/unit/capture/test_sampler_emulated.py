@@ -88,15 +88,6 @@ def test_a_window_waits_until_its_spans_are_surely_recorded(tmp_path: Path) -> N
     assert utilisation(source.sample(at(1), last=True)) == [50]
 
 
-def test_spans_queued_into_the_future_count_when_their_time_comes(tmp_path: Path) -> None:
-    emulation = Emulation(tmp_path)
-    emulation.span(0, 6.25)
-    emulation.span(14.5, 20)
-    source = EmulatedSource(tmp_path, 1, None, START)
-    seen = [utilisation(source.sample(at(w))) for w in (6, 12, 18)]
-    assert seen == [[100] * 6, [25, 0, 0, 0, 0, 0], [0, 0, 50, 100, 100, 100]]
-
-
 def test_looks_at_most_once_a_second_unless_it_is_the_last(tmp_path: Path) -> None:
     source = EmulatedSource(tmp_path, 1, None, START)
     assert len(utilisation(source.sample(at(2)))) == 2

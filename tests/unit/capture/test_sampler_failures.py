@@ -64,15 +64,6 @@ def test_a_failure_in_the_midst_of_a_run_is_one_sentence_and_keeps_what_was_read
     assert len(driver.calls()) <= MIDWAY + 3
 
 
-def test_the_same_failures_reach_the_notices_of_a_recorded_run(
-    recorded: Callable[..., tuple[list[Named], str]],
-) -> None:
-    rows, notices = recorded(ALL + f"fault * 15 {MIDWAY}\n", enough=lambda _, notices: notices)
-    assert notices == FAILURES[0][1] + "\n"
-    assert figures(rows) >= FIGURES
-    assert not any(r.get(name) == 0 for r in rows for name in FIGURES)
-
-
 def test_a_metric_that_ends_midway_says_that_it_was_there(looks: Looks) -> None:
     said, rows = looks(ALL + "fault nvmlDeviceGetPowerUsage 4 2\n", [0, 1, 2, 3])
     assert [[r["power_mw"] for r in look if "power_mw" in r] for look in rows] == [[312_500], [312_500], [], []]
@@ -80,13 +71,6 @@ def test_a_metric_that_ends_midway_says_that_it_was_there(looks: Looks) -> None:
     assert said == [
         "No longer measured: power draw. The driver refuses it to this user (Insufficient Permissions); run as root."
     ]
-
-
-def test_memory_alone_refused_is_not_taken_for_a_driver_that_refuses_all(looks: Looks) -> None:
-    script = ALL + "fault nvmlDeviceGetMemoryInfo 4\nfault nvmlDeviceGetMemoryInfo_v2 4\n"
-    said, rows = looks(script, [0, 1])
-    assert [s.split(".")[0] for s in said] == ["Not measured: device memory"]
-    assert all("power_mw" in figures(look) and "memory_used_bytes" not in figures(look) for look in rows)
 
 
 def test_a_process_list_gives_counts_and_memory_but_no_owner(looks: Looks) -> None:
@@ -112,11 +96,6 @@ def test_critical_errors_are_told_once_with_their_time(looks: Looks) -> None:
         "GPU 0 of the run reported an uncorrectable memory error (ECC), 3 s after sampling began.",
     ]
     assert all("power_mw" in figures(look) for look in rows)
-
-
-def test_errors_of_a_gpu_that_is_not_the_run_s_are_left_out(looks: Looks) -> None:
-    said, _ = looks(ALL + "devices 2\nevent 0 8 79 1\n", [0, 1], uuids=("GPU-fake-1",))
-    assert said == []
 
 
 @pytest.mark.parametrize(
@@ -145,26 +124,6 @@ def test_a_lost_gpu_ends_alone(looks: Looks, driver: FakeDriver, code: int, word
     assert said == [
         f"GPU 1 of the run no longer answers ({words}): its figures end here. The kernel log names the Xid."
     ]
-
-
-@pytest.mark.parametrize(("code", "words"), [(999, "Unknown Error"), (17, "The operating system has blocked")])
-def test_a_container_that_loses_its_devices_ends_all_polling(
-    looks: Looks, driver: FakeDriver, code: int, words: str
-) -> None:
-    script = HEALTHY + f"devices 2\nfault * {code} 30\n"
-    said, rows = looks(script, [float(i) for i in range(10)])
-    assert rows[-1] == []
-    assert len(said) == 1
-    assert said[0].startswith(f"The NVIDIA driver stopped answering ({words}")
-    assert "/dev/nvidia*" in said[0]
-    # The call that failed and the one that confirmed it were the last ones.
-    assert len(driver.calls()) <= 2 * 30 + 2
-
-
-def test_an_unknown_error_of_one_metric_ends_only_that_metric(looks: Looks) -> None:
-    said, rows = looks(HEALTHY + "fault nvmlDeviceGetPowerUsage 999\n", [0, 1])
-    assert [r["temperature_c"] for look in rows for r in look if "temperature_c" in r] == [64, 64]
-    assert said == ["Not measured: power draw. This GPU or its driver does not give it (Unknown Error)."]
 
 
 def test_a_passing_error_leaves_a_hole_and_is_retried(looks: Looks, driver: FakeDriver) -> None:

@@ -15,14 +15,12 @@ from whyidle.capture.sampler.procfs import (
     PAGE_BYTES,
     TICK_NS,
     MachineCpu,
-    ProcessStat,
     parse_machine_cpu,
     parse_pairs,
     parse_pressure,
     parse_run_queue,
     parse_stat,
 )
-from whyidle.capture.sampler.tree import Member, ProcessTree
 from whyidle.record.schema import HOST, NOT_MEASURED
 
 S = 1_000_000_000
@@ -216,19 +214,6 @@ def test_threads_are_scanned_seldom_and_at_the_end(fake: FakeRoot) -> None:
     assert sample(host, 11 * S + 1, last=True)["run_queue_ns"] == 4
 
 
-@given(st.lists(st.dictionaries(st.integers(1, 4), st.integers(0, 50), max_size=4), max_size=12))
-def test_run_queue_time_never_falls_whatever_threads_do(steps: list[dict[int, int]]) -> None:
-    """Threads come, count on, end, and their numbers are used again."""
-    tree = ProcessTree(10, "/nowhere")
-    member = Member(10, ProcessStat(1, 5, False, 0, 0, 0, 1, 0))
-    last = 0
-    for waits in steps:
-        tree._add_waits(member, dict(waits))
-        now = member.counters.run_queue_ns
-        assert now is None or now >= max(last, sum(waits.values()))
-        last = now or 0
-
-
 def test_missing_files_are_not_measured_rather_than_zero(fake: FakeRoot) -> None:
     fake.process(10, cpu=1, io=None)
     shutil.rmtree(fake.proc / "10" / "task")
@@ -306,14 +291,6 @@ def test_pss_is_not_measured_where_one_process_refuses(fake: FakeRoot) -> None:
     fake.process(20, 10, pss=1)
     late = 2 * PSS_PERIOD_NS
     assert [sample(host, late + i)["tree_pss_bytes"] for i in range(2)] == [None, 101 * 1024]
-
-
-def test_shared_memory_of_this_machine() -> None:
-    values = sample(Host(os.getpid(), 0), 0)
-    stat = os.statvfs("/dev/shm")
-    assert values["shm_total_bytes"] == stat.f_blocks * stat.f_frsize
-    assert values["shm_used_bytes"] is not None
-    assert 0 <= values["shm_used_bytes"] <= values["shm_total_bytes"]
 
 
 @pytest.mark.parametrize("name", ["python", "a b", "x) S 1 (y", "((", ")"])

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import time
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -12,11 +10,10 @@ from typing import Any
 
 import pytest
 
-from support.fakes.driver import HEALTHY, NAMES, FakeDriver, Named, hosts, wait_for
-from whyidle.capture.sampler.start import start_sampler
+from support.fakes.driver import HEALTHY, NAMES, FakeDriver
 from whyidle.commands.main import main
-from whyidle.record.run import SampledDevice, create_run, open_run, sampled_devices, sampled_driver, update_run
-from whyidle.record.schema import DEVICE
+from whyidle.record.run import open_run
+from whyidle.record.sampled_devices import SampledDevice, sampled_devices, sampled_driver
 
 
 def test_the_source_says_what_the_driver_says(looks: Callable[..., Any], driver: FakeDriver) -> None:
@@ -64,22 +61,6 @@ def test_the_source_says_what_the_driver_says(looks: Callable[..., Any], driver:
     assert not called & {"nvmlDeviceGetPcieThroughput", "nvmlDeviceGetComputeRunningProcesses_v3"}
 
 
-def test_the_sampler_records_what_its_source_says_on_the_machines_clock(
-    recorded: Callable[..., tuple[list[Named], str]],
-) -> None:
-    kinds = {"utilisation_pct": 37, "power_mw": 312_500, "sm_active_pct": 61.5}
-
-    def enough(rows: list[Named], _: str) -> bool:
-        return all(sum(name in row for row in rows) > 1 for name in kinds)
-
-    before = time.monotonic_ns()
-    rows, notices = recorded(HEALTHY + "gpm 61.5 12.25 8.5 33\n", enough=enough)
-    after = time.monotonic_ns()
-    assert notices == ""
-    assert {name: {row[name] for row in rows if name in row} for name in kinds} == {n: {v} for n, v in kinds.items()}
-    assert all(before < row["t_ns"] < after for row in rows)
-
-
 def test_rare_readings_come_rarely(looks: Callable[..., Any], driver: FakeDriver) -> None:
     steps = [i / 5 for i in range(5 * 60)]
     said, rows = looks(HEALTHY, steps)
@@ -97,26 +78,6 @@ def test_rare_readings_come_rarely(looks: Callable[..., Any], driver: FakeDriver
 LINK = ("pcie_generation", "pcie_width", "pcie_max_generation", "pcie_max_width")
 
 
-def test_link_is_recorded_as_it_is_and_as_it_could_be(looks: Callable[..., Any]) -> None:
-    script = HEALTHY.replace(" 5 16 2\n", " 3 8 2\n") + "limits 1410 4 16\n"
-    _, rows = looks(script, [0, 2])
-    assert [[r[name] for name in LINK] for r in rows[1] if "pcie_width" in r] == [[3, 8, 4, 16]]
-    assert [r["sm_clock_max_mhz"] for look in rows for r in look if "sm_clock_mhz" in r] == [1410, 1410]
-
-
-def test_what_a_gpu_is_capable_of_is_asked_once_and_said_at_every_look(
-    looks: Callable[..., Any], driver: FakeDriver
-) -> None:
-    _, rows = looks(HEALTHY, [float(i) for i in range(24)])
-    states = [r for look in rows for r in look if "sm_clock_mhz" in r]
-    assert [r["sm_clock_max_mhz"] for r in states] == [1980] * 24
-    links = [r for look in rows for r in look if "pcie_width" in r]
-    assert [[r[name] for name in LINK] for r in links] == [[5, 16, 5, 16]] * 3
-    calls = [name for name, _ in driver.calls()]
-    for function in ("ClockInfo", "PcieLinkGeneration", "PcieLinkWidth"):
-        assert calls.count(f"nvmlDeviceGetMax{function}") == 1
-
-
 def test_a_capability_that_is_refused_leaves_the_figure_itself(looks: Callable[..., Any], driver: FakeDriver) -> None:
     refused = {
         "nvmlDeviceGetMaxClockInfo": "the highest multiprocessor clock",
@@ -132,23 +93,12 @@ def test_a_capability_that_is_refused_leaves_the_figure_itself(looks: Callable[.
     assert all([name for name, _ in driver.calls()].count(function) == 1 for function in refused)
 
 
-def test_a_capability_that_could_be_read_is_not_said_of_a_gpu_that_is_lost(looks: Callable[..., Any]) -> None:
-    _, rows = looks(HEALTHY + "fault * 15 40\n", [float(i) for i in range(12)])
-    assert any("sm_clock_max_mhz" in r for r in rows[0])
-    assert rows[-1] == []
-
-
 def test_devices_are_those_named_in_their_order(looks: Callable[..., Any], driver: FakeDriver) -> None:
     script = HEALTHY + "devices 3\nfault nvmlDeviceGetPowerUsage 3 0 2\n"
     said, rows = looks(script, [0], uuids=("GPU-fake-2", "GPU-fake-0", "GPU-else"))
     assert [(r["device"], r.get("power_mw")) for r in rows[0]] == [(0, None), (1, 312_500)]
     assert {gpu for _, gpu in driver.calls()} == {0, 2}
     assert "The driver does not show the GPU GPU-else (Not Found): nothing is recorded of it." in said
-
-
-def test_all_devices_where_none_is_named(looks: Callable[..., Any]) -> None:
-    _, rows = looks(HEALTHY + "devices 3\n", [0])
-    assert [r["device"] for r in rows[0]] == [0, 1, 2]
 
 
 def test_what_devices_are_called_is_noted_once_and_what_is_refused_is_not_made_up(
@@ -279,26 +229,3 @@ def test_a_memory_figure_that_is_marked_absent_is_not_measured(looks: Callable[.
     (state,) = [r for r in rows[0] if "power_mw" in r]
     assert "memory_used_bytes" not in state
     assert state["memory_total_bytes"] == 80_000_000_000
-
-
-def test_a_run_on_the_cpu_leaves_the_gpus_alone(
-    recorded: Callable[..., tuple[list[Named], str]], driver: FakeDriver
-) -> None:
-    assert recorded(HEALTHY, device={"kind": "cpu"}) == ([], "")
-    assert driver.calls() == []
-
-
-def test_nothing_is_sampled_before_the_run_names_its_devices(
-    driver: FakeDriver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    driver.behave(HEALTHY + "devices 2\n")
-    for name, value in driver.environment.items():
-        monkeypatch.setenv(name, value)
-    folder = create_run(tmp_path / "run", {})
-    with start_sampler(folder, os.getpid(), rate=20):
-        wait_for(lambda: hosts(folder) > 3)
-        assert driver.calls() == []
-        update_run(folder, {"device": {"kind": "cuda", "uuids": ["GPU-fake-1"]}})
-        wait_for(lambda: bool(driver.calls()))
-    assert {gpu for _, gpu in driver.calls()} == {1}
-    assert set(open_run(folder).records(DEVICE)["device"].tolist()) == {0}

@@ -68,11 +68,3 @@ def test_cadence_puts_costly_work_off() -> None:
     assert cadence.due(0)
     cadence.cost(0, 3)
     assert next(t for t in range(400) if cadence.due(t)) == 300
-
-
-def test_cheap_work_is_not_put_off() -> None:
-    cadence = Cadence(1000, share=0.5)
-    assert cadence.due(0)
-    cadence.cost(0, 3)
-    assert not cadence.due(999)
-    assert cadence.due(1000)

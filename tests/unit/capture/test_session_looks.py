@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
 import sys
 import threading
 import time
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
-from torch.utils.data._utils.pin_memory import _pin_memory_loop
 
 from support.fakes.driver import wait_for
+from support.hooked import Clocked
 from whyidle.capture import session as session_module
 from whyidle.capture.session import Session
 from whyidle.capture.threads import PythonThreads, _clock_of
-from whyidle.devices.cpu import CpuDevice
 from whyidle.record.run import create_run, open_run
 from whyidle.record.schema import EVENT, EventKind
 
@@ -55,16 +52,6 @@ class Beside(threading.Thread):
         self.join()
 
 
-class Clocked(CpuDevice):
-    """A processor whose clock shows what it is told."""
-
-    now_ns = 10**9
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.now = lambda: self.now_ns  # type: ignore[assignment, misc]
-
-
 def step(session: Session, times: int, ms: int, meanwhile: Callable[[], object] = lambda: None) -> None:
     """So many steps of so long each."""
     device = session.device
@@ -73,7 +60,7 @@ def step(session: Session, times: int, ms: int, meanwhile: Callable[[], object] 
         session.steps.fetch_begin(0, False, None)
         session.steps.fetch_end(1)
         meanwhile()
-        device.now_ns += ms * MS
+        device.take(ms)
 
 
 def values(folder: Path, what: int) -> list[int]:
@@ -165,37 +152,6 @@ def test_threads_that_python_did_not_start_or_that_are_gone_are_passed_over(monk
     looked = PythonThreads()
     assert looked.look() == 0
     assert not looked.any
-
-
-@linux_only
-def test_threads_that_only_hand_over_batches_do_not_count() -> None:
-    threads = PythonThreads()
-    before = set(threading.enumerate())
-    pipe: Any = multiprocessing.Queue()
-    pipe.put(bytes(1000))
-    # Without an accelerator a DataLoader pins nothing: a thread at a function of the same name.
-    done = threading.Event()
-
-    def pins() -> None:
-        done.wait()
-
-    pins.__name__ = _pin_memory_loop.__name__
-    pinning = threading.Thread(target=pins)
-    pinning.start()
-    try:
-        started = set(threading.enumerate()) - before
-        assert len(started) == 2
-        threads.look()
-        assert not started & {t for t in threading.enumerate() if t.native_id in threads._used}
-        with Beside("idle") as other:
-            threads.look()
-            assert other.native_id in threads._used
-    finally:
-        done.set()
-        pinning.join()
-        pipe.get()
-        pipe.close()
-        pipe.join_thread()
 
 
 def test_an_interpreter_without_such_clocks_leaves_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

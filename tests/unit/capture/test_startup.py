@@ -9,7 +9,6 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -52,12 +51,6 @@ def watched(folder: Path, code: str) -> subprocess.CompletedProcess[str]:
     """The same as `whyidle run` would start it."""
     (folder / "run").mkdir(exist_ok=True)
     return python(folder, code, environment(folder / "run", os.environ, {}))
-
-
-def test_a_python_that_nobody_armed_records_nothing_of_its_start() -> None:
-    told: list[Any] = []
-    assert record_before(lambda *event, **when: told.append((event, when))) is None
-    assert told == []
 
 
 def test_the_begin_of_the_process_and_its_imports_are_events_of_the_recording(tmp_path: Path) -> None:

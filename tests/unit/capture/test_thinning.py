@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.utils.data import DataLoader, TensorDataset
 
+from support.hooked import Net, SomePass, recording
 from whyidle.analyse.run.analysis import analyse
 from whyidle.analyse.run.facts import Facts, facts_of
 from whyidle.analyse.run.stall_breakdown import PARTS
 from whyidle.capture.steps import ALWAYS, BURST, MOST_COST, MOST_SKIPPED, Thinning
 from whyidle.record.run import open_run
-from whyidle.record.schema import STEP
+from whyidle.record.schema import EVENT, STEP, EventKind
 from whyidle.scenarios.planted import MS, Step, train
 
 RUN_AHEAD = 17
@@ -146,3 +150,68 @@ def test_epochs_of_one_step_are_thinned_and_every_step_is_counted(tmp_path: Path
     assert len(open_run(tmp_path / "run").records(STEP)) < 300
     facts = found(tmp_path / "run")
     assert facts.window.count + facts.window.warmup_steps == 1_000
+
+
+def data(samples: int, **settings: Any) -> DataLoader[Any]:
+    return DataLoader(TensorDataset(torch.ones(samples, 3)), 2, **settings)
+
+
+def counted(folder: Path) -> tuple[int, int]:
+    """Steps and samples; some of the steps were let pass."""
+    run = open_run(folder / "run")
+    steps, events = run.records(STEP), run.records(EVENT)
+    last = {
+        kind: events["value"][events["what"] == kind].sum()
+        for kind in (EventKind.SKIPPED_STEPS, EventKind.SKIPPED_SAMPLES)
+    }
+    passed = steps["skipped"].sum() + last[EventKind.SKIPPED_STEPS]
+    assert len(steps) > 0 < passed
+    return len(steps) + passed, steps["samples"].sum() + steps["skipped_samples"].sum() + last[
+        EventKind.SKIPPED_SAMPLES
+    ]
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_steps_that_are_let_pass_are_counted_with_their_samples_to_the_end_of_an_epoch(
+    tmp_path: Path, workers: int
+) -> None:
+    net, loader, held_out = Net(), data(22, num_workers=workers), data(6)
+    with recording(tmp_path, SomePass(2, 5)):
+        for _ in range(2):
+            for (batch,) in loader:
+                net.learn(batch)
+            with torch.no_grad():
+                for (batch,) in held_out:
+                    net.model(batch)
+    assert counted(tmp_path) == (22, 44)
+    kinds = open_run(tmp_path / "run").records(EVENT)["what"].tolist()
+    assert (kinds.count(EventKind.BOUNDARY), kinds.count(EventKind.EPOCH_BEGIN)) == (2, 2)
+
+
+def test_loaders_that_train_in_turns_keep_a_step_each_when_steps_are_let_pass(tmp_path: Path) -> None:
+    net = Net()
+    with recording(tmp_path, SomePass(2, 5)):
+        ones, others = iter(data(16)), iter(data(16))
+        for _ in range(8):
+            net.learn(next(ones)[0])
+            net.learn(next(others)[0])
+    assert counted(tmp_path) == (16, 32)
+
+
+def test_an_error_among_steps_that_are_let_pass_reaches_the_training(tmp_path: Path) -> None:
+    class Failing(TensorDataset):
+        def __getitem__(self, index: int) -> Any:
+            if index == 5:
+                raise ValueError("theirs")
+            return super().__getitem__(index)
+
+    net = Net()
+    with recording(tmp_path, SomePass(2, 5)):
+        batches = iter(DataLoader(Failing(torch.ones(9, 3))))
+        for _ in range(5):
+            net.learn(next(batches)[0])
+        with pytest.raises(ValueError, match="theirs"):
+            next(batches)
+        for (batch,) in batches:
+            net.learn(batch)
+    assert counted(tmp_path) == (8, 8)

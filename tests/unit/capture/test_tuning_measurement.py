@@ -83,10 +83,3 @@ def test_with_interruptions_all_the_time_it_fails() -> None:
         assert trained.step(interrupted=True) is Due.SETTLING
     with pytest.raises(RuntimeError, match="too often"):
         trained.step(interrupted=True)
-
-
-def test_where_samples_are_not_told_a_batch_counts_as_large_as_it_is_set() -> None:
-    trained = Trained()
-    trained.until(Due.BEGIN)
-    trained.step(samples=None)
-    assert trained.measured.block(None).samples == 4

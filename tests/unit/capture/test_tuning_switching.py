@@ -144,13 +144,6 @@ def test_a_block_measures_what_the_loader_lasts_to_give_and_nothing_of_its_queue
     assert world.sources[0].rested >= 1
 
 
-def test_the_device_is_waited_for_at_the_ends_of_a_block_alone() -> None:
-    world = World((Word.MEASURE, TWO, 1.0))
-    world.train()
-    (block,) = world.blocks
-    assert world.synchronised == [block.begin_ns, block.end_ns]
-
-
 def test_beginning_a_loader_is_told_apart_from_what_follows() -> None:
     world = World((Word.MEASURE, FOUR, 0.5), (Word.MEASURE, FOUR, 0.5), (Word.MEASURE, NONE, 0.5))
     world.train()
@@ -160,21 +153,6 @@ def test_beginning_a_loader_is_told_apart_from_what_follows() -> None:
     assert (again.start_ns, again.restart_ns) == (None, None)
     assert serial.restart_ns is None
     assert world.sources[0].restarts == 1
-
-
-def test_a_slow_training_ends_its_block_with_a_few_batches() -> None:
-    world = World((Word.MEASURE, FOUR, 1.0))
-    world.train(step=1500 * MS)
-    (block,) = world.blocks
-    assert 3 <= block.batches < 8
-    assert block.seconds < 6
-
-
-def test_a_fast_training_has_several_rounds_of_its_workers_in_a_block() -> None:
-    world = World((Word.MEASURE, FOUR, 0.001))
-    world.make = lambda settings: Queue(world, settings, service=MS // 10)
-    world.train(step=MS // 10)
-    assert world.blocks[0].batches >= 12
 
 
 def test_settings_that_fail_at_once_or_later_are_said_and_others_go_on() -> None:
@@ -194,33 +172,6 @@ def test_settings_that_fail_at_once_or_later_are_said_and_others_go_on() -> None
     assert world.sources[0].closed == 1
     # The training got its next batch from the next order's loader.
     assert {workers for workers, _ in trained} == {0, 2}
-
-
-def test_what_comes_between_two_steps_is_no_part_of_a_block() -> None:
-    world = World((Word.MEASURE, NONE, 1.0))
-
-    def validated(number: int) -> bool:
-        if number == 15:
-            world.now += 10_000 * MS
-        return number == 15
-
-    world.train(interrupted=validated)
-    (block,) = world.blocks
-    assert block.samples_per_s == pytest.approx(4 / 0.050, rel=1e-6)
-
-
-def test_blocks_longer_than_an_epoch_end_with_it() -> None:
-    world = World((Word.MEASURE, NONE, 5.0))
-
-    def validated(number: int) -> bool:
-        interrupts = number > 0 and number % 20 == 0
-        world.now += 1000 * MS * interrupts
-        return interrupts
-
-    world.train(interrupted=validated)
-    (block,) = world.blocks
-    assert 3 <= block.batches < 20
-    assert block.samples_per_s == pytest.approx(4 / 0.050, rel=1e-6)
 
 
 def test_passes_that_end_are_begun_anew_and_what_that_takes_belongs_to_short_ones() -> None:

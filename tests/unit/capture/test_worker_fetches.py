@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import pickle
-import signal
 import sys
-import traceback
 from collections import UserDict
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,8 +17,6 @@ from torch.utils.data._utils import worker as torch_worker
 import support.slow_data as slow_data
 from whyidle.analyse.predict.observed import LEAST_BATCHES
 from whyidle.analyse.run.window import MOST_WARMUP_STEPS
-from whyidle.capture.hidden import forget_frame
-from whyidle.capture.hooks.headroom import weigh
 from whyidle.capture.hooks.parts import bytes_of
 from whyidle.capture.hooks.samples import samples_of
 from whyidle.capture.hooks.switch import Switch
@@ -40,25 +36,6 @@ from whyidle.record.names import Names
 from whyidle.record.schema import BATCH, NOT_MEASURED
 
 FIELDS = [field.name for field in BATCH.fields[1:]]
-
-
-def fails() -> None:
-    raise ValueError("theirs")
-
-
-def passes_on() -> None:
-    try:
-        fails()
-    except BaseException as error:
-        forget_frame(error)
-        raise
-
-
-def test_a_traceback_has_no_frame_of_what_only_passed_the_error_on() -> None:
-    with pytest.raises(ValueError, match="theirs") as raised:
-        passes_on()
-    names = [entry.name for entry in traceback.extract_tb(raised.value.__traceback__)]
-    assert names == ["test_a_traceback_has_no_frame_of_what_only_passed_the_error_on", "fails"]
 
 
 def test_the_slowest_of_a_batch_is_found_while_the_fetcher_goes_through_it() -> None:
@@ -310,30 +287,3 @@ def test_what_a_batch_would_make_when_it_is_looked_at_is_not_made() -> None:
     assert samples_of(LazyDict(x=torch.zeros(5))) == 5
     assert samples_of(UserDict(x=torch.zeros(5))) == 5
     assert (samples_of(seen), bytes_of(seen)) == (3, 24)
-
-
-def test_what_a_signal_handler_raises_is_the_programs() -> None:
-    class TooLong(Exception):
-        pass
-
-    def handler(*_: Any) -> None:
-        raise TooLong
-
-    said: list[str] = []
-    switch = Switch("workers", "nothing is seen", said.append)
-    before = signal.signal(signal.SIGUSR1, handler)
-    try:
-        with pytest.raises(TooLong):
-            try:
-                signal.raise_signal(signal.SIGUSR1)
-            except Exception as error:
-                switch.fail(error)
-    finally:
-        signal.signal(signal.SIGUSR1, before)
-    assert switch.on
-    try:
-        raise TooLong
-    except Exception as error:
-        switch.fail(error)
-    assert not switch.on
-    assert len(said) == 1
