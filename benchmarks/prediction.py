@@ -23,7 +23,7 @@ from statistics import fmean
 import numpy as np
 
 from benchmarks.tuning.blocks import Grid, Point, read
-from whyidle.analyse.predict.model import ReplayModel
+from whyidle.analyse.predict.fit import ReplayModel
 from whyidle.analyse.predict.observed import workload_of
 from whyidle.analyse.predict.workload import Workload
 from whyidle.analyse.run.facts import facts_of

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import multiprocessing
+import os
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -12,12 +15,11 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-import support.warm as warm
 from benchmarks.tuning import blocks, judge
 from benchmarks.tuning import grid as tuning_grid
 from benchmarks.tuning.blocks import Block, Grid, Point, Training, points, read, settings_of, shuffled
-from benchmarks.tuning.judge import BEST, CORES, FOUR, RANDOM, Row, against, contestants, distinct, judged, key, regret
-from benchmarks.tuning.programs.workloads import WORKLOADS, Throttled, Waiting
+from benchmarks.tuning.judge import BEST, CORES, FOUR, RANDOM, Row, against, contestants, distinct, judged, regret
+from benchmarks.tuning.programs.workloads import WORKLOADS, Throttled
 from benchmarks.tuning.tools import LOADTUNE, WHYIDLE, Choice, recommended, tried
 
 TRAIN = Path(tuning_grid.TRAIN)

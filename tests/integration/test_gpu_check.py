@@ -22,15 +22,13 @@ import benchmarks.gpu_check.__main__ as main
 from benchmarks.gpu_check import checks
 from benchmarks.gpu_check.__main__ import run_stage
 from benchmarks.gpu_check.checks import FAIL, NOT_MEASURED, PASS, TABLE, NotMeasured, Results, Seen, Stage, run_checks
-from benchmarks.gpu_check.programs.loop import Samples, net, spin, train
 from benchmarks.gpu_check.rig import ROOT, Done, Recording, Rig
 from benchmarks.gpu_check.stages import STAGES, commands, programs, windows
 from support import cuda
 from support.cuda import Machine, NotPlayed, installed
 from support.fakes.driver import HEALTHY, FakeDriver, driver, library
 from support.warm import Process
-from whyidle.record.processes import describe_process
-from whyidle.record.run import create_run
+from whyidle.record.run import create_run, describe_process
 
 __all__ = ["driver", "library"]
 

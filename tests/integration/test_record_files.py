@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from support.runs import WITHOUT_COMPILER
 from whyidle.record.run import open_run
 from whyidle.record.schema import STEP
 

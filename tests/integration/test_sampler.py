@@ -18,7 +18,7 @@ import pytest
 from support.fakes.driver import wait_for
 from support.small_disk import small_disk
 from whyidle.capture.cpu_budget import cpu_budget
-from whyidle.capture.sampler.emulated import MARGIN_NS, WINDOW_NS, busy_ns
+from whyidle.capture.sampler.devices import MARGIN_NS, WINDOW_NS, busy_ns
 from whyidle.capture.sampler.start import Sampler, start_sampler
 from whyidle.devices.conditions import Conditions
 from whyidle.record.notices import SAMPLER_NOTICES

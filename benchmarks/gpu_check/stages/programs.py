@@ -7,8 +7,7 @@ import sys
 import torch
 
 from whyidle.record.notices import read_notices
-from whyidle.record.processes import processes
-from whyidle.record.run import open_run
+from whyidle.record.run import open_run, processes
 from whyidle.record.schema import DEVICE, HOST
 
 from ..checks import Seen, Stage

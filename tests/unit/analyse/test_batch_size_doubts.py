@@ -9,8 +9,7 @@ import pytest
 
 from support.batch_sweeps import REPEATS, Run, always, cells_of, judged, steady, verdict_of
 from support.crafted import add, amend, facts_of_run, steps_of
-from whyidle.analyse.cells.batch_size.compared import Compared
-from whyidle.analyse.cells.batch_size.fit import RunTerms, SweepFit
+from whyidle.analyse.cells.batch_size.compared import Compared, RunTerms, SweepFit
 from whyidle.analyse.cells.batch_size.verdict import batch_verdict
 from whyidle.analyse.run.stall_breakdown import PARTS, TOTAL
 from whyidle.analyse.statistics import RUN_NOISE

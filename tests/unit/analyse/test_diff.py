@@ -24,8 +24,7 @@ from whyidle.analyse.run.stall_breakdown import PARTS
 from whyidle.analyse.speedup import Speedup
 from whyidle.errors import WhyidleError
 from whyidle.record.comparison import CellRecord, write_comparison
-from whyidle.record.run import open_run, update_run
-from whyidle.record.sampled_devices import SampledDevice, note_devices, sampled_devices
+from whyidle.record.run import SampledDevice, note_devices, open_run, sampled_devices, update_run
 from whyidle.report.contract import diff as diff_json
 from whyidle.report.contract.encode import builtins
 from whyidle.report.documents.diff import diff_document, headline

@@ -49,9 +49,7 @@ from whyidle.devices.clock import VirtualClock
 from whyidle.devices.emulated import EmulatedDevice, EmulatedSpec
 from whyidle.errors import RecordError
 from whyidle.record import segment
-from whyidle.record.processes import describe_process
-from whyidle.record.run import create_run, open_run, update_run
-from whyidle.record.sampled_devices import SampledDevice, note_devices
+from whyidle.record.run import SampledDevice, create_run, describe_process, note_devices, open_run, update_run
 from whyidle.record.schema import NOT_MEASURED, STEP, EventKind
 from whyidle.record.segment import RecordWriter
 from whyidle.record.stacks import MOST_AT_A_LOOK, STACKS, Call, StackFollower, StackNames

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from benchmarks.prediction import empty_wait, least_time
 from support.loader_clock import MS, SPECS, Spec, recorded, simulate
-from whyidle.analyse.predict import closed_form
-from whyidle.analyse.predict.model import ReplayModel
+from whyidle.analyse.predict import predict as closed_form
+from whyidle.analyse.predict.advice import VanishedWork, without
+from whyidle.analyse.predict.fit import ReplayModel
 from whyidle.analyse.predict.predict import predict
-from whyidle.analyse.predict.what_if import VanishedWork, without
 from whyidle.analyse.predict.workload import Workload
 from whyidle.record.tuning import LoaderSettings
 

@@ -13,8 +13,8 @@ from torch.utils.data import DataLoader, Dataset
 
 from support.crafted import facts_of_run
 from support.hooked import Clocked, learn, recording
-from whyidle.analyse.run.data_quality_warnings import warnings_of
-from whyidle.capture.hooks.data_sets import DataSets
+from whyidle.analyse.run.analysis import warnings_of
+from whyidle.capture.hooks.loader_facts import DataSets
 
 pytestmark = pytest.mark.usefixtures("either_path")
 

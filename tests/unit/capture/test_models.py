@@ -23,7 +23,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from whyidle.capture.hooks import forward
 from whyidle.capture.hooks.install import install
 from whyidle.capture.session import Session
-from whyidle.capture.thinning import Thinning
+from whyidle.capture.steps import Thinning
 from whyidle.devices.cpu import CpuDevice
 from whyidle.record.notices import read_notices
 from whyidle.record.run import create_run, open_run

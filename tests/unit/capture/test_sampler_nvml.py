@@ -12,8 +12,7 @@ import pytest
 
 from support.fakes.driver import HEALTHY, NAMES, FakeDriver
 from whyidle.commands.main import main
-from whyidle.record.run import open_run
-from whyidle.record.sampled_devices import SampledDevice, sampled_devices, sampled_driver
+from whyidle.record.run import SampledDevice, open_run, sampled_devices, sampled_driver
 
 
 def test_the_source_says_what_the_driver_says(looks: Callable[..., Any], driver: FakeDriver) -> None:

@@ -17,6 +17,7 @@ from torch.utils.data._utils import worker as torch_worker
 import support.slow_data as slow_data
 from whyidle.analyse.predict.observed import LEAST_BATCHES
 from whyidle.analyse.run.window import MOST_WARMUP_STEPS
+from whyidle.capture.hooks.headroom import weigh
 from whyidle.capture.hooks.parts import bytes_of
 from whyidle.capture.hooks.samples import samples_of
 from whyidle.capture.hooks.switch import Switch

@@ -28,13 +28,12 @@ from whyidle.commands.main import main, parser
 from whyidle.errors import WhyidleError
 from whyidle.matrix.experiment import Request, beyond_cpus, plan
 from whyidle.matrix.trial import INTERRUPTED, TrialTarget, _child
-from whyidle.matrix.used import beyond_cpus
 from whyidle.record.run import open_run, update_run
 from whyidle.record.schema import NOT_MEASURED
 from whyidle.report.documents.cost import _epochs_shown, cost_blocks
 from whyidle.results.comparisons import put_price
 from whyidle.scenarios.planted import MS, Step, train
-from whyidle.terminal.comparison_progress import MatrixProgress
+from whyidle.terminal.progress import MatrixProgress
 
 SCENARIO = """
 from whyidle.scenarios.scenario import Scenario

@@ -28,8 +28,7 @@ from whyidle.record.image_files import IMAGE_FILES
 from whyidle.record.names import NAMES
 from whyidle.record.notices import TRAINING_NOTICES
 from whyidle.record.reader import read_all
-from whyidle.record.run import RUN_JSON, open_run, runs_within, update_run
-from whyidle.record.sampled_devices import DEVICES
+from whyidle.record.run import DEVICES, RUN_JSON, open_run, runs_within, update_run
 from whyidle.record.schema import EVENT, HEADER_BYTES, HOST, NOT_MEASURED, EventKind, Kind
 from whyidle.record.stacks import STACKS
 from whyidle.scenarios.planted import MS, PlantedWorkers, Step

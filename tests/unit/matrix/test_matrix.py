@@ -15,10 +15,9 @@ from support.virtual_trials import VirtualServer
 from whyidle.analyse.cells.comparison import Cell
 from whyidle.capture.sampler.stack_options import NO_STACKS, StackOptions
 from whyidle.errors import RecordError, WhyidleError
-from whyidle.matrix.matrix import Matrix, PlannedCell, free_folder
-from whyidle.matrix.rounds import rounds, within
+from whyidle.matrix.experiment import require_used
+from whyidle.matrix.matrix import Matrix, PlannedCell, free_folder, rounds, within
 from whyidle.matrix.trial import TrialOutcome, TrialTarget
-from whyidle.matrix.used import require_used
 from whyidle.record.comparison import read_comparison
 from whyidle.scenarios.planted import MS, Step, train
 from whyidle.scenarios.registry import NAMES, scenario

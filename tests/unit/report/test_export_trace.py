@@ -20,7 +20,7 @@ from whyidle.errors import WhyidleError
 from whyidle.record.names import Names
 from whyidle.record.reader import Records
 from whyidle.record.run import create_run, open_run, update_run
-from whyidle.record.schema import BATCH, DEVICE, KERNEL, NOT_MEASURED, STEP, EventKind, KernelKind
+from whyidle.record.schema import BATCH, DEVICE, NOT_MEASURED, STEP, EventKind
 from whyidle.report.export.trace.compose import RunTrace, about, trace_of, tracks_of
 from whyidle.report.export.trace.events import lanes_of
 from whyidle.report.export.trace.stretch import Stretch, asked_for, of_steps, telling
@@ -182,22 +182,6 @@ def test_a_trace_that_would_be_too_large_is_cut_between_events(fed: Path, most_b
     # Of a step that began before, all phases are there.
     begins = [event["ts"] for event in content["traceEvents"] if event.get("cat") != "phase"]
     assert max(begins) <= told.cut_ns / 1e3
-
-
-def test_kernels_of_an_activity_window_have_a_track_a_stream(tmp_path: Path) -> None:
-    train(tmp_path / "run", [[Step()] * 30])
-    begin = START + 100 * MS
-    rows = [
-        {"window": 0, "what": KernelKind.KERNEL, "stream": 7 + n % 2, "launch_ns": begin + n * MS - 5000}
-        | {"begin_ns": begin + n * MS, "end_ns": begin + n * MS + MS // 2}
-        for n in range(10)
-    ]
-    wait = {"window": 0, "what": KernelKind.SYNC, "begin_ns": begin, "end_ns": begin + MS}
-    add(tmp_path / "run", KERNEL, [*rows, wait])
-    events = whole(tmp_path / "run")
-    assert len(on(events, "activity window: stream 7")) == 5
-    assert on(events, "activity window: stream 8")[0]["args"]["launched_before_us"] == 5
-    assert len(on(events, "activity window: waits for the device")) == 1
 
 
 def test_epochs_and_phases_are_there_and_hostile_names_are_harmless(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from whyidle.analyse.recent.snapshot import CodeView, HostView, Snapshot
 from whyidle.analyse.where.places import Where
 from whyidle.record.run import create_run
 from whyidle.report import live
-from whyidle.report.live.lines import Row, wrapped
+from whyidle.report.live.words import Row, wrapped
 from whyidle.report.render import bars
 from whyidle.terminal.console import json_text
 

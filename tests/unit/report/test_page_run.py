@@ -21,14 +21,13 @@ from support.planted_stacks import MAIN, look, plant_stacks
 from support.run_pages import CHROMIUM, data_in, page_of, told_by
 from whyidle.analyse.timeline.lines import TimelineLine
 from whyidle.record.notices import SAMPLER_NOTICES, Notices
-from whyidle.record.run import open_run, update_run
-from whyidle.record.sampled_devices import note_devices
+from whyidle.record.run import note_devices, open_run, update_run
 from whyidle.record.schema import DEVICE, NOT_MEASURED
 from whyidle.record.stacks import Call
-from whyidle.report.page import frame, overview
+from whyidle.report.page import frame
+from whyidle.report.page import run_page as overview
 from whyidle.report.page.flame import MOST_BOXES, MOST_DEEP, Box, Icicle, stacks_of
-from whyidle.report.page.run_page import environment_of, settings_of
-from whyidle.report.page.timeline_data import MOST_DEVICES, MOST_RANKS, SHARE, unpack
+from whyidle.report.page.run_page import MOST_DEVICES, MOST_RANKS, SHARE, environment_of, settings_of, unpack
 from whyidle.scenarios.planted import MS, START, train
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&\x1b[31m\u2028"

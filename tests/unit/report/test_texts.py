@@ -36,9 +36,8 @@ from whyidle.report.documents.workers import workers_blocks
 from whyidle.report.export import scalars
 from whyidle.report.export.cells import cells_table
 from whyidle.report.export.table_files import write_csv
-from whyidle.report.page import compare_cells
-from whyidle.report.page.overview import duration
-from whyidle.report.page.run_page import page
+from whyidle.report.page import compare_page as compare_cells
+from whyidle.report.page.run_page import duration, page
 from whyidle.report.render.markdown import markdown
 from whyidle.report.words.figures import evidence_value
 from whyidle.scenarios.planted import MS, Step, train

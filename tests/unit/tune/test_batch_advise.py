@@ -11,9 +11,8 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from whyidle.record.tuning import Block, LoaderSettings
-from whyidle.tune.batch.advise import Question, advise
+from whyidle.tune.batch.advise import Question, advise, sizes_to_measure
 from whyidle.tune.batch.ladder import DEVICE_MARGIN, Ladder, Probe, ProbeOutcome, climb
-from whyidle.tune.batch.sizes import sizes_to_measure
 from whyidle.tune.bench.bench import BenchEnded, TrialFailed
 from whyidle.tune.search.result import BatchAdvice
 

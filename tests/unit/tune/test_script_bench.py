@@ -22,7 +22,8 @@ from whyidle.commands.tune import said_of_writes
 from whyidle.errors import WhyidleError
 from whyidle.record.run import open_run
 from whyidle.record.tuning import ANSWERS, ORDERS, LoaderSettings
-from whyidle.tune.bench import script_bench, training
+from whyidle.tune.bench import script_bench
+from whyidle.tune.bench import script_bench as training
 from whyidle.tune.bench import watchdog as watch
 from whyidle.tune.bench.bench import BenchEnded, TrialFailed
 from whyidle.tune.bench.launch import Launch

@@ -29,12 +29,10 @@ from support.simulated_bench import (
 from whyidle.analyse.predict.workload import Binding, Prediction
 from whyidle.record.tuning import LoaderSettings
 from whyidle.tune.bench.bench import BenchEnded, TrialFailed
-from whyidle.tune.search.block_fit import BlockFit, BlockRate
-from whyidle.tune.search.candidates import Predicted, choose, cost, describe, space
-from whyidle.tune.search.history import Entry, arm_of
-from whyidle.tune.search.plan import SearchPlan
+from whyidle.tune.search.candidates import Entry, Predicted, SearchPlan, arm_of, choose, cost, describe, space
 from whyidle.tune.search.race import MARGIN, SearchPhase
 from whyidle.tune.search.result import SearchEnd, Tuned
+from whyidle.tune.search.scoreboard import BlockFit, BlockRate
 from whyidle.tune.search.search import SearchProgress, search
 
 CONSTANT = SPECS["constant"]
