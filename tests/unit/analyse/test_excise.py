@@ -75,7 +75,7 @@ def counted(kind: Kind, times: list[int], **values: list[int]) -> Records:
 
 def test_the_stamps_of_all_kinds_are_known() -> None:
     """A new field that says when is to be moved; if it is none, this list stays as it is."""
-    known = "step 15, batch 2, transform 0, content 0, pause 4, kernel 3, device 1, host 1, memory 1, span 2, event 2"
+    known = "step 15, batch 2, transform 0, content 0, pause 4, device 1, host 1, memory 1, span 2, event 2"
     assert ", ".join(f"{kind} {len(names)}" for kind, names in STAMPS.items()) == f"{known}, stack 1"
 
 
