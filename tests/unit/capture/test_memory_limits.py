@@ -10,6 +10,7 @@ import pytest
 from whyidle.capture.cpu_budget import cgroup_levels
 from whyidle.capture.memory_limits import memory_available, memory_limits, oom_kills, tightest
 from whyidle.capture.probes.cpus import memory
+from whyidle.capture.sampler import host
 from whyidle.capture.sampler.host import Host
 from whyidle.record.schema import HOST, MEMORY, NOT_MEASURED, Kind, MemoryLimitOf
 
@@ -131,12 +132,14 @@ def named(kind: Kind, row: list[float | int] | None) -> dict[str, float]:
     return {f.name: v for f, v in zip(kind.fields[1:], row, strict=True) if v != NOT_MEASURED and v == v}
 
 
-def test_the_sampler_records_the_limit_and_what_it_leaves(tmp_path: Path) -> None:
+def test_the_sampler_records_the_limit_and_what_it_leaves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Looks that take long become fewer; here none takes any time.
+    monkeypatch.setattr(host.time, "monotonic_ns", lambda: 0)
     events = {"memory_events": "oom_kill 0\n", "memory_swap_max": 0, "memory_swap_current": 0}
     root = machine(tmp_path, "0::/job\n", group("job", 4 * GIB, 3 * GIB, **events))
-    host = Host(77, 0, root)
-    assert named(HOST, host.sample(0, 0))["memory_available_bytes"] == 1 * GIB
-    assert named(MEMORY, host.memory) == {
+    seen = Host(77, 0, root)
+    assert named(HOST, seen.sample(0, 0))["memory_available_bytes"] == 1 * GIB
+    assert named(MEMORY, seen.memory) == {
         "t_ns": 0,
         "whose": MemoryLimitOf.GROUP,
         "slows": 0,
@@ -147,11 +150,11 @@ def test_the_sampler_records_the_limit_and_what_it_leaves(tmp_path: Path) -> Non
         "oom_kills": 0,
     }
     # Between its looks, of which there is one a second, what was left last counts.
-    host.sample(S // 2, 0)
-    assert host.memory is None
+    seen.sample(S // 2, 0)
+    assert seen.memory is None
     (root / "sys/fs/cgroup/job/memory.events").write_text("oom_kill 1\n")
-    host.sample(2 * S, 0)
-    assert named(MEMORY, host.memory)["oom_kills"] == 1
+    seen.sample(2 * S, 0)
+    assert named(MEMORY, seen.memory)["oom_kills"] == 1
 
 
 def test_doctor_says_the_limit_where_it_says_the_memory(tmp_path: Path) -> None:
