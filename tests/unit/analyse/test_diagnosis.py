@@ -20,8 +20,10 @@ from whyidle.analyse.run.stall_breakdown import PARTS
 from whyidle.analyse.statistics import Estimate
 from whyidle.analyse.where.own_loop import COMPUTING, EVALUATING, MAKING, OTHER, OwnLoop
 from whyidle.analyse.where.places import Where
+from whyidle.devices.emulated import EmulatedEvent
 from whyidle.record.run import open_run, update_run
 from whyidle.record.schema import NOT_MEASURED, EventKind, LoaderFlag
+from whyidle.report.contract import run as contract
 from whyidle.report.documents.run import run_document
 from whyidle.scenarios.planted import MS, START, Step, train
 
@@ -44,6 +46,24 @@ def test_too_few_steps_are_no_verdict_and_say_so(tmp_path: Path, steps: int, end
     assert found.title.startswith("No verdict: ")
     assert words in found.title
     assert ("train longer" in found.title) == (bool(steps) and ended is None)
+
+
+def test_without_the_devices_stamps_there_is_no_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The device answers about the first ten steps, then nothing comes back any more.
+    answers = EmulatedEvent.done
+    monkeypatch.setattr(EmulatedEvent, "done", lambda e: e.at_ns < START + 100 * MS and answers(e))
+    train(tmp_path / "run", [[Step(fetch_ns=MS, compute_ns=10 * MS)] * 60])
+    analysis = analyse(open_run(tmp_path / "run"))
+    assert (analysis.verdict.cause, analysis.findings) == (None, ())
+    assert any("had not finished the last 5" in note for note in analysis.notes)
+    # Not one stamp: nothing is known, and nothing is claimed.
+    monkeypatch.setattr(EmulatedEvent, "done", lambda e: False)
+    for steps, said in ((60, "60 steps were recorded"), (1, "1 step was recorded")):
+        train(tmp_path / str(steps), [[Step(fetch_ns=MS, compute_ns=10 * MS)] * steps])
+        silent = analyse(open_run(tmp_path / str(steps)))
+        assert silent.facts is None
+        assert said in silent.verdict.title
+        assert contract.report(silent).breakdown.compute_pct is None
 
 
 LINE = Where("/home/me/train.py", 31, "train", "log(loss)", 0.6, 40)
