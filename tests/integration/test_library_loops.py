@@ -11,9 +11,19 @@ from support.runs import WITHOUT_COMPILER, report
 from support.warm import run
 
 LIBRARY = '''
-import queue, threading, time
+import glob, os, queue, threading, time
 import torch
 from torch import nn
+
+def counted(least):
+    """So many, and on until its stacks were looked at often enough, however slow the machine is."""
+    number, end = 0, time.monotonic() + 60
+    while number < least or (looks() < 60 and time.monotonic() < end):
+        yield number
+        number += 1
+
+def looks():
+    return sum(os.path.getsize(path) for path in glob.glob(os.environ["WHYIDLE_RUN"] + "/stack-*.rec")) / 64
 
 class World:
     def step(self, action):
@@ -45,7 +55,7 @@ class Learner:
             self.optimizer.step()
 
     def learn(self, times):
-        for _ in range(times):
+        for _ in counted(times):
             self.collect_rollouts()
             self.train()
 
@@ -92,7 +102,7 @@ class Augmenter:
         threading.Thread(target=self.make, args=(batches,), daemon=True).start()
 
     def make(self, batches):
-        for _ in range(batches):
+        for _ in counted(batches):
             time.sleep(0.06)
             self.queue.put(torch.rand(32, 256))
         self.queue.put(None)
@@ -101,14 +111,16 @@ class Augmenter:
         return self.queue.get()
 '''
 
-ROLLOUTS = "from shelf import Learner\nLearner().learn(30)\n"
-ESTIMATOR = "import torch\nfrom shelf import Estimator\nEstimator().train(torch.rand(256) for _ in range(1200))\n"
+ROLLOUTS = "from shelf import Learner\nLearner().learn(60)\n"
+ESTIMATOR = (
+    "import torch\nfrom shelf import Estimator, counted\nEstimator().train(torch.rand(256) for _ in counted(2000))\n"
+)
 AUGMENTED = """
 import time, torch
 from torch import nn
 from torch.nn.functional import mse_loss
 from shelf import Augmenter
-mt = Augmenter(100); net = nn.Sequential(nn.Linear(256, 1024), nn.Tanh(), nn.Linear(1024, 1))
+mt = Augmenter(120); net = nn.Sequential(nn.Linear(256, 1024), nn.Tanh(), nn.Linear(1024, 1))
 opt = torch.optim.SGD(net.parameters(), lr=0.01); wait = 0.0
 while True:
     t = time.time(); b = next(mt); wait += time.time() - t
