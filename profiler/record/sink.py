@@ -146,7 +146,6 @@ class Drain:
         self._done = ring.words[DONE]
         self._told = ring.words[TOLD]
         """Lost records that a file told of before."""
-        self._patched: set[int] = set()
         self._turn = threading.Lock()
         self._over = False
 
@@ -177,23 +176,27 @@ class Drain:
     def _write(self) -> None:
         ring, sink = self.ring, self.sink
         closed, dropped = ring.words[CLOSED], ring.words[DROPPED] - self._told
-        self._patched.update(ring.take_patched(self._done))
+        patched = sorted(ring.take_patched(self._done))
         count = ring.fresh(self._done)
-        if not (count or self._patched or sink.is_news(dropped, closed)):
+        if not (count or patched or sink.is_news(dropped, closed)):
             return
-        with contextlib.suppress(OSError), sink.opened() as file:
-            while self._patched:
-                number = min(self._patched)
-                if self._done - number < ring.capacity // 2:
-                    sink.write(file, number, ring.records(number))
-                self._patched.discard(number)
-            while count:
-                written = sink.write(file, self._done + 1, ring.records(self._done + 1, count))
-                self._done += written
-                ring.words[DONE] = self._done
-                count = ring.fresh(self._done) if written == count else 0
-            sink.tell(file, dropped, closed)
-            ring.words[TOLD] = dropped + self._told
+        try:
+            with sink.opened() as file:
+                while patched:
+                    if self._done - patched[0] < ring.capacity // 2:
+                        sink.write(file, patched[0], ring.records(patched[0]))
+                    del patched[0]
+                while count:
+                    written = sink.write(file, self._done + 1, ring.records(self._done + 1, count))
+                    self._done += written
+                    ring.words[DONE] = self._done
+                    count = ring.fresh(self._done) if written == count else 0
+                sink.tell(file, dropped, closed)
+                ring.words[TOLD] = dropped + self._told
+        except OSError:
+            # Whoever writes next, maybe another process, finds them in the ring.
+            for number in patched:
+                ring.patched(number)
 
 
 def identity(descriptor: int) -> tuple[int, int]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from support.small_disk import small_disk
@@ -59,6 +59,7 @@ def body(number: int) -> list[int]:
 
 
 @pytest.mark.parametrize("slot", [False, True])
+@example(operations=[("store", 1), ("drain", 0), ("patch", 1), ("fail", 0), ("drain", 0), ("die", 0)])
 @given(operations=OPERATIONS)
 def test_the_file_holds_what_was_stored_and_not_said_to_be_lost(
     tmp_path_factory: pytest.TempPathFactory, slot: bool, operations: list[tuple[str, int]]
