@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from operator import itemgetter
+from typing import TypeVar
 
 from ...analyse.recent.snapshot import UNDER_WAY, CodeView, HostView, RankView, Snapshot, WorkerView
 from ...analyse.run.resource_usage import BUDGET_USED
@@ -29,6 +31,19 @@ CELL_BAR = 8
 
 _SIGNS = (("█", "#", "green", "making"), ("▒", "r", "red", "reading"), ("░", "q", "yellow", "queued for a CPU"))
 _IDLE = ("·", ".")
+# In the order of `WORKER_ORDERS` and `RANK_ORDERS`.
+_WORKER_KEYS: tuple[Callable[[WorkerView], float | None], ...] = (
+    lambda w: float(w.number),
+    lambda w: w.busy_pct,
+    lambda w: w.batch_ms,
+    lambda w: w.quiet_s,
+)
+_RANK_KEYS: tuple[Callable[[RankView], float | None], ...] = (
+    lambda r: float(r.rank),
+    lambda r: r.samples_per_s,
+    lambda r: r.shares.get("input"),
+)
+_Shown = TypeVar("_Shown", WorkerView, RankView)
 
 
 def makers(view: Snapshot, width: int, detail: int, options: Options, rows: int | None = None) -> list[Row]:
@@ -42,13 +57,12 @@ def makers(view: Snapshot, width: int, detail: int, options: Options, rows: int 
         if view.workers and view.worker_busy_pct is not None:
             return [head.add(f"{view.workers}, busy {view.worker_busy_pct:.0f} %")]
         return [head.add(words.NOT_MEASURED, "dim")]
-    each = ordered_workers(view.makers, options)
+    each = _ordered(view.makers, _WORKER_KEYS[options.order_of(WORKER_ORDERS)], options)
     if not detail:
         return [head.join(line) for line in flow(summary(view), width - LABEL, rows=1)]
     said = summary(view) if detail == 1 else [*summary(view)[:2], *_legend(view, options)]
-    if options.focus == "workers" and (options.order_of(WORKER_ORDERS) or options.reverse):
-        arrow = options.sign("↓", "down") if options.reverse else options.sign("↑", "up")
-        said.insert(1, Row(f"by {WORKER_ORDERS[options.order_of(WORKER_ORDERS)]} {arrow}", "bold"))
+    if options.focus == "workers":
+        said[1:1] = _by(WORKER_ORDERS, options)
     found = [head.join(line) for line in flow(said, width - LABEL, rows=1)]
     if detail == 1:
         cells = [_cell(worker, options) for worker in each]
@@ -59,16 +73,21 @@ def makers(view: Snapshot, width: int, detail: int, options: Options, rows: int 
     return found + window(entries, max(0, marked), left, "workers", options)
 
 
-def ordered_workers(workers: tuple[WorkerView, ...], options: Options) -> list[WorkerView]:
+def _ordered(each: Sequence[_Shown], key: Callable[[_Shown], float | None], options: Options) -> list[_Shown]:
     """By what was asked for; whatever was not measured comes last."""
-    key: Callable[[WorkerView], float | None] = (
-        lambda w: float(w.number),
-        lambda w: w.busy_pct,
-        lambda w: w.batch_ms,
-        lambda w: w.quiet_s,
-    )[options.order_of(WORKER_ORDERS)]
-    known = sorted((w for w in workers if key(w) is not None), key=lambda w: key(w) or 0.0, reverse=options.reverse)
-    return known + [w for w in workers if key(w) is None]
+    valued = [(one, key(one)) for one in each]
+    known = [(one, value) for one, value in valued if value is not None]
+    return [one for one, _ in sorted(known, key=itemgetter(1), reverse=options.reverse)] + [
+        one for one, value in valued if value is None
+    ]
+
+
+def _by(orders: tuple[str, ...], options: Options) -> list[Row]:
+    """Says what the rows are ordered by, where that was chosen."""
+    if not (options.order_of(orders) or options.reverse):
+        return []
+    arrow = options.sign("↓", "down") if options.reverse else options.sign("↑", "up")
+    return [Row(f"by {orders[options.order_of(orders)]} {arrow}", "bold")]
 
 
 def summary(view: Snapshot) -> list[Row]:
@@ -298,27 +317,15 @@ def ranks(view: Snapshot, width: int, detail: int, options: Options, rows: int |
     if not detail:
         return [head.join(line) for line in flow(_summary(view), width - LABEL, rows=1)]
     said = [Row(f"{len(view.rank_views)}", "bold")]
-    if options.focus == "ranks" and (options.order_of(RANK_ORDERS) or options.reverse):
-        arrow = options.sign("↓", "down") if options.reverse else options.sign("↑", "up")
-        said.append(Row(f"by {RANK_ORDERS[options.order_of(RANK_ORDERS)]} {arrow}", "bold"))
+    if options.focus == "ranks":
+        said += _by(RANK_ORDERS, options)
     said += _summary(view)[1:]
-    each = ordered(view.rank_views, options)
+    each = _ordered(view.rank_views, _RANK_KEYS[options.order_of(RANK_ORDERS)], options)
     chosen = options.chosen % len(each) if options.focus == "ranks" else -1
     several_hosts = len({each.host for each in view.rank_views}) > 1
     entries = [[_row(rank, several_hosts, width, options, index == chosen)] for index, rank in enumerate(each)]
     found = [head.join(line) for line in flow(said, width - LABEL, rows=1)]
     return found + window(entries, max(0, chosen), None if rows is None else rows - 1, "ranks", options)
-
-
-def ordered(each: tuple[RankView, ...], options: Options) -> list[RankView]:
-    """By what was asked for; whatever was not measured comes last."""
-    key: Callable[[RankView], float | None] = (
-        lambda r: float(r.rank),
-        lambda r: r.samples_per_s,
-        lambda r: r.shares.get("input"),
-    )[options.order_of(RANK_ORDERS)]
-    known = sorted((r for r in each if key(r) is not None), key=lambda r: key(r) or 0.0, reverse=options.reverse)
-    return known + [r for r in each if key(r) is None]
 
 
 def _summary(view: Snapshot) -> list[Row]:

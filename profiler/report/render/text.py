@@ -12,7 +12,6 @@ from rich.cells import cell_len
 from rich.console import Console, RenderableType
 from rich.padding import Padding
 from rich.table import Table
-from rich.table import Table as RichTable
 from rich.text import Text
 
 from ...analyse.cells.batch_size.result import BatchVerdict
@@ -53,27 +52,22 @@ from .phrases import text_of, written
 
 LONGEST_BAR = 72
 """Signs; longer ones are no easier to compare."""
-_INDENT = 4
 
 
 def sizes_of_batch(block: SizesOfBatch, width: int, ascii_only: bool) -> Iterator[RenderableType]:
     """Bars, terms and the reason, for so many signs in a row."""
     verdict, scale = block.verdict, sample_time.scale_of([block.verdict])
     yield Text.assemble("  ", (block.name, "bold"), f": {written(scale.unit, ascii_only)} a sample")
-    yield _indented_once(_bars(verdict, scale, width - _INDENT, ascii_only))
+    yield _indented(_bars(verdict, scale, width - 2 * INDENT, ascii_only), 2)
     yield Text()
-    yield _indented_once(_terms(verdict, scale, width - _INDENT, ascii_only))
+    yield _indented(_terms(verdict, scale, width - 2 * INDENT, ascii_only), 2)
     yield Text()
     said = Text(f"{written(block.said, ascii_only)} ")
     said.append(f"[{verdict.cause}]", style="bold")
-    yield _indented_once(said)
+    yield _indented(said, 2)
     if verdict.evidence:
-        yield _indented_once(_evidence(verdict, ascii_only))
-    yield _indented_once(Text(compared(verdict), style="dim"))
-
-
-def _indented_once(what: RenderableType) -> Padding:
-    return Padding(what, (0, 0, 0, _INDENT))
+        yield _indented(_evidence(verdict, ascii_only), 2)
+    yield _indented(Text(compared(verdict), style="dim"), 2)
 
 
 def _bars(verdict: BatchVerdict, scale: sample_time.Scale, width: int, ascii_only: bool) -> Table:
@@ -272,9 +266,9 @@ def _indented(what: RenderableType, steps: int = 1) -> RenderableType:
     return Padding(what, (0, 0, 0, INDENT * steps)) if steps else what
 
 
-def _table(block: TableBlock, ascii_only: bool) -> RichTable:
+def _table(block: TableBlock, ascii_only: bool) -> Table:
     headed = any(column.head for column in block.columns)
-    made = RichTable(
+    made = Table(
         box=None,
         padding=(0, block.gap, 0, 0),
         pad_edge=False,

@@ -23,7 +23,7 @@ from whyidle.commands.main import main
 from whyidle.record.latest import note_latest
 from whyidle.record.run import create_run, open_run, update_run
 from whyidle.report.live import Options
-from whyidle.terminal import live_program as live_ended
+from whyidle.terminal import live_program
 from whyidle.terminal.live_program import LastWord, Program
 from whyidle.terminal.progress import MatrixProgress
 from whyidle.terminal.screen import Keys
@@ -139,7 +139,7 @@ def test_one_look_at_a_large_run_is_at_its_end_and_else_as_the_report(
     assert (ended.verdict, ended.verdict_of_whole_run) == (analyse(open_run(folder)).verdict, True)
     monkeypatch.setenv("COLUMNS", "200")
     for most, said in ((1, "of its last seconds"), (10**9, "of the whole run)")):
-        monkeypatch.setattr(live_ended, "LARGE_BYTES", most)
+        monkeypatch.setattr(live_program, "LARGE_BYTES", most)
         assert main(["live", str(folder), "--once"]) == 0
         assert said in " ".join(capsys.readouterr().out.split())
 
@@ -151,7 +151,7 @@ def test_a_long_analysis_keeps_no_screen_waiting(tmp_path: Path, monkeypatch: py
         done.wait(60)
         return replace(view, verdict_of_whole_run=True)
 
-    monkeypatch.setattr(live_ended, "of_whole_run", slow)
+    monkeypatch.setattr(live_program, "of_whole_run", slow)
     word, view = LastWord(), running(verdict_since_s=3.0)
     ended = replace(view, state="ok")
     assert word.told(tmp_path, view, 0) is view

@@ -24,8 +24,7 @@ from whyidle.record.notices import SAMPLER_NOTICES, Notices
 from whyidle.record.run import note_devices, open_run, update_run
 from whyidle.record.schema import DEVICE, NOT_MEASURED
 from whyidle.record.stacks import Call
-from whyidle.report.page import frame
-from whyidle.report.page import run_page as overview
+from whyidle.report.page import frame, run_page
 from whyidle.report.page.flame import MOST_BOXES, MOST_DEEP, Box, Icicle, stacks_of
 from whyidle.report.page.run_page import MOST_DEVICES, MOST_RANKS, SHARE, environment_of, settings_of, unpack
 from whyidle.scenarios.planted import MS, START, train
@@ -104,8 +103,8 @@ def test_what_was_not_measured_is_not_zero_and_breaks_the_line_of_the_overview(
     assert "untold" in data_in(made)["ranks"][0]["bins"]["parts"]
     at = timeline.begin_ns + (timeline.end_ns - timeline.begin_ns) * np.arange(5) // 4
     line = TimelineLine("utilisation:0", at, np.array([0.0, 100.0, np.nan, 50.0, 0.0]), 4)
-    monkeypatch.setattr(overview, "utilisation_of", lambda *_: iter([line]))
-    assert 'd="M0.0 150.0L250.0 0.0M750.0 75.0L1000.0 150.0"' in overview.over_time(timeline)[0]
+    monkeypatch.setattr(run_page, "utilisation_of", lambda *_: iter([line]))
+    assert 'd="M0.0 150.0L250.0 0.0M750.0 75.0L1000.0 150.0"' in run_page.over_time(timeline)[0]
 
 
 # Jobs.

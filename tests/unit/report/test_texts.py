@@ -36,7 +36,7 @@ from whyidle.report.documents.workers import workers_blocks
 from whyidle.report.export import scalars
 from whyidle.report.export.cells import cells_table
 from whyidle.report.export.table_files import write_csv
-from whyidle.report.page import compare_page as compare_cells
+from whyidle.report.page import compare_page
 from whyidle.report.page.run_page import duration, page
 from whyidle.report.render.markdown import markdown
 from whyidle.report.words.figures import evidence_value
@@ -149,7 +149,7 @@ def test_figures_of_a_job_are_the_jobs_wherever_they_are_told(tmp_path: Path) ->
     assert told.window.steps > 150 >= int(row["steps"])
 
     result, setting = load(tmp_path)
-    (view,) = compare_cells.views(result, setting, {})
+    (view,) = compare_page.views(result, setting, {})
     assert view.runs[0].busy_pct == told.device.busy_pct
     assert 100 * view.shares["input"] == pytest.approx(told.breakdown.input_pct)
     said, document = f"{told.device.busy_pct:.0f} %", comparison_document(result, setting)

@@ -22,9 +22,8 @@ from whyidle.commands.tune import said_of_writes
 from whyidle.errors import WhyidleError
 from whyidle.record.run import open_run
 from whyidle.record.tuning import ANSWERS, ORDERS, LoaderSettings
-from whyidle.tune.bench import script_bench
+from whyidle.tune.bench import script_bench, watchdog
 from whyidle.tune.bench import script_bench as training
-from whyidle.tune.bench import watchdog as watch
 from whyidle.tune.bench.bench import BenchEnded, TrialFailed
 from whyidle.tune.bench.launch import Launch
 from whyidle.tune.bench.script_bench import NothingToTune, ScriptBench
@@ -384,18 +383,18 @@ def test_temporary_folders_of_a_training_that_ends_are_removed(tmp_path: Path, m
             training.kill()
             training.wait(60)
 
-        monkeypatch.setattr(watch, "time", SimpleNamespace(monotonic=lambda: now, sleep=sleep))
+        monkeypatch.setattr(watchdog, "time", SimpleNamespace(monotonic=lambda: now, sleep=sleep))
         monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO()))
         assert folder.is_dir()
-        watch._watch(mark, 3 * watch.LOOK_SECONDS)
+        watchdog._watch(mark, 3 * watchdog.LOOK_SECONDS)
         assert not folder.exists()
-        assert now >= 3 * watch.LOOK_SECONDS
+        assert now >= 3 * watchdog.LOOK_SECONDS
 
 
 def test_what_is_no_longer_watched_is_left_alone(tmp_path: Path) -> None:
     mark = f"WATCH_TEST={tmp_path}"
     with started("sleep", "1000", mark=mark) as running:
-        with watch.watched(mark, 0.0):
+        with watchdog.watched(mark, 0.0):
             pass
         # Whoever watched is gone by now.
         assert running.poll() is None
