@@ -31,14 +31,13 @@ CELL_BAR = 8
 
 _SIGNS = (("█", "#", "green", "making"), ("▒", "r", "red", "reading"), ("░", "q", "yellow", "queued for a CPU"))
 _IDLE = ("·", ".")
-# In the order of `WORKER_ORDERS` and `RANK_ORDERS`.
-_WORKER_KEYS: tuple[Callable[[WorkerView], float | None], ...] = (
+_WORKER_ORDER_KEYS: tuple[Callable[[WorkerView], float | None], ...] = (
     lambda w: float(w.number),
     lambda w: w.busy_pct,
     lambda w: w.batch_ms,
     lambda w: w.quiet_s,
 )
-_RANK_KEYS: tuple[Callable[[RankView], float | None], ...] = (
+_RANK_ORDER_KEYS: tuple[Callable[[RankView], float | None], ...] = (
     lambda r: float(r.rank),
     lambda r: r.samples_per_s,
     lambda r: r.shares.get("input"),
@@ -57,7 +56,7 @@ def makers(view: Snapshot, width: int, detail: int, options: Options, rows: int 
         if view.workers and view.worker_busy_pct is not None:
             return [head.add(f"{view.workers}, busy {view.worker_busy_pct:.0f} %")]
         return [head.add(words.NOT_MEASURED, "dim")]
-    each = _ordered(view.makers, _WORKER_KEYS[options.order_of(WORKER_ORDERS)], options)
+    each = _ordered(view.makers, _WORKER_ORDER_KEYS[options.order_of(WORKER_ORDERS)], options)
     if not detail:
         return [head.join(line) for line in flow(summary(view), width - LABEL, rows=1)]
     said = summary(view) if detail == 1 else [*summary(view)[:2], *_legend(view, options)]
@@ -320,7 +319,7 @@ def ranks(view: Snapshot, width: int, detail: int, options: Options, rows: int |
     if options.focus == "ranks":
         said += _by(RANK_ORDERS, options)
     said += _summary(view)[1:]
-    each = _ordered(view.rank_views, _RANK_KEYS[options.order_of(RANK_ORDERS)], options)
+    each = _ordered(view.rank_views, _RANK_ORDER_KEYS[options.order_of(RANK_ORDERS)], options)
     chosen = options.chosen % len(each) if options.focus == "ranks" else -1
     several_hosts = len({each.host for each in view.rank_views}) > 1
     entries = [[_row(rank, several_hosts, width, options, index == chosen)] for index, rank in enumerate(each)]
