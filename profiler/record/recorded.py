@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from ..errors import RecordError
-from .attached import COUNTED_STACKS, STATES
+from .attached import STATES
 from .comparison import COMPARISON_JSON
 from .image_files import IMAGE_FILES
 from .names import NAMES
@@ -25,7 +25,7 @@ MOST_OF_BEGIN = 4096
 _MARKERS = (RUN_JSON, COMPARISON_JSON, "tune.json")
 """Of a folder in which something was recorded, one of these is there."""
 _OF_A_RUN = (
-    *("*.rec", "process-*.json", NAMES, DEVICES, COUNTED_STACKS, STACKS, STATES, SCALARS, WANTED, IMAGE_FILES),
+    *("*.rec", "process-*.json", NAMES, DEVICES, STACKS, STATES, SCALARS, WANTED, IMAGE_FILES),
     *(SAMPLER_NOTICES, TRAINING_NOTICES),
 )
 _OF_A_TRAINING = (LOADED, ARMED, "tuning.*", "output.txt", "truth.json")

@@ -522,10 +522,6 @@ class LoaderFlag:
 
 
 class StackFlag:
-    MAIN_THREAD = 1
-    GIL_KNOWN = 2
-    """Whether the thread held Python's global lock was looked at."""
-    HOLDS_GIL = 4
     FROM_WITHIN = 8
     """Seen by a thread of the process itself, which has to wait for the global lock before it can look."""
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Self
 
 from ..analyse.attached.attached import Attached, attached, is_attached
 from ..analyse.attached.causes import findings_of, verdict_of
-from ..analyse.attached.seen import has_times
 from ..analyse.attached.trainers import Trainer
 from ..analyse.causes.finding import Finding
 from ..analyse.cells import cost
@@ -19,7 +18,6 @@ from ..analyse.run.analysis import Analysis, analyse
 from ..analyse.timeline.timeline import timelines
 from ..analyse.where.looks import Looks, looks_at, process_looks
 from ..errors import WhyidleError
-from ..record.attached import COUNTED_STACKS
 from ..record.run import Run, is_run, open_run
 from ..record.schema import STEP
 from ..report.contract import attached as attach_json
@@ -197,11 +195,6 @@ class AttachedResult(RecordedResult):
 
     def speedscope(self) -> str:
         looks, trainers = self.seen.looks, self.seen.trainers
-        if looks is not None and not has_times(looks):
-            raise WhyidleError(
-                f"{self.folder} was watched from outside: its stacks are counted and have no times. speedscope opens "
-                f"{self.folder / COUNTED_STACKS} as it is."
-            )
         made = None if looks is None else speedscope_of([self._profiled(each, looks) for each in trainers])
         if made is None:
             raise WhyidleError(f"{self.folder} holds no looks at stacks: `whyidle report` says why.")

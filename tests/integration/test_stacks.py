@@ -1,36 +1,45 @@
-"""Stacks read from outside, of real processes of every Python that is found, against what those say themselves."""
+"""Stacks seen by py-spy, of real processes of every Python that is found, against what those say themselves; and what
+becomes of it where the process, py-spy or the system does not do as it should."""
 
 from __future__ import annotations
 
 import ast
 import json
 import os
-import re
+import select
 import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import CodeType
 
+import numpy as np
 import psutil
 import pytest
 
 from support.fakes.driver import wait_for
-from whyidle.capture.stacks import reader
-from whyidle.capture.stacks.memory import Gone, ProcessMemory, Torn, Unreadable
-from whyidle.capture.stacks.reader import RemotePython, ThreadStack
+from whyidle.capture.sampler.stack_looks import StackLooks
+from whyidle.capture.sampler.stack_options import StackOptions
+from whyidle.capture.sampler.tree import ProcessTree
+from whyidle.capture.stacks import spy as module
+from whyidle.capture.stacks.spy import NoStacks, Spy, why_none
+from whyidle.record.reader import RecordFile, Records
+from whyidle.record.schema import NOT_MEASURED, ThreadState
+from whyidle.record.stacks import CallStack, read_stacks
 
 SUPPORT = Path(__file__).parents[1] / "support"
-STANDING = SUPPORT / "standing.py"
-BUSY = SUPPORT / "busy.py"
+STANDING, BUSY = SUPPORT / "standing.py", SUPPORT / "busy.py"
 CASES = [
     node.name
     for node in ast.parse(STANDING.read_text()).body
     if isinstance(node, ast.FunctionDef) and node.name.startswith("in_")
 ]
+VERSIONS = [f"3.{minor}" for minor in range(11, 15)]
 
 
 def says(python: str) -> str:
@@ -45,20 +54,15 @@ def says(python: str) -> str:
 def pythons() -> dict[str, str]:
     """Version → program; of each minor version the one that runs this, or any that is found."""
     found = {f"{sys.version_info.major}.{sys.version_info.minor}": sys.executable}
-    for minor in range(11, 15):
-        version = f"3.{minor}"
-        places = [
-            shutil.which(f"python{version}"),
-            *map(str, Path.home().glob(f".pyenv/versions/{version}.*/bin/python")),
-        ]
-        for place in places:
+    for version in VERSIONS:
+        installed = Path.home().glob(f".pyenv/versions/{version}.*/bin/python")
+        for place in [shutil.which(f"python{version}"), *map(str, installed)]:
             if place and version not in found and says(place) == version:
                 found[version] = place
     return found
 
 
 PYTHONS = pythons()
-VERSIONS = [f"3.{minor}" for minor in range(11, 15)]
 
 
 @pytest.fixture(params=VERSIONS)
@@ -83,121 +87,73 @@ def running(*command: str) -> Iterator[str]:
         process.stdout.close()
 
 
-def frames(stack: ThreadStack) -> list[list[object]]:
-    return [[place.file, place.function, place.line, place.first_line] for place in stack.places]
+class Watch:
+    """Looks at a tree of processes, as the sampler does."""
+
+    def __init__(self, folder: Path, pid: int) -> None:
+        self.folder = folder
+        self._tree = ProcessTree(pid)
+        self.looks = StackLooks(folder, pid, StackOptions(within=False), lambda _: None, lambda: {pid: pid})
+
+    def until(self, done: Callable[[], bool]) -> None:
+        """Look until this is so."""
+        while not done():
+            self._tree.look()
+            self._tree.scan()
+            self.looks.look(time.monotonic_ns(), self._tree.alive)
+            select.select(self.looks.inputs, [], [], 0.02)
+
+    def records(self) -> Records:
+        return np.concatenate([RecordFile(path).all() for path in self.folder.glob("stack-*.rec")])
+
+    def seen(self, thread: int | None = None) -> list[CallStack]:
+        """The stacks of a thread (all if none is named) that were recorded, of looks that did not fail."""
+        records, table = self.records(), read_stacks(self.folder)
+        mine = records if thread is None else records[records["thread"] == thread]
+        return [table.stack(number) for number in mine["stack"].tolist() if number != NOT_MEASURED]
 
 
-def stack_of(stacks: list[ThreadStack] | None, tid: int) -> ThreadStack | None:
-    return next((stack for stack in stacks or () if stack.tid == tid), None)
+@pytest.fixture
+def watch(tmp_path: Path) -> Iterator[Callable[[int], Watch]]:
+    made: list[Watch] = []
+
+    def begin(pid: int) -> Watch:
+        made.append(Watch(tmp_path, pid))
+        return made[0]
+
+    yield begin
+    for each in made:
+        each.looks.close()
+    assert [child for child in psutil.Process().children() if child.name() == "py-spy"] == []
+    assert list(tmp_path.glob(".py-spy*")) == []
+
+
+def looks_made(watch: Watch, count: int) -> None:
+    """Look until that many looks were told of, and have them recorded."""
+    watch.until(lambda: sum(each.looks for each in watch.looks.inputs) >= count)
+    watch.looks.close()
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_thread_stands_where_it_says_it_does(python: str, case: str) -> None:
+def test_a_thread_stands_where_it_says_it_does(python: str, case: str, watch: Callable[[int], Watch]) -> None:
     with running(python, str(STANDING), case) as line:
         told = json.loads(line)
-        with RemotePython(told["pid"]) as process:
-
-            def found() -> ThreadStack | None:
-                stack = stack_of(process.look(), told["tid"])
-                awake = case in ("in_sleep", "in_a_lambda") and stack and stack.holds_gil
-                return stack if stack and frames(stack) == told["frames"] and not awake else None
-
-            seen: list[ThreadStack] = []
-            wait_for(lambda: seen.extend(filter(None, [found()])) or seen)
-            [stack] = seen
-            assert stack.main == (told["tid"] == told["pid"])
-            assert stack.cut == (told["depth"] > 256)
-            if case == "in_c_with_the_lock":
-                assert stack.holds_gil is True
-            only = process.look({told["tid"]})
-            assert only is not None
-            assert [(one.tid, frames(one)) for one in only] == [(told["tid"], told["frames"])]
+        # One that has said where it stands may be on its way still: the last look of several counts.
+        seen = watch(told["pid"])
+        looks_made(seen, 4)
+        found = seen.seen(told["tid"])[-1]
+    expected = [(file, function, line) for file, function, line, _ in told["frames"]]
+    # What has no source is called by its bare name.
+    expected = [(f, n if f.startswith("/") else n.rpartition(".")[2], line) for f, n, line in expected]
+    frames = [(call.file, call.function, call.line) for call in found]
+    if case == "in_made_code" and python != PYTHONS.get("3.11"):
+        # From 3.12 on py-spy shows a call over several lines at its last argument.
+        expected[-1] = (*expected[-1][:2], expected[-1][2] + 1)
+    assert frames == expected[-len(frames) :]
+    assert len(frames) >= min(len(expected), 256)
 
 
-def test_a_python_of_the_systems_is_read_that_is_linked_otherwise() -> None:
-    """Debian's has no libpython, and lies where its file says (no position-independent program)."""
-    system = shutil.which("python3", path="/usr/bin")
-    if system is None or says(system) not in VERSIONS:
-        pytest.skip("the system has no Python from 3.11 on")
-    with running(system, str(STANDING), "in_a_generator") as line:
-        told = json.loads(line)
-        with RemotePython(told["pid"]) as process:
-            wait_for(lambda: [frames(one) for one in process.look() or ()] == [told["frames"]])
-
-
-def test_the_main_thread_is_read_without_the_others(python: str) -> None:
-    with running(python, str(STANDING), "in_a_thread") as line:
-        told = json.loads(line)
-        with RemotePython(told["pid"]) as process:
-            for _ in range(2):
-                stacks = process.look({told["pid"]})
-                assert stacks is not None
-                [stack] = stacks
-                assert stack.main
-                assert stack.places[0].function == "<module>"
-                assert "in_a_thread" in [place.function for place in stack.places]
-            everything = process.look()
-            assert everything is not None
-            assert {one.tid for one in everything} == {told["pid"], told["tid"]}
-
-
-def lines_of(code: CodeType) -> Iterator[tuple[str, int]]:
-    yield from ((code.co_qualname, line) for _, _, line in code.co_lines() if line)
-    yield code.co_qualname, code.co_firstlineno
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from lines_of(constant)
-
-
-def test_what_is_found_of_a_program_that_never_stands_still_is_all_of_it(python: str) -> None:
-    real = {(str(BUSY), *found) for found in lines_of(compile(BUSY.read_text(), str(BUSY), "exec"))}
-    # A comprehension is a function of its own up to 3.11, and part of the one around it from 3.12 on: there, or here.
-    lines = {line for _, function, line in real if function.startswith("listing")}
-    real |= {(str(BUSY), name, line) for name in ("listing", "listing.<locals>.<listcomp>") for line in lines}
-    real |= {("<string>", "<module>", 1), ("<string>", "<lambda>", 1)}
-    with running(python, str(BUSY)) as line, RemotePython(int(line)) as process:
-        found: set[tuple[str, str, int]] = set()
-        succeeded = 0
-        # The program may not run for a while: until it was seen where it is most.
-        while succeeded < 2000 or not {"<module>", "top", "calls", "leaf"} <= {function for _, function, _ in found}:
-            stacks = process.look()
-            if stacks is not None:
-                succeeded += 1
-                found |= {(place.file, place.function, place.line) for stack in stacks for place in stack.places}
-        assert found - real == set()
-        assert process.looks == succeeded + process.failed
-
-
-class Changing(ProcessMemory):
-    """Memory of which so many readings are torn."""
-
-    torn = 0
-
-    def read(self, address: int, size: int) -> bytes:
-        if self.torn:
-            self.torn -= 1
-            raise Torn("made so")
-        return super().read(address, size)
-
-
-def test_a_look_is_repeated_and_counted_as_failed_when_it_failed_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    memories: list[Changing] = []
-    monkeypatch.setattr(reader, "ProcessMemory", lambda pid: memories.append(Changing(pid)) or memories[0])
-    with running(sys.executable, str(STANDING), "in_a_lambda") as line:
-        told = json.loads(line)
-        with RemotePython(told["pid"]) as process:
-            wait_for(lambda: [frames(one) for one in process.look() or ()] == [told["frames"]])
-            assert process.failed == 0
-            for torn, failed in ((1, 0), (2, 0), (3, 1), (0, 1)):
-                looks = process.looks
-                memories[0].torn = torn
-                stacks = process.look()
-                assert (stacks is None) == (torn == 3)
-                assert [frames(one) for one in stacks or ()] == ([] if torn == 3 else [told["frames"]])
-                assert (process.looks, process.failed) == (looks + 1, failed)
-
-
-def test_threads_of_a_container_have_the_ids_that_they_have_outside(tmp_path: Path) -> None:
+def test_threads_of_a_container_have_the_ids_that_they_have_outside(watch: Callable[[int], Watch]) -> None:
     inside = ["unshare", "--pid", "--fork", sys.executable, str(STANDING), "in_a_thread"]
     if shutil.which("unshare") is None or subprocess.run([*inside[:3], "true"], capture_output=True).returncode:
         pytest.skip("no right to make a namespace of processes here")
@@ -205,51 +161,28 @@ def test_threads_of_a_container_have_the_ids_that_they_have_outside(tmp_path: Pa
     assert container.stdout is not None
     try:
         told = json.loads(container.stdout.readline())
-        [pid] = psutil.Process(container.pid).children()
-        with RemotePython(pid.pid) as process:
-            stacks = process.look()
-            main = process.look({pid.pid})
-        assert stacks is not None
-        assert main is not None
+        [process] = psutil.Process(container.pid).children()
+        seen = watch(process.pid)
+        looks_made(seen, 3)
         assert told["pid"] == 1
-        assert {one.tid for one in stacks} == {thread.id for thread in pid.threads()}
-        assert [one.tid for one in stacks if one.main] == [one.tid for one in main] == [pid.pid]
+        records = seen.records()
+        assert set(records["thread"].tolist()) == {thread.id for thread in process.threads()}
+        assert seen.seen(process.pid)
     finally:
         os.killpg(container.pid, signal.SIGKILL)
         container.wait()
         container.stdout.close()
 
 
-def test_a_process_that_ended_is_gone_and_one_that_never_was() -> None:
-    with running(sys.executable, str(STANDING), "in_sleep") as line:
-        pid = json.loads(line)["pid"]
-        process = RemotePython(pid)
-        assert process.look() is not None
-    with process, pytest.raises(Gone):
-        process.look()
-    with pytest.raises(Gone):
-        RemotePython(pid)
-
-
-def test_a_program_that_the_process_runs_instead_is_not_read_as_the_old_one() -> None:
-    program = (
-        "import os, sys; print(os.getpid(), flush=True); sys.stdin.readline(); os.execvp('sleep', ['sleep', '1000'])"
-    )
+@contextmanager
+def talking(program: str) -> Iterator[subprocess.Popen[str]]:
+    """A Python program that has said a line and waits for one."""
     child = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert child.stdin is not None
     assert child.stdout is not None
     try:
         child.stdout.readline()
-        with RemotePython(child.pid) as process:
-            assert process.look() is not None
-            child.stdin.write("\n")
-            child.stdin.flush()
-            wait_for(lambda: Path(f"/proc/{child.pid}/comm").read_text() == "sleep\n")
-            with pytest.raises(Gone):
-                process.look()
-        with pytest.raises(Unreadable, match="in which no CPython") as error:
-            RemotePython(child.pid)
-        assert not error.value.refused
+        yield child
     finally:
         child.kill()
         child.wait()
@@ -257,30 +190,163 @@ def test_a_program_that_the_process_runs_instead_is_not_read_as_the_old_one() ->
         child.stdout.close()
 
 
-def test_an_older_python_is_refused_by_its_version() -> None:
-    old = next(iter(sorted(Path.home().glob(".pyenv/versions/3.[7-9].*/bin/python"))), None)
-    if old is None:
-        pytest.skip("no Python older than 3.10 here")
-    with running(str(old), "-c", "import time; print(flush=True); time.sleep(1e6)") as line:
-        assert line == "\n"
-        [pid] = [int(p) for p in os.listdir("/proc") if p.isdigit() and _exe(p) == old.resolve()]
-        with pytest.raises(Unreadable, match=re.escape("it is older than 3.11")):
-            RemotePython(pid)
+def go_on(child: subprocess.Popen[str]) -> None:
+    assert child.stdin is not None
+    with suppress(BrokenPipeError):
+        child.stdin.write("\n")
+        child.stdin.flush()
 
 
-def _exe(pid: str) -> Path | None:
-    try:
-        return Path(f"/proc/{pid}/exe").readlink()
-    except OSError:
-        return None
+WAITS = "import os, sys, time\nprint(flush=True)\nsys.stdin.readline()\n"
+
+
+@pytest.mark.parametrize("then", ["os._exit(3)", "os.kill(os.getpid(), 9)", "os.execvp('sleep', ['sleep', '100'])"])
+def test_what_was_seen_of_a_process_that_ends_in_the_midst_of_a_stretch_is_kept(
+    watch: Callable[[int], Watch], then: str
+) -> None:
+    with talking(WAITS + then) as child:
+        seen = watch(child.pid)
+        seen.until(lambda: sum(each.looks for each in seen.looks.inputs) >= 5)
+        go_on(child)
+        if "sleep" in then:
+            wait_for(lambda: psutil.Process(child.pid).name() == "sleep")
+        else:
+            child.wait()
+        seen.looks.close()
+        assert len(seen.seen()) >= 4
+        assert {stack[0].function for stack in seen.seen()} == {"<module>"}
+        if "sleep" not in then:
+            assert child.returncode == (3 if "_exit" in then else -9)
+
+
+def test_a_child_that_is_forked_meanwhile_is_looked_at_as_itself(watch: Callable[[int], Watch]) -> None:
+    program = WAITS + "def in_child():\n    time.sleep(1e6)\nif os.fork() == 0: in_child()\ntime.sleep(1e6)\n"
+    with talking(program) as child:
+        seen = watch(child.pid)
+        seen.until(lambda: sum(each.looks for each in seen.looks.inputs) >= 2)
+        go_on(child)
+        seen.until(lambda: len(seen.looks.inputs) == 2 and all(each.looks >= 3 for each in seen.looks.inputs))
+        seen.looks.close()
+        [forked] = psutil.Process(child.pid).children()
+        assert {stack[-1].function for stack in seen.seen(forked.pid)} == {"in_child"}
+        assert {stack[-1].function for stack in seen.seen(child.pid)} == {"<module>"}
+        forked.kill()
+
+
+def test_a_stopped_process_is_seen_and_left_stopped(watch: Callable[[int], Watch]) -> None:
+    with talking(WAITS) as child:
+        os.kill(child.pid, signal.SIGSTOP)
+        wait_for(lambda: psutil.Process(child.pid).status() == psutil.STATUS_STOPPED)
+        seen = watch(child.pid)
+        looks_made(seen, 3)
+        assert seen.seen(child.pid)
+        assert set(seen.records()["state"].tolist()) == {NOT_MEASURED}
+        assert psutil.Process(child.pid).status() == psutil.STATUS_STOPPED
+
+
+def test_what_a_thread_waits_for_is_recorded_with_its_stack(watch: Callable[[int], Watch]) -> None:
+    with talking("import time\nprint(flush=True)\ntime.sleep(1e6)") as child:
+        seen = watch(child.pid)
+        looks_made(seen, 5)
+        assert ThreadState.SLEEP in seen.records()["state"].tolist()
+
+
+def test_all_that_is_seen_of_a_program_that_never_stands_still_is_there(watch: Callable[[int], Watch]) -> None:
+    def lines_of(code: CodeType) -> Iterator[tuple[str, int]]:
+        yield from ((code.co_name, line) for _, _, line in code.co_lines() if line)
+        for constant in code.co_consts:
+            if isinstance(constant, CodeType):
+                yield from lines_of(constant)
+
+    real = {*lines_of(compile(BUSY.read_text(), str(BUSY), "exec")), ("<module>", 1), ("<lambda>", 1)}
+    with running(sys.executable, str(BUSY)) as line:
+        seen = watch(int(line))
+        looks_made(seen, 30)
+        stacks = seen.seen(int(line))
+    found = {(call.function.rpartition(".")[2], call.line) for stack in stacks for call in stack}
+    assert found - real == set()
+    assert {"<module>", "top"} <= {function for function, _ in found}
+    assert {stack[0].function for stack in stacks} == {"<module>"}
+
+
+PY_SPY = "#!/bin/sh\n"
+BAD = {
+    "hangs": "sleep 1000",
+    "hangs and ignores": "trap '' INT TERM\nsleep 1000",
+    "dies": "exit 7",
+    "rubbish": "printf 'Collected 3 samples  ' >&2\nprintf '[{' > \"$output\"",
+    "says nothing": "printf '[]' > \"$output\"",
+    "refused": "echo 'Error: Operation not permitted (os error 1)' >&2\nexit 1",
+    "full": "printf 'Collected 3 samples  ' >&2\necho 'Error: No space left on device (os error 28)' >&2\nexit 1",
+}
+
+
+@pytest.mark.parametrize("kind", BAD)
+def test_a_py_spy_that_does_otherwise_costs_only_looks(
+    watch: Callable[[int], Watch], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    bad = tmp_path / "py-spy-bad"
+    bad.write_text(f'{PY_SPY}while [ "$1" != --output ]; do shift; done\noutput=$2\n{BAD[kind]}\n')
+    bad.chmod(0o755)
+    monkeypatch.setattr(module, "program", lambda: str(bad))
+    with talking(WAITS) as child:
+        seen = watch(child.pid)
+        pids: list[int] = []
+        if kind.startswith("hangs"):
+            seen.until(lambda: len(seen.looks.inputs) > 0)
+            pids = [each.pid for each in psutil.Process().children() if each.pid != child.pid]
+        else:
+            seen.until(lambda: bool(seen.looks.hindrances))
+            expected = {"refused": "not permitted", "full": "No space left", "dies": "exit code 7"}
+            assert expected.get(kind, "") in seen.looks.hindrances[child.pid].reason
+            assert seen.looks.hindrances[child.pid].refused is (kind == "refused")
+        seen.looks.close()
+        assert seen.seen() == []
+        assert not any(map(psutil.pid_exists, pids))
+        go_on(child)
+        assert child.wait() == 0
+
+
+def test_a_missing_py_spy_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(module, "_installed", lambda: None)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(NoStacks, match="pip install py-spy"):
+        Spy(os.getpid(), 10, tmp_path / "out.json")
+    reason = why_none(os.getpid())
+    assert reason is not None
+    assert "pip install py-spy" in reason.reason
+
+
+STARTS = """
+import sys, time
+sys.path[:0] = {path!r}
+from pathlib import Path
+from whyidle.capture.stacks.spy import Spy
+spy = Spy({pid}, 10, Path({output!r}))
+while not spy.looks:
+    spy.hear()
+print(spy._process.pid, flush=True)
+time.sleep(1e6)
+"""
+
+
+def test_py_spy_does_not_outlive_whoever_started_it(tmp_path: Path) -> None:
+    with talking(WAITS) as child:
+        program = STARTS.format(path=[p for p in sys.path if p], pid=child.pid, output=str(tmp_path / "o.json"))
+        with running(sys.executable, "-c", program) as line:
+            spy = psutil.Process(int(line))
+            starter = spy.parent()
+            assert starter is not None
+            starter.kill()
+            spy.wait(60)
 
 
 ORDINARY = """
 import ctypes, os, sys, time
 sys.path[:0] = {path!r}
 import encodings.idna
-from whyidle.capture.stacks.memory import Unreadable
-from whyidle.capture.stacks.reader import RemotePython
+if sys.argv[1] == "watches":
+    from whyidle.capture.stacks import spy
 if os.getuid() == 0:
     os.setgroups([])
     os.setgid(65534)
@@ -293,24 +359,25 @@ if sys.argv[1] == "watched":
         print(os.getpid(), flush=True)
         time.sleep(1e6)
     standing()
-try:
-    with RemotePython(int(sys.argv[2])) as process:
-        print("read", process.look()[0].places[-1].function)
-except Unreadable as error:
-    print("refused" if error.refused else error)
+spy.program = lambda: sys.argv[3]
+reason = spy.why_none(int(sys.argv[2]))
+print("seen" if reason is None else "refused" if reason.refused else reason.reason)
 """
 """An ordinary user's process that is watched, with `PR_SET_DUMPABLE` as told and `PR_SET_PTRACER` where the kernel has
 it; and its sibling that watches."""
 
 
-@pytest.mark.parametrize(("dumpable", "says"), [("1", "read standing"), ("0", "refused")])
-def test_an_ordinary_user_reads_what_permits_it_and_is_told_where_the_right_is_missing(
-    dumpable: str, says: str
-) -> None:
+@pytest.mark.parametrize(("dumpable", "told"), [("1", "seen"), ("0", "refused")])
+def test_an_ordinary_user_sees_what_permits_it_and_is_told_where_the_right_is_missing(dumpable: str, told: str) -> None:
     """What is not dumpable refuses everyone of its user: as with a kernel with Yama one that permits nobody."""
     program = ORDINARY.format(path=[entry for entry in sys.path if entry])
-    with running(sys.executable, "-c", program, "watched", dumpable) as line:
-        done = subprocess.run(
-            [sys.executable, "-c", program, "watches", line.strip()], stdout=subprocess.PIPE, text=True, check=True
-        )
-    assert done.stdout.strip() == says
+    # py-spy reads the program of a process: it has to be one that anybody may read.
+    watched = shutil.which("python3", path="/usr/bin")
+    if watched is None or says(watched) not in VERSIONS:
+        pytest.skip("the system has no Python from 3.11 on")
+    with tempfile.TemporaryDirectory() as folder, running(watched, "-c", program, "watched", dumpable) as line:
+        Path(folder).chmod(0o755)
+        anyones = shutil.copy(module.program(), folder)
+        command = [sys.executable, "-c", program, "watches", line.strip(), anyones]
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    assert done.stdout.strip() == told

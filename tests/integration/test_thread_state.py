@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from support.fakes.driver import wait_for
-from whyidle.capture.stacks.memory import Gone
-from whyidle.capture.stacks.thread_state import CALLS, parse_call, state_of, thread_state
+from whyidle.capture.stacks.thread_state import CALLS, Gone, parse_call, state_of, thread_state
 from whyidle.record.schema import NOT_MEASURED, ThreadState
 
 PROGRAMS = {

@@ -105,16 +105,18 @@ def test_nothing_is_looked_at_where_that_is_switched_off(tmp_path: Path, program
 
 
 REFUSE = """
-import os, sys
+import importlib.metadata, sys
 if "whyidle.capture.sampler" in sys.orig_argv:
-    opened = os.open
-    def refuse(path, *more, **named):
-        if str(path).startswith("/proc/") and str(path).endswith("/mem"):
-            raise PermissionError(1, "Operation not permitted", path)
-        return opened(path, *more, **named)
-    os.open = refuse
+    def none(name):
+        raise importlib.metadata.PackageNotFoundError(name)
+    importlib.metadata.distribution = none
 """
-"""A stand-in for a system that refuses: this kernel may lack the rule, and root may look into everything."""
+"""The sampler takes the py-spy on its path: one that says what it does where the system refuses. This kernel may lack
+the rule, and root may look into everything."""
+PY_SPY_REFUSED = """#!/bin/sh
+echo "Permission Denied: Try running again with elevated permissions by going 'sudo env \\"PATH=\\$PATH\\" !!'" >&2
+exit 1
+"""
 
 
 @pytest.fixture
@@ -123,6 +125,9 @@ def refusing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "refuse"
     folder.mkdir()
     (folder / "sitecustomize.py").write_text(REFUSE)
+    (folder / "py-spy").write_text(PY_SPY_REFUSED)
+    (folder / "py-spy").chmod(0o755)
+    monkeypatch.setenv("PATH", os.pathsep.join((str(folder), os.environ["PATH"])))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH")))))
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from whyidle.analyse.attached.seen import SeenThread
 from whyidle.analyse.attached.stacks import is_training
-from whyidle.record.schema import NOT_MEASURED, STACK, StackFlag, ThreadState
+from whyidle.record.schema import NOT_MEASURED, STACK, ThreadState
 from whyidle.record.segment import RecordWriter
 from whyidle.record.stacks import Call, CallStack, StackNames
 from whyidle.scenarios.planted import MS, START
@@ -49,8 +49,7 @@ def record_threads(folder: Path, threads: Iterable[SeenThread], parents: Mapping
         )
         stood = [names.number(seen) for seen in [*thread.before.elements(), *(seen for *_, seen in turns)]]
         stood += [NOT_MEASURED] * thread.missed
-        flags = StackFlag.MAIN_THREAD if thread.is_main else 0
         for number, at in enumerate(stood):
             parent = (parents or {}).get(thread.pid, NOT_MEASURED)
-            writer.append(START + 100 * number * MS, thread.pid, thread.tid, at, ThreadState.RUNS, flags, parent)
+            writer.append(START + 100 * number * MS, thread.pid, thread.tid, at, ThreadState.RUNS, 0, parent)
     writer.close()

@@ -17,9 +17,9 @@ from ...record.stacks import left_out_of
 from ..run.resource_usage import Sampled, sampled
 from ..run.sampler_quality import quality_notes
 from ..run.window import Window
-from ..where.looks import Looks
+from ..where.looks import Looks, all_looks
 from . import stacks
-from .seen import looks_of, threads_of
+from .seen import threads_of
 from .trainers import Trainer, is_worker, trainers_of
 
 STILL = "Tt"
@@ -81,8 +81,8 @@ def attached(run: Run) -> Attached:
     facts = run.info["attach"]
     processes = [p for p in read_states(run.folder) if not p.ours]
     known = {p.pid for p in processes}
-    looks = looks_of(run, processes)
-    threads = [t for t in threads_of(looks, processes) if t.pid in known or not processes]
+    looks = all_looks(run)
+    threads = [t for t in threads_of(looks) if t.pid in known or not processes]
     host, device = run.records(HOST), run.records(DEVICE)
     window = _window(host)
     seen = None if window is None else sampled(window, device, host)

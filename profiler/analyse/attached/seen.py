@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from ...record.attached import ProcessStates, read_counted, read_states
 from ...record.run import Run
 from ...record.schema import NOT_MEASURED
 from ...record.stacks import CallStack
@@ -43,43 +42,22 @@ class SeenThread:
         return self.stacks.total()
 
 
-def looks_of(run: Run, processes: Iterable[ProcessStates]) -> Looks | None:
-    """All looks, in the order of time; `None` where there are none. Of old recordings they have no times.
-
-    Raises:
-        RecordError: a file of the recording is damaged.
-    """
-    found = all_looks(run)
-    if found is not None:
-        return found
-    counted = read_counted(run.folder, {process.pid: process.parent for process in processes})
-    return None if counted is None or not len(counted[0]) else Looks(*counted)
-
-
-def has_times(looks: Looks) -> bool:
-    """Whether it is known when they were made."""
-    return bool((looks.records["t_ns"] != NOT_MEASURED).all())
-
-
-def threads_of(looks: Looks | None, processes: Iterable[ProcessStates] = ()) -> list[SeenThread]:
+def threads_of(looks: Looks | None) -> list[SeenThread]:
     """The threads that were looked at, by process and number."""
     if looks is None:
         return []
     numbers = np.unique(looks.records["stack"]).tolist()
     training = [number for number in numbers if stacks.is_training(looks.table.stack(number))]
-    timed = has_times(looks)
     failed = looks.records[looks.records["stack"] == NOT_MEASURED]
-    missed = {process.pid: process.missed or 0 for process in processes}
     found = []
     for mine in _by_thread(looks):
         pid, tid = int(mine.records["process"][0]), int(mine.records["thread"][0])
         trains = np.isin(mine.records["stack"], training)
-        first = int(trains.argmax()) if timed and trains.any() else 0
+        first = int(trains.argmax()) if trains.any() else 0
         since = np.arange(len(mine)) >= first
-        if timed:
-            late = failed["t_ns"] >= mine.records["t_ns"][first]
-            missed[pid] = int(((failed["process"] == pid) & late).sum())
-        found.append(SeenThread(pid, tid, _counted(mine.kept(since)), _counted(mine.kept(~since)), missed.get(pid, 0)))
+        late = failed["t_ns"] >= mine.records["t_ns"][first]
+        missed = int(((failed["process"] == pid) & late).sum())
+        found.append(SeenThread(pid, tid, _counted(mine.kept(since)), _counted(mine.kept(~since)), missed))
     return [thread for thread in found if thread.stacks]
 
 
@@ -96,7 +74,7 @@ def _counted(looks: Looks) -> Counter[CallStack]:
 
 def so_far(run: Run) -> dict[str, float]:
     """Class → share of the looks at the thread that trains, the largest first; for a view in passing."""
-    threads = threads_of(looks_of(run, read_states(run.folder)))
+    threads = threads_of(all_looks(run))
     thread = max(threads, key=training_looks, default=None)
     if thread is None or not training_looks(thread):
         return {}

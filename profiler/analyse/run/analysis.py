@@ -295,7 +295,7 @@ def _of_process(run: Run, writer: Writer | None) -> Analysis:
     verdict = verdict_of(facts, findings, ended=run.info.get("ended") is not None)
     shown = findings if verdict.cause is not None else ()
     phases = phases_of(facts.window, run.records(EVENT, writer), read_names(run.folder))
-    failed = () if looks is None else look_notes(looks, facts.window, events, pauses)
+    failed = () if looks is None else look_notes(looks, facts.window)
     notes = (*_notes(facts, shown), *failed, *cut, *phases)
     return Analysis(
         info=run.info,

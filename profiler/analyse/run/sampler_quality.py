@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 
 import numpy as np
 
-from ...record.reader import Records
 from ...record.schema import NOT_MEASURED, ThreadState
 from ..statistics import wilson
 from ..where.looks import Looks, ProcessLooks
-from ..where.parts import StepPart, by_part
 from .resource_usage import Sampled
 from .window import Window
 
@@ -160,7 +158,7 @@ def _held(least: int | None, beyond: int | None) -> str:
     return "" if beyond is None else f", with {beyond / 1e9:.1f} GB of its memory at most"
 
 
-def look_notes(looks: ProcessLooks, window: Window, events: Records, pauses: Records) -> tuple[str, ...]:
+def look_notes(looks: ProcessLooks, window: Window) -> Iterator[str]:
     """Sentences about looks at stacks that failed: many of them, or more where a thread runs than where it waits.
 
     A stack that changes while it is read fails; one that waits never does. So what is seen leans towards waits.
@@ -168,12 +166,7 @@ def look_notes(looks: ProcessLooks, window: Window, events: Records, pauses: Rec
     Args:
         looks: of the whole run; those within the window are judged, as lines are found from them.
         window: the window that the report is about.
-        events: of the training process, and `pauses`.
     """
-    return tuple(_failed_looks(looks, window, events, pauses))
-
-
-def _failed_looks(looks: ProcessLooks, window: Window, events: Records, pauses: Records) -> Iterator[str]:
     for whose, every in (("The training", looks.training), ("The workers", looks.workers)):
         within = every.between(window.begin_ns, window.end_ns)
         if len(within) < LEAST_LOOKED_AT:
@@ -182,10 +175,7 @@ def _failed_looks(looks: ProcessLooks, window: Window, events: Records, pauses: 
         if share < MOST_FAILED_LOOKS and not leaning:
             continue
         of = f"{within.failed} of {len(within)} looks at stacks of {whose.lower()} failed ({100 * share:.0f} %)"
-        said = f"{of}, because they changed while they were read: lines are told from the others.{leaning}"
-        if every is looks.training:
-            said += _most_in(by_part(within, window.steps, events, pauses), share)
-        yield said
+        yield f"{of}, because they changed while they were read: lines are told from the others.{leaning}"
 
 
 def _leaning(looks: Looks, whose: str) -> str:
@@ -203,13 +193,3 @@ def _leaning(looks: Looks, whose: str) -> str:
         f" {whose} ran in {100 * ran:.0f} % of all of them and in {100 * ran_seen:.0f} % of those that "
         "succeeded: lines that run have a larger share than is told, lines that wait a smaller one."
     )
-
-
-def _most_in(parts: Mapping[StepPart, Looks], share: float) -> str:
-    """The part of a step in which most of the looks failed, where that is surely more than elsewhere."""
-    lows = {part: wilson(each.failed / len(each), len(each)).low for part, each in parts.items()}
-    part = max(lows, key=lambda each: lows[each], default=None)
-    if part is None or part is StepPart.UNKNOWN or lows[part] <= max(share, MOST_FAILED_LOOKS):
-        return ""
-    each = parts[part]
-    return f" Of those {part.words} {each.failed} of {len(each)} failed."

@@ -8,9 +8,10 @@ large the looks become fewer, so that they never take more than half a percent o
 from __future__ import annotations
 
 import os
+import select
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,15 +20,14 @@ from ...interrupts import held
 from ...record.attached import ProcessStates, write_states
 from ...record.run import create_run, update_run
 from ...record.secret import without_secrets
-from ..sampler.procfs import read
+from ..sampler.procfs import command_of, is_python, read
 from ..sampler.schedule import NS_PER_S, Cadence
 from ..sampler.stack_looks import StackLooks
 from ..sampler.stack_options import StackOptions
 from ..sampler.start import start_sampler
 from ..sampler.tree import Member, ProcessTree
-from ..stacks.memory import Gone, Unreadable
-from ..stacks.reader import RemotePython
-from .target import OURS, Target, command_of, device_kind, is_python, rank_of, state_of
+from ..stacks.spy import NoStacks
+from .target import OURS, Target, device_kind, rank_of, state_of
 
 COUNTERS_NS = NS_PER_S
 MOST_OF_CPU = 0.005
@@ -209,7 +209,6 @@ def record(target: Target, folder: Path, rate: float, seconds: float | None, tel
         create_run(folder, _description(target, rate, states.pids))
         notes: list[str] = []
         looks = StackLooks(folder, target.pid, StackOptions(rate, within=False), notes.append, lambda: states.trainings)
-        hindered = _hindered(states.pids)
         sampler = start_sampler(folder, target.pid)
         begin_ns = time.monotonic_ns()
         why = "user"
@@ -222,9 +221,10 @@ def record(target: Target, folder: Path, rate: float, seconds: float | None, tel
             looks.close()
             sampler.stop()
             notes += _keep(folder, states)
-            if not looks.made:
-                hindered = hindered or _hindered(states.pids)
-                notes += _why_unread(target.pid, hindered)
+            # Of a process that has ended nobody knows what it was.
+            reasons = {} if looks.made else looks.hindrances
+            hindered = [reason for pid, reason in reasons.items() if is_python(pid) is not False]
+            notes += _why_unread(target.pid, hindered)
             recorded_s = (time.monotonic_ns() - begin_ns) / NS_PER_S
             notes = [*target.notes, *notes, *([sampler.error] if sampler.error else []), *_left(target, why)]
             update_run(
@@ -233,7 +233,7 @@ def record(target: Target, folder: Path, rate: float, seconds: float | None, tel
                     "ended": {"status": "ok", "error": None, "exit_code": None},
                     "attach": _facts(target, rate)
                     | {"seconds": recorded_s, "why": why}
-                    | {"refused": not looks.made and any(each.refused for each in hindered)},
+                    | {"refused": any(each.refused for each in hindered)},
                     "notices": list(dict.fromkeys(notes)),
                 },
             )
@@ -256,8 +256,7 @@ def _watch(
         now_ns = time.monotonic_ns()
         elapsed = (now_ns - begin_ns) / NS_PER_S
         states.tick(now_ns)
-        if looks.wait_ns(now_ns) == 0:
-            looks.look(now_ns, states.members)
+        looks.look(now_ns, states.members)
         if now_ns - kept_ns >= KEPT_EVERY_NS:
             kept_ns = now_ns
             _keep(folder, states)
@@ -266,7 +265,7 @@ def _watch(
             return "duration"
         if not target.alive:
             return "target"
-        time.sleep(min(TICK_S, looks.wait_ns(time.monotonic_ns()) / NS_PER_S))
+        select.select(looks.inputs, [], [], min(TICK_S, looks.wait_ns(time.monotonic_ns()) / NS_PER_S))
     return "user"
 
 
@@ -279,22 +278,7 @@ def _keep(folder: Path, states: States) -> list[str]:
     return []
 
 
-def _hindered(pids: Iterable[int]) -> list[Unreadable]:
-    """Why the stacks of these Python processes cannot be read, of those for which that is so."""
-    reasons = []
-    for pid in pids:
-        if is_python(pid) is False:
-            continue
-        try:
-            RemotePython(pid).close()
-        except Unreadable as error:
-            reasons.append(error)
-        except Gone:
-            pass
-    return reasons
-
-
-def _why_unread(pid: int, hindered: list[Unreadable]) -> list[str]:
+def _why_unread(pid: int, hindered: list[NoStacks]) -> list[str]:
     if any(each.refused for each in hindered):
         return [REFUSED.format(pid=pid)]
     return [UNREADABLE.format(reason=each.reason) for each in hindered[:1]]

@@ -7,10 +7,12 @@ import re
 from dataclasses import dataclass
 
 from ...errors import WhyidleError
-from ..sampler.procfs import names, parse_stat, read
+from ..sampler.procfs import command_of, is_python, names, parse_stat, read
 from ..sampler.tree import ProcessTree
 
-OURS = re.compile(r"whyidle\.capture\.sampler|(?:\b|/)whyidle (?:attach|run|live)\b")
+OURS = re.compile(
+    r"whyidle\.capture\.sampler|(?:\b|/)whyidle (?:attach|run|live)\b|/py-spy record --format chrometrace"
+)
 """Commands of whyidle itself that may be in a training's tree."""
 _DEVICE = re.compile(r"/dev/(nvidia\d+|kfd|dxg|accel/accel\d+)\Z")
 _DRIVERS = ("/proc/driver/nvidia", "/dev/kfd", "/dev/dxg", "/dev/accel")
@@ -68,27 +70,6 @@ def find(pid: int) -> Target:
     if not command:
         raise WhyidleError(f"{pid} ({name}) is a thread of the kernel, not a Python process.")
     return Target(pid, stat.started, name, command, tuple(_notes(pid, status)))
-
-
-def is_python(pid: int) -> bool | None:
-    """Whether a process runs Python; `None` where that cannot be read."""
-    try:
-        program = os.path.basename(os.readlink(f"/proc/{pid}/exe"))  # noqa: PTH115, PTH119 - a path that may not exist
-    except OSError:
-        command = command_of(pid)
-        return True if command and "python" in command[0] else None
-    if "python" in program or "pypy" in program:
-        return True
-    try:
-        with open(f"/proc/{pid}/maps", "rb") as file:
-            return any(b"libpython" in line for line in file)
-    except OSError:
-        return None
-
-
-def command_of(pid: int) -> tuple[str, ...]:
-    text = read(f"/proc/{pid}/cmdline") or b""
-    return tuple(part.decode(errors="replace") for part in text.rstrip(b"\0").split(b"\0")) if text else ()
 
 
 def rank_of(pid: int) -> int | None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
+import sys
 from pathlib import Path
 
 from ...record.check import Check
 from ..sampler.procfs import read
+from ..stacks.spy import NoStacks, why_none
 from .container import in_container
 
 GROUP = "Stacks of other processes"
@@ -29,17 +30,18 @@ NEVER = 3
 
 
 def stacks(root: Path = Path("/")) -> list[Check]:
-    """Yama's rule, this user's capabilities, and whether the memory of a child can be opened at all."""
+    """Yama's rule, this user's capabilities, and whether py-spy sees the stacks of a child at all."""
     scope = _number(read(str(root / "proc/sys/kernel/yama/ptrace_scope")))
     capable = bool(int(_status(root).get("CapEff", "0"), 16) & CAP_SYS_PTRACE)
-    opened = may_look_into_a_child()
+    hindrance = why_no_child()
+    seen = hindrance is None
     values: dict[str, float | str | None] = {
         "ptrace_scope": scope,
         "cap_sys_ptrace": "yes" if capable else "no",
-        "memory_of_a_child": "opened" if opened else "refused",
+        "stacks_of_a_child": "seen" if hindrance is None else hindrance.reason,
     }
-    allowed = opened and (capable or scope is None or scope <= OWN_CHILDREN)
-    return [_of_run(root, allowed, capable, scope, values), _of_attach(root, opened, capable, scope, values)]
+    allowed = seen and (capable or scope is None or scope <= OWN_CHILDREN)
+    return [_of_run(root, allowed, capable, scope, values), _of_attach(root, hindrance, capable, scope, values)]
 
 
 def _of_run(
@@ -57,15 +59,15 @@ def _of_run(
 
 
 def _of_attach(
-    root: Path, opened: bool, capable: bool, scope: int | None, values: dict[str, float | str | None]
+    root: Path, hindrance: NoStacks | None, capable: bool, scope: int | None, values: dict[str, float | str | None]
 ) -> Check:
     told = f"kernel.yama.ptrace_scope is {scope}: {_SCOPES.get(scope or 0, 'a rule unknown here')} may be looked into."
     if scope == NEVER:
         fix = "Only a reboot without that setting changes it."
         return Check(GROUP, OF_ATTACH, "missing", told, LOST, fix, values)
     fix = _fix(root, scope, sudo="sudo whyidle attach")
-    if not opened and (capable or not scope):
-        says = "The memory of another process cannot be opened (/proc/PID/mem), though no rule of Yama's is against it."
+    if hindrance is not None and (capable or not scope):
+        says = f"py-spy sees no stacks of another process, though no rule of Yama's is against it: {hindrance.reason}."
         return Check(GROUP, OF_ATTACH, "missing", says, LOST, fix, values)
     if capable:
         says = "This user has CAP_SYS_PTRACE: any process may be looked into."
@@ -83,16 +85,16 @@ def _fix(root: Path, scope: int | None, sudo: str) -> str:
     return f"{ways}{'; or sysctl kernel.yama.ptrace_scope=0' if scope == OWN_CHILDREN else ''}."
 
 
-def may_look_into_a_child() -> bool:
+def why_no_child() -> NoStacks | None:
     """Tried on one that does nothing."""
-    with subprocess.Popen(["sleep", "60"], stdin=subprocess.DEVNULL) as child:
+    command = [sys.executable, "-S", "-c", "import time; print(flush=True); time.sleep(60)"]
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
         try:
-            os.close(os.open(f"/proc/{child.pid}/mem", os.O_RDONLY | os.O_CLOEXEC))
-        except OSError:
-            return False
+            child.stdout.readline()
+            return why_none(child.pid)
         finally:
             child.kill()
-    return True
 
 
 def _status(root: Path) -> dict[str, str]:

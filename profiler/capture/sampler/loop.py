@@ -10,12 +10,14 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from ...errors import RecordError
 from ...record.notices import SAMPLER_NOTICES, Notices
 from ...record.schema import DEVICE, HOST, MEMORY
 from ...record.segment import EVERY_NS, RecordWriter
+from ..stacks.spy import Spy
 from .devices import Devices
 from .host import Host
 from .receiver import Receiver
@@ -46,12 +48,12 @@ class Ending:
             # Any handler will do: the signal's number arrives in the pipe.
             signal.signal(number, lambda *_: None)
 
-    def wait(self, seconds: float) -> bool:
-        """Wait, at most that long; true if it is time to end. May return earlier when input arrives."""
+    def wait(self, seconds: float, others: Sequence[Spy] = ()) -> bool:
+        """Wait, at most that long; true if it is time to end. Returns earlier when input arrives, here or at others."""
         if self.folder_gone() or os.getppid() != self._starter:
             return True
         try:
-            inputs, _, _ = select.select([*self._inputs, self._wake], [], [], seconds)
+            inputs, _, _ = select.select([*self._inputs, self._wake, *others], [], [], seconds)
             return self._wake in inputs or (sys.stdin in inputs and os.read(sys.stdin.fileno(), 4096) == b"")
         except (OSError, ValueError, AttributeError, TypeError):
             # Standard input is closed, or was never there.
@@ -116,13 +118,16 @@ def _sample(
     while not ended:
         now = time.monotonic_ns()
         wait = min(beat.wait_ns(now), EVERY_NS)
-        ended = ending.wait((wait if looks is None else min(wait, looks.wait_ns(now))) / NS_PER_S)
+        if looks is None:
+            ended = ending.wait(wait / NS_PER_S)
+        else:
+            ended = ending.wait(min(wait, looks.wait_ns(now)) / NS_PER_S, looks.inputs)
         receiver.refused = looks is not None and looks.refused
         receiver.look()
         now = time.monotonic_ns()
         if ended and ending.folder_gone():
             return
-        if looks is not None and not ended and looks.wait_ns(now) == 0:
+        if looks is not None and not ended:
             looks.look(now, host.members)
         if now < beat.planned_ns and not ended:
             continue

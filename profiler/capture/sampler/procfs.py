@@ -35,6 +35,27 @@ def names(path: str) -> list[str]:
         return []
 
 
+def is_python(pid: int) -> bool | None:
+    """Whether a process runs Python; `None` where that cannot be read."""
+    try:
+        program = os.path.basename(os.readlink(f"/proc/{pid}/exe"))  # noqa: PTH115, PTH119 - a path that may not exist
+    except OSError:
+        command = command_of(pid)
+        return True if command and "python" in command[0] else None
+    if "python" in program or "pypy" in program:
+        return True
+    try:
+        with open(f"/proc/{pid}/maps", "rb") as file:
+            return any(b"libpython" in line for line in file)
+    except OSError:
+        return None
+
+
+def command_of(pid: int) -> tuple[str, ...]:
+    text = read(f"/proc/{pid}/cmdline") or b""
+    return tuple(part.decode(errors="replace") for part in text.rstrip(b"\0").split(b"\0")) if text else ()
+
+
 @dataclass(frozen=True, slots=True)
 class ProcessStat:
     """`/proc/PID/stat`."""

@@ -1,38 +1,55 @@
-"""Which stacks the sampler looks at, and when: one training's thread at each beat, two of the other processes besides.
+"""Which processes' stacks are looked at, and when: each training all the time, two of the other processes in turn.
 
-A look costs this process a fraction of a millisecond, and the one that is looked at nothing. Whoever was not looked at
-for longest is next, so a training is seen at every beat, its workers in turn. Every few beats all Python threads of
-both are looked at. Where looks cost more than `MOST_OF_CPU` they become fewer.
+One py-spy looks at a process for a stretch of some seconds, since it tells what it saw only in the end. At each of its
+looks the kernel is asked what the threads are at; what both say becomes records when the stretch is over. Stretches
+begin short, so that the first lines are known soon. Their rates and the rests between them follow what looks cost.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 
 from ...record.run import AGAIN, processes
-from ...record.schema import NOT_MEASURED, STACK, StackFlag
+from ...record.schema import NOT_MEASURED, STACK
 from ...record.segment import RecordWriter
-from ...record.stacks import Call, StackNames
+from ...record.stacks import Call, CallStack, StackNames
 from ..hidden import is_ours
-from ..stacks.memory import Gone, Unreadable
-from ..stacks.reader import RemotePython, ThreadStack
 from ..stacks.source import SourceLines
-from ..stacks.thread_state import thread_state
-from .schedule import NS_PER_S, Beat
+from ..stacks.spy import AFTER_NS, MOST_RATE, Look, NoStacks, Spy
+from ..stacks.thread_state import Gone, thread_state
+from ..stacks.trace import Trace
+from .procfs import is_python, names, read
+from .schedule import NS_PER_S
 from .stack_options import StackOptions
 from .tree import Member
 
-MOST_OF_CPU = 0.015
-"""Share of a CPU that all looks may take."""
-OTHERS_A_BEAT = 2
-"""Processes looked at beside a training at each beat."""
+MOST_OF_CPU = {True: 0.008, False: 0.008}
+"""Share of a CPU that looks at trainings may take, and those at the other processes."""
+SAVED_NS = NS_PER_S // 20
+"""CPU time that may be spent at once after a rest."""
+START_NS = 15_000_000
+"""CPU time that py-spy takes to begin."""
+LEAST_RATE = 4
+"""Looks a second; where that costs too much there are rests between stretches."""
+TRAININGS_AT_ONCE = 4
+OTHERS_AT_ONCE = 2
 OTHER_THREADS_EVERY = 4
-"""Beats between two looks at other threads than the one that trains, or makes batches."""
+"""Looks of a stretch between two whose threads are all recorded, not only the one that trains, or makes batches."""
+MOST_THREADS = 64
+"""Threads recorded of a look; further ones are left out."""
+STRETCH_NS, OTHERS_STRETCH_NS, LONG_STRETCH_NS = 5 * NS_PER_S, 10 * NS_PER_S, 15 * NS_PER_S
+"""Of a training in the beginning; of another process then, where the start of each of two is a larger part of the cost;
+and of both later."""
+SHORT_FOR_NS = 60 * NS_PER_S
+"""How long after the beginning stretches are short."""
+MANAGED_EVERY_NS = NS_PER_S // 4
 TRAININGS_EVERY_NS = NS_PER_S // 2
 """How often the folder is asked which processes train."""
 SETTLED_NS = 2 * NS_PER_S
@@ -40,27 +57,72 @@ SETTLED_NS = 2 * NS_PER_S
 AGAIN_AFTER_NS = 2 * NS_PER_S
 """A process without an interpreter may become one that has: a shell that starts Python in its own place."""
 MOST_TRIES = 5
+LATE_US = 500.0
+"""How much later than a look's message its changes may seem, for what is not known of py-spy's clock."""
+JOINED_NS = 20_000_000
+"""What the kernel says of a thread counts for a look so much earlier at most."""
+ENDS_WITHIN_S = 2.0
 
 REFUSED = (
     "This system does not let the sampler look into the training (ptrace), so {instead}. `whyidle doctor` says what "
     "is in the way."
 )
+NOT_SEEN = "Stacks of process {pid} were not seen: {reason}."
+
+Key = tuple[int, int]
+"""A process's id and when it started."""
 
 
 @dataclass
 class _Looked:
     """A process of the tree, as it is looked at."""
 
-    python: RemotePython | None = None
+    parent: int
     tries: int = 0
     again_ns: int = 0
-    """When to try again, where there is no interpreter to look at."""
+    """When to try again, where stacks were not seen."""
     last_ns: int = 0
-    """When it was looked at."""
+    """When a stretch of it ended."""
+    look_ns: float = 500_000.0
+    """CPU time of a look at it."""
+    threads: set[int] = field(default_factory=set)
+    """Those that run Python, as far as is known."""
+
+
+@dataclass
+class _Stretch:
+    """Looks at one process by one py-spy."""
+
+    key: Key
+    spy: Spy
+    trains: bool
+    begin_ns: int
+    end_ns: int
+    seen: list[tuple[Look, dict[int, int]]] = field(default_factory=list)
+    """Each look, with the states of the threads at it."""
+    inside: dict[int, int] = field(default_factory=dict)
+    """A thread → its number as its process knows it, which differs in a container."""
+
+
+class _Account:
+    """CPU time that may be spent: a share of the time that passes, saved up for a moment at most."""
+
+    def __init__(self, share: float, now_ns: int) -> None:
+        self.share = share
+        self._left_ns, self._at_ns = float(SAVED_NS), now_ns
+
+    def free(self, now_ns: int) -> bool:
+        """Whether a stretch may begin."""
+        earned = (now_ns - self._at_ns) * self.share
+        self._left_ns, self._at_ns = min(self._left_ns + earned, float(SAVED_NS)), now_ns
+        return self._left_ns > 0
+
+    def spend(self, cpu_ns: int) -> None:
+        self._left_ns -= cpu_ns
 
 
 class StackLooks:
-    """Call `look` when `wait_ns` is 0. Neither raises."""
+    """Call `look` when `wait_ns` is 0, or one of `inputs` can be read. Neither raises. Close it in the end."""
 
     def __init__(
         self,
@@ -81,18 +143,23 @@ class StackLooks:
         self._folder = folder
         self._root = root
         self._say = say
+        self._rate = min(options.rate, MOST_RATE)
         self._within = options.within
         self.refused = False
         """Whether processes are to look at their own stacks."""
         self._ask = trainings
         self.made = 0
         """Looks, with those that failed."""
+        self.hindrances: dict[int, NoStacks] = {}
+        """Process → why its stacks were not seen."""
         self._writer = RecordWriter(folder, STACK)
         self._lines = SourceLines()
         self._names = StackNames(folder, self._source if options.source else None)
-        self._beat = Beat(round(NS_PER_S / options.rate), time.monotonic_ns())
-        self._looked: dict[tuple[int, int], _Looked] = {}
-        """By process id and when the process started."""
+        self._looked: dict[Key, _Looked] = {}
+        self._stretches: list[_Stretch] = []
+        self._numbers = count()
+        self._begin_ns = self._managed_ns = time.monotonic_ns()
+        self._accounts = {trains: _Account(share, self._begin_ns) for trains, share in MOST_OF_CPU.items()}
         self._trainings: dict[int, int] = {root: root}
         """Process → its thread that trains."""
         self._told = False
@@ -100,40 +167,166 @@ class StackLooks:
         self._asked_ns = 0
         self._changed_ns = 0
         """When the folder changed last, by its own clock."""
-        self._rest_until_ns = 0
-        self._beats = 0
         self._pid = root
         """The process whose stack is being named: its source files are looked for where it sees them."""
 
+    @property
+    def inputs(self) -> list[Spy]:
+        """What tells of looks, for `select`."""
+        return [stretch.spy for stretch in self._stretches]
+
     def wait_ns(self, now_ns: int) -> int:
-        """How long to wait for the next look; 0 when it is due."""
-        return max(self._beat.wait_ns(now_ns), self._rest_until_ns - now_ns, 0)
+        """How long to wait for `look` where no input can be read; 0 when it is due."""
+        return max(self._managed_ns - now_ns, 0)
 
     def look(self, now_ns: int, members: Iterable[Member]) -> None:
-        """Look at a training and at some of the other processes. `members`: the processes of the tree."""
-        self._beat.taken(now_ns)
-        self._beats += 1
-        begin = time.thread_time_ns()
+        """Take note of looks that were made, end stretches and begin others. `members`: the processes of the tree."""
+        for stretch in list(self._stretches):
+            self._hear(stretch, now_ns)
+        if now_ns < self._managed_ns:
+            return
+        self._managed_ns = now_ns + MANAGED_EVERY_NS
         self._ask_who_trains(now_ns)
         parents = {(member.pid, member.stat.started): member.stat.parent for member in members}
-        for key in self._looked.keys() - parents.keys():
-            self._let_go(key)
+        looking = {stretch.key for stretch in self._stretches}
+        for key in self._looked.keys() - parents.keys() - looking:
+            del self._looked[key]
         for key in parents.keys() - self._looked.keys():
-            self._looked[key] = _Looked()
-        for trains in (True, False):
-            waiting = [
+            self._looked[key] = _Looked(parents[key])
+        for trains, at_once in ((True, TRAININGS_AT_ONCE), (False, OTHERS_AT_ONCE)):
+            free = at_once - sum(stretch.trains is trains for stretch in self._stretches)
+            waiting = sorted(
                 (looked.last_ns, key)
                 for key, looked in self._looked.items()
-                if (key[0] in self._trainings) is trains and self._is_python(key, looked, now_ns)
-            ]
-            for _, key in sorted(waiting)[: 1 if trains else OTHERS_A_BEAT]:
-                self._look_at(key, parents[key], others=self._beats % OTHER_THREADS_EVERY == 0)
-        self._rest_until_ns = now_ns + round((time.thread_time_ns() - begin) / MOST_OF_CPU)
+                if key in parents
+                and key not in looking
+                and (key[0] in self._trainings) is trains
+                and looked.tries < MOST_TRIES
+                and now_ns >= looked.again_ns
+            )
+            for _, key in waiting[:free] if self._accounts[trains].free(now_ns) else ():
+                self._begin(key, trains, now_ns)
 
     def close(self) -> None:
-        for key in list(self._looked):
-            self._let_go(key)
+        """End all stretches and record what they saw."""
+        for stretch in self._stretches:
+            stretch.spy.end()
+        until = time.monotonic() + ENDS_WITHIN_S
+        for stretch in list(self._stretches):
+            stretch.spy.wait(until - time.monotonic())
+            self._finish(stretch, time.monotonic_ns(), closing=True)
         self._writer.close()
+
+    def _begin(self, key: Key, trains: bool, now_ns: int) -> None:
+        looked = self._looked[key]
+        short_ns = STRETCH_NS if trains else OTHERS_STRETCH_NS
+        length_ns = short_ns if now_ns - self._begin_ns < SHORT_FOR_NS else LONG_STRETCH_NS
+        at_once = min(len(self._trainings), TRAININGS_AT_ONCE) if trains else OTHERS_AT_ONCE
+        affordable = (MOST_OF_CPU[trains] / at_once * length_ns - START_NS) / (looked.look_ns * length_ns / NS_PER_S)
+        wanted = self._rate / at_once if trains else self._rate
+        rate = round(max(min(wanted, affordable), LEAST_RATE))
+        if is_python(key[0]) is False:
+            looked.tries += 1
+            looked.again_ns = now_ns + AGAIN_AFTER_NS
+            return
+        output = self._folder / f".py-spy-{os.getpid()}-{next(self._numbers)}.json"
+        try:
+            spy = Spy(key[0], rate, output)
+        except NoStacks as error:
+            self._hindered(key, error, now_ns)
+            return
+        self._lines.hold(key[0])
+        self._stretches.append(_Stretch(key, spy, trains, now_ns, now_ns + length_ns))
+
+    def _hear(self, stretch: _Stretch, now_ns: int) -> None:
+        if (found := stretch.spy.hear()) is not None:
+            pid = stretch.key[0]
+            wanted = {self._trainings.get(pid, pid)}
+            if len(stretch.seen) % OTHER_THREADS_EVERY == 0:
+                known = self._looked[stretch.key].threads or (int(tid) for tid in names(f"/proc/{pid}/task"))
+                wanted |= set(sorted(known)[:MOST_THREADS])
+            states: dict[int, int] = {}
+            for tid in sorted(wanted):
+                with contextlib.suppress(Gone):
+                    states[tid] = thread_state(pid, tid)
+            stretch.seen.append((found, states))
+            stretch.inside |= _inside(pid, wanted - stretch.inside.keys())
+        if stretch.spy.over:
+            self._finish(stretch, now_ns)
+        elif now_ns >= stretch.end_ns:
+            stretch.spy.end()
+            if now_ns >= stretch.end_ns + ENDS_WITHIN_S * NS_PER_S:
+                stretch.spy.wait(0)
+                self._finish(stretch, now_ns)
+
+    def _finish(self, stretch: _Stretch, now_ns: int, closing: bool = False) -> None:
+        """Record what a stretch saw."""
+        self._stretches.remove(stretch)
+        looked, spy = self._looked[stretch.key], stretch.spy
+        self._accounts[stretch.trains].spend(spy.cpu_ns)
+        looked.last_ns = now_ns
+        if spy.looks:
+            looked.look_ns = max(50_000.0, (spy.cpu_ns - START_NS) / spy.looks)
+        try:
+            trace, offset_ns = spy.stacks()
+        except NoStacks as error:
+            if spy.looks or not closing:
+                self._hindered(stretch.key, error, now_ns)
+            for found, states in stretch.seen:
+                self._write(stretch.key, found.t_ns, states, {})
+        else:
+            looked.tries = 0
+            self.hindrances.pop(stretch.key[0], None)
+            looked.threads = {tid for tid, known in stretch.inside.items() if known in trace.threads}
+            before_ns = 0.0
+            for found, states in stretch.seen:
+                t_ns = _looked_at(found.t_ns, before_ns, trace, offset_ns)
+                if found.t_ns - t_ns > JOINED_NS:
+                    states = dict.fromkeys(states, NOT_MEASURED)
+                at_us = (t_ns - offset_ns) / 1000 + LATE_US
+                stacks = {
+                    tid: trace.threads[stretch.inside[tid]].at(at_us)
+                    for tid in (() if found.failed else states.keys() & looked.threads)
+                }
+                self._write(stretch.key, t_ns, states, stacks)
+                before_ns = found.t_ns
+        finally:
+            spy.close()
+            self._lines.let_go(stretch.key[0])
+        self._writer.flush()
+
+    def _write(self, key: Key, t_ns: int, states: dict[int, int], stacks: dict[int, CallStack]) -> None:
+        """Records of one look: of a thread that is not in `stacks` it failed."""
+        pid = self._pid = key[0]
+        self.made += 1
+        wanted, parent = self._trainings.get(pid, pid), self._looked[key].parent
+        for tid, state in states.items():
+            if tid != wanted and not stacks.get(tid):
+                continue
+            number = self._names.number(
+                [
+                    Call(self._lines.qualified(pid, call.file, call.line, call.function), call.file, call.line)
+                    for call in stacks.get(tid, ())
+                    if not is_ours(call.file)
+                ]
+            )
+            self._writer.append(t_ns, pid, tid, number, state, 0, parent)
+
+    def _hindered(self, key: Key, error: NoStacks, now_ns: int) -> None:
+        looked = self._looked[key]
+        looked.tries += 1
+        looked.again_ns = now_ns + AGAIN_AFTER_NS
+        self.hindrances[key[0]] = error
+        trains = self._told and key[0] in self._trainings
+        if trains and not error.refused:
+            self._say(NOT_SEEN.format(pid=key[0], reason=error.reason))
+        if error.refused:
+            # Until it has imported torch a training cannot have let the sampler in (`stacks/permit.py`).
+            looked.tries -= 1
+            if trains:
+                instead = "a thread of its own looks at its stacks" if self._within else "its stacks are not known"
+                self._say(REFUSED.format(instead=instead))
+                self.refused = self._within
 
     def _ask_who_trains(self, now_ns: int) -> None:
         if now_ns - self._asked_ns < TRAININGS_EVERY_NS:
@@ -159,72 +352,28 @@ class StackLooks:
             return self._changed_ns != before or time.time_ns() - before < SETTLED_NS
         return False
 
-    def _is_python(self, key: tuple[int, int], looked: _Looked, now_ns: int) -> bool:
-        """Whether it can be looked at; tries to find out where that is not known yet."""
-        if looked.python is not None:
-            return True
-        if looked.tries >= MOST_TRIES or now_ns < looked.again_ns:
-            return False
-        looked.tries += 1
-        looked.again_ns = now_ns + AGAIN_AFTER_NS
-        try:
-            looked.python = RemotePython(key[0])
-        except Gone:
-            return False
-        except Unreadable as error:
-            if error.refused:
-                # Until it has imported torch a training cannot have let the sampler in (`stacks/permit.py`).
-                looked.tries -= 1
-                if self._told and key[0] in self._trainings:
-                    self._refused()
-            return False
-        return True
-
-    def _refused(self) -> None:
-        instead = "a thread of its own looks at its stacks" if self._within else "its stacks are not known"
-        self._say(REFUSED.format(instead=instead))
-        self.refused = self._within
-
-    def _look_at(self, key: tuple[int, int], parent: int, others: bool) -> None:
-        looked, pid = self._looked[key], key[0]
-        thread = self._trainings.get(pid, pid)
-        assert looked.python is not None
-        looked.last_ns = now = time.monotonic_ns()
-        try:
-            stacks = looked.python.look(None if others else {thread})
-        except Gone:
-            # Until the tree has noticed.
-            looked.python.close()
-            looked.python, looked.tries = None, MOST_TRIES
-            return
-        self._pid = pid
-        self.made += 1
-        if stacks is None:
-            self._writer.append(now, pid, thread, NOT_MEASURED, self._state(pid, thread), 0, parent)
-            return
-        for seen in stacks:
-            number = self._names.number(
-                [Call(each.function, each.file, each.line) for each in seen.places if not is_ours(each.file)]
-            )
-            self._writer.append(now, pid, seen.tid, number, self._state(pid, seen.tid), _flags(seen), parent)
-
-    def _state(self, pid: int, tid: int) -> int:
-        try:
-            return thread_state(pid, tid)
-        except Gone:
-            return NOT_MEASURED
-
-    def _let_go(self, key: tuple[int, int]) -> None:
-        python = self._looked.pop(key).python
-        if python is not None:
-            python.close()
-
     def _source(self, file: str, line: int) -> str:
         return self._lines(self._pid, file, line)
 
 
-def _flags(thread: ThreadStack) -> int:
-    flags = StackFlag.MAIN_THREAD if thread.main else 0
-    if thread.holds_gil is not None:
-        flags |= StackFlag.GIL_KNOWN | (StackFlag.HOLDS_GIL if thread.holds_gil else 0)
-    return flags
+def _looked_at(told_ns: int, before_ns: float, trace: Trace, offset_ns: float) -> int:
+    """When the look was made that was told of then, the one before it at `before_ns`: where it saw any stack changed
+    py-spy has the finer time."""
+    changed_us = trace.last_change_us((told_ns - offset_ns) / 1000 + LATE_US)
+    changed_ns = 0.0 if changed_us is None else 1000 * changed_us + offset_ns
+    return round(min(changed_ns, told_ns)) if changed_ns > max(before_ns, told_ns - AFTER_NS) else told_ns
+
+
+def _inside(pid: int, tids: Collection[int]) -> dict[int, int]:
+    """Threads → their numbers as their process knows them, as far as they are still there."""
+    if not tids or _id_inside(f"/proc/{pid}/status") == pid:
+        return {tid: tid for tid in tids}
+    found = {tid: _id_inside(f"/proc/{pid}/task/{tid}/status") for tid in tids}
+    return {tid: known for tid, known in found.items() if known is not None}
+
+
+def _id_inside(path: str) -> int | None:
+    for line in (read(path) or b"").splitlines():
+        if line.startswith(b"NSpid:"):
+            return int(line.split()[-1])
+    return None

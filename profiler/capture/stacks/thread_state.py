@@ -12,66 +12,30 @@ import platform
 from typing import Final
 
 from ...record.schema import NOT_MEASURED, ThreadState
-from .memory import Gone
+
+
+class Gone(Exception):
+    """There is no such thread any more."""
+
 
 _WAITS: Final = {
     ThreadState.LOCK: ("futex", "futex_waitv"),
     ThreadState.SLEEP: ("nanosleep", "clock_nanosleep", "pause"),
-    ThreadState.POLL: (
-        "poll",
-        "ppoll",
-        "select",
-        "pselect6",
-        "epoll_wait",
-        "epoll_pwait",
-        "epoll_pwait2",
-        "io_getevents",
-    )
-    + ("io_uring_enter", "rt_sigtimedwait"),
-    ThreadState.SOCKET: (
-        "connect",
-        "accept",
-        "accept4",
-        "recvfrom",
-        "recvmsg",
-        "recvmmsg",
-        "sendto",
-        "sendmsg",
-        "sendmmsg",
-    ),
-    ThreadState.FILE: (
-        "open",
-        "openat",
-        "stat",
-        "lstat",
-        "newfstatat",
-        "statx",
-        "getdents64",
-        "mkdir",
-        "rename",
-        "renameat2",
-    )
-    + ("unlink", "unlinkat", "sync"),
+    ThreadState.POLL: ("poll", "ppoll", "select", "pselect6", "epoll_wait", "epoll_pwait", "epoll_pwait2",
+                       "io_getevents", "io_uring_enter", "rt_sigtimedwait"),
+    ThreadState.SOCKET: ("connect", "accept", "accept4", "recvfrom", "recvmsg", "recvmmsg", "sendto", "sendmsg",
+                         "sendmmsg"),
+    ThreadState.FILE: ("open", "openat", "stat", "lstat", "newfstatat", "statx", "getdents64", "mkdir", "rename",
+                       "renameat2", "unlink", "unlinkat", "sync"),
     ThreadState.FILE_LOCK: ("flock", "fcntl"),
     ThreadState.CHILD: ("wait4", "waitid"),
-}
+}  # fmt: skip
 """What a thread waits for by the call alone."""
 _OF_DESCRIPTOR: Final = (
-    ("read", "write", "readv", "writev", "pread64", "pwrite64", "preadv", "pwritev", "preadv2", "pwritev2")
-    + (
-        "fsync",
-        "fdatasync",
-        "fstat",
-        "lseek",
-        "ftruncate",
-        "fallocate",
-        "close",
-        "sendfile",
-        "copy_file_range",
-        "splice",
-    )
-    + ("sync_file_range", "readahead", "syncfs", "ioctl")
-)
+    "read", "write", "readv", "writev", "pread64", "pwrite64", "preadv", "pwritev", "preadv2", "pwritev2", "fsync",
+    "fdatasync", "fstat", "lseek", "ftruncate", "fallocate", "close", "sendfile", "copy_file_range", "splice",
+    "sync_file_range", "readahead", "syncfs", "ioctl",
+)  # fmt: skip
 """What it waits for depends on what the descriptor, their first argument, is."""
 _FUTEX_PRIVATE: Final = 0x80
 """Of a futex's operation, its second argument (futex(2)): none but threads of this process wait for it."""

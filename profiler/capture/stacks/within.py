@@ -100,9 +100,8 @@ class OwnStacks:
             stack = [Call(code.co_qualname, code.co_filename, line or 0) for code, line in calls]
             number = self._names.number([call for call in stack if not is_ours(call.file)])
             native = self._pid if ident == self._main else getattr(thread, "native_id", None)
-            flags = StackFlag.FROM_WITHIN | (StackFlag.MAIN_THREAD if ident == self._main else 0)
             if native is not None:
-                self._writer.append(now, self._pid, native, number, NOT_MEASURED, flags, self._parent)
+                self._writer.append(now, self._pid, native, number, NOT_MEASURED, StackFlag.FROM_WITHIN, self._parent)
         self._writer.flush()
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+import numpy as np
+
+from ...analyse.intervals import inside
+from ...analyse.run.stall_breakdown import Partition
 from ...analyse.where.call_tree import CallNode, call_tree
 from ...analyse.where.looks import Looks, ProcessLooks, looks_at, makes
-from ...analyse.where.parts import by_part
 from ...analyse.where.places import is_users, own_part
 from ...record.run import Run, Writer
-from ...record.schema import EVENT, PAUSE, STEP
 from ...record.stacks import Call, CallStack
 from ..words.code import short_file
 from ..words.figures import counted, share
@@ -20,6 +22,14 @@ LEAST_SHARE = 0.002
 MOST_BOXES = 1000
 """Of an icicle."""
 MOST_DEEP = 80
+_PARTS = {
+    "loading": "waiting for data",
+    "copying": "waiting for copies to the device",
+    "computing": "while the device computed",
+    "syncing": "in synchronising calls",
+    "hosting": "other work of the training loop",
+    "outside": "outside the steps",
+}
 
 
 @dataclass(frozen=True)
@@ -63,13 +73,15 @@ class Stacks:
     """Of `looks`, those that saw nothing."""
 
 
-def stacks_of(run: Run, writer: Writer) -> Stacks | None:
-    """Of a training that was recorded from within; `None` where no stacks were looked at."""
+def stacks_of(run: Run, writer: Writer, parts: Partition) -> Stacks | None:
+    """Of a training that was recorded from within, by `parts` of its time; `None` where no stacks were looked at."""
     looks = looks_at(run, writer)
     if looks is None:
         return None
-    steps, events, pauses = (run.records(kind, writer) for kind in (STEP, EVENT, PAUSE))
-    return drawn(looks, [(part.words, each) for part, each in by_part(looks.training, steps, events, pauses).items()])
+    by_part = [(words, getattr(parts, name)) for name, words in _PARTS.items()]
+    rest = ~np.any([inside(when, looks.training.records["t_ns"]) for _, when in by_part], axis=0)
+    shown = [(words, looks.training.during(when)) for words, when in by_part]
+    return drawn(looks, [*shown, ("before and after the window, or not told apart", looks.training.kept(rest))])
 
 
 def drawn(looks: ProcessLooks, parts: Iterable[tuple[str, Looks]]) -> Stacks:

@@ -335,7 +335,7 @@ def page(analysis: Analysis, runs: Sequence[Run], cost: str | None = None) -> st
     overview, utilisation_drawn = (None, False) if lead is None else over_time(lead)
     facts = analysis.facts
     leading = ranks_figures.leading(analysis, runs)
-    stacks = None if leading is None else stacks_of(*leading)
+    stacks = None if leading is None or facts is None else stacks_of(*leading, facts.parts)
     further = page_sections(block for block in document.blocks if not isinstance(block, DRAWN_HERE))
     return render(
         "run.html.j2",

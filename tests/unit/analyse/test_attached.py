@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -20,13 +19,11 @@ from whyidle.analyse.attached.trainers import Cpu, Trainer, Workers, spread
 from whyidle.analyse.causes.finding import Finding
 from whyidle.analyse.run.resource_usage import Sampled
 from whyidle.analyse.statistics import Estimate, wilson
-from whyidle.errors import WhyidleError
-from whyidle.record.attached import COUNTED_STACKS, ProcessStates, write_states
+from whyidle.record.attached import ProcessStates, write_states
 from whyidle.record.run import create_run, open_run
 from whyidle.record.stacks import CallStack
 from whyidle.report.contract import attached as attach_json
 from whyidle.report.documents.attached import attached_document
-from whyidle.results.recordings import AttachedResult
 
 CHECKING = stack("/home/me/checks.py:check", text="table = {}")
 
@@ -272,23 +269,6 @@ def test_looks_from_before_the_training_count_for_nothing_and_are_told_of(tmp_pa
     (note,) = [note for note in found.notes if "first seen training" in note]
     assert "after 20 looks" in note
     assert "100 % of them importing torch" in note
-
-
-def test_stacks_without_times_of_an_old_recording_are_judged_as_they_were(tmp_path: Path) -> None:
-    """Which looks came first is not known: none is left out."""
-    folder = create_run(tmp_path / "run", {"attach": {"pid": 7, "seconds": 9.0}, "device": {"kind": "cpu"}})
-    write_states(folder, [replace(ProcessStates(7, 1, "python"), missed=20)])
-    seen_then = {CHECKING: 60, WAIT: 40}
-    frames = list(dict.fromkeys(frame for each in seen_then for frame in each))
-    profile = {"pid": 7, "tid": 7, "thread": "MainThread", "weights": list(seen_then.values())}
-    profile["samples"] = [[frames.index(frame) for frame in each] for each in seen_then]
-    told = [{"name": each.function, "file": each.file, "line": each.line, "text": each.text} for each in frames]
-    (folder / COUNTED_STACKS).write_text(json.dumps({"shared": {"frames": told}, "profiles": [profile]}))
-    (only,) = attached(open_run(folder)).trainers
-    assert (only.looks, only.missed, only.before.total()) == (100, 20, 0)
-    assert only.share("data wait") == pytest.approx(40 / 120)
-    with pytest.raises(WhyidleError, match=f"no times.*{COUNTED_STACKS}"):
-        AttachedResult([open_run(folder)]).speedscope()
 
 
 def test_a_folder_that_was_cut_short_is_still_read(tmp_path: Path) -> None:

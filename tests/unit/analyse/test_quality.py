@@ -264,19 +264,6 @@ def test_those_at_workers_are_told_by_themselves(trained: Path) -> None:
     assert "The workers ran in 50 % of all of them and in 33 % of those that succeeded" in note
 
 
-def test_the_part_of_the_step_in_which_most_failed_is_named(trained: Path) -> None:
-    steps = steps_of(trained)
-
-    def seen(_: int, at: int) -> CallStack | None:
-        fetched = (steps["fetch_begin_ns"] <= at) & (at < steps["fetch_end_ns"])
-        return FETCHING if fetched.any() else None
-
-    look_at(trained, range(START, START + 2 * S, 5 * MS + 1), seen)
-    (note,) = of_looks(trained)
-    assert "190 of 379 looks at stacks of the training failed (50 %)" in note
-    assert note.endswith("Of those between optimizer and fetch 190 of 190 failed.")
-
-
 KNOWN, NEW = StepFlag.SHAPE_KNOWN, StepFlag.SHAPE_KNOWN | StepFlag.NEW_SHAPE
 ELEMENTS = 1000 << StepFlag.ELEMENTS_SHIFT
 

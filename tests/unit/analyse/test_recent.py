@@ -234,20 +234,20 @@ def test_an_older_recording_does_not_tell_what_it_did_not_measure(tmp_path: Path
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    """A training that computes for 20 s, then waits for 20; one worker opens archives, the other has no order."""
-    run = recorded(tmp_path / "run", step=steps(1600))
+    """A training that computes for 20 s, then waits for 30; one worker opens archives, the other has no order."""
+    run = recorded(tmp_path / "run", step=steps(2000))
     later = START + 20 * S
-    look(run, range(START, START + 40 * S, 50 * MS), lambda _, when: FETCHING if when > later else FORWARD)
-    look(run, range(START, START + 40 * S, 100 * MS), lambda n, _: OPENING if n % 4 else DECODING, WORKER)
-    look(run, range(START, START + 40 * S, 100 * MS), lambda *_: WAITING, WORKER + 1)
+    look(run, range(START, START + 50 * S, 50 * MS), lambda _, when: FETCHING if when > later else FORWARD)
+    look(run, range(START, START + 50 * S, 100 * MS), lambda n, _: OPENING if n % 4 else DECODING, WORKER)
+    look(run, range(START, START + 50 * S, 100 * MS), lambda *_: WAITING, WORKER + 1)
     return run
 
 
-def test_the_top_line_is_of_the_last_twenty_seconds(run: Path) -> None:
-    workers, training = at(run, 40).code
+def test_the_top_line_is_of_the_last_thirty_seconds(run: Path) -> None:
+    workers, training = at(run, 50).code
     assert (training.whose, training.line, training.code) == ("training", 24, "for images, labels in loader:")
     assert training.share_pct == pytest.approx(100, abs=0.3)
-    assert training.looks == pytest.approx(400, abs=5)
+    assert training.looks == pytest.approx(600, abs=5)
     assert (workers.whose, workers.line, workers.calls) == ("workers", 27, "ZipFile._RealGetContents")
     # Three of four looks at one of two workers: the other's waiting counts as time.
     assert workers.share_pct == pytest.approx(37.5, abs=0.5)

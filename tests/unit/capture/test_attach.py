@@ -20,8 +20,8 @@ from whyidle.capture.attach import recording
 from whyidle.capture.attach import target as targets
 from whyidle.capture.attach.recording import States
 from whyidle.capture.sampler import stack_looks
-from whyidle.capture.stacks.memory import Unreadable
 from whyidle.capture.stacks.source import SourceLines
+from whyidle.capture.stacks.spy import NoStacks
 from whyidle.errors import WhyidleError
 from whyidle.record.attached import read_states
 from whyidle.record.run import open_run
@@ -37,11 +37,11 @@ def child() -> Iterator[subprocess.Popen[bytes]]:
 
 
 class Refusing:
-    """In place of `RemotePython`: a process whose stacks cannot be read."""
+    """In place of `Spy`: a process whose stacks cannot be read."""
 
-    error: Unreadable
+    error: NoStacks
 
-    def __init__(self, _: int) -> None:
+    def __init__(self, *_: object) -> None:
         raise self.error
 
 
@@ -50,14 +50,14 @@ class Refusing:
     ("error", "refused", "said"),
     [
         (
-            Unreadable("may not be looked into", refused=True),
+            NoStacks("may not be looked into", refused=True),
             True,
             ("sudo whyidle attach PID", "ptrace_scope=0", "whyidle run"),
         ),
         (
-            Unreadable("it runs CPython 3.9: 3.11 to 3.14 are read"),
+            NoStacks("Unsupported version of Python: 3.99.0"),
             False,
-            ("Stacks were not read: it runs CPython 3.9: 3.11 to 3.14 are read.",),
+            ("Stacks were not read: Unsupported version of Python: 3.99.0.",),
         ),
     ],
 )
@@ -65,13 +65,12 @@ def test_why_stacks_are_not_read_is_told_with_the_ways_to_get_the_right(
     child: subprocess.Popen[bytes],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    error: Unreadable,
+    error: NoStacks,
     refused: bool,
     said: tuple[str, ...],
 ) -> None:
     refusing = type("Refusing", (Refusing,), {"error": error})
-    monkeypatch.setattr(recording, "RemotePython", refusing)
-    monkeypatch.setattr(stack_looks, "RemotePython", refusing)
+    monkeypatch.setattr(stack_looks, "Spy", refusing)
     monkeypatch.setattr(recording, "start_sampler", lambda *_: SimpleNamespace(stop=lambda: None, error=None))
     calls = iter(range(1000))
 

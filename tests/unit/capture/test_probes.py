@@ -14,6 +14,7 @@ import pytest
 from whyidle.capture.probes import cpus, libraries, look, python, stacks, storage
 from whyidle.capture.probes.container import in_container
 from whyidle.capture.sampler.procfs import MachineCpu
+from whyidle.capture.stacks.spy import NoStacks
 from whyidle.record.check import Check
 
 CGROUP2 = "29 23 0:26 / {mount} rw,nosuid - cgroup2 cgroup2 rw"
@@ -237,7 +238,7 @@ def test_yamas_rule_decides_without_a_capability(
 ) -> None:
     status = f"CapEff:\t{stacks.CAP_SYS_PTRACE * capable:016x}\nSeccomp:\t0\n"
     root = write(tmp_path, {"proc/sys/kernel/yama/ptrace_scope": scope, "proc/self/status": status})
-    monkeypatch.setattr(stacks, "may_look_into_a_child", lambda: opens)
+    monkeypatch.setattr(stacks, "why_no_child", lambda: None if opens else NoStacks("Permission denied"))
     run, attach = stacks.stacks(root)
     assert (run.status, attach.status, attach.values["ptrace_scope"]) == (of_run, of_attach, int(scope))
     assert way_out in attach.fix
@@ -245,21 +246,22 @@ def test_yamas_rule_decides_without_a_capability(
     assert ("a thread within the training" in run.lost.lower()) == (of_run == "limited")
 
 
-def test_where_the_memory_of_a_child_cannot_be_opened_no_rule_counts(
+def test_where_the_stacks_of_a_child_are_not_seen_no_rule_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stacks, "may_look_into_a_child", lambda: False)
+    monkeypatch.setattr(stacks, "why_no_child", lambda: NoStacks("py-spy is not installed"))
     run, attach = stacks.stacks(write(tmp_path, {".dockerenv": "", "proc/self/status": "CapEff:\t0\n"}))
     assert (run.status, attach.status) == ("limited", "missing")
-    assert "/proc/PID/mem" in attach.says
+    assert "py-spy is not installed." in attach.says
     assert "--cap-add SYS_PTRACE" in attach.fix
     assert "--stacks outside" in run.lost
 
 
 def test_a_child_of_ones_own_is_looked_into_by_whoever_has_the_right() -> None:
     if os.geteuid() == 0 and stacks.stacks()[0].values["cap_sys_ptrace"] == "yes":
-        assert stacks.may_look_into_a_child()
-    assert stacks.stacks()[1].values["memory_of_a_child"] in ("opened", "refused")
+        assert stacks.why_no_child() is None
+    told = stacks.stacks()[1].values["stacks_of_a_child"]
+    assert told == "seen" or "ermi" in str(told)
 
 
 SAID = {

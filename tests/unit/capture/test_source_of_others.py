@@ -73,6 +73,9 @@ def test_only_what_its_user_may_read(files: Path, kernel: str, monkeypatch: pyte
         try:
             if kernel == "older":
                 monkeypatch.setattr(source, "_OPENAT2", 100_000)
+            assert lines(nobody.pid, write(files / "anyones.py", 0o644), 1) == ""
+            lines = SourceLines()
+            lines.hold(nobody.pid)
             assert lines(nobody.pid, write(files / "anyones.py", 0o644), 1) == "anyones = 1"
             assert lines(nobody.pid, write(files / "its.py", 0o600, NOBODY), 1) == "its = 1"
             assert lines(nobody.pid, write(files / "roots.py", 0o600), 1) == ""
@@ -97,9 +100,11 @@ def test_links_lead_to_files_of_its_root_and_never_to_ours(
     (inside / "out.py").symlink_to(f"{outside}/secret.py")
     with process(str(inside), user) as pid:
         lines = SourceLines()
+        lines.hold(pid)
         assert lines(pid, "/code.py", 1) == lines(pid, "/link.py", 1) == "code = 1"
         assert lines(pid, "/up.py", 1) == lines(pid, "/out.py", 1) == lines(pid, f"{outside}/secret.py", 1) == ""
         # Without a way to stay within its root, none of its files is opened.
         monkeypatch.setattr(source, "_OPENAT2", 100_000)
         lines = SourceLines()
+        lines.hold(pid)
         assert lines(pid, "/code.py", 1) == lines(pid, "/out.py", 1) == lines(pid, f"{outside}/secret.py", 1) == ""

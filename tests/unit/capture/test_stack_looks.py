@@ -1,4 +1,4 @@
-"""Which processes are looked at, in which turn, and what is recorded of it."""
+"""Which processes are looked at, in which turn and how often, and what is recorded of it."""
 
 from __future__ import annotations
 
@@ -8,69 +8,109 @@ import socket
 from collections.abc import Callable, Collection
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from whyidle.capture.sampler import stack_looks
 from whyidle.capture.sampler.procfs import ProcessStat
 from whyidle.capture.sampler.schedule import NS_PER_S
-from whyidle.capture.sampler.stack_looks import StackLooks
+from whyidle.capture.sampler.stack_looks import (
+    JOINED_NS,
+    LEAST_RATE,
+    LONG_STRETCH_NS,
+    OTHERS_AT_ONCE,
+    OTHERS_STRETCH_NS,
+    SHORT_FOR_NS,
+    STRETCH_NS,
+    StackLooks,
+)
 from whyidle.capture.sampler.stack_options import StackOptions
 from whyidle.capture.sampler.tree import Member
-from whyidle.capture.stacks.memory import Gone, Unreadable
-from whyidle.capture.stacks.reader import ThreadStack
+from whyidle.capture.stacks.spy import Look, NoStacks
+from whyidle.capture.stacks.trace import ThreadStacks, Trace
 from whyidle.record.reader import RecordFile
 from whyidle.record.run import describe_process, processes
-from whyidle.record.schema import NOT_MEASURED, StackFlag
-from whyidle.record.stacks import Call, read_stacks
+from whyidle.record.schema import NOT_MEASURED, ThreadState
+from whyidle.record.stacks import Call, CallStack, read_stacks
 
 TRAINING, LAUNCHER = os.getpid(), 70_001
 WORKERS = (80_001, 80_002, 80_003)
 SIDE = 5
 """Added to a process id: the kernel's number of another thread of it."""
+TICK_NS = NS_PER_S // 10
+MAIN: CallStack = (Call("main", "/home/u/train.py", 3),)
+BEGIN_NS = 1000 * NS_PER_S
+BEHIND_NS = 123_456_000
+"""What the clock of a py-spy is behind."""
 
 
-class FakePython:
-    """A process with two threads: the main one in `main`, another in `side`."""
+class FakeSpy:
+    """Looks at each call of `hear`, at a main thread in `main` and another in `side`; ends when it is told to."""
 
+    now = 0
+    begun: list[tuple[int, int, int]]
+    """Process, rate and when, in nanoseconds."""
     refused: Collection[int] = ()
-    """Processes that may not be looked into."""
-    none: Collection[int] = ()
-    """Processes that are no Python."""
-    torn: Collection[int] = ()
-    gone: Collection[int] = ()
-    looked: list[tuple[int, Collection[int] | None]]
-    closed: list[int]
+    no_python: Collection[int] = ()
+    rubbish: Collection[int] = ()
+    failing: Collection[int] = ()
+    """Processes whose stacks change while they are read."""
+    ends: dict[int, int]
+    """Process → when it ends."""
+    late_ns = 1_000_000
+    """How long after a look it is told of."""
+    stack: CallStack = MAIN
+    costs_ns = 0
+    """CPU time of each."""
+    closed = 0
 
-    def __init__(self, pid: int) -> None:
-        if pid in self.refused:
-            raise Unreadable("not allowed", refused=True)
-        if pid in self.none:
-            raise Unreadable("no Python")
-        self.pid = pid
+    def __init__(self, pid: int, rate: int, output: Path) -> None:
+        FakeSpy.begun.append((pid, rate, FakeSpy.now))
+        self.pid, self.over, self.looks, self.cpu_ns = pid, False, 0, 0
+        self.changes: list[int] = []
 
-    def look(self, tids: Collection[int] | None = None) -> list[ThreadStack] | None:
-        if self.pid in self.gone:
-            raise Gone("it has ended")
-        FakePython.looked.append((self.pid, tids))
-        if self.pid in self.torn:
+    def hear(self) -> Look | None:
+        if self.pid in (*self.refused, *self.no_python) or FakeSpy.now >= self.ends.get(self.pid, 1 << 62):
+            self.end()
             return None
-        threads = [
-            ThreadStack(self.pid, (Call("main", "/home/u/train.py", 3),), True, True, False),
-            ThreadStack(self.pid + SIDE, (Call("side", "/home/u/side.py", 9),), False, None, False),
-        ]
-        return [thread for thread in threads if tids is None or thread.tid in tids]
+        self.looks += 1
+        self.changes.append((FakeSpy.now - self.late_ns - BEHIND_NS) // 1000)
+        return Look(FakeSpy.now, self.pid in self.failing)
+
+    def end(self) -> None:
+        self.over, self.cpu_ns = True, self.costs_ns
+
+    def wait(self, seconds: float) -> None:
+        self.end()
+
+    def stacks(self) -> tuple[Trace, float]:
+        assert self.over
+        if self.pid in self.refused:
+            raise NoStacks("Permission denied", refused=True)
+        if self.pid in self.no_python or self.pid in self.rubbish:
+            raise NoStacks("it is none")
+        threads = {self.pid: ThreadStacks(), self.pid + SIDE: ThreadStacks()}
+        for at in self.changes:
+            threads[self.pid].add(at, self.stack)
+            threads[self.pid + SIDE].add(at, (Call("side", "/home/u/side.py", 9),))
+        return Trace(threads, self.changes), float(BEHIND_NS)
 
     def close(self) -> None:
-        FakePython.closed.append(self.pid)
+        FakeSpy.closed += 1
 
 
 @pytest.fixture
-def fake(monkeypatch: pytest.MonkeyPatch) -> type[FakePython]:
-    class Fake(FakePython):
+def fake(monkeypatch: pytest.MonkeyPatch) -> type[FakeSpy]:
+    class Fake(FakeSpy):
         pass
 
-    FakePython.looked, FakePython.closed = [], []
-    monkeypatch.setattr(stack_looks, "RemotePython", Fake)
+    FakeSpy.begun, FakeSpy.ends, FakeSpy.now, FakeSpy.closed = [], {}, BEGIN_NS, 0
+    monkeypatch.setattr(stack_looks, "Spy", Fake)
+    monkeypatch.setattr(stack_looks, "is_python", lambda pid: True)
+    monkeypatch.setattr(stack_looks, "names", lambda path: [(pid := path.split("/")[2]), str(int(pid) + SIDE)])
+    monkeypatch.setattr(stack_looks, "read", lambda path: f"NSpid:\t{path.split('/')[2]}\n".encode())
+    monkeypatch.setattr(stack_looks, "thread_state", lambda pid, tid: ThreadState.RUNS)
+    monkeypatch.setattr(stack_looks.time, "monotonic_ns", lambda: FakeSpy.now)
     return Fake
 
 
@@ -79,147 +119,208 @@ def member(pid: int, parent: int = 1) -> Member:
     return Member(pid, ProcessStat(**fields))  # type: ignore[arg-type]
 
 
-def beats(
+def looked(
     folder: Path,
     pids: Collection[int],
-    count: int = 24,
+    seconds: float = 6,
     say: Callable[[str], None] = lambda _: None,
     within: bool = True,
+    trainings: Callable[[], dict[int, int]] | None = None,
 ) -> StackLooks:
-    looks = StackLooks(folder, LAUNCHER, StackOptions(within=within), say)
-    for number in range(count):
-        looks.look((number + 1) * NS_PER_S, [member(pid, TRAINING if pid in WORKERS else LAUNCHER) for pid in pids])
+    """So many seconds of ten looks each. Processes that have ended leave the tree."""
+    looks = StackLooks(folder, LAUNCHER, StackOptions(within=within), say, trainings)
+    for _ in range(round(10 * seconds)):
+        FakeSpy.now += TICK_NS
+        alive = [pid for pid in pids if FakeSpy.now < FakeSpy.ends.get(pid, 1 << 62)]
+        looks.look(FakeSpy.now, [member(pid, TRAINING if pid in WORKERS else LAUNCHER) for pid in alive])
     looks.close()
     return looks
 
 
-def trains(folder: Path) -> None:
-    describe_process(folder, 0, TRAINING, {"host": socket.gethostname(), "thread": TRAINING + SIDE})
+def records(folder: Path) -> np.ndarray:
+    (path,) = folder.glob("stack-*.rec")
+    return RecordFile(path).all()
 
 
-def test_the_training_is_looked_at_at_every_beat_and_its_workers_in_turn(
-    tmp_path: Path, fake: type[FakePython]
-) -> None:
+def trains(folder: Path, thread: int = TRAINING) -> None:
+    describe_process(folder, 0, TRAINING, {"host": socket.gethostname(), "thread": thread})
+
+
+def test_the_training_is_looked_at_all_the_time_and_the_others_in_turn(tmp_path: Path, fake: type[FakeSpy]) -> None:
     trains(tmp_path)
-    beats(tmp_path, (LAUNCHER, TRAINING, *WORKERS))
-    looked = [pid for pid, _ in fake.looked]
-    assert looked.count(TRAINING) == 24
-    others = [pid for pid in looked if pid != TRAINING]
-    assert len(others) == 24 * stack_looks.OTHERS_A_BEAT
-    assert {others.count(pid) for pid in (LAUNCHER, *WORKERS)} == {len(others) // 4}
+    looked(tmp_path, (LAUNCHER, TRAINING, *WORKERS), seconds=40)
+    seen = records(tmp_path)["process"]
+    assert (seen == TRAINING).sum() >= 380
+    begun = [pid for pid, *_ in fake.begun if pid != TRAINING]
+    assert begun[:8] == [LAUNCHER, *WORKERS] * 2
+    assert len(begun) == pytest.approx(40e9 / OTHERS_STRETCH_NS * OTHERS_AT_ONCE, abs=OTHERS_AT_ONCE)
 
 
-def test_the_thread_that_trains_is_looked_at_and_all_threads_now_and_then(
-    tmp_path: Path, fake: type[FakePython]
+def test_the_thread_that_trains_is_recorded_of_each_look_and_all_threads_now_and_then(
+    tmp_path: Path, fake: type[FakeSpy]
 ) -> None:
-    trains(tmp_path)
-    beats(tmp_path, (TRAINING,))
-    asked = [tids for _, tids in fake.looked]
-    assert asked.count(None) == 24 // stack_looks.OTHER_THREADS_EVERY
-    assert all(tids in (None, {TRAINING + SIDE}) for tids in asked)
+    trains(tmp_path, TRAINING + SIDE)
+    looked(tmp_path, (TRAINING,))
+    threads = records(tmp_path)["thread"]
+    mine, main = (threads == TRAINING + SIDE).sum(), (threads == TRAINING).sum()
+    assert mine >= 55
+    assert main == pytest.approx(mine / stack_looks.OTHER_THREADS_EVERY, abs=2)
 
 
 def test_until_a_process_says_that_it_trains_the_one_that_was_started_counts_as_it(
-    tmp_path: Path, fake: type[FakePython]
+    tmp_path: Path, fake: type[FakeSpy]
 ) -> None:
-    beats(tmp_path, (LAUNCHER, *WORKERS))
-    assert [pid for pid, _ in fake.looked].count(LAUNCHER) == 24
+    looked(tmp_path, (LAUNCHER, *WORKERS))
+    assert (records(tmp_path)["process"] == LAUNCHER).sum() >= 55
 
 
 def test_what_was_seen_is_recorded_with_when_whose_and_by_whom_it_was_started(
-    tmp_path: Path, fake: type[FakePython]
+    tmp_path: Path, fake: type[FakeSpy]
 ) -> None:
-    beats(tmp_path, (LAUNCHER, WORKERS[0]), count=1)
-    (path,) = tmp_path.glob("stack-*.rec")
-    first, second = RecordFile(path).all()
+    looked(tmp_path, (LAUNCHER, WORKERS[0]), seconds=0.2)
+    first, second = (record for record in records(tmp_path) if record["thread"] in (LAUNCHER, WORKERS[0]))
     assert (first["process"], first["thread"], first["parent"]) == (LAUNCHER, LAUNCHER, LAUNCHER)
     assert (second["process"], second["parent"]) == (WORKERS[0], TRAINING)
-    assert first["flags"] == StackFlag.MAIN_THREAD | StackFlag.GIL_KNOWN | StackFlag.HOLDS_GIL
-    assert read_stacks(tmp_path).stack(int(first["stack"])) == (Call("main", "/home/u/train.py", 3),)
+    # The look was told of at the second tick, and made before that.
+    assert first["t_ns"] == BEGIN_NS + 2 * TICK_NS - fake.late_ns
+    assert (first["flags"], first["state"]) == (0, ThreadState.RUNS)
+    assert read_stacks(tmp_path).stack(int(first["stack"])) == MAIN
 
 
-def test_frames_of_whyidle_are_left_out_of_whichever_installation(
-    tmp_path: Path, fake: type[FakePython], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("late_ns", "state"), [(JOINED_NS, ThreadState.RUNS), (JOINED_NS + 2000, NOT_MEASURED)])
+def test_what_the_kernel_says_counts_only_for_looks_just_before(
+    tmp_path: Path, fake: type[FakeSpy], monkeypatch: pytest.MonkeyPatch, late_ns: int, state: int
 ) -> None:
-    train = Call("main", "/home/u/train.py", 3)
+    monkeypatch.setattr(fake, "late_ns", late_ns)
+    looked(tmp_path, (LAUNCHER,))
+    assert set(records(tmp_path)["state"].tolist()) == {state}
+
+
+def test_frames_of_whyidle_are_left_out_of_whichever_installation(tmp_path: Path, fake: type[FakeSpy]) -> None:
     ours = [Call("hook", stack_looks.__file__), Call("hook", "/o/site-packages/whyidle/capture/hooks/loop.py")]
-    stood = ThreadStack(LAUNCHER, (ours[0], train, *ours), True, True, False)  # type: ignore[arg-type]
-    monkeypatch.setattr(fake, "look", lambda *_: [stood])
-    beats(tmp_path, (LAUNCHER,), count=1)
-    (path,) = tmp_path.glob("stack-*.rec")
-    (look,) = RecordFile(path).all()
-    assert read_stacks(tmp_path).stack(int(look["stack"])) == (train,)
+    fake.stack = (ours[0], *MAIN, *ours)
+    looked(tmp_path, (LAUNCHER,), seconds=0.2)
+    (look,) = records(tmp_path)[records(tmp_path)["thread"] == LAUNCHER]
+    assert read_stacks(tmp_path).stack(int(look["stack"])) == MAIN
 
 
-def test_who_trains_may_be_told_by_whoever_knows(tmp_path: Path, fake: type[FakePython]) -> None:
-    looks = StackLooks(tmp_path, LAUNCHER, StackOptions(), lambda _: None, lambda: {TRAINING: TRAINING})
-    for number in range(8):
-        looks.look((number + 1) * NS_PER_S, [member(pid) for pid in (LAUNCHER, TRAINING, *WORKERS)])
-    looks.close()
-    looked = [pid for pid, _ in fake.looked]
-    assert looked.count(TRAINING) == 8
-    assert looked.count(LAUNCHER) == 4
-    assert looks.made == len(looked)
+def test_functions_are_named_in_full_from_their_source(tmp_path: Path, fake: type[FakeSpy]) -> None:
+    program = tmp_path / "data.py"
+    program.write_text("class Shards:\n    def __getitem__(self, index):\n        return index\n")
+    fake.stack = (Call("__getitem__", str(program), 3),)
+    looked(tmp_path, (TRAINING,), seconds=0.2)
+    (number, *_) = records(tmp_path)["stack"]
+    (call,) = read_stacks(tmp_path).stack(int(number))
+    assert (call.function, call.line) == ("Shards.__getitem__", 3)
 
 
-def test_a_look_that_failed_is_recorded_as_such(tmp_path: Path, fake: type[FakePython]) -> None:
-    fake.torn = (LAUNCHER,)
-    beats(tmp_path, (LAUNCHER,), count=3)
-    (path,) = tmp_path.glob("stack-*.rec")
-    assert RecordFile(path).all()["stack"].tolist() == [NOT_MEASURED] * 3
+def test_who_trains_may_be_told_by_whoever_knows(tmp_path: Path, fake: type[FakeSpy]) -> None:
+    looks = looked(tmp_path, (LAUNCHER, TRAINING, *WORKERS), trainings=lambda: {TRAINING: TRAINING})
+    seen = records(tmp_path)
+    assert (seen["process"] == TRAINING).sum() >= 55
+    assert looks.made == sum((seen["thread"] == pid).sum() for pid in (LAUNCHER, TRAINING, *WORKERS))
 
 
-def test_a_process_that_ends_is_let_go_and_the_others_go_on(tmp_path: Path, fake: type[FakePython]) -> None:
-    fake.gone = (WORKERS[0],)
-    beats(tmp_path, (LAUNCHER, *WORKERS), count=12)
-    assert WORKERS[0] in fake.closed
-    assert {pid for pid, _ in fake.looked} == {LAUNCHER, WORKERS[1], WORKERS[2]}
+def test_several_trainings_share_the_looks(tmp_path: Path, fake: type[FakeSpy]) -> None:
+    ranks = {pid: pid for pid in range(90_000, 90_000 + 1000 * 5, 1000)}
+    looked(tmp_path, ranks, seconds=20, trainings=lambda: ranks)
+    first = fake.begun[: stack_looks.TRAININGS_AT_ONCE]
+    assert {rate for _, rate, _ in first} == {LEAST_RATE}
+    assert {pid for pid, *_ in fake.begun} == set(ranks)
 
 
-def test_a_process_that_is_no_python_is_given_up_after_some_tries(tmp_path: Path, fake: type[FakePython]) -> None:
-    fake.none = (LAUNCHER,)
-    beats(tmp_path, (LAUNCHER, WORKERS[0]), count=40)
-    assert [pid for pid, _ in fake.looked] == [WORKERS[0]] * 40
+def test_a_look_that_failed_is_recorded_as_such(tmp_path: Path, fake: type[FakeSpy]) -> None:
+    fake.failing = (LAUNCHER,)
+    looked(tmp_path, (LAUNCHER,))
+    seen = records(tmp_path)
+    assert set(seen["stack"].tolist()) == {NOT_MEASURED}
+    assert set(seen["thread"].tolist()) == {LAUNCHER}
 
 
-def test_where_the_training_may_not_be_looked_into_it_is_told_to_look_itself(
-    tmp_path: Path, fake: type[FakePython]
+def test_looks_whose_stacks_are_lost_failed_and_a_note_says_why(tmp_path: Path, fake: type[FakeSpy]) -> None:
+    fake.rubbish = (TRAINING,)
+    trains(tmp_path)
+    said: list[str] = []
+    looked(tmp_path, (TRAINING,), say=said.append)
+    assert len(records(tmp_path)) >= 45
+    assert set(records(tmp_path)["stack"].tolist()) == {NOT_MEASURED}
+    assert set(said) == {f"Stacks of process {TRAINING} were not seen: it is none."}
+
+
+def test_a_process_that_ends_is_let_go_with_what_was_seen_and_the_others_go_on(
+    tmp_path: Path, fake: type[FakeSpy]
+) -> None:
+    fake.ends[WORKERS[0]] = BEGIN_NS + 2 * NS_PER_S
+    looked(tmp_path, (LAUNCHER, *WORKERS), seconds=12)
+    seen = records(tmp_path)
+    assert (seen["process"] == WORKERS[0]).sum() >= 17
+    assert [pid for pid, *_ in fake.begun].count(WORKERS[0]) == 1
+    assert set(seen["process"].tolist()) == {LAUNCHER, *WORKERS}
+    assert fake.closed == len(fake.begun)
+
+
+def test_a_process_without_python_is_given_up_after_some_tries(tmp_path: Path, fake: type[FakeSpy]) -> None:
+    fake.no_python = (LAUNCHER,)
+    looked(tmp_path, (LAUNCHER, WORKERS[0]), seconds=60)
+    assert [pid for pid, *_ in fake.begun].count(LAUNCHER) == stack_looks.MOST_TRIES
+    assert set(records(tmp_path)["process"].tolist()) == {WORKERS[0]}
+
+
+def test_what_is_certainly_no_python_is_not_looked_at(
+    tmp_path: Path, fake: type[FakeSpy], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stack_looks, "is_python", lambda pid: pid != LAUNCHER)
+    looked(tmp_path, (LAUNCHER, WORKERS[0]), seconds=20)
+    assert {pid for pid, *_ in fake.begun} == {WORKERS[0]}
+
+
+@pytest.mark.parametrize(
+    ("within", "says"), [(True, "a thread of its own looks at its stacks"), (False, "its stacks are not known")]
+)
+def test_where_the_training_may_not_be_looked_into_it_looks_itself_if_it_is_to(
+    tmp_path: Path, fake: type[FakeSpy], within: bool, says: str
 ) -> None:
     fake.refused = (TRAINING,)
     trains(tmp_path)
     said: list[str] = []
-    assert beats(tmp_path, (TRAINING,), say=said.append).refused
-    assert "a thread of its own looks at its stacks" in said[0]
+    assert looked(tmp_path, (TRAINING,), say=said.append, within=within).refused is within
+    assert says in said[0]
     assert "whyidle doctor" in said[0]
 
 
-def test_where_it_is_not_to_look_itself_nothing_is_known(tmp_path: Path, fake: type[FakePython]) -> None:
-    fake.refused = (TRAINING,)
-    trains(tmp_path)
-    said: list[str] = []
-    assert not beats(tmp_path, (TRAINING,), say=said.append, within=False).refused
-    assert "its stacks are not known" in said[0]
-
-
-def test_a_command_that_does_not_train_yet_may_still_let_the_sampler_in(tmp_path: Path, fake: type[FakePython]) -> None:
+def test_a_command_that_does_not_train_yet_may_still_let_the_sampler_in(tmp_path: Path, fake: type[FakeSpy]) -> None:
     fake.refused = (LAUNCHER,)
     said: list[str] = []
-    assert not beats(tmp_path, (LAUNCHER,), count=60, say=said.append).refused
+    looks = looked(tmp_path, (LAUNCHER,), seconds=30, say=said.append)
+    assert not looks.refused
     assert said == []
+    assert looks.hindrances[LAUNCHER].refused
 
 
-def test_looks_that_cost_much_become_fewer(
-    tmp_path: Path, fake: type[FakePython], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clock = iter(range(0, 10**12, 30_000_000))
-    monkeypatch.setattr(stack_looks.time, "thread_time_ns", lambda: next(clock))
-    looks = StackLooks(tmp_path, LAUNCHER, StackOptions(), lambda _: None)
-    looks.look(NS_PER_S, [member(LAUNCHER)])
-    assert looks.wait_ns(NS_PER_S) >= 30_000_000 / stack_looks.MOST_OF_CPU
+def test_stretches_are_short_at_first(tmp_path: Path, fake: type[FakeSpy]) -> None:
+    looked(tmp_path, (LAUNCHER,), seconds=200)
+    begins = np.array([now for *_, now in fake.begun])
+    lengths = np.diff(begins)
+    early = begins[:-1] - BEGIN_NS < SHORT_FOR_NS
+    assert np.all((lengths[early] >= STRETCH_NS) & (lengths[early] <= STRETCH_NS + NS_PER_S))
+    assert np.all((lengths[~early] >= LONG_STRETCH_NS) & (lengths[~early] <= LONG_STRETCH_NS + NS_PER_S))
+
+
+@pytest.mark.parametrize("cost_ms", [30, 100, 1000])
+def test_looks_that_cost_much_become_fewer_and_then_rest(tmp_path: Path, fake: type[FakeSpy], cost_ms: int) -> None:
+    fake.costs_ns = cost_ms * 1_000_000
+    looked(tmp_path, (LAUNCHER, *WORKERS), seconds=300)
+    for trains_here, share in stack_looks.MOST_OF_CPU.items():
+        rates = [rate for pid, rate, _ in fake.begun if (pid == LAUNCHER) is trains_here]
+        # What is spent may be ahead by one stretch of each that are looked at at once.
+        most = (share * 300e9 + stack_looks.SAVED_NS) / fake.costs_ns + OTHERS_AT_ONCE
+        assert len(rates) <= most
+        assert len(rates) > 0.5 * min(most, 300e9 / LONG_STRETCH_NS)
+        assert rates[-1] == (LEAST_RATE if cost_ms >= 1000 else pytest.approx(rates[0], abs=8))
 
 
 def test_who_trains_is_read_again_only_where_the_folder_changed(
-    tmp_path: Path, fake: type[FakePython], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, fake: type[FakeSpy], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[Path] = []
     monkeypatch.setattr(stack_looks, "processes", lambda folder: read.append(folder) or processes(folder))
@@ -233,13 +334,11 @@ def test_who_trains_is_read_again_only_where_the_folder_changed(
         os.utime(tmp_path, ns=(changed_ns, changed_ns))
         read.clear()
         for _ in range(times):
-            looks.look(next(beat) * NS_PER_S, [member(pid) for pid in (LAUNCHER, TRAINING)])
+            looks.look(BEGIN_NS + next(beat) * NS_PER_S, [])
         return len(read)
 
     look(2, changed)
     assert look(6, changed + 1) == 1
     trains(tmp_path)
-    fake.looked.clear()
     assert look(6, changed + 2) == 1
     looks.close()
-    assert [pid for pid, _ in fake.looked].count(TRAINING) == 6

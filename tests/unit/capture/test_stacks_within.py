@@ -35,7 +35,7 @@ def test_the_main_threads_stack_is_recorded_with_its_lines_of_source(tmp_path: P
     assert seen.wait(60)
     (record,) = records(tmp_path)
     assert (record["process"], record["thread"], record["parent"]) == (os.getpid(), os.getpid(), os.getppid())
-    assert record["flags"] == StackFlag.FROM_WITHIN | StackFlag.MAIN_THREAD
+    assert record["flags"] == StackFlag.FROM_WITHIN
     here = [call for call in read_stacks(tmp_path).stack(int(record["stack"])) if call.file == __file__]
     assert here[-1].text == "assert seen.wait(60)"
     assert here[-1].function == "test_the_main_threads_stack_is_recorded_with_its_lines_of_source"

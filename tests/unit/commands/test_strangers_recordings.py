@@ -15,14 +15,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from golden.others import attached_workers, tuned_script
+from golden.others import tuned_script
 from support.crafted import amend
 from support.planted_runs import Making, hosted, pooled, serial, until
 from support.planted_stacks import plant_stacks
 from whyidle.commands import roofline
 from whyidle.commands.main import main, parser
 from whyidle.errors import WhyidleError
-from whyidle.record.attached import COUNTED_STACKS
 from whyidle.record.files import read_json
 from whyidle.record.image_files import IMAGE_FILES
 from whyidle.record.names import NAMES
@@ -240,18 +239,6 @@ def test_what_a_recording_makes_raise_is_one_message(
             main(argv)
     else:
         assert code in (0, 1)
-
-
-@pytest.mark.parametrize("content", [{}, [1], {"shared": {"frames": []}, "profiles": 3}])
-def test_counted_stacks_of_nonsense_are_damaged(
-    content: object, tmp_path: Path, at: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    attached_workers(tmp_path)
-    for path in (tmp_path / "run").glob("stack-*.rec"):
-        path.unlink()
-    (tmp_path / "run" / COUNTED_STACKS).write_text(json.dumps(content))
-    assert main(["report", str(tmp_path / "run")]) == 2
-    assert "is damaged (" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("argv", READING)

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from support.crafted import add, amend, train_on_cpu
+from support.crafted import add, amend, analysis_of_run, train_on_cpu
 from support.jobs import START as JOB_START
 from support.jobs import Rank, record
 from support.page_content import parsed
@@ -172,7 +172,9 @@ def icicles(folder: Path) -> dict[str, Icicle]:
     run = open_run(folder)
     writer = run.leading_writer()
     assert writer is not None
-    found = stacks_of(run, writer)
+    facts = analysis_of_run(folder).facts
+    assert facts is not None
+    found = stacks_of(run, writer, facts.parts)
     assert found is not None
     return {each.name: each for each in found.icicles} | {
         f"{found.looks} looks, {found.failed} failed": found.icicles[0]
