@@ -1,8 +1,8 @@
 """Which processes' stacks are looked at, and when: each training all the time, two of the other processes in turn.
 
 One py-spy looks at a process for a stretch of some seconds, since it tells what it saw only in the end. At each of its
-looks the kernel is asked what the threads are at; what both say becomes records when the stretch is over. Stretches
-begin short, so that the first lines are known soon. Their rates and the rests between them follow what looks cost.
+looks the kernel is asked what the threads are at; what both say becomes records when the stretch is over. The first one
+is short, so that lines are known soon. Their rates and the rests between them follow what looks cost.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from .schedule import NS_PER_S
 from .stack_options import StackOptions
 from .tree import Member
 
-MOST_OF_CPU = {True: 0.008, False: 0.008}
+MOST_OF_CPU = {True: 0.011, False: 0.008}
 """Share of a CPU that looks at trainings may take, and those at the other processes."""
 SAVED_NS = NS_PER_S // 20
 """CPU time that may be spent at once after a rest."""
@@ -44,11 +44,10 @@ OTHER_THREADS_EVERY = 4
 """Looks of a stretch between two whose threads are all recorded, not only the one that trains, or makes batches."""
 MOST_THREADS = 64
 """Threads recorded of a look; further ones are left out."""
-STRETCH_NS, OTHERS_STRETCH_NS, LONG_STRETCH_NS = 5 * NS_PER_S, 10 * NS_PER_S, 15 * NS_PER_S
-"""Of a training in the beginning; of another process then, where the start of each of two is a larger part of the cost;
-and of both later."""
-SHORT_FOR_NS = 60 * NS_PER_S
-"""How long after the beginning stretches are short."""
+FIRST_NS, OTHERS_NS, STRETCH_NS = 5 * NS_PER_S, 10 * NS_PER_S, 15 * NS_PER_S
+"""Length of a training's first stretch; of the other processes' for a minute, so that more of them are seen; and of all
+others: the start of a py-spy is a large part of the cost of a short one."""
+OTHERS_FOR_NS = 60 * NS_PER_S
 MANAGED_EVERY_NS = NS_PER_S // 4
 TRAININGS_EVERY_NS = NS_PER_S // 2
 """How often the folder is asked which processes train."""
@@ -219,8 +218,8 @@ class StackLooks:
 
     def _begin(self, key: Key, trains: bool, now_ns: int) -> None:
         looked = self._looked[key]
-        short_ns = STRETCH_NS if trains else OTHERS_STRETCH_NS
-        length_ns = short_ns if now_ns - self._begin_ns < SHORT_FOR_NS else LONG_STRETCH_NS
+        short = looked.last_ns == 0 if trains else now_ns - self._begin_ns < OTHERS_FOR_NS
+        length_ns = (FIRST_NS if trains else OTHERS_NS) if short else STRETCH_NS
         at_once = min(len(self._trainings), TRAININGS_AT_ONCE) if trains else OTHERS_AT_ONCE
         affordable = (MOST_OF_CPU[trains] / at_once * length_ns - START_NS) / (looked.look_ns * length_ns / NS_PER_S)
         wanted = self._rate / at_once if trains else self._rate
@@ -251,13 +250,12 @@ class StackLooks:
                     states[tid] = thread_state(pid, tid)
             stretch.seen.append((found, states))
             stretch.inside |= _inside(pid, wanted - stretch.inside.keys())
+        if now_ns >= stretch.end_ns:
+            stretch.spy.end()
+        if now_ns >= stretch.end_ns + ENDS_WITHIN_S * NS_PER_S:
+            stretch.spy.wait(0)
         if stretch.spy.over:
             self._finish(stretch, now_ns)
-        elif now_ns >= stretch.end_ns:
-            stretch.spy.end()
-            if now_ns >= stretch.end_ns + ENDS_WITHIN_S * NS_PER_S:
-                stretch.spy.wait(0)
-                self._finish(stretch, now_ns)
 
     def _finish(self, stretch: _Stretch, now_ns: int, closing: bool = False) -> None:
         """Record what a stretch saw."""

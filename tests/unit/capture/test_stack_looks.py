@@ -15,12 +15,11 @@ from whyidle.capture.sampler import stack_looks
 from whyidle.capture.sampler.procfs import ProcessStat
 from whyidle.capture.sampler.schedule import NS_PER_S
 from whyidle.capture.sampler.stack_looks import (
+    FIRST_NS,
     JOINED_NS,
     LEAST_RATE,
-    LONG_STRETCH_NS,
     OTHERS_AT_ONCE,
-    OTHERS_STRETCH_NS,
-    SHORT_FOR_NS,
+    OTHERS_NS,
     STRETCH_NS,
     StackLooks,
 )
@@ -153,7 +152,7 @@ def test_the_training_is_looked_at_all_the_time_and_the_others_in_turn(tmp_path:
     assert (seen == TRAINING).sum() >= 380
     begun = [pid for pid, *_ in fake.begun if pid != TRAINING]
     assert begun[:8] == [LAUNCHER, *WORKERS] * 2
-    assert len(begun) == pytest.approx(40e9 / OTHERS_STRETCH_NS * OTHERS_AT_ONCE, abs=OTHERS_AT_ONCE)
+    assert len(begun) == pytest.approx(40e9 / OTHERS_NS * OTHERS_AT_ONCE, abs=OTHERS_AT_ONCE)
 
 
 def test_the_thread_that_trains_is_recorded_of_each_look_and_all_threads_now_and_then(
@@ -297,13 +296,13 @@ def test_a_command_that_does_not_train_yet_may_still_let_the_sampler_in(tmp_path
     assert looks.hindrances[LAUNCHER].refused
 
 
-def test_stretches_are_short_at_first(tmp_path: Path, fake: type[FakeSpy]) -> None:
+def test_the_first_stretch_is_short_and_none_is_longer_than_a_view_may_wait(
+    tmp_path: Path, fake: type[FakeSpy]
+) -> None:
     looked(tmp_path, (LAUNCHER,), seconds=200)
-    begins = np.array([now for *_, now in fake.begun])
-    lengths = np.diff(begins)
-    early = begins[:-1] - BEGIN_NS < SHORT_FOR_NS
-    assert np.all((lengths[early] >= STRETCH_NS) & (lengths[early] <= STRETCH_NS + NS_PER_S))
-    assert np.all((lengths[~early] >= LONG_STRETCH_NS) & (lengths[~early] <= LONG_STRETCH_NS + NS_PER_S))
+    lengths = np.diff([now for *_, now in fake.begun])
+    assert FIRST_NS <= lengths[0] <= FIRST_NS + NS_PER_S
+    assert np.all((lengths[1:] >= STRETCH_NS) & (lengths[1:] <= STRETCH_NS + NS_PER_S))
 
 
 @pytest.mark.parametrize("cost_ms", [30, 100, 1000])
@@ -315,7 +314,7 @@ def test_looks_that_cost_much_become_fewer_and_then_rest(tmp_path: Path, fake: t
         # What is spent may be ahead by one stretch of each that are looked at at once.
         most = (share * 300e9 + stack_looks.SAVED_NS) / fake.costs_ns + OTHERS_AT_ONCE
         assert len(rates) <= most
-        assert len(rates) > 0.5 * min(most, 300e9 / LONG_STRETCH_NS)
+        assert len(rates) > 0.5 * min(most, 300e9 / STRETCH_NS)
         assert rates[-1] == (LEAST_RATE if cost_ms >= 1000 else pytest.approx(rates[0], abs=8))
 
 
