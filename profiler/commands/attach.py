@@ -41,9 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--duration", type=_seconds, metavar="S", help="seconds to observe (default: until Ctrl-C or its end)"
     )
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder for the recording (default: runs/…)")
-    parser.add_argument(
-        "--rate", type=_rate, default=10, metavar="HZ", help="looks a second, at stacks 10 at most (10)"
-    )
+    parser.add_argument("--rate", type=_rate, default=10, metavar="HZ", help="looks a second (10; more: at states)")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
 
 

@@ -24,7 +24,7 @@ LAYERS: dict[str, tuple[set[str], set[str]]] = {
     "api": ({"capture", "record", "report"}, set()),
     "record": ({"errors", "native"}, set()),
     "devices": ({"errors"}, {"torch", "pynvml"}),
-    "capture": ({"errors", "interrupts", "native", "record", "devices"}, {"torch", "pynvml"}),
+    "capture": ({"errors", "interrupts", "native", "record", "devices"}, {"torch", "pynvml", "msgspec"}),
     "analyse": ({"errors", "native", "record"}, {"tsdownsample"}),
     "matrix": ({"errors", "record", "devices", "capture", "analyse"}, set()),
     "tune": ({"errors", "interrupts", "record", "analyse", "matrix", "sampler-start"}, set()),

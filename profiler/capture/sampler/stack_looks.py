@@ -24,7 +24,7 @@ from ..hidden import is_ours
 from ..stacks.source import SourceLines
 from ..stacks.spy import AFTER_NS, MOST_RATE, Look, NoStacks, Spy
 from ..stacks.thread_state import Gone, thread_state
-from ..stacks.trace import Trace
+from ..stacks.trace import SpyTrace
 from .procfs import is_python, names, read
 from .schedule import NS_PER_S
 from .stack_options import StackOptions
@@ -354,7 +354,7 @@ class StackLooks:
         return self._lines(self._pid, file, line)
 
 
-def _looked_at(told_ns: int, before_ns: float, trace: Trace, offset_ns: float) -> int:
+def _looked_at(told_ns: int, before_ns: float, trace: SpyTrace, offset_ns: float) -> int:
     """When the look was made that was told of then, the one before it at `before_ns`: where it saw any stack changed
     py-spy has the finer time."""
     changed_us = trace.last_change_us((told_ns - offset_ns) / 1000 + LATE_US)

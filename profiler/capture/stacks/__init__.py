@@ -1,8 +1,8 @@
-"""Python stacks of other processes, read from outside while they run: nothing is stopped, written or run inside them.
+"""Where Python threads stand, and what they wait for, seen from outside while they run.
 
-- `reader` is what others use: `RemotePython(pid).look()`.
-- `memory` reads another process's memory; `symbols` finds where CPython's variables lie in it.
-- `layouts` has where CPython 3.11 to 3.14 keep what in their structures.
-- `code` turns a code object and an instruction of it into file, function and line; `frames` walks a thread's frames.
+- `spy` runs py-spy at a process and tells when it looked; `trace` reads what it wrote in the end.
 - `thread_state` tells what a thread does besides: on a CPU, or waiting, and for what.
+- `source` has the lines and the full names of functions, as the process sees its files.
+- `permit` lets the sampler look where the system lets processes look into their children alone.
+- `within` looks from a thread of the process itself where the system lets nobody.
 """

@@ -26,7 +26,7 @@ from statistics import median
 from typing import NamedTuple
 
 from ...errors import WhyidleError
-from .trace import Trace, read_trace
+from .trace import SpyTrace, read_trace
 
 MOST_RATE = 10
 """Looks a second: the terminal is told no more."""
@@ -182,7 +182,7 @@ class Spy:
             time.sleep(0.005)
         self._reap()
 
-    def stacks(self) -> tuple[Trace, float]:
+    def stacks(self) -> tuple[SpyTrace, float]:
         """What it saw once it is over, and what its clock is behind ours, in nanoseconds.
 
         Raises:

@@ -69,7 +69,7 @@ class ThreadStacks:
         self._stacks = [stack[-MOST_DEPTH:] for stack in self._stacks]
 
 
-class Trace:
+class SpyTrace:
     """What one py-spy saw of a process, on its own clock in microseconds."""
 
     def __init__(self, threads: dict[int, ThreadStacks], changes_us: list[int]) -> None:
@@ -83,7 +83,7 @@ class Trace:
         return self.changes_us[place] if place >= 0 else None
 
 
-def read_trace(path: Path) -> Trace:
+def read_trace(path: Path) -> SpyTrace:
     """Read what py-spy wrote.
 
     Raises:
@@ -121,7 +121,7 @@ def read_trace(path: Path) -> Trace:
         changes.add(at_us)
     for each in threads.values():
         each.drop_torn()
-    return Trace(threads, sorted(changes))
+    return SpyTrace(threads, sorted(changes))
 
 
 def _thread_of(frames: list[Call]) -> int | None:

@@ -26,7 +26,7 @@ from whyidle.capture.sampler.stack_looks import (
 from whyidle.capture.sampler.stack_options import StackOptions
 from whyidle.capture.sampler.tree import Member
 from whyidle.capture.stacks.spy import Look, NoStacks
-from whyidle.capture.stacks.trace import ThreadStacks, Trace
+from whyidle.capture.stacks.trace import SpyTrace, ThreadStacks
 from whyidle.record.reader import RecordFile
 from whyidle.record.run import describe_process, processes
 from whyidle.record.schema import NOT_MEASURED, ThreadState
@@ -82,7 +82,7 @@ class FakeSpy:
     def wait(self, seconds: float) -> None:
         self.end()
 
-    def stacks(self) -> tuple[Trace, float]:
+    def stacks(self) -> tuple[SpyTrace, float]:
         assert self.over
         if self.pid in self.refused:
             raise NoStacks("Permission denied", refused=True)
@@ -92,7 +92,7 @@ class FakeSpy:
         for at in self.changes:
             threads[self.pid].add(at, self.stack)
             threads[self.pid + SIDE].add(at, (Call("side", "/home/u/side.py", 9),))
-        return Trace(threads, self.changes), float(BEHIND_NS)
+        return SpyTrace(threads, self.changes), float(BEHIND_NS)
 
     def close(self) -> None:
         FakeSpy.closed += 1
