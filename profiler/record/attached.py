@@ -5,7 +5,7 @@ It comes from another program and from the kernel: it is read as data, leniently
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -52,11 +52,7 @@ def write_states(folder: Path, processes: list[ProcessStates]) -> None:
     Raises:
         OSError: it cannot be written; what was there before is still there.
     """
-    write_json(folder / STATES, {"processes": [_fields(process) for process in processes]})
-
-
-def _fields(process: ProcessStates) -> dict[str, Any]:
-    return {name: getattr(process, name) for name in ProcessStates.__dataclass_fields__}
+    write_json(folder / STATES, {"processes": [asdict(process) for process in processes]})
 
 
 def read_states(folder: Path) -> list[ProcessStates]:

@@ -125,7 +125,6 @@ def watch(tmp_path: Path) -> Iterator[Callable[[int], Watch]]:
     for each in made:
         each.looks.close()
     assert [child for child in psutil.Process().children() if child.name() == "py-spy"] == []
-    assert list(tmp_path.glob(".py-spy*")) == []
 
 
 def looks_made(watch: Watch, count: int) -> None:
@@ -307,11 +306,34 @@ def test_a_py_spy_that_does_otherwise_costs_only_looks(
         assert child.wait() == 0
 
 
+def test_what_writes_without_end_is_ended_and_only_its_looks_are_lost(
+    watch: Callable[[int], Watch], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MOST_BYTES", 2_000)
+    with running(sys.executable, str(BUSY)) as line:
+        seen = watch(int(line))
+        seen.until(lambda: bool(seen.looks.hindrances))
+        assert "cannot be read" in seen.looks.hindrances[int(line)].reason
+
+
+def test_where_nobody_is_told_of_ended_children_looks_go_on(
+    watch: Callable[[int], Watch], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        with running(sys.executable, str(STANDING), "in_sleep") as line:
+            seen = watch(json.loads(line)["pid"])
+            looks_made(seen, 3)
+            assert seen.seen()
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+
+
 def test_a_missing_py_spy_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(module, "_installed", lambda: None)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(NoStacks, match="pip install py-spy"):
-        Spy(os.getpid(), 10, tmp_path / "out.json")
+        Spy(os.getpid(), 10)
     reason = why_none(os.getpid())
     assert reason is not None
     assert "pip install py-spy" in reason.reason
@@ -320,9 +342,8 @@ def test_a_missing_py_spy_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
 STARTS = """
 import sys, time
 sys.path[:0] = {path!r}
-from pathlib import Path
 from whyidle.capture.stacks.spy import Spy
-spy = Spy({pid}, 10, Path({output!r}))
+spy = Spy({pid}, 10)
 while not spy.looks:
     spy.hear()
 print(spy._process.pid, flush=True)
@@ -330,9 +351,9 @@ time.sleep(1e6)
 """
 
 
-def test_py_spy_does_not_outlive_whoever_started_it(tmp_path: Path) -> None:
+def test_py_spy_does_not_outlive_whoever_started_it() -> None:
     with talking(WAITS) as child:
-        program = STARTS.format(path=[p for p in sys.path if p], pid=child.pid, output=str(tmp_path / "o.json"))
+        program = STARTS.format(path=[p for p in sys.path if p], pid=child.pid)
         with running(sys.executable, "-c", program) as line:
             spy = psutil.Process(int(line))
             starter = spy.parent()

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ...record.run import Run
-from ...record.schema import NOT_MEASURED
+from ...record.schema import NOT_MEASURED, ThreadState
 from ...record.stacks import CallStack
 from ..where.looks import Looks, all_looks
 from . import stacks
@@ -48,15 +48,14 @@ def threads_of(looks: Looks | None) -> list[SeenThread]:
         return []
     numbers = np.unique(looks.records["stack"]).tolist()
     training = [number for number in numbers if stacks.is_training(looks.table.stack(number))]
-    failed = looks.records[looks.records["stack"] == NOT_MEASURED]
     found = []
     for mine in _by_thread(looks):
         pid, tid = int(mine.records["process"][0]), int(mine.records["thread"][0])
         trains = np.isin(mine.records["stack"], training)
         first = int(trains.argmax()) if trains.any() else 0
         since = np.arange(len(mine)) >= first
-        late = failed["t_ns"] >= mine.records["t_ns"][first]
-        missed = int(((failed["process"] == pid) & late).sum())
+        ran = np.isin(mine.records["state"], (ThreadState.RUNS, NOT_MEASURED))
+        missed = int(((mine.records["stack"] == NOT_MEASURED) & ran & since).sum())
         found.append(SeenThread(pid, tid, _counted(mine.kept(since)), _counted(mine.kept(~since)), missed))
     return [thread for thread in found if thread.stacks]
 

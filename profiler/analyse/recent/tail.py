@@ -13,6 +13,8 @@ from ...record.schema import DEVICE, EVENT, HOST, MEMORY, NOT_MEASURED, PAUSE, S
 
 MOST_LATE_NS = 3_000_000_000
 """How much older a moment told by a record may be than one told by a record stored before it."""
+STACKS_LATE_NS = 20_000_000_000
+"""The same of looks at stacks: those at a process are stored when a stretch of them is over."""
 LATE = {
     STEP.name: ("device_before_ns", "device_copy_begin_ns", "device_copy_end_ns", "device_begin_ns", "device_end_ns"),
     PAUSE.name: ("device_begin_ns", "device_end_ns"),
@@ -85,7 +87,8 @@ class Tail:
         rows = self._rows[begin : self._end]
         if since_ns is None:
             return rows
-        return rows[int(np.searchsorted(moments(self.header.kind, rows), since_ns - MOST_LATE_NS)) :]
+        late = STACKS_LATE_NS if self.header.kind.name == STACK.name else MOST_LATE_NS
+        return rows[int(np.searchsorted(moments(self.header.kind, rows), since_ns - late)) :]
 
     def at(self, number: int) -> Records:
         """One record of the file by its number, from 0; empty where there is none."""

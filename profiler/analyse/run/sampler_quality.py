@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-import numpy as np
-
-from ...record.schema import NOT_MEASURED, ThreadState
-from ..statistics import wilson
-from ..where.looks import Looks, ProcessLooks
+from ..where.looks import ProcessLooks
 from .resource_usage import Sampled
 from .window import Window
 
@@ -44,9 +40,6 @@ LEAST_LOOKED_AT = 50
 """Looks at stacks in the window from which it is said how many of them failed."""
 MOST_FAILED_LOOKS = 0.2
 """Share of the looks that may fail before that is said."""
-LEAST_LEANING = 0.05
-"""Difference between the shares of running in all looks, and in those that succeeded, from which it is said."""
-_NO_WAIT = (ThreadState.RUNS, NOT_MEASURED)
 
 
 def quality_notes(
@@ -159,37 +152,11 @@ def _held(least: int | None, beyond: int | None) -> str:
 
 
 def look_notes(looks: ProcessLooks, window: Window) -> Iterator[str]:
-    """Sentences about looks at stacks that failed: many of them, or more where a thread runs than where it waits.
-
-    A stack that changes while it is read fails; one that waits never does. So what is seen leans towards waits.
-
-    Args:
-        looks: of the whole run; those within the window are judged, as lines are found from them.
-        window: the window that the report is about.
-    """
-    for whose, every in (("The training", looks.training), ("The workers", looks.workers)):
+    """Sentences about looks at stacks within the window of which many failed: a stack that changes while it is read
+    fails, one that waits never does."""
+    for whose, every in (("training", looks.training), ("workers", looks.workers)):
         within = every.between(window.begin_ns, window.end_ns)
-        if len(within) < LEAST_LOOKED_AT:
-            continue
-        share, leaning = within.failed / len(within), _leaning(within, whose)
-        if share < MOST_FAILED_LOOKS and not leaning:
-            continue
-        of = f"{within.failed} of {len(within)} looks at stacks of {whose.lower()} failed ({100 * share:.0f} %)"
-        yield f"{of}, because they changed while they were read: lines are told from the others.{leaning}"
-
-
-def _leaning(looks: Looks, whose: str) -> str:
-    """By how much the looks that succeeded show a thread running less often than all do, where that is no chance."""
-    seen = looks.kept(looks.records["stack"] != NOT_MEASURED)
-    runs, waits = looks.in_state(ThreadState.RUNS), looks.kept(~np.isin(looks.records["state"], _NO_WAIT))
-    told, known = len(runs) + len(waits), len(seen) - seen.states()[NOT_MEASURED]
-    if not (len(runs) and len(waits) and known):
-        return ""
-    ran, ran_seen = len(runs) / told, seen.states()[ThreadState.RUNS] / known
-    failing = [wilson(each.failed / len(each), len(each)) for each in (runs, waits)]
-    if abs(ran - ran_seen) < LEAST_LEANING or failing[0].low <= failing[1].high:
-        return ""
-    return (
-        f" {whose} ran in {100 * ran:.0f} % of all of them and in {100 * ran_seen:.0f} % of those that "
-        "succeeded: lines that run have a larger share than is told, lines that wait a smaller one."
-    )
+        if len(within) >= LEAST_LOOKED_AT and within.failed >= MOST_FAILED_LOOKS * len(within):
+            of = f"{within.failed} of {len(within)} looks at stacks of the {whose} failed"
+            told = "lines that run have a larger share than is told, lines that wait a smaller one"
+            yield f"{of}, because they changed while they were read: {told}."

@@ -11,6 +11,8 @@ START_NS = time.monotonic_ns()
 # training whether it stops at all. Before the imports, which take a moment.
 signal.signal(signal.SIGINT, signal.SIG_IGN)
 signal.signal(signal.SIGTSTP, signal.SIG_IGN)
+# Where the starter ignores this, which is inherited, nobody is told what py-spy came to.
+signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 # The starter may have blocked these for itself, which is inherited.
 signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM, signal.SIGHUP})
 

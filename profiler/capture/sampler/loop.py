@@ -53,8 +53,11 @@ class Ending:
         if self.folder_gone() or os.getppid() != self._starter:
             return True
         try:
-            inputs, _, _ = select.select([*self._inputs, self._wake, *others], [], [], seconds)
-            return self._wake in inputs or (sys.stdin in inputs and os.read(sys.stdin.fileno(), 4096) == b"")
+            poll, stdin = select.poll(), sys.stdin.fileno()
+            for each in (*self._inputs, self._wake, *others):
+                poll.register(each, select.POLLIN)
+            inputs = {descriptor for descriptor, _ in poll.poll(1000 * seconds)}
+            return self._wake in inputs or (stdin in inputs and os.read(stdin, 4096) == b"")
         except (OSError, ValueError, AttributeError, TypeError):
             # Standard input is closed, or was never there.
             return True

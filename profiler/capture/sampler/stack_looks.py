@@ -8,12 +8,10 @@ is short, so that lines are known soon. Their rates and the rests between them f
 from __future__ import annotations
 
 import contextlib
-import os
 import socket
 import time
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
-from itertools import count
 from pathlib import Path
 
 from ...record.run import AGAIN, processes
@@ -25,15 +23,15 @@ from ..stacks.source import SourceLines
 from ..stacks.spy import AFTER_NS, MOST_RATE, Look, NoStacks, Spy
 from ..stacks.thread_state import Gone, thread_state
 from ..stacks.trace import SpyTrace
-from .procfs import is_python, names, read
+from .procfs import is_python, names, parse_stat, read
 from .schedule import NS_PER_S
 from .stack_options import StackOptions
 from .tree import Member
 
 MOST_OF_CPU = {True: 0.011, False: 0.008}
 """Share of a CPU that looks at trainings may take, and those at the other processes."""
-SAVED_NS = NS_PER_S // 20
-"""CPU time that may be spent at once after a rest."""
+SAVED_NS = NS_PER_S // 5
+"""CPU time that may be earned ahead: a stretch is paid for when it is over."""
 START_NS = 15_000_000
 """CPU time that py-spy takes to begin."""
 LEAST_RATE = 4
@@ -60,7 +58,7 @@ LATE_US = 500.0
 """How much later than a look's message its changes may seem, for what is not known of py-spy's clock."""
 JOINED_NS = 20_000_000
 """What the kernel says of a thread counts for a look so much earlier at most."""
-ENDS_WITHIN_S = 2.0
+ENDS_WITHIN_S, CLOSES_WITHIN_S = 5.0, 2.0
 
 REFUSED = (
     "This system does not let the sampler look into the training (ptrace), so {instead}. `whyidle doctor` says what "
@@ -108,7 +106,7 @@ class _Account:
 
     def __init__(self, share: float, now_ns: int) -> None:
         self.share = share
-        self._left_ns, self._at_ns = float(SAVED_NS), now_ns
+        self._left_ns, self._at_ns = SAVED_NS / 4, now_ns
 
     def free(self, now_ns: int) -> bool:
         """Whether a stretch may begin."""
@@ -156,7 +154,6 @@ class StackLooks:
         self._names = StackNames(folder, self._source if options.source else None)
         self._looked: dict[Key, _Looked] = {}
         self._stretches: list[_Stretch] = []
-        self._numbers = count()
         self._begin_ns = self._managed_ns = time.monotonic_ns()
         self._accounts = {trains: _Account(share, self._begin_ns) for trains, share in MOST_OF_CPU.items()}
         self._trainings: dict[int, int] = {root: root}
@@ -172,7 +169,7 @@ class StackLooks:
     @property
     def inputs(self) -> list[Spy]:
         """What tells of looks, for `select`."""
-        return [stretch.spy for stretch in self._stretches]
+        return [stretch.spy for stretch in self._stretches if not stretch.spy.over]
 
     def wait_ns(self, now_ns: int) -> int:
         """How long to wait for `look` where no input can be read; 0 when it is due."""
@@ -180,9 +177,13 @@ class StackLooks:
 
     def look(self, now_ns: int, members: Iterable[Member]) -> None:
         """Take note of looks that were made, end stretches and begin others. `members`: the processes of the tree."""
-        for stretch in list(self._stretches):
-            self._hear(stretch, now_ns)
-        if now_ns < self._managed_ns:
+        for stretch in self._stretches:
+            if not stretch.spy.over:
+                self._hear(stretch, now_ns)
+        for stretch in [each for each in self._stretches if each.spy.over][:1]:
+            # The next one at the next call: it takes a while.
+            self._finish(stretch, now_ns)
+        if now_ns < self._managed_ns or self.refused:
             return
         self._managed_ns = now_ns + MANAGED_EVERY_NS
         self._ask_who_trains(now_ns)
@@ -210,7 +211,7 @@ class StackLooks:
         """End all stretches and record what they saw."""
         for stretch in self._stretches:
             stretch.spy.end()
-        until = time.monotonic() + ENDS_WITHIN_S
+        until = time.monotonic() + CLOSES_WITHIN_S
         for stretch in list(self._stretches):
             stretch.spy.wait(until - time.monotonic())
             self._finish(stretch, time.monotonic_ns(), closing=True)
@@ -220,17 +221,16 @@ class StackLooks:
         looked = self._looked[key]
         short = looked.last_ns == 0 if trains else now_ns - self._begin_ns < OTHERS_FOR_NS
         length_ns = (FIRST_NS if trains else OTHERS_NS) if short else STRETCH_NS
-        at_once = min(len(self._trainings), TRAININGS_AT_ONCE) if trains else OTHERS_AT_ONCE
+        alive = sum(pid in self._trainings for pid, _ in self._looked)
+        at_once = min(alive, TRAININGS_AT_ONCE) if trains else OTHERS_AT_ONCE
         affordable = (MOST_OF_CPU[trains] / at_once * length_ns - START_NS) / (looked.look_ns * length_ns / NS_PER_S)
         wanted = self._rate / at_once if trains else self._rate
-        rate = round(max(min(wanted, affordable), LEAST_RATE))
+        rate = max(1, round(max(min(wanted, affordable), min(LEAST_RATE, self._rate))))
         if is_python(key[0]) is False:
-            looked.tries += 1
-            looked.again_ns = now_ns + AGAIN_AFTER_NS
+            looked.again_ns = looked.last_ns = now_ns + AGAIN_AFTER_NS
             return
-        output = self._folder / f".py-spy-{os.getpid()}-{next(self._numbers)}.json"
         try:
-            spy = Spy(key[0], rate, output)
+            spy = Spy(key[0], rate)
         except NoStacks as error:
             self._hindered(key, error, now_ns)
             return
@@ -240,10 +240,9 @@ class StackLooks:
     def _hear(self, stretch: _Stretch, now_ns: int) -> None:
         if (found := stretch.spy.hear()) is not None:
             pid = stretch.key[0]
-            wanted = {self._trainings.get(pid, pid)}
+            wanted = {self._trainer(stretch)}
             if len(stretch.seen) % OTHER_THREADS_EVERY == 0:
-                known = self._looked[stretch.key].threads or (int(tid) for tid in names(f"/proc/{pid}/task"))
-                wanted |= set(sorted(known)[:MOST_THREADS])
+                wanted |= set(sorted(self._looked[stretch.key].threads or _threads(pid))[:MOST_THREADS])
             states: dict[int, int] = {}
             for tid in sorted(wanted):
                 with contextlib.suppress(Gone):
@@ -254,8 +253,6 @@ class StackLooks:
             stretch.spy.end()
         if now_ns >= stretch.end_ns + ENDS_WITHIN_S * NS_PER_S:
             stretch.spy.wait(0)
-        if stretch.spy.over:
-            self._finish(stretch, now_ns)
 
     def _finish(self, stretch: _Stretch, now_ns: int, closing: bool = False) -> None:
         """Record what a stretch saw."""
@@ -268,13 +265,15 @@ class StackLooks:
         try:
             trace, offset_ns = spy.stacks()
         except NoStacks as error:
-            if spy.looks or not closing:
+            if (spy.looks or not closing) and _runs(stretch.key[0]):
                 self._hindered(stretch.key, error, now_ns)
             for found, states in stretch.seen:
-                self._write(stretch.key, found.t_ns, states, {})
+                self._write(stretch, found.t_ns, states, {})
         else:
             looked.tries = 0
             self.hindrances.pop(stretch.key[0], None)
+            # Those that have begun meanwhile are recorded from the next stretch on.
+            stretch.inside |= _inside(stretch.key[0], _threads(stretch.key[0]) - stretch.inside.keys())
             looked.threads = {tid for tid, known in stretch.inside.items() if known in trace.threads}
             before_ns = 0.0
             for found, states in stretch.seen:
@@ -282,29 +281,36 @@ class StackLooks:
                 if found.t_ns - t_ns > JOINED_NS:
                     states = dict.fromkeys(states, NOT_MEASURED)
                 at_us = (t_ns - offset_ns) / 1000 + LATE_US
-                stacks = {
-                    tid: trace.threads[stretch.inside[tid]].at(at_us)
-                    for tid in (() if found.failed else states.keys() & looked.threads)
-                }
-                self._write(stretch.key, t_ns, states, stacks)
+                stood = {} if found.failed else {known: each.at(at_us) for known, each in trace.threads.items()}
+                if found.threads < sum(map(bool, stood.values())):
+                    # Of a thread that this look did not see the last stack stands there still.
+                    stood = {
+                        known: stood[known] for tid, known in stretch.inside.items() if tid == self._trainer(stretch)
+                    }
+                self._write(stretch, t_ns, states, stood)
                 before_ns = found.t_ns
         finally:
             spy.close()
             self._lines.let_go(stretch.key[0])
         self._writer.flush()
 
-    def _write(self, key: Key, t_ns: int, states: dict[int, int], stacks: dict[int, CallStack]) -> None:
-        """Records of one look: of a thread that is not in `stacks` it failed."""
-        pid = self._pid = key[0]
+    def _trainer(self, stretch: _Stretch) -> int:
+        """The thread of which each look is recorded: the one that trains, or makes batches."""
+        return self._trainings.get(stretch.key[0], stretch.key[0])
+
+    def _write(self, stretch: _Stretch, t_ns: int, states: dict[int, int], stood: dict[int, CallStack]) -> None:
+        """Records of one look; `stood`: the stacks of threads as their process knows them, none of those not seen."""
+        pid = self._pid = stretch.key[0]
         self.made += 1
-        wanted, parent = self._trainings.get(pid, pid), self._looked[key].parent
+        parent = self._looked[stretch.key].parent
         for tid, state in states.items():
-            if tid != wanted and not stacks.get(tid):
+            stack = stood.get(stretch.inside.get(tid, 0), ())
+            if tid != self._trainer(stretch) and not stack:
                 continue
             number = self._names.number(
                 [
                     Call(self._lines.qualified(pid, call.file, call.line, call.function), call.file, call.line)
-                    for call in stacks.get(tid, ())
+                    for call in stack
                     if not is_ours(call.file)
                 ]
             )
@@ -314,13 +320,13 @@ class StackLooks:
         looked = self._looked[key]
         looked.tries += 1
         looked.again_ns = now_ns + AGAIN_AFTER_NS
-        self.hindrances[key[0]] = error
+        self.hindrances[key[0]] = error.with_traceback(None)
         trains = self._told and key[0] in self._trainings
         if trains and not error.refused:
             self._say(NOT_SEEN.format(pid=key[0], reason=error.reason))
         if error.refused:
             # Until it has imported torch a training cannot have let the sampler in (`stacks/permit.py`).
-            looked.tries -= 1
+            looked.tries -= not self._told
             if trains:
                 instead = "a thread of its own looks at its stacks" if self._within else "its stacks are not known"
                 self._say(REFUSED.format(instead=instead))
@@ -360,6 +366,15 @@ def _looked_at(told_ns: int, before_ns: float, trace: SpyTrace, offset_ns: float
     changed_us = trace.last_change_us((told_ns - offset_ns) / 1000 + LATE_US)
     changed_ns = 0.0 if changed_us is None else 1000 * changed_us + offset_ns
     return round(min(changed_ns, told_ns)) if changed_ns > max(before_ns, told_ns - AFTER_NS) else told_ns
+
+
+def _runs(pid: int) -> bool:
+    stat = parse_stat(read(f"/proc/{pid}/stat"))
+    return stat is not None and not stat.ended
+
+
+def _threads(pid: int) -> set[int]:
+    return set(map(int, names(f"/proc/{pid}/task")))
 
 
 def _inside(pid: int, tids: Collection[int]) -> dict[int, int]:

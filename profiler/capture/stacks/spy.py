@@ -15,14 +15,14 @@ import functools
 import importlib.metadata
 import os
 import re
+import resource
 import shutil
 import signal
 import struct
 import subprocess
 import termios
 import time
-from pathlib import Path
-from statistics import median
+from bisect import bisect_left
 from typing import NamedTuple
 
 from ...errors import WhyidleError
@@ -30,8 +30,11 @@ from .trace import SpyTrace, read_trace
 
 MOST_RATE = 10
 """Looks a second: the terminal is told no more."""
-AFTER_NS = 50_000_000
-"""A look's message comes within this time of it."""
+AFTER_NS, SOON_NS, EARLY_NS = 50_000_000, 5_000_000, 1_000_000
+"""A look's message comes within the first of these after it, mostly within the second; and by as much as the third it
+may seem to come before."""
+MOST_BYTES = 32 << 20
+"""Of what py-spy writes; one that writes more is ended by that."""
 MOST_TOLD = 16 << 10
 """Characters kept of what py-spy tells."""
 SILENT_NS = 10_000_000_000
@@ -60,6 +63,8 @@ class Look(NamedTuple):
     t_ns: int
     failed: bool
     """The stacks changed while they were read."""
+    threads: int
+    """That were seen."""
 
 
 def program() -> str:
@@ -87,24 +92,17 @@ def _installed() -> str | None:
 class Spy:
     """One py-spy, in a session of its own; it dies with the thread that started it. Close it in the end."""
 
-    def __init__(self, pid: int, rate: int, output: Path) -> None:
-        """Start to look.
-
-        Args:
-            pid: the process.
-            rate: looks a second, at random distances.
-            output: the file that py-spy writes in the end.
+    def __init__(self, pid: int, rate: int) -> None:
+        """Start to look `rate` times a second, at random distances.
 
         Raises:
             NoStacks: py-spy is not there, or cannot be started.
         """
-        self._output = output
         self._told = b""
         self._samples = self._errors = 0
-        self._first_ns: int | None = None
         self._looked_ns: list[int] = []
         self._heard_ns = time.monotonic_ns()
-        self._asked_ns: int | None = None
+        self._asked = False
         self.looks = 0
         """Those that were told of."""
         self.over = False
@@ -114,24 +112,28 @@ class Spy:
         self.cpu_ns = 0
         """CPU time that it took, once it has ended."""
         command = [program(), "record", "--format", "chrometrace", "--full-filenames", "--nonblocking", "--idle"]
-        command += ["--threads", "--capture", "--rate", str(rate), "--output", str(output), "--pid", str(pid)]
+        command += ["--threads", "--capture", "--rate", str(rate), "--pid", str(pid)]
         try:
+            # In memory: no folder is full, no link leads out of one, and nothing is left behind.
+            self._output = os.memfd_create("py-spy")
             self._fd, terminal = os.openpty()
         except OSError as error:
             raise NoStacks(f"there is no terminal for py-spy ({error.strerror})") from None
         try:
             fcntl.ioctl(terminal, termios.TIOCSWINSZ, _WINDOW)
             self._process = subprocess.Popen(
-                command,
+                [*command, "--output", f"/proc/self/fd/{self._output}"],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=terminal,
                 env={"TERM": "xterm", "PATH": os.environ.get("PATH", os.defpath)},
+                pass_fds=(self._output,),
                 start_new_session=True,
-                preexec_fn=_die_with_parent,
+                preexec_fn=_begin_alone,
             )
         except (OSError, subprocess.SubprocessError) as error:
             os.close(self._fd)
+            os.close(self._output)
             raise NoStacks(f"py-spy could not be started ({error})") from None
         finally:
             os.close(terminal)
@@ -155,7 +157,8 @@ class Spy:
             self._told = (self._told + told)[-MOST_TOLD:]
         elif told is not None or now - self._heard_ns > SILENT_NS:
             self._reap()
-        found = _LOOK.findall(told or b"")
+        # A line may come in two parts.
+        found = _LOOK.findall(self._told[-len(told) - 80 :]) if told else []
         if not found:
             return None
         samples, errors = int(found[-1][0]), int(found[-1][1] or 0)
@@ -164,15 +167,17 @@ class Spy:
         failed = samples == self._samples
         if not failed:
             self._looked_ns.append(now)
+        look = Look(now, failed, samples - self._samples)
         self._samples, self._errors, self._heard_ns = samples, errors, now
         self.looks += 1
-        return Look(now, failed)
+        return look
 
     def end(self) -> None:
-        """Tell it to write what it saw and end, which it does at its next look."""
-        if self._asked_ns is None and not self.over:
-            self._asked_ns = time.monotonic_ns()
-            os.kill(self._process.pid, signal.SIGINT)
+        """Tell it to write what it saw and end, which it does two looks later."""
+        if not self._asked and not self.over:
+            self._asked = True
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._process.pid, signal.SIGINT)
 
     def wait(self, seconds: float) -> None:
         """Wait until it has ended; after so long it is killed, and what it saw is lost."""
@@ -188,41 +193,54 @@ class Spy:
         Raises:
             NoStacks: it saw nothing, or wrote what cannot be read.
         """
+        content = os.pread(self._output, MOST_BYTES, 0)
+        if not content:
+            raise _unseen(self._told, self.code)
         try:
-            trace = read_trace(self._output)
-        except FileNotFoundError:
-            raise _unseen(self._told, self.code) from None
-        except (OSError, ValueError) as error:
+            trace = read_trace(content)
+        except ValueError as error:
             raise NoStacks(f"py-spy wrote what cannot be read ({error})") from None
         if not trace.changes_us or not self._looked_ns:
             raise NoStacks("py-spy saw no stack")
-        # The first look that succeeds always sees something new.
-        offset = self._looked_ns[0] - 1000.0 * trace.changes_us[0]
-        later = []
-        for at_us in trace.changes_us:
-            after = (looked - offset - 1000.0 * at_us for looked in self._looked_ns)
-            nearest = min(after, key=abs)
-            if abs(nearest) < AFTER_NS:
-                later.append(nearest)
-        return trace, offset + median(later)
+        return trace, _offset_ns(trace.changes_us, self._looked_ns)
 
     def close(self) -> None:
-        """Leave no process and no file behind."""
+        """Leave nothing behind."""
         self._reap()
-        with contextlib.suppress(OSError):
-            self._output.unlink(missing_ok=True)
+        os.close(self._output)
 
     def _reap(self) -> None:
         if self.over:
             return
-        # One that has closed its terminal is about to end, and its file is written. The methods of Popen would wait for
-        # it, and what it used would not be known.
-        os.kill(self._process.pid, signal.SIGKILL)
-        _, status, used = os.wait4(self._process.pid, 0)
-        self.over, self.code = True, os.waitstatus_to_exitcode(status)
-        self._process.returncode = self.code
-        self.cpu_ns = round(1e9 * (used.ru_utime + used.ru_stime))
+        # One that has closed its terminal is about to end, and has written. The methods of Popen would wait for it, and
+        # what it used would not be known; where nobody is told of ended children (SIGCHLD) it is not known either.
+        self.over = True
+        with contextlib.suppress(ProcessLookupError, ChildProcessError):
+            os.kill(self._process.pid, signal.SIGKILL)
+            _, status, used = os.wait4(self._process.pid, 0)
+            self.code = os.waitstatus_to_exitcode(status)
+            self.cpu_ns = round(1e9 * (used.ru_utime + used.ru_stime))
+        self._process.returncode = self.code or 0
         os.close(self._fd)
+
+
+def _offset_ns(changes_us: list[int], looked_ns: list[int]) -> float:
+    """What py-spy's clock is behind ours: that by which most looks were told of soon after they were made."""
+    changes = [1000.0 * each for each in changes_us[:: 1 + len(changes_us) // 100]]
+
+    def delays(offset: float) -> list[float]:
+        found = []
+        for at in changes:
+            place = bisect_left(looked_ns, at + offset - EARLY_NS)
+            if place < len(looked_ns) and looked_ns[place] - at - offset < AFTER_NS:
+                found.append(looked_ns[place] - at - offset)
+        return found
+
+    candidates = (looked - 1000.0 * at for looked in looked_ns[:8] for at in changes_us[:8])
+    offset = max(candidates, key=lambda each: sum(late < SOON_NS for late in delays(each)))
+    late = sorted(delays(offset))
+    # What comes late is told from what comes next; what seems early, from what came before.
+    return offset + late[len(late) // 10]
 
 
 def why_none(pid: int) -> NoStacks | None:
@@ -246,8 +264,9 @@ def _unseen(told: bytes, code: int | None) -> NoStacks:
     return NoStacks(reason, refused=bool(_REFUSED.search(reason)))
 
 
-def _die_with_parent() -> None:
+def _begin_alone() -> None:
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (MOST_BYTES, MOST_BYTES))
     # Its starter may ignore or hold back what is to end it.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())

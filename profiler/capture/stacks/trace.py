@@ -11,20 +11,19 @@ from bisect import bisect_right
 from collections import Counter
 from itertools import groupby
 from operator import attrgetter
-from pathlib import Path
 
 import msgspec
 
 from ...record.stacks import Call, CallStack
 
-MOST_BYTES = 32 << 20
-"""A larger file is not read."""
+APART_US = 1000
+"""Changes that are nearer to each other were seen by one look, of several threads."""
 MOST_DEPTH = 256
 """Calls of a stack that are kept, the innermost ones."""
 _THREAD = re.compile(r"thread \((\d+)\)")
 _ROOTS = re.compile(r"<module>|_run_module_as_main|_bootstrap")
 """Functions that a whole stack may begin with."""
-_COMMON = 0.1
+_COMMON = 0.5
 """Share of a thread's stacks that another function has to begin, to be a root as well."""
 
 
@@ -62,7 +61,7 @@ class ThreadStacks:
     def drop_torn(self) -> None:
         """Empty what does not begin where a thread does: its frames changed while py-spy followed them."""
         roots = Counter(stack[0].function for stack in self._stacks if stack)
-        least = max(2.0, _COMMON * roots.total())
+        least = _COMMON * roots.total()
         whole = {root for root, count in roots.items() if _ROOTS.fullmatch(root) or count >= least}
         if whole:
             self._stacks = [stack if stack and stack[0].function in whole else () for stack in self._stacks]
@@ -83,22 +82,19 @@ class SpyTrace:
         return self.changes_us[place] if place >= 0 else None
 
 
-def read_trace(path: Path) -> SpyTrace:
+def read_trace(content: bytes) -> SpyTrace:
     """Read what py-spy wrote.
 
     Raises:
-        OSError: there is no such file.
-        ValueError: it is no chrome trace of py-spy's, or larger than `MOST_BYTES`.
+        ValueError: it is no chrome trace of py-spy's.
     """
-    if path.stat().st_size > MOST_BYTES:
-        raise ValueError(f"more than {MOST_BYTES >> 20} MB")
     try:
-        events = msgspec.json.decode(path.read_bytes(), type=list[_Event])
+        events = msgspec.json.decode(content, type=list[_Event])
     except msgspec.MsgspecError as error:
         raise ValueError(str(error)) from None
     threads: dict[int, ThreadStacks] = {}
     open_frames: dict[int, list[Call]] = {}
-    changes: set[int] = set()
+    changes: list[int] = []
     # At its end py-spy closes what is open, which is no look.
     last_us = max((event.ts for event in events), default=0)
     for (pthread, at_us), group in groupby(events, attrgetter("tid", "ts")):
@@ -118,10 +114,11 @@ def read_trace(path: Path) -> SpyTrace:
             threads[before].add(at_us, ())
         if thread is not None:
             threads.setdefault(thread, ThreadStacks()).add(at_us, tuple(frames[1:]))
-        changes.add(at_us)
+        if not changes or at_us > changes[-1] + APART_US:
+            changes.append(at_us)
     for each in threads.values():
         each.drop_torn()
-    return SpyTrace(threads, sorted(changes))
+    return SpyTrace(threads, changes)
 
 
 def _thread_of(frames: list[Call]) -> int | None:

@@ -234,34 +234,25 @@ def of_looks(run: Path) -> list[str]:
     return [note for note in analysis_of_run(run).notes if "looks at stacks" in note]
 
 
-RAN = "The training ran in 50 % of all of them and in 39 % of those that succeeded"
-
-
 @pytest.mark.parametrize(
-    ("runs", "waits", "failed", "ran"),
-    [
-        (10, 10, "", ""),  # few that failed are not worth a word
-        (3, 3, "64 of 189 looks at stacks of the training failed (34 %)", ""),  # as many while it waits
-        (3, 0, "32 of 189 looks at stacks of the training failed (17 %)", RAN),
-    ],
+    ("runs", "waits", "failed"),
+    [(6, 6, ""), (3, 3, "64 of 189 looks at stacks of the training failed"), (2, 0, "47 of 189")],
 )
-def test_looks_that_failed_are_told_and_what_they_make_look_rare(
-    trained: Path, runs: int, waits: int, failed: str, ran: str
+def test_looks_of_which_many_failed_are_told_with_what_that_does_to_shares(
+    trained: Path, runs: int, waits: int, failed: str
 ) -> None:
     def failing(every: int) -> Seen:
         return lambda n, _: FETCHING if not every else FORWARD if n % every else None
 
     notes = "".join(of_looks(looked(trained, failing(runs), failing(waits))))
     assert failed in notes
-    assert ran in notes
-    assert (notes == "", "ran in" in notes) == (failed == "", ran != "")
+    assert ("lines that run have a larger share" in notes) == (failed != "")
 
 
 def test_those_at_workers_are_told_by_themselves(trained: Path) -> None:
     looked(trained, lambda *_: FORWARD, lambda *_: FETCHING)
     (note,) = of_looks(looked(trained, lambda n, _: None if n % 2 else DECODING, lambda *_: WAITING, WORKER))
-    assert "47 of 189 looks at stacks of the workers failed (25 %)" in note
-    assert "The workers ran in 50 % of all of them and in 33 % of those that succeeded" in note
+    assert "47 of 189 looks at stacks of the workers failed" in note
 
 
 KNOWN, NEW = StepFlag.SHAPE_KNOWN, StepFlag.SHAPE_KNOWN | StepFlag.NEW_SHAPE

@@ -1,4 +1,4 @@
-"""A recording from outside and what it needs: the target, the states of processes, the reader of their stacks."""
+"""A recording from outside and what it needs: the target, the states of processes, their source."""
 
 from __future__ import annotations
 

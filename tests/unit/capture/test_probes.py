@@ -238,7 +238,7 @@ def test_yamas_rule_decides_without_a_capability(
 ) -> None:
     status = f"CapEff:\t{stacks.CAP_SYS_PTRACE * capable:016x}\nSeccomp:\t0\n"
     root = write(tmp_path, {"proc/sys/kernel/yama/ptrace_scope": scope, "proc/self/status": status})
-    monkeypatch.setattr(stacks, "why_no_child", lambda: None if opens else NoStacks("Permission denied"))
+    monkeypatch.setattr(stacks, "why_no_child", lambda: None if opens else NoStacks("Permission denied", refused=True))
     run, attach = stacks.stacks(root)
     assert (run.status, attach.status, attach.values["ptrace_scope"]) == (of_run, of_attach, int(scope))
     assert way_out in attach.fix
@@ -246,15 +246,17 @@ def test_yamas_rule_decides_without_a_capability(
     assert ("a thread within the training" in run.lost.lower()) == (of_run == "limited")
 
 
+@pytest.mark.parametrize("refused", [True, False])
 def test_where_the_stacks_of_a_child_are_not_seen_no_rule_counts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    refused: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stacks, "why_no_child", lambda: NoStacks("py-spy is not installed"))
+    monkeypatch.setattr(stacks, "why_no_child", lambda: NoStacks("it said no", refused))
     run, attach = stacks.stacks(write(tmp_path, {".dockerenv": "", "proc/self/status": "CapEff:\t0\n"}))
-    assert (run.status, attach.status) == ("limited", "missing")
-    assert "py-spy is not installed." in attach.says
-    assert "--cap-add SYS_PTRACE" in attach.fix
-    assert "--stacks outside" in run.lost
+    assert (run.status, attach.status) == ("limited" if refused else "missing", "missing")
+    assert "it said no." in attach.says
+    assert ("--cap-add SYS_PTRACE" in attach.fix) is refused
+    assert ("--stacks outside" in run.lost) is refused
+    assert ("Install py-spy" in run.fix) is not refused
 
 
 def test_a_child_of_ones_own_is_looked_into_by_whoever_has_the_right() -> None:

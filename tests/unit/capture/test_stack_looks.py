@@ -56,6 +56,10 @@ class FakeSpy:
     """Processes whose stacks change while they are read."""
     ends: dict[int, int]
     """Process → when it ends."""
+    partly: Collection[int] = ()
+    """Numbers of looks, from 1, that see the main thread alone."""
+    begins_later: Collection[int] = ()
+    """Processes whose other thread begins after 8 s."""
     late_ns = 1_000_000
     """How long after a look it is told of."""
     stack: CallStack = MAIN
@@ -63,7 +67,7 @@ class FakeSpy:
     """CPU time of each."""
     closed = 0
 
-    def __init__(self, pid: int, rate: int, output: Path) -> None:
+    def __init__(self, pid: int, rate: int) -> None:
         FakeSpy.begun.append((pid, rate, FakeSpy.now))
         self.pid, self.over, self.looks, self.cpu_ns = pid, False, 0, 0
         self.changes: list[int] = []
@@ -74,7 +78,7 @@ class FakeSpy:
             return None
         self.looks += 1
         self.changes.append((FakeSpy.now - self.late_ns - BEHIND_NS) // 1000)
-        return Look(FakeSpy.now, self.pid in self.failing)
+        return Look(FakeSpy.now, self.pid in self.failing, 1 if self.looks in self.partly else 2)
 
     def end(self) -> None:
         self.over, self.cpu_ns = True, self.costs_ns
@@ -88,14 +92,19 @@ class FakeSpy:
             raise NoStacks("Permission denied", refused=True)
         if self.pid in self.no_python or self.pid in self.rubbish:
             raise NoStacks("it is none")
-        threads = {self.pid: ThreadStacks(), self.pid + SIDE: ThreadStacks()}
+        threads = {thread: ThreadStacks() for thread in self.threads_of(self.pid)}
         for at in self.changes:
-            threads[self.pid].add(at, self.stack)
-            threads[self.pid + SIDE].add(at, (Call("side", "/home/u/side.py", 9),))
+            for thread, stacks in threads.items():
+                stacks.add(at, self.stack if thread == self.pid else (Call("side", "/home/u/side.py", 9),))
         return SpyTrace(threads, self.changes), float(BEHIND_NS)
 
     def close(self) -> None:
         FakeSpy.closed += 1
+
+    @classmethod
+    def threads_of(cls, pid: int) -> set[int]:
+        late = pid in cls.begins_later and FakeSpy.now < BEGIN_NS + 8 * NS_PER_S
+        return {pid} if late else {pid, pid + SIDE}
 
 
 @pytest.fixture
@@ -106,8 +115,9 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> type[FakeSpy]:
     FakeSpy.begun, FakeSpy.ends, FakeSpy.now, FakeSpy.closed = [], {}, BEGIN_NS, 0
     monkeypatch.setattr(stack_looks, "Spy", Fake)
     monkeypatch.setattr(stack_looks, "is_python", lambda pid: True)
-    monkeypatch.setattr(stack_looks, "names", lambda path: [(pid := path.split("/")[2]), str(int(pid) + SIDE)])
+    monkeypatch.setattr(stack_looks, "_threads", Fake.threads_of)
     monkeypatch.setattr(stack_looks, "read", lambda path: f"NSpid:\t{path.split('/')[2]}\n".encode())
+    monkeypatch.setattr(stack_looks, "_runs", lambda pid: FakeSpy.now < FakeSpy.ends.get(pid, 1 << 62))
     monkeypatch.setattr(stack_looks, "thread_state", lambda pid, tid: ThreadState.RUNS)
     monkeypatch.setattr(stack_looks.time, "monotonic_ns", lambda: FakeSpy.now)
     return Fake
@@ -164,6 +174,26 @@ def test_the_thread_that_trains_is_recorded_of_each_look_and_all_threads_now_and
     mine, main = (threads == TRAINING + SIDE).sum(), (threads == TRAINING).sum()
     assert mine >= 55
     assert main == pytest.approx(mine / stack_looks.OTHER_THREADS_EVERY, abs=2)
+
+
+def test_a_thread_that_begins_later_is_recorded_from_the_next_stretch_on(tmp_path: Path, fake: type[FakeSpy]) -> None:
+    fake.begins_later = (TRAINING,)
+    trains(tmp_path)
+    looked(tmp_path, (TRAINING,), seconds=40)
+    seen = records(tmp_path)
+    begins = seen["t_ns"][seen["thread"] == TRAINING + SIDE]
+    assert len(begins) > 20
+    assert begins.min() > BEGIN_NS + FIRST_NS + STRETCH_NS
+
+
+def test_of_a_thread_that_a_look_did_not_see_the_last_stack_is_not_recorded_again(
+    tmp_path: Path, fake: type[FakeSpy]
+) -> None:
+    fake.partly = range(4, 100)
+    looked(tmp_path, (LAUNCHER,), seconds=4)
+    threads = records(tmp_path)["thread"].tolist()
+    assert threads.count(LAUNCHER) >= 35
+    assert threads.count(LAUNCHER + SIDE) == 1
 
 
 def test_until_a_process_says_that_it_trains_the_one_that_was_started_counts_as_it(
@@ -303,6 +333,29 @@ def test_the_first_stretch_is_short_and_none_is_longer_than_a_view_may_wait(
     lengths = np.diff([now for *_, now in fake.begun])
     assert FIRST_NS <= lengths[0] <= FIRST_NS + NS_PER_S
     assert np.all((lengths[1:] >= STRETCH_NS) & (lengths[1:] <= STRETCH_NS + NS_PER_S))
+
+
+def test_a_stretch_of_what_may_be_spent_is_followed_by_the_next_at_once(tmp_path: Path, fake: type[FakeSpy]) -> None:
+    fake.costs_ns = 100_000_000
+    looked(tmp_path, (LAUNCHER,), seconds=200)
+    lengths = np.diff([now for *_, now in fake.begun])
+    assert np.all(lengths[1:] < STRETCH_NS + NS_PER_S)
+
+
+def test_a_lower_rate_is_kept(tmp_path: Path, fake: type[FakeSpy]) -> None:
+    looks = StackLooks(tmp_path, LAUNCHER, StackOptions(rate=1.0), lambda _: None)
+    looks.look(FakeSpy.now, [member(LAUNCHER)])
+    assert [rate for _, rate, _ in fake.begun] == [1]
+    looks.close()
+
+
+def test_of_a_training_that_ended_it_is_not_said_that_it_was_not_seen(tmp_path: Path, fake: type[FakeSpy]) -> None:
+    fake.no_python = (TRAINING,)
+    fake.ends[TRAINING] = BEGIN_NS + NS_PER_S // 5
+    trains(tmp_path)
+    said: list[str] = []
+    looked(tmp_path, (TRAINING,), say=said.append)
+    assert said == []
 
 
 @pytest.mark.parametrize("cost_ms", [30, 100, 1000])

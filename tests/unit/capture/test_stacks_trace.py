@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import json
-from pathlib import Path
+import random
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whyidle.capture.stacks import trace as module
-from whyidle.capture.stacks.trace import MOST_DEPTH, read_trace
+from whyidle.capture.stacks.spy import _offset_ns
+from whyidle.capture.stacks.trace import MOST_DEPTH, SpyTrace, read_trace
 from whyidle.record.stacks import Call, CallStack
 
 ROOT = Call("<module>", "/home/u/train.py", 9)
@@ -46,17 +47,15 @@ def chrome_trace(looks: list[dict[int, CallStack]], gap_us: int = 100_000) -> li
     return events
 
 
-def written(folder: Path, events: object) -> Path:
-    path = folder / "trace.json"
-    path.write_text(events if isinstance(events, str) else json.dumps(events))
-    return path
+def trace_of(events: object) -> SpyTrace:
+    return read_trace((events if isinstance(events, str) else json.dumps(events)).encode())
 
 
 @given(st.lists(st.dictionaries(st.integers(1, 3), WHOLE, min_size=1), min_size=1, max_size=12))
 def test_each_look_is_found_again_of_every_thread(
-    tmp_path_factory: pytest.TempPathFactory, looks: list[dict[int, CallStack]]
+    looks: list[dict[int, CallStack]],
 ) -> None:
-    trace = read_trace(written(tmp_path_factory.mktemp("t"), chrome_trace(looks)))
+    trace = trace_of(chrome_trace(looks))
     seen: dict[int, CallStack] = {}
     for number, look in enumerate(looks):
         seen |= look
@@ -67,34 +66,34 @@ def test_each_look_is_found_again_of_every_thread(
     assert all(trace.last_change_us(at) == at for at in trace.changes_us)
 
 
-def test_a_thread_that_takes_over_anothers_number_in_the_library_is_another_one(tmp_path: Path) -> None:
+def test_a_thread_that_takes_over_anothers_number_in_the_library_is_another_one() -> None:
     first, second = ({thread: (ROOT, Call("run", "/a.py", thread))} for thread in (7, 8))
     events = [each | {"tid": 5} for each in chrome_trace([first])[:-3]]
     begins = [each | {"tid": 5, "ts": 9} for each in chrome_trace([second])[:-3]]
     ends = [each | {"ph": "E", "ts": 9} for each in reversed(events)]
-    trace = read_trace(written(tmp_path, [*events, *ends, *begins, begins[-1] | {"ph": "E", "ts": 99}]))
+    trace = trace_of([*events, *ends, *begins, begins[-1] | {"ph": "E", "ts": 99}])
     assert trace.threads[7].at(8) == first[7]
     assert trace.threads[7].at(9) == ()
     assert trace.threads[8].at(9) == second[8]
 
 
-def test_a_stack_that_does_not_begin_at_a_root_is_none(tmp_path: Path) -> None:
+def test_a_stack_that_does_not_begin_at_a_root_is_none() -> None:
     torn = (Call("decode", "/home/u/train.py", 3),)
     looks: list[dict[int, CallStack]] = [{1: (ROOT, Call("load", "/a.py", n))} for n in range(30)]
     looks[9] = {1: torn}
-    thread = read_trace(written(tmp_path, chrome_trace(looks))).threads[1]
+    thread = trace_of(chrome_trace(looks)).threads[1]
     assert [n for n in range(30) if thread.at(n * 100_000 + 50) == ()] == [9]
 
 
-def test_what_begins_many_stacks_of_a_thread_is_a_root_whatever_it_is_called(tmp_path: Path) -> None:
+def test_what_begins_many_stacks_of_a_thread_is_a_root_whatever_it_is_called() -> None:
     looks: list[dict[int, CallStack]] = [{1: (Call("callback", "/c.py", 3), Call("f", "/c.py", n))} for n in range(9)]
-    thread = read_trace(written(tmp_path, chrome_trace(looks))).threads[1]
+    thread = trace_of(chrome_trace(looks)).threads[1]
     assert thread.at(50) == looks[0][1]
 
 
-def test_of_a_deep_stack_the_innermost_calls_are_kept(tmp_path: Path) -> None:
+def test_of_a_deep_stack_the_innermost_calls_are_kept() -> None:
     deep = (ROOT, *(Call("deep", "/a.py", n) for n in range(2 * MOST_DEPTH)))
-    thread = read_trace(written(tmp_path, chrome_trace([{1: deep}]))).threads[1]
+    thread = trace_of(chrome_trace([{1: deep}])).threads[1]
     assert thread.at(50) == deep[-MOST_DEPTH:]
 
 
@@ -113,12 +112,26 @@ BEGIN = {"name": "thread (1): a", "ph": "B", "tid": 1, "ts": 1, "args": {"filena
         ([BEGIN | {"ph": "X"}, BEGIN | {"ts": 2}], "a frame ends that did not begin"),
     ],
 )
-def test_what_is_no_such_file_is_refused(tmp_path: Path, content: object, says: str) -> None:
+def test_what_is_no_such_file_is_refused(content: object, says: str) -> None:
     with pytest.raises(ValueError, match=says):
-        read_trace(written(tmp_path, content))
+        trace_of(content)
 
 
-def test_a_file_that_is_too_large_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST_BYTES", 10)
-    with pytest.raises(ValueError, match="more than 0 MB"):
-        read_trace(written(tmp_path, [BEGIN]))
+@given(
+    st.lists(st.integers(5_000, 500_000), min_size=3, max_size=60),
+    st.randoms(use_true_random=False),
+    st.integers(0, 3),
+    st.integers(-(10**15), 10**15),
+)
+def test_each_look_is_told_from_the_one_before_whichever_messages_were_late_or_lost(
+    gaps_us: list[int], draw: random.Random, late: int, behind_ns: int
+) -> None:
+    made_us = list(itertools.accumulate(gaps_us))
+    told = [1000 * at + behind_ns + draw.randrange(30_000, 900_000) for at in made_us]
+    # The first looks are heard of late, or not at all; so is one in ten of the others.
+    told[:late] = [each + 80_000_000 for each in told[:late]]
+    told = sorted(each for place, each in enumerate(told) if place >= late or draw.random() < 0.5)
+    told = [each for each in told if draw.random() < 0.9] or told[-1:]
+    if len(told) < 3 + late or len(told) < 0.6 * len(made_us):
+        return
+    assert _offset_ns(made_us, told) == pytest.approx(behind_ns, abs=1_000_000)
