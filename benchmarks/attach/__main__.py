@@ -26,7 +26,7 @@ from whyidle.record.schema import HOST
 
 PROGRAM = Path(__file__).with_name("program.py")
 OBSERVED_S = 8.0
-RATE = 40
+RATE = 10
 POINTS = 10.0
 TOGETHER = (("workers", "compute", "serial"), ("python", "checkpoint"))
 CAUSES = {

@@ -28,8 +28,8 @@ from .schedule import NS_PER_S
 from .stack_options import StackOptions
 from .tree import Member
 
-MOST_OF_CPU = {True: 0.011, False: 0.008}
-"""Share of a CPU that looks at trainings may take, and those at the other processes."""
+MOST_OF_CPU = {True: 0.009, False: 0.006}
+"""Share of a CPU that looks at trainings may take, and those at the other processes; the rest of 2 % is ours."""
 SAVED_NS = NS_PER_S // 5
 """CPU time that may be earned ahead: a stretch is paid for when it is over."""
 START_NS = 15_000_000
