@@ -2,7 +2,7 @@
 
 The trainings (`program.py`) are the same on any machine but for what others take of it, which their clocks see.
 They run two or three at a time. Exit code 1 where a share is more than ten points off, or another cause is named than
-was planted: what looks at 40 Hz leave open is 6 points in 95 of 100.
+was planted: what 300 looks leave open is 6 points in 95 of 100.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from whyidle.record.run import open_run
 from whyidle.record.schema import HOST
 
 PROGRAM = Path(__file__).with_name("program.py")
-OBSERVED_S = 8.0
+OBSERVED_S = 30.0
 RATE = 10
 POINTS = 10.0
 TOGETHER = (("workers", "compute", "serial"), ("python", "checkpoint"))
