@@ -293,7 +293,8 @@ def test_a_py_spy_that_does_otherwise_costs_only_looks(
         pids: list[int] = []
         if kind.startswith("hangs"):
             seen.until(lambda: len(seen.looks.inputs) > 0)
-            pids = [each.pid for each in psutil.Process().children() if each.pid != child.pid]
+            pids = [each.pid for each in psutil.Process().children() if str(bad) in each.cmdline()]
+            assert pids
         else:
             seen.until(lambda: bool(seen.looks.hindrances))
             expected = {"refused": "not permitted", "full": "No space left", "dies": "exit code 7"}

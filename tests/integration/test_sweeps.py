@@ -22,7 +22,7 @@ BENCHMARK = [sys.executable, "-m", "whyidle_bench", "batch-sizes"]
 @pytest.mark.slow
 def test_a_sweep_is_trained_at_each_size_and_told_beside_its_truth_again_and_again(tmp_path: Path) -> None:
     out = tmp_path / "made"
-    command = [sys.executable, "-m", "whyidle", "compare", "batch-sizes", "--cases", NAME, "--repeats", "2"]
+    command = [*BENCHMARK, "--cases", NAME, "--repeats", "2"]
     options = ["--batch-sizes", ",".join(SIZES), "--no-live", "--out", str(out), "--json", "-"]
     shown = subprocess.run([*command, *options], capture_output=True, text=True, timeout=280)
     assert shown.returncode == 0, shown.stderr
