@@ -93,7 +93,6 @@ class _Stretch:
     key: Key
     spy: Spy
     trains: bool
-    begin_ns: int
     end_ns: int
     seen: list[tuple[Look, dict[int, int]]] = field(default_factory=list)
     """Each look, with the states of the threads at it."""
@@ -138,7 +137,6 @@ class StackLooks:
             RecordError: the folder cannot be written.
         """
         self._folder = folder
-        self._root = root
         self._say = say
         self._rate = min(options.rate, MOST_RATE)
         self._within = options.within
@@ -183,9 +181,11 @@ class StackLooks:
         for stretch in [each for each in self._stretches if each.spy.over][:1]:
             # The next one at the next call: it takes a while.
             self._finish(stretch, now_ns)
-        if now_ns < self._managed_ns or self.refused:
+        if now_ns < self._managed_ns:
             return
         self._managed_ns = now_ns + MANAGED_EVERY_NS
+        if self.refused:
+            return
         self._ask_who_trains(now_ns)
         parents = {(member.pid, member.stat.started): member.stat.parent for member in members}
         looking = {stretch.key for stretch in self._stretches}
@@ -235,7 +235,7 @@ class StackLooks:
             self._hindered(key, error, now_ns)
             return
         self._lines.hold(key[0])
-        self._stretches.append(_Stretch(key, spy, trains, now_ns, now_ns + length_ns))
+        self._stretches.append(_Stretch(key, spy, trains, now_ns + length_ns))
 
     def _hear(self, stretch: _Stretch, now_ns: int) -> None:
         if (found := stretch.spy.hear()) is not None:

@@ -312,7 +312,9 @@ def test_where_the_training_may_not_be_looked_into_it_looks_itself_if_it_is_to(
     fake.refused = (TRAINING,)
     trains(tmp_path)
     said: list[str] = []
-    assert looked(tmp_path, (TRAINING,), say=said.append, within=within).refused is within
+    looks = looked(tmp_path, (TRAINING,), say=said.append, within=within)
+    assert looks.refused is within
+    assert looks.wait_ns(FakeSpy.now) > 0
     assert says in said[0]
     assert "whyidle doctor" in said[0]
 
