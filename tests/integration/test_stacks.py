@@ -135,6 +135,8 @@ def looks_made(watch: Watch, count: int) -> None:
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_thread_stands_where_it_says_it_does(python: str, case: str, watch: Callable[[int], Watch]) -> None:
+    if case == "in_the_main_one_of_two_interpreters" and python == PYTHONS.get("3.13"):
+        pytest.skip("py-spy 0.4.3 sees no thread of a process of Python 3.13 that has two interpreters")
     with running(python, str(STANDING), case) as line:
         told = json.loads(line)
         # One that has said where it stands may be on its way still: the last look of several counts.
@@ -145,9 +147,6 @@ def test_a_thread_stands_where_it_says_it_does(python: str, case: str, watch: Ca
     # What has no source is called by its bare name.
     expected = [(f, n if f.startswith("/") else n.rpartition(".")[2], line) for f, n, line in expected]
     frames = [(call.file, call.function, call.line) for call in found]
-    if case == "in_made_code" and python != PYTHONS.get("3.11"):
-        # From 3.12 on py-spy shows a call over several lines at its last argument.
-        expected[-1] = (*expected[-1][:2], expected[-1][2] + 1)
     assert frames == expected[-len(frames) :]
     assert len(frames) >= min(len(expected), 256)
 

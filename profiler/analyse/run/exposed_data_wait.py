@@ -141,8 +141,6 @@ class Slow:
 
     times: float
     """Their median making time over that of all."""
-    of_slowest_sample: float | None
-    """Share of a batch's making that its slowest sample took, 0..1; the median. `None` where that was not measured."""
 
 
 def waits_of(window: Window, batches: Records, parts: Partition, sampling_ns: int = 0) -> Waits:
@@ -267,12 +265,8 @@ def _slow(
     hit = exposed[place] >= max(LEAST_HIT_NS, LEAST_HIT_SHARE * pace_ns)
     if not hit.any() or not (usual := float(np.median(made))):
         return None
-    if (hit & by_one).any():
-        hit = hit & by_one
-    slowest = batches["slowest_ns"][batch]
-    known = hit & (slowest != NOT_MEASURED) & (made > 0)
-    share = float(np.median(slowest[known] / made[known])) if known.any() else None
-    return Slow(float(np.median(made[hit])) / usual, share)
+    hit = hit & by_one if (hit & by_one).any() else hit
+    return Slow(float(np.median(made[hit])) / usual)
 
 
 def _fetches(steps: Records) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:

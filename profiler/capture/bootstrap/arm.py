@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
+import sys
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -47,7 +48,8 @@ def arm(imports: TimedImports | None = None) -> None:
     armed(imports)
     _put()
     if (folder := run_folder()) is not None:
-        if multiprocessing.parent_process() is None:
+        # A spawned worker imports torch before it knows its parent.
+        if multiprocessing.parent_process() is None and "--multiprocessing-fork" not in sys.orig_argv:
             with contextlib.suppress(OSError):
                 os.close(os.open(folder / ARMED, APPENDED, 0o644))
         permit(os.environ.get(TRACER))

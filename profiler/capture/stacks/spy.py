@@ -116,8 +116,12 @@ class Spy:
         try:
             # In memory: no folder is full, no link leads out of one, and nothing is left behind.
             self._output = os.memfd_create("py-spy")
+        except OSError as error:
+            raise NoStacks(f"there is no memory for what py-spy writes ({error.strerror})") from None
+        try:
             self._fd, terminal = os.openpty()
         except OSError as error:
+            os.close(self._output)
             raise NoStacks(f"there is no terminal for py-spy ({error.strerror})") from None
         try:
             fcntl.ioctl(terminal, termios.TIOCSWINSZ, _WINDOW)

@@ -363,7 +363,7 @@ def test_epochs_of_fewer_batches_than_workers_say_so(run: Facts) -> None:
 
 def test_single_slow_samples_are_stragglers_unless_order_does_not_matter(run: Facts) -> None:
     idle = COMPUTING | {"worker_busy_pct": 40.0, "queue_ready_mean": 3.5}
-    single = {"shape": Shape(Spread.SINGLE, 5, 100, None, 300 * MS), "slow": Slow(9.0, 0.95)}
+    single = {"shape": Shape(Spread.SINGLE, 5, 100, None, 300 * MS), "slow": Slow(9.0)}
     waits = pieces(run, slow=0.98, blocked=0.9) | single
     found = only(judge(run, idle, CPUS, waits))
     assert found.cause == "input.straggler"
@@ -374,7 +374,7 @@ def test_single_slow_samples_are_stragglers_unless_order_does_not_matter(run: Fa
 
 def test_uneven_batches_of_a_loader_that_keeps_up_want_a_deeper_queue(run: Facts) -> None:
     uneven = COMPUTING | {"worker_busy_pct": 60.0, "queue_ready_mean": 1.2, "samples_per_s_limit": 1e6}
-    waits = pieces(run) | {"shape": Shape(Spread.IRREGULAR, 30, 100, None, 80 * MS), "slow": Slow(2.0, 0.2)}
+    waits = pieces(run) | {"shape": Shape(Spread.IRREGULAR, 30, 100, None, 80 * MS), "slow": Slow(2.0)}
     found = only(judge(run, uneven, CPUS, waits))
     assert found.cause == "input.prefetch_depth"
     assert "prefetch_factor=4 instead of 2" in found.next[0].change

@@ -28,10 +28,7 @@ def _note(sentence):
 
 
 def _say_loaded():
-    """Leave a sign that Python read its environment (`record/notices.py`). Whoever starts a process of multiprocessing
-    has left it: a worker that a training waits for asks nothing of the folder."""
-    if any(word.startswith("from multiprocessing.") for word in getattr(sys, "orig_argv", ())):
-        return
+    """Leave a sign that Python read its environment (`record/notices.py`)."""
     try:
         sign = os.path.join(os.environ[_RUN], "bootstrap-loaded")
         os.close(os.open(sign, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644))
@@ -222,8 +219,11 @@ def _main():
     # Child processes inherit PYTHONPATH; this program's own path stays what it would have been.
     sys.path[:] = [p for p in sys.path if p not in ours]
     folder, package = os.environ.get(_RUN), os.environ.get(_PACKAGE)
-    if folder and package and os.path.isdir(folder):
-        _say_loaded()
+    # A training waits for its workers, and the folder may hang: whoever starts a process of multiprocessing has looked.
+    worker = any(word.startswith("from multiprocessing.") for word in getattr(sys, "orig_argv", ()))
+    if folder and package and (worker or os.path.isdir(folder)):
+        if not worker:
+            _say_loaded()
         if sys.version_info < _LEAST:
             _note("Python %d.%d is older than 3.11, so that its training could not be watched." % sys.version_info[:2])
         else:
