@@ -118,7 +118,7 @@ class _ArrayGraph:
 
 def _no_counterpart(stage: Stage) -> WhyidleError:
     return WhyidleError(
-        f"The DALI loaders have no counterpart for the stage {stage!r}. Leave it out or use another "
+        f"The DALI loaders cannot do the stage {stage!r}. Leave it out or use another "
         "loader, such as workers or threads."
     )
 

@@ -39,7 +39,7 @@ def photo_files(dataset: Dataset, loader: str) -> PhotoFiles:
     from .protocol import PhotoFiles
 
     if not isinstance(dataset, PhotoFiles):
-        raise WhyidleError(f"the {loader} loader handles JPEG files, and these data are none. Use another loader.")
+        raise WhyidleError(f"the {loader} loader needs JPEG files, and these data are not. Use another loader.")
     return dataset
 
 

@@ -28,7 +28,7 @@ class _Entry:
 
 
 _LOADERS = {
-    "naive": _Entry("assemble", "NaivePipeline", "one thread, in the training process, when asked"),
+    "naive": _Entry("assemble", "NaivePipeline", "one thread in the training process, on request"),
     "caffe": _Entry(
         "caffe",
         "CaffePipeline",
@@ -95,13 +95,13 @@ def unfit(name: str, dataset: Dataset) -> str | None:
     from .protocol import PhotoFiles
 
     if _entry(name).photos and not isinstance(dataset, PhotoFiles):
-        return f"{name} handles JPEG files itself, and these data are none"
+        return f"{name} handles JPEG files itself, and these data are not JPEG files"
     if _entry(name).module == "dali" and not isinstance(dataset, PhotoFiles):
         from .dali_graph import ARRAY_STAGES
 
         for stage in dataset.stages:
             if not isinstance(stage, ARRAY_STAGES):
-                return f"{name} has no counterpart for {stage!r}"
+                return f"{name} cannot do the stage {stage!r}"
     return None
 
 
@@ -109,7 +109,7 @@ def _entry(name: str) -> _Entry:
     try:
         return _LOADERS[name]
     except KeyError:
-        raise WhyidleError(f"There is no loader {name!r}. Choose from: {', '.join(NAMES)}") from None
+        raise WhyidleError(f"There is no loader {name!r}. Choose from {', '.join(NAMES)}") from None
 
 
 def _importable(module: str) -> bool:

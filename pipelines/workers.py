@@ -157,8 +157,8 @@ def _explaining_deaths(batches: Iterator[Batch]) -> Iterator[Batch]:
         if not str(error).startswith("DataLoader worker"):
             raise
         raise WhyidleError(
-            f"A loader process died: {str(error).strip()} Usual reasons are the out-of-memory killer and a full "
-            "/dev/shm; try fewer workers, a smaller prefetch or a smaller batch."
+            f"A loader process died: {str(error).strip()} Usually memory ran out or /dev/shm is full: try fewer "
+            "workers, a smaller prefetch or a smaller batch."
         ) from error
 
 

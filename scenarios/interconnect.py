@@ -60,9 +60,9 @@ INTERCONNECTS = {
     for each in (
         _link("pcie2", 8.0, "PCI-SIG: 5 GT/s, 8b/10b, 16 lanes", _SHARED),
         _link("pcie3", 15.754, "PCI-SIG: 8 GT/s, 128b/130b, 16 lanes", _SHARED),
-        _link("nvlink1", 80.0, "NVIDIA Tesla P100: 4 links of 20 GB/s a direction", _LINKS),
-        _link("nvlink2", 150.0, "NVIDIA Tesla V100: 6 links of 25 GB/s a direction", _LINKS),
-        _link("nvlink4", 450.0, "NVIDIA H100: 18 links of 25 GB/s a direction", _LINKS),
+        _link("nvlink1", 80.0, "NVIDIA Tesla P100: 4 links of 20 GB/s per direction", _LINKS),
+        _link("nvlink2", 150.0, "NVIDIA Tesla V100: 6 links of 25 GB/s per direction", _LINKS),
+        _link("nvlink4", 450.0, "NVIDIA H100: 18 links of 25 GB/s per direction", _LINKS),
         _link("ethernet-1g", 0.125, "IEEE 802.3ab: 1 Gbit/s", _EFFICIENCY),
         _link("ethernet-10g", 1.25, "IEEE 802.3ae: 10 Gbit/s", _EFFICIENCY),
         _link("ec2-p2.xlarge", 0.15625, f"{_EC2}: 1.25 Gbit/s", _EFFICIENCY),
@@ -89,7 +89,7 @@ def named(name: str) -> Interconnect:
     if link not in INTERCONNECTS:
         raise WhyidleError(
             f"unknown interconnect {name!r}. Choose one of {', '.join(INTERCONNECTS)}, or a rate such as 940Mbit/s; "
-            f"{SERVER} after it puts one parameter server there."
+            f"{SERVER} after it means one parameter server."
         )
     return Interconnect(name, INTERCONNECTS[link].gb_per_s, server)
 

@@ -1,11 +1,24 @@
-"""Where a trial prints to: a file of its run folder, since the terminal shows the table of all trials."""
+"""Where a trial prints to: a file of its run folder, since the terminal shows the table of all trials; and bars."""
 
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 OUTPUT = "output.txt"
+
+
+def counted(items: Iterable[Any], what: str, total: int) -> Iterable[Any]:
+    """Give the same items, with a bar of how many there were where stderr is a terminal."""
+    if not sys.stderr.isatty():
+        return items
+    from rich.console import Console
+    from rich.progress import track
+
+    return track(items, what, total, console=Console(stderr=True), transient=True)
 
 
 def redirect_output(folder: Path) -> None:

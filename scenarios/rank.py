@@ -62,7 +62,7 @@ class Rank:
         if self.size == 1 or not isinstance(training, EmulatedTraining) or not isinstance(device, EmulatedDevice):
             return
         if device.profile is None:
-            raise WhyidleError(f"{device.title} has no profile, so it is not known what its ranks have to exchange.")
+            raise WhyidleError(f"{device.title} has no profile, so what its ranks exchange is unknown.")
         link = named(interconnect) if interconnect else own_link(device.profile)
         nbytes = gradient_bytes(device.profile, net)
         self.tell(folder, {"exchange": link.describe(nbytes, self.size)})

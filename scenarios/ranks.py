@@ -53,15 +53,15 @@ def unmet(variant: Variant) -> str | None:
     if variant.interconnect is not None:
         named(variant.interconnect)
         if not variant.device.startswith("emulated:"):
-            return f"{variant.interconnect} can be emulated only: the ranks of real devices use what the machine has"
+            return f"{variant.interconnect} can only be emulated: ranks on real devices use the machine's own link"
     if variant.ranks == 1 or not variant.device.startswith("cuda"):
         return None
     if variant.device != "cuda":
-        return f"{variant.ranks} ranks take a CUDA device each, and {variant.device} names one. Use --device cuda"
+        return f"{variant.ranks} ranks need one CUDA device each; {variant.device} is one. Use --device cuda"
     there = torch.cuda.device_count()
     if variant.ranks <= there:
         return None
-    return f"{variant.ranks} ranks take as many CUDA devices; this machine has {there}"
+    return f"{variant.ranks} ranks need as many CUDA devices; this machine has {there}"
 
 
 def train_ranks(spec: TrialSpec, folder: Path, train: Callable[[TrialSpec, Path, Rank], None]) -> None:
@@ -125,20 +125,20 @@ def what_failed(meeting: Path, ranks: int, exit_codes: dict[int, int]) -> Whyidl
     failed = [(words["at"], number, words["error"]) for number, words in told.items() if words["status"] == "failed"]
     silent = [n for n in range(ranks) if n not in told]
     for number in [n for n in silent if n in exit_codes] or ([] if failed else silent):
-        return WhyidleError(f"rank {number} {_death(exit_codes.get(number))}; what it printed is in output.txt")
+        return WhyidleError(f"rank {number} {_death(exit_codes.get(number))}; its output is in output.txt")
     if not failed:
-        return WhyidleError("the ranks were told to stop from outside")
+        return WhyidleError("something outside told the ranks to stop")
     _, number, error = min(failed)
     return WhyidleError(f"rank {number}: {error}")
 
 
 def _death(exit_code: int | None) -> str:
     if exit_code is None:
-        return "ended without a word"
+        return "ended without a message"
     if exit_code < 0:
-        hint = " (the kernel kills a process so when memory runs out)" if exit_code == -signal.SIGKILL else ""
+        hint = " (so the kernel ends a process when memory runs out)" if exit_code == -signal.SIGKILL else ""
         return f"was killed by {signal.Signals(-exit_code).name}{hint}"
-    return f"ended with exit code {exit_code} before it could say why"
+    return f"ended with exit code {exit_code} and gave no reason"
 
 
 def _rank(spec: TrialSpec, folder: str, place: str, train: Callable[[TrialSpec, Path, Rank], None]) -> None:

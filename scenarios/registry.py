@@ -43,8 +43,8 @@ def scenario(name: str) -> Scenario:
         return _of_file(Path(name))
     if name not in _FOLDERS:
         raise WhyidleError(
-            f"unknown scenario {name!r}. `whyidle scenarios` lists all of them; one of your own is given as the "
-            "path of its Python file."
+            f"unknown scenario {name!r}. `whyidle scenarios` lists all; give one of your own as the path of its "
+            "Python file."
         )
     require_installed(f"scenario {name}")
     found: Scenario = import_module(f".{_FOLDERS[name]}.study", __package__).SCENARIO
@@ -66,7 +66,7 @@ def require_installed(what: str) -> None:
         MissingExtra: what scenarios need is not installed.
     """
     if lacking := not_installed():
-        raise MissingExtra(f"{what} needs {lacking}, not installed in this environment", "studies")
+        raise MissingExtra(f"{what} needs {lacking}, which this environment lacks", "studies")
 
 
 def is_file(name: str) -> bool:
@@ -76,7 +76,7 @@ def is_file(name: str) -> bool:
 
 def _of_file(path: Path) -> Scenario:
     if not path.is_file():
-        raise WhyidleError(f"there is no file {path} to take a scenario from.")
+        raise WhyidleError(f"there is no file {path}. Name the Python file of a scenario.")
     require_installed(str(path))
     from .scenario import Scenario
 
@@ -101,7 +101,7 @@ def _require_whole(found: Scenario, path: Path) -> None:
     wrong += [f"{name} (a method)" for name in _CALLED if not callable(getattr(found, name, None))]
     if wrong:
         raise WhyidleError(
-            f"{path}: {type(found).__name__} has no {', no '.join(wrong)}. Every scenario says these: see "
+            f"{path}: {type(found).__name__} has no {', no '.join(wrong)}. Every scenario defines these: see "
             f"{_WRITTEN_IN}."
         )
 
@@ -148,7 +148,7 @@ def _load(path: Path) -> Any:
     if known is not None:
         if getattr(known, "__file__", None) == str(path):
             return known
-        raise WhyidleError(f"{path} has the name of another module, {name!r}. Give the file a name of its own.")
+        raise WhyidleError(f"{path} has the name of another module, {name!r}. Rename the file.")
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None

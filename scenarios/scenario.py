@@ -144,7 +144,7 @@ class Scenario(ABC):
         Raises:
             DataError: they cannot be had or written.
         """
-        raise WhyidleError(f"scenario {self.name} makes no data. It takes: {self.data}")
+        raise WhyidleError(f"scenario {self.name} makes no data. It needs: {self.data}")
 
     @abstractmethod
     def build(self, net: str, data: Any) -> torch.nn.Module:
@@ -202,7 +202,7 @@ class Scenario(ABC):
         if name is not None and name not in known:
             raise WhyidleError(
                 f"scenario {self.name} has no experiment {name!r}. It has {', '.join(known)} "
-                "(`whyidle scenarios` says what they ask)."
+                "(`whyidle scenarios` explains them)."
             )
         return known[name] if name else self.experiments[0]
 
@@ -239,5 +239,5 @@ def step_times(device: Device) -> Any:
         WhyidleError: it has none.
     """
     if not isinstance(device, EmulatedDevice) or device.profile is None:
-        raise WhyidleError(f"{device.title} has no profile to take step times from.")
+        raise WhyidleError(f"{device.title} has no profile with step times.")
     return device.profile

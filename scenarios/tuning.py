@@ -43,8 +43,8 @@ SPEC = "WHYIDLE_TUNING"
 SERIAL = "naive"
 """What the loaders that are torch's DataLoader are without workers."""
 FIXED = {
-    "in_order": "the loaders of scenarios keep the order",
-    "persistent_workers": "the loaders of scenarios keep their workers",
+    "in_order": "loaders of scenarios always keep the order",
+    "persistent_workers": "loaders of scenarios always keep their workers",
 }
 LOG_EVERY = 10
 """The loss is read, and so waited for, every so many steps."""

@@ -112,7 +112,7 @@ def recorded(folder: Path, device: Device | None = None, options: dict[str, Any]
     """
     begun = begin(folder, device, options)
     if begun is None:
-        raise RecordError(f"{folder} could not be recorded into; its notices say why.")
+        raise RecordError(f"no recording into {folder} was possible; the notices there say why.")
     try:
         yield begun
     finally:

@@ -41,7 +41,7 @@ def recording(
     """
     if (running := active.current()) is not None:
         running.session.notice(
-            f"The program asked for a recording of its own in {folder}: a process is recorded once, so it is here."
+            f"The program asked for its own recording in {folder}. A process is recorded once, so its records are here."
         )
         yield running.session
         return

@@ -45,7 +45,7 @@ def sender(target: Any, alone: bool = False) -> Send:
         return lambda figures, step: _call(target, figures, step)
     if hasattr(target, "log"):
         return lambda figures, step: _call(target.log, figures, step)
-    raise TypeError(f"log_to: {type(target).__name__} is no logger it knows. It takes {WHAT_IT_TAKES}.")
+    raise TypeError(f"log_to: {type(target).__name__} is not a known logger. Give it {WHAT_IT_TAKES}.")
 
 
 def is_closed(target: Any) -> bool:
@@ -130,8 +130,8 @@ class ScalarLog:
             hand_on(error)
             self.end()
             notice(
-                f"whyidle.log_to has stopped logging: {type(error).__name__}: {str(error)[:200]}. The recording and "
-                "the training went on."
+                f"whyidle.log_to stopped logging: {type(error).__name__}: {str(error)[:200]}. Recording and "
+                "training went on."
             )
             return True
 
@@ -162,7 +162,7 @@ class ScalarLog:
             # once it is full it would not return.
             self.end()
             notice(
-                "whyidle.log_to logged nothing in a process that was forked after it was called: call it in the "
+                "whyidle.log_to logged nothing in a process that was forked after the call. Call it in the "
                 "process that trains."
             )
             return False

@@ -24,7 +24,8 @@ from ..record.files import plain
 from ..record.latest import note_latest
 from ..record.run import new_folder, open_run
 from ..results.recordings import AttachedResult
-from ..terminal.console import console, show_document, write_json
+from ..terminal.console import console, show_document, shown_again, write_json
+from . import options
 
 PLAIN_SECONDS = 5.0
 """Between lines where the output is no terminal."""
@@ -42,6 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder for the recording (default: runs/…)")
     parser.add_argument("--rate", type=_rate, default=10, metavar="HZ", help="looks a second (10; more: at states)")
+    options.add_full(parser)
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
 
 
@@ -64,16 +66,12 @@ def run(arguments: argparse.Namespace) -> int:
             shutil.rmtree(folder, ignore_errors=True)
         raise
     note_latest(folder)
-    return _report(folder, arguments.json)
-
-
-def _report(folder: Path, as_json: bool) -> int:
     result = AttachedResult([open_run(folder)])
-    if as_json:
+    if arguments.json:
         write_json(result.contract(), "-")
     else:
-        show_document(result.document(), console())
-    print(f"recording: {folder}   (whyidle report {folder})", file=sys.stderr)
+        show_document(result.document(), console(), arguments.full)
+    print(shown_again(folder, arguments.full), file=sys.stderr)
     return 0
 
 

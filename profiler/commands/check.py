@@ -35,30 +35,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="RUN",
         type=Path,
         nargs="*",
-        help="folder of a run. Of several that repeat it, the one of median "
-        "throughput is held to the limits, and all count for a regression",
+        help="folder of a run. With several repeats of it, limits apply to the "
+        "one of median throughput, and a regression counts all of them",
     )
     check_config.add_arguments(parser)
     parser.add_argument("--json", action="store_true", help="print JSON (whyidle-check version 1)")
-    parser.add_argument("--junit", metavar="FILE", type=Path, help="write JUnit XML as well")
+    parser.add_argument("--junit", metavar="FILE", type=Path, help="also write JUnit XML")
     parser.add_argument(
         "--github",
         action="store_true",
         default=os.environ.get("GITHUB_ACTIONS") == "true",
-        help="print annotations for GitHub, and append a table to $GITHUB_STEP_SUMMARY; default: where GITHUB_ACTIONS "
-        "is true",
+        help="print annotations for GitHub, and append a table to $GITHUB_STEP_SUMMARY (default: if GITHUB_ACTIONS "
+        "is true)",
     )
 
 
 def run(arguments: argparse.Namespace) -> int:
     if not arguments.run_folders:
         raise WhyidleError(
-            f"name the run that is to be checked: `{example_of('check')}`. The newest recording of this machine may be "
-            "anyone's."
+            f"name the run to check: `{example_of('check')}`. The newest recording of this machine may be another "
+            "job's, so it is not taken by itself."
         )
     asked = check_config.asked(arguments)
-    # Any of them may hold no step: then it keeps no limit, which is no mistake of the user's.
-    runs = {folder: analysed(folder) for folder in folders_of(arguments.run_folders)}
+    # Any of them may hold no step: it keeps no limit then, which is not the user's mistake.
+    with console(stderr=True).status("reading the runs", spinner="line"):
+        runs = {folder: analysed(folder) for folder in folders_of(arguments.run_folders)}
     with_steps = tuple(compared(folder, each.facts, each) for folder, each in runs.items() if each.facts is not None)
     side = Side("B", with_steps) if with_steps else None
     folder = next(iter(runs)) if side is None else side.typical.folder
@@ -96,7 +97,7 @@ def _regression(side: Side, asked: check_config.Asked) -> LimitCheck:
         report = read_json(asked.against[0].resolve())
         if not isinstance(report, dict) or report.get("format") != "whyidle-report":
             raise WhyidleError(
-                f"{name} is no report of whyidle. Save one with `whyidle report RUN --json -o FILE`, or name a run."
+                f"{name} is not a report of whyidle. Save one with `whyidle report RUN --json -o FILE`, or name a run."
             )
         if few := _few(side.runs, asked) or _few_in(report, name, asked):
             return regression.not_comparable(limit, few, False)
@@ -106,7 +107,7 @@ def _regression(side: Side, asked: check_config.Asked) -> LimitCheck:
         return _noted(found, _unended_in(report, name))
     other = side_of("A", asked.against)
     if (itself := in_both(side, other)) is not None:
-        raise WhyidleError(f"--against names {itself} itself. Name the run to compare it with.")
+        raise WhyidleError(f"--against names the checked run itself, {itself}. Name another run.")
     refuse_mixed(other, side)
     if few := _few((*other.runs, *side.runs), asked):
         return regression.not_comparable(limit, few, False)
@@ -122,12 +123,12 @@ def _regression(side: Side, asked: check_config.Asked) -> LimitCheck:
 
 
 def _noted(check: LimitCheck, *notes: str) -> LimitCheck:
-    """With what is to be known of the other side, which is held to nothing itself."""
+    """Add notes on the other side, which has no limits to keep."""
     return replace(check, note=". ".join(str(plain(note)) for note in (check.note, *notes) if note))
 
 
 def _unended_in(report: dict[str, Any], name: str) -> str:
-    """That the run of a report that was saved did not end well; nothing of another."""
+    """Tell that the run of a saved report failed; empty if it did not."""
     run = report.get("run")
     code = run.get("exit_code") if isinstance(run, dict) else None
     failed = isinstance(code, int) and not isinstance(code, bool) and code != 0
@@ -135,13 +136,13 @@ def _unended_in(report: dict[str, Any], name: str) -> str:
 
 
 def _few(runs: Sequence[Measured], asked: check_config.Asked) -> str | None:
-    """Why these runs prove nothing, a loss as little as none: one of them has hardly begun."""
+    """Tell why these runs prove neither a loss nor that there is none: one of them has too few steps."""
     found = [run for run in runs if short(run.analysis, asked.limits.min_steps)]
     return _too_few(str(found[0].folder), found[0].facts.window.count) if found and not asked.allow_short else None
 
 
 def _few_in(report: dict[str, Any], name: str, asked: check_config.Asked) -> str | None:
-    """The same of a report that was saved."""
+    """Tell the same of a saved report."""
     window = report.get("window")
     steps = window.get("steps") if isinstance(window, dict) else None
     least = LEAST_STEPS if asked.limits.min_steps is None else asked.limits.min_steps
@@ -171,7 +172,7 @@ def _properties(info: dict[str, Any]) -> dict[str, str]:
 def _tell(
     arguments: argparse.Namespace, run: str, emulated: str | None, found: list[LimitCheck], properties: dict[str, str]
 ) -> None:
-    """Everything that was asked for, files first."""
+    """Write everything that was asked for, files first."""
     if arguments.junit is not None:
         text = junit_xml(run, found, properties | ({"emulated": emulated} if emulated else {}))
         write_file(text, arguments.junit, only=JUNITS)

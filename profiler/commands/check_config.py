@@ -20,39 +20,39 @@ PYPROJECT = "pyproject.toml"
 TABLE = "[tool.whyidle.check]"
 
 PERCENTAGES = {
-    "max-stall": "exposed stall: the device idles behind input, copies, synchronising calls or the loop's other work",
-    "max-input": "the part of it behind the loader",
-    "max-copy": "the part of it behind copies",
-    "max-sync": "the part of it behind synchronising calls",
-    "max-host": "the part of it behind other work of the training loop",
+    "max-stall": "exposed wait: the device idles for input, copies, synchronising calls or other work of the loop",
+    "max-input": "its part that waits for the loader",
+    "max-copy": "its part that waits for copies",
+    "max-sync": "its part that waits for synchronising calls",
+    "max-host": "its part that waits for other work of the training loop",
     "max-boundary": "time outside the steps: validation, checkpoints",
-    "max-regression": "throughput lost against --against; where noise leaves it open it is unclear, and fails",
+    "max-regression": "throughput lost against --against; a result that noise leaves unclear fails",
     "min-utilisation": "the device's utilisation counter",
-    "min-busy": "the device computes",
+    "min-busy": "time in which the device computes",
     "min-au": "accelerator utilisation as MLPerf Storage counts it",
     "max-overhead": "time in whyidle's own hooks",
 }
 NUMBERS = {
-    "min-samples-per-s": "samples a second",
+    "min-samples-per-s": "samples per second",
     "max-dropped": "records that could not be stored",
-    "min-steps": "steps after the warm-up (default 30, fewer support no verdict)",
+    "min-steps": "steps after the warm-up (default: 30; fewer support no verdict)",
 }
 SWITCHES = {
-    "allow-missing": "let pass what was not measured (otherwise it fails)",
-    "allow-short": "let pass a run with too few steps, or without a verdict",
-    "allow-unfinished": "let pass a run that has not ended, or not well, or lacks a rank of its job",
-    "allow-noisy": "let pass a regression of which noise leaves unclear whether it is within the limit",
+    "allow-missing": "pass limits on what was not measured (they fail otherwise)",
+    "allow-short": "pass a run with too few steps, or without a verdict",
+    "allow-unfinished": "pass a run that has not ended, failed, or lacks a rank of its job",
+    "allow-noisy": "pass a regression when noise leaves unclear whether it keeps the limit",
 }
 _PERCENTAGE = Annotated[float, Meta(ge=0, le=100)]
 _NUMBER = Annotated[float, Meta(ge=0, le=1e18)]
 _RUNS = Annotated[list[Annotated[str, Meta(min_length=1)]], Meta(min_length=1)]
 KEYS: dict[str, tuple[Any, str]] = {
     **dict.fromkeys(PERCENTAGES, (_PERCENTAGE, "is not a number from 0 to 100")),
-    **dict.fromkeys(NUMBERS, (_NUMBER, "is not a number that is not negative")),
-    "forbid": (list[str], "is no list of causes"),
-    "max-severity": (Literal["none", "minor", "major"], f"is none of {', '.join(SEVERITIES[:-1])}"),
+    **dict.fromkeys(NUMBERS, (_NUMBER, "is not a number of 0 or more")),
+    "forbid": (list[str], "is not a list of causes"),
+    "max-severity": (Literal["none", "minor", "major"], f"is not one of {', '.join(SEVERITIES[:-1])}"),
     "against": (_RUNS, "names no run"),
-    "noise": (Annotated[float, Meta(gt=0, lt=100)], "is no percentage above 0 and below 100, such as 1.5"),
+    "noise": (Annotated[float, Meta(gt=0, lt=100)], "is not a percentage above 0 and below 100, such as 1.5"),
     **dict.fromkeys(SWITCHES, (bool, "is neither true nor false")),
 }
 """Key → (type of its value, what is said of any other)."""
@@ -76,25 +76,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for key, meaning in NUMBERS.items():
         parser.add_argument(f"--{key}", metavar="N", type=float, help=meaning)
     parser.add_argument(
-        "--max-severity", metavar="WORD", help=f"the worst a cause may be: {', '.join(SEVERITIES[:-1])}"
+        "--max-severity", metavar="WORD", help=f"worst severity of a cause: {', '.join(SEVERITIES[:-1])}"
     )
-    parser.add_argument("--forbid", metavar="CAUSES", help="causes that may not be found, such as input.serial,copy")
+    parser.add_argument("--forbid", metavar="CAUSES", help="causes that must not occur, such as input.serial,copy")
     parser.add_argument(
         "--against",
         metavar="RUN",
         action="append",
-        help="run to compare with (again for runs that repeat it), or a report saved by `whyidle report --json`",
+        help="run to compare with (give it again for repeats), or a report saved by `whyidle report --json`",
     )
     parser.add_argument(
         "--noise",
         metavar="PCT",
         type=float,
-        help="what runs of one setting differ by on this machine, where you know it",
+        help="how much runs of one setting differ on this machine, if you know it",
     )
     for key, meaning in SWITCHES.items():
         parser.add_argument(f"--{key}", action="store_true", default=None, help=meaning)
     parser.add_argument(
-        "--config", metavar="FILE", type=Path, help=f"default: the nearest {PYPROJECT} above the current folder"
+        "--config", metavar="FILE", type=Path, help=f"limits (default: the nearest {PYPROJECT} above this folder)"
     )
 
 
@@ -113,13 +113,13 @@ def asked(arguments: argparse.Namespace) -> Asked:
     against = tuple(folder / run for run in values.pop("against", ()))
     if bool(against) != ("max_regression" in values):
         there, missing = ("--against", "--max-regression PCT") if against else ("--max-regression", "--against RUN")
-        raise WhyidleError(f"{there} needs {missing}: how much slower a run may be, and than what.")
+        raise WhyidleError(f"{there} needs {missing}: how much slower may a run be, and than which?")
     noise = values.pop("noise", None)
     switches = {name: values.pop(name, False) for name in (key.replace("-", "_") for key in SWITCHES)}
     limits = Limits(**values)
     if not limits.asked:
         raise WhyidleError(
-            "nothing to check. Ask for something, such as `whyidle check RUN --max-stall 10`, or put it into "
+            "nothing to check: no limit is set. Set one, as in `whyidle check RUN --max-stall 10`, or write it into "
             f"{PYPROJECT}:\n  {TABLE}\n  max-stall = 10"
         )
     return Asked(limits, against, None if noise is None else noise / 100, **switches)
@@ -149,7 +149,7 @@ def _table(file: Path, required: bool) -> dict[str, Any]:
     except OSError as error:
         raise WhyidleError(f"cannot read {file}: {error.strerror}. Name another file with --config.") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise WhyidleError(f"{file} is no TOML: {error}.") from error
+        raise WhyidleError(f"{file} is not TOML: {error}.") from error
     for name in ("tool", "whyidle", "check"):
         content = content.get(name) if isinstance(content, dict) else None
         if content is None:
@@ -157,7 +157,7 @@ def _table(file: Path, required: bool) -> dict[str, Any]:
                 raise WhyidleError(f"{file} has no {TABLE}. Add it, or leave --config out.")
             return {}
     if not isinstance(content, dict):
-        raise WhyidleError(f"{TABLE} in {file} is no table.")
+        raise WhyidleError(f"{TABLE} in {file} is not a table.")
     strange = [key for key in content if key not in KEYS]
     if strange:
         raise WhyidleError(
@@ -171,7 +171,7 @@ def _causes(words: list[str], where: str) -> tuple[str, ...]:
     """Causes, or families of them such as `input`."""
     causes = tuple(word.strip() for word in words if word.strip())
     if not causes:
-        raise WhyidleError(f"{where}: no cause is named. Causes are such as input.serial, or input for all of them.")
+        raise WhyidleError(f"{where}: it names no cause. Name one, such as input.serial, or a family, such as input.")
     strange = [cause for cause in causes if cause not in CODES and cause not in FAMILIES]
     if strange:
         raise WhyidleError(

@@ -48,7 +48,7 @@ def _trainings(arguments: argparse.Namespace) -> int:
         target.print(line, soft_wrap=True, markup=False)
     interrupted = matrix.run(MatrixProgress(target, matrix, arguments.no_live))
     result = ComparisonResult(matrix.folder, made=(compare(matrix.cells), matrix.setting))
-    show_comparison(result.document, result.contract, matrix.folder, arguments.json)
+    show_comparison(result.document, result.contract, matrix.folder, arguments.json, arguments.full)
     # Of what is kept, as `report` would write it.
     plot.write_page(arguments, ComparisonResult(matrix.folder))
     try:

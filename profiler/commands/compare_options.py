@@ -14,7 +14,7 @@ from . import compare_runs, cost_options, options, plot
 RUNS, LOGS, TRAININGS = "runs", "logs", "trainings"
 """The kinds of comparisons: of runs and logs that are there, and of trainings that are started."""
 
-_PRINTED = {"json", "no_live"}
+_PRINTED = {"json", "no_live", "full"}
 _PAGE_AND_PICTURES = {"html", *plot.NAMES}
 
 
@@ -24,7 +24,7 @@ class Taken:
 
     names: set[str]
     others_are: str
-    """What the other options are of, said to whoever gives one here; `{what}` is what is compared."""
+    """What the other options belong to, for the message that refuses one; `{what}` is what is compared."""
 
 
 TAKEN: Mapping[str, Taken] = {
@@ -32,12 +32,10 @@ TAKEN: Mapping[str, Taken] = {
         {field.name for field in fields(Request)} - {"scenario"} | _PRINTED | _PAGE_AND_PICTURES | cost_options.NAMES,
         "another kind of comparison than {what}.",
     ),
-    LOGS: Taken(
-        {"logs", "relative_to", "target", "prices"} | _PRINTED, "trainings: --logs tells of those that are over."
-    ),
+    LOGS: Taken({"logs", "relative_to", "target", "prices"} | _PRINTED, "trainings: --logs starts none. Leave it out."),
     RUNS: Taken(
         _PAGE_AND_PICTURES | _PRINTED,
-        "trainings that compare starts itself; these runs are recorded. Leave it out.",
+        "trainings that `compare` starts; these runs are already recorded. Leave it out.",
     ),
 }
 _NO_OPTIONS = {"verb", "run", "parser", "what"}
@@ -52,54 +50,55 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "what",
         nargs="+",
         metavar="SCENARIO|RUN",
-        help="name of a scenario (`whyidle scenarios` lists them), or folders of two and more recorded runs",
+        help="name of a scenario (`whyidle scenarios` lists them), or folders of two or more recorded runs",
     )
-    parser.add_argument("--experiment", metavar="NAME", help="which of the scenario's (default: its first)")
-    parser.add_argument("--full", action="store_true", help="the study's own sizes, however long they take")
-    parser.add_argument("--data", type=Path, metavar="DIR", help="the data (default: what the scenario finds or makes)")
+    parser.add_argument("--experiment", metavar="NAME", help="experiment of the scenario (default: its first)")
+    parser.add_argument("--as-published", action="store_true", help="use the study's own sizes, however long they take")
+    parser.add_argument("--data", type=Path, metavar="DIR", help="folder of data (default: the scenario's own)")
     parser.add_argument(
         "--device",
         type=options.names,
         default=("auto",),
         metavar="A,B",
-        help="auto, cpu, cuda, emulated:NAME (default: auto)",
+        help="devices: auto, cpu, cuda, emulated:NAME (default: auto)",
     )
     parser.add_argument(
-        "--net", type=options.names, metavar="A,B", help="default: the experiment's; a small one on the CPU"
+        "--net", type=options.names, metavar="A,B", help="nets (default: the experiment's; on the CPU a small one)"
     )
     parser.add_argument("--pipelines", type=options.names, metavar="A,B", help="loaders (default: the experiment's)")
-    parser.add_argument("--batch-sizes", type=_counts, metavar="N,N", help="of a rank (default: the experiment's)")
-    parser.add_argument("--feed", type=_feeds, metavar="A,B", help="real, synthetic (one batch again), loader-only")
+    parser.add_argument("--batch-sizes", type=_counts, metavar="N,N", help="per rank (default: the experiment's)")
+    parser.add_argument("--feed", type=_feeds, metavar="A,B", help="real, synthetic (always one batch), loader-only")
     parser.add_argument(
         "--store", type=options.names, metavar="A,B", help="how samples are stored, where there is a choice"
     )
-    parser.add_argument("--ranks", type=_counts, metavar="N,N", help="processes that train together, a device each")
+    parser.add_argument("--ranks", type=_counts, metavar="N,N", help="processes that train together, one device each")
     parser.add_argument(
-        "--interconnect", type=options.names, metavar="A,B", help="what emulated ranks exchange gradients over"
+        "--interconnect", type=options.names, metavar="A,B", help="link over which emulated ranks exchange gradients"
     )
     parser.add_argument("--threads", type=_counts, metavar="N,N", help="CPU threads of the computation")
     stop = parser.add_mutually_exclusive_group()
-    stop.add_argument("--epochs", type=options.count, metavar="N", help="passes over the data a run")
-    stop.add_argument("--iterations", type=options.count, metavar="N", help="batches a run, whatever their size")
-    parser.add_argument("--repeats", type=options.count, metavar="N", help="runs a cell (default: the experiment's)")
+    stop.add_argument("--epochs", type=options.count, metavar="N", help="passes over the data per run")
+    stop.add_argument("--iterations", type=options.count, metavar="N", help="batches per run, whatever their size")
+    parser.add_argument("--repeats", type=options.count, metavar="N", help="runs per cell (default: the experiment's)")
     parser.add_argument(
-        "--budget", type=options.seconds, metavar="SECONDS", help="begin only runs that still fit into this time"
+        "--budget", type=options.seconds, metavar="SECONDS", help="start only runs that still fit into this time"
     )
     parser.add_argument(
-        "--first", type=options.names, metavar="A,B", help="loaders whose rounds all come before others run"
+        "--first", type=options.names, metavar="A,B", help="loaders that run all their rounds before the others"
     )
-    parser.add_argument("--workers", type=options.count, metavar="N", help="default: the CPUs this job may use")
+    parser.add_argument("--workers", type=options.count, metavar="N", help="a loader (default: the CPUs of this job)")
     parser.add_argument(
-        "--prefetch", type=options.count, default=2, metavar="N", help="batches ahead a worker (default: 2)"
+        "--prefetch", type=options.count, default=2, metavar="N", help="batches ahead per worker (default: 2)"
     )
-    parser.add_argument("--limit", type=options.count, metavar="N", help="use N samples only")
-    parser.add_argument("--no-augment", action="store_true", help="decode and resize only")
-    parser.add_argument("--seed", type=_seed, default=0, metavar="N", help="order and augmentation (default: 0)")
+    parser.add_argument("--limit", type=options.count, metavar="N", help="use only N samples")
+    parser.add_argument("--no-augment", action="store_true", help="only decode and resize")
+    parser.add_argument("--seed", type=_seed, default=0, metavar="N", help="of order and augmentation (default: 0)")
     parser.add_argument(
         "--roofline",
         action=argparse.BooleanOptionalAction,
-        help="measure between the rounds how fast this machine could make the samples (default: for several loaders)",
+        help="measure between rounds how fast this machine could prepare samples (default: with several loaders)",
     )
+    options.add_full(parser)
     parser.add_argument("--json", metavar="FILE", help="write the result as JSON (- is stdout)")
     plot.add_arguments(parser)
     plot.add_page_argument(parser)

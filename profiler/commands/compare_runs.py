@@ -45,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
     }
     result = ComparisonResult(folders[0], made=(compared, setting))
     if arguments.json != "-":
-        show_document(result.document(), console())
+        show_document(result.document(), console(), arguments.full)
     if arguments.json:
         write_json(result.contract(), arguments.json)
     plot.write_page(arguments, result)

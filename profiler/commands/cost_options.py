@@ -1,4 +1,4 @@
-"""What commands say of money: `--instance`, `--price`, `--prices`, and `compare cost --logs DIR`."""
+"""The options about money: `--instance`, `--price`, `--prices`, and `compare cost --logs DIR`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from whyidle.scenarios.variant import Variant
 
 TARGET = 0.9
-"""Accuracy up to which the scenario of costs counts, unless told another."""
+"""Accuracy up to which the scenario `cost` counts, unless --target names another."""
 NAMES = {"instance", "price", "prices", "relative_to", "target"}
 """Of the options, among the arguments, beside `--logs`."""
 
@@ -27,13 +27,13 @@ NAMES = {"instance", "price", "prices", "relative_to", "target"}
 def add_arguments(parser: argparse.ArgumentParser, logs: bool = False) -> None:
     """The options of the price of an hour; with `logs` those of published logs too."""
     rate = parser.add_mutually_exclusive_group()
-    rate.add_argument("--instance", metavar="NAME", help="price time as this machine's (docs/scenarios/cost.md)")
+    rate.add_argument("--instance", metavar="NAME", help="machine whose price counts (docs/scenarios/cost.md)")
     rate.add_argument("--price", type=_usd, metavar="USD", help="price of an hour of the machine")
-    parser.add_argument("--prices", type=Path, metavar="FILE", help="more prices (TOML)")
+    parser.add_argument("--prices", type=Path, metavar="FILE", help="file with more prices (TOML)")
     if logs:
-        parser.add_argument("--logs", type=Path, metavar="DIR", help="of cost: published logs instead of trainings")
-        parser.add_argument("--relative-to", metavar="NAME", help="costs over those of this machine, device or number")
-        parser.add_argument("--target", type=_share, metavar="ACC", help="of cost: cost until this accuracy, 0 to 1")
+        parser.add_argument("--logs", type=Path, metavar="DIR", help="for cost: published logs instead of trainings")
+        parser.add_argument("--relative-to", metavar="NAME", help="costs relative to this machine, device or threads")
+        parser.add_argument("--target", type=_share, metavar="ACC", help="for cost: cost until this accuracy, 0 to 1")
 
 
 @dataclass(frozen=True)
@@ -82,11 +82,11 @@ def put(arguments: argparse.Namespace, setting: dict[str, Any], variants: Collec
         target = TARGET
     places, base = [(each.device, each.threads, each.ranks) for each in variants], arguments.relative_to
     if base is not None and not any(is_at(base, device, threads) for device, threads, _ in places):
-        raise WhyidleError(f"--relative-to {base}: nothing trains there. Name one of the devices, or of the --threads.")
+        raise WhyidleError(f"--relative-to {base}: nothing trains there. Name one of the devices or of the --threads.")
     if arguments.target is not None and not any(each.evaluate == "epochs" for each in variants):
         raise WhyidleError(
-            f"--target {arguments.target:g}: this experiment does not evaluate after every epoch, so that nothing says "
-            "when it is reached. `whyidle compare cost --experiment accuracy` does."
+            f"--target {arguments.target:g}: this experiment does not evaluate after every epoch, so it cannot "
+            "tell when it is reached. Use `whyidle compare cost --experiment accuracy`."
         )
     rates = rates_of(arguments, setting["scenario"])
     if rates.same is not None:
@@ -142,7 +142,7 @@ def _same(arguments: argparse.Namespace, prices: Prices) -> Price | None:
 def _usd(text: str) -> float:
     value = _number(text)
     if not 0 <= value < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a price in USD from 0 on")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a price in USD of 0 or more")
     return value
 
 

@@ -15,16 +15,16 @@ if TYPE_CHECKING:
     from whyidle.scenarios.scenario import Scenario
 
 COUNTS = ("samples", "unit", "stand_in")
-"""Of what data are described by, what is said in words of its own."""
+"""Facts about data that get words of their own."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("scenario", help="name of a scenario, or the path of its Python file")
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder to put the data in")
-    parser.add_argument("--images", type=int, default=400, metavar="N", help="how many to compose (default: 400)")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="another seed, other images (default: 0)")
-    parser.add_argument("--check", type=Path, metavar="DIR", help="check a folder instead")
-    parser.add_argument("--net", help="whose data, where nets differ in them (default: the scenario's first)")
+    parser.add_argument("--images", type=int, default=400, metavar="N", help="images to compose (default: 400)")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the images (default: 0)")
+    parser.add_argument("--check", type=Path, metavar="DIR", help="check the data in a folder instead")
+    parser.add_argument("--net", help="net that the data are for (default: the scenario's first)")
     parser.add_argument("--json", action="store_true", help="describe the data as JSON")
 
 
@@ -34,7 +34,7 @@ def run(arguments: argparse.Namespace) -> int:
     chosen = scenario(arguments.scenario)
     [net] = chosen.nets_for("cuda", [arguments.net] if arguments.net else None)
     if (arguments.out is None) == (arguments.check is None):
-        raise WhyidleError("say where: --out DIR puts the data there, --check DIR checks the data there.")
+        raise WhyidleError("name a folder: --out DIR makes the data there, --check DIR checks the data there.")
     if arguments.images < 1:
         raise WhyidleError(f"--images {arguments.images}: at least 1 image is needed.")
     if arguments.out is not None:
@@ -74,8 +74,8 @@ def _describe(chosen: Scenario, net: str, folder: Path, as_json: bool, composed:
     made = None
     if composed is not None and facts["stand_in"] and facts["samples"] != composed:
         made = (
-            f"--images {composed} were composed; {facts['samples']} is what an epoch trains on: without those held "
-            "out, and with each as often as the set has it"
+            f"{composed} images were composed; an epoch trains on {facts['samples']}: without those held out, and "
+            "with each image as often as the set lists it"
         )
     for problem in [made, facts["stand_in"], *problems]:
         if problem:

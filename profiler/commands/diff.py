@@ -13,6 +13,7 @@ from ..record.reused_memory import reuse_memory
 from ..report.contract import diff as diff_json
 from ..report.documents.diff import diff_document
 from ..terminal.console import show_in, write_json
+from . import options
 from .verbs import example_of
 
 
@@ -36,6 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="what runs of one setting differ by on this machine (standard deviation in percent), where you know it; "
         "default: seen, where sides have several runs, and taken to be about 3",
     )
+    options.add_full(parser)
     parser.add_argument("--json", action="store_true", help="print JSON (whyidle-diff version 1)")
     parser.add_argument("-o", "--output", metavar="FILE", help="write to a file instead of the terminal")
 
@@ -48,7 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         write_json(diff_json.difference(found), arguments.output or "-")
     else:
-        show_in(arguments.output, diff_document(found))
+        show_in(arguments.output, diff_document(found), arguments.full)
     return 0
 
 

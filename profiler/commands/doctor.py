@@ -11,14 +11,15 @@ from ..terminal.console import console, show_document, write_json
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--out", type=Path, default=Path("runs"), metavar="DIR", help="where recordings are to lie")
+    parser.add_argument("--out", type=Path, default=Path("runs"), metavar="DIR", help="where recordings go (runs)")
     parser.add_argument("--json", action="store_true", help="print the checks as JSON")
 
 
 def run(arguments: argparse.Namespace) -> int:
     from ..capture.probes.look import look
 
-    found = look(arguments.out)
+    with console(stderr=True).status("checking this machine", spinner="line"):
+        found = look(arguments.out)
     if arguments.json:
         write_json(check_json.of_machine(found), "-")
     else:

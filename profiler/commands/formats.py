@@ -23,6 +23,7 @@ from ..report.export.table_files import require_pyarrow, write_csv, write_parque
 from ..report.render.markdown import markdown
 from ..results.result import CELLS, STEPS, TABLES, Result
 from ..terminal.console import console, show_in, write_file, write_json
+from .options import add_full
 
 if TYPE_CHECKING:
     from ..report.export.trace.compose import RunTrace
@@ -62,6 +63,7 @@ class TableFile:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """`--format`, and the options of single formats."""
     parser.add_argument("--format", choices=tuple(FORMATS), default="text", help="default: text")
+    add_full(parser)
     parser.add_argument("--json", action="store_true", help="short for --format json")
     parser.add_argument("-o", "--output", metavar="FILE", help="write to a file instead of the terminal")
     parser.add_argument(
@@ -111,7 +113,7 @@ def chosen(arguments: argparse.Namespace) -> Format:
 
 
 def _write_words(arguments: argparse.Namespace, result: Result) -> None:
-    show_in(arguments.output, result.document())
+    show_in(arguments.output, result.document(), arguments.full)
 
 
 def _write_json(arguments: argparse.Namespace, result: Result) -> None:
@@ -287,7 +289,7 @@ TABLE_FILES = {"csv": TableFile(write_csv), "parquet": TableFile(write_parquet, 
 """How a table is written, by the name of the format, which is the ending of its file."""
 
 FORMATS = {
-    "text": Format(_write_words, has_pictures=True),
+    "text": Format(_write_words, ("full",), has_pictures=True),
     "json": Format(_write_json, has_pictures=True),
     "html": Format(_write_page, ("with_runs",), says_where=True),
     "trace": Format(_write_trace, ("from_s", "to_s", "steps", "most_mb"), check=_check_trace),

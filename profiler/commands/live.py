@@ -1,4 +1,4 @@
-"""`whyidle live [RUN]`: looks at a recording while it is made."""
+"""`whyidle live [RUN]`: shows a recording while it is made."""
 
 from __future__ import annotations
 
@@ -35,30 +35,28 @@ from .options import nothing_newest
 PLAIN_SECONDS = 2.0
 """Between lines where the output is not a terminal."""
 ONCE_ROWS = 48
-"""Of one look, where the output is not a terminal."""
+"""Of one view, where the output is not a terminal."""
 WATCH_RATE = 4.0
-"""Looks a second of our own sampler."""
+"""Samples per second of our own sampler."""
 FIRST_FIGURES_SECONDS = 5.0
-"""How long one look at the accelerators alone waits for its sampler."""
+"""How long one view of the accelerators alone waits for its sampler."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run_folder", metavar="RUN", type=Path, nargs="?", help="folder of a run, or of several runs")
+    parser.add_argument("--gpus", action="store_true", help="show accelerators and the machine, without a recording")
+    parser.add_argument("--interval", type=_seconds, default=0.25, metavar="S", help="seconds between updates (0.25)")
+    parser.add_argument("--once", action="store_true", help="print one view, then end")
+    parser.add_argument("--json", action="store_true", help="print the view as JSON (with --once)")
+    parser.add_argument("--ascii", action="store_true", help="use only ASCII characters")
     parser.add_argument(
-        "run_folder", metavar="RUN", type=Path, nargs="?", help="folder of a run, or one around several runs"
-    )
-    parser.add_argument("--gpus", action="store_true", help="the accelerators and the machine, without any recording")
-    parser.add_argument("--interval", type=_seconds, default=0.25, metavar="S", help="seconds between looks (0.25)")
-    parser.add_argument("--once", action="store_true", help="one look, then end")
-    parser.add_argument("--json", action="store_true", help="the look as JSON (with --once)")
-    parser.add_argument("--ascii", action="store_true", help="signs that every terminal has")
-    parser.add_argument(
-        "--no-colour", "--no-color", action="store_true", dest="no_colour", help="as with NO_COLOR: weights, no colours"
+        "--no-colour", "--no-color", action="store_true", dest="no_colour", help="bold and dim instead of colours"
     )
 
 
 def run(arguments: argparse.Namespace) -> int:
     if arguments.json and not arguments.once:
-        raise WhyidleError("--json prints one look: add --once. For a whole run use `whyidle report --json`.")
+        raise WhyidleError("--json prints one view: add --once. For a whole run use `whyidle report --json`.")
     try:
         with ended_by_signals(), _source(arguments) as source:
             if arguments.once:
@@ -99,7 +97,7 @@ class Watching:
         return self._reader.snapshot()
 
     def is_complete(self, view: Snapshot) -> bool:
-        """Whether the sampler has told of the machine and of all accelerators that it found."""
+        """Whether the sampler has recorded the machine and all accelerators that it found."""
         found = sampled_devices(self._reader.folder)
         told = {device.number for device in view.devices if device.busy_pct}
         return view.host.machine_busy_pct is not None and found is not None and told >= {d.number for d in found}

@@ -48,12 +48,18 @@ def _unknown(arguments: argparse.Namespace, unknown: Sequence[str]) -> str:
     return f"unrecognized arguments: {' '.join(unknown)}{'.' if near or after else ''}{near}{after}"
 
 
+def _overview() -> str:
+    """Each verb with what it does and an example, for who gives none."""
+    verbs = (f"  {verb.name:10} {verb.help.partition(chr(10))[0]}\n{'':13}{verb.example}\n" for verb in VERBS)
+    return "Says what the accelerator of a PyTorch training waits for, and why.\n\n" + "".join(verbs)
+
+
 def parser(only: str | None = None) -> argparse.ArgumentParser:
     """The parser of all verbs. `only`: the one whose options will be asked for; `None`: all of them may be."""
     top = _Parser(
         prog="whyidle",
         description="Says what the accelerator of a PyTorch training waits for, and why.",
-        epilog="example: whyidle compare ssd --device emulated:v100 --batch-sizes 8,16",
+        epilog="example: whyidle run -- python train.py",
     )
     top.add_argument("--version", action="version", version=f"whyidle {__version__}")
     verbs = top.add_subparsers(dest="verb", metavar="VERB", required=True)
@@ -83,6 +89,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
     words = list(sys.argv[1:] if argv is None else argv)
+    if not words:
+        print(f"{_overview()}\n`whyidle VERB --help` explains a verb.")
+        return 0
     # What stands before the verb is an option without a value.
     verb = next((word for word in words if not word.startswith("-")), "")
     if words[:1] == ["run"]:

@@ -36,6 +36,11 @@ def nothing_newest(or_else: str) -> WhyidleError:
     )
 
 
+def add_full(parser: argparse.ArgumentParser) -> None:
+    """`--full`, of commands whose words fit one screen without it."""
+    parser.add_argument("--full", action="store_true", help="print everything, not only one screen")
+
+
 def given(arguments: argparse.Namespace, names: Iterable[str]) -> str:
     """Those of the options that were asked for, as they are written; empty for none."""
     default = arguments.parser.get_default

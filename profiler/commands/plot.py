@@ -1,4 +1,4 @@
-"""What is drawn of a result beside its words, each an option that names a file: `--plot`, …, and `compare --html`."""
+"""The pictures of a result, each an option that names a file: `--plot`, …, and the page of `compare --html`."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def draw(arguments: argparse.Namespace, result: Result) -> None:
 
 
 def add_page_argument(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--html", metavar="FILE", help="write the result as a page: one file, also without a network")
+    parser.add_argument("--html", metavar="FILE", help="write the result as a page (one file, needs no network)")
 
 
 def check_page(arguments: argparse.Namespace, made: Path | None = None) -> None:
@@ -80,7 +80,7 @@ def check_page(arguments: argparse.Namespace, made: Path | None = None) -> None:
         WhyidleError: it cannot.
     """
     if arguments.html == "-":
-        raise WhyidleError("--html -: a page goes into a file. Name one, such as --html compare.html.")
+        raise WhyidleError("--html -: a page cannot go to stdout. Name a file, such as --html compare.html.")
     require_folder(arguments.html, made, "--html")
     if arguments.html is not None:
         refuse_recorded(Path(arguments.html), PAGES, " with --html")

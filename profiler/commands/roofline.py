@@ -1,4 +1,4 @@
-"""`whyidle roofline SCENARIO|FOLDER|RUN`: how many of some samples this machine could make a second, part by part."""
+"""`whyidle roofline SCENARIO|FOLDER|RUN`: how many samples per second this machine could prepare, part by part."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "what", metavar="SCENARIO|FOLDER|RUN", help="a scenario, a folder with JPEG files, or the folder of a run"
     )
-    parser.add_argument("--data", type=Path, metavar="DIR", help="of a scenario: where its data are")
-    parser.add_argument("--net", help="of a scenario: whose samples, where nets differ in them (default: its first)")
-    parser.add_argument("--store", help="of a scenario: how samples are stored, where there is a choice")
-    parser.add_argument("--limit", type=options.count, metavar="N", help="of a scenario: use N samples only")
+    parser.add_argument("--data", type=Path, metavar="DIR", help="for a scenario: folder of its data")
+    parser.add_argument("--net", help="for a scenario: net that the samples are for (default: its first)")
+    parser.add_argument("--store", help="for a scenario: how samples are stored, where there is a choice")
+    parser.add_argument("--limit", type=options.count, metavar="N", help="for a scenario: use only N samples")
     parser.add_argument(
-        "--size", type=options.count, default=SIZE, metavar="N", help=f"of files: the net's input (default: {SIZE})"
+        "--size", type=options.count, default=SIZE, metavar="N", help=f"for files: pixels of the net's input ({SIZE})"
     )
-    parser.add_argument("--no-augment", action="store_true", help="decode, resize and normalise only")
-    parser.add_argument("--batch-size", type=options.count, default=32, metavar="N", help="default: 32")
-    parser.add_argument("--device", default="auto", help="to which batches are copied (default: auto)")
+    parser.add_argument("--no-augment", action="store_true", help="only decode, resize and normalise")
+    parser.add_argument("--batch-size", type=options.count, default=32, metavar="N", help="samples (default: 32)")
+    parser.add_argument("--device", default="auto", help="where batches are copied to (default: auto)")
     parser.add_argument("--rounds", type=options.count, default=3, metavar="N", help="of measuring (default: 3)")
     parser.add_argument("--json", metavar="FILE", help="write the result as JSON (- is stdout)")
 
@@ -93,8 +93,8 @@ def _files(arguments: argparse.Namespace) -> list[Path] | None:
     files = read_image_files(folder)
     if not files:
         raise WhyidleError(
-            f"{folder}: of this run no JPEG files are known: its data set lists none in an attribute, or was not seen. "
-            "Name the folder that they are in."
+            f"{folder}: this run recorded no JPEG files. Its dataset lists none in an attribute, or whyidle did not "
+            "see it. Name the folder of the files instead."
         )
     return [Path(name) for name in files]
 

@@ -29,7 +29,8 @@ from ..report.export.scalar_stream import Figures
 from ..results.recordings import RunResult
 from ..terminal import child
 from ..terminal.beside import Beside
-from ..terminal.console import console, json_text, show_document
+from ..terminal.console import console, json_text, show_document, shown_again
+from .options import add_full
 
 SHOWN = ("panel", "line")
 """Values of --live, which once chose between forms and now all mean the same."""
@@ -66,9 +67,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="show how it goes, never where the command's output goes: on the terminal where that goes into files, "
         "in a pane of tmux, or by `whyidle live` in another terminal, which it names",
     )
-    parser.add_argument("--no-live", action="store_true", help="without the line before that says where it records")
-    parser.add_argument("--rate", type=_rate, default=5.0, metavar="HZ", help="looks at host and GPU a second (5)")
-    parser.add_argument("--json", action="store_true", help="print the report as JSON (to stderr, like all we print)")
+    parser.add_argument("--no-live", action="store_true", help="do not print where it records")
+    parser.add_argument("--rate", type=_rate, default=5.0, metavar="HZ", help="samples of host and GPU per second (5)")
+    add_full(parser)
+    parser.add_argument("--json", action="store_true", help="print the report as JSON (on stderr)")
     parser.add_argument(
         "--headroom",
         action="store_true",
@@ -121,7 +123,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     def report() -> None:
         with _in_a_line(lacks):
-            _report(folder, arguments.json, figures)
+            _report(folder, arguments.json, arguments.full, figures)
 
     try:
         _record(folder, command, settings, arguments, stacks, figures, note, ended)
@@ -277,16 +279,15 @@ def _say_what_was_missed(folder: Path) -> None:
         Notices(folder / TRAINING_NOTICES)(f"{why} Only host and accelerator figures were recorded.")
 
 
-def _report(folder: Path, as_json: bool, figures: Figures) -> None:
+def _report(folder: Path, as_json: bool, full: bool, figures: Figures) -> None:
     result = RunResult([open_run(folder)])
     figures.finish()
     if as_json:
         print(json_text(result.contract()), file=sys.stderr)
         return
     print(file=sys.stderr)
-    show_document(result.document(), console(stderr=True))
-    again = f"`whyidle report {folder}` shows this again, with --format html as a page."
-    print(f"\nThe recording is in {folder}; {again}", file=sys.stderr)
+    show_document(result.document(), console(stderr=True), full)
+    print(f"\n{shown_again(folder, full)}", file=sys.stderr)
 
 
 def _error_of(code: int) -> str | None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="as JSON")
+    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -69,7 +69,7 @@ def _described(one: Scenario) -> dict[str, Any]:
 
 def _undescribed(name: str, lacking: str) -> dict[str, Any]:
     """One that cannot be asked about itself here; `lacking`: what of its needs is not installed."""
-    why = MissingExtra(f"needs {lacking}, not installed in this environment", "studies")
+    why = MissingExtra(f"needs {lacking}, which this environment lacks", "studies")
     empty: dict[str, Any] = {"study": None, "question": None, "nets": [], "data": None, "experiments": []}
     return {"name": name, **empty, "not_installed": str(why)}
 

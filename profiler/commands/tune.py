@@ -22,7 +22,7 @@ from ..record.run import open_run
 from ..report.contract import tuning as tune_json
 from ..report.contract.encode import builtins
 from ..report.documents.tuning import tuning_document
-from ..terminal.console import console, show_document, write_json
+from ..terminal.console import console, show_document, shown_again, write_json
 from ..terminal.progress import TuneProgress
 from ..tune.bench.script_bench import NothingToTune, Ready, ScriptBench
 from ..tune.patch import loader_made, patch_of, require_new, write_patch
@@ -51,6 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         help="seconds that it may take, the program's start counted (120)",
     )
+    options.add_full(parser)
     parser.add_argument("--json", metavar="FILE", help="write the result as JSON (- is stdout)")
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder for recordings and results (default: runs/…)")
     parser.add_argument(
@@ -104,9 +105,8 @@ def run(arguments: argparse.Namespace) -> int:
         return INTERRUPTED
     if arguments.json != "-":
         target = console()
-        show_document(tuning_document(result), target)
-        page = f"whyidle report {command.folder} --format html: as a page"
-        target.print(f"\nresult and recordings: {command.folder}   ({page})", soft_wrap=True, markup=False)
+        show_document(tuning_document(result), target, arguments.full)
+        target.print(f"\n{shown_again(command.folder, arguments.full)}", soft_wrap=True, markup=False)
     if arguments.patch is not None:
         command.say(write_patch(result.patch, arguments.patch))
     if arguments.json:

@@ -52,18 +52,18 @@ def batch_advice(
     left_s: float,
     progress: TuneProgress,
 ) -> BatchAdvice:
-    """Half of the time goes to children that try what fits."""
+    """Spend half of the time on children that try what fits."""
     if why := plan.fixed.get("batch_size"):
         return cannot(why)
     if left_s < LEAST_S:
-        return cannot(f"{max(0.0, left_s):.0f} s of the budget were left")
+        return cannot(f"only {max(0.0, left_s):.0f} s of the budget were left")
     until = time.monotonic() + left_s
     settings = replace(tuned.best.settings, batch_size=plan.batch_size)
     ready = bench.ready
 
     @contextmanager
     def again() -> Iterator[Bench]:
-        """What a training holds of a GPU's memory is missing for the children: another one is started after them."""
+        """Give the training again: it was stopped, as the children need its part of the GPU's memory."""
         yield bench
 
     def race(size: int) -> LoaderSettings | None:

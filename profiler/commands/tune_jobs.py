@@ -27,7 +27,7 @@ OF_SCENARIOS = ("data", "device", "net", "pipelines", "limit", "no_augment", "se
 MODULE = "whyidle.scenarios.tuning"
 PARALLEL = ("workers", "threads", "prefetch", "dali-cpu", "dali-gpu")
 """Loaders that do more than one thing at a time, and so have something to tune."""
-NONE_GIVEN = "nothing to tune is named. Write: whyidle tune -- python train.py, or the name of a scenario."
+NONE_GIVEN = "nothing to tune was given. Write `whyidle tune -- python train.py`, or name a scenario."
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def job(arguments: argparse.Namespace) -> TuneJob:
     if len(words) == 1 and sys.argv[-2:] != ["--", words[0]] and not _is_program(words[0]):
         return scenario_job(_checked(arguments, words[0]), arguments.budget)
     if alien := given(arguments, OF_SCENARIOS):
-        raise WhyidleError(f"{alien} {are(alien)} of scenarios. Your command says itself what it trains.")
+        raise WhyidleError(f"{alien} {are(alien)} of scenarios, and this is a command. Leave it out.")
     return _script(words, arguments.overwrite, arguments.budget)
 
 
@@ -75,7 +75,7 @@ def _is_program(word: str) -> bool:
 def _script(command: list[str], overwrite: bool, budget_s: float | None) -> TuneJob:
     # Asked here, before a folder is made for it.
     if shutil.which(command[0]) is None:
-        raise WhyidleError(f"there is no program {command[0]!r} that could be run.{script_hint(command)}")
+        raise WhyidleError(f"there is no program {command[0]!r} to run.{script_hint(command)}")
 
     def settings(folder: Path, tune: Mapping[str, Any]) -> Mapping[str, str]:
         return environment(folder, os.environ, {"tune": dict(tune)})
@@ -86,7 +86,7 @@ def _script(command: list[str], overwrite: bool, budget_s: float | None) -> Tune
 
 
 def _checked(arguments: argparse.Namespace, name: str) -> dict[str, Any]:
-    """Before anything starts: a wrong device, net, loader or folder is one message.
+    """Check a scenario's options before anything starts: a wrong device, net, loader or folder is one message.
 
     Raises:
         WhyidleError: such a mistake.
@@ -105,7 +105,7 @@ def _checked(arguments: argparse.Namespace, name: str) -> dict[str, Any]:
     for each in arguments.pipelines or ():
         if each not in PARALLEL:
             raise WhyidleError(
-                f"loader {each!r} has nothing to tune. Those with workers or threads are {', '.join(PARALLEL)}; "
+                f"loader {each!r} has nothing to tune. Loaders with workers or threads are {', '.join(PARALLEL)}; "
                 f"`whyidle compare {name} --pipelines {each}` shows how fast it is."
             )
         if missing := unavailable(each):

@@ -32,8 +32,8 @@ before."""
 MOST_STARTS = 12
 """Trainings of few steps are started for each pair of blocks."""
 ANNOUNCED = (
-    "Your command is started and recorded, then trains on with its own loader and with the advised one in turns, and "
-    "is ended without finishing: what it learns is not for keeping."
+    "whyidle starts and records your command, then lets it train with its own loader and the advised one in turns. It "
+    "ends the command before it is done: do not keep what it learned."
 )
 
 
@@ -41,7 +41,7 @@ def run(arguments: argparse.Namespace, copied: Callable[[Path, Path], None]) -> 
     """`copied`: keeps a recording as it is."""
     job = tune_jobs.job(arguments)
     if job.scenario is not None:
-        raise WhyidleError("--prove tries the advice on a command of yours: whyidle tune --prove -- python train.py")
+        raise WhyidleError("--prove takes a command, not a scenario: whyidle tune --prove -- python train.py")
     folder: Path = arguments.out or job.folder
     if folder.is_dir() and any(folder.iterdir()):
         raise WhyidleError(f"{folder} is not empty. Choose another folder with --out.")
@@ -52,7 +52,7 @@ def run(arguments: argparse.Namespace, copied: Callable[[Path, Path], None]) -> 
     try:
         folder.mkdir(0o700, parents=True, exist_ok=True)
     except OSError as error:
-        raise RecordError(f"cannot make {folder}: {error.strerror}. Choose another with --out.") from error
+        raise RecordError(f"cannot make {folder}: {error.strerror}. Choose another folder with --out.") from error
     with progress:
         for steps, seconds in STRETCHES:
             launch = replace(job.launch, after_steps=steps, after_s=seconds, most_starts=MOST_STARTS)
@@ -91,7 +91,7 @@ def _proven(
         budget_s=arguments.budget,
         batches_per_epoch=ready.batches_per_epoch,
     )
-    progress.phase("blocks of both, in turns")
+    progress.phase("measuring both loaders in turns")
 
     def on_block(entry: Entry) -> None:
         if entry.block is not None:
@@ -117,14 +117,14 @@ def _show(arguments: argparse.Namespace, what: str, told: Proof, own: LoaderSett
 
 def _nothing(arguments: argparse.Namespace, what: str, analysis: Analysis, own: LoaderSettings) -> int:
     first = analysis.verdict.next[0] if analysis.verdict.next else None
-    why = f"no advice on {what} is a setting of its loader. {analysis.verdict.title}"
+    why = f"no advice on {what} changes a setting of its loader. {analysis.verdict.title}"
     if analysis.verdict.cause is None:
-        why += " A larger --budget records more of them."
+        why += " A larger --budget records more steps."
     if first is not None:
         now = None if analysis.facts is None or not analysis.facts.samples_known else analysis.facts.samples_per_s
         why += (
-            f" The first advice: {first.change}{prediction(first, now)}. Follow it, run again, and `whyidle diff` of "
-            "both runs says whether that was kept."
+            f" The first advice: {first.change}{prediction(first, now)}. Follow it, run again, and compare "
+            "both runs with `whyidle diff`."
         )
     if arguments.json != "-":
         console().print(why[:1].upper() + why[1:], markup=False, soft_wrap=True)

@@ -27,65 +27,65 @@ class Verb:
 VERBS = (
     Verb(
         "run",
-        "Runs a training command unchanged, records it, and says what it waited for.",
+        "Records a training command, unchanged, and says what it waited for.",
         "whyidle run -- python train.py --epochs 3",
     ),
     Verb(
         "attach",
-        "Observes a training that already runs, from outside, and says what it waits for.",
+        "Observes a training that is already running and says what it waits for.",
         "whyidle attach 12345 --duration 60",
     ),
     Verb(
         "compare",
-        "Trains a scenario with each loader at each batch size, and explains the table.\n"
-        "Named two or more recorded runs, it compares those: the same training at different batch sizes, say.",
+        "Trains a scenario with each loader and batch size, and explains the table.\n"
+        "Given two or more recorded runs, it compares those: one training at several batch sizes, for example.",
         "whyidle compare ssd --device emulated:v100 --batch-sizes 8,16 --data data/voc",
     ),
     Verb(
         "roofline",
-        "Measures how many samples a second this machine could make: each part of loading them alone, on one core\n"
-        "and on all of them at once. Of a scenario's data, of a folder with JPEG files, or of those a recorded run "
-        "read.",
+        "Measures how many samples per second this machine could prepare.\n"
+        "Each part of loading runs alone, on one core and on all, with a scenario's data, a folder of JPEG files, or "
+        "the files that a recorded run read.",
         "whyidle roofline data/photos --size 224",
     ),
     Verb(
         "tune",
-        "Finds loader settings for a training, and proves the gain by trial.",
+        "Finds loader settings for a training and proves the gain by trial.",
         "whyidle tune --budget 90 -- python train.py",
     ),
     Verb(
         "report",
-        "Shows what a recorded run waited for (no RUN: the newest on this machine).",
+        "Shows what a recorded run waited for (no RUN: the newest).",
         "whyidle report runs/train-20260101-120000",
     ),
     Verb(
         "diff",
-        "Explains the difference between two recorded runs by cause.",
+        "Explains the difference in speed between two recorded runs.",
         "whyidle diff runs/before runs/after",
     ),
     Verb(
         "check",
-        "Holds a recorded run to limits, for CI: exit code 0 when it keeps them all, else 1.",
+        "Checks a recorded run against limits, for CI: exit code 0 if it keeps them all, else 1.",
         "whyidle check runs/ci --max-stall 10 --max-regression 5 --against runs/main",
     ),
     Verb(
         "live",
-        "Shows a recording in progress (no RUN: the newest on this machine, and the next ones after it), or plays one.",
+        "Shows a recording in progress, or replays one (no RUN: the newest, and those that follow).",
         "whyidle live",
     ),
     Verb(
         "data",
-        "Fetches or makes the data of a scenario, or checks data that are there.",
+        "Downloads or composes the data of a scenario, or checks data you have.",
         "whyidle data ssd --out data/voc --images 400",
     ),
     Verb(
         "scenarios",
-        "Lists the scenarios and the devices they run on.",
+        "Lists scenarios and devices.",
         "whyidle scenarios --json",
     ),
     Verb(
         "doctor",
-        "Says what can be measured on this machine and what cannot, why, and how to change that.",
+        "Says what can be measured on this machine, what cannot, and how to change that.",
         "whyidle doctor",
     ),
 )

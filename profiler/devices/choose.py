@@ -73,6 +73,6 @@ def _gpu_number(name: str) -> int:
     number = name.partition(":")[2] or "0"
     if not number.isdigit() or int(number) >= torch.cuda.device_count():
         raise WhyidleError(
-            f"--device {name}: there are {torch.cuda.device_count()} CUDA devices here, numbered from 0."
+            f"--device {name}: this machine has {torch.cuda.device_count()} CUDA devices, numbered from 0."
         )
     return int(number)

@@ -276,7 +276,7 @@ class EmulatedDevice:
     def _must_hold(self, nbytes: int) -> None:
         if nbytes > self.spec.memory_bytes:
             raise DeviceOutOfMemory(
-                f"{self.title} has {self.spec.memory_bytes / 1e9:.1f} GB, this batch needs {nbytes / 1e9:.1f} GB. "
+                f"{self.title} has {self.spec.memory_bytes / 1e9:.1f} GB; this batch needs {nbytes / 1e9:.1f} GB. "
                 "Choose a smaller batch size."
             )
 

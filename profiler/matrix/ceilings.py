@@ -1,4 +1,4 @@
-"""What the machine could do with the samples of a comparison, measured between its rounds."""
+"""The machine's limits for the samples of a comparison, measured between its rounds."""
 
 from __future__ import annotations
 

@@ -63,17 +63,17 @@ def require_used(asked: ExperimentRequest, variants: Sequence[Variant], experime
         for value in values:
             if value is None or value in there or not among:
                 continue
-            several = " Gradients travel between several --ranks only." if name == "interconnect" else ""
+            several = " Gradients travel only between several --ranks." if name == "interconnect" else ""
             _refuse(f"{option} {value}", experiment, scenario, several)
     if asked.augment is False and any(_augments(each) for each in variants):
         _refuse("--no-augment", experiment, scenario)
 
 
 def beyond_cpus(request: Request, budget: float) -> list[str]:
-    """What is asked for more often than there are CPUs: allowed, and no faster for it."""
+    """Name options that ask for more than there are CPUs, which is allowed but no faster."""
     asked = {"--threads": max(request.threads or (0,)), "--workers": request.workers or 0}
     return [
-        f"{option} {number} is more than the {budget:g} CPUs that this job may use: they take turns"
+        f"{option} {number} is more than the {budget:g} CPUs of this job, so they take turns"
         for option, number in asked.items()
         if number > budget
     ]
@@ -85,7 +85,7 @@ def _augments(variant: Variant) -> bool:
 
 def _refuse(what: str, experiment: str, scenario: str, more: str = "") -> None:
     raise WhyidleError(
-        f"experiment {experiment} of {scenario} takes no {what}: none of its trainings would differ by it.{more} "
+        f"experiment {experiment} of {scenario} does not use {what}: it changes none of its trainings.{more} "
         "Leave it out or choose another --experiment."
     )
 
@@ -101,7 +101,7 @@ class Request:
     scenario: str
     """Its name, or the path of the Python file that defines it."""
     experiment: str | None = None
-    full: bool = False
+    as_published: bool = False
     data: Path | None = None
     device: tuple[str, ...] = ("auto",)
     net: tuple[str, ...] | None = None
@@ -145,7 +145,7 @@ def plan(request: Request, say: Callable[[str], None]) -> tuple[Matrix, list[Var
     chosen = scenario(request.scenario)
     experiment = chosen.experiment(request.experiment)
     devices = described(request.device)
-    limit = request.limit or (None if request.full else experiment.limit)
+    limit = request.limit or (None if request.as_published else experiment.limit)
     sources = Sources(chosen, request, limit, say)
     nets = chosen.nets_for(devices[0]["kind"], request.net)
     for net in request.net or ():
@@ -186,8 +186,8 @@ def described(names: Sequence[str]) -> list[dict[str, Any]]:
     devices = [describe(name) for name in names]
     if len({device["kind"] for device in devices}) > 1:
         raise WhyidleError(
-            f"--device {','.join(names)}: devices of different kinds, or measured and emulated ones, do not belong in "
-            "one table. Compare them one after the other."
+            f"--device {','.join(names)}: one table cannot hold devices of different kinds, nor measured and emulated "
+            "ones. Compare them one after the other."
         )
     return list({device["name"]: device for device in devices}.values())
 
@@ -202,7 +202,7 @@ def loaders(asked: Sequence[str] | None, data: ScenarioData) -> tuple[str, ...]:
 
     for each in asked or ():
         if each not in NAMES:
-            raise WhyidleError(f"unknown loader {each!r}. There are {', '.join(NAMES)}.")
+            raise WhyidleError(f"unknown loader {each!r}. Choose from {', '.join(NAMES)}.")
     if asked:
         return tuple(asked)
     # What only wants to be installed stays in the table, with the reason why it was skipped.
@@ -228,7 +228,7 @@ def _asked(request: Request, devices: Sequence[Mapping[str, Any]], pipelines: tu
         devices=tuple(device["name"] for device in devices),
         pipelines=pipelines,
         cpus=max(1, int(cpu_budget().budget)),
-        full=request.full,
+        full=request.as_published,
         workers=request.workers,
         nets=request.net,
         batch_sizes=request.batch_sizes,
@@ -252,7 +252,7 @@ def _variants(request: Request, asked: ExperimentRequest, chosen: Scenario, expe
     plainly = dict.fromkeys(plain(each) for each in experiment.variants(asked))
     variants = sorted(plainly, key=lambda each: each.pipeline not in first)
     if strange := set(first) - {each.pipeline for each in variants}:
-        raise WhyidleError(f"--first {min(strange)} is none of the loaders compared. Add it to --pipelines.")
+        raise WhyidleError(f"--first {min(strange)} is not among the loaders compared. Add it to --pipelines.")
     require_used(asked, variants, experiment.name, chosen.name)
     return variants
 
@@ -359,7 +359,7 @@ def _unmet(variants: Sequence[Variant], sources: Sources) -> list[str | None]:
 
     never = [said for each in variants if (said := unmet(each) or sources.too_few(each))]
     if len(never) == len(variants):
-        raise WhyidleError(f"nothing could be trained: {'; '.join(dict.fromkeys(never))}.")
+        raise WhyidleError(f"no training can run: {'; '.join(dict.fromkeys(never))}.")
     return [why(each) for each in variants]
 
 

@@ -132,7 +132,7 @@ def counted(cell: Cell, folder: Path, outcome: TrialOutcome) -> Cell:
             cell = replace(cell, analyses=(*cell.analyses, analysis), rounds=(*cell.rounds, in_round))
             status = "ok"
         elif status == "ok":
-            status, error = "failed", f"fewer than {FEWEST_STEPS} steps: choose more epochs or iterations"
+            status, error = "failed", f"it ran fewer than {FEWEST_STEPS} steps: choose more epochs or iterations"
     if status == "stopped":
         status = "ok" if cell.analyses else "skipped"
     return replace(cell, status=status, error=error)
@@ -271,7 +271,7 @@ class Matrix:
             said.append(f"{len(never)} cells were not run at all.")
         if fewer := sum(number < self._repeats for number in ran):
             said.append(f"{fewer} {'cells have' if fewer > 1 else 'cell has'} fewer than {self._repeats} runs.")
-        said.append("With a larger --budget more of them run, without one all.")
+        said.append("A larger --budget runs more of them; without --budget all run.")
         self.setting["notices"] = [*self.setting.get("notices", ()), " ".join(said)]
 
 

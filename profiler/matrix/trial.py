@@ -185,12 +185,12 @@ def _outcome(folder: Path, exit_code: int | None) -> TrialOutcome:
 
 
 def _death(exit_code: int | None) -> str:
-    """What a child that could not say it itself died of."""
+    """Tell what a child died of that gave no reason itself."""
     if exit_code is not None and exit_code < 0:
         name = signal.Signals(-exit_code).name if -exit_code in set(signal.Signals) else str(-exit_code)
-        hint = " (the kernel kills a process so when memory runs out)" if name == "SIGKILL" else ""
-        return f"the training was killed by {name}{hint}; its output is in output.txt of the run folder"
+        hint = " (so the kernel ends a process when memory runs out)" if name == "SIGKILL" else ""
+        return f"the training was killed by {name}{hint}; its output is in output.txt in the run folder"
     return (
-        f"the training ended with exit code {exit_code} before it could say why; what it printed is above, or in "
-        "output.txt of the run folder"
+        f"the training ended with exit code {exit_code} and gave no reason; its output is above, or in output.txt "
+        "in the run folder"
     )

@@ -43,4 +43,4 @@ class Code:
         return self.revision[:SHOWN]
 
     def __str__(self) -> str:
-        return self.short + {True: " + changes", False: "", None: " (changes not known)"}[self.changed]
+        return self.short + {True: " + changes", False: "", None: " (changes unknown)"}[self.changed]

@@ -76,5 +76,5 @@ def _within(folder: Path, name: str) -> str:
     if PurePath(name).name != name or name in ("", ".."):
         raise ValueError(f"{name!r} names no folder beside it")
     if (folder / name).is_symlink():
-        raise ValueError(f"{name!r} is a link, which is not followed")
+        raise ValueError(f"{name!r} is a link, which whyidle does not follow")
     return name

@@ -47,7 +47,7 @@ def open_recorded(path: Path, most: int = MOST_BYTES) -> int:
     except OSError as error:
         if error.errno != errno.ELOOP:
             raise
-        raise RecordError(f"{path} is damaged: it is a link, which is not followed.") from error
+        raise RecordError(f"{path} is damaged: it is a link, which whyidle does not follow.") from error
     found = os.fstat(file)
     if stat.S_ISREG(found.st_mode) and found.st_size <= most:
         return file
@@ -102,7 +102,7 @@ def _whole_number(text: str) -> int:
         ValueError: it has more than 64 bits.
     """
     if len(text) > MOST_DIGITS or not -(2**64) < (number := int(text)) < 2**64:
-        raise ValueError(f"{text:.24}… is no number of ours")
+        raise ValueError(f"{text:.24}… is not a number of whyidle's")
     return number
 
 

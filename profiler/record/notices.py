@@ -26,17 +26,17 @@ def why_unseen(folder: Path, within: str = "") -> str | None:
     """
     if not (folder / LOADED).exists():
         return (
-            "The hooks never loaded: the command started no Python that reads its environment "
+            "The hooks were not loaded: the command started no Python that reads its environment "
             f"(python -I, -E and -S do not){within}."
         )
     if (folder / TRAINING_NOTICES).exists():
         return None
     if (folder / ARMED).exists():
         return (
-            "No training was seen: no process made an optimizer, ran a backward pass or iterated over a torch "
+            "whyidle saw no training: no process made an optimizer, ran a backward pass or iterated over a torch "
             "DataLoader."
         )
-    return "No torch was seen: no Python that the command started imported it, so there were no steps to record."
+    return "whyidle saw no torch: no Python that the command started imported it, so there were no steps to record."
 
 
 NO_HEADROOM = "Headroom was not measured: "

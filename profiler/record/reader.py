@@ -66,8 +66,8 @@ def _header(path: Path, more: int = 0) -> tuple[RecordHeader, int, bytes]:
         raise RecordError(f"cannot read {path}: {error.strerror}.") from error
     if len(page) < HEADER_BYTES or not page.startswith(MAGIC):
         if size == 0:
-            raise RecordError(f"{path} is empty: its records could not be written. The disk was full, say.")
-        raise RecordError(f"{path} is not a whyidle record file, or it is cut within its first page.")
+            raise RecordError(f"{path} is empty: its records could not be written. Was the disk full?")
+        raise RecordError(f"{path} is not a whyidle record file, or is cut off within its first page.")
     _, version, header_bytes, record_bytes, rank, pid, dropped, closed, ended = HEADER.unpack_from(page)
     name = ended.rstrip(b"\0").decode("ascii", "replace")
     if version != FORMAT_VERSION:

@@ -60,9 +60,9 @@ def refuse_recorded(path: Path, only: tuple[str, bytes] | None = None, with_opti
     """
     real = Path(os.path.realpath(path))
     if _is_recorded(real.name) and is_recording(str(real.parent)):
-        raise RecordError(f"{path} is a file of the recording itself, which would be lost. Name another file.")
+        raise RecordError(f"{path} is a file of a recording, which would be lost. Name another file.")
     if only is not None and real.is_file():
         with real.open("rb") as file:
             begin = file.read(MOST_OF_BEGIN)
         if begin and re.match(only[1], begin, re.DOTALL) is None:
-            raise RecordError(f"{path} is there, and is no {only[0]}. Name another file{with_option}.")
+            raise RecordError(f"{path} exists and is not a {only[0]}. Name another file{with_option}.")

@@ -208,7 +208,7 @@ def create_run(folder: Path, description: dict[str, Any]) -> Path:
         facts["command"] = without_secrets(facts["command"])
     try:
         if taken := recorded_in(folder):
-            what = "a run" if taken == RUN_JSON else f"{taken}, which a recording would write to"
+            what = "a run" if taken == RUN_JSON else f"{taken}, which a recording would overwrite"
             raise RecordError(f"{folder} already holds {what}. Choose another folder with --out.")
         folder.mkdir(0o700, parents=True, exist_ok=True)
         write_json(folder / RUN_JSON, facts)
@@ -326,7 +326,7 @@ class Run:
             try:
                 files.append(RecordFile(path))
                 if files[-1].is_cut():
-                    self.damaged.append(f"{path} is cut short: what is missing is not in these figures.")
+                    self.damaged.append(f"{path} is cut short: these figures lack the rest of it.")
             except RecordError as error:
                 self.damaged.append(str(error))
         return files

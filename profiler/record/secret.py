@@ -60,7 +60,7 @@ def line_without_secrets(line: str) -> str:
 def left_out_note(count: int) -> list[str]:
     """The sentence that says so, where anything was left out."""
     what = "1 value was" if count == 1 else f"{count} values were"
-    return [f"{what} not recorded, as secrets or what looks like them: `{LEFT_OUT}` stands there."] if count else []
+    return [f"{what} not recorded, as possible secrets: `{LEFT_OUT}` stands there instead."] if count else []
 
 
 def _value(found: re.Match[str]) -> str:

@@ -54,7 +54,7 @@ class RecordSink:
                     f"cannot write {self.path}: {os.strerror(error.errno or 0)}. Choose another folder with --out, or "
                     "free some space."
                 ) from error
-        raise RecordError(f"{folder} holds {MOST_SLOTS} files of workers, all of them in use.")
+        raise RecordError(f"{folder} holds {MOST_SLOTS} files of workers, all in use.")
 
     def _open(self, rank: int, pid: int, slot: bool, done: int | None) -> bool:
         """Whether the file can be had; of one that goes on, what is written already stays."""

@@ -105,9 +105,6 @@ class FittingColumn:
     """Where there is too little room, columns go from the highest number down; 0 stays."""
     instead: FittingColumn | None = None
     """Takes its place then."""
-    words: Sequence[str] | None = None
-    """What its cells are called in a sentence, of columns that tell rows apart: where even what stays is too wide, all
-    of these become one, whose words are folded."""
 
 
 @dataclass(frozen=True)
@@ -138,8 +135,6 @@ class Verdict:
     """The cause that comes first, and in a sentence what it does."""
 
     finding: Finding
-    confidence: bool = False
-    """Whether how sure it is belongs to it."""
     title: ClassVar[str] = "Verdict"
 
     @property
@@ -151,7 +146,7 @@ class Verdict:
     def remarks(self) -> str:
         """How bad it is and how sure, in a word each; empty where neither is known."""
         said = [self.finding.severity] if self.finding.severity != "none" else []
-        if self.confidence and self.finding.cause is not None:
+        if self.finding.cause not in (None, "none"):
             said.append(f"confidence {self.finding.confidence:.1f}")
         return ", ".join(said)
 
@@ -202,7 +197,7 @@ class Changes:
     changes: tuple[Next, ...]
     now: float | None
     """Samples a second as it stands."""
-    title: ClassVar[str] = "Next"
+    title: ClassVar[str] = "What to change"
 
     @property
     def said(self) -> list[str]:
@@ -216,7 +211,7 @@ class EvidenceTable:
 
     items: tuple[Evidence, ...]
     title: ClassVar[str] = "Evidence"
-    heads: ClassVar[tuple[str, str, str]] = ("measured", "here", "should be")
+    heads: ClassVar[tuple[str, str, str]] = ("measured", "here", "normal")
 
     @property
     def rows(self) -> list[tuple[str, str, str]]:
@@ -230,7 +225,7 @@ class LinesOfCode:
     """Where in the code the time of a finding was spent."""
 
     lines: tuple[Where, ...]
-    title: ClassVar[str] = "Where"
+    title: ClassVar[str] = "Lines of code"
 
     @property
     def rows(self) -> list[tuple[str, str, str]]:
@@ -244,15 +239,11 @@ class OtherFindings:
 
     findings: tuple[Finding, ...]
     now: float | None
-    with_changes: bool = True
-    """Whether how bad each is, and the first change for it, belong to it."""
-    title: ClassVar[str] = "Also"
+    title: ClassVar[str] = "Also found"
 
     @property
     def said(self) -> list[tuple[str, list[str]]]:
         """(what was found, what to change) a finding, in a sentence each."""
-        if not self.with_changes:
-            return [(f"{found.cause}: {found.title}", []) for found in self.findings]
         return [
             (
                 f"{found.cause} ({found.severity}): {found.title}",
@@ -290,7 +281,7 @@ class Quality:
     """How much was recorded, and at what cost."""
     brief: tuple[str, ...] = ()
     """The same in a few words each."""
-    title: ClassVar[str] = "Quality of this measurement"
+    title: ClassVar[str] = "Quality of the measurement"
 
     @property
     def lines(self) -> list[str]:
@@ -368,6 +359,8 @@ class Document:
     """All that a result says, in its order."""
 
     blocks: tuple[Block, ...]
+    brief: tuple[Block, ...] = ()
+    """The short version, for one screen; empty where all of it is short."""
 
     @property
     def title(self) -> str:

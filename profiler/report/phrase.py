@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from .words.figures import part_name, share
@@ -43,21 +43,13 @@ class Length:
 
 
 @dataclass(frozen=True)
-class Spark:
-    """A strip of values from 0 to 100 over time; NaN where nothing was measured."""
-
-    values: Sequence[float]
-    width: int
-
-
-@dataclass(frozen=True)
 class PartSign:
     """The sign that a part of the stall breakdown has in bars, in its colour."""
 
     part: str
 
 
-Inline = Span | Bar | Length | Spark | PartSign
+Inline = Span | Bar | Length | PartSign
 
 
 @dataclass(frozen=True)

@@ -59,7 +59,7 @@ class ComparisonResult(Result):
     def table(self, name: str | None) -> Table:
         if name not in (None, CELLS):
             raise WhyidleError(
-                f"{self.folder} is a comparison, whose only table is {CELLS}; {name} is of one run. {self._name_one()}"
+                f"{self.folder} is a comparison with only the table {CELLS}; {name} needs one run. {self._name_one()}"
             )
         return cells_table(self.folder)
 
@@ -68,7 +68,7 @@ class ComparisonResult(Result):
 
     def without(self, form: str) -> WhyidleError:
         if form == "trace":
-            return WhyidleError(f"{self.folder} is a comparison, and a trace is of one run. {self._name_one()}")
+            return WhyidleError(f"{self.folder} is a comparison, and a trace needs one run. {self._name_one()}")
         return super().without(form)
 
     def _name_one(self) -> str:
@@ -110,8 +110,8 @@ class ComparisonResult(Result):
         elif picture == ROOFLINE:
             if not (limits := rooflines(setting)):
                 raise WhyidleError(
-                    "--roofline-plot: what the machine could do was not measured, so no picture was drawn. `whyidle "
-                    "compare --roofline` measures it."
+                    "--roofline-plot: the machine's limits were not measured, so no picture was drawn. `whyidle "
+                    "compare --roofline` measures them."
                 )
             write_roofline(limits, result.cells, title, file)
         elif picture == CONFUSION:
@@ -119,7 +119,7 @@ class ComparisonResult(Result):
 
 
 def put_price(price: Price, cells: Collection[Cell], setting: dict[str, Any]) -> None:
-    """Have a comparison that is over priced anew.
+    """Price a finished comparison anew.
 
     Raises:
         WhyidleError: its trainings ran on several devices.
@@ -139,8 +139,8 @@ def require_one_machine(price: Price, devices: Iterable[str]) -> None:
     several = list(dict.fromkeys(devices))
     if len(several) > 1:
         raise WhyidleError(
-            f"one price ({price.title}) says nothing of trainings on {len(several)} devices ({', '.join(several)}). "
-            f"Compare one device at a time, or leave --price and --instance out: scenario {COST_SCENARIO} has a price "
+            f"one price ({price.title}) cannot hold for trainings on {len(several)} devices ({', '.join(several)}). "
+            f"Compare one device at a time, or leave out --price and --instance: scenario {COST_SCENARIO} has a price "
             "for each device."
         )
 

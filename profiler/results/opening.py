@@ -41,22 +41,22 @@ class _Listed:
 
 
 def newest_run(folder: Path) -> Path:
-    """The run folder itself, or of a comparison and of a folder with many runs the one that began last; where there is
-    none, the folder.
+    """Give the run folder itself; in a comparison or a folder of many runs the one that began last; else the folder
+    that was named.
 
     Raises:
-        WhyidleError: of a comparison, no run has begun yet.
+        WhyidleError: it is a comparison in which no run has begun yet.
     """
     if is_run(folder):
         return folder
     runs = runs_within(folder)
     if not runs and is_comparison(folder):
-        raise WhyidleError(f"{folder} is a comparison of which no run has begun yet.")
+        raise WhyidleError(f"{folder} is a comparison in which no run has begun yet.")
     return max(runs, key=_began_ns, default=folder)
 
 
 def choice(around: Path, folders: Sequence[Path]) -> str:
-    """What to choose from, the newest first, and what cannot be read last."""
+    """List what to choose from, the newest first, and what cannot be read last."""
     began = {folder: _moment(_facts(folder).get("started_at")) for folder in folders}
     readable: list[_Listed] = []
     unreadable: list[_Listed] = []

@@ -60,7 +60,7 @@ class RecordedResult(Result):
 
     def table(self, name: str | None) -> Table:
         if name == CELLS:
-            raise WhyidleError(f"--table {CELLS} is of a comparison, and {self.folder} is a run.")
+            raise WhyidleError(f"--table {CELLS} needs a comparison, and {self.folder} is a run.")
         if name in (None, STEPS):
             self._require_steps()
             return self._steps()
@@ -72,13 +72,13 @@ class RecordedResult(Result):
         return steps | {name: partial(raw_table, name, self.runs) for name in KINDS_OF_TABLES}
 
     def undrawn(self, picture: Picture) -> str:
-        return f"{self.folder} is no comparison. `whyidle compare RUN RUN` makes one of runs"
+        return f"{self.folder} is not a comparison. `whyidle compare RUN RUN` makes one of runs"
 
     def _steps(self) -> Table:
         shown = timelines(self.analysis, self.runs)
         if not shown:
             raise WhyidleError(
-                f"of {self.folder} no step can be looked at: the device had finished none of them. "
+                f"{self.folder} has no step to show: the device had finished none. "
                 "`--table step_records` writes them as they were recorded."
             )
         return steps_table(shown, about_of(self.analysis.info))
@@ -87,17 +87,17 @@ class RecordedResult(Result):
         return any(file.count() for run in self.runs for file in run.files(STEP))
 
     def _require_steps(self) -> None:
-        """That a trace or a table of steps can be made.
+        """Require steps, as a trace or a table of steps needs them.
 
         Raises:
-            WhyidleError: of a run that was watched from outside, or that trained nothing.
+            WhyidleError: the run was watched from outside, or trained nothing.
         """
-        way_out = "`--format csv --table host` and `--table device` write what the sampler saw."
+        way_out = "`--format csv --table host` and `--table device` write what the sampler recorded."
         if any(is_attached(run) for run in self.runs):
-            raise WhyidleError(f"{self.folder} was watched from outside, which sees no steps. {way_out}")
+            raise WhyidleError(f"{self.folder} was watched from outside, which records no steps. {way_out}")
         if not self._has_steps():
             raise WhyidleError(
-                f"{self.folder} holds no step: nothing was trained, or not so that it was seen. {way_out}"
+                f"{self.folder} holds no step: nothing was trained, or whyidle did not see it. {way_out}"
             )
 
 
@@ -125,8 +125,8 @@ class RunResult(RecordedResult):
         made = speedscope_of(self._training())
         if made is None:
             raise WhyidleError(
-                f"{self.folder} holds no looks at the stacks of a training. `whyidle run` records them where the "
-                "system lets it: `whyidle doctor` says whether it does here."
+                f"{self.folder} holds no stack samples of a training. `whyidle run` records them where the system "
+                "allows it: `whyidle doctor` says whether it does here."
             )
         return made
 
@@ -154,7 +154,7 @@ class RunResult(RecordedResult):
         return None if spent is None else spent_line(spent)
 
     def _spent(self) -> cost.Spent | None:
-        """What the run, or a job of several ranks, cost; nothing without a price."""
+        """Give what the run, or a job of several ranks, cost; nothing without a price."""
         if self.price is None:
             return None
         facts = all_facts(self.analysis)
@@ -197,7 +197,7 @@ class AttachedResult(RecordedResult):
         looks, trainers = self.seen.looks, self.seen.trainers
         made = None if looks is None else speedscope_of([self._profiled(each, looks) for each in trainers])
         if made is None:
-            raise WhyidleError(f"{self.folder} holds no looks at stacks: `whyidle report` says why.")
+            raise WhyidleError(f"{self.folder} holds no stack samples: `whyidle report` says why.")
         return made
 
     def _profiled(self, trainer: Trainer, looks: Looks) -> ProfiledProcess:
@@ -208,13 +208,12 @@ class AttachedResult(RecordedResult):
 
     def without(self, form: str) -> WhyidleError:
         return WhyidleError(
-            f"{self.folder} was watched from outside: it has no steps to give gauges of. Take --format json or "
-            "markdown."
+            f"{self.folder} was watched from outside, so it has no steps and no gauges. Use --format json or markdown."
         )
 
     def undrawn(self, picture: Picture) -> str:
         if picture == TRACES:
-            return f"{self.folder} was watched from outside, which does not see that"
+            return f"{self.folder} was watched from outside, which does not record that"
         return super().undrawn(picture)
 
 

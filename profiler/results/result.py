@@ -1,4 +1,4 @@
-"""What every kind of result has in common: the forms it can be asked for, and what is said where it has none of one."""
+"""What every kind of result has in common: the forms it can take, and the message for a form that it cannot."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ class Picture:
         return f"--{self.name.replace('_', '-')}"
 
     def refused(self, why: str) -> WhyidleError:
-        """That it was asked for where there is nothing to draw it from."""
+        """Make the error that there is nothing to draw it from."""
         return WhyidleError(f"{self.option} draws {self.shows}; {why}. Leave it out.")
 
 
 SIZES = Picture("plot", "time per sample by batch size")
 TRACES = Picture("trace_plot", "the device's utilisation over time")
 RANKS = Picture("scaling_plot", "speed-up by number of ranks")
-CONFUSION = Picture("confusion_plot", "what was taken for what on held-out data")
-ROOFLINE = Picture("roofline_plot", "how near loaders come to what the machine could do")
+CONFUSION = Picture("confusion_plot", "which class was taken for which on held-out data")
+ROOFLINE = Picture("roofline_plot", "how near loaders come to the machine's limits")
 PICTURES = (SIZES, TRACES, RANKS, CONFUSION, ROOFLINE)
 
 
@@ -73,18 +73,18 @@ class Result(ABC):
 
     @abstractmethod
     def document(self) -> Document:
-        """All that it says."""
+        """Give the result as a document."""
 
     @abstractmethod
     def contract(self) -> Content:
-        """It as JSON."""
+        """Give the result as JSON."""
 
     @abstractmethod
     def page(self, place: Path | None) -> str:
-        """It as a page. `place`: the folder in which the page will lie; `None`: nowhere that links could lead from."""
+        """Give the result as a page. `place`: the page's folder, from which links lead; `None`: there are no links."""
 
     def speedscope(self) -> str:
-        """All looks at stacks with their times.
+        """Give all stack samples with their times.
 
         Raises:
             WhyidleError: there are none.
@@ -92,15 +92,15 @@ class Result(ABC):
         raise self.without("speedscope")
 
     def trace(self) -> RunTrace:
-        """What viewers of traces show."""
+        """Give what viewers of traces show."""
         raise self.without("trace")
 
     def table(self, name: str | None) -> Table:
-        """One of its tables; `None`: the one that people want first."""
+        """Give one of its tables; `None`: the one that people want first."""
         raise self.without("csv or parquet")
 
     def tables(self) -> Mapping[str, Callable[[], Table]]:
-        """All of its tables by name, each made when it is called.
+        """Give all of its tables by name, each made when it is called.
 
         Raises (so do those of the tables):
             WhyidleError: there is nothing to make it of.
@@ -108,7 +108,7 @@ class Result(ABC):
         raise self.without("csv or parquet")
 
     def draw(self, picture: Picture, file: Path) -> None:
-        """One of its `pictures`.
+        """Draw one of its `pictures`.
 
         Raises:
             WhyidleError: there is nothing to draw, or it cannot be written.
@@ -116,13 +116,13 @@ class Result(ABC):
         raise picture.refused(self.undrawn(picture))
 
     def members(self) -> Iterator[Result] | None:
-        """The runs that it is made of and that are still there; `None` of what is no comparison."""
+        """Give the runs that it is made of and that are still there; `None` if it is not a comparison."""
         return None
 
     def without(self, form: str) -> WhyidleError:
-        """That it has no such form, and what to ask for instead."""
-        return WhyidleError(f"{self.folder} is {self.what}, of which --format {form} is not made.")
+        """Make the error that it has no such form, with what to ask for instead."""
+        return WhyidleError(f"{self.folder} is {self.what}; --format {form} does not apply to it.")
 
     def undrawn(self, picture: Picture) -> str:
-        """Why there is no such picture of it."""
+        """Tell why there is no such picture of it."""
         return f"{self.folder} is {self.what}"

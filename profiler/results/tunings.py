@@ -1,4 +1,4 @@
-"""Tunings: what was tried of a loader's settings, and what came of it."""
+"""Tunings: which settings of a loader were tried, and with what result."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class TuningResult(Result):
         result = self._file.result
         if result is None:
             raise WhyidleError(
-                f"{self.folder} holds a tuning without a result: it still runs, or it was cut short. Its recordings "
-                f"can be read: whyidle report {self.folder / RECORDING}"
+                f"{self.folder} holds a tuning without a result: it still runs, or was cut short. To read its "
+                f"recording: whyidle report {self.folder / RECORDING}"
             )
         try:
             return tune_json.read(result), result
@@ -65,7 +65,7 @@ class TuningResult(Result):
         runs = runs_within(self.folder)
         recording = f", or name a recording in it, such as {runs[0]}" if runs else ""
         return WhyidleError(
-            f"{self.folder} is a tuning, of which --format {form} is not made: take text, json, html or markdown"
+            f"{self.folder} is a tuning; --format {form} does not apply to it. Use text, json, html or markdown"
             f"{recording}."
         )
 

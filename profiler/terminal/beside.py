@@ -41,10 +41,10 @@ class Beside:
         try:
             if _has_free_terminal():
                 self._draw()
-                self.how = "the terminal shows how it goes"
+                self.how = "the terminal shows the live view"
             elif os.environ.get("TMUX") and shutil.which("tmux"):
                 self._pane = self._split()
-                self.how = "a pane of tmux shows how it goes"
+                self.how = "a tmux pane shows the live view"
         except Exception as error:
             self.how += f" ({error})"
 

@@ -233,7 +233,7 @@ def in_bounds(make: Callable[[], None]) -> None:
         os.waitpid(pid, 0)
         raise
     if ended:
-        raise WhyidleError(f"it took more than {MOST_SECONDS} s, or than {MOST_BYTES >> 30} GB of memory.")
+        raise WhyidleError(f"it took more than {MOST_SECONDS} s or more than {MOST_BYTES >> 30} GB of memory.")
 
 
 def end_as(code: int) -> int:

@@ -44,36 +44,37 @@ def show(draw: Callable[[Console], None], target: Console) -> None:
     target.file.flush()
 
 
-def show_document(document: Document, target: Console) -> None:
-    """Print it in words, as `show` does."""
-    show(partial(print_document, document), target)
+def show_document(document: Document, target: Console, full: bool = True) -> None:
+    """Print it in words, as `show` does; all of it or the short version."""
+    show(partial(print_document, document, full=full), target)
 
 
-def show_in(output: str | None, document: Document) -> None:
+def shown_again(folder: Path, full: bool) -> str:
+    """How to see more of what was recorded into a folder, in a line."""
+    return f"Recorded in {folder}: whyidle report {folder} {'' if full else '[--full] '}[--format html]"
+
+
+def show_in(output: str | None, document: Document, full: bool = True) -> None:
     """As `show_document`, into a file that is named; none, or `-`, is the terminal.
 
     Raises:
         WhyidleError: it cannot be written.
     """
     if output is None or output == STDOUT:
-        show_document(document, console())
+        show_document(document, console(), full)
         return
     with opened(output) as file:
-        show_document(document, Console(file=file, width=PLAIN_WIDTH, **LITERAL))
+        show_document(document, Console(file=file, width=PLAIN_WIDTH, **LITERAL), full)
 
 
 def show_comparison(
-    document: Callable[[], Document], content: Callable[[], Content], to: Path, json_file: str | None
+    document: Callable[[], Document], content: Callable[[], Content], to: Path, json_file: str | None, full: bool
 ) -> None:
     """Print what runs in the folder `to` came to, and write its JSON where that was asked for (`-`: instead)."""
     if json_file != "-":
         target = console()
-        show_document(document(), target)
-        target.print(
-            f"\nruns and figures: {to}   (whyidle report {to}; --format html: as a page)",
-            soft_wrap=True,
-            markup=False,
-        )
+        show_document(document(), target, full)
+        target.print(f"\n{shown_again(to, full)}", soft_wrap=True, markup=False)
     if json_file:
         write_json(content(), json_file)
 

@@ -1,6 +1,6 @@
-"""The live view on a terminal: draws, and does what the keys say.
+"""The live view on a terminal: draws it, and acts on keys.
 
-The live view's last word on a run that has ended: the verdict of the whole run, as the report has it.
+When a run has ended, the view shows the verdict of the whole run, as the report has it.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ _PHASES = {
     SearchPhase.HEADROOM: "is there anything to gain?",
     SearchPhase.RACE: "comparing settings",
     SearchPhase.PIN: "comparing pinned memory",
-    SearchPhase.RESTART: "how epochs begin",
+    SearchPhase.RESTART: "measuring how epochs begin",
 }
 
 
@@ -67,9 +67,9 @@ class MatrixProgress(Drawn):
     ) -> None:
         """
         Args:
-            plain: lines also on a terminal.
-            said: of a run that has ended, in a line after its cell's title: given that title, and the cell's state.
-                With it there are lines always.
+            plain: print lines on a terminal too.
+            said: what to print of a run that has ended, after its cell's title; takes that title and the cell. With
+                it there are always lines.
         """
         super().__init__(target, plain or said is not None)
         self._matrix = matrix
@@ -166,7 +166,7 @@ class TuneProgress(Drawn):
             self.say(self._line())
 
     def _line(self) -> str:
-        """What matters most first: a narrow terminal cuts its end."""
+        """Begin with what matters most: a narrow terminal cuts the end."""
         now = self._now
         if now is None:
             return f"{self._phase} ({time.monotonic() - self._begun:.0f} s)"
@@ -176,8 +176,8 @@ class TuneProgress(Drawn):
         return f"{done}, {tried}, at most {live.duration(left)} left · {_PHASES.get(now.phase, now.phase)}"
 
     def _state(self, now: SearchProgress) -> str:
-        what = "batches fetched before" if now.held else describe(now.settings, now.baseline)
+        what = "batches kept in memory" if now.held else describe(now.settings, now.baseline)
         if now.entry is not None and now.entry.block is not None:
             what += f": {now.entry.block.samples_per_s:.0f} samples/s in this block"
-        best = "" if now.speedup == 1 else f" · best so far {now.speedup:.2f} times: {describe(now.best, now.baseline)}"
+        best = "" if now.speedup == 1 else f" · best so far {now.speedup:.2f}×: {describe(now.best, now.baseline)}"
         return what + best

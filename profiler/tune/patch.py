@@ -58,13 +58,13 @@ def require_new(path: Path | None) -> None:
     if path is None:
         return
     if path.exists():
-        raise WhyidleError(f"--patch {path} exists. Name a new file, or move that one away.")
+        raise WhyidleError(f"--patch {path} exists already. Name a new file, or move this one away.")
     if not path.absolute().parent.is_dir():
         raise WhyidleError(f"--patch {path}: there is no folder {path.absolute().parent}. Make it, or name another.")
 
 
 def write_patch(patch: Patch | None, path: Path) -> str:
-    """What is to be said of it, as a sentence.
+    """Write a patch and tell what was done, as a sentence.
 
     Raises:
         WhyidleError: it cannot be written.
@@ -72,7 +72,7 @@ def write_patch(patch: Patch | None, path: Path) -> str:
     if patch is None:
         return f"No patch was written to {path}: there is nothing to change."
     if not patch.diff:
-        other = "the change is one of the command line" if patch.command else "the source could not be edited"
+        other = "the command line changes, not the source" if patch.command else "the source could not be edited"
         return f"No patch was written to {path}: {other}."
     try:
         with path.open("x", newline="") as file:
@@ -92,7 +92,7 @@ def loader_made(run: Run) -> CallStack:
 def patch_of(
     made: CallStack, before: LoaderSettings, after: LoaderSettings, command: Sequence[str], folder: Path
 ) -> Patch:
-    """Never raises for what stands in the source.
+    """Make the patch; never raises, whatever the source is.
 
     Args:
         made: the calls in which the loader was made, the outermost first.
@@ -152,11 +152,11 @@ def _loader_call(made: CallStack) -> _LoaderCall:
         elif is_users(call):
             stack.append(call)
     if not stack:
-        raise NotFound("Where the program makes its loader was not seen.")
+        raise NotFound("whyidle did not see where the program makes its loader.")
     call = stack[-1]
     place, source, function = f"{call.file}:{call.line}", parsed(call.file), function_of(call)
     if source is None or (function is None and not call.function.endswith("<module>")):
-        raise NotFound(f"The source at {place} cannot be read, or is another one by now.")
+        raise NotFound(f"The source at {place} cannot be read, or has changed since.")
     covering = [
         node
         for node in ast.walk(source.module)
@@ -164,7 +164,7 @@ def _loader_call(made: CallStack) -> _LoaderCall:
     ]
     nodes = [node for node in covering if _makes_loader(node, source, function)]
     if not nodes:
-        raise NotFound(f"No call at {place} is seen to make a loader: a library makes it there.")
+        raise NotFound(f"No call at {place} makes a loader: a library makes it there.")
     line = max(node.lineno for node in nodes)
     innermost = [node for node in nodes if node.lineno == line]
     if len(innermost) > 1:

@@ -71,7 +71,7 @@ def advised_of(findings: tuple[Finding, ...], baseline: LoaderSettings) -> Advis
 
 
 def prove(bench: Bench, plan: SearchPlan, advised: Advised, outside: float, on_block: Callable[[Entry], None]) -> Proof:
-    """Never raises for what happens to the training; Ctrl-C ends it with the rounds so far.
+    """Try the advice. Never raises for what happens to the training; Ctrl-C ends it with the rounds so far.
 
     Args:
         outside: share of the time outside the steps, which no setting of the loader changes and no block has.

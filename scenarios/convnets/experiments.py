@@ -23,24 +23,24 @@ def experiments(scenario: Scenario) -> tuple[Experiment, ...]:
     return (
         Experiment(
             "differential",
-            "Is it the net or its input? Fed with one batch again and again, loading alone, and both together.",
+            "Is the net slow, or its input? It trains on one repeated batch, loads alone, and does both.",
             partial(_differential, scenario),
         ),
         Experiment(
             "scaling",
-            "What do larger batches and more devices gain, until memory ends?",
+            "What do larger batches and more devices gain, until memory runs out?",
             _scaling,
             2,
         ),
         Experiment(
             "placement",
-            "Does TensorFlow scale badly? A small net on more devices, with slow loaders, fast ones and none.",
+            "Does TensorFlow scale badly? A small net on more devices, with slow, fast and no loaders.",
             _placement,
             2,
         ),
         Experiment(
             "forward",
-            "How long is a batch forward, and forward and backward? The convolutions of AlexNet.",
+            "How long do AlexNet's convolutions take forward, and forward and backward?",
             partial(_forward, scenario),
         ),
     )
@@ -95,8 +95,8 @@ def _placement(asked: ExperimentRequest) -> list[Variant]:
     """
     if asked.kind == "cpu":
         raise WhyidleError(
-            "experiment placement asks whether devices wait for processors, so it takes devices of their own: add "
-            "--device emulated:k40 (the tutorial's of 2015), or --device cuda."
+            "experiment placement asks whether devices wait for CPUs, so the CPU cannot be the device. Add "
+            "--device emulated:k40 (as in the tutorial of 2015), or --device cuda."
         )
     base = _base(asked, iterations=500 if asked.full else 40)
     ways: tuple[dict[str, Any], ...] = (

@@ -41,7 +41,7 @@ COMPOSED_IMAGES = 256
 class Convnets(Scenario):
     name = "convnets"
     study = "Alibaba Cloud, 2017: GPU-accelerated deep learning, with Caffe, MXNet and TensorFlow"
-    question = "Does a training get faster with larger batches and more devices, and is it the net or its input?"
+    question = "Do larger batches and more devices make a training faster, and does the net or its input limit it?"
     nets = NETS
     cpu_nets = ("cifar10", *NETS)
     data = (
@@ -129,7 +129,7 @@ def _holds_cifar(folder: Path) -> bool:
 
 def _cifar(request: DataRequest) -> Arrays:
     if request.store != "files":
-        raise DataError(f"{request.folder} holds CIFAR-10 as raw records already. Use --store files.")
+        raise DataError(f"{request.folder} already holds CIFAR-10 as raw records. Use --store files.")
     found = cifar.open_cifar(request.folder, request.split, (ChannelsLast(), *_stages(request.net, request.augment)))
     return replace(found, rows=found.rows[: request.limit], labels=found.labels[: request.limit])
 

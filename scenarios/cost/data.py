@@ -48,7 +48,7 @@ def stand_in_folder() -> Path:
         (folder / MARKER).touch()
     except OSError as error:
         raise DataError(
-            f"Cannot write {error.filename or folder}: {error.strerror}. Name a folder with data with --data, or set "
+            f"Cannot write {error.filename or folder}: {error.strerror}. Name a folder of data with --data, or set "
             "XDG_CACHE_HOME."
         ) from error
     return folder
@@ -70,11 +70,9 @@ def opened(request: DataRequest) -> ScenarioData:
     if (request.folder / MARKER).exists():
         return _OPENERS[kind](request, _system_mnist(request.net))
     if not request.folder.exists():
-        raise DataError(f"{request.folder} does not exist. Name a folder with --data, or none for a stand-in.")
+        raise DataError(f"{request.folder} does not exist. Name another with --data, or leave it out for a stand-in.")
     if request.folder.is_file() and kind != "text":
-        raise DataError(
-            f"{request.folder} is not a folder; {request.net} trains on one with {kind}/. Name that with --data."
-        )
+        raise DataError(f"{request.folder} is not a folder; {request.net} needs one with {kind}/. Name it with --data.")
     return _OPENERS[kind](request, request.folder)  # the folder of the set itself, or a text
 
 
@@ -105,7 +103,8 @@ def _mnist(request: DataRequest, place: Path | None) -> IdxImages | Arrays:
     if place is None:
         count = min(request.limit or _MNIST_SAMPLES[request.split], _MNIST_SAMPLES[request.split])
         images, labels = stand_in_images((28, 28), count, int(request.split == "test"), SEED)
-        return Arrays(images, labels, "image", "MNIST (made images of ten classes)", stages, {"part": request.split})
+        title = "MNIST (generated images of ten classes)"
+        return Arrays(images, labels, "image", title, stages, {"part": request.split})
     found = _idx(place, "test" if request.split == "test" else "train").only(slice(request.limit))
     found.stages = stages
     return found
@@ -140,7 +139,7 @@ def _reviews(request: DataRequest, place: Path | None) -> Arrays:
 
 def _text(request: DataRequest, place: Path | None) -> text.Windows:
     if request.split != "train":
-        raise DataError(f"the study holds no text out, so {request.net} has no accuracy. Choose other nets.")
+        raise DataError(f"the study holds out no text, so {request.net} has no accuracy. Choose other nets.")
     found = text.stand_in(request.limit) if place is None else text.open_text(place, request.limit)
     if request.net == "lstm-text":
         found.stages = (text.OneHot(len(found.alphabet)),)

@@ -35,12 +35,12 @@ STUDY_THREADS = (8, 16, 32, 64)
 class Cost(Scenario):
     name = "cost"
     study = "Max Woolf, 2017: seven Keras nets on cloud CPUs and on a cloud GPU"
-    question = "Which machine trains a net for the least money, and what of it pays for waiting?"
+    question = "Which machine trains a net for the least money, and how much of that pays for waiting?"
     nets = cost_nets.NETS
     cpu_nets = cost_nets.NETS
     data = (
         "folder with mnist/ (IDX), cifar10/ (binary version), imdb/ (aclImdb) and text/*.txt, or a FILE.txt for text; "
-        "`whyidle data cost --out DIR` downloads. Without, stand-ins of the same shape are made in memory"
+        "`whyidle data cost --out DIR` downloads it. Without --data, stand-ins are made in memory"
     )
     batch_sizes = (32, 128)
     stores = ("memory",)
@@ -49,14 +49,14 @@ class Cost(Scenario):
     def experiments(self) -> tuple[Experiment, ...]:
         return (
             Experiment("threads", "What does an epoch cost on more threads, or another device?", self._threads, 1),
-            Experiment("accuracy", "What does it cost until a net is so accurate?", self._accuracy, 1, limit=6000),
+            Experiment("accuracy", "What does it cost to train a net to an accuracy?", self._accuracy, 1, limit=6000),
             self.loaders(),
         )
 
     def find_data(self, net: str, say: Callable[[str], None]) -> Path:
         """Where published sets may lie; for those that do not, `open_data` makes stand-ins."""
         if cost_data.is_stand_in(net):
-            say(f"No --data: {net} trains on a stand-in for its {cost_data.folder_name(net)} data, made in memory")
+            say(f"No --data: {net} trains on a stand-in for {cost_data.folder_name(net)}, made in memory")
         return cost_data.stand_in_folder()
 
     def open_data(self, request: DataRequest) -> ScenarioData:

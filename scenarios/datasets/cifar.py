@@ -31,7 +31,7 @@ _RECORD = 1 + 3 * SIDE * SIDE
 """A label, then the red, green and blue plane."""
 _RECORDS = 10_000
 """In each file as published."""
-_GET = f"Get the binary version from {URL}, or `whyidle data cost --out DIR` does."
+_GET = f"Get the binary version from {URL}, or run `whyidle data cost --out DIR`."
 
 
 def open_cifar(folder: Path, split: str, stages: Sequence[Stage] = ()) -> Arrays:
@@ -52,7 +52,7 @@ def _read(folder: Path, split: str) -> tuple[npt.NDArray[np.uint8], npt.NDArray[
     parts = {path: _records(path, data) for path, data in _files(folder, split)}
     records = np.concatenate(list(parts.values()))
     wrong = [f"{path.name} has {len(part)}" for path, part in parts.items() if len(part) != _RECORDS]
-    others = (f"{folder} is not the published CIFAR-10, of {_RECORDS} images a file: {', '.join(wrong)}.",)
+    others = (f"{folder} is not the published CIFAR-10, with {_RECORDS} images per file: {', '.join(wrong)}.",)
     images = np.ascontiguousarray(records[:, 1:]).reshape(-1, 3, SIDE, SIDE)
     return images, records[:, 0].astype(np.int64), others if wrong else ()
 
@@ -61,7 +61,7 @@ def stand_in(split: str, samples: int | None, seed: int, stages: Sequence[Stage]
     """Made images, as many as CIFAR-10 has or only `samples`."""
     count = min(samples or SAMPLES[split], SAMPLES[split])
     images, labels = stand_in_images((3, SIDE, SIDE), count, int(split == "test"), seed)
-    return Arrays(images, labels, "image", "CIFAR-10 (made images of ten classes)", stages, {"part": split})
+    return Arrays(images, labels, "image", "CIFAR-10 (generated images of ten classes)", stages, {"part": split})
 
 
 def download(folder: Path, say: Callable[[str], None]) -> None:
@@ -110,10 +110,10 @@ def _packed(archive: Path, split: str) -> list[tuple[Path, bytes]]:
 
 def _records(path: Path, data: bytes) -> npt.NDArray[np.uint8]:
     if not data or len(data) % _RECORD:
-        raise DataError(f"{path} is cut off or no file of CIFAR-10: {len(data)} bytes are not whole records. {_GET}")
+        raise DataError(f"{path} is cut off or not of CIFAR-10: {len(data)} bytes are not whole records. {_GET}")
     records = np.frombuffer(data, np.uint8).reshape(-1, _RECORD)
     if records[:, 0].max() > 9:
-        raise DataError(f"{path} is no file of CIFAR-10: it has the label {records[:, 0].max()}, not 0 to 9. {_GET}")
+        raise DataError(f"{path} is not of CIFAR-10: it has the label {records[:, 0].max()}, not 0 to 9. {_GET}")
     return records
 
 

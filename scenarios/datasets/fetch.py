@@ -24,6 +24,7 @@ def fetch(
     md5: str | None = None,
     sha256: str | None = None,
     say: Callable[[str], None],
+    instead: str = "Without a network, ",
 ) -> Path:
     """The file at `target`: the one that is there if it is the wanted one, else from the first of the mirrors that has
     it.
@@ -32,8 +33,8 @@ def fetch(
     download that stops is begun anew the next time.
 
     Raises:
-        DataError: another file is there; or no mirror gave the file, or it cannot be written, and the message says
-            where to put it by hand.
+        DataError: another file is there; or no mirror gave the file, or it cannot be written. The message says where
+            to put it by hand; `instead`, which may name another way, begins that sentence.
     """
     kind, wanted = ("md5", md5) if md5 else ("sha256", sha256)
     if not wanted:
@@ -53,8 +54,8 @@ def fetch(
             return target
         failures.append(f"{url}: its {kind} is {got}")
     raise DataError(
-        f"{target.name} could not be downloaded ({'; '.join(failures)}). Without a network, put the file "
-        f"({kind} {wanted}) into {target.parent}, or name a folder that has it with --data."
+        f"{target.name} could not be downloaded ({'; '.join(failures)}). {instead}put the file ({kind} {wanted}) "
+        f"into {target.parent}, or name a folder that has it with --data."
     )
 
 
@@ -66,8 +67,8 @@ def _require(target: Path, kind: str, wanted: str) -> None:
         raise DataError(f"{target} cannot be read: {error.strerror}.") from error
     if there != wanted:
         raise DataError(
-            f"{target} is cut off or another file: its {kind} is {there}, the published one's {wanted}. Remove it, and "
-            "it is downloaded."
+            f"{target} is cut off or another file: its {kind} is {there}, the published one's {wanted}. Remove it to "
+            "download it again."
         )
 
 

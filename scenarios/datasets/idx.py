@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import math
+import shutil
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -54,6 +55,8 @@ class IdxSet:
     """Of what is in them, however it was packed: Debian gzips the files of Fashion-MNIST anew."""
     places: tuple[Path, ...] = ()
     """Folders where systems keep it."""
+    package: str = ""
+    """Debian's package that puts it there; empty where there is none."""
 
     def installed(self) -> Path | None:
         """The folder where this machine's system keeps all files of it."""
@@ -80,8 +83,11 @@ class IdxSet:
         Raises:
             DataError: it cannot be downloaded.
         """
+        apt = f"`apt install {self.package}` puts the set where whyidle finds it without --data. Or "
+        instead = {"instead": apt} if self.package and shutil.which("apt") else {}
         for number, (name, md5) in enumerate(self.md5.items(), start=1):
-            fetch([f"{mirror}{name}.gz" for mirror in self.mirrors], folder / f"{name}.gz", md5=md5, say=say)
+            urls = [f"{mirror}{name}.gz" for mirror in self.mirrors]
+            fetch(urls, folder / f"{name}.gz", md5=md5, say=say, **instead)
             progress(number, len(self.md5))
 
 
@@ -106,6 +112,7 @@ FASHION_MNIST = IdxSet(
         "t10k-labels-idx1-ubyte": "15d484375f8d13e6eb1aabb0c3f46965",
     },
     places=(Path("/usr/share/datasets/fashion-mnist"),),
+    package="dataset-fashion-mnist",
 )
 
 MNIST = IdxSet(
@@ -155,7 +162,7 @@ class IdxImages:
         (images, labels), others = _read_all(files, which)
         if len(images) != len(labels) or not len(images):
             raise DataError(
-                f"{files[0]} has {len(images)} images and {files[1]} {len(labels)} labels: they do not belong "
+                f"{files[0]} has {len(images)} images and {files[1]} {len(labels)} labels, so they do not belong "
                 f"together. {_again(which)}"
             )
         if images.shape[1:] != (_SIDE, _SIDE):
@@ -215,9 +222,7 @@ def _locate(which: IdxSet, folder: Path, name: str) -> Path:
     found = _found(which, folder, name)
     if found is None:
         inner = f"{which.torchvision}/raw/"
-        raise DataError(
-            f"{folder} has no {name}, neither there nor in raw/ or {inner}, with or without .gz. {_again(which)}"
-        )
+        raise DataError(f"{folder} has no {name}, nor has raw/ or {inner} in it, with or without .gz. {_again(which)}")
     return found
 
 
@@ -258,7 +263,7 @@ def _read(path: Path, which: IdxSet, dimensions: int) -> tuple[npt.NDArray[np.ui
         why = getattr(problem, "strerror", None) or problem
         raise DataError(f"{path} cannot be read: {why}. {_again(which)}") from problem
     if len(data) != size:
-        fault = "is cut off" if len(data) < size else "has more in it than it says"
+        fault = "is cut off" if len(data) < size else "has more bytes than it should"
         shown = " x ".join(map(str, shape))
         raise DataError(f"{path} {fault}: its header says {shown} = {size} bytes. {_again(which)}")
     return np.frombuffer(data, np.uint8).reshape(shape), hashlib.md5(head + data, usedforsecurity=False).hexdigest()

@@ -20,6 +20,7 @@ import numpy.typing as npt
 from whyidle.errors import DataError
 from whyidle.pipelines.photos import JpegFiles
 
+from ..output import counted
 from ..voc import cache
 from ..voc.cache import Verified
 from ..voc.jpeg import JpegError, verify
@@ -102,7 +103,7 @@ def open_folder(folder: Path, stages: Sequence[Stage], split: str = "train", lim
             f"Cannot read {error.filename or folder}: {error.strerror}. Make it readable, or name another folder."
         ) from error
     if not listed:
-        raise DataError(f"{root} holds no photographs in folders of their classes. --data takes {_LAYOUT}.")
+        raise DataError(f"{root} holds no photographs in folders of classes. Name a folder with {_LAYOUT}.")
     if limit is not None and limit < len(listed):
         drawn = np.random.default_rng(SUBSET_SEED).choice(len(listed), limit, replace=False)
         listed = [listed[at] for at in sorted(drawn)]
@@ -110,7 +111,7 @@ def open_folder(folder: Path, stages: Sequence[Stage], split: str = "train", lim
     good = [(*pair, each) for pair, each in zip(listed, found, strict=True) if not each.fault]
     bad = tuple(f"{root / name}: {each.fault}" for (name, _), each in zip(listed, found, strict=True) if each.fault)
     if not good:
-        raise DataError(f"None of the {len(bad)} photographs of {root} can be used; first: {bad[0]}. Mend them.")
+        raise DataError(f"None of the {len(bad)} photographs in {root} can be used; first: {bad[0]}. Replace them.")
     return ImageFolder(
         root=root,
         stages=stages,
@@ -128,7 +129,7 @@ def _root(folder: Path, split: str) -> Path:
     """Where the class folders of a split are."""
     if not folder.is_dir():
         raise DataError(
-            f"{folder} {'is not a folder' if folder.exists() else 'does not exist'}. --data takes {_LAYOUT}."
+            f"{folder} {'is not a folder' if folder.exists() else 'does not exist'}. Name one with {_LAYOUT}."
         )
     split_there = any((folder / name).is_dir() for names in SPLITS.values() for name in names)
     for name in SPLITS[split]:
@@ -138,8 +139,8 @@ def _root(folder: Path, split: str) -> Path:
         raise DataError(f"{folder} has no {' or '.join(SPLITS[split])} beside its other split. Add one.")
     if split == "test":
         raise DataError(
-            f"{folder} has no val/ or test/ folder to evaluate on. Part its photographs into {folder / 'train'} and "
-            f"{folder / 'val'}, with the folders of the classes in both."
+            f"{folder} has no val/ or test/ folder to evaluate on. Divide its photographs between {folder / 'train'} "
+            f"and {folder / 'val'}, with the folders of the classes in both."
         )
     return folder
 
@@ -166,7 +167,8 @@ def _verified(root: Path, names: Sequence[str]) -> list[Verified]:
     known = cache.load(root)
     # Threads are enough: Pillow decodes without holding the GIL.
     with ThreadPoolExecutor(min(len(os.sched_getaffinity(0)), 16)) as pool:
-        found = list(pool.map(lambda name: _verify(root / name, known.get(name)), names))
+        results = pool.map(lambda name: _verify(root / name, known.get(name)), names)
+        found = list(counted(results, "checking images", len(names)))
     now = {**known, **dict(zip(names, found, strict=True))}
     if now != known:
         cache.store(root, now)

@@ -50,7 +50,7 @@ def labelled_photos(
         shutil.rmtree(part, ignore_errors=True)
         if folder.exists():  # another process was first
             return folder
-        raise DataError(f"Cannot write the images to {folder}: {error.strerror}. See to it, or use --data.") from error
+        raise DataError(f"Cannot write the images to {folder}: {error.strerror}. Name your own with --data.") from error
     return folder
 
 
@@ -60,7 +60,7 @@ def _require_same(folder: Path, wanted: dict[str, object]) -> None:
     except (OSError, ValueError):
         there = None
     if there != wanted:
-        raise DataError(f"{folder} holds something else than the stand-in for photographs. Remove it, or use --data.")
+        raise DataError(f"{folder} does not hold the stand-in for photographs. Remove it, or use --data.")
 
 
 def _area(placed: Object) -> float:

@@ -74,7 +74,7 @@ class Records:
         with _environment(self._file).begin() as transaction:
             record: bytes | None = transaction.get(_key(index))
         if record is None or len(record) != self._side**2 * 3:
-            raise DataError(f"{self._file} lacks record {index} or has it broken. Remove the file; it is made again.")
+            raise DataError(f"Record {index} of {self._file} is missing or broken. Remove the file; it is made again.")
         return record
 
     def decode(self, data: bytes | memoryview, index: int) -> Image:
@@ -122,7 +122,7 @@ def open_records(
                 _make(source, file, wanted, say)
     except OSError as error:
         raise DataError(
-            f"Cannot write the records to {folder}: {error.strerror}. See to it, or use --store files."
+            f"Cannot write the records to {folder}: {error.strerror}. Make room there, or use --store files."
         ) from error
     _require(file, wanted, source.root)
     return Records(source, file, side, stages)
@@ -178,11 +178,9 @@ def _require(file: Path, wanted: About, root: Path) -> None:
     except (lmdb.Error, ValueError):
         there = None
     if not isinstance(there, dict) or there.get("format") != wanted.format:
-        raise DataError(f"{file} is no store of records that whyidle made. Remove it; it is made again.")
+        raise DataError(f"{file} is not a store of records that whyidle made. Remove it; it is made again.")
     if there != asdict(wanted):
-        raise DataError(
-            f"{file} holds other records than its name says, which {root} asks for. Remove it; it is made again."
-        )
+        raise DataError(f"{file} holds other records than those of {root}. Remove it; it is made again.")
 
 
 def _environment(file: Path, anew: bool = False) -> Any:
@@ -206,5 +204,5 @@ def _lmdb() -> Any:
     try:
         import lmdb
     except ImportError as error:
-        raise MissingExtra(f"Records are kept in LMDB, which cannot be imported ({error})", "studies") from error
+        raise MissingExtra(f"The store lmdb needs LMDB, which cannot be imported ({error})", "studies") from error
     return lmdb

@@ -32,11 +32,11 @@ SAMPLES = 25_000
 TITLE = "IMDb's reviews"
 SEED = 113
 """Of the order of the reviews, as in Keras."""
-STAND_IN = "IMDb's reviews (words drawn at random, some more often in one class)"
+STAND_IN = "IMDb's reviews (random words, some more frequent in one class)"
 
 Words = npt.NDArray[np.int32]
 _WORD = re.compile(r"[a-z0-9']+")
-_GET = f"Get the texts from {URL}, or `whyidle data cost --out DIR` does."
+_GET = f"Get the texts from {URL}, or run `whyidle data cost --out DIR`."
 _MEDIAN_WORDS, _SPREAD, _MOST_WORDS = 180, 0.7, 2500
 """Of a made review: log-normal lengths."""
 _ZIPF = 1.2
@@ -235,5 +235,5 @@ def _split(text: bytes, where: str) -> list[str]:
     except UnicodeDecodeError as error:
         raise DataError(f"{where} is not UTF-8 text: {error}. {_GET}") from error
     if not words:
-        raise DataError(f"{where} has no word. {_GET}")
+        raise DataError(f"{where} has no words. {_GET}")
     return words

@@ -111,7 +111,7 @@ def windows(text: str, stand_in: str | None, limit: int | None, facts: dict[str,
     text = text.lower()
     if not WINDOW < len(text) <= _MOST_CHARACTERS:
         raise DataError(
-            f"{where} has {len(text)} characters; more than {WINDOW} and at most {_MOST_CHARACTERS} are needed."
+            f"{where} has {len(text)} characters. Name a text of more than {WINDOW}, at most {_MOST_CHARACTERS}."
         )
     points = np.frombuffer(text.encode("utf-32-le"), np.uint32)
     known, places = np.unique(points, return_inverse=True)

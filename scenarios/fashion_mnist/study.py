@@ -44,18 +44,18 @@ assigning another to the optimizer later did nothing (keras-team/keras#8457)."""
 class FashionMnist(Scenario):
     name = "fashion-mnist"
     study = "Domino Data Lab, 2018: Fashion-MNIST on a K80 and a V100; Danial Khosravi, 2017: five convnets"
-    question = "Does augmentation cost anything, or does it only where the GPU is faster than the loader?"
+    question = "Does augmentation always cost time, or only if the GPU is faster than the loader?"
     nets = tuple(fashion_nets.NETS)
     cpu_nets = ("cnn1", "cnn2", "mlp", "cnn3", "cnn4", "cnn5")
-    data = "Fashion-MNIST's four files, gzipped or not; downloaded if they are not found"
+    data = "Fashion-MNIST's four files, gzipped or not; without --data Debian's package of them, or a download"
     batch_sizes = (64, 128, 256, BATCH)
     quick_samples = QUICK_IMAGES
 
     @property
     def experiments(self) -> tuple[Experiment, ...]:
-        plan = "How long do 20 epochs and 0, 25 or 50 augmented ones take, and how well does the net do then?"
+        plan = "How long do 20 epochs and 0, 25 or 50 augmented ones take, and how accurate is the net then?"
         return (
-            Experiment("floor", "Is an epoch as long as the slower of net and loader, and which is it?", _floor, 2),
+            Experiment("floor", "Which sets the length of an epoch, the net or the loader?", _floor, 2),
             self.loaders(),
             Experiment("plan", plan, partial(_plan, "as written", SECOND), 2, QUICK_IMAGES),
             Experiment(
@@ -82,7 +82,7 @@ class FashionMnist(Scenario):
         else:
             chosen = {"train": rows, "validation": _held_back(len(whole))}
             if request.split not in chosen:
-                raise WhyidleError(f"Fashion-MNIST has no split {request.split!r}: train, validation or test.")
+                raise WhyidleError(f"Fashion-MNIST has no split {request.split!r}. Choose train, validation or test.")
             data = whole.only(chosen[request.split][: request.limit])
         data.facts |= {"part": request.split, "test": len(held_out), "mean": round(mean, 6), "std": round(std, 6)}
         data.others = (*whole.others, *held_out.others)
@@ -105,8 +105,8 @@ def _part(folder: Path, part: Part) -> IdxImages:
     """Read once a process: several nets and phases want the same."""
     if not folder.is_dir():
         raise DataError(
-            f"{folder} {'is not a folder' if folder.exists() else 'does not exist'}. --data takes the folder with the "
-            "four files of Fashion-MNIST; without, they are downloaded."
+            f"{folder} {'is not a folder' if folder.exists() else 'does not exist'}. Name the folder with the four "
+            "files of Fashion-MNIST with --data, or leave --data out: whyidle finds or downloads them."
         )
     return IdxImages.open(FASHION_MNIST, folder, part)
 

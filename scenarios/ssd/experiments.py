@@ -35,14 +35,14 @@ def experiments(scenario: Scenario) -> tuple[Experiment, ...]:
     return (
         Experiment(
             "stop-rule",
-            "E8, E9: does batch 16 take longer for stalls, or for twice the images? By epochs and by iterations.",
+            "E8, E9: does batch 16 take longer because of stalls, or of twice the images? By epochs and iterations.",
             partial(_stop_rule, scenario),
             3,
             LIMIT,
         ),
         Experiment(
             "accuracy",
-            "E7: is accuracy held when the batch grows from 8 to 64 and 192, and the images stay as many?",
+            "E7: does accuracy stay when the batch grows from 8 to 64 and 192, with equally many images?",
             partial(_accuracy, scenario),
             1,
         ),
@@ -55,7 +55,7 @@ def experiments(scenario: Scenario) -> tuple[Experiment, ...]:
         ),
         Experiment(
             "devices",
-            "E5, E6: what do four GPUs in one machine gain, at a fixed batch in all and at 16 for each?",
+            "E5, E6: what do four GPUs in one machine gain, at a fixed total batch and at 16 for each?",
             partial(_devices, scenario),
             1,
             LIMIT,
@@ -88,7 +88,7 @@ def _accuracy(scenario: Scenario, asked: ExperimentRequest) -> list[Variant]:
     """
     if asked.kind == "emulated":
         raise WhyidleError(
-            "experiment accuracy trains a net, which emulated devices do not. Use --device cpu or --device cuda."
+            "experiment accuracy trains a net, which emulated devices cannot. Use --device cpu or --device cuda."
         )
     images = _CAFFE_IMAGES if asked.full else IMAGES
     trained: dict[str, tuple[int, ...]] = _FULL if asked.full else {"ssd-micro": _FULL["ssd512"]}

@@ -43,10 +43,10 @@ _KINDS = {name: kind for kind, names in KINDS.items() for name in names}
 class Ssd(Scenario):
     name = "ssd"
     study = "GumGum on the AWS blog, 2017: SSD on Caffe and MXNet"
-    question = "Why did a larger batch make Caffe's training longer and MXNet's shorter?"
+    question = "Why did a larger batch make Caffe's training slower and MXNet's faster?"
     nets = ("ssd300", "ssd512", "ssd-mini", "ssd-micro")
     cpu_nets = ("ssd-mini", "ssd-micro")
-    data = "Pascal-VOC layout; `whyidle data ssd --out DIR` composes a set"
+    data = "a set in Pascal-VOC layout; `whyidle data ssd --out DIR` composes one"
     batch_sizes = (8, 16, 64, 192)
 
     @property
@@ -71,8 +71,8 @@ class Ssd(Scenario):
         if request.split == "test":
             if split != "train":
                 raise DataError(
-                    f"{request.folder} has no split `train`: all of it is trained on, and nothing is left to evaluate "
-                    "on. Write ImageSets/Main/train.txt and val.txt, a name a line."
+                    f"{request.folder} has no split `train`: the training uses all of it and leaves nothing to "
+                    "evaluate on. Write ImageSets/Main/train.txt and val.txt, one name per line."
                 )
             split = "val"
         data = VocDataset.open(request.folder, split, stages, request.limit)

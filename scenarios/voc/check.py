@@ -6,12 +6,13 @@ What is wrong is reported and left out, the rest is used. A box that is partly o
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from ..output import counted
 from . import cache
 from .annotation import AnnotationError, Object, parse
 from .cache import Verified
@@ -75,22 +76,18 @@ def summary(findings: Sequence[SetProblem]) -> list[str]:
     return lines
 
 
-def check(
-    layout: Layout, names: Sequence[str], progress: Callable[[int, int], None] | None = None
-) -> tuple[list[UsableImage], list[SetProblem]]:
-    """The usable images among `names`, in their order, and everything that is wrong with them.
+def check(layout: Layout, names: Sequence[str]) -> tuple[list[UsableImage], list[SetProblem]]:
+    """Give the usable images among `names`, in their order, and everything that is wrong with them.
 
-    Each image is decoded unless it was before and has not changed since (see `cache`). `progress` is called with
-    how many of how many images are done. Annotations without an image are reported for the whole set.
+    Each image is decoded unless it was before and has not changed since (see `cache`). Annotations without an image
+    are reported for the whole set.
     """
     findings = _stray_annotations(layout, names)
     samples = []
-    for done, (name, image) in enumerate(zip(names, _verified(layout, names), strict=True), start=1):
+    for name, image in zip(names, _verified(layout, names), strict=True):
         sample = _sample(layout, name, image, findings)
         if sample is not None:
             samples.append(sample)
-        if progress is not None:
-            progress(done, len(names))
     return samples, findings
 
 
@@ -113,7 +110,7 @@ def _verified(layout: Layout, names: Sequence[str]) -> Iterable[Verified | None]
     # Threads are enough: Pillow decodes without holding the GIL.
     with ThreadPoolExecutor(min(len(os.sched_getaffinity(0)), 16)) as pool:
         results = pool.map(lambda name: _verify(layout.image(name), before.get(name)), names)
-        for name, result in zip(names, results, strict=True):
+        for name, result in zip(names, counted(results, "checking images", len(names)), strict=True):
             if result is not None:
                 known[name] = result
             yield result

@@ -21,6 +21,7 @@ from PIL import Image
 from whyidle.errors import DataError
 from whyidle.record.files import under_todays_name
 
+from ..output import counted
 from .layout import Layout, composed_marker
 from .paint import Placed, paint
 
@@ -50,9 +51,9 @@ def compose(
         DataError: `out` holds something else or cannot be written, or a number is impossible.
     """
     if images < 1:
-        raise DataError(f"A set of {images} images cannot be made; at least 1 is needed.")
+        raise DataError(f"A set of {images} images cannot be made: at least 1 is needed.")
     if seed < 0:
-        raise DataError(f"The seed {seed} cannot be used; it must be at least 0.")
+        raise DataError(f"The seed {seed} cannot be used: it must be at least 0.")
     wanted = {"format": "whyidle-voc", "recipe": RECIPE, "images": images, "seed": seed}
     try:
         _claim(out, wanted)
@@ -63,13 +64,13 @@ def compose(
         _write_splits(layout, images, seed)
     except OSError as error:
         raise DataError(
-            f"Cannot write the images to {out}: {error.strerror or error}. See to it, or name another folder with "
-            "--out; the same command continues where this one ended."
+            f"Cannot write the images to {out}: {error.strerror or error}. Run the same command again to go on, or "
+            "name another folder with --out."
         ) from error
     except BrokenProcessPool as error:
         raise DataError(
-            f"A process that composed images for {out} was killed, perhaps for want of memory. "
-            "The same command continues where this one ended."
+            f"A process that composed images for {out} was killed, perhaps because memory ran out. "
+            "Run the same command again to go on."
         ) from error
 
 
@@ -81,7 +82,7 @@ def _claim(out: Path, wanted: dict[str, Any]) -> None:
     except (FileNotFoundError, NotADirectoryError):
         if out.exists() and (not out.is_dir() or any(out.iterdir())):
             raise DataError(
-                f"{out} exists and was not made by whyidle; nothing was written. Name a new folder with --out."
+                f"{out} exists, and whyidle did not make it, so nothing was written. Name a new folder with --out."
             ) from None
         out.mkdir(parents=True, exist_ok=True)
         _write(marker, json.dumps(wanted).encode())
@@ -91,8 +92,8 @@ def _claim(out: Path, wanted: dict[str, Any]) -> None:
     if there != wanted:
         asked = f"{wanted['images']} images of seed {wanted['seed']}"
         raise DataError(
-            f"{out} holds another set than the {asked} asked for ({marker} says {json.dumps(there)}); nothing was "
-            "written. Name another folder with --out, or remove this one."
+            f"{out} holds another set than {asked} ({marker} says {json.dumps(there)}), so nothing was written. Name "
+            "another folder with --out, or remove this one."
         )
 
 
@@ -112,7 +113,8 @@ def _make(
     there = images - len(missing)
     if progress is not None:
         progress(there, images)
-    for done, _ in enumerate(_each(functools.partial(_make_one, layout, seed), missing, workers), start=there + 1):
+    made = _each(functools.partial(_make_one, layout, seed), missing, workers)
+    for done, _ in enumerate(made if progress else counted(made, "composing images", len(missing)), start=there + 1):
         if progress is not None:
             progress(done, images)
 

@@ -49,12 +49,12 @@ def verify(data: bytes) -> tuple[int, int]:
     if scan is None:
         return size
     if _markers_within(data, scan):
-        raise JpegError("there is a marker within the image data")
+        raise JpegError("its image data contain a marker")
     if not _same(_decode(data[: scan.end] + _MORE + data[scan.end :])[0], pixels):
-        raise JpegError("the image data ends before the image does")
+        raise JpegError("its image data end too early")
     shorter = scan.end - _EXCESS
     if shorter > scan.start and _loss_shows(pixels) and _same(_decode(data[:shorter] + data[scan.end :])[0], pixels):
-        raise JpegError("the image data goes on after the image has ended")
+        raise JpegError("its image data go on after the image's end")
     return size
 
 

@@ -123,9 +123,7 @@ def find(folder: Path) -> Layout:
         fact = f"{folder} is empty"
     else:
         fact = f"{folder} holds no Pascal-VOC set"
-    raise DataError(
-        f"{fact}; looked for {', '.join(_PARTS)} there and in VOCdevkit/VOC2012 or VOC2007 under it. {_way_out()}"
-    )
+    raise DataError(f"{fact}: it needs {', '.join(_PARTS)}, itself or in VOCdevkit/VOC2012 or VOC2007. {_way_out()}")
 
 
 def _candidates(folder: Path) -> Iterator[Path]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -56,11 +56,10 @@ class VocDataset(JpegFiles):
         split: str = "trainval",
         stages: Sequence[Stage] | None = None,
         limit: int | None = None,
-        progress: Callable[[int, int], None] | None = None,
     ) -> VocDataset:
         """Reads and checks a split of the set at `folder`, or only its first `limit` images.
 
-        `stages` are `plain_stages(300)` unless given; `progress` is called with how many of how many are checked.
+        `stages` are `plain_stages(300)` unless given.
 
         Raises:
             DataError: there is no set or split, or none of its images can be used.
@@ -68,7 +67,7 @@ class VocDataset(JpegFiles):
         try:
             layout = find(folder)
             names = layout.names(split)[:limit]
-            samples, findings = check(layout, names, progress)
+            samples, findings = check(layout, names)
         except OSError as error:
             raise DataError(
                 f"Cannot read {error.filename or folder}: {error.strerror}. Make it readable, or name another folder."
@@ -77,7 +76,7 @@ class VocDataset(JpegFiles):
             problems = "; ".join(summary(findings)) or f"the first {limit} were asked for"
             raise DataError(
                 f"None of the {len(names)} images of {layout.root}, split {split!r}, can be used: {problems}. "
-                "Mend them, or make a new set: whyidle data ssd --out DIR"
+                "Replace them, or make a new set: whyidle data ssd --out DIR"
             )
         classes = class_index(_class_names(layout, samples))
         counts = [len(sample.objects) for sample in samples]

@@ -41,6 +41,17 @@ def _two_forms(*words: str) -> list[Output]:
     ]
 
 
+def _full(folder: str) -> Output:
+    return Output("full.txt", ("report", folder, "--full"), as_text)
+
+
+FULL = {
+    *("starting", "slowing", "storage", "straggler", "transforms", "wasted", "validation", "on-cpu", "on-cpu-no-fetch"),
+    *("waiting-workers", "thinned", "with-stacks", "several-causes", "odd-words", "handoff", "torn", "sampler"),
+}
+"""Those that together have every section of the long report of a single run."""
+
+
 def _markdown_and_page(folder: str) -> list[Output]:
     return [
         Output("report.md", ("report", folder, "--format", "markdown"), as_text),
@@ -61,7 +72,7 @@ MOST_FORMS = [
 ]
 ALL_FORMS = [
     *MOST_FORMS,
-    Output("report-80-colours.txt", ("report", "run"), as_text, TERMINAL),
+    Output("report-80-colours.txt", ("report", "run", "--full"), as_text, TERMINAL),
     Output("report-price.txt", ("report", "run", "--price", "2.5"), as_text),
     Output("steps.csv", ("report", "run", "--format", "csv"), as_text),
     Output("tables.json", ("report", "run", "--format", "csv", "-o", "tables/"), all_tables("tables")),
@@ -83,7 +94,7 @@ COMPARED = [
     *_two_forms("table"),
     *_markdown_and_page("table"),
     Output("cells.csv", ("report", "table", "--format", "csv"), as_text),
-    Output("report-80-colours.txt", ("report", "table"), as_text, TERMINAL),
+    Output("report-80-colours.txt", ("report", "table", "--full"), as_text, TERMINAL),
     Output("report-price.txt", ("report", "table", "--price", "1.5"), as_text),
     Output("live.txt", ("live", "table", "--once"), as_text),
     Output("diff-of-cells.txt", ("diff", "table/0-workers-b8", "table/1-naive-b8"), as_text),
@@ -109,6 +120,7 @@ OF_HOSTS = [
 def _compared(*runs: str) -> list[Output]:
     return [
         Output("compare.txt", ("compare", *runs), as_text),
+        Output("full.txt", ("compare", *runs, "--full"), as_text),
         Output("compare.json", ("compare", *runs, "--json", "-"), as_json),
     ]
 
@@ -116,6 +128,7 @@ def _compared(*runs: str) -> list[Output]:
 def _told_apart(*sides: str) -> list[Output]:
     return [
         Output("diff.txt", ("diff", *sides), as_text),
+        Output("full.txt", ("diff", *sides, "--full"), as_text),
         Output("diff.json", ("diff", *sides, "--json"), as_json),
     ]
 
@@ -257,7 +270,11 @@ def _limited(at: Path) -> None:
 
 
 def _recordings(builders: Mapping[str, Callable[[Path], None]], folder: str) -> dict[str, Recording]:
-    return {name: Recording(build, IN_MORE_FORMS.get(name) or _two_forms(folder)) for name, build in builders.items()}
+    made = {}
+    for name, build in builders.items():
+        full = [_full(folder)] if folder != "run" or name in FULL or name.startswith(("ranks", "attached")) else []
+        made[name] = Recording(build, [*(IN_MORE_FORMS.get(name) or _two_forms(folder)), *full])
+    return made
 
 
 RECORDINGS: dict[str, Recording] = {

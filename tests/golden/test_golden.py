@@ -12,6 +12,9 @@ from golden.output import RENEW, Output, Ran, difference, ran
 from golden.recordings import RECORDINGS
 
 EXPECTED = Path(__file__).parent / "expected"
+SHORT = ("report.txt", "diff.txt", "compare.txt")
+SCREEN, HEALTHY = 40, 12
+"""Lines of a short report at most; of one with nothing to change."""
 CASES = [(name, output) for name, recording in RECORDINGS.items() for output in recording.outputs]
 
 Run = Callable[[str, Output], Ran]
@@ -61,6 +64,16 @@ def test_nothing_is_kept_that_no_recording_makes(request: pytest.FixtureRequest)
         return
     named = ", ".join(str(path.relative_to(EXPECTED)) for path in left)
     assert not left, f"no recording makes {named}. Remove them with `{RENEW}`."
+
+
+def test_what_is_printed_without_full_fits_one_screen() -> None:
+    printed = {path: path.read_text() for name in SHORT for path in EXPECTED.glob(f"*/{name}")}
+    most = {
+        path: HEALTHY if path.name == "report.txt" and "\nVerdict  none\n" in text else SCREEN
+        for path, text in printed.items()
+    }
+    lines = {path: len(text.splitlines()) for path, text in printed.items()}
+    assert {str(path): lines[path] for path in printed if lines[path] > most[path]} == {}
 
 
 def test_every_output_has_a_file_of_its_own() -> None:

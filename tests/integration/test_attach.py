@@ -165,7 +165,7 @@ def test_a_program_that_is_stopped_stays_stopped_and_goes_on_when_told(
     assert observer.returncode == 0
     assert content["run"]["ended_by"] == "duration"
     assert state(program.pid) == "T"
-    assert any("whyidle stops no process and leaves it so" in note for note in content["quality"]["notes"])
+    assert any("whyidle did not stop it and leaves it so" in note for note in content["quality"]["notes"])
     program.send_signal(signal.SIGCONT)
     wait_for(lambda: state(program.pid) in "RSD", "a process that goes on")
 
@@ -257,7 +257,7 @@ def test_while_modules_are_imported_there_is_no_verdict_and_the_package_is_named
         told = interrupted(observer)
     assert told["verdict"]["cause"] is None
     assert told["findings"] == []
-    assert "importing heavy, 100 % of" in told["verdict"]["title"]
+    assert "importing heavy (100 % of" in told["verdict"]["title"]
     assert told["trainers"][0]["shares"].keys() == {"importing"}
 
 

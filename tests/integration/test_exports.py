@@ -112,7 +112,7 @@ def test_steps_that_the_device_never_finished_are_in_their_records_alone(
     for path in Path(run).glob("event-*.rec"):
         path.unlink()
     said = refusal(capsys, run, "--format", "csv")
-    assert "the device had finished none of them. `--table step_records` writes them as they were recorded" in said
+    assert "the device had finished none. `--table step_records` writes them as they were recorded" in said
     assert report(run, "--format", "csv", "-o", f"{tmp_path / 'all'}/") == 0
     assert "steps is left out: " in capsys.readouterr().err
     assert {path.stem for path in (tmp_path / "all").iterdir()} == {"step_records", "spans"}
@@ -143,10 +143,10 @@ def test_a_comparison_is_a_table_of_cells_and_runs(
     assert first["axis_net"] == "'=cmd()"
     assert (failed["status"], failed["error"], failed["samples_per_s"]) == ("failed", "out?[2J of luck", "")
     assert (gone["run"], gone["steps"]) == ("naive-b16-r0", "")
-    assert "is a comparison, and a trace is of one run. Name a run, such as" in refusal(
+    assert "is a comparison, and a trace needs one run. Name a run, such as" in refusal(
         capsys, str(tmp_path), "--format", "trace"
     )
-    assert "whose only table is cells; host is of one run" in refusal(
+    assert "is a comparison with only the table cells; host needs one run" in refusal(
         capsys, str(tmp_path), "--format", "csv", "--table", "host"
     )
 
@@ -155,7 +155,7 @@ def test_a_run_without_steps_names_what_there_is_instead(tmp_path: Path, capsys:
     create_run(tmp_path / "empty", {})
     for format_ in ("csv", "trace"):
         said = refusal(capsys, str(tmp_path / "empty"), "--format", format_)
-        assert "holds no step: nothing was trained, or not so that it was seen. `--format csv --table host`" in said
+        assert "holds no step: nothing was trained, or whyidle did not see it. `--format csv --table host`" in said
     assert "holds no records: there is nothing to write" in refusal(
         capsys, str(tmp_path / "empty"), "--format", "csv", "-o", f"{tmp_path / 'all'}/"
     )
@@ -172,7 +172,7 @@ def test_mistakes_are_answered_in_a_sentence(run: str, capsys: pytest.CaptureFix
     )
     assert "--steps belongs to --format trace" in refusal(capsys, run, "--format", "csv", "--steps", "1:2")
     assert "--format parquet needs a file" in refusal(capsys, run, "--format", "parquet")
-    assert "is of a comparison" in refusal(capsys, run, "--format", "csv", "--table", "cells")
+    assert "needs a comparison" in refusal(capsys, run, "--format", "csv", "--table", "cells")
     assert "name a stretch twice" in refusal(capsys, run, "--format", "trace", "--steps", "1:2", "--from", "0")
     assert "no step from 90 to 95 was recorded; there are steps 0 to 59" in refusal(
         capsys, run, "--format", "trace", "--steps", "90:95"
@@ -210,7 +210,7 @@ def test_a_file_of_the_users_in_the_folder_is_named_and_left_as_it_was(
     for name, content in theirs.items():
         (tables / name).write_text(content)
     said = refusal(capsys, run, "--format", format_, "-o", f"{tables}/")
-    assert f"{tables} already holds events.{format_}, steps.{format_} with another content" in said
+    assert f"{tables} already holds events.{format_}, steps.{format_} with different content" in said
     assert "Name another folder with -o, or remove them." in said
     assert {path.name: path.read_text() for path in tables.iterdir()} == theirs
 

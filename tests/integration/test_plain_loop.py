@@ -113,7 +113,7 @@ def test_steps_that_are_let_pass_are_counted_all_the_same(tmp_path: Path, monkey
     assert facts.samples == 4 * window.count
     # All of the first 64, and a quarter of the others.
     assert len(window.steps) < 200
-    assert any(f"of {window.count} steps only" in note for note in analysis.notes)
+    assert any(f"of {window.count} steps;" in note for note in analysis.notes)
     assert 0 < facts.parts.unseen_ns < facts.parts.wall_ns
 
 

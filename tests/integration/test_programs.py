@@ -58,7 +58,7 @@ class Truth:
         return self.compiler or self.variant or self.needs not in ("", "tqdm", "torchdata")
 
 
-NO_LOADER = "come from no loader that is seen"
+NO_LOADER = "whyidle sees no loader of the training's batches"
 TRUTHS = {
     "basic_epochs": Truth(60, 4, workers=0),
     "workers_tqdm": Truth(60, 8, ("input", "compute"), workers=2, made_aside=True, needs="tqdm"),
@@ -84,13 +84,13 @@ TRUTHS = {
     # Steps are taken from optimizer steps once there were three of those.
     "get_batch": Truth(57, None, (), says=NO_LOADER, input_known=False),
     # As many less as the thread that fetches is ahead, and those from which it is known that it does.
-    "prefetch_thread": Truth(50, None, (), missing=10, says="fetched in another thread", input_known=False),
+    "prefetch_thread": Truth(50, None, (), missing=10, says="Another thread than the training's", input_known=False),
     "evaluate_only": Truth(None, None, says="No backward pass"),
     "get_batch_phase": Truth(60, None, says='phase "checkpoint"'),
     "generator_watch": Truth(60, 5),
     "reinforcement": Truth(40, None, says='phase "evaluation games"', variant=True),
     "lightning_fit": Truth(
-        40, 4, ("input", "boundary"), workers=0, needs="lightning", compiler=True, says="After the training a pass"
+        40, 4, ("input", "boundary"), workers=0, needs="lightning", compiler=True, says="After the training, a pass"
     ),
     "hf_trainer": Truth(40, 4, ("input", "boundary"), workers=0, needs="transformers", compiler=True),
     "hf_accumulation": Truth(

@@ -174,10 +174,10 @@ def test_a_python_that_ignores_its_environment_is_told(tmp_path: Path, flag: str
 
     with ThreadPoolExecutor() as beside:
         released = beside.submit(release)
-        done = warm.run(run, sys.executable, flag, program, *words, training=False)
+        done = warm.run(run, sys.executable, flag, program, *words, options=("--no-live", "--full"), training=False)
         released.result()
     assert done.returncode == 0
-    assert "hooks never loaded" in done.stderr
+    assert "hooks were not loaded" in done.stderr
     assert "CPUs used by the command" in done.stderr
     seen = report(run)
     assert seen["verdict"]["cause"] is None

@@ -74,7 +74,7 @@ def test_where_all_output_goes_into_files_the_terminal_shows_the_view_and_is_giv
         assert "code 6" in told(terminal, "echo code $?")
         assert told(terminal, "stty -g") == modes
     said = output.read_text()
-    assert said.startswith(f"whyidle: recording into {tmp_path / 'run'}; the terminal shows how it goes\nbegins ")
+    assert said.startswith(f"whyidle: recording into {tmp_path / 'run'}; the terminal shows the live view\nbegins ")
     assert said.index("ends\n") < said.index("Verdict")
     assert "\x1b" not in said
 
@@ -130,7 +130,7 @@ def test_inside_tmux_a_pane_shows_the_view_and_goes_when_the_program_has_ended(t
         def panes() -> list[str]:
             return screen._tmux("list-panes", "-F", "#{pane_id} #{pane_dead}").splitlines()
 
-        screen.until("a pane of tmux shows how it goes")
+        screen.until("a tmux pane shows the live view")
         screen.until("begins ")
         ours, view = (each.split()[0] for each in panes())
         wait_for(lambda: "waiting for the first steps" in screen._tmux("capture-pane", "-p", "-t", view))

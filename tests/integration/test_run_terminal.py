@@ -34,8 +34,8 @@ def said(terminal: Terminal, words: str) -> list[str]:
 
 def ended(terminal: Terminal, before: int) -> str:
     """What came after so much had been shown, once the command has ended."""
-    terminal.until("The recording is in", before)
-    terminal.until(PROMPT, terminal.raw.index(b"The recording is in", before))
+    terminal.until("Recorded in", before)
+    terminal.until(PROMPT, terminal.raw.index(b"Recorded in", before))
     return terminal.raw[before:].decode()
 
 
@@ -155,7 +155,7 @@ def test_what_is_continued_in_the_background_goes_on_there(tmp_path: Path) -> No
         before = terminal.type(b"echo 'that'$((6 * 7))\r")
         terminal.until("that42", before)
         os.kill(pid, signal.SIGTERM)
-        terminal.until("The recording is in", before)
+        terminal.until("Recorded in", before)
         assert b"killed by signal 15" in terminal.raw[before:]
 
 

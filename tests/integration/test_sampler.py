@@ -195,7 +195,7 @@ def test_there_are_never_two_for_one_run(run: Path, sampler: Sampler) -> None:
     # What the second has to say the first one writes.
     wait_for((run / SAMPLER_NOTICES).is_file)
     assert (run / SAMPLER_NOTICES).read_text() == (
-        "Another sampler already records this run; a second one ended at once.\n"
+        "Another sampler already records this run, so a second one ended at once.\n"
     )
     assert len(list(run.glob("host-*.rec"))) == 1
     seen = len(hosts(run))

@@ -178,17 +178,17 @@ def test_a_program_that_cannot_be_tuned_is_one_message(tmp_path: Path, text: str
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ([], "nothing to tune is named"),
+        ([], "nothing to tune was given"),
         (["nothing"], "unknown scenario 'nothing'"),
         (["train.py"], "whyidle tune -- python train.py"),
-        (["--", "nothing"], "there is no program 'nothing' that could be run"),
-        (["--", "no-such-program", "x"], "there is no program 'no-such-program' that could be run"),
+        (["--", "nothing"], "there is no program 'nothing' to run"),
+        (["--", "no-such-program", "x"], "there is no program 'no-such-program' to run"),
         (["--budget", "5", "--", "true"], "20 s at least"),
         (["--device", "cpu", "--", "python", "x.py"], "--device is an option of scenarios"),
         (["ssd", "--device", "emulated:nothing"], "nothing"),
         (["ssd", "--pipelines", "naive", "--device", "emulated:v100"], "has nothing to tune"),
         (["--json", "no/such/r.json", "--", "true", "x"], "there is no folder"),
-        (["--prove", "ssd", "--device", "emulated:v100"], "--prove tries the advice on a command of yours"),
+        (["--prove", "ssd", "--device", "emulated:v100"], "--prove takes a command, not a scenario"),
         (["--patch", "no/such.patch", "--", "true", "x"], "there is no folder"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
@@ -223,7 +223,7 @@ def test_a_patch_is_not_written_over_a_file(
     with pytest.raises(SystemExit) as ended:
         sys.exit(main())
     assert ended.value.code == 2
-    assert "--patch fix.patch exists. Name a new file" in capsys.readouterr().err
+    assert "--patch fix.patch exists already. Name a new file" in capsys.readouterr().err
     assert kept.read_text() == "mine"
     assert list(tmp_path.iterdir()) == [kept]
 
@@ -243,7 +243,7 @@ def test_the_first_advice_is_tried_and_held_against_its_promise(tmp_path: Path) 
     assert told["kept"] in (True, False, None)
     assert "promised" in done.stdout
     assert "measured" in done.stdout
-    assert "not for keeping" in done.stderr
+    assert "do not keep what it learned" in done.stderr
     assert script.read_bytes() == before
     # Whether it was faster is the machine's.
     assert (tmp_path / "fix.patch").exists() == (told["patch"] is not None and told["patch"]["diff"] != "")

@@ -166,4 +166,4 @@ def test_an_emulated_devices_memory_bounds_the_batch_of_a_scenario(small: Path, 
     assert within.on_device
     assert within.capacity_bytes == 4_000_000_000
     assert beyond.outcome == ProbeOutcome.OOM
-    assert "has 4.0 GB, this batch needs" in beyond.reason
+    assert "has 4.0 GB; this batch needs" in beyond.reason

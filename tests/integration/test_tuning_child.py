@@ -207,7 +207,7 @@ while True:
         assert "list" in ready["fixed"]["batch_size"]
         refused = tuner.order(Word.MEASURE, LoaderSettings(0, batch_size=8))
         assert refused["say"] == Word.FAILED
-        assert "put together by" in refused["why"]
+        assert "forms its batches" in refused["why"]
         block = tuner.block(LoaderSettings(2, 2))
         assert block.samples == 3 * block.batches
 

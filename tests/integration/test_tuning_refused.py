@@ -166,7 +166,7 @@ REFUSALS = {
         STREAM.format(again="pass") + "for batch in DataLoader(Rows(), batch_size=4):\n    train(batch)\n",
         {},
         {},
-        "its own iterator, with an __iter__ that does not begin anew",
+        "its own iterator, whose __iter__ does not start again",
     ),
     "two loaders": (
         "while True:\n    for a, b in zip(DataLoader(Numbers(0)), DataLoader(Numbers(0))):\n        train(a + b)\n",
@@ -200,7 +200,7 @@ TOO_SLOW = {
         "            model(batch)\n",
         {},
         {"before_s": 2.0},
-        "no DataLoader was seen to train",
+        "no DataLoader fed a training",
     ),
 }
 """Refused once a time has passed: what they have done by then is bounded by what they sleep, from one side."""
@@ -271,7 +271,7 @@ class Queue(Dataset):
 
 loader = DataLoader(Queue(), batch_size=4)
 """
-    why = "the dataset has workers of its own, and a loader's worker can start none"
+    why = "the dataset has its own workers, which a loader's worker cannot start"
     with tuned(tmp_path, PARTS + program + ENDLESS) as tuner:
         assert tuner.ready()["fixed"]["num_workers"] == why
         said = tuner.order(Word.MEASURE, NONE.with_workers(1))

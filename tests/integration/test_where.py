@@ -145,7 +145,7 @@ def test_where_the_sampler_is_refused_the_processes_look_at_themselves(
     seen = {call.function for number in set(looks["stack"].tolist()) - {NOT_MEASURED} for call in stacks.stack(number)}
     assert "slow_read" in seen
     assert told["verdict"]["where"]
-    assert any("a thread of its own" in note for note in told["quality"]["notes"])
+    assert any("a thread within it samples them" in note for note in told["quality"]["notes"])
 
 
 @pytest.mark.usefixtures("refusing")
@@ -154,4 +154,4 @@ def test_nobody_looks_where_the_sampler_is_refused_and_it_was_told_to_look_from_
 ) -> None:
     told = trained(tmp_path / "run", program, "0", "log", options=("--stacks", "outside"), cold=True)
     assert "where" not in told["verdict"]
-    assert any("its stacks are not known" in note for note in told["quality"]["notes"])
+    assert any("they are not recorded" in note for note in told["quality"]["notes"])

@@ -184,11 +184,11 @@ def said(python: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Sa
         ("json", '"cause": "input.cpu_exhausted"'),
         ("markdown", "input.cpu_exhausted"),
         ("live", "step"),
-        ("diff", "No difference in speed shown"),
+        ("diff", "No proven difference in speed"),
         ("check", "all 3 checks hold"),
         ("compare runs", "samples/s"),
         ("comparison", "workers"),
-        ("tuning", "1.80 times as fast"),
+        ("tuning", "1.80× faster"),
     ],
 )
 def test_what_was_recorded_is_read(said: dict[str, Said], what: str, holds: str) -> None:
@@ -215,7 +215,7 @@ def test_files_of_what_was_recorded_are_written(said: dict[str, Said], what: str
 def test_what_needs_the_studies_says_so_in_one_sentence(said: dict[str, Said], what: str) -> None:
     assert (said[what].code, said[what].out) == (2, "")
     (line,) = said[what].err.splitlines()
-    assert line.endswith(f"needs torch, torchvision and Pillow, not installed in this environment: {WAY_OUT}")
+    assert line.endswith(f"needs torch, torchvision and Pillow, which this environment lacks: {WAY_OUT}")
 
 
 def test_a_misspelt_scenario_is_called_that(said: dict[str, Said]) -> None:
@@ -240,7 +240,7 @@ def test_doctor_says_what_is_not_installed_and_what_that_costs(said: dict[str, S
     checks = {check["name"]: check for check in json.loads(said["doctor --json"].out)["checks"]}
     assert checks["torch"]["status"] == "missing"
     assert checks["torch"]["says"].startswith("Not installed in this environment (")
-    assert "reads recordings needs none" in checks["torch"]["lost"]
+    assert "commands that read recordings need none" in checks["torch"]["lost"]
     assert checks["CUDA in torch"]["status"] == "not applicable"
     for name in ("torchvision", "Pillow", "SPDL", "lmdb"):
         assert (checks[name]["status"], checks[name]["fix"]) == ("missing", WAY_OUT)
@@ -260,8 +260,8 @@ def test_a_program_runs_unchanged_and_the_report_says_that_no_torch_was_seen(pyt
     done = recorded(python, tmp_path, "print(6 * 7)\nraise SystemExit(3)\n")
     assert (done.returncode, done.stdout) == (3, "42\n")
     said = " ".join(done.stderr.split())
-    assert "No torch was seen: no Python that the command started imported it" in said
-    assert "No training was seen" not in said
+    assert "whyidle saw no torch: no Python that the command started imported it" in said
+    assert "saw no training" not in said
 
 
 def test_a_program_that_misses_torch_fails_as_it_does_without_us(python: Path, tmp_path: Path) -> None:
@@ -269,7 +269,7 @@ def test_a_program_that_misses_torch_fails_as_it_does_without_us(python: Path, t
     bare = subprocess.run([python, tmp_path / "program.py"], capture_output=True, text=True)
     assert done.returncode == bare.returncode == 1
     assert done.stderr.startswith(bare.stderr)
-    assert "No torch was seen" in " ".join(done.stderr.split())
+    assert "saw no torch" in " ".join(done.stderr.split())
 
 
 STAND_IN = """
@@ -298,8 +298,8 @@ def stand_in(folder: Path, version: str) -> Path:
 @pytest.mark.parametrize(
     ("version", "why"),
     [
-        ("2.5.1+cpu", "torch 2.5.1+cpu is older than 2.6, the oldest that the hooks take"),
-        ("2.9.0", "The hooks cannot be loaded beside torch 2.9.0 ("),
+        ("2.5.1+cpu", "they use torch 2.5.1+cpu, and the hooks need 2.6 or newer"),
+        ("2.9.0", "the hooks cannot be loaded with torch 2.9.0 ("),
     ],
 )
 def test_a_torch_that_the_hooks_do_not_take_is_left_alone_and_named(
@@ -309,7 +309,7 @@ def test_a_torch_that_the_hooks_do_not_take_is_left_alone_and_named(
     assert (done.returncode, done.stdout) == (5, f"{version} True\n"), done.stderr
     said = " ".join(done.stderr.split())
     assert said.count(why) == 1
-    assert "No torch was seen" not in said
+    assert "saw no torch" not in said
 
 
 def test_tune_says_that_no_torch_was_seen(python: Path, tmp_path: Path) -> None:
@@ -317,5 +317,5 @@ def test_tune_says_that_no_torch_was_seen(python: Path, tmp_path: Path) -> None:
     words = ["tune", "--out", tmp_path / "tuned", "--", python, tmp_path / "program.py"]
     done = subprocess.run([python, "-m", "whyidle", *words], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 2
-    assert "No torch was seen" in done.stderr
+    assert "saw no torch" in done.stderr
     assert "Traceback" not in done.stderr

@@ -394,7 +394,7 @@ def test_what_fails_while_a_loader_is_asked_ends_the_telling_and_nothing_else(tm
     assert steps["samples"].tolist() == [4] * 5
     assert set(steps["queue_ready"]) == {NOT_MEASURED}
     notices = (tmp_path / "run" / "training-notices.txt").read_text()
-    assert notices.count("how batches are made") == 1
+    assert notices.count("the program's own report on batches") == 1
 
 
 def test_a_batch_whose_step_is_taken_back_was_made_for_none(tmp_path: Path) -> None:

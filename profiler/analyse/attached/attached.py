@@ -1,4 +1,4 @@
-"""A recording from outside as a whole: who trains, what else runs, what the sampler saw, and what is to be noted."""
+"""A recording from outside as a whole: who trains, what else runs, what the sampler saw, and notes on it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ LEAST_BEFORE = 10
 UNKNOWN = (
     "which waits the device noticed: a wait is hidden while the device still has queued work",
     "time per step, batch size, samples per second",
-    "whether batches are in pinned memory, and what a copy overlaps with",
+    "whether batches are in pinned memory, and what their copies overlap with",
     "validation apart from training, where both run the same functions",
     "work of threads without Python (autograd's, NCCL's, a loader's in C++)",
 )
@@ -47,14 +47,14 @@ class Attached:
     seconds: float
     trainers: tuple[Trainer, ...]
     others: tuple[ProcessStates, ...]
-    """Processes of the tree that neither train nor make batches."""
+    """Processes of the tree that neither train nor prepare batches."""
     sampled: Sampled | None
     foreign_cpus: float | None
     notes: tuple[str, ...] = ()
     stacks_read: bool = True
     training_seen: bool = True
     looks: Looks | None = None
-    """All looks at stacks of the tree."""
+    """All stack samples of the tree."""
 
     @property
     def device_kind(self) -> str | None:
@@ -137,13 +137,13 @@ def _notes(
         notes.append("The process ended while it was observed.")
     stopped = max((_stopped(p) for p in processes), default=0.0)
     if stopped >= MOST_STOPPED:
-        notes.append(f"A process of the tree stood still, stopped from outside, for {100 * stopped:.0f} % of the time.")
+        notes.append(f"A process of the tree was stopped from outside for {100 * stopped:.0f} % of the time.")
     missed = [t for t in trainers if t.missed > MOST_MISSED * (t.looks + t.missed)]
     if missed:
         share = max(t.missed / (t.looks + t.missed) for t in missed)
         notes.append(
-            f"{100 * share:.0f} % of the looks at the training's stacks failed, because they changed while they were "
-            "read: they are counted as time in which it ran, like what it was seen to run."
+            f"{100 * share:.0f} % of the training's stack samples failed, because the stack changed while it was read. "
+            "They count as time in which the training ran, divided like its other running time."
         )
     notes += [_begun_late(each) for each in trainers if each.before.total() >= LEAST_BEFORE]
     if seen is None or window is None:
@@ -164,7 +164,7 @@ def _begun_late(trainer: Trainer) -> str:
         places[stacks.leaf_of(stack)] += looks
     (place, most), whole = places.most_common(1)[0], trainer.before.total()
     return (
-        f"Process {trainer.pid} was first seen training after {whole} looks, which count for nothing here: "
+        f"Process {trainer.pid} was first seen training after {whole} stack samples, which no figure includes: "
         f"{100 * most / whole:.0f} % of them {'' if place.startswith('importing') else 'in '}{place}."
     )
 

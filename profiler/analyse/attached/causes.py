@@ -31,7 +31,7 @@ QUEUED = 0.25
 THROTTLED = 0.1
 ANEW = 3
 """Different workers, as a multiple of those at a time, from which they are started anew."""
-_RECORD = "record it with `whyidle run`"
+_RECORD = "Record it with `whyidle run`"
 WELL_USED = 0.9
 """A GPU that runs kernels this much of the time is not held up."""
 LAUNCH_BOUND = 0.7
@@ -64,13 +64,13 @@ def verdict_of(seen: Attached, findings: tuple[Finding, ...]) -> Finding:
         return _no_verdict(_not_training(trainer))
     if trainer.looks < LEAST_LOOKS:
         return _no_verdict(
-            f"the training's stacks were seen {trainer.looks} times, at least {LEAST_LOOKS} are needed: record longer"
+            f"only {trainer.looks} stack samples of the training were taken; {LEAST_LOOKS} are needed. Record longer"
         )
     if findings:
         return findings[0]
     evidence = tuple(_evidence(c, trainer.shares[c]) for c in trainer.shares)
     if _exposed(seen, wait := trainer.share("data wait")) > LEAST_GAIN:
-        why = f"the training waits {_pct(wait)} of the time for data, and what its workers do does not say why"
+        why = f"the training waits {_pct(wait)} of the time for data, but its workers do not show why"
         return replace(_no_verdict(why), evidence=evidence, next=(Next(_RECORD),))
     used = _used(seen)
     device = () if seen.device_kind == "cpu" else ("sync", "copy")
@@ -82,7 +82,7 @@ def verdict_of(seen: Attached, findings: tuple[Finding, ...]) -> Finding:
         title = f"Nothing worth changing was seen: the training computes {_pct(computing)} of the time."
         return Finding("none", title, 0.0, 0.8, evidence)
     if used is None:
-        title = "No stall was seen in the training's thread; whether the device keeps up with it is not known."
+        title = "No stall was seen in the training's thread. Whether the device keeps up with it is not known."
         return Finding("none", title, 0.0, 0.4, evidence)
     title = f"Nothing worth changing was seen: the GPU runs kernels {_pct(used)} of the time"
     title += "." if used >= WELL_USED else ", and no single wait of the training's thread explains the rest."
@@ -102,7 +102,7 @@ def _not_training(trainer: Trainer) -> str:
     if not top[1]:
         return "no training was seen"
     doing = top[1] if top[1].startswith("importing ") else f"in {top[1]}"
-    return f"no training was seen; its thread was mostly {doing}, {_pct(top[0])} of {trainer.looks} looks"
+    return f"no training was seen; its thread was mostly {doing} ({_pct(top[0])} of {trainer.looks} stack samples)"
 
 
 def _findings(seen: Attached, trainer: Trainer) -> Iterator[Finding]:
@@ -171,33 +171,33 @@ def _input(seen: Attached, trainer: Trainer) -> Iterator[Finding]:
     budget = seen.sampled.cpu_budget if seen.sampled else None
     if making >= wait:
         stage = main_stage(trainer.stages)
-        why = f"it makes batches itself, one after the other{f', mostly {STAGES[stage]}' if stage else ''}"
+        why = f"it prepares batches itself, one after the other{f', mostly {STAGES[stage]}' if stage else ''}"
         most = tuple(Evidence(place, 100 * part, "%") for place, part in trainer.top.get("data making", ())[:2])
         wanted = _enough_workers(trainer, budget, making, wait)
-        yield found("input.serial", 0.9, why, most, f"num_workers={wanted}, so that batches are made meanwhile")
+        yield found("input.serial", 0.9, why, most, f"Set `num_workers={wanted}` to prepare batches meanwhile")
         return
     telling = wait * trainer.looks >= LEAST_LOOKS_OF_WAIT
     restart = trainer.waits.get("starting workers", 0.0) + trainer.waits.get("ending workers", 0.0)
     mostly, workers = telling and restart >= MOSTLY, trainer.workers
     busy = None if workers is None else _busy(workers)
     if mostly or (workers and busy is not None and busy < BUSY and workers.seen >= ANEW * workers.count):
-        more: Figures = (Evidence("starting and ending workers, of the wait", 100 * restart, "%", "near 0"),)
-        more += (Evidence("different workers", workers.seen, "", f"{workers.count:.0f}"),) if workers else ()
-        why = "mostly starting and ending the loader's workers" if mostly else "its workers are started anew, and idle"
-        advice = "persistent_workers=True, or longer epochs"
+        more: Figures = (Evidence("Starting and ending workers, share of the wait", 100 * restart, "%", "near 0 %"),)
+        more += (Evidence("Different workers", workers.seen, "", f"{workers.count:.0f}"),) if workers else ()
+        why = "mostly for starting and ending the loader's workers" if mostly else "its workers are restarted, and idle"
+        advice = "Set `persistent_workers=True`, or use longer epochs"
         yield found("input.worker_restart", 0.8 if mostly else 0.4, why, more, advice)
         return
     unpacking = trainer.waits.get("unpacking", 0.0)
     if telling and unpacking >= MOSTLY:
-        more = (Evidence("unpacking finished batches, of the wait", 100 * unpacking, "%", "near 0"),)
-        why = "mostly unpacking batches that are finished"
-        yield found("input.handoff", 0.7, why, more, "hand over fewer and larger tensors, and fewer bytes (uint8)")
+        more = (Evidence("Unpacking finished batches, share of the wait", 100 * unpacking, "%", "near 0 %"),)
+        why = "mostly for unpacking finished batches"
+        yield found("input.handoff", 0.7, why, more, "Hand over fewer and larger tensors, and fewer bytes (uint8)")
         return
     if workers is None:
         why = "it waits for a loader that has no worker processes, and whose threads are not told apart"
-        yield found("input.too_few_workers", 0.3, why, (), "more threads or workers of the loader, or more ahead")
+        yield found("input.too_few_workers", 0.3, why, (), "Use more loader threads or workers, or prefetch more")
         return
-    made = workers.lines("the time in which workers make batches")
+    made = workers.lines("the time in which workers prepare batches")
     if told := _by_workers(seen, workers, partial(found, where=made)):
         yield told
 
@@ -225,54 +225,52 @@ def _by_workers(seen: Attached, workers: Workers, found: Callable[..., Finding])
     running, queued, io = cpu.running or 0.0, cpu.queued or 0.0, cpu.io or 0.0
     stage = main_stage(workers.stages)
     measured: Figures = (
-        Evidence("workers at a time", workers.count),
-        Evidence("workers making batches", _hundred(workers.busy), "%", f"below {100 * BUSY:.0f}"),
-        Evidence("a worker on a CPU", _hundred(cpu.running), "%"),
-        Evidence("a worker waiting for a CPU", _hundred(cpu.queued), "%", "near 0"),
-        Evidence("a worker waiting for a disk", _hundred(cpu.io), "%", "near 0"),
+        Evidence("Workers at a time", workers.count),
+        Evidence("Workers preparing batches", _hundred(workers.busy), "%", f"below {100 * BUSY:.0f} %"),
+        Evidence("A worker on a CPU", _hundred(cpu.running), "%"),
+        Evidence("A worker waiting for a CPU", _hundred(cpu.queued), "%", "near 0 %"),
+        Evidence("A worker waiting for a disk", _hundred(cpu.io), "%", "near 0 %"),
         shown("cpus_used", used),
         shown("cpu_budget", budget),
     )
     number = f"{workers.count:.0f} {'worker is' if round(workers.count) == 1 else 'workers are'}"
     if busy is None:
-        return found("input.too_few_workers", 0.3, "what its workers do was not measured", measured, "more workers")
+        return found("input.too_few_workers", 0.3, "its workers were not measured", measured, "Use more workers")
     reading = workers.stages.get("read", 0.0) + workers.stages.get("open", 0.0)
     if busy >= MOSTLY and (io >= MOSTLY * busy or (reading >= MOSTLY and running + queued < MOSTLY * busy)):
         why = "its workers wait for reads"
-        advice = "read from faster storage, pack the files into shards, or cache them in memory"
+        advice = "Read from faster storage, pack the files into shards, or cache them in memory"
         confidence = 0.8 if io >= MOSTLY * busy else 0.7
-        more = (*measured, Evidence("reading, of the time making batches", 100 * reading, "%", "below 50"))
+        more = (*measured, Evidence("Reading, share of preparing batches", 100 * reading, "%", "below 50 %"))
         return found("input.storage", confidence, why, more, advice)
     if busy < BUSY:  # more of them would have still less to do
-        why = f"its workers make batches only {_pct(busy)} of the time, so batches come unevenly"
-        advice = "more batches ahead (prefetch_factor)"
+        why = f"its workers prepare batches only {_pct(busy)} of the time, so batches come unevenly"
+        advice = "Prefetch more batches (raise `prefetch_factor`)"
         return found("input.prefetch_depth", 0.35, why, measured, advice, _RECORD) if busy >= MOSTLY else None
     throttled = None if host is None else host.throttled_s
     if throttled is not None and seen.seconds and throttled >= THROTTLED * seen.seconds:
-        more = (*measured, Evidence("stopped by the CPU quota, summed over CPUs", throttled, "s", "0"))
-        return found("input.cpu_quota", 0.7, "a CPU quota stops its workers", more, "a higher CPU quota")
+        more = (*measured, Evidence("Stopped by the CPU quota, summed over CPUs", throttled, "s", "0 s"))
+        return found("input.cpu_quota", 0.7, "a CPU quota stops its workers", more, "Raise the CPU quota")
     full = used is not None and budget is not None and used >= BUDGET_USED * budget
     foreign = seen.foreign_cpus
     if queued >= QUEUED and foreign is not None and used is not None and foreign > used:
-        more = (*measured, shown("foreign_cpus", foreign, "fewer than by this job"))
-        advice = "run it where nothing else runs, or give it CPUs of its own"
-        return found("input.foreign_load", 0.6, "other programs use the CPUs its workers want", more, advice)
+        more = (*measured, shown("foreign_cpus", foreign, "fewer than this job uses"))
+        advice = "Run it where nothing else runs, or give it CPUs of its own"
+        return found("input.foreign_load", 0.6, "other programs use the CPUs that its workers need", more, advice)
     if full and queued >= QUEUED and budget is not None and workers.count > budget:
         why = f"its {workers.count:.0f} workers take turns on {budget:g} CPUs"
-        advice = f"at most {math.floor(budget)} workers, and {CHEAPER.get(stage, 'less work for the CPU')}"
+        advice = f"Use at most {math.floor(budget)} workers. {CHEAPER.get(stage, 'Spend less CPU per sample')}"
         return found("input.oversubscribed", 0.6, why, measured, advice)
     if full:
         mostly = f", the workers mostly for {STAGES[stage]}" if stage else ""
         why = f"its workers and the training use up the CPUs{mostly}"
-        more = tuple(Evidence(f"{s}, of the time making batches", 100 * n, "%") for s, n in workers.stages.items())
-        advice = CHEAPER.get(stage, "less work for the CPU, or more CPUs")
+        more = tuple(Evidence(f"Preparing batches: {s}", 100 * n, "%") for s, n in workers.stages.items())
+        advice = CHEAPER.get(stage, "Spend less CPU per sample, or add CPUs")
         return found("input.cpu_exhausted", 0.75, why, (*measured, *more), advice)
-    what = " all the time, mostly waiting for neither CPU nor disk (network, locks, sleeping)"
+    what = " all the time, mostly waiting (network, locks, sleeps)"
     why = f"{number} busy{what if running + queued + io < MOSTLY * busy else ' all the time, and CPUs are left over'}"
     confidence = 0.75 if used is not None and budget is not None else 0.5
-    return found(
-        "input.too_few_workers", confidence, why, measured, f"more workers (num_workers above {workers.count:.0f})"
-    )
+    return found("input.too_few_workers", confidence, why, measured, f"Set `num_workers` above {workers.count:.0f}")
 
 
 def _busy(workers: Workers) -> float | None:
@@ -289,16 +287,16 @@ def _ranks(seen: Attached, trainer: Trainer, own: list[Finding]) -> Iterator[Fin
     if late >= LEAST_LATE:
         who = f"process {trainer.pid}" if trainer.rank is None else f"rank {trainer.rank}"
         title = (
-            f"The other ranks wait for {who}: {_pct(trainer.own)} of its time goes to data, logging and other work "
-            f"outside computing, of theirs {_pct(sum(others) / len(others))}."
+            f"The other ranks wait for {who}. It spends {_pct(trainer.own)} of its time on data, logging and other "
+            f"work beside computing, the others spend {_pct(sum(others) / len(others))}."
         )
         evidence = tuple(_evidence(c, trainer.shares[c]) for c in OWN if c in trainer.shares)
-        evidence = (*evidence, Evidence("the same of the other ranks", 100 * sum(others) / len(others), "%"))
+        evidence = (*evidence, Evidence("The same on the other ranks", 100 * sum(others) / len(others), "%"))
         because = max(own, key=lambda f: f.share, default=None)
         if because is None:
-            changes: tuple[str, ...] = (f"look at what {who} does that the others do not",)
+            changes: tuple[str, ...] = (f"Look at what {who} does that the others do not",)
         else:
-            changes = tuple(f"{who} ({because.cause}): {change.change}" for change in because.next)
+            changes = tuple(f"On {who} ({because.cause}): {change.change}" for change in because.next)
             known = {item.what for item in evidence}
             evidence = (*evidence, *(item for item in because.evidence if item.what not in known))
         where = () if because is None else because.where
@@ -308,7 +306,7 @@ def _ranks(seen: Attached, trainer: Trainer, own: list[Finding]) -> Iterator[Fin
     if share <= 0:
         return
     title = f"The training waits {_pct(share)} of the time for other ranks or for its network."
-    advice = "look at the rank the others wait for; a node of its own is not seen from here"
+    advice = "Look at the rank that the others wait for; ranks on other machines are not seen from here"
     evidence = (_evidence("ranks", trainer.shares["ranks"]),)
     where = trainer.lines("the time it waits for other ranks", "ranks")
     yield _finding(seen, trainer, "rank.straggler", share, 0.4, title, evidence, advice, where=where)
@@ -323,7 +321,7 @@ def _device_path(seen: Attached, trainer: Trainer) -> Iterator[Finding]:
     if copy:
         cause = "copy.serial" if trainer.pin_thread else "copy.pageable"
         how = "a thread that pins batches was seen" if trainer.pin_thread else "no thread that pins batches was seen"
-        advice = "copy ahead on a stream of its own" if trainer.pin_thread else "pin_memory=True and non_blocking=True"
+        advice = "Copy ahead on a side stream" if trainer.pin_thread else "Set `pin_memory=True`, `non_blocking=True`"
         title = f"The training's thread spends {_pct(copy)} of the time in copies to the device; {how}."
         evidence: tuple[Evidence, ...] = (_evidence("copy", trainer.shares["copy"]),)
         where = trainer.lines("the time it copies to the device", "copy")
@@ -333,27 +331,27 @@ def _device_path(seen: Attached, trainer: Trainer) -> Iterator[Finding]:
         most = tuple(Evidence(place, 100 * part, "%") for place, part in trainer.top.get("sync", ())[:3])
         evidence = (_evidence("sync", trainer.shares["sync"]), *most)
         where = trainer.lines("the time in calls that wait for the device", "sync")
-        advice = "read values from the device every few steps only, and after the next step was launched"
+        advice = "Read values from the device only every few steps, after the next step was launched"
         yield _finding(seen, trainer, "host.sync", sync, 0.5, title, evidence, advice, where=where)
     launching = trainer.share("forward", "backward", "optimizer")
     if used is not None and used < LAUNCH_BOUND and launching >= MOSTLY:
         title = f"The training's thread launches work {_pct(launching)} of the time, and the GPU does not stay busy."
-        advice = "larger batches, torch.compile, or CUDA graphs"
-        evidence = (Evidence("launching forward, backward and optimizer", 100 * launching, "%"),)
+        advice = "Use larger batches, `torch.compile`, or CUDA graphs"
+        evidence = (Evidence("Launching forward, backward and optimizer", 100 * launching, "%"),)
         where = trainer.lines("the time it launches work", "forward", "backward", "optimizer")
         yield _finding(seen, trainer, "host.launch", launching, 0.45, title, evidence, advice, where=where)
 
 
 def _host(seen: Attached, trainer: Trainer) -> Iterator[Finding]:
     shares: tuple[tuple[str, str, float, str, str], ...] = (
-        ("checkpoint", "host.boundary", 0.8, "writing checkpoints", "write checkpoints less often, or asynchronously"),
-        ("logging", "host.step_gap", 0.7, "logging", "log less often"),
-        ("compiling", "device.shape_churn", 0.4, "compiling", "pad to few shapes; compiling at the start passes"),
-        ("python", "host.step_gap", 0.5, "other Python code of its loop", "look at the lines under Evidence"),
+        ("checkpoint", "host.boundary", 0.8, "writing checkpoints", "Write checkpoints less often, or asynchronously"),
+        ("logging", "host.step_gap", 0.7, "logging", "Log less often"),
+        ("compiling", "device.shape_churn", 0.4, "compiling", "Pad to few shapes; compiling at the start ends"),
+        ("python", "host.step_gap", 0.5, "other Python code of its loop", "Look at the lines under Evidence"),
     )
     if seen.device_kind == "cpu":
         reading = "lines that read values out of tensors (logging, metrics), with what they compute"
-        shares += (("sync", "host.step_gap", 0.5, reading, "read and log values less often; see Evidence"),)
+        shares += (("sync", "host.step_gap", 0.5, reading, "Read and log values less often; see Evidence"),)
     for name, cause, confidence, what, advice in shares:
         share = trainer.share(name)
         if share:
@@ -370,8 +368,8 @@ def _without_stacks(seen: Attached, trainer: Trainer) -> Finding:
     running, workers = trainer.cpu.running, trainer.workers
     busy = None if workers is None else _busy(workers)
     evidence = (
-        Evidence("the training process on a CPU", _hundred(running), "%"),
-        Evidence("its workers busy", _hundred(busy), "%"),
+        Evidence("Training process on a CPU", _hundred(running), "%"),
+        Evidence("Its workers busy", _hundred(busy), "%"),
         shown("cpus_used", seen.sampled.tree_cpus if seen.sampled else None),
     )
     used = _used(seen)
@@ -382,18 +380,16 @@ def _without_stacks(seen: Attached, trainer: Trainer) -> Finding:
         )
         title = f"The training process is idle {_pct(1 - running)} of the time while its workers are busy."
         cause = "input.cpu_exhausted" if full else "input.too_few_workers"
-        return Finding(
-            cause, title, _exposed(seen, 1 - running), 0.4, evidence, (Next("read the stacks: see the notes"),)
-        )
+        return Finding(cause, title, _exposed(seen, 1 - running), 0.4, evidence, (Next("Read the stacks: see notes"),))
     return Finding(None, "No verdict: the training's stacks were not read.", 0.0, 0.0, evidence)
 
 
 def _evidence(name: str, share: Estimate) -> Evidence:
-    return Evidence(f"{name} (95 %: {100 * share.low:.0f} to {100 * share.high:.0f})", 100 * share.value, "%")
+    return Evidence(f"Share of {name} (95 %: {100 * share.low:.0f} to {100 * share.high:.0f})", 100 * share.value, "%")
 
 
 def _utilisation(used: float) -> Evidence:
-    return Evidence("utilisation of the GPU (NVML)", 100 * used, "%", "above 90")
+    return Evidence("GPU utilisation (NVML)", 100 * used, "%", "above 90 %")
 
 
 def _hundred(value: float | None) -> float | None:

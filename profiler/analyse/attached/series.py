@@ -53,8 +53,8 @@ def _of_host(host: Records) -> Iterator[Series]:
     if len(host) < 2:
         return
     cumulative = (
-        ("tree_cpu_ns", "CPUs in use by this job", "CPUs", 1.0),
-        ("run_queue_ns", "threads of it that wait for a CPU", "threads", 1.0),
+        ("tree_cpu_ns", "CPUs this job uses", "CPUs", 1.0),
+        ("run_queue_ns", "threads waiting for a CPU", "threads", 1.0),
         ("read_storage_bytes", "read from storage", "MB/s", 1e3),
     )
     for field, name, unit, scale in cumulative:

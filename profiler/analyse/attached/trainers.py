@@ -64,18 +64,18 @@ class Workers:
     looks: int
     """At their stacks, all together."""
     busy: float | None
-    """Estimate of their time in which they made batches, by their stacks."""
+    """Estimate of their time in which they prepared batches, by their stacks."""
     stages: Mapping[str, float]
-    """Shares of the time they made batches."""
+    """Shares of the time they prepared batches."""
     top: tuple[tuple[str, float], ...]
-    """Function and place → share of the time they made batches."""
+    """Function and place → share of the time they prepared batches."""
     read_bytes_per_s: float | None
     read_chars_per_s: float | None
     making: Counter[CallStack] = field(default_factory=Counter)
-    """Stacks in which they made batches, each with how often it was seen."""
+    """Stacks in which they prepared batches, each with how often it was seen."""
 
     def lines(self, time: str) -> tuple[Where, ...]:
-        """The lines on which they make batches; `time`: what their shares are of, in words."""
+        """The lines on which they prepare batches; `time`: what their shares are of, in words."""
         return _lines(self.making, time)
 
 
@@ -96,7 +96,7 @@ class Trainer:
     waits: Mapping[str, float]
     """Of the time spent waiting for data: `waiting`, `unpacking`, `starting workers`, `ending workers`."""
     stages: Mapping[str, float]
-    """Of the time in which it makes batches itself."""
+    """Of the time in which it prepares batches itself."""
     top: Mapping[str, tuple[tuple[str, float], ...]]
     """Class → function and place → share of time."""
     pin_thread: bool

@@ -17,11 +17,11 @@ from .input.wait import MOSTLY_WAITING_PCT
 
 _LACKS = {
     "input.serial": "its loader has no workers",
-    "input.worker_restart": "its loader's workers are started for each pass",
+    "input.worker_restart": "each pass starts its workers anew",
     "input.pipeline_fill": "mostly for the first batch of each pass",
     "input.too_few_workers": "its loader has too few workers",
 }
-_STARTED_ONCE = "mostly for its workers, which were started once"
+_STARTED_ONCE = "mostly for the one start of its workers"
 SURE = 0.9
 """Share of a wait that more workers could end which is expected to go: batches differ."""
 LEAST_NAMED = 0.2
@@ -43,7 +43,7 @@ def boundary(claim: Claim) -> Finding:
         f"{claim.percent()} of the time is spent outside the steps{_mostly(outside, most)}.",
         0.9,
         (
-            Evidence("time outside the steps", claim.pct(), "%"),
+            Evidence("Time outside the steps", claim.pct(), "%"),
             *(_evidence(claim, outside, parts) if outside is not None else ()),
         ),
         _changes(claim, outside, parts, largest),
@@ -81,13 +81,13 @@ def _mostly(outside: Outside | None, most: str) -> str:
     evaluation = None if outside is None else outside.evaluation
     if most == "waiting" and evaluation is not None:
         why = _STARTED_ONCE if evaluation.started_once else _LACKS.get(evaluation.cause or "")
-        return ", most of it validation that waits for data" + (f": {why}" if why else "")
+        return ", most of it on validation that waits for data" + (f": {why}" if why else "")
     if most == "evaluating":
-        return ", most of it validation that computes"
+        return ", most of it on validation that computes"
     if most == "saving":
-        return ", most of it saving checkpoints"
+        return ", most of it on saving checkpoints"
     if most == "ending":
-        return ", most of it at the ends of epochs, where workers that live for one epoch are ended"
+        return ", most of it at the ends of epochs, where workers that live for one epoch are stopped"
     if outside is not None and outside.named and outside.evaluation is None and not outside.saves:
         return f", part of it in {outside.named[0][0]}"
     return ": validation, checkpoints, hooks"
@@ -95,34 +95,34 @@ def _mostly(outside: Outside | None, most: str) -> str:
 
 def _evidence(claim: Claim, outside: Outside, parts: dict[str, float]) -> tuple[Evidence, ...]:
     facts = claim.facts
-    found = [Evidence("stretches outside the steps", outside.stretches)]
-    found.append(Evidence("the longest of them", outside.longest_ns / 1e9, "s"))
+    found = [Evidence("Stretches outside the steps", outside.stretches)]
+    found.append(Evidence("Longest of these stretches", outside.longest_ns / 1e9, "s"))
     evaluation = outside.evaluation
     if evaluation is not None:
-        found.append(Evidence("validation that waits for data", claim.pct(parts["waiting"]), "%", "near 0"))
-        found.append(Evidence("validation that computes", claim.pct(parts["evaluating"]), "%"))
-        found.append(Evidence("passes of validation", evaluation.passes))
-        found.append(Evidence("workers of its loader", evaluation.workers, "", "as many as the training's"))
+        found.append(Evidence("Validation that waits for data", claim.pct(parts["waiting"]), "%", "near 0 %"))
+        found.append(Evidence("Validation that computes", claim.pct(parts["evaluating"]), "%"))
+        found.append(Evidence("Validation passes", evaluation.passes))
+        found.append(Evidence("Workers of the validation loader", evaluation.workers, "", "as many as the training's"))
         if evaluation.waits and evaluation.cause is not None:
-            found.append(Evidence("cause of its waiting", evaluation.cause))
+            found.append(Evidence("Cause of the validation's wait", evaluation.cause))
         if evaluation.busy is not None:
-            found.append(Evidence("its workers busy", 100 * evaluation.busy, "%", f"below {100 * BUSY:.0f}"))
+            found.append(Evidence("Validation workers busy", 100 * evaluation.busy, "%", f"below {100 * BUSY:.0f} %"))
     if outside.saves:
-        found.append(Evidence("saving checkpoints", claim.pct(parts["saving"]), "%"))
-        found.append(Evidence("checkpoints saved", outside.saves))
+        found.append(Evidence("Saving checkpoints", claim.pct(parts["saving"]), "%"))
+        found.append(Evidence("Checkpoints saved", outside.saves))
     if parts["ending"]:
         share = claim.pct(parts["ending"])
-        found.append(Evidence("ends of epochs that nothing but ending workers explains", share, "%", "near 0"))
-        found.append(Evidence("ends of epochs", outside.epochs_ended))
-        found.append(Evidence("workers that are ended at each", facts.set_workers))
+        found.append(Evidence("Ends of epochs explained by stopping workers", share, "%", "near 0 %"))
+        found.append(Evidence("Ends of epochs", outside.epochs_ended))
+        found.append(Evidence("Workers stopped at each end", facts.set_workers))
         found.append(persistence(facts))
-    found += [Evidence(f"{what}, of the wall time", 100 * share, "%") for what, share in _phases(outside)]
+    found += [Evidence(f"Part of it: {what}", 100 * share, "%") for what, share in _phases(outside)]
     return tuple(found)
 
 
 def _changes(claim: Claim, outside: Outside | None, parts: dict[str, float], largest: str) -> tuple[Next, ...]:
     if outside is None:
-        return (claim.removing("validate and save less often, or beside the training", kind="less_often"),)
+        return (claim.removing("Validate and save less often, or beside the training", kind="less_often"),)
     made = {
         "waiting": _wait(claim, outside, parts["waiting"]),
         "evaluating": _evaluate(claim, parts["waiting"] + parts["evaluating"]),
@@ -147,25 +147,25 @@ def _wait(claim: Claim, outside: Outside, waiting_ns: float) -> Next:
     evaluation = outside.evaluation
     likely = 0.6
     if evaluation is not None and evaluation.started_once:
-        return Next("record more passes of validation: what starting its workers once costs shrinks with each")
+        return Next("Record more passes of validation: the one start of its workers then weighs less")
     if evaluation is None or evaluation.cause is None:
         if _as_the_trainings(claim.facts, evaluation):
             return _evaluate(claim, waiting_ns)
-        change = "give the validation loader what the training's has: workers, prefetching, pinned memory"
+        change = "Give the validation loader what the training's has: workers, prefetching, pinned memory"
     elif evaluation.cause in ("input.serial", "input.too_few_workers"):
         now, want = evaluation.workers or 0, _workers(claim.facts, evaluation)
         if want > now:
-            change = f"num_workers={want} for the validation loader, now {now}"
+            change = f"Set `num_workers={want}` for the validation loader, now {now}"
             waiting_ns *= _gone(evaluation, want)
             likely = SURE
         else:
-            change = "cheaper samples for validation (fewer transforms, smaller images), or a part of the data"
+            change = "Make validation samples cheaper (fewer transforms, smaller images), or use a part of the data"
     elif evaluation.cause == "input.worker_restart":
-        change = "persistent_workers=True for the validation loader, made once and kept, so that its workers live on"
+        change = "Set `persistent_workers=True` for the validation loader, and create it only once"
         waiting_ns = min(waiting_ns, evaluation.starting_ns or 0)
         likely = 0.9
     else:
-        change = "smaller batches for validation: the first batch of each pass is waited for in full"
+        change = "Use smaller batches for validation, since it waits for each pass's first batch in full"
     return claim.removing(change, waiting_ns, likely=likely, kind="workers")
 
 
@@ -201,13 +201,13 @@ def _gone(evaluation: Evaluation, workers: int) -> float:
 
 
 def _evaluate(claim: Claim, ns: float) -> Next:
-    return claim.removing("validate less often, or on a part of the data", ns, likely=0.8, kind="less_often")
+    return claim.removing("Validate less often, or on a part of the data", ns, likely=0.8, kind="less_often")
 
 
 def _save(claim: Claim, ns: float) -> Next:
     return claim.removing(
-        "save less often, or beside the training: `torch.distributed.checkpoint.async_save`, or copy the state to host "
-        "memory and write it in a process of its own",
+        "Save less often, or beside the training: use `torch.distributed.checkpoint.async_save`, or copy the state to "
+        "host memory and write it in another process",
         ns,
         likely=0.8,
         kind="less_often",
@@ -216,8 +216,8 @@ def _save(claim: Claim, ns: float) -> Next:
 
 def _end(claim: Claim, ns: float) -> Next:
     change = claim.removing(
-        "persistent_workers=True in a DataLoader that is made once, before the loop over epochs, so that none are "
-        "ended between epochs; what stays of the time is the program's own",
+        "Set `persistent_workers=True` in a DataLoader that is created once, before the loop over epochs; what remains "
+        "of this time is the program's own",
         ns,
         likely=0.7,
         kind="settings",
@@ -227,8 +227,8 @@ def _end(claim: Claim, ns: float) -> Next:
 
 def _rest(claim: Claim, ns: float) -> Next:
     return claim.removing(
-        "look at what runs between the steps and at the end of an epoch; "
-        '`with whyidle.phase("name"):` around a part of it tells what that part takes',
+        "Look at what runs between the steps and at the end of an epoch; "
+        '`with whyidle.phase("name"):` around a part of it measures that part',
         ns,
         kind="less_often",
     )

@@ -1,4 +1,4 @@
-"""A stretch of the wall time that a rule is asked to explain, and what rules say of it alike."""
+"""A stretch of the wall time that a rule is asked to explain, and what all rules need for that."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ from .speedup import ALL, LEAST_OF_GAIN, as_next, by_parts, by_replay, vanishing
 class Piece(Enum):
     """The pieces of the wall time that causes explain, with the parts they are taken from; no nanosecond is in two."""
 
-    SAMPLING = "input", "the sampler works, in the training's own thread"
-    IN_TRAINING = "input", "fetches in which the training makes its batches itself"
-    STARTING = "input", "until a worker takes up the first batch of an epoch"
-    FILLING = "input", "the rest of an epoch's first fetch, beyond what fetches cost otherwise"
-    READING = "input", "a batch that is mostly read from storage is made"
-    SLOW = "input", "one of few batches that take much longer than the others is made, while later ones lie finished"
-    HANDED = "input", "the batch is finished, and on its way to the training"
-    MAKING = "input", "any other batch is made"
-    LINK = "copy", "copies that a link at its full speed would save"
+    SAMPLING = "input", "the dataset sampler works, in the training's own thread"
+    IN_TRAINING = "input", "fetches in which the training prepares its batches itself"
+    STARTING = "input", "the wait until a worker starts on the first batch of an epoch"
+    FILLING = "input", "the rest of an epoch's first fetch, beyond the cost of other fetches"
+    READING = "input", "waits for batches whose preparation is mostly reads from storage"
+    SLOW = "input", "waits for one of a few slow batches, while later ones are finished"
+    HANDED = "input", "waits for a finished batch during its hand-over to the training"
+    MAKING = "input", "waits for any other batch in preparation"
+    LINK = "copy", "copy time that a link at full speed would save"
     COPYING = "copy", "the other copies"
     SYNC = "sync", "calls that wait for the device"
-    SHAPES = "compute, host", "what steps with new input shapes take longer"
-    MEMORY = "compute, host", "what steps take longer in which the device's memory ran out"
+    SHAPES = "compute, host", "extra time of steps with new input shapes"
+    MEMORY = "compute, host", "extra time of steps in which the device's memory ran out"
     CONTENDED = "compute", "kernels of other processes"
-    THROTTLED = "compute", "what computing takes longer at clocks that are held down"
-    LAUNCHES = "compute", "the next kernel is not launched yet"
+    THROTTLED = "compute", "extra computing time at clocks that are held down"
+    LAUNCHES = "compute", "waits for the next kernel to be launched"
     GARBAGE = "host", "Python's garbage collections"
     GIL = "compute, host", "the training's thread waits for Python's global lock"
-    STAGE = "host", "what is done with a batch between its arrival and the forward pass"
+    STAGE = "host", "work on a batch between its arrival and the forward pass"
     LOOP = "host", "any other work of the training loop"
     BOUNDARY = "boundary", "time outside the steps"
-    GROWING = "compute, input, copy, sync, host, boundary", "what a part takes beyond its level at the run's beginning"
+    GROWING = "compute, input, copy, sync, host, boundary", "growth of a part beyond its level when the run began"
     BEFORE = "", "outside the window: the program's own time before the first step"
     RANKS = "compute", "ranks wait for each other"
-    OWN_MAKING = "untold", "batches that a loop without a loader makes, as looks at its stack tell"
-    OWN_EVALUATING = "untold", "what such a loop evaluates"
+    OWN_MAKING = "untold", "batches that a loop without a loader prepares, by its stack samples"
+    OWN_EVALUATING = "untold", "evaluation in such a loop"
 
     def __init__(self, parts: str, meaning: str) -> None:
         self.parts = tuple(parts.split(", ")) if parts else ()
@@ -50,7 +50,7 @@ class Piece(Enum):
 
 @dataclass(frozen=True)
 class Claim:
-    """So much of the wall time, for one rule to explain. `code`: of the cause that the rule stands for."""
+    """An amount of wall time for one rule to explain. `code`: the cause that the rule stands for."""
 
     facts: Facts
     ns: float
@@ -75,7 +75,7 @@ class Claim:
         return self.ns / self.facts.window.count / 1e6
 
     def evidence(self, metric: str, expected: str | None = None) -> Evidence:
-        """A registered figure of these facts; `expected`: in place of what is normal for it."""
+        """Return a registered figure of these facts; `expected`: replaces its normal value."""
         return shown(metric, METRICS[metric].of(self.facts), expected)
 
     def found(
@@ -86,8 +86,8 @@ class Claim:
         changes: tuple[Next, ...],
         most_gain: float | None = None,
     ) -> Finding:
-        """That the cause explains all of the claim. `confidence`: 0..1; `most_gain`: what a measurement says can be
-        gained at most, as a share."""
+        """Return a finding that explains all of the claim. `confidence`: 0..1; `most_gain`: the most that a measurement
+        says can be gained, as a share."""
         return Finding(self.code, title, self.share, confidence, evidence, changes, most_gain)
 
     def removing(
@@ -99,7 +99,7 @@ class Claim:
         likely: float = 0.95,
         kind: str = "",
     ) -> Next:
-        """A change that takes time away: a prediction with its range, from where the wall time went.
+        """Predict a change that takes time away, with a range, from where the wall time went.
 
         Args:
             change: what to change, with the exact code or flag.
@@ -114,14 +114,14 @@ class Claim:
     def lighter(
         self, change: str, gone: VanishedWork, *, least: float | None = None, likely: float = 0.95, kind: str = ""
     ) -> Next:
-        """The same of work that the loader is spared, or the training."""
+        """Predict the same for work that the loader or the training is spared."""
         less = vanishing(likely, least)
         return as_next(
             self.facts, change, by_replay(self.facts, gone, less) or by_parts(self.facts, self.ns, less), kind
         )
 
     def sparing(self, change: str, *, least: float | None = None, likely: float = 0.95, kind: str = "") -> Next:
-        """The same of work of the training's own thread within the steps: what the loader can deliver, and what
+        """Predict the same for work of the training's thread within the steps: what the loader can deliver, and what
         computing takes, is the limit then."""
         gone = VanishedWork(loop_ns=self.ns / self.facts.window.count)
         return self.lighter(change, gone, least=least, likely=likely, kind=kind)
@@ -136,7 +136,7 @@ class Claim:
         return None if facts.cpu_limit is None else max(1.0, min(most, facts.cpu_limit))
 
     def overlapping(self, change: str, supply: float | None = None) -> Next:
-        """A change that lets batches be made while the training computes.
+        """Predict a change after which batches are prepared while the training computes.
 
         Where both need the same CPUs, one gains what the other loses: there the CPUs set a limit too.
 

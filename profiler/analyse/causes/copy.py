@@ -16,23 +16,23 @@ def link(claim: Claim) -> Finding | None:
         return None
     now, most = f"PCIe {seen.generation} x{seen.width}", f"PCIe {seen.most_generation} x{seen.most_width}"
     return claim.found(
-        f"The device waits {claim.percent(facts.parts.copy_ns)} of the time for copies, over a link that runs at {now} "
-        f"instead of {most}: {claim.percent()} of the time is lost to that.",
+        f"The device waits {claim.percent(facts.parts.copy_ns)} of the time for copies. Their link runs at {now} "
+        f"instead of {most}, which costs {claim.percent()} of the time.",
         0.8,
         (
-            Evidence("PCIe link, at its best while sampled", now, "", most),
-            Evidence("bandwidth, of what device and slot are capable of", 100 * seen.share, "%", "100"),
+            Evidence("PCIe link, best while sampled", now, "", most),
+            Evidence("Bandwidth, share of what device and slot can do", 100 * seen.share, "%", "100 %"),
             claim.evidence("mean_batch_bytes"),
             _exposed(claim.facts),
         ),
         (
             claim.removing(
-                "seat the card anew or move it to a slot with all lanes; look at the BIOS's PCIe speed, at risers, and "
-                "at what else shares the lanes: `nvidia-smi -q -d PCIE` shows current and maximum under load",
+                "Reseat the card, or move it to a slot with all lanes; check the BIOS's PCIe speed, risers, and what "
+                "else shares the lanes (`nvidia-smi -q -d PCIE` shows current and maximum under load)",
                 least=0.5,
             ),
             claim.removing(
-                "copy fewer bytes: uint8 images, normalised on the device (a quarter of float32)",
+                "Copy fewer bytes: uint8 images, normalised on the device (a quarter of float32)",
                 min(claim.ns, 0.75 * facts.parts.copy_ns),
                 likely=0.9,
             ),
@@ -45,17 +45,17 @@ def pageable(claim: Claim) -> Finding | None:
     facts = claim.facts
     if facts.pinned is not False:
         return None
-    change = "pin_memory=True in the DataLoader, and batch.to(device, non_blocking=True)"
+    change = "Set `pin_memory=True` in the DataLoader, and copy with `batch.to(device, non_blocking=True)`"
     if facts.pin_memory:
         change = (
-            "a `pin_memory()` method for the batch's class (pin_memory=True is set, and did not pin these batches), "
-            "and batch.to(device, non_blocking=True)"
+            "Add a `pin_memory()` method to the batch's class (`pin_memory=True` is set, but did not pin these "
+            "batches), and copy with `batch.to(device, non_blocking=True)`"
         )
     return claim.found(
         f"The device waits {claim.percent()} of the time for copies from pageable memory.",
         0.9,
         (
-            Evidence("batches copied from page-locked memory", 0.0, "%", "100"),
+            Evidence("Batches copied from pinned memory", 0.0, "%", "100 %"),
             claim.evidence("mean_batch_bytes"),
             _exposed(claim.facts),
         ),
@@ -72,17 +72,17 @@ def serial_copy(claim: Claim) -> Finding | None:
     if facts.pinned is not True or facts.copied_ahead:
         return None
     return claim.found(
-        f"The device waits {claim.percent()} of the time for copies that could run beside its computations.",
+        f"The device waits {claim.percent()} of the time for copies that could run during its computations.",
         0.8,
         (
-            Evidence("copied ahead on a side stream", "no", "", "yes"),
+            Evidence("Copies ahead on a side stream", "no", "", "yes"),
             claim.evidence("mean_batch_bytes"),
             _exposed(claim.facts),
         ),
         (
             claim.removing(
-                "copy the next batch while this one computes: on a side stream, with "
-                "`with torch.cuda.stream(side): batch.to(device, non_blocking=True)` and "
+                "Copy the next batch while this one computes, on a side stream: "
+                "`with torch.cuda.stream(side): batch.to(device, non_blocking=True)`, and "
                 "`torch.cuda.current_stream().wait_stream(side)` before it is used",
                 least=0.5,
                 likely=0.9,
@@ -94,10 +94,10 @@ def serial_copy(claim: Claim) -> Finding | None:
 
 def _smaller(claim: Claim) -> Next:
     return claim.removing(
-        "copy fewer bytes: uint8 images, normalised on the device (a quarter of float32)", 0.75 * claim.ns
+        "Copy fewer bytes: uint8 images, normalised on the device (a quarter of float32)", 0.75 * claim.ns
     )
 
 
 def _exposed(facts: Facts) -> Evidence:
     each = facts.parts.copy_ns / facts.window.count / 1e6
-    return Evidence("waiting for copies, of a step", each, "ms", "near 0")
+    return Evidence("Wait for copies per step", each, "ms", "near 0 ms")

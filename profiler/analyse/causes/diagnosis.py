@@ -32,7 +32,7 @@ LEAST_TOLD = 0.005
 """Share of the wall time below which a part has no line in the evidence of `none`."""
 
 _TELL_APART = Next(
-    "put `whyidle.watch(iterable)` around what the training iterates over, or "
+    "Put `whyidle.watch(iterable)` around what the training iterates over, or "
     '`with whyidle.phase("data"):` around where it gets a batch',
     None,
     None,
@@ -40,7 +40,7 @@ _TELL_APART = Next(
 )
 
 
-_STEPS = Next("call `whyidle.step()` in the training loop, where a step begins", None, None, None)
+_STEPS = Next("Call `whyidle.step()` in the training loop, where a step begins", None, None, None)
 
 
 def findings_of(facts: Facts) -> tuple[Finding, ...]:
@@ -121,7 +121,7 @@ def verdict_of(facts: Facts, findings: Sequence[Finding], ended: bool = False) -
     if facts.parts.unresolved_steps > MOST_UNRESOLVED * steps:
         return Finding(
             None,
-            f"No verdict: the device's stamps of {facts.parts.unresolved_steps} of {steps} steps are missing.",
+            f"No verdict: {facts.parts.unresolved_steps} of {steps} steps lack device timestamps.",
             0.0,
             0.0,
         )
@@ -133,9 +133,9 @@ def verdict_of(facts: Facts, findings: Sequence[Finding], ended: bool = False) -
         return first
     if facts.own_loop is None and not facts.input_known:
         unknown = (
-            "how much of the time the training waits for data is not known"
+            "the time that the training waits for data is unknown"
             if facts.told_apart
-            else "computing, waiting for data and evaluating are not told apart"
+            else "computing, waiting for data and evaluating cannot be told apart"
         )
         return Finding(
             None, f"No verdict: {unknown}, because no fetch of a batch was seen.", 0.0, 0.0, next=(_TELL_APART,)
@@ -154,28 +154,28 @@ def verdict_of(facts: Facts, findings: Sequence[Finding], ended: bool = False) -
 def _too_few(steps: int, findings: Sequence[Finding], ended: bool) -> Finding:
     """No verdict, but what so few steps advise, without saying what it would gain."""
     title = (
-        f"No verdict: {steps} {'step was' if steps == 1 else 'steps were'} recorded after the warm-up, at least "
-        f"{LEAST_STEPS} are needed: {'record a longer run, with more epochs say' if ended else 'train longer'}."
+        f"No verdict: {steps} {'step was' if steps == 1 else 'steps were'} recorded after the warm-up, but at least "
+        f"{LEAST_STEPS} are needed. {'Record a longer run, for example with more epochs' if ended else 'Train longer'}."
     )
     if not findings:
         return Finding(None, title, 0.0, 0.0)
     changes = tuple(Next(each.change, kind=each.kind) for each in findings[0].next)
-    return Finding(None, f"{title} What these few show: {findings[0].title}", 0.0, 0.0, next=changes)
+    return Finding(None, f"{title} What these few steps show: {findings[0].title}", 0.0, 0.0, next=changes)
 
 
 def without_steps(recorded: int, events: Records) -> Finding:
     """The verdict where no step can be looked at. `recorded`: steps that there are all the same."""
     if recorded:
         steps = "step was" if recorded == 1 else "steps were"
-        return Finding(None, f"No verdict: {recorded} {steps} recorded, but the device has stamped none.", 0.0, 0.0)
+        return Finding(None, f"No verdict: {recorded} {steps} recorded, but none has device timestamps.", 0.0, 0.0)
     passes = int(events["value"][events["what"] == EventKind.PASSES_WITHOUT_STEPS].sum())
     if not passes:
         return Finding(None, "No verdict: no training step was recorded.", 0.0, 0.0)
     seen = "1 backward pass was" if passes == 1 else f"{passes} backward passes were"
     return Finding(
         None,
-        f"No verdict: the program trains ({seen} seen), but where its steps begin is not known: its "
-        "batches come from no loader, and no optimizer of torch.optim updates its weights.",
+        f"No verdict: the program trains ({seen} seen), but its steps cannot be told apart. Its "
+        "batches come from no loader, and no `torch.optim` optimizer updates its weights.",
         0.0,
         0.0,
         next=(_STEPS,),
@@ -186,7 +186,7 @@ def _nothing_seen(loop: OwnLoop) -> Finding:
     """No cause is worth changing, in a loop whose time looks at its stack tell apart."""
     shares = sorted(loop.shares.items(), key=lambda each: -each[1].value)
     told = ", ".join(f"{name} {100 * share.value:.0f} %" for name, share in shares if share.value > LEAST_TOLD)
-    return Finding("none", f"Nothing worth changing: of the time, as the training's stack says, {told}.", 0.0, 0.6)
+    return Finding("none", f"Nothing worth changing. Shares of the time, by stack samples: {told}.", 0.0, 0.6)
 
 
 def _nothing(facts: Facts) -> Finding:
@@ -199,9 +199,9 @@ def _nothing(facts: Facts) -> Finding:
     )
     if 1 - computing > LEAST_GAIN:
         title += (
-            f". The other {100 * (1 - computing):.0f} % are spread, the largest part of them "
-            f"{_PARTS[largest[1]]} ({100 * largest[0]:.0f} %), and no single cause would give "
-            f"{100 * LEAST_GAIN:.0f} % more"
+            f". The other {100 * (1 - computing):.0f} % are spread (the largest part is "
+            f"{_PARTS[largest[1]]}, {100 * largest[0]:.0f} %), and no single cause would gain "
+            f"{100 * LEAST_GAIN:.0f} %"
         )
     return Finding("none", f"{title}.", 0.0, 0.9, _divided(facts))
 
@@ -209,10 +209,10 @@ def _nothing(facts: Facts) -> Finding:
 def _divided(facts: Facts) -> tuple[Evidence, ...]:
     shares = facts.shares
     idle = sorted(((share, part) for part, share in shares.items() if part != "compute"), reverse=True)
-    below = f"below {100 * LEAST_GAIN:.0f}"
+    below = f"below {100 * LEAST_GAIN:.0f} %"
     return (
-        Evidence(f"{facts.waiter} computing", 100 * shares["compute"], "%"),
-        *(Evidence(_PARTS[part], 100 * share, "%", below) for share, part in idle if share >= LEAST_TOLD),
+        Evidence(f"{facts.waiter.capitalize()} computing", 100 * shares["compute"], "%"),
+        *(Evidence(_PARTS[part].capitalize(), 100 * share, "%", below) for share, part in idle if share >= LEAST_TOLD),
     )
 
 

@@ -20,7 +20,7 @@ MOST_UNNAMED = 0.1
 
 REMEDIES = {
     "workers": "start workers, or more",
-    "fewer_workers": "fewer of them",
+    "fewer_workers": "fewer workers",
     "settings": "another setting of the loader",
     "once": "do it once and keep it",
     "less_often": "every n-th step, or at the epoch's end",
@@ -28,11 +28,11 @@ REMEDIES = {
     "in_workers": "move it from the training process into the workers",
     "aside": "asynchronously, or in another process",
     "own_handle": "each worker its own lock, connection, handle",
-    "slice": "each worker makes only its part; filter before making",
-    "bound": "let go of what grows",
+    "slice": "each worker only its part; filter before preparing",
+    "bound": "bound what grows",
     "fewer_objects": "one tensor or array instead of many Python objects",
     "order": "read in the storage's order, in larger pieces",
-    "concurrent": "more requests under way at once",
+    "concurrent": "more requests in flight at once",
     "not_beside": "stop what runs beside the loop",
 }
 """Kinds of change."""
@@ -95,13 +95,13 @@ class Finding:
     most_gain: float | None = None
     """Throughput that a measurement says can be gained at most, as a share; `None` without one."""
     least_severity: str = "none"
-    """Of what costs no time yet, and ends the run if it goes on."""
+    """Severity of what costs no time yet, but ends the run if it goes on."""
     where: tuple[Where, ...] = ()
-    """The lines of code in which that time was spent, the most of it first; then, of a loader, where it is made. Empty
-    where stacks were not looked at."""
+    """The lines of code in which that time was spent, the most of it first; then the line that creates the loader.
+    Empty without stack samples."""
 
     stages: Stages | None = None
-    """What making batches, or handing them over, consists of; `None` where that was not looked at, or is not what the
+    """What preparing batches, or their hand-over, consists of; `None` where that was not measured, or is not what the
     finding is about."""
 
     @property
@@ -123,8 +123,8 @@ class Finding:
 def without_name(
     share: float, where: tuple[Where, ...], evidence: tuple[Evidence, ...], changes: tuple[Next, ...] = ()
 ) -> Finding:
-    """No verdict, since so much of the time is neither computing nor claimed by a finding. `where`: its lines."""
+    """Return no verdict: so much of the time is neither computing nor claimed by a finding. `where`: its lines."""
     lines = ", ".join(f"{each.file.rpartition('/')[2]}:{each.line}" for each in where)
-    lie = f"Most of it lies on {lines}." if lines else "On which lines it lies was not seen."
-    title = f"No verdict: {100 * share:.0f} % of the time has no name, being neither computing nor a cause's. {lie}"
+    lie = f"Most of it is spent at {lines}." if lines else "Its lines of code were not seen."
+    title = f"No verdict: {100 * share:.0f} % of the time has no name: neither computing nor a known cause. {lie}"
     return Finding(None, title, share, 0.0, evidence, changes, where=where)

@@ -23,29 +23,29 @@ def launch(claim: Claim) -> Finding | None:
         "the training's thread is busy all the time: kernels are launched too slowly.",
         0.5,
         (
-            Evidence("time from the first to the last kernel of the steps", 100 * facts.parts.share("compute"), "%"),
+            Evidence("First to last kernel of the steps, share of the time", 100 * facts.parts.share("compute"), "%"),
             Evidence(
-                "of all time, some kernel ran (the driver's utilisation)",
+                "Kernels running, by the driver's utilisation",
                 facts.sampled.utilisation_pct,
                 "%",
-                f"about {100 * facts.parts.share('compute'):.0f}",
+                f"about {100 * facts.parts.share('compute'):.0f} %",
             ),
             Evidence(
-                "training's thread on a CPU, of its own time",
+                "Training thread on a CPU, share of its own time",
                 None if facts.running is None else 100 * facts.running,
                 "%",
-                f"below {100 * RUNNING:.0f}",
+                f"below {100 * RUNNING:.0f} %",
             ),
         ),
         (
             claim.removing(
-                'torch.compile(model, mode="reduce-overhead"), or CUDA graphs: one launch for many kernels',
+                'Use `torch.compile(model, mode="reduce-overhead")` or CUDA graphs to launch many kernels at once',
                 least=0.2,
                 likely=0.7,
             ),
-            claim.removing("a larger batch: the same number of launches for more work", likely=0.5),
+            claim.removing("Use a larger batch: the same number of launches then does more work", likely=0.5),
             claim.removing(
-                "fewer small kernels: fused optimizer (fused=True), channels_last, no loops over tensors",
+                "Launch fewer small kernels: fused optimizer (`fused=True`), `channels_last`, no loops over tensors",
                 likely=0.3,
             ),
         ),
@@ -60,24 +60,24 @@ def sync(claim: Claim) -> Finding:
     hit = None if calls is None else f"{calls.steps} of {calls.of}"
     longest = None if calls is None else calls.longest_ns / 1e6
     return claim.found(
-        f"The device idles {claim.percent()} of the time behind calls that wait for it{where}.",
+        f"The device idles {claim.percent()} of the time behind synchronising calls{where}.",
         0.7,
         (
-            Evidence("exposed time in synchronising calls", claim.pct(), "%", "near 0"),
-            Evidence("synchronising calls in a step", each, "", "0, but for one step in many"),
-            Evidence("steps with any", hit, "", "few"),
-            Evidence("the longest idling behind one", longest, "ms"),
+            Evidence("Exposed time in synchronising calls", claim.pct(), "%", "near 0 %"),
+            Evidence("Synchronising calls per step", each, "", "0 in most steps"),
+            Evidence("Steps with such a call", hit, "", "few"),
+            Evidence("Longest idle time behind one", longest, "ms"),
         ),
         (
             claim.removing(
-                "keep losses and metrics on the device (total += loss.detach()) and read them every 50th step: each "
-                ".item(), .cpu(), .tolist(), float(tensor) or print of a tensor waits for all that is queued",
+                "Keep losses and metrics on the device (`total += loss.detach()`) and read them every 50th step: each "
+                "`.item()`, `.cpu()`, `.tolist()`, `float(tensor)` or print of a tensor waits for all queued work",
                 least=0.3,
                 likely=0.9,
                 kind="less_often",
             ),
             claim.removing(
-                "copy what has to be read with .to('cpu', non_blocking=True) into pinned memory, and read it a step "
+                "Copy what has to be read with `.to('cpu', non_blocking=True)` into pinned memory, and read it a step "
                 "later",
                 likely=0.8,
             ),
@@ -91,21 +91,21 @@ def garbage(claim: Claim) -> Finding:
         f"{_loses(claim)} Python's garbage collection.",
         0.85,
         (
-            Evidence("exposed garbage collection, of the wall time", claim.pct(), "%", "0"),
-            Evidence("a step's share of it", claim.ms_a_step, "ms", "near 0"),
+            Evidence("Exposed garbage collection", claim.pct(), "%", "0 %"),
+            Evidence("Garbage collection per step", claim.ms_a_step, "ms", "near 0 ms"),
         ),
         (
             claim.sparing(
-                "if the loop, or a library it uses, calls gc.collect() itself: call it less often, or not at all",
+                "Call `gc.collect()` less often, or not at all, if the loop or a library it uses calls it",
                 likely=0.98,
                 kind="less_often",
             ),
             claim.sparing(
-                "`gc.collect(); gc.freeze()` after set-up: what lives from then on is not looked through again",
+                "Call `gc.collect(); gc.freeze()` after set-up, so what lives from then on is not scanned again",
                 likely=0.6,
             ),
             claim.sparing(
-                "if they come by themselves: `gc.disable()`, and `gc.collect()` by hand every few hundred steps",
+                "Call `gc.disable()`, and `gc.collect()` every few hundred steps, if collections come by themselves",
                 likely=0.95,
             ),
         ),
@@ -134,29 +134,29 @@ def gil(claim: Claim, handed_ns: int = 0) -> Finding | None:
         f"global lock (GIL), which other Python threads of the same process hold{where}.",
         0.7 if seen.queue_known else 0.55,
         (
-            Evidence("other Python threads of the process on a CPU, of one", 100 * seen.others_busy, "%", "near 0"),
+            Evidence("Other Python threads on a CPU, share of one CPU", 100 * seen.others_busy, "%", "near 0 %"),
             Evidence(
-                "training's thread not running, of its own time"
-                + (", waiting for a CPU left out" if seen.queue_known else ""),
+                "Training thread not running, share of its own time"
+                + (", without its waits for a CPU" if seen.queue_known else ""),
                 100 * seen.off_cpu_share,
                 "%",
-                "near 0",
+                "near 0 %",
             ),
-            Evidence("waiting for the lock, of a step", claim.ms_a_step, "ms", "0"),
+            Evidence("Waiting for the lock, per step", claim.ms_a_step, "ms", "0 ms"),
             *(
-                Evidence(f"waiting for the lock {where}, of the wall time", claim.pct(ns), "%", "0")
+                Evidence(f"Waiting for the lock {where}, share of the time", claim.pct(ns), "%", "0 %")
                 for where, ns in (told.items() if len(told) > 1 else ())
             ),
         ),
         (
             claim.removing(
-                "move what those threads do (logging, metrics, loading in threads) to a process of its own: "
-                "multiprocessing instead of threading, DataLoader workers instead of threads",
+                "Move what those threads do (logging, metrics, loading in threads) to another process: "
+                "`multiprocessing` instead of `threading`, DataLoader workers instead of threads",
                 _beside_ns(claim),
                 kind="not_beside",
             ),
             claim.removing(
-                "`sys.setswitchinterval(0.0005)`: a thread that runs Python gives the lock up after 0.5 ms, not 5",
+                "Call `sys.setswitchinterval(0.0005)`, so a thread that runs Python gives up the lock after 0.5 ms",
                 likely=0.4,
             ),
         ),
@@ -188,21 +188,21 @@ def step_gap(claim: Claim) -> Finding | None:
             "program.",
             0.6,
             (
-                Evidence("the longest stretch of the host's own work", gaps.longest_ns / 1e9, "s", "well below 1"),
+                Evidence("Longest stretch of the host's own work", gaps.longest_ns / 1e9, "s", "well below 1 s"),
                 *_named(facts),
                 *_places(facts),
             ),
-            (claim.removing("nothing, if somebody stopped it; otherwise look at what the loop did in that step"),),
+            (claim.removing("Ignore it if somebody stopped it; otherwise look at what the loop did in that step"),),
         )
     where = "" if gaps is None else f", {gaps.words}"
     return claim.found(
-        f"{_loses(claim)} work of the training loop outside fetch"
-        f"{' and computing' if facts.device_kind == 'cpu' else ', copy and synchronising calls'}{where}.",
+        f"{_loses(claim)} work of the training loop outside fetching"
+        f"{' and computing' if facts.device_kind == 'cpu' else ', copies and synchronising calls'}{where}.",
         0.6,
         (
             *_places(facts),
             *_named(facts),
-            Evidence("the longest stretch", None if gaps is None else gaps.longest_ns / 1e6, "ms", "near 0"),
+            Evidence("Longest stretch", None if gaps is None else gaps.longest_ns / 1e6, "ms", "near 0 ms"),
         ),
         (claim.sparing(_less_work(facts), likely=0.93, kind="less_often"),),
     )
@@ -211,27 +211,27 @@ def step_gap(claim: Claim) -> Finding | None:
 def _less_work(facts: Facts) -> str:
     gaps = facts.gaps
     if gaps is not None and gaps.named:
-        return f"do {gaps.named[0][0]} less often, or in a process of its own"
+        return f"Spend less time on {gaps.named[0][0]}: do it less often, or in another process"
     where = "there" if gaps is None or not gaps.places else max(gaps.places, key=lambda place: place[1])[0]
     if where == BEFORE_COMPUTING:
         return (
-            "do what the loop does with a batch before it calls the model (packing, tokenising, augmenting) in the "
-            "dataset or its collate_fn, where workers do it beside the computation"
+            "Move the loop's work on a batch before the model's call (packing, tokenising, augmenting) into the "
+            "dataset or its `collate_fn`, where workers do it beside the computation"
         )
     return (
-        f"look at what the loop does {where} (logging, metrics, callbacks, progress bars, freeing batches): every 50th "
-        'step is often enough; `with whyidle.phase("name"):` around a part of it tells what that part takes'
+        f"Look at what the loop does {where} (logging, metrics, callbacks, progress bars, freeing batches): every 50th "
+        'step is often enough; `with whyidle.phase("name"):` around a part of it measures that part'
     )
 
 
 def _places(facts: Facts) -> tuple[Evidence, ...]:
     places = () if facts.gaps is None else facts.gaps.places
-    return tuple(Evidence(f"host time {where}, of the wall time", 100 * part, "%", "near 0") for where, part in places)
+    return tuple(Evidence(f"Host time {where}", 100 * part, "%", "near 0 %") for where, part in places)
 
 
 def _named(facts: Facts) -> tuple[Evidence, ...]:
     named = () if facts.gaps is None else facts.gaps.named
-    return tuple(Evidence(f"of it, {what}, of the wall time", 100 * share, "%") for what, share in named)
+    return tuple(Evidence(f"Part of it: {what}", 100 * share, "%") for what, share in named)
 
 
 def _loses(claim: Claim) -> str:

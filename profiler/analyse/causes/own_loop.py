@@ -1,4 +1,4 @@
-"""A loop that draws batches and evaluates by functions of its own: what looks at its stack say of it.
+"""A loop that draws batches and evaluates in functions of its own: what its stack samples show.
 
 A stage behind the loader: the training's own process works on each batch before it calls its model.
 """
@@ -32,14 +32,14 @@ def main_process(claim: Claim) -> Finding | None:
     movable = facts.own_workers is None
     without_ms = (parts.wall_ns - claim.ns) / facts.window.count / 1e6
     return claim.found(
-        f"The {spends} {claim.percent()} of the time {'on' if on_cpu else 'behind'} work with batches that the loader "
-        f"has handed over, before their forward pass, {words_of(staging.shape)}: {claim.ms_a_step:.2g} ms a step, in "
-        "the training's own process.",
+        f"The {spends} {claim.percent()} of the time {'working' if on_cpu else 'behind work'} on batches before their "
+        f"forward pass, {words_of(staging.shape)}. It takes {claim.ms_a_step:.2g} ms per step in "
+        "the training process.",
         0.8,
         (
-            Evidence("between a batch's arrival and the forward pass, of a step", claim.ms_a_step, "ms", "near 0"),
-            *(Evidence(f"of it, {what}, of the wall time", 100 * share, "%") for what, share in staging.named),
-            Evidence("a step without it takes", without_ms, "ms"),
+            Evidence("From a batch's arrival to its forward pass, per step", claim.ms_a_step, "ms", "near 0 ms"),
+            *(Evidence(f"Part of it: {what}", 100 * share, "%") for what, share in staging.named),
+            Evidence("Step without it", without_ms, "ms"),
             Evidence("num_workers", workers, "", "1 or more" if workers == 0 and movable else ""),
             *((claim.evidence("worker_busy_pct"),) if workers else ()),
             claim.evidence("cpus_used"),
@@ -48,8 +48,8 @@ def main_process(claim: Claim) -> Finding | None:
         (
             *((_moved(claim, _into_workers(workers, on_cpu)),) if movable else ()),
             claim.sparing(
-                "cheaper work there: whole batches by NumPy or torch instead of a Python loop over samples, once and "
-                "kept instead of in every epoch" + ("" if on_cpu else "; or on the device, once the batch was copied"),
+                "Make that work cheaper: whole batches in NumPy or torch instead of a Python loop over samples, or "
+                "once and kept instead of in every epoch" + ("" if on_cpu else "; or on the device, after the copy"),
                 likely=0.6,
                 kind="cheaper",
             ),
@@ -58,9 +58,9 @@ def main_process(claim: Claim) -> Finding | None:
 
 
 def _into_workers(workers: int | None, on_cpu: bool) -> str:
-    do_it, beside = "do it in the dataset's `__getitem__` or in `collate_fn`", "training" if on_cpu else "device"
-    who = {None: " of a DataLoader with workers", 0: ", with num_workers=1 or more", 1: ", in the worker"}
-    return f"{do_it}{who.get(workers, f', in the {workers} workers')}: it is done while the {beside} computes"
+    do_it, beside = "Do it in the dataset's `__getitem__` or in `collate_fn`", "training" if on_cpu else "device"
+    who = {None: " of a DataLoader with workers", 0: ", with `num_workers=1` or more", 1: ", in the worker"}
+    return f"{do_it}{who.get(workers, f', in the {workers} workers')}, while the {beside} computes"
 
 
 def _moved(claim: Claim, change: str) -> Next:
@@ -112,28 +112,28 @@ def own_ns(facts: Facts, loop: OwnLoop, kind: str) -> float:
 
 
 def made_by_hand(claim: Claim) -> Finding | None:
-    """The loop makes its batches itself."""
+    """The loop prepares its batches itself."""
     change = claim.removing(
-        "make batches ahead, beside the computation: a DataLoader with workers around what draws them, or a thread "
-        "that draws the next one while the model computes",
+        "Prepare batches ahead, while the model computes: use a DataLoader with workers around what draws them, or a "
+        "thread that draws the next one",
         likely=0.8,
         kind="workers",
     )
-    return _found(claim, MAKING, "making its batches, by a function of its own", change)
+    return _found(claim, MAKING, "on preparing batches in a function of its own", change)
 
 
 def evaluated_by_hand(claim: Claim) -> Finding | None:
     """The loop evaluates the model itself."""
-    change = claim.removing("evaluate less often, or on fewer batches", likely=0.8, kind="less_often")
-    return _found(claim, EVALUATING, "evaluating the model", change)
+    change = claim.removing("Evaluate less often, or on fewer batches", likely=0.8, kind="less_often")
+    return _found(claim, EVALUATING, "on evaluating the model", change)
 
 
 def _found(claim: Claim, kind: str, what: str, change: Next) -> Finding | None:
     if (loop := claim.facts.own_loop) is None:
         return None
     found = claim.found(
-        f"The training spends about {claim.percent()} of the time ({_range(loop.shares[kind])}) on {what}: so its "
-        "stack says, as no fetch of a batch is seen.",
+        f"The training spends about {claim.percent()} of the time ({_range(loop.shares[kind])}) {what}. Stack samples "
+        "show this, since no fetch of a batch was seen.",
         0.6,
         shares_seen(loop),
         (change,),
@@ -142,10 +142,10 @@ def _found(claim: Claim, kind: str, what: str, change: Next) -> Finding | None:
 
 
 def shares_seen(loop: OwnLoop) -> tuple[Evidence, ...]:
-    """What looks at the loop's stack say of its time."""
-    shares = {f"looks at the training that stand in {name}": share for name, share in loop.shares.items()}
+    """Return how stack samples divide the loop's time."""
+    shares = {f"Stack samples of the training in {name}": share for name, share in loop.shares.items()}
     told = (Evidence(what, f"{100 * share.value:.0f} % ({_range(share)})") for what, share in shares.items())
-    return (*told, Evidence("looks", loop.looks))
+    return (*told, Evidence("Stack samples", loop.looks))
 
 
 def _range(share: Estimate) -> str:

@@ -23,22 +23,22 @@ _MEANS = {
     "copy": "waiting for copies",
     "sync": "waiting in synchronising calls",
     "host": "the loop's own work",
-    "boundary": "what happens outside the steps",
-    UNTOLD: "a step as a whole",
+    "boundary": "time outside the steps",
+    UNTOLD: "the whole step",
 }
 _CHANGES = {
-    "compute": "look for what each step adds to the graph that is computed: a loss or hidden state that is kept and "
-    "summed without .detach() or .item(), hooks or modules that are registered anew, retain_graph=True",
-    "input": "look for what grows with the step in dataset, sampler and collate_fn: a list or cache that is searched "
-    "or copied, a file that is read from its begin to reach the next sample, a sampler that filters all it has drawn",
-    "copy": "look for what each step adds to the batch, and for memory that runs short on the host",
-    "sync": "look for what the loop reads from the device more and more of: histories stacked and moved, metrics over "
-    "all that was seen so far",
-    "host": "look for what the loop keeps of every step: a history that is averaged, plotted, copied or written anew "
-    "each time, a log or CSV rewritten as a whole, a list that is searched; append, and keep running sums",
-    "boundary": "look for what validation, checkpoints or hooks of the epoch do with all that was gathered so far: "
-    "write and compute what is new, and keep running sums",
-    UNTOLD: "look for what the loop keeps of every step: a history, a log that is rewritten, a graph that is not "
+    "compute": "Look for what each step adds to the graph: a loss or hidden state summed without `.detach()` or "
+    "`.item()`, hooks or modules that are registered again, `retain_graph=True`",
+    "input": "Look for what grows with the steps in dataset, sampler and `collate_fn`: a list or cache that is "
+    "searched or copied, a file that is read from its start for each sample, a sampler that filters all earlier draws",
+    "copy": "Look for what each step adds to the batch, and for host memory that runs short",
+    "sync": "Look for what the loop reads from the device in growing amounts: histories that are stacked and moved, "
+    "metrics over all earlier steps",
+    "host": "Look for what the loop keeps of every step (a history that is averaged, plotted or copied, a log or CSV "
+    "that is rewritten, a list that is searched); append instead, and keep running sums",
+    "boundary": "Look for what validation, checkpoints or epoch hooks do with everything gathered so far; write and "
+    "compute only what is new, and keep running sums",
+    UNTOLD: "Look for what the loop keeps of every step: a history, a log that is rewritten, a graph that is not "
     "detached, a list that is searched",
 }
 
@@ -56,20 +56,20 @@ LONG_NS = 30_000_000_000
 LEAST_BOUNDED, BOUNDED = 0.5, 0.9
 """Share of what grew that is gone when it grows no further, at least and as expected: it stays at its bound."""
 _STAGES = {
-    SET_UP: "set-up before the loader is first asked",
-    SKIPPING: "batches that are fetched and not trained on",
-    FIRST_FETCH: "the first batch, beyond what others take to make",
+    SET_UP: "set-up before the first batch is requested",
+    SKIPPING: "fetching batches that are not trained on",
+    FIRST_FETCH: "preparing the first batch, beyond the time of others",
     COMPILING: "torch's compiler",
 }
 _START_CHANGES = {
-    SET_UP: "look at what the program does before its loop: an index of the data set, sizes of files or a vocabulary "
-    "can be written to a file once and read from there, or made lazily; copy and unpack data beforehand",
-    SKIPPING: "resume without loading: skip indices, not batches (a sampler that begins later, or "
-    "`torch.utils.data.Subset`; StatefulDataLoader of torchdata for iterable data sets)",
-    FIRST_FETCH: "look at what the data set does when its first sample is asked for (an index, a file that is opened "
-    "and read to a place, a cache): write it to a file once, or do it before the workers are forked",
-    COMPILING: "keep what is compiled: a TORCHINDUCTOR_CACHE_DIR that outlives the run; dynamic=True where shapes "
-    "vary; compile only the blocks that repeat",
+    SET_UP: "Look at what the program does before its loop: write an index, file sizes or a vocabulary to a file once "
+    "and read it from there, or compute it lazily; copy and unpack data beforehand",
+    SKIPPING: "Skip indices instead of batches when resuming: use a sampler that begins later, "
+    "`torch.utils.data.Subset`, or torchdata's `StatefulDataLoader` for iterable datasets",
+    FIRST_FETCH: "Look at what the dataset does for its first sample (an index, a file that is read up to a position, "
+    "a cache): write the result to a file once, or do it before the workers are forked",
+    COMPILING: "Keep compiled code: set a `TORCHINDUCTOR_CACHE_DIR` that outlives the run, set `dynamic=True` where "
+    "shapes vary, or compile only the repeated blocks",
 }
 
 
@@ -84,23 +84,23 @@ def starting_up(claim: Claim) -> Finding | None:
     share = min(0.99, claim.ns / startup.run_ns)
     own = sorted(((ns, stage) for stage, ns in startup.own_ns.items()), reverse=True)
     most, stage = own[0]
-    skipped = "" if startup.skipped is None else f" ({startup.skipped} of them)"
-    named = f"{_STAGES[stage]}{skipped if stage == SKIPPING else ''}"
+    skipped = "" if startup.skipped is None or stage != SKIPPING else f" ({startup.skipped} of them)"
+    least = LEAST_TOLD * claim.ns
     return Finding(
         claim.code,
-        f"The program takes {claim.ns / 1e9:.1f} s of its own before its first step, {100 * share:.0f} % of the run, "
-        f"imports left out: {'all' if most >= NEARLY_ALL * claim.ns else 'most'} of it {named}.",
+        f"The program spends {claim.ns / 1e9:.1f} s before its first step ({100 * share:.0f} % of the run, imports "
+        f"left out). {'All' if most >= NEARLY_ALL * claim.ns else 'Most'} of it is {_STAGES[stage]}{skipped}.",
         share,
         0.85 if startup.whole else 0.7,
         (
-            Evidence("from its begin to the end of the first step", startup.total_ns / 1e9, "s"),
-            *(Evidence(_STAGES[name], ns / 1e9, "s", "near 0") for ns, name in own if ns >= LEAST_TOLD * claim.ns),
-            Evidence("imports, which are no fault", startup.ns(IMPORTS) / 1e9 if startup.whole else None, "s"),
-            Evidence("the run", startup.run_ns / 1e9, "s"),
+            Evidence("Start of the program to the end of its first step", startup.total_ns / 1e9, "s"),
+            *(Evidence(_STAGES[n].capitalize(), ns / 1e9, "s", "near 0 s") for ns, n in own if ns >= least),
+            Evidence("Imports (no fault)", startup.ns(IMPORTS) / 1e9 if startup.whole else None, "s"),
+            Evidence("Whole run", startup.run_ns / 1e9, "s"),
         ),
         tuple(
             claim.removing(
-                f"{_START_CHANGES[name]}: at most {ns / 1e9:.1f} of the run's {startup.run_ns / 1e9:.1f} s",
+                f"{_START_CHANGES[name]} (at most {ns / 1e9:.1f} of the run's {startup.run_ns / 1e9:.1f} s)",
                 ns / startup.run_ns * claim.facts.parts.wall_ns,
                 kind="slice" if name == SKIPPING else "settings" if name == COMPILING else "once",
             )
@@ -119,14 +119,13 @@ def slowing(claim: Claim) -> Finding | None:
         return None
     first = grown[0]
     jumps = first.shape == JUMPS
-    where = "a stretch" if first.part == "boundary" else "a step"
+    where = "per stretch" if first.part == "boundary" else "per step"
     loop = _loop_told_apart(facts, first.part)
     others = "".join(f", and {_MEANS[each.part]} from {_levels(each)}" for each in grown[1:])
     since = "" if first.since is None else f" {'at' if jumps else 'from'} step {first.since}{'' if jumps else ' on'}"
     found = claim.found(
-        f"The training gets slower as it goes on: {_MEANS[first.part]} {'jumps' if jumps else 'grows'} from "
-        f"{_levels(first)} {where}{since}{others}; what it takes beyond its beginning is {claim.percent()} of the "
-        "time.",
+        f"The training slows down as it runs: {_MEANS[first.part]} {'jumps' if jumps else 'grows'} from "
+        f"{_levels(first)} {where}{since}{others}. The growth costs {claim.percent()} of the time.",
         0.6 if jumps else 0.85,
         (*(evidence for each in grown for evidence in _evidence(facts, each, where)), *_memory(facts)),
         tuple(_change(claim, each) for each in grown),
@@ -184,11 +183,11 @@ def _evidence(facts: Facts, trend: Trend, where: str) -> tuple[Evidence, ...]:
     whole, loop = _whole_ns(facts, trend.part), _loop_told_apart(facts, trend.part)
     of = name if loop is None else loop.grows
     return (
-        Evidence(f"{name}, {where} of the first fifth", trend.first_ms, "ms"),
-        Evidence(f"{name}, {where} of the last fifth", trend.last_ms, "ms", f"{trend.first_ms:.1f}"),
-        Evidence(f"{name}, growth in 1000 steps", trend.slope.value, "ms", "near 0"),
-        Evidence(f"{name}, growth in 1000 steps, at least", trend.slope.low, "ms", "below 0"),
-        Evidence(f"growth, of all {of}", 100 * _ns(trend) / whole if whole else None, "%", "near 0"),
+        Evidence(f"{name.capitalize()}, first fifth", trend.first_ms, f"ms {where}"),
+        Evidence(f"{name.capitalize()}, last fifth", trend.last_ms, f"ms {where}", f"{trend.first_ms:.1f} ms"),
+        Evidence(f"Growth of {name} in 1,000 steps", trend.slope.value, "ms", "near 0 ms"),
+        Evidence(f"Growth of {name} in 1,000 steps, lower bound", trend.slope.low, "ms", "below 0 ms"),
+        Evidence(f"Growth as a share of {of}", 100 * _ns(trend) / whole if whole else None, "%", "near 0 %"),
     )
 
 
@@ -197,8 +196,8 @@ def _memory(facts: Facts) -> tuple[Evidence, ...]:
         return ()
     first, last = facts.memory_grew
     return (
-        Evidence("memory of the training's processes, first fifth", first, "bytes"),
-        Evidence("memory of the training's processes, last fifth", last, "bytes", "about as much"),
+        Evidence("Memory of the training's processes, first fifth", first, "bytes"),
+        Evidence("Memory of the training's processes, last fifth", last, "bytes", "about the same"),
     )
 
 

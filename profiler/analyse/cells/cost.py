@@ -86,7 +86,7 @@ def bills(
     machines = list(dict.fromkeys(log.machine for log in logs))
     base = relative_to or default_base(machines)
     if base not in machines:
-        raise WhyidleError(f"no log is of {base!r}. There are {', '.join(machines)}.")
+        raise WhyidleError(f"there is no log of {base!r}. There are logs of {', '.join(machines)}.")
     made = [bill(log, prices.of_logs(log.machine.rpartition("/")[2]), target) for log in logs]
     bases = {each.test: each for each in made if each.machine == base}
     return [_beside(each, bases.get(each.test)) for each in made]

@@ -246,7 +246,7 @@ def _limit(net: Range, loader: Range) -> Limit:
 
 def _reasons(both: _Both) -> list[Reason]:
     """What explains that expectation and measurement do not agree, likeliest first."""
-    found = [Reason("noise", "runs of one cell differ by as much")] if both.measured.meets(both.expected) else []
+    found = [Reason("noise", "repeated runs of one cell differ as much")] if both.measured.meets(both.expected) else []
     facts = [cell.typical.facts for cell in (both.cell, both.net, both.loader) if cell.typical is not None]
     known = [each for each in facts if each is not None]
     if len(known) == 3:
@@ -275,21 +275,19 @@ def _seen(both: _Both, training: Facts, net: Facts, loader: Facts) -> list[Reaso
     beside, alone = training.loader.make_ms_per_sample, loader.loader.make_ms_per_sample
     if beside is not None and alone and _explains(beside / alone - 1, both.excess):
         found.append(
-            Reason("making", f"making a sample took {beside:.3g} ms beside the net, and {alone:.3g} ms without it")
+            Reason("making", f"preparing a sample took {beside:.3g} ms beside the net, and {alone:.3g} ms alone")
         )
     beside, alone = _compute_ms(training), _compute_ms(net)
     if alone and _explains(beside / alone - 1, both.excess):
         found.append(
-            Reason(
-                "computing", f"a sample's computation took {beside:.3g} ms beside the loader, and {alone:.3g} without"
-            )
+            Reason("computing", f"computing a sample took {beside:.3g} ms beside the loader, and {alone:.3g} ms alone")
         )
     if _explains(_beginning(training) - _beginning(loader), excess):
         found.append(
             Reason(
                 "starting",
                 f"{who} spent {100 * _beginning(of):.0f} % of its time at the beginnings of epochs, where workers "
-                "start and the first batches are made; longer runs have less of it",
+                "start and first batches are prepared; longer runs have less of that",
             )
         )
     if _explains(_reading(training) - _reading(loader), excess):
@@ -307,7 +305,7 @@ def _others(training: Facts, loader: Facts) -> Reason | None:
         return None
     return Reason(
         "foreign_load",
-        f"other programs used {used:.1f} CPUs of a machine that had none to spare: run it again without them",
+        f"other programs used {used:.1f} CPUs of a full machine: run it again without them",
     )
 
 
@@ -319,7 +317,7 @@ def _shared_cpus(both: _Both, net: Facts, loader: Facts) -> Reason | None:
     if net.sampled.tree_cpus is None or loader.sampled.tree_cpus is None:
         if net.device_kind != "cpu" or not both.overlaps:
             return None
-        return Reason("cpu_shared", f"the net computes on the {budget:g} CPUs that the loader works on")
+        return Reason("cpu_shared", f"the net computes on the same {budget:g} CPUs as the loader")
     # CPU seconds that a sample takes: what a net and a loader each took of the CPUs while they had them alone.
     per_sample = net.sampled.tree_cpus / both.alone.value + loader.sampled.tree_cpus / both.loading.value
     needed = per_sample * both.expected.value

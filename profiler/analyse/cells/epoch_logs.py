@@ -101,10 +101,10 @@ def _epochs(file: Path) -> tuple[LoggedEpoch, ...]:
     try:
         rows = list(csv.reader(text.splitlines()))
     except csv.Error as error:
-        raise DataError(f"{file} is no log of epochs: {error}.") from error
+        raise DataError(f"{file} is not a log of epochs: {error}.") from error
     head = rows[0] if rows else []
     if not {"epoch", "elapsed"} <= set(head) or not set(head) <= _KNOWN:
-        raise DataError(f"{file} is no log of epochs: its first line is {','.join(head)!r}.")
+        raise DataError(f"{file} is not a log of epochs: its first line is {','.join(head)!r}.")
     if not text.endswith("\n"):
         raise DataError(f"{file} is cut off: its last line does not end.")
     if len(rows) < 2:
@@ -118,7 +118,7 @@ def _epoch(file: Path, number: int, head: list[str], row: list[str]) -> LoggedEp
     values = dict(zip(head, row, strict=True))
     known = {key: _number(file, number, key, value) for key, value in values.items() if value}
     if known.get("epoch") != number:
-        raise DataError(f"{file}, line {number + 2}: epoch {values['epoch']!r} where {number} should follow.")
+        raise DataError(f"{file}, line {number + 2}: epoch is {values['epoch']!r}, but should be {number}.")
     if known.get("elapsed", 0) <= 0:
         raise DataError(f"{file}, line {number + 2}: elapsed is {values['elapsed']!r}, not a time.")
     return LoggedEpoch(known["elapsed"], known.get("loss"), known.get("val_acc"))

@@ -81,8 +81,8 @@ class Prices:
         """
         if name not in self.instances:
             raise WhyidleError(
-                f"no price of an instance {name!r} is known. There are {', '.join(self.instances)}; --prices FILE adds "
-                "others, --price USD gives the hour's price itself."
+                f"there is no price for instance {name!r}. Known are {', '.join(self.instances)}; --prices FILE adds "
+                "others, --price USD gives the price per hour."
             )
         return self.instances[name]
 

@@ -97,7 +97,7 @@ def differences(cells: Sequence[Cell]) -> list[str]:
         "the program": (_program(info.get("command")) for info in infos),
         "the device": ((info.get("device") or {}).get("title") for info in infos),
         "the machine": ((info.get("host") or {}).get("name") for info in infos),
-        "the CPUs it may use": (f"{budget:g}" if budget is not None else None for budget in budgets),
+        "the CPUs the job may use": (f"{budget:g}" if budget is not None else None for budget in budgets),
         "the version of torch": (info.get("torch") for info in infos),
         "the version of Python": (info.get("python") for info in infos),
     }
@@ -109,12 +109,12 @@ def differences(cells: Sequence[Cell]) -> list[str]:
     notices = [f"These runs differ in more than the batch size: {'; '.join(said)}."] if said else []
     if any(len(analysis.ranks) > 1 for analysis in analyses):
         notices.append(
-            "Of jobs of several ranks, what the batch size did is told of one rank: the one that the others wait for."
+            "For jobs of several ranks, the effect of the batch size is that of one rank: the one the others wait for."
         )
     for cell in cells:
         for folder, analysis in zip(cell.runs, cell.analyses, strict=True):
             if lacking := lacking_of(Path(folder), analysis):
-                notices.append(f"{folder}: {'; '.join(lacking)}. It counts as far as it went.")
+                notices.append(f"{folder}: {'; '.join(lacking)}. Only its recorded part counts.")
     return notices
 
 
@@ -127,11 +127,11 @@ def _recorded(run: Run) -> _Recorded:
     analysis = analyse(run)
     facts = analysis.facts
     if facts is None:
-        raise WhyidleError(f"{run.folder} holds no step of a training, so nothing to compare. Leave it out.")
+        raise WhyidleError(f"{run.folder} holds no training step, so there is nothing to compare. Leave it out.")
     if facts.batch_size is None:
         raise WhyidleError(
-            f"{run.folder}: how many samples its batches hold was not seen, so it has no time per sample. Have its "
-            "loader watched (`whyidle.watch`), or leave it out."
+            f"{run.folder}: the number of samples per batch was not seen, so it has no time per sample. Watch its "
+            "loader (`whyidle.watch`), or leave it out."
         )
     ranks = max(1, len(analysis.ranks))
     return _Recorded(

@@ -98,23 +98,23 @@ def _of(metric: str, part: str, least: float, name: str | None = None, unit: str
 _FIGURES: tuple[_Row, ...] = (
     _of("worker_busy_pct", "input", 5.0),
     _of("queue_ready_mean", "input", 0.25),
-    _of("make_ms_per_sample", "input", 0.0, "making a sample"),
-    _of("read_pct", "input", 3.0, "of which reading"),
-    _of("prep_pct", "input", 3.0, "of which preparing"),
-    _of("collate_pct", "input", 3.0, "of which collating"),
-    _of("run_queue_pct", "input", 3.0, "makers waiting for a CPU"),
-    ("read from storage", "kB/sample", "input", 0.5, _cold),
-    ("hidden wait for data", "ms/step", "input", 0.1, _hidden),
-    ("gaps of the device", "per 100 steps", "input", 5.0, _gaps),
-    ("95 of 100 gaps are shorter than", "ms", "input", 0.1, _gap),
+    _of("make_ms_per_sample", "input", 0.0, "Preparing a sample"),
+    _of("read_pct", "input", 3.0, "Share of reading"),
+    _of("prep_pct", "input", 3.0, "Share of decoding and transforming"),
+    _of("collate_pct", "input", 3.0, "Share of collating"),
+    _of("run_queue_pct", "input", 3.0, "Workers waiting for a CPU"),
+    ("Read from storage", "kB/sample", "input", 0.5, _cold),
+    ("Hidden wait for data", "ms/step", "input", 0.1, _hidden),
+    ("Device gaps", "per 100 steps", "input", 5.0, _gaps),
+    ("Device gaps, 95th percentile", "ms", "input", 0.1, _gap),
     _of("utilisation_pct", "compute", 3.0),
     _of("sm_active_pct", "compute", 3.0),
-    ("clock while computing", "MHz", "compute", 20.0, _clock),
-    ("link, of what it could carry", "%", "copy", 5.0, _link),
-    _of("cpus_used", "host", 0.15, "CPUs the job kept busy", ""),
-    _of("foreign_cpus", "host", 0.15, "CPUs that others kept busy", ""),
-    _of("cpu_steal_pct", "host", 2.0, "steal"),
-    _of("throttled_s", "host", 0.05, "stopped by a CPU quota"),
+    ("Clock while computing", "MHz", "compute", 20.0, _clock),
+    ("Link, share of its full bandwidth", "%", "copy", 5.0, _link),
+    _of("cpus_used", "host", 0.15, "CPUs this job uses", ""),
+    _of("foreign_cpus", "host", 0.15, "CPUs other programs use", ""),
+    _of("cpu_steal_pct", "host", 2.0, "CPU time taken by the hypervisor"),
+    _of("throttled_s", "host", 0.05, "Stopped by a CPU quota"),
     _of("overhead_pct", "host", 0.5),
 )
 
@@ -146,12 +146,12 @@ class Because:
 def because_of(
     times: Times, settings: Sequence[Setting], environment: Sequence[Setting], figures: Sequence[MovedFigure]
 ) -> Because:
-    """What to say of the difference."""
+    """Return what explains the difference."""
     part = moved_part(times)
     if not times.significant:
         return Because(NONE, None, (), ())
     if part is None:
-        return Because(UNEXPLAINED, None, (), ("no part of the time moved by more than its noise",))
+        return Because(UNEXPLAINED, None, (), ("no part of the time changed by more than its noise",))
     able, around = _able(settings, part), _able(environment, part)
     if able:
         # Another machine or torch can move it just as well.
@@ -232,7 +232,7 @@ def _looks(part: str, figures: Sequence[MovedFigure]) -> tuple[str, ...]:
     return (*moved, *_ELSE.get(part, ()))
 
 
-CONSEQUENCES = ("gaps of the device", "95 of 100 gaps are shorter than", "utilisation", "whyidle's own hooks")
+CONSEQUENCES = ("Device gaps", "Device gaps, 95th percentile", "Utilisation", "Time in whyidle's hooks")
 """Labels of figures that move because the time does, and are no reasons."""
 
 
@@ -243,7 +243,7 @@ def _said(value: Any) -> str:
 _ELSE = {
     "compute": ("clocks and other processes of the device",),
     "input": ("a cold page cache: run each side twice", "other programs on the CPUs"),
-    "copy": ("the link, and other devices on it", "what is copied, and when, in the training loop"),
+    "copy": ("the link, and other devices on it", "what the training loop copies, and when"),
     "sync": ("calls that wait for the device (`.item()`, `.cpu()`, printing) in the training loop",),
     "host": ("other programs on the CPUs", "garbage collection"),
     "boundary": ("how often the training validates and saves", "the loader of the validation"),

@@ -105,7 +105,7 @@ class Difference:
     notes: tuple[str, ...]
     """What these runs cannot tell, and what is not alike, a sentence each."""
     lines: tuple[MovedLine, ...] | None = None
-    """Lines of code that surely got slower or faster, the most first; `None` where a run has no looks at stacks."""
+    """Lines of code that surely got slower or faster, the most first; `None` where a run has no stack samples."""
     promise: FollowedAdvice | None = None
     """An advice on A that B followed, and what came of it."""
     crowded: bool = False
@@ -127,8 +127,8 @@ def difference(a: Side, b: Side, noise: float | None = None) -> Difference:
     scenarios = next((each for each in settings if each.name == "scenario" and each.changed), None)
     if scenarios is not None:
         raise WhyidleError(
-            f"A ran the scenario {scenarios.a}, B {scenarios.b}: what they take a sample has nothing to do with each "
-            "other. Name two runs of one scenario."
+            f"A ran scenario {scenarios.a}, B ran scenario {scenarios.b}: their times per sample cannot be compared. "
+            "Name two runs of one scenario."
         )
     times = times_of(a, b, noise)
     figures = figures_of(a, b)
@@ -180,10 +180,10 @@ def _doubts(because: Because, settings: Sequence[Setting], environment: Sequence
     words = other_words(settings) if because.kind == SETTING else ()
     if words:
         said = ", ".join(f"{each.name} {each.a} → {each.b}" for each in words)
-        yield f"The command differs in more ({said}): what that does is not known, and it may be part of the reason."
+        yield f"The command differs in more ({said}): the effect is unknown, and may be part of the reason."
     for code in changed_code(environment) if because.kind in (SETTING, ENVIRONMENT) else ():
         said = f"{code.a} → {code.b}"
-        yield f"The code differs too ({said}): what that does is not known, and it may be part of the reason."
+        yield f"The code differs too ({said}): the effect is unknown, and may be part of the reason."
 
 
 def doubts_of(run: Measured) -> Iterator[str]:
@@ -191,10 +191,10 @@ def doubts_of(run: Measured) -> Iterator[str]:
     if run.looked_at < LEAST_STEPS:
         yield (
             f"{run.folder} has {run.looked_at} step{'s' * (run.looked_at != 1)} after the warm-up, fewer than "
-            f"{LEAST_STEPS}: they say little."
+            f"{LEAST_STEPS}: they prove little."
         )
     if run.lacking:
-        yield f"{run.folder}: {'; '.join(run.lacking)}. Its figures are those of the part that was recorded."
+        yield f"{run.folder}: {'; '.join(run.lacking)}. Its figures cover the recorded part."
 
 
 def _notes(
@@ -213,44 +213,44 @@ def _notes(
         per = "step, since samples are not known" if times.unit == STEP else "sample"
         yield f"The batch sizes differ ({sizes.a}, {sizes.b}): times are per {per}."
     elif times.unit == STEP:
-        yield "How many samples the batches hold is not known of all runs: times are per step."
+        yield "How many samples the batches hold is not known for all runs: times are per step."
     devices = next((each for each in environment if each.name == "device" and each.changed), None)
     if devices is not None:
         yield f"The devices differ: {devices.a}, and {devices.b}."
     unlike = [each.name for each in (*settings, *environment) if VARIES in (each.a, each.b)]
     if unlike:
-        yield f"Runs of one side differ in {', '.join(unlike)}: they are no repeats, and that explains nothing here."
+        yield f"Runs of one side differ in {', '.join(unlike)}: they are not repeats, so this explains nothing here."
     if (revision := unseen_changes(environment)) is not None:
         yield (
-            f"Both sides ran revision {revision} of the code, and what was changed in it is not recorded: "
+            f"Both sides ran revision {revision} of the code, with changes that are not recorded: "
             "their code may differ."
         )
     most = _assumed(a, b)
     single = [side.name for side in (a, b) if len(side.runs) == 1]
     if noise is not None:
-        yield f"Runs of one setting are taken to differ by {100 * noise:.3g} % (standard deviation), as you said."
+        yield f"Runs of one setting are assumed to differ by {100 * noise:.3g} % (standard deviation), as you set."
     elif len(single) == 2:
         yield (
-            "One run of each side: what another run of the same setting would differ by was not seen, and is taken to "
+            "One run of each side: the difference between runs of one setting was not measured, and is assumed to "
             f"be {100 * most:.0f} % (standard deviation). Name several runs of each side to measure it."
         )
     elif single:
-        yield f"Side {single[0]} is one run: what repeats differ by is taken from the other side."
+        yield f"Side {single[0]} is one run: the difference between repeats is taken from the other side."
     if loads := [(side.name, used) for side in (a, b) if (used := _others(side)) >= LEAST_FOREIGN_CPUS]:
         said = " and ".join(f"{used:.1f} CPUs beside {name}" for name, used in loads)
-        yield f"Other programs used {said}: times hold that, and scatter by it."
+        yield f"Other programs used {said}: times include that, and scatter more."
         if noise is None and most > RUN_NOISE:
             yield (
-                f"The CPUs were full meanwhile, so runs are taken to differ by up to {100 * most:.0f} % and not by "
+                f"The CPUs were full meanwhile, so runs are assumed to differ by up to {100 * most:.0f} % and not by "
                 f"{100 * RUN_NOISE:.0f} %: half of the others' share, in the time that the job needs CPUs. Record them "
                 "again on a quiet machine."
             )
     if times.starts_weighed:
         yield (
-            "The runs show different shares of epochs' beginnings: each beginning seen stands for those that are not, "
-            "so the rates of the runs themselves are a little different."
+            "The runs show different shares of epochs' beginnings. Each beginning that was seen stands for the others, "
+            "so a run's own rate differs a little."
         )
     for run in (*a.runs, *b.runs):
         yield from doubts_of(run)
     if any(run.ranks > 1 for side in (a, b) for run in side.runs):
-        yield "Of a job of several ranks times are those of all ranks together, figures those of the leading one."
+        yield "For a job of several ranks, times are those of all ranks together, figures those of the leading rank."

@@ -1,6 +1,6 @@
-"""Limits that a run is held to: each with what was measured, and whether it holds.
+"""Limits for a run: each with what was measured, and whether it holds.
 
-What was not measured holds nothing: it is said, and fails unless the user allows it.
+What was not measured fails, with a note, unless the user allows it.
 """
 
 from __future__ import annotations
@@ -103,10 +103,10 @@ def ended_of(lacking: Mapping[str, Sequence[str]], allowed: bool) -> LimitCheck:
     """Whether all of these recordings are whole. `lacking`: by folder, what of it is not there."""
     without = [(folder, "; ".join(why)) for folder, why in lacking.items() if why]
     if not without:
-        return LimitCheck("ended", "the training ended", "yes", "yes", "", True, False)
+        return LimitCheck("ended", "The training ended", "yes", "yes", "", True, False)
     said = "; ".join(why if len(lacking) == 1 else f"{folder}: {why}" for folder, why in without)
-    note = f"{said}. Its figures are those of the part that was recorded. --allow-unfinished takes it as it is"
-    return LimitCheck("ended", "the training ended", "no", "yes", "", False, False, str(plain(note)), allowed)
+    note = f"{said}. Its figures cover the recorded part. --allow-unfinished accepts it"
+    return LimitCheck("ended", "The training ended", "no", "yes", "", False, False, str(plain(note)), allowed)
 
 
 def checks_of(subject: Subject, limits: Limits, *, allow_missing: bool, allow_short: bool) -> list[LimitCheck]:
@@ -128,7 +128,7 @@ def _held(
     name: str, what: str, unit: str, value: float | None, limit: float, at_most: bool, allow_missing: bool
 ) -> LimitCheck:
     if value is None:
-        return LimitCheck(name, what, None, limit, unit, None, at_most, "the run does not tell it", allow_missing)
+        return LimitCheck(name, what, None, limit, unit, None, at_most, "the run did not measure it", allow_missing)
     return LimitCheck(name, what, value, limit, unit, value <= limit if at_most else value >= limit, at_most)
 
 
@@ -144,7 +144,7 @@ def _steps(subject: Subject, limits: Limits, allow_short: bool) -> LimitCheck:
         note = str(plain(f"{name}: {few}")) if name else few
     elif verdict.cause is None and _asks_for_verdict(limits):
         note = verdict.title
-    return LimitCheck("min-steps", "steps after the warm-up", float(steps), least, "", passed, False, note, allow_short)
+    return LimitCheck("min-steps", "Steps after the warm-up", float(steps), least, "", passed, False, note, allow_short)
 
 
 def short(analysis: Analysis, min_steps: float | None) -> bool:
@@ -165,7 +165,7 @@ def _asks_for_verdict(limits: Limits) -> bool:
 
 def _severity(subject: Subject, limit: str, allow_short: bool) -> LimitCheck:
     verdict = subject.analysis.verdict
-    what = "severity of the worst cause"
+    what = "Severity of the worst cause"
     if verdict.cause is None:
         return LimitCheck("max-severity", what, None, limit, "", None, True, verdict.title, allow_short)
     worst = max((verdict, *subject.analysis.findings), key=lambda f: SEVERITIES.index(f.severity))
@@ -177,7 +177,7 @@ def _forbidden(subject: Subject, causes: tuple[str, ...], allow_short: bool) -> 
     analysis = subject.analysis
     found = {finding.cause: finding for finding in analysis.findings}
     for cause in causes:
-        what = f"cause {cause}"
+        what = f"Cause {cause}"
         if analysis.verdict.cause is None:
             yield LimitCheck(
                 f"forbid {cause}", what, None, "not found", "", None, True, analysis.verdict.title, allow_short
@@ -219,14 +219,14 @@ def _rate(subject: Subject) -> float | None:
 
 
 _MOST: tuple[_Row, ...] = (
-    ("max_stall", "exposed stall (input, copy, sync, host)", "%", _stall),
-    *((f"max_{part}", f"exposed {part}", "%", _percent(part)) for part in STALLS),
-    ("max_boundary", "time outside the steps", "%", _percent("boundary")),
+    ("max_stall", "Exposed stall (input, copy, sync, host)", "%", _stall),
+    *((f"max_{part}", f"Exposed {part}", "%", _percent(part)) for part in STALLS),
+    ("max_boundary", "Time outside the steps", "%", _percent("boundary")),
     _of_job("max_overhead", "overhead_pct"),
-    ("max_dropped", "records that could not be stored", "", lambda s: float(s.analysis.dropped_records)),
+    ("max_dropped", "Records that could not be stored", "", lambda s: float(s.analysis.dropped_records)),
 )
 _LEAST: tuple[_Row, ...] = (
-    ("min_samples_per_s", "throughput", "samples/s", _rate),
+    ("min_samples_per_s", "Throughput", "samples/s", _rate),
     _of_job("min_utilisation", "utilisation_pct"),
     _of_job("min_busy", "busy_pct"),
     _of_job("min_au", "au_pct"),

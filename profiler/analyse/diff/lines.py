@@ -1,4 +1,4 @@
-"""Lines of code that take more, or less, of the time on one side than on the other, by looks at stacks.
+"""Lines of code that take more, or less, of the time on one side than on the other, by stack samples.
 
 A line's time is its share of the looks at a thread, times what a sample (or step) takes. Looks are counts, and those
 that follow each other may be of one call: their share varies as counts do, or as blocks of them do where that is more.
@@ -74,7 +74,7 @@ class _Run:
 
 
 def moved_lines(a: Side, b: Side, unit: str, noise: float | None) -> tuple[MovedLine, ...] | None:
-    """The lines that surely changed, by how much; at most `MOST_LINES`. `None` where a run has no looks at stacks.
+    """The lines that surely changed, by how much; at most `MOST_LINES`. `None` where a run has no stack samples.
 
     `unit`: sample or step. `noise`: standard deviation between runs of one setting, as a share, where the user knows
     it.

@@ -24,15 +24,15 @@ from .sides import Measured, Side
 from .times import STEP, assumed_noise
 
 NAME = "max-regression"
-LOST = "throughput lost"
+LOST = "Throughput lost"
 TOO_WIDE = 50.0
 """Percent of throughput that an interval may reach beyond the measured loss: one that reaches further tells nothing."""
 ONE_SIDED = Z95
 """Standard errors that one of forty healthy pairs exceeds to the slower side, if they differ by what they are taken to.
 They do not quite: it is about one of twenty-five (docs/commands/check.md)."""
 SETTLE = (
-    "to settle it, repeat the runs on each side, on a quiet machine, or say with --noise what runs of one setting "
-    "differ by; --allow-noisy lets it pass"
+    "to settle it, repeat the runs on each side on a quiet machine, or give the noise between runs of one setting "
+    "with --noise; --allow-noisy lets it pass"
 )
 MOST_SAMPLES_PER_S = 1e300
 """Samples/s from which a saved report holds nonsense: a whole number of that size may be no float."""
@@ -56,7 +56,7 @@ def check_of(lost: Estimate, limit: float, against: str, usual: float, allow_noi
     elif lost.value > limit:
         passed = True
         note = (
-            f"{said}: beyond the limit by no more than healthy runs differ by ({usual:.1f} %). Repeat the runs to tell"
+            f"{said}: beyond the limit, but no more than healthy runs differ ({usual:.1f} %). Repeat the runs to tell"
         )
     elif lost.high <= limit:
         passed, note = True, f"{said}, surely within the limit"
@@ -90,7 +90,7 @@ def against_runs(
 ) -> LimitCheck:
     """Whether a run lost more than the limit against other runs. `found`: the run as side B, the others as side A."""
     if found.times.unit == STEP and (found.a.facts.batch_size, found.b.facts.batch_size) != (None, None):
-        return not_comparable(limit, f"against {against}: samples a second are not known of both", allow_missing)
+        return not_comparable(limit, f"against {against}: samples/s are not known for both", allow_missing)
     usual = usual_of((found.a.runs, found.b.runs), noise)
     check = check_of(lost_of(found.times.speedup), limit, against, usual, allow_noisy)
     unlike = [
@@ -134,7 +134,7 @@ def against_report(
         or not 0 < before < MOST_SAMPLES_PER_S
         or not now
     ):
-        return not_comparable(limit, f"against {against}: samples a second are not known of both", allow_missing)
+        return not_comparable(limit, f"against {against}: samples/s are not known for both", allow_missing)
     between = (assumed_noise(side.typical) if noise is None else noise) ** 2
     own = [spread.variance[TOTAL] for run in side.runs if (spread := run.scatter(samples=True)) is not None]
     # The report does not tell what its run scattered by: taken to be as much as this side's, or as the assumption.

@@ -1,4 +1,4 @@
-"""What other settings of its loader would do to a recorded training: predicted, and not tried.
+"""Predictions of what other settings of its loader would do to a recorded training, without trying them.
 
 A recorded training without some of its work.
 """
@@ -22,9 +22,9 @@ class VanishedWork:
     """Work that would not be done. Times in ns are means over steps; below 0 there would be more of it."""
 
     making: float = 0.0
-    """Share of making a batch, 0..1, of its computing, waiting and reading alike."""
+    """Share of preparing a batch, 0..1, of its computing, waiting and reading alike."""
     queueing: float = 0.0
-    """Share of making a batch, 0..1, that is waiting in line: the longest waits are the first to go."""
+    """Share of preparing a batch, 0..1, that is waiting in line: the longest waits are the first to go."""
     loop_ns: float = 0.0
     """Of the training's own part of a step."""
     taking_ns: float = 0.0
@@ -34,7 +34,7 @@ class VanishedWork:
     sending: float = 0.0
     """Share of what workers spend on a finished batch to have it sent, 0..1."""
     moved: bool = False
-    """Whether `loop_ns` becomes part of making a batch."""
+    """Whether `loop_ns` becomes part of preparing a batch."""
 
     def times(self, share: float) -> VanishedWork:
         """So much of it."""
@@ -110,15 +110,15 @@ AROUND = (1.0, 1.15, 1.35, 1.6, 2.0)
 """Numbers of workers that are replayed, as multiples of those that would do if batches came evenly."""
 
 BINDS = {
-    Binding.TRAINING: "the training itself is the limit",
-    Binding.WORKERS: "the workers are still the limit",
-    Binding.CPU: "the CPUs are the limit",
-    Binding.STORAGE: "storage is the limit",
-    Binding.ORDER: "slow batches that hold back finished ones are the limit",
-    Binding.HANDOFF: "taking batches over is the limit",
-    Binding.SAMPLER: "drawing indices, in the training's own process, is the limit",
-    Binding.START: "the beginnings of epochs are the limit",
-    Binding.SERIAL: "batches are made while the training waits",
+    Binding.TRAINING: "the training itself",
+    Binding.WORKERS: "still the workers",
+    Binding.CPU: "the CPUs",
+    Binding.STORAGE: "storage",
+    Binding.ORDER: "slow batches that hold back finished ones",
+    Binding.HANDOFF: "the hand-over of batches",
+    Binding.SAMPLER: "drawing indices in the training process",
+    Binding.START: "the beginnings of epochs",
+    Binding.SERIAL: "preparing batches in the training process",
 }
 
 
@@ -191,7 +191,7 @@ class Advice:
 
     @property
     def _spread(self) -> float:
-        """Standard deviation of making a batch, as a share of the mean."""
+        """Standard deviation of preparing a batch, as a share of the mean."""
         made = self.workload.making_ns
         return float(made.std() / made.mean()) if made.any() else 0.0
 

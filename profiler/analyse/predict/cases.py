@@ -82,17 +82,17 @@ def _cut(parts: list[Times], share: Times, old: int, size: int, rng: np.random.G
 
 
 _POOLS = {"threads", "dali-cpu", "dali-gpu"}
-"""Loaders whose `num_workers` threads make the samples of one batch together."""
+"""Loaders whose `num_workers` threads prepare the samples of one batch together."""
 _AHEAD = {"prefetch": 3}
 """Batches that a loader takes from its workers before the training asks: two pinned and one on its way."""
 
 
 @dataclass(frozen=True)
 class Hands:
-    """What makes the batches of a loader."""
+    """What prepares the batches of a loader."""
 
     workers: int
-    """Workers that make a batch each; 0: the training process makes them."""
+    """Workers that prepare a batch each; 0: the training process makes them."""
     threads: int
     """Threads of each worker, which work on its batch together."""
     outstanding: int
@@ -100,7 +100,7 @@ class Hands:
 
 
 def hands(settings: LoaderSettings, threads_per_worker: int) -> Hands:
-    """What makes batches under these settings of their loader."""
+    """What prepares batches under these settings of their loader."""
     if settings.pipeline == "caffe":
         return Hands(1, 1, 3)  # its own threads and buffers, whatever is asked for; reads ahead are not counted
     if settings.pipeline == "naive" or settings.num_workers == 0:

@@ -352,7 +352,7 @@ class Observed:
 
 
 def workload_of(run: Run, facts: Facts, until_ns: int | None = None, writer: Writer | None = None) -> Workload:
-    """What making batches and training on them cost in a run.
+    """What preparing batches and training on them cost in a run.
 
     Args:
         facts: of one training process of the run.
@@ -369,7 +369,7 @@ def workload_of(run: Run, facts: Facts, until_ns: int | None = None, writer: Wri
     serial = settings.num_workers == 0 and making.threads == 1
     host_ns = host_of(observed.steps, observed.host, observed.events, facts, observed.batches if serial else None)
     if len(host_ns) < LEAST_BATCHES:
-        raise Unobserved(f"{len(host_ns)} steps follow each other in the recording; {LEAST_BATCHES} are needed.")
+        raise Unobserved(f"{len(host_ns)} consecutive steps were recorded; {LEAST_BATCHES} are needed.")
     queued = facts.device_kind != "cpu"
     batch_bytes = median_of(observed.batches, "batch_bytes")
     size = float(batch_bytes or 0)
@@ -450,9 +450,9 @@ def _observed(run: Run, facts: Facts, until_ns: int | None, writer: Writer | Non
         host = host[host["t_ns"] <= until_ns]
     if len(batches) < LEAST_BATCHES:
         raise Unobserved(
-            f"The making of {len(batches)} batches was recorded; {LEAST_BATCHES} are needed to replay the loader."
+            f"The preparation of only {len(batches)} batches was recorded; {LEAST_BATCHES} are needed to replay them."
             if len(batches)
-            else "How batches are made was not recorded."
+            else "How batches are prepared was not recorded."
         )
     return Observed(facts, steps, batches, made, host, run.records(EVENT, writer), run.records(PAUSE, writer))
 
@@ -471,9 +471,9 @@ def _settings(run: Run, facts: Facts) -> LoaderSettings:
     pipeline = trial.get("pipeline")
     workers = facts.set_workers
     if workers is None and pipeline is None:
-        raise Unobserved("The training's batches come from no DataLoader of torch.")
+        raise Unobserved("The training's batches do not come from torch's DataLoader.")
     if pipeline == "naive" and not facts.made_in_training:
-        raise Unobserved("The recording does not say how its loader is set.")
+        raise Unobserved("The recording does not hold the settings of its loader.")
     if workers is None:
         workers = 0 if facts.made_in_training else facts.loader.makers
     capacity = facts.loader.queue_capacity
@@ -498,7 +498,7 @@ def _has_one_loader(observed: Observed) -> None:
     """
     together = observed.events["value"][observed.events["what"] == EventKind.BATCHES_TOGETHER]
     if len(together) and together[-1] > 1:
-        raise Unobserved(f"Each step fetches {together[-1]} batches before it computes: that is not replayed.")
+        raise Unobserved(f"Each step fetches {together[-1]} batches before it computes, which cannot be replayed.")
     told = observed.steps["loader"][observed.steps["loader"] != NOT_MEASURED]
     within_steps = observed.pauses["step"][observed.pauses["what"] == PauseKind.FETCH]
     if (np.diff(told) < 0).any() or np.isin(observed.steps["step"], within_steps).mean() > MOSTLY:

@@ -87,7 +87,7 @@ def ns_per_batch(ends: Times, outstanding: Ints, workers: Ints, epoch: Ints) -> 
     steps = ends.shape[1]
     row = np.arange(len(ends))
     settled = np.clip(outstanding, min(32, steps // 4), steps // 2)
-    # Workers that make batches equally fast hand them over in bursts of one each: whole bursts.
+    # Workers that prepare batches equally fast hand them over in bursts of one each: whole bursts.
     settled = np.minimum(settled + (steps - settled) % np.maximum(workers, 1), steps - 1)
     steady = (ends[:, -1] - ends[row, settled - 1]) / (steps - settled)
     whole = np.where(epoch > 0, steps // np.maximum(epoch, 1) * epoch, 0)
@@ -146,7 +146,7 @@ def largest_of(workers: int) -> float:
 
 def in_order_efficiency(spread: float, workers: int, prefetch: int) -> float:
     """Share of their speed that workers keep although batches are handed over in order, with a training that takes
-    them at once. `spread`: standard deviation of making a batch, of its mean."""
+    them at once. `spread`: standard deviation of preparing a batch, of its mean."""
     return float(1 / (1 + _LOSS * spread**_POWER * largest_of(workers) / prefetch))
 
 
@@ -159,7 +159,7 @@ def prefetch_needed(spread: float, workers: int, loss: float) -> int:
 
 
 def making_with(workers: int, cpu: float, other: float, cpus: float) -> float:
-    """Time that making a batch takes while as many workers as that are busy."""
+    """Time that preparing a batch takes while as many workers as that are busy."""
     making = cpu + other
     return other + cpu * max(1.0, workers * cpu / making / cpus) if making else 0.0
 
@@ -176,7 +176,7 @@ def workers_needed(
 ) -> int | None:
     """Fewest workers whose batches come as fast as the training takes them; `None`: no number of them does.
 
-    `cpu` and `other`: parts of making a batch; `step`: of the training on a batch, hand-off included.
+    `cpu` and `other`: parts of preparing a batch; `step`: of the training on a batch, hand-off included.
     """
     for workers in range(1, most + 1):
         making = making_with(workers, cpu, other, cpus)
@@ -396,7 +396,7 @@ def infeasible(workload: Workload, settings: LoaderSettings) -> str | None:
         if shared > limits.shm_bytes:
             return (
                 f"{settings.outstanding + 1} batches of {_bytes(batch)} take {_bytes(shared)} more of /dev/shm, "
-                f"where {_bytes(limits.shm_bytes)} are free"
+                f"but only {_bytes(limits.shm_bytes)} are free"
             )
     if limits.memory_bytes is not None:
         processes = (settings.num_workers if in_processes(settings) else 0) - (
@@ -407,7 +407,7 @@ def infeasible(workload: Workload, settings: LoaderSettings) -> str | None:
             pinned = ", all of which may be pinned" if settings.pin_memory else ""
             return (
                 f"{settings.num_workers} workers and {settings.outstanding + 1} batches of {_bytes(batch)}{pinned} "
-                f"take {_bytes(more)} more memory, where {_bytes(limits.memory_bytes)} can be had"
+                f"take {_bytes(more)} more memory, but only {_bytes(limits.memory_bytes)} are available"
             )
     return None
 

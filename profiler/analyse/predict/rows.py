@@ -45,7 +45,7 @@ class ReplayRows(ByRow):
     start: Times
     """Time from asking for an epoch's iterator until its batches are ordered."""
     making: Times
-    """Factor by which making a batch takes longer than drawn."""
+    """Factor by which preparing a batch takes longer than drawn."""
     step: Times
     """Factor by which the training's and the device's part of a step take longer than drawn."""
     handoff: Times

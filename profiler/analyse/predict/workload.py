@@ -1,4 +1,4 @@
-"""What the replay is fed with: what making batches and training on them cost, apart from any setting."""
+"""What the replay is fed with: what preparing batches and training on them cost, apart from any setting."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Workload:
     handoff_ns: float = 0.0
     """What the training spends in a fetch whose batch lies ready."""
     handoff_known: bool = True
-    """Whether `handoff_ns` was measured; not so where no worker made batches."""
+    """Whether `handoff_ns` was measured; not so where no worker prepared batches."""
     latency_ns: float = 0.0
     """From a batch's end in its worker until the training could take it."""
     drawing_ns: float = 0.0
@@ -84,7 +84,7 @@ class Workload:
     contention: float = 0.0
     """Share by which each further busy worker slows every other one down, beyond the CPUs they share."""
     scale: float = 1.0
-    """Factor by which making a batch takes longer than recorded: fitted to trials."""
+    """Factor by which preparing a batch takes longer than recorded: fitted to trials."""
 
     @property
     def making_ns(self) -> Times:

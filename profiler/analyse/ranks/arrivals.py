@@ -155,7 +155,7 @@ def lateness_of(ranks: Sequence[int], facts: Sequence[Facts], clocks: Sequence[i
     known = np.logical_and.reduce([(s != NOT_MEASURED).all(axis=0) for s in stamps])
     if int(known.sum()) < LEAST_STEPS:
         return (
-            f"Only {int(known.sum())} steps were seen on all ranks, of which {LEAST_STEPS} are needed to tell which "
+            f"Only {int(known.sum())} steps were seen on all ranks; {LEAST_STEPS} are needed to tell which "
             "rank the others wait for."
         )
     begun = int(stamps[0][0, known][0])
@@ -175,10 +175,10 @@ def lateness_of(ranks: Sequence[int], facts: Sequence[Facts], clocks: Sequence[i
 
 _APART = (
     "The ranks do not end their steps together: they do not wait for each other in every step, or their steps are not "
-    "counted alike. Which of them is slow is told by their own figures only."
+    "counted alike. Only their own figures tell which of them is slow."
 )
 _UNPAIRED = (
-    "The clocks of the hosts are unpaired, because their ranks do not end their steps together: they do not wait for "
+    "The hosts' clocks could not be paired, because their ranks do not end their steps together: they do not wait for "
     "each other in every step, or their steps are not counted alike."
 )
 

@@ -46,13 +46,13 @@ _FOR = {
     "pause": "code between the fetch and the backward pass that does not compute",
 }
 _CHANGE = {
-    "input": "give it what the other ranks have: CPUs, storage, as much and as cheap data",
-    "copy": "copy its batches as the other ranks do: pinned, ahead, over a link of the same speed",
-    "sync": "read losses and metrics on no rank more often than on the others",
-    "host": "share out what only this rank does (logging, metrics), or do it less often",
-    "boundary": "share out what only this rank does (validation, checkpoints), or do it beside the training",
-    "compute": "look at its device and host (clocks, temperature, other programs), and at the size of its batches",
-    "pause": "look at the code between the fetch and the backward pass for sleeps, locks, files, the network; while "
+    "input": "Give it what the other ranks have: CPUs, storage, and no more or costlier data",
+    "copy": "Copy its batches as the other ranks do: pinned, ahead, over a link of the same speed",
+    "sync": "Read losses and metrics no more often than on the other ranks",
+    "host": "Share out what only this rank does (logging, metrics), or do it less often",
+    "boundary": "Share out what only this rank does (validation, checkpoints), or do it beside the training",
+    "compute": "Look at its device and host (clocks, temperature, other programs), and at the size of its batches",
+    "pause": "Look for sleeps, locks, file or network access between the fetch and the backward pass; while "
     "it runs, `whyidle attach PID` names the line",
 }
 
@@ -130,39 +130,39 @@ def finding_of(
     changes.insert(0 if all(alike) else len(changes), _CHANGE[part])
     return Finding(
         "rank.straggler",
-        f"The other ranks wait {straggler.others_wait_ns / 1e6:.1f} ms a step for {who}, {100 * share:.0f} % of the "
-        f"time; {'it is' if one else 'they are'} late because of {_FOR[part]}{f' ({cause.cause})' if cause else ''}.",
+        f"The other ranks wait {straggler.others_wait_ns / 1e6:.1f} ms per step for {who}, {100 * share:.0f} % of the "
+        f"time. {'It is' if one else 'They are'} late because of {_FOR[part]}{f' ({cause.cause})' if cause else ''}.",
         share,
         0.9 if part not in ("compute", "pause") else 0.7,
         (
-            Evidence("waited for", who),
-            Evidence("host", ", ".join(where) or None),
-            Evidence(f"{who} later than the others", straggler.late_ns / 1e6, "ms a step", "near 0"),
-            Evidence("the others wait", straggler.others_wait_ns / 1e6, "ms a step", "near 0"),
+            Evidence("Waited for", who),
+            Evidence("Host", ", ".join(where) or None),
+            Evidence("Later than the others", straggler.late_ns / 1e6, "ms per step", "near 0 ms"),
+            Evidence("Wait of the others", straggler.others_wait_ns / 1e6, "ms per step", "near 0 ms"),
             Evidence(
-                f"steps in which {'it' if one else 'one of them'} came last",
+                f"Steps in which {'it' if one else 'one of them'} came last",
                 100 * straggler.last_share,
                 "%",
-                f"{100 * len(straggler.ranks) / len(lateness.ranks):.0f}",
+                f"{100 * len(straggler.ranks) / len(lateness.ranks):.0f} %",
             ),
-            Evidence(f"{_FOR[part]}, there", own_ms, "ms a step", f"{others_ms:.1f} as on the others"),
+            Evidence(f"Time for {_FOR[part]}", own_ms, "ms per step", f"{others_ms:.1f} ms on the others"),
             *(_making(straggler, facts) if part == "input" else ()),
             *(_on_cpu(straggler, facts) if part == "pause" else ()),
-            *((Evidence("cause there", cause.cause), *cause.evidence) if cause else ()),
+            *((Evidence("Its own cause", cause.cause), *cause.evidence) if cause else ()),
         ),
-        tuple(Next(f"{who}: {change}", None, samples_per_s, most) for change in changes),
+        tuple(Next(f"On {who}: {change}", None, samples_per_s, most) for change in changes),
     )
 
 
 def _making(straggler: Straggler, facts: Mapping[int, Facts]) -> tuple[Evidence, ...]:
-    """Whether samples are slower to make on these ranks than on the others."""
+    """Return whether samples are slower to prepare on these ranks than on the others."""
     known = {rank: ms for rank, of in facts.items() if (ms := of.loader.make_ms_per_sample) is not None}
     own = [ms for rank, ms in known.items() if rank in straggler.ranks]
     others = [ms for rank, ms in known.items() if rank not in straggler.ranks]
     if not own or not others:
         return ()
-    typical = f"{np.median(others):.1f} as on the others"
-    return (Evidence("making one sample there takes", float(np.median(own)), "ms", typical),)
+    typical = f"{np.median(others):.1f} ms on the others"
+    return (Evidence("Preparing one sample, on a late rank", float(np.median(own)), "ms", typical),)
 
 
 def _on_cpu_ms(straggler: Straggler, facts: Mapping[int, Facts]) -> float | None:
@@ -173,7 +173,7 @@ def _on_cpu_ms(straggler: Straggler, facts: Mapping[int, Facts]) -> float | None
 
 
 def _on_cpu(straggler: Straggler, facts: Mapping[int, Facts]) -> tuple[Evidence, ...]:
-    return (Evidence("its thread was on a CPU", _on_cpu_ms(straggler, facts), "ms a step", "as long as it computes"),)
+    return (Evidence("Its thread on a CPU", _on_cpu_ms(straggler, facts), "ms per step", "as long as it computes"),)
 
 
 def _waited_for(straggler: Straggler, lateness: Lateness, facts: Mapping[int, Facts]) -> tuple[str, float, float]:
@@ -243,20 +243,20 @@ def exchange_of(info: Mapping[str, Any], facts: Facts, samples_per_s: float) -> 
     most = samples_per_s / (1 - share)
     found = Finding(
         "rank.exchange",
-        f"The ranks exchange gradients {told['ms']:.1f} ms a step, {100 * share:.0f} % of the time "
+        f"The ranks exchange gradients for {told['ms']:.1f} ms per step, {100 * share:.0f} % of the time "
         f"({told.get('interconnect')}, {told.get('way')}; emulated).",
         share,
         0.9,
         (
-            Evidence("gradients", _times(told.get("bytes"), 1e-6), "MB"),
-            Evidence("interconnect, one direction", _times(told.get("gb_per_s"), 1e3), "MB/s, nominal"),
-            Evidence("exchange", told["ms"], "ms a step, computed", "little of a step"),
-            Evidence("a step", step_ms, "ms"),
+            Evidence("Gradients", _times(told.get("bytes"), 1e-6), "MB"),
+            Evidence("Interconnect, one direction", _times(told.get("gb_per_s"), 1e3), "MB/s, nominal"),
+            Evidence("Exchange", told["ms"], "ms per step, computed", "a small part of a step"),
+            Evidence("Step", step_ms, "ms"),
         ),
         (
-            Next("a larger batch of each rank: as many samples with fewer exchanges", None, samples_per_s, most),
-            Next("accumulate gradients over several batches before they are exchanged", None, samples_per_s, most),
-            Next("a faster interconnect", None, samples_per_s, most),
+            Next("Use a larger batch per rank: as many samples with fewer exchanges", None, samples_per_s, most),
+            Next("Accumulate gradients over several batches before they are exchanged", None, samples_per_s, most),
+            Next("Use a faster interconnect", None, samples_per_s, most),
         ),
     )
     return None if found.severity == "none" else found
@@ -335,7 +335,7 @@ def job_of(members: Sequence[JobRank]) -> Job | None:
         notes += _clock_notes(lateness, by_rank)
         if lateness.seen_share < MOSTLY:
             notes.append(
-                f"The ranks were compared at {lateness.behind_ns.shape[1]} steps only, which all of them looked at: "
+                f"The ranks were compared only at the {lateness.behind_ns.shape[1]} steps that all of them measured: "
                 f"{100 * lateness.seen_share:.0f} % of all."
             )
     straggler = straggler_of(lateness) if lateness is not None else None
@@ -382,9 +382,9 @@ def job_of(members: Sequence[JobRank]) -> Job | None:
 
 
 _SLOW_DEVICE = (
-    "A rank whose device computes longer than the others' would not show: it begins its steps in time, and what the "
-    "others wait for it lies within their computing. The devices' clocks tell (`nvidia-smi -q -d CLOCK,PERFORMANCE`), "
-    "and each rank run by itself."
+    "A rank whose device computes longer than the others' would not show: it begins its steps on time, and the "
+    "others' wait for it lies within their computing. Check the devices' clocks (`nvidia-smi -q -d "
+    "CLOCK,PERFORMANCE`), or run each rank by itself."
 )
 
 
@@ -521,7 +521,7 @@ def _clock_notes(lateness: Lateness, members: dict[int, JobRank]) -> list[str]:
         if apart > WALL_CLOCKS_APART_NS:
             notes.append(
                 f"The wall clocks of {process.host or 'a host'} and {first.host or 'the first host'} differ by "
-                f"{apart / 1e9:.1f} s from that: they are not set alike, or steps are not counted alike there."
+                f"{apart / 1e9:.1f} s from that: they are set differently, or the hosts count steps differently."
             )
             break
     return notes
@@ -533,8 +533,8 @@ def _in_turn(lateness: Lateness) -> list[str]:
     if share / (1 - min(share, 0.99)) < LEAST_GAIN:
         return []
     return [
-        "No single rank is waited for: the ranks are late in turn. The last arrivals of the steps add up to "
-        f"{100 * share:.0f} % of the time ({lateness.uneven_ns / 1e6:.1f} ms a step) more than any one rank's; on "
-        f"average a rank waits {float(np.mean(lateness.waits_ns)) / 1e6:.1f} ms a step. Deeper prefetching evens it "
-        "out where data is what they wait for."
+        "No single rank holds up the others: the ranks are late in turn. The last arrivals of the steps cost "
+        f"{100 * share:.0f} % of the time ({lateness.uneven_ns / 1e6:.1f} ms per step) more than any one rank's. On "
+        f"average a rank waits {float(np.mean(lateness.waits_ns)) / 1e6:.1f} ms per step. Deeper prefetching helps "
+        "where they wait for data."
     ]

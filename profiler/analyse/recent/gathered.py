@@ -106,7 +106,7 @@ TOLD = (
 )
 """Events of which the last one counts, however long ago."""
 LOOKS_NS = 30 * SECOND_NS
-"""How far back looks at stacks count: workers are looked at in turn."""
+"""How far back stack samples count: workers are looked at in turn."""
 ABOUT_AS_MANY = 0.9
 """Share of the most steps of any process that makes a process as good as that one."""
 

@@ -55,13 +55,13 @@ class WorkerView:
 
     number: int
     busy_pct: float | None = None
-    """Share of the time in which it made batches."""
+    """Share of the time in which it prepared batches."""
     reading_pct: float | None = None
     """Part of `busy_pct` that it waited in reads."""
     queued_pct: float | None = None
     """Part of `busy_pct` that it was ready to run and waited for a CPU."""
     batch_ms: float | None = None
-    """Time of making one batch, the median."""
+    """Time of preparing one batch, the median."""
     quiet_s: float | None = None
     """Time since its last batch was finished."""
     history: Series = ()
@@ -164,7 +164,7 @@ class Snapshot:
     queue_ready: float | None = None
     queue_capacity: int | None = None
     workers: int | None = None
-    """Processes or threads that make batches; 0: the training process makes them itself."""
+    """Processes or threads that prepare batches; 0: the training process makes them itself."""
     worker_busy_pct: float | None = None
     verdict: Finding | None = None
     verdict_samples_per_s: float | None = None

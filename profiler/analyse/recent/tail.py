@@ -14,7 +14,7 @@ from ...record.schema import DEVICE, EVENT, HOST, MEMORY, NOT_MEASURED, PAUSE, S
 MOST_LATE_NS = 3_000_000_000
 """How much older a moment told by a record may be than one told by a record stored before it."""
 STACKS_LATE_NS = 20_000_000_000
-"""The same of looks at stacks: those at a process are stored when a stretch of them is over."""
+"""The same of stack samples: those at a process are stored when a stretch of them is over."""
 LATE = {
     STEP.name: ("device_before_ns", "device_copy_begin_ns", "device_copy_end_ns", "device_begin_ns", "device_end_ns"),
     PAUSE.name: ("device_begin_ns", "device_end_ns"),

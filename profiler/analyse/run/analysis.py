@@ -52,42 +52,42 @@ LEAST_DOUBTFUL = 0.05
 
 
 def warnings_of(facts: Facts) -> Iterator[str]:
-    """What a reader must know before trusting the parts."""
+    """Yield what a reader must know before trusting the parts."""
     window, parts = facts.window, facts.parts
     if (after := window.after) is not None:
         passes = "a pass" if after.passes == 1 else f"{after.passes} passes"
         yield (
-            f"After the training {passes} over data that it did not evaluate on took "
-            f"{(after.end_ns - after.begin_ns) / 1e9:.2f} s: that is in none of these figures."
+            f"After the training, {passes} over data without evaluation took "
+            f"{(after.end_ns - after.begin_ns) / 1e9:.2f} s, which no figure includes."
         )
     if window.looked_at < 1:
         typical = float(np.median(window.steps["step_end_ns"] - window.steps["fetch_begin_ns"]))
         yield (
-            f"Steps take about {typical / 1e6:.2f} ms, so the hooks looked at {len(window.steps)} of {window.count} "
-            "steps only, to stay cheap; the others are counted, and taken to be alike."
+            f"Steps take about {typical / 1e6:.2f} ms. To stay cheap, the hooks measured only {len(window.steps)} of "
+            f"{window.count} steps; the others are counted, and assumed to be alike."
         )
     if facts.doubtful is not None:
         yield facts.doubtful.sentence
     ahead = float(np.mean((window.steps["flags"] & StepFlag.FORWARD_AFTER) != 0))
     if ahead > LEAST_DOUBTFUL:
         yield (
-            f"In {100 * ahead:.0f} % of the steps the forward pass runs between the optimizer and the next fetch: all "
-            "time between these counts as computing, other work of the loop too."
+            f"In {100 * ahead:.0f} % of the steps the forward pass runs between the optimizer and the next fetch. All "
+            "time between the two counts as computing, even other work of the loop."
         )
     if facts.input_known and facts.unfed_share > LEAST_DOUBTFUL:
         yield (
-            f"Of {100 * facts.unfed_share:.0f} % of the steps no fetch was seen: what they waited for data is not in "
+            f"No fetch was seen in {100 * facts.unfed_share:.0f} % of the steps: their wait for data is not part of "
             "the input."
         )
     dropped = int(((window.steps["flags"] & StepFlag.MARKS_DROPPED) != 0).sum())
     if dropped:
         yield (
-            f"{dropped} steps got no device stamps, because the device was many steps behind: "
-            "it is taken to have computed meanwhile."
+            f"{dropped} steps have no device timestamps, because the device was many steps behind: "
+            "it counts as computing meanwhile."
         )
     if parts.unresolved_steps:
         yield (
-            f"{parts.unresolved_steps} steps lack device stamps; their time is shared out as that of the other steps."
+            f"{parts.unresolved_steps} steps lack device timestamps; their time is divided like that of other steps."
         )
     if facts.cut_steps:
         yield (
@@ -95,25 +95,25 @@ def warnings_of(facts: Facts) -> Iterator[str]:
         )
     if parts.unmarked_waits > MOST_UNMARKED * len(window.steps):
         yield (
-            f"{parts.unmarked_waits} waits for the device have no device stamps, because there were very many in a "
-            "step or they were on another stream; what the device idled in them may count as computing."
+            f"{parts.unmarked_waits} waits for the device have no device timestamps, because there were very many per "
+            "step or they ran on another stream; the device's idle time in them may count as computing."
         )
     if facts.other_processes:
         yield (
-            f"{facts.other_processes + 1} training processes recorded into this folder; these are the figures of "
+            f"{facts.other_processes + 1} training processes recorded into this folder; the figures are those of "
             "the one that ran most steps."
         )
     uncertainty = facts.clock_uncertainty_ns
     if uncertainty is not None and uncertainty > MOST_UNCERTAIN_NS:
         yield (
-            f"The device's clock is known to {uncertainty / 1e3:.0f} µs only against the host's: what each step waited "
-            "for may be off by as much."
+            f"The offset of the device's clock is known only to {uncertainty / 1e3:.0f} µs: the waits of each step "
+            "may be off by as much."
         )
     contradicted = disagreeing(window)
     if contradicted > max(1, MOST_DISAGREEING * len(window.steps)):
         yield (
-            f"For {contradicted} of {len(window.steps)} steps the device's clock and its own word about being done "
-            "are more than a millisecond apart: shares of idle time may be off by as much for each step."
+            f"In {contradicted} of {len(window.steps)} steps, the device's clock and its reports of being done "
+            "differ by more than 1 ms: the idle time of each such step may be off by as much."
         )
     yield from _against_the_driver(facts)
 
@@ -124,8 +124,8 @@ def _against_the_driver(facts: Facts) -> Iterator[str]:
         return
     if utilisation < span - LEAST_DISAGREEMENT_PCT:
         yield (
-            f"The driver saw kernels {utilisation:.0f} % of the time, the steps span {span:.0f} %: the device idles "
-            "inside the steps, which events at their ends cannot see."
+            f"The driver saw kernels {utilisation:.0f} % of the time, but the steps span {span:.0f} %: the device "
+            "idles inside the steps, which timestamps at their ends cannot show."
         )
     elif utilisation > span + LEAST_DISAGREEMENT_PCT:
         yield (
@@ -261,8 +261,8 @@ def _missing_notes(ranks: Sequence[RankProcess]) -> list[str]:
         return []
     if not surely_missing(ranks):
         return [
-            f"The environment told of {len(absent) + len(ranks)} ranks, of which {listed([ranks[0].rank])} alone was "
-            "recorded. If the others trained with it, name the run folders of their hosts too, to see the whole job."
+            f"The environment announced {len(absent) + len(ranks)} ranks, but only {listed([ranks[0].rank])} was "
+            "recorded. If the others trained with it, also name the run folders of their hosts to see the whole job."
         ]
     return [
         f"{len(ranks)} of the job's {len(absent) + len(ranks)} ranks were recorded; {listed(absent)} "
@@ -342,7 +342,7 @@ def _distribution(lengths_ns: Any) -> dict[str, float]:
 
 def _does_not_matter(run: Run, note: str) -> bool:
     """A training on the processor misses no driver; one process with steps is enough."""
-    if "so that no step was recorded" in note:
+    if "no step was recorded" in note:
         return any(file.count() > 0 for file in run.files(STEP))
     return note.startswith("No NVIDIA driver here") and (run.info.get("device") or {}).get("kind") == "cpu"
 
@@ -353,7 +353,7 @@ def _run_notes(run: Run) -> list[str]:
     notes = list(run.damaged)
     if killed := kills_of(run.records(MEMORY)):
         who = "1 process" if killed == 1 else f"{killed} processes"
-        notes.append(f"The kernel killed {who} for want of memory while this was recorded.")
+        notes.append(f"The kernel killed {who} for lack of memory during the recording.")
     notes += [str(n) for n in run.info.get("notices", [])]
     notes += [note for note in read_notices(run.folder) if not _does_not_matter(run, note)]
     if dropped:
@@ -361,7 +361,7 @@ def _run_notes(run: Run) -> list[str]:
     ended = run.info.get("ended") or {}
     if ended.get("status") not in (None, "ok"):
         why = f": {ended['error']}" if ended.get("error") else ""
-        notes.insert(0, f"The training did not end well ({ended['status']}{why}); this is what was recorded of it.")
+        notes.insert(0, f"The training did not end well ({ended['status']}{why}); the report covers what was recorded.")
     if run.info.get("ended") is None:
         notes.append("The recording was not ended: it still runs, or it was killed.")
     return notes

@@ -51,7 +51,7 @@ class OwnTime:
         """Share of its own time in which it ran, 0..1; the median over the steps.
 
         Args:
-            fetch_ns: time in which it may have used as much CPU for making batches.
+            fetch_ns: time in which it may have used as much CPU for preparing batches.
         """
         known = ~np.isnan(self.cpu) & (self.span > 0)
         if not known.any():

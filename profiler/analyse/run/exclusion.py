@@ -33,7 +33,7 @@ Stamps = npt.NDArray[np.int64]
 LOCKS = (ThreadState.FILE_LOCK, ThreadState.SHARED_LOCK)
 _POLLED = re.compile(r"/site-packages/(?:filelock|portalocker|fasteners|lockfile)/")
 LEAST_LOOKS = 12
-"""Looks at workers that make batches, below which they tell nothing."""
+"""Looks at workers that prepare batches, below which they tell nothing."""
 FEWER = 0.75
 """Workers at work over how many are usually, up to which a batch tells what fewer of them do."""
 LEAST_FEWER = 5
@@ -54,10 +54,10 @@ SURELY_GROWS = 0.4
 
 @dataclass(frozen=True)
 class SeenWaiting:
-    """What workers that make batches were seen to wait for."""
+    """What workers that prepare batches were seen to wait for."""
 
     looks: int
-    """At workers that made batches."""
+    """At workers that prepared batches."""
     lock: Estimate
     """Share of these that stood in the lock that most of them waited for, 0..1."""
     of_file: bool
@@ -85,7 +85,7 @@ class Exclusion:
     """What is known of workers in each other's way."""
 
     together: float
-    """Workers that make batches at a time, on average over the time in which any does."""
+    """Workers that prepare batches at a time, on average over the time in which any does."""
     waiting: SeenWaiting | None
     """`None` where stacks were not looked at, or too rarely."""
     growth: TimeGrowth | None
@@ -105,7 +105,7 @@ class Exclusion:
 
     @cached_property
     def alone(self) -> Estimate:
-        """What making a batch would take without exclusion, over what it takes now, 0..1."""
+        """What preparing a batch would take without exclusion, over what it takes now, 0..1."""
         if self.waits_for_lock and self.waiting is not None:
             lock = self.waiting.lock
             return Estimate(1 - lock.value, 1 - lock.high, 1 - lock.low)

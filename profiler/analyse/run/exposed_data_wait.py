@@ -45,7 +45,7 @@ MOSTLY_READING = 0.5
 """Share of its making from which a batch is one that is read, the time it queued for a CPU left out; and of all making,
 from which a loader is one that reads."""
 SLOW_TIMES = 2.5
-"""Time of making a batch over the median of all, from which the batch is slow by itself."""
+"""Time of preparing a batch over the median of all, from which the batch is slow by itself."""
 MOST_SLOW = 0.25
 """Share of the batches that may be slow by themselves; where the others are uneven as well, none is."""
 ALIKE_TIMES = 1.3
@@ -89,7 +89,7 @@ class Shape:
             Spread.PERIODIC: f"at every {_ordinal(self.period or 0)} step",
             Spread.A_LITTLE: "a little at a time",
             Spread.SINGLE: f"at {self.hit} of {self.steps} steps, {longest}",
-            Spread.IRREGULAR: f"at {self.hit} of {self.steps} steps, at no fixed distance, {longest}",
+            Spread.IRREGULAR: f"at {self.hit} of {self.steps} steps, irregularly, {longest}",
         }[self.spread]
 
 

@@ -67,7 +67,7 @@ from .worker_records import HandedOver, handed_over_of, of_loaders, of_training
 LEAST_BATCHES = 8
 """Batches that have to be looked at before anything is said of them."""
 LEAST_STREAMED = 2
-"""The same of batches of which it was seen how an iterable dataset makes its samples."""
+"""The same of batches of which it was seen how an iterable dataset prepares its samples."""
 LEAST_PLACES = 4
 """Places in the workers' streams that two of them have to have reached for their batches to be compared."""
 MOSTLY_DIFFERENT = 0.5
@@ -236,8 +236,8 @@ class DoubtfulSteps:
     def sentence(self) -> str:
         times = "nothing" if self.times is None else f"a {self.times:.0f}th of what the others do"
         return (
-            f"{self.short} of {self.of} steps compute {times}, with as much work: these cannot all be steps. What "
-            "single steps take is not to be trusted, and no cause is made of it; `whyidle.step()` in the loop says "
+            f"{self.short} of {self.of} steps compute {times}, with as much work: these cannot all be steps. Times "
+            "of single steps are unreliable, and no cause rests on them. Call `whyidle.step()` in the loop, "
             "where a step begins."
         )
 
@@ -352,7 +352,7 @@ class Facts(DividedTime):
     """Of looks at workers while the training waited for data, the share in which they ran, making a batch, 0..1; `None`
     where that was not looked at, or too seldom."""
     stages: Stages | None = None
-    """What making batches consists of, by looks at stacks; `None` where there were too few."""
+    """What preparing batches consists of, by stack samples; `None` where there were too few."""
     own_loop: OwnLoop | None = None
     """What a loop without a loader spends its time on, as its stack tells; `None` where clocks tell it, or too few
     looks were made."""
@@ -581,7 +581,7 @@ def _pinned(copied: Records, pauses: Records) -> bool | None:
 
 
 def _making_ns(events: Records, steps: Records) -> npt.NDArray[np.float64] | None:
-    """Time in which the training's thread may have made the batches itself; `None` where workers do."""
+    """Time in which the training's thread may have prepared the batches itself; `None` where workers do."""
     if last_told(events, EventKind.LOADER_WORKERS):
         return None
     end = np.where(steps["fetch_end_ns"] == NOT_MEASURED, steps["fetch_begin_ns"], steps["fetch_end_ns"])

@@ -71,8 +71,8 @@ def without_stretches(run: Run, writer: Writer | None) -> tuple[Run, MeasuredHea
         return run, said, ()
     stretched = int(((steps["flags"] & StepFlag.HEADROOM) != 0).sum())
     note = (
-        f"Headroom: {stretched} steps whose batches were fetched before, and {len(cuts.steps) - stretched} after them "
-        "that still drew on that, are in no other figure."
+        f"Headroom: {stretched} steps with batches fetched before, and {len(cuts.steps) - stretched} later steps that "
+        "still used them, are in no other figure."
     )
     return CutRun(run.folder, run.info, run.damaged, run.record_files, cuts=cuts), said, (note,)
 

@@ -177,7 +177,7 @@ def _places(window: Window, gaps: Intervals, parts: Partition) -> tuple[tuple[st
         where = union(begin[known], end[known])
         found.append((name, total(intersect(left, where))))
         left = subtract(left, where)
-    found.append(("in the midst of the computation", total(left)))
+    found.append(("during the computation", total(left)))
     return tuple((name, parts.of_all_steps("host", ns) / parts.wall_ns) for name, ns in found if ns)
 
 

@@ -1,4 +1,4 @@
-"""What the loader's own stamps say: where making a batch spends its time, and how fast it could go."""
+"""What the loader's own stamps say: where preparing a batch spends its time, and how fast it could go."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .worker_records import SlowSample, TransformCost, passes_of, slowest_of, tr
 WAITING_FOR_CPU = "waiting for a CPU"
 WAITING = "waiting otherwise"
 WAITS = (WAITING_FOR_CPU, WAITING)
-"""Stages of making a batch in which nothing is made."""
+"""Stages of preparing a batch in which nothing is made."""
 BUSY = 0.8
 """Share of the time that workers make batches, 0..1, from which they are the limit. Busy for less, they could deliver
 more; as many are advised as would be busy for no more."""
@@ -48,15 +48,15 @@ class LoaderStats:
     otherwise."""
 
     workers: int
-    """Worker processes or threads that made batches."""
+    """Worker processes or threads that prepared batches."""
     makers: int
-    """Workers that made batches by themselves: a pool of threads that works on one batch together is one."""
+    """Workers that prepared batches by themselves: a pool of threads that works on one batch together is one."""
     read_pct: float | None
     decode_pct: float | None
     transform_pct: float | None
     collate_pct: float | None
     cpu_pct: float | None
-    """CPU time of making a batch, of its wall time summed over its threads: low means waiting."""
+    """CPU time of preparing a batch, of its wall time summed over its threads: low means waiting."""
     worker_busy_pct: float | None
     """Share of the time in which the workers made batches, averaged over the workers: of the window, or of its passes
     over the data, from a pass's first batch to its last, where those are known."""
@@ -101,7 +101,7 @@ class LoaderStats:
 
     @property
     def prep_pct(self) -> float | None:
-        """Decoding and transforming together, in percent of the time spent making batches."""
+        """Decoding and transforming together, in percent of the time spent preparing batches."""
         if self.unsplit_pct is not None:
             return self.unsplit_pct
         parts = [p for p in (self.decode_pct, self.transform_pct) if p is not None]
@@ -115,13 +115,13 @@ class LoaderStats:
 
     @property
     def costliest(self) -> str | None:
-        """The part of making a batch that takes most of its time, waiting other than for reads left out."""
+        """The part of preparing a batch that takes most of its time, waiting other than for reads left out."""
         known = {name: share for name, share in self.stages.items() if share is not None and name not in WAITS}
         return max(known, key=lambda name: known[name]) if known else None
 
     @property
     def stages(self) -> dict[str, float | None]:
-        """The parts of making a batch that are told apart; they overlap nowhere."""
+        """The parts of preparing a batch that are told apart; they overlap nowhere."""
         if self.unsplit_pct is None:
             inner = {"decoding": self.decode_pct, "transforming": self.transform_pct}
             return {"reading": self.read_pct, **inner, "collating": self.collate_pct}

@@ -1,4 +1,4 @@
-"""The figures that more than one output tells, each registered once: names, unit, what is normal, reader.
+"""The figures that more than one output shows, each registered once: names, unit, normal value, reader.
 
 Evidence of causes, JSON, tables, limits of `check`, differences, loggers and Prometheus take them from here. A figure
 that belongs to one rule alone stays with that rule.
@@ -26,21 +26,21 @@ class Metric:
     of: Callable[[Facts], float | None]
     """`None` where it was not measured."""
     normal: str = ""
-    """What it is where it is no cause; empty where that depends on the cause."""
+    """Value without a cause, to follow "normal:"; empty where that depends on the cause."""
     meaning: str = ""
-    """A sentence, which Prometheus is told."""
+    """Help text for Prometheus."""
     over_ranks: Callable[[list[float]], float] = fmean
     """The figure of a job from those of its ranks."""
     logged: str = ""
     """Its name for loggers; empty where it is not logged."""
     gauge: str = ""
-    """Its name for Prometheus, without `whyidle_`, in base units; empty where it is not told."""
+    """Its name for Prometheus, without `whyidle_`, in base units; empty where it is not exported."""
 
 
 _METRICS = (
     Metric(
         "utilisation_pct",
-        "utilisation",
+        "Utilisation",
         "%",
         lambda f: f.sampled.utilisation_pct,
         meaning="Share of time in which any kernel ran (NVML).",
@@ -58,37 +58,37 @@ _METRICS = (
     ),
     Metric(
         "memory_peak_bytes",
-        "device memory in use at most",
+        "Device memory in use, peak",
         "bytes",
         lambda f: f.sampled.memory_peak_bytes,
-        meaning="Device memory in use, the most that was seen.",
+        meaning="Peak of the device memory in use.",
         over_ranks=max,
         logged="device_memory_bytes",
         gauge="device_memory_bytes",
     ),
     Metric(
         "queue_ready_mean",
-        "batches ready when asked for",
+        "Batches ready when requested",
         "",
         lambda f: f.loader.queue_ready_mean,
         "1 or more",
-        meaning="Batches ready when the training asked for one, the mean.",
+        meaning="Mean number of batches ready when the training asks for one.",
         logged="queue_ready",
         gauge="queue_ready_batches",
     ),
     Metric(
         "worker_busy_pct",
-        "workers busy",
+        "Workers busy",
         "%",
         lambda f: f.loader.worker_busy_pct,
-        f"below {100 * BUSY:.0f}",
-        meaning="Share of time in which loader workers made batches.",
+        f"below {100 * BUSY:.0f} %",
+        meaning="Share of time in which loader workers prepared batches.",
         logged="worker_busy_pct",
         gauge="worker_busy_ratio",
     ),
     Metric(
         "cpus_used",
-        "CPUs in use by this job",
+        "CPUs this job uses",
         "CPUs",
         lambda f: f.sampled.tree_cpus,
         meaning="CPUs that the job's processes kept busy.",
@@ -97,7 +97,7 @@ _METRICS = (
     ),
     Metric(
         "cpu_steal_pct",
-        "taken by the hypervisor",
+        "CPU time taken by the hypervisor",
         "%",
         lambda f: f.sampled.steal_pct,
         meaning="Share of the machine's CPU time taken by the hypervisor.",
@@ -107,7 +107,7 @@ _METRICS = (
     ),
     Metric(
         "overhead_pct",
-        "whyidle's own hooks",
+        "Time in whyidle's hooks",
         "%",
         lambda f: 100 * f.overhead_share,
         meaning="Share of the training's time spent in whyidle's hooks.",
@@ -115,61 +115,61 @@ _METRICS = (
         logged="overhead_pct",
         gauge="overhead_ratio",
     ),
-    Metric("busy_pct", "device busy", "%", lambda f: 100 * f.parts.share("compute") if f.told_apart else None),
+    Metric("busy_pct", "Device busy", "%", lambda f: 100 * f.parts.share("compute") if f.told_apart else None),
     Metric(
         "au_pct",
-        "accelerator utilisation (AU)",
+        "Accelerator utilisation (AU)",
         "%",
         lambda f: 100 * f.parts.stepping_share if f.told_apart else None,
     ),
-    Metric("cpu_budget", "CPUs it may use", "CPUs", lambda f: f.sampled.cpu_budget),
-    Metric("foreign_cpus", "CPUs in use by others", "CPUs", lambda f: f.foreign_cpus),
+    Metric("cpu_budget", "CPUs this job may use", "CPUs", lambda f: f.sampled.cpu_budget),
+    Metric("foreign_cpus", "CPUs other programs use", "CPUs", lambda f: f.foreign_cpus),
     Metric(
         "machine_busy_pct",
-        "CPU in use on the machine",
+        "CPU use of the machine",
         "%",
         lambda f: f.sampled.machine_busy_pct,
-        f"below {MACHINE_FULL_PCT:.0f}",
+        f"below {MACHINE_FULL_PCT:.0f} %",
     ),
-    Metric("throttled_s", "stopped by the quota, summed over CPUs", "s", lambda f: f.sampled.throttled_s, "0"),
+    Metric("throttled_s", "Stopped by the CPU quota, summed over CPUs", "s", lambda f: f.sampled.throttled_s, "0 s"),
     Metric(
         "run_queue_pct",
-        "waiting for a CPU, of the time spent making batches",
+        "Waiting for a CPU, share of preparing batches",
         "%",
         lambda f: f.loader.run_queue_pct,
-        f"below {QUEUED_PCT:.0f}",
+        f"below {QUEUED_PCT:.0f} %",
     ),
-    Metric("cpu_pct", "on a CPU, of the time spent making batches", "%", lambda f: f.loader.cpu_pct),
+    Metric("cpu_pct", "On a CPU, share of preparing batches", "%", lambda f: f.loader.cpu_pct),
     Metric(
         "read_pct",
-        "reading, of the time spent making batches",
+        "Reading, share of preparing batches",
         "%",
         lambda f: f.loader.read_pct,
-        f"below {100 * MOSTLY_READING:.0f}",
+        f"below {100 * MOSTLY_READING:.0f} %",
     ),
-    Metric("prep_pct", "decoding and transforming, of the time spent making batches", "%", lambda f: f.loader.prep_pct),
-    Metric("collate_pct", "collating, of the time spent making batches", "%", lambda f: f.loader.collate_pct),
-    Metric("make_ms_per_sample", "making one sample takes", "ms", lambda f: f.loader.make_ms_per_sample),
+    Metric("prep_pct", "Decoding and transforming, share of preparing batches", "%", lambda f: f.loader.prep_pct),
+    Metric("collate_pct", "Collating, share of preparing batches", "%", lambda f: f.loader.collate_pct),
+    Metric("make_ms_per_sample", "Preparing one sample", "ms", lambda f: f.loader.make_ms_per_sample),
     Metric(
         "samples_per_s_limit",
-        "the loader could deliver",
+        "Possible throughput of the loader",
         "samples/s",
         lambda f: f.loader.samples_per_s_limit,
         over_ranks=sum,
     ),
-    Metric("mean_batch_bytes", "bytes in a batch", "bytes", lambda f: f.loader.mean_batch_bytes),
+    Metric("mean_batch_bytes", "Bytes in a batch", "bytes", lambda f: f.loader.mean_batch_bytes),
     Metric(
-        "handoff_pct", "wait after the batch was finished, of the exposed wait", "%", lambda f: f.handoff_pct, "near 0"
+        "handoff_pct", "Hand-over of finished batches, share of exposed wait", "%", lambda f: f.handoff_pct, "near 0 %"
     ),
     Metric(
         "slow_times",
-        "batches waited for, against what they usually take",
+        "Time to prepare batches waited for, relative to others",
         "times",
         lambda f: None if f.waits.slow is None else f.waits.slow.times,
         "about 1",
     ),
-    Metric("epochs", "epochs in the window", "", lambda f: f.waits.epochs),
+    Metric("epochs", "Epochs in the window", "", lambda f: f.waits.epochs),
 )
 
 METRICS: Mapping[str, Metric] = MappingProxyType({metric.name: metric for metric in _METRICS})
-"""Metrics by name, in the order in which Prometheus tells them."""
+"""Metrics by name, in the order of the Prometheus output."""

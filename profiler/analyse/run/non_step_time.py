@@ -38,15 +38,15 @@ class Evaluation:
     first_ns: int | None
     """Part of `waited_ns` in which the first batch of a pass was made."""
     busy: float | None
-    """Share of the passes, their starts left out, in which a worker made batches, 0..1."""
+    """Share of the passes, their starts left out, in which a worker prepared batches, 0..1."""
     making_ns: int | None = None
-    """Time spent making batches in whole passes, summed over the workers."""
+    """Time spent preparing batches in whole passes, summed over the workers."""
     using_ns: int = 0
     """Time of whole passes that did not wait for batches."""
     batches: float | None = None
     """Batches that were made in a pass; the mean."""
     cpu_share: float | None = None
-    """CPU that making batches took, of the time in which it was not waiting for a CPU, 0..1."""
+    """CPU that preparing batches took, of the time in which it was not waiting for a CPU, 0..1."""
     slow_starts: int = 0
     """Passes that waited mostly for their first batch, and of that longer until a worker took it up than while it was
     made."""

@@ -1,4 +1,4 @@
-"""What a report cannot see or trust because of the sampler, the host, or whoever shares them: a sentence each."""
+"""What a report cannot see or trust because of the sampler, the host, or other programs: a sentence each."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ OWN_BEYOND_BYTES = 2_000_000_000
 GB), loaded kernels and buffers of libraries."""
 
 LEAST_LOOKED_AT = 50
-"""Looks at stacks in the window from which it is said how many of them failed."""
+"""Stack samples in the window from which it is said how many of them failed."""
 MOST_FAILED_LOOKS = 0.2
 """Share of the looks that may fail before that is said."""
 
@@ -79,12 +79,12 @@ def _unseen(sampled: Sampled, window: Window, device_kind: str) -> Iterator[str]
     if begin is not None and begin >= least_s:
         yield (
             f"The sampler's first sample came {begin:.0f} s into the {wall_s:.0f} s of the window: its means leave out "
-            "what was before."
+            "the time before it."
         )
     if end is not None and end >= least_s:
         yield (
             f"The sampler's last sample came {end:.0f} s before the end of the window of {wall_s:.0f} s: its means "
-            "leave out what was after."
+            "leave out the time after it."
         )
     if device_kind != "cpu":
         if sampled.device_samples == 0:
@@ -109,8 +109,8 @@ def _host(sampled: Sampled, window: Window, foreign_cpus: float | None) -> Itera
     if throttled is not None and throttled >= LEAST_THROTTLED_SHARE * window.wall_ns / 1e9:
         budget = "" if sampled.cpu_budget is None else f" of {sampled.cpu_budget:.3g} CPUs"
         yield (
-            f"The CPU quota{budget} stopped the job for {throttled:.1f} s, summed over CPUs: waits include that, "
-            "whatever they wait for."
+            f"The CPU quota{budget} stopped the job for {throttled:.1f} s, summed over CPUs: all waits include "
+            "that time."
         )
     own = sampled.sampler_cpus
     if own is not None and own >= MOST_SAMPLER_CPUS:
@@ -152,11 +152,10 @@ def _held(least: int | None, beyond: int | None) -> str:
 
 
 def look_notes(looks: ProcessLooks, window: Window) -> Iterator[str]:
-    """Sentences about looks at stacks within the window of which many failed: a stack that changes while it is read
+    """Sentences about stack samples within the window of which many failed: a stack that changes while it is read
     fails, one that waits never does."""
     for whose, every in (("training", looks.training), ("workers", looks.workers)):
         within = every.between(window.begin_ns, window.end_ns)
         if len(within) >= LEAST_LOOKED_AT and within.failed >= MOST_FAILED_LOOKS * len(within):
-            of = f"{within.failed} of {len(within)} looks at stacks of the {whose} failed"
-            told = "lines that run have a larger share than is told, lines that wait a smaller one"
-            yield f"{of}, because they changed while they were read: {told}."
+            of = f"{within.failed} of {len(within)} stack samples of the {whose} failed"
+            yield f"{of}, because the stack changed meanwhile: running lines take a larger share than shown."

@@ -83,7 +83,7 @@ class Surroundings:
         if part != "input" and self._clock() < SLOWER_CLOCK:
             return "as the device's clock falls"
         if part == "input" and not self._facts.made_in_training and not self._making_grows():
-            return "while batches are made as fast as at the beginning"
+            return "while batches are prepared as fast as at the beginning"
         return ""
 
     def explains_jump(self, part: str, step: int) -> str:
@@ -92,7 +92,7 @@ class Surroundings:
         begins = steps["step"][(steps["flags"] & StepFlag.FIRST_OF_EPOCH) != 0]
         near = NEAR_AN_EPOCH * float(steps["step"][-1] - steps["step"][0])
         if len(begins) and np.abs(begins - step).min() <= near:
-            return "at the begin of an epoch"
+            return "at the start of an epoch"
         if part not in ("input", "host"):
             return "in a jump"
         return "in a jump, beside programs that were not seen" if self._foreign()[0] is None else ""

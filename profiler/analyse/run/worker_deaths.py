@@ -1,4 +1,4 @@
-"""Workers of a loader that died: which, of what, and for what reason as far as limits and memory tell."""
+"""Workers of a loader that died: which, of what, and why, by limits and memory."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ LOOKED_AT_NS = 10_000_000_000
 SHM_FULL = 0.9
 """Share of /dev/shm in use from which it may have been full for a batch that did not fit."""
 SMALL_SHM_BYTES = 1 << 30
-_ALONE = "num_workers=0 runs the same code in the training, which then tells the line (python -X faulthandler)"
+_ALONE = "set `num_workers=0`: the training then runs the same code and names the line (`python -X faulthandler`)"
 _MEMORY = (
-    "fewer workers, a smaller prefetch_factor or batch, workers that keep less (input.memory); or more "
-    "memory for the job: docker run --memory, Kubernetes resources.limits.memory, --mem of sbatch"
+    "use fewer workers, a smaller `prefetch_factor` or batch, or workers that keep less (input.memory); or get more "
+    "memory for the job: `docker run --memory`, Kubernetes `resources.limits.memory`, `--mem` of `sbatch`"
 )
 _SHM = (
-    "a larger /dev/shm: docker run --shm-size=8g (or --ipc=host), in Kubernetes an emptyDir of medium Memory there; or "
-    "fewer workers, a smaller prefetch_factor or batch"
+    "enlarge /dev/shm: `docker run --shm-size=8g` (or `--ipc=host`), in Kubernetes an emptyDir of medium Memory; or "
+    "use fewer workers, or a smaller `prefetch_factor` or batch"
 )
 
 
@@ -60,7 +60,7 @@ class WorkerDeath:
             how = f"was killed by {self.signal}"
         else:
             how = "ended" if self.exit_code is None else f"ended with exit code {self.exit_code}"
-        return f"{who} {how} {self.at_s:.0f} s after the training began: {self.likely}. Way out: {self.way_out}."
+        return f"{who} {how} {self.at_s:.0f} s after the training began: {self.likely}. What to do: {self.way_out}."
 
 
 def deaths_of(events: Records, host: Records, limits: Records) -> tuple[WorkerDeath, ...]:
@@ -104,8 +104,8 @@ def _reason(code: int | None, before: Records, limits: Records) -> tuple[str, st
     if code == -signal.SIGBUS:
         return _bus_error(before)
     if code in (-signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP):
-        return "somebody ended it, or a batch system at its limit of time", "ask who sends signals to the job"
-    return "compiled code of a library failed in it", _ALONE
+        return "somebody, or a batch system at its time limit, ended it", "ask who sends signals to the job"
+    return "compiled code of a library crashed in it", _ALONE
 
 
 def _killed(before: Records, limits: Records) -> tuple[str, str]:
@@ -117,22 +117,22 @@ def _killed(before: Records, limits: Records) -> tuple[str, str]:
         of = f" at the limit of {OWNERS.get(int(limited['whose'][0]), 'its control group')}, {_size(limit)}"
     if kills:
         counted = "1 process was" if kills == 1 else f"{kills} processes were"
-        return f"the kernel's doing for want of memory{of} ({counted} killed so meanwhile)", _MEMORY
+        return f"the kernel killed it for lack of memory{of} ({counted} killed for that meanwhile)", _MEMORY
     full = FULL_BYTES if limit is None else min(FULL_BYTES, FULL_LIMIT * limit)
     if not np.isnan(left).all() and np.nanmin(left) < full:
-        return f"want of memory{of}: {_size(float(np.nanmin(left)))} were left shortly before", _MEMORY
+        return f"lack of memory{of}: {_size(float(np.nanmin(left)))} were left shortly before", _MEMORY
     if kills == 0:
         return (
-            "not for want of memory, as the kernel counted no process killed so: somebody, or a batch system, did it",
+            "not lack of memory, since the kernel counted no such kill: somebody, or a batch system, killed it",
             "ask who sends signals to the job",
         )
-    return "mostly the kernel does so for want of memory, of which nothing is told here", _MEMORY
+    return "usually the kernel does this for lack of memory, which was not measured here", _MEMORY
 
 
 def _bus_error(before: Records) -> tuple[str, str]:
     known = before[(before["shm_used_bytes"] != NOT_MEASURED) & (before["shm_total_bytes"] > 0)]
     if not len(known):
-        return "mostly /dev/shm is full then, through which batches are handed over", _SHM
+        return "usually a full /dev/shm, through which batches are handed over", _SHM
     used, total = int(known["shm_used_bytes"].max()), int(known["shm_total_bytes"][-1])
     of = f"{_size(used)} of its {_size(total)} were in use shortly before"
     if used >= SHM_FULL * total:

@@ -257,7 +257,7 @@ def how_given(stack: CallStack) -> tuple[Given, str]:
     """How much of what the work in which a stack stands is given varies, in a call whose value is kept; and the
     expression that tells several samples' group where they share it. `Given.OWN` also where the source does not tell.
 
-    `stack`: the part that makes one sample or batch, the outermost call first.
+    `stack`: the part that prepares one sample or batch, the outermost call first.
     """
     found: list[Parts] = []
     for level in _levels(stack):
@@ -285,7 +285,7 @@ def part_used(stack: CallStack) -> PartUsed | None:
     """Where nothing but a part of what a stack's work makes is taken, which differs from sample to sample; `None` where
     the source does not tell.
 
-    `stack`: the part that makes one sample or batch, the outermost call first.
+    `stack`: the part that prepares one sample or batch, the outermost call first.
     """
     for level in reversed(_levels(stack)):
         results = _Results(level)

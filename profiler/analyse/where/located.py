@@ -33,10 +33,10 @@ LEAST_LOOKS = 5
 """Looks that a line needs to be told of, or its function: fewer are chance."""
 LEAST_SHARE = 0.05
 """Of the time in question."""
-LOADER_MADE = "where the loader is made"
-HANDED_OVER = "what workers hand over is made here"
-LEFT_OUT = "samples are left out here"
-STREAMED = "the samples of which only some are kept are made here"
+LOADER_MADE = "where the loader is created"
+HANDED_OVER = "creates what workers hand over"
+LEFT_OUT = "leaves samples out"
+STREAMED = "prepares samples of which only some are kept"
 COLLATED = 1_000_000
 """Weight of a look within the program's own collate function: what that returns is what is handed over."""
 OF_95 = 1.645 / 1.96
@@ -66,13 +66,13 @@ WITHIN_STEPS = ("host.step_gap", "input.main_process")
 WHAT_IF = (*WITHIN_STEPS, "host.boundary", "input.sampler", "run.startup")
 """Causes beside the making of batches whose time goes if its lines take none."""
 OF_STAGES = ("input.cpu_exhausted", *MORE_WORKERS)
-"""Causes that are about what making a batch takes."""
+"""Causes that are about what preparing a batch takes."""
 
 
 def found_with(
     looks: ProcessLooks | None, facts: Facts, events: Records, pauses: Records
 ) -> tuple[Facts, tuple[Finding, ...]]:
-    """What is found, with what looks at stacks tell: of a run for its report, of the last seconds for the live view.
+    """What is found, with what stack samples tell: of a run for its report, of the last seconds for the live view.
 
     `looks`: `None` where stacks were not looked at; `events`, `pauses`: records of the training process.
     """
@@ -159,7 +159,7 @@ def _with_stage_advice(finding: Finding, facts: Facts) -> Finding:
 
 def _handed_over(making: Looks) -> tuple[Where, ...]:
     """The line that gives back what workers hand over: the end of the program's collate function, else of the function
-    that makes a sample."""
+    that prepares a sample."""
     counts: Counter[Call] = Counter()
     for stack, count in making.stacks():
         begin = max((at for at, call in enumerate(stack) if is_file(FETCHER, call.file)), default=None)
@@ -219,7 +219,7 @@ def _with_advice(finding: Finding, lines: tuple[Where, ...], shown: Selected, ev
     file = lines[0].file.rpartition("/")[2]
     vanishing = OF_KIND.get(remedy.kind, DONE_NO_MORE)
     gained = _without(finding, shown, mended, vanishing, evidence)
-    change = as_next(evidence.facts, f"{file}:{lines[0].line}: {remedy.change}", gained, remedy.kind)
+    change = as_next(evidence.facts, f"{remedy.change} (`{file}:{lines[0].line}`)", gained, remedy.kind)
     best = finding.next[0] if finding.next else None
     # What is done again and again for nothing is not to be done by more workers; and that something takes the time is
     # less than what it does.

@@ -1,4 +1,4 @@
-"""Looks at stacks, by whose they are and when they were made."""
+"""Stack samples, by whose they are and when they were made."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PINS = re.compile(r"/torch/utils/data/_utils/pin_memory\.py\Z")
 
 @dataclass(frozen=True)
 class Looks:
-    """Some looks at stacks."""
+    """Some stack samples."""
 
     records: Records
     """STACK records, in the order of time."""
@@ -86,7 +86,7 @@ class ProcessLooks:
 
     @property
     def making(self) -> Looks:
-        """At workers that are making a batch."""
+        """At workers that are preparing a batch."""
         return self.workers.where(makes)
 
 

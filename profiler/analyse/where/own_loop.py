@@ -29,7 +29,7 @@ from .stage_shares import Stages, stages_by_hand
 LEAST_LOOKS = 30
 LONG_STEP = 3.0
 """Times the median step from which one holds something that is no step."""
-COMPUTING, MAKING, EVALUATING, OTHER = "computing", "making batches", "evaluating", "other work"
+COMPUTING, MAKING, EVALUATING, OTHER = "computing", "preparing batches", "evaluating", "other work"
 
 _LEARNS = re.compile(
     r"/torch/(_tensor\.py:backward|autograd/(?!grad_mode|function)|optim/|amp/grad_scaler\.py|nn/utils/clip_grad\.py)"

@@ -46,7 +46,7 @@ class Where:
     calls: str = ""
     """The innermost function of a library that it was in, most often; empty where there was none, as in C code."""
     time: str = ""
-    """What the share is of, in words: `the time in which workers make batches`."""
+    """What the share is of, in words: `the time in which workers prepare batches`."""
     thread: str = ""
     """Of another thread than the one that trains: its name."""
     without: Speedup | None = None

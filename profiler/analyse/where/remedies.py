@@ -1,4 +1,4 @@
-"""What to do about a line of code, from what it was seen to call.
+"""Advice about a line of code, from the calls that were seen in it.
 
 A row says what a kind of call is (by the functions of libraries on the stack, or by the line of source) and what mends
 it there. What a line is given matters more than what it calls: whatever is the same for every sample is to be done once
@@ -44,56 +44,54 @@ def _row(kind: str, change: str, calls: str = "", text: str = "") -> _Row:
     return _Row(Remedy(kind, change), re.compile(calls) if calls else None, re.compile(text) if text else None)
 
 
-_OPEN = "open it once in each worker, when the first sample asks, and keep it"
-_INDEX = "read the index once, when the data set is made"
-_KEEP = "do it once, and keep the result on the object"
-_ONE_BY_ONE = "Python does it one by one"
-_NUMPY = "take the columns out as NumPy arrays once (`.to_numpy()`), and index those"
+_OPEN = "Open it once per worker, at its first sample, and keep it open"
+_INDEX = "Read the index once, when the dataset is created"
+_KEEP = "Compute it once and keep the result on the object"
+_ONE_BY_ONE = "one by one in Python"
+_NUMPY = "Take the columns out as NumPy arrays once (`.to_numpy()`) and index those"
 
 MAKING = (
     _row("once", _OPEN, r"/zipfile(/__init__)?\.py:.*(_RealGetContents|__init__)\Z"),
     _row("once", _INDEX, r"/tarfile\.py:.*(open|next|getmember|_load|fromtarfile|frombuf|__init__)"),
     _row("once", _OPEN, r"/h5py/_hl/files\.py:|/zarr/.*:open|/netCDF4/|/rasterio/__init__\.py:open|/tables/file\.py:"),
     _row("once", _OPEN, text=r"\b(sqlite3|lmdb|psycopg2?|pymysql|redis|duckdb)\.(connect|open|Redis)\("),
-    _row(
-        "once", "keep one connection in each worker", r"/(socket|ssl)\.py:.*(create_connection|connect|do_handshake)\Z"
-    ),
-    _row("once", "read it once, and keep it", r"/pandas/io/.*:(_?read\w*|get_handle)|/pyarrow/parquet/core\.py:"),
-    _row("once", "parse it once, before the training", r"/(json/(decoder|__init__)|yaml/\w+|xml/\w+/\w+|csv)\.py:"),
-    _row("once", "compile it once", r"/re/(_compiler|_parser|__init__)\.py:.*(_?compile|_?parse)"),
-    _row("once", "tokenise once, before the training", r"/(tokenizers|transformers/tokenization\w*|sentencepiece)/"),
+    _row("once", "Keep one connection per worker", r"/(socket|ssl)\.py:.*(create_connection|connect|do_handshake)\Z"),
+    _row("once", "Read it once and keep it", r"/pandas/io/.*:(_?read\w*|get_handle)|/pyarrow/parquet/core\.py:"),
+    _row("once", "Parse it once, before the training", r"/(json/(decoder|__init__)|yaml/\w+|xml/\w+/\w+|csv)\.py:"),
+    _row("once", "Compile the pattern once", r"/re/(_compiler|_parser|__init__)\.py:.*(_?compile|_?parse)"),
+    _row("once", "Tokenise once, before the training", r"/(tokenizers|transformers/tokenization\w*|sentencepiece)/"),
     _row("once", _KEEP, r":_?(get_|create_|make_)?\w*(kernel|filters?|fbanks?|window|mel|dct)\Z"),
     _row("cheaper", _NUMPY, r"/pandas/"),
     _row(
         "fewer_objects",
-        "return a few arrays or tensors, not many objects",
+        "Return a few arrays or tensors, not many objects",
         r"/multiprocessing/reduction\.py:|/pickle\.py:",
     ),
-    _row("order", "read along its chunks: whole rows, neighbours together", r"/h5py/_hl/(dataset|selections)\.py:"),
+    _row("order", "Read along the chunks: whole rows, neighbours together", r"/h5py/_hl/(dataset|selections)\.py:"),
     _row(
         "cheaper",
-        "keep it uncompressed, or in pieces that can be read alone (`.npy` with mmap_mode='r', chunked HDF5 or zarr)",
+        "Store it uncompressed, or in pieces readable alone (`.npy` with `mmap_mode='r'`, chunked HDF5 or zarr)",
         r"/(gzip|lzma|bz2|_compression)\.py:",
         r"\b(gzip|lzma|bz2|zlib|nib(abel)?)\.\w+\(|\.get_fdata\(|\bdecompress\(",
     ),
-    _row("once", "keep it open in each worker (np.load with mmap_mode='r')", text=r"\bnp\.load\("),
+    _row("once", "Keep the array open in each worker (`np.load` with `mmap_mode='r'`)", text=r"\bnp\.load\("),
     _row(
         "cheaper",
-        "put arrays together first: torch.from_numpy(np.stack(arrays)), not torch.tensor of a list",
+        "Stack the arrays first: `torch.from_numpy(np.stack(arrays))`, not `torch.tensor` of a list",
         text=r"\b(torch\.(tensor|as_tensor|[A-Z]\w*Tensor)|np\.(array|asarray))\(",
     ),
-    _row("once", "connect or load once, and keep it", text=r"\b(pickle|torch|json|yaml)\.(load|loads|safe_load)\("),
-    _row("once", "import it at the top of the file", r"<frozen importlib\._bootstrap"),
+    _row("once", "Load it once and keep the result", text=r"\b(pickle|torch|json|yaml)\.(load|loads|safe_load)\("),
+    _row("once", "Import it at the top of the file", r"<frozen importlib\._bootstrap"),
     _row(
         "cheaper",
-        "decode less: smaller files, or at a scale that suffices (Image.draft)",
+        "Decode less: store smaller files, or decode at a scale that suffices (`Image.draft`)",
         r"/PIL/(ImageFile|JpegImagePlugin)\.py:",
     ),
 )
 """In the making of samples and batches."""
 
-_HEADER = "ask for sizes and lengths alone: a header tells them, and nothing is decoded (Image.open(path).size)"
-_KEPT = "it is the same at every start: write what comes of it to a file, and read that"
+_HEADER = "Read sizes and lengths from the header, without decoding (`Image.open(path).size`)"
+_KEPT = "Write the result to a file and read that, since it is the same at every start"
 
 STARTING = (
     _row(
@@ -109,20 +107,20 @@ STARTING = (
 LOOP = (
     _row(
         "less_often",
-        "save less often, or hand a copy to a thread or process that writes it",
+        "Save less often, or hand a copy to a thread or process that writes it",
         r"/torch/serialization\.py:|/safetensors/|/pickle\.py:|/shutil\.py:",
         r"\btorch\.save\(|\bpickle\.dump\(|save_checkpoint\(|\.save_pretrained\(",
     ),
-    _row("less_often", "copy less often: update in place", r"/copy\.py:.*deepcopy", r"\bdeepcopy\("),
-    _row("less_often", "draw less often", r"/matplotlib/"),
-    _row("less_often", "keep it on the device and read it every 50th step", text=r"\.(item|cpu|tolist|numpy)\(\)"),
+    _row("less_often", "Copy less often: update in place", r"/copy\.py:.*deepcopy", r"\bdeepcopy\("),
+    _row("less_often", "Draw plots less often", r"/matplotlib/"),
+    _row("less_often", "Keep it on the device and read it every 50th step", text=r"\.(item|cpu|tolist|numpy)\(\)"),
     _row(
         "less_often",
-        "write less often, and append",
+        "Write less often, and append",
         r"/(json|csv|logging|tensorboard\w*|wandb|mlflow|pandas)/",
         r"\bjson\.dump|\.write\w*\(|\bprint\(|\blog(ger|ging)?\.|\.to_csv\(|\bopen\(",
     ),
-    _row("less_often", "at the epoch's end, or on a part of it", r"/(sklearn|scipy|torchmetrics)/"),
+    _row("less_often", "Compute it at the epoch's end, or on a part of the data", r"/(sklearn|scipy|torchmetrics)/"),
 )
 """In the training loop's own work."""
 
@@ -198,7 +196,7 @@ def _most_of(mine: Looks, tells: Callable[[CallStack], Remedy | None]) -> Remedy
 def _given_the_same(stack: CallStack) -> Remedy | None:
     if how_given(_making(own_part(stack)))[0] is not Given.SAME:
         return None
-    return Remedy("once", f"it is given the same for every sample: {_KEEP}")
+    return Remedy("once", f"{_KEEP}, since it gets the same input for every sample")
 
 
 def _part_used(stack: CallStack) -> Remedy | None:
@@ -207,33 +205,33 @@ def _part_used(stack: CallStack) -> Remedy | None:
     given, part = how_given(own)
     used = part_used(own)
     if given is Given.SHARED and (used is None or used.one):
-        return Remedy("once", f"several samples are given the same `{part}`: do it once for each of these, and keep it")
+        return Remedy("once", f"Compute it once per `{part}`, which several samples share, and keep the result")
     if used is None:
         return None
-    whole = f"{used.place.file.rpartition('/')[2]}:{used.place.line} uses a part of it"
-    also = ", or make the whole once for all samples of it" if given is Given.SHARED else ""
-    return Remedy("slice", f"{whole}: make only that{also}")
+    whole = f"{used.place.file.rpartition('/')[2]}:{used.place.line}"
+    also = ", or the whole once for all its samples" if given is Given.SHARED else ""
+    return Remedy("slice", f"Compute only the part used at {whole}{also}")
 
 
 def _made_anew(stack: CallStack) -> Remedy | None:
     name = made_anew(_making(own_part(stack)))
     if not name:
         return None
-    return Remedy("once", f"each sample makes a {name} anew: make one for each of its settings, and keep them")
+    return Remedy("once", f"Create one `{name}` per setting and keep it, not a new one for each sample")
 
 
 def _one_by_one(stack: CallStack) -> Remedy | None:
     """Of a look within Python's own work, in no library's function."""
     if not is_users(stack[-1]) or loop_around(stack[-1]) is None:
         return None
-    return Remedy("cheaper", f"{_ONE_BY_ONE}: do it for whole arrays (NumPy, torch), or compile it (numba)")
+    return Remedy("cheaper", f"Compute whole arrays at once (NumPy, torch) or compile it (numba), not {_ONE_BY_ONE}")
 
 
 def _watched_or_one_by_one(stack: CallStack) -> Remedy | None:
     """In the loop's own time: what the training does not need may be done less often, by whatever means."""
     told = _one_by_one(stack)
     watched = any(_WATCHED.search(f"{call.function} {call.text}") for call in stack if is_users(call))
-    return Remedy("less_often", "it is only looked at: every 50th step is often enough") if told and watched else told
+    return Remedy("less_often", "Do it every 50th step, since it only monitors") if told and watched else told
 
 
 def _with_its_loop(told: Remedy, alike: Stands, mine: Looks, looks: Looks, elsewhere: Looks) -> tuple[Remedy, Stands]:
@@ -276,7 +274,7 @@ def _of_loop(mine: Looks, elsewhere: Looks) -> Stands | None:
 
 
 def _own(stack: CallStack) -> CallStack:
-    """Of a stack what makes samples, where it does."""
+    """Of a stack what prepares samples, where it does."""
     own = own_part(stack)
     return _making(own) or own
 
@@ -309,10 +307,10 @@ def _of_waiting(looks: Looks) -> Remedy | None:
     for state, remedy in (
         (
             ThreadState.SOCKET,
-            Remedy("concurrent", "ask for several at a time: requests under way together, or larger ones"),
+            Remedy("concurrent", "Request several at a time: concurrent requests, or larger ones"),
         ),
-        (ThreadState.SHARED_LOCK, Remedy("own_handle", "give each worker its own")),
-        (ThreadState.FILE_LOCK, Remedy("own_handle", "give each worker its own file")),
+        (ThreadState.SHARED_LOCK, Remedy("own_handle", "Give each worker its own lock, connection or handle")),
+        (ThreadState.FILE_LOCK, Remedy("own_handle", "Give each worker its own file")),
     ):
         if states[state] >= MOSTLY * len(looks):
             return remedy

@@ -53,7 +53,7 @@ class Selected:
 Select = Callable[[Evidenced], Selected]
 
 WHOLE = np.array([[0, np.iinfo(np.int64).max]])
-MAKING = "the time in which workers make batches"
+MAKING = "the time in which workers prepare batches"
 FETCHING = "the time in which the training waits for data"
 MAKING_TIMES = MAKING, FETCHING
 """In which samples and batches are made."""
@@ -64,7 +64,7 @@ def _fetching(of: Evidenced) -> Selected:
 
 
 def _supply(of: Evidenced) -> Selected:
-    """What making batches consists of: in workers, else in the fetches of the training itself."""
+    """What preparing batches consists of: in workers, else in the fetches of the training itself."""
     if of.facts.made_in_training or len(of.looks.workers) == 0:
         return _fetching(of)
     window = of.facts.window
@@ -72,14 +72,14 @@ def _supply(of: Evidenced) -> Selected:
 
 
 def making_stages_of(of: Evidenced) -> Stages | None:
-    """What making batches consists of, by stages; `None` where too few looks saw it."""
+    """What preparing batches consists of, by stages; `None` where too few looks saw it."""
     making = _supply(of)
-    time = MAKING if making.time == MAKING else "the time in which the training makes batches"
+    time = MAKING if making.time == MAKING else "the time in which the training prepares batches"
     return making_stages(making.looks, time, [each.name for each in of.facts.loader.transforms])
 
 
 def _sampling(of: Evidenced) -> Selected:
-    return Selected(of.looks.training.during(of.facts.parts.sampling), "the time of the sampler")
+    return Selected(of.looks.training.during(of.facts.parts.sampling), "the time of the dataset sampler")
 
 
 def _staging(of: Evidenced) -> Selected:
@@ -159,7 +159,7 @@ def _growing(of: Evidenced) -> Selected:
     else:
         by_part = {"host": parts.hosting, "compute": parts.computing, "boundary": parts.outside, "sync": parts.syncing}
         looks = of.looks.training.during(by_part.get(part or "", clip(WHOLE, window.begin_ns, window.end_ns)))
-    time = "that part of the steps in the later half of the run"
+    time = "that part of the steps in the second half of the run"
     # The training was not looked at equally often in both halves.
     later, earlier = (
         len(of.looks.training.between(*half)) for half in ((middle, window.end_ns), (window.begin_ns, middle))

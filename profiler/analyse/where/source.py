@@ -31,7 +31,7 @@ def made_anew(stack: Sequence[Call]) -> str:
     """The class whose object is made within a stack only to be called: a transform that each sample makes anew. Empty
     where there is none.
 
-    `stack`: the part that makes one sample or batch, the outermost call first.
+    `stack`: the part that prepares one sample or batch, the outermost call first.
     """
     for call in stack:
         of = _class(call) if is_users(call) and call.function.endswith("__init__") else None

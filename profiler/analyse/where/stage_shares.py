@@ -1,4 +1,4 @@
-"""How the time of making batches, or of handing them over, divides between stages, as looks at stacks tell."""
+"""How the time of making batches, or of handing them over, divides between stages, as stack samples tell."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Stages:
 
 
 def making_stages(looks: Looks, time: str, transforms: Collection[str]) -> Stages | None:
-    """Of looks at processes that make batches. `transforms`: names of those that were timed by themselves."""
+    """Of looks at processes that prepare batches. `transforms`: names of those that were timed by themselves."""
 
     def named(stack: CallStack) -> tuple[AtStage | None, CallStack]:
         return stage_of(stack, transforms), within(own_part(stack), FETCHER) or ()

@@ -1,4 +1,4 @@
-"""Which stage of making a batch, or of handing it over, a stack stands in.
+"""Which stage of preparing a batch, or of handing it over, a stack stands in.
 
 A row has a pattern for `file:function` of a call (the function without its class), or one for the line of source of the
 innermost call, since calls into C leave no call of their own. The first row that fits decides, from the innermost call
@@ -35,23 +35,23 @@ STAGES = {
     "import": "importing",
     LOCK: "waiting for a lock",
     WAIT: "waiting",
-    SAMPLE: "the rest of making samples",
+    SAMPLE: "the rest of preparing samples",
 }
-"""Of making a batch, each in words."""
+"""Stages of preparing a batch, each in words."""
 WAITING = frozenset((LOCK, WAIT))
 """In which nothing is made."""
 CHEAPER = {
-    "open": "open less often: what is opened once in each worker can stay open; or fewer, larger files (shards)",
-    READ: "cheaper reads: shards, or a cache in memory",
-    "decompress": "decompress less: uncompressed or chunked files, a faster codec (zstd, lz4)",
-    "parse": "parse once, before the training, and keep what comes of it as arrays (.npy, Arrow)",
-    "decode": "decode less: smaller source images, or a faster decoder (DALI, or on the GPU)",
-    "table": "look up less: the table's columns as NumPy arrays, taken out once",
-    "tokenise": "tokenise once, before the training, and keep the numbers",
-    TRANSFORM: "cheaper augmentation: fewer or vectorised transforms, or on the GPU (DALI)",
-    COLLATE: "cheaper collation: whole arrays at once, uint8 images, normalised on the device",
+    "open": "Keep files open in each worker, or pack them into fewer, larger ones (shards)",
+    READ: "Pack files into shards, or cache them in memory",
+    "decompress": "Decompress less: use uncompressed or chunked files, or a faster codec (zstd, lz4)",
+    "parse": "Parse once, before the training, and keep the result as arrays (`.npy`, Arrow)",
+    "decode": "Decode less: use smaller source images, or a faster decoder (DALI, or on the GPU)",
+    "table": "Look up less: take the table's columns out once, as NumPy arrays",
+    "tokenise": "Tokenise once, before the training, and keep the numbers",
+    TRANSFORM: "Use fewer or vectorised transforms, or the GPU (DALI)",
+    COLLATE: "Collate whole arrays at once, or uint8 images normalised on the device",
 }
-"""What makes a stage cheaper. Nothing general can be said of the others."""
+"""Advice for a stage. Nothing general can be said of the others."""
 _ONCE = ("open", "parse", "tokenise")
 """Whose change is to do it once."""
 
@@ -62,10 +62,10 @@ HANDING_STAGES = {
     "receive": "reading from the pipe",
     "map": "opening shared memory",
     "unpickle": "unpickling",
-    "pin": "copying to page-locked memory",
+    "pin": "copying to pinned memory",
     REST: "the rest of handing over",
 }
-"""Of handing a batch over, each in words."""
+"""Stages of handing a batch over, each in words."""
 
 
 def kind_of(stage: str) -> str:
@@ -234,7 +234,7 @@ def place(call: Call) -> str:
 
 
 def stage_of(stack: CallStack, transforms: Collection[str] = ()) -> AtStage | None:
-    """Which stage of making a batch a stack is in; `None` outside of it.
+    """Which stage of preparing a batch a stack is in; `None` outside of it.
 
     `transforms`: names of those that were timed by themselves, as the workers' records have them.
     """
@@ -247,7 +247,7 @@ def stage_of(stack: CallStack, transforms: Collection[str] = ()) -> AtStage | No
 
 
 def stage_by_hand(stack: CallStack) -> AtStage | None:
-    """Which stage of making a batch without a loader a stack is in; `None` of an empty one.
+    """Which stage of preparing a batch without a loader a stack is in; `None` of an empty one.
 
     `stack`: from the statement on that makes it.
     """

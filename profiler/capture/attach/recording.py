@@ -179,10 +179,10 @@ KEPT_EVERY_NS = 20 * NS_PER_S
 """How often the states are written: a crash of this command loses so much of them."""
 
 REFUSED = (
-    "No right to look into the process (ptrace), so its stacks were not read. Three ways to get it: run it as "
-    "`sudo whyidle attach {pid}`; give the right (in a container `--cap-add SYS_PTRACE`, or "
-    "`sysctl kernel.yama.ptrace_scope=0` for processes of your own); or start the training with `whyidle run`, which "
-    "needs no right."
+    "The stacks of the process were not read: whyidle may not trace it (ptrace). There are three ways out. Run "
+    "`sudo whyidle attach {pid}`; or allow tracing (`--cap-add SYS_PTRACE` for a container, "
+    "`sysctl kernel.yama.ptrace_scope=0` for your own processes); or start the training with `whyidle run`, which "
+    "needs no permission."
 )
 UNREADABLE = "Stacks were not read: {reason}."
 
@@ -270,11 +270,11 @@ def _watch(
 
 
 def _keep(folder: Path, states: States) -> list[str]:
-    """Write the states; what is to be noted of that."""
+    """Write the states; give the notes on that."""
     try:
         write_states(folder, states.result())
     except OSError as error:
-        return [f"What was seen could not be written in full: {error.strerror}."]
+        return [f"The recording could not be written in full: {error.strerror}."]
     return []
 
 
@@ -288,7 +288,7 @@ def _left(target: Target, why: str) -> list[str]:
     """A process that stands still at the end. Nothing here stops one, so nothing here sets one going again."""
     if why != "target" and target.state in "Tt":
         return [
-            f"Process {target.pid} is stopped, by a signal or a debugger; whyidle stops no process and leaves it so."
+            f"Process {target.pid} is stopped, by a signal or a debugger; whyidle did not stop it and leaves it so."
         ]
     return []
 

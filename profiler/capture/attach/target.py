@@ -51,14 +51,13 @@ def find(pid: int) -> Target:
     stat = parse_stat(read(f"/proc/{pid}/stat"))
     if stat is None:
         raise WhyidleError(
-            f"there is no process {pid} here. `ps -ef` shows those there are; inside a container, process ids are the "
-            "container's own."
+            f"there is no process {pid} here. `ps -ef` lists the processes; a container has process ids of its own."
         )
     name = (read(f"/proc/{pid}/comm") or b"?").decode(errors="replace").strip()
     if stat.ended:
         raise WhyidleError(
-            f"process {pid} ({name}) has ended and only waits for its parent {stat.parent} to collect its exit code: "
-            "there is nothing left to observe."
+            f"process {pid} ({name}) has ended; it only waits for its parent {stat.parent} to collect its exit code. "
+            "There is nothing to observe."
         )
     status = _status(pid)
     group = int(status.get("Tgid", pid))
@@ -116,7 +115,7 @@ def _notes(pid: int, status: dict[str, str]) -> list[str]:
     if tracer != "0":
         notes.append(f"Process {pid} is traced by process {tracer} (a debugger or strace), which slows it down.")
     if state in "Tt":
-        notes.append(f"Process {pid} was stopped before whyidle came; it is left as it is.")
+        notes.append(f"Process {pid} was stopped before whyidle attached; whyidle leaves it so.")
     return notes
 
 
@@ -131,6 +130,6 @@ def require_python(target: Target) -> None:
     tree.scan()
     if all(is_python(member.pid) is False for member in tree.alive):
         raise WhyidleError(
-            f"process {target.pid} ({target.name}) is not a Python process and has started none. Name the process of "
+            f"process {target.pid} ({target.name}) is not a Python process and started none. Name the process of "
             "the training: `pgrep -af python` lists candidates."
         )

@@ -41,8 +41,8 @@ def arm(imports: TimedImports | None = None) -> None:
     """
     if too_old(torch.__version__):
         _notice(
-            f"torch {torch.__version__} is older than {LEAST_TORCH}, the oldest that the hooks take: what was trained "
-            "with it was not watched."
+            f"Trainings were not watched: they use torch {torch.__version__}, and the hooks need {LEAST_TORCH} or "
+            "newer. Update torch."
         )
         return
     armed(imports)
@@ -110,8 +110,8 @@ def _active() -> ModuleType | None:
         # What the hooks cannot do without has another name in this torch, or numpy is missing.
         _unfit = True
         _notice(
-            f"The hooks cannot be loaded beside torch {torch.__version__} ({type(error).__name__}: {error}): what was "
-            "trained was not watched."
+            f"Trainings were not watched: the hooks cannot be loaded with torch {torch.__version__} "
+            f"({type(error).__name__}: {error})."
         )
         return None
     return active

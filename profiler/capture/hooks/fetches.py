@@ -204,7 +204,7 @@ class Fetches:
         try:
             samples = of.count(batch) if iteration.use is not Use.EVALUATES else 0
             if samples is None:
-                self._notice(f"How many samples a batch of {type(batch).__name__} has is not known.")
+                self._notice(f"The number of samples in a batch of {type(batch).__name__} is unknown.")
                 samples = NOT_MEASURED
             flags = 0 if loop.part is Part.NOTHING else loop.shapes.flags(batch)
         except Exception as error:

@@ -162,22 +162,22 @@ class Held:
                 self.batches.append((batch, getattr(iterator, "_rcvd_idx", None)))
                 weight = weigh(batch)
                 if weight is None:
-                    return "the size of its batches is not known"
+                    return "the size of its batches is unknown"
                 if weight.on_device:
-                    return "the loader hands out batches that lie on the device"
+                    return "the loader's batches are already on the device"
                 room = room or Room.now(iterator)
                 amount += weight.nbytes
                 most = min(wanted, room.for_batches(amount / len(self.batches), weight.tensors))
                 if most < LEAST_BATCHES:
                     return (
-                        f"there is room for {most} batches of {weight.nbytes / 1e6:.1f} MB and {weight.tensors} "
-                        f"tensors, {LEAST_BATCHES} are needed"
+                        f"memory holds {most} batches of {weight.nbytes / 1e6:.1f} MB and {weight.tensors} tensors; "
+                        f"{LEAST_BATCHES} are needed"
                     )
         finally:
             if not self.left:
                 self._uncover()
         if len(self.batches) < LEAST_BATCHES and self.error is None:
-            return f"{len(self.batches)} batches took {LONGEST_FILL_S:.0f} s to load, {LEAST_BATCHES} are needed"
+            return f"only {len(self.batches)} batches came in {LONGEST_FILL_S:.0f} s; {LEAST_BATCHES} are needed"
         return None
 
     def wait_for_workers(self) -> None:
@@ -246,7 +246,7 @@ class Headroom:
         self._steps = session.steps
         self._loop = loop
         self._now = now
-        self._switch = Switch("headroom", "no further stretch is measured", session.notice)
+        self._switch = Switch("headroom", "headroom is not measured further", session.notice)
         self._next_at = FIRST_AT
         self._left = MOST_STRETCHES
         self._measured = False
@@ -290,7 +290,7 @@ class Headroom:
         self._stretch_ends(self._now())
         if not self._measured:
             steps = self._steps.count
-            few = f"the training ended after {steps} steps, and the first stretch comes after {FIRST_AT}"
+            few = f"the training ended after {steps} steps; the first stretch comes after {FIRST_AT}"
             self._refuse(few if 0 < steps <= FIRST_AT else self._why)
 
     def _marks(self, held: Held, iterator: Any, of: Iteration | None, now: int) -> bool:
@@ -343,7 +343,7 @@ class Headroom:
             self._why = _NOT_ALONE
             return False
         if not loop.learnt or loop.open is not of or loop.in_boundary or loop.captures():
-            self._why = "no place between two steps was found"
+            self._why = "whyidle found no place between two steps"
             return False
         if type(iterator) not in _KNOWN_ITERATORS or "_next_data" in vars(iterator):
             kind = type(iterator)
@@ -359,10 +359,10 @@ class Headroom:
         wanted = _wanted(length)
         if wanted < LEAST_BATCHES:
             least = LEAST_BATCHES + 2 * AROUND
-            return self._refuse(f"an epoch has {length} batches, and a stretch needs one of {least} at least")
+            return self._refuse(f"an epoch has {length} batches; a stretch needs at least {least}")
         left = wanted if length is None else length - of.fetched
         if left < wanted:
-            self._why = "the training ended before a place for a stretch came"
+            self._why = "the training ended before there was room for a stretch"
             return False
         return True
 
@@ -392,9 +392,9 @@ class Headroom:
                 self._next_at = steps.count
         if draws.happened():
             self._session.notice(
-                "Headroom: the training process draws random numbers when it fetches a batch. Stretches draw them "
-                "earlier, so with --headroom a training that draws from the same generators between fetches, for "
-                "dropout on the CPU say, gives other results than without."
+                "Headroom: the training process draws random numbers when it fetches a batch, and stretches draw them "
+                "earlier. If the training uses the same generators between fetches, as for dropout on the CPU, "
+                "--headroom changes its results."
             )
         self._warns(iterator)
         end = self._now()
@@ -406,7 +406,7 @@ class Headroom:
             self._begin_ns = end
 
     def _warns(self, iterator: Any) -> None:
-        """Say what may depend on the training: what makes a batch now makes it steps earlier than it would."""
+        """Name what may depend on the training, as it now prepares a batch some steps earlier."""
         samplers = [vars(iterator).get("_index_sampler")]
         samplers.append(getattr(samplers[0], "__dict__", {}).get("sampler"))
         own = [type(each).__qualname__ for each in samplers if not type(each).__module__.startswith(_TORCH_OR_PLAIN)]
@@ -415,8 +415,8 @@ class Headroom:
         )
         for what in [*(f"the sampler {name}" for name in own), *made]:
             self._session.notice(
-                f"Headroom: stretches ask {what} for batches earlier than the training would. If it looks at the "
-                "training's progress, as a curriculum or a replay buffer does, --headroom gives other results."
+                f"Headroom: stretches ask {what} for batches earlier than the training would. If it depends on the "
+                "training's progress, as a curriculum or a replay buffer does, --headroom changes the results."
             )
 
     def _refuse(self, why: str) -> bool:

@@ -59,7 +59,7 @@ class Hooks:
         self.fetches = fetches
         """Records fetches from what is no DataLoader."""
         self._session = session
-        self._told = Switch("what the program says of its steps", "from there on it is not heard", session.notice)
+        self._told = Switch("the program's own marks of steps", "later marks are not recorded", session.notice)
         self._names: Names | None = None
         self._hooks = hooks
         self._of_device: list[_Hook] = []
@@ -127,18 +127,18 @@ class Hooks:
         def switch(name: str, without: str) -> Switch:
             return Switch(name, without, notice)
 
-        copies = switch("Tensor.to", "copies to the device are not seen")
-        waits = switch("calls that wait for the device", "such waits are not seen")
+        copies = switch("Tensor.to", "copies to the device are not recorded")
+        waits = switch("calls that wait for the device", "such waits are not recorded")
         self._of_device += [
             CopyHook(loop, steps, device, copies, streams),
             SyncHook(loop, steps, device, waits, streams),
         ]
         if on_cuda or isinstance(device, EmulatedDevice):
-            directly = switch("whyidle's own device", "what is asked of it directly is not seen")
+            directly = switch("whyidle's own device", "direct calls to it are not recorded")
             self._of_device.append(DeviceHook(loop, steps, device, directly))
         if on_cuda:
             ahead = switch("torch.cuda.Event.wait", "the device's waits for copies ahead count as compute")
-            replays = switch("torch.cuda.CUDAGraph", "steps that are replayed from a graph are not seen")
+            replays = switch("torch.cuda.CUDAGraph", "steps replayed from a graph are not recorded")
             self._of_device += [
                 StreamWaitHook(loop, steps, ahead, streams),
                 GraphHook(self._session, loop, replays, self._graphs),
@@ -162,7 +162,7 @@ class Hooks:
         except Exception as error:
             hand_on(error)
             # A GPU without memory left for our events, say.
-            self._session.notice(f"What the GPU does is not recorded ({type(error).__name__}: {error}).")
+            self._session.notice(f"The GPU's work is not recorded ({type(error).__name__}: {error}).")
 
     def discard(self) -> None:
         """As `remove`, of a recording that is thrown away: nothing is ended and nothing is said."""
@@ -194,10 +194,10 @@ def install(
     def switch(name: str, without: str) -> Switch:
         return Switch(name, without, session.notice)
 
-    watched = Switch("torch's DataLoader", "no steps are recorded from there on", session.notice, loop.give_up)
+    watched = Switch("torch's DataLoader", "no later steps are recorded", session.notice, loop.give_up)
     loop.steady = steady_of(steps, loop, watched, loop.shapes)
     loading = LoaderHook(loop, steps, device.now, watched, session.notice)
-    saving = SaveHook(loop, device.now, switch("torch.save", "checkpoints count as time of the host"))
+    saving = SaveHook(loop, device.now, switch("torch.save", "checkpoints count as host time"))
     loading.on_iter = saving.look_for_late_ones
     if tune is not None:
         from ..tuning.takeover import Takeover
@@ -209,12 +209,12 @@ def install(
         loading.headroom = Headroom(session, loop, device.now)
     from ..workers.hook import WorkersHook  # which builds on what is here
 
-    told = ToldBatches(session, loop, switch("how batches are made, as the program tells", "it is not told any more"))
-    workers = WorkersHook(session, loop, told, switch("how batches are made", "what their making costs is not seen"))
+    told = ToldBatches(session, loop, switch("the program's own report on batches", "it is not recorded any more"))
+    workers = WorkersHook(session, loop, told, switch("preparing batches", "what it costs is not recorded"))
     loading.passes_of = workers.passes_of
-    deaths = WorkerDeaths(session, device.now, loading.last, switch("workers that die", "why they did is not told"))
+    deaths = WorkerDeaths(session, device.now, loading.last, switch("workers that die", "the cause is not recorded"))
     loading.on_error = deaths.fetch_failed
-    no_loader = switch("iterators that are no DataLoader", "their fetches are not seen")
+    no_loader = switch("iterators that are no DataLoader", "their fetches are not recorded")
     fetches = Fetches(loop, device.now, no_loader, session.notice, told)
     graphs = LearningGraphs()
     hooks: list[_Hook] = [
@@ -222,13 +222,11 @@ def install(
         workers,
         deaths,
         told,
-        BackwardHook(
-            loop, steps, switch("torch.autograd.backward", "the backward pass is not told from the rest"), graphs
-        ),
-        OptimizerHook(loop, steps, switch("optimizers", "optimizer steps are not seen"), graphs),
-        ForwardHook(loop, steps, switch("the model's call", "what a step does before it counts as computing")),
+        BackwardHook(loop, steps, switch("torch.autograd.backward", "the backward pass is not measured apart"), graphs),
+        OptimizerHook(loop, steps, switch("optimizers", "optimizer steps are not recorded"), graphs),
+        ForwardHook(loop, steps, switch("the model's call", "what a step does before it counts as compute")),
         saving,
-        CompileHook(session, device.now, switch("torch's compiler", "when it is at work is not seen")),
+        CompileHook(session, device.now, switch("torch's compiler", "its time is not recorded")),
         SourceHook(fetches, session.notice),
     ]
     made = Hooks(session, loop, hooks, fetches, loading.headroom, graphs, moved)

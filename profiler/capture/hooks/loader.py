@@ -95,12 +95,12 @@ class LoaderHook:
         try:
             self._patches.replace(base, "_next_index", self._wrap_next_index, None)
         except Unexpected as error:
-            self._notice(f"Samples are counted by the first tensor of each batch: {error}.")
+            self._notice(f"The first tensor of each batch tells its number of samples: {error}.")
         try:
             self._patches.replace(base, "__init__", self._wrap_sampler_iter, None, None)
             self._patches.replace(base, "_reset", self._wrap_sampler_iter, None, None)
         except Unexpected as error:
-            self._notice(f"What a sampler does when an epoch begins counts as its first batch's: {error}.")
+            self._notice(f"Work of a sampler at the start of an epoch counts for its first batch: {error}.")
 
     def remove(self) -> None:
         self._patches.put_back()
@@ -343,7 +343,7 @@ class LoaderHook:
         """Samples of a batch whose indices were not seen."""
         samples = samples_of(batch)
         if samples is None:
-            self._notice(f"How many samples a batch of {type(batch).__name__} has is not known; counted as none.")
+            self._notice(f"The number of samples in a batch of {type(batch).__name__} is unknown; it counts as 0.")
         return samples or 0
 
     def _fetch_fails(self, asked: KnownIterator) -> None:

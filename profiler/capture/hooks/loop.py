@@ -134,7 +134,7 @@ class Loop(LoopDetector):
         self.fetching = False
         """A fetch is under way: whatever is called within it is part of it."""
         self.shapes = Shapes(
-            self._steps, Switch("the shapes of batches", "that new shapes cost time is not seen", session.notice)
+            self._steps, Switch("the shapes of batches", "the cost of new shapes is not recorded", session.notice)
         )
         self.data_sets = DataSets()
         self.steady: SteadyPath | None = None

@@ -94,8 +94,8 @@ class SourceHook:
             except Exception as error:
                 self._left_out.add(source.library)
                 self._notice(
-                    f"The iterators of {source.library} are not as expected ({error}): its fetches are not seen. "
-                    "`whyidle.watch(iterable)` makes them known."
+                    f"The iterators of {source.library} differ from those that whyidle knows ({error}), so its fetches "
+                    "are not recorded. Wrap yours in `whyidle.watch(iterable)`."
                 )
 
     def _wrap(self, source: Source) -> Callable[[Any], Any]:

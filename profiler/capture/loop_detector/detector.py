@@ -129,7 +129,7 @@ class LoopDetector(LoaderSteps):
         self.thread = thread
         self.waiting = None
         self._pace.updates = 0
-        self._say(f"The training runs in thread {name}, which is the one that was recorded, from where that was known.")
+        self._say(f"The training runs in thread {name}. whyidle recorded that thread once it knew.")
 
     def _finishes(self, now: int) -> None:
         if not self._epochs and not self._explained:
@@ -139,11 +139,11 @@ class LoopDetector(LoaderSteps):
                 passes = "1 backward pass was" if self.passes == 1 else f"{self.passes} backward passes were"
                 self._say(
                     f"{passes} seen, but neither a batch of a torch DataLoader nor an optimizer of torch.optim, so "
-                    "that no step was recorded: call `whyidle.step()` in the loop, where a step begins."
+                    "no step was recorded. Call `whyidle.step()` in the loop, where a step begins."
                 )
             else:
                 why = "batch of a torch DataLoader" if self.learnings else "backward pass and no optimizer step"
-                self._say(f"No {why} was seen, so that no step was recorded.")
+                self._say(f"No {why} was seen, so no step was recorded.")
         elif lost := self._lost_updates or (self._lost_passes if self.updated < 0 else 0):
             updates = self._lost_updates > 0
             of, what = (
@@ -151,8 +151,8 @@ class LoopDetector(LoaderSteps):
             )
             if lost > LEAST_LOST * of:
                 self._say(
-                    f"{lost} of {of} {what} came before it was known what a step is, or while none was under way: the "
-                    f"steps recorded lack {100 * lost / of:.0f} % of the training."
+                    f"{lost} of {of} {what} came before whyidle knew what a step is, or outside a step. The recorded "
+                    f"steps lack {100 * lost / of:.0f} % of the training."
                 )
         self._drop_created()
         self._end_boundary(now)

@@ -65,8 +65,8 @@ class UpdateBatches(LoopState):
         if role.settled and together > 1 and not self._together_told:
             self._together_told = True
             self._say(
-                f"The training fetches {together} batches for each update before it computes the first: such an update "
-                f"is one step, with {together} batches."
+                f"The training fetches {together} batches for each update before it computes the first. One update "
+                f"counts as one step, with {together} batches."
             )
 
     def _deliver_held(self, of: Iteration, now: int) -> None:
@@ -393,7 +393,7 @@ class LoaderSteps(UpdateBatches):
         if not self._explained:
             self._explained = True
             self._say(
-                "The training's batches come from no loader that is seen: each step is taken from one optimizer step "
+                "whyidle sees no loader of the training's batches. A step is counted from one optimizer step "
                 "to the next."
             )
         self._open_own(now)
@@ -420,6 +420,6 @@ class LoaderSteps(UpdateBatches):
         if not self._fetched and not self._elsewhere_told:
             self._explained = self._elsewhere_told = True
             self._say(
-                f"Batches are fetched in another thread than the training's ({names}): each step is taken from one "
+                f"Another thread than the training's fetches batches ({names}). A step is counted from one "
                 "optimizer step to the next."
             )

@@ -99,9 +99,9 @@ class AllCores:
         try:
             said = pipe.recv() if pipe.poll(seconds + _PATIENCE_S) else "it did not answer"
         except (EOFError, OSError):
-            said = "it died, as processes do when memory runs out"
+            said = "a process died, perhaps because memory ran out"
         if isinstance(said, str):
-            raise WhyidleError(f"What this machine could do was not measured: {said}.")
+            raise WhyidleError(f"This machine's limits were not measured: {said}.")
         return said
 
 

@@ -35,14 +35,14 @@ def steal(before: MachineCpu | None, after: MachineCpu | None, seconds: float) -
     """What others took of the machine's CPUs between two looks."""
     shares = after.shares_since(before) if before and after else None
     if shares is None:
-        return Check(GROUP, "Steal", "missing", "/proc/stat does not tell it.", "CPU time taken by the hypervisor.")
+        return Check(GROUP, "Steal", "missing", "/proc/stat does not report it.", "CPU time taken by the hypervisor.")
     busy, waiting, stolen = shares
     values: dict[str, float | str | None] = {"busy_pct": busy, "iowait_pct": waiting, "steal_pct": stolen}
     says = f"{stolen:.1f} % over the last {seconds:.1f} s ({busy:.0f} % busy)."
     if stolen < MUCH_STEAL_PCT:
         return Check(GROUP, "Steal", "ok", says, values=values)
-    lost = "Times vary with what other tenants do; reports name the share, and small differences drown in it."
-    return Check(GROUP, "Steal", "limited", says, lost, "Another machine or hour, or a dedicated instance.", values)
+    lost = "Times vary with what other tenants do, which hides small differences; reports name the share."
+    return Check(GROUP, "Steal", "limited", says, lost, "Use another machine or hour, or a dedicated one.", values)
 
 
 def _budget(root: Path) -> Check:
@@ -64,7 +64,7 @@ def _budget(root: Path) -> Check:
         "limited",
         f"{budget.budget:g} of the machine's {counted} CPUs, by {why}.",
         "Programs that size themselves by os.cpu_count() start too many workers and threads.",
-        f"Choose num_workers by {budget.budget:g}, or ask for more CPUs"
+        f"Set num_workers for {budget.budget:g} CPUs, or ask for more"
         + (" (docker --cpus, Kubernetes limits.cpu)." if by_quota else " (taskset, cpuset)."),
         values,
     )
@@ -81,7 +81,7 @@ def memory(root: Path) -> Check:
         "available_bytes": left,
         "oom_kills": killed,
     }
-    could = "" if left is None else f", {left / 2**30:.1f} GiB could be given now"
+    could = "" if left is None else f", {left / 2**30:.1f} GiB available now"
     of_machine = "an unknown amount" if whole is None else f"{whole / 2**20:.1f} GiB"
     if use is None:
         if whole is None:
@@ -91,10 +91,10 @@ def memory(root: Path) -> Check:
     limit = f"{use.limit.bytes / 2**30:.1f} GiB of the machine's {of_machine}"
     says = f"{limit}, by a limit of {use.limit.level.path}{could}."
     if use.limit.slows:
-        lost = "A training that takes more is slowed down and made to give pages back (memory.high)."
+        lost = "The kernel slows a training that takes more, and takes pages back from it (memory.high)."
     else:
-        lost = "A worker or the training is killed when it takes more, whatever the machine has left."
-    fix = "docker run --memory, Kubernetes limits.memory, --mem of sbatch, MemoryMax= of the systemd unit."
+        lost = "The kernel kills a worker or the training that takes more, whatever the machine has left."
+    fix = "Raise docker run --memory, Kubernetes limits.memory, sbatch --mem, or MemoryMax= of the unit."
     return Check(GROUP, "Memory", "limited", says, lost, fix, values)
 
 
@@ -112,9 +112,9 @@ def _quota(root: Path) -> Check:
     says = f"Version {' and '.join(map(str, versions))}"
     if periods:
         says += f"; throttled in {periods:.0f} periods since it was made."
-        lost = "The job was held back by its quota before."
+        lost = "The quota has held the job back before."
         return Check(GROUP, "cgroup", "limited", says, lost, "Raise the quota, or use fewer workers.", values)
-    says += "; never throttled." if periods is not None else "; it does not tell of throttling."
+    says += "; never throttled." if periods is not None else "; it does not report throttling."
     return Check(GROUP, "cgroup", "ok", says, values=values)
 
 
@@ -122,19 +122,19 @@ def _pressure(root: Path) -> Check:
     seen = [n for n in ("cpu", "io", "memory") if parse_pressure(read(str(root / f"proc/pressure/{n}"))) is not None]
     values: dict[str, float | str | None] = {"files": ", ".join(seen) or None}
     if len(seen) == 3:
-        return Check(GROUP, "Pressure (PSI)", "ok", "Of CPU, I/O and memory.", values=values)
-    lost = "How long tasks of the machine waited for CPU, disk or memory; a report has the other signs."
-    fix = "Boot with psi=1 (kernels from 4.20 on); in some containers it is not to be had."
-    says = f"Of {', '.join(seen)} only." if seen else "The kernel does not tell it."
+        return Check(GROUP, "Pressure (PSI)", "ok", "CPU, I/O and memory.", values=values)
+    lost = "How long tasks of the machine waited for CPU, disk or memory; a report uses other signs."
+    fix = "Boot with psi=1 (kernel 4.20 or newer); some containers cannot have it."
+    says = f"Only {', '.join(seen)}." if seen else "The kernel does not report it."
     return Check(GROUP, "Pressure (PSI)", "limited" if seen else "missing", says, lost, fix, values)
 
 
 def _run_queue(root: Path) -> Check:
     told = parse_run_queue(read(str(root / "proc/self/schedstat")))
     if told is not None:
-        return Check(GROUP, "Run-queue time", "ok", "Told for each thread.", values={"told": "yes"})
+        return Check(GROUP, "Run-queue time", "ok", "Reported for each thread.", values={"told": "yes"})
     lost = "How long workers were ready and waited for a CPU (input.oversubscribed)."
-    fix = "A kernel with CONFIG_SCHED_INFO; sandboxes such as gVisor do not tell it."
+    fix = "Use a kernel with CONFIG_SCHED_INFO; sandboxes such as gVisor do not report it."
     return Check(GROUP, "Run-queue time", "missing", "No schedstat in /proc.", lost, fix, {"told": "no"})
 
 
@@ -144,11 +144,11 @@ def clock(root: Path = Path("/")) -> Check:
     name = source.decode(errors="replace").strip() if source else None
     cost = _clock_cost_ns()
     values: dict[str, float | str | None] = {"source": name, "cost_ns": cost}
-    says = f"{name or 'Unknown source'}, {cost:.0f} ns a reading."
+    says = f"{name or 'Unknown source'}, {cost:.0f} ns per reading."
     if cost < SLOW_CLOCK_NS and (name is None or name in GOOD_CLOCKS):
         return Check(GROUP, "Clock", "ok", says, values=values)
-    lost = f"Each step asks about ten times: {10 * cost / 1e3:.1f} µs of it."
-    fix = "clocksource=tsc on the kernel's command line, where the kernel log does not call the TSC unstable."
+    lost = f"Each step reads the clock about ten times, which takes {10 * cost / 1e3:.1f} µs."
+    fix = "Boot with clocksource=tsc, unless the kernel log calls the TSC unstable."
     return Check(GROUP, "Clock", "limited", says, lost, fix, values)
 
 

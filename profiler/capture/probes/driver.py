@@ -15,7 +15,7 @@ from .container import in_container
 
 GROUP = "Accelerator"
 NAME = "NVIDIA driver"
-LOST = "No accelerator figures: utilisation, memory, power, clocks, PCIe. Steps and waits are recorded all the same."
+LOST = "Accelerator figures: utilisation, memory, power, clocks, PCIe. Steps and waits are recorded without them."
 _NVIDIA = "0x10de"
 
 
@@ -29,7 +29,7 @@ def driver(root: Path = Path("/")) -> Check:
     version = _text(_or(None, pynvml.nvmlSystemGetDriverVersion))
     cuda = _or(None, pynvml.nvmlSystemGetCudaDriverVersion_v2)
     runs = None if cuda is None else f"{cuda // 1000}.{cuda % 1000 // 10}"
-    named = f"Driver {version}" if version else "A driver that does not tell its version"
+    named = f"Driver {version}" if version else "A driver of unknown version"
     named += f", for CUDA up to {runs}" if runs else ""
     values: dict[str, float | str | None] = {"version": version, "cuda": runs, "gpus": count}
     if count == 0:
@@ -46,11 +46,11 @@ def _refused(code: int, root: Path) -> Check:
     if code == pynvml.NVML_ERROR_LIBRARY_NOT_FOUND:
         if not on_bus:
             says = "No NVIDIA driver, and no NVIDIA GPU on this machine's bus."
-            fix = "None is needed on a machine without one."
+            fix = "Nothing to do on a machine without a GPU."
             if in_container(root):
                 fix = "If the host has one, start the container with --gpus all."
             return Check(GROUP, NAME, "missing", says, LOST, fix, values)
-        says = f"The kernel module{f' {loaded}' if loaded else ''} is there, libnvidia-ml.so.1 is not."
+        says = f"The kernel module{f' {loaded}' if loaded else ''} is there; libnvidia-ml.so.1 is missing."
         if loaded is None:
             says = "An NVIDIA GPU is on the bus, but no driver is installed."
         fix = "Install the driver of this GPU."
@@ -59,17 +59,17 @@ def _refused(code: int, root: Path) -> Check:
         return Check(GROUP, NAME, "missing", says, LOST, fix, values)
     why = words(code)
     if code == pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH:
-        says = f"Library and kernel module are of different versions ({why}; module {loaded or 'unknown'})."
-        fix = "The driver was updated: reload its modules or reboot. In a container: start it anew."
+        says = f"Library and kernel module have different versions ({why}; module {loaded or 'unknown'})."
+        fix = "The driver was updated: reload its modules or reboot. In a container: restart the container."
     elif code == pynvml.NVML_ERROR_NO_PERMISSION:
         says = f"The driver refuses this user ({why})."
         fix = "Give the user access to /dev/nvidia* (often group video or render); in a container --gpus all."
     elif code == pynvml.NVML_ERROR_DRIVER_NOT_LOADED:
-        says = f"The library is there, the kernel module is not loaded ({why})."
-        fix = "sudo modprobe nvidia; if that fails, the kernel log says why (secure boot, a kernel without the module)."
+        says = f"The library is there; the kernel module is not loaded ({why})."
+        fix = "Run sudo modprobe nvidia; if it fails, the kernel log says why (secure boot, a missing module)."
     else:
         says = f"The driver does not answer ({why})."
-        fix = "In a container: start it anew, which restores /dev/nvidia*. Otherwise see the kernel log."
+        fix = "In a container: restart it, which restores /dev/nvidia*. Otherwise see the kernel log."
     return Check(GROUP, NAME, "missing", says, LOST, fix, values)
 
 

@@ -61,13 +61,13 @@ class _Look:
 
     def checks(self) -> list[Check]:
         if self._source is None:
-            lost = "Nothing is recorded of it."
-            return [Check(GROUP, self._name, "missing", "The driver shows it, and does not open it.", lost)]
+            lost = "All figures of this GPU."
+            return [Check(GROUP, self._name, "missing", "The driver shows it, but does not open it.", lost)]
         return [self._whole(), self._activity(), self._link(), self._accounting()]
 
     def _whole(self) -> Check:
         seen = self._seen
-        model = _text(_or(None, lambda: pynvml.nvmlDeviceGetName(self._handle))) or "Model not told"
+        model = _text(_or(None, lambda: pynvml.nvmlDeviceGetName(self._handle))) or "Unknown model"
         memory = seen.get("memory_total_bytes")
         told = [model] + ([f"{memory / 2**30:.0f} GiB"] if memory else [])
         used = seen.get("utilisation_pct")
@@ -77,7 +77,7 @@ class _Look:
         refused = [s for s in self._said if GPM_MARK not in s]
         values: dict[str, float | str | None] = {"name": model, "memory_bytes": memory, "utilisation_pct": used}
         if not seen:
-            lost = "Nothing is recorded of it."
+            lost = "All figures of this GPU."
             return Check(GROUP, self._name, "missing", f"{', '.join(told)}. {' '.join(refused)}", lost, values=values)
         if refused:
             return Check(GROUP, self._name, "limited", f"{', '.join(told)}.", _in_short(refused), values=values)
@@ -87,7 +87,7 @@ class _Look:
         name, seen = f"{self._name}: SM activity", self._seen.get("sm_active_pct")
         values: dict[str, float | str | None] = {"sm_active_pct": seen}
         if seen is not None:
-            return Check(GROUP, name, "ok", "Told by the GPU's own counters (GPM).", values=values)
+            return Check(GROUP, name, "ok", "Read from the GPU's own counters (GPM).", values=values)
         lost = "How much of the GPU its kernels use; utilisation says only whether any kernel ran."
         said = next((s for s in self._said if GPM_MARK in s), None)
         if said is None:
@@ -106,23 +106,23 @@ class _Look:
         values: dict[str, float | str | None] = dict(zip(names, at, strict=True))
         if generation is None or width is None:
             lost = "Whether copies run at the speed the slot is made for (copy.link)."
-            return Check(GROUP, name, "missing", "The driver does not tell its generation and width.", lost, "", values)
+            return Check(GROUP, name, "missing", "The driver reports no generation and width.", lost, "", values)
         says = f"Generation {generation:.0f} × {width:.0f}"
         says += f", of generation {most:.0f} × {widest:.0f} at most." if most and widest else "."
         if widest and width < widest:
             lost = f"Copies to the device run at {100 * width / widest:.0f} % of the speed it is made for, or less."
-            fix = "Another slot, riser or bifurcation setting; in a virtual machine ask who runs it."
+            fix = "Try another slot, riser or bifurcation setting; in a virtual machine, ask its provider."
             return Check(GROUP, name, "limited", says, lost, fix, values)
         if most and generation < most:
             # An idle GPU saves power that way.
-            says += " An idle GPU lowers its generation; a recording looks again under load."
+            says += " An idle GPU lowers its generation; a recording reads it again under load."
         return Check(GROUP, name, "ok", says, values=values)
 
     def _accounting(self) -> Check:
         name = f"{self._name}: process accounting"
         mode: Any = _or(None, lambda: pynvml.nvmlDeviceGetAccountingMode(self._handle))
         state = "not told" if mode is None else "on" if mode else "off"
-        says = f"{state.capitalize()}; whyidle does not need it: it counts the processes on the device itself."
+        says = f"{'Unknown' if mode is None else state.capitalize()}; whyidle counts the processes itself."
         return Check(GROUP, name, "not applicable", says, values={"accounting": state})
 
 
@@ -131,4 +131,4 @@ def _in_short(sentences: list[str]) -> str:
     start = "Not measured: "
     metrics = [s.removeprefix(start).partition(". ")[0] for s in sentences if s.startswith(start)]
     others = [s for s in sentences if not s.startswith(start)]
-    return " ".join([f"Not told of it: {', '.join(metrics)}."] * bool(metrics) + others)
+    return " ".join([f"Not reported: {', '.join(metrics)}."] * bool(metrics) + others)

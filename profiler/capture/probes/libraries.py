@@ -25,12 +25,12 @@ LIBRARIES = (
     Library("torchvision", "torchvision", "The studies: compare, data, and tune SCENARIO.", "studies"),
     Library("Pillow", "pillow", "The studies: compare, data, and tune SCENARIO.", "studies"),
     Library("SPDL", "spdl-core", "The `threads` loader of `compare`.", "studies"),
-    Library("simplejpeg", "simplejpeg", "The `fused` loaders of `compare`; limits are of Pillow's decoding.", "fused"),
-    Library("OpenCV", "opencv-python*", "The `fused` loaders of `compare`; limits are of Pillow's resizing.", "fused"),
+    Library("simplejpeg", "simplejpeg", "The `fused` loaders of `compare`; rooflines use Pillow's decoding.", "fused"),
+    Library("OpenCV", "opencv-python*", "The `fused` loaders of `compare`; rooflines use Pillow's resizing.", "fused"),
     Library("DALI", "nvidia-dali-cuda*", "The `dali-cpu` and `dali-gpu` loaders of `compare`.", "dali"),
     Library("pyarrow", "pyarrow", "`report --format parquet`.", "parquet"),
     Library("matplotlib", "matplotlib", "Pictures (`--plot`).", "plot"),
-    Library("lmdb", "lmdb", "Scenarios whose samples lie in LMDB.", "studies"),
+    Library("lmdb", "lmdb", "Scenarios that store samples in LMDB.", "studies"),
 )
 
 

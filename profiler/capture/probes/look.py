@@ -37,5 +37,5 @@ def _safely(group: str, name: str, probe: Callable[[], list[Check]]) -> list[Che
     try:
         return probe()
     except Exception as error:
-        says = f"Could not be looked at: {type(error).__name__}: {error}"
-        return [Check(group, name, "missing", says, "What this check would have said.")]
+        says = f"The check failed: {type(error).__name__}: {error}"
+        return [Check(group, name, "missing", says, "The result of this check.")]

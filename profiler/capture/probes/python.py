@@ -27,8 +27,8 @@ OTHER_PYTHON = (
 )
 UPDATE = "Update torch."
 WITHOUT_TORCH = (
-    "Trainings in this environment, and the studies (compare, data, tune SCENARIO). A command with a Python of its own "
-    "brings its torch; attaching and whatever reads recordings needs none."
+    "Trainings in this environment, and the studies (compare, data, tune SCENARIO). A command with its own Python "
+    "uses that one's torch; `attach` and commands that read recordings need none."
 )
 _ASK = """
 import json, multiprocessing, sys
@@ -63,7 +63,7 @@ def python(gpus: float | str | None) -> list[Check]:
         noticed = notices.read_text(errors="replace").strip() if notices.exists() else ""
     if said is None:
         lost = "Whether a training can be recorded here."
-        return [Check(GROUP, "Python", "missing", f"A Python started for a look failed: {why}.", lost)]
+        return [Check(GROUP, "Python", "missing", f"A Python started for this check failed: {why}.", lost)]
     return [_hooks(said, loaded, armed, noticed), _torch(said), _cuda(said, gpus), _workers(said)]
 
 
@@ -101,22 +101,22 @@ def _hooks(said: dict[str, Any], loaded: bool, armed: bool, noticed: str) -> Che
         "sitecustomize": theirs,
         "in_c": "no" if native.extension is None else "yes",
     }
-    lost = "`whyidle run` sees no steps, only host and accelerator."
+    lost = "`whyidle run` records no steps, only host and accelerator."
     if not loaded:
         says = "Python did not read our sitecustomize."
-        fix = "Unset what makes it ignore PYTHONPATH (PYTHONSAFEPATH does not; a wrapper with -I, -E or -S does)."
+        fix = "Remove what makes it ignore PYTHONPATH: a wrapper with -I, -E or -S, say (PYTHONSAFEPATH is harmless)."
         return Check(GROUP, name, "missing", says, lost, fix, values)
     if "no_torch" in said:
-        says = "Python reads our sitecustomize; there is no torch that it could hook into."
+        says = "Python reads our sitecustomize, but there is no torch to hook into."
         return Check(GROUP, name, "missing", says, lost, OTHER_PYTHON, values)
     if not armed:
-        says = f"Python reads our sitecustomize, the hooks were not set up{f': {noticed}' if noticed else '.'}"
+        says = f"Python reads our sitecustomize, but the hooks were not set up{f': {noticed}' if noticed else '.'}"
         fix = UPDATE if too_old(str(said["torch"])) else RECORDING
         return Check(GROUP, name, "missing", says, lost, fix, values)
     own = theirs is not None and Path(theirs).resolve().parent != Path(environment.__code__.co_filename).parent / "site"
-    says = f"They get into Python {values['python']}" + (f"; {theirs} is run after ours." if own else ".")
+    says = f"They load in Python {values['python']}" + (f"; {theirs} runs after ours." if own else ".")
     in_c = "in C" if native.extension is not None else f"in Python ({native.why_not}), so they cost more"
-    says += f" Their steady path is {in_c}. A command that starts python -I, -E or -S is not seen."
+    says += f" Their steady path is {in_c}. They do not load in python -I, -E or -S."
     return Check(GROUP, name, "ok", says, values=values)
 
 
@@ -124,17 +124,17 @@ def _torch(said: dict[str, Any]) -> Check:
     if "no_torch" in said:
         why = said["no_torch"]
         says = f"Cannot be imported: {why}"[:200] if why else f"Not installed in this environment ({sys.prefix})."
-        fix = "pip install torch, for this machine's CUDA: pytorch.org/get-started."
+        fix = "Install torch for this machine's CUDA: pytorch.org/get-started."
         return Check(GROUP, "torch", "missing", says, WITHOUT_TORCH, fix, {"version": None})
     version = str(said["torch"])
     values: dict[str, float | str | None] = {"version": version, "cuda": said["cuda"], "hip": said["hip"]}
     built = f"for CUDA {said['cuda']}" if said["cuda"] else "for ROCm" if said["hip"] else "for the CPU only"
     says = f"{version}, built {built}."
     if too_old(version):
-        lost = f"`whyidle run` and `tune` watch no training with it: the hooks take {LEAST_TORCH} and newer."
+        lost = f"`whyidle run` and `tune` watch no training with it: the hooks need {LEAST_TORCH} or newer."
         return Check(GROUP, "torch", "limited", says, lost, UPDATE, values)
     if not version.startswith(f"{RUN_WITH}."):
-        says += f" The hooks were last run with {RUN_WITH}; one that does not fit leaves itself out, with a notice."
+        says += f" The hooks were last tested with {RUN_WITH}; one that does not fit leaves itself out, with a notice."
     return Check(GROUP, "torch", "ok", says, values=values)
 
 
@@ -143,23 +143,23 @@ def _cuda(said: dict[str, Any], gpus: float | str | None) -> Check:
     built, count = said.get("cuda"), said.get("gpus")
     values: dict[str, float | str | None] = {"available": "yes" if said.get("available") else "no", "gpus": count}
     if said.get("available"):
-        says = f"{count} GPU{'' if count == 1 else 's'} to be used."
+        says = f"{count} usable GPU{'' if count == 1 else 's'}."
         return Check(GROUP, name, "ok", says, values=values)
-    lost = "Trainings run on the CPU; only an emulated device stands in for a GPU (compare --device emulated:NAME)."
+    lost = "Trainings on a GPU; `compare --device emulated:NAME` can emulate one."
     if not gpus or "no_torch" in said:
         why = "No torch to use it." if gpus else "No GPU to use."
         return Check(GROUP, name, "not applicable", why, values=values)
     if not built:
-        says = "There is a GPU, and this torch was built without CUDA."
+        says = "There is a GPU, but this torch was built without CUDA."
         return Check(GROUP, name, "missing", says, lost, "Install the CUDA build: pytorch.org/get-started.", values)
     why = " ".join(str(said.get("refused") or "torch does not say why").split())[:200]
-    fix = "Mostly the driver is older than this CUDA: update it, or install a torch for an older CUDA. Or "
-    fix += "CUDA_VISIBLE_DEVICES hides every GPU."
-    return Check(GROUP, name, "missing", f"There is a GPU, and torch cannot use it: {why}", lost, fix, values)
+    fix = "Usually the driver is older than this CUDA: update it, or install a torch for an older CUDA. "
+    fix += "CUDA_VISIBLE_DEVICES may also hide every GPU."
+    return Check(GROUP, name, "missing", f"There is a GPU, but torch cannot use it: {why}", lost, fix, values)
 
 
 def _workers(said: dict[str, Any]) -> Check:
     method = said["start_method"]
     values: dict[str, float | str | None] = {"start_method": method, "sharing_strategy": said.get("sharing")}
-    says = f"Started by {method}" + (f", hand memory over by {said['sharing']}." if said.get("sharing") else ".")
+    says = f"Started by {method}" + (f", share memory by {said['sharing']}." if said.get("sharing") else ".")
     return Check(GROUP, "Workers", "ok", says, values=values)

@@ -14,10 +14,10 @@ from .container import in_container
 GROUP = "Stacks of other processes"
 OF_RUN, OF_ATTACH = "By whyidle run", "By whyidle attach"
 WITHIN = (
-    "A thread within the training looks at its stacks instead, and sees less of C code; with `run --stacks outside` "
-    "none does."
+    "A thread within the training samples its stacks instead, and sees less of C code; with `run --stacks outside` "
+    "nothing does."
 )
-LOST = "`whyidle attach` records no stacks, only what the system tells."
+LOST = "`whyidle attach` records no stacks, only what the system reports."
 CAP_SYS_PTRACE = 1 << 19
 _SCOPES = {
     0: "processes of the same user",
@@ -41,7 +41,7 @@ def stacks(root: Path = Path("/")) -> list[Check]:
     }
     if hindrance is not None and not hindrance.refused:
         says, fix = f"py-spy sees none: {hindrance.reason}.", "Install py-spy in the environment of whyidle."
-        lost = "No findings have lines of code."
+        lost = "Lines of code in findings."
         return [Check(GROUP, name, "missing", says, lost, fix, values) for name in (OF_RUN, OF_ATTACH)]
     allowed = hindrance is None and (capable or scope is None or scope <= OWN_CHILDREN)
     return [_of_run(root, allowed, capable, scope, values), _of_attach(root, hindrance, capable, scope, values)]
@@ -51,30 +51,30 @@ def _of_run(
     root: Path, allowed: bool, capable: bool, scope: int | None, values: dict[str, float | str | None]
 ) -> Check:
     if allowed:
-        says = "Those of its trainings, from outside, by the sampler."
+        says = "The sampler reads stacks of its trainings from outside."
         if scope == OWN_CHILDREN and not capable:
-            how = f"which they let in (PR_SET_PTRACER), for kernel.yama.ptrace_scope is {scope}"
-            says = f"Those of its trainings, from outside, by the sampler, {how}."
+            how = f"kernel.yama.ptrace_scope is {scope}, so they let it in (PR_SET_PTRACER)"
+            says = f"The sampler reads stacks of its trainings from outside: {how}."
         return Check(GROUP, OF_RUN, "ok", says, values=values)
     rule = "" if scope is None or scope <= OWN_CHILDREN else f" (kernel.yama.ptrace_scope is {scope})"
     fix = "" if scope == NEVER else _fix(root, scope, sudo="run it as a user with CAP_SYS_PTRACE")
-    return Check(GROUP, OF_RUN, "limited", f"Not from outside: the system refuses that{rule}.", WITHIN, fix, values)
+    return Check(GROUP, OF_RUN, "limited", f"Not from outside: the system refuses it{rule}.", WITHIN, fix, values)
 
 
 def _of_attach(
     root: Path, hindrance: NoStacks | None, capable: bool, scope: int | None, values: dict[str, float | str | None]
 ) -> Check:
-    told = f"kernel.yama.ptrace_scope is {scope}: {_SCOPES.get(scope or 0, 'a rule unknown here')} may be looked into."
+    told = f"kernel.yama.ptrace_scope is {scope}: it allows {_SCOPES.get(scope or 0, 'what is unknown here')}."
     if scope == NEVER:
         fix = "Only a reboot without that setting changes it."
         return Check(GROUP, OF_ATTACH, "missing", told, LOST, fix, values)
     fix = _fix(root, scope, sudo="sudo whyidle attach")
     if hindrance is not None and (capable or not scope):
-        says = f"py-spy sees no stacks of another process, though no rule of Yama's is against it: {hindrance.reason}."
+        says = f"py-spy sees no stacks of another process, though Yama does not forbid it: {hindrance.reason}."
         return Check(GROUP, OF_ATTACH, "missing", says, LOST, fix, values)
     if capable or not scope:
-        free = "No rule of Yama's: processes of the same user may be looked into." if scope is None else told
-        says = "This user has CAP_SYS_PTRACE: any process may be looked into." if capable else free
+        free = "Without Yama, the system allows processes of the same user." if scope is None else told
+        says = "This user has CAP_SYS_PTRACE, which allows every process." if capable else free
         return Check(GROUP, OF_ATTACH, "ok", says, values=values)
     return Check(GROUP, OF_ATTACH, "limited" if scope == OWN_CHILDREN else "missing", told, LOST, fix, values)
 

@@ -46,10 +46,10 @@ def reads(root: Path) -> Check:
     told = parse_pairs(read(str(root / "proc/self/io")))
     name = "Reads and cache"
     if b"rchar" in told and b"read_bytes" in told:
-        says = "/proc/PID/io tells what was read, and how much of it came from storage."
+        says = "/proc/PID/io reports what was read, and how much of it came from storage."
         return Check(GROUP, name, "ok", says, values={"told": "yes"})
     lost = "Whether samples came from the page cache or from storage (input.storage)."
-    fix = "A kernel with CONFIG_TASK_IO_ACCOUNTING; sandboxes such as gVisor do not tell it."
+    fix = "Use a kernel with CONFIG_TASK_IO_ACCOUNTING; sandboxes such as gVisor do not report it."
     return Check(GROUP, name, "missing", "No /proc/PID/io.", lost, fix, {"told": "no"})
 
 
@@ -59,7 +59,7 @@ def place(runs: Path, root: Path) -> Check:
     # A link that leads nowhere is in the way of a folder too.
     folder = next(p for p in (runs.absolute(), *runs.absolute().parents) if os.path.lexists(p))
     if not os.path.isdir(folder):  # noqa: PTH112 - that of Path raises where a link leads to what one may not see
-        says = f"{folder} {'leads to' if folder.is_symlink() else 'is'} no folder."
+        says = f"{folder} {'leads to something that is' if folder.is_symlink() else 'is'} not a folder."
         return Check(GROUP, name, "missing", says, NOTHING, ANOTHER, {"folder": str(folder)})
     kind = file_system(folder, root)
     free = shutil.disk_usage(folder).free
@@ -71,20 +71,20 @@ def place(runs: Path, root: Path) -> Check:
         return Check(GROUP, name, "missing", f"{folder}: {error}", NOTHING, ANOTHER, values)
     values |= {"write_mb_s": speed, "record_ns": record_ns}
     says = f"{folder} ({kind or 'unknown file system'}): {free / 2**30:.0f} GiB free, writes {speed:.0f} MB/s"
-    says += f" through to the disk, a step's record takes {record_ns / 1e3:.1f} µs."
+    says += f" to the disk, stores a step's record in {record_ns / 1e3:.1f} µs."
     troubles = []
     if kind and kind.startswith(OVER_NETWORK):
-        troubles.append("over a network every store into the recording may wait for it")
+        troubles.append("every write into the recording may wait for the network")
     if free < LEAST_FREE_BYTES:
-        troubles.append("a long recording may not fit; what does not is counted as dropped")
+        troubles.append("a long recording may not fit; records that do not are counted as dropped")
     if speed < SLOW_DISK_MB_S:
-        troubles.append("the kernel may hold the training up while it writes the recording out")
+        troubles.append("the kernel may stop the training while it writes the recording to disk")
     if record_ns > SLOW_STORE_NS:
-        troubles.append(f"the hooks cost more than {SLOW_STORE_NS / 1e3:.0f} µs a step")
+        troubles.append(f"the hooks cost more than {SLOW_STORE_NS / 1e3:.0f} µs per step")
     if not troubles:
         return Check(GROUP, name, "ok", says, values=values)
     lost = "; ".join(troubles)
-    fix = "Record onto a local disk with room: `--out DIR`."
+    fix = "Record onto a local disk with free space: `--out DIR`."
     return Check(GROUP, name, "limited", says, f"{lost[0].upper()}{lost[1:]}.", fix, values)
 
 
@@ -94,16 +94,16 @@ def shm(root: Path) -> Check:
     values: dict[str, float | str | None] = {"total_bytes": size, "used_bytes": used}
     name = "/dev/shm"
     if size is None or used is None:
-        says = "Not a file system of its own: its size is not told."
+        says = "It is not a file system of its own, so its size is unknown."
         lost = "How near the workers' batches come to filling it."
         return Check(GROUP, name, "limited", says, lost, "Mount a tmpfs there.", values)
     says = f"{_size(size)}, {_size(used)} in use."
     if size >= LEAST_SHM_BYTES and size - used >= LEAST_FREE_SHM_BYTES:
         return Check(GROUP, name, "ok", says, values=values)
     lost = "Workers die with a bus error when the batches they hand over fill it."
-    fix = "docker run --shm-size=8g (or --ipc=host); in Kubernetes an emptyDir of medium Memory on /dev/shm."
+    fix = "Use docker run --shm-size=8g (or --ipc=host); in Kubernetes an emptyDir of medium Memory on /dev/shm."
     if size >= LEAST_SHM_BYTES:
-        fix = "`ls -lt /dev/shm` shows what is there: remove what ended processes left behind (torch_*, psm_*)."
+        fix = "List it with `ls -lt /dev/shm`; remove what ended processes left behind (torch_*, psm_*)."
     return Check(GROUP, name, "limited", says, lost, fix, values)
 
 
@@ -112,30 +112,30 @@ def sockets(folder: str) -> Check:
     longest = len(os.fsencode(folder)) + SOCKET_BELOW
     values: dict[str, float | str | None] = {"folder": folder, "longest_bytes": longest}
     name = "Length of TMPDIR"
-    says = f"{folder}: sockets get paths of {longest} bytes, {LONGEST_SOCKET} are possible."
+    says = f"{folder}: paths of sockets have {longest} bytes; at most {LONGEST_SOCKET} are possible."
     if longest <= LONGEST_SOCKET:
         return Check(GROUP, name, "ok", says, values=values)
-    lost = "A DataLoader with workers fails, or waits for ever without a word."
+    lost = "A DataLoader with workers fails, or waits for ever without a message."
     return Check(GROUP, name, "limited", says, lost, "Set TMPDIR to a short path, such as /tmp.", values)
 
 
 def open_files() -> Check:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     values: dict[str, float | str | None] = {"soft": _limit(soft), "hard": _limit(hard)}
-    says = f"{_words(soft)}, may be raised to {_words(hard)}." if soft != hard else f"{_words(soft)}."
+    says = f"{_words(soft)}, can be raised to {_words(hard)}." if soft != hard else f"{_words(soft)}."
     if soft == resource.RLIM_INFINITY or soft >= LEAST_FILES:
         return Check(GROUP, "Open files", "ok", says, values=values)
-    lost = "Each tensor that a worker hands over holds one: many small ones run into “too many open files”."
+    lost = "Each tensor that a worker hands over holds one; many small ones fail with “too many open files”."
     return Check(GROUP, "Open files", "limited", says, lost, _more_files(soft, hard), values)
 
 
 def _more_files(soft: int, hard: int) -> str:
     """Up to the hard limit everyone may go, beyond it only who set it."""
     if hard == resource.RLIM_INFINITY or hard >= WANTED_FILES:
-        return f"ulimit -n {WANTED_FILES} before the training."
-    beyond = f"The hard limit is {hard}. More is given by root: /etc/security/limits.conf, LimitNOFILE= of a service,"
+        return f"Run ulimit -n {WANTED_FILES} before the training."
+    beyond = f"The hard limit is {hard}; root can raise it: /etc/security/limits.conf, LimitNOFILE= of a service, or"
     beyond += f" docker run --ulimit nofile={WANTED_FILES}."
-    return beyond if hard <= soft else f"ulimit -n {hard} before the training. {beyond}"
+    return beyond if hard <= soft else f"Run ulimit -n {hard} before the training. {beyond}"
 
 
 def locked_memory() -> Check:

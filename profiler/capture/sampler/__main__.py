@@ -43,7 +43,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--pid", type=int, required=True, help="root of the training's process tree")
     parser.add_argument("--rate", type=_rate, default=5.0, metavar="HZ", help="samples per second (default: 5)")
     stack_options.add_arguments(parser)
-    parser.add_argument("--listen", type=int, metavar="FD", help="a socket to which processes deliver")
+    parser.add_argument("--listen", type=int, metavar="FD", help="socket that processes deliver to")
     options = parser.parse_args(arguments)
     listener = None if options.listen is None else socket.socket(fileno=options.listen)
     return record(options.folder.absolute(), options.pid, options.rate, START_NS, stack_options.of(options), listener)

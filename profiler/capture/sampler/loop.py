@@ -83,7 +83,7 @@ def record(
     receiver = Receiver(folder, listener)
     ending = Ending(folder, listener)
     if not _only_one(folder):
-        say("Another sampler already records this run; a second one ended at once.")
+        say("Another sampler already records this run, so a second one ended at once.")
         return CANNOT_RECORD
     try:
         writers = [RecordWriter(folder, kind) for kind in (HOST, MEMORY, DEVICE)]
@@ -95,7 +95,7 @@ def record(
         looks = StackLooks(folder, pid, stacks, say) if stacks.rate else None
         _sample(Host(pid, start_ns), Devices(folder, say, start_ns), looks, writers, ending, rate, receiver)
     except Exception as error:
-        say(f"The sampler ended by a defect of its own ({type(error).__name__}: {error}).")
+        say(f"The sampler ended because of its own defect ({type(error).__name__}: {error}).")
         raise
     finally:
         receiver.close()

@@ -88,7 +88,7 @@ class Gateway:
             self._driver_failed(error.value)
             return 0
         if count == 0:
-            self.say("The NVIDIA driver shows no GPU here: no accelerator figures.")
+            self.say("The NVIDIA driver shows no GPU here, so there are no accelerator figures.")
         return count
 
     def open(self, device: int, uuid: str | None) -> Any | None:
@@ -100,7 +100,7 @@ class Gateway:
             self._handles[device] = by_number(device) if uuid is None else by_uuid(uuid)
         except pynvml.NVMLError as error:
             name = f"number {device}" if uuid is None else uuid
-            self.say(f"The driver does not show the GPU {name} ({error}): nothing is recorded of it.")
+            self.say(f"The driver does not show the GPU {name} ({error}), so it is not recorded.")
             return None
         return self._handles[device]
 
@@ -153,7 +153,7 @@ class Gateway:
             self._never.add((device, metric))
             self.say(_refusal(metric, code, (device, metric) in self._answered))
         else:
-            self.say(f"Reading {metric} failed at least once ({words(code)}): it is missing there.")
+            self.say(f"Reading {metric} failed at least once ({words(code)}); those samples lack it.")
 
     def _start(self) -> bool:
         try:
@@ -184,13 +184,13 @@ class Gateway:
         if code == pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH:
             self.say(
                 f"The NVIDIA driver was replaced while its old kernel module is still loaded ({why}): no "
-                "accelerator figures from here on. CUDA programs that run already go on; reload the module or "
+                "accelerator figures from here on. Running CUDA programs go on; reload the module or "
                 "reboot."
             )
         elif code in DOUBTFUL:
             self.say(
                 f"The NVIDIA driver stopped answering ({why}): {here}. A container "
-                "loses its /dev/nvidia* this way when systemd reloads on the host; start the container anew."
+                "loses its /dev/nvidia* this way when systemd reloads on the host; restart the container."
             )
         elif code == pynvml.NVML_ERROR_NO_PERMISSION:
             self.say(f"The NVIDIA driver refuses this user ({why}): {here}.")

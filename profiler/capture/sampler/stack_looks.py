@@ -61,10 +61,10 @@ JOINED_NS = 20_000_000
 ENDS_WITHIN_S, CLOSES_WITHIN_S = 5.0, 2.0
 
 REFUSED = (
-    "This system does not let the sampler look into the training (ptrace), so {instead}. `whyidle doctor` says what "
-    "is in the way."
+    "This system does not let the sampler read stacks of the training (ptrace), so {instead}. `whyidle doctor` says "
+    "what forbids it."
 )
-NOT_SEEN = "Stacks of process {pid} were not seen: {reason}."
+NOT_SEEN = "Stacks of process {pid} were not recorded: {reason}."
 
 Key = tuple[int, int]
 """A process's id and when it started."""
@@ -328,7 +328,7 @@ class StackLooks:
             # Until it has imported torch a training cannot have let the sampler in (`stacks/permit.py`).
             looked.tries -= not self._told
             if trains:
-                instead = "a thread of its own looks at its stacks" if self._within else "its stacks are not known"
+                instead = "a thread within it samples them" if self._within else "they are not recorded"
                 self._say(REFUSED.format(instead=instead))
                 self.refused = self._within
 

@@ -29,9 +29,9 @@ NO_STACKS = StackOptions(rate=0.0)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--stacks", type=float, default=0.0, metavar="HZ", help="looks at stacks a second (0: none)")
-    parser.add_argument("--no-source", action="store_true", help="keep no lines of source")
-    parser.add_argument("--not-within", action="store_true", help="no process looks at its own stacks")
+    parser.add_argument("--stacks", type=float, default=0.0, metavar="HZ", help="stack samples per second (0: none)")
+    parser.add_argument("--no-source", action="store_true", help="record no lines of source")
+    parser.add_argument("--not-within", action="store_true", help="no process samples its own stacks")
 
 
 def of(options: argparse.Namespace) -> StackOptions:

@@ -88,7 +88,7 @@ def start_sampler(folder: Path, pid: int, rate: float = 5.0, stacks: StackOption
         )
     except (OSError, ValueError) as error:
         return Sampler(
-            None, f"The sampler could not be started ({error}): host and accelerator figures are not recorded."
+            None, f"The sampler could not be started ({error}), so host and accelerator figures are missing."
         )
     finally:
         if listener is not None:

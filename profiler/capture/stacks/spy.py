@@ -117,7 +117,7 @@ class Spy:
             # In memory: no folder is full, no link leads out of one, and nothing is left behind.
             self._output = os.memfd_create("py-spy")
         except OSError as error:
-            raise NoStacks(f"there is no memory for what py-spy writes ({error.strerror})") from None
+            raise NoStacks(f"there is no memory for py-spy's output ({error.strerror})") from None
         try:
             self._fd, terminal = os.openpty()
         except OSError as error:
@@ -203,7 +203,7 @@ class Spy:
         try:
             trace = read_trace(content)
         except ValueError as error:
-            raise NoStacks(f"py-spy wrote what cannot be read ({error})") from None
+            raise NoStacks(f"py-spy's output cannot be read ({error})") from None
         if not trace.changes_us or not self._looked_ns:
             raise NoStacks("py-spy saw no stack")
         return trace, _offset_ns(trace.changes_us, self._looked_ns)

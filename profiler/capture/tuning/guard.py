@@ -141,8 +141,8 @@ class Guard:
         self.note(name, "refused")
         raise WouldOverwrite(
             errno.EPERM,
-            "whyidle tune keeps the program from overwriting or removing this file, which was there before. Point "
-            "the program's output elsewhere, or allow it with --overwrite",
+            "whyidle tune keeps the program from overwriting or removing this file, which existed before. Let "
+            "the program write elsewhere, or allow it with --overwrite",
             name,
         )
 

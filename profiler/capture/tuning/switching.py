@@ -95,7 +95,7 @@ class Kept:
         weight = weigh(self._batches[0][0])
         room = int(MEMORY_SHARE * (memory_available() or 0) / max(1, weight.nbytes)) if weight is not None else 0
         if room < KEPT:
-            raise NotKept("the training changes its batches in place, and there is no room for copies of them")
+            raise NotKept("the training changes its batches in place, and there is no memory for copies of them")
         with torch.no_grad():
             self._copies = [
                 (_renewed(batch, tensors, clone=True), samples)
@@ -328,7 +328,7 @@ class BatchSources:
         try:
             return source.next()
         except StopIteration:
-            raise RuntimeError("the loader has no batches in a further pass over the data") from None
+            raise RuntimeError("the loader gives no batches in another pass over the data") from None
 
 
 LEAST_BATCHES = 8

@@ -88,14 +88,14 @@ class Siblings:
         for part in (sampler, getattr(sampler, "sampler", None)):
             if part is not None and hasattr(type(part), "__next__"):
                 raise CannotRebuild(
-                    f"its sampler ({type(part).__name__}) is an iterator, which can be gone through only once. "
-                    "Give the DataLoader something that makes a new iterator each time."
+                    f"its sampler ({type(part).__name__}) is an iterator, which can be used only once. "
+                    "Give the DataLoader a sampler that makes a new iterator each time."
                 )
         self.iterable = loader._dataset_kind == dataloader._DatasetKind.Iterable
         if self.iterable and not anew and _only_once(type(loader.dataset)):
             raise CannotRebuild(
-                f"the dataset ({type(loader.dataset).__name__}) is its own iterator, with an __iter__ that does not "
-                "begin anew: it can be gone through only once. Let its __iter__ return a new one each time."
+                f"the dataset ({type(loader.dataset).__name__}) is its own iterator, whose __iter__ does not start "
+                "again, so it can be used only once. Let its __iter__ return a new iterator each time."
             )
         self._iterator = iterator
         self.fixed = {name: why for name, why in self._why_fixed().items() if why}
@@ -194,14 +194,14 @@ class Siblings:
         batches = loader.batch_sampler
         why_size = None
         if batches is None:
-            why_size = "the dataset makes its batches itself (batch_size=None)"
+            why_size = "the dataset forms its batches itself (batch_size=None)"
         elif not _is_plain(batches):
-            why_size = f"its batches are put together by {type(batches).__module__}.{type(batches).__qualname__}"
+            why_size = f"{type(batches).__module__}.{type(batches).__qualname__} forms its batches"
         no_accelerator = getattr(torch, "accelerator", None) is not None and not torch.accelerator.is_available()
         return {
             "batch_size": why_size,
             "in_order": None if hasattr(loader, "in_order") else f"torch {torch.__version__} has no in_order",
-            "pin_memory": "there is no accelerator that memory could be pinned for" if no_accelerator else None,
+            "pin_memory": "there is no accelerator to pin memory for" if no_accelerator else None,
             "num_workers": self._why_no_workers(),
         }
 
@@ -209,7 +209,7 @@ class Siblings:
         """Why there cannot be workers, where the program has none itself."""
         loader = self.loader
         if own_workers(loader.dataset, getattr(self._iterator, "_dataset_fetcher", None)) is not None:
-            return "the dataset has workers of its own, and a loader's worker can start none"
+            return "the dataset has its own workers, which a loader's worker cannot start"
         if loader.num_workers or self.start_method == "fork":
             return None
         try:
@@ -217,7 +217,7 @@ class Siblings:
         except _Enough:
             pass
         except Exception as error:
-            return f"workers start by {self.start_method}, and what they need cannot be pickled ({error})"
+            return f"workers start by {self.start_method}, and their dataset or functions cannot be pickled ({error})"
         return None
 
 
@@ -265,8 +265,8 @@ MOST_LOADERS = 8
 LOOK_EVERY_NS = S
 SEVERAL = "the training takes batches from several loaders at a time (more than one DataLoader feeds its steps)"
 MADE_ANEW = (
-    "the training went on with another DataLoader, which it made anew; only the one that was taken over can be given "
-    "other settings. Make the DataLoader once, before the loop over epochs"
+    "the training made a new DataLoader and went on with that, but whyidle can change only the one it took over. "
+    "Make the DataLoader once, before the loop over epochs"
 )
 END_SECONDS = 5.0
 """For the recording to end, before the process ends all the same."""
@@ -302,7 +302,7 @@ class Takeover:
         """Of the border that is being passed; 0 outside."""
         self._made: deque[tuple[weakref.ref[Any], Any]] = deque(maxlen=MOST_LOADERS)
         """The latest iterators, and their loaders: a program may keep no more of a loader than its iterator."""
-        self._wraps = Wraps(Switch("the loader's iterators", "the tuner may not find the loader", session.notice))
+        self._wraps = Wraps(Switch("the loader's iterators", "tuning may not find the loader", session.notice))
         self._wraps.around(
             dataloader._BaseDataLoaderIter, "__init__", lambda *made: made[:2], self._was_made, None, None
         )
@@ -348,7 +348,7 @@ class Takeover:
             if self._crowded:
                 why = SEVERAL
             elif not raised:
-                why += ". Let it train longer, with more epochs say"
+                why += ". Let it train longer, for example with more epochs"
             self._refuse(why, wait=False)
 
     def _was_made(self, made: tuple[Any, Any], _returned: Any) -> None:
@@ -363,7 +363,7 @@ class Takeover:
         if of.use is not Use.TRAINS or of.epoch is None or of.done:
             self._fed_ns = self._fed_ns or now
             if not self._trains and not self._updates and now - self._fed_ns >= self._before_ns:
-                self._refuse(f"no DataLoader was seen to train within {self._before_ns / S:.0f} s of the first batch")
+                self._refuse(f"no DataLoader fed a training within {self._before_ns / S:.0f} s of the first batch")
             return False
         loop = self._loop
         if not self._trains:
@@ -390,9 +390,7 @@ class Takeover:
             return True
         if self._looks > (2 * ALONE if late else MOST_CROWDED if self._crowded else MOST_LOOKS):
             self._refuse(
-                SEVERAL
-                if self._crowded
-                else "no place between two steps was found at which its loader could be taken over"
+                SEVERAL if self._crowded else "whyidle found no place between two steps to take over its loader"
             )
         return False
 
@@ -405,9 +403,9 @@ class Takeover:
         from ..active import rank_and_size  # which imports the hooks
 
         if self._headroom:
-            return "headroom is measured in the same run; one of the two at a time"
+            return "the run measures headroom too; do one at a time"
         size = rank_and_size()[1] or 1
-        return f"the training has {size} ranks; loaders are tuned with one" if size > 1 else None
+        return f"the training has {size} ranks; `tune` takes one" if size > 1 else None
 
     def _take_over(self, iterator: Any, of: Iteration) -> None:
         if not self._claim():
@@ -420,7 +418,7 @@ class Takeover:
             if why := self._why_never():
                 raise CannotRebuild(why)
             if loader is None:
-                raise CannotRebuild("the DataLoader that made its iterator was not seen")
+                raise CannotRebuild("whyidle did not see the DataLoader that made its iterator")
             siblings = Siblings(loader, iterator, bool(of.epoch))
         except CannotRebuild as error:
             self._refuse(str(error))
@@ -502,7 +500,7 @@ class Takeover:
             if (running := active.current()) is None or running.session is not self._session:
                 self._done = True  # thrown away, for a recording that began anew on the GPU
                 return
-            self._refuse(self._why_never() or "its batches come from no torch DataLoader that the training asks itself")
+            self._refuse(self._why_never() or "the training's batches come from no torch DataLoader")
         except Exception as error:
             self._fails(error)
 
@@ -554,7 +552,7 @@ class Takeover:
     def _fails(self, error: Exception) -> NoReturn:
         """Something of ours went wrong: this training is of no use to the tuner any longer."""
         with contextlib.suppress(Exception):
-            self._session.notice(f"The tuning in the training failed ({sentence(error)}).")
+            self._session.notice(f"Tuning failed within the training ({sentence(error)}).")
         with contextlib.suppress(Exception):
             if self._switching is not None:
                 self._switching.training_ended(sentence(error), False)

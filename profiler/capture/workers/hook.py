@@ -141,7 +141,7 @@ OFTEN_NS = 200_000_000
 PASS = 1 << 32
 """`batch` is so much times the iterator's pass over the data, plus the batch's number in it."""
 NAME = "the workers of torch's loader"
-WITHOUT = "what happens inside them is not seen"
+WITHOUT = "their work is not recorded"
 NEEDED = ("index_queue", "worker_id")
 """Arguments of torch's loop that have to be found."""
 

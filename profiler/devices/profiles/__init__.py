@@ -242,4 +242,4 @@ class Accelerator:
 
 def _require_batch(batch_size: int) -> None:
     if batch_size < 1:
-        raise WhyidleError(f"batch size {batch_size}: it must be at least 1.")
+        raise WhyidleError(f"batch size {batch_size}: must be at least 1.")

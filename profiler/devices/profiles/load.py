@@ -135,7 +135,7 @@ class _Table:
         given = [key for key in ORIGIN_KEYS if key in self]
         if len(given) != 1:
             choices = ", ".join(ORIGIN_KEYS)
-            raise self.wrong(given[1] if given else "source", f"say where it is from with exactly one of {choices}")
+            raise self.wrong(given[1] if given else "source", f"name its origin with exactly one of {choices}")
         doubt = self.text("doubt") if "doubt" in self else None
         return Origin(ORIGIN_KEYS[given[0]], self.text(given[0]), doubt)
 
@@ -154,7 +154,7 @@ class _Table:
     def _list(self, key: str) -> list[Any]:
         value = self.raw(key)
         if not isinstance(value, list) or not value:
-            raise self.wrong(key, f"expected a list with something in it, found {value!r}")
+            raise self.wrong(key, f"expected a list that is not empty, found {value!r}")
         return value
 
     def _positive(self, key: str, value: Any) -> float:

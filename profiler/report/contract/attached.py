@@ -20,9 +20,9 @@ class AttachedRunJson(Struct):
     pid: int | None
     command: list[str] | None
     started_at: str | None
-    """Of the recording."""
+    """Start of the recording, ISO 8601."""
     seconds: float
-    """That it was watched for."""
+    """Length of the recording, s."""
     ended_by: str | None
     """Why the recording ended."""
     host: dict[str, object] | None
@@ -32,7 +32,7 @@ class AttachedRunJson(Struct):
 class ShareJson(Struct):
     share: float
     low: float | None
-    """With an interval of 95 %."""
+    """Lower end of its 95 % interval."""
     high: float | None
 
 
@@ -66,16 +66,16 @@ class WorkersJson(Struct):
     seen: int
     """Different ones."""
     busy: float | None
-    """Share of their time in which they made batches."""
+    """Share of their time in which they prepared batches."""
     cpu: CpuJson
     stages: Mapping[str, float]
-    """Of the time in which they made batches."""
+    """Shares of the time in which they prepared batches."""
     top: list[PlaceJson]
-    """The same, by place."""
+    """The same by place in the code."""
     read_bytes_per_s: float | None
     """From storage."""
     read_chars_per_s: float | None
-    """By calls, whatever cache they were served from."""
+    """By read calls, cached or not."""
 
 
 class TrainerJson(Struct):
@@ -87,16 +87,16 @@ class TrainerJson(Struct):
     """The one that trains: `MainThread`, or the kernel's number of it."""
     main_thread: bool
     looks: int
-    """At its stack."""
+    """Samples of its stack."""
     missed_looks: int
     shares: dict[str, ShareJson]
-    """Of its time, by what it did; empty where no stacks were read."""
+    """Shares of its time by what it did; empty where no stacks were read."""
     data_wait: Mapping[str, float]
-    """Of the time in which it waited for data."""
+    """Shares of the time in which it waited for data."""
     data_making: Mapping[str, float]
-    """Of the time in which it made batches itself."""
+    """Shares of the time in which it prepared batches itself."""
     top: dict[str, list[PlaceJson]]
-    """By what it did, the places in the code."""
+    """Places in the code by what it did."""
     cpu: CpuJson
     workers: WorkersJson | None
 
@@ -107,7 +107,7 @@ class ProcessJson(Struct):
 
 
 class DeviceSeenJson(Struct):
-    """What its driver told."""
+    """Figures from its driver."""
 
     utilisation_pct: float | None
     sm_active_pct: float | None
@@ -136,7 +136,7 @@ class AttachedJson(Struct, kw_only=True):
     run: AttachedRunJson
     trainers: list[TrainerJson]
     others: list[ProcessJson]
-    """Processes that neither train nor make batches."""
+    """Processes that neither train nor prepare batches."""
     device: DeviceSeenJson
     host: HostSeenJson
     verdict: FindingJson

@@ -11,26 +11,26 @@ from ...record.check import Check
 
 
 class LimitCheckJson(Struct):
-    """A limit that a run was held to."""
+    """A limit that a run was checked against."""
 
     name: str
-    """Of the option, without dashes before it; `forbid CAUSE` of a cause."""
+    """Name of the option without leading dashes; `forbid CAUSE` for a cause."""
     what: str
     """The same in words."""
     status: str
     """`passed`, `failed`, `unclear` or `not measured`."""
     allowed: bool
-    """It lets the run pass whatever its status, as the user said."""
+    """Whether the run passes whatever the status, as the user chose."""
     measured: float | str | None
     limit: float | str
     at_most: bool
-    """Whether `limit` is the most that is let pass; else it is the least."""
+    """Whether `limit` is the most that is allowed; else it is the least."""
     unit: str
     note: str
 
 
 class LimitsJson(Struct, kw_only=True):
-    """A run held to its limits."""
+    """A run and its limits."""
 
     format: str = "whyidle-check"
     version: int = 1

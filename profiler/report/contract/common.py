@@ -51,21 +51,21 @@ class WhereJson(Struct):
     line: int
     function: str
     code: str
-    """As it was when it was seen; empty where lines of source are not kept."""
+    """The line as it was when it ran; empty where lines of source are not kept."""
     share_pct: float | None
-    """Of the time that `of` says; `null` where a line is named for something else: where a loader is made."""
+    """Percent of the time named in `of`; `null` for a line named for another reason: it creates a loader."""
     samples: int
-    """Looks that saw it."""
+    """Stack samples in it."""
     calls: str
     """The innermost function of a library that it was in, most often."""
     of: str
     """The time that the share is of, in words."""
     without: PromisedJson | UnsetType = UNSET
-    """If the line took no time; left out where the run does not tell."""
+    """Gain if the line took no time; left out where the run does not show it."""
 
 
 class StageJson(Struct):
-    """A stage of making batches or of handing them over."""
+    """A stage of preparing batches or of handing them over."""
 
     stage: str
     """`open`, `read`, `decompress`, `parse`, `decode`, `table`, `tokenise`, `transform`, `collate`, `import`, `lock`,
@@ -74,12 +74,12 @@ class StageJson(Struct):
     name: str
     """Which transform; of the data set's own code the function; else empty."""
     share_pct: float
-    """Of the time that `of` says. The stages sum to all of it."""
+    """Percent of the time named in `of`; the stages sum to 100."""
     low_pct: float
     """With `high_pct` its 95 % interval."""
     high_pct: float
     samples: int
-    """Looks that saw it."""
+    """Stack samples in it."""
     calls: str
     """The innermost function of a library that it was in, most often."""
     file: str | None
@@ -92,7 +92,7 @@ class StageJson(Struct):
 
 
 class CauseJson(Struct):
-    """What explains a part of the time."""
+    """A cause that explains a part of the time."""
 
     cause: str | None
     """One of the causes' codes; `null`: no verdict, for the reason that is the title."""
@@ -104,18 +104,18 @@ class CauseJson(Struct):
 
 
 class FindingJson(CauseJson):
-    """The same with what shows it, and what to do about it."""
+    """A cause with its evidence and what to change."""
 
     confidence: float | None
     """0 to 1."""
     evidence: tuple[Evidence, ...]
     next: list[NextJson]
     where: list[WhereJson] | UnsetType = UNSET
-    """The lines that took most of the time first, three at most, then where the loader is made; left out where no
-    stack was looked at that tells."""
+    """The lines that took most of the time, three at most, then the line that creates the loader; left out where no
+    stack sample shows one."""
     stages: list[StageJson] | UnsetType = UNSET
-    """What making a batch, or handing it over, consists of, the largest first; left out where the finding is not about
-    that, or too few stacks were looked at."""
+    """Stages of preparing a batch, or of handing it over, the largest first; left out where the finding is not about
+    that, or there are too few stack samples."""
 
 
 def cause(found: Finding) -> CauseJson:

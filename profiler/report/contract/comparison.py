@@ -33,10 +33,10 @@ FORMAT, VERSION = "whyidle-compare", 1
 
 
 class OutcomeJson(Struct, kw_only=True):
-    """What one training came to; `null` where it did not say."""
+    """Results of one training; `null` where it reported none."""
 
     acc: float | UnsetType | None = field(name="Acc", default=UNSET)
-    """Accuracy at the end and `train_s`, as the study of Fashion-MNIST called them; there alone."""
+    """Accuracy at the end and `train_s`, as the study of Fashion-MNIST called them; only there."""
     time: float | UnsetType | None = field(name="Time", default=UNSET)
     train_s: float | None
     samples: int | None
@@ -44,7 +44,7 @@ class OutcomeJson(Struct, kw_only=True):
     epochs: tuple[Mapping[str, Any], ...]
     """Each with `epoch`, `seconds`, `augment` and `evaluation`."""
     evaluation: Mapping[str, Any] | None
-    """At the end: `accuracy`, `loss` and what else the scenario tells."""
+    """At the end: `accuracy`, `loss` and other figures of the scenario."""
 
 
 class CellJson(Struct):
@@ -62,13 +62,13 @@ class CellJson(Struct):
     au_pct: float | None
     breakdown: BreakdownJson
     verdict: FindingJson | None
-    """`null`, too, where steps do nothing, and wait for data by construction."""
+    """`null` also where steps are empty, which wait for data by construction."""
     accuracy: Mapping[str, Any] | None
     """The evaluation at the end, means over the runs."""
     results: list[OutcomeJson] | UnsetType
-    """Each run, where the runs tell what they came to."""
+    """Each run, where runs report results."""
     of_limit_pct: float | UnsetType
-    """Samples/s in percent of what this machine could make; where that was measured."""
+    """Samples/s in percent of the most that this machine can prepare, where measured."""
     cost_usd: float | None
     """Of an epoch."""
     cost: cost_json.CellCostJson | UnsetType
@@ -83,7 +83,7 @@ class GroupJson(Struct):
     best: dict[str, Any] | None
     """Name of the fastest: `pipeline`, `batch_size` and axes."""
     ties: list[dict[str, Any]]
-    """Names of those that are not told apart from it."""
+    """Names of those equally fast within noise."""
 
 
 class MeanJson(Struct):
@@ -99,7 +99,7 @@ class TermJson(MeanJson):
 
 
 class BatchVerdictJson(Struct):
-    """What the batch size does to a loader."""
+    """The effect of the batch size on a loader."""
 
     cause: str
     grew: str | None
@@ -116,7 +116,7 @@ class BatchVerdictJson(Struct):
     runs: Mapping[int, int]
     """By batch size."""
     noise_pct: float
-    """By which runs of one size are taken to differ: a standard deviation, of the time a sample."""
+    """Assumed difference between runs of one size: a standard deviation, of the time per sample."""
     evidence: tuple[Evidence, ...]
 
 
@@ -128,7 +128,7 @@ class RatioJson(Struct):
 
 
 class PointJson(Struct):
-    """So many ranks."""
+    """A point of the curve: a number of ranks."""
 
     ranks: int
     batch_size: int
@@ -140,9 +140,9 @@ class PointJson(Struct):
     efficiency: RatioJson | None
     """Speed-up by ranks; 1 is ideal."""
     why: str | None
-    """There is no speed-up."""
+    """Why there is no speed-up; `null` where there is."""
     waiting_pct: float | None
-    """Of the time, in which ranks wait for the last of them."""
+    """Percent of the time in which ranks wait for the last one."""
     exchange_ms: float | None
     """What the exchange of gradients adds to a step where that is emulated: computed, not measured."""
 
@@ -151,7 +151,7 @@ class CurveJson(Struct):
     """Trainings that differ in the number of ranks alone."""
 
     held: Held
-    """Whose batch size is the same on all points."""
+    """What has the same batch size on all points: each rank, or all together."""
     batch_size: int
     """That one."""
     pipeline: str
@@ -163,12 +163,12 @@ class CurveJson(Struct):
 
 
 class ComparisonJson(Struct):
-    """What a comparison comes to, beside its setting."""
+    """The results of a comparison, beside its setting."""
 
     cells: list[dict[str, Any]]
     """Each a `CellJson` beside its name."""
     best: dict[str, Any] | None
-    """Name of the fastest cell, with the names of those not told apart from it as `ties`; `null` where not all cells
+    """Name of the fastest cell, with those equally fast within noise as `ties`; `null` where not all cells
     train the same thing."""
     groups: list[GroupJson]
     batch_verdicts: dict[str, BatchVerdictJson]

@@ -14,36 +14,36 @@ from ...analyse.cells.prices import Price
 
 
 class SpentJson(Struct):
-    """What a run cost; `null`: it is not known how long it ran, or what for."""
+    """Cost of a run; `null` where its length, or what its time was spent on, is unknown."""
 
     price: Price
     usd: float | None
     waited_usd: float | None
-    """Of that, for time in which nothing was computed."""
+    """Part of it for time in which nothing was computed."""
     waited_pct: float | None
     boundary_usd: float | None
-    """Of that, for time outside steps: validation, checkpoints."""
+    """Part of it for time outside steps: validation, checkpoints."""
     boundary_pct: float | None
 
 
 class CellCostJson(Struct):
-    """What a cell of a comparison costs; `null` where there is no price."""
+    """Cost of a cell of a comparison; `null` where there is no price."""
 
     usd_per_hour: float | None
     instance: str | None
     usd_per_epoch: float | None
     """One pass over the data at the rate within steps."""
     waited_usd_per_epoch: float | None
-    """Of that, for time in which nothing was computed."""
+    """Part of it for time in which nothing was computed."""
     ratio: float | None
-    """Of `usd_per_epoch`, over that of the cell it is set beside."""
+    """`usd_per_epoch` over that of the reference cell."""
     target_epochs: int | None
-    """Until the accuracy that was asked for."""
+    """Epochs until the requested accuracy."""
     target_cost_usd: float | None
 
 
 class BillJson(Struct):
-    """What a logged training cost."""
+    """Cost of a logged training."""
 
     machine: str
     price: str | None
@@ -54,12 +54,12 @@ class BillJson(Struct):
     cost_usd: float | None
     cost_usd_per_epoch: float | None
     time_ratio: float | None
-    """Of the median epoch, over that of the machine it is relative to."""
+    """Median epoch over that of the reference machine."""
     cost_ratio: float | None
     accuracy: float | None
     loss: float | None
     target_epoch: int | None
-    """The first that reached the accuracy that was asked for."""
+    """First epoch that reached the requested accuracy."""
     target_cost_usd: float | None
     """Of all epochs until then."""
 
@@ -76,7 +76,7 @@ class LoggedCostsJson(Struct, kw_only=True):
     prices: dict[str, Price]
     tests: dict[str, list[BillJson]]
     problems: Sequence[str]
-    """What of the logs could not be read."""
+    """Logs that could not be read, a sentence each."""
 
 
 def logged(

@@ -19,7 +19,7 @@ from .common import CauseJson, DeviceJson, NextJson, cause, next_of
 
 
 class SideJson(Struct):
-    """Runs of one setting. What their recordings say is that of the typical run, whose throughput is the median."""
+    """Runs of one setting. Other keys describe the typical run, whose throughput is the median."""
 
     runs: list[str]
     """Their folders."""
@@ -28,7 +28,7 @@ class SideJson(Struct):
     started_at: str | None
     device: DeviceJson
     stand_in: str | None
-    """What stood in for real data."""
+    """Real data that generated ones stood in for; `null` for real data."""
     batch_size: int | None
     """Of one rank."""
     ranks: int
@@ -65,14 +65,14 @@ class SpeedupJson(Struct):
 
 
 class SettingJson(Struct):
-    """Something that was set, or stood, on each side."""
+    """A setting, or a property of the environment, on each side."""
 
     name: str
     a: Value
     """`null`: not recorded."""
     b: Value
     explains: tuple[str, ...]
-    """Parts of the time that a change of it can move."""
+    """Parts of the time that a change of it can affect."""
 
 
 class StayedJson(Struct):
@@ -121,7 +121,7 @@ class LineChangeJson(Struct, kw_only=True):
 
 
 class FollowedJson(Struct):
-    """An advice that was followed, and what came of it."""
+    """An advice that was followed, and its measured effect."""
 
     cause: str
     """That it was for."""
@@ -141,7 +141,7 @@ class DifferenceJson(Struct, kw_only=True):
     b: SideJson
     emulated: bool
     unit: str
-    """What times are per: `sample`, or `step` where samples are not known."""
+    """Unit that times are per: `sample`, or `step` where samples are unknown."""
     speedup: SpeedupJson
     total: ChangeJson
     parts: list[PartChangeJson]
@@ -154,12 +154,12 @@ class DifferenceJson(Struct, kw_only=True):
     findings: ChangedFindingsJson
     because: BecauseJson
     notes: tuple[str, ...]
-    """What these runs cannot tell, a sentence each."""
+    """What these runs cannot show, a sentence each."""
     promise: FollowedJson | None = None
     """An advice on side A that side B followed; `null` where none was seen to be."""
     lines: list[LineChangeJson] | UnsetType = UNSET
-    """Lines of code that surely got slower or faster, five at most, the most first; left out where a run has no looks
-    at stacks."""
+    """Lines of code that surely got slower or faster, five at most, the most first; left out where a run has no stack
+    samples."""
 
 
 def difference(found: Difference) -> DifferenceJson:

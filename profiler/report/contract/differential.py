@@ -22,7 +22,7 @@ class SpreadJson(Struct):
 
 
 class EpochTimesJson(Struct):
-    """What one pass over the data takes at each of the rates, s."""
+    """Seconds for one pass over the data at each rate."""
 
     net_alone: float | None
     loader_alone: float | None
@@ -31,16 +31,16 @@ class EpochTimesJson(Struct):
 
 
 class DifferentialJson(Struct):
-    """A training beside its net alone and its loader alone; `null`: that was not run."""
+    """A training beside its net alone and its loader alone; `null` where not run."""
 
     net_alone: SpreadJson | None
     loader_alone: SpreadJson | None
     expected: SpreadJson | None
-    """What both limits together allow."""
+    """Rate that both limits together allow."""
     measured: SpreadJson | None
     epoch_s: EpochTimesJson
     deviation_pct: float | None
-    """By which the training took longer than expected; negative: shorter."""
+    """Percent by which the training took longer than expected; negative: shorter."""
     agrees: bool | None
     overlaps: bool
     """Whether the loader works while the net computes."""
@@ -50,14 +50,14 @@ class DifferentialJson(Struct):
 
 
 class AugmentationJson(Struct):
-    """What augmenting adds to the time of a training."""
+    """Time that augmentation adds to a training."""
 
     plain_epoch_s: float | None
     augmented_epoch_s: float | None
     cost_pct: float
     free: bool
     sure: bool
-    """Whether repeats, or epochs, differ by less."""
+    """Whether repeats, or epochs, differ by less than the cost."""
     doubt: str | None
     """Why too little was run to claim anything."""
     limit: Limit | None

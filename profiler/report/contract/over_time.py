@@ -10,16 +10,16 @@ from ...analyse.run.trends import Trend
 
 
 class StartupJson(Struct):
-    """The time until the first step was over: outside the window, and in no breakdown."""
+    """The time until the end of the first step: outside the window, and in no breakdown."""
 
     total_s: float
     share_pct: float | None
     """Of the run's duration."""
     from_process_begin: bool
-    """Otherwise from the begin of the recording: what came before is not known."""
+    """Whether it counts from the start of the process; else from the start of the recording."""
     imports_s: float | None
     set_up_s: float
-    """What else the program did before it asked for a batch."""
+    """Everything else before the first batch was asked for."""
     evaluating_s: float
     skipping_s: float
     """Batches were fetched and not trained on."""
@@ -46,7 +46,7 @@ class TrendJson(Struct):
     grown_s: float | None
     """Time beyond the level of the run's beginning; `null` where the part does not grow by itself."""
     why: str | None
-    """What explains one that rises."""
+    """Explanation of one that rises; `null` otherwise."""
 
 
 def startup_json(of: Startup | None) -> StartupJson | None:

@@ -15,7 +15,7 @@ FORMAT, VERSION = "whyidle-proof", 1
 
 
 class ProofJson(Struct, kw_only=True):
-    """What was promised, and what came."""
+    """Promised and measured speed."""
 
     format: str = FORMAT
     version: int = VERSION

@@ -12,7 +12,7 @@ from .differential import SpreadJson, spread
 
 
 class PartJson(Struct):
-    """One part of making samples, done alone."""
+    """One part of preparing samples, done alone."""
 
     name: str
     kind: str
@@ -31,9 +31,9 @@ class RooflineJson(Struct):
     """Libraries."""
     cores: int
     one_core: float
-    """Samples/s that one core could make."""
+    """Samples/s that one core can prepare."""
     limit: float
-    """And all of them."""
+    """Samples/s that all cores together can prepare."""
     bound_by: str
     """`making`, or the part beside it that is slower."""
     parts: list[PartJson]

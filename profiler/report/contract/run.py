@@ -55,7 +55,7 @@ class RunJson(Struct):
 
 
 class StepTimesJson(Struct):
-    """What steps took, ms."""
+    """Length of steps, ms."""
 
     mean: float | None
     p50: float | None
@@ -64,7 +64,7 @@ class StepTimesJson(Struct):
 
 
 class WindowJson(Struct):
-    """What figures are of: the steps after the warm-up."""
+    """The steps that figures are about: those after the warm-up."""
 
     steps: int
     """Of one rank."""
@@ -113,10 +113,10 @@ class BreakdownJson(Struct):
 
 
 class InputJson(Struct):
-    """How batches were made, with registered metrics."""
+    """How batches were prepared, with registered metrics."""
 
     workers: int | None
-    """0 where batches are made in the training itself; `null` where the loader does not say."""
+    """0 where the training process prepares batches; `null` where the loader does not say."""
     read_pct: float | None
     prep_pct: float | None
     collate_pct: float | None
@@ -131,40 +131,40 @@ class InputJson(Struct):
 
 
 class HeadroomJson(Struct):
-    """What a loader that takes no time would give."""
+    """Rate with an infinitely fast loader."""
 
     samples_per_s: float | None = None
     speedup: float | None = None
     """Against the run itself."""
     method: str | None = None
-    """How it was found; where it was not, why."""
+    """How it was found, or why not."""
     low: float | None = None
     """Bounds of a measured `samples_per_s`, over its stretches."""
     high: float | None = None
     stretches: int = 0
-    """In which it was measured."""
+    """Stretches in which it was measured."""
     reason: str | None = None
-    """Why it was not measured, where that was asked for."""
+    """Why it was not measured though asked for."""
 
 
 class QualityJson(Struct):
-    """How far the figures can be trusted, with registered metrics."""
+    """Quality of the figures, with registered metrics."""
 
     overhead_pct: float | None
     overhead_us_per_step: float | None
     """Of the rank with the most."""
     dropped_records: int
     late_samples_pct: float | None
-    """Of the sampler's: those that came late; of the rank with the most."""
+    """Percent of the sampler's samples that came late; of the rank with the most."""
     cpu_steal_pct: float | None
     notes: tuple[str, ...]
-    """What could not be seen or trusted, a sentence each."""
+    """What could not be measured or trusted, a sentence each."""
     left_out: int = 0
     """Values that were not recorded, because they are or look like secrets."""
 
 
 class WorkerDeathJson(Struct):
-    """A worker process of a loader that ended in the midst of its work."""
+    """A worker process of a loader that died."""
 
     pid: int
     worker: int | None
@@ -223,9 +223,9 @@ class RankReportJson(ReportJson):
     rank: int
     host: str | None
     late_ms: float | None
-    """How much later than the first it came to where ranks wait for each other; the mean over steps."""
+    """Mean delay behind the first rank where ranks wait for each other, ms."""
     waits_ms: float | None
-    """How long it waited there for the last."""
+    """Mean wait for the last rank there, ms."""
 
 
 def report(analysis: Analysis, spent: Spent | None = None) -> ReportJson:
@@ -377,10 +377,10 @@ def _of_process(facts: Facts | None, measured: MeasuredHeadroom | None) -> Headr
     if facts is None:
         return HeadroomJson(reason=reason)
     if not (facts.samples_known and facts.input_known):
-        return HeadroomJson(method="not known: no fetch of its batches was seen", reason=reason)
+        return HeadroomJson(method="unknown: no fetch of its batches was recorded", reason=reason)
     rate_without = facts.samples_per_s_without(facts.parts.input_ns)
     if rate_without is None or facts.device_kind == "cpu":
-        return HeadroomJson(method="not known: loader and training share the CPU", reason=reason)
+        return HeadroomJson(method="unknown: loader and training share the CPU", reason=reason)
     speedup = rate_without / facts.samples_per_s
     return HeadroomJson(rate_without, speedup, "partition: wall time without the exposed waits for data", reason=reason)
 

@@ -46,21 +46,21 @@ class TrialJson(Struct, kw_only=True):
     blocks: int = 0
     """Measured, with as many of the baseline."""
     dropped: str | None = None
-    """Why they were not tried any further."""
+    """Why they were not tried further; `null` where they were."""
 
 
 class TuningCostJson(Struct):
-    """What the tuning took."""
+    """Cost of the tuning."""
 
     seconds: float
     steps: int
-    """Of the training, all of them thrown away."""
+    """Training steps, all discarded."""
     starts: int
     """Of the training."""
 
 
 class PredictionJson(Struct):
-    """How far predictions were off, as shares of what was measured."""
+    """Errors of predictions, as shares of what was measured."""
 
     median_error: float | None
     max_error: float | None
@@ -69,7 +69,7 @@ class PredictionJson(Struct):
 
 
 class BatchJson(Struct, kw_only=True):
-    """How large a batch may be, and should be. Where that was not looked at, `b_max`, `b_95`, `b_star` and `notes` are
+    """The largest and the best batch size. Where that was not examined, `b_max`, `b_95`, `b_star` and `notes` are
     the only keys."""
 
     b_max: int | None
@@ -77,7 +77,7 @@ class BatchJson(Struct, kw_only=True):
     b_95: int | None
     """The smallest whose throughput is within 5 % of the best."""
     b_star: Any = None
-    """Nothing is estimated of gradients any more: older tunings alone may have it."""
+    """No longer estimated; only older tunings may have it."""
     samples_per_s: dict[int, float] | UnsetType = UNSET
     """By batch size, as all that follows."""
     intervals: dict[int, tuple[float, float | None]] | UnsetType = UNSET
@@ -100,9 +100,9 @@ class BatchJson(Struct, kw_only=True):
     settings: LoaderSettings | UnsetType | None = UNSET
     """The loader's, at `micro_batch`."""
     loader_bound: bool | UnsetType = UNSET
-    """The loader sets the pace, so that rates do not tell sizes apart."""
+    """Whether the loader sets the pace, so rates do not distinguish sizes."""
     alone: dict[int, float] | UnsetType = UNSET
-    """Samples/s with batches that were fetched before, where the loader sets the pace."""
+    """Samples/s with cached batches, where the loader sets the pace."""
     notes: tuple[str, ...]
 
 
@@ -125,13 +125,13 @@ class TuningJson(Struct, kw_only=True):
     speedup_high: float | None
     """`null` with a `speedup_low`: without end."""
     headroom: float | None
-    """What a loader that takes no time would gain, as a share of the baseline's rate."""
+    """Gain with an infinitely fast loader, as a share of the baseline's rate."""
     ended: str
     """A value of `tune.search.result.SearchEnd`."""
     because: str
     """The same in a sentence."""
     promising: str | None = None
-    """What was faster in its only block."""
+    """Setting that was faster in its only block."""
     wall_s: float
     cost: TuningCostJson
     noise: float | None
@@ -141,11 +141,11 @@ class TuningJson(Struct, kw_only=True):
     """Everything that was run, the baseline first."""
     batch: BatchJson
     binding_constraint: str | None
-    """What binds at the best settings."""
+    """What sets the pace at the best settings."""
     not_tested: tuple[str, ...]
     """What else could matter, and why it was not tried."""
     notes: tuple[str, ...]
-    """What was noticed on the way."""
+    """Remarks, a sentence each."""
     patch: Patch | None = None
     """The change of the program's source: `diff` for `patch -p1` in `folder`, the `command` to run where a value is an
     option of its command line, and what is left to be done `by_hand`; `null` where nothing is to be changed."""

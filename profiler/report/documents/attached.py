@@ -1,4 +1,4 @@
-"""A recording from outside in words: Verdict, Why, Next, Evidence, and what cannot be known from there."""
+"""A recording from outside in words: verdict, what to change, evidence, and what cannot be known from there."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ from ..document import (
 )
 from ..phrase import Length, Words, line, toned
 from ..words.code import command_line
-from ..words.figures import NOT_MEASURED, percent, share
+from ..words.figures import NOT_MEASURED, counted, percent, share
+from . import brief
 
 LEAST_SHOWN = 0.005
 BAR = 20
@@ -37,7 +38,7 @@ MOST_PLACES = 5
 
 _WAITING = {
     "data wait": "waiting for the loader's next batch",
-    "data making": "making batches itself",
+    "data making": "preparing batches itself",
     "ranks": "waiting for other ranks",
     "optimizer": "optimizer",
     "compiling": "compiling the model",
@@ -64,7 +65,7 @@ _ON_GPU = {
 
 def attached_document(seen: Attached, verdict: Finding, findings: tuple[Finding, ...]) -> Document:
     """All of it."""
-    return Document(tuple(_blocks(seen, verdict, findings)))
+    return Document(tuple(_blocks(seen, verdict, findings)), tuple(_brief(seen, verdict, findings)))
 
 
 def headline(seen: Attached) -> str:
@@ -74,10 +75,34 @@ def headline(seen: Attached) -> str:
     return f"process {pid} ({command}), observed from outside for {seen.seconds:.0f} s"
 
 
-def _blocks(seen: Attached, verdict: Finding, findings: tuple[Finding, ...]) -> Iterator[Block]:
+def _head(seen: Attached, verdict: Finding) -> Iterator[Block]:
     yield Title(headline(seen))
     yield Space()
-    yield Verdict(_shown(verdict), confidence=True)
+    yield Verdict(_shown(verdict))
+
+
+def _brief(seen: Attached, verdict: Finding, findings: tuple[Finding, ...]) -> Iterator[Block]:
+    """One screen."""
+    yield from _head(seen, verdict)
+    trainer = seen.leading
+    if trainer is not None and trainer.shares:
+        shown = sorted(told_shares(seen, trainer), key=lambda each: -each[1].value)
+        parts = (f"{name} {share(part.value, 0)} ({_bounds(part)})" for name, part, _ in shown)
+        yield Paragraph(f"{' · '.join(parts)}   ({counted(trainer.looks, 'stack sample')})", 1)
+    yield Space()
+    others = tuple(_shown(found) for found in findings if found is not verdict)
+    if not verdict.where and trainer is not None and (top := top_places(trainer)):
+        yield Heading("Most of the time at")
+        places = ((share(part, 0), at, name) for part, at, name in top[: brief.MOST])
+        yield table(places, RIGHT, LEFT, LEFT, indent=1)
+        yield Space()
+    yield from brief.actions(_shown(verdict), others, None)
+    said = "`whyidle run` also measures time per step and which waits the device notices"
+    yield from brief.quality([said], seen.notes, show=verdict.cause is None)
+
+
+def _blocks(seen: Attached, verdict: Finding, findings: tuple[Finding, ...]) -> Iterator[Block]:
+    yield from _head(seen, verdict)
     yield Space()
     for trainer in seen.trainers:
         if trainer.shares:
@@ -88,17 +113,17 @@ def _blocks(seen: Attached, verdict: Finding, findings: tuple[Finding, ...]) -> 
 def further(seen: Attached, verdict: Finding, findings: tuple[Finding, ...]) -> Iterator[Block]:
     """What stands below the verdict and the shares of the time."""
     shown = _shown(verdict)
-    if shown.next:
-        yield Changes(shown.next, None)
-        yield Space()
     if shown.where:
         yield LinesOfCode(shown.where)
+        yield Space()
+    if shown.next:
+        yield Changes(shown.next, None)
         yield Space()
     if any(item.value is not None for item in shown.evidence):
         yield EvidenceTable(shown.evidence)
         yield Space()
     if others := tuple(_shown(found) for found in findings if found is not verdict):
-        yield OtherFindings(others, None, with_changes=False)
+        yield OtherFindings(others, None)
         yield Space()
     yield from _processes(seen)
     yield from _device(seen)
@@ -124,7 +149,7 @@ def why(seen: Attached, trainer: Trainer) -> str:
     who = f"process {trainer.pid}" if trainer.rank is None else f"rank {trainer.rank} (process {trainer.pid})"
     thread = "its main thread" if trainer.main_thread else f"its thread {trainer.thread}"
     about = len(seen.trainers) > 1 and trainer is seen.leading
-    return f"Why: what {who} did in {thread}{', which the verdict is about' * about}"
+    return f"What {who} did in {thread}{', which the verdict is about' * about}"
 
 
 def told_shares(seen: Attached, trainer: Trainer) -> list[tuple[str, Estimate, str]]:
@@ -152,11 +177,13 @@ def _why(seen: Attached, trainer: Trainer) -> Iterator[Block]:
     rows: list[tuple[Words, ...]] = []
     for name, part, meaning in told_shares(seen, trainer):
         bar = Length(max(1, round(part.value * BAR)))
-        rows.append((name, share(part.value, 0), toned(_bounds(part), "dim"), line(bar, (f"\n{meaning}", "dim"))))
+        rows.append(
+            (name, share(part.value, 0), toned(f"[{_bounds(part)}]", "dim"), line(bar, (f"\n{meaning}", "dim")))
+        )
     yield table(rows, LEFT, RIGHT, LEFT, LEFT, indent=1)
-    yield Paragraph(f"{trainer.looks} looks at its stacks; in brackets the range of 95 % confidence", 1)
+    yield Paragraph(f"{counted(trainer.looks, 'stack sample')}; in brackets 95 % confidence intervals", 1)
     if top := top_places(trainer):
-        yield Paragraph("mostly at:", 1)
+        yield Paragraph("Most of the time at:", 1)
         places = ((share(part, 0), at, toned(name, "dim")) for part, at, name in top)
         yield table(places, RIGHT, LEFT, LEFT, indent=2)
     yield Space()
@@ -172,8 +199,8 @@ def _kinds(kinds: Mapping[str, float]) -> str:
 def _processes(seen: Attached) -> Iterator[Block]:
     if not seen.trainers and not seen.others:
         return
-    yield Heading("Processes, as the kernel saw them")
-    rows = [("", "on a CPU", "waits for a CPU", "disk", "idle", "all threads", "makes batches")]
+    yield Heading("Processes, by the kernel's counters")
+    rows = [("", "on a CPU", "waits for a CPU", "disk", "idle", "all threads", "prepares batches")]
     for trainer in seen.trainers:
         name = f"process {trainer.pid}" if trainer.rank is None else f"rank {trainer.rank}"
         rows.append((name, *_states(trainer.cpu), ""))
@@ -182,14 +209,14 @@ def _processes(seen: Attached) -> Iterator[Block]:
             number = f"{workers.count:.0f} worker{'' if round(workers.count) == 1 else 's'}, each"
             rows.append((number, *_states(workers.cpu), share(workers.busy, 0)))
     yield table(rows, LEFT, *[RIGHT] * 6, indent=1)
-    yield Paragraph(toned("of the main thread; all threads: their time on CPUs, summed", "dim"), 1)
+    yield Paragraph(toned('main thread; "all threads" sums their time on CPUs', "dim"), 1)
     for trainer in seen.trainers:
         if trainer.workers is not None:
             yield from _workers(trainer, trainer.workers, len(seen.trainers) > 1)
     if seen.others:
         names = [f"{p.pid} ({_cut(p.command or p.name, 40)})" for p in seen.others[:MOST_OTHERS]]
         more = f" and {len(seen.others) - MOST_OTHERS} more" if len(seen.others) > MOST_OTHERS else ""
-        yield Paragraph(f"beside them: {', '.join(names)}{more}", 1)
+        yield Paragraph(f"other processes: {', '.join(names)}{more}", 1)
     yield Space()
 
 
@@ -197,11 +224,11 @@ def _workers(trainer: Trainer, workers: Workers, several: bool) -> Iterator[Bloc
     whose = f" of process {trainer.pid}" if several else ""
     if workers.stages:
         stages = ", ".join(f"{name} {100 * part:.0f} %" for name, part in workers.stages.items())
-        yield Paragraph(f"batches{whose} are made of: {stages}   (sample: the dataset's own code)", 1)
+        yield Paragraph(f"Preparing batches{whose}: {stages}   (sample: the dataset's own code)", 1)
         for place, part in workers.top[:3]:
             yield Paragraph(f"  {100 * part:3.0f} %  {place}", 1)
     if workers.seen > 1.5 * workers.count:
-        yield Paragraph(f"{workers.seen} different workers{whose}: they are started anew", 1)
+        yield Paragraph(f"{workers.seen} different workers{whose}: they are restarted", 1)
     read = [
         f"{value / 1e6:.1f} MB/s from {where}"
         for value, where in ((workers.read_bytes_per_s, "storage"), (workers.read_chars_per_s, "storage or cache"))
@@ -221,7 +248,7 @@ def _states(cpu: Cpu) -> tuple[str, str, str, str, str]:
 def _device(seen: Attached) -> Iterator[Block]:
     host = seen.sampled
     yield Heading("Device and host")
-    name = (seen.info.get("device") or {}).get("title") or "not known: the process's open files may not be read"
+    name = (seen.info.get("device") or {}).get("title") or "unknown: no permission to read the process's open files"
     rows = [("trains on", str(name))]
     if seen.device_kind != "cpu":
         used = None if host is None else host.utilisation_pct
@@ -230,13 +257,13 @@ def _device(seen: Attached) -> Iterator[Block]:
         rows.append(("utilisation (NVML)", said))
         rows.append(("SM active", NOT_MEASURED if active is None else f"{percent(active, 0)}, the multiprocessors"))
     if host is not None and host.tree_cpus is not None and host.cpu_budget is not None:
-        rows.append(("CPUs in use", f"{host.tree_cpus:.1f} of {host.cpu_budget:g} that this job may use"))
+        rows.append(("CPUs in use", f"{host.tree_cpus:.1f} of the {host.cpu_budget:g} that this job may use"))
     yield table(rows, indent=1)
     yield Space()
 
 
 def _bounds(share: Estimate) -> str:
-    return f"[{100 * share.low:.0f} to {100 * share.high:.0f}]"
+    return f"{100 * share.low:.0f}–{100 * share.high:.0f}"
 
 
 def _cut(text: str, length: int) -> str:

@@ -16,13 +16,15 @@ from ..words.figures import share
 from .roofline import of_limit
 
 BAR_WIDTH = 14
+AXIS_FOLDS_TO = 4
+"""Signs to which a column of an axis may be folded."""
 BAR = "a step's time"
 HEADS = {"augment": "augm.", "interconnect": "link", "batch_size": "batch", "pipeline": "loader"}
 """Of columns whose axis has a long name."""
 EMULATED = "emulated"
-"""Stands in the head of every column whose figures no real device made."""
+"""Word in the head of every column whose figures no real device gave."""
 BAR_GOES, RANGE_GOES, BUSY_GOES, CAUSE_GOES = 4, 3, 2, 1
-"""What gives way where there are many axes: the highest first. The cause is told below the table as well."""
+"""Order in which columns go where there are many axes, the highest first. The cause stands below the table as well."""
 
 
 def table_of(
@@ -32,12 +34,12 @@ def table_of(
     legend: bool = False,
     limits: Sequence[PlacedRoofline] = (),
 ) -> FittingTable:
-    """One row a cell. Fits 80 columns: with many axes it has no bar, with more no range.
+    """Make a row for each cell. Fits 80 columns: with many axes it has no bar, with more no range.
 
     Args:
-        runs: say of each cell how many of its runs count, where they are not equally many.
+        runs: whether to give the number of runs that count, where cells differ in it.
         legend: of the bars, below the table.
-        limits: what the machine could make of their samples.
+        limits: how fast the machine can prepare their samples.
     """
     known = [_shares(cell) for cell in cells]
     counts = [len(cell.facts) for cell in cells]
@@ -69,9 +71,43 @@ def table_of(
     )
 
 
+def by_batch_size(cells: Sequence[Cell], most: int) -> FittingTable:
+    """One row a loader, the fastest first, and a column a batch size: samples/s (range) and how busy the device is.
+
+    `most`: rows.
+    """
+    names, rows = axes_shown(cells), dict[str, dict[int, Cell]]()
+    for cell in cells:
+        rows.setdefault(f"{in_words(cell, names)} {_loader(cell)}", {})[cell.batch_size] = cell
+    shown = sorted(rows.values(), key=lambda row: -max(_value_of(cell) for cell in row.values()))[:most]
+    sizes = sorted({cell.batch_size for cell in cells})
+    places = place_columns([next(iter(row.values())) for row in shown], names)
+
+    def figure(cell: Cell | None) -> str:
+        shares = None if cell is None else _shares(cell)
+        busy = "" if shares is None else f" {share(shares.get('compute'), 0):>5}"
+        return "" if cell is None else f"{_rate(cell, ranged=len(sizes) < 3)}{busy}"
+
+    return FittingTable(
+        (
+            *(column for column in places if column.head != HEADS["batch_size"]),
+            *(
+                FittingColumn(f"batch {size}", [figure(row.get(size)) for row in shown], goes=place)
+                for place, size in enumerate(sizes)
+            ),
+            FittingColumn("waits for", [_waits_for(row[max(row)]) for row in shown], folds_to=10),
+        ),
+        indent=1,
+    )
+
+
+def _value_of(cell: Cell) -> float:
+    return cell.samples_per_s.value if cell.status == "ok" and cell.samples_per_s is not None else 0.0
+
+
 def axes_shown(cells: Sequence[Cell]) -> list[str]:
-    """The axes on which cells differ. Where a batch is served from memory nothing is loaded: on the axes of loading
-    such cells stand nowhere."""
+    """Name the axes on which cells differ. Cells with a cached batch load nothing, so the axes of loading do not count
+    for them."""
     loading = varying([cell for cell in cells if feed_of(cell) != "synthetic"])
     return [name for name in varying(cells) if name in loading or name not in OF_LOADING]
 
@@ -89,19 +125,19 @@ def place_columns(
                 HEADS.get(name, name),
                 [_value(cell.axes.get(name)) if _stands(cell, name) else "" for cell in cells],
                 right=_are_numbers(cells, name),
-                words=[in_words(cell, [name]) for cell in cells],
+                folds_to=AXIS_FOLDS_TO,
             )
             for name in names
         ),
-        FittingColumn("loader", loaders := [_loader(cell) for cell in cells], folds_to=10, words=loaders),
-        FittingColumn("batch", sizes := [str(cell.batch_size) for cell in cells], right=True, words=sizes),
+        FittingColumn("loader", [_loader(cell) for cell in cells], folds_to=10),
+        FittingColumn("batch", [str(cell.batch_size) for cell in cells], right=True),
     ]
     hidden = [HEADS[name] for name in ("pipeline", "batch_size") if name not in shown]
     return [column for column in found if column.head not in hidden]
 
 
 def _all(cells: Sequence[Cell], name: str) -> set[Any]:
-    """Loaders or batch sizes of these cells; what is fed from memory has no loader."""
+    """Collect loaders or batch sizes of these cells; a cell with a cached batch has no loader."""
     return {getattr(cell, name) for cell in cells if name != "pipeline" or _loader(cell)}
 
 
@@ -114,12 +150,12 @@ def _stands(cell: Cell, name: str) -> bool:
 
 
 def in_words(cell: Cell, names: Sequence[str]) -> str:
-    """Where a cell stands on some axes."""
+    """Write the place of a cell on some axes."""
     return label(cell, [name for name in names if _stands(cell, name)])
 
 
 def namer(cells: Sequence[Cell]) -> Callable[[Cell], str]:
-    """Names of cells in sentences: what tells them apart from the others, and no more."""
+    """Name cells in sentences by what tells them apart from the others, and no more."""
     names = axes_shown(cells)
     several = [name for name in ("pipeline", "batch_size") if len(_all(cells, name)) > 1]
 

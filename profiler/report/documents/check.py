@@ -12,7 +12,7 @@ _TONES = {"PASS": "green", "FAIL": "bold red", "UNCLEAR": "bold red", "N/A": "bo
 
 
 def check_document(run: str, emulated: str | None, found: Sequence[LimitCheck]) -> Document:
-    """A row a check. `emulated`: the name of an emulated device."""
+    """Make a row for each check. `emulated`: the name of an emulated device."""
     return Document(tuple(_blocks(run, emulated, found)))
 
 
@@ -29,7 +29,7 @@ def _row(check: LimitCheck) -> LimitRow:
 
 
 def summary(run: str, found: Sequence[LimitCheck]) -> str:
-    """How many hold."""
+    """Say how many hold."""
     failed = [each for each in found if not each.holds]
     if not failed:
         return f"{run}: all {len(found)} checks hold."
@@ -41,7 +41,7 @@ def _named(check: LimitCheck) -> str:
 
 
 def outcome(check: LimitCheck) -> str:
-    """PASS, FAIL; UNCLEAR or N/A for what noise hides or was not measured, which fails; SKIP for what is let pass."""
+    """PASS or FAIL; UNCLEAR where noise hides it and N/A where not measured, which fail; SKIP where that is allowed."""
     if check.passed:
         return "PASS"
     if check.allowed:
@@ -61,7 +61,7 @@ def wanted(check: LimitCheck) -> str:
     if check.name.startswith("forbid "):
         return "forbidden"
     if check.name == "ended":
-        return "needed"
+        return "required"
     return f"{'at most' if check.at_most else 'at least'} {_value(check.limit, check.unit)}"
 
 

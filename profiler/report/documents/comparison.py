@@ -1,4 +1,4 @@
-"""A comparison in words: the table, why the winner wins, what limits each training, what the batch size did.
+"""A comparison in words: the table, why the fastest is fastest, what limits each training, what the batch size does.
 
 The differential test in words: net alone, loader alone, both together; and what augmentation costs.
 """
@@ -16,7 +16,6 @@ from ...analyse.cells.comparison import Cell, Comparison
 from ...analyse.cells.differential import AGREES_WITHIN, Differential, differentials, foreign_cpus, machine_cpus
 from ...analyse.cells.roofline import rooflines
 from ...analyse.cells.scaling import scaling
-from ...analyse.run.stall_breakdown import busy_strip
 from ...analyse.statistics import Range
 from ..document import (
     Block,
@@ -35,21 +34,22 @@ from ..document import (
     table,
     under,
 )
-from ..phrase import Spark, line, toned
+from ..phrase import line, plain_words, toned
 from ..words.code import command_line
 from ..words.figures import NOT_MEASURED, counted
 from ..words.sample_time import sentence
-from .cells_table import axes_shown, figures, in_words, namer, place_columns, table_of
+from . import brief
+from .cells_table import axes_shown, by_batch_size, figures, in_words, namer, place_columns, table_of
 from .cost import cost_blocks
 from .roofline import roofline_blocks
 from .scaling import scaling_blocks
 from .training_results import training_results_blocks
 from .winners import group_verdicts, group_winners
 
-LIMITS = {"net": "net", "loader": "loader", "both": "both alike", None: ""}
+LIMITS = {"net": "net", "loader": "loader", "both": "both", None: ""}
 FOREIGN = "foreign_load"
 MOST_OFF = 8
-"""Trainings that are told one by one, of those that took another time than expected."""
+"""Trainings named one by one, of those whose time is not the expected one."""
 LITTLE = 0.005
 """Less than this is written as no difference."""
 
@@ -86,7 +86,7 @@ def _table(tested: Sequence[Differential], setting: dict[str, Any]) -> FittingTa
             figures("loader\nalone", tested, lambda each: _rate(each.loader)),
             figures("expected", tested, lambda each: _rate(each.expected), goes=1),
             figures("measured", tested, lambda each: _rate(each.measured)),
-            figures("time", tested, lambda each: _deviation(each.deviation)),
+            figures("extra\ntime", tested, lambda each: _deviation(each.deviation)),
             FittingColumn("limit", [_limit(each) for each in tested]),
             FittingColumn(
                 "s/epoch expected",
@@ -105,20 +105,20 @@ def _table(tested: Sequence[Differential], setting: dict[str, Any]) -> FittingTa
 
 
 def summary(tested: Sequence[Differential]) -> str:
-    """How well the two limits explain the trainings, and which of them limits how many."""
+    """Say how well the two limits explain the trainings, and which of them limits how many."""
     agree = sum(bool(each.agrees) for each in tested)
     overlapping = {each.overlaps for each in tested}
-    time = {True: "the slower of the two takes", False: "both take together"}
-    rule = time[overlapping.pop()] if len(overlapping) == 1 else "the slower takes, or without overlap both together"
-    said = f"Within {100 * AGREES_WITHIN:.0f} % of the time that {rule}: {agree} of {len(tested)}."
-    for limit, words in (("loader", "The loader is the floor"), ("net", "The net is the limit")):
+    time = {True: "The slower of the two", False: "The sum of the two"}
+    rule = time[overlapping.pop()] if len(overlapping) == 1 else "The slower of the two, or without overlap their sum,"
+    said = f"{rule} predicts the time of {agree} of {len(tested)} trainings within {100 * AGREES_WITHIN:.0f} %."
+    for limit, words in (("loader", "The loader is the limit"), ("net", "The net is the limit")):
         if number := sum(each.limit == limit for each in tested):
             said += f" {words} in {number} of {len(tested)}."
     return said
 
 
 def _unexpected(tested: Sequence[Differential]) -> Iterator[Block]:
-    """One block of those that took another time than expected, with the likely reason."""
+    """List those whose time is not the expected one, each with the likely reason."""
     off = [each for each in tested if each.agrees is False]
     if not off:
         return
@@ -132,10 +132,10 @@ def _unexpected(tested: Sequence[Differential]) -> Iterator[Block]:
         deviation = each.deviation or 0.0
         took = "longer" if deviation > 0 else "shorter"
         reasons = "; ".join(reason.text for reason in each.reasons if reason.code != FOREIGN)
-        said = f"{name(each.cell)}: {abs(100 * deviation):.0f} % {took}{f': {reasons}' if reasons else ''}."
+        said = f"{name(each.cell)} takes {abs(100 * deviation):.0f} % {took}{f': {reasons}' if reasons else ''}."
         yield Paragraph(said, 2)
     if len(worst) > MOST_OFF:
-        yield Paragraph(f"and {len(worst) - MOST_OFF} more that are off by less.", 2)
+        yield Paragraph(f"And {len(worst) - MOST_OFF} more are off by less.", 2)
 
 
 def _augmented(found: Sequence[Augmentation]) -> FittingTable:
@@ -159,22 +159,23 @@ def cost_in_words(found: Augmentation) -> str:
 
 
 def unsure(found: Sequence[Augmentation]) -> str | None:
-    """Why figures have a question mark; `None` where none has."""
+    """Say why figures have a question mark; `None` where none has."""
     doubts = [each.doubt or "runs differ by as much" for each in found if cost_in_words(each).endswith("?")]
-    return f"?: {', or '.join(dict.fromkeys(doubts))}. Longer runs, and several of each, tell." if doubts else None
+    said = ", or ".join(dict.fromkeys(doubts))
+    return f"A figure with ? is uncertain: {said}. Repeat with longer runs, several of each." if doubts else None
 
 
 def contrast(found: Sequence[Augmentation]) -> str | None:
-    """That augmentation is free on one device and not on another; `None` where no training shows it."""
+    """Say that augmentation is free on one device and not on another; `None` where no training shows it."""
     said = []
     for free, dear in free_on_one_device(found):
-        because = ", where the loader is the floor" if dear.limit == "loader" else ""
+        because = ", where the loader is the limit" if dear.limit == "loader" else ""
         said.append(
-            f"{dear.cell.axes.get('net') or 'The net'}, the same code and data: augmentation is free on "
+            f"{dear.cell.axes.get('net') or 'The net'}, same code and data: augmentation is free on "
             f"{label(free.cell, ('device',))} and costs {100 * dear.cost:.0f} % on {label(dear.cell, ('device',))}"
             f"{because}."
         )
-    return " ".join([*said, "What a slow device hides is the limit of a fast one."]) if said else None
+    return " ".join([*said, "A slow device hides what limits a fast one."]) if said else None
 
 
 def _limit(found: Differential) -> str:
@@ -210,31 +211,74 @@ def batch_size_blocks(verdicts: Mapping[str, BatchVerdict]) -> Iterator[Block]:
         yield SizesOfBatch(name, verdict)
 
 
-STRIP = 40
-"""Signs in a stretch of the device's time."""
-MOST_STRETCHES = 8
-MOST_LOSSES = 12
+MOST_ROWS, SCREEN = 12, 36
+"""Of the short version: rows of its table, and lines in all."""
 MOST_PLACES = 6
-"""Beyond these, cells that the same thing went wrong with are counted only."""
-MOST_SWEEPS = 4
-"""Sweeps over the batch size that are told in full; more of them get a paragraph each."""
+"""Of more cells with the same error only the number is shown."""
 SIZES = "What the batch size did"
 ONE_SIZE = "No loader ran with two batch sizes: these runs say nothing about the batch size."
 
 
 def comparison_document(result: Comparison, setting: dict[str, Any]) -> Document:
     """All of it."""
-    return Document(tuple(_blocks(result, setting)))
+    return Document(tuple(_blocks(result, setting)), tuple(_brief(result, setting)))
 
 
-def _blocks(result: Comparison, setting: dict[str, Any]) -> Iterator[Block]:
-    emulated = setting["device"]["kind"] == "emulated"
+def _head(result: Comparison, setting: dict[str, Any]) -> Iterator[Block]:
     yield Title(comparison_title(result, setting))
     yield from head(result, setting)
     yield Space()
     for notice in notices(result, setting):
         yield Paragraph(toned(notice, "yellow"))
         yield Space()
+
+
+def _brief(result: Comparison, setting: dict[str, Any]) -> Iterator[Block]:
+    """One screen: the question, the table, the answer."""
+    main = list(_main(result, setting))
+    yield from main
+    yield from _while_room(studied(result, setting), SCREEN - sum(map(_height, main)))
+
+
+def _main(result: Comparison, setting: dict[str, Any]) -> Iterator[Block]:
+    yield from _head(result, setting)
+    of = "Emulated samples/s" if setting["device"]["kind"] == "emulated" else "Samples/s"
+    yield Heading(f"{of} (range), and the share of time that the device is busy")
+    yield by_batch_size(result.cells, MOST_ROWS)
+    yield from (Paragraph(toned(words, "yellow"), 1) for words in list(errors(result))[: brief.MOST])
+    yield from winners(result, setting)
+    if told := list(sweeps(result).items()):
+        yield Space()
+        yield Heading(SIZES)
+        for name, verdict in told[:MOST_PLACES]:
+            said = ". ".join(sentence(verdict).split(". ")[: 1 + (verdict.grew is not None)]).rstrip(".")
+            yield Paragraph(line((name, "bold"), f": {said} ", (f"[{verdict.cause}]", "bold")), 1)
+    elif setting["scenario"] is None:
+        yield Space()
+        yield Paragraph(ONE_SIZE)
+
+
+def _while_room(blocks: Iterable[Block], room: int) -> Iterator[Block]:
+    """The first sections that fit into so many lines, as they are on a terminal of common width."""
+    section: list[Block] = []
+    for block in (*blocks, Space()):
+        if isinstance(block, Space):
+            if (room := room - sum(map(_height, section))) < 0:
+                return
+            yield from section
+            section = []
+        section.append(block)
+
+
+def _height(block: Block) -> int:
+    if isinstance(block, Paragraph):
+        return 1 + len(plain_words(block.words)) // 95
+    return len(block.columns[0].cells) + 2 if isinstance(block, FittingTable) else 1
+
+
+def _blocks(result: Comparison, setting: dict[str, Any]) -> Iterator[Block]:
+    emulated = setting["device"]["kind"] == "emulated"
+    yield from _head(result, setting)
     yield table_of(result.cells, emulated, runs="budget" in setting, legend=True, limits=rooflines(setting))
     if wrong := list(errors(result)):
         yield Space()
@@ -244,15 +288,14 @@ def _blocks(result: Comparison, setting: dict[str, Any]) -> Iterator[Block]:
     if told := sweeps(result):
         yield Space()
         yield Heading(SIZES)
-        yield from _told(told)
+        yield from batch_size_blocks(told)
     elif setting["scenario"] is None:
         yield Space()
         yield Paragraph(ONE_SIZE)
-    yield from _stretches(result, emulated)
 
 
 def head(result: Comparison, setting: dict[str, Any]) -> Iterator[Block]:
-    """What was asked, of which data, under which conditions."""
+    """Give the question, the data and the conditions."""
     if question := setting.get("question"):
         yield Paragraph(question)
     yield from cautions(result, setting)
@@ -266,24 +309,19 @@ def notices(result: Comparison, setting: dict[str, Any]) -> Iterator[str]:
     if (used := foreign_cpus(runs)) is not None:
         cpus = machine_cpus(runs)
         of_all = "CPUs" if cpus is None else f"of {counted(cpus, 'CPU')}"
-        yield (
-            f"Other programs used up to {used:.1f} {of_all} while this ran: these rates are not those of a quiet "
-            "machine."
-        )
+        yield (f"Other programs used up to {used:.1f} {of_all} while this ran: expect other rates on a quiet machine.")
 
 
 def winners(result: Comparison, setting: dict[str, Any]) -> Iterator[Block]:
-    """Which cells are fastest, and what their nets learnt."""
+    """Which cells are fastest, and why."""
     if wins := list(group_winners(result, setting["device"]["kind"])):
         yield Space()
         recorded = setting["scenario"] is None
-        yield Heading("Which is fastest, and why" if recorded else "Which loader wins, and why")
+        yield Heading("Which is fastest, and why" if recorded else "Which loader is fastest, and why")
         yield from wins
-    if losses := _losses(result):
-        yield from (Paragraph(losses, 1),) if wins else (Space(), Paragraph(losses))
 
 
-def findings(result: Comparison, setting: dict[str, Any]) -> Iterator[Block]:
+def studied(result: Comparison, setting: dict[str, Any]) -> Iterator[Block]:
     """What the cells say together, each part below a line in bold."""
     if (found := scaling(result.cells)) is not None:
         yield from scaling_blocks(found)
@@ -291,10 +329,14 @@ def findings(result: Comparison, setting: dict[str, Any]) -> Iterator[Block]:
     yield from training_results_blocks(result, setting)
     yield from cost_blocks(result.cells, setting)
     yield from roofline_blocks(rooflines(setting), result.cells)
+
+
+def findings(result: Comparison, setting: dict[str, Any]) -> Iterator[Block]:
+    """The same, and what each waits for."""
+    yield from studied(result, setting)
     if waits := list(group_verdicts(result)):
         yield Space()
-        recorded = setting["scenario"] is None
-        yield Heading("What they wait for" if recorded else "What each loader waits for")
+        yield Heading("What each training waits for")
         yield from waits
 
 
@@ -318,7 +360,7 @@ def device_kind(cell: Cell, setting: Mapping[str, Any]) -> str:
 
 
 def cautions(result: Comparison, setting: dict[str, Any]) -> Iterator[Caution]:
-    """That data or devices are no real ones: above every figure that they gave."""
+    """Warn that data or devices are not real, above every figure that they gave."""
     for net, told in (_datasets(setting) or _of_runs(result)).items():
         if stand_in := told.get("stand_in"):
             yield Caution("Stand-in data", f"generated, in place of {stand_in}.", f"({net})" if net else "")
@@ -351,7 +393,7 @@ def _runs(cells: tuple[Cell, ...]) -> TableBlock:
 
 
 def _conditions(result: Comparison, setting: dict[str, Any]) -> str:
-    """What was run, on one or two lines. What cells differ in stands in the table."""
+    """Say what was run, in one or two lines; the table shows what cells differ in."""
     differing = varying(result.cells)
     interleaved = " in interleaved rounds" if setting["repeats"] > 1 else ""
     said = list(dict.fromkeys(_samples(told) for told in _datasets(setting).values()))
@@ -375,9 +417,9 @@ def _conditions(result: Comparison, setting: dict[str, Any]) -> str:
         said.append(f"augmentation {'on' if setting['augment'] else 'off'}")
     feeds = {feed_of(cell) for cell in result.cells}
     if feeds == {"synthetic"}:
-        said.append("one batch served from memory again and again")
+        said.append("one cached batch, repeated")
     if feeds == {"loader-only"}:
-        said.append("steps that do nothing")
+        said.append("empty steps")
     return ", ".join(word for word in said if word)
 
 
@@ -407,7 +449,7 @@ def _samples(told: dict[str, Any]) -> str:
 
 
 def errors(result: Comparison) -> Iterator[str]:
-    """One line for each thing that went wrong, with the cells it hit."""
+    """Name each error in a line, with the cells that it hit."""
     names = axes_shown(result.cells)
     hit: dict[tuple[str, str, str], dict[str, list[str]]] = {}
     for cell in result.cells:
@@ -421,16 +463,6 @@ def errors(result: Comparison) -> Iterator[str]:
         yield f"{pipeline}, {where}: {status}: {error}"
 
 
-def _losses(result: Comparison) -> str:
-    """That the net really learnt, where it was really trained."""
-    cells = [cell for cell in result.cells if cell.status == "ok" and feed_of(cell) == "real"]
-    name = namer(cells)
-    losses = [(cell, cell.typical.info.get("loss")) for cell in cells if cell.typical]
-    said = [f"{name(cell)}: {loss['first']:.2f} to {loss['last']:.2f}" for cell, loss in losses if loss]
-    more = f"; and {len(said) - MOST_LOSSES} more" if len(said) > MOST_LOSSES else ""
-    return f"Loss, first read to last: {'; '.join(said[:MOST_LOSSES])}{more}." if said else ""
-
-
 def sweeps(result: Comparison) -> dict[str, BatchVerdict]:
     """What the batch size did to trainings with a loader."""
     cells = [cell for cell in result.cells if feed_of(cell) == "real"]
@@ -442,51 +474,3 @@ def sweeps(result: Comparison) -> dict[str, BatchVerdict]:
 def _name(cell: Cell, names: Sequence[str]) -> str:
     """As sweeps over the batch size go by."""
     return f"{label(cell, names)} {cell.pipeline}".strip()
-
-
-def _told(sweeps: dict[str, BatchVerdict]) -> Iterator[Block]:
-    """In full, if they are a few; otherwise the mechanism of each."""
-    if len(sweeps) <= MOST_SWEEPS:
-        yield from batch_size_blocks(sweeps)
-        return
-    for name, verdict in sweeps.items():
-        said = line((name, "bold"), f": {sentence(verdict)} ", (f"[{verdict.cause}]", "bold"))
-        yield Paragraph(said, 1)
-
-
-def _stretches(result: Comparison, emulated: bool) -> Iterator[Block]:
-    """The study's picture: how the device works and stands still; of the first few trainings with a loader."""
-    cells = [
-        (c, c.typical, c.typical.facts)
-        for c in result.cells
-        if feed_of(c) == "real" and c.typical and c.typical.facts
-    ]  # fmt: skip
-    if not cells:
-        return
-    name = namer([cell for cell, _, _ in cells])
-    shown = cells[:MOST_STRETCHES]
-    bin_ms = _bin_ms(max(typical.step_ms["p50"] for _, typical, _ in shown))
-    yield Space()
-    first = f", the first {len(shown)} of {len(cells)}" if len(shown) < len(cells) else ""
-    yield Heading(f"The {'emulated ' * emulated}device at work, and standing still{first}")
-    strips = (busy_strip(facts.window, facts.parts.computing, bin_ms * 1_000_000, STRIP) for _, _, facts in shown)
-    yield table(
-        (
-            (name(cell), line(Spark(strip, STRIP)), _gaps(typical.gaps_ms))
-            for (cell, typical, _), strip in zip(shown, strips, strict=True)
-        ),
-        TableColumn("cell" if axes_shown([cell for cell, _, _ in cells]) else "loader, batch", folds=True),
-        TableColumn(f"{STRIP * bin_ms / 1e3:g} s, {bin_ms} ms a sign, high: busy", wraps=False, least=STRIP),
-        TableColumn("gaps, p50 / p95", wraps=False),
-        head_tone="dim",
-        indent=1,
-    )
-
-
-def _gaps(gaps: dict[str, float]) -> str:
-    return f"{gaps['p50']:.0f} / {gaps['p95']:.0f} ms" if gaps else "none"
-
-
-def _bin_ms(step_ms: float) -> int:
-    """A round number of ms with which a strip holds six of the longest steps."""
-    return next((n for n in (1, 2, 5, 10, 20, 25, 50, 100, 200, 500) if n * STRIP >= 6 * step_ms), 1000)

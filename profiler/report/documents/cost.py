@@ -17,13 +17,13 @@ from ..words.figures import NOT_MEASURED, counted
 from .cells_table import figures, head, place_columns
 
 PREEMPTIBLE = "preemptible"
-"""In what a price's provider is said to be."""
+"""Word in the provider of a price."""
 NOTABLE = 0.01
-"""Share of the time from which on validation and checkpoints are worth naming."""
+"""Least share of the time from which validation and checkpoints are named."""
 
 
 LEAST_USD = 0.0001
-"""Costs below are told of more epochs than one."""
+"""Lower costs are given for more epochs than one."""
 EPOCHS_SHOWN = (1, 1_000, 1_000_000)
 
 
@@ -41,15 +41,15 @@ def usd(amount: float | None) -> str:
 
 
 def spent_line(of: Spent) -> str:
-    """One line on a recorded run."""
+    """Write a line on a recorded run."""
     line = f"At {of.price.title} this run cost {usd(of.usd)}"
     if of.waited_usd is None or of.waited_share is None:
         return f"{line}; how long the {of.waiter} waited was not measured."
-    share = f"{100 * of.waited_share:.0f} % of the time that was judged"
-    said = f"{line}, of which the {of.waiter} waited for {usd(of.waited_usd)} ({share})"
+    share = f"{100 * of.waited_share:.0f} % of the measured time"
+    said = f"{line}, {usd(of.waited_usd)} of it while the {of.waiter} waited ({share})"
     if of.boundary_share is not None and of.boundary_share >= NOTABLE:
         outside = f"{100 * of.boundary_share:.0f} %"
-        return f"{said}; {usd(of.boundary_usd)} ({outside}) more went outside the steps: validation, checkpoints."
+        return f"{said}, and {usd(of.boundary_usd)} ({outside}) outside the steps: validation, checkpoints."
     return f"{said}."
 
 
@@ -80,27 +80,25 @@ def cost_blocks(cells: Sequence[Cell], setting: Mapping[str, Any]) -> Iterator[B
     for title, price in prices.items():
         yield Paragraph(toned(f"{title}: {_origin(price)}", "dim"), 1)
     said = (
-        "An epoch is one pass over the data at the rate of the table, without the time outside the steps (validation, "
-        "checkpoints). Waiting is what of it paid for time in which nothing was computed. "
-        f"Ratios are to {beside}, of the same net.{_unpriced(costs, setting)}"
+        "An epoch is one pass over the data at the rate of the table, without time outside the steps (validation, "
+        "checkpoints). Waiting is the part that paid for time in which nothing was computed. "
+        f"Ratios compare with {beside}, same net.{_unpriced(costs, setting)}"
     )
     yield Paragraph(toned(said, "dim"), 1)
 
 
 def _doubts(cells: Sequence[Cell]) -> str | None:
-    """Why the costs, and so their ratios, may be others in the next run; `None` where nothing says so."""
+    """Say why the costs, and so their ratios, may differ in the next run; `None` where nothing says so."""
     said = []
     if (others := foreign_cpus(facts for cell in cells for facts in cell.facts)) is not None:
-        said.append(
-            f"Other programs used {others:.1f} CPUs of a machine that had none to spare: run it again without them."
-        )
+        said.append(f"Other programs used {others:.1f} CPUs while all CPUs were in use: run it again without them.")
     if single(cells):
-        said.append(f"Costs of one run each may differ by {100 * ONE_RUN_REACH:.0f} % for no reason.")
+        said.append(f"Each cost is of one run, which may differ by {100 * ONE_RUN_REACH:.0f} % by chance.")
     return " ".join(said) or None
 
 
 def _epochs_shown(of_one: Iterable[float | None]) -> int:
-    """How many epochs to tell the price of, so that the cheapest is no long row of zeros."""
+    """Choose for how many epochs to give the price, so that the cheapest is no long row of zeros."""
     cheapest = min((usd for usd in of_one if usd), default=LEAST_USD)
     return next((many for many in EPOCHS_SHOWN if cheapest * many >= LEAST_USD), EPOCHS_SHOWN[-1])
 
@@ -110,10 +108,10 @@ def _of(epochs: int, one: float | None) -> str:
 
 
 def _unpriced(costs: Sequence[CellCost], setting: Mapping[str, Any]) -> str:
-    """What prices by thread or accelerator leave out."""
+    """Say what prices by thread or accelerator leave out."""
     if setting[SETTING].get("whole_machine") or not any(each.cell.axes.get("workers") for each in costs):
         return ""
-    return " Worker processes of loaders are not priced."
+    return " Loader workers are not priced."
 
 
 def _until(of: CellCost) -> str:
@@ -123,9 +121,9 @@ def _until(of: CellCost) -> str:
 
 
 def _origin(price: Price) -> str:
-    """Where a price is from."""
+    """Say where a price is from."""
     if price.source is None:
-        return "as asked for"
+        return "as given"
     return f"{price.provider}. {price.source}" + (f" ({price.doubt})" if price.doubt else "")
 
 
@@ -155,13 +153,13 @@ def _blocks(
 
 
 def _ratios(bills: Sequence[Bill], relative_to: str) -> str:
-    """What the ratios are of, and that prices of two kinds stand beside each other, where they do."""
+    """Explain the ratios, and warn where prices of two kinds are compared."""
     base = relative_to.rpartition("/")[2]
-    said = f"time/{base} and cost/{base}: totals over those of the same training on {relative_to} (--relative-to)."
+    said = f"time/{base} and cost/{base}: totals relative to the same training on {relative_to} (--relative-to)."
     kinds = {PREEMPTIBLE in (each.price.provider or "") for each in bills if each.price is not None}
     gpu = any(each.price is not None and each.price.accelerator for each in bills)
     if len(kinds) == 2 and gpu:
-        said += " As the study did, this sets the price of preemptible CPUs beside that of an on-demand GPU."
+        said += " As in the study, CPU prices are preemptible ones and the GPU price is on demand."
     return said
 
 
@@ -202,10 +200,10 @@ def _ratio(value: float | None) -> str:
 
 
 def _prices(bills: Sequence[Bill]) -> list[str]:
-    """Where the prices are from, and which are missing."""
+    """Say where the prices are from, and which are missing."""
     known = {each.price.title: each.price for each in bills if each.price is not None}
     lines = [f"{title}: {_origin(price)}" for title, price in known.items()]
     without = sorted({each.machine for each in bills if each.price is None})
     if without:
-        lines.append(f"No price is known of {', '.join(without)}: --prices FILE adds them, under [logs].")
+        lines.append(f"No price is known for {', '.join(without)}. Add it with `--prices FILE`, under [logs].")
     return ["Prices", *lines] if lines else []

@@ -16,7 +16,8 @@ from ...analyse.statistics import Estimate
 from ..document import LEFT, Block, Caution, Document, Heading, Paragraph, Space, TableBlock, TableColumn, Title, table
 from ..phrase import Words, toned
 from ..words.code import command_line, line_of
-from ..words.figures import KEPT, LEAST_SHARE, NOT_MEASURED, factor
+from ..words.figures import KEPT, LEAST_SHARE, NOT_MEASURED, counted, factor
+from . import brief
 
 PART_NAMES = {
     "input": "input stall",
@@ -29,14 +30,14 @@ PART_NAMES = {
 
 def diff_document(found: Difference) -> Document:
     """All of it."""
-    return Document(tuple(_blocks(found)))
+    return Document(tuple(_blocks(found)), tuple(_brief(found)))
 
 
 MOVED = {
     "compute": "computing",
     "input": "waiting for data",
     "copy": "waiting for copies",
-    "sync": "waiting in synchronising calls",
+    "sync": "waiting for results",
     "host": "other work of the loop",
     "boundary": "time outside the steps",
 }
@@ -51,18 +52,18 @@ def headline(found: Difference) -> str:
     if not found.times.enough:
         least = min(run.looked_at for side in (found.a, found.b) for run in side.runs)
         return (
-            f"Nothing can be told: B was {_percent(speedup.value)} in {these}, of which one has {least} "
+            f"Too short to judge: B was {_percent(speedup.value)} in {these}, but one has only {least} "
             f"step{'s' * (least != 1)} after the warm-up. At least {LEAST_STEPS} are needed: record longer."
         )
     if not found.times.significant and found.crowded:
         return (
             f"Not proven: B was {_percent(speedup.value)} in {these} ({_range(speedup)}, 95 % interval), but other "
-            f"programs filled the machine. Repeat on a quiet machine, repeat runs on each side, or give --noise."
+            f"programs loaded the machine. Repeat on a quiet machine, record several runs a side, or give --noise."
             f"{_though(found)}"
         )
     if not found.times.significant:
         return (
-            f"No difference in speed shown: B was {_percent(speedup.value)}, which is within noise "
+            f"No proven difference in speed: B was {_percent(speedup.value)}, which is within noise "
             f"({_range(speedup)}, 95 % interval).{_though(found)}"
         )
     said = f"B is {_percent(speedup.value)} ({_range(speedup)}, 95 % interval)"
@@ -79,13 +80,13 @@ def _though(found: Difference) -> str:
     if not changed:
         return ""
     most = max(changed, key=lambda part: abs(terms[part].change.value))
-    return f" What did change: {moved(found, most)}."
+    return f" One part did change: {moved(found, most)}."
 
 
 def _percent(speedup: float) -> str:
     """In words, of throughput."""
     if speedup >= 2:
-        return f"{speedup:.3g} times as fast"
+        return f"{speedup:.3g}× as fast"
     return f"{'faster' if speedup >= 1 else 'slower'} by {abs(100 * (speedup - 1)):.3g} %"
 
 
@@ -112,18 +113,18 @@ def _reason(because: Because) -> str:
     """Claimed only of settings; the rest is said to be possible."""
     said = " and ".join(_changed(each) for each in because.by)
     if because.kind == SETTING:
-        return f"because {said}" if len(because.by) == 1 else f"because of one or more of: {said}"
+        return f"because {said}" if len(because.by) == 1 else f"because one or more of these changed: {said}"
     if because.kind == ENVIRONMENT:
-        return f"which {said} may explain; no setting does"
+        return f"which {said} may explain (no loader setting changed)"
     if because.kind == COMMAND:
         what = "the command or the code" if changed_code(because.by) else "the command"
-        return f"which {what} may explain ({said}); no recorded setting does"
+        return f"which {what} may explain ({said}; no recorded setting changed)"
     if because.kind == CODE:
-        return f"which the changed {said} may explain; no recorded setting does"
+        return f"which the changed {said} may explain (no recorded setting changed)"
     return "which no recorded setting explains" if because.part else "no recorded setting explains it"
 
 
-def _blocks(found: Difference) -> Iterator[Block]:
+def _head(found: Difference) -> Iterator[Block]:
     yield Title(headline(found))
     if found.emulated:
         yield Caution("Emulated", "both ran on emulated devices; none of this was measured on a GPU.")
@@ -140,12 +141,36 @@ def _blocks(found: Difference) -> Iterator[Block]:
         yield Heading("Advice that was followed")
         yield from (Paragraph(said, 1) for said in _promise(found.promise))
         yield Space()
+
+
+def _brief(found: Difference) -> Iterator[Block]:
+    """One screen."""
+    yield from _head(found)
+    yield Heading(f"Time a {found.times.unit}, µs (95 % intervals)")
+    yield _times(found)
+    yield Space()
+    if changed := [each for each in (*found.settings, *found.environment) if each.told]:
+        yield Heading("Changed")
+        yield _settings(changed[: 2 * brief.MOST])
+        yield Space()
+    if found.lines:
+        yield Heading(f"Lines of code, µs a {found.times.unit} (95 % intervals)")
+        yield _lines(found.lines[: brief.MOST])
+        yield Space()
+    if found.because.look_at:
+        yield Paragraph(f"To check: {'; '.join(found.because.look_at)}.")
+    runs = (f"{counted(len(side.runs), 'run')} of {side.name}" for side in (found.a, found.b))
+    yield from brief.quality([f"Compared: {', '.join(runs)}"], found.notes)
+
+
+def _blocks(found: Difference) -> Iterator[Block]:
+    yield from _head(found)
     yield Heading(f"Time a {found.times.unit}, µs (95 % intervals)")
     yield _times(found)
     yield Space()
     for title, settings in (("Settings", found.settings), ("Environment", found.environment)):
         told = [each for each in settings if each.told]
-        yield Heading(title if told else f"{title}: what was recorded is the same on both sides")
+        yield Heading(title if told else f"{title}: no recorded difference")
         if told:
             yield _settings(told)
         yield Space()
@@ -155,26 +180,26 @@ def _blocks(found: Difference) -> Iterator[Block]:
         yield Space()
     figures = [figure for figure in found.figures if figure.moved]
     if figures:
-        yield Heading("What moved with it")
+        yield Heading("Other figures that changed")
         yield _figures(figures)
         yield Space()
     yield from _findings(found)
     if found.because.look_at:
-        yield Heading("Look at")
+        yield Heading("To check")
         yield from (Paragraph(f"- {look}", 1) for look in found.because.look_at)
         yield Space()
     if found.notes:
-        yield Heading("What these runs cannot tell")
+        yield Heading("Limits of this comparison")
         yield from (Paragraph(note, 1) for note in found.notes)
 
 
 def _promise(followed: FollowedAdvice) -> Iterator[str]:
-    seen = "" if followed.is_set else f", it seems: {followed.cause} is gone"
+    seen = "" if followed.is_set else f", apparently: {followed.cause} is gone"
     yield f"{followed.change.change} (for {followed.cause}{seen})"
     promised, measured = followed.change.speedup, followed.measured
     assert promised is not None
-    said, came = (f"{factor(of.value)} ({factor(of.low)} to {factor(of.high)})" for of in (promised, measured))
-    yield f"times as fast: promised {said}, measured {came}: {KEPT[followed.kept]}."
+    said, came = (f"{factor(of.value)}× ({factor(of.low)}–{factor(of.high)})" for of in (promised, measured))
+    yield f"Speed: promised {said}, measured {came}: {KEPT[followed.kept]}."
 
 
 def _stand_in(side: Side) -> str | None:

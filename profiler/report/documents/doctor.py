@@ -1,4 +1,4 @@
-"""The checks of a machine in words: what is well in a line each, what is not with its price and the way out."""
+"""The checks of a machine in words: a line for each that is well, what is lost and how to fix it for the others."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _summary(found: Sequence[Check]) -> Phrase:
 
 
 def _alike(checks: Sequence[Check]) -> list[Check]:
-    """GPUs of which the same is said share a line."""
+    """Let GPUs with the same words share a line."""
     merged: dict[tuple[str, ...], tuple[Check, list[str]]] = {}
     for check in checks:
         of_gpu = _OF_GPU.fullmatch(check.name)

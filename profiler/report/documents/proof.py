@@ -1,4 +1,4 @@
-"""What a tried advice says: promised and measured side by side."""
+"""An advice that was tried: promised and measured speed side by side."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def proof_document(what: str, told: Proof) -> Document:
 def _blocks(what: str, told: Proof) -> Iterator[Block]:
     yield Title(f"{what}: {_verdict(told)}")
     yield Space()
-    first = "The first advice" if told.advised.first else "The first advice that is a setting of the loader"
+    first = "The first advice" if told.advised.first else "The first advice that changes a loader setting"
     yield Heading(f"{first}, for {told.advised.cause}")
     yield Paragraph(told.advised.change.change, 1)
     yield Space()
@@ -28,14 +28,14 @@ def _blocks(what: str, told: Proof) -> Iterator[Block]:
     rows = [("promised", *_cells(told.promised), "90 %"), ("measured", *_cells(told.measured), "95 %")]
     columns = (
         TableColumn(""),
-        TableColumn("times as fast", right=True),
+        TableColumn("speed-up", right=True),
         TableColumn("interval"),
-        TableColumn("of", right=True),
+        TableColumn("level", right=True),
     )
     yield table(rows, *columns, indent=1)
     settings = describe(told.advised.settings, told.baseline)
     rounds = f"{told.rounds} round{'s' * (told.rounds != 1)}"
-    yield Paragraph(f"{settings} against {describe(told.baseline)}, in turns, {rounds}.", 1)
+    yield Paragraph(f"Measured in turns, {rounds}: {settings} against {describe(told.baseline)}.", 1)
     if told.why_not:
         yield Paragraph(f"Not measured: {told.why_not}.", 1)
     if told.patch is not None:
@@ -48,11 +48,11 @@ def _verdict(told: Proof) -> str:
     if told.measured is None:
         return "the advice could not be tried"
     if told.promised is None:
-        return f"{factor(told.measured.value)} times as fast; nothing was promised"
+        return f"{factor(told.measured.value)}× as fast; nothing was promised"
     return f"the promise was {KEPT[told.kept]}"
 
 
 def _cells(times: Speedup | Estimate | None) -> tuple[str, str]:
     if times is None:
         return "n/a", ""
-    return factor(times.value), f"{factor(times.low)} to {factor(times.high)}"
+    return f"{factor(times.value)}×", f"{factor(times.low)}–{factor(times.high)}"

@@ -1,4 +1,4 @@
-"""What a machine could make of samples, part by part, and how near loaders come to it."""
+"""How many samples a machine can prepare, part by part, and how close loaders come to it."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from ..document import Block, Caution, Document, FittingColumn, FittingTable, He
 from ..phrase import Length, line
 from ..words.figures import counted, share
 
-TITLE = "What this machine could do with these samples"
+TITLE = "How fast this machine can prepare these samples"
 MOST_NOTICES = 3
 BAR = 24
 """Signs of the longest bar."""
-_KINDS = {MAKING: "", BESIDE: "beside", STORED: "in place of read", ASIDE: "not needed"}
+_KINDS = {MAKING: "", BESIDE: "in parallel", STORED: "instead of read", ASIDE: "not needed"}
 
 
 def roofline_blocks(found: Sequence[PlacedRoofline], cells: Sequence[Cell] = ()) -> Iterator[Block]:
-    """A table for each kind of samples, and how near the nearest of these cells comes."""
+    """Make a table for each kind of samples, and say how close the closest of these cells comes."""
     for each in found:
         yield Space()
         yield Heading(heading(each, found))
@@ -48,7 +48,7 @@ def roofline_blocks(found: Sequence[PlacedRoofline], cells: Sequence[Cell] = ())
 
 
 def roofline_document(found: PlacedRoofline, what: str, facts: Mapping[str, Any]) -> Document:
-    """What `whyidle roofline` says. `facts`: of the data: `dataset` as they describe themselves, and `notices`."""
+    """Make the output of `whyidle roofline`. `facts`: `dataset` as the data describe themselves, and `notices`."""
     data = facts["dataset"]
     said = f"{what}: {counted(data['samples'], data['unit'])}"
     if data.get("mean_bytes"):
@@ -61,13 +61,13 @@ def roofline_document(found: PlacedRoofline, what: str, facts: Mapping[str, Any]
 
 
 def heading(each: PlacedRoofline, among: Sequence[PlacedRoofline]) -> str:
-    """Of what it is said; where there are several, of which samples."""
+    """Name the table, and of several the samples that it is about."""
     where = _place(each, among)
     return f"{TITLE}: {where}" if where else TITLE
 
 
 def table(found: Roofline) -> FittingTable:
-    """Its parts in the order in which they are done, those that are not needed last."""
+    """List its parts in the order in which they happen, those that are not needed last."""
     parts = sorted(found.parts, key=lambda part: list(_KINDS).index(part.kind))
     longest = max(1 / part.all.value for part in parts)
     return FittingTable(
@@ -75,7 +75,7 @@ def table(found: Roofline) -> FittingTable:
             FittingColumn("part", [part.name for part in parts]),
             FittingColumn("one core", [rate(part.one) for part in parts], right=True),
             FittingColumn(counted(found.cores, "core"), [rate(part.all) for part in parts], right=True),
-            FittingColumn("ms of a core", [f"{_core_ms(part, found):.3f}" for part in parts], right=True),
+            FittingColumn("core ms", [f"{_core_ms(part, found):.3f}" for part in parts], right=True),
             FittingColumn("", [line(Length(round(BAR / part.all.value / longest))) for part in parts], goes=2),
             FittingColumn("", [_KINDS[part.kind] for part in parts], goes=1),
         )
@@ -83,24 +83,24 @@ def table(found: Roofline) -> FittingTable:
 
 
 def limit_words(found: Roofline) -> str:
-    """The limit in a sentence."""
+    """Say the limit in a sentence."""
     said = f"Limit: {_number(found.all)} samples/s on {counted(found.cores, 'core')}, {_number(found.one)} on one"
     if found.bound_by != MAKING:
-        return f"{said}; {found.bound_by} bounds it."
+        return f"{said}; {found.bound_by} sets it."
     making = found.making
     most = max(making, key=lambda part: 1 / part.all.value)
-    return f"{said}; {share(found.all / most.all.value, 0)} of that time is {most.name}."
+    return f"{said}; {most.name} takes {share(found.all / most.all.value, 0)} of that time."
 
 
 def _stored(found: Roofline) -> Iterator[str]:
-    """Where the storage would be the limit."""
+    """Say where the storage is the limit."""
     for part in found.parts:
         if part.kind == STORED and part.all.value < found.all:
-            yield f"Of files that are not in memory the storage gives {rate(part.all)} a second, and bounds it."
+            yield f"For files that are not in memory the storage sets the limit: {rate(part.all)} samples/s."
 
 
 def of_limit(cell: Cell, among: Sequence[PlacedRoofline]) -> str:
-    """`88 %`; nothing of a cell that has no limit, or did not run."""
+    """Write `88 %`; nothing for a cell that has no limit, or did not run."""
     found = limit_of(cell, among)
     reached = None if found is None else found.share(cell)
     return "" if reached is None else share(reached, 0)
@@ -109,22 +109,22 @@ def of_limit(cell: Cell, among: Sequence[PlacedRoofline]) -> str:
 def decoding_words(
     found: ImageDecoding, samples_per_s: float | None, stages: Stages | None, timed: Timed | None
 ) -> str:
-    """How fast a training's images could be decoded, how many it takes, and what of making them takes most, as looks
-    at stacks or, without those, timed calls of transforms tell."""
+    """Say how fast a training's images can be decoded, how many it uses, and what takes most of preparing them, by
+    stack samples or, without those, by timed calls of transforms."""
     on = counted(found.cores, "core")
-    said = f"This machine could decode {_number(found.all_cores)} of these images a second ({on}, {found.decoder})."
+    can = f"can decode {_number(found.all_cores)} of these images per second ({on}, {found.decoder})"
     if samples_per_s is None:
-        return said
+        return f"This machine {can}."
     taken = samples_per_s / found.all_cores
-    said = f"{said} The training takes {_number(samples_per_s)}, {share(taken, 0)} of that"
-    if taken >= NEAR:
-        return f"{said}."
-    if stages is not None and (most := stages.costliest) is not None:
-        return f"{said}; of {stages.time} {share(most[1], 0)} is {(STAGES | HANDING_STAGES)[most[0]]}."
-    if timed is not None and timed.transforms_ms_per_sample > 0:
+    limit = "nearly the limit" if taken >= NEAR else "not the limit"
+    uses = f"the training uses {_number(samples_per_s)} ({share(taken, 0)})"
+    said = f"This machine's decoding speed is {limit}: it {can}; {uses}."
+    if taken < NEAR and stages is not None and (most := stages.costliest) is not None:
+        return f"{said} {(STAGES | HANDING_STAGES)[most[0]].capitalize()} takes {share(most[1], 0)} of {stages.time}."
+    if taken < NEAR and timed is not None and timed.transforms_ms_per_sample > 0:
         part = min(1.0, timed.transforms_ms_per_sample / timed.ms_per_sample)
-        return f"{said}; of the time that making a sample takes {share(part, 0)} is transforming."
-    return f"{said}."
+        return f"{said} Transforms take {share(part, 0)} of preparing a sample."
+    return said
 
 
 def rate(found: Range) -> str:
@@ -137,12 +137,12 @@ def _nearest(each: PlacedRoofline, cells: Sequence[Cell]) -> str:
     if not reached:
         return ""
     best, cell = max(reached, key=lambda pair: pair[0])
-    said = f"{cell.pipeline} at batch {cell.batch_size} comes nearest: {share(best, 0)} of the limit."
-    return f"{said} Another loader would hardly be faster." if best >= NEAR else said
+    said = f"{cell.pipeline} at batch {cell.batch_size} comes closest: {share(best, 0)} of the limit."
+    return f"{said} No other loader would be much faster." if best >= NEAR else said
 
 
 def _place(each: PlacedRoofline, among: Sequence[PlacedRoofline]) -> str:
-    """Where it differs from the others."""
+    """Say where it differs from the others."""
     differing = [name for name in each.place if len({other.place[name] for other in among}) > 1]
     return ", ".join(said for name in differing if (said := place(name, each.place[name])))
 

@@ -1,4 +1,4 @@
-"""A run in words: Verdict, Why, Next, Evidence, in this order."""
+"""A run in words: the verdict, where the time went, lines of code, what to change, evidence, in this order."""
 
 from __future__ import annotations
 
@@ -53,6 +53,7 @@ from ..document import (
 from ..phrase import Length, line
 from ..words.code import command_line, stage_rows
 from ..words.figures import LEAST_SHARE, NO_CAUSE, NOT_MEASURED, counted, evidence_value, part_name, percent, share
+from . import brief
 from .roofline import decoding_words
 from .workers import workers_blocks
 
@@ -118,11 +119,11 @@ LEAST_STAGE_NS = 500_000
 """A stage that took less would read 0.00 s."""
 _BAR = TableColumn(wraps=False, least=BAR_SIGNS)
 _STAGES = {
-    IMPORTS: "Python starts, and imports modules",
-    SET_UP: "what else the program does before it asks for a batch",
+    IMPORTS: "Python starts and imports modules",
+    SET_UP: "everything else before the first batch is asked for",
     EVALUATING: "validation",
-    SKIPPING: "batches that are fetched and not trained on",
-    FIRST_FETCH: "workers start, the first batch is made",
+    SKIPPING: "batches fetched and not trained on",
+    FIRST_FETCH: "workers start and prepare the first batch",
     COMPILING: "torch's compiler",
     FIRST_STEP: "",
 }
@@ -156,9 +157,9 @@ def startup_blocks(facts: Facts, bar: bool) -> Iterator[Block]:
         for stage in STAGES
         if startup.ns(stage) >= LEAST_STAGE_NS
     ]
-    yield Heading("Before the first step was over")
+    yield Heading("Until the end of the first step")
     yield table(rows, LEFT, RIGHT, RIGHT, _BAR, LEFT, indent=1)
-    since = "its process began" if startup.whole else "its recording began: what came before is not known"
+    since = "its process began" if startup.whole else "its recording began (what came before was not measured)"
     yield Paragraph(
         f"{startup.total_ns / 1e9:.2f} s of the run's {startup.run_ns / 1e9:.2f} s, since {since}; outside the window",
         1,
@@ -198,30 +199,35 @@ def _trend_said(trend: Trend) -> str:
     return f"rises {at}, {trend.why}"
 
 
+FEW_RANKS = 8
+"""Of more of them the short version has no table."""
 FEW_STEPS = 10
 """A bar of fewer steps would look like a finding."""
 LEAST_IDLE = 0.05
 """Gaps that add up to less are not worth a line."""
 
 _MEANING = {
-    "compute": "the device computed",
-    "input": "waiting for data",
-    "copy": "waiting for copies to the device",
-    "sync": "waiting in synchronising calls",
-    "host": "waiting for other work of the training loop",
+    "compute": "the device computes",
+    "input": "the device waits for data",
+    "copy": "the device waits for host-to-device copies",
+    "sync": "the device waits while the program waits for a result",
+    "host": "the device waits for other work of the training loop",
     "boundary": "outside the steps: validation, checkpoints, ends of epochs",
     UNTOLD: "computing, waiting for data, evaluation",
 }
-_ON_CPU = {"compute": "the training computed", "host": "other work of the training loop"}
+_ON_CPU = {
+    "compute": "the training computes",
+    "input": "the training waits for data",
+    "host": "other work of the training loop",
+}
 
 
 def run_document(analysis: Analysis, cost: str | None = None) -> Document:
     """All of it. `cost`: what the run cost, in a line."""
-    return Document(tuple(_blocks(analysis, cost)))
+    return Document(tuple(_blocks(analysis, cost)), tuple(_brief(analysis, cost)))
 
 
-def _blocks(analysis: Analysis, cost: str | None) -> Iterator[Block]:
-    facts = analysis.facts
+def _head(analysis: Analysis, cost: str | None) -> Iterator[Block]:
     yield Title(headline(analysis))
     if stand_in := stand_in_of(analysis):
         yield Caution("Stand-in data", f"generated, in place of {stand_in}.")
@@ -233,16 +239,42 @@ def _blocks(analysis: Analysis, cost: str | None) -> Iterator[Block]:
         yield Paragraph(cost)
     yield Space()
     yield Verdict(analysis.verdict)
+
+
+def _brief(analysis: Analysis, cost: str | None) -> Iterator[Block]:
+    """One screen."""
+    yield from _head(analysis, cost)
+    facts, shares = analysis.facts, ranks_figures.shares(analysis)
+    if facts is not None and facts.window.count >= FEW_STEPS:
+        yield from brief.time_bar(shares, facts.parts.wall_ns / facts.window.count / 1e6)
+        devices, idle = max(1, len(analysis.ranks)), 1 - shares.get("compute", 1.0)
+        if facts.device_kind == "cuda" and idle >= LEAST_IDLE:
+            whose = "The GPU is" if devices == 1 else f"The {devices} GPUs are"
+            yield Paragraph(f"{whose} idle {share(idle, 0)} of the time: {24 * idle * devices:.1f} GPU-hours a day.", 1)
+    yield Space()
+    others = tuple(found for found in analysis.findings if found is not analysis.verdict)
+    yield from _headroom(analysis.headroom, analysis.job)
+    yield from brief.actions(analysis.verdict, others, rate_now(analysis))
+    if 1 < len(analysis.ranks) <= FEW_RANKS and analysis.verdict.cause != "none":
+        yield from ranks_blocks(analysis)
+        yield Space()
+    quality = _quality(analysis)
+    yield from brief.quality(quality.brief, quality.notes, show=analysis.verdict.cause is None)
+
+
+def _blocks(analysis: Analysis, cost: str | None) -> Iterator[Block]:
+    facts = analysis.facts
+    yield from _head(analysis, cost)
     yield Space()
     if facts is not None:
         yield from _why(analysis, facts)
     yield from _headroom(analysis.headroom, analysis.job)
     now = rate_now(analysis)
-    if analysis.verdict.next:
-        yield Changes(analysis.verdict.next, now)
-        yield Space()
     if analysis.verdict.where:
         yield LinesOfCode(analysis.verdict.where)
+        yield Space()
+    if analysis.verdict.next:
+        yield Changes(analysis.verdict.next, now)
         yield Space()
     if analysis.verdict.stages is not None:
         stages = analysis.verdict.stages
@@ -386,9 +418,9 @@ def _why(analysis: Analysis, facts: Facts) -> Iterator[Block]:
         if shares.get(part, 0.0) >= LEAST_SHARE
     ]
     if UNTOLD not in shares and "input" not in shares:
-        rows.append(TimeRow("input", None, None, "no fetch was seen: waiting for data is within the rest"))
+        rows.append(TimeRow("input", None, None, "no fetch was recorded: waits for data are within the rest"))
     yield SharesOfTime(
-        f"Why: where the time went{f', averaged over {len(job.ranks)} ranks' if job else ''}",
+        f"Where the time went{f', averaged over {len(job.ranks)} ranks' if job else ''}",
         tuple(rows),
         per_step,
         bar=facts.window.count >= FEW_STEPS,
@@ -405,19 +437,19 @@ def _of_job(job: Job) -> Iterator[str]:
 def _of_input(facts: Facts) -> Iterator[str]:
     if facts.own_loop is not None:
         told = ", ".join(
-            f"{what} {share(part.value, 0)} ({100 * part.low:.0f} to {100 * part.high:.0f})"
+            f"{what} {share(part.value, 0)} ({100 * part.low:.0f}–{100 * part.high:.0f})"
             for what, part in facts.own_loop.shares.items()
         )
-        yield f"{counted(facts.own_loop.looks, 'look')} at its stack tell it apart: {told}."
+        yield f"{counted(facts.own_loop.looks, 'stack sample')} divide it: {told}."
     if len(facts.window.steps) < LEAST_STEPS:
         return
     first = facts.parts.first_fetch_ns / facts.parts.wall_ns
     if first >= LEAST_SHARE:
-        yield f"Of the input, {share(first)} of the time goes to the first batches of epochs."
+        yield f"First batches of epochs: {share(first)} of the time."
     if facts.parts.hidden_wait_ns > 0 and facts.device_kind != "cpu":
         fetch, cost = facts.parts.fetch_ns / 1e6, facts.parts.input_ns / 1e6
         steps = facts.window.count
-        yield f"The training waited {fetch / steps:.2f} ms a step for data; it cost the device {cost / steps:.2f}."
+        yield f"Fetching takes {fetch / steps:.2f} ms a step, of which the device stands still {cost / steps:.2f} ms."
 
 
 def _headroom(measured: MeasuredHeadroom | None, job: Job | None) -> Iterator[Block]:
@@ -426,7 +458,7 @@ def _headroom(measured: MeasuredHeadroom | None, job: Job | None) -> Iterator[Bl
         return
     rate = measured.rate
     stretches = f"{rate.repeats} stretch{'es' * rate.repeated}"
-    speedup = "" if measured.speedup is None else f", {measured.speedup:.2f} times as many as the steps around them"
+    speedup = "" if measured.speedup is None else f", {measured.speedup:.2f}× the rate of the steps around them"
     yield Heading(f"Headroom: an infinitely fast loader{f', on rank {job.lead}' if job else ''}")
     range_ = f"{rate.low:.0f} to {rate.high:.0f} in {stretches}"
     yield Paragraph(f"{rate.value:.0f} samples/s ({range_}){speedup}", 1)
@@ -440,7 +472,7 @@ def _device(analysis: Analysis, facts: Facts) -> Iterator[Block]:
     whole = f", of the {parts.wall_ns / 1e9:.1f} s of the window" if facts.window.count >= FEW_STEPS else ""
     busy = share(parts.share("compute") if facts.told_apart else None)
     if facts.device_kind == "cpu":
-        rows = [("busy", busy, f"the processor computing a step{whole} (AU is the same)")]
+        rows = [("busy", busy, f"the processor computes a step{whole} (AU is the same)")]
     else:
         utilisation = _windows(seen.utilisation_window_ms, "any kernel of any program")
         if facts.zero_windows_pct is not None:
@@ -462,9 +494,8 @@ def _gaps(analysis: Analysis, facts: Facts) -> Iterator[Block]:
     idle = 1 - parts.share("compute")
     if gaps and idle >= LEAST_IDLE and len(facts.window.steps) >= LEAST_STEPS:
         yield Paragraph(
-            f"{len(parts.gaps_ns)} gap{'' if len(parts.gaps_ns) == 1 else 's'}{where}: half of them below "
-            f"{gaps['p50']:.1f} ms, 95 % below {gaps['p95']:.1f} ms, the longest {gaps['max']:.1f} ms; "
-            f"{gaps['total'] / 1e3:.2f} s in all",
+            f"idle {counted(len(parts.gaps_ns), 'time')}{where}: half of them below {gaps['p50']:.1f} ms, 95 % below "
+            f"{gaps['p95']:.1f} ms, the longest {gaps['max']:.1f} ms; {gaps['total'] / 1e3:.2f} s in all",
             1,
         )
     yield Space()
@@ -476,7 +507,7 @@ def _windows(length_ms: float | None, whose: str) -> str:
 
 def _quality(analysis: Analysis) -> Quality:
     facts, said = analysis.facts, None
-    brief = []
+    short = []
     if facts is not None:
         worst = ", on the rank on which they took most" if analysis.ranks else ""
         per_step_ns = ranks_figures.over_ranks(analysis, lambda f: f.overhead_ns_per_step, max) or 0.0
@@ -484,15 +515,15 @@ def _quality(analysis: Analysis) -> Quality:
         steal = ranks_figures.figure(analysis, "cpu_steal_pct")
         steps = f"{counted(facts.window.count, 'step')} after {facts.window.warmup_steps} of warm-up"
         said = (
-            f"{steps}; whyidle's hooks typically took {_microseconds(per_step_ns)} a step by their own clock "
-            f"({overhead:.3f} % of the time){worst}"
+            f"{steps}; whyidle's hooks took {_microseconds(per_step_ns)} a step (median, by their own clock; "
+            f"{overhead:.3f} % of the time){worst}"
         )
-        brief += [steps, f"overhead {overhead:.2f} %", f"CPU steal {percent(steal)}"]
+        short += [steps, f"overhead {overhead:.2f} %", f"CPU steal {percent(steal)}"]
     if analysis.dropped_records:
-        brief.append(f"{analysis.dropped_records} records dropped")
+        short.append(f"{analysis.dropped_records} records dropped")
     if analysis.left_out:
-        brief.append(f"{counted(analysis.left_out, 'value')} that look like secrets left out")
-    return Quality(tuple(analysis.notes), said, tuple(brief))
+        short.append(f"{counted(analysis.left_out, 'value')} that look like secrets left out")
+    return Quality(tuple(analysis.notes), said, tuple(short))
 
 
 def _microseconds(ns: float) -> str:

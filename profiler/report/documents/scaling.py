@@ -1,4 +1,4 @@
-"""What further ranks bring, as tables: samples/s of the whole job, speed-up and efficiency."""
+"""What more ranks bring, as tables: samples/s of the whole job, speed-up and efficiency."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from ..words.figures import NOT_MEASURED, share
 from .cells_table import figures, head
 
 HELD: dict[Held, str] = {
-    "per rank": "What further ranks bring, at the same batch of each",
-    "total": "What further ranks bring, at the same batch of all together",
+    "per rank": "Speed-up by ranks, each with the same batch size",
+    "total": "Speed-up by ranks, with the same batch size in total",
 }
 EXCHANGE = (
-    "exchange: of gradients, in every step; computed from the interconnect's nominal figure, none of it hidden behind "
-    "the backward pass."
+    "exchange: time of the gradient exchange in a step, computed from the interconnect's nominal figure; none of it is "
+    "assumed to hide behind the backward pass."
 )
 WAIT_GOES, RATES_GO, SPEEDUPS_GO, EXCHANGE_GOES = 4, 3, 2, 1
-"""What gives way in a narrow terminal: the highest first."""
+"""Order in which columns go in a narrow terminal: the highest first."""
 
 
 def scaling_blocks(scaling: Scaling) -> Iterator[Block]:
-    """A table for each way of holding the batch, with the reasons where a figure is missing."""
+    """Make a table for each way of holding the batch size, with the reasons for missing figures."""
     for held, title in HELD.items():
         for emulated in (False, True):
             curves = [curve for curve in scaling.of(held) if curve.emulated == emulated]
@@ -40,7 +40,7 @@ def scaling_blocks(scaling: Scaling) -> Iterator[Block]:
 
 
 def names(curves: Sequence[Curve]) -> list[str]:
-    """What tells each from the other ones beside its batch size; nothing where that is all."""
+    """Name what tells each from the others beside its batch size; nothing where that is all."""
     parts = [(curve.place, _loader(curve), curve.interconnect or "") for curve in curves]
     differing = [number for number in range(3) if len({each[number] for each in parts}) > 1]
     return [" ".join(word for number in differing if (word := each[number])) for each in parts]
@@ -104,7 +104,7 @@ def _rate(point: Point, wide: bool = False) -> str:
 
 
 def _blank(point: Point) -> str:
-    """What stands in the columns of a cell without a rate: nothing but the fact that there is none."""
+    """Mark the columns of a cell without a rate."""
     return "-" if point.rate is None else ""
 
 

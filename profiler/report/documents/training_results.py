@@ -1,4 +1,4 @@
-"""What trainings came to, in words: figures on held-out data and times, each run beside the mean of its cell."""
+"""Results of trainings in words: figures on held-out data and times, each run beside the mean of its cell."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from ..words.figures import NOT_MEASURED
 from .cells_table import figures, head, namer, place_columns
 
 FIRST_METRICS = ("accuracy", "average_precision", "precision", "recall", "loss")
-"""The order of the columns; whatever else an evaluation tells comes after them."""
+"""The order of the columns; any other figure of an evaluation comes after them."""
 HEADS = {"average_precision": "AP"}
 MOST_METRICS = 4
 MOST_CLASSES = 12
-"""In a confusion matrix that is printed."""
+"""In a printed confusion matrix."""
 MOST_CONFUSED = 3
 MORE_WORK = 1.1
-"""Times as many samples, from which times are not comparable."""
+"""Ratio of samples processed from which times are not comparable."""
 
 
 def training_results_blocks(result: Comparison, setting: dict[str, Any]) -> Iterator[Block]:
@@ -44,12 +44,12 @@ def training_results_blocks(result: Comparison, setting: dict[str, Any]) -> Iter
         return
     emulated = setting["device"]["kind"] == "emulated"
     yield Space()
-    yield Heading("What the trainings came to")
+    yield Heading("Results of the trainings")
     yield from under([_table(found, emulated)])
     if (said := work(found)) is not None:
         yield Paragraph(toned(said, "yellow"), 1)
     if emulated and not metric_names(found):
-        yield Paragraph("An emulated device learns nothing: no accuracy.", 1)
+        yield Paragraph("An emulated device learns nothing, so there is no accuracy.", 1)
     names = varying([each.cell for each in found])
     for each in metrics_by_batch_size(found):
         yield Paragraph(held_in_words(each, names), 1)
@@ -57,7 +57,7 @@ def training_results_blocks(result: Comparison, setting: dict[str, Any]) -> Iter
 
 
 def metric_names(found: Sequence[CellResult]) -> list[str]:
-    """Of the figures to show, the usual ones first."""
+    """Name the figures to show, the usual ones first."""
     told = dict.fromkeys(name for each in found for name in each.metrics)
     usual = [name for name in FIRST_METRICS if name in told]
     return (usual + [name for name in told if name not in usual])[:MOST_METRICS]
@@ -86,32 +86,32 @@ def _table(found: Sequence[CellResult], emulated: bool) -> FittingTable:
 
 
 def work(found: Sequence[CellResult]) -> str | None:
-    """That times are of different work, where they are; `None` where every cell processed as many samples."""
+    """Warn that times are of different work; `None` where every cell processed as many samples."""
     known = [each.samples.value for each in found if each.samples is not None]
     if not known or max(known) < MORE_WORK * min(known):
         return None
     return (
-        f"These trainings processed {min(known):.0f} to {max(known):.0f} samples: their times are of different work. "
+        f"These trainings processed {min(known):.0f} to {max(known):.0f} samples, so their times are not comparable. "
         "Compare samples/s."
     )
 
 
 def held_in_words(found: MetricByBatchSize, names: Sequence[str]) -> str:
-    """Whether a figure held while the batch grew."""
+    """Say whether a figure held while the batch grew."""
     cell = found.cells[0]
     where = f"{label(cell, names)} {cell.pipeline}".strip()
     figures_said = ", ".join(
         f"{mean.value:.3f} at {each.batch_size}" for each, mean in zip(found.cells, found.means, strict=True)
     )
-    word = {True: "held", False: "fell", None: "fell, or not: runs were not repeated"}[found.held]
+    word = {True: "holds", False: "falls", None: "is undecided, as runs were not repeated"}[found.held]
     if not found.learnt:
-        word = "too little training to tell"
+        word = "says nothing after so little training"
     spread = "" if found.spread is None else f"; repeats differ by up to {found.spread:.3f}"
-    return f"{where}, {HEADS.get(found.metric, found.metric)} as the batch grows: {word} ({figures_said}{spread})."
+    return f"{where}: as the batch grows, {HEADS.get(found.metric, found.metric)} {word} ({figures_said}{spread})."
 
 
 def _confusion(found: Sequence[CellResult], setting: dict[str, Any]) -> Iterator[Block]:
-    """Of the cell that is right most often."""
+    """Show the confusion of the most accurate cell."""
     best = most_accurate(found)
     matrix = None if best is None else best.confusion
     if best is None or matrix is None:
@@ -120,21 +120,21 @@ def _confusion(found: Sequence[CellResult], setting: dict[str, Any]) -> Iterator
     classes = class_names(best, setting)
     runs = f"{len(best.runs)} runs together" if len(best.runs) > 1 else "one run"
     yield Space()
-    yield Paragraph(f"Confusion, {where}, {runs}: row: what it is, column: what it was taken for", 1)
+    yield Paragraph(f"Confusion, {where}, {runs}; rows: true class, columns: predicted class", 1)
     if len(matrix) <= MOST_CLASSES:
         yield _matrix(matrix, classes)
     if (worst := confused(matrix, classes)) is not None:
-        yield Paragraph(f"Most often taken for another: {worst}.", 1)
+        yield Paragraph(f"Confused most often: {worst}.", 1)
 
 
 def most_accurate(found: Sequence[CellResult]) -> CellResult | None:
-    """Of those with a confusion matrix."""
+    """Choose among those with a confusion matrix."""
     known = [each for each in found if each.confusion is not None]
     return max(known, key=lambda each: mean.value if (mean := each.metric("accuracy")) else 0.0, default=None)
 
 
 def class_names(found: CellResult, setting: dict[str, Any]) -> list[str]:
-    """As the evaluation or the data tell them; otherwise numbers."""
+    """Name classes as the evaluation or the data do, otherwise by number."""
     matrix = found.confusion or []
     several = setting.get("datasets") or {}
     data = several.get(found.cell.axes.get("net")) or setting.get("dataset") or {}
@@ -166,7 +166,7 @@ def confused(matrix: Sequence[Sequence[int]], classes: Sequence[str]) -> str | N
         if what != taken and count
     ]
     worst = sorted(wrong, reverse=True)[:MOST_CONFUSED]
-    said = [f"{classes[what]} for {classes[taken]} ({100 * share:.0f} %)" for share, _, what, taken in worst]
+    said = [f"{classes[what]} taken for {classes[taken]} ({100 * share:.0f} %)" for share, _, what, taken in worst]
     return ", ".join(said) or None
 
 

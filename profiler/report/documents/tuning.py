@@ -32,16 +32,17 @@ from ..document import (
     under,
 )
 from ..phrase import Phrase, Words, toned
-from ..words.figures import NOT_MEASURED, arguments
+from ..words.figures import NOT_MEASURED, arguments, counted
+from . import brief
 
 
 def patched(patch: Patch) -> Iterator[Block]:
     """Indented as the parts under a heading are."""
     if patch.diff:
         yield CodeChange(tuple(patch.diff.splitlines()))
-        yield Paragraph(f"Nothing was changed: `patch -p1` in {patch.folder} takes this.", 1)
+        yield Paragraph(f"No file was changed. Apply this with `patch -p1` in {patch.folder}.", 1)
     if patch.command:
-        said = "Then run it so" if patch.diff else "No source changes: run it so"
+        said = "Then run" if patch.diff else "No source changes; run"
         yield Paragraph(f"{said}: {shlex.join(patch.command)}", 1)
     for sentence in patch.by_hand:
         yield Paragraph(f"By hand: {sentence}", 1)
@@ -50,19 +51,21 @@ def patched(patch: Patch) -> Iterator[Block]:
 CHANGE, TRIED, BATCH = "Change", "What was tried", "Batch size"
 """Headings of parts that a page shows otherwise."""
 STARTS_COUNT = 0.03
-"""Of the rate: what the beginnings of epochs cost, from which the rate without them is told too."""
+"""Share of the rate that the beginnings of epochs cost, from which the rate without them is shown too."""
+MOST_TRIALS = 8
+"""Rows of the short version."""
 
 _BINDS = {
     Binding.TRAINING: (
-        "The training itself. The loader keeps up with it, and no other loader would make it faster.",
+        "The training itself. The loader keeps up, and no other loader would make it faster.",
         "`whyidle run` shows what a step spends its time on.",
     ),
     Binding.WORKERS: (
-        "The number of workers. They are busy all the time, and CPUs are left over for more of them.",
-        "more workers, as far as memory allows.",
+        "The number of workers. They are always busy, and free CPUs are left for more of them.",
+        "more workers, if memory allows.",
     ),
     Binding.CPU: (
-        "The CPUs. They are all in use, so more workers would only share the same ones.",
+        "The CPUs. All are in use, and more workers would share the same ones.",
         "samples that cost the CPU less (smaller images, transforms on the device, prepared data), or more CPUs.",
     ),
     Binding.STORAGE: (
@@ -70,24 +73,24 @@ _BINDS = {
         "fewer and larger files, a faster or nearer disk, or a data set that fits into memory.",
     ),
     Binding.ORDER: (
-        "Single slow batches. Finished ones wait behind them, because batches are handed over in order.",
-        "what makes these samples slow; in_order=False where the order does not matter; a larger prefetch_factor.",
+        "Straggler batches. Finished ones wait behind them, because batches are handed over in order.",
+        "make these samples cheaper; in_order=False where the order does not matter; a larger prefetch_factor.",
     ),
     Binding.HANDOFF: (
-        "Handing batches over. The training process spends its time on taking them from the workers.",
+        "Handing over batches. The training process spends its time taking them from the workers.",
         "fewer and larger tensors in a batch, smaller types (uint8 instead of float32), pin_memory=True.",
     ),
     Binding.SAMPLER: (
         "Drawing the indices of batches. The sampler works in the training process, however many workers there are.",
-        "a sampler that computes once what it draws by, or batches of indices that are made beforehand.",
+        "a sampler that computes its weights once, or index batches prepared beforehand.",
     ),
     Binding.START: (
-        "The beginnings of epochs. Each time workers are started, or have nothing ready yet.",
+        "The beginnings of epochs. Workers start anew, or have nothing ready yet.",
         "persistent_workers=True, or longer epochs.",
     ),
     Binding.SERIAL: (
-        "Making batches in the training process. It makes a batch, then trains on it, and never does both at once.",
-        "workers (num_workers=1 or more), which pays off where a batch takes longer to make than to hand over.",
+        "Preparing batches in the training process, which never prepares and trains at the same time.",
+        "workers (num_workers=1 or more); they pay off where a batch takes longer to prepare than to hand over.",
     ),
 }
 
@@ -106,19 +109,18 @@ def _why_not(result: Tuning) -> str | None:
     tried = [trial for trial in tuned.trials if tries and tries(tuned.best.settings, trial.settings)]
     if tried:
         slow = any(trial.rate is not None for trial in tried)
-        return f"That was tried, and {'is no faster here' if slow else 'failed'}: see above."
+        return f"That was tried and {'is no faster here' if slow else 'failed'}: see above."
     fixed = tuned.binding == Binding.SERIAL and any(words.startswith("num_workers: ") for words in tuned.not_tested)
-    return "Workers cannot be had here: see below." if fixed else None
+    return "Workers cannot be used here: see below." if fixed else None
 
 
 def tuning_document(result: Tuning, notices: Sequence[str] = ()) -> Document:
     """All of it. `notices`: of its data, where nobody has read them just before."""
-    of_data = (Paragraph(toned(f"data: {notice}", "yellow")) for notice in notices)
-    return Document((*of_data, *_blocks(result)))
+    of_data = tuple(Paragraph(toned(f"data: {notice}", "yellow")) for notice in notices)
+    return Document((*of_data, *_blocks(result)), (*of_data, *_brief(result)))
 
 
-def _blocks(result: Tuning) -> Iterator[Block]:
-    tuned = result.tuned
+def _head(result: Tuning) -> Iterator[Block]:
     yield Title(headline(result))
     if result.device.get("kind") == "emulated":
         yield emulated_device()
@@ -128,22 +130,50 @@ def _blocks(result: Tuning) -> Iterator[Block]:
         yield Heading(CHANGE)
         yield from change(result)
         yield Space()
+
+
+def _brief(result: Tuning) -> Iterator[Block]:
+    """One screen."""
+    tuned = result.tuned
+    yield from _head(result)
+    yield Heading(f"{TRIED}, fastest first")
+    trials = sorted(tuned.trials, key=lambda each: 0.0 if each.rate is None else -each.rate.value)
+    yield _trials(result, trials[:MOST_TRIALS])
+    yield Space()
+    yield from _pace(result)
+    if tuned.batch is not None:
+        sizes = (
+            f"largest that fits {_size(tuned.batch.b_max)}, smallest within 5 % of the best {_size(tuned.batch.b_95)}"
+        )
+        yield Paragraph(f"{BATCH}: {sizes}.")
+    yield from brief.quality(list(_quality(result))[:1], (*result.notes, *tuned.not_tested))
+
+
+def _pace(result: Tuning) -> Iterator[Block]:
+    binding = result.tuned.binding
+    if binding is None:
+        return
+    yield Heading(f"What sets the pace {'then' if result.changed else 'now'}")
+    meaning, following = _BINDS.get(binding, (f"{_sentence(binding)}", ""))
+    yield Paragraph(meaning, 1)
+    if following:
+        yield Paragraph(_why_not(result) or f"Next to try: {following}", 1)
+    yield Space()
+
+
+def _blocks(result: Tuning) -> Iterator[Block]:
+    tuned = result.tuned
+    yield from _head(result)
     yield Heading(TRIED)
-    yield _trials(result)
+    yield _trials(result, tuned.trials)
     yield from under(_remarks(result))
     yield Space()
-    if tuned.binding is not None:
-        yield Heading(f"What sets the pace {'with that' if result.changed else 'now'}")
-        meaning, following = _BINDS.get(tuned.binding, (f"{_sentence(tuned.binding)}", ""))
-        yield Paragraph(meaning, 1)
-        if following:
-            yield Paragraph(_why_not(result) or f"Next to try: {following}", 1)
-        yield Space()
+    yield from _pace(result)
     if tuned.batch is not None:
         yield Heading(BATCH)
         yield from under(_batch(tuned.batch))
         yield Space()
-    yield Heading("What it took, and how sure it is")
+    yield Heading("Cost and precision of this search")
     yield from (Paragraph(words, 1) for words in _quality(result))
     if tuned.not_tested:
         yield Space()
@@ -161,9 +191,9 @@ def _gain(result: Tuning) -> str:
     if tuned.ended == SearchEnd.NOTHING_TO_GAIN:
         return "nothing to gain from the loader"
     if tuned.ended == SearchEnd.TOO_NOISY:
-        return "not decided, this machine is too noisy"
+        return "undecided, this machine is too noisy"
     if tuned.ended == SearchEnd.FAILED:
-        return "not decided, the training ended too early"
+        return "undecided, the training ended too early"
     if tuned.promising is not None and not result.changed:
         return f"promising, not proven: {tuned.promising}; a larger --budget decides it"
     if not result.changed:
@@ -171,15 +201,15 @@ def _gain(result: Tuning) -> str:
         return f"{kept} so far" if tuned.ended in (SearchEnd.BUDGET, SearchEnd.STOPPED) else kept
     times = tuned.speedup
     if times.low <= 1:
-        return f"as fast with less ({times.value:.2f} times, {_interval(times)})"
-    found = f"{times.value:.2f} times as fast ({_interval(times)})"
+        return f"as fast with less ({times.value:.2f}×, {_interval(times)})"
+    found = f"{times.value:.2f}× faster ({_interval(times)})"
     return f"{found}, so far" if tuned.ended in (SearchEnd.BUDGET, SearchEnd.STOPPED) else found
 
 
 def _interval(times: Estimate) -> str:
     if isnan(times.low):
-        return "its interval is not known"
-    return f"95 % interval {times.low:.2f} to {times.high:.2f}"
+        return "interval unknown"
+    return f"95 % interval {times.low:.2f}–{times.high:.2f}"
 
 
 def _because(result: Tuning) -> str:
@@ -190,15 +220,15 @@ def _because(result: Tuning) -> str:
     if now is not None and result.changed and then is not None:
         own = describe(tuned.baseline.settings, tuned.best.settings)
         best = describe(tuned.best.settings, tuned.baseline.settings)
-        said.append(f"{said_rate(then)} samples/s with {best}; {said_rate(now)} as it stands ({own}).")
+        said.append(f"{said_rate(then)} samples/s with {best}; {said_rate(now)} now ({own}).")
     elif now is not None:
-        said.append(f"{said_rate(now)} samples/s as it stands ({describe(tuned.baseline.settings)}).")
+        said.append(f"{said_rate(now)} samples/s now ({describe(tuned.baseline.settings)}).")
     if result.ceiling is not None and result.beyond_ceiling is None:
-        said.append(f"A loader that takes no time would give {said_rate(result.ceiling)}.")
+        said.append(f"An infinitely fast loader would give {said_rate(result.ceiling)}.")
     elif result.ceiling is not None:
         said.append(
-            f"Batches that lay ready gave {said_rate(result.ceiling)}, the fastest setting "
-            f"{said_rate(result.beyond_ceiling or 0.0)}: no loader is faster than none, so the two differ by noise."
+            f"Cached batches gave {said_rate(result.ceiling)}, the fastest setting "
+            f"{said_rate(result.beyond_ceiling or 0.0)}: the difference is noise."
         )
     if tuned.ended != SearchEnd.DECIDED or not result.changed:
         said.append(_sentence(_new_in(tuned.because)))
@@ -268,10 +298,9 @@ _COLUMNS = (
 """A setting is shown by what differs between those tried, workers always."""
 
 
-def _trials(result: Tuning) -> TableBlock:
+def _trials(result: Tuning, trials: Sequence[Trial]) -> TableBlock:
     """One row a setting; fits 80 columns."""
-    tuned = result.tuned
-    shown = [replace(trial, settings=result.settings(trial.settings)) for trial in tuned.trials]
+    shown = [replace(trial, settings=result.settings(trial.settings)) for trial in trials]
     told = [c for c in _COLUMNS if c.title == "workers" or len({c.value(t.settings) for t in shown}) > 1]
     columns = [
         *(TableColumn(each.title, right=each.title != "loader", wraps=False) for each in told),
@@ -322,16 +351,18 @@ def measured(trial: Trial) -> Phrase:
 
 def _quality(result: Tuning) -> Iterator[str]:
     tuned = result.tuned
-    again = "" if result.starts <= 1 else f", for which it was started {result.starts} times"
-    yield f"{tuned.wall_s:.0f} s and {result.steps} steps of the training{again}; what they learnt is lost."
+    again = "" if result.starts <= 1 else f" in {result.starts} starts"
+    yield f"The search took {tuned.wall_s:.0f} s and {result.steps} training steps{again}; weights are discarded."
     yield from _two_rates(result)
     if tuned.noise is not None:
-        yield f"Stretches of one setting differ by {100 * tuned.noise:.1f} % (standard deviation, drift removed)."
+        yield f"Blocks of one setting differ by {100 * tuned.noise:.1f} % (standard deviation, drift removed)."
     error = prediction_error(tuned.trials)
     if error is not None:
         median, most, settings = error
-        whole = f"the model's prediction of {settings} settings" if settings > 1 else "the model's one prediction"
-        yield f"From what was measured, {whole} is off by {100 * median:.0f} % (median), {100 * most:.0f} % at most."
+        yield (
+            f"Predictions of {counted(settings, 'setting')} are off by {100 * median:.0f} % (median), "
+            f"{100 * most:.0f} % at most."
+        )
     for note in result.notes:
         yield f"note: {note}"
 
@@ -342,8 +373,8 @@ def _two_rates(result: Tuning) -> Iterator[str]:
     whole, steady = best.samples_per_s, best.steady_samples_per_s
     if whole is not None and steady is not None and steady > (1 + STARTS_COUNT) * whole:
         yield (
-            f"Rates have the beginnings of epochs in them; within an epoch, as the blocks' own rates are that were "
-            f"shown meanwhile, it is {said_rate(steady)} samples/s with {describe(best.settings)}."
+            f"Rates include the beginnings of epochs; within an epoch it is {said_rate(steady)} samples/s with "
+            f"{describe(best.settings)}."
         )
 
 
@@ -351,7 +382,7 @@ def _batch(advice: BatchAdvice) -> Iterator[Block]:
     bounded = advice.b_max is None or any(size > advice.b_max for size in advice.failed)
     little = "the loader sets the pace" if advice.loader_bound else "larger ones gain little"
     largest = "largest that fits" if bounded else "largest tried that fits"
-    fits = largest, _size(advice.b_max), "with a margin of memory"
+    fits = largest, _size(advice.b_max), "with a memory margin"
     yield table([fits, ("smallest within 5 % of the best samples/s", _size(advice.b_95), little)])
     sizes = sorted({*advice.rates, *advice.memory_bytes, *advice.failed})
     if sizes:
@@ -373,7 +404,7 @@ def _batch(advice: BatchAdvice) -> Iterator[Block]:
         yield Paragraph(f"A step takes about {alpha} ms + {_ms(advice.beta_ns)} ms a sample.")
     if advice.settings is not None:
         which = "these batches" if advice.micro_batch is None else f"batches of {advice.micro_batch}"
-        yield Paragraph(f"For {which} its loader is best with {describe(advice.settings)}.")
+        yield Paragraph(f"Best loader settings for {which}: {describe(advice.settings)}.")
     for note in advice.notes:
         yield Paragraph(_sentence(note))
 

@@ -1,4 +1,4 @@
-"""Which loader wins and what it waits for, wherever cells train the same thing under the same conditions."""
+"""Which loader is fastest and what it waits for, among cells that train the same thing under the same conditions."""
 
 from __future__ import annotations
 
@@ -6,27 +6,26 @@ from collections.abc import Callable, Iterator, Sequence
 
 from ...analyse.causes.diagnosis import LEAST_STEPS
 from ...analyse.causes.finding import Finding
-from ...analyse.cells.axes import CHOICES, feed_of, label, varying
+from ...analyse.cells.axes import feed_of, label, varying
 from ...analyse.cells.comparison import Cell, Comparison, Group
 from ...analyse.cells.differential import verdict_of
 from ...analyse.ranks import figures as ranks_figures
-from ...analyse.run.facts import Facts
 from ..document import Block, FittingColumn, FittingTable, Paragraph, under
 from ..phrase import line
 from ..words.figures import percent
 from .cells_table import axes_shown, head, in_words, namer, place_columns
 
 LEAST_RATIO = 1.05
-"""The slowest cell is set beside the winner from this ratio on."""
+"""The least ratio from which the slowest cell is named beside the fastest."""
 MOST_TOLD = 3
-"""Groups that get a paragraph each; more of them get a line each."""
+"""Groups with a paragraph each; of more, each has a line."""
 MOST_NAMED = 4
-"""Cells with one and the same verdict that are named; of more of them their number."""
+"""Cells of one verdict that are named; of more only the number is given."""
 _DEVICE = {"emulated": "the emulated device", "cpu": "the processor"}
 
 
 def group_winners(result: Comparison, kind: str) -> Iterator[Block]:
-    """The fastest cell of each group, of several groups only of those that have a choice. `kind`: of the device."""
+    """Name the fastest cell of each group; of several groups, of those that have a choice. `kind`: of the device."""
     device = _DEVICE.get(kind, "the device")
     groups = result.groups
     if len(groups) > 1:
@@ -37,7 +36,7 @@ def group_winners(result: Comparison, kind: str) -> Iterator[Block]:
     names = [name for name in axes_shown(result.cells) if all(name in group.axes for group in groups)]
     for group in groups:
         place = in_words(group.cells[0], names) if len(result.groups) > 1 else ""
-        said = _winner(group, device, result.cells)
+        said = _winner(group, device)
         yield Paragraph(line((f"{place}: ", "bold"), said) if place else said, 1)
 
 
@@ -47,35 +46,31 @@ def _has_choice(group: Group) -> bool:
     return len(ran) > 1 and feed_of(ran[0]) != "synthetic"
 
 
-def _winner(group: Group, device: str, cells: Sequence[Cell]) -> str:
+def _winner(group: Group, device: str) -> str:
     best = group.best
     if best is None or best.samples_per_s is None or best.typical is None or best.typical.facts is None:
-        return "No run finished, so there is no winner."
+        return "No run finished, so none is fastest."
     rate = best.samples_per_s.value
     facts = best.typical.facts
     if feed_of(best) == "synthetic":
-        return f"{rate:.1f} samples/s at batch {best.batch_size}, one batch served from memory again and again."
+        return f"{rate:.1f} samples/s at batch {best.batch_size}, with one cached batch."
     idle = (
         ""
         if feed_of(best) == "loader-only"
-        else f", {device} busy {percent(ranks_figures.figure(best.typical, 'busy_pct'), 0)}"
+        else f", and {device} is busy {percent(ranks_figures.figure(best.typical, 'busy_pct'), 0)} of the time"
     )
-    said = f"{_name(best, group)}: {rate:.1f} samples/s{idle}."
+    said = f"{_name(best, group)} reaches {rate:.1f} samples/s{idle}."
     if group.ties:
         names = ", ".join(_name(cell, group) for cell in group.ties)
-        said += f" Not told apart from it by these runs: {names}."
+        said += f" Equally fast within noise: {names}."
     slowest, ratio = _slowest(group)
     if slowest is not None and slowest.typical and slowest.typical.facts:
-        said += f" It is {ratio:.1f} times as fast as {_name(slowest, group)}"
-        if idle:
-            said += f", which keeps it busy {percent(ranks_figures.figure(slowest.typical, 'busy_pct'), 0)}"
-        measured = any(feed_of(c) == "loader-only" and c.pipeline in (best.pipeline, slowest.pipeline) for c in cells)
-        # What a loader did alone is measured then, and stands in the table.
-        said += "." if measured else f"{_limits(facts, slowest.typical.facts)}."
+        busy = percent(ranks_figures.figure(slowest.typical, "busy_pct"), 0)
+        said += f" The fastest is {ratio:.1f}× as fast as {_name(slowest, group)}{f' (busy {busy})' * bool(idle)}."
     if len(facts.window.steps) < LEAST_STEPS:
-        said += " Start-up still weighs in so short a run: this is no ranking yet."
+        said += " Start-up distorts so short a run: do not rank by it yet."
     verdict = verdict_of(best)
-    return said if verdict is None else f"{said} {verdict.title}"
+    return said if verdict is None or verdict.cause in (None, "none") else f"{said} {verdict.title}"
 
 
 def _slowest(group: Group) -> tuple[Cell | None, float]:
@@ -90,13 +85,13 @@ def _slowest(group: Group) -> tuple[Cell | None, float]:
 
 
 def _name(cell: Cell, group: Group) -> str:
-    """Of a cell among those of its group."""
+    """Name a cell among those of its group."""
     choice = label(cell, [name for name in varying(group.cells) if name not in group.axes])
     return f"{cell.pipeline}{f' ({choice})' if choice else ''} at batch {cell.batch_size}"
 
 
 def _table(groups: Sequence[Group], emulated: bool) -> FittingTable:
-    """A line a group: its fastest cell."""
+    """Give each group a line with its fastest cell."""
     ran = [(group, group.best) for group in groups if group.best is not None]
     best = [cell for _, cell in ran]
     slower = [(_namer(group), *_slowest(group)) for group, _ in ran]
@@ -109,17 +104,17 @@ def _table(groups: Sequence[Group], emulated: bool) -> FittingTable:
                 right=True,
             ),
             FittingColumn(
-                "faster than the slowest",
-                ["" if cell is None else f"{ratio:.1f} x {name(cell)}" for name, cell, ratio in slower],
+                "against the slowest",
+                ["" if cell is None else f"{ratio:.1f}× {name(cell)}" for name, cell, ratio in slower],
                 goes=2,
             ),
-            FittingColumn("not told apart", [_ties(group) for group, _ in ran], folds_to=14, goes=1),
+            FittingColumn("equally fast", [_ties(group) for group, _ in ran], folds_to=14, goes=1),
         )
     )
 
 
 def _namer(group: Group) -> Callable[[Cell], str]:
-    """Of a cell among those of its group: with the loader wherever the store is named."""
+    """Name cells of a group, with the loader wherever the store is named."""
     name = namer(group.cells)
     if "store" not in varying(group.cells) or len({cell.pipeline for cell in group.cells}) > 1:
         return name
@@ -131,62 +126,9 @@ def _ties(group: Group) -> str:
     return ", ".join(name(cell) for cell in group.ties)
 
 
-def _limits(best: Facts, other: Facts) -> str:
-    """What the two loaders could deliver, where both say so."""
-    mine, theirs = best.loader.samples_per_s_limit, other.loader.samples_per_s_limit
-    if mine is None or theirs is None:
-        return ""
-    return f" (working all the time that loader makes {theirs:.0f} samples/s, this one {mine:.0f})"
-
-
-def group_verdicts(result: Comparison) -> Iterator[Block]:
-    """What the trainings with a loader wait for, with what to do about it."""
-    groups = [group for group in result.groups if any(_is_told(cell) for cell in group.cells)]
-    if len(groups) > MOST_TOLD:
-        yield from _by_cause(groups)
-        return
-    names = varying([group.cells[0] for group in groups])
-    names = tuple(name for name in names if name not in CHOICES)
-    said: dict[str, list[str]] = {}
-    for group in groups:
-        where = f"{place} " if (place := label(group.cells[0], names)) else ""
-        for loading in dict.fromkeys(_loading(cell) for cell in group.cells):
-            ran = [(c, v) for c in group.cells if _loading(c) == loading and _is_told(c) and (v := verdict_of(c))]
-            if not ran:
-                continue
-            cell, verdict = max(ran, key=lambda pair: (pair[1].cause is not None, pair[0].batch_size))
-            text = verdict.title + (f" Next: {verdict.next[0].change}." if verdict.next else "")
-            said.setdefault(text, []).append(f"{where}{cell.pipeline} ({_place(cell, group)})")
-    of = sum(map(len, said.values()))
-    for text, whom in said.items():
-        yield Paragraph(line((_counted(whom, of), "bold"), f": {text}"), 1)
-
-
-def _loading(cell: Cell) -> tuple[str, str | None]:
-    """Loader and store."""
-    return cell.pipeline, cell.axes.get("store")
-
-
-def _place(cell: Cell, group: Group) -> str:
-    """The batch size, and the store where it differs within the group."""
-    stores = {each.axes.get("store") for each in group.cells if _is_told(each)}
-    return f"{cell.axes.get('store')}, batch {cell.batch_size}" if len(stores) > 1 else f"batch {cell.batch_size}"
-
-
-def _counted(names: Sequence[str], of: int) -> str:
-    """A few by name; more of them counted."""
-    if len(names) <= MOST_NAMED:
-        return "; ".join(names)
-    return f"all {of} cells" if len(names) == of else f"{len(names)} of {of} cells"
-
-
-def _is_told(cell: Cell) -> bool:
-    return cell.status == "ok" and feed_of(cell) == "real" and verdict_of(cell) is not None
-
-
-def _by_cause(groups: Sequence[Group]) -> Iterator[Paragraph]:
-    """A paragraph a cause: which cells have it, and what it means where it costs most."""
-    cells = [cell for group in groups for cell in group.cells if _is_told(cell)]
+def group_verdicts(result: Comparison) -> Iterator[Paragraph]:
+    """Give each cause a paragraph: the trainings that have it, and what it means where it costs most."""
+    cells = [cell for group in result.groups for cell in group.cells if _is_told(cell)]
     name = namer(cells)
     causes: dict[str, list[tuple[Cell, Finding]]] = {}
     for cell in cells:
@@ -200,5 +142,16 @@ def _by_cause(groups: Sequence[Group]) -> Iterator[Paragraph]:
             alike = len({verdict.title for _, verdict in having}) == 1
             said += f" {worst.title}" if alike else f" At worst: {worst.title}"
             if worst.next:
-                said += f" Next: {worst.next[0].change}."
+                said += f" {worst.next[0].change}."
         yield Paragraph(line((cause, "bold"), said), 1)
+
+
+def _counted(names: Sequence[str], of: int) -> str:
+    """Name a few; count more."""
+    if len(names) <= MOST_NAMED:
+        return "; ".join(names)
+    return f"all {of} cells" if len(names) == of else f"{len(names)} of {of} cells"
+
+
+def _is_told(cell: Cell) -> bool:
+    return cell.status == "ok" and feed_of(cell) == "real" and verdict_of(cell) is not None

@@ -1,4 +1,4 @@
-"""The report's section on how batches are made."""
+"""The report's section on how batches are prepared."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def workers_blocks(facts: Facts, title: str = "Workers") -> Iterator[Block]:
     yield table(_who(facts), indent=1)
     sample_ms = loader.make_ms_per_sample
     if facts.parts.share("input") >= LEAST_INPUT and (sample_ms is None or sample_ms >= LEAST_SAMPLE_MS):
-        yield Paragraph("Making batches, of the time spent on it:", 1)
+        yield Paragraph("Preparing batches, by what it waits for or does:", 1)
         yield table(_stages(facts), LEFT, RIGHT, LEFT, indent=2)
         if reads := list(_reads(loader)):
             yield table(reads, indent=1)
@@ -44,9 +44,9 @@ def workers_blocks(facts: Facts, title: str = "Workers") -> Iterator[Block]:
 
 _MEANING = {
     "reading": "waiting for reads of files",
-    "preparing samples": "decoding, transforming and whatever else making a sample takes",
-    "collating": "putting samples together",
-    WAITING_FOR_CPU: "ready to run, but others run",
+    "preparing samples": "decoding, transforming and the rest of a sample's work",
+    "collating": "stacking samples into a batch",
+    WAITING_FOR_CPU: "ready to run while other threads run",
     WAITING: "locks, sleeps, the network, other threads",
 }
 
@@ -54,16 +54,16 @@ _MEANING = {
 def _who(facts: Facts) -> Iterator[tuple[str, str]]:
     loader = facts.loader
     if facts.made_in_training:
-        yield "made", "in the training process"
+        yield "batches prepared", "in the training process"
     else:
         busy = "" if loader.worker_busy_pct is None else f", busy {loader.worker_busy_pct:.0f} % of the time"
         yield "workers", f"{loader.workers}{busy}"
     if loader.queue_ready_mean is not None and loader.queue_capacity:
-        yield "batches ready", f"{loader.queue_ready_mean:.1f} of {loader.queue_capacity} when asked for"
+        yield "batches ready", f"{loader.queue_ready_mean:.1f} of {loader.queue_capacity} when the training asks"
     if loader.make_ms_per_sample is not None:
         yield "a sample takes", _ms(loader.make_ms_per_sample)
     if facts.blocked_pct is not None and facts.blocked_pct >= 1 and facts.parts.share("input") >= LEAST_INPUT:
-        yield "slow batches", f"{facts.blocked_pct:.0f} % of the wait is for one while a later batch is finished"
+        yield "slow batches", f"{facts.blocked_pct:.0f} % of the wait is for one batch while a later one is finished"
 
 
 def _stages(facts: Facts) -> Iterator[tuple[str, str, str]]:
@@ -74,9 +74,9 @@ def _stages(facts: Facts) -> Iterator[tuple[str, str, str]]:
         yield name, percent(share), read if name == "reading" else _MEANING.get(name, "")
     rest = 100.0 - sum(known.values())
     if rest >= LEAST_REST_PCT:
-        yield "the rest", percent(rest), "not told apart"
+        yield "the rest", percent(rest), "not divided further"
     if loader.unsplit_pct is None and loader.cpu_pct is not None:
-        yield "of all that", percent(min(100.0, loader.cpu_pct)), "on a CPU"
+        yield "of all this", percent(min(100.0, loader.cpu_pct)), "on a CPU"
 
 
 def _reads(loader: LoaderStats) -> Iterator[tuple[str, str]]:
@@ -84,7 +84,7 @@ def _reads(loader: LoaderStats) -> Iterator[tuple[str, str]]:
     if loader.read_chars_bytes_per_sample is not None and loader.read_chars_bytes_per_sample >= LEAST_READ_BYTES:
         text = f"{loader.read_chars_bytes_per_sample / 1e3:.1f} kB"
         if loader.storage_bytes_per_sample is not None:
-            text += f", {loader.storage_bytes_per_sample / 1e3:.1f} kB of them from storage"
+            text += f", of which {loader.storage_bytes_per_sample / 1e3:.1f} kB from storage"
         yield "a sample reads", text
     if loader.minor_faults_per_batch is not None and (loader.major_faults or _many_faults(loader)):
         text = f"{loader.minor_faults_per_batch:.0f} a batch"
@@ -107,9 +107,9 @@ def _transforms(loader: LoaderStats) -> Iterator[Block]:
     if more and loader.timed is not None:
         name = "1 other" if len(more) == 1 else f"{len(more)} others"
         rows.append((name, "", _share(sum(cost.ms for cost in more) / loader.timed.samples, loader), ""))
-    timed, what = loader.timed, "Transforms, a call each:"
+    timed, what = loader.timed, "Transforms, per call:"
     if timed is not None:
-        what = f"Transforms, a call each, and their shares of making a sample ({_ms(timed.ms_per_sample)} while timed):"
+        what = f"Transforms, per call, and their shares of preparing a sample ({_ms(timed.ms_per_sample)} while timed):"
         rest = max(0.0, timed.ms_per_sample - timed.transforms_ms_per_sample)
         rows.append(("all else", _ms(rest), _share(rest, loader), "loading, decoding, collating"))
     yield Paragraph(what, 1)
@@ -128,7 +128,7 @@ def _slow(loader: LoaderStats) -> Iterator[Block]:
     slow = [sample for sample in loader.slowest if sample.ms > least][:MOST_SHOWN]
     if not slow:
         return
-    yield Paragraph("Slow samples:", 1)
+    yield Paragraph("Straggler samples:", 1)
     rows = (
         (_ms(sample.ms), "" if sample.index is None else f"index {sample.index}", sample.file or "") for sample in slow
     )

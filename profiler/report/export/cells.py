@@ -1,4 +1,4 @@
-"""A comparison as a table: a row a cell and run, so that spread and rounds can be looked at elsewhere."""
+"""A comparison as a table: a row for each cell and run, for the study of spread and rounds elsewhere."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ _CELL = (
     Column("pipeline", "text", "", "loader"),
     Column("batch_size", "int", "samples", "samples in a batch"),
     Column("status", "text", "", "how the cell ended: ok, oom, failed or skipped"),
-    Column("error", "text", "", "why, where it did not end well"),
+    Column("error", "text", "", "why it did not end well; empty where it did"),
 )
 _RUN = (
     Column("run", "text", "", "folder of the run within the comparison's; empty where none was made"),
     Column("round", "int", "", "round of the comparison in which it ran, from 0"),
-    Column("device_kind", "text", "", "cuda, cpu or emulated: figures of an emulated device are no measured ones"),
+    Column("device_kind", "text", "", "cuda, cpu or emulated; an emulated device's figures are computed, not measured"),
     Column("device", "text", "", "the device, in words"),
-    Column("stand_in", "text", "", "what the generated data stand in for; empty where the data are real"),
+    Column("stand_in", "text", "", "what the generated data stand in for; empty for real data"),
     Column("ranks", "int", "", "ranks that trained"),
-    Column("steps", "int", "", "steps that count; of several ranks those of the leading one while all ran"),
+    Column("steps", "int", "", "steps after the warm-up; of several ranks those of the leading one while all ran"),
     Column("wall_s", "float", "s", "time they took"),
     Column("samples_per_s", "float", "samples/s", "of all ranks together"),
     *(Column(f"{part}_pct", "float", "%", f"share of the wall time: {part}") for part in PARTS),
-    Column("utilisation_pct", "float", "%", "mean utilisation as NVML, or an emulated device, tells it"),
+    Column("utilisation_pct", "float", "%", "mean utilisation, from NVML or an emulated device"),
     Column("step_ms_p50", "float", "ms", "a step on the host: the median"),
     Column("step_ms_p99", "float", "ms", "a step on the host: the 99th percentile"),
     Column("cause", "text", "", "code of the first cause; empty where none was found"),
@@ -61,7 +61,7 @@ def cells_table(folder: Path) -> Table:
 
 
 def _axis(name: str) -> Column:
-    return Column(f"axis_{name}", "text", "", f"where the cell stands on the axis {name}")
+    return Column(f"axis_{name}", "text", "", f"place of the cell on the axis {name}")
 
 
 def _chunks(folder: Path, cells: Sequence[CellRecord], columns: Sequence[Column]) -> Iterator[Chunk]:

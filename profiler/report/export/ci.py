@@ -11,7 +11,7 @@ from ..documents.check import measured, outcome, wanted
 
 
 def workflow_commands(run: str, found: Sequence[LimitCheck]) -> Iterator[str]:
-    """An error for each check that fails, a warning for what was not measured and is let pass, a notice for a note."""
+    """Make an error for each failed check, a warning for what was not measured and is allowed, a notice for a note."""
     for each in found:
         word = outcome(each)
         if word == "PASS" and not (each.note and each.name == "max-regression"):
@@ -38,7 +38,7 @@ _FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
 
 
 def junit_xml(run: str, found: Sequence[LimitCheck], properties: Mapping[str, str]) -> str:
-    """The whole file. What was not measured fails, unless it is allowed: then it is skipped."""
+    """Make the whole file. What was not measured fails, unless it is allowed: then it is skipped."""
     failed = sum(not each.holds for each in found)
     skipped = sum(outcome(each) == "SKIP" for each in found)
     counts = {"tests": str(len(found)), "failures": str(failed), "errors": "0", "skipped": str(skipped)}

@@ -71,8 +71,8 @@ def together(folder: Path) -> Iterator[Path]:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise WhyidleError(
-                f"cannot make the folder {folder}: {error.strerror}. Name another, or a file without / at its end to "
-                "write one table."
+                f"cannot create the folder {folder}: {error.strerror}. Name another, or for one table a file name "
+                "without / at its end."
             ) from error
         try:
             with TemporaryDirectory(prefix=".whyidle-", dir=folder) as drafts:
@@ -100,7 +100,7 @@ def _move(drafts: Path, folder: Path) -> None:
     if in_the_way:
         it = "it" if len(in_the_way) == 1 else "them"
         raise WhyidleError(
-            f"{folder} already holds {', '.join(in_the_way)} with another content, and an export overwrites no file. "
+            f"{folder} already holds {', '.join(in_the_way)} with different content; an export overwrites no file. "
             f"Name another folder with -o, or remove {it}."
         )
     placed: list[Path] = []

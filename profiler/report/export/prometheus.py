@@ -29,9 +29,9 @@ class Gauge:
 _BASE_UNITS = {"%": 1e-2, "ms": 1e-3}
 """Factors to them."""
 GAUGES = {
-    "samples_per_s": Gauge("samples_per_second", "Samples trained on a second."),
-    "step_ms_p50": Gauge("step_seconds_median", "Length of a step, the median.", 1e-3),
-    "step_ms_p95": Gauge("step_seconds_p95", "Length of a step that 95 % of the steps stay below.", 1e-3),
+    "samples_per_s": Gauge("samples_per_second", "Samples trained per second."),
+    "step_ms_p50": Gauge("step_seconds_median", "Median length of a step.", 1e-3),
+    "step_ms_p95": Gauge("step_seconds_p95", "Length that 95 % of the steps stay below.", 1e-3),
     **{
         metric.logged: Gauge(metric.gauge, metric.meaning, _BASE_UNITS.get(metric.unit, 1.0))
         for metric in METRICS.values()
@@ -42,9 +42,9 @@ GAUGES = {
 SHARE = "time_share_ratio"
 SHARE_HELP = "Share of wall time by what the device did or waited for; the parts of a run sum to 1."
 VERDICT = "verdict_info"
-VERDICT_HELP = "Always 1; the labels name the cause and its severity."
+VERDICT_HELP = "Always 1; labels name the cause and its severity."
 STEPS = "steps"
-STEPS_HELP = "Steps that were recorded."
+STEPS_HELP = "Steps recorded."
 
 
 def of_snapshot(view: Snapshot, name: str) -> str:

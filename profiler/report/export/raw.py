@@ -1,4 +1,4 @@
-"""Records as they were recorded: a table a kind, with the fields of the record format, in constant memory.
+"""Records as they were recorded: a table for each kind, with the fields of the record format, in constant memory.
 
 Beside the fields stand the rank and the process that wrote the record, and in words what a number stands for.
 """
@@ -47,7 +47,7 @@ KINDS_OF_TABLES: dict[str, Kind] = {
 
 _WRITER = (
     Column("rank", "int", "count", "rank of the process that wrote the record"),
-    Column("pid", "int", "count", "process id of it"),
+    Column("pid", "int", "count", "id of that process"),
 )
 _WHATS = {EVENT.name: EventKind, PAUSE.name: PauseKind, SPAN.name: SpanKind}
 _NAMED = {TRANSFORM.name: "name", BATCH.name: "slowest_name"}
@@ -55,7 +55,7 @@ _NAMED = {TRANSFORM.name: "name", BATCH.name: "slowest_name"}
 
 
 def words_of(kind: Kind) -> dict[int, str]:
-    """What the numbers of the field `what` stand for; empty for kinds without one."""
+    """Name what the numbers of the field `what` stand for; empty for kinds without one."""
     told = vars(_WHATS[kind.name]) if kind.name in _WHATS else {}
     return {value: name.lower() for name, value in told.items() if isinstance(value, int)}
 
@@ -69,7 +69,7 @@ def raw_table(name: str, runs: Sequence[Run]) -> Table:
     if kind is EVENT:
         columns.append(Column("value_text", "text", "", "the phase's name, where the event is a phase"))
     if named := _NAMED.get(kind.name):
-        columns.append(Column(f"{named}_text", "text", "", f"the name that `{named}` is the number of"))
+        columns.append(Column(f"{named}_text", "text", "", f"name for the number `{named}`"))
     return Table(name, tuple(columns), partial(_chunks, kind, tuple(runs)), about_of(runs[0].info))
 
 

@@ -26,7 +26,7 @@ LEAST_SECONDS = 1.0
 
 
 class Figures:
-    """Call `tick` about once a second, `finish` when the run has ended. Neither of them ever raises."""
+    """Call `tick` about once a second, `finish` at the end. Neither ever raises."""
 
     def __init__(self, folder: Path, textfile: Path | None = None) -> None:
         """`folder`: of the run, which may be made later. `textfile`: the Prometheus file to keep.
@@ -68,7 +68,7 @@ class Figures:
         self._due = time.monotonic() + max(LEAST_SECONDS, min(asked), 10 * (time.process_time() - begun))
 
     def finish(self) -> None:
-        """Leave the last seconds in the Prometheus file; say where that is not possible."""
+        """Leave the last seconds in the Prometheus file; say so where that is impossible."""
         if self._textfile is None:
             return
         try:

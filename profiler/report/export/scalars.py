@@ -37,11 +37,11 @@ def figures_of(folder: Path, every_s: float) -> Iterator[tuple[Values, int]]:
     """
     run = open_run(folder)
     if is_attached(run):
-        raise WhyidleError(f"{folder} was watched from outside: it has no steps to log figures for.")
+        raise WhyidleError(f"{folder} was recorded from outside (`whyidle attach`): it has no steps to log.")
     analysis = analyse(run)
     lines = timelines(analysis, [run])
     if not lines:
-        raise WhyidleError(f"{folder} holds no training step: there are no figures to log.")
+        raise WhyidleError(f"{folder} holds no training step, so there are no figures to log.")
     emulated = (analysis.info.get("device") or {}).get("kind") == "emulated"
     prefix = EMULATED if emulated else PREFIX
     last = 0

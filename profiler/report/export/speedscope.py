@@ -1,7 +1,7 @@
-"""All looks at stacks with their times, for https://www.speedscope.app: a sampled profile a thread, in seconds.
+"""All stack samples with their times, for https://www.speedscope.app: a sampled profile per thread, in seconds.
 
-A look stands for the time until the next one at the same thread; the last for as long as they are usually apart. One
-that failed is an empty stack, so that it is time without a name and not the time of its neighbour.
+A sample stands for the time until the next one of the same thread; the last for their usual distance. One
+that failed is an empty stack, so its time has no name instead of its neighbour's.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class ProfiledProcess:
 
 
 def speedscope_of(processes: Sequence[ProfiledProcess]) -> str | None:
-    """The file's content; `None` where no stacks were looked at."""
+    """Make the file's content; `None` without stack samples."""
     threads = [
         (told, looks, (process.folder, process.host))
         for process in processes
@@ -62,7 +62,7 @@ def speedscope_of(processes: Sequence[ProfiledProcess]) -> str | None:
 
 
 def _threads(prefix: str, looks: ProcessLooks | None) -> Iterator[tuple[str, Looks]]:
-    """Each thread that was looked at by what it is for; the one that trains first."""
+    """Name each sampled thread by what it is for; the training thread first."""
     if looks is None:
         return
     roles = (

@@ -1,4 +1,4 @@
-"""The table that people want first: a row a step, with what it cost and what the device waited for.
+"""The main table: a row for each step, with what it cost and what the device waited for.
 
 One axis of time for all that is exported of a run: seconds since its first step began, and wall-clock time.
 """
@@ -26,7 +26,7 @@ from .table import Chunk, Column, Table, Values
 @dataclass(frozen=True)
 class Axis:
     zero_ns: int
-    """When the first step of any rank began, on the monotonic clock of the first rank's host."""
+    """Start of the first step of any rank, on the monotonic clock of the first rank's host."""
     shifts: tuple[int, ...]
     """For each rank, what its clock is behind the first rank's, ns: wall clocks tell it of hosts, to milliseconds."""
     wall_ns: int | None
@@ -65,12 +65,12 @@ NAN = float("nan")
 
 _IDLE = {
     "compute": "the device computed",
-    "input": "the device idled behind a fetch",
-    "copy": "the device idled behind a copy",
-    "sync": "the device idled behind a synchronising call",
-    "host": "the device idled behind other work of the host",
-    "boundary": "the device idled behind work outside the steps",
-    UNTOLD: "computing or waiting for data, which is not told apart in this run",
+    "input": "the device waited for a fetch",
+    "copy": "the device waited for a copy",
+    "sync": "the device waited for a synchronising call",
+    "host": "the device waited for other work of the host",
+    "boundary": "the device waited for work outside the steps",
+    UNTOLD: "computing or waiting for data; this run does not tell which",
 }
 
 _OF_BATCH = {
@@ -82,43 +82,43 @@ _OF_BATCH = {
 
 COLUMNS = (
     Column("rank", "int", "", "rank of the training process"),
-    Column("device_kind", "text", "", "cuda, cpu or emulated: figures of an emulated device are no measured ones"),
+    Column("device_kind", "text", "", "cuda, cpu or emulated; an emulated device's figures are computed, not measured"),
     Column("step", "int", "", "number of the step within the process, from 0"),
     Column("epoch", "int", "", "number of the epoch, from 0"),
-    Column("warmup", "int", "", "1: a step of the warm-up, which no figure of the reports counts"),
+    Column("warmup", "int", "", "1: a step of the warm-up, which no figure of a report counts"),
     Column("first_of_epoch", "int", "", "1: the first step of an epoch"),
-    Column("begin_s", "float", "s", "the fetch began, since the first step of the run"),
-    Column("end_s", "float", "s", "the last thing seen of the step on the host, since the first step of the run"),
-    Column("begin_unix_s", "float", "s", "begin_s as Unix time; of doubles, so to about 0.2 µs"),
+    Column("begin_s", "float", "s", "start of the fetch, since the first step of the run"),
+    Column("end_s", "float", "s", "last event of the step on the host, since the first step of the run"),
+    Column("begin_unix_s", "float", "s", "begin_s as Unix time, precise to about 0.2 µs"),
     Column("samples", "int", "", "samples in the batch"),
     Column("step_ms", "float", "ms", "from begin_s to end_s, on the host"),
-    Column("fetch_ms", "float", "ms", "waiting for the batch on the host, whether that cost the device time or not"),
-    Column("blamed_ms", "float", "ms", "the stretch that the parts below share out, and sum to; see docs/exports.md"),
+    Column("fetch_ms", "float", "ms", "waiting for the batch on the host, exposed or not"),
+    Column("blamed_ms", "float", "ms", "time that the parts below sum to; see docs/exports.md"),
     *(Column(f"{part}_ms", "float", "ms", f"of blamed_ms: {_IDLE[part]}") for part in (*PARTS, UNTOLD)),
-    Column("unseen_ms", "float", "ms", "of blamed_ms: in steps that nobody looked at, so that it is in no other part"),
-    Column("queue_ready", "int", "", "finished batches that waited when the fetch began"),
-    Column("queue_capacity", "int", "", "how many finished batches the loader can hold"),
+    Column("unseen_ms", "float", "ms", "of blamed_ms: in steps that were not recorded, so in no other part"),
+    Column("queue_ready", "int", "", "finished batches waiting when the fetch began"),
+    Column("queue_capacity", "int", "", "most finished batches that the loader can hold"),
     Column("copy_bytes", "int", "bytes", "bytes of the batch copied to the device"),
     Column("copy_call_ms", "float", "ms", "the host's call that copies the batch"),
-    Column("device_copy_ms", "float", "ms", "the copy on the device's clock"),
-    Column("device_step_ms", "float", "ms", "from the first to the last compute of the step, on the device's clock"),
-    Column("forward_to_backward_ms", "float", "ms", "host: from the begin of the forward to that of the backward pass"),
-    Column("backward_ms", "float", "ms", "host: from the begin of the backward pass to the optimizer"),
+    Column("device_copy_ms", "float", "ms", "the copy, device clock"),
+    Column("device_step_ms", "float", "ms", "from the first to the last computation of the step, device clock"),
+    Column("forward_to_backward_ms", "float", "ms", "host: from the start of the forward to that of the backward pass"),
+    Column("backward_ms", "float", "ms", "host: from the start of the backward pass to the optimizer"),
     Column("optimizer_ms", "float", "ms", "host: the optimizer"),
     Column("sync_call_ms", "float", "ms", "host: in calls that waited for the device"),
     Column("gc_ms", "float", "ms", "Python garbage collection"),
     Column("cpu_ms", "float", "ms", "CPU time of the training thread"),
     Column("overhead_ms", "float", "ms", "in whyidle's own code"),
     Column("memory_bytes", "int", "bytes", "device memory in use at the end of the step"),
-    Column("skipped", "int", "", "steps just before this one that were not looked at, to stay cheap"),
+    Column("skipped", "int", "", "steps just before this one that were not recorded, to stay cheap"),
     Column("skipped_samples", "int", "", "samples in those"),
-    Column("worker", "int", "", "who made the batch, from 0; empty: the training process, or not timed"),
-    Column("making_ms", "float", "ms", "making the batch took so long"),
-    Column("read_ms", "float", "ms", "of it, summed over its threads: waiting in file reads"),
-    Column("decode_ms", "float", "ms", "of it, summed over its threads: decoding"),
-    Column("transform_ms", "float", "ms", "of it, summed over its threads: augmentation and the like"),
-    Column("collate_ms", "float", "ms", "of it, summed over its threads: putting samples together"),
-    Column("blocked_ms", "float", "ms", "the step waited for this batch while a later one lay finished"),
+    Column("worker", "int", "", "worker that prepared the batch, from 0; empty: the training process, or not timed"),
+    Column("making_ms", "float", "ms", "time to prepare the batch"),
+    Column("read_ms", "float", "ms", "of making_ms, summed over threads: waiting in file reads"),
+    Column("decode_ms", "float", "ms", "of making_ms, summed over threads: decoding"),
+    Column("transform_ms", "float", "ms", "of making_ms, summed over threads: transforms"),
+    Column("collate_ms", "float", "ms", "of making_ms, summed over threads: collating"),
+    Column("blocked_ms", "float", "ms", "wait for this batch while a later one was finished"),
 )
 
 

@@ -132,10 +132,10 @@ def _memory_words(device: DeviceView, long: bool = False) -> Row:
 
 
 def _condition(device: DeviceView, options: Options, long: bool = False) -> list[Row]:
-    """What is known of power, clocks and heat; a mark in words where the clocks are held down."""
+    """List power, clocks and heat where known; with a mark and the reason where clocks are throttled."""
     said = []
     if device.held_down:
-        why = f"{'held down by ' if long else ''}{safe(device.held_down)}"
+        why = f"{'throttled by ' if long else ''}{safe(device.held_down)}"
         said.append(Row(f"{options.sign('⚠', '!')} {why}", "bold yellow"))
     power = words.last(device.power_w)
     if power is not None:
@@ -158,7 +158,7 @@ def _link(device: DeviceView) -> list[Row]:
     if device.pcie_generation and device.pcie_width:
         most = (device.pcie_max_generation or 0, device.pcie_max_width or 0)
         slow = device.pcie_generation < most[0] or device.pcie_width < most[1]
-        able = f" (able to {most[0]} x{most[1]})" if slow else ""
+        able = f" (can do {most[0]} x{most[1]})" if slow else ""
         link = f"link {device.pcie_generation} x{device.pcie_width}{able}"
         said.append(Row(link, "bold yellow" if slow else "dim"))
     if device.processes is not None and device.processes > 1:

@@ -1,7 +1,7 @@
-"""Puts the live view together: as much detail as the height has room for, the essentials first.
+"""Put the live view together: as much detail as the height has room for, the essentials first.
 
 Where a step's time goes, how many samples a second come of it, and how full the queue is. What the run waits for so
-far, since when, and what to try first. The workers that make batches: how busy each is, and with what.
+far, since when, and what to try first. The workers that prepare batches: how busy each is, and with what.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from ...analyse.run.resource_usage import BUDGET_USED
 from ...analyse.run.worker_deaths import said_of
 from ...analyse.where.places import Where
 from ..render import bars
+from ..render.phrases import written
 from ..words.code import short_file
 from ..words.figures import evidence_value, expected, part_name, prediction
 from . import words
@@ -25,11 +26,11 @@ from .words import LISTS, RANK_ORDERS, WORKER_ORDERS, Options, Row, cut, flow, s
 from .words import line as in_words
 
 WORKER_QUIET_SECONDS = 5.0
-"""A worker whose last batch is longer ago is pointed out, unless its batches take as long."""
+"""Seconds since a worker's last batch after which it is marked, unless its batches take as long."""
 BAR = 20
 CELL_BAR = 8
 
-_SIGNS = (("█", "#", "green", "making"), ("▒", "r", "red", "reading"), ("░", "q", "yellow", "queued for a CPU"))
+_SIGNS = (("█", "#", "green", "preparing"), ("▒", "r", "red", "reading"), ("░", "q", "yellow", "queued for a CPU"))
 _IDLE = ("·", ".")
 _WORKER_ORDER_KEYS: tuple[Callable[[WorkerView], float | None], ...] = (
     lambda w: float(w.number),
@@ -46,13 +47,13 @@ _Shown = TypeVar("_Shown", WorkerView, RankView)
 
 
 def makers(view: Snapshot, width: int, detail: int, options: Options, rows: int | None = None) -> list[Row]:
-    """Detail 0: all in a row. 1: a short bar each, side by side. 2: a row each."""
+    """Draw the workers. Detail 0: all in a row. 1: a short bar each, side by side. 2: a row each."""
     head = Row(" workers".ljust(LABEL))
     if not view.makers:
         if view.state == "watching":
             return []
         if view.made_in_training:
-            return [head.add("none: samples are made in the training process", "dim")]
+            return [head.add("none: the training process prepares batches", "dim")]
         if view.workers and view.worker_busy_pct is not None:
             return [head.add(f"{view.workers}, busy {view.worker_busy_pct:.0f} %")]
         return [head.add(words.NOT_MEASURED, "dim")]
@@ -73,7 +74,7 @@ def makers(view: Snapshot, width: int, detail: int, options: Options, rows: int 
 
 
 def _ordered(each: Sequence[_Shown], key: Callable[[_Shown], float | None], options: Options) -> list[_Shown]:
-    """By what was asked for; whatever was not measured comes last."""
+    """Sort as asked for; what was not measured comes last."""
     valued = [(one, key(one)) for one in each]
     known = [(one, value) for one, value in valued if value is not None]
     return [one for one, _ in sorted(known, key=itemgetter(1), reverse=options.reverse)] + [
@@ -82,7 +83,7 @@ def _ordered(each: Sequence[_Shown], key: Callable[[_Shown], float | None], opti
 
 
 def _by(orders: tuple[str, ...], options: Options) -> list[Row]:
-    """Says what the rows are ordered by, where that was chosen."""
+    """Say what the rows are sorted by, where that was chosen."""
     if not (options.order_of(orders) or options.reverse):
         return []
     arrow = options.sign("↓", "down") if options.reverse else options.sign("↑", "up")
@@ -90,7 +91,7 @@ def _by(orders: tuple[str, ...], options: Options) -> list[Row]:
 
 
 def summary(view: Snapshot) -> list[Row]:
-    """All makers together: how many, then what is known of them."""
+    """Sum up all workers: how many, then what is known of them."""
     busy = [w.busy_pct for w in view.makers if w.busy_pct is not None]
     said = [Row(f"{len(view.makers)}", "bold")]
     if busy:
@@ -170,7 +171,7 @@ _STYLE = {"none": "green", "minor": "yellow", "major": "yellow", "critical": "re
 
 
 def verdict(view: Snapshot, width: int, detail: int, options: Options) -> list[Row]:
-    """Detail -1: cause and share, in a row. 0: the verdict in full. 1: and what to do first. 2: and the evidence."""
+    """Draw the verdict. Detail -1: cause and share. 0: in full. 1: and what to change first. 2: and the evidence."""
     if view.state == "watching":
         return []
     head = " verdict"
@@ -186,13 +187,13 @@ def verdict(view: Snapshot, width: int, detail: int, options: Options) -> list[R
         return [Row(head.ljust(LABEL)).add(cut(said, room, options.ascii_only), style)]
     rows = [Row((head if not i else "").ljust(LABEL)).add(text, style) for i, text in enumerate(wrapped(said, room))]
     if detail and found.next:
-        change = found.next[0]
-        texts = wrapped(change.change + prediction(change, view.verdict_samples_per_s), room)
+        first = found.next[0]
+        texts = wrapped(written(first.change + prediction(first, view.verdict_samples_per_s), options.ascii_only), room)
         rows += [Row((" try" if not i else "").ljust(LABEL)).add(text) for i, text in enumerate(texts)]
     if detail > 1:
         known = [item for item in found.evidence if item.value is not None][:EVIDENCE]
         for i, item in enumerate(known):
-            row = Row((" because" if not i else "").ljust(LABEL))
+            row = Row((" evidence" if not i else "").ljust(LABEL))
             value = evidence_value(item.value, item.unit)
             aside = f" {expected(item.expected)}" if item.expected else ""
             what = safe(f"{item.what}: ")
@@ -206,22 +207,21 @@ def verdict(view: Snapshot, width: int, detail: int, options: Options) -> list[R
 
 
 def stretch(view: Snapshot) -> str:
-    """What the verdict is about, to follow its sentence: the whole run, its end, or since when the same cause was
-    named."""
+    """Say after the verdict what it is about: the whole run, its end, or since when its cause has been the same."""
     if view.verdict_of_whole_run:
         return " (of the whole run)" if view.verdict is not None and view.verdict.cause is not None else ""
     if view.state not in UNDER_WAY:
-        return " (of its last seconds; of the whole run: whyidle report)"
+        return " (last seconds only; `whyidle report` covers the whole run)"
     since = view.verdict_since_s
     return f" (for {words.duration(since)})" if since is not None and since >= 1 else ""
 
 
 LEAST_TREND = 2.0
-"""Percent; a change of the rate by less is none."""
+"""Percent; a smaller change of the rate counts as none."""
 
 
 def step(view: Snapshot, width: int, detail: int, options: Options) -> list[Row]:
-    """Bar and legend (detail 1: a legend of as many rows as it takes), rate, queue."""
+    """Draw bar and legend (detail 1: a legend of as many rows as it takes), rate, queue."""
     rows = []
     if view.shares:
         rows.append(bar(view, width, options))
@@ -250,7 +250,7 @@ def legend(view: Snapshot, width: int, rows: int | None, options: Options) -> li
 
 
 def entries(view: Snapshot, options: Options, told: bool = True) -> list[Row]:
-    """The same one by one; with its time if `told`."""
+    """Make them one by one; with the time if `told`."""
     ms = step_ms(view)
     shown = sorted(((s, p) for p, s in view.shares.items() if s is not None and s >= 0.005), reverse=True)
 
@@ -283,7 +283,7 @@ def rate(view: Snapshot, width: int, options: Options) -> Row:
 
 
 def change_words(change: float, options: Options) -> Row:
-    """A trend in percent, as sign and words."""
+    """Write a trend in percent, as sign and words."""
     if abs(change) < LEAST_TREND:
         return Row(f"{options.sign('→', '=')} steady", "dim")
     sign, style = (options.sign("↑", "^"), "green") if change > 0 else (options.sign("↓", "v"), "yellow")
@@ -291,10 +291,10 @@ def change_words(change: float, options: Options) -> Row:
 
 
 def queue(view: Snapshot, width: int, options: Options) -> Row:
-    """How many finished batches wait for the training."""
+    """Draw how many finished batches wait for the training."""
     row = Row(" queue".ljust(LABEL))
     if view.queue_ready is None or view.queue_capacity is None:
-        said = "none: the loader shows no finished batches" if view.steps else words.NOT_MEASURED
+        said = "n/a: this loader has no visible queue" if view.steps else words.NOT_MEASURED
         return row.add(said, "dim")
     said = f"{view.queue_ready:.1f} of {view.queue_capacity} batches ready"
     room = min(view.queue_capacity, width - LABEL - len(said) - 2)
@@ -361,24 +361,24 @@ HELP_COLUMN = 15
 _KEYS = (
     ("q, Ctrl-C", "quit; the training goes on"),
     ("h, ?", "this help, and back"),
-    ("p, space", "pause the picture and go on"),
-    ("Tab", "choose what the arrows move in: ranks, accelerators, workers"),
-    ("up, down", "move in it: the chosen one is shown in detail"),
-    ("s", "sort workers or ranks by something else"),
-    ("r", "reverse their order"),
-    ("a", "ASCII signs or drawn ones"),
+    ("p, space", "pause the picture, or go on"),
+    ("Tab", "choose the list for the arrows: ranks, accelerators, workers"),
+    ("up, down", "move in that list; the chosen entry is shown in detail"),
+    ("s", "change what workers or ranks are sorted by"),
+    ("r", "reverse the order"),
+    ("a", "switch between ASCII signs and drawn ones"),
 )
 _MEANING = (
     (
         "step",
-        "the last seconds: the accelerator computed, or waited for data (input), for a copy to it, in calls that "
-        "wait for it (sync), for the training loop (host), for what is outside steps (boundary)",
+        "the last seconds: the accelerator computed, or waited for data (input), a copy, a result that the program "
+        "asked for (sync), the training loop (host), or for what is outside steps (boundary)",
     ),
-    ("queue", "finished batches that wait for the training"),
+    ("queue", "finished batches waiting for the training"),
     ("busy", "share of time in which any kernel ran"),
     ("SM active", "share of its processors that had work"),
-    ("workers", "queued: ready to run, and waiting for a CPU"),
-    ("reads, disk", "what read calls got; what disks gave, with what is read ahead"),
+    ("workers", "queued: ready to run, but waiting for a CPU"),
+    ("reads, disk", "bytes that read calls returned; bytes from disks, read-ahead included"),
     ("a blank, n/a", "not measured"),
 )
 
@@ -396,7 +396,7 @@ def _entries(entries: list[tuple[str, str]]) -> list[Row]:
 
 
 def help_screen(width: int, height: int, options: Options) -> list[Row]:
-    """Keys, then what the figures mean; what does not fit the height is left out."""
+    """Explain keys, then figures; what does not fit the height is left out."""
     rows = [Row(" whyidle live", "bold"), Row()]
     rows += [line for key, what in _KEYS for line in _explained(key, what, width)]
     rows.append(Row())
@@ -412,13 +412,13 @@ def _explained(what: str, meaning: str, width: int) -> list[Row]:
 
 GAUGE = 10
 MUCH = 5.0
-"""Percent of steal, quota or waiting for reads from which on it is pointed out."""
+"""Percent of steal, quota or I/O wait from which it is marked."""
 SHM_FULL = 0.9
-"""Share of shared memory in use from which on it is pointed out."""
+"""Share of shared memory in use from which it is marked."""
 
 
 def host(view: Snapshot, width: int, detail: int, options: Options) -> list[Row]:
-    """Detail 0: what fits a row, the telling first. 1: all, in as many rows as it takes. 2: with a history."""
+    """Draw the host. Detail 0: what fits a row. 1: all, in as many rows as it takes. 2: with a history."""
     alone = view.state == "watching"
     seen = replace(view.host, memory_used_bytes=None) if alone else view.host
     facts = [*_cpu(view, options), *_pressed(seen), *_reads(seen), *_memory(seen)]
@@ -455,9 +455,9 @@ def _cpu(view: Snapshot, options: Options) -> list[Row]:
 
 
 def _pressed(seen: HostView) -> list[Row]:
-    """What holds the job back: marked where it is much, told where it is measured."""
+    """Name what holds the job back, marked where it is much."""
     each = (
-        ("quota held back", seen.throttled_pct),
+        ("throttled by quota", seen.throttled_pct),
         ("steal", seen.steal_pct),
         ("I/O wait", seen.iowait_pct),
     )
@@ -494,7 +494,7 @@ _STATE = {"running": ("●", "*", "green"), "starting": ("○", "o", "yellow"), 
 
 
 QUIET_SECONDS = 5.0
-"""Without a step for so long is worth telling."""
+"""Seconds without a step from which that is shown."""
 
 
 def header(view: Snapshot, width: int, detail: int, options: Options) -> list[Row]:
@@ -526,7 +526,7 @@ def _state(view: Snapshot, options: Options) -> Row:
         style = "green"
     said = words.ending(view)
     if view.state == "watching":
-        said = "no steps: accelerators and machine alone"
+        said = "no training: accelerators and machine only"
     return Row(f"{options.sign(sign, ascii_sign)} {said}{options.note and f'; {options.note}'}", f"bold {style}")
 
 
@@ -539,7 +539,7 @@ def _beside(view: Snapshot) -> Row:
 
 
 def far(view: Snapshot) -> list[str]:
-    """How far a run is, the most telling first: state, steps, what is left, the epoch, the time so far."""
+    """Say how far a run is: state, steps, what is left, the epoch, the time so far."""
     said = [words.ending(view), *(["stand-in data"] if view.stand_in else [])]
     if not view.steps:
         return said if view.state in UNDER_WAY else [*said, words.NO_STEPS]
@@ -563,13 +563,13 @@ def _left(view: Snapshot) -> list[str]:
         # The whole run's steps say as much where there is one epoch.
         said.append(f"epoch {view.epoch + 1}{of if view.planned_steps is None else ''}")
         if running and view.left_s is None and view.epoch_left_s is not None:
-            said.append(f"{words.duration(view.epoch_left_s)} left of it")
+            said.append(f"{words.duration(view.epoch_left_s)} left in it")
     return said
 
 
 def _progress(view: Snapshot, width: int, options: Options) -> Row:
     if view.state == "starting" and not view.steps:
-        return Row(" waiting for the first step of a training", "dim")
+        return Row(" waiting for the first training step", "dim")
     done = None
     if view.planned_steps:
         done = view.steps / view.planned_steps
@@ -590,12 +590,12 @@ LEAST_ROOM = 24
 
 @dataclass(frozen=True)
 class ToldLine:
-    """A line as it is told."""
+    """A line of code as it is shown."""
 
     whose: str
     """`verdict`, `workers` or `training`."""
     share: str
-    """Its share with the unit; empty where it has none, as the line on which a loader is made."""
+    """Its share with the unit; empty where it has none, as the line that creates a loader."""
     of: str
     """What the share is of, where there is room to say it."""
     place: str
@@ -673,11 +673,11 @@ _UPGRADES = (
     ("devices", 4),
     ("devices", 5),
 )
-"""What more room is used for, in this order; a level that does not fit is passed over."""
+"""Use of further room, in this order; a level that does not fit is skipped."""
 _GIVEN_UP = ("host", "workers", "code", "devices", "ranks")
-"""What is left out first where not even the essentials fit."""
+"""Sections left out first where not even the essentials fit."""
 LEAST_WINDOW = 4
-"""Rows that a list of which not all fits must have to be shown as one."""
+"""Least rows for a list of which not all fits."""
 
 Build = Callable[[int, int | None], list[Row]]
 """The rows of a section at a level of detail, in at most so many rows where it is a list."""

@@ -1,4 +1,4 @@
-"""Figures and states in words, as all live views say them.
+"""Figures and states in words, for all live views.
 
 Rows of a screen in pieces of one style each: built many times a second, so plainer than rich's texts. How the live
 view is to be drawn, as far as the run does not say.
@@ -23,7 +23,7 @@ from ..words.figures import NOT_MEASURED as NOT_MEASURED
 WORKER_ORDERS = ("number", "busy", "ms a batch", "quiet")
 RANK_ORDERS = ("rank", "samples/s", "input")
 LISTS = ("ranks", "devices", "workers")
-"""What the arrows can move in."""
+"""Lists that the arrows can move in."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Options:
     """Sort order of the list in focus (or of the workers), a number into its orders."""
     reverse: bool = False
     note: str = ""
-    """Said beside the state: that the run ended and the next is waited for."""
+    """Words beside the state: that the run ended and the next is awaited."""
 
     def sign(self, drawn: str, ascii_sign: str) -> str:
         return ascii_sign if self.ascii_only else drawn
@@ -151,7 +151,7 @@ def wrapped(text: str, width: int) -> tuple[str, ...]:
 
 NO_STEPS = "no training step was recorded"
 NO_GPU = "no NVIDIA GPU found (`whyidle doctor` says why)"
-"""Said once the sampler has told of the machine: by then it has looked for them."""
+"""Shown once the sampler has reported the machine: by then it has looked for GPUs."""
 _ENDS = {
     "ok": "ended well",
     "oom": "out of memory",

@@ -1,4 +1,4 @@
-"""A recording from outside as a page: the words of the text report, stacks as icicles, and the sampler over time."""
+"""A recording from outside as a page: the text report's words, stacks as icicles, the sampler's figures over time."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def page(run: Run, seen: Attached, verdict: Finding, findings: tuple[Finding, ..
 
 
 def _stacks(seen: Attached) -> Stacks | None:
-    """Those of the process that the verdict is about."""
+    """Draw those of the process that the verdict is about."""
     trainer, looks = seen.leading, seen.looks
     if trainer is None or looks is None or not len(looks):
         return None
@@ -48,18 +48,18 @@ def _stacks(seen: Attached) -> Stacks | None:
     parts = [(what, mine.training.where(stood.__contains__)) for what, stood in trainer.stacks.items()]
     before = mine.training.where(lambda stack: not any(stack in stood for stood in trainer.stacks.values()))
     parts = sorted(parts, key=lambda part: -len(part[1]))
-    return drawn(mine, [("before it was seen training", before), *parts])
+    return drawn(mine, [("before training was first seen", before), *parts])
 
 
 def _whose(seen: Attached) -> str:
     trainer = seen.leading
     if trainer is None or len(seen.trainers) < 2:
         return ""
-    return f" at process {trainer.pid}" if trainer.rank is None else f" at rank {trainer.rank}"
+    return f" of process {trainer.pid}" if trainer.rank is None else f" of rank {trainer.rank}"
 
 
 def _curve(series: Series) -> str:
-    """An SVG path; what was not measured is a gap."""
+    """Make an SVG path; what was not measured is a gap."""
     top = 100.0 if series.unit == "%" else series.highest or 1.0
     words, drawing = [], False
     for at, value in zip(series.at, series.values, strict=True):

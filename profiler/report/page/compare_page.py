@@ -1,4 +1,4 @@
-"""A comparison as a page: which loader wins, the cells as tables of colours, what each waited for, and the rest.
+"""A comparison as a page: which loader is fastest, the cells as tables of colours, what each waits for, and the rest.
 
 The tables have loaders by batch sizes, one for each thing that is trained.
 
@@ -73,7 +73,7 @@ METRICS = (RATE, BUSY, COST, ACCURACY)
 
 @dataclass(frozen=True)
 class Strip:
-    """A stretch from the middle of the run: how much of each bin the device computed, in percent."""
+    """A stretch from the middle of the run: the share of each bin in which the device computed, percent."""
 
     bin_ms: float
     busy: tuple[float, ...]
@@ -89,7 +89,7 @@ class RunRow:
 
     name: str
     href: str | None
-    """Of its own page, where there is one."""
+    """Address of its own page, if it has one."""
     samples_per_s: float | None
     busy_pct: float | None
     steps: int | None
@@ -108,7 +108,7 @@ class CellView:
     ranged: str
     """Lowest and highest samples/s over the repeats; empty of a single one."""
     mark: str
-    """`best`, or `tie` where these runs do not tell it from the best."""
+    """`best`, or `tie` where it is as fast within noise."""
     waits_for: str
     verdict: Finding | None
     shares: Mapping[str, float]
@@ -125,7 +125,7 @@ class CellView:
 
 
 def views(result: Comparison, setting: dict[str, Any], pages: Mapping[str, str]) -> list[CellView]:
-    """One a cell, in their order. `pages`: run folder → address of its page."""
+    """Make one for each cell, in their order. `pages`: run folder → address of its page."""
     told = compare_json.cells(result.cells, setting)
     raced = [group for group in result.groups if sum(cell.samples_per_s is not None for cell in group.cells) > 1]
     best = {id(group.best): "best" for group in raced if group.best is not None}
@@ -153,7 +153,7 @@ def views(result: Comparison, setting: dict[str, Any], pages: Mapping[str, str])
 
 
 def metrics_of(shown: Sequence[CellView]) -> list[CellMetric]:
-    """Those that at least one cell has; samples/s always."""
+    """Choose those that at least one cell has; samples/s always."""
     return [m for m in METRICS if m is RATE or any(view.values[m.key] is not None for view in shown)]
 
 
@@ -190,7 +190,7 @@ def _waits_for(cell: Cell) -> str:
 
 
 def _runs(cell: Cell, pages: Mapping[str, str]) -> tuple[RunRow, ...]:
-    """Analyses are of the run folders that are still there, in their order."""
+    """List the runs; analyses are of the folders that still exist, in their order."""
     complete = len(cell.analyses) == len(cell.runs)
     there = [run for run in cell.runs if complete or is_run(Path(run))]
     found = dict(zip(there, cell.analyses, strict=True))
@@ -209,7 +209,7 @@ def _run(name: str, href: str | None, analysis: Analysis | None) -> RunRow:
 
 
 def _bin_ns(typical: Sequence[Analysis]) -> int:
-    """One for all cells, so that strips can be compared: a strip spans some steps of the slowest cell."""
+    """Choose one for all cells, so that strips compare: a strip spans some steps of the slowest cell."""
     longest = max((a.step_ms["p50"] for a in typical if a.facts is not None), default=0.0)
     return max(1, round(longest * 1e6 * STEPS / BINS))
 
@@ -222,7 +222,7 @@ def _strip(typical: Analysis | None, bin_ns: int) -> Strip | None:
 
 
 LEAST_SHOWN = 0.0005
-"""Of the time per sample: a shorter part of a bar cannot be seen."""
+"""Share of the time per sample: a shorter part of a bar is invisible."""
 
 
 @dataclass(frozen=True)
@@ -263,7 +263,7 @@ class SizesView:
 
 
 def sizes_views(verdicts: Mapping[str, BatchVerdict]) -> list[SizesView]:
-    """One a sweep, all to one scale."""
+    """Make one for each sweep, all to one scale."""
     scale = sample_time.scale_of(verdicts.values())
     longest = max((_end(terms.get(TOTAL)) for v in verdicts.values() for terms in v.terms.values()), default=0.0)
     return [_view(name, verdict, scale, longest) for name, verdict in verdicts.items()]
@@ -319,9 +319,9 @@ def _end(total: Estimate | None) -> float:
 
 BATCH = "batch_size"
 ACROSS = (BATCH, "ranks", "threads", "feed", "device", "pipeline")
-"""What stands above the columns: the first of these in which cells differ."""
+"""Axis of the columns: the first of these in which cells differ."""
 APART = ("net", "device", "ranks", "interconnect", "threads", "feed", "augment", "plan")
-"""Axes that make a table of their own where batch sizes stand above: what differs in them does not train alike."""
+"""Axes with a table for each value where columns are batch sizes: cells that differ in them do not train alike."""
 ALWAYS_APART = ("net", "device")
 MOST_HOT = 60
 """Percent of the colour in the fullest cell: words on it stay readable, in the light and in the dark."""
@@ -350,7 +350,7 @@ class HeatTable:
 class RooflineRow:
     time: SampleTime
     widths: tuple[tuple[str, float], ...]
-    """Of its parts, in percent of the longest bar."""
+    """Of its parts, percent of the longest bar."""
 
 
 @dataclass(frozen=True)
@@ -360,12 +360,12 @@ class RooflineChart:
     title: str
     cores: int
     limit: float
-    """Where the limit lies, in percent of the longest bar."""
+    """Place of the limit, percent of the longest bar."""
     rows: tuple[RooflineRow, ...]
 
 
 def page(result: Comparison, setting: dict[str, Any], pages: Mapping[str, str] | None = None) -> str:
-    """The whole page. `pages`: run folder → address of its own page, where it has one."""
+    """Make the whole page. `pages`: run folder → address of its own page, where it has one."""
     shown = views(result, setting, pages or {})
     metrics = metrics_of(shown)
     verdicts = sweeps(result)
@@ -407,7 +407,7 @@ def _roofline_charts(found: Sequence[PlacedRoofline], result: Comparison) -> lis
 
 
 def _has_choices(groups: Sequence[Group]) -> bool:
-    """Whether there is anything that is trained in more than one way. Cells are coloured among those, else by table."""
+    """Whether anything is trained in more than one way. Then cells are coloured among those, else by table."""
     return any(len(group.cells) > 1 for group in groups)
 
 
@@ -460,7 +460,7 @@ def _table(
 
 
 def _heats(shown: Sequence[CellView], metrics: Sequence[CellMetric]) -> list[tuple[CellView, dict[str, int]]]:
-    """From the worst to the best of these cells; where all are alike none stands out. Percentages are of 100."""
+    """Rate from the worst to the best of these cells; where all are alike none stands out. Percentages are of 100."""
     heats: list[tuple[CellView, dict[str, int]]] = [(view, {}) for view in shown]
     for metric in metrics:
         known = [value for view in shown if (value := view.values[metric.key]) is not None]

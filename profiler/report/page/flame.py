@@ -1,4 +1,4 @@
-"""Stacks as icicles: a box a call, as wide as its share of the looks, below the one that called it."""
+"""Stacks as icicles: a box for each call, as wide as its share of the stack samples, below its caller."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from ...analyse.where.places import is_users, own_part
 from ...record.run import Run, Writer
 from ...record.stacks import Call, CallStack
 from ..words.code import short_file
-from ..words.figures import counted, share
+from ..words.figures import share
 
 LEAST_SHARE = 0.002
-"""Of the looks of an icicle, below which a call is no box of its own."""
+"""Least share of an icicle's stack samples for a call to have a box of its own."""
 MOST_BOXES = 1000
 """Of an icicle."""
 MOST_DEEP = 80
 _PARTS = {
     "loading": "waiting for data",
     "copying": "waiting for copies to the device",
-    "computing": "while the device computed",
+    "computing": "while the device computes",
     "syncing": "in synchronising calls",
     "hosting": "other work of the training loop",
     "outside": "outside the steps",
@@ -34,13 +34,13 @@ _PARTS = {
 
 @dataclass(frozen=True)
 class Box:
-    """A call, or a part of the steps' time that calls stand in."""
+    """A call, or a part of the steps' time that holds calls."""
 
     name: str
     place: str
     """Its file and line; empty of a part."""
     says: str
-    """All that is known of it, in lines."""
+    """All that is known of it, one line each."""
     kind: str
     """`own`: code of the user's own; `library`; `part`."""
     looks: int
@@ -56,37 +56,37 @@ class Icicle:
     name: str
     """Whose, in words."""
     looks: int
-    """That saw a stack."""
+    """Stack samples that are not empty."""
     boxes: tuple[Box, ...]
     is_open: bool
-    """Before anyone has asked for it."""
+    """Whether the page shows it at first."""
 
 
 @dataclass(frozen=True)
 class Stacks:
-    """All that was seen of the stacks of a training process and of what works for it."""
+    """All stack samples of a training process and of what works for it."""
 
     icicles: tuple[Icicle, ...]
-    """One for each kind of work that there are looks at."""
+    """One for each kind of work that has stack samples."""
     looks: int
     failed: int
-    """Of `looks`, those that saw nothing."""
+    """Those of `looks` that are empty."""
 
 
 def stacks_of(run: Run, writer: Writer, parts: Partition) -> Stacks | None:
-    """Of a training that was recorded from within, by `parts` of its time; `None` where no stacks were looked at."""
+    """Draw those of a training recorded from within, by `parts` of its time; `None` without stack samples."""
     looks = looks_at(run, writer)
     if looks is None:
         return None
     by_part = [(words, getattr(parts, name)) for name, words in _PARTS.items()]
     rest = ~np.any([inside(when, looks.training.records["t_ns"]) for _, when in by_part], axis=0)
     shown = [(words, looks.training.during(when)) for words, when in by_part]
-    return drawn(looks, [*shown, ("before and after the window, or not told apart", looks.training.kept(rest))])
+    return drawn(looks, [*shown, ("before and after the window, or unknown", looks.training.kept(rest))])
 
 
 def drawn(looks: ProcessLooks, parts: Iterable[tuple[str, Looks]]) -> Stacks:
-    """All of it. `parts`: looks at the thread that trains which belong together, each with what they are, in words."""
-    training = Icicle("The thread that trains", _good(looks.training), _in_parts(parts, looks.training), True)
+    """Draw all of it. `parts`: stack samples of the training thread that belong together, each with its name."""
+    training = Icicle("The training thread", _good(looks.training), _in_parts(parts, looks.training), True)
     shown = [each for each in (training, *(_calls(*told) for told in _roles(looks))) if each.looks]
     of = (looks.training, looks.workers, looks.sending, looks.threads, looks.others)
     return Stacks(tuple(shown), sum(map(len, of)), sum(each.failed for each in of))
@@ -94,11 +94,11 @@ def drawn(looks: ProcessLooks, parts: Iterable[tuple[str, Looks]]) -> Stacks:
 
 def _roles(looks: ProcessLooks) -> Iterator[tuple[str, str, Looks, bool]]:
     waiting = looks.workers.where(lambda stack: bool(stack) and not makes(stack))
-    yield "Workers that make batches", "looks at workers that make a batch", looks.making, True
-    yield "Workers that wait", "looks at workers that make none", waiting, False
-    yield "Threads that send and pin batches", "looks at them", looks.sending, False
-    yield "Other threads of the training", "looks at them", looks.threads, False
-    yield "Other processes that it started", "looks at them", looks.others, False
+    yield "Workers that prepare batches", "the stack samples of workers that prepare a batch", looks.making, True
+    yield "Workers that wait", "the stack samples of workers that wait", waiting, False
+    yield "Threads that send and pin batches", "their stack samples", looks.sending, False
+    yield "Other threads of the training", "their stack samples", looks.threads, False
+    yield "Other processes that it started", "their stack samples", looks.others, False
 
 
 def _calls(name: str, of: str, looks: Looks, is_open: bool) -> Icicle:
@@ -107,8 +107,8 @@ def _calls(name: str, of: str, looks: Looks, is_open: bool) -> Icicle:
 
 
 def _in_parts(parts: Iterable[tuple[str, Looks]], whole: Looks) -> tuple[Box, ...]:
-    """A box for each part, and in it the calls of the looks that fell into it."""
-    of, all_looks = "the looks at this thread", max(1, _good(whole))
+    """Make a box for each part, and in it the calls of its stack samples."""
+    of, all_looks = "this thread's stack samples", max(1, _good(whole))
     boxes = []
     for words, looks in parts:
         mine = _good(looks)
@@ -125,7 +125,7 @@ def _tree(looks: Looks, least_share: float, most: int) -> tuple[CallNode, ...]:
 
 
 def _shown(stack: CallStack) -> CallStack:
-    """Of a worker what it does itself."""
+    """Show of a worker what it does itself."""
     return own_part(stack) or stack
 
 
@@ -153,7 +153,7 @@ def _named(call: Call) -> str:
 
 
 def _spent(looks: int, whole: int, of: str) -> str:
-    return f"{share(looks / max(1, whole))} of {of}; {counted(looks, 'look')}"
+    return f"{share(looks / max(1, whole))} of {of} ({looks} of {whole})"
 
 
 def _good(looks: Looks) -> int:

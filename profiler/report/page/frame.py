@@ -9,13 +9,14 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from ...analyse.run.stall_breakdown import PARTS, UNTOLD
 from ...record.files import plain
@@ -110,8 +111,13 @@ def _environment() -> Environment:
     environment.globals |= {
         each.__name__: each for each in (Changes, EvidenceTable, LinesOfCode, SharesOfTime, Verdict)
     }
-    environment.filters |= {"figure": evidence_value, "percent": share}
+    environment.filters |= {"figure": evidence_value, "percent": share, "ticks": _with_code}
     return environment
+
+
+def _with_code(text: str) -> Markup:
+    """Escaped, with what stands between backquotes as code."""
+    return Markup(re.sub("`([^`]+)`", r"<code>\1</code>", str(escape(plain(text)))))
 
 
 def _shown(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The page of a run: verdict, why, next; then its time from begin to end; then all else that was measured.
+"""The page of a run: verdict, where the time went, what to change, the time from start to end, all other figures.
 
 Pictures that need no script, as SVG within the page. They are made of numbers alone.
 
@@ -88,7 +88,7 @@ def data_of(shown: Sequence[Timeline], lead: int) -> dict[str, Any]:
 
 
 def shown_of(ranks: Sequence[int], lead: int | None) -> list[int]:
-    """Of very many ranks the first, with the one that the figures beside it are of."""
+    """Choose the first of very many ranks, with the one that the figures beside it are of."""
     first = list(ranks[:MOST_RANKS])
     return first if lead not in ranks[MOST_RANKS:] or lead is None else [*first[:-1], lead]
 
@@ -134,7 +134,7 @@ _UNITS = ((3_600.0, "h"), (60.0, "min"), (1.0, "s"), (1e-3, "ms"))
 
 
 def over_time(timeline: Timeline) -> tuple[Markup, bool]:
-    """The parts of the time from begin to end, stacked; and whether utilisation, where it was measured, is a line."""
+    """Draw the parts of the time from start to end, stacked; and say whether measured utilisation is a line."""
     edges_ns, parts = parts_of(timeline, COLUMNS)
     width = np.diff(edges_ns)
     count = len(width)
@@ -152,11 +152,11 @@ def over_time(timeline: Timeline) -> tuple[Markup, bool]:
         xs = WIDTH * (line.t_ns - timeline.begin_ns) / span
         shapes.append(f'<path d="{_trace(xs, line.values)}" fill="none" stroke="var(--text)" stroke-width="1.2"/>')
     axis = _time_axis((timeline.end_ns - timeline.begin_ns) / 1e9)
-    return _picture("Where the time went, from begin to end", "".join(shapes) + axis), line is not None
+    return _picture("Where the time went, from start to end", "".join(shapes) + axis), line is not None
 
 
 def gap_histogram(gaps_ns: npt.NDArray[np.int64]) -> Markup:
-    """Time lost in the device's gaps, by their length: each class twice as long as the last, up to the longest."""
+    """Draw the time lost in the device's gaps by their length, each class twice as long as the last."""
     lengths = gaps_ns / 1e6
     lowest = math.floor(math.log2(lengths.min()))
     classes = math.floor(math.log2(lengths.max())) - lowest + 1
@@ -168,7 +168,7 @@ def gap_histogram(gaps_ns: npt.NDArray[np.int64]) -> Markup:
     for n in range(classes):
         height = (HEIGHT - 18) * lost[n] / lost.max()
         x, label = n * room, _length(2.0 ** (lowest + n))
-        title = f"{number[n]} of {label} to {_length(2.0 ** (lowest + n + 1))}: {_length(lost[n])} in all"
+        title = f"{number[n]} of {label} to {_length(2.0 ** (lowest + n + 1))}: {_length(lost[n])} together"
         bars.append(
             f'<g><title>{title}</title><rect x="{x + 2:.1f}" y="{HEIGHT - height:.1f}" width="{room - 4:.1f}" '
             f'height="{height:.1f}" fill="var(--input)"/>'
@@ -179,14 +179,14 @@ def gap_histogram(gaps_ns: npt.NDArray[np.int64]) -> Markup:
         bars.append(f'<text x="{x + 2:.1f}" y="{HEIGHT + 14}">{label}</text></g>')
     x, anchor = classes * room - 2, "end" if classes >= LEAST_CLASSES else "start"
     bars.append(f'<text x="{x:.1f}" y="{HEIGHT + 14}" text-anchor="{anchor}">{_length(lengths.max())}</text>')
-    return _picture("Time lost in gaps, by their length; above each bar how many and how long in all", "".join(bars))
+    return _picture("Time lost in gaps, by their length; above each bar how many and how long together", "".join(bars))
 
 
 _MIDDLE = 'text-anchor="middle"'
 
 
 def _area(low: np.ndarray, high: np.ndarray) -> str:
-    """The steps of one part: along the top, and back along the bottom."""
+    """Draw the steps of one part, along the top and back along the bottom."""
     room = WIDTH / len(low)
     there = "".join(f"V{HEIGHT * (1 - y):.1f}h{room:.3g}" for y in high)
     back = "".join(f"V{HEIGHT * (1 - y):.1f}h{-room:.3g}" for y in low[::-1])
@@ -194,7 +194,7 @@ def _area(low: np.ndarray, high: np.ndarray) -> str:
 
 
 def _trace(xs: np.ndarray, percents: np.ndarray) -> str:
-    """Broken where nothing was measured."""
+    """Draw a line, broken where nothing was measured."""
     drawn, pen = [], "M"
     for x, y in zip(xs, percents, strict=True):
         known = not math.isnan(y)
@@ -214,7 +214,7 @@ def _time_axis(seconds: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """In the unit that gives it a figure before the point."""
+    """Write it in the unit that gives it a figure before the point."""
     for size, unit in _UNITS:
         if seconds >= size:
             return f"{seconds / size:.3g} {unit}"
@@ -231,20 +231,20 @@ def _picture(title: str, drawing: str) -> Markup:
 
 _ELSEWHERE = {"format", "version", "fields", "clock", "notices", "command", "id", "whyidle", "python", "torch"}
 _ELSEWHERE |= {"started_at", "host", "device", "ended", "plan", "code"}
-"""Keys of run.json that have a line of their own, or say nothing of the run's settings."""
+"""Keys of run.json that have a line of their own, or are no settings of the run."""
 MOST_CHARACTERS = 300
 
 Rows = list[tuple[str, str]]
 
 
 def environment_of(analysis: Analysis) -> Rows:
-    """(what, value) of what ran on what."""
+    """Collect (what, value) of what ran on what."""
     info = analysis.info
     host, device = info.get("host") or {}, info.get("device") or {}
     rows = [
         ("command", command_of(info)),
         ("started", info.get("started_at")),
-        ("lasted", None if analysis.duration_s is None else duration(analysis.duration_s)),
+        ("duration", None if analysis.duration_s is None else duration(analysis.duration_s)),
         ("device", _device(device)),
         ("driver", device.get("driver")),
         ("host", ", ".join(str(host[k]) for k in ("name", "machine") if host.get(k))),
@@ -259,7 +259,7 @@ def environment_of(analysis: Analysis) -> Rows:
 
 
 def settings_of(analysis: Analysis) -> Rows:
-    """(what, value): the loader's settings as they were seen, then whatever else run.json says."""
+    """Collect (what, value): the loader's settings as they were seen, then all else in run.json."""
     rows = _loader(analysis.facts) if analysis.facts is not None else []
     for key, value in analysis.info.items():
         # That `--headroom` was not asked for is no setting.
@@ -269,7 +269,7 @@ def settings_of(analysis: Analysis) -> Rows:
 
 
 def command_of(info: dict[str, Any]) -> str:
-    """As it would be typed."""
+    """Write it as it would be typed."""
     command = info.get("command")
     return shlex.join(str(word) for word in command) if isinstance(command, list) else ""
 
@@ -298,8 +298,8 @@ def _loader(facts: Facts) -> list[tuple[str, Any]]:
         ("persistent_workers", facts.persistent_workers),
         ("pin_memory", facts.pin_memory),
         ("iterable dataset", facts.iterable),
-        ("batches handed over as they come", facts.out_of_order),
-        ("workers are new Python processes", facts.starts_python),
+        ("batches handed over in any order", facts.out_of_order),
+        ("workers start as new Python processes", facts.starts_python),
     )
     return [(name, value) for name, value in told if value is not None]
 
@@ -320,11 +320,11 @@ def _short(value: Any) -> str:
 SCRIPTS = ("uPlot.iife.min.js", "unpack.js", "words.js", "colours.js", "timeline.js")
 
 DRAWN_HERE = (Verdict, SharesOfTime, Changes, LinesOfCode, EvidenceTable, OtherFindings)
-"""Blocks that this page draws in its own way."""
+"""Blocks that this page draws itself."""
 
 
 def page(analysis: Analysis, runs: Sequence[Run], cost: str | None = None) -> str:
-    """`runs`: those that were analysed. `cost`: what the run cost, in a line."""
+    """Make the page. `runs`: those that were analysed. `cost`: what the run cost, in a line."""
     document = run_document(analysis, cost)
     (verdict,) = blocks_of_kind(document, Verdict)
     why = blocks_of_kind(document, SharesOfTime)
@@ -377,7 +377,7 @@ def page(analysis: Analysis, runs: Sequence[Run], cost: str | None = None) -> st
 
 
 def _lead(analysis: Analysis, over: Sequence[Timeline]) -> Timeline | None:
-    """Whose figures stand for the job."""
+    """Choose the rank whose figures stand for the job."""
     number = analysis.job.lead if analysis.job is not None else None
     return next((t for t in over if t.rank == number), over[0] if over else None)
 
@@ -388,13 +388,13 @@ def _tiles(analysis: Analysis, facts: Facts | None) -> Iterator[tuple[str, Any, 
     rate, step = rate_now(analysis), analysis.step_ms
     if facts.window.count >= FEW_STEPS:
         if rate is None:
-            yield "steps/s", f"{1e9 * facts.window.count / facts.parts.wall_ns:.1f}", "samples are not known"
+            yield "steps/s", f"{1e9 * facts.window.count / facts.parts.wall_ns:.1f}", "samples unknown"
         else:
             yield "samples/s", f"{rate:.1f}", f"batch {facts.batch_size}" if facts.batch_size else ""
     shares = ranks_figures.shares(analysis)
-    what = {"cpu": "the processor computing", "emulated": "the emulated device computing"}
-    yield "busy", share(shares.get("compute")), what.get(facts.device_kind, "the device computing, by its events")
-    yield "waiting for data", share(shares.get("input")), "that nothing hides"
+    what = {"cpu": "the processor computes", "emulated": "the emulated device computes"}
+    yield "busy", share(shares.get("compute")), what.get(facts.device_kind, "the device computes, by its events")
+    yield "waiting for data", share(shares.get("input")), "exposed wait"
     if facts.device_kind != "cpu":
         seen = ranks_figures.figure(analysis, "utilisation_pct")
         about = "computed as NVML does" if facts.device_kind == "emulated" else "NVML: any kernel"

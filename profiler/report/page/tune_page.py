@@ -34,7 +34,7 @@ class TrialRow:
     seconds: float
     mark: str
     note: str
-    """Why it has no figure, or was not tried further."""
+    """Why it has no figure, or was not tried further; empty otherwise."""
     at: float | None
     low: float | None
     high: float | None
@@ -124,7 +124,7 @@ def _most(values: Iterable[float | None]) -> float:
 
 
 def _mark(rate: Estimate | None, whole: float) -> tuple[float | None, float | None, float | None]:
-    """Where a rate and the ends of its interval stand, percent of the width."""
+    """Place a rate and the ends of its interval, percent of the width."""
     if rate is None:
         return None, None, None
     return _percent(rate.value, whole), _percent(rate.low, whole), _percent(rate.high, whole)
@@ -135,7 +135,7 @@ def _percent(value: float | None, whole: float) -> float | None:
 
 
 def page(result: Tuning, notices: Sequence[str] = (), environment: Sequence[tuple[str, str]] = ()) -> str:
-    """The whole page. `notices`: of its data; `environment`: (what, value) of what was tuned when and where."""
+    """Make the page. `notices`: of its data; `environment`: (what, value) of what was tuned when and where."""
     tuned, document = result.tuned, tuning_document(result)
     sections = {section.title: section for section in page_sections(document.blocks)}
     because = sections.pop("")
@@ -172,24 +172,24 @@ def _tiles(result: Tuning) -> list[tuple[str, str, str]]:
     tiles = [(f"now, {emulated}samples/s", now, _between(tuned.baseline.rate))]
     if result.changed:
         tiles.append((f"best, {emulated}samples/s", best, _between(tuned.best.rate)))
-        tiles.append(("speed-up", f"{tuned.speedup.value:.2f} ×", _speedup_range(tuned.speedup)))
+        tiles.append(("speed-up", f"{tuned.speedup.value:.2f}×", _speedup_range(tuned.speedup)))
     if tuned.headroom is not None:
-        tiles.append(("a loader that takes no time", *_headroom(result, tuned.headroom)))
-    return [*tiles, ("time it took", f"{tuned.wall_s:.0f} s", f"{result.steps} steps, thrown away")]
+        tiles.append(("an infinitely fast loader", *_headroom(result, tuned.headroom)))
+    return [*tiles, ("time of the search", f"{tuned.wall_s:.0f} s", f"{result.steps} steps; weights are discarded")]
 
 
 def _headroom(result: Tuning, headroom: float) -> tuple[str, str]:
-    """What was measured; where a setting was faster than that, the setting's gain, which noise explains."""
+    """Give what was measured; where a setting was faster, that setting's gain, which noise explains."""
     now, most = result.tuned.baseline.samples_per_s, result.beyond_ceiling
     if not now or most is None:
-        return f"{100 * headroom:+.0f} %", "what it would gain"
+        return f"{100 * headroom:+.0f} %", "compared with now"
     measured = f"no more than the fastest setting, within noise (measured {100 * headroom:+.0f} %)"
     return f"{100 * (most / now - 1):+.0f} %", measured
 
 
 def _speedup_range(speedup: Estimate) -> str:
     if not isfinite(speedup.low):
-        return "its interval is not known"
+        return "interval unknown"
     return f"95 %: {speedup.low:.2f} " + (f"to {speedup.high:.2f}" if isfinite(speedup.high) else "or more")
 
 
@@ -198,7 +198,7 @@ def _between(rate: Estimate | None) -> str:
 
 
 def _to_paste(result: Tuning) -> str | None:
-    """All arguments of the DataLoader; `None` where nothing is to change, or the change is another command."""
+    """Give all arguments of the DataLoader; `None` where nothing changes, or the change is another command."""
     if not result.changed or result.scenario is not None:
         return None
     best = arguments(result.settings(result.tuned.best.settings))

@@ -1,4 +1,4 @@
-"""Time per sample by batch size as a picture: a panel a loader, stacked by term as the terminal's bars are."""
+"""Time per sample by batch size as a picture: a panel for each loader, stacked by part as in the terminal."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _LOOKS = {
 _SETTINGS: Any = {
     "svg.fonttype": "none",
     "text.parse_math": False,  # a $ in a name is a $
-    # Names in the SVG are derived from this and not drawn by lot, so that the same figures give the same file.
+    # Names in the SVG derive from this instead of chance, so that the same figures give the same file.
     "svg.hashsalt": "whyidle",
     "font.family": "sans-serif",
     "font.size": 9.0,
@@ -67,7 +67,7 @@ _ROOM = 0.95
 
 
 def check_picture(path: Path, made: Path | None = None, option: str = "--plot") -> None:
-    """Whether a picture can be drawn there, before anything is measured for it; `made`: a folder that will be there.
+    """Check that a picture can be drawn there, before anything is measured; `made`: a folder that will exist.
 
     Raises:
         WhyidleError: no such folder, or no kind of picture.

@@ -1,4 +1,4 @@
-"""Confusion matrices as a picture: a panel a cell, each row the shares of what a class was taken for."""
+"""Confusion matrices as a picture: a panel for each cell, rows for true classes, columns for predicted ones."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MOST_PANELS = 6
-"""The cells that are right most often; more would be too small to read."""
+"""The most accurate cells; more would be too small to read."""
 MOST_WRITTEN = 20
-"""Classes up to which each field has its figure."""
+"""Most classes for which each field has its figure."""
 LEAST_WRITTEN = 0.5
 """Percent; less is left empty."""
 _INK = "#222222"
@@ -35,12 +35,12 @@ _DARK = 0.55
 class Panel:
     title: str
     matrix: Sequence[Sequence[int]]
-    """Rows: what it is; columns: what it was taken for."""
+    """Rows: true class; columns: predicted class."""
     classes: Sequence[str]
 
 
 def panels(result: Comparison, setting: dict[str, Any]) -> list[Panel]:
-    """Of the cells whose nets were tried on held-out data, best first where there are too many."""
+    """Make those of cells evaluated on held-out data, best first where there are too many."""
     known = [(each, matrix) for each in results(result.cells) if (matrix := each.confusion) is not None]
     if len(known) > MOST_PANELS:
         known.sort(key=lambda pair: -(mean.value if (mean := pair[0].metric("accuracy")) else 0.0))
@@ -62,7 +62,7 @@ def write_confusion(result: Comparison, setting: dict[str, Any], title: str, pat
     found = panels(result, setting)
     if not found:
         raise WhyidleError(
-            "--confusion-plot: none of these trainings was tried on held-out classes, so there is nothing to draw."
+            "--confusion-plot: no training was evaluated on held-out classes, so there is nothing to draw."
         )
     save_picture(lambda: figure(found, title), path)
 
@@ -89,7 +89,7 @@ def figure(found: Sequence[Panel], title: str) -> Figure:
         picture = _panel(panel_axes, found[place])
     assert picture is not None
     bar = drawn.colorbar(picture, ax=axes, shrink=0.7, pad=0.02)
-    bar.set_label("of the class", color=_INK)
+    bar.set_label("share of the class", color=_INK)
     bar.ax.yaxis.set_major_formatter(PercentFormatter(1))
     bar.outline.set_visible(False)
     return drawn
@@ -108,8 +108,8 @@ def _panel(axes: Axes, panel: Panel) -> Any:
                     colour = "white" if share > _DARK else _INK
                     axes.text(column, row, f"{100 * share:.0f}", ha="center", va="center", color=colour, fontsize=7)
     axes.tick_params(colors=_INK, length=0)
-    axes.set_xlabel("taken for", color=_INK)
-    axes.set_ylabel("is", color=_INK)
+    axes.set_xlabel("predicted", color=_INK)
+    axes.set_ylabel("true", color=_INK)
     axes.set_title(textwrap.fill(panel.title, 40), loc="left", fontsize=9.5, fontweight="bold", color=_INK)
     for spine in axes.spines.values():
         spine.set_visible(False)

@@ -1,4 +1,4 @@
-"""How near loaders come to what the machine could do, as a picture: the time a sample takes, a bar each."""
+"""How close loaders come to the machine's limit, as a picture: the time per sample, a bar for each."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _panel(axes: Axes, found: PlacedRoofline, cells: Sequence[Cell], words: str)
     axes.invert_yaxis()
     axes.set_xlim(0, 1.45 * max(each.ms for each in times))
     cores = found.roofline.cores
-    axes.set_xlabel(f"ms a sample, {cores} cores at once" if cores > 1 else "ms a sample, one core")
+    axes.set_xlabel(f"ms per sample, {cores} cores together" if cores > 1 else "ms per sample, one core")
     axes.set_title(textwrap.fill(words, 80), loc="left", fontsize=9, color=_PALE)
     axes.legend(
         [bar for bar, _ in named],

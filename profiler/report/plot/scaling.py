@@ -1,4 +1,4 @@
-"""Speed-up by ranks as a picture: a line a curve, beside the ideal one."""
+"""Speed-up by ranks as a picture: a line for each curve, beside the ideal one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#
 _MARKERS = "osD^vPX"
 _PALE = "#666666"
 _LETTERS = 46
-"""Of a panel's title in a line."""
+"""Letters in a line of a panel's title."""
 
 
 def write_scaling(scaling: Scaling, title: str, path: Path) -> None:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 WINDOW_NS = 1_000_000_000 // 6
 """The shortest over which NVIDIA's driver averages utilisation; on some products it is a second."""
 MOST_WINDOWS = 240
-"""Of a longer training its middle is shown: 40 s."""
+"""Of a longer training the picture shows the middle: 40 s."""
 MOST_PANELS = 16
 
 _BUSY = "#009E73"
@@ -48,17 +48,17 @@ class UtilisationPanel:
 
     name: str
     busy: tuple[float, ...]
-    """Percent of each window; empty where the device's computing is not known, or the training was too short."""
+    """Percent of each window; empty where it was not measured, or the training was too short."""
     sampled: tuple[tuple[float, float], ...]
     """NVML's readings of the same stretch: (seconds from its begin to the middle of the reading's window, percent)."""
     gaps: str
-    """How long the device stood still at a time, in words."""
+    """Lengths of the device's idle gaps, in words."""
     cut: bool = False
     """Whether it is the middle of a longer training."""
 
 
 def traces_of(result: Comparison) -> list[UtilisationPanel]:
-    """The typical run of each cell that ran on a device, as many as a picture takes."""
+    """Draw the typical run of each cell that ran on a device, as many as a picture takes."""
     names = varying(result.cells)
     found = []
     for cell in result.cells:
@@ -95,7 +95,7 @@ def trace_of(name: str, analysis: Analysis, folder: Path | None) -> UtilisationP
 
 
 def _ending(analysis: Analysis) -> str:
-    """That the training was interrupted, or its recording never ended."""
+    """Say that the training was interrupted, or that its recording never ended."""
     ended = analysis.info.get("ended")
     if not isinstance(ended, dict):
         return ", not ended"
@@ -120,8 +120,8 @@ def write_utilisation(traces: Sequence[UtilisationPanel], title: str, path: Path
     """
     if not any(trace.busy for trace in traces):
         raise WhyidleError(
-            f"--trace-plot: no run of {WINDOW_NS / 1e6:.0f} ms or more knows when its device computed, so no picture "
-            "was drawn."
+            f"--trace-plot: no picture was drawn. No run of {WINDOW_NS / 1e6:.0f} ms or more recorded when its device "
+            "computed."
         )
     save_picture(lambda: figure(traces, title), path)
 
@@ -142,7 +142,7 @@ def figure(traces: Sequence[UtilisationPanel], title: str) -> Figure:
     axes[0].set_yticks((0, 50, 100))
     axes[0].set_xlim(0, max(len(trace.busy) for trace in traces) * WINDOW_NS / 1e9)
     cut = [trace.cut for trace in traces if trace.busy]
-    longer = "" if not any(cut) else ", from the middle of a longer training" + " where it was" * (not all(cut))
+    longer = "" if not any(cut) else f" (middle of {'the training' if all(cut) else 'longer trainings'})"
     axes[-1].set_xlabel(f"seconds{longer}", color=_INK)
     drawn.supylabel(f"device busy, % of {WINDOW_NS / 1e6:.0f} ms", color=_INK, fontsize=9)
     if any(trace.sampled for trace in traces):

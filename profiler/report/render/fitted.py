@@ -10,12 +10,10 @@ from rich.table import Table
 
 from ...record.files import plain
 from ..document import FittingColumn
-from .phrases import text_of
+from .phrases import text_of, written
 
 BETWEEN = 2
 """Blanks between two columns."""
-MERGED = 20
-"""Letters of a column made of several, at least."""
 
 
 class Fitted:
@@ -36,7 +34,7 @@ class Fitted:
         table = Table(box=None, padding=(0, BETWEEN, 0, 0), pad_edge=False, header_style="bold")
         for column in columns:
             table.add_column(
-                column.head,
+                written(column.head, self._ascii_only),
                 justify="right" if column.right else "left",
                 no_wrap=column.folds_to is None,
                 overflow="fold",
@@ -73,17 +71,8 @@ def fitting(columns: Sequence[FittingColumn], width: int) -> list[FittingColumn]
         if first.goes == 0:
             break
         kept[place : place + 1] = [first.instead] if first.instead is not None else []
-    return kept if _width(kept) <= width else _merged(kept)
+    return kept
 
 
 def _width(columns: Sequence[FittingColumn]) -> int:
     return sum(least(column) for column in columns) + BETWEEN * (len(columns) - 1)
-
-
-def _merged(columns: Sequence[FittingColumn]) -> list[FittingColumn]:
-    """With one column for all that tell rows apart."""
-    telling = [column.words for column in columns if column.words is not None]
-    if len(telling) < 2:
-        return list(columns)
-    rows = (" ".join(word for word in row if word) for row in zip(*telling, strict=True))
-    return [FittingColumn("", list(rows), folds_to=MERGED), *(column for column in columns if column.words is None)]

@@ -1,8 +1,6 @@
-"""Documents as Markdown, for a pull request: below 60 lines, as GitHub renders it.
+"""Documents as Markdown, for a pull request, as GitHub renders it.
 
-All blocks are said in their order, but for pictures. Of long ones the begin stands, and how much more there is. Where
-the whole is too long, sections go, the last one first; what a section holds is what follows its heading, and no block
-that has a title of its own. Which have gone is said at the end.
+All blocks are written in their order, without pictures. Long ones are cut, and say how much more there is.
 
 What was recorded (commands, paths, titles) is text here, never markup: no link, no mention, no HTML comes of it.
 """
@@ -11,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from itertools import groupby
 from typing import assert_never
 
@@ -37,10 +34,9 @@ from ..document import (
     Title,
     Verdict,
 )
-from ..phrase import Words, plain_words
+from ..phrase import Bar, Phrase, Words, plain_words
 from .fitted import fitting
 
-MOST_LINES = 59
 MOST_FINDINGS = 5
 MOST_EVIDENCE = 8
 MOST_NOTES = 5
@@ -49,9 +45,6 @@ MOST_PARAGRAPHS = 8
 """In a row."""
 WIDEST = 120
 """Signs that a row of a table may take, as a terminal has so many; where it takes more, columns go as they go there."""
-OF_A_SECTION = (Paragraph, TableBlock, FittingTable, SizesOfBatch, CodeChange)
-"""Kinds of blocks without a title of their own."""
-HEADING_LINES = 2
 LONGEST = 1000
 """Characters of one text."""
 _MARKUP = re.compile(r"[\\`*_{}\[\]|~$]|^[-+](?=\s|$)|(?<=^\d)[.)](?=\s)|(?<=^\d\d)[.)](?=\s)")
@@ -60,14 +53,10 @@ _LINKED = re.compile(r"#|@|\bGH-(?=\d)|:(?=//)", re.IGNORECASE)
 
 
 def markdown(document: Document) -> str:
-    """All of it that there is room for."""
-    sections, left_out = _sections(document), list[str]()
-    while len(lines := _together(sections, left_out)) > MOST_LINES and any(each.title for each in sections):
-        last = max(place for place, each in enumerate(sections) if each.title)
-        left_out.insert(0, sections.pop(last).title)
-        # What only announced it goes as well.
-        while sections[last - 1].title and len(sections[last - 1].lines) == HEADING_LINES:
-            sections.pop(last := last - 1)
+    """The short version, and below it, folded, all of it."""
+    lines = [f"### whyidle: {escaped(document.title)}", *_together(document.brief or document.blocks)]
+    if document.brief:
+        lines += ["", "<details><summary>All of it</summary>", *_together(document.blocks), "", "</details>"]
     return "\n".join(lines) + "\n"
 
 
@@ -92,36 +81,18 @@ def _line(value: object, longest: int | None = LONGEST) -> str:
     return line if longest is None or len(line) <= longest else f"{line[: longest - 1]}…"
 
 
-@dataclass
-class _Section:
-    title: str = ""
-    """Of its heading; empty of what stays however little room there is."""
-    lines: list[str] = field(default_factory=list)
-
-
-def _sections(document: Document) -> list[_Section]:
-    sections = [_Section(lines=[f"### whyidle: {escaped(document.title)}"])]
-    blocks = [block for block in document.blocks if not isinstance(block, Title | Space)]
-    for kind, alike in groupby(blocks, key=type):
-        shown = list(alike)
-        more = len(shown) - MOST_PARAGRAPHS if kind is Paragraph else 0
-        for block in shown[:MOST_PARAGRAPHS] if more > 0 else shown:
-            if not isinstance(block, OF_A_SECTION):
-                sections.append(_Section(block.words if isinstance(block, Heading) else ""))
-            sections[-1].lines += _lines(block)
-        sections[-1].lines += _more(more, "paragraphs")
-    return sections
-
-
-def _together(sections: Iterable[_Section], left_out: Sequence[str]) -> list[str]:
+def _together(blocks: Iterable[Block]) -> list[str]:
     """All lines, those of a list without empty ones between them."""
     together: list[str] = []
-    for section in sections:
-        for line in section.lines:
+    for kind, alike in groupby((each for each in blocks if not isinstance(each, Title | Space)), key=type):
+        shown = list(alike)
+        more = len(shown) - MOST_PARAGRAPHS if kind is Paragraph else 0
+        lines = [line for block in (shown[:MOST_PARAGRAPHS] if more > 0 else shown) for line in _lines(block)]
+        for line in (*lines, *_more(more, "paragraphs")):
             if line.startswith("- ") and together[-2:-1] and together[-2].startswith("- ") and not together[-1]:
                 together.pop()
             together.append(line)
-    return [*together, *(["", f"<sub>Left out: {', '.join(map(escaped, left_out))}.</sub>"] if left_out else [])]
+    return together
 
 
 def _lines(block: Block) -> Iterator[str]:
@@ -129,6 +100,8 @@ def _lines(block: Block) -> Iterator[str]:
     if isinstance(block, Heading):
         yield from ("", f"**{escaped(block.words)}**")
     elif isinstance(block, Paragraph):
+        if isinstance(block.words, Phrase) and all(isinstance(each, Bar) for each in block.words.pieces):
+            return
         words = plain_words(block.words).strip()
         yield from _listed([words.removeprefix("- ")]) if block.indent else ("", escaped(words))
     elif isinstance(block, TableBlock):

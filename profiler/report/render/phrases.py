@@ -10,7 +10,7 @@ from collections.abc import Callable
 from rich.text import Text
 
 from ...record.files import one_line
-from ..phrase import Bar, Inline, Length, PartSign, Span, Spark, Words
+from ..phrase import Bar, Inline, Length, PartSign, Span, Words
 from . import bars
 
 _ASCII = str.maketrans(
@@ -37,8 +37,6 @@ def _piece(piece: Inline, ascii_only: bool, shown: Callable[[str], str]) -> Text
         return bars.stacked(piece.shares, piece.width, ascii_only)
     if isinstance(piece, Length):
         return Text(("#" if ascii_only else "█") * piece.signs)
-    if isinstance(piece, Spark):
-        return Text(bars.spark(piece.values, piece.width, ascii_only))
     if isinstance(piece, PartSign):
         return Text(bars.sign(piece.part, ascii_only), style=bars.colour(piece.part))
     return Text(written(shown(piece.words), ascii_only), style=piece.tone)

@@ -1,21 +1,16 @@
-"""Documents as text: on a terminal with its width, colours and signs, and plain elsewhere.
-
-The time per sample by batch size, as bars and as a table of terms, as wide as there is room.
-"""
+"""Documents as text: on a terminal with its width, colours and signs, and plain elsewhere."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import assert_never
 
-from rich.cells import cell_len
 from rich.console import Console, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from ...analyse.cells.batch_size.result import BatchVerdict
-from ...analyse.run.stall_breakdown import PARTS, TOTAL, UNTOLD
+from ...analyse.run.stall_breakdown import PARTS, TOTAL
 from ...record.files import plain
 from ..document import (
     LEFT,
@@ -26,6 +21,7 @@ from ..document import (
     CodeChange,
     Document,
     EvidenceTable,
+    FittingColumn,
     FittingTable,
     Heading,
     LimitTable,
@@ -45,108 +41,35 @@ from ..document import (
 from ..phrase import PartSign, Words, line, toned
 from ..words import sample_time
 from ..words.figures import SEVERITY_TONES, evidence_value, expected, part_name
-from ..words.sample_time import MEASURED, compared, known, measured, shares, shown_parts
+from ..words.sample_time import MEASURED, compared, measured, shown_parts
 from . import bars
 from .fitted import Fitted
 from .phrases import text_of, written
 
-LONGEST_BAR = 72
-"""Signs; longer ones are no easier to compare."""
 
-
-def sizes_of_batch(block: SizesOfBatch, width: int, ascii_only: bool) -> Iterator[RenderableType]:
-    """Bars, terms and the reason, for so many signs in a row."""
+def sizes_of_batch(block: SizesOfBatch, ascii_only: bool) -> Iterator[RenderableType]:
+    """The time per sample by part and batch size, and why a larger batch is slower or not."""
     verdict, scale = block.verdict, sample_time.scale_of([block.verdict])
-    yield Text.assemble("  ", (block.name, "bold"), f": {written(scale.unit, ascii_only)} a sample")
-    yield _indented(_bars(verdict, scale, width - 2 * INDENT, ascii_only), 2)
-    yield Text()
-    yield _indented(_terms(verdict, scale, width - 2 * INDENT, ascii_only), 2)
-    yield Text()
-    said = Text(f"{written(block.said, ascii_only)} ")
-    said.append(f"[{verdict.cause}]", style="bold")
-    yield _indented(said, 2)
-    if verdict.evidence:
-        yield _indented(_evidence(verdict, ascii_only), 2)
-    yield _indented(Text(compared(verdict), style="dim"), 2)
-
-
-def _bars(verdict: BatchVerdict, scale: sample_time.Scale, width: int, ascii_only: bool) -> Table:
-    """A row a size; a bar as long as the time per sample, the longest filling the line."""
-    totals = {size: terms.get(TOTAL) for size, terms in verdict.terms.items()}
-    largest = max((total.value for total in totals.values() if known(total)), default=0.0)
-    mark = written("±", ascii_only)
-    heads = [(f"batch {size}", scale.number(total), scale.spread(total, mark)) for size, total in totals.items()]
-    taken = sum(max(cell_len(head[column]) for head in heads) for column in range(3)) + 5
-    longest = max(1, min(LONGEST_BAR, width - taken))
-    rows = Table.grid(padding=0)
-    for column in range(3):
-        rows.add_column(justify="left" if column == 2 else "right", no_wrap=True)
-    rows.add_column(no_wrap=True)
-    for (size, total), (name, number, spread) in zip(totals.items(), heads, strict=True):
-        length = round(longest * total.value / largest) if known(total) and largest > 0 else 0
-        bar = bars.stacked(shares(verdict.terms[size]), length, ascii_only) if length else Text()
-        compared_one = size in (verdict.smaller, verdict.larger)
-        style = "bold" if compared_one else ""
-        rows.add_row(Text(name, style), Text(f"  {number}", style), Text(f" {spread}"), Text("  ") + bar)
-    return rows
-
-
-def _terms(verdict: BatchVerdict, scale: sample_time.Scale, width: int, ascii_only: bool) -> Table:
-    """A row a term, a column a size: what grew stands out, with what it grew by."""
-    mark, arrow = written("±", ascii_only), written("→", ascii_only)
     parts = [*shown_parts([verdict]), TOTAL]
-    changes = [f"{verdict.smaller} {arrow} {verdict.larger}"]
-    changes += [f"{scale.number(c, '+')} {scale.spread(c, mark)}".rstrip() for c in map(verdict.changes.get, parts)]
-    figures = {size: [scale.number(terms.get(part)) for part in parts] for size, terms in verdict.terms.items()}
-    work = {size: measured(verdict, size) for size in figures}
-    names = [Text(f"{_sign(part, ascii_only)} {part_name(part)}", _colour(part)) for part in parts]
-    names += [Text(f"  {name}") for name in MEASURED]
-    columns = {size: [str(size), *figures[size], *work[size]] for size in figures}
-    room = width - max(len(name) for name in names) - 2 - 3 - max(map(len, changes))
-    sizes = _fitting(verdict, {size: max(map(len, column)) + 2 for size, column in columns.items()}, room)
-    table = Table.grid(padding=(0, 2, 0, 0))
-    table.add_column(no_wrap=True)
-    for _ in (*sizes, "changes"):
-        table.add_column(justify="right", no_wrap=True)
-    table.add_column(no_wrap=True)
-    table.add_row("", *(Text(str(size), "bold") for size in sizes), Text(changes[0], "bold"), "")
-    for row, name in enumerate(names):
-        part = parts[row] if row < len(parts) else None
-        change = changes[row + 1] if part not in (None, UNTOLD) else ""
-        grew = part is not None and part == verdict.grew
-        style = "bold" if grew else ""
-        sign = written("▲", ascii_only) if grew else ""
-        cells = (Text(columns[size][row + 1], style) for size in sizes)
-        table.add_row(name, *cells, Text(change, style), Text(sign, "bold red"))
-    return table
-
-
-def _fitting(verdict: BatchVerdict, widths: dict[int, int], room: int) -> Sequence[int]:
-    """The sizes that there is room for, the two that are compared before all others."""
-    must = (verdict.smaller, verdict.larger)
-    room -= sum(widths[size] for size in must if size in widths)
-    taken = {size for size in must if size in widths}
-    for size, width in widths.items():
-        if size not in taken and width <= room:
-            taken.add(size)
-            room -= width
-    return [size for size in widths if size in taken]
-
-
-def _evidence(verdict: BatchVerdict, ascii_only: bool) -> RenderableType:
-    table = Table.grid(padding=(0, 2, 0, 0))
-    for item in verdict.evidence:
-        words = (item.what, evidence_value(item.value, item.unit), expected(item.expected))
-        table.add_row(*(Text(written(word, ascii_only)) for word in words))
-    return table
-
-
-def _sign(part: str, ascii_only: bool) -> str:
-    return " " if part == TOTAL else bars.sign(part, ascii_only)
-
-
-def _colour(part: str) -> str:
-    return "bold" if part == TOTAL else bars.colour(part)
+    names = [line(PartSign(part) if part != TOTAL else " ", f" {part_name(part)}") for part in parts]
+    changes = [f"{scale.number(c, '+')} {scale.spread(c)}".rstrip() for c in map(verdict.changes.get, parts)]
+    grew = (" ▲" if part == verdict.grew else "" for part in parts)
+    columns = [FittingColumn(f"{scale.unit} a sample", [*names, *MEASURED])]
+    for place, (size, terms) in enumerate(verdict.terms.items()):
+        figures = [*(scale.number(terms.get(part)) for part in parts), *measured(verdict, size)]
+        goes = 0 if size in (verdict.smaller, verdict.larger) else place + 1
+        columns.append(FittingColumn(f"batch {size}", figures, right=True, goes=goes))
+    moved = [change + mark for change, mark in zip(changes, grew, strict=True)]
+    columns.append(FittingColumn(f"{verdict.smaller} to {verdict.larger}", [*moved, *[""] * len(MEASURED)]))
+    yield _indented(text_of(toned(block.name, "bold"), ascii_only))
+    yield _indented(Fitted(columns, ascii_only), 2)
+    yield _indented(text_of(line(f"{block.said} ", (f"[{verdict.cause}]", "bold")), ascii_only), 2)
+    if verdict.evidence:
+        rows = (
+            (item.what, evidence_value(item.value, item.unit), expected(item.expected)) for item in verdict.evidence
+        )
+        yield _indented(_table(table(rows), ascii_only), 2)
+    yield _indented(text_of(toned(compared(verdict), "dim"), ascii_only), 2)
 
 
 INDENT = 2
@@ -160,10 +83,10 @@ DIFF_TONES = {"-": "red", "+": "green"}
 """Of a line of a diff, by its first sign."""
 
 
-def print_document(document: Document, console: Console) -> None:
-    """Print all of it."""
+def print_document(document: Document, console: Console, full: bool = True) -> None:
+    """Print it, all or the short version."""
     ascii_only = bars.is_ascii(console)
-    for block in document.blocks:
+    for block in document.blocks if full else document.brief or document.blocks:
         one_line = isinstance(block, Title | Paragraph | Caution | LimitTable) and block.one_line
         for each in renderables(block, console.width, ascii_only):
             console.print(each, soft_wrap=one_line)
@@ -185,7 +108,7 @@ def renderables(block: Block, width: int, ascii_only: bool) -> Iterator[Renderab
         if block.legend_of is not None and fitted.shows(block.legend_of, width):
             yield bars.legend(dict.fromkeys(PARTS, 1.0), ascii_only)
     elif isinstance(block, SizesOfBatch):
-        yield from sizes_of_batch(block, width, ascii_only)
+        yield from sizes_of_batch(block, ascii_only)
     elif isinstance(block, Verdict):
         yield _verdict(block)
         yield _indented(text_of(block.finding.title, ascii_only))

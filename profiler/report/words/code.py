@@ -57,14 +57,14 @@ def spent(where: Where) -> str:
         return where.time
     within = f", in {where.calls}" if where.calls else ""
     thread = f" of {where.thread}" if where.thread else ""
-    gained = "" if where.without is None else f"; if it took no time: {speedup(where.without)}"
-    return f"{share(where.share, 0)} of {where.time}{thread}{within}; {counted(where.samples, 'look')}{gained}"
+    gained = "" if where.without is None else f"; without it {speedup(where.without)}"
+    return f"{share(where.share, 0)} of {where.time}{thread}{within}; {counted(where.samples, 'stack sample')}{gained}"
 
 
 def stage_rows(stages: Stages) -> Iterator[tuple[str, str, str, str]]:
     """(stage, its share, the interval of that, how it was seen) a stage."""
     for part in stages.parts:
-        looks = counted(part.looks, "look")
+        looks = counted(part.looks, "stack sample")
         percents = f"({100 * part.share.low:.0f} to {100 * part.share.high:.0f})"
         called = f"in {part.calls}" if part.calls else ""
         at = "" if part.at is None or not is_users(part.at) else f"{part.at.file.rpartition('/')[2]}:{part.at.line}"

@@ -31,7 +31,7 @@ NOT_MEASURED = "n/a"
 KEPT: dict[bool | None, str] = {
     True: "kept",
     False: "not kept",
-    None: "not kept by what was measured, whose interval reaches into it",
+    None: "undecided, the two intervals overlap",
 }
 """Whether a promise was."""
 NO_CAUSE = "none possible"
@@ -89,12 +89,16 @@ def _bytes(value: float) -> str:
 
 def expected(value: str) -> str:
     """What a figure would be without the cause (another figure, a bound or a setting), to stand beside it."""
-    return f"(should be {value})" if value else ""
+    return f"(normal: {value})" if value else ""
 
 
 def speedup(times: Speedup) -> str:
-    """`2.1 times as fast (1.9 to 2.4)`."""
-    return f"{factor(times.value)} times as fast ({factor(times.low)} to {factor(times.high)})"
+    """`2.1× faster (1.9–2.4)`."""
+    return _faster(times.value, times.low, times.high)
+
+
+def _faster(value: float, low: float, high: float) -> str:
+    return f"{factor(value)}× {'faster' if value >= 1 else 'as fast'} ({factor(low)}–{factor(high)})"
 
 
 def factor(factor: float) -> str:
@@ -103,20 +107,18 @@ def factor(factor: float) -> str:
 
 def _try(change: Next) -> str:
     """That it is not known whether anything is gained."""
-    return "not sure to gain anything, so try it; " if change.speedup is not None and change.speedup.to_try else ""
+    return "may gain nothing, so try it; " if change.speedup is not None and change.speedup.to_try else ""
 
 
 def prediction(change: Next, now: float | None) -> str:
     """What is expected of a change, to follow its sentence; `now`: samples/s."""
-    times = change.speedup
     if now is None or change.high is None:
-        return "" if times is None else f": {_try(change)}{speedup(times)}"
-    if change.predicted_samples_per_s is None:
-        return f": at most {_rate(change.high)} samples/s, {change.high / now:.2f} times as many as now"
-    return (
-        f": {_try(change)}about {_rate(change.predicted_samples_per_s)} samples/s "
-        f"({_rate(change.low or now)} to {_rate(change.high)}), now {_rate(now)}"
-    )
+        return "" if change.speedup is None else f": {_try(change)}{speedup(change.speedup)}"
+    rate = change.predicted_samples_per_s
+    if rate is None:
+        return f": at most {_rate(change.high)} samples/s, {change.high / now:.2f}× as many as now"
+    times = _faster(rate / now, (change.low or now) / now, change.high / now)
+    return f": {_try(change)}{times}, about {_rate(rate)} samples/s"
 
 
 def _rate(samples_per_s: float) -> str:

@@ -61,7 +61,7 @@ def half_width(estimate: Estimate) -> float:
 
 
 def shares(terms: Mapping[str, Estimate]) -> dict[str, float]:
-    """The parts that are known, as shares of the time per sample, 0..1; as `UNTOLD` what none of them explains."""
+    """Give the known parts as shares of the time per sample, 0..1; as `UNTOLD` what none of them explains."""
     total = terms.get(TOTAL)
     if not known(total) or total.value <= 0:
         return {}
@@ -82,21 +82,21 @@ def shown_parts(verdicts: Iterable[BatchVerdict]) -> list[str]:
 
 
 def sentence(verdict: BatchVerdict) -> str:
-    """What a larger batch did."""
+    """Say what a larger batch did."""
     return f"{verdict.text[:1].upper()}{verdict.text[1:].rstrip('.')}."
 
 
 def compared(verdict: BatchVerdict) -> str:
-    """What the figures rest on."""
+    """Say what the figures rest on."""
     counts = set(verdict.runs.values())
     if counts == {1}:
-        rests = f"One run of each size: it has no interval of its own, runs are taken to differ by {_percent(verdict)}."
+        rests = f"Each size ran once, so runs are assumed to differ by {_percent(verdict)}."
     elif len(counts) == 1:
-        rests = f"{counts.pop()} runs of each size, taken to differ by {_percent(verdict)}."
+        rests = f"Each size ran {counts.pop()} times; runs are assumed to differ by {_percent(verdict)}."
     else:
         each = ", ".join(f"{number} of batch {size}" for size, number in verdict.runs.items())
-        rests = f"Runs: {each}; those of one size are taken to differ by {_percent(verdict)}."
-    return f"Compared: batch {verdict.smaller} and {verdict.larger}. {rests} Intervals are of 95 %."
+        rests = f"Runs: {each}; runs of one size are assumed to differ by {_percent(verdict)}."
+    return f"Compared: batch {verdict.smaller} and {verdict.larger}. {rests} Intervals: 95 %."
 
 
 def _percent(verdict: BatchVerdict) -> str:
@@ -110,7 +110,7 @@ MEASURED = ("samples measured", "seconds measured")
 
 
 def measured(verdict: BatchVerdict, size: int) -> tuple[str, str]:
-    """What `MEASURED` names, of a run after its warm-up."""
+    """Give what `MEASURED` names, of a run after its warm-up."""
     work = verdict.work.get(size)
     if work is None:
         return NOT_MEASURED, NOT_MEASURED

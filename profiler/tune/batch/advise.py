@@ -170,7 +170,7 @@ def _measure_alone(
     for size in sorted(found.blocks):
         if now() > until:
             return
-        say(f"measuring batches of {size} that were fetched before")
+        say(f"measuring batches of {size} kept in memory")
         try:
             found.alone[size] = bench.held(seconds, size).samples_per_s
         except TrialFailed:
@@ -284,11 +284,11 @@ def _conclude(question: Question, ladder: Ladder | None, found: Measurements) ->
     assert bend is not None
     if found.loader_bound:
         advice = replace(advice, b_95=None, loader_bound=True)
-        notes.append("The loader sets the pace, so the smallest within 5 % of the best cannot be told")
+        notes.append("The loader sets the pace, so the smallest size within 5 % of the best is unknown")
         notes += _of_device(found)
     elif bend.earliest != bend.latest:
         notes.append(
-            f"By the intervals, the smallest within 5 % of the best could be any from {bend.earliest} to {bend.latest}"
+            f"The smallest size within 5 % of the best is uncertain: {bend.earliest} to {bend.latest} by the intervals"
         )
     notes += _of_time(own, found, advice, line is not None and line.launch_bound(own))
     micro, said = _micro_batch(own, rates, found)
@@ -299,17 +299,17 @@ def _conclude(question: Question, ladder: Ladder | None, found: Measurements) ->
 
 def _of_memory(question: Question, ladder: Ladder | None) -> list[str]:
     if ladder is None:
-        return ["What fits into memory was not tried"]
+        return ["No size was tried for whether it fits into memory"]
     notes = []
     if ladder.b_max is None:
-        notes.append(f"What fits is not known: {ladder.bounded_by}")
+        notes.append(f"The largest size that fits is unknown: {ladder.bounded_by}")
     else:
-        notes.append(f"What fits was looked for up to {ladder.b_max}: {ladder.bounded_by}")
+        notes.append(f"The search for what fits ended at {ladder.b_max}: {ladder.bounded_by}")
         steps = ladder.probes[ladder.b_max].steps
         if steps < 20:
-            notes.append(f"{ladder.b_max} was run for {steps} optimizer steps only")
+            notes.append(f"A batch of {ladder.b_max} ran for only {steps} optimizer steps")
     if question.varying:
-        notes.append("Batches differ in size, so what fits depends on which samples come together: leave room")
+        notes.append("Batches differ in size, so leave room: what fits depends on which samples share a batch")
     return notes
 
 
@@ -320,28 +320,28 @@ def _of_time(own: int, found: Measurements, advice: BatchAdvice, launch_bound: b
     if bound:
         notes.append(
             f"The training waits for its loader {100 * max(waiting.values()):.0f} % of the time at a batch of "
-            f"{max(bound, key=lambda size: waiting[size])}: rates and the line tell of the loader as much as of it"
+            f"{max(bound, key=lambda size: waiting[size])}: rates and line depend on the loader as well"
         )
     elif launch_bound and advice.alpha_ns is not None and advice.beta_ns is not None:
         share = advice.alpha_ns / (advice.alpha_ns + advice.beta_ns * own)
         notes.append(
-            f"At a batch of {own} {100 * share:.0f} % of a step does not depend on the batch: it is launch- or "
-            "overhead-bound at this size"
+            f"At a batch of {own}, {100 * share:.0f} % of a step's time does not depend on the batch: the step is "
+            "launch- or overhead-bound"
         )
     if advice.alpha_ns is None and len(found.blocks) > 2:
-        notes.append("Steps take no longer with larger batches, so that no line is drawn")
+        notes.append("Larger batches do not make steps longer, so no line is drawn")
     return notes
 
 
 def _of_device(found: Measurements) -> list[str]:
     """What the training would do without a loader, and what a loader would have to deliver for that."""
     if not found.alone:
-        return ["What the training would do of these sizes without a loader was not measured"]
+        return ["The training's rate at these sizes without a loader was not measured"]
     best = max(found.alone, key=lambda size: found.alone[size])
     now = found.rates()[best].value
     return [
-        f"With batches that lay ready it trains most at {best}: {found.alone[best]:.0f} samples/s, which a loader "
-        f"would have to deliver; it delivers {now:.0f}"
+        f"With batches kept in memory the training is fastest at {best}: {found.alone[best]:.0f} samples/s. A loader "
+        f"would have to deliver that; it delivers {now:.0f}"
     ]
 
 
@@ -360,17 +360,17 @@ def _micro_batch(own: int, rates: Rates, found: Measurements) -> tuple[int | Non
     micro = max(smaller, key=lambda size: of[size], default=None)
     if micro is not None:
         notes.append(
-            f"Batches of {micro} with gradients accumulated over {own // micro} of them keep the global batch of {own} "
+            f"Batches of {micro}, with gradients accumulated over {own // micro}, keep the global batch of {own} "
             f"and are {100 * (of[micro] / of[own] - 1):.0f} % faster (divide each loss by {own // micro}; batch norm "
-            f"sees {micro} samples)"
+            f"uses {micro} samples)"
         )
     larger = max((size for size in of if size > own and faster(size)), key=lambda size: of[size], default=None)
     if larger is not None:
         gain = 100 * (of[larger] / of[own] - 1)
-        notes.append(f"{larger} trains {gain:.0f} % more samples/s than {own}. {learning_rate_note(own, larger)}")
+        notes.append(f"A batch of {larger} is {gain:.0f} % faster than {own}. {learning_rate_note(own, larger)}")
     return micro, notes
 
 
 def cannot(why: str) -> BatchAdvice:
-    """The advice where the loader cannot be rebuilt with another batch size, for `why` (a clause)."""
+    """Advise nothing: the loader cannot be rebuilt with another batch size, for `why` (a clause)."""
     return BatchAdvice(None, None, notes=(f"The batch size was not tuned: {why}.",))

@@ -149,9 +149,9 @@ def learning_rate_note(before: int, after: int) -> str:
     """What a change of the global batch asks of the learning rate, in words: nothing is changed for accuracy here."""
     ratio = after / before
     return (
-        f"A global batch of {after} instead of {before} is another training: rules of thumb multiply the learning rate "
-        f"by {ratio:.2g} for SGD (linear, with a warm-up) and by {math.sqrt(ratio):.2g} for Adam (square root). "
-        "Whether it reaches the same accuracy was not measured"
+        f"A global batch of {after} instead of {before} changes the training. Rules of thumb multiply the learning "
+        f"rate by {ratio:.2g} for SGD (linear, with a warm-up) and by {math.sqrt(ratio):.2g} for Adam (square root). "
+        "Accuracy was not measured"
     )
 
 

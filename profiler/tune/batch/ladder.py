@@ -94,8 +94,8 @@ class Probe:
         if self.peak_bytes is None or self.capacity_bytes is None or self.margin_bytes is None:
             return "fits"
         return (
-            f"{self.peak_bytes / 1e9:.2f} of {self.capacity_bytes / 1e9:.2f} GB were used, which leaves less than the "
-            f"margin of {self.margin_bytes / 1e9:.2f} GB"
+            f"it used {self.peak_bytes / 1e9:.2f} of {self.capacity_bytes / 1e9:.2f} GB and left less than the margin "
+            f"of {self.margin_bytes / 1e9:.2f} GB"
         )
 
 
@@ -164,12 +164,12 @@ class _Climb:
         self._now = now
         self._say = say
         self._until = now() + budget_s
-        limits = [(MOST_TIMES * first, f"sizes beyond {MOST_TIMES} times the program's own are not tried")]
+        limits = [(MOST_TIMES * first, f"larger sizes than {MOST_TIMES}× the program's own are not tried")]
         if dataset_samples is not None:
             of_data = max(first, dataset_samples // LEAST_STEPS)
             limits.append((of_data, f"a pass over {dataset_samples} samples must have {LEAST_STEPS} steps"))
         if most is not None:
-            limits.append((most, "no larger one was asked for"))
+            limits.append((most, "no larger size was asked for"))
         self._cap, self._cap_reason = min(limits)
         self._probes: dict[int, Probe] = {}
         self._spent = False
@@ -273,12 +273,12 @@ class _Climb:
             return f"a batch of {self._high} does not fit ({self._probes[self._high].reason})"
         late = min((size for size, p in self._probes.items() if not p.is_told), default=0)
         if late:
-            return f"whether a batch of {late} fits was not found out ({self._probes[late].why})"
+            return f"a batch of {late} could not be decided ({self._probes[late].why})"
         if not self._low:
             return "no size fits" if self._probes else "there was no time to try one"
         if self._low == self._cap:
             return self._cap_reason
-        return "the time for trying was over" if self._spent else "memory would not hold much more"
+        return "the time for trials ran out" if self._spent else "memory would not hold much more"
 
 
 def neat(size: int) -> int:

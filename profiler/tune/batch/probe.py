@@ -77,7 +77,7 @@ def child_probe(
         told = _told(place)
         found = _judge(told, done, ended, spent, place / OUTPUT)
         if notes is not None and first and told and not any(each.get("worst_first") for each in told):
-            _once(notes, "The largest samples could not be put first: what fits is known for samples as they come")
+            _once(notes, "The largest samples could not come first: what fits holds for samples in their usual order")
         if found.outcome == ProbeOutcome.OK:
             shutil.rmtree(place, ignore_errors=True)
         return found
@@ -97,16 +97,16 @@ def _judge(told: list[dict[str, Any]], done: bool, ended: int | None, spent: flo
     if finished and not refused:
         if any(int(each["loaders"]) for each in told):
             return _probe(ProbeOutcome.OK, memory, steps, spent)
-        why = "the program makes no DataLoader of its batch size that could be made with another"
+        why = "the program makes no DataLoader whose batch size could be changed"
         return _probe(ProbeOutcome.FAILED, memory, steps, spent, why)
     if refused or said is not None or ended in KILLED:
-        killed = "the training was killed, as the kernel does when memory runs out"
+        killed = "the training was killed; the kernel does so when memory runs out"
         return _probe(
             ProbeOutcome.OOM, memory, steps, spent, plain(said.strip()) if said else killed if ended in KILLED else None
         )
     if ended is None:
-        return _probe(ProbeOutcome.LATE, memory, steps, spent, f"{steps} optimizer steps were made in {spent:.0f} s")
-    printed = f"; the last it printed: {plain(last[-1].strip())}" if last else ""
+        return _probe(ProbeOutcome.LATE, memory, steps, spent, f"it made {steps} optimizer steps in {spent:.0f} s")
+    printed = f"; its last output: {plain(last[-1].strip())}" if last else ""
     why = f"the command ended with exit code {ended} after {steps} optimizer steps{printed}"
     return _probe(ProbeOutcome.FAILED, memory, steps, spent, why)
 

@@ -70,7 +70,7 @@ def popen(command: list[str], environment: Mapping[str, str], output: Path) -> s
 
 def script_hint(command: Sequence[str]) -> str:
     """For a message that there is no such program: a script was meant, perhaps."""
-    return f" To tune a script write: whyidle tune -- python {command[0]}" if command[0].endswith(".py") else ""
+    return f" To tune a script, write: whyidle tune -- python {command[0]}" if command[0].endswith(".py") else ""
 
 
 def last_lines(output: Path, most: int) -> list[str]:
@@ -88,7 +88,7 @@ def how_it_ended(code: int) -> str:
     known = -code in set(signal.Signals)
     name = signal.Signals(-code).name if known else str(-code)
     hint = {
-        "SIGKILL": " (the kernel kills a process so when memory runs out)",
-        "SIGBUS": " (usual where /dev/shm is full)",
+        "SIGKILL": " (so the kernel ends a process when memory runs out)",
+        "SIGBUS": " (usual when /dev/shm is full)",
     }
     return f"killed by {name}{hint.get(name, '')}"

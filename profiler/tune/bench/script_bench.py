@@ -90,7 +90,7 @@ class StartedTraining:
         try:
             return self._channel.receive(TICK_SECONDS)
         except ChannelClosed as error:
-            raise BenchEnded(f"the training cannot be understood: {error}") from error
+            raise BenchEnded(f"the training sent an unreadable answer: {error}") from error
 
     def alive(self) -> bool:
         """Whether anything of it still runs; a launcher may end before what it started."""
@@ -136,21 +136,21 @@ class StartedTraining:
         return self._process.wait()
 
     def died(self, when: str) -> str:
-        """That it ended by itself, how, and what it printed: for a message."""
+        """Tell that it ended by itself, how, and what it printed: for a message."""
         return f"the command ended {when}, {how_it_ended(self.exit_code())}.{self._unseen()}{self.output()}"
 
     def _unseen(self) -> str:
-        """Why no training of it was seen, where the hooks looked for one: an old torch, or none at all."""
+        """Tell why the hooks saw no training: an old torch, or none at all."""
         if processes(self.folder) or not (self.folder / LOADED).exists():
             return ""
         return "".join(f" {why}" for why in (*read_notices(self.folder), why_unseen(self.folder)) if why)
 
     def refused(self, why: str) -> str:
-        """That it says itself why it cannot be tuned: for a message."""
+        """Tell why it cannot be tuned, as it said itself: for a message."""
         kept = [path for kind, path in writes(self.folder) if kind == "refused"]
         if kept:
             return (
-                f"the training would overwrite {kept[0]}, which was there before, and was stopped. Let it write "
+                f"the training was stopped, as it would overwrite {kept[0]}, which existed before. Let it write "
                 "elsewhere, or allow it with --overwrite."
             )
         return f"nothing can be tuned: {plain(why).rstrip('.')}.{self.output() if self._failed() else ''}"
@@ -161,12 +161,12 @@ class StartedTraining:
         return False
 
     def output(self) -> str:
-        """The last it printed: for a message."""
+        """Give its last output: for a message."""
         path = self.folder / OUTPUT
         lines = last_lines(path, LAST_LINES)
         if not lines:
             return f" It printed nothing ({path})."
-        return "\n".join((f" The last it printed ({path}):", *(f"  {plain(line)}" for line in lines)))
+        return "\n".join((f" Its last output ({path}):", *(f"  {plain(line)}" for line in lines)))
 
 
 def writes(folder: Path) -> list[tuple[str, str]]:
@@ -311,7 +311,7 @@ class ScriptBench:
     def _start(self) -> StartedTraining:
         """Start the command and wait until its training can be told what to do."""
         if self.starts == self._launch.most_starts + self._paused:
-            last = f"; the last time: {self._why}" if self._why else ""
+            last = f"; the last end: {self._why}" if self._why else ""
             raise BenchEnded(f"the training was started {self._launch.most_starts} times and ended each time{last}")
         self.starts += 1
         self._open.clear()
@@ -346,10 +346,10 @@ class ScriptBench:
             if answer is not None and answer["say"] == Word.REFUSED:
                 raise NothingToTune(training.refused(str(answer.get("why", ""))))
             if answer is None and not training.alive():
-                raise WhyidleError(training.died("before its training could be taken over"))
+                raise WhyidleError(training.died("before whyidle could take over its training"))
             if time.monotonic() > until:
                 raise WhyidleError(
-                    f"no training with a torch DataLoader was seen in {READY_SECONDS:.0f} s.{training.output()}"
+                    f"whyidle saw no training with a torch DataLoader within {READY_SECONDS:.0f} s.{training.output()}"
                 )
 
     def _order(self, say: str, settings: LoaderSettings, seconds: float) -> Block:
@@ -403,7 +403,7 @@ class ScriptBench:
                 return answer
             if answer is None and not training.alive():
                 code = training.exit_code()
-                why = training.died("in the midst of it")
+                why = training.died("during a measurement")
                 self.end()
                 if code == 0:
                     return None
@@ -412,8 +412,8 @@ class ScriptBench:
                 return {"say": word, "why": why, "ended": True, "died": True}
             if time.monotonic() > until:
                 self._why = (
-                    f"the training did not answer for {seconds:.0f} s and was ended: a worker or the training itself "
-                    "hangs with these settings"
+                    f"the training did not answer for {seconds:.0f} s and was ended: with these settings it or a "
+                    "worker hangs"
                 )
                 self.end()
                 raise TrialFailed(self._why)

@@ -155,7 +155,7 @@ def as_run(arm: Arm, plan: SearchPlan, persistent: bool) -> LoaderSettings:
 
 
 class Predicted:
-    """What a model says of a space, settings that cannot run left out."""
+    """A model's predictions for a space, without settings that cannot run."""
 
     def __init__(self, model: Model, plan: SearchPlan, persistent: bool, arms: Iterable[Arm]) -> None:
         self._model, self._plan, self._persistent = model, plan, persistent
@@ -164,7 +164,7 @@ class Predicted:
         self.add(arms)
 
     def add(self, arms: Iterable[Arm]) -> None:
-        """Of another pipeline the model knows nothing."""
+        """Predict these too; the model knows nothing of other pipelines."""
         new = [a for a in dict.fromkeys(arms) if a not in self and a.pipeline == self._plan.baseline.pipeline]
         said = self._model.predict([as_run(arm, self._plan, self._persistent) for arm in new])
         self._by_arm |= {arm_of(each.settings): each for each in said}
@@ -200,7 +200,7 @@ def choose(said: Predicted, plan: SearchPlan, most: int) -> Chosen:
     own = arm_of(plan.baseline)
     not_tested = [f"{name}: {why}" for name, why in plan.fixed.items()]
     if not said.arms:
-        return Chosen((own,), (*not_tested, "other settings: none of them can run here, as predicted"))
+        return Chosen((own,), (*not_tested, "other settings: by prediction none can run here"))
     pick, best = said.cheapest(plan), said.cheapest(plan, EVEN)
     # The model knows nothing of other loaders. They get as many workers as the program's own would need.
     pipelines = [replace(pick, pipeline=name) for name in plan.pipelines if name != own.pipeline]
@@ -215,9 +215,9 @@ def choose(said: Predicted, plan: SearchPlan, most: int) -> Chosen:
             wanted.insert(3, none)
         else:
             slower = said.rate(best) / said.rate(none)
-            left_out[none] = f"{slower:.1f} times slower than the best, as predicted"
+            left_out[none] = f"predicted to be {slower:.1f}× slower than the best"
     wanted = list(dict.fromkeys(wanted))
-    left_out |= dict.fromkeys((arm for arm in wanted[most:] if arm != own), "left out to keep the trials few")
+    left_out |= dict.fromkeys((arm for arm in wanted[most:] if arm != own), "left out to limit the number of trials")
     left_out |= said.refused()
     not_tested += _not_asked(plan, pick, said)
     return Chosen((*wanted[:most], *pipelines), tuple(not_tested), left_out)
@@ -244,9 +244,9 @@ def _not_asked(plan: SearchPlan, pick: Arm, said: Predicted) -> Sequence[str]:
         said.add([replace(pick, in_order=False)])
         loose = said.rate(replace(pick, in_order=False)) / said.rate(pick)
         gain = f" (predicted: {100 * (loose - 1):+.0f} %)" if loose > 1 + TIE else ""
-        notes.append(f"in_order=False: batches would come in another order{gain}; ask with --out-of-order")
+        notes.append(f"in_order=False: batches would come in another order{gain}; --out-of-order tries it")
     if not plan.cuda:
         notes.append("pin_memory: no CUDA device")
     if plan.batches_per_epoch is None and "persistent_workers" not in plan.fixed:
-        notes.append("persistent_workers: the length of an epoch is not known, so beginnings of epochs do not count")
+        notes.append("persistent_workers: the length of an epoch is unknown, so beginnings of epochs do not count")
     return notes

@@ -462,7 +462,7 @@ class Race:
             return
         self.alive.remove(arm)
         takes, left = self._cost_s(order), max(0.0, self.left_s())
-        self.left_out[arm] = f"a block of it takes about {takes:.0f} s, and {left:.0f} s were left"
+        self.left_out[arm] = f"one block takes about {takes:.0f} s, and {left:.0f} s were left"
         if not self.alive and not self._queue:
             self._ended = SearchEnd.BUDGET
 
@@ -493,7 +493,7 @@ class Race:
         tried = {arm_of(entry.settings) for entry in self.entries if not entry.held}
         for arm in [arm for arm in self.alive if arm not in tried]:
             self.alive.remove(arm)
-            self.left_out[arm] = f"the time left went into a second block of {describe(leader)}"
+            self.left_out[arm] = f"the time left was used for a second block of {describe(leader)}"
         if takes <= left:
             self._round, self._queue = self._round + 1, [own, again]
         else:
@@ -548,5 +548,5 @@ def _why(now: Standing, arm: Arm, winner: Arm, plan: SearchPlan) -> str:
     slower = 1 - exp(between.value)
     words = f"{100 * slower:.0f} % slower than" if slower >= 0.01 else "not faster than"
     dearer = cost(winner, plan.baseline) > cost(arm, plan.baseline)
-    cheap = "" if dearer else ", which costs less or as much"
+    cheap = "" if dearer else ", which costs no more"
     return f"{words} {describe(winner)}{cheap}, after {blocks} block{'' if blocks == 1 else 's'}"

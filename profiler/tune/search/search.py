@@ -105,7 +105,7 @@ def _promising(race: Race, now: Standing) -> str | None:
     arm = max(few, key=lambda arm: now.gain(arm).value)
     times, blocks = exp(now.gain(arm).value), now.blocks(arm)
     which = "one block" if blocks == 1 else f"{blocks} short blocks"
-    return f"{describe(arm)} was {times:.{1 if times >= 2 else 2}f} times as fast in its {which}"
+    return f"{describe(arm)} was {times:.{1 if times >= 2 else 2}f} times as fast in {which}"
 
 
 def _winner(race: Race, now: Standing) -> Arm:
@@ -207,23 +207,23 @@ def _because(race: Race, now: Standing, ended: str, winner: Arm, kept: float) ->
     headroom = _headroom(now)
     if ended == SearchEnd.NOTHING_TO_GAIN:
         if headroom is None:
-            return f"by the recording an infinitely fast loader would gain less than {100 * WORTH_TUNING:.0f} %"
+            return f"by the recording, an infinitely fast loader gains less than {100 * WORTH_TUNING:.0f} %"
         high = exp(now.measured.ratio(HELD, now.own, 0.1).high) - 1
         return (
             f"without a loader the training would be {max(0.0, 100 * headroom):.1f} % faster "
-            f"(at most {100 * high:.1f} % by its blocks): less than {100 * WORTH_TUNING:.0f} % is not worth a search"
+            f"(at most {100 * high:.1f} %): less than {100 * WORTH_TUNING:.0f} % is not worth a search"
         )
     gain = now.gain(winner, race.proven_from)
     percent = [100 * (exp(value) - 1) for value in (gain.value, gain.low, gain.high)]
     if ended == SearchEnd.TOO_NOISY:
         return (
-            f"blocks of one setting differ by {100 * (now.measured.seen_noise or 0):.0f} % on this machine, drift "
-            "removed; that is more than what is to be told apart"
+            f"blocks of one setting differ by {100 * (now.measured.seen_noise or 0):.0f} % on this machine without "
+            "drift, too much to tell settings apart"
         )
     if winner == now.own and kept > 0:
         words = f"{describe(winner)} with workers kept alive is {100 * (exp(kept) - 1):.0f} % faster over an epoch"
     elif winner == now.own:
-        words = f"nothing that was run is clearly faster than {describe(winner)}"
+        words = f"no setting tried is clearly faster than {describe(winner)}"
     elif gain.low > 0:
         words = (
             f"{describe(winner)} is {percent[0]:.0f} % faster (95 % interval {percent[1]:.0f} to {percent[2]:.0f} %)"
@@ -241,7 +241,7 @@ def _not_tested(race: Race, ended: str, now: Standing | None) -> tuple[str, ...]
         notes.append("other workers, prefetch, order and pinning: there is nothing to gain")
         cheaper = race.cheaper_as_fast()
         if cheaper is not None:
-            notes.append(f"{describe(cheaper)}: predicted to do as well, at less cost")
+            notes.append(f"{describe(cheaper)}: predicted to be as fast at less cost")
     elif race.plan.cuda and race.pinned is None and "pin_memory" not in race.plan.fixed:
         notes.append("pin_memory: the search ended before its turn")
     run = {arm_of(entry.settings) for entry in race.entries if not entry.held}
@@ -281,7 +281,7 @@ class SearchProgress:
 
 
 def search(bench: Bench, model: Model, plan: SearchPlan, on_event: Callable[[SearchProgress], None]) -> Tuned:
-    """Never raises for what happens to the training; Ctrl-C ends it with the best so far."""
+    """Search settings. Never raises for what happens to the training; Ctrl-C ends it with the best so far."""
     race = Race(model, plan)
     began = bench.now()
     open_yet: set[LoaderSettings] = set()

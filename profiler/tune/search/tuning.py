@@ -92,7 +92,7 @@ class TuningFile:
         try:
             write_json(folder / TUNE_JSON, {"format": FORMAT, "version": VERSION} | asdict(self))
         except OSError as error:
-            raise RecordError(f"cannot write {folder}: {error.strerror}.") from error
+            raise RecordError(f"cannot write {folder}: {error.strerror}. Choose another folder with --out.") from error
 
     @classmethod
     def load(cls, folder: Path) -> TuningFile:

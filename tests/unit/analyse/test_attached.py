@@ -152,8 +152,8 @@ def test_the_rank_that_holds_the_others_up_is_the_one_the_verdict_is_about_with_
     assert (first.cause, second.cause) == ("rank.straggler", "input.too_few_workers")
     assert "rank 1" in first.title
     assert "50 % of its time" in first.title
-    assert first.next[0].change == "rank 1 (input.too_few_workers): more workers (num_workers above 2)"
-    assert "workers at a time" in [e.what for e in first.evidence]
+    assert first.next[0].change == "On rank 1 (input.too_few_workers): Set `num_workers` above 2"
+    assert "Workers at a time" in [e.what for e in first.evidence]
 
 
 def test_a_few_looks_at_a_wait_do_not_tell_its_kinds_apart() -> None:
@@ -161,7 +161,7 @@ def test_a_few_looks_at_a_wait_do_not_tell_its_kinds_apart() -> None:
     assert judge(seen(trainer(WAITING, looks=40, **wait))).cause == "input.handoff"
     few = judge(seen(trainer(WAITING, looks=38, **wait)))
     assert few.cause == "input.prefetch_depth"
-    assert few.next[0].change.startswith("more batches ahead")
+    assert few.next[0].change.startswith("Prefetch more batches")
 
 
 EVALUATING = {"data wait": 0.12, "forward": 0.6, "backward": 0.2, "optimizer": 0.08}
@@ -180,10 +180,10 @@ def test_idle_workers_are_never_too_few(given: dict[str, Any], cause: str | None
     assert not any("num_workers" in each.change for each in verdict.next)
     assert verdict.next
     if cause is None:
-        assert "waits 12 % of the time for data, and what its workers do does not say why" in verdict.title
+        assert "waits 12 % of the time for data, but its workers do not show why" in verdict.title
     else:
         shown = {each.what: each for each in verdict.evidence}
-        assert (shown["different workers"].value, shown["different workers"].expected) == (28, "2")
+        assert (shown["Different workers"].value, shown["Different workers"].expected) == (28, "2")
         assert "persistent_workers=True" in verdict.next[0].change
 
 
@@ -199,7 +199,7 @@ def test_on_a_processor_reading_values_within_a_model_is_its_computing(
 
 def test_too_little_seen_gives_no_verdict_and_says_why() -> None:
     for what, why in (
-        (seen(trainer(WAITING, looks=29, workers=workers())), "29 times"),
+        (seen(trainer(WAITING, looks=29, workers=workers())), "only 29 stack samples"),
         (seen(), "no Python process"),
         (seen(trainer({}), stacks_read=False), "stacks were not read"),
         (
@@ -267,7 +267,7 @@ def test_looks_from_before_the_training_count_for_nothing_and_are_told_of(tmp_pa
     assert (only.looks, only.before.total()) == (50, 20)
     assert only.shares.keys() == {"data wait", "python"}
     (note,) = [note for note in found.notes if "first seen training" in note]
-    assert "after 20 looks" in note
+    assert "after 20 stack samples" in note
     assert "100 % of them importing torch" in note
 
 
@@ -299,7 +299,7 @@ def test_as_many_workers_are_advised_as_have_to_be_under_way(
     shares = {"data making": making, "forward": 1 - making}
     found = judge(seen(trainer(shares, cpu=cpu), sampled=host(cpu_budget=budget)))
     assert found.cause == "input.serial"
-    assert found.next[0].change == f"num_workers={wanted}, so that batches are made meanwhile"
+    assert found.next[0].change == f"Set `num_workers={wanted}` to prepare batches meanwhile"
 
 
 SAVE = f"{TORCH}/serialization.py:save"

@@ -53,7 +53,7 @@ def test_runs_that_differ_too_much_to_tell_anything_say_how_many_would(tmp_path:
     verdict = verdict_of(cells_of(tmp_path, {8: small, 16: large}))
     assert (verdict.cause, verdict.grew) == ("none", None)
     assert "proves nothing" in verdict.text
-    runs = int(verdict.text.split("About ")[1].split()[0])
+    runs = int(verdict.text.split("about ")[1].split()[0])
     assert 10 < runs < 50
 
 

@@ -114,7 +114,7 @@ def test_validation_that_waits_for_data_has_its_share(tmp_path: Path, share: flo
     evaluated(tmp_path / "run", bounded(tmp_path / "run", share), waited=0.8, workers=0)
     finding = found(tmp_path / "run")["host.boundary"]
     assert finding.share == pytest.approx(share, abs=0.02)
-    assert evidence(finding)["validation that waits for data"] == pytest.approx(80 * share, abs=2)
+    assert evidence(finding)["Validation that waits for data"] == pytest.approx(80 * share, abs=2)
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_validation_that_waits_for_data_has_its_share(tmp_path: Path, share: flo
         (0.8, 0, {}, None, "input.serial", "waits for data: its loader has no workers.", "num_workers="),
         (0.8, 2, BUSY, None, "input.too_few_workers", "", "now 2"),
         # Where more workers are of no use samples have to be cheaper.
-        (0.8, 4, BUSY, 2, "input.too_few_workers", "", "cheaper samples"),
+        (0.8, 4, BUSY, 2, "input.too_few_workers", "", "samples cheaper"),
         (0.8, 2, {"starting": 0.7, "busy": 0.5}, None, "input.worker_restart", "", "persistent_workers=True"),
         # The first batch takes its part; both together are half of the waiting, and workers that idle not too few.
         (
@@ -132,13 +132,13 @@ def test_validation_that_waits_for_data_has_its_share(tmp_path: Path, share: flo
             {"starting": 0.27, "busy": 0.5},
             None,
             "input.worker_restart",
-            "workers are started for each pass.",
+            "each pass starts its workers anew.",
             "persistent_workers=True",
         ),
         (0.6, 2, {"starting": 0.27, "busy": 0.95}, None, "input.too_few_workers", "", ""),
         (0.7, 2, {"starting": 0.05, "busy": 0.9, "first": 5}, None, "input.pipeline_fill", "", ""),
-        (0.8, None, {}, None, None, "most of it validation that waits for data.", ""),
-        (0.05, 2, {}, None, None, "most of it validation that computes.", "validate less often"),
+        (0.8, None, {}, None, None, "most of it on validation that waits for data.", ""),
+        (0.05, 2, {}, None, None, "most of it on validation that computes.", "Validate less often"),
     ],
 )
 def test_what_validation_lacks_is_told_by_its_waits_and_workers(
@@ -153,12 +153,12 @@ def test_what_validation_lacks_is_told_by_its_waits_and_workers(
 ) -> None:
     finding = validated(tmp_path / "run", waited, workers, batches, cpus)
     seen = evidence(finding)
-    assert seen.get("cause of its waiting") == cause
-    assert seen["workers of its loader"] == workers
+    assert seen.get("Cause of the validation's wait") == cause
+    assert seen["Workers of the validation loader"] == workers
     assert finding.title.endswith(title)
     assert change in finding.next[0].change
     if cause == "input.too_few_workers":
-        assert seen["its workers busy"] == pytest.approx(95, abs=2)
+        assert seen["Validation workers busy"] == pytest.approx(95, abs=2)
 
 
 @pytest.mark.parametrize(
@@ -181,7 +181,7 @@ def test_validation_is_given_the_workers_that_keep_up_with_it(
     tmp_path: Path, waited: float, workers: int, batches: dict[str, Any], cpus: int, wanted: int
 ) -> None:
     change = validated(tmp_path / "run", waited, workers, batches, cpus).next[0].change
-    told = re.match(r"num_workers=(\d+) for the validation loader", change)
+    told = re.match(r"Set `num_workers=(\d+)` for the validation loader", change)
     assert told is not None, change
     assert int(told[1]) == wanted
 
@@ -205,8 +205,8 @@ def test_validation_is_not_told_to_take_what_it_has(tmp_path: Path, of_training:
     validated(tmp_path / "run", 0.6, 2, {"starting": 0.02, "busy": 0.5})
     loader_of(tmp_path / "run", of_training, 0)
     changes = [change.change for change in found(tmp_path / "run")["host.boundary"].next]
-    assert any(change.startswith("give the validation loader") for change in changes) is advised
-    assert [change.startswith("validate less often") for change in changes].count(True) == 1
+    assert any(change.startswith("Give the validation loader") for change in changes) is advised
+    assert [change.startswith("Validate less often") for change in changes].count(True) == 1
 
 
 def test_workers_that_start_once_are_not_told_to_be_persistent(tmp_path: Path) -> None:
@@ -227,8 +227,8 @@ def test_validation_and_a_checkpoint_within_it_are_counted_apart(tmp_path: Path)
     evaluated(tmp_path / "run", spans, waited=0.0, workers=1)
     add_events(tmp_path / "run", [((begin + end) // 2, EventKind.SAVE, 0, end) for begin, end in spans])
     seen = evidence(found(tmp_path / "run")["host.boundary"])
-    assert seen["validation that computes"] == pytest.approx(20, abs=2)
-    assert seen["saving checkpoints"] == pytest.approx(20, abs=2)
+    assert seen["Validation that computes"] == pytest.approx(20, abs=2)
+    assert seen["Saving checkpoints"] == pytest.approx(20, abs=2)
 
 
 def loader_of(folder: Path, workers: int, flags: int) -> None:
@@ -246,12 +246,12 @@ def test_ends_of_epochs_are_those_of_workers_that_live_for_one(tmp_path: Path, s
     assert outside.epochs_ending_ns == pytest.approx(sum(end - begin for begin, end in spans[:-1]), rel=0.02)
     finding = found(tmp_path / "run")["host.boundary"]
     assert finding.share == pytest.approx(share, abs=0.02)
-    assert finding.title.endswith("most of it at the ends of epochs, where workers that live for one epoch are ended.")
+    assert finding.title.endswith("at the ends of epochs, where workers that live for one epoch are stopped.")
     seen = evidence(finding)
-    assert seen["ends of epochs that nothing but ending workers explains"] == pytest.approx(75 * share, abs=2)
-    assert seen["workers that are ended at each"] == 3
+    assert seen["Ends of epochs explained by stopping workers"] == pytest.approx(75 * share, abs=2)
+    assert seen["Workers stopped at each end"] == 3
     assert seen["persistent_workers"] == "off"
-    assert finding.next[0].change.startswith("persistent_workers=True in a DataLoader that is made once")
+    assert finding.next[0].change.startswith("Set `persistent_workers=True` in a DataLoader that is created once")
 
 
 def test_workers_that_live_on_are_offered_before_what_validation_lacks(tmp_path: Path) -> None:
@@ -260,7 +260,7 @@ def test_workers_that_live_on_are_offered_before_what_validation_lacks(tmp_path:
     evaluated(tmp_path / "run", [(at, end - (end - at) // 7) for at, end in spans], waited=0.9, workers=2)
     finding = found(tmp_path / "run")["host.boundary"]
     assert evidence(finding)["persistent_workers"] == "off"
-    assert finding.next[0].change.startswith("persistent_workers=True in a DataLoader")
+    assert finding.next[0].change.startswith("Set `persistent_workers=True` in a DataLoader")
     assert "validation" in finding.next[1].change
 
 
@@ -282,7 +282,7 @@ def test_where_ending_workers_does_not_explain_it_the_programs_own_is_looked_at(
         loader_of(tmp_path / "run", *loader)
     finding = found(tmp_path / "run")["host.boundary"]
     assert finding.title.endswith("outside the steps: validation, checkpoints, hooks.")
-    assert finding.next[0].change.startswith("look at what runs between the steps")
+    assert finding.next[0].change.startswith("Look at what runs between the steps")
 
 
 @pytest.mark.parametrize("what", [EventKind.EVALUATION, EventKind.SAVE, EventKind.PHASE])

@@ -144,7 +144,7 @@ def test_retries_of_the_allocator_have_their_share(tmp_path: Path, share: float)
     true = 12 * each_odd(share) / (12 * each_odd(share) + 195 * COMPUTE)
     finding = found(folder)["device.memory_pressure"]
     assert finding.share == pytest.approx(true, abs=0.02)
-    assert evidence(finding)["retries of the allocator"] == 12
+    assert evidence(finding)["Allocator retries"] == 12
     assert "expandable_segments" in finding.next[0].change
 
 
@@ -430,7 +430,7 @@ def test_a_slow_link_takes_what_its_full_speed_would_save_and_leaves_the_rest(
     assert shares(folder) == pytest.approx({"copy.link": share / 2, other: share / 2}, abs=0.02)
     seen = found(folder)["copy.link"]
     assert "PCIe 4 x8 instead of PCIe 4 x16" in seen.title
-    assert evidence(seen)["bandwidth, of what device and slot are capable of"] == pytest.approx(50)
+    assert evidence(seen)["Bandwidth, share of what device and slot can do"] == pytest.approx(50)
 
 
 @pytest.mark.parametrize("looks", [[(1, 16), (1, 16), (4, 16)], [(0, 0)]])

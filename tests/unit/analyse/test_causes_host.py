@@ -82,7 +82,7 @@ def test_work_between_the_steps_has_its_share_and_is_at_every_step(tmp_path: Pat
     finding = found(gapped(tmp_path / "run", of_wall(share)))["host.step_gap"]
     assert finding.share == pytest.approx(share, abs=0.02)
     assert "at every step" in finding.title
-    where = evidence(finding)["host time between the optimizer and the next fetch, of the wall time"]
+    where = evidence(finding)["Host time between the optimizer and the next fetch"]
     assert where == pytest.approx(100 * share, abs=2)
     (change,) = finding.next
     assert change.predicted_samples_per_s is not None
@@ -112,7 +112,7 @@ def test_rare_long_gaps_are_counted_and_the_longest_is_told(
     finding = found(tmp_path / "run")["host.step_gap"]
     assert words in finding.title
     assert finding.share == pytest.approx(sum(gaps.values()) / (sum(gaps.values()) + 155 * 10), abs=0.02)
-    assert evidence(finding).get("the longest stretch", longest) == pytest.approx(longest, abs=1)
+    assert evidence(finding).get("Longest stretch", longest) == pytest.approx(longest, abs=1)
 
 
 @pytest.mark.parametrize("share", SEVERITIES)
@@ -261,7 +261,7 @@ def test_waits_for_the_lock_say_where_they_are(tmp_path: Path, handed: float, ut
     known = {what: share for what, share in parts.items() if share}
     for what, share in known.items():
         assert (f"{100 * share:.0f} % {what}" in finding.title) == (len(known) > 1)
-    told = [value for what, value in evidence(finding).items() if what.endswith(", of the wall time")]
+    told = [value for what, value in evidence(finding).items() if what.endswith(", share of the time")]
     assert sum(told) == pytest.approx(100 * finding.share if len(known) > 1 else 0)
 
 
@@ -309,7 +309,7 @@ def test_synchronising_calls_have_their_share_and_tell_how_many_they_are(tmp_pat
     finding = found(tmp_path / "run")["host.sync"]
     assert finding.share == pytest.approx(share, abs=0.02)
     assert "at every step" in finding.title
-    assert evidence(finding)["synchronising calls in a step"] == pytest.approx(1)
+    assert evidence(finding)["Synchronising calls per step"] == pytest.approx(1)
     assert all("item()" in change.change or "cpu" in change.change for change in finding.next)
 
 
@@ -330,7 +330,7 @@ def test_a_stage_has_its_share_on_a_device(tmp_path: Path, share: float) -> None
     finding = only_cause(staged(tmp_path / "run", 10 * share / (1 - share)))
     assert finding.share == pytest.approx(share, abs=0.02)
     assert "before their forward pass, at every step" in finding.title
-    taken = evidence(finding)["between a batch's arrival and the forward pass, of a step"]
+    taken = evidence(finding)["From a batch's arrival to its forward pass, per step"]
     assert taken == pytest.approx(10 * share / (1 - share), rel=0.05)
     assert finding.next[0].high == pytest.approx(scattered(800), rel=0.03)
 
@@ -368,7 +368,7 @@ def test_what_is_short_is_the_loop_s_own_bookkeeping(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("workers", "words"),
-    [(0, "with num_workers=1 or more"), (1, "in the worker:"), (3, "in the 3 workers:"), (None, "a DataLoader with")],
+    [(0, "with `num_workers=1` or more"), (1, "in the worker,"), (3, "in the 3 workers,"), (None, "a DataLoader with")],
 )
 def test_where_to_put_it_depends_on_the_loader(tmp_path: Path, workers: int | None, words: str) -> None:
     folder = staged(tmp_path / "run", 10)

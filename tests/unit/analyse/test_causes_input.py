@@ -41,7 +41,7 @@ def stages(stage: str, share: float) -> Stages:
     """As 100 looks tell them."""
     parts = (stage, "", share), ("sample", "Shards.__getitem__", 1 - share)
     each = (StageShare(kind, name, wilson(part, 100), round(100 * part)) for kind, name, part in parts)
-    return Stages("the time in which workers make batches", 100, tuple(each))
+    return Stages("the time in which workers prepare batches", 100, tuple(each))
 
 
 def shown(finding: Finding) -> dict[str, Any]:
@@ -62,7 +62,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Facts:
     [
         ("input.too_few_workers", {}, CPUS, {}, "num_workers="),
         ("input.too_few_workers", {"cpu_pct": 3.0, "unsplit_pct": 97.0}, FULL | {"tree_cpus": 0.5}, {}, "num_workers="),
-        ("input.cpu_exhausted", {}, FULL | {"tree_cpus": 1.95}, {"machine_cpus": 2}, "less work for the CPU"),
+        ("input.cpu_exhausted", {}, FULL | {"tree_cpus": 1.95}, {"machine_cpus": 2}, "less CPU per sample"),
         (
             "input.oversubscribed",
             {"workers": 8, **QUEUING},
@@ -221,7 +221,7 @@ def test_a_batch_that_is_quickly_made_is_not_given_to_workers(run: Facts) -> Non
     quick = COMPUTING | {"workers": 1, "work_ms_per_batch": 0.4}
     found = only(judge(run, quick, CPUS, pieces(run), set_workers=0))
     assert "num_workers" not in found.next[0].change
-    assert "index a whole batch" in found.next[0].change
+    assert "Index a whole batch" in found.next[0].change
 
 
 def test_cpu_that_is_used_up_only_while_batches_are_not_read_is_used_up(run: Facts) -> None:
@@ -247,7 +247,7 @@ DECODING = COMPUTING | {
 
 
 CROWDED = {"set_workers": 0, "machine_cpus": 2}
-QUEUED = "waiting for a CPU, of the time spent making batches"
+QUEUED = "Waiting for a CPU, share of preparing batches"
 
 
 @pytest.mark.parametrize("queued", [None, 78.0])
@@ -258,14 +258,14 @@ def test_where_others_use_the_cpus_no_more_workers_than_cpus_are_advised(run: Fa
     assert found.title.endswith(
         "one after the other, while other programs use the machine's CPUs (input.foreign_load)."
     )
-    workers = next(each for each in found.next if each.change.startswith("num_workers"))
-    assert workers.change == "num_workers=2: batches are made while the device computes"
-    assert shown(found)["CPUs in use by others"] == pytest.approx(1.7)
+    workers = next(each for each in found.next if each.change.startswith("Set `num_workers"))
+    assert workers.change == "Set `num_workers=2` to prepare batches while the device computes"
+    assert shown(found)["CPUs other programs use"] == pytest.approx(1.7)
     assert shown(found)[QUEUED] == queued
     # Each gets of the CPUs what the training gets now: 2 workers at 20 ms a sample.
     assert workers.predicted_samples_per_s == pytest.approx(max(100.0, run.samples_per_s), rel=0.01)
     first = found.next[0].change
-    assert first.startswith("run it where nothing else runs" if queued else "num_workers=2")
+    assert first.startswith("Run it where nothing else runs" if queued else "Set `num_workers=2`")
 
 
 def test_the_trainings_thread_tells_how_long_samples_made_in_it_wait_for_a_cpu(run: Facts) -> None:
@@ -290,11 +290,11 @@ def test_workers_that_idle_are_not_called_busy(run: Facts) -> None:
 @pytest.mark.parametrize(
     ("loader", "stage", "share", "words", "change"),
     [
-        ({}, "decompress", 0.61, "decompressing", "decompress less"),
+        ({}, "decompress", 0.61, "decompressing", "Decompress less"),
         # The loader's own clocks know better where they tell decoding from transforming.
         ({"unsplit_pct": None, "decode_pct": 20.0, "transform_pct": 70.0}, "decompress", 0.61, "transforming", ""),
         # What is the program's own code for the most part is no stage to make cheaper.
-        ({}, "decode", 0.3, "preparing samples", "less work for the CPU"),
+        ({}, "decode", 0.3, "preparing samples", "less CPU per sample"),
     ],
 )
 def test_the_loader_is_said_to_use_the_cpu_for_the_stage_that_looks_saw_most(
@@ -303,20 +303,20 @@ def test_the_loader_is_said_to_use_the_cpu_for_the_stage_that_looks_saw_most(
     facts = {"machine_cpus": 2, "stages": stages(stage, share)}
     seen = only(judge(run, COMPUTING | loader, FULL | {"tree_cpus": 1.95}, pieces(run), **facts))
     assert seen.cause == "input.cpu_exhausted"
-    assert f"mostly for {words}" in seen.title
+    assert f"mostly on {words}" in seen.title
     assert change in seen.next[0].change
     if words == "decompressing":
-        assert shown(seen)["decompressing, of the time spent making batches"] == 61
+        assert shown(seen)["Decompressing, share of preparing batches"] == 61
 
 
 @pytest.mark.parametrize(
     ("loader", "told"),
     [
-        ({"read_chars_bytes_per_sample": 4_100_000.0, "mean_batch_bytes": 32 * 300_000.0}, ["bytes read for a sample"]),
+        ({"read_chars_bytes_per_sample": 4_100_000.0, "mean_batch_bytes": 32 * 300_000.0}, ["Bytes read for a sample"]),
         ({"read_chars_bytes_per_sample": 2_900_000.0, "mean_batch_bytes": 32 * 300_000.0}, []),
         ({"read_chars_bytes_per_sample": 9_000.0, "mean_batch_bytes": 32 * 8.0}, []),
         ({"read_chars_bytes_per_sample": None, "mean_batch_bytes": 1.0}, []),
-        ({"minor_faults_per_batch": 21_000.0, "work_ms_per_batch": 100.0}, ["page faults in making a batch"]),
+        ({"minor_faults_per_batch": 21_000.0, "work_ms_per_batch": 100.0}, ["Page faults while preparing a batch"]),
         ({"minor_faults_per_batch": 2_100.0, "work_ms_per_batch": 100.0}, []),
     ],
 )
@@ -328,8 +328,8 @@ def test_bytes_read_and_pages_touched_are_told_where_they_are_many(
     found = only(judge(facts, COMPUTING | quiet | loader, FULL, pieces(run), machine_cpus=2))
     assert found.cause == "input.cpu_exhausted"
     seen = shown(found)
-    assert [what for what in ("bytes read for a sample", "page faults in making a batch") if what in seen] == told
-    assert ("bytes of a sample in its batch" in seen) == ("bytes read for a sample" in seen)
+    assert [what for what in ("Bytes read for a sample", "Page faults while preparing a batch") if what in seen] == told
+    assert ("Bytes of a sample in its batch" in seen) == ("Bytes read for a sample" in seen)
 
 
 def test_beginnings_of_epochs_are_told_from_supply(run: Facts) -> None:
@@ -343,7 +343,7 @@ def test_beginnings_of_epochs_are_told_from_supply(run: Facts) -> None:
     by_cause = {each.cause: each for each in found}
     for each in (by_cause["input.worker_restart"], by_cause["input.pipeline_fill"]):
         assert "off" in {one.value for one in each.evidence if one.what.startswith("persistent")}
-        assert each.next[0].change.startswith("persistent_workers=True")
+        assert each.next[0].change.startswith("Set `persistent_workers=True`")
         assert each.next[0].settings == {"persistent_workers": True}
         assert each.next[0].speedup is not None
     assert "longer epochs" in by_cause["input.pipeline_fill"].next[1].change
@@ -377,7 +377,7 @@ def test_uneven_batches_of_a_loader_that_keeps_up_want_a_deeper_queue(run: Facts
     waits = pieces(run) | {"shape": Shape(Spread.IRREGULAR, 30, 100, None, 80 * MS), "slow": Slow(2.0)}
     found = only(judge(run, uneven, CPUS, waits))
     assert found.cause == "input.prefetch_depth"
-    assert "prefetch_factor=4 instead of 2" in found.next[0].change
+    assert "prefetch_factor=4` instead of 2" in found.next[0].change
     # One that could not supply what is taken has too few workers.
     slow = uneven | {"samples_per_s_limit": 1.0, "worker_busy_pct": 95.0}
     assert only(judge(run, slow, CPUS, waits)).cause == "input.too_few_workers"
@@ -388,21 +388,21 @@ def test_uneven_batches_of_a_loader_that_keeps_up_want_a_deeper_queue(run: Facts
     [
         ({}, HandedOver(1203, 1203 * 48, 0, 0), "as 1,203 tensors of 48 bytes", ["fewer, larger tensors"]),
         ({}, HandedOver(64, 64 * 1e6, 0, 0), "as 64 tensors of 1,000,000 bytes", ["fewer, larger", "fewer bytes"]),
-        ({}, HandedOver(2, 2e7, 5, 100), "to training.", ["fewer bytes"]),
+        ({}, HandedOver(2, 2e7, 5, 100), "takes long.", ["fewer bytes"]),
         (
             {"mean_batch_bytes": 8192.0, "work_ms_per_batch": 3.0},
             HandedOver(2, 8192, 0, 0),
-            "all of 8,192 bytes",
-            ["index whole batches at once in the training process"],
+            "for only 8,192 bytes",
+            ["Index whole batches at once in the training process"],
         ),
         ({}, HandedOver(1, 8, 12_034, 0), "as 12,034 Python objects", ["a few tensors instead of many Python objects"]),
         (
             {"sent_bytes_per_batch": 2e7},
             HandedOver(0, 0, 3, 2e7),
-            "pickled, through a pipe",
-            ["torch tensors instead of numpy", "fewer bytes"],
+            "pickled through a pipe",
+            ["torch tensors instead of NumPy", "fewer bytes"],
         ),
-        ({}, None, "to training.", ["fewer bytes", "fewer, larger tensors"]),
+        ({}, None, "takes long.", ["fewer bytes", "fewer, larger tensors"]),
     ],
 )
 def test_what_a_batch_consists_of_tells_what_is_to_change_about_it(
@@ -414,15 +414,15 @@ def test_what_a_batch_consists_of_tells_what_is_to_change_about_it(
     assert title in found.title
     assert len(found.next) == len(changes)
     assert all(said in each.change for said, each in zip(changes, found.next, strict=True))
-    assert shown(found).get("tensors in a batch") == (held and held.tensors)
-    assert shown(found).get("other Python objects in a batch") == (held and held.objects)
+    assert shown(found).get("Tensors in a batch") == (held and held.tensors)
+    assert shown(found).get("Other Python objects in a batch") == (held and held.objects)
 
 
 def test_workers_of_a_loader_that_is_made_anew_are_restarted_whatever_its_flag(run: Facts) -> None:
     waits = pieces(run, starting=0.9) | {"epochs": 5, "iterators": 5}
     found = judge(run, COMPUTING, CPUS, waits, persistent_workers=True)
     assert found[0].cause == "input.worker_restart"
-    assert "make the DataLoader once" in found[0].next[0].change
+    assert "Create the DataLoader once" in found[0].next[0].change
     kept = judge(run, COMPUTING, CPUS, waits | {"iterators": 1}, persistent_workers=True)
     assert kept[0].cause == "input.pipeline_fill"
 
@@ -432,7 +432,7 @@ def test_a_loop_that_leaves_its_iterators_after_a_batch_is_told_to_keep_one(run:
     few = {"epochs": 90, "iterators": 90, "batches_per_epoch": 1.0, "left_early": 0.97}
     found = judge(run, COMPUTING, CPUS, pieces(run, **{piece: 0.9}) | few, persistent_workers=False)[0]
     assert (found.cause, found.next[0].kind) == (cause, "once")
-    assert "the loop takes 1 batch of each and begins anew" in found.title
+    assert "the loop takes only 1 batch of each and starts over" in found.title
     assert "next(batches)" in found.next[0].change
     for whole in (few | {"left_early": 0.1}, few | {"left_early": None}, few | {"batches_per_epoch": 40.0}):
         other = judge(run, COMPUTING, CPUS, pieces(run, **{piece: 0.9}) | whole, persistent_workers=False)[0]
@@ -540,7 +540,7 @@ def at(state: int) -> SeenWaiting:
     ("waiting", "growth", "cause", "words"),
     [
         (QUEUE, None, "exclusive", "wait for a lock that they share (data.py:27), while one waits at a socket"),
-        (None, PROPORTIONAL, "exclusive", "A batch takes 100 ms, and 50 ms when fewer of them are at work"),
+        (None, PROPORTIONAL, "exclusive", "A batch takes 100 ms, but 50 ms when fewer workers are active"),
         (at(ThreadState.SOCKET), PROPORTIONAL, "exclusive", "the bandwidth of a remote store"),
         # Remote latency wants more requests under way.
         (at(ThreadState.SOCKET), INDEPENDENT, "too_few_workers", ""),
@@ -554,7 +554,7 @@ def test_what_workers_share_is_told_by_locks_and_by_what_fewer_workers_take(
     assert words in said.title
     assert any("num_workers" in each.change for each in said.next) == (cause == "too_few_workers")
     if waiting is QUEUE:
-        assert "2.5 wait" in said.title
+        assert "2.5 of" in said.title
         assert said.next[0].kind == "own_handle"
     elif waiting is None:
         # Whoever limits the rate may limit it beyond these workers, too.

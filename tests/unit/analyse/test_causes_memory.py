@@ -95,9 +95,9 @@ def test_batches_that_nothing_is_computed_with_are_passed_over(tmp_path: Path, q
 @pytest.mark.parametrize(
     ("seen", "change"),
     [
-        (WastedSamples(0.5, 0.0, 0.0), "leave out before making"),
+        (WastedSamples(0.5, 0.0, 0.0), "Leave samples out before preparing them"),
         (WastedSamples(0.0, 0.5, 0.0), "get_worker_info"),
-        (WastedSamples(0.1, 0.0, 0.4), "filter before making"),
+        (WastedSamples(0.1, 0.0, 0.4), "Filter in the dataset"),
     ],
 )
 @pytest.mark.parametrize("facts", [{}, {"set_workers": 0}, {"persistent_workers": False}])
@@ -224,8 +224,8 @@ def test_a_machine_without_memory_is_why_batches_take_long(run: Facts, fields: d
     found = only(judge(run, COMPUTING, CPUS, pieces(run), memory=growth(copied=copied, **fields)))
     assert found.cause == "input.memory"
     assert [each.kind for each in found.next] == ["fewer_objects", "fewer_workers"]
-    assert ("copies of the pages" in found.title) == copied
-    assert "600 MB a minute" in found.title
+    assert ("copies of pages" in found.title) == copied
+    assert "600 MB per minute" in found.title
     (_, first, _), (_, second, _) = map(rates, found.next)
     assert run.samples_per_s < second <= first
 
@@ -286,12 +286,12 @@ def test_the_finding_says_whose_limit_it_is_and_where_it_is_set(run: Facts, fiel
     idle = replace(run, parts=replace(run.parts, input_ns=0, compute_ns=run.parts.wall_ns))
     found = soon_full(replace(idle, memory=growth(available_bytes=3 * GB, limit=limit, kills=2)))
     assert found is not None
-    assert "at this pace none of the container's 4.0 GiB is left in 5 min" in found.title
+    assert "At this pace, none of the container's 4.0 GiB is left in 5 min" in found.title
     assert found.title.endswith(then)
-    assert found.next[-1].change.startswith("more memory for the container: docker run --memory")
+    assert found.next[-1].change.startswith("Give the container more memory: `docker run --memory`")
     told = evidence(found)
-    assert told["memory left at the end, of the container's 4.0 GiB"] == pytest.approx(3000)
-    assert told["processes killed for want of memory"] == 2
+    assert told["Memory left at the end, of the container's 4.0 GiB"] == pytest.approx(3000)
+    assert told["Processes killed for lack of memory"] == 2
     full = only(judge(run, COMPUTING, CPUS, pieces(run), memory=growth(full_share=1.0, limit=limit)))
     assert "the container has no memory left" in full.title
-    assert "processes killed for want of memory" not in evidence(full)
+    assert "Processes killed for lack of memory" not in evidence(full)

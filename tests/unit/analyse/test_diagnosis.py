@@ -34,8 +34,8 @@ from whyidle.scenarios.planted import MS, START, Step, train
         (20, None, "No verdict: 19 steps"),
         (0, None, "No verdict: no training step was recorded."),
         # Only a run that still trains is told to train longer.
-        (8, None, "train longer"),
-        (8, {"status": "ok"}, "record a longer run"),
+        (8, None, "Train longer"),
+        (8, {"status": "ok"}, "Record a longer run"),
     ],
 )
 def test_too_few_steps_are_no_verdict_and_say_so(tmp_path: Path, steps: int, ended: object, words: str) -> None:
@@ -45,7 +45,7 @@ def test_too_few_steps_are_no_verdict_and_say_so(tmp_path: Path, steps: int, end
     assert found.cause is None
     assert found.title.startswith("No verdict: ")
     assert words in found.title
-    assert ("train longer" in found.title) == (bool(steps) and ended is None)
+    assert ("Train longer" in found.title) == (bool(steps) and ended is None)
 
 
 def test_without_the_devices_stamps_there_is_no_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,7 +89,7 @@ def test_nothing_is_worth_changing_only_where_the_time_has_a_name(
     if cause is None:
         assert found.title.startswith("No verdict: 13 % of the time has no name")
         assert "train.py:31" in found.title
-        assert (found.where, evidence(found)["outside the steps"]) == ((LINE,), pytest.approx(4, abs=0.01))
+        assert (found.where, evidence(found)["Outside the steps"]) == ((LINE,), pytest.approx(4, abs=0.01))
 
 
 def test_what_the_stack_of_a_loop_without_a_loader_does_not_tell_has_no_name(tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ def test_batches_made_in_the_training_process_are_serial(tmp_path: Path) -> None
     assert 100 * found.share == pytest.approx(50, abs=2)
     change = found.next[0]
     # A batch takes 20 ms, a step without the wait 10: two workers at a time, and some spare time for these.
-    assert change.change.startswith("num_workers=3")
+    assert change.change.startswith("Set `num_workers=3")
     # Eight samples in 20 ms and 90 % CPU: three workers could make 1200 a second, the device takes 800.
     assert change.predicted_samples_per_s == pytest.approx(800, rel=0.03)
     assert change.high is not None
@@ -164,14 +164,14 @@ def test_no_workers_are_advised_around_a_data_set_with_workers_of_its_own(tmp_pa
     run = analyse(open_run(folder))
     found = run.verdict
     assert (found.cause, found.severity) == ("input.serial", "critical")
-    assert "from workers of the data set's own" in found.title
+    assert "in workers of its own" in found.title
     assert "one after the other" not in found.title
     shown = {each.what: each for each in found.evidence}
     assert (shown["num_workers"].value, shown["num_workers"].expected) == (0, "")
-    assert shown["workers of the data set's own"].value == (inner or None)
+    assert shown["Workers of the dataset's own"].value == (inner or None)
     (change,) = found.next
-    assert ("num_workers above 2" in change.change) == bool(inner)
-    assert "keeps num_workers=0" in change.change
+    assert ("`num_workers` above 2" in change.change) == bool(inner)
+    assert "keep `num_workers=0`" in change.change
     assert change.settings == {}
     assert change.speedup is not None
     assert change.speedup.to_try
@@ -206,10 +206,10 @@ SLEEPING = {"cpu_pct": 2.0, "run_queue_pct": 3.0, "read_pct": 0.0, "unsplit_pct"
     ("run", "cpus", "loader", "cause", "change"),
     [
         # More than the two CPUs: a batch takes 40 ms, the device wants one every 10.
-        ({"batch_ms": 40}, (0.5, 98.0), {}, "too_few_workers", "num_workers=5 (more than CPUs"),
-        ({"batch_ms": 40}, (0.5, 98.0), {"run_queue_pct": 90.0}, "foreign_load", "run it where nothing else runs"),
-        ({"fetch_ms": 60}, (0.3, None), {}, "serial", "num_workers=8 (more than CPUs"),
-        ({"fetch_ms": 60}, (0.3, None), {"cpu_pct": 96.0}, "serial", "num_workers=2:"),
+        ({"batch_ms": 40}, (0.5, 98.0), {}, "too_few_workers", "Set `num_workers=5` (more than CPUs"),
+        ({"batch_ms": 40}, (0.5, 98.0), {"run_queue_pct": 90.0}, "foreign_load", "Run it where nothing else runs"),
+        ({"fetch_ms": 60}, (0.3, None), {}, "serial", "Set `num_workers=8` (more than CPUs"),
+        ({"fetch_ms": 60}, (0.3, None), {"cpu_pct": 96.0}, "serial", "Set `num_workers=2` to"),
     ],
 )
 def test_workers_that_wait_for_the_network_need_more_of_them_whoever_uses_the_cpus(

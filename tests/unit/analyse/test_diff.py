@@ -80,7 +80,7 @@ OLD, NEW = ran("--workers", "1", "--size", "512"), ran("--workers", "4", "--size
             "code",
             ["[code: 1111111111 → 2222222222]", "`git diff 1111111111 2"],
         ),
-        (HERE, SLOWER | THERE, "code", "code", ["the changed code 1111111111 → 2222222222 may explain; no recorded"]),
+        (HERE, SLOWER | THERE, "code", "code", ["the changed code 1111111111 → 2222222222 may explain (no recorded"]),
         (FEW | HERE, MORE | THERE, "setting", "num_workers", ["because num_workers 1 → 4.", "The code differs too (1"]),
         (HERE, SLOWER | THERE | ran("--width", "64"), "command", "--width code", ["(word --width not given → 64 and"]),
         (HERE, SLOWER | HERE | ran("--width", "64"), "command", "--width", ["the command may explain (word"]),
@@ -167,7 +167,7 @@ def test_what_is_no_pair_of_one_training_is_refused(tmp_path: Path) -> None:
     train(tmp_path / "emulated", [[Step()] * 40])
     for a, b, words in (
         (real, tmp_path / "emulated", "emulated and measured times are not compared"),
-        (ssd, cost, "scenario ssd, B cost"),
+        (ssd, cost, "scenario ssd, B ran scenario cost"),
         ([real, real], ssd, "named twice"),
     ):
         with pytest.raises(WhyidleError, match=words):
@@ -282,14 +282,14 @@ SERIAL: dict[str, Any] = {"workers": (0, 0)}
             [],
             {},
             (WORKERS.change, True, None),
-            ": not kept by what was measured, whose interval reaches into it.",
+            ": undecided, the two intervals overlap.",
         ),
         ([few(replace(WORKERS, settings={"num_workers": 8}))], [], {}, None, ""),
         ([few(replace(WORKERS, settings=BOTH))], [], {}, None, ""),
         ([few(replace(WORKERS, settings={"persistent_workers": True}))], [], {}, None, ""),
         ([few(replace(WORKERS, settings=BOTH))], [], {"flags": (0, 2)}, (WORKERS.change, True, True), ""),
         ([few(WORKERS)], [], {"workers": (4, 4)}, None, ""),
-        ([IN_CODE], [], SERIAL, (CODE.change, False, True), "it seems: input.serial is gone"),
+        ([IN_CODE], [], SERIAL, (CODE.change, False, True), "apparently: input.serial is gone"),
         ([IN_CODE], [finding("input.serial", 0.1)], SERIAL, (CODE.change, False, True), ""),
         ([IN_CODE], [finding("input.serial", 0.35)], SERIAL, None, ""),
         ([IN_CODE], [], {}, None, ""),

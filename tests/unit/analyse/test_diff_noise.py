@@ -108,8 +108,8 @@ def test_of_runs_of_a_few_steps_nothing_is_claimed(tmp_path: Path) -> None:
     assert not found.times.significant
     assert not any(term.significant for term in found.times.terms.values())
     assert (found.because.kind, found.because.by) == (because.NONE, ())
-    assert headline(found).startswith("Nothing can be told: B was 3")
-    assert "of which one has 19 steps after the warm-up" in headline(found)
+    assert headline(found).startswith("Too short to judge: B was 3")
+    assert "but one has only 19 steps after the warm-up" in headline(found)
 
 
 def test_runs_that_agree_narrow_the_interval_and_runs_that_do_not_widen_it(tmp_path: Path) -> None:

@@ -105,7 +105,7 @@ def test_what_making_batches_by_hand_consists_of_is_told_by_stages(tmp_path: Pat
     looks += [(step, reading) for step in range(30)] + [(step, drawing) for step in range(10)]
     found = told(tmp_path, looks)
     assert found.stages is not None
-    assert found.stages.time == "the time of making batches"
+    assert found.stages.time == "the time of preparing batches"
     assert [(part.stage, part.name, part.looks) for part in found.stages.parts] == [
         ("read", "", 30),
         ("sample", "get_batch", 10),

@@ -231,12 +231,12 @@ def looked(run: Path, runs: Seen, waits: Seen, process: int | None = None) -> Pa
 
 
 def of_looks(run: Path) -> list[str]:
-    return [note for note in analysis_of_run(run).notes if "looks at stacks" in note]
+    return [note for note in analysis_of_run(run).notes if "stack samples" in note]
 
 
 @pytest.mark.parametrize(
     ("runs", "waits", "failed"),
-    [(6, 6, ""), (3, 3, "64 of 189 looks at stacks of the training failed"), (2, 0, "47 of 189")],
+    [(6, 6, ""), (3, 3, "64 of 189 stack samples of the training failed"), (2, 0, "47 of 189")],
 )
 def test_looks_of_which_many_failed_are_told_with_what_that_does_to_shares(
     trained: Path, runs: int, waits: int, failed: str
@@ -246,13 +246,13 @@ def test_looks_of_which_many_failed_are_told_with_what_that_does_to_shares(
 
     notes = "".join(of_looks(looked(trained, failing(runs), failing(waits))))
     assert failed in notes
-    assert ("lines that run have a larger share" in notes) == (failed != "")
+    assert ("running lines take a larger share" in notes) == (failed != "")
 
 
 def test_those_at_workers_are_told_by_themselves(trained: Path) -> None:
     looked(trained, lambda *_: FORWARD, lambda *_: FETCHING)
     (note,) = of_looks(looked(trained, lambda n, _: None if n % 2 else DECODING, lambda *_: WAITING, WORKER))
-    assert "47 of 189 looks at stacks of the workers failed" in note
+    assert "47 of 189 stack samples of the workers failed" in note
 
 
 KNOWN, NEW = StepFlag.SHAPE_KNOWN, StepFlag.SHAPE_KNOWN | StepFlag.NEW_SHAPE

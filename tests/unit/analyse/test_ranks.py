@@ -42,10 +42,10 @@ def test_the_rank_that_waits_for_data_is_the_straggler_and_the_others_wait_as_lo
     waits = [analysis.job.waits_ns[rank] for rank in range(3)]
     assert waits == pytest.approx(job.waits_ns[:, 10:].mean(axis=1))
     evidence = {e.what: e.value for e in verdict.evidence}
-    assert evidence["host"] == "alpha"
-    assert evidence["the others wait"] == pytest.approx(19.5)
-    assert evidence["steps in which it came last"] == 100
-    assert verdict.next[0].change.startswith("rank 1: num_workers=")
+    assert evidence["Host"] == "alpha"
+    assert evidence["Wait of the others"] == pytest.approx(19.5)
+    assert evidence["Steps in which it came last"] == 100
+    assert verdict.next[0].change.startswith("On rank 1: Set `num_workers=")
 
 
 DATA, COMPUTING = Rank(fetch_ns=21 * MS), Rank(forward_ns=23 * MS)
@@ -65,12 +65,12 @@ EIGHT = Rank(fetch_ns=8 * MS)
             [Rank(), WITHOUT_CPU],
             "cpu",
             20,
-            ["pass that does not compute", "whyidle attach PID", "was on a CPU: 2.0", "not: temperature"],
+            ["pass that does not compute", "whyidle attach PID", "thread on a CPU: 2.0", "not: temperature"],
         ),
         # Ranks begin the backward pass together, because they waited for rank 1 in the forward pass already.
         (IN_A_COLLECTIVE, "cpu", 20, ["rank 1"]),
         # Every rank makes its batches itself; what helps the late one first is to have what the others have.
-        ([EIGHT, Rank(fetch_ns=28 * MS), EIGHT], "cpu", 20, ["(input.serial)", "rank 1: give it what the other"]),
+        ([EIGHT, Rank(fetch_ns=28 * MS), EIGHT], "cpu", 20, ["(input.serial)", "On rank 1: Give it what the other"]),
         ([Rank()] * 4, "cpu", 0, ["not: late in turn"]),
         ([Rank(fetch_ns=40 * MS)] * 4, "cpu", 0, ["not: late in turn"]),
         ([Rank(host_ns=40 * MS)] * 4, "cpu", 0, ["not: late in turn"]),
@@ -106,7 +106,7 @@ def test_a_host_whose_ranks_are_all_late_is_named_as_a_whole(tmp_path: Path) -> 
     ]
     analysis = analysed(record(tmp_path / "run", ranks, 300, shifts={"slow": 7 * 10**14}))
     assert analysis.job.straggler.ranks == tuple(range(24, 32))
-    assert {e.what: e.value for e in analysis.verdict.evidence}["host"] == "slow"
+    assert {e.what: e.value for e in analysis.verdict.evidence}["Host"] == "slow"
     assert analysis.job.straggler.cost_ns == pytest.approx(19 * MS, rel=0.03)
 
 
@@ -125,7 +125,7 @@ def test_trainings_that_do_not_wait_for_each_other_are_not_compared(tmp_path: Pa
     apart = [Rank(fetch_ns=10 * MS), Rank(fetch_ns=20 * MS, host="beta")]
     analysis = analysed(record(tmp_path / "apart", apart, lockstep=False, shifts={"beta": SECOND}))
     assert "rank.straggler" not in causes(analysis)
-    assert said(analysis, "clocks of the hosts are unpaired")
+    assert said(analysis, "clocks could not be paired")
 
 
 def test_clocks_that_drift_for_an_hour_stay_paired(tmp_path: Path) -> None:

@@ -120,7 +120,7 @@ def test_what_gains_next_to_nothing_is_not_advised(tmp_path: Path, cpu_ms: float
     assert found.next[0].kind == kind
     if kind == "cheaper":
         assert len(found.next) == 1
-        assert "index a whole batch at once" in found.next[0].change
+        assert "Index a whole batch at once" in found.next[0].change
 
 
 def test_cpus_that_are_used_up_are_no_reason_for_more_workers_than_they_run() -> None:

@@ -255,7 +255,7 @@ def turns(steps: Any) -> None:
 @pytest.mark.parametrize(
     ("workers", "change", "together", "words"),
     [
-        (None, None, [], "no DataLoader"),
+        (None, None, [], "torch's DataLoader"),
         (2, "no batches", [], "not recorded"),
         (2, turns, [], "."),
         (2, None, [4], "fetches 4 batches"),

@@ -108,8 +108,8 @@ def test_settings_that_do_not_fit_say_what_they_need_and_what_there_is() -> None
     asked = [LoaderSettings(4, 2), LoaderSettings(8, 4), pinned, bigger]
     fits, shared, memory, batches = (each.infeasible for each in predict(large, asked))
     assert fits is None
-    assert shared == "33 batches of 100.0 MiB take 2.7 GiB more of /dev/shm, where 1.0 GiB are free"
-    assert all(words in str(memory) for words in ("11 workers", "pinned", "5.2 GiB more memory, where 4.0 GiB can be"))
+    assert shared == "33 batches of 100.0 MiB take 2.7 GiB more of /dev/shm, but only 1.0 GiB are free"
+    assert all(words in str(memory) for words in ("11 workers", "pinned", "5.2 GiB more memory, but only 4.0 GiB are"))
     assert "5 batches of 1000.0 MiB" in str(batches)
     # Nothing known of memory rules nothing out.
     assert predict(recorded(SPECS["constant"]), [LoaderSettings(64, 16)])[0].infeasible is None

@@ -160,7 +160,7 @@ def test_a_jump_is_growth_only_where_nothing_else_can_be_why(tmp_path: Path) -> 
     train(tmp_path / "epochs", [plan[:120], plan[120:]])
     looked(tmp_path / "epochs", lambda _: 26.0)
     host = trends_of(tmp_path / "epochs")["host"]
-    assert (host.shape, host.why) == (RISES, "at the begin of an epoch")
+    assert (host.shape, host.why) == (RISES, "at the start of an epoch")
 
 
 def test_a_queue_that_runs_empty_is_no_growth(tmp_path: Path) -> None:
@@ -196,7 +196,7 @@ def test_growth_leads_with_what_the_run_would_be_at_its_first_pace(tmp_path: Pat
     assert first.high is not None
     assert first.low <= first.predicted_samples_per_s <= first.high
     assert first.low < pace <= 1.05 * first.high
-    assert evidence(analysis.verdict)["the loop's own work, growth in 1000 steps"] == pytest.approx(
+    assert evidence(analysis.verdict)["Growth of the loop's own work in 1,000 steps"] == pytest.approx(
         1e3 * most / STEPS, rel=0.05
     )
 
@@ -207,11 +207,11 @@ def test_growth_in_a_loop_that_its_stack_tells_apart_is_of_the_work_that_grows(t
     line = Where("/home/u/train.py", 32, "sample", "x = memory[i]", 0.9, 36)
     loop = OwnLoop(40, {MAKING: Estimate(0.6, 0.5, 0.7)}, {MAKING: (line,)}, MAKING)
     facts = dataclasses.replace(facts_of_run(tmp_path / "run"), trends=(dataclasses.replace(host, part=UNTOLD),))
-    for known, where, of in ((loop, (line,), MAKING), (None, (), "a step as a whole")):
+    for known, where, of in ((loop, (line,), MAKING), (None, (), "the whole step")):
         finding = slowing(Claim(dataclasses.replace(facts, own_loop=known), host.grown.value, "run.slowing"))
         assert finding is not None
         assert finding.where == where
-        assert f"growth, of all {of}" in evidence(finding)
+        assert f"Growth as a share of {of}" in evidence(finding)
 
 
 def test_no_time_is_explained_by_growth_and_by_another_cause(tmp_path: Path) -> None:
@@ -228,7 +228,7 @@ def test_what_grows_outside_the_steps_is_told_by_its_stretches(tmp_path: Path) -
     epochs = [[*[Step(sync=True)] * 19, Step(sync=True, boundary_ns=(20 + 10 * e) * MS)] for e in range(12)]
     boundary = trends(tmp_path / "run", *epochs)["boundary"]
     assert boundary.shape == GROWS
-    assert "what happens outside the steps" in found(tmp_path / "run")["run.slowing"].title
+    assert "time outside the steps" in found(tmp_path / "run")["run.slowing"].title
 
 
 def test_memory_that_grows_too_is_part_of_the_advice(tmp_path: Path) -> None:

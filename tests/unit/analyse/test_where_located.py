@@ -89,7 +89,7 @@ def test_what_making_a_batch_consists_of_belongs_to_what_is_about_that(
 ) -> None:
     stages = told(recorded, TOKENISING, cause).stages
     assert (stages and [(part.stage, part.share.value) for part in stages.parts]) == (first and [first])
-    assert stages is None or stages.time == "the time in which workers make batches"
+    assert stages is None or stages.time == "the time in which workers prepare batches"
 
 
 def test_handing_over_has_stages_of_its_own(recorded: Path) -> None:
@@ -100,7 +100,7 @@ def test_handing_over_has_stages_of_its_own(recorded: Path) -> None:
 
 def test_beside_more_workers_stands_what_makes_the_costliest_stage_cheaper(recorded: Path) -> None:
     found = told(recorded, TOKENISING, "input.too_few_workers")
-    changes = ["num_workers=4", "tokenise once, before the training, and keep the numbers"]
+    changes = ["num_workers=4", "Tokenise once, before the training, and keep the numbers"]
     assert [each.change for each in found.next] == changes
     assert found.next[-1].predicted_samples_per_s is None
 

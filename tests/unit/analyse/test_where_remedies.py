@@ -234,9 +234,9 @@ class Clips:
 @pytest.mark.parametrize(
     ("function", "line", "inner", "kind", "said"),
     [
-        ("__getitem__", 4, "decode", "once", "several samples are given the same `index // 90`"),
-        ("window", 7, "decode", "slice", "own.py:8 uses a part of it: make only that"),
-        ("window", 7, "zipfile/__init__.py:ZipFile._RealGetContents", "once", "open it once in each worker"),
+        ("__getitem__", 4, "decode", "once", "Compute it once per `index // 90`"),
+        ("window", 7, "decode", "slice", "Compute only the part used at own.py:8"),
+        ("window", 7, "zipfile/__init__.py:ZipFile._RealGetContents", "once", "Open it once per worker"),
     ],
 )
 def test_what_is_given_and_used_tells_it_unless_a_library_is_known_to(

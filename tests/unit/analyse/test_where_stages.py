@@ -195,7 +195,7 @@ def seen(stacks: Sequence[CallStack], state: int = ThreadState.RUNS) -> Looks:
 
 
 def of(looks: Looks, *transforms: str) -> Stages:
-    found = making_stages(looks, "the time in which workers make batches", transforms)
+    found = making_stages(looks, "the time in which workers prepare batches", transforms)
     assert found is not None
     return found
 

@@ -216,22 +216,22 @@ def kills(*counts: int, **limit: int) -> list[dict[str, int]]:
 @pytest.mark.parametrize(
     ("code", "seen", "likely", "way_out"),
     [
-        (-9, {"limits": kills(7, 8)}, "the kernel's doing for want of memory (1 process was", "fewer workers"),
+        (-9, {"limits": kills(7, 8)}, "the kernel killed it for lack of memory (1 process was", "fewer workers"),
         (
             -9,
             {"limits": kills(0, 2, whose=MemoryLimitOf.CONTAINER, limit_bytes=4 * GIB, used_bytes=GIB)},
-            "want of memory at the limit of the container, 4.0 GiB (2 processes were",
+            "lack of memory at the limit of the container, 4.0 GiB (2 processes were",
             "docker run --memory",
         ),
-        (-9, {"limits": kills(7, 7)}, "not for want of memory", "ask who"),
-        (-9, {"host": {"memory_available_bytes": 50 << 20}}, "want of memory: 50 MiB were left", "fewer workers"),
-        (-9, {}, "mostly the kernel does so for want of memory, of which nothing is told", "fewer workers"),
+        (-9, {"limits": kills(7, 7)}, "not lack of memory", "ask who"),
+        (-9, {"host": {"memory_available_bytes": 50 << 20}}, "lack of memory: 50 MiB were left", "fewer workers"),
+        (-9, {}, "usually the kernel does this for lack of memory, which was not", "fewer workers"),
         (-7, {"host": {"shm_used_bytes": 63 << 20, "shm_total_bytes": 64 << 20}}, "/dev/shm was full", "--shm-size"),
         (-7, {"host": {"shm_used_bytes": 1 << 20, "shm_total_bytes": 64 << 20}}, "/dev/shm is small", "--shm-size"),
         (-7, {"host": {"shm_used_bytes": 1 << 20, "shm_total_bytes": 8 * GIB}}, "cut short", "num_workers=0"),
-        (-7, {}, "mostly /dev/shm is full", "--shm-size"),
+        (-7, {}, "usually a full /dev/shm", "--shm-size"),
         (-11, {}, "compiled code of a library", "faulthandler"),
-        (-15, {}, "somebody ended it", "who sends signals"),
+        (-15, {}, "somebody, or a batch system", "who sends signals"),
         (3, {}, "ended the process (sys.exit, os._exit)", "num_workers=0"),
         (None, {}, "how it ended is not known", "num_workers=0"),
     ],
@@ -247,8 +247,8 @@ def test_the_reason_is_what_memory_and_limits_tell(
 
 def test_looks_at_the_host_long_before_a_death_tell_nothing_of_it() -> None:
     full = {"shm_used_bytes": 63 << 20, "shm_total_bytes": 64 << 20}
-    assert "mostly /dev/shm is full" in died(-7, {"t_ns": 80 * S, **full}).likely
-    assert "mostly /dev/shm is full" in died(-7, {"t_ns": 113 * S, **full}).likely
+    assert "usually a full /dev/shm" in died(-7, {"t_ns": 80 * S, **full}).likely
+    assert "usually a full /dev/shm" in died(-7, {"t_ns": 113 * S, **full}).likely
 
 
 def test_it_is_said_in_a_sentence_with_how_many_followed() -> None:
@@ -276,10 +276,10 @@ def test_report_json_and_live_view_say_it(tmp_path: Path) -> None:
     assert said in " ".join(shown.split())
     assert shown.index("A WORKER DIED") < shown.index("Verdict")
     assert "was killed by SIGKILL" in page(analysis, [open_run(folder)])
-    assert "The kernel killed 1 process for want of memory while this was recorded." in analysis.notes
+    assert "The kernel killed 1 process for lack of memory during the recording." in analysis.notes
     (death,) = report(analysis).worker_deaths
     assert (death.pid, death.worker, death.exit_code, death.signal) == (PID, 0, -9, "SIGKILL")
-    assert death.likely == "the kernel's doing for want of memory (1 process was killed so meanwhile)"
+    assert death.likely == "the kernel killed it for lack of memory (1 process was killed for that meanwhile)"
     view = RecentReader(folder, judge_s=0).snapshot()
     assert [(each.pid, each.signal) for each in view.deaths] == [(PID, "SIGKILL")]
     shown = text(replace(running(), deaths=view.deaths), 100, 30)

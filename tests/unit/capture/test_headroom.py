@@ -107,12 +107,12 @@ def test_short_epochs_have_short_stretches_and_too_short_ones_none(tmp_path: Pat
     assert told(tmp_path / "short", EventKind.HEADROOM_FILL) == [12]
     loop(tmp_path / "shorter", DataLoader(Numbers(11), batch_size=1), epochs=10)
     assert told(tmp_path / "shorter", EventKind.HEADROOM_FILL) == []
-    assert reasons(tmp_path / "shorter") == ["an epoch has 11 batches, and a stretch needs one of 12 at least."]
+    assert reasons(tmp_path / "shorter") == ["an epoch has 11 batches; a stretch needs at least 12."]
 
 
 def test_too_few_steps_are_said(tmp_path: Path) -> None:
     loop(tmp_path / "run", DataLoader(Numbers(40), batch_size=1))
-    assert reasons(tmp_path / "run") == ["the training ended after 40 steps, and the first stretch comes after 50."]
+    assert reasons(tmp_path / "run") == ["the training ended after 40 steps; the first stretch comes after 50."]
 
 
 def test_loaders_that_take_turns_or_feed_one_step_have_no_stretch(tmp_path: Path) -> None:
@@ -241,7 +241,7 @@ def test_without_room_no_batch_is_kept(tmp_path: Path, monkeypatch: pytest.Monke
     net = loop(tmp_path / "run", DataLoader(Numbers(100), batch_size=1))
     assert net.seen == [float(n) for n in range(100)]
     assert told(tmp_path / "run", EventKind.HEADROOM_FILL) == [1]
-    assert reasons(tmp_path / "run") == ["there is room for 7 batches of 0.0 MB and 1 tensors, 8 are needed."]
+    assert reasons(tmp_path / "run") == ["memory holds 7 batches of 0.0 MB and 1 tensors; 8 are needed."]
     monkeypatch.setattr(room_module, "memory_available", lambda: 10 * 9.5 * 4)
     loop(tmp_path / "little", DataLoader(Numbers(100), batch_size=1))
     assert told(tmp_path / "little", EventKind.HEADROOM_FILL) == [9]

@@ -90,7 +90,7 @@ def accumulated(net: Net) -> None:
             net.optimizer.step()
 
 
-@gives([2] * 15, boundaries=1, said=["1 of 6 optimizer steps came before it was known what a step is"])
+@gives([2] * 15, boundaries=1, said=["1 of 6 optimizer steps came before whyidle knew what a step is"])
 def losses_summed(net: Net) -> None:
     batches = iter(data(36, 2))
     for _ in range(6):
@@ -98,17 +98,17 @@ def losses_summed(net: Net) -> None:
         net.optimizer.step()
 
 
-@gives([None] * 9, said=["from no loader", "3 of 12 optimizer steps came before"])
+@gives([None] * 9, said=["sees no loader", "3 of 12 optimizer steps came before"])
 def batches_of_its_own(net: Net) -> None:
     net.learns([[torch.ones(2, 3)]] * 12)
 
 
-@gives([None] * 297, said=["from no loader"])
+@gives([None] * 297, said=["sees no loader"])
 def a_hundredth_of_the_updates_is_missing(net: Net) -> None:
     net.learns([[torch.ones(2, 3)]] * 300)
 
 
-@gives([4, *[None] * 68], said=["from no loader"])
+@gives([4, *[None] * 68], said=["sees no loader"])
 def one_batch(net: Net) -> None:
     net.learns([next(iter(data()))] * 100)
 
@@ -366,7 +366,7 @@ def a_loader_within_a_loader(net: Net) -> None:
     net.learns([batch] for batch in DataLoader(Outer(), batch_size=2))
 
 
-@gives([], said=["prefetcher", "3 of 3 optimizer steps came before it was known"])
+@gives([], said=["prefetcher", "3 of 3 optimizer steps came before whyidle knew"])
 def a_prefetching_thread(net: Net) -> None:
     batches: list[Any] = []
     on_a_thread("prefetcher", lambda: batches.extend(data()))

@@ -194,5 +194,5 @@ def test_without_torch_s_functions_the_steps_are_recorded_and_a_notice_tells(
     session.finish()
     said = [text for text in read_notices(tmp_path / "run") if "sampler" in text]
     assert len(said) == 1
-    assert said[0].startswith("What a sampler does when an epoch begins counts as its first batch's")
+    assert said[0].startswith("Work of a sampler at the start of an epoch counts for its first batch")
     assert len(open_run(tmp_path / "run").records(STEP)) == BATCHES

@@ -107,7 +107,7 @@ def test_a_hook_without_its_target_stays_out_and_says_so(session: Session, monke
         said = read_notices(session.folder)
         assert len(said) == 2
         assert "takes other arguments" in said[0]
-        assert "optimizer steps are not seen" in said[1]
+        assert "optimizer steps are not recorded" in said[1]
     finally:
         hooks.remove()
 

@@ -120,7 +120,7 @@ def test_ctrl_c_within_a_logger_is_the_trainings(tmp_path: Path) -> None:
 
 
 def test_what_is_no_logger_is_refused_everywhere_alike() -> None:
-    with pytest.raises(TypeError, match="int is no logger it knows"):
+    with pytest.raises(TypeError, match="int is not a known logger"):
         whyidle.log_to(3)
     for every_s in (0, -1.0, float("nan"), float("inf"), 10**400):
         with pytest.raises(ValueError, match="seconds above 0 and up to 1e"):
@@ -221,7 +221,7 @@ def test_a_forked_training_gets_one_notice_and_no_call_of_its_parents_logger(
         tell(tmp_path, Told(number, FIGURES, {}))
         scalars.log(number, 2 * number * SECOND, 0, said.append)
     (sentence,) = said
-    assert "forked after it was called" in sentence
+    assert "forked after the call" in sentence
     whyidle.log_to(own, every_s=1.0)
     for number in range(4, 8):
         tell(tmp_path, Told(number, FIGURES, {}))

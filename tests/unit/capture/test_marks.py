@@ -207,7 +207,7 @@ def test_steps_far_behind_are_dropped_counted_and_known_to_have_computed(
     dropped = (window.steps["flags"] & StepFlag.MARKS_DROPPED) != 0
     assert dropped.sum() > 10
     assert (window.steps["device_end_ns"][dropped] == NOT_MEASURED).all()
-    assert any(f"{dropped.sum()} steps got no device stamps" in note for note in analysis.notes)
+    assert any(f"{dropped.sum()} steps have no device timestamps" in note for note in analysis.notes)
     truth = run.truth(window.begin_ns, window.end_ns)
     assert truth["input"] > 200 * MS
     for part, amount in truth.items():

@@ -161,8 +161,8 @@ def test_doctor_says_the_limit_where_it_says_the_memory(tmp_path: Path) -> None:
     root = machine(tmp_path, "0::/job\n", group("job", 4 * GIB, 3 * GIB))
     check = memory(root)
     assert check.status == "limited"
-    assert check.says == "4.0 GiB of the machine's 64.0 GiB, by a limit of /job, 1.0 GiB could be given now."
-    assert "killed" in check.lost
+    assert check.says == "4.0 GiB of the machine's 64.0 GiB, by a limit of /job, 1.0 GiB available now."
+    assert "kills" in check.lost
     assert (check.values["limit_bytes"], check.values["available_bytes"]) == (4 * GIB, GIB)
     (root / "sys/fs/cgroup/job/memory.max").write_text("max\n")
     assert (memory(root).status, memory(root).values["limit_bytes"]) == ("ok", None)

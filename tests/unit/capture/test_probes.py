@@ -73,7 +73,7 @@ def test_what_a_kernel_does_not_tell_is_missing_with_what_is_lost(tmp_path: Path
     assert cpus.clock(tmp_path).values["source"] is None
     write(tmp_path, {"proc/pressure/cpu": "some avg10=0.00 avg60=0.00 avg300=0.00 total=12\n"})
     check = named(cpus.cpus(tmp_path), "Pressure (PSI)")
-    assert (check.status, check.says) == ("limited", "Of cpu only.")
+    assert (check.status, check.says) == ("limited", "Only cpu.")
 
 
 @pytest.mark.parametrize(("stolen", "status"), [(1, "ok"), (30, "limited")])
@@ -96,7 +96,7 @@ def test_a_long_tmpdir_is_told_before_workers_hang() -> None:
     assert storage.sockets(longest).status == "ok"
     check = storage.sockets(longest + "y")
     assert check.status == "limited"
-    assert "108 bytes, 107 are possible" in check.says
+    assert "108 bytes; at most 107 are possible" in check.says
     assert "TMPDIR" in check.fix
 
 
@@ -127,8 +127,8 @@ def test_shared_memory_that_is_too_small_or_filled_by_others_is_limited(
     [
         (1024, resource.RLIM_INFINITY, "ulimit -n 65536", "hard limit"),
         (1024, 524288, "ulimit -n 65536", "hard limit"),
-        (1024, 4096, "ulimit -n 4096 before the training. The hard limit is 4096.", "ulimit -n 65536"),
-        (1024, 1024, "The hard limit is 1024.", "ulimit -n"),
+        (1024, 4096, "ulimit -n 4096 before the training. The hard limit is 4096;", "ulimit -n 65536"),
+        (1024, 1024, "The hard limit is 1024;", "ulimit -n"),
     ],
 )
 def test_no_more_open_files_are_advised_than_the_hard_limit_lets_one_have(
@@ -183,9 +183,9 @@ def test_a_file_where_the_folder_is_to_be_is_told(tmp_path: Path) -> None:
     (tmp_path / "lost").symlink_to(tmp_path / "nowhere")
     for runs in (tmp_path / "f.txt", tmp_path / "f.txt" / "runs"):
         check = storage.place(runs, Path("/"))
-        assert (check.status, check.says) == ("missing", f"{tmp_path / 'f.txt'} is no folder.")
+        assert (check.status, check.says) == ("missing", f"{tmp_path / 'f.txt'} is not a folder.")
         assert "--out" in check.fix
-    assert "leads to no folder" in storage.place(tmp_path / "lost", Path("/")).says
+    assert "leads to something that is not a folder" in storage.place(tmp_path / "lost", Path("/")).says
 
 
 def test_a_link_is_judged_by_where_it_leads(tmp_path: Path) -> None:
@@ -287,13 +287,13 @@ CUDA, HOOKS = "CUDA in torch", "Hooks (whyidle run)"
         (1, "la", {"refused": "The NVIDIA driver on your system is too old"}, CUDA, "missing", "system is too old"),
         (1, "la", {"cuda": None}, CUDA, "missing", "built without CUDA"),
         (None, "la", {}, CUDA, "not applicable", ""),
-        (2, "la", {"available": True, "gpus": 2}, CUDA, "ok", "2 GPUs to be used."),
+        (2, "la", {"available": True, "gpus": 2}, CUDA, "ok", "2 usable GPUs."),
         (0, "la", {}, "torch", "ok", "2.15.0+cu132, built for CUDA 13.2."),
         (0, "la", {"torch": "2.4.1+cpu", "cuda": None}, "torch", "limited", ""),
-        (0, "la", {"torch": "3.1.0", "cuda": None}, "torch", "ok", "last run with 2.15"),
+        (0, "la", {"torch": "3.1.0", "cuda": None}, "torch", "ok", "last tested with 2.15"),
         (0, "", {}, HOOKS, "missing", "did not read our sitecustomize"),
         (0, "l", NO_TORCH, HOOKS, "missing", "no torch"),
-        (0, "la", OURS_FIRST, HOOKS, "ok", "/etc/python/sitecustomize.py is run after ours"),
+        (0, "la", OURS_FIRST, HOOKS, "ok", "/etc/python/sitecustomize.py runs after ours"),
     ],
 )
 def test_what_a_python_says_of_torch_and_of_the_hooks(

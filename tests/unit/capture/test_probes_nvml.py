@@ -72,7 +72,7 @@ def test_a_gpu_without_gpm_is_limited(doctor: Doctor) -> None:
 def test_what_a_gpu_does_not_tell_is_named_in_one_sentence(doctor: Doctor) -> None:
     check = doctor("memory 5 80\nutil 37 21\nstate 312500 1755 2619 64 4 5 16 2\n" + GPM)["GPU 0"]
     assert check["status"] == "limited"
-    assert check["lost"].startswith("Not told of it: ")
+    assert check["lost"].startswith("Not reported: ")
     assert check["lost"].count("Not") == 1
     assert "PCIe bytes sent" in check["lost"]
 
@@ -128,6 +128,6 @@ def test_without_the_library_it_is_told_what_there_is_of_a_driver(doctor: Doctor
     version.write_text("NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar 5\n")
     (doctor.root / ".dockerenv").touch()
     check = doctor(missing)["NVIDIA driver"]
-    assert "550.54.15 is there, libnvidia-ml.so.1 is not" in check["says"]
+    assert "550.54.15 is there; libnvidia-ml.so.1 is missing" in check["says"]
     assert "--gpus all" in check["fix"]
     assert check["values"]["kernel_module"] == "550.54.15"

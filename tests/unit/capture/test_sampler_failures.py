@@ -27,13 +27,13 @@ FAILURES = [
     (
         18,
         "The NVIDIA driver was replaced while its old kernel module is still loaded (RM has detected an NVML/RM "
-        "version mismatch.): no accelerator figures from here on. CUDA programs that run already go on; reload the "
+        "version mismatch.): no accelerator figures from here on. Running CUDA programs go on; reload the "
         "module or reboot.",
     ),
     (
         999,
         "The NVIDIA driver stopped answering (Unknown Error): no accelerator figures from here on. A container loses "
-        "its /dev/nvidia* this way when systemd reloads on the host; start the container anew.",
+        "its /dev/nvidia* this way when systemd reloads on the host; restart the container.",
     ),
     (4, "The NVIDIA driver refuses this user (Insufficient Permissions): no accelerator figures from here on."),
     (9, "The NVIDIA driver was unloaded (Driver Not Loaded): no accelerator figures from here on."),
@@ -130,7 +130,7 @@ def test_a_passing_error_leaves_a_hole_and_is_retried(looks: Looks, driver: Fake
     said, rows = looks(HEALTHY + "fault nvmlDeviceGetPowerUsage 20\n", [0, 1, 2])
     assert not any("power_mw" in r for look in rows for r in look)
     assert [name for name, _ in driver.calls()].count("nvmlDeviceGetPowerUsage") == 3
-    assert set(said) == {"Reading power draw failed at least once (Insufficient Memory): it is missing there."}
+    assert set(said) == {"Reading power draw failed at least once (Insufficient Memory); those samples lack it."}
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_a_passing_error_leaves_a_hole_and_is_retried(looks: Looks, driver: Fake
         (
             18,
             "The NVIDIA driver was replaced while its old kernel module is still loaded (RM has detected an NVML/RM "
-            "version mismatch.): no accelerator figures from here on. CUDA programs that run already go on; reload "
+            "version mismatch.): no accelerator figures from here on. Running CUDA programs go on; reload "
             "the module or reboot.\n",
         ),
     ],

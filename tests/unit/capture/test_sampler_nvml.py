@@ -97,7 +97,7 @@ def test_devices_are_those_named_in_their_order(looks: Callable[..., Any], drive
     said, rows = looks(script, [0], uuids=("GPU-fake-2", "GPU-fake-0", "GPU-else"))
     assert [(r["device"], r.get("power_mw")) for r in rows[0]] == [(0, None), (1, 312_500)]
     assert {gpu for _, gpu in driver.calls()} == {0, 2}
-    assert "The driver does not show the GPU GPU-else (Not Found): nothing is recorded of it." in said
+    assert "The driver does not show the GPU GPU-else (Not Found), so it is not recorded." in said
 
 
 def test_what_devices_are_called_is_noted_once_and_what_is_refused_is_not_made_up(
@@ -145,7 +145,8 @@ def test_where_nothing_trains_all_gpus_are_looked_at_at_once(
 
 
 def test_a_driver_without_a_gpu_says_so(looks: Callable[..., Any]) -> None:
-    assert looks("devices 0\n", [0]) == (["The NVIDIA driver shows no GPU here: no accelerator figures."], [[]])
+    said = "The NVIDIA driver shows no GPU here, so there are no accelerator figures."
+    assert looks("devices 0\n", [0]) == ([said], [[]])
 
 
 REFUSED = [

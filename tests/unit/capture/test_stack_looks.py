@@ -273,7 +273,7 @@ def test_looks_whose_stacks_are_lost_failed_and_a_note_says_why(tmp_path: Path, 
     looked(tmp_path, (TRAINING,), say=said.append)
     assert len(records(tmp_path)) >= 45
     assert set(records(tmp_path)["stack"].tolist()) == {NOT_MEASURED}
-    assert set(said) == {f"Stacks of process {TRAINING} were not seen: it is none."}
+    assert set(said) == {f"Stacks of process {TRAINING} were not recorded: it is none."}
 
 
 def test_a_process_that_ends_is_let_go_with_what_was_seen_and_the_others_go_on(
@@ -304,7 +304,7 @@ def test_what_is_certainly_no_python_is_not_looked_at(
 
 
 @pytest.mark.parametrize(
-    ("within", "says"), [(True, "a thread of its own looks at its stacks"), (False, "its stacks are not known")]
+    ("within", "says"), [(True, "a thread within it samples them"), (False, "they are not recorded")]
 )
 def test_where_the_training_may_not_be_looked_into_it_looks_itself_if_it_is_to(
     tmp_path: Path, fake: type[FakeSpy], within: bool, says: str

@@ -133,6 +133,6 @@ def test_each_look_is_told_from_the_one_before_whichever_messages_were_late_or_l
     told[:late] = [each + 80_000_000 for each in told[:late]]
     told = sorted(each for place, each in enumerate(told) if place >= late or draw.random() < 0.5)
     told = [each for each in told if draw.random() < 0.9] or told[-1:]
-    if len(told) < 3 + late or len(told) < 0.6 * len(made_us):
+    if len(told) < 3 + 2 * late or len(told) < 0.6 * len(made_us):
         return
     assert _offset_ns(made_us, told) == pytest.approx(behind_ns, abs=1_000_000)

@@ -140,7 +140,7 @@ def test_what_was_not_looked_at_is_taken_to_be_as_the_rest(
 def test_the_report_says_that_steps_were_left_out(tmp_path: Path) -> None:
     train(tmp_path / "run", [[Step(fetch_ns=MS // 2, compute_ns=MS // 5)] * 2_000], thinning=Costly(3))
     notes = " ".join(analyse(open_run(tmp_path / "run")).notes)
-    assert "of 1995 steps only" in notes
+    assert "of 1995 steps;" in notes
     train(tmp_path / "whole", [[Step(fetch_ns=MS // 2, compute_ns=MS // 5)] * 2_000])
     assert "looked at" not in " ".join(analyse(open_run(tmp_path / "whole")).notes)
 

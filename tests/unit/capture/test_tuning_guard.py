@@ -24,5 +24,5 @@ def test_whoever_works_in_a_folder_for_temporary_files_keeps_the_files_there(
         (folder / "model.pt").write_bytes(b"weights")
     guard.opens(str(other / "model.pt"), os.O_WRONLY | os.O_TRUNC)
     guard.opens(str(run / "model.pt"), os.O_WRONLY | os.O_TRUNC)
-    with pytest.raises(WouldOverwrite, match="was there before"):
+    with pytest.raises(WouldOverwrite, match="existed before"):
         guard.opens("model.pt", os.O_WRONLY | os.O_TRUNC)

@@ -129,7 +129,7 @@ def test_a_run_of_the_configuration_is_found_from_its_folder(
     (tmp_path / "a").mkdir()
     monkeypatch.chdir(tmp_path / "a")
     assert check(slower) == 1
-    assert "throughput lost" in capsys.readouterr().out
+    assert "Throughput lost" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -140,14 +140,14 @@ def test_a_run_of_the_configuration_is_found_from_its_folder(
         ("max-stall = 101", "101 is not a number from 0 to 100"),
         ("max-stall = true", "True is not a number"),
         ("max-stall = nan", "nan is not a number"),
-        ("forbid = [1]", "[1] is no list of causes"),
+        ("forbid = [1]", "[1] is not a list of causes"),
         ('forbid = ["input.serail"]', "input.serail is not known"),
-        ('max-severity = "critical"', "'critical' is none of none, minor, major"),
+        ('max-severity = "critical"', "'critical' is not one of none, minor, major"),
         ("max-regression = 5", "needs --against RUN"),
         ('against = "base"', "needs --max-regression PCT"),
         ("max-stall = 1\nallow-short = 1", "1 is neither true nor false"),
         ("max-stall = 1\nnoise = 0", "above 0"),
-        ("max-stall", "is no TOML"),
+        ("max-stall", "is not TOML"),
         ("", "nothing to check"),
     ],
 )
@@ -230,7 +230,7 @@ def test_a_single_training_lacks_no_rank_that_only_its_environment_tells_of(
     run = leaving(tmp_path / "run", [PYTHON, "train.py"], ["train.py"], said)
     assert check(run, "--max-stall", "99") == (0 if passes else 1)
     assert ("name the folder around the hosts' run folders" in capsys.readouterr().out) == (not passes)
-    assert main(["report", str(run)]) == 0
+    assert main(["report", str(run), "--full"]) == 0
     assert "4 ranks" in capsys.readouterr().out
 
 

@@ -43,7 +43,7 @@ def test_a_regression_fails_that_healthy_runs_do_not_show(tmp_path: Path, capsys
     ask = ("--max-regression", "3", "--against", base)
     assert check(slower, *ask) == 1
     assert check(little, *ask) == 0
-    assert "by no more than healthy runs differ by" in capsys.readouterr().out
+    assert "no more than healthy runs differ" in capsys.readouterr().out
     assert check(little, *ask, "--noise", "0.5") == 1
     capsys.readouterr()
     assert check(faster, *ask) == 0
@@ -94,7 +94,7 @@ def test_a_loss_that_a_busy_machine_may_make_is_unclear(tmp_path: Path, capsys: 
     found = told(capsys, *ask)["max-regression"]
     assert (found["status"], found["allowed"]) == ("unclear", False)
     assert check(*ask, "--noise", "2") == 1
-    assert "FAIL  throughput lost" in capsys.readouterr().out
+    assert "FAIL  Throughput lost" in capsys.readouterr().out
 
 
 def test_healthy_pairs_rarely_fail_and_regressions_rarely_pass(tmp_path: Path) -> None:
@@ -260,7 +260,7 @@ def test_a_junit_file_replaces_an_earlier_one(
     assert check(planted, "--max-stall", "1", "--junit", tmp_path / "no" / "check.xml") == 2
     assert "cannot write" in capsys.readouterr().err
     mine.write_text("<notes/>")
-    for other, why in ((mine, "is no JUnit of an earlier check"), (planted / "run.json", "which would be lost")):
+    for other, why in ((mine, "is not a JUnit of an earlier check"), (planted / "run.json", "which would be lost")):
         before = other.read_text()
         assert check(planted, "--max-stall", "90", "--junit", other) == 2
         assert why in capsys.readouterr().err

@@ -88,7 +88,7 @@ def test_runs_begin_while_they_fit_and_what_was_left_out_is_said(
     [notice] = [text for text in told["notices"] if "budget" in text]
     assert notice == (
         "The budget of 50 s was used up, and 14 of 18 runs were left out. Not run at all: workers, batch 4; workers, "
-        "batch 8. 4 cells have fewer than 3 runs. With a larger --budget more of them run, without one all."
+        "batch 8. 4 cells have fewer than 3 runs. A larger --budget runs more of them; without --budget all run."
     )
     shown = capsys.readouterr().out
     assert "at most 3 runs a cell" in shown
@@ -108,7 +108,7 @@ def test_loaders_that_come_first_have_their_rounds_and_the_top(compared: Compare
 
 
 def test_then_the_others_run_and_the_table_counts_them(compared: Compared, capsys: pytest.CaptureFixture[str]) -> None:
-    _, told = compared("--budget", "77", "--first", "caffe")
+    _, told = compared("--budget", "77", "--first", "caffe", "--full")
     assert runs(told) == {("caffe", 4): 3, ("caffe", 8): 3, ("naive", 4): 1, ("naive", 8): 0} | {
         ("workers", size): 0 for size in (4, 8)
     }
@@ -150,7 +150,7 @@ def test_ctrl_c_within_a_budget_keeps_what_was_measured_and_blames_no_budget(
     ("words", "said"),
     [
         *((["--budget", each], f"'{each}' is not a number of seconds above 0") for each in ("0", "soon", "nan")),
-        (["--first", "threads"], "--first threads is none of the loaders compared. Add it to --pipelines."),
+        (["--first", "threads"], "--first threads is not among the loaders compared. Add it to --pipelines."),
     ],
 )
 def test_what_cannot_be_meant_is_refused_before_anything_runs(

@@ -70,7 +70,7 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 @pytest.mark.parametrize(
     ("name", "data", "said"),
     [
-        ("nam", "None", "Mine has no name (a text). Every scenario says these"),
+        ("nam", "None", "Mine has no name (a text). Every scenario defines these"),
         ("name", "request.folder + 1", "{file}:14, in open_data"),
         ("name", "request", "open_data gave a DataRequest, which has no __len__, no read"),
     ],
@@ -99,10 +99,10 @@ def test_an_error_of_several_lines_keeps_them(tmp_path: Path, capsys: pytest.Cap
         ([*COST, "--limit", "3", "--batch-sizes", "8"], "3 samples do not fill one batch of 8"),
         (
             [*COST, "--experiment", "loaders", "--ranks", "2", "--interconnect", "ethernet-10g"],
-            "ethernet-10g can be emulated only",
+            "ethernet-10g can only be emulated",
         ),
         (["fashion-mnist", "--data", "no/where"], "no/where does not exist"),
-        ([*COST, "--experiment", "threads", "--ranks", "2"], "threads of cost takes no --ranks 2"),
+        ([*COST, "--experiment", "threads", "--ranks", "2"], "threads of cost does not use --ranks 2"),
         (["fashion-mnist", "--data", __file__], "is not a folder"),
     ],
 )
@@ -145,7 +145,7 @@ def test_more_threads_or_workers_than_cpus_are_told_of_and_places_in_words_that_
     told = [place("workers", 1), place("ranks", 2), place("ranks", 1), place("augment", False)]
     assert told == ["1 worker", "2 ranks", "1 rank", "no augmentation"]
     assert beyond_cpus(Request(scenario="cost", threads=(1, 999), workers=2), 2.0) == [
-        "--threads 999 is more than the 2 CPUs that this job may use: they take turns"
+        "--threads 999 is more than the 2 CPUs of this job, so they take turns"
     ]
     assert beyond_cpus(Request(scenario="cost"), 2.0) == []
 
@@ -277,7 +277,7 @@ def test_jobs_of_another_number_of_ranks_are_apart_and_figures_are_said_to_be_of
         record(tmp_path / name, [Rank(fetch_ns=batch * MS)] * ranks, samples=batch)
     cells = cells_of_runs([open_run(tmp_path / name) for name in "abc"])
     assert [(c.pipeline, c.batch_size) for c in cells] == [("2 ranks", 8), ("2 ranks", 16), ("3 ranks", 16)]
-    assert any("what the batch size did is told of one rank" in notice for notice in differences(cells))
+    assert any("the effect of the batch size is that of one rank" in notice for notice in differences(cells))
 
 
 def test_what_else_differs_is_said(tmp_path: Path) -> None:
@@ -292,11 +292,11 @@ def test_what_else_differs_is_said(tmp_path: Path) -> None:
     notices = differences(cells_of_runs([open_run(run) for run in runs]))
     assert notices[0] == (
         "These runs differ in more than the batch size: the program (train.py, other.py); the device (emulated Test, "
-        "emulated Other); the CPUs it may use (4, 2)."
+        "emulated Other); the CPUs the job may use (4, 2)."
     )
     assert notices[1:] == [
-        f"{runs[1]}: it did not end well (stopped). It counts as far as it went.",
-        f"{runs[2]}: no end is recorded: it still runs, or it was killed. It counts as far as it went.",
+        f"{runs[1]}: it did not end well (stopped). Only its recorded part counts.",
+        f"{runs[2]}: no end is recorded: it still runs, or it was killed. Only its recorded part counts.",
     ]
 
 
@@ -326,8 +326,8 @@ def test_a_mistake_is_one_message(sweep: list[Path], tmp_path: Path, capsys: pyt
         ([one, str(tmp_path)], "is not a run folder"),
         ([str(tmp_path / "table")], "is a comparison already"),
         ([one, str(attached)], "recorded from outside"),
-        ([one, str(empty)], "holds no step"),
-        ([one, str(uncounted)], "samples its batches hold"),
+        ([one, str(empty)], "holds no training step"),
+        ([one, str(uncounted)], "number of samples per batch"),
         ([*map(str, sweep), "--repeats", "3", "--limit", "9"], "--repeats, --limit are options"),
         ([*map(str, sweep), "--plot", "x.bmp"], "ends in .svg, .png or .pdf"),
         (["ssd", "--plot", str(tmp_path / "no" / "x.svg")], "there is no folder"),

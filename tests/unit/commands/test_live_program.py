@@ -108,7 +108,7 @@ def test_a_chosen_device_is_the_one_shown_in_detail() -> None:
     rows = [row.plain for row in made.rows(80, 24)]
     at = next(i for i, row in enumerate(rows) if row.startswith("▸GPU 1"))
     (busy,) = [number for number, row in enumerate(rows) if row.startswith("  busy")]
-    assert at < busy < at + 4
+    assert at < busy < at + 5
 
 
 def test_sorting_and_its_reverse_are_said_beside_the_workers() -> None:
@@ -138,7 +138,7 @@ def test_one_look_at_a_large_run_is_at_its_end_and_else_as_the_report(
     ended = LastWord().told(folder, Following(folder, next_ones=False).look())
     assert (ended.verdict, ended.verdict_of_whole_run) == (analyse(open_run(folder)).verdict, True)
     monkeypatch.setenv("COLUMNS", "200")
-    for most, said in ((1, "of its last seconds"), (10**9, "of the whole run)")):
+    for most, said in ((1, "(last seconds only"), (10**9, "of the whole run)")):
         monkeypatch.setattr(live_program, "LARGE_BYTES", most)
         assert main(["live", str(folder), "--once"]) == 0
         assert said in " ".join(capsys.readouterr().out.split())

@@ -10,6 +10,7 @@ import pytest
 
 from support.jobs import Rank, record
 from whyidle.commands.main import main
+from whyidle.commands.verbs import VERBS
 from whyidle.errors import WhyidleError
 from whyidle.record.image_files import write_image_files
 from whyidle.record.latest import note_latest
@@ -122,7 +123,7 @@ def test_a_number_that_nothing_can_compute_with_is_damage(
 ) -> None:
     description = json.loads((recorded / "run.json").read_text()) | change
     (recorded / "run.json").write_text(json.dumps(description))
-    assert "no number of ours" in said(capsys, "live", recorded, "--once")
+    assert "not a number of whyidle's" in said(capsys, "live", recorded, "--once")
 
 
 @pytest.mark.parametrize("form", ["text", "html"])
@@ -140,14 +141,14 @@ def test_no_format_takes_the_place_of_what_was_recorded(
     before = {path: path.read_bytes() for path in recorded.iterdir()}
     for target in (recorded / "run.json", tmp_path / "link", next(recorded.glob("step-*.rec"))):
         told = said(capsys, "report", recorded, "--format", format_, "-o", target)
-        assert f"{target} is a file of the recording itself, which would be lost. Name another file." in told
+        assert f"{target} is a file of a recording, which would be lost. Name another file." in told
     assert {path: path.read_bytes() for path in recorded.iterdir()} == before
 
 
 def test_every_file_of_a_recording_is_kept_and_what_was_made_of_it_is_not(recorded: Path) -> None:
     later = ("names.tsv", "process-0-17.json", "devices.json")
     for path in (*recorded.iterdir(), *(recorded / name for name in later)):
-        with pytest.raises(WhyidleError, match="of the recording itself"):
+        with pytest.raises(WhyidleError, match="a file of a recording"):
             refuse_recorded(path)
     for name in ("report.html", "steps.csv", "trace.json.gz", "report.json", "x/run.json"):
         refuse_recorded(recorded / name)
@@ -209,7 +210,7 @@ def test_of_a_run_it_is_of_its_files(photos: Path, tmp_path: Path, capsys: pytes
     run = tmp_path / "run"
     create_run(run, {})
     assert main(["roofline", str(run)]) == 2
-    assert "no JPEG files are known" in capsys.readouterr().err
+    assert "recorded no JPEG files" in capsys.readouterr().err
     write_image_files(run, [str(path) for path in sorted(photos.rglob("*.jpg"))[:5]])
     assert main(["roofline", str(run), "--rounds", "1", "--device", "cpu", "--json", str(tmp_path / "out.json")]) == 0
     assert json.loads((tmp_path / "out.json").read_text())["dataset"]["samples"] == 5
@@ -240,3 +241,9 @@ def test_a_mistake_is_said_in_a_line(
     given = [each.format(photos=photos, empty=tmp_path) for each in arguments]
     assert main(["roofline", *given]) == 2
     assert said in capsys.readouterr().err
+
+
+def test_whyidle_alone_lists_its_verbs_with_an_example_each(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 0
+    shown = capsys.readouterr().out
+    assert [verb.name for verb in VERBS if f"  {verb.name} " not in shown or verb.example not in shown] == []

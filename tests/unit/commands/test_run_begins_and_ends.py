@@ -170,7 +170,7 @@ def test_a_training_without_a_description_is_not_called_none(tmp_path: Path, mon
     run._say_what_was_missed(tmp_path)
     (tmp_path / "step-0-17.rec").touch()
     run._say_what_was_missed(tmp_path)
-    assert ["The hooks never loaded" in each for each in said] == [True, False]
+    assert ["The hooks were not loaded" in each for each in said] == [True, False]
     assert "was the disk full?" in said[1]
 
 

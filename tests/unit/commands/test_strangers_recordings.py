@@ -153,7 +153,7 @@ def test_the_first_stretch_of_a_tuning_is_no_link(tmp_path: Path, at: Path, caps
 def test_image_files_that_are_pipes_are_none(at: Path) -> None:
     os.mkfifo(at / "pipe.jpg")
     (at / "run" / IMAGE_FILES).write_text(json.dumps({"files": [str(at / "pipe.jpg")]}))
-    with pytest.raises(WhyidleError, match="no JPEG files are known"):
+    with pytest.raises(WhyidleError, match="recorded no JPEG files"):
         roofline._files(parser("roofline").parse_args(["roofline", "run"]))
 
 

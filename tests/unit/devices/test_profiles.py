@@ -173,7 +173,7 @@ def test_what_is_not_there_is_said() -> None:
     with pytest.raises(WhyidleError, match=r"cannot read .*absent\.toml: No such file"):
         load("/no/absent.toml")
     for asked in (load("v100").step_ns, load("v100").memory_bytes_needed):
-        with pytest.raises(WhyidleError, match="batch size 0: it must be at least 1"):
+        with pytest.raises(WhyidleError, match="batch size 0: must be at least 1"):
             asked("ssd300", 0)
 
 
@@ -187,14 +187,14 @@ def test_what_is_not_there_is_said() -> None:
         ("value = 336.5", "value = nan", "memory.gb_per_s.value: expected a number above 0, found nan"),
         ("value = 336.5", "value = true", "memory.gb_per_s.value: expected a number above 0, found True"),
         ("value = 0.3232", "value = 1.5", "forward_share.value: expected a share below 1"),
-        ("[kernel_us]\nvalue = 3.8\nderived", "[kernel_us]\nvalue = 3.8\nnote", "kernel_us.source: say where"),
-        ("[kernel_us]", '[kernel_us]\nsource = "x"', "kernel_us.derived: say where it is from"),
+        ("[kernel_us]\nvalue = 3.8\nderived", "[kernel_us]\nvalue = 3.8\nnote", "kernel_us.source: name its origin"),
+        ("[kernel_us]", '[kernel_us]\nsource = "x"', "kernel_us.derived: name its origin"),
         ("[kernel_us]", "[kernel_us]\nspeed = 3", "kernel_us.speed: unknown key"),
         ("[kernel_us]", "[kernel_ns]", "kernel_us: missing"),
         ("[nets.ssd512]", "[nets.yolo]", "nets.yolo: unknown net; the nets are ssd300, ssd512, vgg16"),
         ("batch_sizes = [16]", "batch_sizes = [16, 32]", "nets.vgg16.samples_per_s: 1 values for 2 batch sizes"),
         ("batch_sizes = [16]", "batch_sizes = [-16]", "nets.vgg16.batch_sizes: expected a number above 0"),
-        ("batch_sizes = [16]", "batch_sizes = []", "nets.vgg16.batch_sizes: expected a list with something in it"),
+        ("batch_sizes = [16]", "batch_sizes = []", "nets.vgg16.batch_sizes: expected a list that is not empty"),
         ("[16]\nsamples_per_s = [83.0]", "[16, 32]\nsamples_per_s = [83.0, 200]", "cannot take less time"),
         ("samples_per_s = [40.93]", "samples_per_s = [50.0]", "nets.ssd300.samples_per_s: states 50, but"),
         ('from = "titanx/vgg16"', 'from = "b100/vgg16"', "nets.ssd300.from: unknown accelerator 'b100'"),

@@ -115,7 +115,7 @@ def test_a_cell_that_fails_is_not_tried_again_and_the_others_go_on(tmp_path: Pat
     assert not table.run(Told())
     assert SERVER.ran == [("a", 0), ("b", 0), ("b", 1)]
     assert [each.status for each in table.cells] == ["failed", "ok"]
-    said = {"failed": "no fork", "full": "no space left on device", "short": "fewer than 2 steps: choose more"}
+    said = {"failed": "no fork", "full": "no space left on device", "short": "it ran fewer than 2 steps: choose more"}
     assert str(table.cells[0].error).startswith(said[why])
 
 
@@ -249,15 +249,15 @@ def test_every_experiment_runs_as_it_is(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "experiment", "named", "said"),
     [
-        ("fashion-mnist", "plan", {"ranks": (2,)}, "plan of fashion-mnist takes no --ranks 2"),
-        ("fashion-mnist", "plan", {"epochs": 3}, "no --epochs 3"),
-        ("fashion-mnist", "plan", {"iterations": 30}, "no --iterations 30"),
-        ("fashion-mnist", "plan", {"feeds": ("synthetic",)}, "no --feed synthetic"),
-        ("fashion-mnist", "plan", {"augment": False}, "no --no-augment"),
-        ("cost", "threads", {"ranks": (1, 2)}, "no --ranks 2"),
-        ("convnets", "placement", {"pipelines": ("threads",), "pipelines_asked": True}, "no --pipelines threads"),
-        ("convnets", "forward", {"threads": (1, 2)}, "no --threads 2"),
-        ("cost", "loaders", {"interconnects": ("pcie3",)}, "no --interconnect pcie3.*several --ranks"),
+        ("fashion-mnist", "plan", {"ranks": (2,)}, "plan of fashion-mnist does not use --ranks 2"),
+        ("fashion-mnist", "plan", {"epochs": 3}, "not use --epochs 3"),
+        ("fashion-mnist", "plan", {"iterations": 30}, "not use --iterations 30"),
+        ("fashion-mnist", "plan", {"feeds": ("synthetic",)}, "not use --feed synthetic"),
+        ("fashion-mnist", "plan", {"augment": False}, "not use --no-augment"),
+        ("cost", "threads", {"ranks": (1, 2)}, "not use --ranks 2"),
+        ("convnets", "placement", {"pipelines": ("threads",), "pipelines_asked": True}, "not use --pipelines threads"),
+        ("convnets", "forward", {"threads": (1, 2)}, "not use --threads 2"),
+        ("cost", "loaders", {"interconnects": ("pcie3",)}, "not use --interconnect pcie3.*several --ranks"),
     ],
 )
 def test_what_has_no_place_is_refused(name: str, experiment: str, named: dict[str, Any], said: str) -> None:

@@ -179,7 +179,7 @@ class Unheard:
 
 
 def test_a_stage_without_counterpart_is_refused_by_name(photos: Any, copier: Any) -> None:
-    with pytest.raises(WhyidleError, match=r"no counterpart for the stage Unheard\(\).*workers or threads"):
+    with pytest.raises(WhyidleError, match=r"cannot do the stage Unheard\(\).*workers or threads"):
         registry.factory("dali-cpu")(photos.staged(Unheard(), *plain_stages(64)), SETTINGS, copier)
 
 
@@ -268,7 +268,7 @@ def test_each_part_of_the_affine_stage_moves_as_much_as_elsewhere(stage: Affine,
 def test_a_stage_without_a_counterpart_is_told_beforehand() -> None:
     unfit = registry.unfit("dali-cpu", cast("Any", gray(Flip())))
     assert unfit is not None
-    assert "no counterpart for Flip" in unfit
+    assert "cannot do the stage Flip" in unfit
     assert registry.unfit("dali-cpu", cast("Any", gray(Affine(), Standardise()))) is None
 
 

@@ -59,16 +59,16 @@ EXAMPLES: dict[type[Block], tuple[Block, tuple[str, ...]]] = {
         SizesOfBatch("naive", SATURATED),
         ("naive", "No gain.", "saturated"),
     ),
-    Verdict: (Verdict(FOUND, confidence=True), ("Verdict", "input.serial", "major, confidence 0.9", "It waits.")),
+    Verdict: (Verdict(FOUND), ("Verdict", "input.serial", "major, confidence 0.9", "It waits.")),
     LinesOfCode: (
         LinesOfCode((LINE,)),
-        ("Where", "me/data.py:27 in Shards.__getitem__", "open(x)", "84 % of the time, in ZipFile.open; 412 looks"),
+        ("Lines of code", "me/data.py:27 in Shards.__getitem__", "open(x)", "84 % of the time, in ZipFile.open; 412"),
     ),
     SharesOfTime: (
         SharesOfTime("Why", (TimeRow("input", 0.5, 4.0, "waiting"),), 8.0, bar=False, remarks=("Mostly.",)),
         ("Why", "input", "50.0 %", "4.00 ms", "waiting", "a step", "8.00 ms", "Mostly."),
     ),
-    Changes: (Changes(FOUND.next, None), ("Next", "make it wait less")),
+    Changes: (Changes(FOUND.next, None), ("What to change", "make it wait less")),
     CodeChange: (CodeChange(("- f(1)", "+ f(2)")), ("- f(1)", "+ f(2)")),
     EvidenceTable: (EvidenceTable((Evidence("num_workers", 2, "", "4"),)), ("Evidence", "num_workers", "2", "4")),
     OtherFindings: (OtherFindings((FOUND,), None), ("Also", "input.serial (major): It waits.")),
@@ -115,6 +115,6 @@ def test_what_else_was_found_says_its_lines_and_its_stages_in_a_line_each() -> N
     ((said, lines),) = OtherFindings((found,), None).said
     assert said == "input.serial (major): It waits."
     assert lines[-2:] == [
-        "at me/data.py:27 in Shards.__getitem__: open(x) (84 % of the time, in ZipFile.open; 412 looks)",
+        "at me/data.py:27 in Shards.__getitem__: open(x) (84 % of the time, in ZipFile.open; 412 stack samples)",
         "of the time: decoding 61 %",
     ]

@@ -27,8 +27,8 @@ def test_what_a_busy_machine_leaves_open_is_said_with_the_way_out(tmp_path: Path
     a, b = crowded(tmp_path / "a", SOME(1), fetch_ms=60), crowded(tmp_path / "b", SOME(2), fetch_ms=2)
     said = headline(compare(a, b))
     assert said.startswith("Not proven: B was 3.")
-    assert "times as fast in these two runs" in said
-    assert "other programs filled the machine. Repeat on a quiet machine, repeat runs on each side, or give" in said
+    assert "× as fast in these two runs" in said
+    assert "other programs loaded the machine. Repeat on a quiet machine, record several runs a side, or give" in said
     assert "because" not in said
     assert headline(compare(a, b, noise=0.02)).startswith("B is 3.")
 

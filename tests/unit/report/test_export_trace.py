@@ -157,7 +157,7 @@ def test_batches_made_in_the_training_process_are_on_no_workers_track(tmp_path: 
     add(tmp_path / "run", BATCH, [{"step": n, "worker": 0, "begin_ns": b, "end_ns": e} for n, b, e in stamps])
     add_events(tmp_path / "run", [(START, EventKind.LOADER_WORKERS, 0, NOT_MEASURED)])
     events = whole(tmp_path / "run")
-    assert len(on(events, "batches made in the training process")) == 40
+    assert len(on(events, "batches prepared in the training process")) == 40
     assert on(events, "worker 0") == []
 
 
@@ -166,7 +166,7 @@ def test_of_a_run_that_is_too_large_what_is_around_the_worst_stall_is_shown(fed:
     timeline = trace.ranks[0].timeline
     stretch = telling([timeline], trace.axis, trace.extent, 60_000)
     assert "around the longest stall" in stretch.why
-    assert "behind input" in stretch.why
+    assert "ms of input" in stretch.why
     assert stretch.low < int(timeline.steps[40]["fetch_end_ns"]) - trace.axis.zero_ns < stretch.high
     _, told = written(trace, stretch, 60_000)
     assert told.cut_ns is None
@@ -220,10 +220,10 @@ def test_what_was_over_before_the_first_step_is_left_out(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("since_s", "until_s", "said"),
     [
-        (900, 901, "nothing lies from 900 to 901 s: the run's steps last from 0 to"),
-        (900, None, "nothing lies from 900 s on: the run's steps last from 0 to"),
-        (None, -1, "nothing lies before -1 s: the run's steps last from 0 to"),
-        (3, 2, "--from 3 --to 2 is no stretch"),
+        (900, 901, "nothing was recorded from 900 to 901 s: the run's steps last from 0 to"),
+        (900, None, "nothing was recorded from 900 s on: the run's steps last from 0 to"),
+        (None, -1, "nothing was recorded before -1 s: the run's steps last from 0 to"),
+        (3, 2, "--from 3 --to 2 is an empty stretch"),
     ],
 )
 def test_no_stretch_is_told(fed: Path, since_s: float | None, until_s: float | None, said: str) -> None:

@@ -117,7 +117,7 @@ def test_of_very_many_ranks_the_one_that_leads_is_shown(tmp_path: Path) -> None:
     data = data_in(made)
     assert data["lead"] == last
     assert [rank["rank"] for rank in data["ranks"]] == [*range(MOST_RANKS - 1), last]
-    assert "4 further ranks are left out of the time line" in parsed(made).words
+    assert "4 further ranks are left out of the timeline" in parsed(made).words
     for rank in data["ranks"]:
         binned = unpack(rank["bins"]["parts"]["input"]).astype(float) * rank["bins"]["width"] / SHARE
         assert binned.sum() == pytest.approx(over[rank["rank"]].facts.parts.input_ns / 1e6, rel=1e-3)
@@ -194,7 +194,7 @@ def test_very_many_calls_are_cut_to_those_seen_most(cpu_run: Path) -> None:
         return [each for box in of for each in (box, *boxes(box.below))]
 
     look(cpu_run, range(START, START + 5000 * MS, 2 * MS), wide)
-    found = boxes(icicles(cpu_run)["The thread that trains"].boxes)
+    found = boxes(icicles(cpu_run)["The training thread"].boxes)
     assert 1 < len(found) <= MOST_BOXES + 9
     assert not [box.name for box in found if box.name[:4] in ("rare", f"f{MOST_DEEP}")]
     assert len(page_of(cpu_run)[0]) < 400_000
@@ -211,7 +211,7 @@ def test_a_reader_zooms_into_a_box_and_finds_one(tmp_path: Path) -> None:
     script = """
     const told = [];
     const flames = [...document.querySelectorAll("details.flame")];
-    const making = flames.find((each) => each.innerText.includes("Workers that make"));
+    const making = flames.find((each) => each.innerText.includes("Workers that prepare"));
     const boxes = [...making.querySelectorAll("li")];
     const box = boxes.find((each) => each.firstElementChild.innerText.includes("data.py:29"));
     const shown = () => [box.style.width, boxes.filter((each) => each.hidden).length];
@@ -229,8 +229,8 @@ def test_a_reader_zooms_into_a_box_and_finds_one(tmp_path: Path) -> None:
     assert before.startswith("Point at a box")
     assert (width, hidden) == ("100%", 1)
     assert "return to_tensor(Image.open(file))" in about
-    opening = icicles(run)["Workers that make batches"].boxes[0].below[0]
-    assert after == [0, True, f"· found in {opening.width:.1f} % of them", 2]
+    opening = icicles(run)["Workers that prepare batches"].boxes[0].below[0]
+    assert after == [0, True, f"· in {opening.width:.1f} % of them", 2]
 
 
 @pytest.mark.slow

@@ -102,5 +102,5 @@ def test_it_is_packed_where_the_files_name_says_so(run: Path, tmp_path: Path) ->
 
 def test_a_run_without_looks_is_refused(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", str(run), "--format", "speedscope", "-o", str(run.parent / "made.json")]) == 2
-    assert "no looks at the stacks" in capsys.readouterr().err
+    assert "no stack samples of a training" in capsys.readouterr().err
     assert not (run.parent / "made.json").exists()

@@ -182,13 +182,13 @@ def percents(text: str) -> list[float]:
 
 def test_stages_and_transforms_sum_to_all(recorded: Facts) -> None:
     waiting = {"unsplit_pct": 99.0, "read_pct": 0.0, "collate_pct": 1.0, "cpu_pct": 6.0, "run_queue_pct": 4.0}
-    text = workers(recorded, **waiting).split("Making batches, of the time spent on it:")[1]
+    text = workers(recorded, **waiting).split("Preparing batches, by what it waits for or does:")[1]
     assert sum(percents(text)) == pytest.approx(100, abs=0.2)
     assert "waiting otherwise  90.0 %" in text
     untold = {"unsplit_pct": None, "decode_pct": None, "transform_pct": None, "read_pct": 30.0, "collate_pct": 10.0}
-    assert "the rest   60.0 %  not told apart" in workers(recorded, **untold, cpu_pct=None).split("Making batches")[1]
+    assert "the rest   60.0 %  not divided further" in workers(recorded, **untold, cpu_pct=None).split("Preparing")[1]
     costs = tuple(TransformCost(f"T{n}", 10, 0.5) for n in range(7))
-    text = workers(recorded, transforms=costs, timed=Timed(10, 10.0, 3.5)).split("Transforms")[1].split("Slow")[0]
+    text = workers(recorded, transforms=costs, timed=Timed(10, 10.0, 3.5)).split("Transforms")[1].split("Straggler")[0]
     assert [said for said in ("(10 ms while timed)", "2 others", "all else") if said not in text] == []
     assert sum(percents(text)) == pytest.approx(100, abs=0.2)
     # Figures are not broken across lines.
@@ -208,5 +208,5 @@ def test_where_data_costs_little_few_lines_say_it(recorded: Facts) -> None:
     text = workers(recorded, slowest=samples, make_ms_per_sample=5.0)
     assert "index 0" in text
     assert "index 1" not in text
-    assert "Slow samples" not in workers(recorded, slowest=samples[2:], make_ms_per_sample=1.9)
-    assert "Slow samples" not in workers(recorded, slowest=(SlowSample(0.9, 0, None),), make_ms_per_sample=0.2)
+    assert "Straggler samples" not in workers(recorded, slowest=samples[2:], make_ms_per_sample=1.9)
+    assert "Straggler samples" not in workers(recorded, slowest=(SlowSample(0.9, 0, None),), make_ms_per_sample=0.2)

@@ -86,7 +86,7 @@ def test_a_picture_has_a_panel_a_training(tmp_path: Path) -> None:
     with Image.open(tmp_path / "out.png") as picture:
         assert picture.width > picture.height > 200
     short = trace_of("short", analysis_of_run(recorded(tmp_path / "short", 1, 1, 10)), None)
-    with pytest.raises(WhyidleError, match="no run of 167 ms"):
+    with pytest.raises(WhyidleError, match="No run of 167 ms"):
         write_utilisation([short], "x", tmp_path / "none.png")
 
 
@@ -97,5 +97,5 @@ def test_the_axis_says_what_is_cut_and_the_title_what_was_stopped(tmp_path: Path
     short, long = (trace_of(run.name, analysis_of_run(run), None) for run in runs)
     assert short.name == "short, stopped"
     said = [figure(several, "x").axes[-1].get_xlabel() for several in ([short], [long], [short, long])]
-    cut = "seconds, from the middle of a longer training"
-    assert said == ["seconds", cut, f"{cut} where it was"]
+    cut = "seconds (middle of"
+    assert said == ["seconds", f"{cut} the training)", f"{cut} longer trainings)"]

@@ -30,7 +30,7 @@ from whyidle.tune.search.tuning import Tuning, TuningFile, prediction_error
 
 HOSTILE = "<script>alert(1)</script>\x1b[31m"
 ONCE = Estimate(1.0, 1.0, 1.0)
-SAID = "6 workers, prefetch 2 was 2.9 times as fast in its one block"
+SAID = "6 workers, prefetch 2 was 2.9 times as fast in one block"
 
 
 def tuned(**known: Any) -> Tuning:
@@ -77,13 +77,13 @@ CASES: list[tuple[Tuning, tuple[str, ...], tuple[str, ...]]] = [
         replace(RESULT, patch=Patch(DIFF, "/home/me/it", RUN, ("pin_memory is x.",))),
         (
             "+loader = DataLoader(a, num_workers=4)",
-            "Nothing was changed: `patch -p1` in /home/me/it takes this.",
-            "Then run it so: python train.py -j 4",
+            "No file was changed. Apply this with `patch -p1` in /home/me/it.",
+            "Then run: python train.py -j 4",
             "By hand: pin_memory is x.",
         ),
         ("DataLoader(…",),
     ),
-    (replace(RESULT, patch=Patch(command=RUN)), ("No source changes: run it so: python train.py -j 4",), ()),
+    (replace(RESULT, patch=Patch(command=RUN)), ("No source changes; run: python train.py -j 4",), ()),
     (replace(RESULT, patch=Patch(by_hand=("Set `n`.",))), (ARGUMENTS, "By hand: Set `n`."), ()),
     (
         tuned(baseline=BEFORE, best=PLAIN, trials=(BEFORE, PLAIN)),
@@ -93,19 +93,19 @@ CASES: list[tuple[Tuning, tuple[str, ...], tuple[str, ...]]] = [
         ),
         (),
     ),
-    (tuned(**SERIAL, trials=(NOW, trial(TWO, 400.0))), ("That was tried, and is no faster here",), ("Next to try",)),
-    (tuned(**SERIAL, trials=(NOW, replace(FAILED, settings=TWO))), ("That was tried, and failed: see",), ("Next to",)),
+    (tuned(**SERIAL, trials=(NOW, trial(TWO, 400.0))), ("That was tried and is no faster here",), ("Next to try",)),
+    (tuned(**SERIAL, trials=(NOW, replace(FAILED, settings=TWO))), ("That was tried and failed: see",), ("Next to",)),
     (tuned(**SERIAL, trials=(NOW,)), ("Next to try: workers",), ("That was tried",)),
     (
         tuned(**SERIAL, trials=(NOW,), not_tested=(THERE_ARE_NONE,)),
-        ("Workers cannot be had here: see below.", THERE_ARE_NONE),
+        ("Workers cannot be used here: see below.", THERE_ARE_NONE),
         ("Next to try",),
     ),
     (tuned(**CUT, because="the time is up"), (": nothing faster found so far ", "The time is up."), ("DataLoader(",)),
     (tuned(**CUT | STOPPED), (": nothing faster found so far ", "Stopped by Ctrl-C."), ()),
-    (tuned(**CUT | {"ended": SearchEnd.FAILED}), (": not decided, the training ended too early ",), ("DataLoader(",)),
+    (tuned(**CUT | {"ended": SearchEnd.FAILED}), (": undecided, the training ended too early ",), ("DataLoader(",)),
     (tuned(**CUT | {"ended": SearchEnd.DECIDED}), (": nothing faster found ",), ("so far",)),
-    (tuned(**STOPPED), ("1.83 times as fast (95 % interval 1.76 to 1.90), so far",), ()),
+    (tuned(**STOPPED), ("1.83× faster (95 % interval 1.76–1.90), so far",), ()),
     (
         tuned(**CUT, promising=SAID, because=f"the budget was used up; promising, not proven: {SAID}; a larger one"),
         (f": promising, not proven: {SAID}; a larger --budget decides it", "The budget was used up."),
@@ -113,8 +113,8 @@ CASES: list[tuple[Tuning, tuple[str, ...], tuple[str, ...]]] = [
     ),
     (
         tuned(headroom=0.5),
-        ("Batches that lay ready gave 618, the fastest setting 754: ", "the two differ by noise"),
-        ("A loader that takes no time",),
+        ("Cached batches gave 618, the fastest setting 754: ", "the difference is noise"),
+        ("An infinitely fast loader",),
     ),
     (
         tuned(best=STEADY, trials=(NOW, STEADY)),
@@ -123,7 +123,7 @@ CASES: list[tuple[Tuning, tuple[str, ...], tuple[str, ...]]] = [
     ),
     (
         tuned(speedup=Estimate(1.0, 0.98, 1.02), because="as fast and costs less"),
-        ("as fast with less (1.00 times, 95 % interval 0.98 to 1.02)",),
+        ("as fast with less (1.00×, 95 % interval 0.98–1.02)",),
         ("within an epoch",),
     ),
     (SCENARIO, (f"{COMPARED} cpu",), ()),
@@ -133,7 +133,7 @@ CASES: list[tuple[Tuning, tuple[str, ...], tuple[str, ...]]] = [
         ("largest tried that fits 64", "n/a the loader sets the pace", "takes about 0.1 ms + 10.4 ms a sample."),
         ("larger ones gain little",),
     ),
-    (tuned(speedup=Estimate(1.83, nan, nan)), ("1.83 times as fast (its interval is not known)",), ("nan",)),
+    (tuned(speedup=Estimate(1.83, nan, nan)), ("1.83× faster (interval unknown)",), ("nan",)),
 ]
 
 
@@ -152,7 +152,7 @@ def test_an_outcome_is_told_in_words_and_read_back_says_the_same(
 
 @pytest.mark.parametrize("binding", sorted(value for name, value in vars(Binding).items() if name.isupper()))
 def test_what_sets_the_pace_is_said_in_sentences(binding: str) -> None:
-    said = text(tuned(binding=binding, trials=(NOW, BEST), not_tested=())).split("What sets the pace with that ")[1]
+    said = text(tuned(binding=binding, trials=(NOW, BEST), not_tested=())).split("What sets the pace then ")[1]
     assert said[0].isupper()
     assert "Next to try: " in said
     assert f"{binding}: " not in said
@@ -178,7 +178,7 @@ def test_a_result_of_an_older_version_of_the_program_is_read() -> None:
     told["batch"] |= {"b_star": 512.0, "noise_samples": {"mean": 3.0}}
     for each in told["trials"]:
         del each["dropped"]
-    assert "1.83 times as fast" in text(tune_json.read(told))
+    assert "1.83× faster" in text(tune_json.read(told))
 
 
 @pytest.mark.parametrize(
@@ -196,7 +196,7 @@ def test_the_page_claims_no_more_than_was_found() -> None:
     assert not page.all("pre")
     assert "speed-up" not in page.words
     page = shown(tuned(speedup=Estimate(1.83, nan, nan), headroom=0.5))
-    assert "its interval is not known" in page.words
+    assert "interval unknown" in page.words
     assert not re.search(r"\bnan\b", page.words)
     assert "no more than the fastest setting, within noise (measured +50 %)" in page.words
     # It is code.

@@ -123,7 +123,7 @@ class TestStandIn:
     def test_a_folder_of_something_else_is_left_alone(self, tmp_path: Path) -> None:
         (tmp_path / "photos").mkdir()
         (tmp_path / "photos" / "mine.txt").write_text("mine")
-        with pytest.raises(DataError, match="holds something else"):
+        with pytest.raises(DataError, match="does not hold the stand-in"):
             labelled_photos(tmp_path / "photos", tmp_path / "composed", 5)
         assert not (tmp_path / "composed").exists()
 
@@ -226,7 +226,7 @@ class TestScenario:
         image = make_sample(data, 2, 0, Settings(1)).image
         plain = records[2, 1:].reshape(3, 32, 32)[:, 4:28, 4:28].astype(np.float32)
         np.testing.assert_allclose(image, (plain - plain.mean()) / plain.std(), atol=1e-4)
-        with pytest.raises(DataError, match="raw records already"):
+        with pytest.raises(DataError, match="already holds CIFAR-10 as raw records"):
             self.study.open_data(self.request(tmp_path, "cifar10", store="lmdb"))
         model = self.study.build("cifar10", data)
         self.study.loss(model, make_batch(data, [0, 1], 0, Settings(2), worker=0)).backward()

@@ -137,12 +137,12 @@ def test_a_text_of_ones_own_is_no_stand_in_and_is_only_for_text_nets(tmp_path: P
     data = SCENARIO.open_data(DataRequest(folder=file, net="lstm-text"))
     assert data.describe()["stand_in"] is None
     assert data.describe()["files"] == ["mine.txt"]
-    with pytest.raises(DataError, match="mnist-mlp trains on one with mnist"):
+    with pytest.raises(DataError, match="mnist-mlp needs one with mnist"):
         SCENARIO.open_data(DataRequest(folder=file, net="mnist-mlp"))
     file.write_text("short")
-    with pytest.raises(DataError, match="has 5 characters; more than 40"):
+    with pytest.raises(DataError, match=r"has 5 characters\. Name a text of more than 40"):
         SCENARIO.open_data(DataRequest(folder=file, net="lstm-text"))
-    with pytest.raises(DataError, match="holds no text out"):
+    with pytest.raises(DataError, match="holds out no text"):
         data_of("lstm-text", split="test")
 
 
@@ -192,7 +192,7 @@ def test_a_part_of_cifar_or_of_the_reviews_is_no_published_set(tmp_path: Path) -
     images = cifar.open_cifar(cifar_folder(tmp_path) / "cifar10", "test")
     assert images.describe()["set"] == f"{tmp_path / 'cifar10'}, not CIFAR-10"
     [notice] = images.notices()
-    assert "of 10000 images a file: test_batch.bin has 3." in notice
+    assert "with 10000 images per file: test_batch.bin has 3." in notice
     imdb_folder(tmp_path)
     some = SCENARIO.open_data(DataRequest(folder=tmp_path, net="imdb-bilstm", limit=4))
     assert some.describe()["set"] == f"{tmp_path / 'imdb'}, not IMDb's reviews"
@@ -259,7 +259,7 @@ def test_reviews_are_numbered_as_keras_numbers_them(tmp_path: Path, monkeypatch:
 
 def test_what_are_no_reviews_is_named(tmp_path: Path) -> None:
     (imdb_folder(tmp_path / "empty") / "imdb" / "aclImdb" / "train" / "pos" / "1_9.txt").write_text("")
-    with pytest.raises(DataError, match=r"1_9.txt has no word"):
+    with pytest.raises(DataError, match=r"1_9.txt has no words"):
         reviews.open_reviews(tmp_path / "empty" / "imdb", "train")
     (tmp_path / "imdb.npz").write_bytes(b"")
     with pytest.raises(DataError, match="pickles"):

@@ -70,7 +70,7 @@ def test_a_file_that_is_cut_off_is_named(tmp_path: Path, suffix: str) -> None:
         (IMAGES, b"\x00\x00\x08", "does not begin as an IDX file of bytes in 3 dimensions: 000008 instead of 00000803"),
         (IMAGES, idx(np.zeros((60, 28), np.uint8)), "in 3 dimensions: 00000802"),
         (LABELS, idx(np.zeros((60, 1, 1), np.uint8)), "in 1 dimensions"),
-        (IMAGES, idx(np.zeros((60, 28, 28), np.uint8)) + b"x", "has more in it than it says"),
+        (IMAGES, idx(np.zeros((60, 28, 28), np.uint8)) + b"x", "has more bytes than it should"),
         (IMAGES, idx(np.zeros((59, 28, 28), np.uint8)), "59 images and"),
         (LABELS, idx(np.full(60, 10, np.uint8)), "has the label 10"),
         (IMAGES, idx(np.zeros((60, 32, 30), np.uint8)), "has images of 32 x 30; those of Fashion-MNIST are 28 x 28"),
@@ -88,7 +88,7 @@ def test_a_file_that_contradicts_itself_or_its_partner_is_refused(
 
 
 def test_an_empty_folder_is_told_what_it_lacks(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=f"has no {IMAGES}, neither there nor in raw/ or MNIST/raw/"):
+    with pytest.raises(DataError, match=f"has no {IMAGES}, nor has raw/ or MNIST/raw/ in it"):
         IdxImages.open(MNIST, tmp_path)
 
 
@@ -191,6 +191,12 @@ def test_a_folder_that_cannot_be_made_is_told(server: str, tmp_path: Path) -> No
     (tmp_path / "taken").write_text("a file")
     with pytest.raises(DataError, match="could not be downloaded"):
         fetch([f"{server}/whole"], tmp_path / "taken" / "file", md5=MD5, say=nothing)
+
+
+def test_where_apt_is_the_package_of_the_set_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
+    with pytest.raises(DataError, match=r"`apt install dataset-fashion-mnist` .* Or put the file \(md5"):
+        replace(FASHION_MNIST, mirrors=()).download(tmp_path, nothing)
 
 
 def test_what_is_there_is_not_fetched_again(tmp_path: Path) -> None:

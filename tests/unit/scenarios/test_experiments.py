@@ -157,7 +157,7 @@ def test_studies_say_their_rounds_and_limits() -> None:
     [
         ("ssd", "accuracy", NEW, None, "--device cpu"),
         ("fashion-mnist", "floor", NEW, ("cnn6",), "no net 'cnn6'"),
-        ("convnets", "placement", "cpu", None, "add --device emulated:k40"),
+        ("convnets", "placement", "cpu", None, "Add --device emulated:k40"),
         ("cost", "accuracy", "cpu", ("vgg",), "has no net 'vgg'"),
     ],
 )

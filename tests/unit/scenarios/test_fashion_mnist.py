@@ -72,7 +72,7 @@ class TestData:
         assert len(opened(folder).notices()) == 4
 
     def test_what_is_wrong_is_said_before_a_training(self, folder: Path, tmp_path: Path) -> None:
-        with pytest.raises(WhyidleError, match="no split 'dev': train, validation or test"):
+        with pytest.raises(WhyidleError, match=r"no split 'dev'\. Choose train, validation or test"):
             opened(folder, split="dev")
         with pytest.raises(DataError, match="has no train-images-idx3-ubyte"):
             opened(tmp_path)

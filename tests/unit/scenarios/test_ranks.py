@@ -52,9 +52,9 @@ def test_the_meeting_place_is_in_the_run_folder_and_gone_after_the_run(
     [
         # The launcher saw rank 1 fail and ended rank 0, on its way to fail for that, before it could say so.
         ({1: ("ValueError: no such number", 1.0)}, {1: 1}, "rank 1: ValueError: no such number"),
-        ({0: ("RuntimeError: closed by peer", 1.0)}, {2: -9}, "rank 2 was killed by SIGKILL (the kernel kills"),
+        ({0: ("RuntimeError: closed by peer", 1.0)}, {2: -9}, "rank 2 was killed by SIGKILL (so the kernel ends"),
         ({0: ("RuntimeError: closed", 2.0), 1: ("OSError: no file", 1.0)}, {0: 1}, "rank 1: OSError: no file"),
-        ({}, {}, "rank 0 ended without a word"),
+        ({}, {}, "rank 0 ended without a message"),
     ],
     ids=["ended for another", "died", "first of several", "nobody says"],
 )
@@ -150,8 +150,8 @@ def test_ranks_that_this_machine_cannot_run_say_why(monkeypatch: pytest.MonkeyPa
     assert unmet(variant("emulated:k80", 8, "pcie3")) is None
     assert unmet(variant("cuda", 2)) is None
     assert unmet(variant("cuda:1", 1)) is None
-    assert unmet(variant("cuda", 4)) == "4 ranks take as many CUDA devices; this machine has 2"
-    assert "names one" in (unmet(variant("cuda:1", 2)) or "")
-    assert "emulated only" in (unmet(variant("cpu", 2, "pcie3")) or "")
+    assert unmet(variant("cuda", 4)) == "4 ranks need as many CUDA devices; this machine has 2"
+    assert "cuda:1 is one" in (unmet(variant("cuda:1", 2)) or "")
+    assert "only be emulated" in (unmet(variant("cpu", 2, "pcie3")) or "")
     with pytest.raises(WhyidleError, match="unknown interconnect"):
         unmet(variant("emulated:k80", 2, "token-ring"))

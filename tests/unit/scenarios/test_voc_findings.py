@@ -37,7 +37,7 @@ def only_finding(maker: VocMaker) -> SetProblem:
     ("spoilt", "message"),
     [
         (lambda whole: whole[:1500], "truncated"),
-        (lambda whole: whole[:3000] + b"\xff\xd9", "ends before the image"),
+        (lambda whole: whole[:3000] + b"\xff\xd9", "end too early"),
         (lambda whole: b"404", "it is not a JPEG"),
     ],
     ids=["truncated", "partly decodable", "something else"],

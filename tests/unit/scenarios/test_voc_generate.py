@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import io
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +11,7 @@ import pytest
 from PIL import Image
 
 from whyidle.errors import DataError
+from whyidle.scenarios.output import counted
 from whyidle.scenarios.voc import paint as module
 from whyidle.scenarios.voc.annotation import parse
 from whyidle.scenarios.voc.generate import compose
@@ -35,6 +38,15 @@ def contents(out: Path) -> dict[str, str]:
         for file in sorted(out.rglob("*"))
         if file.is_file()
     }
+
+
+def test_a_terminal_shows_a_bar_beside_the_same_items(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = io.StringIO()
+    monkeypatch.setattr(shown, "isatty", lambda: True)
+    monkeypatch.setattr(sys, "stderr", shown)
+    monkeypatch.setenv("TERM", "xterm")
+    assert list(counted(iter([3, 1]), "checking images", 2)) == [3, 1]
+    assert "checking images" in shown.getvalue()
 
 
 def test_what_is_composed_can_be_read_without_findings(made: Path) -> None:
@@ -150,17 +162,17 @@ def test_an_interrupted_set_is_continued(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("images", "seed"), [(39, 7), (41, 7), (40, 8)])
 def test_another_set_is_not_overwritten(made: Path, images: int, seed: int) -> None:
     before = contents(made)
-    with pytest.raises(DataError, match=f"holds another set than the {images} images of seed {seed}"):
+    with pytest.raises(DataError, match=f"holds another set than {images} images of seed {seed}"):
         compose(made, images, seed)
     assert contents(made) == before
 
 
 def test_a_foreign_folder_is_not_touched(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("years of work")
-    with pytest.raises(DataError, match="was not made by whyidle; nothing was written"):
+    with pytest.raises(DataError, match="whyidle did not make it, so nothing was written"):
         compose(tmp_path, 2, 0)
     assert contents(tmp_path) == {"thesis.tex": hashlib.sha256(b"years of work").hexdigest()}
-    with pytest.raises(DataError, match="was not made by whyidle"):
+    with pytest.raises(DataError, match="whyidle did not make it"):
         compose(tmp_path / "thesis.tex", 2, 0)
     (tmp_path / "odd").mkdir()
     (tmp_path / "odd" / "whyidle-data.json").write_text("{")
@@ -187,7 +199,7 @@ def test_a_full_disk_is_one_message_and_leaves_no_half_files(tmp_path: Path, mon
     message = str(caught.value)
     assert "No space left on device" in message
     assert str(tmp_path / "set") in message
-    assert "the same command continues" in message
+    assert "Run the same command again" in message
     images = [file.name for file in (year(tmp_path / "set") / "JPEGImages").iterdir()]
     assert sorted(images) == ["2012_000001.jpg", "2012_000002.jpg"]
 

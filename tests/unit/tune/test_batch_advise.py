@@ -147,7 +147,7 @@ def test_where_the_loader_binds_the_device_alone_is_measured_and_what_it_asks_of
         assert found.rates[size].value == pytest.approx(0.4 * rate, rel=0.01)
     best = max(found.alone, key=lambda size: found.alone[size])
     (told,) = [note for note in found.notes if "would have to deliver" in note]
-    assert told.startswith(f"With batches that lay ready it trains most at {best}: {found.alone[best]:.0f} samples/s")
+    assert told.startswith(f"With batches kept in memory the training is fastest at {best}: {found.alone[best]:.0f} ")
     assert told.endswith(f"it delivers {found.rates[best].value:.0f}")
 
 
@@ -220,7 +220,7 @@ class Machine:
         if self.breaks_at is not None and batch_size >= self.breaks_at:
             return Probe(ProbeOutcome.FAILED, why="shapes do not match", seconds=self.seconds)
         if self.late_from is not None and batch_size >= self.late_from:
-            why = "1 optimizer steps were made in 9 s"
+            why = "it made 1 optimizer steps in 9 s"
             return Probe(ProbeOutcome.LATE, 1, 1 * GB, self.capacity, self.on_device, why=why, seconds=self.seconds)
         held = int(self.held(batch_size))
         if held > self.capacity:
@@ -317,7 +317,7 @@ def test_memory_that_does_not_limit_is_limited_by_data_or_by_the_user() -> None:
     few, asked, below, endless = (Machine(lambda size: GB, 40 * GB).climb(16, **each) for each in limits)
     assert [each.b_max for each in (few, asked, below, endless)] == [333, 100, 10, 16 * 64]
     assert "1000 samples" in few.bounded_by
-    assert asked.bounded_by == "no larger one was asked for"
+    assert asked.bounded_by == "no larger size was asked for"
 
 
 def test_no_probe_begins_that_would_not_end_in_time() -> None:
@@ -325,7 +325,7 @@ def test_no_probe_begins_that_would_not_end_in_time() -> None:
     found = machine.climb(16, budget_s=25)
     assert machine.ran == [16, 32]
     assert found.b_max == 32
-    assert found.bounded_by == "the time for trying was over"
+    assert found.bounded_by == "the time for trials ran out"
     assert Machine(linear, 40 * GB).climb(16, budget_s=0).b_max is None
 
 
@@ -345,7 +345,7 @@ def test_out_of_time_is_not_out_of_memory() -> None:
     assert machine.ran == [8, 16]
     assert found.b_max == 8
     assert found.failed == {}
-    assert found.bounded_by == "whether a batch of 16 fits was not found out (1 optimizer steps were made in 9 s)"
+    assert found.bounded_by == "a batch of 16 could not be decided (it made 1 optimizer steps in 9 s)"
     own = Machine(linear, 64 * GB, late_from=1).climb(8)
     assert (own.b_max, own.failed) == (None, {})
-    assert "batch of 8 fits was not found out" in own.bounded_by
+    assert "batch of 8 could not be decided" in own.bounded_by

@@ -259,7 +259,7 @@ def test_source_that_is_another_by_now_is_not_edited(run: Callable[..., Ran], tm
     source.parsed.cache_clear()
     patch = patch_of(made, NONE, TWO, ["python", "train.py"], tmp_path)
     assert patch.diff == ""
-    assert "another one by now" in patch.by_hand[0]
+    assert "has changed since" in patch.by_hand[0]
 
 
 def test_a_literal_that_is_not_what_ran_is_not_edited(run: Callable[..., Ran], tmp_path: Path) -> None:
@@ -267,4 +267,4 @@ def test_a_literal_that_is_not_what_ran_is_not_edited(run: Callable[..., Ran], t
     patch = patch_of(run().made, TWO, FOUR, ["python", "train.py"], tmp_path)
     assert any("says num_workers=3 where 2 ran" in told for told in patch.by_hand)
     patch = patch_of((), NONE, TWO, ["python", "train.py"], Path())
-    assert patch.by_hand == ("Where the program makes its loader was not seen. Set there: num_workers=2.",)
+    assert patch.by_hand == ("whyidle did not see where the program makes its loader. Set there: num_workers=2.",)

@@ -129,4 +129,4 @@ def test_promised_and_measured_stand_side_by_side() -> None:
     assert "90 %" in rows["promised"]
     assert "95 %" in rows["measured"]
     other = replace(proof, advised=replace(proof.advised, first=False))
-    assert "The first advice that is a setting of the loader" in rendered(proof_document("x", other))
+    assert "The first advice that changes a loader setting" in rendered(proof_document("x", other))

@@ -213,7 +213,7 @@ def test_settings_with_which_it_hangs_fail(tmp_path: Path, monkeypatch: pytest.M
     hangs = "    if order['say'] == 'measure' and order['settings']['num_workers'] == 5: time.sleep(1000)\n"
     write(program, LOOP.replace('    if order["say"] in', hangs + '    if order["say"] in'))
     with ScriptBench(launch_of(program), tmp_path / "out", lambda: None, lambda _: None) as bench:
-        with pytest.raises(TrialFailed, match=r"did not answer.*hangs with these settings"):
+        with pytest.raises(TrialFailed, match=r"did not answer.*with these settings.*hangs"):
             bench.measure(LoaderSettings(5, 2), 0.1)
         assert bench.measure(LoaderSettings(2, 2), 0.1).batches == 20
         assert bench.starts == 2
@@ -259,7 +259,7 @@ line.send("refused", why="PermissionError: guarded", steps=0)
 @pytest.mark.parametrize(
     ("text", "error", "why"),
     [
-        ("raise ValueError('no such thing')\n", WhyidleError, r"(?s)exit code 1.*The last it printed.*no such thing"),
+        ("raise ValueError('no such thing')\n", WhyidleError, r"(?s)exit code 1.*Its last output.*no such thing"),
         (REFUSED, NothingToTune, r"overwrite /data/model\.pt.*--overwrite"),
     ],
 )

@@ -150,7 +150,7 @@ def test_what_was_clearly_faster_in_its_one_block_is_called_promising() -> None:
         run(SimulatedBench(CONSTANT, 1, 0.03, 0.01, interrupt_after=3))[0],
     ):
         assert tuned.best.settings == CONSTANT.baseline
-        assert (tuned.promising or "").endswith(" times as fast in its one block")
+        assert (tuned.promising or "").endswith(" times as fast in one block")
         assert f"promising, not proven: {tuned.promising}; a larger --budget decides it" in tuned.because
 
 
@@ -385,13 +385,13 @@ def test_there_are_at_most_as_many_as_allowed_and_the_rest_is_named() -> None:
     assert len(arms) == 3
     assert "pin_memory: no CUDA device" in rest
     assert "pin_memory" not in chosen(Formula(saturating(6)), plan(cuda=True))[1]
-    assert "5 workers, prefetch 1: left out to keep the trials few" in rest
+    assert "5 workers, prefetch 1: left out to limit the number of trials" in rest
 
 
 def test_no_workers_are_tried_only_where_that_is_not_hopeless() -> None:
     arms, rest = chosen(Formula(saturating(6)), plan())
     assert LoaderSettings(0) not in arms
-    assert "no workers: 7.5 times slower" in rest
+    assert "no workers: predicted to be 7.5× slower" in rest
     _, rest = chosen(Formula(saturating(6)), plan(baseline=LoaderSettings(0)))
     assert "no workers" not in rest
     arms, _ = chosen(Formula(lambda settings: 100.0 - settings.num_workers), plan())
@@ -412,7 +412,7 @@ def test_batches_come_out_of_order_only_where_that_is_allowed() -> None:
     model = Formula(lambda settings: saturating(6)(settings) * (1.0 if settings.in_order else 1.3))
     arms, rest = chosen(model, plan())
     assert all(arm.in_order for arm in arms)
-    assert "in_order=False: batches would come in another order (predicted: +30 %); ask with --out-of-order" in rest
+    assert "in_order=False: batches would come in another order (predicted: +30 %); --out-of-order tries it" in rest
     arms, rest = chosen(model, plan(out_of_order=True))
     assert LoaderSettings(6, 1, in_order=False) in arms
     assert "in_order" not in rest

@@ -16,7 +16,7 @@ CPUs."""
 POOL_TIMES = 0.75
 """CPU time of the other threads of workers over that of the threads that make the batches, from which they compete for
 CPUs."""
-ALONE = "run it where nothing else runs, or give it CPUs of its own (taskset, cpuset, a quota of theirs)"
+ALONE = "Run it where nothing else runs, or give it CPUs of its own (`taskset`, a cpuset, a quota for the others)"
 MOSTLY_IDLE_PCT = 70.0
 """CPU time of the machine in use, in percent, up to which there is a CPU for whoever may run."""
 OVERSUBSCRIBED_TIMES = 1.5
@@ -39,10 +39,10 @@ def quota(wait: Wait) -> Finding | None:
     if wait.waits_mostly or not (near or wait.queues):
         return None
     workers = facts.set_workers
-    changes = [wait.removing("ask for more CPUs: the container's or the batch job's CPU limit", likely=0.6)]
+    changes = [wait.removing("Ask for more CPUs: the limit of the container or batch job", likely=0.6)]
     if cpus is not None and workers is not None and workers > cpus:
         changes.append(
-            _fewer(wait, int(cpus), f"{workers} workers use the quota up at the begin of each period", likely=0.6)
+            _fewer(wait, int(cpus), f"{workers} workers use up the quota at the start of each period", likely=0.6)
         )
     changes.append(_cheaper(wait))
     return wait.found(
@@ -68,15 +68,15 @@ def held_back(wait: Wait) -> Finding | None:
     if loader.workers <= used:
         return None
     return wait.found(
-        f"{wait.begins}: the workers wait for a CPU, although {100 - busy:.0f} % of the machine's CPU is idle. That is "
-        "what a limit of the job's CPU time does, or others on the same CPUs.",
+        f"{wait.begins}: the workers wait for a CPU, although {100 - busy:.0f} % of the machine's CPU is idle. "
+        "A CPU limit of the job, or other programs on the same CPUs, can cause this.",
         0.5,
         (
             wait.evidence("run_queue_pct"),
-            wait.evidence("machine_busy_pct", "near 100, if workers have to wait"),
+            wait.evidence("machine_busy_pct", "near 100 % if workers have to wait"),
             *wait.cpu_evidence,
         ),
-        (wait.removing("ask for more CPUs: the container's or the batch job's CPU limit", likely=0.6),),
+        (wait.removing("Ask for more CPUs: the limit of the container or batch job", likely=0.6),),
     )
 
 
@@ -90,15 +90,15 @@ def affinity(wait: Wait) -> Finding | None:
         f"{wait.begins}: all {loader.workers} workers run on {together} of the {budget:g} CPUs that the job may use.",
         0.9,
         (
-            Evidence("CPUs that the workers may run on, together", together, "CPUs", f"{budget:g}"),
+            Evidence("CPUs that all workers together may use", together, "CPUs", f"{budget:g}"),
             wait.evidence("run_queue_pct"),
             wait.evidence("worker_busy_pct"),
             wait.evidence("cpus_used"),
         ),
         (
             wait.more_workers(
-                "a worker_init_fn that calls os.sched_setaffinity(0, range(os.cpu_count())), to let them run on any; "
-                "and look for what confines them (OMP_PROC_BIND, KMP_AFFINITY, taskset, SLURM's --cpus-per-task)",
+                "Let workers run on any CPU: call `os.sched_setaffinity(0, range(os.cpu_count()))` in a "
+                "`worker_init_fn`; look for what confines them (`OMP_PROC_BIND`, `KMP_AFFINITY`, `taskset`, SLURM)",
                 loader.workers,
             ),
         ),
@@ -115,19 +115,19 @@ def worker_threads(wait: Wait) -> Finding | None:
     if others < POOL_PCT * (1 - (loader.run_queue_pct or 0.0) / 100) or others < POOL_TIMES * cpu:
         return None
     return wait.found(
-        f"{wait.begins}: each of the {loader.workers} workers computes in further threads of its own, which take the "
-        "CPU from each other.",
+        f"{wait.begins}: each of the {loader.workers} workers starts threads of its own, and all of them compete for "
+        "the CPUs.",
         0.85,
         (
-            Evidence("CPU time of other threads of the workers, of the time making batches", others, "%", "near 0"),
-            Evidence("CPU time of the thread that makes the batches", cpu, "%", "near 100"),
+            Evidence("CPU time of other worker threads, share of preparing batches", others, "%", "near 0 %"),
+            Evidence("CPU time of the thread that prepares the batches", cpu, "%", "near 100 %"),
             wait.evidence("run_queue_pct"),
             *wait.cpu_evidence,
         ),
         (
             wait.overlapping(
-                "one thread in each worker: worker_init_fn that calls cv2.setNumThreads(0) and "
-                "threadpoolctl.threadpool_limits(1), or OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 in the environment"
+                "Limit each worker to one thread: call `cv2.setNumThreads(0)` and `threadpoolctl.threadpool_limits(1)` "
+                "in a `worker_init_fn`, or set `OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1` in the environment"
             ),
         ),
     )
@@ -142,7 +142,7 @@ def foreign_load(wait: Wait) -> Finding | None:
         f"{wait.begins}, while other programs use the machine's CPUs.",
         0.7 if wait.loader.run_queue_pct is None else 0.85,
         (
-            wait.evidence("foreign_cpus", "fewer than by this job"),
+            wait.evidence("foreign_cpus", "fewer than this job uses"),
             wait.evidence("cpus_used"),
             wait.evidence("run_queue_pct"),
             wait.evidence("cpu_pct"),
@@ -170,13 +170,13 @@ def oversubscribed(wait: Wait) -> Finding | None:
         "time waiting for one.",
         0.85,
         (
-            Evidence("workers", loader.workers, "", f"at most {max(1, int(budget))}"),
+            Evidence("Workers", loader.workers, "", f"at most {max(1, int(budget))}"),
             wait.evidence("run_queue_pct"),
             *wait.cpu_evidence,
             *wait.stage_evidence,
         ),
         _best_first(
-            _fewer(wait, int(budget), "they work as fast, with less memory and fewer switches", likely=0.1),
+            _fewer(wait, int(budget), "fewer work as fast with less memory", likely=0.1),
             _cheaper(wait),
         ),
     )
@@ -197,9 +197,9 @@ def cpu_exhausted(wait: Wait) -> Finding | None:
         return None
     stage = wait.costliest
     who = "the loader and the training use" if facts.device_kind == "cpu" else "the loader uses"
-    title = f"{wait.begins}: {who} up the CPU"
+    title = f"{wait.begins}: {who} up the CPUs"
     return wait.found(
-        f"{title}, the loader mostly for {stage[0]}." if stage else f"{title}.",
+        f"{title}. The loader works mostly on {stage[0]}." if stage else f"{title}.",
         0.85 if stage else 0.6,
         (
             *wait.cpu_evidence,
@@ -220,8 +220,8 @@ def delayed_by_others(wait: Wait) -> Finding | None:
 
 def delayed(wait: Wait) -> Finding | None:
     """Batches are finished, but the training's thread gets no CPU to take them: the machine is used up."""
-    change = "fewer workers, so that a CPU is left for the training's own thread"
-    return _delayed(wait, "the loader and whatever else runs use", change)
+    change = "Use fewer workers, to leave a CPU for the training's own thread"
+    return _delayed(wait, "the loader and other programs use", change)
 
 
 def _delayed(wait: Wait, who: str, change: str) -> Finding | None:
@@ -232,10 +232,10 @@ def _delayed(wait: Wait, who: str, change: str) -> Finding | None:
     if queued is None or not wait.facts.machine_full or queued < THREAD_QUEUED * wait.ns or not cheap:
         return None
     return wait.found(
-        f"{wait.begins}: batches are finished, and its thread waits for a CPU to take them, because {who} the CPUs.",
+        f"{wait.begins}: batches are finished, but its thread waits for a CPU to take them, because {who} the CPUs.",
         0.6,
         (
-            Evidence("the training's thread waiting for a CPU, of the time", wait.pct(queued), "%"),
+            Evidence("Training thread waiting for a CPU, share of the time", wait.pct(queued), "%"),
             wait.evidence("machine_busy_pct"),
             *wait.cpu_evidence,
         ),
@@ -248,13 +248,13 @@ def _fewer(wait: Wait, cpus: int, why: str, likely: float) -> Next:
     now = wait.facts.set_workers or wait.loader.workers
     said = wait.predicted(lambda settings: 0 < settings.num_workers < now)
     if said is None:
-        return wait.removing(f"num_workers={max(1, cpus)}: {why}", likely=likely).of("fewer_workers")
-    return wait.as_predicted(f"num_workers={said.settings.num_workers}: {why}", said).of("fewer_workers")
+        return wait.removing(f"Set `num_workers={max(1, cpus)}`, since {why}", likely=likely).of("fewer_workers")
+    return wait.as_predicted(f"Set `num_workers={said.settings.num_workers}`, since {why}", said).of("fewer_workers")
 
 
 def _cheaper(wait: Wait) -> Next:
-    """Less of what takes most of making a batch, where that is known; how much less nobody can say."""
-    any_stage = "less work for the CPU: smaller source images, fewer transforms, the GPU; or more CPUs", "cheaper"
+    """Less of what takes most of preparing a batch, where that is known; how much less nobody can say."""
+    any_stage = "Spend less CPU per sample: smaller source images, fewer transforms, the GPU; or add CPUs", "cheaper"
     stage, share = wait.costliest or ("", None)
     change, kind = cheaper_by_words(stage) or any_stage
     if share is None:

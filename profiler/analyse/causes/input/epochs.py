@@ -38,8 +38,8 @@ def _one_iterator(wait: Wait) -> tuple[Next, ...]:
     if not left_early(wait.facts):
         return ()
     change = (
-        "keep one iterator: `batches = iter(loader)` before the loop, `next(batches)` in it, and another when it is "
-        "used up; or `for batch in loader:`"
+        "Keep one iterator: call `batches = iter(loader)` before the loop and `next(batches)` in it, and renew it when "
+        "it is used up; or write `for batch in loader:`"
     )
     # Each iterator that is left is also waited for: its workers end before the loop goes on.
     waits, staging = wait.facts.waits, wait.facts.staging
@@ -51,7 +51,7 @@ def _left(facts: Facts) -> tuple[Evidence, ...]:
     left = facts.waits.left_early
     if left is None or not left_early(facts):
         return ()
-    return (Evidence("iterators left while more batches were made", 100 * left, "%", "near 0"),)
+    return (Evidence("Iterators left while workers prepared more batches", 100 * left, "%", "near 0 %"),)
 
 
 def _leaving(facts: Facts) -> str:
@@ -59,7 +59,7 @@ def _leaving(facts: Facts) -> str:
     batches = facts.waits.batches_per_epoch
     if batches is None or not left_early(facts):
         return ""
-    return f"; the loop takes {batches:.2g} batch{'es' * (round(batches) != 1)} of each and begins anew"
+    return f"; the loop takes only {batches:.2g} batch{'es' * (round(batches) != 1)} of each and starts over"
 
 
 def _persistent(wait: Wait, change: str) -> Next:
@@ -81,32 +81,32 @@ def worker_restart(wait: Wait) -> Finding | None:
     if not restarts(facts):
         return None
     each_ms = wait.ns / facts.waits.epochs / 1e6
-    how = "a new Python, which imports the program and unpickles the dataset" if facts.starts_python else "a fork"
+    how = "as a new Python, which imports the program and unpickles the dataset" if facts.starts_python else "as a fork"
     if facts.persistent_workers:
-        change = "make the DataLoader once, before the loop over epochs: persistent_workers are those of one DataLoader"
+        change = "Create the DataLoader once, before the loop over epochs, since its `persistent_workers` end with it"
     else:
-        change = "persistent_workers=True in a DataLoader that is made once, before the loop over epochs"
+        change = "Set `persistent_workers=True` in a DataLoader that is created once, before the loop over epochs"
     also = (
         ()
         if not facts.starts_python
         else (
             wait.removing(
-                'multiprocessing_context="fork", where nothing in the program forbids it; or a smaller dataset object, '
-                "and imports within functions"
+                'Set `multiprocessing_context="fork"`, where nothing in the program forbids it; or use a smaller '
+                "dataset object, and imports within functions"
             ),
         )
     )
     return wait.found(
-        f"{wait.begins}, until the {'worker' if facts.set_workers == 1 else f'{facts.set_workers} workers'} that each "
-        f"epoch starts anew take{'s' * (facts.set_workers == 1)} up work: {each_ms:.0f} ms an epoch{_leaving(facts)}.",
+        f"{wait.begins}: each epoch starts {'a worker' if facts.set_workers == 1 else f'{facts.set_workers} workers'} "
+        f"anew, which costs {each_ms:.0f} ms per epoch{_leaving(facts)}.",
         0.9 if facts.waits.starting_ns else 0.6,
         (
-            Evidence("from the begin of an epoch until a worker makes its first batch", each_ms, "ms", "near 0"),
+            Evidence("Start of an epoch until a worker begins a batch", each_ms, "ms", "near 0 ms"),
             wait.evidence("epochs"),
-            Evidence("iterators of the loader in these", facts.waits.iterators, "", "1"),
+            Evidence("Iterators of the loader in these epochs", facts.waits.iterators, "", "1"),
             *_left(facts),
             persistence(facts),
-            Evidence("starting a worker is", how if facts.starts_python is not None else None),
+            Evidence("How workers start", how if facts.starts_python is not None else None),
         ),
         (*_one_iterator(wait), _persistent(wait, change), *also),
     )
@@ -119,25 +119,25 @@ def pipeline_fill(wait: Wait) -> Finding | None:
     each_ms, batches = wait.ns / epochs / 1e6, facts.waits.batches_per_epoch
     few = facts.set_workers is not None and batches is not None and batches < facts.set_workers
     few = few and not left_early(facts)
-    title = f"{wait.begins}, for the first batch of each epoch: {each_ms:.0f} ms an epoch{_leaving(facts)}"
+    title = f"{wait.begins}: the first batch of each epoch costs {each_ms:.0f} ms extra{_leaving(facts)}"
     return wait.found(
-        f"{title}, which has fewer batches than there are workers." if few else f"{title}.",
+        f"{title}, and an epoch has fewer batches than there are workers." if few else f"{title}.",
         0.8,
         (
-            Evidence("extra cost of one first batch", each_ms, "ms", "near 0"),
-            Evidence("making a batch takes", loader.work_ms_per_batch, "ms"),
-            Evidence("batches in an epoch", batches, "", "many times the workers"),
-            Evidence("workers", facts.set_workers),
+            Evidence("Extra cost of an epoch's first batch", each_ms, "ms", "near 0 ms"),
+            Evidence("Preparing a batch", loader.work_ms_per_batch, "ms"),
+            Evidence("Batches in an epoch", batches, "", "many times the workers"),
+            Evidence("Workers", facts.set_workers),
             wait.evidence("epochs"),
             *_left(facts),
-            Evidence("persistent workers", persistence(facts).value),
+            Evidence("persistent_workers", persistence(facts).value),
         ),
         (
             *_one_iterator(wait),
             *(
                 replace(
                     wait.removing(change, least=0.2, likely=0.8, kind="settings"),
-                    settings=PERSISTENT if change.startswith("persistent_workers") else {},
+                    settings=PERSISTENT if change.startswith("Set `persistent_workers") else {},
                 )
                 for change in _shorter(wait, each_ms, few)
             ),
@@ -150,22 +150,21 @@ def _shorter(wait: Wait, each_ms: float, few: bool) -> tuple[str, ...]:
     facts = wait.facts
     took = f"{each_ms:.0f} ms" if each_ms >= 1 else f"{each_ms:.1f} ms"
     if not facts.set_workers:
-        return (f"longer epochs, or data that is open before they begin: each first batch costs {took} more",)
+        return (f"Use longer epochs, or open the data before they begin (each first batch costs {took} more)",)
     changes = []
     if not facts.persistent_workers:
-        changes.append(f"persistent_workers=True, so that workers are not started anew for each epoch ({took})")
+        changes.append(f"Set `persistent_workers=True` to keep workers from epoch to epoch ({took})")
     if few:
         changes.append(
-            f"smaller batches, so that all {facts.set_workers} workers have one to make; fewer workers wait as long"
+            f"Use smaller batches, so each of the {facts.set_workers} workers has one (fewer workers wait as long)"
         )
     too_many = facts.set_workers > (facts.sampled.cpu_budget or facts.set_workers) or not wait.workers_busy
     if wait.queues and too_many and facts.set_workers > 1 and facts.persistent_workers:
         changes.append(
-            f"fewer than {facts.set_workers} workers, which wait for CPUs while they make the first batches ({took} an "
-            "epoch)"
+            f"Use fewer than {facts.set_workers} workers, which wait for CPUs while they prepare the first batches "
+            f"({took} per epoch)"
         )
     changes.append(
-        "longer epochs: several passes over the data as one (a sampler that repeats), or smaller batches, of which the "
-        "first is there sooner"
+        "Use longer epochs (a sampler that repeats several passes as one), or smaller batches, which are ready sooner"
     )
     return tuple(changes)

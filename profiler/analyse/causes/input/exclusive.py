@@ -18,7 +18,7 @@ from ..finding import Evidence, Finding, Next
 from .wait import HANDOVER_MS, NEARLY_AS_LONG, Wait
 
 TINY_SAMPLE_MS = 0.2
-"""Time of making a sample up to which it is not worth another process."""
+"""Time of preparing a sample up to which it is not worth another process."""
 LARGE_BATCH_BYTES = 1_000_000
 """Bytes of a batch from which moving them is what costs."""
 WORTH_MAKING_HERE = 0.7
@@ -60,21 +60,21 @@ def overkill(wait: Wait) -> Finding | None:
         return None
     saved = round((waited_ms - here_ms) * 1e6 * facts.window.count)
     return wait.found(
-        f"{wait.begins}: making a batch takes a worker {here_ms:.2f} ms, and waiting for it costs {waited_ms:.2f} ms a "
-        "step.",
+        f"{wait.begins}: a worker prepares a batch in {here_ms:.2f} ms, but waiting for it costs {waited_ms:.2f} ms "
+        "per step.",
         0.8,
         (
-            Evidence("making one sample takes", 1e3 * sample_ms, "µs", f"above {1e3 * TINY_SAMPLE_MS:.0f}"),
-            Evidence("making a batch takes", here_ms, "ms"),
-            Evidence("waiting for it costs", waited_ms, "ms a step", "less than making it"),
+            Evidence("Preparing one sample", 1e3 * sample_ms, "µs", f"above {1e3 * TINY_SAMPLE_MS:.0f} µs"),
+            Evidence("Preparing a batch", here_ms, "ms"),
+            Evidence("Waiting for a batch", waited_ms, "ms per step", "less than preparing it"),
             wait.evidence("handoff_pct", ""),
             wait.evidence("mean_batch_bytes"),
         ),
         (
             _none(wait, saved),
             wait.overlapping(
-                "index a whole batch at once: a dataset with __getitems__, or a sampler of index lists with "
-                "batch_size=None"
+                "Index a whole batch at once: use a dataset with `__getitems__`, or a sampler of index lists with "
+                "`batch_size=None`"
             ).of("cheaper"),
         ),
         # The batches still have to be made.
@@ -87,25 +87,25 @@ def handoff(wait: Wait) -> Finding | None:
     facts, loader, held = wait.facts, wait.loader, wait.facts.handed
     how, changes = _on_its_way(facts, is_pickled(loader))
     if not facts.pin_memory and facts.device_kind == "cuda":
-        changes = (*changes, ("pin_memory=True: a thread of its own unpacks batches", "settings"))
+        changes = (*changes, ("Set `pin_memory=True`: a thread of its own then unpacks batches", "settings"))
     consists = () if held is None else _consists(held)
     return wait.found(
-        f"{wait.begins}: the batch is finished by then, and on its way from worker to training{how}.",
+        f"{wait.begins}: batches are finished, but their hand-over to the training takes long{how}.",
         0.85 if how else 0.7,
         (
             wait.evidence("handoff_pct"),
             wait.evidence("mean_batch_bytes"),
             *consists,
-            Evidence("bytes sent through the pipe for a batch", loader.sent_bytes_per_batch, "bytes", "less than 1 kB"),
-            Evidence("page faults in making a batch", loader.minor_faults_per_batch),
+            Evidence("Bytes sent through the pipe for a batch", loader.sent_bytes_per_batch, "bytes", "less than 1 kB"),
+            Evidence("Page faults while preparing a batch", loader.minor_faults_per_batch),
         ),
         tuple(_handed_cheaper(wait, change, kind) for change, kind in changes),
     )
 
 
 def _none(wait: Wait, saved_ns: float) -> Next:
-    """No workers: as the replay has it, else what making batches there is cheaper than waiting for them."""
-    change, settings = "num_workers=0: samples are made in the training process", {"num_workers": 0}
+    """No workers: as the replay has it, else what preparing batches there is cheaper than waiting for them."""
+    change, settings = "Set `num_workers=0` to prepare samples in the training process", {"num_workers": 0}
     said = wait.predicted(lambda each: each.num_workers == 0)
     if said is None:
         return replace(wait.removing(change, saved_ns, likely=0.9, kind="fewer_workers"), settings=settings)
@@ -132,21 +132,21 @@ def _on_its_way(facts: Facts, pickled: bool) -> tuple[str, tuple[tuple[str, str]
     what it consists of."""
     held = facts.handed
     if held is not None and held.objects >= MANY_OBJECTS:
-        tensors = "return a few tensors instead of many Python objects, each of which is pickled and made anew"
+        tensors = "Return a few tensors instead of many Python objects, each of which is pickled and rebuilt"
         return f", as {held.objects:,.0f} Python objects", ((tensors, "fewer_objects"),)
-    fewer_bytes = f"hand over fewer bytes: uint8 images, normalised {_device(facts)}", "cheaper"
+    fewer_bytes = f"Hand over fewer bytes: uint8 images, normalised {_device(facts)}", "cheaper"
     if pickled:
-        tensors = "return torch tensors instead of numpy arrays or lists: they go through shared memory, not the pipe"
-        return ", pickled, through a pipe", ((tensors, "fewer_objects"), fewer_bytes)
+        tensors = "Return torch tensors instead of NumPy arrays or lists: they go through shared memory, not the pipe"
+        return ", pickled through a pipe", ((tensors, "fewer_objects"), fewer_bytes)
     nbytes, work_ms = facts.loader.mean_batch_bytes, facts.loader.work_ms_per_batch or 0.0
     about_as_long = work_ms * 1e6 < NEARLY_AS_LONG * Assumed.handoff_ns(held)
     if nbytes is not None and nbytes < LEAST_PICKLED_BYTES and about_as_long and (held is None or not _in_pieces(held)):
         at_once = (
-            "index whole batches at once in the training process (__getitems__, or tensors that the loop slices "
-            f"itself): a worker makes one in {work_ms:.1f} ms, and handing it over takes about as long"
+            "Index whole batches at once in the training process (`__getitems__`, or tensors that the loop slices "
+            f"itself): a worker prepares one in {work_ms:.1f} ms, and its hand-over takes about as long"
         )
-        return f", all of {nbytes:,.0f} bytes", ((at_once, "cheaper"),)
-    fewer = "fewer, larger tensors in a batch: each is opened and mapped by itself", "fewer_objects"
+        return f", for only {nbytes:,.0f} bytes", ((at_once, "cheaper"),)
+    fewer = "Use fewer, larger tensors in a batch: each is opened and mapped by itself", "fewer_objects"
     if held is None:
         return "", (fewer_bytes, fewer)
     if held.tensors < MANY_TENSORS:
@@ -162,9 +162,9 @@ def _device(facts: Facts) -> str:
 
 def _consists(held: HandedOver) -> tuple[Evidence, ...]:
     return (
-        Evidence("tensors in a batch", held.tensors, "", f"below {MANY_TENSORS}"),
-        Evidence("bytes of a tensor", held.bytes_of_tensor if held.tensors else None, "bytes"),
-        Evidence("other Python objects in a batch", held.objects, "", f"below {MANY_OBJECTS}"),
+        Evidence("Tensors in a batch", held.tensors, "", f"below {MANY_TENSORS}"),
+        Evidence("Bytes of a tensor", held.bytes_of_tensor if held.tensors else None, "bytes"),
+        Evidence("Other Python objects in a batch", held.objects, "", f"below {MANY_OBJECTS}"),
     )
 
 
@@ -202,17 +202,16 @@ def _waits(wait: Wait, seen: SeenWaiting | None) -> bool:
 def _by_lock(wait: Wait, told: Exclusion, waiting: SeenWaiting) -> Finding:
     lock = "the lock of a file" if waiting.of_file else "a lock that they share"
     doing = _DOING.get(waiting.elsewhere or 0)
-    others = f"{told.together * waiting.lock.value:.1f} wait for {lock}{_at(waiting)}"
+    others = f"{told.together * waiting.lock.value:.1f} of {told.together:.1f} busy ones wait for {lock}{_at(waiting)}"
     return wait.found(
-        f"{wait.begins}: workers exclude each other. Of {told.together:.1f} at work at a time {others}"
-        f"{f', while one {doing}' if doing else ''}.",
+        f"{wait.begins}: workers exclude each other. On average {others}{f', while one {doing}' if doing else ''}.",
         BOTH if told.grows else SURE,
         (
             Evidence(
-                f"waiting for {lock}, of {waiting.looks} looks at workers that make batches",
+                f"Waiting for {lock}, share of {waiting.looks} stack samples of active workers",
                 100 * waiting.lock.value,
                 "%",
-                "near 0",
+                "near 0 %",
             ),
             *_evidence(wait, told),
         ),
@@ -220,11 +219,11 @@ def _by_lock(wait: Wait, told: Exclusion, waiting: SeenWaiting) -> Finding:
             _freed(
                 wait,
                 told,
-                "a file of its own for each worker to lock, or a lock for each thing that is guarded instead of one "
-                "for all; more workers bring nothing"
+                "Give each worker its own file to lock, or use one lock per guarded thing instead of one for all "
+                "(more workers bring nothing)"
                 if waiting.of_file
-                else "each worker its own (connection, handle, reader: opened in the worker), or less done while the "
-                "lock is held; more workers bring nothing",
+                else "Give each worker its own connection, handle or reader, opened in the worker; or do less while "
+                "the lock is held (more workers bring nothing)",
             ),
         ),
     )
@@ -233,19 +232,19 @@ def _by_lock(wait: Wait, told: Exclusion, waiting: SeenWaiting) -> Finding:
 def _by_growth(wait: Wait, told: Exclusion, growth: TimeGrowth) -> Finding:
     seen = None if told.waiting is None else told.waiting.elsewhere
     remote = seen in _REMOTE
-    what = "one connection, or the bandwidth of a remote store" if remote else "a rate or a connection that they share"
+    what = "one connection or the bandwidth of a remote store" if remote else "a rate limit or a connection"
     change = (
-        "a connection of its own for each worker; where the other end is the limit, fewer bytes from there: a local "
-        "copy, smaller files"
+        "Give each worker its own connection; where the remote end is the limit, fetch fewer bytes: use a local "
+        "copy or smaller files"
         if remote
-        else "a limit, connection or handle of its own for each worker"
+        else "Give each worker its own limit, connection or handle"
     )
     return wait.found(
-        f"{wait.begins}: workers exclude each other by {what}. A batch takes {growth.usual_ms:.0f} ms, and "
-        f"{growth.fewer_ms:.0f} ms when fewer of them are at work: together they deliver what one would.",
+        f"{wait.begins}: workers hold each other up, since they share {what}. A batch takes {growth.usual_ms:.0f} ms, "
+        f"but {growth.fewer_ms:.0f} ms when fewer workers are active: together they deliver what one would.",
         LIKELY,
         (*_evidence(wait, told), *wait.waiting_evidence),
-        (_freed(wait, told, f"{change}; more workers bring nothing", shared_beyond=True),),
+        (_freed(wait, told, f"{change} (more workers bring nothing)", shared_beyond=True),),
     )
 
 
@@ -256,18 +255,18 @@ def _evidence(wait: Wait, told: Exclusion) -> tuple[Evidence, ...]:
         if growth is None
         else (
             Evidence(
-                "a batch's time, by how many workers are at work (0: no matter, 1: in proportion)",
+                "Growth of a batch's time with the active workers (0: none, 1: in proportion)",
                 growth.exponent.value,
                 "",
                 "near 0",
             ),
-            Evidence("making a batch with fewer workers at work", growth.fewer_ms, "ms", f"{growth.usual_ms:.0f}"),
+            Evidence("Preparing a batch with fewer active workers", growth.fewer_ms, "ms", f"{growth.usual_ms:.0f} ms"),
         )
     )
     return (
-        Evidence("workers that make batches at a time", told.together),
+        Evidence("Workers active at a time", told.together),
         *grown,
-        wait.evidence("cpu_pct", "near 100"),
+        wait.evidence("cpu_pct", "near 100 %"),
         *wait.cpu_evidence,
     )
 

@@ -20,12 +20,12 @@ FEWER_HELP = 0.5
 """Of what is gained where workers take no more memory, what fewer of them are expected to gain."""
 LEAST_SEEN_S = 15.0
 """Seconds of growth from which its pace is carried on: imports and first samples take memory too."""
-KILLED = "processes killed for want of memory"
+KILLED = "Processes killed for lack of memory"
 RAISED_BY = {
-    MemoryLimitOf.CONTAINER: "docker run --memory, in Kubernetes resources.limits.memory",
-    MemoryLimitOf.JOB: "--mem of sbatch or srun",
-    MemoryLimitOf.SLICE: "MemoryMax= and MemoryHigh= of its unit (systemctl set-property)",
-    MemoryLimitOf.GROUP: "its memory.max and memory.high",
+    MemoryLimitOf.CONTAINER: "`docker run --memory`, in Kubernetes `resources.limits.memory`",
+    MemoryLimitOf.JOB: "`--mem` of `sbatch` or `srun`",
+    MemoryLimitOf.SLICE: "`MemoryMax=` and `MemoryHigh=` of its unit (`systemctl set-property`)",
+    MemoryLimitOf.GROUP: "its `memory.max` and `memory.high`",
 }
 """Where each limit is set."""
 AS_LONG_AGAIN = 10
@@ -55,7 +55,7 @@ def soon_full(facts: Facts) -> Finding | None:
     if growth.full_in_s > AS_LONG_AGAIN * growth.elapsed_s:
         return None
     of = "" if growth.limit is None else f" of {_limit(growth.limit)}"
-    text = f"{_grows(growth)}: at this pace none{of} is left in {_duration(growth.full_in_s)}{_then(growth.limit)}."
+    text = f"{_grows(growth)}. At this pace, none{of} is left in {_duration(growth.full_in_s)}{_then(growth.limit)}."
     changes = (*(Next(change, kind=kind) for kind, change in _changes(growth)), *_more(growth.limit))
     found = Claim(facts, 0.0, CAUSE).found(text[:1].upper() + text[1:], 0.7, _evidence(growth), changes)
     return replace(found, least_severity="major")
@@ -70,25 +70,24 @@ def _stepping(wait: Wait) -> int:
 
 
 def _grows(growth: MemoryGrowth) -> str:
-    how = "by copies of the pages that they share with the training" if growth.copied else "by what they keep"
+    how = "through copies of pages shared with the training" if growth.copied else "through data kept between samples"
     many = "the worker's memory grows" if growth.workers == 1 else f"the {growth.workers} workers' memory grows"
-    how = how.replace("they share", "it shares").replace("they keep", "it keeps") if growth.workers == 1 else how
-    return f"{many} by {growth.bytes_per_s * 60 / 1e6:.0f} MB a minute, {how}"
+    return f"{many} by {growth.bytes_per_s * 60 / 1e6:.0f} MB per minute, {how}"
 
 
 def _changes(growth: MemoryGrowth) -> tuple[tuple[str, str], tuple[str, str]]:
     """(kind, what to change), what helps most first."""
     less = (
-        "keep what workers only read in arrays or tensors instead of lists and dicts of Python objects (paths as one "
-        "NumPy array of strings, records in a table): to read an object changes its count of references, and copies "
-        "the page"
+        "Keep what workers only read in arrays or tensors instead of lists and dicts of Python objects (paths as one "
+        "NumPy array of strings, records in a table): reading an object changes its reference count, which copies "
+        "its page"
         if growth.copied
-        else "let workers keep nothing from sample to sample, or bound it (functools.lru_cache has a maxsize); what "
-        "they all need in one array that is made before they are started"
+        else "Let workers keep nothing from sample to sample, or bound it (`functools.lru_cache` has a `maxsize`); put "
+        "what all of them need into one array before they start"
     )
     return ("fewer_objects", less), (
         "fewer_workers",
-        f"fewer workers than {growth.workers}, or persistent_workers=False: each epoch's give back what they took",
+        f"Use fewer workers than {growth.workers}, or set `persistent_workers=False`, which frees memory each epoch",
     )
 
 
@@ -110,29 +109,29 @@ def _more(limit: MemoryLimitSeen | None) -> tuple[Next, ...]:
     """A higher limit, where a limit is what ends the memory and not the machine."""
     if limit is None:
         return ()
-    return (Next(f"more memory for {limit.owner}: {RAISED_BY.get(limit.whose, RAISED_BY[MemoryLimitOf.GROUP])}"),)
+    return (Next(f"Give {limit.owner} more memory: {RAISED_BY.get(limit.whose, RAISED_BY[MemoryLimitOf.GROUP])}"),)
 
 
 def _evidence(growth: MemoryGrowth) -> tuple[Evidence, ...]:
     left, full_in = growth.available_bytes, growth.full_in_s
     killed = () if growth.kills is None else (Evidence(KILLED, growth.kills, "", "0"),)
     return (
-        Evidence("memory that workers take", growth.bytes_per_s * 60 / 1e6, "MB a minute more", "levels off"),
-        Evidence("of which copies of shared pages", "most" if growth.copied else "little", "", "little"),
+        Evidence("Memory growth of the workers", growth.bytes_per_s * 60 / 1e6, "MB per minute", "levels off"),
+        Evidence("Copies of shared pages in that growth", "most" if growth.copied else "little", "", "little"),
         Evidence(
-            "memory left at the end" + ("" if growth.limit is None else f", of {_limit(growth.limit)}"),
+            "Memory left at the end" + ("" if growth.limit is None else f", of {_limit(growth.limit)}"),
             None if left is None else left / 1e6,
             "MB",
         ),
-        Evidence("until none is left, at this pace", None if full_in is None else full_in / 60, "min"),
-        Evidence("time without memory left", 100 * growth.full_share, "%", "0"),
+        Evidence("Time until none is left, at this pace", None if full_in is None else full_in / 60, "min"),
+        Evidence("Time without memory left", 100 * growth.full_share, "%", "0 %"),
         Evidence(
-            "time in which tasks wait for memory",
+            "Time in which tasks wait for memory",
             None if growth.stalled_share is None else 100 * growth.stalled_share,
             "%",
-            "0",
+            "0 %",
         ),
-        Evidence("written to swap", growth.swapped_bytes / 1e6, "MB", "0"),
+        Evidence("Written to swap", growth.swapped_bytes / 1e6, "MB", "0 MB"),
         *killed,
     )
 

@@ -126,7 +126,7 @@ def _is_handed(facts: Facts) -> bool:
 
 
 def _workers_are_the_limit(facts: Facts) -> bool:
-    """Whether they make batches all the time."""
+    """Whether they prepare batches all the time."""
     busy = facts.loader.worker_busy_pct
     return busy is not None and busy >= 100 * BUSY
 

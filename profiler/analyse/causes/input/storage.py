@@ -11,7 +11,7 @@ from ..finding import Evidence, Finding, Next
 from ..speedup import as_next, by_parts, by_replay, vanishing
 from .wait import Wait
 
-_A_STEP = "waiting for the sampler, of a step"
+_A_STEP = "Wait for the sampler per step"
 
 
 def sampler(wait: Wait) -> Finding | None:
@@ -24,19 +24,19 @@ def sampler(wait: Wait) -> Finding | None:
     epoch_ms = sampling.first_ns / max(1, waits.epochs) / 1e6
     # First batches of epochs are drawn among much else.
     step_ms = (sampling.ns - sampling.first_ns) / max(1, facts.window.count - waits.epochs) / 1e6
-    what = f"gets each epoch ready: {epoch_ms:.0f} ms an epoch"
+    what = f"takes {epoch_ms:.0f} ms to begin each epoch"
     if not of_epochs:
-        what = f"draws the indices of each batch: {step_ms:.2g} ms a step"
-    beginning = Evidence("waiting for the sampler, when an epoch begins", epoch_ms, "ms", "near 0")
+        what = f"takes {step_ms:.2g} ms per step to draw the indices of a batch"
+    beginning = Evidence("Wait for the sampler at the start of an epoch", epoch_ms, "ms", "near 0 ms")
     return wait.found(
-        f"{wait.begins}, while its sampler {what}, in the training's own process"
-        f"{', whatever the number of workers' if workers else ''}.",
+        f"{wait.begins}: the dataset sampler {what}. It runs in the training process"
+        f"{', however many workers there are' if workers else ''}.",
         0.95,
         (
-            Evidence("waiting for the sampler, at other steps" if of_epochs else _A_STEP, step_ms, "ms", "near 0"),
+            Evidence("Wait for the sampler at other steps" if of_epochs else _A_STEP, step_ms, "ms", "near 0 ms"),
             *((beginning, wait.evidence("epochs")) if waits.epochs else ()),
-            Evidence("the sampler takes for a batch", sampling.draw_ms, "ms", "below 0.1"),
-            Evidence("indices that it draws at a time", sampling.drawn),
+            Evidence("Drawing the indices of a batch", sampling.draw_ms, "ms", "below 0.1 ms"),
+            Evidence("Indices drawn at a time", sampling.drawn),
             Evidence("num_workers", workers),
             *wait.pace_evidence,
         ),
@@ -49,9 +49,9 @@ def _ready(wait: Wait, iterators: int) -> tuple[Next, ...]:
     changes = [
         _begun(
             wait,
-            "keep what the sampler reads or computes in `__iter__` (lengths, labels, weights, groups): once, in its "
-            "`__init__` or a file, as NumPy arrays; and let it draw a batch at a time, instead of a list of them all "
-            "before the first",
+            "Keep what the sampler reads or computes in `__iter__` (lengths, labels, weights, groups) in NumPy arrays, "
+            "made once in `__init__` or read from a file; draw one batch at a time instead of a list of all "
+            "batches before the first",
         )
     ]
     facts = wait.facts
@@ -59,7 +59,7 @@ def _ready(wait: Wait, iterators: int) -> tuple[Next, ...]:
         changes.append(
             _begun(
                 wait,
-                "persistent_workers=True: where workers start anew torch iterates over the sampler twice an epoch",
+                "Set `persistent_workers=True`: torch iterates over the sampler twice an epoch if workers restart",
                 likely=0.5,
             )
         )
@@ -67,7 +67,7 @@ def _ready(wait: Wait, iterators: int) -> tuple[Next, ...]:
 
 
 def _longer(wait: Wait) -> Next:
-    return _begun(wait, "longer epochs: several passes over the data as one, in a sampler that repeats", likely=0.5)
+    return _begun(wait, "Use longer epochs: several passes over the data as one, in a sampler that repeats", likely=0.5)
 
 
 def _cheaper(wait: Wait) -> tuple[Next, ...]:
@@ -75,13 +75,13 @@ def _cheaper(wait: Wait) -> tuple[Next, ...]:
     return (
         _freed(
             wait,
-            "keep what the sampler sorts or searches by (lengths, labels, weights) in NumPy arrays that are made once, "
-            "and draw by whole arrays (`argsort`, `searchsorted`, `permutation`), many batches at a time",
+            "Keep what the sampler sorts or searches by (lengths, labels, weights) in NumPy arrays that are made once, "
+            "and draw many batches at a time with array functions (`argsort`, `searchsorted`, `permutation`)",
         ),
         _freed(
             wait,
-            "make the batches of an epoch beforehand and yield them from a list; where each depends on the one before, "
-            "draw them in a thread or process ahead of the training",
+            "Choose the batches of an epoch beforehand and yield them from a list; where each depends on the one "
+            "before, draw them in a thread or process ahead of the training",
             likely=0.8,
         ),
     )
@@ -131,15 +131,15 @@ def storage(wait: Wait) -> Finding | None:
     amplified = None if read is None or not useful else read / useful
     says, changes = _kind(cold, rate, amplified, read)
     return wait.found(
-        f"{wait.begins}, and the loader waits for storage{says}.",
+        f"{wait.begins}: the loader waits for storage{says}.",
         0.85,
         (
             wait.evidence("read_pct"),
-            wait.evidence("cpu_pct", "near 100"),
-            Evidence("read from storage and not from the cache", None if cold is None else 100 * cold, "%", "near 0"),
-            Evidence("read for a sample", read, "bytes"),
-            Evidence("bytes read for each byte of a batch", amplified, "", f"below {AMPLIFIED:.0f}"),
-            Evidence("read in a second of waiting", rate, "bytes", f"above {SLOW_BYTES_PER_S / 1e6:.0f} MB"),
+            wait.evidence("cpu_pct", "near 100 %"),
+            Evidence("Reads from storage, not from the cache", None if cold is None else 100 * cold, "%", "near 0 %"),
+            Evidence("Bytes read for a sample", read, "bytes"),
+            Evidence("Bytes read for each byte of a batch", amplified, "", f"below {AMPLIFIED:.0f}"),
+            Evidence("Bytes read per second of waiting", rate, "bytes", f"above {SLOW_BYTES_PER_S / 1e6:.0f} MB"),
         ),
         (_fewer_reads(wait, changes[0]), _more_hands(wait, changes[1])),
     )
@@ -155,32 +155,32 @@ def _more_hands(wait: Wait, change: str) -> Next:
     wanted = wait.wanted
     if wanted.said is None:
         return wait.overlapping(change).of("workers")
-    return wait.so_many(f"{change}: num_workers={wanted.workers}{wanted.besides}", wanted)
+    return wait.so_many(f"{change}: `num_workers={wanted.workers}{wanted.besides}`", wanted)
 
 
 def _kind(
     cold: float | None, rate: float | None, amplified: float | None, read: float | None
 ) -> tuple[str, tuple[str, ...]]:
     """What kind of waiting it is, and what helps against it."""
-    more = "more workers hide waiting that is no work"
+    more = "Use more workers to hide the waiting"
     if amplified is not None and amplified >= AMPLIFIED:
-        return f", which reads {amplified:.0f} bytes for each that it uses", (
-            "read less for each sample: chunks of the size that is used, no archive that is unpacked for one sample",
+        return f", and reads {amplified:.0f} bytes for each byte that it uses", (
+            "Read less per sample: use chunks of the size that is used, and unpack no archive for one sample",
             more,
         )
     if cold is not None and cold >= COLD:
-        return ": the files are not in the page cache", (
-            "a copy on a local disk, or in memory if it fits; shards that are read from begin to end",
+        return ", because the files are not in the page cache", (
+            "Copy the data to a local disk, or to memory if it fits; or read shards from start to end",
             more,
         )
     if rate is not None and rate < SLOW_BYTES_PER_S and read is not None and read < SMALL_READ_BYTES:
-        return ": many small reads, each of which takes long", (
-            "pack the files into shards (tar, LMDB, records) that are read in large pieces",
+        return ", in many small reads that each take long", (
+            "Pack the files into shards (tar, LMDB, records) that are read in large pieces",
             more,
         )
     if rate is not None and rate < SLOW_BYTES_PER_S:
-        return ", which is slow", ("read from faster storage, or copy the data there before the training", more)
-    return "", ("read from faster storage, pack the files into shards, or cache them in memory", more)
+        return ", which is slow", ("Read from faster storage, or copy the data there before the training", more)
+    return "", ("Read from faster storage, pack the files into shards, or cache them in memory", more)
 
 
 def _bytes_per_s(wait: Wait) -> float | None:

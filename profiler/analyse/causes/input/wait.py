@@ -1,4 +1,4 @@
-"""The wait for data that one rule has to explain, and what all these rules say alike."""
+"""The wait for data that one rule has to explain, and what all these rules have in common."""
 
 from __future__ import annotations
 
@@ -39,16 +39,16 @@ LEAST_READ_BYTES = 10_000
 FAULT_MS = 0.5e-3
 """What a page fault without I/O takes, about."""
 LEAST_FAULTS = 0.05
-"""Share of making a batch that its page faults have to take, about, to be told."""
+"""Share of preparing a batch that its page faults have to take, about, to be told."""
 PAGE_BYTES = 4096
 HANDOVER_MS = 1.0
-"""Time of making a batch below which handing it over by a worker would take as long."""
+"""Time of preparing a batch below which handing it over by a worker would take as long."""
 NEARLY_AS_LONG = 4
 """Times that handing a batch over takes, up to which making it hardly takes longer: what it disturbs comes on top."""
 
 
 ENOUGH_WORKERS = (
-    "as many workers as the CPUs can run are busy: cheaper samples (smaller files, fewer transforms), or more CPUs"
+    "Make samples cheaper (smaller files, fewer transforms) or add CPUs: all workers that the CPUs can run are busy"
 )
 
 
@@ -77,7 +77,7 @@ class Wait(Claim):
 
     @property
     def begins(self) -> str:
-        """How every title begins."""
+        """Begin of every title."""
         text = f"The {self.facts.waiter} waits {self.percent()} of the time for data"
         shape = self.facts.waits.shape
         told = self.whole and shape.spread not in (Spread.NOWHERE, Spread.FIRST_OF_EPOCH)
@@ -87,7 +87,7 @@ class Wait(Claim):
 
     @property
     def workers_busy(self) -> bool:
-        """Whether the workers are the limit, by how much of the time they make batches."""
+        """Whether the workers are the limit, by how much of the time they prepare batches."""
         busy = self.loader.worker_busy_pct
         return busy is not None and busy >= 100 * BUSY
 
@@ -126,7 +126,7 @@ class Wait(Claim):
 
     @property
     def _cpus_used(self) -> float | None:
-        """CPUs that this job kept busy; while it made the batches in question, where these are not all."""
+        """CPUs that this job kept busy; while it prepared the batches in question, where these are not all."""
         used, loader = self.facts.sampled.tree_cpus, self.loader
         if used is None or loader.cpu_pct is None or self.facts.loader_unread is None:
             return used
@@ -233,7 +233,7 @@ class Wait(Claim):
         """That so many workers are more than the CPUs, and why that is right, to go behind their number; else empty."""
         cpus = self.facts.sampled.cpu_budget
         more = cpus is not None and workers > max(1.0, cpus) and self._cpus_of_a_worker <= MOSTLY
-        return " (more than CPUs: they mostly wait)" if more else ""
+        return " (more than CPUs, since they mostly wait)" if more else ""
 
     @property
     def _cpus_of_a_worker(self) -> float:
@@ -292,7 +292,7 @@ class Wait(Claim):
         speedup = self._within(by_settings(facts, said))
         if said.settings.num_workers > max(1, facts.set_workers or 0) and not self.concurrency_helps:
             speedup = self._if_it_helps(speedup)
-        change = f"{change}; then {BINDS[said.binding]}{instead}"
+        change = f"{change} (next limit: {BINDS[said.binding]}){instead}"
         return replace(as_next(facts, change, speedup), settings=advice.workload.settings.changed_to(said.settings))
 
     def _if_it_helps(self, speedup: Speedup) -> Speedup:
@@ -305,7 +305,7 @@ class Wait(Claim):
 
     def more_workers(self, change: str, workers: int) -> Next:
         """What so many workers could supply on these CPUs, if each gets the CPU it asks for; where other programs take
-        the CPU from a training that makes its batches itself, if each gets what that gets now."""
+        the CPU from a training that prepares its batches itself, if each gets what that gets now."""
         per_sample_ms, cpu_pct, facts = self.loader.make_ms_per_sample, self.loader.cpu_pct, self.facts
         if per_sample_ms is None or not facts.samples:
             return self.overlapping(change)
@@ -326,8 +326,8 @@ class Wait(Claim):
     @property
     def pace_evidence(self) -> tuple[Evidence, ...]:
         return (
-            Evidence("making a batch takes", self.loader.work_ms_per_batch, "ms of a worker"),
-            Evidence("a step without the wait takes", self.pace_ms, "ms"),
+            Evidence("Preparing a batch", self.loader.work_ms_per_batch, "ms in one worker"),
+            Evidence("Step without the wait", self.pace_ms, "ms"),
         )
 
     @property
@@ -335,13 +335,13 @@ class Wait(Claim):
         waiting = self.loader.waiting_pct
         if waiting is None or waiting < MOSTLY_WAITING_PCT:
             return ()
-        what = "waiting for neither CPU nor reads, of making a sample"
-        return (Evidence(what, waiting, "%", f"below {MOSTLY_WAITING_PCT:.0f}"),)
+        what = "Waiting for neither CPU nor reads, share of preparing a sample"
+        return (Evidence(what, waiting, "%", f"below {MOSTLY_WAITING_PCT:.0f} %"),)
 
     @property
     def costliest(self) -> tuple[str, float | None] | None:
         """The stage that making batches takes most time for, in words, and its share, in percent of that time: by the
-        loader's own clocks where those tell, else as looks at stacks saw it; `None` where neither does."""
+        loader's own clocks where those tell, else as stack samples saw it; `None` where neither does."""
         loader, seen = self.loader, self.facts.stages
         stage = loader.costliest
         if seen is not None and seen.costliest is not None and loader.unsplit_pct is not None and stage != "reading":
@@ -353,7 +353,7 @@ class Wait(Claim):
     def stage_evidence(self) -> tuple[Evidence, ...]:
         """What the loader spends most of its time on, and what it touches for that."""
         stage = () if self.costliest is None else self.costliest
-        taken = (Evidence(f"{stage[0]}, of the time spent making batches", stage[1], "%"),) if stage else ()
+        taken = (Evidence(f"{stage[0].capitalize()}, share of preparing batches", stage[1], "%"),) if stage else ()
         return (*taken, *self.touched_evidence)
 
     @property
@@ -365,12 +365,12 @@ class Wait(Claim):
         used = nbytes / samples if nbytes and samples else None
         shown = []
         if read is not None and used is not None and read >= max(LEAST_READ_BYTES, READ_TIMES * used):
-            shown.append(Evidence("bytes read for a sample", read, "bytes"))
-            shown.append(Evidence("bytes of a sample in its batch", used, "bytes"))
+            shown.append(Evidence("Bytes read for a sample", read, "bytes"))
+            shown.append(Evidence("Bytes of a sample in its batch", used, "bytes"))
         took = 0.0 if faults is None else faults * FAULT_MS
         if took and loader.work_ms_per_batch and took >= LEAST_FAULTS * loader.work_ms_per_batch:
             expected = "" if nbytes is None else f"about {nbytes / PAGE_BYTES:.0f}"
-            shown.append(Evidence("page faults in making a batch", faults, "", expected))
+            shown.append(Evidence("Page faults while preparing a batch", faults, "", expected))
         return tuple(shown)
 
 

@@ -1,4 +1,4 @@
-"""Too few hands: batches are made in the training itself, or by fewer workers than it takes.
+"""Too few hands: batches are prepared in the training itself, or by fewer workers than it takes.
 
 Batches that come late one by one: slow ones in a loader that keeps its order, and uneven ones. Samples are made and
 thrown away: by `collate_fn`, by workers that make the same, by the loop behind the loader.
@@ -37,35 +37,35 @@ def wasted(wait: Wait) -> Finding | None:
         (
             (
                 found.dropped,
-                f"samples are thrown away when they have been made ({100 * found.dropped:.0f} %)",
-                "leave out before making: choose the indices once, or look at what is cheap (a label, a length, a "
-                "header) before decoding; of a stream, let each worker make only its own part",
+                f"samples are dropped after they were prepared ({100 * found.dropped:.0f} %)",
+                "Leave samples out before preparing them: choose the indices once, or check a label, "
+                "length or header before decoding; in a stream, let each worker prepare only its part",
             ),
             (
                 found.repeated,
-                f"workers make the same batches, so that {100 * found.repeated:.0f} % of them are there already",
-                "divide the data in __iter__ by torch.utils.data.get_worker_info(): each worker makes only its part",
+                f"workers prepare the same batches ({100 * found.repeated:.0f} % are duplicates)",
+                "Divide the data in `__iter__` by `torch.utils.data.get_worker_info()`: each worker prepares its part",
             ),
             (
                 found.passed_over,
                 f"the training computes nothing with {100 * found.passed_over:.0f} % of the batches it fetches",
-                "filter before making: leave those samples out of the dataset or its sampler, not out of the loop",
+                "Filter in the dataset or its sampler, before samples are prepared, instead of in the loop",
             ),
         ),
         reverse=True,
     )
     told = [(how, change) for share, how, change in ways if share >= LEAST_TOLD]
     return wait.found(
-        f"{wait.begins}, and {100 * found.share:.0f} % of the making is for nothing: "
+        f"{wait.begins}, and {100 * found.share:.0f} % of the preparation of samples is wasted: "
         f"{'; '.join(how for how, _ in told)}.",
         0.9,
         (
             Evidence(
-                "making of samples that is for nothing", 100 * found.share, "%", f"below {100 * LEAST_WASTED:.0f}"
+                "Preparation of samples that is wasted", 100 * found.share, "%", f"below {100 * LEAST_WASTED:.0f} %"
             ),
-            Evidence("making of samples that are left out", 100 * found.dropped, "%", "near 0"),
-            Evidence("batches that another worker made too", 100 * found.repeated, "%", "0"),
-            Evidence("batches fetched and not computed with", 100 * found.passed_over, "%", "near 0"),
+            Evidence("Samples dropped after they were prepared", 100 * found.dropped, "%", "near 0 %"),
+            Evidence("Batches that another worker prepared too", 100 * found.repeated, "%", "0 %"),
+            Evidence("Batches fetched and not computed with", 100 * found.passed_over, "%", "near 0 %"),
             wait.evidence("make_ms_per_sample"),
             wait.evidence("worker_busy_pct"),
         ),
@@ -106,19 +106,19 @@ def straggler(wait: Wait) -> Finding | None:
     slowest = loader.slowest[0] if loader.slowest else None
     index = None if slowest is None or slowest.index is None else f"index {slowest.index}"
     return wait.found(
-        f"{wait.begins}: for single slow samples, while later batches lie finished.",
+        f"{wait.begins}: straggler samples hold up later, finished batches.",
         0.85,
         (
-            Evidence("wait while a later batch was finished, of the exposed wait", facts.blocked_pct, "%", "near 0"),
+            Evidence("Wait while a later batch was finished", facts.blocked_pct, "% of the exposed wait", "near 0 %"),
             wait.evidence("slow_times"),
             wait.evidence("worker_busy_pct", ""),
-            Evidence("the slowest sample took", slowest.ms if slowest else None, "ms"),
-            Evidence("a sample takes", loader.make_ms_per_sample, "ms"),
-            Evidence("the slowest sample is", None if slowest is None else slowest.file or index),
+            Evidence("Slowest sample", slowest.ms if slowest else None, "ms"),
+            Evidence("Preparing one sample", loader.make_ms_per_sample, "ms"),
+            Evidence("File or index of the slowest sample", None if slowest is None else slowest.file or index),
         ),
         (
             _as_they_come(wait),
-            wait.removing("make the slow samples cheaper, or prepare them once and keep the result", kind="cheaper"),
+            wait.removing("Make the slow samples cheaper, or prepare them once and keep the result", kind="cheaper"),
         ),
     )
 
@@ -135,7 +135,7 @@ def uneven(wait: Wait) -> Finding | None:
         f"{wait.begins}, although the loader keeps up on average: batches come unevenly.",
         0.6 if varied else 0.4,
         (
-            wait.evidence("queue_ready_mean", f"of {loader.queue_capacity}"),
+            wait.evidence("queue_ready_mean", f"1 or more of {loader.queue_capacity}"),
             wait.evidence("worker_busy_pct", ""),
             wait.evidence("slow_times", ""),
             wait.evidence("handoff_pct", ""),
@@ -148,7 +148,7 @@ def uneven(wait: Wait) -> Finding | None:
 
 def _as_they_come(wait: Wait) -> Next:
     """Finished batches are handed over, whichever it is."""
-    change = "in_order=False in the DataLoader (torch 2.6 or later): batches are handed over as they come"
+    change = "Set `in_order=False` (torch 2.6 or later) to hand over batches as they come"
     workers = wait.facts.set_workers
     said = wait.predicted(lambda settings: settings.num_workers == workers, in_order=False)
     if said is None:
@@ -160,10 +160,10 @@ def _deeper(wait: Wait) -> Next:
     """More batches ahead, with as many workers."""
     ahead, workers = wait.facts.set_prefetch, wait.facts.set_workers
     if ahead is None:
-        return wait.overlapping("more batches ahead").of("settings")
+        return wait.overlapping("Prefetch more batches").of("settings")
     said = wait.predicted(lambda s: s.num_workers == workers and (s.prefetch_factor or 0) > ahead)
     deeper = 2 * ahead if said is None else said.settings.prefetch_factor
-    change = f"prefetch_factor={deeper} instead of {ahead}: more batches ahead"
+    change = f"Set `prefetch_factor={deeper}` instead of {ahead} to prefetch more batches"
     if said is None:
         return replace(wait.overlapping(change), settings={"prefetch_factor": deeper}).of("settings")
     return wait.as_predicted(change, said).of("settings")
@@ -186,23 +186,23 @@ def serial(wait: Wait) -> Finding:
     if facts.own_workers is not None:
         return _by_its_own(wait, facts.own_workers)
     wanted, work_ms = wait.wanted, loader.work_ms_per_batch
-    setting = f"num_workers={wanted.workers}{wanted.besides}{wait.beyond_cpus(wanted.workers)}"
-    change = wait.so_many(f"{setting}: batches are made while the {facts.waiter} computes", wanted)
+    setting = f"Set `num_workers={wanted.workers}{wanted.besides}`{wait.beyond_cpus(wanted.workers)}"
+    change = wait.so_many(f"{setting} to prepare batches while the {facts.waiter} computes", wanted)
     if work_ms is not None and _not_worth_a_worker(wait, work_ms, change):
         change = wait.removing(
-            "index a whole batch at once: a dataset with __getitems__, or tensors that the loop slices itself (for a "
-            f"worker to hand a batch over takes about as long as it takes to make: {work_ms:.2f} ms)",
+            "Index a whole batch at once: use a dataset with `__getitems__`, or tensors that the loop slices itself "
+            f"(handing a batch over takes a worker about as long as preparing it: {work_ms:.2f} ms)",
             wait.ns,
             likely=0.5,
             kind="cheaper",
         )
     crowd, alone = _others(wait)
     return wait.found(
-        f"{wait.begins}: batches are made in the training process, one after the other{crowd}.",
+        f"{wait.begins}: batches are prepared in the training process, one after the other{crowd}.",
         0.95,
         (
             Evidence("num_workers", facts.set_workers, "", str(wanted.workers)),
-            Evidence("batch making that happened inside the fetch", facts.made_in_fetch_pct, "%", "near 0"),
+            Evidence("Batches prepared in the training process", facts.made_in_fetch_pct, "%", "near 0 %"),
             wait.evidence("make_ms_per_sample"),
             *wait.waiting_evidence,
             *wait.stage_evidence,
@@ -216,12 +216,12 @@ def serial(wait: Wait) -> Finding:
 def _by_its_own(wait: Wait, workers: int) -> Finding:
     """Samples come from worker processes of the data set's, which the training waits for."""
     change = (
-        f"more workers where the data set makes its own{f', num_workers above {workers}' if workers else ''}; the "
-        "loader around it keeps num_workers=0, since its workers could start none"
+        f"Let the dataset start more workers{f' (`num_workers` above {workers})' if workers else ''}; keep "
+        "`num_workers=0` in the loader around it, whose workers could start none"
     )
-    own = Evidence("workers of the data set's own", workers or None)
+    own = Evidence("Workers of the dataset's own", workers or None)
     return wait.found(
-        f"{wait.begins}: batches come from workers of the data set's own, which the training's process waits for.",
+        f"{wait.begins}: the dataset prepares batches in workers of its own, and the training process waits for them.",
         0.9,
         (Evidence("num_workers", 0), own, wait.evidence("make_ms_per_sample"), *wait.pace_evidence),
         (wait.removing(change, likely=0.5, kind="workers"),),
@@ -260,16 +260,16 @@ def in_its_own_thread(wait: Wait) -> Finding | None:
         return None
     least, most = _fetch_cpu(facts)
     computes = least is not None and least >= 50
-    cpu = "" if most is None or computes else ", in which that thread mostly waits" if most < 50 else ""
-    change = "make batches ahead: a DataLoader with workers, or a background thread"
+    cpu = "" if most is None or computes else ", and mostly waits meanwhile" if most < 50 else ""
+    change = "Prepare batches ahead: use a DataLoader with workers, or a background thread"
     if not computes:
-        change += "; where it has threads of its own, more of them"
+        change += "; where the loader has threads of its own, use more of them"
     return wait.found(
-        f"{wait.begins}: batches are made in the training's own thread, as far as is known{cpu}.",
+        f"{wait.begins}: the training's own thread seems to prepare the batches{cpu}.",
         0.8 if computes else 0.5,
         (
-            Evidence("fetching takes", facts.parts.fetch_ns / facts.window.count / 1e6, "ms a step"),
-            Evidence("on a CPU, of the time spent fetching", _between(least, most)),
+            Evidence("Fetching a batch", facts.parts.fetch_ns / facts.window.count / 1e6, "ms per step"),
+            Evidence("On a CPU, share of the time spent fetching", _between(least, most)),
             wait.evidence("queue_ready_mean"),
         ),
         (wait.overlapping(change).of("workers"),),
@@ -282,17 +282,17 @@ def sharding(wait: Wait) -> Finding | None:
     if not facts.iterable or not facts.set_workers or even is None or even >= UNEVEN * facts.set_workers:
         return None
     return wait.found(
-        f"{wait.begins}: of {facts.set_workers} workers only {even:.1f} get data.",
+        f"{wait.begins}: only {even:.1f} of {facts.set_workers} workers get data.",
         0.9,
         (
-            Evidence("workers that get data, as if in equal shares", even, "", str(facts.set_workers)),
-            Evidence("workers that made batches", wait.loader.workers, "", str(facts.set_workers)),
+            Evidence("Workers that get data, counted as equal shares", even, "", str(facts.set_workers)),
+            Evidence("Workers that prepared batches", wait.loader.workers, "", str(facts.set_workers)),
             wait.evidence("queue_ready_mean"),
         ),
         (
             wait.more_workers(
-                "divide the data in __iter__ by torch.utils.data.get_worker_info(): every worker its own shards, at "
-                f"least {facts.set_workers} of them",
+                "Divide the data in `__iter__` with `torch.utils.data.get_worker_info()` into at least "
+                f"{facts.set_workers} shards, so every worker has its own",
                 facts.set_workers,
             ).of("slice"),
         ),
@@ -305,10 +305,10 @@ def latency(wait: Wait) -> Finding | None:
     if not wait.waits_mostly or not wait.behind:
         return None
     wanted = wait.wanted
-    setting = f"num_workers={wanted.workers}{wanted.besides}{wait.beyond_cpus(wanted.workers)}"
+    setting = f"Set `num_workers={wanted.workers}{wanted.besides}`{wait.beyond_cpus(wanted.workers)}"
     return wait.found(
-        f"{wait.begins}: {count(loader.workers)} not enough, because making a "
-        f"sample is {loader.waiting_pct:.0f} % waiting for something that is no CPU (network, locks, sleeps).",
+        f"{wait.begins}: {count(loader.workers)} not enough, because preparing a "
+        f"sample is {loader.waiting_pct:.0f} % waiting (network, locks, sleeps).",
         0.85,
         (
             *wait.waiting_evidence,
@@ -317,7 +317,7 @@ def latency(wait: Wait) -> Finding | None:
             *wait.pace_evidence,
             *wait.touched_evidence,
         ),
-        (wait.so_many(setting, wanted, "; or shorter waits: local copies, larger requests"),),
+        (wait.so_many(setting, wanted, "; or shorten the waits: local copies, larger requests"),),
     )
 
 
@@ -348,7 +348,7 @@ def starved(wait: Wait) -> Finding | None:
     if not wait.starved:
         return None
     rest = "; this job and other programs use up the machine's CPUs"
-    return _guess(wait, rest, wait.overlapping("CPUs of its own, or less work for them").of("cheaper"))
+    return _guess(wait, rest, wait.overlapping("Give it CPUs of its own, or less work for them").of("cheaper"))
 
 
 def general(wait: Wait) -> Finding:
@@ -357,9 +357,9 @@ def general(wait: Wait) -> Finding:
     if not wait.cpu_known:
         rest = "; CPU use was not measured, so the reason is a guess"
     elif wait.cpu_used:
-        rest = "; the job uses its CPUs up, its workers do not"
+        rest = "; the job uses up its CPUs, but its workers do not"
     elif loader.worker_busy_pct is None:
-        rest = " while CPU is left over; the loader does not say what it does"
+        rest = " while CPU is left over, and the loader does not tell what it does"
     elif wait.workers_busy:
         rest = "; its workers are busy all the time"
     else:
@@ -371,10 +371,10 @@ def general(wait: Wait) -> Finding:
         change = wait.overlapping(_more_workers(wait, wanted)).of("workers")
     elif facts.set_prefetch is not None:
         change = wait.overlapping(
-            f"prefetch_factor={2 * facts.set_prefetch} instead of {facts.set_prefetch}: more batches ahead"
+            f"Set `prefetch_factor={2 * facts.set_prefetch}` instead of {facts.set_prefetch} to prefetch more batches"
         ).of("settings")
     else:
-        change = wait.overlapping("more workers or threads, or more batches ahead").of("workers")
+        change = wait.overlapping("Use more workers or threads, or prefetch more batches").of("workers")
     return _guess(wait, rest, change)
 
 
@@ -390,8 +390,8 @@ def _guess(wait: Wait, rest: str, change: Next) -> Finding:
 def _more_workers(wait: Wait, wanted: Wanted) -> str:
     now = wait.facts.set_workers
     if now is None:
-        return f"more workers ({wanted.workers})"
-    return f"num_workers={wanted.workers}{wanted.besides} instead of {now}"
+        return f"Use more workers ({wanted.workers})"
+    return f"Set `num_workers={wanted.workers}{wanted.besides}` instead of {now}"
 
 
 def _fetch_cpu(facts: Facts) -> tuple[float | None, float | None]:

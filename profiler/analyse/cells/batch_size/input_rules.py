@@ -33,9 +33,9 @@ def too_few_batches(compared: Compared) -> Mechanism | None:
         return None
     return Mechanism(
         "fewer_batches_than_workers",
-        f"because an epoch has {has} batch{'es' * (has != 1)} for {most} workers, and each batch is one worker's. "
-        "Longer epochs, or a smaller batch, give all of them work",
-        at_both(compared, "batches an epoch", terms.batches_per_epoch),
+        f"because an epoch has {has} batch{'es' * (has != 1)} for {most} workers, and one worker prepares each batch. "
+        "Longer epochs or a smaller batch give all of them work",
+        at_both(compared, "Batches per epoch", terms.batches_per_epoch),
     )
 
 
@@ -47,18 +47,18 @@ def epochs_begin(compared: Compared) -> Mechanism | None:
         (compared.smaller, _first_wait_ms(compared, compared.smaller, compared.before)),
         (compared.larger, _first_wait_ms(compared, compared.larger, compared.after)),
     )
-    evidence = tuple(Evidence(f"wait for an epoch's first batch, at batch {size}", ms, "ms") for size, ms in waits)
+    evidence = tuple(Evidence(f"Wait for an epoch's first batch at batch {size}", ms, "ms") for size, ms in waits)
     if compared.is_due_to(terms.STARTING):
         return Mechanism(
             "pipeline_fill",
-            "at the beginning of the epochs, before a worker had taken up anything. Keep the workers from epoch to "
-            "epoch (persistent_workers=True), or make epochs longer",
+            "at the beginning of epochs, before a worker has started on a batch. Keep the workers from epoch to "
+            "epoch (`persistent_workers=True`), or make epochs longer",
             evidence,
         )
     return Mechanism(
         "pipeline_fill",
-        "at the first batch of the epochs, which one worker has to make before anything can be computed. Longer "
-        "epochs share that out over more batches; a smaller batch is ready sooner",
+        "at the first batch of each epoch, which one worker has to prepare before anything can compute. Longer "
+        "epochs spread that over more batches; a smaller batch is ready sooner",
         evidence,
     )
 
@@ -76,8 +76,8 @@ def handed(compared: Compared) -> Mechanism | None:
         return None
     return Mechanism(
         "handoff_growth",
-        "after the batch was finished, on its way from the worker to the training. Hand over less (8-bit images, "
-        "fewer tensors), or a smaller batch",
+        "during the hand-over of finished batches to the training. Hand over less (8-bit images, "
+        "fewer tensors), or use a smaller batch",
         batch_megabytes(compared) + _new_pages(compared),
     )
 
@@ -88,8 +88,8 @@ def collated(compared: Compared) -> Mechanism | None:
         return None
     return Mechanism(
         "handoff_growth",
-        "where samples are put together: what is allocated for so large a batch is given back after it, and every "
-        "page is new for the next. A smaller batch, or 8-bit samples, avoids it",
+        "where samples are collated: the memory of so large a batch is freed after it, so every page "
+        "is new for the next. A smaller batch or 8-bit samples avoid that",
         batch_megabytes(compared) + _new_pages(compared),
     )
 
@@ -98,7 +98,7 @@ def _new_pages(compared: Compared) -> tuple[Evidence, ...]:
     pages = compared.values(terms.new_pages_per_sample)
     if pages is None or pages[1] < MORE_PAGES * pages[0]:
         return ()
-    return at_both(compared, "pages touched for the first time, a sample", terms.new_pages_per_sample)
+    return at_both(compared, "Pages touched for the first time per sample", terms.new_pages_per_sample)
 
 
 def read_back(compared: Compared) -> Mechanism | None:
@@ -110,37 +110,37 @@ def read_back(compared: Compared) -> Mechanism | None:
         return None
     return Mechanism(
         "memory",
-        "while memory that was needed again had to be read from the disk: batches of this size leave too little for "
-        "the rest. Fewer batches ahead, or a smaller batch",
-        at_both(compared, "page faults that read from the disk, a sample", terms.disk_faults_per_sample),
+        "because memory that was needed again had to be read from disk: batches of this size leave too little for "
+        "the rest. Prefetch fewer batches, or use a smaller batch",
+        at_both(compared, "Page faults that read from disk, per sample,", terms.disk_faults_per_sample),
     )
 
 
 def loader_floor(compared: Compared) -> Mechanism:
     """Nothing else explains that the wait grew: the loader sets the pace."""
     making = compared.values(_making_ms)
-    evidence = at_both(compared, "making a sample", _making_ms, "ms") + at_both(
-        compared, "workers busy", _busy_pct, "%"
+    evidence = at_both(compared, "Preparing a sample", _making_ms, "ms") + at_both(
+        compared, "Workers busy", _busy_pct, "%"
     )
     in_training = any(run.made_in_training for run in compared.after)
     busy = compared.values(_busy_pct)
     if making is not None and compared.slower and _makes_up(compared, making[1] - making[0]):
-        why = f"because making a sample takes {making[1]:.2f} ms instead of {making[0]:.2f}"
+        why = f"because preparing a sample takes {making[1]:.2f} ms instead of {making[0]:.2f}"
     elif busy is not None and busy[1] < 100 * BUSY and not in_training:
         return Mechanism(
             "loader_floor",
-            "though the workers rest part of the time: batches come in larger pieces, at less even distances. More "
-            "batches ahead (prefetch_factor), or more workers, bridge that",
+            "although the workers idle part of the time: batches come in larger pieces, less evenly. More "
+            "prefetched batches (`prefetch_factor`) or more workers bridge that",
             evidence,
         )
     else:
         why = "because the loader sets the pace, and a larger batch makes it no faster"
-    change = "workers, which make batches beside the training" if in_training else "more workers"
+    change = "workers, which prepare batches beside the training" if in_training else "more workers"
     return Mechanism("loader_floor", f"{why}. Give it {change}, or cheaper samples", evidence)
 
 
 def _makes_up(compared: Compared, longer_ms: float) -> bool:
-    """Whether making a sample for so much longer, by all workers side by side, is most of the growth."""
+    """Whether preparing a sample for so much longer, by all workers side by side, is most of the growth."""
     side_by_side = max(1.0, median_of_known(terms.workers(run) for run in compared.after) or 1.0)
     return 1e3 * longer_ms / side_by_side >= MOSTLY * compared.growth
 

@@ -1,4 +1,4 @@
-"""A mechanism by which a larger batch takes longer a sample, and what its rules have in common."""
+"""A mechanism by which a larger batch takes longer per sample, and what its rules have in common."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ def padding(compared: Compared) -> Mechanism | None:
         return None
     return Mechanism(
         "padding",
-        f"with the elements of a sample, {100 * more:.0f} % more: each is padded to the longest of its batch, and a "
-        "larger batch has a longer one. Put samples of similar length together",
-        at_both(compared, "elements a sample", terms.elements_per_sample),
+        f"because samples have {100 * more:.0f} % more elements: each is padded to the longest of its batch, and a "
+        "larger batch has a longer one. Batch samples of similar length together",
+        at_both(compared, "Elements per sample", terms.elements_per_sample),
     )
 
 
@@ -81,4 +81,4 @@ def batch_megabytes(compared: Compared) -> tuple[Evidence, ...]:
     sizes = compared.values(terms.batch_megabytes)
     if sizes is None or sizes[1] < LEAST_MEGABYTES:
         return ()
-    return at_both(compared, "bytes of a batch", terms.batch_megabytes, "MB")
+    return at_both(compared, "Bytes of a batch", terms.batch_megabytes, "MB")

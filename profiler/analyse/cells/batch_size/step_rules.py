@@ -16,11 +16,11 @@ def retries(compared: Compared) -> Mechanism | None:
         return None
     return Mechanism(
         "memory",
-        "around retries of the device's memory allocator: the batch hardly fits. A smaller batch with gradients "
-        "accumulated over several of them does",
+        "around retries of the device's memory allocator: the batch hardly fits. Use a smaller batch with "
+        "gradient accumulation",
         only_after(
             compared,
-            "allocator retries in a run",
+            "Allocator retries per run",
             lambda run: None if run.memory_pressure is None else float(run.memory_pressure.count),
             "0",
         ),
@@ -33,8 +33,8 @@ def new_shapes(compared: Compared) -> Mechanism | None:
         return None
     return Mechanism(
         "compute_growth",
-        "in steps with input shapes that none before them had, for which libraries choose or compile anew. Fixed "
-        "shapes, or a few of them, avoid it",
+        "in steps with new input shapes, for which libraries tune or compile anew. Fixed "
+        "shapes, or only a few, avoid that",
     )
 
 
@@ -48,10 +48,10 @@ def clock(compared: Compared) -> Mechanism | None:
         return None
     states = (run.device_state.throttled for run in compared.after if run.device_state is not None)
     by = next((state.by for state in states if state is not None), None)
-    why = f"with the device's clock, which fell from {had:.0f} to {has:.0f} MHz"
+    why = f"because the device's clock fell from {had:.0f} to {has:.0f} MHz"
     if by is not None:
         why += f" ({by}). A higher power limit or better cooling gives that back; so does the smaller batch"
-    return Mechanism("clock", why, at_both(compared, "multiprocessor clock while computing", terms.clock_mhz, "MHz"))
+    return Mechanism("clock", why, at_both(compared, "Multiprocessor clock while computing", terms.clock_mhz, "MHz"))
 
 
 def kernels(compared: Compared) -> Mechanism:
@@ -66,7 +66,7 @@ def kernels(compared: Compared) -> Mechanism:
     told = [what for what, is_known in known.items() if is_known]
     does = "do" if len(told) > 1 or told == [retried] else "does"
     but = f", and {_listed(told)} {does} not explain it" if told else ""
-    return Mechanism("compute_growth", f"in the step's own computation, which takes longer a sample{but}")
+    return Mechanism("compute_growth", f"in the step's own computation, which takes longer per sample{but}")
 
 
 def _listed(words: Sequence[str]) -> str:
@@ -77,9 +77,9 @@ def copying(compared: Compared) -> Mechanism:
     """Copies to the device take longer a sample."""
     how = ""
     if all(run.pinned is False for run in compared.after):
-        how = " from pageable memory. Pin it"
+        how = " from pageable memory. Set `pin_memory=True`"
     elif not any(run.copied_ahead for run in compared.after):
-        how = " that nothing is computed beside. Copy the next batch ahead, on a stream of its own"
+        how = ", while nothing computes. Copy the next batch ahead, on a stream of its own"
     return Mechanism("handoff_growth", f"in copies to the device{how}", batch_megabytes(compared))
 
 
@@ -94,7 +94,7 @@ def own_work(compared: Compared) -> Mechanism:
 
 def waits(_: Compared) -> Mechanism:
     """Synchronising calls take longer a sample, for no reason that is known."""
-    return Mechanism("none", "in calls that wait for the device and then make something of what they read")
+    return Mechanism("none", "in calls that wait for the device and then use what they read")
 
 
 def outside(_: Compared) -> Mechanism:

@@ -28,26 +28,26 @@ the utilisation looks worse though nothing is slower."""
 
 
 def total_in_words(compared: Compared) -> str:
-    """What became of the time per sample, and how sure that is."""
+    """Describe what became of the time per sample, and how sure that is."""
     before, after = compared.times(TOTAL)
     change = compared.change(TOTAL)
-    percent = f"{round(100 * change.value / before, 1) + 0.0:+.1f} ± {100 * compared.reach:.1f} %"
+    times = f"(±{100 * compared.reach:.1f} %; {duration(before)} → {duration(after)})"
+    more = f"{abs(100 * change.value / before):.1f} % {'more' if change.value > 0 else 'less'} time per sample than"
     if compared.unsure:
-        return f"time per sample went from {duration(before)} to {duration(after)} ({percent}), which proves nothing"
+        return f"batch {compared.larger} took {more} batch {compared.smaller} {times}, which proves nothing"
     if change.low <= 0 <= change.high:
-        return f"time per sample stays at {duration(after)} ({percent})"
-    verb = "rises" if change.value > 0 else "falls"
+        return f"batch {compared.larger} takes as long per sample as batch {compared.smaller} {times}"
     little = "" if compared.slower or compared.faster else ", too little to count"
-    return f"time per sample {verb} from {duration(before)} to {duration(after)} ({percent}){little}"
+    return f"batch {compared.larger} takes {more} batch {compared.smaller} {times}{little}"
 
 
 def more_runs(compared: Compared) -> str:
     """What would tell, where these runs do not."""
     enough = compared.fit.runs_for(CONSIDERABLE_CHANGE)
-    would = f"More than {MOST_RUNS} of each" if enough is None else f"About {enough} of each"
+    would = f"more than {MOST_RUNS} of each" if enough is None else f"about {enough} of each"
     if len(compared.before) == len(compared.after) == 1:
-        return f"one run of each size cannot tell. {would} would"
-    return f"runs of a size differ by too much. {would} would tell"
+        return f"one run of each size cannot tell; {would} would"
+    return f"runs of one size differ too much; {would} would tell"
 
 
 def growth_in_words(compared: Compared) -> str:
@@ -58,10 +58,7 @@ def growth_in_words(compared: Compared) -> str:
 
 def _grown(compared: Compared, part: str) -> str:
     before, after = compared.times(part)
-    return (
-        f"{part} grew from {duration(before)} a sample at batch {compared.smaller} to {duration(after)} at batch "
-        f"{compared.larger}"
-    )
+    return f"{part} grew from {duration(before)} to {duration(after)} per sample"
 
 
 def idle_in_words(compared: Compared) -> str:
@@ -69,7 +66,7 @@ def idle_in_words(compared: Compared) -> str:
     part = max((part for part in PARTS if part != "compute"), key=lambda part: compared.times(part)[1])
     before, after = compared.times(part)
     return (
-        f". The {compared.waiter} waits most for {part}, {duration(before)} a sample at batch {compared.smaller} and "
+        f". The {compared.waiter} waits most for {part}: {duration(before)} per sample at batch {compared.smaller}, "
         f"{duration(after)} at batch {compared.larger}"
     )
 
@@ -90,7 +87,7 @@ def foreign_in_words(compared: Compared) -> str:
         )
     if min(len(compared.before), len(compared.after)) > 1:
         return ""
-    return f"from one run of a size that cannot be told while other programs use {others[longer]:.1f} CPUs"
+    return f"one run of a size does not tell why while other programs use {others[longer]:.1f} CPUs"
 
 
 def longer_gaps(compared: Compared) -> str:
@@ -100,9 +97,9 @@ def longer_gaps(compared: Compared) -> str:
     if gaps is None or gaps[1] < LONGER_GAPS * gaps[0]:
         return ""
     return (
-        f". The {compared.waiter} stands still for longer at a time, {gaps[0]:.0f} ms at batch {compared.smaller} and "
-        f"{gaps[1]:.0f} ms at batch {compared.larger} (median), because a larger batch takes longer to make: "
-        "utilisation swings more, throughput is the same"
+        f". The {compared.waiter} idles longer at a time (median {gaps[0]:.0f} ms at batch {compared.smaller}, "
+        f"{gaps[1]:.0f} ms at batch {compared.larger}), because a larger batch takes longer to prepare: "
+        "utilisation swings more, throughput stays the same"
     )
 
 
@@ -190,11 +187,11 @@ def _judge(compared: Compared, work: Mapping[int, Work]) -> Mechanism:
     more = samples > max(MORE_SAMPLES, 1 + 2 * compared.reach) and longer > LONGER
     if more and not compared.slower:
         because = "mostly because" if compared.unsure else "only because"
-        but = f". Of its parts {growth_in_words(compared)}" if compared.risen else ""
+        but = f". There, {growth_in_words(compared)}" if compared.risen else ""
         return Mechanism(
             "accounting",
-            f"batch {larger} took {longer:.2f} times as long as batch {smaller} {because} it processed "
-            f"{samples:.2f} times as many samples, {work[larger].samples} against {work[smaller].samples}; {said}{but}",
+            f"batch {larger} took {longer:.2f}× as long as batch {smaller} {because} it processed {samples:.2f}× as "
+            f"many samples ({work[larger].samples} against {work[smaller].samples}); {said}{but}",
         )
     found = mechanism_of(compared)
     grown = growth_in_words(compared) if found is not None else ""
@@ -202,7 +199,7 @@ def _judge(compared: Compared, work: Mapping[int, Work]) -> Mechanism:
     if others:
         return Mechanism("none", f"{said}, but {others}. Run both sizes again, in turn")
     if compared.unsure:
-        but = f". Of its parts {grown}" if found is not None else ""
+        but = f". There, {grown}" if found is not None else ""
         return Mechanism("none", f"{said}: {more_runs(compared)}{but}")
     if compared.faster:
         but = f". Meanwhile {grown}, {found.why}" if found is not None else ""
@@ -210,12 +207,12 @@ def _judge(compared: Compared, work: Mapping[int, Work]) -> Mechanism:
     if compared.slower:
         if more:
             slower = 1 + compared.change(TOTAL).value / compared.times(TOTAL)[0]
-            said += f", a factor of {slower:.2f} of the {longer:.2f} times as long; the rest is more samples"
+            said += f". Its runs took {longer:.2f}× as long: {slower:.2f}× for that, and the rest is more samples"
         if found is None:
-            return Mechanism("none", f"{said}, and no single term accounts for it")
-        return Mechanism(found.cause, f"{said}: {grown}, {found.why}", found.evidence)
+            return Mechanism("none", f"{said}, and no single part explains it")
+        return Mechanism(found.cause, f"{said}. There, {grown}, {found.why}", found.evidence)
     if found is not None:
-        why = f"a larger batch gains nothing, {said}: {grown}, {found.why}"
+        why = f"a larger batch gains nothing: {said}. There, {grown}, {found.why}"
         gaps = longer_gaps(compared) if found.cause == "loader_floor" else ""
         return Mechanism(found.cause, why + gaps, found.evidence)
     return _level(compared, said)
@@ -227,17 +224,17 @@ def _level(compared: Compared, said: str) -> Mechanism:
     beginning = sum(compared.fit.at(compared.larger, name).value for name in (terms.STARTING, terms.FILLING))
     waiting = compared.times("input")[1]
     if waiting - beginning >= FLOOR_SHARE * total:
-        why = f"the loader sets the pace at batch {compared.larger}, a larger batch gains nothing: {said}"
+        why = f"a larger batch gains nothing, because the loader sets the pace: {said}"
         return Mechanism("loader_floor", why + longer_gaps(compared))
     if waiting >= FLOOR_SHARE * total:
         return Mechanism(
             "none",
-            f"no term grew: {said}. The {compared.waiter} waits most at the beginning of epochs, "
-            f"{duration(beginning)} a sample whatever the batch",
+            f"no part grew: {said}. The {compared.waiter} waits most at the beginning of epochs, "
+            f"{duration(beginning)} per sample at any batch size",
         )
     if compared.times("compute")[1] >= SATURATED_SHARE * total:
-        return Mechanism("saturated", f"computation takes nearly all the time, a larger batch gains nothing: {said}")
-    return Mechanism("none", f"no term grew beyond what runs differ by: {said}{idle_in_words(compared)}")
+        return Mechanism("saturated", f"a larger batch gains nothing, as computation takes nearly all the time: {said}")
+    return Mechanism("none", f"no part grew by more than runs differ: {said}{idle_in_words(compared)}")
 
 
 RULES: Mapping[str, tuple[Sequence[Rule], Last]] = {

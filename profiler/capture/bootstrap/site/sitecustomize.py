@@ -82,7 +82,7 @@ class _Finder:
                 try:
                     self._follow(spec.loader)
                 except Exception:
-                    _note("torch is loaded in an unknown way, so that the training could not be watched.")
+                    _note("The training could not be watched: torch is loaded in an unknown way.")
                 return spec
         return None
 
@@ -175,7 +175,7 @@ def _arm():
 
         arm(_imports)
     except Exception as error:
-        _note("The hooks could not be set up, nothing is seen of a process: %r" % (error,))
+        _note("The hooks could not be set up, so a process was not recorded: %r" % (error,))
 
 
 def _guard(folder):
@@ -186,7 +186,7 @@ def _guard(folder):
 
         guard.install(folder, options()["tune"])
     except Exception as error:
-        _note("The program's files could not be guarded: %r" % (error,))
+        _note("The program's files could not be protected: %r" % (error,))
 
 
 def _hand_over(ours):
@@ -225,7 +225,7 @@ def _main():
         if not worker:
             _say_loaded()
         if sys.version_info < _LEAST:
-            _note("Python %d.%d is older than 3.11, so that its training could not be watched." % sys.version_info[:2])
+            _note("A training could not be watched: its Python %d.%d is older than 3.11." % sys.version_info[:2])
         else:
             sys.meta_path.insert(0, _Finder(package))
             _time_imports()

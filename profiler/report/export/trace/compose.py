@@ -27,7 +27,7 @@ from .stretch import Extent, Stretch, extent_of
 
 @dataclass(frozen=True)
 class RankTrace:
-    """What one rank has to show."""
+    """What the trace shows of one rank."""
 
     timeline: Timeline
     run: Run
@@ -55,8 +55,8 @@ def trace_of(analysis: Analysis, runs: Sequence[Run]) -> RunTrace:
     shown = timelines(analysis, runs)
     if not shown:
         raise WhyidleError(
-            f"of {runs[0].folder} no step can be laid out: it holds no step that the device has finished. "
-            "`--format csv --table step_records` writes what was recorded of steps, `--table host` what was sampled."
+            f"{runs[0].folder} holds no step that the device has finished, so there is no trace. "
+            "Export the recorded steps with `--format csv --table step_records`, the samples with `--table host`."
         )
     processes = {process.rank: process for process in ranks_of(runs)} if analysis.ranks else {}
     ranks = tuple(_rank(timeline, processes.get(timeline.rank), runs[0]) for timeline in shown)
@@ -114,15 +114,15 @@ def _add_samples(tracks: Tracks, rank: RankTrace, offset: int, stretch: Stretch,
     kind = timeline.facts.device_kind
     if len(timeline.device):
         emulated = "emulated " if kind == "emulated" else ""
-        pid = tracks.process(f"{emulated}devices{of_host}, as the sampler saw them")
+        pid = tracks.process(f"{emulated}devices{of_host}, by the sampler")
         counters.add_device_counters(tracks, pid, timeline.device, offset, stretch.low, stretch.high)
     if len(timeline.host_samples):
-        pid = tracks.process(f"host{of_host}, as the sampler saw it")
+        pid = tracks.process(f"host{of_host}, by the sampler")
         counters.add_host_counters(tracks, pid, timeline.host_samples, offset, stretch.low, stretch.high)
 
 
 def about(trace: RunTrace, stretch: Stretch) -> dict[str, Any]:
-    """What the file says of itself."""
+    """Describe the file within it."""
     info, axis = trace.analysis.info, trace.axis
     told: dict[str, Any] = {
         "made_by": f"whyidle {info.get('whyidle') or ''}".strip(),
@@ -130,7 +130,7 @@ def about(trace: RunTrace, stretch: Stretch) -> dict[str, Any]:
         "shown": stretch.why,
         "from_s": stretch.low / 1e9,
         "to_s": stretch.high / 1e9,
-        "zero": "the begin of the first step",
+        "zero": "the start of the first step",
         "verdict": trace.analysis.verdict.title,
         "device": (info.get("device") or {}).get("title"),
         "stand_in_data": (info.get("dataset") or {}).get("stand_in"),

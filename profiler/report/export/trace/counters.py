@@ -1,4 +1,4 @@
-"""Counters of what the sampler saw: of each device, and of the host."""
+"""Counters of the sampler's figures: for each device, and for the host."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _DEVICE = (
     ("SM clock", "MHz", "sm_clock_mhz", 1.0),
     ("temperature", "degrees C", "temperature_c", 1.0),
 )
-_DEVICE_RATES = (("PCIe to the device", "MB/s", "pcie_rx_bytes", 1e6), ("PCIe from it", "MB/s", "pcie_tx_bytes", 1e6))
+_DEVICE_RATES = (("PCIe to device", "MB/s", "pcie_rx_bytes", 1e6), ("PCIe from device", "MB/s", "pcie_tx_bytes", 1e6))
 _HOST = (
     ("machine CPU", "%", "machine_busy_pct", 1.0),
     ("steal", "%", "steal_pct", 1.0),
@@ -29,7 +29,7 @@ _HOST = (
 )
 _HOST_RATES = (
     ("CPUs the training uses", "CPUs", "tree_cpu_ns", 1e9),
-    ("threads that wait for a CPU", "threads", "run_queue_ns", 1e9),
+    ("threads waiting for a CPU", "threads", "run_queue_ns", 1e9),
     ("read from storage", "MB/s", "read_storage_bytes", 1e6),
 )
 

@@ -1,4 +1,4 @@
-"""Tracks of a device: what it computed and copied, and what it idled behind."""
+"""Tracks of a device: what it computed and copied, and what it waited for."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from ....record.schema import NOT_MEASURED, SpanKind
 from .events import Stamps, Tracks
 from .scene import Scene
 
-_PARTS = {"compute": "compute", "boundary": "idle: outside the steps", "untold": "computing or waiting: not told apart"}
+_PARTS = {"compute": "compute", "boundary": "idle: outside the steps", "untold": "computing or waiting, not told apart"}
 _SPANS = {SpanKind.COMPUTE: "compute", SpanKind.COPY: "copy"}
 
 
 def add_parts(tracks: Tracks, scene: Scene, pid: int, on_processor: bool) -> None:
-    """Where the time went: each instant is blamed on one part, those that nobody looked at on none."""
+    """Add where the time went: each recorded instant belongs to one part."""
     kept = []
     for part, spans in scene.timeline.parts.items():
         shown = clip(spans, max(0, scene.low) - scene.offset_ns, scene.high - scene.offset_ns)
@@ -30,7 +30,7 @@ def add_parts(tracks: Tracks, scene: Scene, pid: int, on_processor: bool) -> Non
 
 
 def add_work(tracks: Tracks, scene: Scene, pid: int) -> None:
-    """The steps' computation and copies, from begin to end on the device's clock."""
+    """Add the steps' computation and copies, from start to end on the device's clock."""
     steps, pauses = scene.timeline.steps, scene.timeline.pauses
     computed = steps[scene.covers(steps["device_begin_ns"], steps["device_end_ns"])]
     _track(tracks, scene, pid, "steps on the device", computed, ("device_begin_ns", "device_end_ns"), "compute")
@@ -62,7 +62,7 @@ def _track(
 
 
 def add_spans(tracks: Tracks, scene: Scene, pid: int, spans: Records) -> None:
-    """What an emulated device's engines really did: the truth that everything else can be held against."""
+    """Add what an emulated device's engines really did: the truth to compare everything else with."""
     spans = spans[scene.covers(spans["begin_ns"], spans["end_ns"])]
     for stream in np.unique(spans["stream"]).tolist():
         mine = spans[spans["stream"] == stream]

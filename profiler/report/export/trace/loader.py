@@ -1,4 +1,4 @@
-"""Tracks of a loader: a track a worker, with what each batch took, and which of them held up others."""
+"""Tracks of a loader: one for each worker, with the time of each batch, and which batches held up others."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ _COUNTS = {
 def add_loader(
     tracks: Tracks, scene: Scene, pid: int, names: Mapping[int, str]
 ) -> dict[int, tuple[int, int, int, int]]:
-    """By step, where its batch was made: process, track, begin and end of the slice."""
+    """Return by step where its batch was prepared: process, track, start and end of the slice."""
     lanes = scene.timeline.lanes
     told = (lanes.batches["begin_ns"] != NOT_MEASURED) & (lanes.batches["end_ns"] >= lanes.batches["begin_ns"])
     # Nothing is before the trace's zero.
     told &= lanes.batches["end_ns"] + scene.offset_ns >= 0
     inside = np.zeros(len(lanes.batches), dtype=bool)
     inside[scene.covers(lanes.batches["begin_ns"], lanes.batches["end_ns"])] = True
-    # A batch may be made long before the step that takes it.
+    # A batch may be ready long before the step that takes it.
     inside |= np.isin(lanes.batches["step"], scene.steps["step"])
     chosen = np.flatnonzero(inside & told)
     batches = lanes.batches[chosen]
@@ -57,9 +57,9 @@ def add_loader(
         def args(i: int, mine: Any = mine) -> dict[str, Any]:
             return _of_batch(batches[mine[i]], names)
 
-        title = "maker of batches" if worker == NOT_MEASURED else f"worker {worker}"
+        title = "loader" if worker == NOT_MEASURED else f"worker {worker}"
         if scene.timeline.facts.made_in_training:
-            title = "batches made in the training process"
+            title = "batches prepared in the training process"
         threads = tracks.slices(pid, title, begin[mine], end[mine], label, args)
         for place, tid in zip(mine.tolist(), threads.tolist(), strict=True):
             step = int(batches["step"][place])
@@ -76,7 +76,7 @@ def _of_batch(batch: Any, names: Mapping[int, str]) -> dict[str, Any]:
 
 
 def _blocks(tracks: Tracks, scene: Scene, pid: int) -> None:
-    """Head of line: the training waited for one batch while a later one lay finished."""
+    """Add head-of-line blocks: the training waited for one batch while a later one was finished."""
     lanes = scene.timeline.lanes
     blocked = lanes.blocked_end_ns > lanes.blocked_begin_ns
     chosen = scene.covers(lanes.blocked_begin_ns, lanes.blocked_end_ns)

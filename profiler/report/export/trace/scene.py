@@ -1,4 +1,4 @@
-"""What of one rank lies within the stretch that is exported, on the trace's axis of time."""
+"""What of one rank lies within the exported stretch, on the trace's time axis."""
 
 from __future__ import annotations
 

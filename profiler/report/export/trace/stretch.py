@@ -1,4 +1,4 @@
-"""Which stretch of a run a trace shows: what was asked for, all of it, or what is around the worst stall.
+"""The stretch of a run that a trace shows: the one asked for, all of it, or what is around the worst stall.
 
 Viewers load a trace into memory, so a trace is bounded. What a stretch will take is estimated from how many records
 lie in it; the writer's own limit holds in any case.
@@ -86,12 +86,12 @@ def asked_for(extent: Extent, since_s: float | None, until_s: float | None) -> S
     high = extent.high if until_s is None else round(until_s * 1e9)
     length = f"the run's steps last from 0 to {extent.high / 1e9:.3f} s"
     if since_s is not None and until_s is not None and high <= low:
-        raise WhyidleError(f"--from {since_s:g} --to {until_s:g} is no stretch of time: {length}.")
+        raise WhyidleError(f"--from {since_s:g} --to {until_s:g} is an empty stretch: {length}.")
     if low >= extent.high or high <= extent.low:
         where = f"before {until_s:g} s" if since_s is None else f"from {since_s:g} s on"
         if since_s is not None and until_s is not None:
             where = f"from {since_s:g} to {until_s:g} s"
-        raise WhyidleError(f"nothing lies {where}: {length}.")
+        raise WhyidleError(f"nothing was recorded {where}: {length}.")
     low, high = max(low, extent.low), min(high, extent.high)
     return Stretch(low, high, f"{_seconds(low, high)}, as asked for")
 
@@ -148,9 +148,9 @@ def _worst(timelines: Sequence[Timeline], axis: Axis, extent: Extent) -> tuple[i
             length = int(longest[1] - longest[0])
             middle = axis.ns(number, int(longest[0]) + length // 2)
             whose = f" on rank {timeline.rank}" if len(timelines) > 1 else ""
-            found.append((length, middle, f"the longest stall{whose}: {length / 1e6:.1f} ms behind {part}"))
+            found.append((length, middle, f"the longest stall{whose}: {length / 1e6:.1f} ms of {part}"))
     if not found:
-        return extent.high // 2, "the middle of the run, which shows no stall"
+        return extent.high // 2, "the middle of the run, which has no stall"
     _, middle, what = max(found)
     return middle, f"{what}, at {middle / 1e9:.3f} s"
 

@@ -1,4 +1,4 @@
-"""Tracks of a training process: its steps, its calls that wait, and what it did outside the steps."""
+"""Tracks of a training process: its steps, its calls that wait, and its work outside the steps."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PAUSES = {
     PauseKind.SYNC: "wait for the device",
     PauseKind.COPY: "copy to the device",
     PauseKind.QUEUED_COPY: "queued copy to the device",
-    PauseKind.STREAM_WAIT: "stream told to wait",
+    PauseKind.STREAM_WAIT: "wait queued in a stream",
     PauseKind.COPY_AHEAD: "copy ahead to the device",
     PauseKind.FETCH: "further fetch",
 }
@@ -30,7 +30,7 @@ _OUTSIDE = {
 _INSTANTS = {
     EventKind.TRAINING_BEGIN: "training begins",
     EventKind.TRAINING_END: "training ends",
-    EventKind.ALLOCATOR_RETRIES: "the allocator had to free its caches",
+    EventKind.ALLOCATOR_RETRIES: "the allocator freed its caches",
     EventKind.WORKER_DIED: "a worker died",
 }
 
@@ -154,11 +154,11 @@ def _instants(tracks: Tracks, scene: Scene, pid: int, tid: int) -> None:
 
 
 def add_queue(tracks: Tracks, scene: Scene, pid: int) -> None:
-    """How many finished batches waited when each fetch began."""
+    """Add how many finished batches waited when each fetch began."""
     known = scene.steps[scene.steps["queue_ready"] != NOT_MEASURED]
     tracks.counter(
         pid,
-        "finished batches that wait",
+        "finished batches waiting",
         "batches",
         scene.shifted(known["fetch_begin_ns"]),
         known["queue_ready"].astype(np.float64),
@@ -166,9 +166,9 @@ def add_queue(tracks: Tracks, scene: Scene, pid: int) -> None:
 
 
 def add_flows(tracks: Tracks, scene: Scene, pid: int, tid: int, made: Mapping[int, tuple[int, int, int, int]]) -> None:
-    """From the worker's slice of a batch to the fetch that handed it over.
+    """Add arrows from the worker's slice of a batch to the fetch that handed it over.
 
-    Where the training waited for the batch, the flow ends in a slice of its own within the fetch: the hand-off, from
+    Where the training waited for the batch, the flow ends in a slice of its own within the fetch: the hand-over, from
     the finished batch to the training. Viewers draw arrows from the slice that began first.
 
     Args:
@@ -187,7 +187,7 @@ def add_flows(tracks: Tracks, scene: Scene, pid: int, tid: int, made: Mapping[in
         if leaves > ends[i]:
             return
         if (low := max(end, scene.shift(int(steps["fetch_begin_ns"][i])))) == end:
-            yield complete(pid, tid, low, int(ends[i]) + 1, "hand-off", None, "phase")
+            yield complete(pid, tid, low, int(ends[i]) + 1, "hand-over", None, "phase")
         told = {"cat": "batch", "name": "batch", "id": numbers[step]}
         yield {"ph": "s", "pid": from_pid, "tid": from_tid, "ts": us(leaves), **told}
         yield {"ph": "f", "bp": "e", "pid": pid, "tid": tid, "ts": us(int(ends[i])), **told}

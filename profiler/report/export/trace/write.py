@@ -1,4 +1,4 @@
-"""A trace into a file: piece by piece in order of time, and never more of it than was asked for."""
+"""Writing a trace into a file: piece by piece in order of time, never more than was asked for."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .stretch import Stretch
 PIECES = 400
 """A trace is cut between pieces of equal time."""
 MOST_EVENTS = 1_000_000
-"""Of more, viewers get slow before they get large."""
+"""Of more, viewers get slow."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Written:
     bytes: int
     """Before any compression."""
     cut_ns: int | None
-    """Where it was cut, for it had become too large; `None` where it is whole."""
+    """Where it was cut because it became too large; `None` where it is whole."""
 
 
 def write_trace(tracks: Tracks, stretch: Stretch, about: dict[str, Any], most_bytes: int, file: TextIO) -> Written:
@@ -45,7 +45,7 @@ def write_trace(tracks: Tracks, stretch: Stretch, about: dict[str, Any], most_by
         written += file.write(text)
         events += len(lines)
     if cut is not None:
-        about = about | {"cut": f"at {cut / 1e9:.3f} s: what follows would have made the file too large"}
+        about = about | {"cut": f"at {cut / 1e9:.3f} s: the rest would make the file too large"}
     written += file.write('\n],"otherData":' + _json(about) + "}\n")
     return Written(events, written, cut)
 

@@ -1,4 +1,4 @@
-// Icicles: a click makes a box as wide as the whole, a click on one that it lies in goes back; a search marks boxes.
+// Icicles: a click zooms into a box, another click on it zooms out; a search marks boxes.
 const widths = new WeakMap();
 
 function zoomTo(icicle, item) {
@@ -19,11 +19,11 @@ function mark(flame, wanted) {
   for (const item of flame.querySelectorAll("li")) {
     const hit = wanted !== "" && item.firstElementChild.title.toLowerCase().includes(wanted);
     item.classList.toggle("hit", hit);
-    // What lies in a box that was found is counted with it.
+    // Boxes within a box that was found count with it.
     if (hit && !item.parentElement.closest("li.hit")) looks += Number(item.dataset.looks);
   }
   const share = (100 * looks) / Number(flame.dataset.looks);
-  flame.querySelector(".found").textContent = wanted === "" ? "" : `· found in ${share.toFixed(1)} % of them`;
+  flame.querySelector(".found").textContent = wanted === "" ? "" : `· in ${share.toFixed(1)} % of them`;
 }
 
 for (const flame of document.querySelectorAll("details.flame")) {
@@ -31,7 +31,7 @@ for (const flame of document.querySelectorAll("details.flame")) {
   const told = flame.querySelector("pre.told");
   flame.classList.add("scripted");
   told.hidden = false;
-  told.textContent = "Point at a box, or touch it, to see its line; a click makes it as wide as the whole.";
+  told.textContent = "Point at a box or touch it to see its line. Click it to zoom in, click again to zoom out.";
   for (const item of icicle.querySelectorAll("li")) widths.set(item, item.style.width);
   let zoomed = null;
   const tell = (event) => {

@@ -1,4 +1,4 @@
-// The time line: charts of one rank on one axis of time. A drag in one zooms all, a double click shows all again.
+// The timeline: charts of one rank on one time axis. A drag in one zooms all, a double click shows all again.
 const data = JSON.parse(document.getElementById("data").textContent);
 const gutter = 64, height = 120, fewPixels = 240;
 const plainFont = "11px system-ui, sans-serif";
@@ -27,7 +27,7 @@ class TimeLine {
     this.plots = [];
     this.ranks = this.select("Rank", data.ranks.map((rank) => `rank ${rank.rank}${rank.host ? ` on ${rank.host}` : ""}`));
     this.ranks.value = Math.max(0, data.ranks.findIndex((rank) => rank.rank === data.lead));
-    this.devices = this.select("Device whose samples are shown", []);
+    this.devices = this.select("Device to show", []);
     const all = make("button", "", "Whole run");
     all.type = "button";
     all.addEventListener("click", () => this.show(this.rank.begin, this.rank.end));
@@ -53,7 +53,7 @@ class TimeLine {
   choose() {
     const rank = (this.rank = data.ranks[Number(this.ranks.value)]), before = this.devices.value;
     // Ranks of another host have other devices; the chosen number stays where there is one.
-    this.devices.replaceChildren(...rank.devices.map((number) => new Option(`samples of device ${number}`, number)));
+    this.devices.replaceChildren(...rank.devices.map((number) => new Option(`device ${number}`, number)));
     if (rank.devices.map(String).includes(before)) this.devices.value = before;
     this.devices.hidden = rank.devices.length < 2;
     this.plots.splice(0).forEach((plot) => plot.destroy());
@@ -63,15 +63,15 @@ class TimeLine {
     const line = (name) => rank.lines.find((each) => each.name === name);
     const ofDevice = (what) => line(`${what}:${this.devices.value}`);
     const dashed = { dash: [4, 4] };
-    const nvml = data.device === "emulated" ? "computed as NVML's" : "NVML";
+    const nvml = data.device === "emulated" ? "computed as NVML does" : "NVML";
     this.drawLines("Utilisation, %", [[ofDevice("utilisation"), nvml, "host"], [ofDevice("sm"), "SM active (GPM)", "sync"]]);
-    this.drawLines("Time of a step by the host, ms", [[line("step"), "a step", "sync"]]);
-    this.drawLines("Finished batches when asked for one", [[line("ready"), "ready", "copy"], [line("capacity"), "room for", "untold", dashed]]);
+    this.drawLines("Time of a step on the host, ms", [[line("step"), "a step", "sync"]]);
+    this.drawLines("Finished batches when the training asks", [[line("ready"), "ready", "copy"], [line("capacity"), "capacity", "untold", dashed]]);
     this.drawLines("Device memory, GB", [[ofDevice("memory"), "memory", "host"]]);
     this.drawLines("Power, W", [[ofDevice("power"), "power", "input"]]);
-    this.drawLines("CPUs in use", [[line("cpus"), "training", "host"], [line("budget"), "may use", "untold", dashed],
+    this.drawLines("CPUs in use", [[line("cpus"), "training", "host"], [line("budget"), "allowed", "untold", dashed],
       [line("machine"), "whole machine", "boundary"]]);
-    const words = [`Parts and pace are sums of bins of ${lengthOf(rank.bins.width)}; lines show every peak.`];
+    const words = [`The first two charts are sums over bins of ${lengthOf(rank.bins.width)}; lines show every peak.`];
     if (rank.left_out_devices) words.push(`${rank.left_out_devices} further devices are left out.`);
     this.notes.textContent = words.join(" ");
     const root = document.documentElement.dataset;

@@ -1,4 +1,4 @@
-// Arrays as timeline_data.py writes them.
+// Arrays as run_page.py writes them.
 const arrayTypes = { u16: Uint16Array, f32: Float32Array, f64: Float64Array };
 
 function unpack(packed) {

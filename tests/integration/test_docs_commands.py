@@ -1,0 +1,140 @@
+"""Every command line in README and documentation: the parser takes it, and (slow) it runs, in small."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from golden.comparisons import COMPARISONS
+from golden.singles import too_few_workers
+from support.idx_files import make_set
+from whyidle.commands.main import parser
+from whyidle.commands.run import spelled_out
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+NEEDS = {
+    "data of a network's": r"data (fashion-mnist|cost|convnets)|compare (cost|convnets)",
+    "a program of the page's own, which test_own_scenario runs": r"flowers\.py|mine\.py",
+    "several hosts": r"--nnodes|/shared/|job7",
+    "a GPU": r"--device cuda|dali-gpu",
+}
+"""What a line needs that is not here → which lines."""
+TRAIN = """
+import sys, time, torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+
+class Slow(Dataset):
+    def __len__(self):
+        return 160
+    def __getitem__(self, index):
+        time.sleep(0.005)
+        return torch.rand(16), index % 4
+
+if __name__ == "__main__":
+    model = nn.Linear(16, 4)
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    for epoch in range(1000 if "for-ever" in sys.argv else 3):
+        for images, labels in DataLoader(Slow(), batch_size=4):
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(images), labels).backward()
+            optimizer.step()
+"""
+
+
+def lines(page: Path) -> Iterator[str]:
+    """The commands of a page's blocks, without comments and what a pipe does with them."""
+    for block in re.findall(r"^```\w*\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL):
+        for line in block.replace("\\\n", " ").splitlines():
+            command = re.split(r"\s+[#|>]", line.strip().removeprefix("$ "))[0]
+            if command.startswith("whyidle ") and not re.search(r"\[|…|\b(SCENARIO|PID)\b", command):
+                yield " ".join(command.split())
+
+
+COMMANDS = sorted({line for page in PAGES for line in lines(page)})
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_parser_takes_it(command: str) -> None:
+    _, verb, *words = shlex.split(command)
+    parser(verb).parse_args([verb, *(spelled_out(words) if verb == "run" else words)])
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with all that the lines name: recordings, a comparison, programs, images."""
+    folder, made = tmp_path_factory.mktemp("place"), tmp_path_factory.mktemp("made")
+    too_few_workers(made)
+    COMPARISONS["compare-loaders"](made)
+    for name in sorted(set(re.findall(r"\bruns/[\w./*-]+|\bRUN\b", " ".join(COMMANDS)))):
+        kept = made / ("table" if re.fullmatch(r"runs/ssd-[\d-]+", name) else "run")
+        shutil.copytree(kept, folder / name.replace("*", "1"), dirs_exist_ok=True)
+    (folder / "train.py").write_text(TRAIN)
+    shutil.copy(ROOT / "docs" / "photos.py", folder)
+    (folder / "train.sh").write_text("#!/bin/sh\npython train.py\n")
+    (folder / "train.sh").chmod(0o755)
+    make_set(folder / "fashion")
+    images = [sys.executable, "-m", "whyidle", "data", "ssd", "--images", "16", "--out"]
+    for name in ("data/voc", "data/voc-160", "data/photos", "DIR"):
+        subprocess.run([*images, folder / name], check=True, capture_output=True)
+    return folder
+
+
+def in_small(command: str, pid: int) -> str:
+    """The same for minutes instead of hours."""
+    for pattern, small in (
+        (r"/path/to/env/bin/python", sys.executable),
+        (r"/path/to/VOCdevkit", "data/voc"),
+        (r"/scratch/", "scratch/"),
+        (r"(?<=attach )\d+", str(pid)),
+        (r"--duration \d+|(?<=attach )(?=\d+$)", "--duration 3"),
+        (r"--images \d+ ?|--limit \d+ ?|--budget \d+ ?", ""),
+        (r"\*", "1"),
+        (r"(?<=--out )(runs/|r\b|data/)", f"new-{pid}/"),
+    ):
+        command = re.sub(pattern, small, command)
+    verb = command.split()[1]
+    more = {"tune": "--budget 10", "live": "--once", "data": "--images 8" * ("--out" in command)}
+    if verb == "compare" and "runs/" not in command:
+        more["compare"] = "--budget 1 --limit 16" + " --data fashion" * ("fashion-mnist" in command)
+    if verb == "attach" and "--duration" not in command:
+        more["attach"] = "--duration 3"
+    return command.replace(f"whyidle {verb}", f"whyidle {verb} {more.get(verb, '')}")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", COMMANDS)
+def test_it_runs(command: str, place: Path) -> None:
+    for what, which in NEEDS.items():
+        if re.search(which, command):
+            pytest.skip(f"needs {what}")
+    bin_ = Path(sys.executable).parent
+    program = re.search(r"-- (accelerate|jupyter|torchrun)", command)
+    if program is not None and not (bin_ / program[1]).exists():
+        pytest.skip(f"needs {program[1]}")
+    training = subprocess.Popen([sys.executable, "train.py", "for-ever"], cwd=place)
+    try:
+        done = subprocess.run(
+            ["bash", "-c", in_small(command, training.pid)],
+            cwd=place,
+            env=os.environ | {"PATH": f"{bin_}:{os.environ['PATH']}", "size": "8", "n": "1"},
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+    finally:
+        training.kill()
+        training.wait()
+    # A comparison that measured nothing in its second, and a limit that a run does not keep, are no mistakes.
+    assert done.returncode in (0, *[1] * (command.split()[1] in ("compare", "check"))), done.stderr
+    assert "Traceback" not in done.stderr
