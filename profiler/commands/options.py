@@ -72,7 +72,7 @@ def seconds(text: str) -> float:
 
 def meant(given: str, known: Iterable[str]) -> str:
     """` Did you mean …?` of what is nearest to a misspelt name; empty where nothing is near."""
-    near = get_close_matches(given, list(known), n=1, cutoff=0.7)
+    near = get_close_matches(given, list(known), n=1, cutoff=0.6)
     return f" Did you mean {near[0]}?" if near else ""
 
 

@@ -51,7 +51,8 @@ def show_document(document: Document, target: Console, full: bool = True) -> Non
 
 def shown_again(folder: Path, full: bool) -> str:
     """How to see more of what was recorded into a folder, in a line."""
-    return f"Recorded in {folder}: whyidle report {folder} {'' if full else '[--full] '}[--format html]"
+    more = f"whyidle report {folder} {'' if full else '[--full] '}[--format html]"
+    return f"Recorded in {folder}. More: {more}. After a change: whyidle diff {folder} NEW"
 
 
 def show_in(output: str | None, document: Document, full: bool = True) -> None:

@@ -26,6 +26,8 @@ NEEDS = {
     "a program of the page's own, which test_own_scenario runs": r"flowers\.py|mine\.py",
     "several hosts": r"--nnodes|/shared/|job7",
     "a GPU": r"--device cuda|dali-gpu",
+    "limits in a file, a run that read JPEG files, or a notebook": r"check runs/ci --json$|roofline runs/|\.ipynb",
+    "that the newest recording of this machine is a test's": r"^whyidle (report|live|live --once)$",
 }
 """What a line needs that is not here → which lines."""
 TRAIN = """
@@ -75,17 +77,21 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder, made = tmp_path_factory.mktemp("place"), tmp_path_factory.mktemp("made")
     too_few_workers(made)
     COMPARISONS["compare-loaders"](made)
-    for name in sorted(set(re.findall(r"\bruns/[\w./*-]+|\bRUN\b", " ".join(COMMANDS)))):
-        kept = made / ("table" if re.fullmatch(r"runs/ssd-[\d-]+", name) else "run")
+    for name in sorted(set(re.findall(r"\bruns/[\w./*-]+|\bRUN\b|\bCOMPARISON\b", " ".join(COMMANDS)))):
+        kept = made / ("table" if re.fullmatch(r"runs/ssd-[\d-]+|COMPARISON", name) else "run")
         shutil.copytree(kept, folder / name.replace("*", "1"), dirs_exist_ok=True)
     (folder / "train.py").write_text(TRAIN)
     shutil.copy(ROOT / "docs" / "photos.py", folder)
     (folder / "train.sh").write_text("#!/bin/sh\npython train.py\n")
     (folder / "train.sh").chmod(0o755)
-    make_set(folder / "fashion")
-    images = [sys.executable, "-m", "whyidle", "data", "ssd", "--images", "16", "--out"]
-    for name in ("data/voc", "data/voc-160", "data/photos", "DIR"):
-        subprocess.run([*images, folder / name], check=True, capture_output=True)
+    make_set(folder / "fashion", 1200)
+    (folder / "docs" / "img").mkdir(parents=True)
+    whyidle = [sys.executable, "-m", "whyidle"]
+    images = [*whyidle, "data", "ssd", "--images", "100", "--out"]
+    subprocess.run([*images, folder / "data/voc"], check=True, capture_output=True)
+    for name in {"data/photos", "DIR", *re.findall(r"\bdata/voc-\d+", " ".join(COMMANDS))}:
+        shutil.copytree(folder / "data/voc", folder / name)
+    subprocess.run([*whyidle, "report", made / "run", "--json", "-o", folder / "baseline.json"], check=True)
     return folder
 
 
@@ -96,16 +102,18 @@ def in_small(command: str, pid: int) -> str:
         (r"/path/to/VOCdevkit", "data/voc"),
         (r"/scratch/", "scratch/"),
         (r"(?<=attach )\d+", str(pid)),
-        (r"--duration \d+|(?<=attach )(?=\d+$)", "--duration 3"),
+        (r"--duration \d+", "--duration 3"),
+        (r"--steps 200:260", "--steps 20:40"),
+        (r"/var/lib/node_exporter/textfile/", ""),
         (r"--images \d+ ?|--limit \d+ ?|--budget \d+ ?", ""),
         (r"\*", "1"),
-        (r"(?<=--out )(runs/|r\b|data/)", f"new-{pid}/"),
+        (r"(?<=--out )(\"?)(runs/|r\b|data/|DIR\b)", rf"\1new-{pid}/"),
     ):
         command = re.sub(pattern, small, command)
     verb = command.split()[1]
-    more = {"tune": "--budget 10", "live": "--once", "data": "--images 8" * ("--out" in command)}
+    more = {"tune": "--budget 20", "live": "--once", "data": "--images 8" * ("--out" in command)}
     if verb == "compare" and "runs/" not in command:
-        more["compare"] = "--budget 1 --limit 16" + " --data fashion" * ("fashion-mnist" in command)
+        more["compare"] = "--budget 1" + " --data fashion" * ("fashion-mnist" in command)
     if verb == "attach" and "--duration" not in command:
         more["attach"] = "--duration 3"
     return command.replace(f"whyidle {verb}", f"whyidle {verb} {more.get(verb, '')}")
@@ -126,7 +134,7 @@ def test_it_runs(command: str, place: Path) -> None:
         done = subprocess.run(
             ["bash", "-c", in_small(command, training.pid)],
             cwd=place,
-            env=os.environ | {"PATH": f"{bin_}:{os.environ['PATH']}", "size": "8", "n": "1"},
+            env=os.environ | {"PATH": f"{bin_}:{os.environ['PATH']}", "size": "8", "n": "1", "round": "1"},
             capture_output=True,
             text=True,
             timeout=300,
@@ -135,6 +143,8 @@ def test_it_runs(command: str, place: Path) -> None:
     finally:
         training.kill()
         training.wait()
-    # A comparison that measured nothing in its second, and a limit that a run does not keep, are no mistakes.
-    assert done.returncode in (0, *[1] * (command.split()[1] in ("compare", "check"))), done.stderr
+    # A comparison that measured too little in its second, and a limit that a run does not keep, are no mistakes.
+    too_little = re.search(r"no loader ran with two batch sizes|no picture was drawn", done.stderr)
+    allowed = {"compare": (0, 1, *[2] * bool(too_little)), "check": (0, 1)}
+    assert done.returncode in allowed.get(command.split()[1], (0,)), done.stderr
     assert "Traceback" not in done.stderr

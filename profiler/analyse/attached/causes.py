@@ -347,7 +347,7 @@ def _host(seen: Attached, trainer: Trainer) -> Iterator[Finding]:
         ("checkpoint", "host.boundary", 0.8, "writing checkpoints", "Write checkpoints less often, or asynchronously"),
         ("logging", "host.step_gap", 0.7, "logging", "Log less often"),
         ("compiling", "device.shape_churn", 0.4, "compiling", "Pad to few shapes; compiling at the start ends"),
-        ("python", "host.step_gap", 0.5, "other Python code of its loop", "Look at the lines under Evidence"),
+        ("python", "host.step_gap", 0.5, "other Python code of its loop", "Look at the lines of code above"),
     )
     if seen.device_kind == "cpu":
         reading = "lines that read values out of tensors (logging, metrics), with what they compute"

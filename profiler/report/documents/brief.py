@@ -10,8 +10,8 @@ from ..document import Block, Changes, LinesOfCode, Paragraph, Space
 from ..phrase import Bar, PartSign, line
 from ..words.figures import LEAST_SHARE, counted, part_name, share
 
-MOST, BAR = 3, 60
-"""Lines of code, changes and notes; signs of the bar."""
+MOST, BAR, LEAST_SAMPLES = 3, 60, 5
+"""Lines of code, changes and notes; signs of the bar; stack samples of a line, of which fewer may be chance."""
 
 
 def time_bar(shares: Mapping[str, float], step_ms: float) -> Iterator[Block]:
@@ -24,8 +24,8 @@ def time_bar(shares: Mapping[str, float], step_ms: float) -> Iterator[Block]:
 
 def actions(verdict: Finding, others: Sequence[Finding], now: float | None) -> Iterator[Block]:
     """The lines of code, what to change, what else was found; `now`: samples a second."""
-    if verdict.where:
-        yield LinesOfCode(verdict.where[:MOST])
+    if where := [each for each in verdict.where if each.share is None or each.samples >= LEAST_SAMPLES][:MOST]:
+        yield LinesOfCode(tuple(where))
         yield Space()
     if verdict.next:
         yield Changes(verdict.next[:MOST], now)

@@ -72,10 +72,7 @@ def table_of(
 
 
 def by_batch_size(cells: Sequence[Cell], most: int) -> FittingTable:
-    """One row a loader, the fastest first, and a column a batch size: samples/s (range) and how busy the device is.
-
-    `most`: rows.
-    """
+    """A row a loader, the `most` fastest, and a column a batch size: samples/s (range) and how busy the device is."""
     names, rows = axes_shown(cells), dict[str, dict[int, Cell]]()
     for cell in cells:
         rows.setdefault(f"{in_words(cell, names)} {_loader(cell)}", {})[cell.batch_size] = cell

@@ -58,7 +58,7 @@ def headline(found: Difference) -> str:
     if not found.times.significant and found.crowded:
         return (
             f"Not proven: B was {_percent(speedup.value)} in {these} ({_range(speedup)}, 95 % interval), but other "
-            f"programs loaded the machine. Repeat on a quiet machine, record several runs a side, or give --noise."
+            "programs loaded the machine. Repeat on a quiet one, or record several runs a side (--a A1 A2 --b B1 B2)."
             f"{_though(found)}"
         )
     if not found.times.significant:
@@ -68,9 +68,10 @@ def headline(found: Difference) -> str:
         )
     said = f"B is {_percent(speedup.value)} ({_range(speedup)}, 95 % interval)"
     part = found.because.part
+    most = f" The line that changed most: {line_of(found.lines[0].call)}." if found.lines else ""
     if part is None:
-        return f"{said}; {_reason(found.because)}."
-    return f"{said}: {moved(found, part)} {_reason(found.because)}."
+        return f"{said}; {_reason(found.because)}.{most}"
+    return f"{said}: {moved(found, part)}{_reason(found.because)}.{most}"
 
 
 def _though(found: Difference) -> str:
@@ -113,15 +114,15 @@ def _reason(because: Because) -> str:
     """Claimed only of settings; the rest is said to be possible."""
     said = " and ".join(_changed(each) for each in because.by)
     if because.kind == SETTING:
-        return f"because {said}" if len(because.by) == 1 else f"because one or more of these changed: {said}"
+        return f" because {said}" if len(because.by) == 1 else f" because one or more of these changed: {said}"
     if because.kind == ENVIRONMENT:
-        return f"which {said} may explain (no loader setting changed)"
+        return f", which {said} may explain (no loader setting changed)"
     if because.kind == COMMAND:
         what = "the command or the code" if changed_code(because.by) else "the command"
-        return f"which {what} may explain ({said}; no recorded setting changed)"
+        return f", which {what} may explain ({said}; no recorded setting changed)"
     if because.kind == CODE:
-        return f"which the changed {said} may explain (no recorded setting changed)"
-    return "which no recorded setting explains" if because.part else "no recorded setting explains it"
+        return f", which the changed {said} may explain (no recorded setting changed)"
+    return "; no recorded setting changed" if because.part else "no recorded setting changed"
 
 
 def _head(found: Difference) -> Iterator[Block]:

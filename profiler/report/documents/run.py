@@ -199,12 +199,10 @@ def _trend_said(trend: Trend) -> str:
     return f"rises {at}, {trend.why}"
 
 
-FEW_RANKS = 8
-"""Of more of them the short version has no table."""
-FEW_STEPS = 10
-"""A bar of fewer steps would look like a finding."""
-LEAST_IDLE = 0.05
-"""Gaps that add up to less are not worth a line."""
+FEW_RANKS, FEW_STEPS = 8, 10
+"""The short version has no table of more ranks; a bar of fewer steps would look like a finding."""
+LEAST_FOREIGN, LEAST_IDLE = 0.3, 0.05
+"""CPUs of other programs, and a share of gaps, that are worth a line."""
 
 _MEANING = {
     "compute": "the device computes",
@@ -519,6 +517,8 @@ def _quality(analysis: Analysis) -> Quality:
             f"{overhead:.3f} % of the time){worst}"
         )
         short += [steps, f"overhead {overhead:.2f} %", f"CPU steal {percent(steal)}"]
+        if (others := facts.foreign_cpus or 0.0) >= LEAST_FOREIGN:
+            short.append(f"other programs used {others:.1f} CPUs")
     if analysis.dropped_records:
         short.append(f"{analysis.dropped_records} records dropped")
     if analysis.left_out:

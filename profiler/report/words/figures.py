@@ -107,18 +107,18 @@ def factor(factor: float) -> str:
 
 def _try(change: Next) -> str:
     """That it is not known whether anything is gained."""
-    return "may gain nothing, so try it; " if change.speedup is not None and change.speedup.to_try else ""
+    return "; it may gain nothing, so try it" if change.speedup is not None and change.speedup.to_try else ""
 
 
 def prediction(change: Next, now: float | None) -> str:
     """What is expected of a change, to follow its sentence; `now`: samples/s."""
     if now is None or change.high is None:
-        return "" if change.speedup is None else f": {_try(change)}{speedup(change.speedup)}"
+        return "" if change.speedup is None else f": {speedup(change.speedup)}{_try(change)}"
     rate = change.predicted_samples_per_s
     if rate is None:
         return f": at most {_rate(change.high)} samples/s, {change.high / now:.2f}× as many as now"
     times = _faster(rate / now, (change.low or now) / now, change.high / now)
-    return f": {_try(change)}{times}, about {_rate(rate)} samples/s"
+    return f": {times}, about {_rate(rate)} samples/s{_try(change)}"
 
 
 def _rate(samples_per_s: float) -> str:
