@@ -25,7 +25,7 @@ NEEDS = {
     "data of a network's": r"data (fashion-mnist|cost|convnets)|compare (cost|convnets)",
     "a program of the page's own, which test_own_scenario runs": r"flowers\.py|mine\.py",
     "several hosts": r"--nnodes|/shared/|job7",
-    "a GPU": r"--device cuda|dali-gpu",
+    "a GPU, or hours": r"--device cuda|dali-gpu|--as-published",
     "limits in a file, a run that read JPEG files, or a notebook": r"check runs/ci --json$|roofline runs/|\.ipynb",
     "that the newest recording of this machine is a test's": r"^whyidle (report|live|live --once)$",
 }
