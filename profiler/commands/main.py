@@ -35,7 +35,7 @@ class _Parser(argparse.ArgumentParser):
         """With what may have been meant, where a verb is misspelt: argparse lists all."""
         given = re.match(r"argument VERB: invalid choice: '(.*?)'", message)
         if given is not None:
-            message = f"unknown verb {given[1]!r}.{meant(given[1], [verb.name for verb in VERBS])}"
+            message = f"unknown verb {given[1]!r}.{meant(given[1], [verb.name for verb in VERBS], 0.6)}"
             message += f" Verbs: {', '.join(verb.name for verb in VERBS)}"
         super().error(_said(message))
 

@@ -70,9 +70,9 @@ def seconds(text: str) -> float:
     return number
 
 
-def meant(given: str, known: Iterable[str]) -> str:
+def meant(given: str, known: Iterable[str], cutoff: float = 0.7) -> str:
     """` Did you mean …?` of what is nearest to a misspelt name; empty where nothing is near."""
-    near = get_close_matches(given, list(known), n=1, cutoff=0.6)
+    near = get_close_matches(given, list(known), n=1, cutoff=cutoff)
     return f" Did you mean {near[0]}?" if near else ""
 
 

@@ -90,13 +90,12 @@ def _brief(seen: Attached, verdict: Finding, findings: tuple[Finding, ...]) -> I
         parts = (f"{name} {share(part.value, 0)} ({_bounds(part)})" for name, part, _ in shown)
         yield Paragraph(f"{' · '.join(parts)}   ({counted(trainer.looks, 'stack sample')})", 1)
     yield Space()
-    others = tuple(_shown(found) for found in findings if found is not verdict)
     if not verdict.where and trainer is not None and (top := top_places(trainer)):
         yield Heading("Most of the time at")
         places = ((share(part, 0), at, name) for part, at, name in top[: brief.MOST])
         yield table(places, RIGHT, LEFT, LEFT, indent=1)
         yield Space()
-    yield from brief.actions(_shown(verdict), others, None)
+    yield from brief.actions(verdict, findings, None)
     said = "`whyidle run` also measures time per step and which waits the device notices"
     yield from brief.quality([said], seen.notes, show=verdict.cause is None)
 

@@ -22,7 +22,7 @@ def time_bar(shares: Mapping[str, float], step_ms: float) -> Iterator[Block]:
     yield Paragraph(line(*parts, f"a step: {step_ms:.2f} ms"), 1)
 
 
-def actions(verdict: Finding, others: Sequence[Finding], now: float | None) -> Iterator[Block]:
+def actions(verdict: Finding, found: Sequence[Finding], now: float | None) -> Iterator[Block]:
     """The lines of code, what to change, what else was found; `now`: samples a second."""
     if where := [each for each in verdict.where if each.share is None or each.samples >= LEAST_SAMPLES][:MOST]:
         yield LinesOfCode(tuple(where))
@@ -30,8 +30,9 @@ def actions(verdict: Finding, others: Sequence[Finding], now: float | None) -> I
     if verdict.next:
         yield Changes(verdict.next[:MOST], now)
         yield Space()
-    if worth := [f"{each.cause} ({each.severity})" for each in others if each.severity not in ("none", "minor")]:
-        yield Paragraph(f"Also found: {', '.join(worth)}.")
+    worth = [each for each in found if each is not verdict and each.severity not in ("none", "minor")]
+    if worth:
+        yield Paragraph(f"Also found: {', '.join(f'{each.cause} ({each.severity})' for each in worth)}.")
 
 
 def quality(said: Sequence[str], notes: Sequence[str], show: bool = False) -> Iterator[Paragraph]:

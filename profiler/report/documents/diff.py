@@ -13,6 +13,7 @@ from ...analyse.diff.settings import Setting, Value
 from ...analyse.diff.sides import Side
 from ...analyse.run.stall_breakdown import PARTS, TOTAL
 from ...analyse.statistics import Estimate
+from ...analyse.where.places import is_users
 from ..document import LEFT, Block, Caution, Document, Heading, Paragraph, Space, TableBlock, TableColumn, Title, table
 from ..phrase import Words, toned
 from ..words.code import command_line, line_of
@@ -68,7 +69,8 @@ def headline(found: Difference) -> str:
         )
     said = f"B is {_percent(speedup.value)} ({_range(speedup)}, 95 % interval)"
     part = found.because.part
-    most = f" The line that changed most: {line_of(found.lines[0].call)}." if found.lines else ""
+    named = [] if found.because.by else _users(found)[:1]
+    most = "".join(f" The line that changed most: {line_of(each.call)}." for each in named)
     if part is None:
         return f"{said}; {_reason(found.because)}.{most}"
     return f"{said}: {moved(found, part)}{_reason(found.because)}.{most}"
@@ -154,14 +156,19 @@ def _brief(found: Difference) -> Iterator[Block]:
         yield Heading("Changed")
         yield _settings(changed[: 2 * brief.MOST])
         yield Space()
-    if found.lines:
+    if _users(found):
         yield Heading(f"Lines of code, µs a {found.times.unit} (95 % intervals)")
-        yield _lines(found.lines[: brief.MOST])
+        yield _lines(_users(found)[: brief.MOST])
         yield Space()
     if found.because.look_at:
         yield Paragraph(f"To check: {'; '.join(found.because.look_at)}.")
     runs = (f"{counted(len(side.runs), 'run')} of {side.name}" for side in (found.a, found.b))
     yield from brief.quality([f"Compared: {', '.join(runs)}"], found.notes)
+
+
+def _users(found: Difference) -> list[MovedLine]:
+    """The lines that are not a library's."""
+    return [each for each in found.lines or () if is_users(each.call)]
 
 
 def _blocks(found: Difference) -> Iterator[Block]:

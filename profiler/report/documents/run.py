@@ -250,9 +250,8 @@ def _brief(analysis: Analysis, cost: str | None) -> Iterator[Block]:
             whose = "The GPU is" if devices == 1 else f"The {devices} GPUs are"
             yield Paragraph(f"{whose} idle {share(idle, 0)} of the time: {24 * idle * devices:.1f} GPU-hours a day.", 1)
     yield Space()
-    others = tuple(found for found in analysis.findings if found is not analysis.verdict)
     yield from _headroom(analysis.headroom, analysis.job)
-    yield from brief.actions(analysis.verdict, others, rate_now(analysis))
+    yield from brief.actions(analysis.verdict, analysis.findings, rate_now(analysis))
     if 1 < len(analysis.ranks) <= FEW_RANKS and analysis.verdict.cause != "none":
         yield from ranks_blocks(analysis)
         yield Space()

@@ -50,23 +50,19 @@ def _winner(group: Group, device: str) -> str:
     best = group.best
     if best is None or best.samples_per_s is None or best.typical is None or best.typical.facts is None:
         return "No run finished, so none is fastest."
-    rate = best.samples_per_s.value
-    facts = best.typical.facts
+    rate, facts = best.samples_per_s.value, best.typical.facts
     if feed_of(best) == "synthetic":
         return f"{rate:.1f} samples/s at batch {best.batch_size}, with one cached batch."
-    idle = (
-        ""
-        if feed_of(best) == "loader-only"
-        else f", and {device} is busy {percent(ranks_figures.figure(best.typical, 'busy_pct'), 0)} of the time"
-    )
-    said = f"{_name(best, group)} reaches {rate:.1f} samples/s{idle}."
+    idle = feed_of(best) != "loader-only"
+    busy = percent(ranks_figures.figure(best.typical, "busy_pct"), 0)
+    said = f"{_name(best, group)} reaches {rate:.1f} samples/s{f', and {device} is busy {busy} of the time' * idle}."
     if group.ties:
         names = ", ".join(_name(cell, group) for cell in group.ties)
         said += f" Equally fast within noise: {names}."
     slowest, ratio = _slowest(group)
     if slowest is not None and slowest.typical and slowest.typical.facts:
         busy = percent(ranks_figures.figure(slowest.typical, "busy_pct"), 0)
-        said += f" The fastest is {ratio:.1f}× as fast as {_name(slowest, group)}{f' (busy {busy})' * bool(idle)}."
+        said += f" The fastest is {ratio:.1f}× as fast as {_name(slowest, group)}{f' (busy {busy})' * idle}."
     if len(facts.window.steps) < LEAST_STEPS:
         said += " Start-up distorts so short a run: do not rank by it yet."
     verdict = verdict_of(best)

@@ -28,7 +28,7 @@ def test_what_a_busy_machine_leaves_open_is_said_with_the_way_out(tmp_path: Path
     said = headline(compare(a, b))
     assert said.startswith("Not proven: B was 3.")
     assert "× as fast in these two runs" in said
-    assert "other programs loaded the machine. Repeat on a quiet machine, record several runs a side, or give" in said
+    assert "other programs loaded the machine. Repeat on a quiet one, or record several runs a side (--a A1 A2" in said
     assert "because" not in said
     assert headline(compare(a, b, noise=0.02)).startswith("B is 3.")
 
