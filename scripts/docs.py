@@ -135,7 +135,8 @@ def exampled(page: str, runs: Path) -> str:
     found = _EXAMPLE.search(page)
     if found is None or not (folder := runs / f"{found[2]}-r0").is_dir():
         return page
-    printed = subprocess.run(["whyidle", "report", folder], capture_output=True, text=True, check=True).stdout
+    command = [sys.executable, "-m", "whyidle", "report", folder]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     report = printed[printed.index("Verdict") :].rpartition("\n\n")[0]
     return page[: found.start(1)] + report + page[found.end(1) :]
 

@@ -51,7 +51,7 @@ def _unknown(arguments: argparse.Namespace, unknown: Sequence[str]) -> str:
 def _overview() -> str:
     """Each verb with what it does and an example, for who gives none."""
     verbs = (f"  {verb.name:10} {verb.help.partition(chr(10))[0]}\n{'':13}{verb.example}\n" for verb in VERBS)
-    return "Says what the accelerator of a PyTorch training waits for, and why.\n\n" + "".join(verbs)
+    return f"{parser('').description}\n\n{''.join(verbs)}"
 
 
 def parser(only: str | None = None) -> argparse.ArgumentParser:

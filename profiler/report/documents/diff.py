@@ -156,9 +156,9 @@ def _brief(found: Difference) -> Iterator[Block]:
         yield Heading("Changed")
         yield _settings(changed[: 2 * brief.MOST])
         yield Space()
-    if _users(found):
+    if lines := _users(found):
         yield Heading(f"Lines of code, µs a {found.times.unit} (95 % intervals)")
-        yield _lines(_users(found)[: brief.MOST])
+        yield _lines(lines[: brief.MOST])
         yield Space()
     if found.because.look_at:
         yield Paragraph(f"To check: {'; '.join(found.because.look_at)}.")
