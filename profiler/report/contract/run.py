@@ -17,7 +17,6 @@ from ...analyse.ranks import figures as ranks_figures
 from ...analyse.ranks.job import Job
 from ...analyse.run.analysis import Analysis, RankAnalysis
 from ...analyse.run.facts import Facts
-from ...analyse.run.headroom import MeasuredHeadroom
 from ...analyse.run.metrics import METRICS
 from ...analyse.run.stall_breakdown import PARTS
 from ...analyse.run.worker_deaths import WorkerDeath
@@ -138,13 +137,11 @@ class HeadroomJson(Struct):
     """Against the run itself."""
     method: str | None = None
     """How it was found, or why not."""
-    low: float | None = None
-    """Bounds of a measured `samples_per_s`, over its stretches."""
-    high: float | None = None
+    low: None = None
+    """Kept for readers of older reports, which may hold a measured rate, as the next three keys are."""
+    high: None = None
     stretches: int = 0
-    """Stretches in which it was measured."""
-    reason: str | None = None
-    """Why it was not measured though asked for."""
+    reason: None = None
 
 
 class QualityJson(Struct):
@@ -355,34 +352,18 @@ def _workers(facts: Facts) -> int | None:
 
 def _headroom(analysis: Analysis) -> HeadroomJson:
     """No rank may go on before the others: what the rank that leads would gain is what the job would."""
-    found, job = _of_process(analysis.facts, analysis.headroom), analysis.job
-    if job is None or found.speedup is None or found.samples_per_s is None:
-        return found
-    rate = job.samples_per_s * found.speedup
-    return HeadroomJson(
-        rate,
-        found.speedup,
-        f"{found.method}, on rank {job.lead}",
-        found.low and rate * found.low / found.samples_per_s,
-        found.high and rate * found.high / found.samples_per_s,
-        found.stretches,
-        found.reason,
-    )
-
-
-def _of_process(facts: Facts | None, measured: MeasuredHeadroom | None) -> HeadroomJson:
-    if measured is not None and (rate := measured.rate) is not None:
-        return HeadroomJson(rate.value, measured.speedup, "replay", rate.low, rate.high, rate.repeats)
-    reason = None if measured is None else measured.reason
+    facts, job = analysis.facts, analysis.job
     if facts is None:
-        return HeadroomJson(reason=reason)
+        return HeadroomJson()
     if not (facts.samples_known and facts.input_known):
-        return HeadroomJson(method="unknown: no fetch of its batches was recorded", reason=reason)
-    rate_without = facts.samples_per_s_without(facts.parts.input_ns)
-    if rate_without is None or facts.device_kind == "cpu":
-        return HeadroomJson(method="unknown: loader and training share the CPU", reason=reason)
-    speedup = rate_without / facts.samples_per_s
-    return HeadroomJson(rate_without, speedup, "partition: wall time without the exposed waits for data", reason=reason)
+        return HeadroomJson(method="unknown: no fetch of its batches was recorded")
+    rate = facts.samples_per_s_without(facts.parts.input_ns)
+    if rate is None or facts.device_kind == "cpu":
+        return HeadroomJson(method="unknown: loader and training share the CPU")
+    method, speedup = "partition: wall time without the exposed waits for data", rate / facts.samples_per_s
+    if job is None:
+        return HeadroomJson(rate, speedup, method)
+    return HeadroomJson(job.samples_per_s * speedup, speedup, f"{method}, on rank {job.lead}")
 
 
 def _quality(analysis: Analysis) -> QualityJson:

@@ -10,7 +10,6 @@ from ...analyse.ranks import figures as ranks_figures
 from ...analyse.ranks.job import Job
 from ...analyse.run.analysis import Analysis, RankAnalysis
 from ...analyse.run.facts import Facts
-from ...analyse.run.headroom import MeasuredHeadroom
 from ...analyse.run.resource_usage import Sampled
 from ...analyse.run.stall_breakdown import PARTS, TOTAL, UNTOLD
 from ...analyse.run.startup import (
@@ -250,7 +249,6 @@ def _brief(analysis: Analysis, cost: str | None) -> Iterator[Block]:
             whose = "The GPU is" if devices == 1 else f"The {devices} GPUs are"
             yield Paragraph(f"{whose} idle {share(idle, 0)} of the time: {24 * idle * devices:.1f} GPU-hours a day.", 1)
     yield Space()
-    yield from _headroom(analysis.headroom, analysis.job)
     yield from brief.actions(analysis.verdict, analysis.findings, rate_now(analysis))
     if 1 < len(analysis.ranks) <= FEW_RANKS and analysis.verdict.cause != "none":
         yield from ranks_blocks(analysis)
@@ -265,7 +263,6 @@ def _blocks(analysis: Analysis, cost: str | None) -> Iterator[Block]:
     yield Space()
     if facts is not None:
         yield from _why(analysis, facts)
-    yield from _headroom(analysis.headroom, analysis.job)
     now = rate_now(analysis)
     if analysis.verdict.where:
         yield LinesOfCode(analysis.verdict.where)
@@ -447,19 +444,6 @@ def _of_input(facts: Facts) -> Iterator[str]:
         fetch, cost = facts.parts.fetch_ns / 1e6, facts.parts.input_ns / 1e6
         steps = facts.window.count
         yield f"Fetching takes {fetch / steps:.2f} ms a step, of which the device stands still {cost / steps:.2f} ms."
-
-
-def _headroom(measured: MeasuredHeadroom | None, job: Job | None) -> Iterator[Block]:
-    """Of a run that was asked for it; why there is none, a note says."""
-    if measured is None or measured.rate is None:
-        return
-    rate = measured.rate
-    stretches = f"{rate.repeats} stretch{'es' * rate.repeated}"
-    speedup = "" if measured.speedup is None else f", {measured.speedup:.2f}× the rate of the steps around them"
-    yield Heading(f"Headroom: an infinitely fast loader{f', on rank {job.lead}' if job else ''}")
-    range_ = f"{rate.low:.0f} to {rate.high:.0f} in {stretches}"
-    yield Paragraph(f"{rate.value:.0f} samples/s ({range_}){speedup}", 1)
-    yield Space()
 
 
 def _device(analysis: Analysis, facts: Facts) -> Iterator[Block]:

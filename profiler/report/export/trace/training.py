@@ -24,8 +24,6 @@ _OUTSIDE = {
     EventKind.EVALUATION: "evaluation",
     EventKind.SAVE: "checkpoint",
     EventKind.COMPILE: "torch's compiler",
-    EventKind.HEADROOM_FILL: "headroom: fetching ahead",
-    EventKind.HEADROOM_STRETCH: "headroom: stretch",
 }
 _INSTANTS = {
     EventKind.TRAINING_BEGIN: "training begins",
