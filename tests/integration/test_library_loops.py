@@ -26,8 +26,12 @@ def samples():
     return sum(os.path.getsize(path) for path in glob.glob(os.environ["WHYIDLE_RUN"] + "/stack-*.rec")) / 64
 
 class World:
+    """Takes several times as long as learning does, however slow the machine is."""
+
+    seconds = 0.004
+
     def step(self, action):
-        time.sleep(0.004)
+        time.sleep(self.seconds)
         return torch.rand(64)
 
 class Learner:
@@ -57,7 +61,9 @@ class Learner:
     def learn(self, times):
         for _ in counted(times):
             self.collect_rollouts()
+            begin = time.monotonic()
             self.train()
+            self.world.seconds = max(0.004, (time.monotonic() - begin) / 6)
 
 class Estimator:
     """Trains on an iterable whose batches it makes itself, within a closure of its optimizer."""
@@ -65,10 +71,11 @@ class Estimator:
     def __init__(self):
         self.net = nn.Sequential(nn.Linear(256, 1024), nn.Tanh(), nn.Linear(1024, 1))
         self.optimizer = torch.optim.SGD(self.net.parameters(), lr=0.01)
+        self.computing = 0.0
 
     def transformed(self, data):
         for entry in data:
-            time.sleep(0.002)
+            time.sleep(max(0.002, self.computing / 3))
             yield entry
 
     def stacked(self, data):
@@ -91,27 +98,32 @@ class Estimator:
             if batch is None:
                 break
             inputs = batch.repeat(60, 1)
+            begin = time.monotonic()
             self.optimizer.zero_grad()
             self.optimizer.step(lambda: self.training_step(inputs))
+            self.computing = time.monotonic() - begin
 
 class Augmenter:
-    """Another thread makes each batch; whoever wants it waits."""
+    """Another thread makes each batch, which takes it several times as long as computing; whoever wants it waits."""
 
     def __init__(self, batches):
-        self.queue = queue.Queue(1)
+        self.queue, self.given, self.computing = queue.Queue(1), time.monotonic(), 0.0
         threading.Thread(target=self.make, args=(batches,), daemon=True).start()
 
     def make(self, batches):
         for _ in counted(batches):
-            time.sleep(0.06)
+            time.sleep(max(0.06, 5 * self.computing))
             self.queue.put(torch.rand(32, 256))
         self.queue.put(None)
 
     def __next__(self):
-        return self.queue.get()
+        self.computing = time.monotonic() - self.given
+        batch = self.queue.get()
+        self.given = time.monotonic()
+        return batch
 '''
 
-ROLLOUTS = "from shelf import Learner\nLearner().learn(60)\n"
+ROLLOUTS = "from shelf import Learner\nLearner().learn(30)\n"
 ESTIMATOR = (
     "import torch\nfrom shelf import Estimator, counted\nEstimator().train(torch.rand(256) for _ in counted(2000))\n"
 )
@@ -148,7 +160,7 @@ def test_rollouts_within_a_library_are_no_evaluation_and_have_no_name(tmp_path: 
     assert verdict["cause"] is None
     assert "has no name" in verdict["title"]
     assert "shelf.py:" in verdict["title"]
-    assert verdict["where"][0]["code"] in ("self.seen = self.world.step(action)", "time.sleep(0.004)")
+    assert verdict["where"][0]["code"] in ("self.seen = self.world.step(action)", "time.sleep(self.seconds)")
 
 
 def test_batches_that_a_library_makes_in_the_trainings_thread_are_told_from_what_it_computes(tmp_path: Path) -> None:
