@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from msgspec import UNSET, Struct, UnsetType
-from msgspec.structs import asdict
 
-from ...analyse.diff.because import MovedFigure
-from ...analyse.diff.difference import Difference, FollowedAdvice
+from ...analyse.diff.difference import Because, Difference, MovedFigure
 from ...analyse.diff.lines import MovedLine
-from ...analyse.diff.settings import Setting, Value, rates
+from ...analyse.diff.settings import Setting
 from ...analyse.diff.sides import Side
-from ...analyse.diff.times import Changed
+from ...analyse.diff.times import Changed, Faster
 from ...analyse.run.stall_breakdown import PARTS, TOTAL
 from ...analyse.statistics import Estimate
 from .common import CauseJson, DeviceJson, NextJson, cause, next_of
@@ -40,39 +36,13 @@ class SideJson(Struct):
     """Code of the cause."""
 
 
-class ChangeJson(Struct, kw_only=True):
-    """A part of the time on both sides, µs per `unit`."""
-
+class PartChangeJson(Struct):
+    part: str
     a: Estimate
+    """µs per `unit`, as `b` and `change`."""
     b: Estimate
     change: Estimate
     significant: bool
-
-
-class PartChangeJson(ChangeJson):
-    part: str
-
-
-class SpeedupJson(Struct):
-    """How many times as fast B is as A."""
-
-    value: float
-    low: float | None
-    high: float | None
-    significant: bool
-    of_these_runs: Estimate
-    """The same, if these runs stood for their settings: by the scatter of their own steps alone."""
-
-
-class SettingJson(Struct):
-    """A setting, or a property of the environment, on each side."""
-
-    name: str
-    a: Value
-    """`null`: not recorded."""
-    b: Value
-    explains: tuple[str, ...]
-    """Parts of the time that a change of it can affect."""
 
 
 class StayedJson(Struct):
@@ -89,35 +59,6 @@ class ChangedFindingsJson(Struct):
     vanished: list[CauseJson]
     """On side A alone."""
     stayed: list[StayedJson]
-
-
-class BecauseJson(Struct):
-    """What explains the change."""
-
-    kind: str
-    """`setting`, `environment`, `command`, `code`, `unexplained`, or `none`: no change was shown."""
-    part: str | None
-    """Of the time: what moved most in the direction of the whole."""
-    by: list[SettingJson]
-    """Any of these can move it."""
-    look_at: tuple[str, ...]
-    """Where nothing recorded explains it, or several do."""
-
-
-class LineChangeJson(Struct, kw_only=True):
-    """A line of code whose time surely changed, µs per `unit`."""
-
-    file: str
-    """As on side B, like the other words; where that has the line no longer, as on A."""
-    line: int
-    function: str
-    code: str
-    """Empty where lines of source are not kept."""
-    whose: str
-    """`training`: time of the thread that trains; `workers`: of all workers together."""
-    a: Estimate
-    b: Estimate
-    change: Estimate
 
 
 class FollowedJson(Struct):
@@ -142,93 +83,69 @@ class DifferenceJson(Struct, kw_only=True):
     emulated: bool
     unit: str
     """Unit that times are per: `sample`, or `step` where samples are unknown."""
-    speedup: SpeedupJson
-    total: ChangeJson
+    speedup: Faster
+    total: Changed
     parts: list[PartChangeJson]
     """Those that both sides know."""
-    settings: list[SettingJson]
+    settings: tuple[Setting, ...]
     """Those that changed, are known of one side only, or may differ."""
-    environment: list[SettingJson]
+    environment: tuple[Setting, ...]
     """The same of what is not set."""
     figures: tuple[MovedFigure, ...]
     findings: ChangedFindingsJson
-    because: BecauseJson
+    because: Because
     notes: tuple[str, ...]
     """What these runs cannot show, a sentence each."""
     promise: FollowedJson | None = None
     """An advice on side A that side B followed; `null` where none was seen to be."""
-    lines: list[LineChangeJson] | UnsetType = UNSET
+    lines: tuple[MovedLine, ...] | UnsetType = UNSET
     """Lines of code that surely got slower or faster, five at most, the most first; left out where a run has no stack
     samples."""
 
 
 def difference(found: Difference) -> DifferenceJson:
-    times, terms = found.times, found.times.terms
-    faster = times.speedup
+    times, terms, changed, promise = found.times, found.times.terms, found.findings, found.promise
     return DifferenceJson(
         a=_side(found.a),
         b=_side(found.b),
         emulated=found.emulated,
         unit=times.unit,
-        speedup=SpeedupJson(faster.value, faster.low, faster.high, times.significant, times.within),
-        total=_change(terms[TOTAL]),
-        parts=[PartChangeJson(part, **asdict(_change(terms[part]))) for part in PARTS if part in terms],
-        settings=_settings([each for each in found.settings if each.told]),
-        environment=_settings([each for each in found.environment if each.told]),
+        speedup=times.speedup,
+        total=terms[TOTAL],
+        parts=[
+            PartChangeJson(part, term.a, term.b, term.change, term.significant)
+            for part in PARTS
+            if (term := terms.get(part)) is not None
+        ],
+        settings=found.settings,
+        environment=found.environment,
         figures=found.figures,
         findings=ChangedFindingsJson(
-            appeared=[cause(each) for each in found.findings.appeared],
-            vanished=[cause(each) for each in found.findings.vanished],
-            stayed=[StayedJson(b.cause, cause(a), cause(b)) for a, b in found.findings.stayed],
+            appeared=[cause(each) for each in changed.appeared],
+            vanished=[cause(each) for each in changed.vanished],
+            stayed=[StayedJson(b.cause, cause(a), cause(b)) for a, b in changed.stayed],
         ),
-        because=BecauseJson(found.because.kind, found.because.part, _settings(found.because.by), found.because.look_at),
+        because=found.because,
         notes=found.notes,
-        promise=_followed(found.promise),
-        lines=UNSET if found.lines is None else [_line(each) for each in found.lines],
-    )
-
-
-def _followed(told: FollowedAdvice | None) -> FollowedJson | None:
-    if told is None:
-        return None
-    return FollowedJson(told.cause, next_of(told.change), told.is_set, told.measured, told.kept)
-
-
-def _line(moved: MovedLine) -> LineChangeJson:
-    call = moved.call
-    return LineChangeJson(
-        file=call.file,
-        line=call.line,
-        function=call.function,
-        code=call.text,
-        whose=moved.whose,
-        a=moved.a,
-        b=moved.b,
-        change=moved.change,
+        promise=None
+        if promise is None
+        else FollowedJson(promise.cause, next_of(promise.change), promise.is_set, promise.measured, promise.kept),
+        lines=UNSET if found.lines is None else found.lines,
     )
 
 
 def _side(side: Side) -> SideJson:
-    info, device = side.info, side.info.get("device") or {}
-    of_runs = rates(side)
+    info, device, rates = side.info, side.info.get("device") or {}, side.rates
     return SideJson(
         runs=side.folders,
         id=info.get("id"),
         command=info.get("command"),
         started_at=info.get("started_at"),
-        device=DeviceJson(side.typical.device_kind, device.get("title") or device.get("name")),
+        device=DeviceJson(side.facts.device_kind, device.get("title") or device.get("name")),
         stand_in=(info.get("dataset") or {}).get("stand_in"),
         batch_size=side.facts.batch_size,
         ranks=side.typical.ranks,
         steps=side.steps,
-        samples_per_s=sum(of_runs) / len(of_runs) if of_runs else None,
+        samples_per_s=sum(rates) / len(rates) if rates else None,
         verdict=side.typical.analysis.verdict.cause,
     )
-
-
-def _change(term: Changed) -> ChangeJson:
-    return ChangeJson(a=term.a, b=term.b, change=term.change, significant=term.significant)
-
-
-def _settings(found: Sequence[Setting]) -> list[SettingJson]:
-    return [SettingJson(each.name, each.a, each.b, each.explains) for each in found]
