@@ -16,6 +16,7 @@ import numpy as np
 
 from ..causes.diagnosis import LEAST_STEPS
 from ..cells.batch_size.terms import alike_in_starts
+from ..ranks.figures import shares as shares_of
 from ..run.sampler_quality import LEAST_FOREIGN_CPUS
 from ..run.stall_breakdown import PARTS, TERMS, TOTAL
 from ..statistics import KNOWN_FREEDOM, PAIR_PRIOR, Estimate, students_t
@@ -135,8 +136,7 @@ def _runs(everyone: Sequence[Measured], unit: str, noise: float | None) -> tuple
     runs = []
     weighed = False
     for number, run in enumerate(everyone):
-        job, whole = run.analysis.job, time_per_unit(run, unit)
-        shares = run.facts.shares if job is None else job.shares
+        whole, shares = time_per_unit(run, unit), shares_of(run.analysis)
         terms = {TOTAL: whole} | {part: whole * shares[part] for part in PARTS if part in shares}
         if alike is not None:
             weighed = weighed or abs(alike[number][TOTAL] - whole) > 1e-6 * whole

@@ -52,11 +52,6 @@ class Pairing:
     drift: float
     """How fast the worst clock runs against the first: 1e-6 is a microsecond a second."""
 
-    @property
-    def holds(self) -> bool:
-        """Whether what was paired behaves as clocks do."""
-        return self.drift <= MOST_DRIFT
-
 
 def pair(released: Stamps, clocks: Sequence[int]) -> Pairing:
     """Pair the clocks by when the ranks left the collective of each step.
@@ -101,8 +96,6 @@ class Lateness:
     """[ranks, rounds]: how long after the earliest rank each arrived."""
     round_ns: float
     """Mean time from one collective to the next."""
-    at_forward: bool
-    """Whether arrivals are those at the begin of the computation, and not of the backward pass."""
     pairing: Pairing
     seen_share: float
     """Share of all rounds that these are: steps that not every rank looked at are left out."""
@@ -129,6 +122,11 @@ class Lateness:
         return np.asarray(np.maximum(0.0, late), dtype=np.float64)
 
     @property
+    def ahead_ns(self) -> dict[int, float]:
+        """By rank, how far its clock is ahead of the first one's: the median over the rounds."""
+        return dict(zip(self.ranks, map(float, np.median(self.pairing.ahead_ns, axis=1)), strict=True))
+
+    @property
     def uneven_ns(self) -> float:
         """What a round costs because different ranks are late in different rounds: the mean of the latest arrivals
         beyond the latest mean arrival."""
@@ -150,8 +148,8 @@ def lateness_of(ranks: Sequence[int], facts: Sequence[Facts], clocks: Sequence[i
         return "Some ranks train on the processor and some do not: who waits for whom is not known."
     whole = [_rounds(f) for f in facts]
     common = reduce(np.intersect1d, [steps["step"] for steps in whole])
-    steps = [_at(of, common) for of in whole]
-    stamps = [_stamps(of, f.device_kind != "cpu") for of, f in zip(steps, facts, strict=True)]
+    at = [of[np.searchsorted(of["step"], common)] for of in whole]
+    stamps = [_stamps(steps, f.device_kind != "cpu") for steps, f in zip(at, facts, strict=True)]
     known = np.logical_and.reduce([(s != NOT_MEASURED).all(axis=0) for s in stamps])
     if int(known.sum()) < LEAST_STEPS:
         return (
@@ -161,16 +159,19 @@ def lateness_of(ranks: Sequence[int], facts: Sequence[Facts], clocks: Sequence[i
     begun = int(stamps[0][0, known][0])
     forward, backward, released = (np.stack([s[row, known] - begun for s in stamps]).astype(float) for row in range(3))
     pairing = pair(released, clocks)
-    if not pairing.holds:
+    if pairing.drift > MOST_DRIFT:
         return _UNPAIRED
-    at_forward, arrived = _arrivals(forward - pairing.ahead_ns, backward - pairing.ahead_ns)
+    # Lateness shows at the begin of the forward pass if that brings the ranks together, else at its end.
+    forward, backward = forward - pairing.ahead_ns, backward - pairing.ahead_ns
+    apart_before, apart_after = (float(np.ptp(stamps, axis=0).mean()) for stamps in (forward, backward))
+    arrived = forward if apart_before > HELD_TOGETHER * apart_after else backward
     behind = arrived - arrived.min(axis=0)
     first = facts[0]
     round_ns = first.parts.wall_ns / first.window.count * len(first.window.steps) / max(1, len(whole[0]))
     if not _leave_together(released - pairing.ahead_ns, behind, round_ns):
         return _APART if len(set(clocks)) == 1 else _UNPAIRED
     share = min(1.0, int(known.sum()) * first.window.looked_at / max(1, len(whole[0])))
-    return Lateness(tuple(ranks), behind, round_ns, at_forward, pairing, share)
+    return Lateness(tuple(ranks), behind, round_ns, pairing, share)
 
 
 _APART = (
@@ -206,11 +207,6 @@ def _rounds(facts: Facts) -> Records:
     return rounds
 
 
-def _at(steps: Records, numbers: npt.NDArray[np.int64]) -> Records:
-    found: Records = steps[np.searchsorted(steps["step"], numbers)]
-    return found
-
-
 def _stamps(steps: Records, queued: bool) -> npt.NDArray[np.int64]:
     """[3, steps]: begin of the computation, begin of the backward pass, release from the collective."""
     if queued:
@@ -222,11 +218,3 @@ def _stamps(steps: Records, queued: bool) -> npt.NDArray[np.int64]:
     backward = steps["backward_begin_ns"]
     begun = steps["fetch_end_ns"]
     return np.stack((begun, np.where(backward == NOT_MEASURED, begun, backward), released))
-
-
-def _arrivals(forward: Stamps, backward: Stamps) -> tuple[bool, Stamps]:
-    """Where lateness shows: at the begin of the forward pass if that brings the ranks together, else at its end."""
-    at_forward, at_backward = (float(np.ptp(stamps, axis=0).mean()) for stamps in (forward, backward))
-    if at_forward > HELD_TOGETHER * at_backward:
-        return True, forward
-    return False, backward

@@ -16,9 +16,7 @@ from support.long_run import make
 from whyidle.analyse.intervals import total
 from whyidle.analyse.run.analysis import analyse
 from whyidle.analyse.run.stall_breakdown import UNTOLD
-from whyidle.analyse.timeline.bins import bins_of
-from whyidle.analyse.timeline.lines import TimelineLine, downsampled, lines_of
-from whyidle.analyse.timeline.timeline import Timeline, timelines
+from whyidle.analyse.timeline.timeline import Timeline, TimelineLine, bins_of, downsampled, lines_of, timelines
 from whyidle.record.reader import measured
 from whyidle.record.run import open_run
 from whyidle.record.schema import NOT_MEASURED
