@@ -76,7 +76,8 @@ def figure(analysis: Analysis, name: str) -> float | None:
                 used = metric.of(one.facts)
                 hosts.setdefault(host, []).extend([] if used is None else [used])
         return sum(map(fmean, hosts.values())) if hosts and all(hosts.values()) else None
-    if name in ("busy_pct", "au_pct") and "compute" not in shares(analysis):
-        # A rank of which computing is not told from waiting leaves the job's unknown.
-        return None
-    return over_ranks(analysis, metric.of, metric.over_ranks)
+    values = [metric.of(facts) for facts in all_facts(analysis)]
+    known = [value for value in values if value is not None]
+    # A rank of which computing is not told from waiting leaves the job's unknown.
+    unknown = name in ("busy_pct", "au_pct") and len(known) < len(values)
+    return metric.over_ranks(known) if known and not unknown else None

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -380,7 +381,7 @@ _SLOW_DEVICE = (
 def shares_of(ranks: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """Average parts of the wall time over ranks; a part that one rank does not know, the job does not."""
     known = [part for part in PARTS if ranks and all(part in rank for rank in ranks)]
-    shares = {part: float(np.mean([rank[part] for rank in ranks])) for part in known}
+    shares = {part: fmean(rank[part] for rank in ranks) for part in known}
     return shares | {UNTOLD: 1 - sum(shares.values())} if any(UNTOLD in rank for rank in ranks) else shares
 
 
@@ -389,11 +390,11 @@ def _of_rank(found: Finding, member: JobRank, job_samples_per_s: float) -> Findi
     if found.cause is None or member.facts is None:
         return found
     times = job_samples_per_s / member.facts.samples_per_s if member.facts.samples_known else 0.0
-    following = tuple(
-        Next(n.change, *(_scaled(v, times) for v in (n.predicted_samples_per_s, n.low, n.high)), n.kind)
-        for n in found.next
-    )
-    return replace(found, title=f"Rank {member.rank}: {found.title}", next=following)
+    following = []
+    for n in found.next:
+        predicted, low, high = (_scaled(value, times) for value in (n.predicted_samples_per_s, n.low, n.high))
+        following.append(Next(n.change, predicted, low, high, n.kind))
+    return replace(found, title=f"Rank {member.rank}: {found.title}", next=tuple(following))
 
 
 def _throughput(
