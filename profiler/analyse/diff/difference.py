@@ -76,7 +76,7 @@ class FollowedAdvice:
 
     cause: str
     """Cause that it was for."""
-    change: Next
+    advice: Next
     is_set: bool
     """Whether B was seen to have these settings; else its finding is gone, with no setting of the loader changed."""
     measured: Estimate

@@ -116,13 +116,13 @@ def _head(found: Difference) -> Iterator[Block]:
     for side in (found.a, found.b):
         yield Paragraph(_named(side), 1)
     yield Space()
-    if (followed := found.promise) is not None and followed.change.speedup is not None:
+    if (followed := found.promise) is not None and followed.advice.speedup is not None:
         seen = "" if followed.is_set else f", apparently: {followed.cause} is gone"
-        ranges = (followed.change.speedup, followed.measured)
+        ranges = (followed.advice.speedup, followed.measured)
         said, came = (f"{factor(of.value)}× ({factor(of.low)}–{factor(of.high)})" for of in ranges)
         yield from _section(
             "Advice that was followed",
-            Paragraph(f"{followed.change.change} (for {followed.cause}{seen})", 1),
+            Paragraph(f"{followed.advice.change} (for {followed.cause}{seen})", 1),
             Paragraph(f"Speed: promised {said}, measured {came}: {KEPT[followed.kept]}.", 1),
         )
     yield from _section(f"Time a {found.times.unit}, µs (95 % intervals)", _times(found))

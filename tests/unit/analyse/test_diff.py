@@ -310,7 +310,7 @@ def test_advice_that_was_followed_is_held_against_its_promise(
     assert ("Advice that was followed" in shown) == (followed is not None)
     assert said in shown
     kept = found.promise
-    assert (kept and (kept.change.change, kept.is_set, kept.kept)) == followed
+    assert (kept and (kept.advice.change, kept.is_set, kept.kept)) == followed
     if kept is not None:
         assert kept.measured.low <= TRUTH <= kept.measured.high
         assert kept.cause in {each.cause for each in of_a}
