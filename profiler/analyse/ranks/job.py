@@ -482,7 +482,7 @@ def _clock_notes(lateness: Lateness, members: Mapping[int, JobRank]) -> list[str
     if (clocks := len({members[rank].process.clock for rank in lateness.ranks})) > 1:
         notes.append(
             f"The clocks of {clocks} hosts were paired by the ends of {rounds} steps' collectives, which scatter by "
-            f"{lateness.pairing.spread_ns / 1e3:.0f} µs."
+            f"{lateness.spread_ns / 1e3:.0f} µs."
         )
         first = members[lateness.ranks[0]].process
         for rank, ahead in lateness.ahead_ns.items():
