@@ -18,7 +18,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from support.pairs import ahead, noisy
-from whyidle.analyse.diff.check import Asked, against_runs
+from whyidle.analyse.diff.check import REGRESSION, Asked, against_runs
 from whyidle.analyse.diff.difference import difference
 from whyidle.analyse.diff.sides import Side, side_of
 from whyidle.analyse.run.stall_breakdown import PARTS
@@ -85,7 +85,7 @@ def _row(make: Make, scatter: float, pairs: int, slower: int) -> str:
 
 
 def _status(a: Side, b: Side) -> str:
-    return against_runs(difference(a, b), "A", Asked({"max-regression": LIMIT_PCT})).status
+    return against_runs(difference(a, b), "A", Asked({REGRESSION: LIMIT_PCT})).status
 
 
 if __name__ == "__main__":

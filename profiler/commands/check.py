@@ -10,6 +10,7 @@ import math
 import os
 import sys
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -20,6 +21,7 @@ from ..analyse.diff.check import REGRESSION, SEVERITIES, Asked, checks_of
 from ..analyse.diff.difference import EMULATED
 from ..analyse.diff.sides import analysed, folders_of
 from ..errors import WhyidleError
+from ..record.files import read_json
 from ..report.contract import checks as check_json
 from ..report.documents.check import check_document
 from ..report.export.ci import JUNITS, junit_xml, workflow_commands
@@ -126,7 +128,7 @@ def run(arguments: argparse.Namespace) -> int:
     # Any of them may hold no step: it keeps no limit then, which is not the user's mistake.
     with console(stderr=True).status("reading the runs", spinner="line"):
         runs = {folder: analysed(folder) for folder in folders_of(arguments.run_folders)}
-    folder, found = checks_of(runs, asked)
+    folder, found = checks_of(runs, asked, _report(asked.against))
     name, info = str(folder), runs[folder].info
     device = info.get("device") or {}
     emulated = str(device.get("title") or EMULATED) if device.get("kind") == EMULATED else None
@@ -190,6 +192,19 @@ def _asked(arguments: argparse.Namespace) -> Asked:
     noise = values["noise"] / 100 if "noise" in values else None
     allow = frozenset(key.removeprefix("allow-") for key in SWITCHES if values.get(key))
     return Asked(limits, severity, forbid, against, noise, allow)
+
+
+def _report(against: Sequence[Path]) -> dict[str, Any] | None:
+    """A saved report that the runs are compared with; `None` where that is a run, or several."""
+    if len(against) != 1 or not against[0].is_file():
+        return None
+    report = read_json(against[0].resolve())
+    if not isinstance(report, dict) or report.get("format") != "whyidle-report":
+        raise WhyidleError(
+            f"{against[0]} is not a report of whyidle. Save one with `whyidle report RUN --json -o FILE`, or name a "
+            "run."
+        )
+    return report
 
 
 def _value(key: str, value: Any, where: str) -> Any:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import WhyidleError
-from ...record.files import plain, read_json
+from ...record.files import plain
 from ..causes.diagnosis import LEAST_STEPS
 from ..cells.comparison import rate_of
 from ..ranks import figures as ranks_figures
@@ -33,7 +33,7 @@ PASSED, FAILED, UNCLEAR, NOT_MEASURED = "passed", "failed", "unclear", "not meas
 SEVERITIES = ("none", "minor", "major", "critical")
 STALLS = ("input", "copy", "sync", "host")
 """The parts of the time in which the device idles within the training loop."""
-REGRESSION = "max-regression"
+REGRESSION, LOST = "max-regression", "Throughput lost"
 TOO_WIDE = 50.0
 """Percent of throughput that an interval may reach beyond the measured loss: one that reaches further tells nothing."""
 ONE_SIDED = Z95
@@ -89,8 +89,11 @@ class LimitCheck:
         return self.allowed or self.status == PASSED
 
 
-def checks_of(runs: Mapping[Path, Analysis], asked: Asked) -> tuple[Path, list[LimitCheck]]:
-    """Hold runs that repeat each other against every limit that was asked.
+def checks_of(
+    runs: Mapping[Path, Analysis], asked: Asked, report: Mapping[str, Any] | None = None
+) -> tuple[Path, list[LimitCheck]]:
+    """Hold runs that repeat each other against every limit that was asked. `report`: what `against` holds, where that
+    is a saved report.
 
     Returns:
         The folder of the run whose throughput is the median, which most limits are held against, and the checks: first
@@ -116,7 +119,7 @@ def checks_of(runs: Mapping[Path, Analysis], asked: Asked) -> tuple[Path, list[L
                 found.append(LimitCheck(name, what, status, False, value, limit, at_most, unit))
     found += _causes(analysis, asked)
     if REGRESSION in asked.limits:
-        found.append(_nothing(asked, analysis.verdict.title) if side is None else _regression(side, asked))
+        found.append(_nothing(asked, analysis.verdict.title) if side is None else _regression(side, asked, report))
     return folder, found
 
 
@@ -214,11 +217,11 @@ LIMITS: Mapping[str, tuple[str, str, Read]] = {
 """Flag → (what it is of, its unit, how it is read); percentages are of wall time."""
 
 
-def _regression(side: Side, asked: Asked) -> LimitCheck:
+def _regression(side: Side, asked: Asked, report: Mapping[str, Any] | None) -> LimitCheck:
     """Whether these runs lost more throughput than the limit against other ones, or against a saved report."""
     against = f"{asked.against[0]} and {len(asked.against) - 1} more" if asked.against[1:] else str(asked.against[0])
-    if not asked.against[1:] and asked.against[0].is_file():
-        return _against_report(side, read_json(asked.against[0].resolve()), against, asked)
+    if report is not None:
+        return _against_report(side, report, against, asked)
     other = side_of("A", asked.against)
     if (itself := in_both(side, other)) is not None:
         raise WhyidleError(f"--against names the checked run itself, {itself}. Name another run.")
@@ -240,9 +243,7 @@ def _too_few(few: Sequence[tuple[str, int]], asked: Asked) -> LimitCheck | None:
 def _nothing(asked: Asked, why: str, *, allowed: bool | None = None) -> LimitCheck:
     """The check where there is nothing to hold against the limit."""
     allowed = "missing" in asked.allow if allowed is None else allowed
-    return LimitCheck(
-        REGRESSION, "Throughput lost", NOT_MEASURED, allowed, None, asked.limits[REGRESSION], True, "%", why
-    )
+    return LimitCheck(REGRESSION, LOST, NOT_MEASURED, allowed, None, asked.limits[REGRESSION], True, "%", why)
 
 
 def lost_of(speedup: Estimate, usual: float, against: str, asked: Asked, notes: Sequence[str] = ()) -> LimitCheck:
@@ -272,7 +273,7 @@ def lost_of(speedup: Estimate, usual: float, against: str, asked: Asked, notes: 
     low, high = (f"{abs(loss):.1f} % {'less' if loss >= 0 else 'more'}" for loss in (least, most))
     note = ". ".join((f"against {against}: 95 % interval {low} to {high}{said}", *(n.removesuffix(".") for n in notes)))
     allowed = status == UNCLEAR and "noisy" in asked.allow
-    return LimitCheck(REGRESSION, "Throughput lost", status, allowed, lost, limit, True, "%", str(plain(note)))
+    return LimitCheck(REGRESSION, LOST, status, allowed, lost, limit, True, "%", str(plain(note)))
 
 
 def _usual(sides: Sequence[Sequence[Measured]], noise: float | None) -> float:
@@ -286,25 +287,16 @@ def _usual(sides: Sequence[Sequence[Measured]], noise: float | None) -> float:
     return 100 * (1 - exp(-ONE_SIDED * sqrt(variance)))
 
 
-_UNLIKE = ("The two sides do not", "The devices differ", "How many samples")
-"""How notes of a difference begin that speak against a comparison."""
-
-
 def against_runs(found: Difference, against: str, asked: Asked) -> LimitCheck:
     """Check whether a run lost more than the limit. `found`: the run as side B, the others, `against`, as side A."""
     if found.times.unit == STEP and (found.a.facts.batch_size, found.b.facts.batch_size) != (None, None):
         return _nothing(asked, f"against {against}: samples/s are not known for both")
-    notes = [note for note in found.notes if note.startswith(_UNLIKE)]
-    notes += [doubt for run in found.a.runs for doubt in doubts_of(run)]
+    notes = [*found.unlike, *(doubt for run in found.a.runs for doubt in doubts_of(run))]
     return lost_of(found.times.speedup, _usual((found.a.runs, found.b.runs), asked.noise), against, asked, notes)
 
 
-def _against_report(side: Side, report: Any, against: str, asked: Asked) -> LimitCheck:
+def _against_report(side: Side, report: Mapping[str, Any], against: str, asked: Asked) -> LimitCheck:
     """The same against a saved report, which may be anyone's file, and tells its throughput alone."""
-    if not isinstance(report, dict) or report.get("format") != "whyidle-report":
-        raise WhyidleError(
-            f"{against} is not a report of whyidle. Save one with `whyidle report RUN --json -o FILE`, or name a run."
-        )
     run, window = _table(report, "run"), _table(report, "window")
     device, steps, code = _table(run, "device"), window.get("steps"), run.get("exit_code")
     few = [(str(each.folder), each.facts.window.count) for each in side.runs if _short(each.analysis, asked)]

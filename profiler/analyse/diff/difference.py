@@ -114,6 +114,8 @@ class Difference:
     because: Because
     notes: tuple[str, ...]
     """What these runs cannot tell, and what is not alike, a sentence each."""
+    unlike: tuple[str, ...]
+    """Those of them that say what of the two sides is not alike."""
     lines: tuple[MovedLine, ...] | None
     """Lines of code that surely got slower or faster, the most first; `None` where a run has no stack samples."""
     promise: FollowedAdvice | None
@@ -145,6 +147,7 @@ def difference(a: Side, b: Side, noise: float | None = None) -> Difference:
     because = _because(times, settings, environment, figures)
     of_a, of_b = ({found.cause: found for found in side.typical.analysis.findings} for side in (a, b))
     most = max(assumed_noise(run) for run in (*a.runs, *b.runs))
+    unlike = tuple(_unlike(times, settings, environment))
     return Difference(
         a,
         b,
@@ -158,7 +161,12 @@ def difference(a: Side, b: Side, noise: float | None = None) -> Difference:
             tuple((of_a[cause], found) for cause, found in of_b.items() if cause in of_a),
         ),
         because,
-        (*_notes(a, b, times, settings, environment, noise, most), *_doubts(because, settings, environment)),
+        (
+            *unlike,
+            *_notes(a, b, times, settings, environment, noise, most),
+            *_doubts(because, settings, environment),
+        ),
+        unlike,
         moved_lines(a, b, times.unit, noise),
         _followed(a, b, settings, times),
         noise is None and most > RUN_NOISE,
@@ -396,16 +404,7 @@ def doubts_of(run: Measured) -> Iterator[str]:
         yield f"{run.folder}: {'; '.join(run.lacking)}. Its figures cover the recorded part."
 
 
-def _notes(
-    a: Side,
-    b: Side,
-    times: Times,
-    settings: Sequence[Setting],
-    environment: Sequence[Setting],
-    noise: float | None,
-    most: float,
-) -> Iterator[str]:
-    """`most`: standard deviation that runs are assumed to differ by at most."""
+def _unlike(times: Times, settings: Sequence[Setting], environment: Sequence[Setting]) -> Iterator[str]:
     if different := other_trainings(settings):
         said = ", ".join(f"{each.name} ({each.a}, {each.b})" for each in different)
         yield f"The two sides do not train the same thing: they differ in {said}. A difference in speed is no gain."
@@ -416,6 +415,18 @@ def _notes(
         yield "How many samples the batches hold is not known for all runs: times are per step."
     if (devices := _changed("device", environment)) is not None:
         yield f"The devices differ: {devices.a}, and {devices.b}."
+
+
+def _notes(
+    a: Side,
+    b: Side,
+    times: Times,
+    settings: Sequence[Setting],
+    environment: Sequence[Setting],
+    noise: float | None,
+    most: float,
+) -> Iterator[str]:
+    """`most`: standard deviation that runs are assumed to differ by at most."""
     if varies := [each.name for each in (*settings, *environment) if VARIES in (each.a, each.b)]:
         yield f"Runs of one side differ in {', '.join(varies)}: they are not repeats, so this explains nothing here."
     for code in environment:
@@ -456,13 +467,13 @@ def _notes(
 
 def _doubts(because: Because, settings: Sequence[Setting], environment: Sequence[Setting]) -> Iterator[str]:
     """What else may be the reason, where one is named."""
+    more = []
     if because.kind == SETTING:
         # A word that is how a setting that is known was changed is no more than that setting.
         known = [(str(x.a), str(x.b)) for x in settings if x.changed and not x.name.startswith(WORD)]
         words = [x for x in settings if x.name.startswith(WORD) and (str(x.a), str(x.b)) not in known]
-        if words:
-            said = ", ".join(f"{each.name} {each.a} → {each.b}" for each in words)
-            yield f"The command differs in more ({said}): the effect is unknown, and may be part of the reason."
-    for code in _changed_code(environment) if because.kind in (SETTING, ENVIRONMENT) else ():
-        said = f"{code.a} → {code.b}"
-        yield f"The code differs too ({said}): the effect is unknown, and may be part of the reason."
+        more += [("The command differs in more", ", ".join(f"{x.name} {x.a} → {x.b}" for x in words))] if words else []
+    if because.kind in (SETTING, ENVIRONMENT):
+        more += [("The code differs too", f"{code.a} → {code.b}") for code in _changed_code(environment)]
+    for what, said in more:
+        yield f"{what} ({said}): the effect is unknown, and may be part of the reason."

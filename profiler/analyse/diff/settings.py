@@ -51,8 +51,8 @@ class Setting:
         return self.a != self.b or self.unseen
 
 
-Read = str | Callable[[Measured], Value]
-"""How a value is read: from run.json by its path, or by a function."""
+Read = str | Callable[[Measured], Value] | None
+"""How a value is read: from run.json by its path, or by a function; `None`: of a scenario's trial, by its name."""
 
 
 def settings_of(a: Side, b: Side) -> tuple[Setting, ...]:
@@ -80,11 +80,15 @@ def other_trainings(settings: Sequence[Setting]) -> list[Setting]:
 
 
 def _read(a: Side, b: Side, rows: Sequence[tuple[str, Read, tuple[str, ...]]]) -> list[Setting]:
-    found = (Setting(name, _value(a, read), _value(b, read), explains) for name, read, explains in rows)
-    return [each for each in found if each.a is not None or each.b is not None]
+    found = []
+    for name, read, explains in rows:
+        of_a, of_b = (_value(side, read or f"trial.{name}") for side in (a, b))
+        if of_a is not None or of_b is not None:
+            found.append(Setting(name, of_a, of_b, explains))
+    return found
 
 
-def _value(side: Side, read: Read) -> Value:
+def _value(side: Side, read: str | Callable[[Measured], Value]) -> Value:
     """What the runs of a side that recorded it agree on."""
     values = [_in(run.info, read) if isinstance(read, str) else read(run) for run in side.runs]
     known = [value for value in values if value is not None]
@@ -163,17 +167,17 @@ EVERYTHING = PARTS
 BY_LOADER = ("input",)
 
 _SETTINGS: tuple[tuple[str, Read, tuple[str, ...]], ...] = (
-    ("scenario", "trial.scenario", EVERYTHING),
+    ("scenario", None, EVERYTHING),
     ("program", _program, EVERYTHING),
-    ("net", "trial.net", EVERYTHING),
-    ("case", "trial.case", EVERYTHING),
+    ("net", None, EVERYTHING),
+    ("case", None, EVERYTHING),
     ("planted", _planted, EVERYTHING),
     ("dataset", "dataset.folder", ("input", "copy", "compute")),
     ("stand-in data", "dataset.stand_in", ("input", "copy", "compute")),
-    ("feed", "trial.feed", ("input", "copy", "host")),
-    ("pipeline", "trial.pipeline", ("input", "copy", "sync", "host")),
-    ("store", "trial.store", BY_LOADER),
-    ("augment", "trial.augment", BY_LOADER),
+    ("feed", None, ("input", "copy", "host")),
+    ("pipeline", None, ("input", "copy", "sync", "host")),
+    ("store", None, BY_LOADER),
+    ("augment", None, BY_LOADER),
     ("num_workers", lambda run: _first(run.facts.set_workers, _in(run.info, "trial.workers")), BY_LOADER),
     ("prefetch_factor", _with_workers(lambda facts: facts.set_prefetch), BY_LOADER),
     ("pin_memory", lambda run: run.facts.pin_memory, ("copy", "sync", "input")),
@@ -188,13 +192,13 @@ _SETTINGS: tuple[tuple[str, Read, tuple[str, ...]], ...] = (
     ("copies from", lambda run: _of(run.facts.pinned, "page-locked", "pageable"), ("copy", "sync", "host")),
     ("copies ahead", lambda run: None if run.facts.pinned is None else run.facts.copied_ahead, ("copy", "host")),
     ("ranks", lambda run: run.ranks, EVERYTHING),
-    ("interconnect", "trial.interconnect", ("compute", "host")),
+    ("interconnect", None, ("compute", "host")),
     (
         THREADS,
         lambda run: _first(_in(run.info, "trial.threads"), _in(run.info, "environment.threads")),
         ("compute", "input"),
     ),
-    ("evaluate", "trial.evaluate", ("boundary",)),
+    ("evaluate", None, ("boundary",)),
     ("headroom measured", lambda run: bool(run.info.get("headroom")), ("boundary",)),
 )
 """(name, how it is read, what it can move)"""
