@@ -148,9 +148,8 @@ class Bins:
     edges_ns: Stamps
     """Where bins begin, and where the last one ends: one more than there are bins."""
     parts: dict[str, Stamps]
-    """Part → its time. Over all bins it sums to the part's spans, to the nanosecond."""
-    unseen: Stamps
-    """Time of steps that nobody looked at, which no part has."""
+    """Part → its time. Over all bins it sums to the part's spans, to the nanosecond; time of steps that nobody looked
+    at is in none."""
     steps: Numbers
     """Steps that ran, looked at or not; of a step that lies in several bins each has its share."""
     samples: Numbers | None
@@ -161,9 +160,8 @@ def bins_of(timeline: Timeline, count: int) -> Bins:
     """`count` bins over the window, or one for each nanosecond of a shorter one."""
     facts, window = timeline.facts, timeline.facts.window
     edges, parts = parts_of(timeline, count)
-    unseen = np.diff(edges) - sum(parts.values(), np.zeros(len(edges) - 1, dtype=np.int64))
     steps, samples = _pace(window, edges)
-    return Bins(edges, parts, unseen, steps, samples if facts.samples_known else None)
+    return Bins(edges, parts, steps, samples if facts.samples_known else None)
 
 
 def parts_of(timeline: Timeline, count: int) -> tuple[Stamps, dict[str, Stamps]]:
