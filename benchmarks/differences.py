@@ -18,7 +18,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from support.pairs import ahead, noisy
-from whyidle.analyse.diff import regression
+from whyidle.analyse.diff.check import REGRESSION, Asked, against_runs
 from whyidle.analyse.diff.difference import difference
 from whyidle.analyse.diff.sides import Side, side_of
 from whyidle.analyse.run.stall_breakdown import PARTS
@@ -85,8 +85,7 @@ def _row(make: Make, scatter: float, pairs: int, slower: int) -> str:
 
 
 def _status(a: Side, b: Side) -> str:
-    found = difference(a, b)
-    return regression.against_runs(found, LIMIT_PCT, "A", None, allow_missing=False, allow_noisy=False).status
+    return against_runs(difference(a, b), "A", Asked({REGRESSION: LIMIT_PCT})).status
 
 
 if __name__ == "__main__":

@@ -1,32 +1,74 @@
-"""`whyidle check RUN`: whether a run keeps its limits, for CI: exit code 0, or 1."""
+"""`whyidle check RUN`: whether a run keeps its limits, for CI: exit code 0, or 1.
+
+What a run is held to: `[tool.whyidle.check]` of a `pyproject.toml`, and flags, which win.
+"""
 
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import sys
+import tomllib
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from ..analyse.causes.diagnosis import LEAST_STEPS
-from ..analyse.diff import regression
-from ..analyse.diff.difference import EMULATED, difference, refuse_mixed
-from ..analyse.diff.limits import LimitCheck, checks_of, ended_of, short, subject_of
-from ..analyse.diff.sides import Measured, Side, analysed, compared, folders_of, in_both, side_of
-from ..analyse.run.completeness import lacking_of
+from msgspec import Meta, ValidationError, convert
+
+from ..analyse.causes.table import CODES, FAMILIES
+from ..analyse.diff.check import REGRESSION, SEVERITIES, Asked, checks_of
+from ..analyse.diff.difference import EMULATED
+from ..analyse.diff.sides import analysed, folders_of
 from ..errors import WhyidleError
-from ..record.files import plain, read_json
+from ..record.files import read_json
 from ..report.contract import checks as check_json
 from ..report.documents.check import check_document
 from ..report.export.ci import JUNITS, junit_xml, workflow_commands
 from ..report.render.markdown import markdown
 from ..terminal.console import console, json_text, show_document, write_file
-from . import check_config
+from .options import meant
 from .verbs import example_of
 
 FAILED = 1
+PYPROJECT = "pyproject.toml"
+TABLE = "[tool.whyidle.check]"
+
+PERCENTAGES = {
+    "max-stall": "exposed wait: the device idles for input, copies, synchronising calls or other work of the loop",
+    "max-input": "its part that waits for the loader",
+    "max-copy": "its part that waits for copies",
+    "max-sync": "its part that waits for synchronising calls",
+    "max-host": "its part that waits for other work of the training loop",
+    "max-boundary": "time outside the steps: validation, checkpoints",
+    "max-regression": "throughput lost against --against; a result that noise leaves unclear fails",
+    "min-utilisation": "the device's utilisation counter",
+    "min-busy": "time in which the device computes",
+    "min-au": "accelerator utilisation as MLPerf Storage counts it",
+    "max-overhead": "time in whyidle's own hooks",
+}
+NUMBERS = {
+    "min-samples-per-s": "samples per second",
+    "max-dropped": "records that could not be stored",
+    "min-steps": "steps after the warm-up (default: 30; fewer support no verdict)",
+}
+SWITCHES = {
+    "allow-missing": "pass limits on what was not measured (they fail otherwise)",
+    "allow-short": "pass a run with too few steps, or without a verdict",
+    "allow-unfinished": "pass a run that has not ended, failed, or lacks a rank of its job",
+    "allow-noisy": "pass a regression when noise leaves unclear whether it keeps the limit",
+}
+_RUNS = Annotated[list[Annotated[str, Meta(min_length=1)]], Meta(min_length=1)]
+KEYS: dict[str, tuple[Any, str]] = {
+    **dict.fromkeys(PERCENTAGES, (Annotated[float, Meta(ge=0, le=100)], "is not a number from 0 to 100")),
+    **dict.fromkeys(NUMBERS, (Annotated[float, Meta(ge=0, le=1e18)], "is not a number of 0 or more")),
+    "forbid": (list[str], "is not a list of causes"),
+    "max-severity": (Literal["none", "minor", "major"], f"is not one of {', '.join(SEVERITIES[:-1])}"),
+    "against": (_RUNS, "names no run"),
+    "noise": (Annotated[float, Meta(gt=0, lt=100)], "is not a percentage above 0 and below 100, such as 1.5"),
+    **dict.fromkeys(SWITCHES, (bool, "is neither true nor false")),
+}
+"""Key → (type of its value, what is said of any other)."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,7 +80,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="folder of a run. With several repeats of it, limits apply to the "
         "one of median throughput, and a regression counts all of them",
     )
-    check_config.add_arguments(parser)
+    # Each of these flags is a key of the table as well.
+    for key, meaning in PERCENTAGES.items():
+        parser.add_argument(f"--{key}", metavar="PCT", type=float, help=meaning)
+    for key, meaning in NUMBERS.items():
+        parser.add_argument(f"--{key}", metavar="N", type=float, help=meaning)
+    parser.add_argument(
+        "--max-severity", metavar="WORD", help=f"worst severity of a cause: {', '.join(SEVERITIES[:-1])}"
+    )
+    parser.add_argument("--forbid", metavar="CAUSES", help="causes that must not occur, such as input.serial,copy")
+    parser.add_argument(
+        "--against",
+        metavar="RUN",
+        action="append",
+        help="run to compare with (give it again for repeats), or a report saved by `whyidle report --json`",
+    )
+    parser.add_argument(
+        "--noise",
+        metavar="PCT",
+        type=float,
+        help="how much runs of one setting differ on this machine, if you know it",
+    )
+    for key, meaning in SWITCHES.items():
+        parser.add_argument(f"--{key}", action="store_true", default=None, help=meaning)
+    parser.add_argument(
+        "--config", metavar="FILE", type=Path, help=f"limits (default: the nearest {PYPROJECT} above this folder)"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON (whyidle-check version 1)")
     parser.add_argument("--junit", metavar="FILE", type=Path, help="also write JUnit XML")
     parser.add_argument(
@@ -51,148 +118,144 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    """Check the runs, and write everything that was asked for, files first."""
     if not arguments.run_folders:
         raise WhyidleError(
             f"name the run to check: `{example_of('check')}`. The newest recording of this machine may be another "
             "job's, so it is not taken by itself."
         )
-    asked = check_config.asked(arguments)
+    asked = _asked(arguments)
     # Any of them may hold no step: it keeps no limit then, which is not the user's mistake.
     with console(stderr=True).status("reading the runs", spinner="line"):
         runs = {folder: analysed(folder) for folder in folders_of(arguments.run_folders)}
-    with_steps = tuple(compared(folder, each.facts, each) for folder, each in runs.items() if each.facts is not None)
-    side = Side("B", with_steps) if with_steps else None
-    folder = next(iter(runs)) if side is None else side.typical.folder
-    analysis = runs[folder]
-    repeats = {str(each): of for each, of in runs.items()} if len(runs) > 1 else None
-    found = [
-        ended_of({str(each): lacking_of(each, of) for each, of in runs.items()}, asked.allow_unfinished),
-        *checks_of(
-            subject_of(analysis, repeats),
-            asked.limits,
-            allow_missing=asked.allow_missing,
-            allow_short=asked.allow_short,
-        ),
-    ]
-    if asked.limits.max_regression is not None:
-        if side is None:
-            found.append(
-                regression.not_comparable(asked.limits.max_regression, analysis.verdict.title, asked.allow_missing)
-            )
-        else:
-            found.append(_regression(side, asked))
-    device = analysis.info.get("device") or {}
-    emulated = str(device.get("title") or EMULATED) if device.get("kind") == EMULATED else None
-    _tell(arguments, str(folder), emulated, found, _properties(analysis.info))
-    return 0 if all(each.holds for each in found) else FAILED
-
-
-def _regression(side: Side, asked: check_config.Asked) -> LimitCheck:
-    limit = asked.limits.max_regression
-    if limit is None:
-        raise ValueError("no limit")
-    others = len(asked.against) - 1
-    name = f"{asked.against[0]} and {others} more" if others else str(asked.against[0])
-    if len(asked.against) == 1 and asked.against[0].is_file():
-        report = read_json(asked.against[0].resolve())
-        if not isinstance(report, dict) or report.get("format") != "whyidle-report":
-            raise WhyidleError(
-                f"{name} is not a report of whyidle. Save one with `whyidle report RUN --json -o FILE`, or name a run."
-            )
-        if few := _few(side.runs, asked) or _few_in(report, name, asked):
-            return regression.not_comparable(limit, few, False)
-        found = regression.against_report(
-            side, report, limit, name, asked.noise, allow_missing=asked.allow_missing, allow_noisy=asked.allow_noisy
-        )
-        return _noted(found, _unended_in(report, name))
-    other = side_of("A", asked.against)
-    if (itself := in_both(side, other)) is not None:
-        raise WhyidleError(f"--against names the checked run itself, {itself}. Name another run.")
-    refuse_mixed(other, side)
-    if few := _few((*other.runs, *side.runs), asked):
-        return regression.not_comparable(limit, few, False)
-    held = regression.against_runs(
-        difference(other, side, asked.noise),
-        limit,
-        name,
-        asked.noise,
-        allow_missing=asked.allow_missing,
-        allow_noisy=asked.allow_noisy,
-    )
-    return _noted(held, *(f"{run.folder}: {'; '.join(run.lacking)}" for run in other.runs if run.lacking))
-
-
-def _noted(check: LimitCheck, *notes: str) -> LimitCheck:
-    """Add notes on the other side, which has no limits to keep."""
-    return replace(check, note=". ".join(str(plain(note)) for note in (check.note, *notes) if note))
-
-
-def _unended_in(report: dict[str, Any], name: str) -> str:
-    """Tell that the run of a saved report failed; empty if it did not."""
-    run = report.get("run")
-    code = run.get("exit_code") if isinstance(run, dict) else None
-    failed = isinstance(code, int) and not isinstance(code, bool) and code != 0
-    return f"{name}: it did not end well (exit code {code})" if failed else ""
-
-
-def _few(runs: Sequence[Measured], asked: check_config.Asked) -> str | None:
-    """Tell why these runs prove neither a loss nor that there is none: one of them has too few steps."""
-    found = [run for run in runs if short(run.analysis, asked.limits.min_steps)]
-    return _too_few(str(found[0].folder), found[0].facts.window.count) if found and not asked.allow_short else None
-
-
-def _few_in(report: dict[str, Any], name: str, asked: check_config.Asked) -> str | None:
-    """Tell the same of a saved report."""
-    window = report.get("window")
-    steps = window.get("steps") if isinstance(window, dict) else None
-    least = LEAST_STEPS if asked.limits.min_steps is None else asked.limits.min_steps
-    if not isinstance(steps, int) or isinstance(steps, bool) or steps >= least or asked.allow_short:
-        return None
-    return _too_few(name, steps)
-
-
-def _too_few(name: str, steps: int) -> str:
-    return f"{name} has {steps} step{'s' * (steps != 1)} after the warm-up, too few to compare"
-
-
-def _properties(info: dict[str, Any]) -> dict[str, str]:
+    folder, found = checks_of(runs, asked, _report(asked.against))
+    name, info = str(folder), runs[folder].info
     device = info.get("device") or {}
-    said = {
-        "device": device.get("title") or device.get("name"),
-        "device kind": device.get("kind"),
-        "host": (info.get("host") or {}).get("name"),
-        "torch": info.get("torch"),
-        "python": info.get("python"),
-        "started": info.get("started_at"),
-        "whyidle": info.get("whyidle"),
-    }
-    return {name: str(value) for name, value in said.items() if value is not None}
-
-
-def _tell(
-    arguments: argparse.Namespace, run: str, emulated: str | None, found: list[LimitCheck], properties: dict[str, str]
-) -> None:
-    """Write everything that was asked for, files first."""
+    emulated = str(device.get("title") or EMULATED) if device.get("kind") == EMULATED else None
     if arguments.junit is not None:
-        text = junit_xml(run, found, properties | ({"emulated": emulated} if emulated else {}))
-        write_file(text, arguments.junit, only=JUNITS)
-    document = check_document(run, emulated, found)
+        about = {
+            "device": device.get("title") or device.get("name"),
+            "device kind": device.get("kind"),
+            "host": (info.get("host") or {}).get("name"),
+            "torch": info.get("torch"),
+            "python": info.get("python"),
+            "started": info.get("started_at"),
+            "whyidle": info.get("whyidle"),
+            "emulated": emulated,
+        }
+        properties = {key: str(value) for key, value in about.items() if value is not None}
+        write_file(junit_xml(name, found, properties), arguments.junit, only=JUNITS)
+    document = check_document(name, emulated, found)
     summary = os.environ.get("GITHUB_STEP_SUMMARY")
     if arguments.github and summary:
-        _append(Path(summary), markdown(document) + "\n")
+        try:
+            with Path(summary).open("a", encoding="utf-8") as target:
+                target.write(markdown(document) + "\n")
+        except OSError as error:
+            raise WhyidleError(f"cannot write {summary}: {error.strerror}. Name another file.") from error
     if arguments.json:
-        print(json_text(check_json.of_run(run, found, emulated is not None)))
+        print(json_text(check_json.of_run(name, found, emulated is not None)))
     else:
         show_document(document, console())
     if arguments.github:
-        # GitHub reads both streams; what a program reads as JSON stays JSON.
-        for line in workflow_commands(run, found):
+        # What a program reads as JSON stays JSON.
+        for line in workflow_commands(name, found):
             print(line, file=sys.stderr if arguments.json else sys.stdout)
+    return 0 if all(each.holds for each in found) else FAILED
 
 
-def _append(file: Path, text: str) -> None:
+def _asked(arguments: argparse.Namespace) -> Asked:
+    """Flags over the table.
+
+    Raises:
+        WhyidleError: something asked makes no sense, or nothing is asked.
+    """
+    file = arguments.config or _nearest()
+    table = {} if file is None else _table(file, required=arguments.config is not None)
+    given = {key: value for key in KEYS if (value := getattr(arguments, key.replace("-", "_"))) is not None}
+    values = {
+        key: _value(key, value, f"--{key}" if key in given else f"{key} in {file}")
+        for key, value in (table | given).items()
+    }
+    folder = Path() if file is None or "against" in given else file.parent
+    against = tuple(folder / run for run in values.get("against", ()))
+    limits = {key: value for key, value in values.items() if key in PERCENTAGES or key in NUMBERS}
+    if bool(against) != (REGRESSION in limits):
+        there, missing = ("--against", "--max-regression PCT") if against else ("--max-regression", "--against RUN")
+        raise WhyidleError(f"{there} needs {missing}: how much slower may a run be, and than which?")
+    severity, forbid = values.get("max-severity"), tuple(values.get("forbid", ()))
+    if not (limits or severity or forbid):
+        raise WhyidleError(
+            "nothing to check: no limit is set. Set one, as in `whyidle check RUN --max-stall 10`, or write it into "
+            f"{PYPROJECT}:\n  {TABLE}\n  max-stall = 10"
+        )
+    noise = values["noise"] / 100 if "noise" in values else None
+    allow = frozenset(key.removeprefix("allow-") for key in SWITCHES if values.get(key))
+    return Asked(limits, severity, forbid, against, noise, allow)
+
+
+def _report(against: Sequence[Path]) -> dict[str, Any] | None:
+    """A saved report that the runs are compared with; `None` where that is a run, or several."""
+    if len(against) != 1 or not against[0].is_file():
+        return None
+    report = read_json(against[0].resolve())
+    if not isinstance(report, dict) or report.get("format") != "whyidle-report":
+        raise WhyidleError(
+            f"{against[0]} is not a report of whyidle. Save one with `whyidle report RUN --json -o FILE`, or name a "
+            "run."
+        )
+    return report
+
+
+def _value(key: str, value: Any, where: str) -> Any:
+    type_, otherwise = KEYS[key]
+    if isinstance(value, str) and key in ("forbid", "against"):
+        value = value.split(",") if key == "forbid" else [value]
     try:
-        with file.open("a", encoding="utf-8") as target:
-            target.write(text)
+        found = convert(value, type_)
+    except ValidationError:
+        found = math.nan
+    if found != found:  # NaN is within every limit.
+        raise WhyidleError(f"{where}: {value!r} {otherwise}.")
+    if key != "forbid":
+        return found
+    causes = [word.strip() for word in found if word.strip()]
+    if not causes:
+        raise WhyidleError(f"{where}: it names no cause. Name one, such as input.serial, or a family, such as input.")
+    known = (*FAMILIES, *CODES)
+    strange = [cause for cause in causes if cause not in known]
+    if strange:
+        raise WhyidleError(
+            f"{where}: {', '.join(strange)} {'is' if len(strange) == 1 else 'are'} not known."
+            f"{''.join(meant(cause, known) for cause in strange)} Known: {', '.join(known)}."
+        )
+    return causes
+
+
+def _nearest() -> Path | None:
+    here = Path.cwd()
+    return next((folder / PYPROJECT for folder in (here, *here.parents) if (folder / PYPROJECT).is_file()), None)
+
+
+def _table(file: Path, required: bool) -> dict[str, Any]:
+    try:
+        content: Any = tomllib.loads(file.read_text())
     except OSError as error:
-        raise WhyidleError(f"cannot write {file}: {error.strerror}. Name another file.") from error
+        raise WhyidleError(f"cannot read {file}: {error.strerror}. Name another file with --config.") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise WhyidleError(f"{file} is not TOML: {error}.") from error
+    for name in ("tool", "whyidle", "check"):
+        content = content.get(name) if isinstance(content, dict) else None
+        if content is None:
+            if required:
+                raise WhyidleError(f"{file} has no {TABLE}. Add it, or leave --config out.")
+            return {}
+    if not isinstance(content, dict):
+        raise WhyidleError(f"{TABLE} in {file} is not a table.")
+    strange = [key for key in content if key not in KEYS]
+    if strange:
+        raise WhyidleError(
+            f"{TABLE} in {file}: {', '.join(map(repr, strange))} {'is' if len(strange) == 1 else 'are'} not known. "
+            f"Known: {', '.join(KEYS)}."
+        )
+    return dict(content)

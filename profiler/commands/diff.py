@@ -7,7 +7,7 @@ import math
 from pathlib import Path
 
 from ..analyse.diff.difference import difference
-from ..analyse.diff.sides import Side, in_both, side_of
+from ..analyse.diff.sides import in_both, side_of
 from ..errors import WhyidleError
 from ..record.reused_memory import reuse_memory
 from ..report.contract import diff as diff_json
@@ -44,29 +44,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     reuse_memory()
-    noise = noise_of(arguments.noise)
-    a, b = _sides(arguments)
-    found = difference(a, b, noise)
-    if arguments.json:
-        write_json(diff_json.difference(found), arguments.output or "-")
-    else:
-        show_in(arguments.output, diff_document(found), arguments.full)
-    return 0
-
-
-def noise_of(percent: float | None) -> float | None:
-    """As a share.
-
-    Raises:
-        WhyidleError: it is none.
-    """
+    percent, folders, a, b = arguments.noise, arguments.run_folders, arguments.a, arguments.b
     if percent is not None and not (math.isfinite(percent) and 0 < percent < 100):
         raise WhyidleError(f"--noise {percent:g}: a percentage above 0 and below 100 is needed, such as 1.5.")
-    return None if percent is None else percent / 100
-
-
-def _sides(arguments: argparse.Namespace) -> tuple[Side, Side]:
-    folders, a, b = arguments.run_folders, arguments.a, arguments.b
     if folders and (a or b):
         raise WhyidleError("name either two runs, or the runs of each side with --a and --b.")
     if not folders and not (a and b):
@@ -83,4 +63,9 @@ def _sides(arguments: argparse.Namespace) -> tuple[Side, Side]:
     sides = side_of("A", a), side_of("B", b)
     if (both := in_both(*sides)) is not None:
         raise WhyidleError(f"{both} is on both sides. Name two different runs.")
-    return sides
+    found = difference(*sides, None if percent is None else percent / 100)
+    if arguments.json:
+        write_json(diff_json.difference(found), arguments.output or "-")
+    else:
+        show_in(arguments.output, diff_document(found), arguments.full)
+    return 0

@@ -1,30 +1,73 @@
 """Two sides compared: how much faster, in which part of the time, what was changed, and what that explains.
 
-Whether what one side was advised was done on the other, and whether that brought what was promised.
+Why one side is faster is claimed only where something that was changed can move the part that moved. What loader,
+device and host showed on both sides stands beside it, without a claim; and whether what one side was advised was done
+on the other, and brought what was promised.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from ...errors import WhyidleError
+from ...record.code import CODE
 from ...record.tuning import LoaderSettings
 from ..causes.diagnosis import LEAST_STEPS
 from ..causes.finding import Finding, Next
+from ..run.facts import Facts
+from ..run.metrics import METRICS
 from ..run.sampler_quality import LEAST_FOREIGN_CPUS
-from ..statistics import RUN_NOISE, Estimate
-from .because import ENVIRONMENT, SETTING, Because, MovedFigure, because_of, figures_of, other_words
-from .code import changed_code, unseen_changes
+from ..run.stall_breakdown import TOTAL
+from ..statistics import RUN_NOISE, Estimate, median_of_known
 from .lines import MovedLine, moved_lines
-from .settings import VARIES, Setting, environment_of, other_trainings, settings_of
-from .sides import Measured, Side
-from .times import STEP, Times, assumed_noise, times_of
+from .settings import VARIES, WORD, Setting, environment_of, other_trainings, settings_of
+from .sides import STEP, Measured, Side
+from .times import Times, assumed_noise, times_of
 
+EMULATED = "emulated"
+LEAST_MOVED = 0.15
+"""Share of the larger of two sides' values by which a figure has to differ to have moved."""
+LEAST_OF_CHANGE = 0.3
+"""Share of the change of a sample's time from which a part is what the change is about. Below a half, since a change of
+one setting often moves several parts at once."""
 OF_LOADER = frozenset(LoaderSettings(1, 1).arguments)
 """Settings that advice on a loader sets."""
 GONE = 0.5
-"""Of a finding's share, what may be left of it where its cause was mended."""
+"""Share of a finding's share that may be left of it where its cause was mended."""
+SETTING, ENVIRONMENT, COMMAND = "setting", "environment", "command"
+UNEXPLAINED, NONE = "unexplained", "none"
+
+
+@dataclass(frozen=True)
+class MovedFigure:
+    """A figure of both sides, the median over the runs of each. `None`: not measured."""
+
+    name: str
+    unit: str
+    a: float | None
+    b: float | None
+    part: str
+    """Part of the time that it belongs to."""
+    moved: bool
+
+
+@dataclass(frozen=True)
+class Because:
+    """What explains a change of the time per sample."""
+
+    kind: str
+    """`setting`: something that was set does; `environment`: where it ran may; `command`: words of the command may, and
+    the code where that changed too; `code`: another revision of it may; `unexplained`: nothing recorded does; `none`:
+    no change was shown."""
+    part: str | None
+    """Part of the time that moved most in the direction of the whole; `None` without a change."""
+    by: tuple[Setting, ...] = ()
+    """What was changed and can move the part; of several, these runs do not tell which it was."""
+    look_at: tuple[str, ...] = ()
+    """What to look at, where nothing recorded explains the change or several things may."""
 
 
 @dataclass(frozen=True)
@@ -32,50 +75,14 @@ class FollowedAdvice:
     """An advice on side A that side B seems to have followed."""
 
     cause: str
-    """That it was for."""
-    change: Next
+    """Cause that it was for."""
+    advice: Next
     is_set: bool
     """Whether B was seen to have these settings; else its finding is gone, with no setting of the loader changed."""
     measured: Estimate
     """How many times as fast B is as A."""
     kept: bool | None
     """See `Speedup.kept`."""
-
-
-def followed_advice(a: Side, b: Side, settings: Sequence[Setting], times: Times) -> FollowedAdvice | None:
-    """The first that was followed; `None` without one, and where the sides do not train the same thing."""
-    size = next((each for each in settings if each.name == "batch_size"), None)
-    if not times.enough or other_trainings(tuple(settings)) or (size is not None and size.changed):
-        return None
-    of_loader = {each.name: each for each in settings if each.name in OF_LOADER}
-    by_settings = any(each.changed for each in of_loader.values())
-    left = {found.cause: found.share for found in b.typical.analysis.findings}
-    for found, change in _advised(a):
-        if change.speedup is None:
-            continue
-        if by_settings:
-            followed = bool(change.settings) and _has(of_loader, change)
-        else:
-            followed = not change.settings and left.get(found.cause, 0.0) <= GONE * found.share
-        if followed:
-            kept = change.speedup.kept(times.speedup)
-            return FollowedAdvice(found.cause or "", change, by_settings, times.speedup, kept)
-    return None
-
-
-def _advised(side: Side) -> Iterator[tuple[Finding, Next]]:
-    yield from ((found, change) for found in side.typical.analysis.findings for change in found.next)
-
-
-def _has(settings: dict[str, Setting], change: Next) -> bool:
-    """Whether B has all that was advised, and A had not."""
-    known = [settings.get(name) for name in change.settings]
-    wanted = list(change.settings.values())
-    same = all(each is not None and each.b == value for each, value in zip(known, wanted, strict=True))
-    return same and any(each is not None and each.changed for each in known)
-
-
-EMULATED = "emulated"
 
 
 @dataclass(frozen=True)
@@ -98,60 +105,81 @@ class Difference:
     b: Side
     times: Times
     settings: tuple[Setting, ...]
+    """Those that changed, are known of one side only, or may differ."""
     environment: tuple[Setting, ...]
+    """The same of what is not set."""
     figures: tuple[MovedFigure, ...]
+    """Those that were measured on either side."""
     findings: Findings
     because: Because
     notes: tuple[str, ...]
     """What these runs cannot tell, and what is not alike, a sentence each."""
-    lines: tuple[MovedLine, ...] | None = None
+    unlike: tuple[str, ...]
+    """Those of them that say what of the two sides is not alike."""
+    lines: tuple[MovedLine, ...] | None
     """Lines of code that surely got slower or faster, the most first; `None` where a run has no stack samples."""
-    promise: FollowedAdvice | None = None
-    """An advice on A that B followed, and what came of it."""
-    crowded: bool = False
+    promise: FollowedAdvice | None
+    """An advice on A that B followed, and what came of it; `None` where none was seen to be."""
+    crowded: bool
     """Whether other programs filled the CPUs meanwhile, so that intervals are wider."""
 
     @property
     def emulated(self) -> bool:
-        return self.a.typical.device_kind == EMULATED
+        return self.a.facts.device_kind == EMULATED
 
 
 def difference(a: Side, b: Side, noise: float | None = None) -> Difference:
-    """B against A. `noise`: standard deviation between runs of one setting, as a share, where the user knows it.
+    """Compare B with A. `noise`: standard deviation between runs of one setting, as a share, where the user knows it.
 
     Raises:
         WhyidleError: they cannot be compared.
     """
     refuse_mixed(a, b)
     settings, environment = settings_of(a, b), environment_of(a, b)
-    scenarios = next((each for each in settings if each.name == "scenario" and each.changed), None)
+    scenarios = _changed("scenario", settings)
     if scenarios is not None:
         raise WhyidleError(
             f"A ran scenario {scenarios.a}, B ran scenario {scenarios.b}: their times per sample cannot be compared. "
             "Name two runs of one scenario."
         )
     times = times_of(a, b, noise)
-    figures = figures_of(a, b)
-    because = because_of(times, settings, environment, figures)
-    notes = (*_notes(a, b, times, settings, environment, noise), *_doubts(because, settings, environment))
-    crowded = noise is None and _assumed(a, b) > RUN_NOISE
-    lines = moved_lines(a, b, times.unit, noise)
-    promise = followed_advice(a, b, settings, times)
-    findings = _findings(a, b)
-    return Difference(a, b, times, settings, environment, figures, findings, because, notes, lines, promise, crowded)
-
-
-def _assumed(a: Side, b: Side) -> float:
-    return max(assumed_noise(run) for side in (a, b) for run in side.runs)
+    figures = tuple(_figures(a, b))
+    because = _because(times, settings, environment, figures)
+    of_a, of_b = ({found.cause: found for found in side.typical.analysis.findings} for side in (a, b))
+    most = max(assumed_noise(run) for run in (*a.runs, *b.runs))
+    unlike = tuple(_unlike(times, settings, environment))
+    return Difference(
+        a,
+        b,
+        times,
+        tuple(each for each in settings if each.worth_a_line),
+        tuple(each for each in environment if each.worth_a_line),
+        figures,
+        Findings(
+            tuple(found for cause, found in of_b.items() if cause not in of_a),
+            tuple(found for cause, found in of_a.items() if cause not in of_b),
+            tuple((of_a[cause], found) for cause, found in of_b.items() if cause in of_a),
+        ),
+        because,
+        (
+            *unlike,
+            *_notes(a, b, times, settings, environment, noise, most),
+            *_doubts(because, settings, environment),
+        ),
+        unlike,
+        moved_lines(a, b, times.unit, noise),
+        _followed(a, b, settings, times),
+        noise is None and most > RUN_NOISE,
+    )
 
 
 def refuse_mixed(a: Side, b: Side) -> None:
-    """Emulated devices are compared with each other alone.
+    """Compare emulated devices with each other alone.
 
     Raises:
         WhyidleError: one side is emulated, or a part of it is.
     """
-    kinds = {(run.device_kind == EMULATED): run for run in (*a.runs, *b.runs)}
+    kinds = {(run.facts.device_kind == EMULATED): run for run in (*a.runs, *b.runs)}
     if len(kinds) > 1:
         title = (kinds[True].info.get("device") or {}).get("title") or "an emulated device"
         raise WhyidleError(
@@ -160,34 +188,213 @@ def refuse_mixed(a: Side, b: Side) -> None:
         )
 
 
-def _others(side: Side) -> float:
-    """CPUs that other programs kept busy, at most over the side's runs; 0 where that was not measured."""
-    return max((run.facts.foreign_cpus or 0.0 for run in side.runs), default=0.0)
+def _changed(name: str, settings: Sequence[Setting]) -> Setting | None:
+    return next((each for each in settings if each.name == name and each.changed), None)
 
 
-def _findings(a: Side, b: Side) -> Findings:
-    of_a = {f.cause: f for f in a.typical.analysis.findings}
-    of_b = {f.cause: f for f in b.typical.analysis.findings}
-    return Findings(
-        tuple(found for cause, found in of_b.items() if cause not in of_a),
-        tuple(found for cause, found in of_a.items() if cause not in of_b),
-        tuple((of_a[cause], found) for cause, found in of_b.items() if cause in of_a),
-    )
+_Row = tuple[str, str, str, float, Callable[[Facts], float | None]]
+"""(name, unit, part, the least change worth a line, how it is read)"""
 
 
-def _doubts(because: Because, settings: Sequence[Setting], environment: Sequence[Setting]) -> Iterator[str]:
-    """What else may be the reason, where one is named."""
-    words = other_words(settings) if because.kind == SETTING else ()
-    if words:
-        said = ", ".join(f"{each.name} {each.a} → {each.b}" for each in words)
-        yield f"The command differs in more ({said}): the effect is unknown, and may be part of the reason."
-    for code in changed_code(environment) if because.kind in (SETTING, ENVIRONMENT) else ():
-        said = f"{code.a} → {code.b}"
-        yield f"The code differs too ({said}): the effect is unknown, and may be part of the reason."
+def _of(metric: str, part: str, least: float, name: str | None = None, unit: str | None = None) -> _Row:
+    """A registered metric; `name`, `unit`: said otherwise where figures of two sides stand beside each other."""
+    found = METRICS[metric]
+    return name or found.label, found.unit if unit is None else unit, part, least, found.of
+
+
+def _clock(facts: Facts) -> float | None:
+    return None if facts.device_state is None else facts.device_state.clock_mhz
+
+
+def _link(facts: Facts) -> float | None:
+    link = None if facts.device_state is None else facts.device_state.link
+    return None if link is None else 100 * link.share
+
+
+def _gap(facts: Facts) -> float | None:
+    gaps = facts.parts.gaps_ns
+    return (float(np.percentile(gaps, 95)) / 1e6 if len(gaps) else 0.0) if facts.told_apart else None
+
+
+def _gaps(facts: Facts) -> float | None:
+    return 100.0 * len(facts.parts.gaps_ns) / facts.window.count if facts.told_apart else None
+
+
+def _hidden(facts: Facts) -> float | None:
+    return facts.parts.hidden_wait_ns / 1e6 / facts.window.count if facts.input_known else None
+
+
+def _cold(facts: Facts) -> float | None:
+    nbytes = facts.loader.storage_bytes_per_sample
+    return None if nbytes is None else nbytes / 1e3
+
+
+_FIGURES: tuple[_Row, ...] = (
+    _of("worker_busy_pct", "input", 5.0),
+    _of("queue_ready_mean", "input", 0.25),
+    _of("make_ms_per_sample", "input", 0.0, "Preparing a sample"),
+    _of("read_pct", "input", 3.0, "Share of reading"),
+    _of("prep_pct", "input", 3.0, "Share of decoding and transforming"),
+    _of("collate_pct", "input", 3.0, "Share of collating"),
+    _of("run_queue_pct", "input", 3.0, "Workers waiting for a CPU"),
+    ("Read from storage", "kB/sample", "input", 0.5, _cold),
+    ("Hidden wait for data", "ms/step", "input", 0.1, _hidden),
+    ("Device gaps", "per 100 steps", "input", 5.0, _gaps),
+    ("Device gaps, 95th percentile", "ms", "input", 0.1, _gap),
+    _of("utilisation_pct", "compute", 3.0),
+    _of("sm_active_pct", "compute", 3.0),
+    ("Clock while computing", "MHz", "compute", 20.0, _clock),
+    ("Link, share of its full bandwidth", "%", "copy", 5.0, _link),
+    _of("cpus_used", "host", 0.15, "CPUs this job uses", ""),
+    _of("foreign_cpus", "host", 0.15, "CPUs other programs use", ""),
+    _of("cpu_steal_pct", "host", 2.0, "CPU time taken by the hypervisor"),
+    _of("throttled_s", "host", 0.05, "Stopped by a CPU quota"),
+    _of("overhead_pct", "host", 0.5),
+)
+CONSEQUENCES = ("Device gaps", "Device gaps, 95th percentile", "Utilisation", "Time in whyidle's hooks")
+"""Labels of figures that move because the time does, and are no reasons."""
+
+
+def _figures(a: Side, b: Side) -> Iterator[MovedFigure]:
+    for name, unit, part, least, read in _FIGURES:
+        of_a, of_b = (median_of_known(read(run.facts) for run in side.runs) for side in (a, b))
+        if of_a is not None and of_b is not None:
+            moved = abs(of_b - of_a) >= max(least, LEAST_MOVED * max(abs(of_a), abs(of_b)))
+            yield MovedFigure(name, unit, of_a, of_b, part, moved)
+        elif of_a is not None or of_b is not None:
+            yield MovedFigure(name, unit, of_a, of_b, part, False)
+
+
+_LOADERS = ("planted", "pipeline", "feed")
+_FOLLOWS_FROM = {
+    "case": ("planted",),
+    "num_workers": _LOADERS,
+    "prefetch_factor": _LOADERS,
+    "pin_memory": _LOADERS,
+    "persistent_workers": _LOADERS,
+    "in_order": _LOADERS,
+    "start method of workers": _LOADERS,
+    "copies from": ("pin_memory", *_LOADERS),
+    "copies ahead": _LOADERS,
+    "device kind": ("device",),
+    "CUDA": ("torch",),
+    "cuDNN": ("torch",),
+    "CPUs of the machine": ("host",),
+    "CPUs it may use": ("host",),
+}
+"""Setting → others, any of which it merely follows from if they were changed as well."""
+
+_CODE_OF = {
+    "compute": "the code of the model",
+    "input": "the code of the dataset",
+    "host": "the code of the training loop",
+}
+_ELSE = {
+    "compute": ("clocks and other processes of the device",),
+    "input": ("a cold page cache: run each side twice", "other programs on the CPUs"),
+    "copy": ("the link, and other devices on it", "what the training loop copies, and when"),
+    "sync": ("calls that wait for the device (`.item()`, `.cpu()`, printing) in the training loop",),
+    "host": ("other programs on the CPUs", "garbage collection"),
+    "boundary": ("how often the training validates and saves", "the loader of the validation"),
+}
+"""What to look at that is not recorded, by the part that moved."""
+
+
+def _because(
+    times: Times, settings: Sequence[Setting], environment: Sequence[Setting], figures: Sequence[MovedFigure]
+) -> Because:
+    if not times.significant:
+        return Because(NONE, None)
+    # The part that moved most in the direction of the whole, if it surely did and makes up much of it.
+    whole = times.terms[TOTAL].change.value
+    shares = {name: term.change.value / whole if whole else 0.0 for name, term in times.terms.items()}
+    moved = [name for name, term in times.terms.items() if name != TOTAL and term.significant]
+    part = max(moved, key=lambda name: shares[name], default=None)
+    if part is None or shares[part] < LEAST_OF_CHANGE:
+        return Because(UNEXPLAINED, None, look_at=("no part of the time changed by more than its noise",))
+    able, around = _able(settings, part), _able(environment, part)
+    if able:
+        # Another machine or torch can move it just as well.
+        both = (*able, *around)
+        return Because(SETTING, part, both, ("run again with only one of them changed",) if len(both) > 1 else ())
+    if around:
+        return Because(ENVIRONMENT, part, around, ("run both on the same machine, one after the other",))
+    told = [
+        f"{f.name}: {' → '.join('n/a' if v is None else f'{v:.3g}' for v in (f.a, f.b))} {f.unit}".rstrip()
+        for f in figures
+        if f.moved and f.part in (part, "host") and f.name not in CONSEQUENCES
+    ]
+    looks = (*told, *_ELSE.get(part, ()), *_code_to_look_at(part, environment))
+    code, words = _changed_code(environment), tuple(each for each in settings if each.name.startswith(WORD))
+    kind = COMMAND if words else CODE if code else UNEXPLAINED
+    return Because(kind, part, (*words, *code), looks)
+
+
+def _able(settings: Sequence[Setting], part: str) -> tuple[Setting, ...]:
+    """Changed settings that can move the part, without those that merely follow from another of them."""
+    able = [each for each in settings if each.changed and part in each.explains and VARIES not in (each.a, each.b)]
+    names = {each.name for each in able}
+    return tuple(each for each in able if not names & set(_FOLLOWS_FROM.get(each.name, ())))
+
+
+def _changed_code(environment: Sequence[Setting]) -> tuple[Setting, ...]:
+    """The code, where it surely is another. It can move anything, so it is the last that is named."""
+    code = _changed(CODE, environment)
+    return () if code is None or code.unseen or VARIES in (code.a, code.b) else (code,)
+
+
+def _revision(value: object) -> str:
+    """The revision of a code, without what is said of changes in it."""
+    return str(value).partition(" ")[0]
+
+
+def _code_to_look_at(part: str, environment: Sequence[Setting]) -> tuple[str, ...]:
+    """What of the code to look at, unless it is known to be the same on both sides; and what is known of it."""
+    code = next((each for each in environment if each.name == CODE), None)
+    what = _CODE_OF.get(part, "the code")
+    if code is None:
+        return (f"{what}, which is not recorded",) if part in _CODE_OF else ()
+    if None in (code.a, code.b):
+        return (f"{what}, which one side did not record",)
+    a, b = _revision(code.a), _revision(code.b)
+    if code.unseen:
+        return (f"{what}: both sides ran revision {a}, and what was changed in it is not recorded",)
+    if not _changed_code(environment):
+        return ()
+    if a == b:
+        return (f"{what}: what was changed in {a} is not recorded",)
+    more = "" if (a, b) == (code.a, code.b) else ", and changes that are not recorded"
+    return (f"{what}: `git diff {a} {b}`{more}",)
+
+
+def _followed(a: Side, b: Side, settings: Sequence[Setting], times: Times) -> FollowedAdvice | None:
+    """The first advice that was followed; `None` without one, and where the sides do not train the same thing."""
+    if not times.enough or other_trainings(settings) or _changed("batch_size", settings):
+        return None
+    of_loader = {each.name: each for each in settings if each.name in OF_LOADER}
+    by_settings = any(each.changed for each in of_loader.values())
+    left = {each.cause: each.share for each in b.typical.analysis.findings}
+    for found, change in ((each, change) for each in a.typical.analysis.findings for change in each.next):
+        if change.speedup is None:
+            continue
+        if by_settings:
+            # B has all that was advised, and A had not.
+            known = [of_loader.get(name) for name in change.settings]
+            has = [
+                each is not None and each.b == value
+                for each, value in zip(known, change.settings.values(), strict=True)
+            ]
+            followed = all(has) and any(each is not None and each.changed for each in known)
+        else:
+            followed = not change.settings and left.get(found.cause, 0.0) <= GONE * found.share
+        if followed:
+            measured = Estimate(times.speedup.value, times.speedup.low, times.speedup.high)
+            return FollowedAdvice(found.cause or "", change, by_settings, measured, change.speedup.kept(measured))
+    return None
 
 
 def doubts_of(run: Measured) -> Iterator[str]:
-    """What speaks against taking a run for its setting."""
+    """Say what speaks against taking a run for its setting."""
     if run.looked_at < LEAST_STEPS:
         yield (
             f"{run.folder} has {run.looked_at} step{'s' * (run.looked_at != 1)} after the warm-up, fewer than "
@@ -197,6 +404,19 @@ def doubts_of(run: Measured) -> Iterator[str]:
         yield f"{run.folder}: {'; '.join(run.lacking)}. Its figures cover the recorded part."
 
 
+def _unlike(times: Times, settings: Sequence[Setting], environment: Sequence[Setting]) -> Iterator[str]:
+    if different := other_trainings(settings):
+        said = ", ".join(f"{each.name} ({each.a}, {each.b})" for each in different)
+        yield f"The two sides do not train the same thing: they differ in {said}. A difference in speed is no gain."
+    if (sizes := _changed("batch_size", settings)) is not None:
+        per = "step, since samples are not known" if times.unit == STEP else "sample"
+        yield f"The batch sizes differ ({sizes.a}, {sizes.b}): times are per {per}."
+    elif times.unit == STEP:
+        yield "How many samples the batches hold is not known for all runs: times are per step."
+    if (devices := _changed("device", environment)) is not None:
+        yield f"The devices differ: {devices.a}, and {devices.b}."
+
+
 def _notes(
     a: Side,
     b: Side,
@@ -204,28 +424,17 @@ def _notes(
     settings: Sequence[Setting],
     environment: Sequence[Setting],
     noise: float | None,
+    most: float,
 ) -> Iterator[str]:
-    if different := other_trainings(tuple(settings)):
-        said = ", ".join(f"{each.name} ({each.a}, {each.b})" for each in different)
-        yield f"The two sides do not train the same thing: they differ in {said}. A difference in speed is no gain."
-    sizes = next((each for each in settings if each.name == "batch_size" and each.changed), None)
-    if sizes is not None:
-        per = "step, since samples are not known" if times.unit == STEP else "sample"
-        yield f"The batch sizes differ ({sizes.a}, {sizes.b}): times are per {per}."
-    elif times.unit == STEP:
-        yield "How many samples the batches hold is not known for all runs: times are per step."
-    devices = next((each for each in environment if each.name == "device" and each.changed), None)
-    if devices is not None:
-        yield f"The devices differ: {devices.a}, and {devices.b}."
-    unlike = [each.name for each in (*settings, *environment) if VARIES in (each.a, each.b)]
-    if unlike:
-        yield f"Runs of one side differ in {', '.join(unlike)}: they are not repeats, so this explains nothing here."
-    if (revision := unseen_changes(environment)) is not None:
-        yield (
-            f"Both sides ran revision {revision} of the code, with changes that are not recorded: "
-            "their code may differ."
-        )
-    most = _assumed(a, b)
+    """`most`: standard deviation that runs are assumed to differ by at most."""
+    if varies := [each.name for each in (*settings, *environment) if VARIES in (each.a, each.b)]:
+        yield f"Runs of one side differ in {', '.join(varies)}: they are not repeats, so this explains nothing here."
+    for code in environment:
+        if code.unseen:
+            yield (
+                f"Both sides ran revision {_revision(code.a)} of the code, with changes that are not recorded: "
+                "their code may differ."
+            )
     single = [side.name for side in (a, b) if len(side.runs) == 1]
     if noise is not None:
         yield f"Runs of one setting are assumed to differ by {100 * noise:.3g} % (standard deviation), as you set."
@@ -236,9 +445,9 @@ def _notes(
         )
     elif single:
         yield f"Side {single[0]} is one run: the difference between repeats is taken from the other side."
-    if loads := [(side.name, used) for side in (a, b) if (used := _others(side)) >= LEAST_FOREIGN_CPUS]:
-        said = " and ".join(f"{used:.1f} CPUs beside {name}" for name, used in loads)
-        yield f"Other programs used {said}: times include that, and scatter more."
+    others = {side.name: max(run.facts.foreign_cpus or 0.0 for run in side.runs) for side in (a, b)}
+    if loads := [f"{used:.1f} CPUs beside {name}" for name, used in others.items() if used >= LEAST_FOREIGN_CPUS]:
+        yield f"Other programs used {' and '.join(loads)}: times include that, and scatter more."
         if noise is None and most > RUN_NOISE:
             yield (
                 f"The CPUs were full meanwhile, so runs are assumed to differ by up to {100 * most:.0f} % and not by "
@@ -252,5 +461,19 @@ def _notes(
         )
     for run in (*a.runs, *b.runs):
         yield from doubts_of(run)
-    if any(run.ranks > 1 for side in (a, b) for run in side.runs):
+    if any(run.ranks > 1 for run in (*a.runs, *b.runs)):
         yield "For a job of several ranks, times are those of all ranks together, figures those of the leading rank."
+
+
+def _doubts(because: Because, settings: Sequence[Setting], environment: Sequence[Setting]) -> Iterator[str]:
+    """What else may be the reason, where one is named."""
+    more = []
+    if because.kind == SETTING:
+        # A word that is how a setting that is known was changed is no more than that setting.
+        known = [(str(x.a), str(x.b)) for x in settings if x.changed and not x.name.startswith(WORD)]
+        words = [x for x in settings if x.name.startswith(WORD) and (str(x.a), str(x.b)) not in known]
+        more += [("The command differs in more", ", ".join(f"{x.name} {x.a} → {x.b}" for x in words))] if words else []
+    if because.kind in (SETTING, ENVIRONMENT):
+        more += [("The code differs too", f"{code.a} → {code.b}") for code in _changed_code(environment)]
+    for what, said in more:
+        yield f"{what} ({said}): the effect is unknown, and may be part of the reason."

@@ -1,26 +1,47 @@
-"""The two sides of a difference: one run each, or several that repeat the same thing."""
+"""The two sides of a difference: one run each, or several that repeat the same thing.
+
+How far a run's own time per sample may be from what it would settle at is told from blocks of consecutive steps. Steps
+that follow each other are alike (a queue that is full stays full), so their scatter says too little. The window is cut
+into blocks of many steps (batch means); where even those follow each other, the variance is widened for it. Parts are
+time of the device, so blocks are cut where the device is done with a step: a host that runs ahead asks for the next
+batch many steps earlier, at one cut more than at another, and that is no scatter. What happens once an epoch, its first
+fetch and the time outside the steps, is rare and large: it is left out of the blocks, and varies by its own scatter.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ...errors import WhyidleError
 from ...record.comparison import is_comparison
-from ...record.run import Run, open_run, runs_within
-from ...record.schema import NOT_MEASURED
+from ...record.run import open_run, runs_within
+from ...record.schema import NOT_MEASURED, StepFlag
 from ..attached.attached import is_attached
 from ..cells.comparison import rate_of
+from ..intervals import Intervals, covered, intersect, subtract, union, union_of
 from ..run.analysis import Analysis, analyse, condensed
 from ..run.completeness import lacking_of, parts_of
 from ..run.facts import Facts
+from ..run.stall_breakdown import TOTAL
+from ..run.window import Window
 from ..statistics import median_place
-from .blocks import Blocks, BlockScatter, blocks_of
+
+SAMPLE, STEP = "sample", "step"
+MOST_BLOCKS, LEAST_BLOCKS = 16, 4
+"""Blocks that a run is cut into, at most; blocks whose scatter tells something, at least."""
+LEAST_BLOCK_STEPS = 5
+"""Steps of a block, at least."""
+
+Values = npt.NDArray[np.float64]
+Variances = Mapping[str, float]
+"""Variance of a run's time per unit by term, as a share of the whole squared."""
 
 
 @dataclass(frozen=True)
@@ -30,14 +51,12 @@ class Measured:
     folder: Path
     analysis: Analysis
     """Without what its figures were made of (`run.analysis.condensed`)."""
-    blocks: Blocks | None
-    """`None` with too few steps."""
+    blocks: int
+    """Blocks of steps that its scatter was told from; 0 with too few steps."""
+    scatter: Mapping[str, Variances]
+    """By unit (`SAMPLE`, `STEP`), how its time scatters within it; a unit is missing where that is not known."""
     needs_cpu: float
     """Share of the wall time, 0..1, in which the job needed a CPU or waited for one."""
-
-    def scatter(self, samples: bool) -> BlockScatter | None:
-        """How its time per sample scatters within it; per step where `samples` is false. `None` with too few steps."""
-        return None if self.blocks is None else self.blocks.scatter(samples)
 
     @property
     def info(self) -> dict[str, Any]:
@@ -45,7 +64,7 @@ class Measured:
 
     @property
     def facts(self) -> Facts:
-        """Of a job of several ranks, those of the rank that leads it."""
+        """Facts of the run; of a job of several ranks, those of the rank that leads it."""
         if self.analysis.facts is None:
             raise ValueError(f"{self.folder} has no steps")
         return self.analysis.facts
@@ -53,10 +72,6 @@ class Measured:
     @property
     def ranks(self) -> int:
         return max(1, len(self.analysis.ranks))
-
-    @property
-    def device_kind(self) -> str:
-        return self.facts.device_kind
 
     @property
     def looked_at(self) -> int:
@@ -96,11 +111,17 @@ class Side:
 
     @property
     def steps(self) -> int:
-        return int(np.sum([run.facts.window.count for run in self.runs]))
+        """Steps of all runs, after the warm-up."""
+        return sum(run.facts.window.count for run in self.runs)
+
+    @property
+    def rates(self) -> list[float]:
+        """Samples/s of each run that knows them, of all its ranks."""
+        return [rate for run in self.runs if (rate := rate_of(run.analysis)) is not None and run.facts.samples_known]
 
 
 def in_both(one: Side, other: Side) -> Path | None:
-    """A run that is on both sides, as the other one names it; `None` where there is none."""
+    """Find a run that is on both sides, as the other one names it; `None` where there is none."""
     named = {run.folder.resolve() for run in one.runs}
     return next((run.folder for run in other.runs if run.folder.resolve() in named), None)
 
@@ -109,43 +130,37 @@ def side_of(name: str, paths: Sequence[Path]) -> Side:
     """Open and analyse the runs of a side. `COMPARISON/CELL` stands for all rounds of that cell.
 
     Raises:
-        WhyidleError: one is no run, or has no steps to compare.
+        WhyidleError: one is no run, is named twice, or has no steps to compare.
     """
-    return Side(name, tuple(measured(folder) for folder in folders_of(paths)))
+    return Side(name, tuple(measured(folder, analysed(folder)) for folder in folders_of(paths)))
 
 
 def folders_of(paths: Sequence[Path]) -> list[Path]:
-    """The run folders that are meant, each once.
+    """List the run folders that are meant, each once.
 
     Raises:
         WhyidleError: one is named twice.
     """
-    folders = [folder for path in paths for folder in rounds_of(path)]
+    folders = [folder for path in paths for folder in _rounds_of(path)]
     twice = {folder for folder in folders if sum(folder.resolve() == other.resolve() for other in folders) > 1}
     if twice:
         raise WhyidleError(f"{min(twice)} is named twice on one side; repeats are runs of their own.")
     return folders
 
 
-def measured(folder: Path) -> Measured:
-    """A run with steps; of a job on several hosts, the folder around its run folders.
+def measured(folder: Path, analysis: Analysis) -> Measured:
+    """Make a run to compare, which holds on to little memory, however long it was.
 
     Raises:
-        WhyidleError: there is none.
+        WhyidleError: it has no step.
     """
-    analysis = analysed(folder)
     if analysis.facts is None:
         raise WhyidleError(f"{folder} holds no step of a training, so nothing to compare. Name another run.")
-    return compared(folder, analysis.facts, analysis)
-
-
-def compared(folder: Path, facts: Facts, analysis: Analysis) -> Measured:
-    """A run as it is compared, which holds on to little memory, however long it was. `facts`: those of its analysis."""
-    return Measured(folder, condensed(analysis), blocks_of(facts), _needs_cpu(facts))
+    return Measured(folder, condensed(analysis), *scatter_of(analysis.facts), _needs_cpu(analysis.facts))
 
 
 def analysed(folder: Path) -> Analysis:
-    """The analysis of a run, which may hold no step; of a job on several hosts, of the folder around its run folders.
+    """Analyse a run, which may hold no step; of a job on several hosts, the folder around its run folders is named.
 
     Raises:
         WhyidleError: there is no run that was recorded from within.
@@ -157,25 +172,21 @@ def analysed(folder: Path) -> Analysis:
             f"{folder} is a comparison of {len(names)} cells. Name one of them, such as {folder / names[0]}"
             f"{f' or {folder / names[1]}' if len(names) > 1 else ''}."
         )
-    return analyse(*(_not_attached(part) for part in parts))
+    runs = [open_run(part) for part in parts]
+    for run in runs:
+        if is_attached(run):
+            raise WhyidleError(
+                f"{run.folder} was recorded from outside, which tells neither steps nor samples. Record the training "
+                "with `whyidle run -- python train.py …` instead."
+            )
+    return analyse(*runs)
 
 
-def rounds_of(path: Path) -> list[Path]:
-    """The rounds of a cell of a comparison that was named without a round; else the path itself."""
+def _rounds_of(path: Path) -> list[Path]:
+    """Find the rounds of a cell of a comparison that was named without a round; else the path itself."""
     if path.exists() or not is_comparison(path.parent):
         return [path]
-    rounds = [folder for folder in runs_within(path.parent) if folder.name.rpartition("-r")[0] == path.name]
-    return rounds or [path]
-
-
-def _not_attached(folder: Path) -> Run:
-    run = open_run(folder)
-    if is_attached(run):
-        raise WhyidleError(
-            f"{folder} was recorded from outside, which tells neither steps nor samples. Record the training with "
-            "`whyidle run -- python train.py …` instead."
-        )
-    return run
+    return [folder for folder in runs_within(path.parent) if folder.name.rpartition("-r")[0] == path.name] or [path]
 
 
 def _needs_cpu(facts: Facts) -> float:
@@ -195,3 +206,94 @@ def _needs_cpu(facts: Facts) -> float:
             return 1.0
         share += min(1.0, (made + waited) / 100) * min(1.0, (100.0 if making is None else making) / 100)
     return min(1.0, share)
+
+
+def scatter_of(facts: Facts) -> tuple[int, dict[str, Variances]]:
+    """Find how a run scatters within itself.
+
+    Returns:
+        The number of blocks of steps that it was told from, 0 with too few steps; and for each unit that every block
+        has some of, the variances.
+    """
+    window, parts = facts.window, facts.parts
+    number = min(MOST_BLOCKS, len(window.steps) // LEAST_BLOCK_STEPS)
+    if number < LEAST_BLOCKS:
+        return 0, {}
+    cuts, edges = _cut(window, number, queued=facts.device_kind != "cpu")
+    if len(cuts) < LEAST_BLOCKS or (np.diff(edges) <= 0).any():
+        return 0, {}
+    beginnings = _beginnings(window, parts.loading)
+    rare = union_of(parts.outside, beginnings)
+    # Steps that nobody looked at are taken to be like others.
+    grow = parts.wall_ns / max(1, parts.wall_ns - parts.unseen_ns)
+    seen = {
+        "compute": parts.computing,
+        "input": subtract(parts.loading, rare),
+        "copy": parts.copying,
+        "sync": parts.syncing,
+        "host": parts.hosting,
+        "boundary": subtract(parts.outside, rare),
+    }
+    times = {part: grow * covered(where, edges[:-1], edges[1:]).astype(np.float64) for part, where in seen.items()}
+    times[TOTAL] = np.diff(edges) - covered(rare, edges[:-1], edges[1:]).astype(np.float64)
+    outside, first = _of_rare(parts.outside), _of_rare(beginnings)
+    varied = {"boundary": outside, "input": first, TOTAL: outside + first}
+    steps = 1.0 + np.maximum(0, window.steps["skipped"])
+    steps[0] = 1.0
+    samples = np.where(window.steps["samples"] == NOT_MEASURED, 0, window.steps["samples"]).astype(float)
+    samples[1:] += np.maximum(0, window.steps["skipped_samples"][1:])
+    by_unit = {unit: np.add.reduceat(work, cuts) for unit, work in ((SAMPLE, samples), (STEP, steps))}
+    wall = float(parts.wall_ns) ** 2
+    return len(cuts), {
+        unit: {term: _of_sum(each, work) / wall + varied.get(term, 0.0) / wall for term, each in times.items()}
+        for unit, work in by_unit.items()
+        if not (work <= 0).any()
+    }
+
+
+def _cut(window: Window, number: int, *, queued: bool) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """(first step of each block, where the blocks begin and the last one ends). `queued`: the device has a queue.
+
+    As the window itself, a block begins when its first step is asked for and the device has done all before it. Fewer
+    blocks than asked for where too few steps tell when that was.
+    """
+    steps = window.steps
+    cuts = np.linspace(0, len(steps), number + 1).round().astype(np.int64)[1:-1]
+    # Steps that were let pass count to the one after them.
+    begun = np.where(steps["skipped"][1:] > 0, steps["step_end_ns"][:-1], steps["fetch_begin_ns"][1:])
+    if queued:
+        stamped = steps["device_end_ns"][:-1] != NOT_MEASURED
+        computed = (steps["flags"][:-1] & StepFlag.COMPUTED_NOTHING) == 0
+        last = np.maximum.accumulate(np.where(computed, np.arange(len(stamped)), -1))
+        known = np.concatenate(([0], np.flatnonzero((last < 0) | stamped[last]) + 1))
+        cuts = np.unique(known[np.searchsorted(known, cuts, side="right") - 1])
+        cuts = cuts[cuts > 0]
+        done = np.where(stamped, steps["device_end_ns"][:-1], window.begin_ns)
+        begun = np.maximum(begun, np.maximum.accumulate(done))
+    edges = np.concatenate(([window.begin_ns], begun[cuts - 1], [window.end_ns]))
+    return np.concatenate(([0], cuts)), edges
+
+
+def _of_sum(times: Values, work: Values) -> float:
+    """Variance of the sum of a block's times at given work, from the scatter of the blocks' times around it."""
+    number = len(times)
+    rest = times - times.sum() / work.sum() * work
+    squares = float((rest**2).sum())
+    if squares == 0:
+        return 0.0
+    follow = float((rest[1:] * rest[:-1]).sum()) / squares
+    # Blocks without any relation have -1/n on average.
+    widened = 1 + 2 * max(0.0, follow + 1 / number)
+    return number * squares / (number - 1) * widened
+
+
+def _of_rare(moments: Intervals) -> float:
+    """Variance of the sum of so many moments, from their own scatter; 0 of one, which tells none."""
+    return len(moments) * float(np.var(moments[:, 1] - moments[:, 0], ddof=1)) if len(moments) > 1 else 0.0
+
+
+def _beginnings(window: Window, loading: Intervals) -> Intervals:
+    """When the device idled behind the first fetches of epochs."""
+    steps = window.steps
+    first = steps[((steps["flags"] & StepFlag.FIRST_OF_EPOCH) != 0) & (steps["fetch_end_ns"] != NOT_MEASURED)]
+    return intersect(loading, union(first["fetch_begin_ns"], first["fetch_end_ns"]))

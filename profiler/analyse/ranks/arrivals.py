@@ -42,27 +42,16 @@ MAD = 1.4826
 """Standard deviation of normal values whose median deviation is 1."""
 
 
-@dataclass(frozen=True)
-class Pairing:
-    """How far each rank's clock is ahead of the first rank's, at each step."""
-
-    ahead_ns: Stamps
-    spread_ns: float
-    """How much single steps scatter around it, on the worst host; 0 where there is one clock."""
-    drift: float
-    """How fast the worst clock runs against the first: 1e-6 is a microsecond a second."""
-
-    @property
-    def holds(self) -> bool:
-        """Whether what was paired behaves as clocks do."""
-        return self.drift <= MOST_DRIFT
-
-
-def pair(released: Stamps, clocks: Sequence[int]) -> Pairing:
+def pair(released: Stamps, clocks: Sequence[int]) -> tuple[Stamps, float, float]:
     """Pair the clocks by when the ranks left the collective of each step.
 
     Args:
         clocks: number of each rank's clock.
+
+    Returns:
+        How far each rank's clock is ahead of the first rank's, at each step; how much single steps scatter around it,
+        ns, on the worst host, 0 where there is one clock; and how fast the worst clock runs against the first: 1e-6 is
+        a microsecond a second.
     """
     numbers = np.asarray(clocks)
     ahead = np.zeros_like(released)
@@ -75,12 +64,12 @@ def pair(released: Stamps, clocks: Sequence[int]) -> Pairing:
         centres = np.array([first[block].mean() for block in blocks])
         medians = np.array([np.median(apart[block]) for block in blocks])
         offset = np.interp(first, centres, medians)
+        ahead[rows] = offset
         scatter = MAD * float(np.median(np.abs(apart - offset)))
         spread = max(spread, scatter)
         if len(blocks) > 1 and abs(medians[-1] - medians[0]) > 4 * scatter:
             drift = max(drift, float(abs(medians[-1] - medians[0]) / (centres[-1] - centres[0])))
-        ahead[rows] = offset
-    return Pairing(ahead, spread, drift)
+    return ahead, spread, drift
 
 
 HELD_TOGETHER = 2.0
@@ -101,9 +90,10 @@ class Lateness:
     """[ranks, rounds]: how long after the earliest rank each arrived."""
     round_ns: float
     """Mean time from one collective to the next."""
-    at_forward: bool
-    """Whether arrivals are those at the begin of the computation, and not of the backward pass."""
-    pairing: Pairing
+    ahead_ns: dict[int, float]
+    """By rank, how far its clock is ahead of the first one's: the median over the rounds."""
+    spread_ns: float
+    """How much single rounds scatter around the pairing of clocks, on the worst host; 0 where there is one clock."""
     seen_share: float
     """Share of all rounds that these are: steps that not every rank looked at are left out."""
 
@@ -150,8 +140,8 @@ def lateness_of(ranks: Sequence[int], facts: Sequence[Facts], clocks: Sequence[i
         return "Some ranks train on the processor and some do not: who waits for whom is not known."
     whole = [_rounds(f) for f in facts]
     common = reduce(np.intersect1d, [steps["step"] for steps in whole])
-    steps = [_at(of, common) for of in whole]
-    stamps = [_stamps(of, f.device_kind != "cpu") for of, f in zip(steps, facts, strict=True)]
+    at = [of[np.searchsorted(of["step"], common)] for of in whole]
+    stamps = [_stamps(steps, f.device_kind != "cpu") for steps, f in zip(at, facts, strict=True)]
     known = np.logical_and.reduce([(s != NOT_MEASURED).all(axis=0) for s in stamps])
     if int(known.sum()) < LEAST_STEPS:
         return (
@@ -160,17 +150,21 @@ def lateness_of(ranks: Sequence[int], facts: Sequence[Facts], clocks: Sequence[i
         )
     begun = int(stamps[0][0, known][0])
     forward, backward, released = (np.stack([s[row, known] - begun for s in stamps]).astype(float) for row in range(3))
-    pairing = pair(released, clocks)
-    if not pairing.holds:
+    ahead, spread, drift = pair(released, clocks)
+    if drift > MOST_DRIFT:
         return _UNPAIRED
-    at_forward, arrived = _arrivals(forward - pairing.ahead_ns, backward - pairing.ahead_ns)
+    # Lateness shows at the begin of the forward pass if that brings the ranks together, else at its end.
+    forward, backward = forward - ahead, backward - ahead
+    apart_before, apart_after = (float(np.ptp(stamps, axis=0).mean()) for stamps in (forward, backward))
+    arrived = forward if apart_before > HELD_TOGETHER * apart_after else backward
     behind = arrived - arrived.min(axis=0)
     first = facts[0]
     round_ns = first.parts.wall_ns / first.window.count * len(first.window.steps) / max(1, len(whole[0]))
-    if not _leave_together(released - pairing.ahead_ns, behind, round_ns):
+    if not _leave_together(released - ahead, behind, round_ns):
         return _APART if len(set(clocks)) == 1 else _UNPAIRED
     share = min(1.0, int(known.sum()) * first.window.looked_at / max(1, len(whole[0])))
-    return Lateness(tuple(ranks), behind, round_ns, at_forward, pairing, share)
+    medians = dict(zip(ranks, map(float, np.median(ahead, axis=1)), strict=True))
+    return Lateness(tuple(ranks), behind, round_ns, medians, spread, share)
 
 
 _APART = (
@@ -206,11 +200,6 @@ def _rounds(facts: Facts) -> Records:
     return rounds
 
 
-def _at(steps: Records, numbers: npt.NDArray[np.int64]) -> Records:
-    found: Records = steps[np.searchsorted(steps["step"], numbers)]
-    return found
-
-
 def _stamps(steps: Records, queued: bool) -> npt.NDArray[np.int64]:
     """[3, steps]: begin of the computation, begin of the backward pass, release from the collective."""
     if queued:
@@ -222,11 +211,3 @@ def _stamps(steps: Records, queued: bool) -> npt.NDArray[np.int64]:
     backward = steps["backward_begin_ns"]
     begun = steps["fetch_end_ns"]
     return np.stack((begun, np.where(backward == NOT_MEASURED, begun, backward), released))
-
-
-def _arrivals(forward: Stamps, backward: Stamps) -> tuple[bool, Stamps]:
-    """Where lateness shows: at the begin of the forward pass if that brings the ranks together, else at its end."""
-    at_forward, at_backward = (float(np.ptp(stamps, axis=0).mean()) for stamps in (forward, backward))
-    if at_forward > HELD_TOGETHER * at_backward:
-        return True, forward
-    return False, backward

@@ -1,4 +1,4 @@
-"""Figures of a job: each put together from those of its ranks; of a single training process its own.
+"""Figures of a job: each put together from those of its ranks. A single training process is a job of one rank.
 
 Reports, limits and exports all ask here, so that a figure of a job is the same wherever it is told. Throughput is told
 by `cells.comparison.rate_of`.
@@ -13,6 +13,7 @@ from ...record.run import Run, Writer
 from ..run.analysis import Analysis
 from ..run.facts import Facts
 from ..run.metrics import METRICS
+from .job import shares_of
 from .membership import ranks_of
 
 Read = Callable[[Facts], float | None]
@@ -25,20 +26,20 @@ def processes(analysis: Analysis) -> list[Analysis]:
 
 
 def leading(analysis: Analysis, runs: Sequence[Run]) -> tuple[Run, Writer] | None:
-    """The process whose figures stand for the job, and the recording that holds it; `None` where none trained.
+    """Find the process whose figures stand for the job, and the recording that holds it; `None` where none trained.
 
     `runs`: those that were analysed.
     """
     if not analysis.ranks:
         writer = runs[0].leading_writer()
         return None if writer is None else (runs[0], writer)
-    told = [part.rank for part in analysis.ranks if part.analysis.facts is not None]
-    number = analysis.job.lead if analysis.job is not None else next(iter(told), None)
+    trained = [part.rank for part in analysis.ranks if part.analysis.facts is not None]
+    number = analysis.job.lead if analysis.job is not None else next(iter(trained), None)
     return next(((rank.run, rank.writer) for rank in ranks_of(runs) if rank.rank == number), None)
 
 
 def all_facts(analysis: Analysis) -> list[Facts]:
-    """The facts of each rank that has steps to show; of a single training process its own."""
+    """The facts of each rank that has steps to show."""
     return [one.facts for one in processes(analysis) if one.facts is not None]
 
 
@@ -50,56 +51,33 @@ def over_ranks(analysis: Analysis, read: Read, combine: Combine = fmean) -> floa
 
 def shares(analysis: Analysis) -> Mapping[str, float]:
     """Known parts of the wall time, 0..1, averaged over the ranks; empty where no step was recorded."""
-    if analysis.job is not None:
-        return analysis.job.shares
-    return {} if analysis.facts is None else analysis.facts.shares
+    return shares_of([facts.shares for facts in all_facts(analysis)])
 
 
 def wall_ns(analysis: Analysis) -> int | None:
-    """Time in which all ranks ran."""
-    if analysis.job is not None:
-        return analysis.job.wall_ns
-    return None if analysis.facts is None else analysis.facts.parts.wall_ns
+    """Time in which all ranks ran; `None` where no step was recorded."""
+    known = analysis.job or (analysis.facts and analysis.facts.parts)
+    return known.wall_ns if known else None
 
 
 def steps(analysis: Analysis) -> int | None:
-    """Steps of the rank that leads the job, in the time in which all ranks ran."""
-    if analysis.job is not None:
-        return analysis.job.steps
-    return None if analysis.facts is None else analysis.facts.window.count
+    """Steps of the rank that leads the job, in the time in which all ranks ran; `None` where none was recorded."""
+    return analysis.job.steps if analysis.job else analysis.facts.window.count if analysis.facts else None
 
 
 def figure(analysis: Analysis, name: str) -> float | None:
-    """A registered metric of the job; `None` where it is not known."""
-    if name in _OF_JOB:
-        return _OF_JOB[name](analysis)
+    """A registered metric of the job, by the rule of the metric; `None` where it is not known."""
     metric = METRICS[name]
-    return over_ranks(analysis, metric.of, metric.over_ranks)
-
-
-def _busy(analysis: Analysis) -> float | None:
-    """Share of the time in which the device computed, in percent: pauses that were seen inside a step are not busy."""
-    share = shares(analysis).get("compute")
-    return None if share is None else 100 * share
-
-
-def _au(analysis: Analysis) -> float | None:
-    return None if _busy(analysis) is None else over_ranks(analysis, METRICS["au_pct"].of)
-
-
-def _cpus(analysis: Analysis) -> float | None:
-    """CPUs that the job keeps busy on all hosts together; `None` where one of them does not tell."""
-    used = METRICS["cpus_used"].of
-    if not analysis.ranks:
-        return None if analysis.facts is None else used(analysis.facts)
-    # What the sampler of a host tells is of all ranks there.
-    hosts: dict[str, list[float | None]] = {}
-    for part in analysis.ranks:
-        if part.analysis.facts is not None:
-            hosts.setdefault(part.host, []).append(used(part.analysis.facts))
-    of_each = [[known for known in ranks if known is not None] for ranks in hosts.values()]
-    return sum(fmean(known) for known in of_each) if of_each and all(of_each) else None
-
-
-_OF_JOB: Mapping[str, Callable[[Analysis], float | None]] = {"busy_pct": _busy, "au_pct": _au, "cpus_used": _cpus}
-"""Metrics of a job that are made of more than one figure of each rank."""
+    if name == "cpus_used":
+        # What the sampler of a host tells is of all ranks there; a host that tells nothing leaves the sum unknown.
+        hosts: dict[str, list[float]] = {}
+        for host, one in [(part.host, part.analysis) for part in analysis.ranks] or [("", analysis)]:
+            if one.facts is not None:
+                used = metric.of(one.facts)
+                hosts.setdefault(host, []).extend([] if used is None else [used])
+        return sum(map(fmean, hosts.values())) if hosts and all(hosts.values()) else None
+    values = [metric.of(facts) for facts in all_facts(analysis)]
+    known = [value for value in values if value is not None]
+    # A rank of which computing is not told from waiting leaves the job's unknown.
+    unknown = name in ("busy_pct", "au_pct") and len(known) < len(values)
+    return metric.over_ranks(known) if known and not unknown else None

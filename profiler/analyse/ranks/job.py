@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -36,25 +37,33 @@ _PART_OF = {
     "host.boundary": "boundary",
     "host": "host",
 }
-_FOR = {
-    "input": "data",
-    "copy": "copies to its device",
-    "sync": "synchronising calls",
-    "host": "other work of its training loop",
-    "boundary": "work outside its steps (validation, checkpoints)",
-    "compute": "its own computing",
-    "pause": "code between the fetch and the backward pass that does not compute",
+"""Cause, or family of causes → part of the time that it explains."""
+_LATE_FOR = {
+    "input": ("data", "Give it what the other ranks have: CPUs, storage, and no more or costlier data"),
+    "copy": (
+        "copies to its device",
+        "Copy its batches as the other ranks do: pinned, ahead, over a link of the same speed",
+    ),
+    "sync": ("synchronising calls", "Read losses and metrics no more often than on the other ranks"),
+    "host": (
+        "other work of its training loop",
+        "Share out what only this rank does (logging, metrics), or do it less often",
+    ),
+    "boundary": (
+        "work outside its steps (validation, checkpoints)",
+        "Share out what only this rank does (validation, checkpoints), or do it beside the training",
+    ),
+    "compute": (
+        "its own computing",
+        "Look at its device and host (clocks, temperature, other programs), and at the size of its batches",
+    ),
+    "pause": (
+        "code between the fetch and the backward pass that does not compute",
+        "Look for sleeps, locks, file or network access between the fetch and the backward pass; while "
+        "it runs, `whyidle attach PID` names the line",
+    ),
 }
-_CHANGE = {
-    "input": "Give it what the other ranks have: CPUs, storage, and no more or costlier data",
-    "copy": "Copy its batches as the other ranks do: pinned, ahead, over a link of the same speed",
-    "sync": "Read losses and metrics no more often than on the other ranks",
-    "host": "Share out what only this rank does (logging, metrics), or do it less often",
-    "boundary": "Share out what only this rank does (validation, checkpoints), or do it beside the training",
-    "compute": "Look at its device and host (clocks, temperature, other programs), and at the size of its batches",
-    "pause": "Look for sleeps, locks, file or network access between the fetch and the backward pass; while "
-    "it runs, `whyidle attach PID` names the line",
-}
+"""Part → what a rank is late for in words, what to change."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +94,9 @@ def straggler_of(lateness: Lateness) -> Straggler | None:
     # The fewest without whom nearly all is saved that any number of them would save.
     count = next(n for n in range(1, most + 1) if cost[n] >= NEARLY_ALL * cost[1 : most + 1].max())
     ahead_of_next = behind[:count].mean(axis=0) - behind[count]
-    surplus, sure = float(ahead_of_next.mean()), _error(ahead_of_next)
+    # The standard error of values that come in spells.
+    means = np.array([block.mean() for block in np.array_split(ahead_of_next, min(SPELLS, len(ahead_of_next)))])
+    surplus, sure = float(ahead_of_next.mean()), float(means.std(ddof=1) / math.sqrt(len(means)))
     # With many ranks some rank is always late by chance.
     sigmas = math.sqrt(SIGMAS**2 + 2 * math.log(len(order) / 2))
     # Most of what they cost comes of being late on average; what is left may come of being late in turn.
@@ -104,34 +115,37 @@ def straggler_of(lateness: Lateness) -> Straggler | None:
 def finding_of(
     straggler: Straggler,
     lateness: Lateness,
+    members: Mapping[int, JobRank],
     facts: Mapping[int, Facts],
-    hosts: Mapping[int, str],
-    findings: Mapping[int, Sequence[Finding]],
     samples_per_s: float | None,
 ) -> Finding:
-    """`rank.straggler`, with the cause of the rank's own diagnosis.
-
-    Args:
-        facts: of each rank that was compared.
-        findings: of each of them by itself.
-        samples_per_s: of the whole job.
-    """
+    """`rank.straggler`, with the cause of the rank's own diagnosis. `samples_per_s`: of the whole job."""
     share = min(0.99, straggler.cost_ns / lateness.round_ns)
     who = listed(straggler.ranks)
     one = len(straggler.ranks) == 1
     part, own_ms, others_ms = _waited_for(straggler, lateness, facts)
-    cause = next((f for f in findings[straggler.ranks[0]] if part == _part(f.cause)), None)
-    where = sorted({hosts[rank] for rank in straggler.ranks if hosts[rank]})
+    reason, change = _LATE_FOR[part]
+    cause = next((f for f in members[straggler.ranks[0]].findings if f.cause and part == _part(f.cause)), None)
+    where = sorted({host for rank in straggler.ranks if (host := members[rank].process.host)})
     on_cpu = any(f.device_kind == "cpu" for f in facts.values())
     most = None if samples_per_s is None or on_cpu else samples_per_s / (1 - share)
     changes = [n.change for n in cause.next] if cause else []
     # What is wrong on the other ranks as well does not make this one late.
-    alike = [cause is not None and cause.cause in {f.cause for f in of} for of in findings.values()]
-    changes.insert(0 if all(alike) else len(changes), _CHANGE[part])
+    alike = cause is not None and all(cause.cause in {f.cause for f in members[rank].findings} for rank in facts)
+    changes.insert(0 if alike else len(changes), change)
+    own = [Evidence("Its own cause", cause.cause), *cause.evidence] if cause else []
+    if part == "pause":
+        on_cpu_ms = _on_cpu_ms(straggler, facts)
+        own.insert(0, Evidence("Its thread on a CPU", on_cpu_ms, "ms per step", "as long as it computes"))
+    making = {rank: of.loader.make_ms_per_sample for rank, of in facts.items()} if part == "input" else {}
+    making_own, making_others = _medians(straggler, making)
+    if making_own is not None and making_others is not None:
+        typical = f"{making_others:.1f} ms on the others"
+        own.insert(0, Evidence("Preparing one sample, on a late rank", making_own, "ms", typical))
     return Finding(
         "rank.straggler",
         f"The other ranks wait {straggler.others_wait_ns / 1e6:.1f} ms per step for {who}, {100 * share:.0f} % of the "
-        f"time. {'It is' if one else 'They are'} late because of {_FOR[part]}{f' ({cause.cause})' if cause else ''}.",
+        f"time. {'It is' if one else 'They are'} late because of {reason}{f' ({cause.cause})' if cause else ''}.",
         share,
         0.9 if part not in ("compute", "pause") else 0.7,
         (
@@ -145,24 +159,18 @@ def finding_of(
                 "%",
                 f"{100 * len(straggler.ranks) / len(lateness.ranks):.0f} %",
             ),
-            Evidence(f"Time for {_FOR[part]}", own_ms, "ms per step", f"{others_ms:.1f} ms on the others"),
-            *(_making(straggler, facts) if part == "input" else ()),
-            *(_on_cpu(straggler, facts) if part == "pause" else ()),
-            *((Evidence("Its own cause", cause.cause), *cause.evidence) if cause else ()),
+            Evidence(f"Time for {reason}", own_ms, "ms per step", f"{others_ms:.1f} ms on the others"),
+            *own,
         ),
         tuple(Next(f"On {who}: {change}", None, samples_per_s, most) for change in changes),
     )
 
 
-def _making(straggler: Straggler, facts: Mapping[int, Facts]) -> tuple[Evidence, ...]:
-    """Return whether samples are slower to prepare on these ranks than on the others."""
-    known = {rank: ms for rank, of in facts.items() if (ms := of.loader.make_ms_per_sample) is not None}
-    own = [ms for rank, ms in known.items() if rank in straggler.ranks]
-    others = [ms for rank, ms in known.items() if rank not in straggler.ranks]
-    if not own or not others:
-        return ()
-    typical = f"{np.median(others):.1f} ms on the others"
-    return (Evidence("Preparing one sample, on a late rank", float(np.median(own)), "ms", typical),)
+def _medians(straggler: Straggler, values: Mapping[int, float | None]) -> tuple[float | None, float | None]:
+    """(median over the late ranks, over the others) by rank; `None` where none of them was measured."""
+    late = [value for rank, value in values.items() if rank in straggler.ranks and value is not None]
+    others = [value for rank, value in values.items() if rank not in straggler.ranks and value is not None]
+    return float(np.median(late)) if late else None, float(np.median(others)) if others else None
 
 
 def _on_cpu_ms(straggler: Straggler, facts: Mapping[int, Facts]) -> float | None:
@@ -172,39 +180,32 @@ def _on_cpu_ms(straggler: Straggler, facts: Mapping[int, Facts]) -> float | None
     return float(np.median(means)) / 1e6 if means else None
 
 
-def _on_cpu(straggler: Straggler, facts: Mapping[int, Facts]) -> tuple[Evidence, ...]:
-    return (Evidence("Its thread on a CPU", _on_cpu_ms(straggler, facts), "ms per step", "as long as it computes"),)
-
-
 def _waited_for(straggler: Straggler, lateness: Lateness, facts: Mapping[int, Facts]) -> tuple[str, float, float]:
     """(the part that is larger on these ranks than on the others, ms a round there, ms a round on the others).
 
     Waiting for each other lies in the others' computing, so that part is only what nothing else explains.
     """
-    late = set(straggler.ranks)
-    a_round = {rank: lateness.round_ns / of.parts.wall_ns for rank, of in facts.items() if rank in lateness.ranks}
-
-    def mean_ms(part: str, own: bool) -> float:
-        amounts = [getattr(facts[r].parts, f"{part}_ns") * scale for r, scale in a_round.items() if (r in late) == own]
-        return float(np.median(amounts)) / 1e6
-
-    parts = {part: (mean_ms(part, True), mean_ms(part, False)) for part in WAITS}
+    compared = {rank: facts[rank] for rank in lateness.ranks}
+    parts = {}
+    for part in WAITS:
+        a_round = lateness.round_ns
+        amounts = {
+            rank: getattr(of.parts, f"{part}_ns") * (a_round / of.parts.wall_ns) for rank, of in compared.items()
+        }
+        there, here = _medians(straggler, amounts)
+        parts[part] = (there or 0.0) / 1e6, (here or 0.0) / 1e6
     part = max(parts, key=lambda name: parts[name][0] - parts[name][1])
     own, others = parts[part]
     late_ms = straggler.late_ns / 1e6
     explained = sum(max(0.0, there - here) for there, here in parts.values())
-    if own - others < MOSTLY * late_ms and late_ms - explained > own - others:
-        computing = {rank: _computing_ms(facts[rank]) for rank in a_round}
-        known_own = [ms for rank, ms in computing.items() if rank in late and ms is not None]
-        known_others = [ms for rank, ms in computing.items() if rank not in late and ms is not None]
-        if known_own and known_others:
-            of_own, of_others = float(np.median(known_own)), float(np.median(known_others))
-            on_cpu = _on_cpu_ms(straggler, facts)
-            # It is read off the whole step, so there was even less of it in this part.
-            paused = on_cpu is not None and on_cpu < MOSTLY * of_own
-            return "pause" if paused else "compute", of_own, of_others
+    if own - others >= MOSTLY * late_ms or late_ms - explained <= own - others:
+        return part, own, others
+    of_own, of_others = _medians(straggler, {rank: _computing_ms(of) for rank, of in compared.items()})
+    if of_own is None or of_others is None:
         return "compute", late_ms - explained, 0.0
-    return part, own, others
+    on_cpu = _on_cpu_ms(straggler, facts)
+    # It is read off the whole step, so there was even less of it in this part.
+    return "pause" if on_cpu is not None and on_cpu < MOSTLY * of_own else "compute", of_own, of_others
 
 
 def _computing_ms(facts: Facts) -> float | None:
@@ -216,15 +217,9 @@ def _computing_ms(facts: Facts) -> float | None:
     return float(np.mean(known["backward_begin_ns"] - known["fetch_end_ns"])) / 1e6
 
 
-def _part(cause: str | None) -> str | None:
+def _part(cause: str) -> str | None:
     """The part of the time that a cause explains."""
-    return None if cause is None else _PART_OF.get(cause) or _PART_OF.get(cause.split(".")[0])
-
-
-def _error(values: Stamps) -> float:
-    """Standard error of a mean of values that come in spells."""
-    means = np.array([block.mean() for block in np.array_split(values, min(SPELLS, len(values)))])
-    return float(means.std(ddof=1) / math.sqrt(len(means)))
+    return _PART_OF.get(cause) or _PART_OF.get(cause.split(".")[0])
 
 
 def exchange_of(info: Mapping[str, Any], facts: Facts, samples_per_s: float) -> Finding | None:
@@ -248,21 +243,25 @@ def exchange_of(info: Mapping[str, Any], facts: Facts, samples_per_s: float) -> 
         share,
         0.9,
         (
-            Evidence("Gradients", _times(told.get("bytes"), 1e-6), "MB"),
-            Evidence("Interconnect, one direction", _times(told.get("gb_per_s"), 1e3), "MB/s, nominal"),
+            Evidence("Gradients", _scaled(told.get("bytes"), 1e-6), "MB"),
+            Evidence("Interconnect, one direction", _scaled(told.get("gb_per_s"), 1e3), "MB/s, nominal"),
             Evidence("Exchange", told["ms"], "ms per step, computed", "a small part of a step"),
             Evidence("Step", step_ms, "ms"),
         ),
-        (
-            Next("Use a larger batch per rank: as many samples with fewer exchanges", None, samples_per_s, most),
-            Next("Accumulate gradients over several batches before they are exchanged", None, samples_per_s, most),
-            Next("Use a faster interconnect", None, samples_per_s, most),
+        tuple(
+            Next(change, None, samples_per_s, most)
+            for change in (
+                "Use a larger batch per rank: as many samples with fewer exchanges",
+                "Accumulate gradients over several batches before they are exchanged",
+                "Use a faster interconnect",
+            )
         ),
     )
     return None if found.severity == "none" else found
 
 
-def _times(value: Any, factor: float) -> float | None:
+def _scaled(value: Any, factor: float) -> float | None:
+    """`None` where there is no number."""
     return factor * value if isinstance(value, int | float) else None
 
 
@@ -297,8 +296,6 @@ class Job:
     """Time in which all ranks ran; from the first to the last where there was none."""
     steps: int
     """Steps of the rank that leads, in the time of `wall_ns`."""
-    shares: dict[str, float]
-    """Known parts of the wall time, averaged over the ranks, and `UNTOLD`."""
     late_ns: dict[int, float]
     """By rank, how much later than the others it is a step; empty where the ranks could not be compared."""
     waits_ns: dict[int, float]
@@ -319,60 +316,53 @@ class Job:
 
 def job_of(members: Sequence[JobRank]) -> Job | None:
     """The job of these ranks; `None` where none of them has a step to show."""
-    with_facts = {m.rank: m.facts for m in members if m.facts is not None}
-    if not with_facts:
+    facts = {m.rank: m.facts for m in members if m.facts is not None}
+    if not facts:
         return None
-    ranks = tuple(with_facts)
     by_rank = {m.rank: m for m in members}
-    clocks = [by_rank[rank].process.clock for rank in ranks]
-    late = lateness_of(ranks, list(with_facts.values()), clocks) if len(ranks) > 1 else ""
-    notes = _counts(members)
-    if isinstance(late, str):
-        notes += [late] if late else []
-        lateness = None
-    else:
-        lateness = late
-        notes += _clock_notes(lateness, by_rank)
-        if lateness.seen_share < MOSTLY:
-            notes.append(
-                f"The ranks were compared only at the {lateness.behind_ns.shape[1]} steps that all of them measured: "
-                f"{100 * lateness.seen_share:.0f} % of all."
-            )
+    notes = _counts(members, facts)
+    lateness = None
+    if len(facts) > 1:
+        late = lateness_of(list(facts), list(facts.values()), [by_rank[rank].process.clock for rank in facts])
+        if isinstance(late, str):
+            notes.append(late)
+        else:
+            lateness = late
+            notes += _clock_notes(lateness, by_rank)
     straggler = straggler_of(lateness) if lateness is not None else None
-    samples, wall_ns, steps = _throughput([by_rank[rank] for rank in ranks], lateness)
+    samples, wall_ns, steps = _throughput(facts, by_rank, lateness)
     rate = samples * 1e9 / wall_ns
-    lead = straggler.ranks[0] if straggler is not None else _idles_most(with_facts)
+    # Where none is waited for, the one that idles most: differences of less than a percent are none.
+    idles = min(facts, key=lambda rank: (round(facts[rank].parts.share("compute"), 2), rank))
+    lead = straggler.ranks[0] if straggler is not None else idles
     findings = [_of_rank(f, by_rank[lead], rate) for f in by_rank[lead].findings]
     verdict = _of_rank(by_rank[lead].verdict, by_rank[lead], rate)
     if straggler is not None and lateness is not None:
-        hosts = {rank: by_rank[rank].process.host for rank in ranks}
-        own = {rank: by_rank[rank].findings for rank in ranks}
-        found = finding_of(straggler, lateness, with_facts, hosts, own, rate)
-        if found.severity != "none":
-            # That the rank is late says more than its largest cause, if that is mostly what it costs.
-            specific = not findings or found.share >= MOSTLY * findings[0].share
-            findings = [found, *findings] if specific else sorted([*findings, found], key=lambda f: -f.gain)
-        else:
+        found = finding_of(straggler, lateness, by_rank, facts, rate)
+        if found.severity == "none":
             straggler = None
+        # That the rank is late says more than its largest cause, if that is mostly what it costs.
+        elif not findings or found.share >= MOSTLY * findings[0].share:
+            findings = [found, *findings]
+        else:
+            findings = sorted([*findings, found], key=lambda f: -f.gain)
     elif lateness is not None:
         notes += _in_turn(lateness)
-        if verdict.cause == "none" and all(facts.device_kind == "cuda" for facts in with_facts.values()):
+        if verdict.cause == "none" and all(each.device_kind == "cuda" for each in facts.values()):
             notes.append(_SLOW_DEVICE)
-    exchanged = exchange_of(by_rank[lead].process.info, with_facts[lead], rate)
+    exchanged = exchange_of(by_rank[lead].process.info, facts[lead], rate)
     if exchanged is not None:
-        first = not findings or exchanged.gain > findings[0].gain
-        findings = [exchanged, *findings] if first else [*findings, exchanged]
+        findings.insert(0 if not findings or exchanged.gain > findings[0].gain else len(findings), exchanged)
     if findings and (verdict.cause is not None or verdict.share):
         verdict = findings[0]
     return Job(
         lead=lead,
-        ranks=ranks,
+        ranks=tuple(facts),
         samples=samples,
         wall_ns=wall_ns,
         steps=steps[lead],
-        shares=_shares([facts.shares for facts in with_facts.values()]),
-        late_ns=_by_rank(lateness, lateness.late_ns) if lateness is not None else {},
-        waits_ns=_by_rank(lateness, lateness.waits_ns) if lateness is not None else {},
+        late_ns={} if lateness is None else dict(zip(lateness.ranks, map(float, lateness.late_ns), strict=True)),
+        waits_ns={} if lateness is None else dict(zip(lateness.ranks, map(float, lateness.waits_ns), strict=True)),
         waiting_share=float(np.mean(lateness.waits_ns)) / lateness.round_ns if lateness is not None else None,
         straggler=straggler,
         verdict=verdict,
@@ -388,19 +378,11 @@ _SLOW_DEVICE = (
 )
 
 
-def _shares(ranks: Sequence[dict[str, float]]) -> dict[str, float]:
-    """Averaged; a part that one rank does not know, the job does not."""
-    shares = {part: float(np.mean([rank[part] for rank in ranks])) for part in PARTS if all(part in r for r in ranks)}
+def shares_of(ranks: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Average parts of the wall time over ranks; a part that one rank does not know, the job does not."""
+    known = [part for part in PARTS if ranks and all(part in rank for rank in ranks)]
+    shares = {part: fmean(rank[part] for rank in ranks) for part in known}
     return shares | {UNTOLD: 1 - sum(shares.values())} if any(UNTOLD in rank for rank in ranks) else shares
-
-
-def _by_rank(lateness: Lateness, values: Stamps) -> dict[int, float]:
-    return dict(zip(lateness.ranks, map(float, values), strict=True))
-
-
-def _idles_most(facts: dict[int, Facts]) -> int:
-    """Which rank's verdict to give where none is waited for: differences of less than a percent are none."""
-    return min(facts, key=lambda rank: (round(facts[rank].parts.share("compute"), 2), rank))
 
 
 def _of_rank(found: Finding, member: JobRank, job_samples_per_s: float) -> Finding:
@@ -408,33 +390,29 @@ def _of_rank(found: Finding, member: JobRank, job_samples_per_s: float) -> Findi
     if found.cause is None or member.facts is None:
         return found
     times = job_samples_per_s / member.facts.samples_per_s if member.facts.samples_known else 0.0
-
-    def scaled(value: float | None) -> float | None:
-        return None if value is None else value * times
-
-    following = tuple(
-        Next(n.change, scaled(n.predicted_samples_per_s), scaled(n.low), scaled(n.high), n.kind) for n in found.next
-    )
-    return replace(found, title=f"Rank {member.rank}: {found.title}", next=following)
+    following = []
+    for n in found.next:
+        predicted, low, high = (_scaled(value, times) for value in (n.predicted_samples_per_s, n.low, n.high))
+        following.append(Next(n.change, predicted, low, high, n.kind))
+    return replace(found, title=f"Rank {member.rank}: {found.title}", next=tuple(following))
 
 
-def _throughput(members: Sequence[JobRank], lateness: Lateness | None) -> tuple[int, int, dict[int, int]]:
+def _throughput(
+    facts: Mapping[int, Facts], members: Mapping[int, JobRank], lateness: Lateness | None
+) -> tuple[int, int, dict[int, int]]:
     """(samples of all ranks, wall time, steps of each): while all of them ran, or from the first to the last."""
-    ahead = _ahead_ns(members, lateness)
-    facts = [m.facts for m in members if m.facts is not None]
-    begins = [f.window.begin_ns - a for f, a in zip(facts, ahead, strict=True)]
-    ends = [f.window.end_ns - a for f, a in zip(facts, ahead, strict=True)]
+    ahead = _ahead_ns([members[rank] for rank in facts], lateness)
+    own = [(rank, f, a) for (rank, f), a in zip(facts.items(), ahead, strict=True)]
+    begins, ends = [f.window.begin_ns - a for _, f, a in own], [f.window.end_ns - a for _, f, a in own]
     begin, end = max(begins), min(ends)
-    if end - begin < MOSTLY * max(f.window.wall_ns for f in facts):
-        whole = {m.rank: m.facts.window.count for m in members if m.facts is not None}
-        return sum(f.samples for f in facts), max(ends) - min(begins), whole
-    own = list(zip(facts, ahead, strict=True))
-    steps = [steps_within(f, begin + a, end + a) for f, a in own]
-    samples = round(sum(samples_within(f, begin + a, end + a) for f, a in own))
-    return samples, end - begin, dict(zip((m.rank for m in members if m.facts is not None), steps, strict=True))
+    if end - begin < MOSTLY * max(f.window.wall_ns for f in facts.values()):
+        whole = {rank: f.window.count for rank, f in facts.items()}
+        return sum(f.samples for f in facts.values()), max(ends) - min(begins), whole
+    samples = round(sum(samples_within(f, begin + a, end + a) for _, f, a in own))
+    return samples, end - begin, {rank: _steps_within(f, begin + a, end + a) for rank, f, a in own}
 
 
-def steps_within(facts: Facts, begin: int, end: int) -> int:
+def _steps_within(facts: Facts, begin: int, end: int) -> int:
     """Steps of a rank in [begin, end] of its own clock, about."""
     window = facts.window
     if (begin, end) == (window.begin_ns, window.end_ns):
@@ -467,15 +445,11 @@ def _done_ns(steps: Records) -> Stamps:
 
 def _ahead_ns(members: Sequence[JobRank], lateness: Lateness | None) -> list[int]:
     """How far the clock of each rank is ahead of the first one's: as paired, else as the wall clocks say."""
-    if lateness is not None:
-        paired = dict(zip(lateness.ranks, np.median(lateness.pairing.ahead_ns, axis=1), strict=True))
-        of_clock = {m.process.clock: int(paired[m.rank]) for m in members if m.rank in paired}
-    else:
-        of_clock = {}
+    paired = {} if lateness is None else lateness.ahead_ns
+    of_clock = {m.process.clock: int(paired[m.rank]) for m in members if m.rank in paired}
     first = members[0].process
     ahead = []
-    for member in members:
-        process = member.process
+    for process in (member.process for member in members):
         if process.clock in of_clock:
             ahead.append(of_clock[process.clock] - of_clock.get(first.clock, 0))
         elif process.clock == first.clock or process.wall_ns is None or first.wall_ns is None:
@@ -485,45 +459,48 @@ def _ahead_ns(members: Sequence[JobRank], lateness: Lateness | None) -> list[int
     return ahead
 
 
-def _counts(members: Sequence[JobRank]) -> list[str]:
+def _counts(members: Sequence[JobRank], facts: Mapping[int, Facts]) -> list[str]:
+    """Ranks without steps, that were killed, or ran fewer steps than the others, a sentence each."""
     notes = []
     if without := [m.rank for m in members if m.facts is None]:
-        notes.append(f"No steps of {listed(without)} were recorded: the job's figures leave {_them(without)} out.")
+        them = "it" if len(without) == 1 else "them"
+        notes.append(f"No steps of {listed(without)} were recorded: the job's figures leave {them} out.")
     if killed := [m.rank for m in members if m.process.killed and m.facts is not None]:
         notes.append(f"{unended(killed).capitalize()}.")
-    counts = {m.rank: m.facts.window.count + m.facts.window.warmup_steps for m in members if m.facts is not None}
+    counts = {rank: each.window.count + each.window.warmup_steps for rank, each in facts.items()}
     most = max(counts.values())
-    fewer = [rank for rank, count in counts.items() if most - count > LEAST_MORE_STEPS]
-    if fewer:
+    if fewer := [rank for rank, count in counts.items() if most - count > LEAST_MORE_STEPS]:
         least = min(counts[rank] for rank in fewer)
         notes.append(f"{listed(fewer).capitalize()} ran fewer steps than the others: {least} of {most}.")
     return notes
 
 
-def _them(ranks: Sequence[int]) -> str:
-    return "it" if len(ranks) == 1 else "them"
-
-
-def _clock_notes(lateness: Lateness, members: dict[int, JobRank]) -> list[str]:
-    clocks = {members[rank].process.clock for rank in lateness.ranks}
-    if len(clocks) == 1:
-        return []
-    notes = [
-        f"The clocks of {len(clocks)} hosts were paired by the ends of {lateness.behind_ns.shape[1]} steps' "
-        f"collectives, which scatter by {lateness.pairing.spread_ns / 1e3:.0f} µs."
-    ]
-    first = members[lateness.ranks[0]].process
-    for rank, ahead in zip(lateness.ranks, np.median(lateness.pairing.ahead_ns, axis=1), strict=True):
-        process = members[rank].process
-        if process.clock == first.clock or process.wall_ns is None or first.wall_ns is None:
-            continue
-        apart = abs(float(ahead) - (first.wall_ns - process.wall_ns))
-        if apart > WALL_CLOCKS_APART_NS:
-            notes.append(
-                f"The wall clocks of {process.host or 'a host'} and {first.host or 'the first host'} differ by "
-                f"{apart / 1e9:.1f} s from that: they are set differently, or the hosts count steps differently."
-            )
-            break
+def _clock_notes(lateness: Lateness, members: Mapping[int, JobRank]) -> list[str]:
+    """How well clocks were paired, and how much of the job that says something of."""
+    notes = []
+    rounds = lateness.behind_ns.shape[1]
+    if (clocks := len({members[rank].process.clock for rank in lateness.ranks})) > 1:
+        notes.append(
+            f"The clocks of {clocks} hosts were paired by the ends of {rounds} steps' collectives, which scatter by "
+            f"{lateness.spread_ns / 1e3:.0f} µs."
+        )
+        first = members[lateness.ranks[0]].process
+        for rank, ahead in lateness.ahead_ns.items():
+            process = members[rank].process
+            if process.clock == first.clock or process.wall_ns is None or first.wall_ns is None:
+                continue
+            apart = abs(ahead - (first.wall_ns - process.wall_ns))
+            if apart > WALL_CLOCKS_APART_NS:
+                notes.append(
+                    f"The wall clocks of {process.host or 'a host'} and {first.host or 'the first host'} differ by "
+                    f"{apart / 1e9:.1f} s from that: they are set differently, or the hosts count steps differently."
+                )
+                break
+    if lateness.seen_share < MOSTLY:
+        notes.append(
+            f"The ranks were compared only at the {rounds} steps that all of them measured: "
+            f"{100 * lateness.seen_share:.0f} % of all."
+        )
     return notes
 
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from ...errors import RecordError
-from ...record.reader import RecordFile
-from ...record.run import Run, TrainingProcess, Writer, processes
+from ...record.reader import RecordFile, Records
+from ...record.run import Run, Writer, processes
 from ...record.schema import STEP
 
 SAME_CLOCK_NS = 1_000_000_000
@@ -89,43 +89,51 @@ def unended(ranks: Sequence[int]) -> str:
     return f"{listed(ranks)} did not end the recording: killed, or left by os._exit; the last steps may be missing"
 
 
-@dataclass(frozen=True)
-class _Candidate:
-    """A process that may be the one of its rank."""
-
-    rank: int
-    writer: Writer
-    count: int
-    file: RecordFile | None
-    process: TrainingProcess | None
-
-
 def _of_folder(run: Run) -> Iterator[RankProcess]:
     told = {(process.rank, process.pid): process for process in processes(run.folder)}
     files = {(file.header.rank, file.header.pid): file for file in run.files(STEP)}
-    by_rank: dict[int, list[_Candidate]] = {}
-    for writer in sorted(told.keys() | files.keys()):
-        file = files.get(writer)
-        count = file.count() if file is not None else 0
-        candidate = _Candidate(writer[0], writer, count, file, told.get(writer))
-        by_rank.setdefault(writer[0], []).append(candidate)
-    for chosen in _chosen(by_rank):
-        process, host = chosen.process, run.info.get("host") or {}
+    host = run.info.get("host") or {}
+    for writer in _chosen(sorted(told.keys() | files.keys()), files):
+        process, file = told.get(writer), files.get(writer)
         said = process.info if process is not None else {}
-        own = {key: said[key] for key in ("device", "torch", "python") if said.get(key)}
         yield RankProcess(
-            chosen.rank,
+            writer[0],
             (process.host if process is not None else "") or str(host.get("name", "")),
             run,
-            chosen.writer,
-            run.info | own,
+            writer,
+            run.info | {key: said[key] for key in ("device", "torch", "python") if said.get(key)},
             process.world_size if process is not None else None,
             wall_ns(said.get("clock")) or wall_ns(run.info.get("clock")),
             0,
-            chosen.file is not None and not chosen.file.header.closed and bool(run.info.get("ended")),
+            file is not None and not file.header.closed and bool(run.info.get("ended")),
             said.get("command"),
             isinstance(said.get("local_rank"), int),
         )
+
+
+def _chosen(writers: Sequence[Writer], files: Mapping[Writer, RecordFile]) -> list[Writer]:
+    """Of each rank the process with most steps, among those that trained while the job's longest one did."""
+    by_rank: dict[int, list[Writer]] = {}
+    for writer in writers:
+        by_rank.setdefault(writer[0], []).append(writer)
+    counts = {writer: files[writer].count() if writer in files else 0 for writer in writers}
+    if len(by_rank) in (1, len(writers)):
+        return [max(of_rank, key=lambda writer: counts[writer]) for of_rank in by_rank.values()]
+    longest = max(writers, key=lambda writer: counts[writer])
+    begin, end = _span(files[longest].all() if counts[longest] else None)
+
+    def fits(writer: Writer) -> tuple[bool, bool, int]:
+        first, last = _span(files[writer].all() if counts[writer] else None)
+        return writer == longest, first < end and last > begin, counts[writer]
+
+    return [max(of_rank, key=fits) for of_rank in by_rank.values()]
+
+
+def _span(steps: Records | None) -> tuple[int, int]:
+    """When steps began and ended, by the monotonic clock; zeros of none."""
+    if steps is None or not len(steps):
+        return 0, 0
+    return int(steps["fetch_begin_ns"][0]), int(steps["step_end_ns"][-1])
 
 
 def _without_those_that_left(ranks: list[RankProcess]) -> list[RankProcess]:
@@ -169,30 +177,6 @@ def _is_command_itself(rank: RankProcess) -> bool:
     return all(option.startswith("-") and option != "-m" for option in options)
 
 
-def _chosen(by_rank: dict[int, list[_Candidate]]) -> Iterator[_Candidate]:
-    """Of each rank the process with most steps, among those that trained while the job's longest one did."""
-    several = any(len(candidates) > 1 for candidates in by_rank.values())
-    if not several or len(by_rank) == 1:
-        yield from (max(candidates, key=lambda c: c.count) for candidates in by_rank.values())
-        return
-    longest = max((c for candidates in by_rank.values() for c in candidates), key=lambda c: c.count)
-    begin, end = _span(longest)
-
-    def fits(candidate: _Candidate) -> tuple[bool, int]:
-        first, last = _span(candidate)
-        return first < end and last > begin, candidate.count
-
-    for candidates in by_rank.values():
-        yield longest if longest in candidates else max(candidates, key=fits)
-
-
-def _span(candidate: _Candidate) -> tuple[int, int]:
-    if candidate.file is None or candidate.count == 0:
-        return 0, 0
-    steps = candidate.file.all()
-    return int(steps["fetch_begin_ns"][0]), int(steps["step_end_ns"][-1])
-
-
 def wall_ns(pair: Any) -> int | None:
     """Unix time minus CLOCK_MONOTONIC of a pair as run.json holds it; `None` where it holds none."""
     if not isinstance(pair, dict):
@@ -208,16 +192,16 @@ def _with_clocks(ranks: list[RankProcess]) -> list[RankProcess]:
     clocks = 0
     for rank in ranks:
         beside = on_host.setdefault(rank.host, [])
-        clock = next((other.clock for other in beside if _one_clock(other, rank)), clocks)
-        clocks = max(clocks, clock + 1)
-        beside.append(replace(rank, clock=clock))
-        numbered.append(beside[-1])
+        shared = (other.clock for other in beside if _one_clock(other.wall_ns, rank.wall_ns))
+        numbered.append(replace(rank, clock=next(shared, clocks)))
+        clocks = max(clocks, numbered[-1].clock + 1)
+        beside.append(numbered[-1])
     return numbered
 
 
-def _one_clock(one: RankProcess, other: RankProcess) -> bool:
-    """Whether two ranks on hosts of one name share a monotonic clock."""
-    return one.wall_ns is None or other.wall_ns is None or abs(one.wall_ns - other.wall_ns) < SAME_CLOCK_NS
+def _one_clock(one: int | None, other: int | None) -> bool:
+    """Whether two ranks on hosts of one name share a monotonic clock, by when it started."""
+    return one is None or other is None or abs(one - other) < SAME_CLOCK_NS
 
 
 def _check(runs: Sequence[Run], ranks: Sequence[RankProcess]) -> None:
@@ -233,26 +217,16 @@ def _check(runs: Sequence[Run], ranks: Sequence[RankProcess]) -> None:
     sizes = sorted({rank.world_size for rank in ranks if rank.world_size is not None})
     if len(sizes) > 1:
         raise RecordError(f"the folders are of jobs with {' and with '.join(map(str, sizes))} ranks. {way_out}")
-    spans = [(*span, run.folder) for run in runs if (span := _wall_span(run, ranks)) is not None]
+    spans = []
+    for run in runs:
+        # When its trainings ran, by the wall clock of their host.
+        steps = [(rank.wall_ns, run.records(STEP, rank.writer)) for rank in ranks if rank.run is run]
+        ran = [(ahead, *_span(of)) for ahead, of in steps if ahead is not None and len(of)]
+        if ran:
+            spans.append((min(f + ahead for ahead, f, _ in ran), max(e + ahead for ahead, _, e in ran), run.folder))
     for (_, ended, before), (began, _, folder) in pairwise(sorted(spans)):
         if began > ended + MOST_APART_NS:
             raise RecordError(
                 f"{folder} began {(began - ended) / 60e9:.0f} minutes after {before} had ended: these are different "
                 f"jobs. {way_out}"
             )
-
-
-def _wall_span(run: Run, ranks: Sequence[RankProcess]) -> tuple[int, int] | None:
-    """When its trainings ran, by the wall clock of their host."""
-    spans = [
-        (first + rank.wall_ns, last + rank.wall_ns)
-        for rank in ranks
-        if rank.run is run and rank.wall_ns is not None
-        for first, last in _recorded(run, rank.writer)
-    ]
-    return (min(s[0] for s in spans), max(s[1] for s in spans)) if spans else None
-
-
-def _recorded(run: Run, writer: Writer) -> list[tuple[int, int]]:
-    steps = run.records(STEP, writer)
-    return [(int(steps["fetch_begin_ns"][0]), int(steps["step_end_ns"][-1]))] if len(steps) else []

@@ -1,26 +1,34 @@
-"""One training process over time: its parts, its steps, its makers of batches, and what the sampler saw."""
+"""One training process over time: its parts, its steps, its makers of batches, and what the sampler saw.
+
+It is drawn in bins of equal length, which lose no time; as lines of few points, which still show every peak; and told
+in stretches of some seconds to loggers that were not there.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
 import numpy as np
 import numpy.typing as npt
 
-from ...record.reader import RecordFile, Records
+from ...record.reader import Records, measured
 from ...record.run import Run, Writer
-from ...record.schema import BATCH, DEVICE, EVENT, HOST, PAUSE, STEP
-from ..intervals import Intervals, complement, union_of
+from ...record.schema import BATCH, DEVICE, EVENT, HOST, NOT_MEASURED, PAUSE
+from ..intervals import Intervals, complement, covered, union_of
 from ..ranks.membership import ranks_of, wall_ns
 from ..run.analysis import Analysis
 from ..run.facts import Facts
-from ..run.stall_breakdown import UNTOLD
+from ..run.stall_breakdown import PARTS, UNTOLD
 from ..run.window import Window
 from ..run.worker_records import first_later_end, joined, of_training
 
 Stamps = npt.NDArray[np.int64]
+Numbers = npt.NDArray[np.float64]
+
+BREAK = 8
+"""A stretch without measurements so many times as long as usual breaks a line."""
 
 
 @dataclass(frozen=True)
@@ -33,23 +41,14 @@ class Lanes:
     blocked_end_ns: Stamps
     """Head of line: the training waited for this batch while a later one lay finished; equal where it never did."""
 
-    @property
-    def workers(self) -> list[int]:
-        """Numbers of the makers, ascending."""
-        return [int(worker) for worker in np.unique(self.batches["worker"])]
-
 
 def lanes_of(batches: Records, window: Window) -> Lanes:
     """`batches`: as `worker_records.of_training` gives them."""
     batches = batches[np.argsort(batches["begin_ns"], kind="stable")]
+    place, batch = joined(window.all_steps, batches)
     begin, end = batches["end_ns"].copy(), batches["end_ns"].copy()
-    steps = window.all_steps
-    place, batch = joined(steps, batches)
-    asked = steps["fetch_begin_ns"][place]
-    later = first_later_end(batches)[batch]
-    held = np.maximum(asked, later)
-    finished = batches["end_ns"][batch]
-    begin[batch] = np.minimum(held, finished)
+    held = np.maximum(window.all_steps["fetch_begin_ns"][place], first_later_end(batches)[batch])
+    begin[batch] = np.minimum(held, end[batch])
     return Lanes(batches, begin, end)
 
 
@@ -97,7 +96,9 @@ def timelines(analysis: Analysis, runs: Sequence[Run], only: Collection[int] | N
         if analysis.facts is None:
             return []
         run = runs[0]
-        return [_timeline(run, _busiest(run), analysis.facts, 0, "", wall_ns(run.info.get("clock")))]
+        writer = run.leading_writer()
+        clock = wall_ns(run.info.get("clock"))
+        return [] if writer is None else [_timeline(run, writer, analysis.facts, 0, "", clock)]
     by_rank = {part.rank: part.analysis for part in analysis.ranks if only is None or part.rank in only}
     found = []
     for rank in ranks_of(runs):
@@ -107,14 +108,8 @@ def timelines(analysis: Analysis, runs: Sequence[Run], only: Collection[int] | N
     return found
 
 
-def _busiest(run: Run) -> Writer:
-    """The process whose figures an analysis gives: the one that ran most steps."""
-    header = max(run.files(STEP), key=RecordFile.count).header
-    return header.rank, header.pid
-
-
 def _timeline(run: Run, writer: Writer, facts: Facts, rank: int, host: str, wall: int | None) -> Timeline:
-    window = facts.window
+    window, device, host_samples = facts.window, run.records(DEVICE), run.records(HOST)
     return Timeline(
         rank=rank,
         host=host,
@@ -123,15 +118,10 @@ def _timeline(run: Run, writer: Writer, facts: Facts, rank: int, host: str, wall
         lanes=lanes_of(of_training(run.records(BATCH, writer), window.all_steps), window),
         pauses=run.records(PAUSE, writer),
         events=run.records(EVENT, writer),
-        device=_sorted(run.records(DEVICE)),
-        host_samples=_sorted(run.records(HOST)),
+        device=device[np.argsort(device["t_ns"], kind="stable")],
+        host_samples=host_samples[np.argsort(host_samples["t_ns"], kind="stable")],
         wall_ns=wall,
     )
-
-
-def _sorted(records: Records) -> Records:
-    in_order: Records = records[np.argsort(records["t_ns"], kind="stable")]
-    return in_order
 
 
 def part_spans(facts: Facts) -> dict[str, Intervals]:
@@ -147,3 +137,226 @@ def part_spans(facts: Facts) -> dict[str, Intervals]:
         return {part: spans for part, spans in known.items() if part != "input" or facts.input_known}
     told = reduce(union_of, known.values())
     return known | {UNTOLD: complement(told, facts.window.begin_ns, facts.window.end_ns)}
+
+
+@dataclass(frozen=True)
+class Bins:
+    """All arrays have an element for each bin; times in ns."""
+
+    edges_ns: Stamps
+    """Where bins begin, and where the last one ends: one more than there are bins."""
+    parts: dict[str, Stamps]
+    """Part → its time. Over all bins it sums to the part's spans, to the nanosecond; time of steps that nobody looked
+    at is in none."""
+    steps: Numbers
+    """Steps that ran, looked at or not; of a step that lies in several bins each has its share."""
+    samples: Numbers | None
+    """`None` where the samples of most steps are not known."""
+
+
+def bins_of(timeline: Timeline, count: int) -> Bins:
+    """`count` bins over the window, or one for each nanosecond of a shorter one."""
+    facts, window = timeline.facts, timeline.facts.window
+    edges, parts = parts_of(timeline, count)
+    steps, samples = _pace(window, edges)
+    return Bins(edges, parts, steps, samples if facts.samples_known else None)
+
+
+def parts_of(timeline: Timeline, count: int) -> tuple[Stamps, dict[str, Stamps]]:
+    """Edges and parts of such bins alone."""
+    window = timeline.facts.window
+    count = max(1, min(count, window.wall_ns))
+    edges = window.begin_ns + np.array([window.wall_ns * n // count for n in range(count + 1)], dtype=np.int64)
+    return edges, {part: covered(spans, edges[:-1], edges[1:]) for part, spans in timeline.parts.items()}
+
+
+def _pace(window: Window, edges: Stamps) -> tuple[Numbers, Numbers]:
+    """Steps and samples in each bin: of the device's pace where it stamped the steps, else of the host's.
+
+    A step's share of a bin is its share of the time since the step before it. Steps that have no stamps, or that
+    nobody looked at, ran evenly until the next one that has.
+    """
+    steps = window.steps
+    own = np.where(steps["samples"] == NOT_MEASURED, 0, steps["samples"])
+    counted, samples = 1 + steps["skipped"], steps["skipped_samples"] + own
+    counted[:1], samples[:1] = 1, own[:1]
+    stamped = steps["device_end_ns"] != NOT_MEASURED
+    kept = np.flatnonzero(stamped) if stamped.any() else np.arange(len(steps))
+    ends = (steps["device_end_ns"] if stamped.any() else steps["step_end_ns"])[kept]
+    begins = steps["fetch_begin_ns"][kept]
+    left_out = (steps["skipped"][kept] > 0) | (np.diff(kept, prepend=-1) > 1)
+    # Those left out ran until this one began.
+    begins = np.where(left_out & stamped[kept], steps["device_begin_ns"][kept], begins)
+    at = np.concatenate((np.stack((begins, ends), axis=1).ravel(), [window.end_ns]))
+    del begins, ends, left_out
+    np.maximum.accumulate(np.clip(at, window.begin_ns, window.end_ns, out=at), out=at)
+    # Only the instants around the edges matter. Of those that several steps share, the last has the count.
+    before = np.maximum(0, np.searchsorted(at, edges, side="right") - 1)
+    after_it = np.minimum(np.concatenate((before, before + 1)), len(at) - 1)
+    told = np.unique(np.searchsorted(at, at[after_it], side="right") - 1)
+    times = at[told].astype(np.float64)
+
+    def until(each: Stamps, last: Stamps | int, after: int) -> Numbers:
+        by_end = each.cumsum()
+        step = kept[np.minimum(told // 2, len(kept) - 1)]
+        passed = np.where(told % 2, by_end[step], by_end[step] - (last if isinstance(last, int) else last[step]))
+        passed[told == 2 * len(kept)] = by_end[-1] + after
+        by_edge = np.interp(edges, times, passed.astype(np.float64))
+        # Of a device behind its host, the first steps are over for the host when the window begins.
+        by_edge[0] = 0.0
+        return np.diff(by_edge)
+
+    return (
+        until(counted, 1, window.skipped_after),
+        until(samples, own, window.skipped_samples_after),
+    )
+
+
+@dataclass(frozen=True)
+class TimelineLine:
+    name: str
+    """What it shows: `step`, `ready`, `capacity`, `cpus`, `budget`, `machine` (CPUs in use, by whomever); of device N
+    `utilisation:N`, `sm:N`, `memory:N`, `power:N`."""
+    t_ns: Stamps
+    values: Numbers
+    """NaN where the line is broken: nothing was measured there."""
+    measured: int
+    """Values behind the points."""
+
+    @property
+    def device(self) -> int | None:
+        """Number of the device that it is of; `None` where it is of none."""
+        _, of, number = self.name.partition(":")
+        return int(number) if of else None
+
+
+def lines_of(timeline: Timeline, points: int) -> list[TimelineLine]:
+    """Lines of at most about `points` points each; those of which nothing was measured are left out."""
+    steps = timeline.facts.window.steps
+    ends = steps["step_end_ns"]
+    found = [
+        _line("step", ends, (ends - steps["fetch_begin_ns"]) / 1e6, points),
+        _line("ready", steps["fetch_begin_ns"], measured(steps["queue_ready"]), points),
+        _line("capacity", steps["fetch_begin_ns"], measured(steps["queue_capacity"]), points),
+    ]
+    host = _within(timeline, timeline.host_samples)
+    cpus = timeline.facts.machine_cpus or np.nan
+    found += [
+        *_of_devices(timeline, points, _OF_DEVICE),
+        _line("cpus", *_rate(host["t_ns"], measured(host["tree_cpu_ns"])), points),
+        _line("budget", host["t_ns"], measured(host["cpus"]) / 1000, points),
+        _line("machine", host["t_ns"], measured(host["machine_busy_pct"]) / 100 * cpus, points),
+    ]
+    return [line for line in found if line.measured]
+
+
+def utilisation_of(timeline: Timeline, points: int) -> Iterator[TimelineLine]:
+    """Give only those of devices' utilisation."""
+    return (line for line in _of_devices(timeline, points, _OF_DEVICE[:1]) if line.measured)
+
+
+_OF_DEVICE = (
+    ("utilisation", "utilisation_pct", 1.0),
+    ("sm", "sm_active_pct", 1.0),
+    ("memory", "memory_used_bytes", 1e9),
+    ("power", "power_mw", 1e3),
+)
+"""(name of a line, field of a record, of which its unit has so many)"""
+
+
+def _of_devices(timeline: Timeline, points: int, rows: Sequence[tuple[str, str, float]]) -> Iterator[TimelineLine]:
+    every = _within(timeline, timeline.device)
+    for number in np.unique(every["device"]).tolist():
+        records = every[every["device"] == number]
+        for name, field, unit in rows:
+            yield _line(f"{name}:{number}", records["t_ns"], measured(records[field]) / unit, points)
+
+
+def downsampled(t_ns: Stamps, values: Numbers, points: int) -> tuple[Stamps, Numbers]:
+    """At most `points` of the known values, peaks among them (MinMaxLTTB), and NaN where the line breaks."""
+    known = ~np.isnan(values)
+    t_ns, values = np.ascontiguousarray(t_ns[known]), np.ascontiguousarray(values[known])
+    if len(t_ns) < 3:
+        return t_ns, values
+    apart = np.diff(t_ns)
+    broken = apart > BREAK * np.median(apart)
+    kept = np.arange(len(t_ns))
+    if len(t_ns) > points:
+        from tsdownsample import MinMaxLTTBDownsampler
+
+        downsampler = MinMaxLTTBDownsampler()  # type: ignore[no-untyped-call]
+        kept = downsampler.downsample(t_ns, values, n_out=points).astype(np.int64)
+    breaks = np.concatenate(([0], np.cumsum(broken)))[kept]
+    after = np.flatnonzero(np.diff(breaks) > 0) + 1
+    t, v = t_ns[kept], values[kept]
+    return np.insert(t, after, t[after - 1] + 1), np.insert(v, after, np.nan)
+
+
+def _within(timeline: Timeline, records: Records) -> Records:
+    inside: Records = records[(records["t_ns"] >= timeline.begin_ns) & (records["t_ns"] <= timeline.end_ns)]
+    return inside
+
+
+def _rate(t_ns: Stamps, counter: Numbers) -> tuple[Stamps, Numbers]:
+    """How fast a counter rises between successive readings, at the later one; a counter that falls began anew."""
+    known = ~np.isnan(counter)
+    t_ns, counter = t_ns[known], counter[known]
+    apart = np.diff(t_ns)
+    rise = np.diff(counter)
+    usable = (apart > 0) & (rise >= 0)
+    return t_ns[1:], np.where(usable, rise / np.maximum(apart, 1), np.nan)
+
+
+def _line(name: str, t_ns: Stamps, values: Numbers, points: int) -> TimelineLine:
+    known = int((~np.isnan(values)).sum())
+    return TimelineLine(name, *downsampled(t_ns, values, points), known)
+
+
+@dataclass(frozen=True)
+class SeriesStretch:
+    """Some seconds of a run. `None`: not measured."""
+
+    step: int
+    """The last step that began in it."""
+    shares: dict[str, float]
+    """Of the time that was looked at in it, by part; empty where none was."""
+    samples_per_s: float | None
+    utilisation_pct: float | None
+    queue_ready: float | None
+
+
+def stretches(line: Timeline, seconds: float) -> list[SeriesStretch]:
+    """The window of a run in stretches of so many seconds, the last of which may be shorter; those without a step are
+    left out."""
+    length = max(1, round(seconds * 1e9))
+    begins = np.arange(line.begin_ns, line.end_ns, length, dtype=np.int64)
+    ends = np.minimum(begins + length, line.end_ns)
+    parts = {name: covered(line.parts[name], begins, ends) for name in PARTS if name in line.parts}
+    known = sum(parts.values(), np.zeros(len(begins), dtype=np.int64))
+    steps = line.steps[line.steps["fetch_begin_ns"] >= line.begin_ns]
+    place = (steps["fetch_begin_ns"] - line.begin_ns) // length
+    counts = np.bincount(place, weights=steps["samples"] + steps["skipped_samples"], minlength=len(begins))
+    ready = measured(steps["queue_ready"])
+    looks = (line.device["t_ns"] - line.begin_ns) // length
+    used = measured(line.device["utilisation_pct"])
+    found = []
+    for n in range(len(begins)):
+        here = place == n
+        if not here.any():
+            continue
+        wall_s = (ends[n] - begins[n]) / 1e9
+        found.append(
+            SeriesStretch(
+                step=int(steps["step"][here].max()),
+                shares={name: float(time[n] / known[n]) for name, time in parts.items()} if known[n] else {},
+                samples_per_s=float(counts[n] / wall_s) if line.facts.samples_known else None,
+                utilisation_pct=_mean(used[looks == n]),
+                queue_ready=_mean(ready[here]),
+            )
+        )
+    return found
+
+
+def _mean(values: np.ndarray) -> float | None:
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if len(known) else None

@@ -6,27 +6,8 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from ...analyse.diff.limits import LimitCheck
+from ...analyse.diff.check import LimitCheck
 from ...record.check import Check
-
-
-class LimitCheckJson(Struct):
-    """A limit that a run was checked against."""
-
-    name: str
-    """Name of the option without leading dashes; `forbid CAUSE` for a cause."""
-    what: str
-    """The same in words."""
-    status: str
-    """`passed`, `failed`, `unclear` or `not measured`."""
-    allowed: bool
-    """Whether the run passes whatever the status, as the user chose."""
-    measured: float | str | None
-    limit: float | str
-    at_most: bool
-    """Whether `limit` is the most that is allowed; else it is the least."""
-    unit: str
-    note: str
 
 
 class LimitsJson(Struct, kw_only=True):
@@ -38,7 +19,7 @@ class LimitsJson(Struct, kw_only=True):
     """Its folder."""
     passed: bool
     """What the exit code says."""
-    checks: list[LimitCheckJson]
+    checks: Sequence[LimitCheck]
     emulated: bool
     """Whether the device was."""
 
@@ -52,23 +33,8 @@ class MachineJson(Struct, kw_only=True):
 
 
 def of_run(run: str, found: Sequence[LimitCheck], emulated: bool) -> LimitsJson:
-    passed = all(each.holds for each in found)
-    return LimitsJson(run=run, passed=passed, checks=[_limit(each) for each in found], emulated=emulated)
+    return LimitsJson(run=run, passed=all(each.holds for each in found), checks=found, emulated=emulated)
 
 
 def of_machine(found: Sequence[Check]) -> MachineJson:
     return MachineJson(checks=found)
-
-
-def _limit(held: LimitCheck) -> LimitCheckJson:
-    return LimitCheckJson(
-        name=held.name,
-        what=held.what,
-        status=held.status,
-        allowed=held.allowed,
-        measured=held.measured,
-        limit=held.limit,
-        at_most=held.at_most,
-        unit=held.unit,
-        note=held.note,
-    )

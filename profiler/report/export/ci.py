@@ -6,20 +6,23 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from xml.etree import ElementTree
 
-from ...analyse.diff.limits import LimitCheck
-from ..documents.check import measured, outcome, wanted
+from ...analyse.diff.check import REGRESSION, LimitCheck
+from ..documents.check import limit_row
+
+
+def _told(found: Sequence[LimitCheck]) -> Iterator[tuple[LimitCheck, str, str]]:
+    """(check, its outcome in a word, all that is said of it)"""
+    for each in found:
+        row = limit_row(each)
+        yield each, row.outcome, f"{row.what}: {row.measured}, {row.wanted}{f' ({row.note})' if row.note else ''}"
 
 
 def workflow_commands(run: str, found: Sequence[LimitCheck]) -> Iterator[str]:
     """Make an error for each failed check, a warning for what was not measured and is allowed, a notice for a note."""
-    for each in found:
-        word = outcome(each)
-        if word == "PASS" and not (each.note and each.name == "max-regression"):
-            continue
-        level = {"PASS": "notice", "SKIP": "warning"}.get(word, "error")
-        said = f"{run}: {each.what}: {measured(each)}, {wanted(each)}"
-        message = f"{said} ({each.note})" if each.note else said
-        yield f"::{level} title={_property(f'whyidle check {each.name}')}::{_data(message)}"
+    for each, outcome, said in _told(found):
+        if outcome != "PASS" or (each.note and each.name == REGRESSION):
+            level = {"PASS": "notice", "SKIP": "warning"}.get(outcome, "error")
+            yield f"::{level} title={_property(f'whyidle check {each.name}')}::{_data(f'{run}: {said}')}"
 
 
 def _data(text: str) -> str:
@@ -39,23 +42,20 @@ _FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
 
 def junit_xml(run: str, found: Sequence[LimitCheck], properties: Mapping[str, str]) -> str:
     """Make the whole file. What was not measured fails, unless it is allowed: then it is skipped."""
-    failed = sum(not each.holds for each in found)
-    skipped = sum(outcome(each) == "SKIP" for each in found)
+    told = list(_told(found))
+    failed, skipped = sum(not each.holds for each in found), sum(outcome == "SKIP" for _, outcome, _ in told)
     counts = {"tests": str(len(found)), "failures": str(failed), "errors": "0", "skipped": str(skipped)}
     suites = ElementTree.Element("testsuites", {"name": "whyidle", **counts})
     suite = ElementTree.SubElement(suites, "testsuite", {"name": "whyidle check", **counts})
     of_suite = ElementTree.SubElement(suite, "properties")
     for name, value in ({"run": run} | dict(properties)).items():
         ElementTree.SubElement(of_suite, "property", {"name": _plain(name), "value": _plain(value)})
-    for each in found:
+    for each, outcome, said in told:
         names = {"classname": "whyidle.check", "name": _plain(each.name)}
-        case = ElementTree.SubElement(suite, "testcase", names)
-        said = f"{each.what}: {measured(each)}, {wanted(each)}"
-        message = _plain(f"{said} ({each.note})" if each.note else said)
-        word = outcome(each)
-        if word == "SKIP":
+        case, message = ElementTree.SubElement(suite, "testcase", names), _plain(said)
+        if outcome == "SKIP":
             ElementTree.SubElement(case, "skipped", {"message": message})
-        elif word != "PASS":
+        elif outcome != "PASS":
             ElementTree.SubElement(case, "failure", {"message": message, "type": each.status}).text = message
         else:
             ElementTree.SubElement(case, "system-out").text = message

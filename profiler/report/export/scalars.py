@@ -16,8 +16,7 @@ from ...analyse.recent.snapshot import RankView, Series, Snapshot
 from ...analyse.run.analysis import Analysis, analyse
 from ...analyse.run.metrics import METRICS
 from ...analyse.run.stall_breakdown import PARTS
-from ...analyse.timeline.scalar_series import stretches
-from ...analyse.timeline.timeline import timelines
+from ...analyse.timeline.timeline import stretches, timelines
 from ...errors import WhyidleError
 from ...record.run import open_run
 from ...record.scalars import PREFIX, Told, Values

@@ -23,9 +23,15 @@ from ...analyse.ranks import figures as ranks_figures
 from ...analyse.run.analysis import Analysis
 from ...analyse.run.facts import Facts
 from ...analyse.run.stall_breakdown import PARTS, UNTOLD
-from ...analyse.timeline.bins import bins_of, parts_of
-from ...analyse.timeline.lines import lines_of, utilisation_of
-from ...analyse.timeline.timeline import Timeline, ranks_with_steps, timelines
+from ...analyse.timeline.timeline import (
+    Timeline,
+    bins_of,
+    lines_of,
+    parts_of,
+    ranks_with_steps,
+    timelines,
+    utilisation_of,
+)
 from ...record.code import Code
 from ...record.files import plain
 from ...record.run import Run

@@ -9,12 +9,10 @@ import pytest
 
 from support.crafted import add, amend, facts_of_run
 from support.pairs import SOME, ahead, compare, crowded, noisy
-from whyidle.analyse.diff import because
-from whyidle.analyse.diff.blocks import TOTAL, blocks_of
 from whyidle.analyse.diff.difference import Difference, difference
-from whyidle.analyse.diff.sides import side_of
+from whyidle.analyse.diff.sides import scatter_of, side_of
 from whyidle.analyse.diff.times import assumed_noise
-from whyidle.analyse.run.stall_breakdown import PARTS
+from whyidle.analyse.run.stall_breakdown import PARTS, TOTAL
 from whyidle.analyse.statistics import RUN_NOISE
 from whyidle.record.reader import Records
 from whyidle.record.schema import BATCH, NOT_MEASURED, StepFlag
@@ -30,7 +28,9 @@ def test_two_runs_of_one_setting_are_rarely_called_different(tmp_path: Path) -> 
     found = [difference(a, b) for a, b in zip(sides[::2], sides[1::2], strict=True)]
     wrong = sum(each.times.significant for each in found)
     wrong_parts = sum(any(each.times.terms[part].significant for part in PARTS) for each in found)
-    by_steps_alone = sum(not each.times.within.low <= 1 <= each.times.within.high for each in found)
+    by_steps_alone = sum(
+        not each.times.speedup.of_these_runs.low <= 1 <= each.times.speedup.of_these_runs.high for each in found
+    )
     assert wrong <= 0.1 * len(found)
     assert wrong_parts <= 0.1 * len(found)
     assert by_steps_alone >= wrong
@@ -43,10 +43,8 @@ def test_steps_that_follow_each_other_widen_the_interval(tmp_path: Path) -> None
     for number in range(40):
         folder = noisy(tmp_path / str(number), rng, steps=320, run_noise=0.0, step_noise=0.2, follow=0.9)
         facts = facts_of_run(folder)
-        blocks = blocks_of(facts)
-        spread = blocks.scatter(samples=True)
         totals.append(facts.parts.wall_ns / facts.samples)
-        told.append(spread.variance[TOTAL])
+        told.append(scatter_of(facts)[1]["sample"][TOTAL])
     true = float(np.std(totals, ddof=1) / np.mean(totals))
     said = float(np.sqrt(np.mean(told)))
     by_step = 0.2 / np.sqrt(320)
@@ -57,8 +55,7 @@ def test_steps_that_follow_each_other_widen_the_interval(tmp_path: Path) -> None
 def scatter(folder: Path) -> float:
     """What its own steps say a run's time may be off by, as a share; NaN where they say nothing."""
     (run,) = side_of("A", [folder]).runs
-    spread = run.scatter(samples=True)
-    return float("nan") if spread is None else float(np.sqrt(spread.variance[TOTAL]))
+    return float(np.sqrt(run.scatter["sample"][TOTAL])) if run.scatter else float("nan")
 
 
 @pytest.mark.parametrize(("read_every", "pause_ms"), [(1, 0), (10, 0), (1000, 0), (1000, 200)])
@@ -70,7 +67,7 @@ def test_a_host_that_runs_ahead_is_no_scatter(tmp_path: Path, read_every: int, p
         assert scatter(tmp_path / name) < 0.002
     times = compare(tmp_path / "a", tmp_path / "b").times
     assert times.significant
-    assert times.within.high / times.within.low < 1.01
+    assert times.speedup.of_these_runs.high / times.speedup.of_these_runs.low < 1.01
 
 
 def test_blocks_are_cut_where_the_device_told_when_it_was_done(tmp_path: Path) -> None:
@@ -107,7 +104,7 @@ def test_of_runs_of_a_few_steps_nothing_is_claimed(tmp_path: Path) -> None:
     assert found.times.speedup.low > 1
     assert not found.times.significant
     assert not any(term.significant for term in found.times.terms.values())
-    assert (found.because.kind, found.because.by) == (because.NONE, ())
+    assert (found.because.kind, found.because.by) == ("none", ())
     assert headline(found).startswith("Too short to judge: B was 3")
     assert "but one has only 19 steps after the warm-up" in headline(found)
 

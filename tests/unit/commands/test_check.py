@@ -14,7 +14,6 @@ from support.jobs import Rank, record
 from support.pairs import SOME, noisy
 from whyidle.analyse.run.analysis import analyse
 from whyidle.commands.main import main
-from whyidle.record.comparison import write_comparison
 from whyidle.record.files import read_json, write_json
 from whyidle.record.run import Run, create_run, open_run, update_run
 from whyidle.report.contract import run as contract
@@ -96,16 +95,6 @@ def test_figures_of_a_job_are_those_of_its_report(tmp_path: Path, capsys: pytest
     assert {name: found[name]["measured"] for name in limits} == pytest.approx(limits)
     ranks = report["ranks_detail"]
     assert len({rank["device"]["au_pct"] for rank in ranks}) == 2
-
-
-def test_a_comparison_is_checked_cell_by_cell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for number in range(2):
-        noisy(tmp_path / f"naive-b8-r{number}", SOME(number), run_noise=0)
-    noisy(tmp_path / "workers-b8-r0", SOME(5), run_noise=0)
-    write_comparison(tmp_path, {}, [])
-    assert check(tmp_path, "--max-stall", "100") == 2
-    assert "comparison of 2 cells" in capsys.readouterr().err
-    assert check(tmp_path / "naive-b8", "--max-stall", "100") == 0
 
 
 def test_the_configuration_holds_and_flags_win(planted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,9 +13,8 @@ from rich.console import Console
 
 from support.checks import check, told
 from support.pairs import SOME, crowded, noisy
-from whyidle.analyse.diff import regression
+from whyidle.analyse.diff.check import Asked, LimitCheck, against_runs, lost_of
 from whyidle.analyse.diff.difference import difference
-from whyidle.analyse.diff.limits import LimitCheck
 from whyidle.analyse.diff.sides import Side, side_of
 from whyidle.analyse.statistics import Estimate
 from whyidle.commands.main import main
@@ -53,9 +52,11 @@ def test_a_regression_fails_that_healthy_runs_do_not_show(tmp_path: Path, capsys
     assert check(slower, "--max-regression", "60", "--against", base) == 0
 
 
-def lost(low: float, mean: float, high: float, limit: float = 5.0, allow_noisy: bool = False) -> LimitCheck:
-    """`usual` is 7 %: what one run against one shows by chance."""
-    return regression.check_of(Estimate(mean, low, high), limit, "runs/main", 7.0, allow_noisy)
+def lost(low: float, mean: float, high: float, *allow: str) -> LimitCheck:
+    """7 % is what one run against one shows by chance; the limit is 5."""
+    slower, value, faster = (1 - loss / 100 for loss in (high, mean, low))
+    asked = Asked({"max-regression": 5.0}, allow=frozenset(allow))
+    return lost_of(Estimate(value, slower, faster), 7.0, "runs/main", asked)
 
 
 @pytest.mark.parametrize(
@@ -77,7 +78,7 @@ def test_what_noise_leaves_open_is_no_pass(low: float, mean: float, high: float,
     found = lost(low, mean, high)
     assert (found.status, found.holds) == (status, status == "passed")
     assert ("--allow-noisy" in found.note and "repeat" in found.note) == (status == "unclear")
-    allowed = lost(low, mean, high, allow_noisy=True)
+    allowed = lost(low, mean, high, "noisy")
     assert allowed.holds == (status != "failed")
     assert allowed.status == status
 
@@ -104,8 +105,7 @@ def test_healthy_pairs_rarely_fail_and_regressions_rarely_pass(tmp_path: Path) -
     slow = [side_of("B", [noisy(tmp_path / f"s{n}", rng, steps=60, run_noise=0.03, compute_ms=40)]) for n in range(10)]
 
     def passes(a: Side, b: Side) -> bool:
-        found = difference(a, b)
-        return regression.against_runs(found, 5.0, "A", None, allow_missing=False, allow_noisy=False).holds
+        return against_runs(difference(a, b), "A", Asked({"max-regression": 5.0})).holds
 
     alarms = [not passes(a, b) for a, b in zip(healthy[::2], healthy[1::2], strict=True)]
     alarms += [not passes(b, a) for a, b in zip(healthy[::2], healthy[1::2], strict=True)]
@@ -197,10 +197,10 @@ HOSTILE = 'r<u>&"n\x1b[31m\x00\ud800'
 
 def hostile_checks() -> list[LimitCheck]:
     return [
-        LimitCheck("max-stall", HOSTILE, 12.0, 10.0, "%", False, True, "a, b: 50 %\n::error::forged"),
-        LimitCheck("min-au", "AU", None, 10.0, "%", None, False, HOSTILE),
-        LimitCheck("min-busy", "busy", None, 10.0, "%", None, False, "", True),
-        LimitCheck("max-copy", "copy", 1.0, 10.0, "%", True, True),
+        LimitCheck("max-stall", HOSTILE, "failed", False, 12.0, 10.0, True, "%", "a, b: 50 %\n::error::forged"),
+        LimitCheck("min-au", "AU", "not measured", False, None, 10.0, False, "%", HOSTILE),
+        LimitCheck("min-busy", "busy", "not measured", True, None, 10.0, False, "%"),
+        LimitCheck("max-copy", "copy", "passed", False, 1.0, 10.0, True, "%"),
     ]
 
 
@@ -229,7 +229,7 @@ def test_markdown_shows_no_markup_of_a_run_makes_no_link_of_a_note_and_shows_all
     rows = [line for line in text.splitlines() if line.startswith("| ")]
     assert all(row.replace("\\|", "").count("|") == 6 for row in rows)
     note = f"@torvalds #12 GH-12 http://a.b www.c.d {'word ' * 100}the way out"
-    ended = LimitCheck("ended", "ended", "no", "yes", "", False, False, note)
+    ended = LimitCheck("ended", "ended", "failed", False, "no", "yes", note=note)
     text = markdown(check_document("run", None, [ended]))
     assert not re.search(r"@\w|(?<!&)#\d|GH-\d|://|www\.", text)
     assert "the way out" in text

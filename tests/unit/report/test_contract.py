@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from math import inf, nan
 from pathlib import Path
@@ -11,8 +12,10 @@ import msgspec
 import numpy as np
 import pytest
 
+from whyidle.analyse.causes.finding import Next
+from whyidle.analyse.speedup import Speedup
 from whyidle.report.contract.checks import LimitsJson, MachineJson
-from whyidle.report.contract.diff import DifferenceJson
+from whyidle.report.contract.common import next_of
 from whyidle.report.contract.encode import beside, builtins
 from whyidle.report.contract.roofline import RooflineResultJson
 from whyidle.report.contract.run import ReportJson
@@ -35,15 +38,33 @@ def keys(found: Any, seen: set[int]) -> set[str]:
     ("page", "kind"),
     [
         ("report", ReportJson),
-        ("diff", DifferenceJson),
         ("check", LimitsJson),
         ("doctor", MachineJson),
         ("roofline", RooflineResultJson),
     ],
 )
 def test_a_page_names_the_keys_of_its_json_alone(page: str, kind: type[msgspec.Struct]) -> None:
+    assert_names(page, keys(msgspec.inspect.type_info(kind), set()))
+
+
+def test_the_page_of_diff_names_the_keys_of_differences_that_are_kept() -> None:
+    files = (Path(__file__).parents[2] / "golden" / "expected").glob("diff-*/diff.json")
+    kept = [found for file in files if "format" in (found := json.loads(file.read_text()))]
+    # No difference that is kept followed an advice.
+    advised = {"cause", "advice", "is_set", "measured", "kept", *builtins(next_of(CHANGE))}
+    assert_names("diff", advised.union(*map(keys_within, kept)))
+
+
+CHANGE = Next("do it", 2.0, 1.0, 3.0, "once", Speedup(2.0, 1.0, 3.0, to_try=True), {"num_workers": 2})
+
+
+def keys_within(found: Any) -> set[str]:
+    within = found.values() if isinstance(found, dict) else found if isinstance(found, list) else ()
+    return set(found if isinstance(found, dict) else ()).union(*map(keys_within, within))
+
+
+def assert_names(page: str, known: set[str]) -> None:
     text = (PAGES / f"{page}.md").read_text()
-    known = keys(msgspec.inspect.type_info(kind), set())
     shapes = re.findall(r'```\n(\{"format".*?)```|`(\{"format".*?)`', text, re.DOTALL)
     named = set(re.findall(r'"(\w+)"', VALUES.sub("", "".join(map("".join, shapes)))))
     assert named <= known

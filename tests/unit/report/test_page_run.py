@@ -19,7 +19,7 @@ from support.page_content import parsed
 from support.planted_runs import PlantedWorkers, Step, pooled, until
 from support.planted_stacks import MAIN, look, plant_stacks
 from support.run_pages import CHROMIUM, data_in, page_of, told_by
-from whyidle.analyse.timeline.lines import TimelineLine
+from whyidle.analyse.timeline.timeline import TimelineLine
 from whyidle.record.notices import SAMPLER_NOTICES, Notices
 from whyidle.record.run import note_devices, open_run, update_run
 from whyidle.record.schema import DEVICE, NOT_MEASURED
