@@ -36,8 +36,8 @@ _PHASES = {
 }
 
 
-LIVE_ROWS = 11
-"""Of the run under way, below the table of those that ran."""
+LIVE_ROWS = 14
+"""Rows that are left to the run under way, below the table of those that ran."""
 
 
 class Drawn:
@@ -100,7 +100,7 @@ class MatrixProgress(Drawn):
                 return
         ascii_only = bars.is_ascii(self._target)
         ran = [cell for cell in self._matrix.cells if cell.status != PENDING]
-        view = live.render(self._reader.snapshot(), self._target.width, LIVE_ROWS, ascii_only)
+        view = live.screen(self._reader.snapshot(), self._target.width, live.Options(ascii_only))
         rows = max(3, self._target.height - LIVE_ROWS - 5)
         table = renderables(
             cells_table.table_of(ran[-rows:], self._device["kind"] == "emulated"), self._target.width, ascii_only
