@@ -228,8 +228,10 @@ class RecentReader:
         if not ran:
             return replace(view, code=_code(run, None))
         first_ns = min(int(file.read(0, 1)["fetch_begin_ns"][0]) for file in whole.files(STEP) if file.count())
-        analysis = analyse(run, briefly=True)
-        view = replace(view, **_figures(analysis, run, now_ns), code=_code(run, analysis))
+        # What is damaged the report tells: the view goes on.
+        with suppress(ArithmeticError, LookupError, ValueError):
+            analysis = analyse(run, briefly=True)
+            view = replace(view, **_figures(analysis, run, now_ns), code=_code(run, analysis))
         lead = next((file.rows for file in steps if file.header.rank == view.rank), None)
         cause = view.verdict.cause if view.verdict is not None else None
         if cause != self._cause[0]:
