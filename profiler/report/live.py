@@ -181,7 +181,7 @@ class _Screen:
         style = f"bold {SEVERITY_STYLES[found.severity]}" if found.cause is not None else ""
         yield "verdict", self.text(f"{found.title}{_stretch(view)}", style)
         if found.next:
-            yield "try", self.text(found.next[0].change + prediction(found.next[0], view.samples_per_s))
+            yield "try", self.text(found.next[0].change + prediction(found.next[0], view.samples_per_s or None))
 
     def evidence(self) -> Named:
         """Why the verdict is believed."""
@@ -228,16 +228,18 @@ class _Screen:
         return Text(filled, style).append(empty, "dim")
 
     def table(self, heads: str, rows: Sequence[Sequence[str | Text]]) -> RenderableType:
-        """Rows below their names, with as many columns as have room; of many rows short ones side by side."""
+        """Rows below their names, with the columns that tell something and have room; of many rows short ones side by
+        side."""
         cells = [[self.text(cell, wraps=False) if isinstance(cell, str) else cell for cell in row] for row in rows]
         if len(rows) > FEW:
             return Columns((Text("  ").join(row[:3]) for row in cells), padding=(0, 3))
         most = 3 if self.room < 40 else 5 if self.room < 60 else len(cells[0])
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-        for head in heads.split(",")[:most]:
+        told = [place for place in range(most) if any(row[place] for row in cells)]
+        for head in (heads.split(",")[place] for place in told):
             table.add_column(head, justify="left" if head in ("", "host") else "right", no_wrap=True)
         for row in cells:
-            table.add_row(*row[:most])
+            table.add_row(*(row[place] for place in told))
         return table
 
     def ranks(self) -> Named:
@@ -275,7 +277,7 @@ class _Screen:
             ):
                 if values or label == "busy":
                     said = f"  {label} {_percent(_last(values))}"
-                    drawn = bars.graph(values, self.room - len(said), 1 + 2 * large, self.ascii)
+                    drawn = bars.graph(values, max(1, self.room - len(said)), 1 + 2 * large, self.ascii)
                     yield name, Text("\n".join(drawn), style).append(said, "bold")
                     name = ""
             yield name, self.facts(_condition(device))
@@ -291,14 +293,14 @@ class _Screen:
                 _percent(worker.reading_pct),
                 _percent(worker.queued_pct),
                 NOT_MEASURED if worker.batch_ms is None else _milliseconds(worker.batch_ms),
-                f"⚠ quiet {duration(quiet)}"
+                f"⚠ {duration(quiet)}"
                 if (quiet := worker.quiet_s or 0) > max(QUIET_SECONDS, 3e-3 * (worker.batch_ms or 0))
                 else "",
             )
             for worker in view.makers
         ]
         if rows:
-            yield "workers", self.table("worker,,busy,reading,queued,a batch,", rows)
+            yield "workers", self.table("worker,,busy,reading,queued,a batch,quiet", rows)
         elif view.made_in_training:
             yield "workers", self.text("none: the training process prepares batches", "dim")
         elif view.state != "watching":

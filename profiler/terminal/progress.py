@@ -56,6 +56,8 @@ class Drawn:
 
     def __exit__(self, *_: object) -> None:
         if self._live is not None:
+            # At its end rich draws all of the last picture, even what the terminal has no room for.
+            self._live.update(Text(), refresh=True)
             self._live.stop()
 
 
