@@ -128,7 +128,11 @@ class Screen:
 
     def __enter__(self) -> Self:
         signal.signal(signal.SIGTSTP, self._suspend)
-        self._take()
+        try:
+            self._take()
+        except BaseException:
+            self.__exit__(*sys.exc_info())
+            raise
         return self
 
     def __exit__(
