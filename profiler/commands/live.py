@@ -102,7 +102,7 @@ def _show(arguments: argparse.Namespace, source: Following, first: Snapshot | No
     target.no_color |= arguments.no_colour
     options = live.Options(ascii_only=arguments.ascii or bars.is_ascii(target))
     if arguments.once:
-        view = first or source.look(wait_s=None)
+        view = first or source.once()
         if arguments.json:
             print(json_text(live.as_json(view)))
             return

@@ -88,7 +88,7 @@ def line(view: Snapshot) -> str:
         return f"{_safe(view.title)}: {'; '.join(each) or none}"
     said = [STATES.get(view.state, _safe(view.state)), *_progress(view)]
     if view.samples_per_s is not None:
-        said.append(f"{_number(view.samples_per_s)} samples/s{f' on {view.ranks} ranks' * (view.ranks > 1)}")
+        said.append(f"{_number(view.samples_per_s)} samples/s{_on_ranks(view)}")
     if view.shares:
         said.append(f"device busy {share(view.shares.get('compute'), 0)}")
     return f"{_safe(view.title)}: {', '.join(said)}{', stand-in data' if view.stand_in else ''}"
@@ -204,7 +204,7 @@ class _Screen:
         else:
             yield "step", self.text(NOT_MEASURED, "dim")
         rate = NOT_MEASURED if view.samples_per_s is None else _number(view.samples_per_s)
-        rate += f" on {view.ranks} ranks" if view.ranks > 1 else ""
+        rate += _on_ranks(view)
         drawn = bars.spark(_to_top(view.rates), max(1, self.room - len(rate) - 2), self.ascii)
         yield "samples/s", Text(drawn, "green").append(f"  {rate}", "bold")
         if view.queue_ready is None or not view.queue_capacity:
@@ -359,6 +359,12 @@ def _progress(view: Snapshot) -> list[str]:
     if view.elapsed_s is not None:
         said.append(f"{duration(view.elapsed_s)}{' so far' * (view.state == 'running')}")
     return said
+
+
+def _on_ranks(view: Snapshot) -> str:
+    """Whose throughput it is."""
+    shown = len(view.rank_views)
+    return "" if shown < 2 else f" on {shown if shown == view.ranks else f'{shown} of {view.ranks}'} ranks"
 
 
 def _stretch(view: Snapshot) -> str:

@@ -29,6 +29,7 @@ from ..analyse.recent.reader import RecentReader, of_whole_run
 from ..analyse.recent.snapshot import UNDER_WAY, Snapshot
 from ..errors import RecordError
 from ..record.latest import latest
+from ..record.schema import BATCH, STEP
 from ..report.live import Options, screen, views
 
 NEXT_RUN_SECONDS = 15.0
@@ -36,6 +37,19 @@ NEXT_RUN_SECONDS = 15.0
 PATIENCE_SECONDS = 0.5
 """How long a screen waits for the whole run's analysis at first. A run of a day takes many seconds, in which keys are
 to be answered."""
+
+
+LARGE_BYTES = 80_000_000
+"""Records of a run's steps and batches, from which one look at it does not wait for all of them to be analysed: three
+hours at ten steps a second."""
+MANY_PROCESSES = 64
+"""Training processes above which it does not either."""
+
+
+def is_large(folder: Path) -> bool:
+    """Whether analysing the whole run takes longer than a look at it may."""
+    sizes = [[path.stat().st_size for path in folder.glob(f"{kind.name}-*")] for kind in (STEP, BATCH)]
+    return len(sizes[0]) > MANY_PROCESSES or sum(map(sum, sizes)) >= LARGE_BYTES
 
 
 class Following:
@@ -58,6 +72,11 @@ class Following:
         if self._ended_at is None:
             return False
         return not self.next_ones or time.monotonic() - self._ended_at > NEXT_RUN_SECONDS
+
+    def once(self) -> Snapshot:
+        """The run as it stands; of one that has ended, and is not too large for that, as its report has it."""
+        view, folder = self._reader.snapshot(), self._reader.folder
+        return view if view.state in UNDER_WAY or is_large(folder) else of_whole_run(view, folder)
 
     def look(self, wait_s: float | None = PATIENCE_SECONDS) -> Snapshot:
         """The run as it stands. `wait_s`: the longest wait for the whole run's analysis; `None`: until it is there."""

@@ -57,6 +57,8 @@ RECENT_NS = 10 * SECOND_NS
 """Length of the stretch that is analysed; longer where it holds fewer steps than a verdict needs."""
 MOST_STEPS = 2000
 """Steps of that stretch that are analysed, at most."""
+MOST_RANKS = 64
+"""Ranks of a job that are analysed, at most: of more, as many from all over it."""
 LOOKS_NS = 30 * SECOND_NS
 """How far back stack samples count: workers are looked at in turn, and samples are stored some seconds late."""
 HISTORY_S = 120
@@ -238,6 +240,7 @@ class RecentReader:
             self._cause = cause, now_ns
         view = replace(
             view,
+            ranks=max(1, len({file.header.rank for file in whole.files(STEP)})),
             rates=() if lead is None or view.samples_per_s is None else rates_of(lead),
             verdict_since_s=None if cause is None else (now_ns - self._cause[1]) / SECOND_NS,
         )
@@ -245,11 +248,14 @@ class RecentReader:
 
     def _last_steps(self, whole: Run) -> list[LastRecords]:
         """The last steps of each rank: of its process that trained last, which may follow others in the folder."""
-        of_rank: dict[int, LastRecords] = {}
-        for file in sorted(whole.files(STEP), key=lambda file: newest_ns(file) or 0):
-            since_ns = (newest_ns(file) or 0) - HISTORY_S * SECOND_NS
-            of_rank[file.header.rank] = LastRecords(file, last_rows(file, since_ns, FIRST_READ))
-        return [of_rank[rank] for rank in sorted(of_rank)]
+        newest: dict[int, tuple[int, RecordFile]] = {}
+        for file in whole.files(STEP):
+            known, rank = newest_ns(file) or 0, file.header.rank
+            if rank not in newest or known > newest[rank][0]:
+                newest[rank] = known, file
+        ranks = sorted(newest)[:: -(-len(newest) // MOST_RANKS) or 1]
+        of_rank = (newest[rank] for rank in ranks)
+        return [LastRecords(file, last_rows(file, last - HISTORY_S * SECOND_NS, FIRST_READ)) for last, file in of_rank]
 
     def _recent(self, whole: Run, steps: list[LastRecords], now_ns: int) -> RecentRun:
         """The run of its last seconds."""
@@ -332,7 +338,7 @@ def of_whole_run(view: Snapshot, folder: Path) -> Snapshot:
 def _figures(analysis: Analysis, run: Run, now_ns: int | None) -> dict[str, Any]:
     """The fields of a snapshot that an analysis has. `now_ns`: `None` of a run that has ended."""
     facts, lead = analysis.facts, of_job.leading(analysis, [run])
-    found: dict[str, Any] = {"verdict": analysis.verdict, "ranks": max(1, len(analysis.ranks))}
+    found: dict[str, Any] = {"verdict": analysis.verdict}
     if facts is None or lead is None:
         return found
     loader, apart = facts.loader, not facts.made_in_training
@@ -350,7 +356,11 @@ def _figures(analysis: Analysis, run: Run, now_ns: int | None) -> dict[str, Any]
         "worker_busy_pct": loader.worker_busy_pct if apart else None,
         "made_in_training": not apart,
         "makers": tuple(_workers(facts, lead[0].records(BATCH, lead[1]), now_ns)) if apart else (),
-        "rank_views": tuple(_rank(each.rank, each.host, each.analysis.facts) for each in analysis.ranks),
+        "rank_views": tuple(
+            _rank(each.rank, each.host, each.analysis.facts)
+            for each in analysis.ranks
+            if each.analysis.facts is not None or len(analysis.ranks) <= MOST_RANKS
+        ),
     }
 
 

@@ -196,7 +196,7 @@ def test_what_ended_without_a_step_says_so(tmp_path: Path, width: int) -> None:
 
 
 def test_lines_and_json_say_the_same_in_short() -> None:
-    said = live.line(running(stand_in="VOC2007", ranks=2))
+    said = live.line(running(stand_in="VOC2007", ranks=2, rank_views=RANKS[:2]))
     assert said.startswith("ssd · caffe: running, 412/1000 steps, 2:10 min left")
     assert said.endswith("1234 samples/s on 2 ranks, device busy 63 %, stand-in data")
     assert live.line(STARTING) == "ssd · naive: starting, waiting for the first training step"
