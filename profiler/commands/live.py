@@ -102,7 +102,7 @@ def _show(arguments: argparse.Namespace, source: Following, first: Snapshot | No
     target.no_color |= arguments.no_colour
     options = live.Options(ascii_only=arguments.ascii or bars.is_ascii(target))
     if arguments.once:
-        view = first or source.once()
+        view = first or source.look()
         if arguments.json:
             print(json_text(live.as_json(view)))
             return
@@ -132,7 +132,7 @@ def _is_screen() -> bool:
 def _lines(source: Following, interval: float) -> None:
     said = ""
     while True:
-        before, said = said, no_commands(live.line(source.look(wait_s=None)))
+        before, said = said, no_commands(live.line(source.look()))
         if said != before:
             print(said, flush=True)
         if source.over:

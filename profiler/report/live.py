@@ -13,10 +13,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ..analyse.recent.snapshot import UNDER_WAY, CodeView, DeviceView, Series, Snapshot
+from ..analyse.recent.snapshot import UNDER_WAY, DeviceView, Series, Snapshot
 from ..analyse.run.resource_usage import BUDGET_USED
 from ..analyse.run.worker_deaths import SHM_FULL, said_of
-from ..analyse.where.places import Where
 from ..record.files import plain
 from .phrase import LEAST_SAID
 from .render import bars
@@ -332,19 +331,13 @@ class _Screen:
     def code(self) -> Named:
         """The verdict's line, and the lines of workers and training that are not the same."""
         where = self.view.verdict.where[:1] if self.view.verdict is not None else ()
-        named = {(each.file, each.line) for each in where}
-        lines: list[tuple[str, str, CodeView | Where]] = [
-            (f"verdict {'' if each.share is None else share(each.share, 0)}".strip(), f"  ({each.time})", each)
-            for each in where
-        ]
-        lines += [
-            (f"{each.whose} {each.share_pct:.0f} %", "", each)
-            for each in self.view.code
-            if (each.file, each.line) not in named
-        ]
+        named = {(at.file, at.line) for at in where}
+        lines = [("verdict", f"  ({at.time})", at) for at in where]
+        lines += [(at.time, "", at) for at in self.view.code if (at.file, at.line) not in named]
         for name, (whose, time, at) in zip(("code", *[""] * len(lines)), lines, strict=False):
+            spent = "" if at.share is None else f" {share(at.share, 0)}"
             place = f"{short_file(at.file).rpartition('/')[2]}:{at.line} {at.code or at.function}"
-            yield name, self.text(f"{whose} {place}{time}", wraps=False)
+            yield name, self.text(f"{whose}{spent} {place}{time}", wraps=False)
 
 
 def _progress(view: Snapshot) -> list[str]:

@@ -10,7 +10,6 @@ import select
 import signal
 import sys
 import termios
-import threading
 import time
 import tty
 from collections.abc import Iterator
@@ -34,22 +33,11 @@ from ..report.live import Options, screen, views
 
 NEXT_RUN_SECONDS = 15.0
 """How long to wait for another run after one has ended, when following the newest without a terminal."""
-PATIENCE_SECONDS = 0.5
-"""How long a screen waits for the whole run's analysis at first. A run of a day takes many seconds, in which keys are
-to be answered."""
-
-
 LARGE_BYTES = 80_000_000
-"""Records of a run's steps and batches, from which one look at it does not wait for all of them to be analysed: three
-hours at ten steps a second."""
+"""Records of a run's steps and batches, from which all of it takes longer to analyse than a look at it may: three hours
+at ten steps a second."""
 MANY_PROCESSES = 64
-"""Training processes above which it does not either."""
-
-
-def is_large(folder: Path) -> bool:
-    """Whether analysing the whole run takes longer than a look at it may."""
-    sizes = [[path.stat().st_size for path in folder.glob(f"{kind.name}-*")] for kind in (STEP, BATCH)]
-    return len(sizes[0]) > MANY_PROCESSES or sum(map(sum, sizes)) >= LARGE_BYTES
+"""Training processes from which it does too."""
 
 
 class Following:
@@ -57,49 +45,38 @@ class Following:
 
     def __init__(self, folder: Path, next_ones: bool = False) -> None:
         self.next_ones = next_ones
-        self._begin(RecentReader(folder))
-
-    def _begin(self, reader: RecentReader) -> None:
-        self._reader = reader
-        self._thread: threading.Thread | None = None
-        """Analyses the whole run once it has ended."""
+        self._reader = RecentReader(folder)
         self._whole: Snapshot | None = None
-        self._ended_at: float | None = None
+        """Of a run that has ended: what stays."""
+        self._ended_at = 0.0
 
     @property
     def over(self) -> bool:
         """Whether nothing new will come."""
-        if self._ended_at is None:
-            return False
-        return not self.next_ones or time.monotonic() - self._ended_at > NEXT_RUN_SECONDS
+        waits = self.next_ones and time.monotonic() - self._ended_at <= NEXT_RUN_SECONDS
+        return self._whole is not None and not waits
 
-    def once(self) -> Snapshot:
+    def look(self) -> Snapshot:
         """The run as it stands; of one that has ended, and is not too large for that, as its report has it."""
         view, folder = self._reader.snapshot(), self._reader.folder
-        return view if view.state in UNDER_WAY or is_large(folder) else of_whole_run(view, folder)
-
-    def look(self, wait_s: float | None = PATIENCE_SECONDS) -> Snapshot:
-        """The run as it stands. `wait_s`: the longest wait for the whole run's analysis; `None`: until it is there."""
-        view = self._reader.snapshot()
         if view.state in UNDER_WAY:
-            self._ended_at = None
+            self._whole = None
             return view
-        newest = latest() if self.next_ones and self._ended_at is not None else None
-        if newest is not None and newest.resolve() != self._reader.folder.resolve():
+        newest = latest() if self.next_ones and self._whole is not None else None
+        if newest is not None and newest.resolve() != folder.resolve():
             with suppress(RecordError):  # it is being made
-                self._begin(RecentReader(newest))
+                self._reader, self._whole = RecentReader(newest), None
                 return self._reader.snapshot()
-        if self._thread is None or self._ended_at is None:
+        if self._whole is None or self._whole.state != view.state:
             self._ended_at = time.monotonic()
-            self._thread = threading.Thread(target=self._analyse, args=(self._reader, view), daemon=True)
-            self._thread.start()
-            self._thread.join(wait_s)
-        return self._whole or view
+            self._whole = view if is_large(folder) else of_whole_run(view, folder)
+        return self._whole
 
-    def _analyse(self, reader: RecentReader, view: Snapshot) -> None:
-        whole = of_whole_run(view, reader.folder)
-        if self._reader is reader:
-            self._whole = whole
+
+def is_large(folder: Path) -> bool:
+    """Whether analysing the whole run takes longer than a look at it may."""
+    sizes = [[path.stat().st_size for path in folder.glob(f"{kind.name}-*")] for kind in (STEP, BATCH)]
+    return len(sizes[0]) > MANY_PROCESSES or sum(map(sum, sizes)) >= LARGE_BYTES
 
 
 class Ended(BaseException):

@@ -48,9 +48,9 @@ from ..run.window import MOST_WARMUP_STEPS, resolved
 from ..run.worker_deaths import deaths_of
 from ..run.worker_records import of_training
 from ..where.located import LEAST_LOOKS
-from ..where.looks import Looks, looks_at
-from ..where.places import places
-from .snapshot import UNDER_WAY, CodeView, DeviceView, HostView, RankView, Series, Snapshot, WorkerView
+from ..where.looks import looks_at
+from ..where.places import Where, places
+from .snapshot import UNDER_WAY, DeviceView, HostView, RankView, Series, Snapshot, WorkerView
 
 SECOND_NS = 1_000_000_000
 RECENT_NS = 10 * SECOND_NS
@@ -228,12 +228,12 @@ class RecentReader:
         waits = "watching" if run.info.get("watching") or run.info.get("attach") else "starting"
         view = _of_machine(run, state or ("running" if ran else waits), now_ns)
         if not ran:
-            return replace(view, code=_code(run, None))
+            return replace(view, code=tuple(_code(run, None)))
         first_ns = min(int(file.read(0, 1)["fetch_begin_ns"][0]) for file in whole.files(STEP) if file.count())
         # What is damaged the report tells: the view goes on.
         with suppress(ArithmeticError, LookupError, ValueError):
             analysis = analyse(run, briefly=True)
-            view = replace(view, **_figures(analysis, run, now_ns), code=_code(run, analysis))
+            view = replace(view, **_figures(analysis, run, now_ns), code=tuple(_code(run, analysis)))
         lead = next((file.rows for file in steps if file.header.rank == view.rank), None)
         cause = view.verdict.cause if view.verdict is not None else None
         if cause != self._cause[0]:
@@ -529,20 +529,15 @@ def _host(run: Run, looks: Records, now_ns: int) -> HostView:
     )
 
 
-def _code(run: Run, analysis: Analysis | None) -> tuple[CodeView, ...]:
+def _code(run: Run, analysis: Analysis | None) -> Iterator[Where]:
     """The line that most stack samples of the workers saw, and the one of the training; of too few samples none."""
     told = sorted((each.rank, each.pid) for each in processes(run.folder))
     lead = None if analysis is None else of_job.leading(analysis, [run])
     writer = lead[1] if lead is not None else next(iter(told), None)
     looks = None if writer is None else looks_at(run, writer)
     if looks is None:
-        return ()
-    return (*_line("workers", looks.making, looks.workers), *_line("training", looks.training, looks.training))
-
-
-def _line(whose: str, looks: Looks, among: Looks) -> Iterator[CodeView]:
-    """The line that most of these samples saw, and its share among all that saw a stack."""
-    for line in places(looks.stacks(), "", most=1):
-        if line.samples >= LEAST_LOOKS:
-            share_pct = 100 * line.samples / (len(among) - among.failed)
-            yield CodeView(whose, share_pct, line.samples, line.file, line.line, line.function, line.code, line.calls)
+        return
+    for whose, seen, among in (("workers", looks.making, looks.workers), ("training", looks.training, looks.training)):
+        for line in places(seen.stacks(), whose, most=1):
+            if line.samples >= LEAST_LOOKS:
+                yield replace(line, share=line.samples / (len(among) - among.failed))

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from ..causes.finding import Finding
 from ..run.worker_deaths import WorkerDeath
+from ..where.places import Where
 
 Series = tuple[float, ...]
 """Means of successive seconds, oldest first; NaN where nothing was measured."""
@@ -62,25 +63,6 @@ class WorkerView:
     """Time of preparing one batch, the mean."""
     quiet_s: float | None = None
     """Time since its last batch was finished."""
-
-
-@dataclass(frozen=True)
-class CodeView:
-    """The line of code at which most stack samples of the last 30 s stand."""
-
-    whose: str
-    """`training`: the thread that trains; `workers`: all of them together."""
-    share_pct: float
-    """Of their time; of workers also of that in which they wait for an order."""
-    looks: int
-    """Stack samples that saw it."""
-    file: str
-    line: int
-    function: str
-    code: str
-    """The line of source; empty where it is not kept."""
-    calls: str
-    """The innermost function of a library that it was in, most often."""
 
 
 @dataclass(frozen=True)
@@ -170,5 +152,7 @@ class Snapshot:
     made_in_training: bool | None = None
     """Batches are made in the training process itself, when it asks for them; there are no makers then."""
     host: HostView = HostView()
-    code: tuple[CodeView, ...] = ()
-    """Empty where stacks are not looked at, or no line was seen often enough."""
+    code: tuple[Where, ...] = ()
+    """The lines at which most stack samples of the last 30 s stand: of all `workers` together, and of the `training`'s
+    thread, as `time` says. Shares are of all their time, of workers also of that in which they wait for an order. Empty
+    where stacks are not looked at, or no line was seen often enough."""

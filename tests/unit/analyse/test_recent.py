@@ -219,14 +219,14 @@ def test_the_top_lines_of_code_are_of_the_last_thirty_seconds(tmp_path: Path) ->
     look(run, range(START, START + 50 * S, 100 * MS), lambda n, _: OPENING if n % 4 else DECODING, WORKER)
     look(run, range(START, START + 50 * S, 100 * MS), lambda *_: WAITING, WORKER + 1)
     workers, trains = at(run, 50).code
-    assert (trains.whose, trains.line, trains.code) == ("training", 24, "for images, labels in loader:")
-    assert (trains.share_pct, trains.looks) == (pytest.approx(100, abs=0.3), pytest.approx(600, abs=5))
-    assert (workers.whose, workers.line, workers.calls) == ("workers", 27, "ZipFile._RealGetContents")
+    assert (trains.time, trains.line, trains.code) == ("training", 24, "for images, labels in loader:")
+    assert (trains.share, trains.samples) == (pytest.approx(1, abs=0.003), pytest.approx(600, abs=5))
+    assert (workers.time, workers.line, workers.calls) == ("workers", 27, "ZipFile._RealGetContents")
     # Three of four samples of one of two workers: the other's waiting counts as time.
-    assert workers.share_pct == pytest.approx(37.5, abs=0.5)
+    assert workers.share == pytest.approx(0.375, abs=0.005)
     half = recorded(tmp_path / "half", step=steps(400))
     look(half, range(START, START + 10 * S, 100 * MS), lambda n, _: FORWARD if n % 2 else None)
-    assert [(each.looks, each.share_pct) for each in at(half, 10).code] == [(50, 100)]
+    assert [(each.samples, each.share) for each in at(half, 10).code] == [(50, 1)]
     few = recorded(tmp_path / "few", step=steps(400))
     look(few, [START + 9 * S + n * MS for n in range(4)], lambda *_: FORWARD)
     assert at(few, 10).code == ()

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 import re
-import threading
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,7 +13,6 @@ from rich.console import Console
 
 from support.recent_runs import training
 from support.snapshots import device, rank, running
-from whyidle.analyse.recent.snapshot import Snapshot
 from whyidle.analyse.run.analysis import analyse
 from whyidle.commands.main import main
 from whyidle.record.latest import note_latest
@@ -51,28 +48,22 @@ def test_keys_pause_quit_and_go_through_the_views_there_are() -> None:
     assert program.quit
 
 
-def test_a_run_that_has_ended_is_shown_as_its_report_has_it_and_no_screen_waits_for_that(
+def test_a_run_that_has_ended_is_shown_as_its_report_has_it_and_a_large_one_at_its_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = training(tmp_path / "run", seed=3, seconds=20)
-    ended = Following(folder).look(None)
+    ended = Following(folder).look()
     assert (ended.verdict, ended.verdict_of_whole_run) == (analyse(open_run(folder)).verdict, True)
+    for name, most in (("LARGE_BYTES", 1), ("MANY_PROCESSES", 1)):
+        with monkeypatch.context() as patch:
+            patch.setattr(live_program, name, most)
+            assert main(["live", str(folder), "--once"]) == 0
+            assert "(last seconds only;" in " ".join(capsys.readouterr().out.split())
     assert main(["live", str(folder), "--once"]) == 0
     assert "(of the whole run)" in " ".join(capsys.readouterr().out.split())
-    done = threading.Event()
-
-    def slow(view: Snapshot, _: Path) -> Snapshot:
-        done.wait(60)
-        return replace(view, verdict_of_whole_run=True)
-
-    monkeypatch.setattr(live_program, "of_whole_run", slow)
+    update_run(folder, {"ended": {"status": "failed"}})
     source = Following(folder)
-    assert not source.look(0).verdict_of_whole_run
-    assert source.over
-    assert not source.look(0).verdict_of_whole_run
-    done.set()
-    source._thread.join(60)
-    assert source.look(0).verdict_of_whole_run
+    assert (source.look().state, source.look().verdict_of_whole_run, source.over) == ("failed", True, True)
 
 
 def test_after_the_end_the_next_recording_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from rich.cells import cell_len
 
 from support.snapshots import NAN, VERDICT, device, rank, running, shown, text, worker
 from whyidle.analyse.recent.reader import RecentReader
-from whyidle.analyse.recent.snapshot import CodeView, HostView, Snapshot
+from whyidle.analyse.recent.snapshot import HostView, Snapshot
 from whyidle.analyse.where.places import Where
 from whyidle.record.run import create_run
 from whyidle.report import live
@@ -113,8 +113,8 @@ def test_what_matters_most_stands_first_and_a_list_by_itself_has_all() -> None:
 
 
 OPENING = "with zipfile.ZipFile(self.path) as archive:"
-WORKERS = CodeView("workers", 84.3, 412, "/me/data.py", 27, "Shards.__getitem__", OPENING, "ZipFile._open")
-TRAINING = CodeView("training", 12.0, 48, "/me/train.py", 88, "train", "for x, y in loader:", "")
+WORKERS = Where("/me/data.py", 27, "Shards.__getitem__", OPENING, 0.843, 412, "ZipFile._open", "workers")
+TRAINING = Where("/me/train.py", 88, "train", "for x, y in loader:", 0.12, 48, "", "training")
 LOOP = "training 12 % train.py:88 for x, y in loader:"
 MAKING = "the time in which workers make batches"
 NAMED = Where("/me/data.py", 27, "Shards.__getitem__", OPENING, 0.91, 380, "ZipFile._open", MAKING)
@@ -131,7 +131,7 @@ MADE = Where("/me/train.py", 12, "main", "loader = DataLoader(data)", None, 0, t
     ],
 )
 def test_lines_of_code_have_a_row_each_and_the_verdicts_comes_first(
-    code: tuple[CodeView, ...], where: tuple[Where, ...], said: tuple[str, ...]
+    code: tuple[Where, ...], where: tuple[Where, ...], said: tuple[str, ...]
 ) -> None:
     rows = shown(running(code=code, verdict=replace(VERDICT, where=where)), 140)
     begin = next(number for number, row in enumerate(rows) if row.startswith(" code"))
@@ -150,7 +150,7 @@ def test_no_figures_whatever_break_the_frame_or_reach_the_terminal(
 ) -> None:
     one, two, three, four = some
     part = None if four is None else four / 1e4
-    hostile = CodeView("training", 12.0, 48, "/me/世界.py", 8, "f", f"\x1b[31m世界{title}" * 20, "")
+    hostile = Where("/me/世界.py", 8, "f", f"\x1b[31m世界{title}" * 20, 0.12, 48, "", "training")
     figures = {"left_s": one, "samples_per_s": two, "queue_ready": part, "queue_capacity": three and int(three)}
     makers = (worker(busy_pct=part, reading_pct=part, queued_pct=part, batch_ms=two, quiet_s=one),) * 3
     devices = (device(busy_pct=history, sm_active_pct=history, power_w=two, memory_total_bytes=None, name=title),)
