@@ -75,7 +75,7 @@ class Following:
 
 def is_large(folder: Path) -> bool:
     """Whether analysing the whole run takes longer than a look at it may."""
-    sizes = [[path.stat().st_size for path in folder.glob(f"{kind.name}-*")] for kind in (STEP, BATCH)]
+    sizes = [[path.lstat().st_size for path in folder.glob(f"{kind.name}-*")] for kind in (STEP, BATCH)]
     return len(sizes[0]) > MANY_PROCESSES or sum(map(sum, sizes)) >= LARGE_BYTES
 
 

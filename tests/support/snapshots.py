@@ -91,7 +91,6 @@ def running(**other: Any) -> Snapshot:
             shm_total_bytes=2_000_000_000,
             throttled_pct=0.0,
         ),
-        "recent_s": 10.0,
         "verdict_since_s": 42.0,
     }
     return Snapshot("ssd · caffe", "NVIDIA H200", "running", **known | other)

@@ -199,7 +199,8 @@ class RecentReader:
         now_ns = self._clock()
         try:
             changed_ns = self.folder.stat().st_mtime_ns
-            if self._last is None or now_ns >= self._due_ns or changed_ns != self._changed_ns:
+            due = self._last is None or (self._last.state in UNDER_WAY and now_ns >= self._due_ns)
+            if self._last is None or due or changed_ns != self._changed_ns:
                 began = time.thread_time_ns()
                 # Records whose bytes were overwritten may hold any number: no warning is to be printed onto a view.
                 with np.errstate(all="ignore"):
@@ -229,7 +230,7 @@ class RecentReader:
         view = _of_machine(run, state or ("running" if ran else waits), now_ns)
         if not ran:
             return replace(view, code=tuple(_code(run, None)))
-        first_ns = min(int(file.read(0, 1)["fetch_begin_ns"][0]) for file in whole.files(STEP) if file.count())
+        begins = (begin for file in whole.files(STEP) for begin in file.read(0, 1)["fetch_begin_ns"].tolist())
         # What is damaged the report tells: the view goes on.
         with suppress(ArithmeticError, LookupError, ValueError):
             analysis = analyse(run, briefly=True)
@@ -244,7 +245,7 @@ class RecentReader:
             rates=() if lead is None or view.samples_per_s is None else rates_of(lead),
             verdict_since_s=None if cause is None else (now_ns - self._cause[1]) / SECOND_NS,
         )
-        return _with_progress(view, first_ns, max(ran, key=lambda row: int(row["step"])), now_ns)
+        return _with_progress(view, min(begins, default=now_ns), max(ran, key=lambda row: int(row["step"])), now_ns)
 
     def _last_steps(self, whole: Run) -> list[LastRecords]:
         """The last steps of each rank: of its process that trained last, which may follow others in the folder."""
@@ -294,7 +295,7 @@ class RecentReader:
         last = [told[told["what"] == what][-1:] for what in ONCE_TOLD]
         kept: Rows = np.concatenate((*last, told[np.isin(told["what"], DEATHS)]))
         self._told[file.path] = read, kept
-        return kept[kept["seq"] < (rows["seq"][0] if len(rows) else read + 1)]
+        return kept[~np.isin(kept["seq"], rows["seq"])]
 
 
 def newest_ns(file: RecordFile) -> int | None:
@@ -348,7 +349,6 @@ def _figures(analysis: Analysis, run: Run, now_ns: int | None) -> dict[str, Any]
         "batch_size": facts.batch_size,
         "samples_per_s": rate if facts.samples_known else None,
         "steps_per_s": facts.window.count * SECOND_NS / facts.window.wall_ns,
-        "recent_s": facts.window.wall_ns / SECOND_NS,
         "shares": dict(of_job.shares(analysis)),
         "queue_ready": loader.queue_ready_mean,
         "queue_capacity": loader.queue_capacity,
@@ -386,7 +386,8 @@ def _workers(facts: Facts, batches: Records, now_ns: int | None) -> Iterator[Wor
 def rates_of(steps: Rows) -> Series:
     """Samples/s of each whole second up to the last step's end; a step's samples come evenly since the step before."""
     ends, samples = steps["step_end_ns"], np.where(steps["samples"] == NOT_MEASURED, 0, steps["samples"])
-    edges = np.arange(-(-int(ends[0]) // SECOND_NS), int(ends[-1]) // SECOND_NS + 1)[-HISTORY_S - 1 :] * SECOND_NS
+    last = int(ends[-1]) // SECOND_NS
+    edges = np.arange(max(-(-int(ends[0]) // SECOND_NS), last - HISTORY_S), last + 1) * SECOND_NS
     until = np.cumsum(samples + np.maximum(0, steps["skipped_samples"])).astype(np.float64)
     return tuple(np.diff(np.interp(edges - ends[0], ends - ends[0], until)).tolist())
 
@@ -500,10 +501,9 @@ _LASTING = ("memory_total_bytes", "sm_clock_max_mhz", "pcie_max_generation", "pc
 def _host(run: Run, looks: Records, now_ns: int) -> HostView:
     """What the sampler saw of the machine and the job; all `None` where there is none."""
     times, late = looks["t_ns"], looks[looks["t_ns"] >= now_ns - RECENT_NS]
-    budget, cpus = _last(looks, "cpus"), (run.info.get("host") or {}).get("cpus")
+    budget = _last(looks, "cpus")
     machine = HostView(
         cpu_budget=None if budget is None else budget / 1000,
-        machine_cpus=cpus if isinstance(cpus, int) else None,
         machine_busy_pct=_mean(late, "machine_busy_pct"),
         steal_pct=_mean(late, "steal_pct"),
         iowait_pct=_mean(late, "machine_iowait_pct"),

@@ -84,7 +84,6 @@ class HostView:
     """CPUs that the job's processes keep busy."""
     cpu_budget: float | None = None
     """CPUs that the job may use."""
-    machine_cpus: int | None = None
     machine_busy_pct: float | None = None
     steal_pct: float | None = None
     iowait_pct: float | None = None
@@ -140,8 +139,6 @@ class Snapshot:
     """How long the verdict has named the same cause, as far back as was looked; `None`: it names none."""
     verdict_of_whole_run: bool = False
     """Of a run that has ended: figures and verdict are the report's, and not of the last seconds."""
-    recent_s: float | None = None
-    """Length of the stretch that shares, rates and verdict are about."""
     rank: int = 0
     """The rank that leads a job: whose queue and workers are shown."""
     ranks: int = 1
