@@ -53,6 +53,7 @@ from ..where.places import Where, places
 from .snapshot import UNDER_WAY, DeviceView, HostView, RankView, Series, Snapshot, WorkerView
 
 SECOND_NS = 1_000_000_000
+BEFORE_ALL = -(1 << 62)
 RECENT_NS = 10 * SECOND_NS
 """Length of the stretch that is analysed; longer where it holds fewer steps than a verdict needs."""
 MOST_STEPS = 2000
@@ -131,6 +132,8 @@ class LastRecords(RecordFile):
 
     def __init__(self, file: RecordFile, rows: Rows) -> None:
         self.header, self.path = file.header, file.path
+        self.complete = len(rows) == file.count() and (not isinstance(file, LastRecords) or file.complete)
+        """Whether they are all that it holds."""
         self.rows: Rows = rows.copy()
         self.rows["seq"] = np.arange(1, len(rows) + 1)
         self.most_at_first = len(rows)
@@ -261,8 +264,11 @@ class RecentReader:
     def _recent(self, whole: Run, steps: list[LastRecords], now_ns: int) -> RecentRun:
         """The run of its last seconds."""
         kept = [LastRecords(file, stretch(file.rows, device_kind_of(whole.info))) for file in steps]
+        # Of a training that has just begun all counts, what was before its first step as well.
         begins = {
-            (file.header.rank, file.header.pid): int(file.rows["fetch_begin_ns"][0]) for file in kept if file.count()
+            (file.header.rank, file.header.pid): BEFORE_ALL if file.complete else int(file.rows["fetch_begin_ns"][0])
+            for file in kept
+            if file.count()
         }
         first_ns = min(begins.values(), default=now_ns)
         since = {DEVICE: now_ns - HISTORY_S * SECOND_NS, STACK: now_ns - LOOKS_NS}

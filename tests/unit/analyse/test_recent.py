@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import whyidle
-from golden.singles import with_stacks
+from golden.recordings import RECORDINGS
 from support.crafted import analysis_of_run, rows_of
 from support.planted_stacks import DECODING, FETCHING, FORWARD, OPENING, WAITING, WORKER, look
 from support.recent_runs import (
@@ -37,6 +37,7 @@ from support.recent_runs import (
 )
 from whyidle.analyse.recent.reader import ONCE_TOLD, RECENT_NS, RecentReader, of_whole_run, per_second, rate_since
 from whyidle.analyse.recent.snapshot import Series
+from whyidle.analyse.run.analysis import analyse
 from whyidle.capture.active import recorded as recording
 from whyidle.devices.clock import VirtualClock
 from whyidle.devices.emulated import EmulatedDevice, EmulatedSpec
@@ -237,13 +238,13 @@ def test_the_top_lines_of_code_are_of_the_last_thirty_seconds(tmp_path: Path) ->
     assert (view.state, [each.code for each in view.code]) == ("starting", ["index = build_index(root)"])
 
 
-def test_the_verdict_names_the_line_that_the_report_names(tmp_path: Path) -> None:
-    with_stacks(tmp_path)
-    whole, live = analysis_of_run(tmp_path / "run").verdict, RecentReader(tmp_path / "run").snapshot().verdict
-    assert live is not None
-    one, other = live.where[0], whole.where[0]
-    assert (live.cause, one.file, one.line, one.time) == (whole.cause, other.file, other.line, other.time)
-    assert live.next[0].kind == whole.next[0].kind == "once"
+@pytest.mark.parametrize("name", ["starting", "storage", "wasted", "transforms", "sampler", "on-cpu", "with-stacks"])
+def test_of_a_young_run_all_counts(tmp_path: Path, name: str) -> None:
+    """Startup, what batches consist of, transforms, lines of code."""
+    RECORDINGS[name].build(tmp_path)
+    view, report = RecentReader(tmp_path / "run").snapshot(), analyse(open_run(tmp_path / "run"), briefly=True)
+    assert view.verdict == report.verdict
+    assert view.shares == report.facts.shares
 
 
 def test_a_follower_knows_a_stack_once_all_of_it_is_there(tmp_path: Path) -> None:
