@@ -68,7 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 @contextmanager
 def watched() -> Iterator[Path]:
-    """A recording of accelerators and machine alone, by a sampler of our own, which is removed in the end.
+    """A recording of accelerators and machine alone, by our own sampler; removed in the end.
 
     Raises:
         WhyidleError: the sampler could not be started.
@@ -106,7 +106,7 @@ def _show(arguments: argparse.Namespace, source: Following, first: Snapshot | No
         if arguments.json:
             print(json_text(live.as_json(view)))
             return
-        # Whoever asks for a width without a terminal, as scripts that take pictures do, says so as for any program.
+        # Scripts that take pictures ask for a width as of any program.
         columns = os.environ.get("COLUMNS", "")
         target.width = int(columns) if columns.isdecimal() and int(columns) > 0 else target.width
         show(lambda to: to.print(live.screen(view, to.width, options)), target)

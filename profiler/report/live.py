@@ -1,6 +1,4 @@
-"""The live view: a moment of a run as rich draws it, as a line, and as JSON. Whoever draws it again and again is a
-command.
-"""
+"""The live view: a moment of a run for rich to draw, in a line, and as JSON."""
 
 from __future__ import annotations
 
@@ -39,7 +37,7 @@ EVIDENCE = 4
 MUCH_PCT = 5.0
 """Steal, quota or I/O wait from which it is marked."""
 QUIET_SECONDS = 5.0
-"""Seconds without a step, or without a batch of a worker that takes less for one, from which that is said."""
+"""Seconds without a step, or without a batch of a worker that needs less, from which that is said."""
 NO_STEPS = "no training step was recorded"
 NO_GPU = "no NVIDIA GPU found (`whyidle doctor` says why)"
 """Shown once the sampler has reported the machine: by then it has looked for GPUs."""
@@ -69,7 +67,7 @@ class Options:
 
 
 def as_json(view: Snapshot) -> dict[str, Any]:
-    """Keys as in `analyse/recent/snapshot.py`. Not measured: `null`, in a series NaN, which JSON has as `null`."""
+    """Keys as in `analyse/recent/snapshot.py`; what was not measured is `null`."""
     return {"format": "whyidle-live", "version": VERSION, **asdict(view)}
 
 
@@ -94,7 +92,7 @@ def line(view: Snapshot) -> str:
 
 
 def screen(view: Snapshot, width: int, options: Options) -> RenderableType:
-    """The view on so many columns. What matters most stands first: where there are too few rows, the rest is cut."""
+    """The view on so many columns, what matters most first: a terminal that is too low cuts the rest."""
     return Group(*_Screen(view, width, options).parts())
 
 
@@ -109,7 +107,7 @@ class _Screen:
         """Columns of the small bars."""
 
     def text(self, words: str, style: str = "", wraps: bool = True) -> Text:
-        """Words, whoever recorded them, in the signs that the output has; over several rows, or cut where one ends."""
+        """Words, also recorded ones, in the signs that the output has; wrapped, or cut at the end of a row."""
         said = written(_safe(words), self.ascii)
         said = said.replace("⚠", "!").replace("°", "") if self.ascii else said
         cut = "crop" if self.ascii else "ellipsis"
@@ -190,7 +188,7 @@ class _Screen:
             yield name, self.text(f"{item.what}: {evidence_value(item.value, item.unit)} {expected(item.expected)}")
 
     def step(self) -> Named:
-        """Where a step's time goes, how many samples a second come of it, and how full the queue is."""
+        """Where a step's time goes, the throughput, and how full the queue is."""
         view = self.view
         if view.state == "watching":
             return
@@ -227,8 +225,7 @@ class _Screen:
         return Text(filled, style).append(empty, "dim")
 
     def table(self, heads: str, rows: Sequence[Sequence[str | Text]]) -> RenderableType:
-        """Rows below their names, with the columns that tell something and have room; of many rows short ones side by
-        side."""
+        """Rows under their heads, with the columns that have room and are not empty; many rows side by side."""
         cells = [[self.text(cell, wraps=False) if isinstance(cell, str) else cell for cell in row] for row in rows]
         if len(rows) > FEW:
             return Columns((Text("  ").join(row[:3]) for row in cells), padding=(0, 3))
@@ -318,7 +315,7 @@ class _Screen:
         said += [f"machine {_percent(host.machine_busy_pct)} busy"] if host.machine_busy_pct is not None else []
         pressed = (("throttled by quota", host.throttled_pct), ("steal", host.steal_pct), ("I/O wait", host.iowait_pct))
         said += [f"{'⚠ ' * (v >= MUCH_PCT)}{name} {v:.0f} %" for name, v in pressed if v is not None]
-        # Two counters, and none a part of the other: read-ahead and mapped files make the disk's the larger one.
+        # Two counters: with read-ahead and mapped files the disk's may be the larger one.
         read = (("reads", host.read_bytes_s), ("disk", host.storage_bytes_s))
         said += [f"{name} {size(value)}/s" for name, value in read if value is not None]
         kept = (("memory", host.memory_used_bytes), ("free", host.memory_available_bytes))
@@ -361,7 +358,7 @@ def _on_ranks(view: Snapshot) -> str:
 
 
 def _stretch(view: Snapshot) -> str:
-    """What a verdict is about: the whole run, its end, or since when its cause has been the same."""
+    """What a verdict is about: the whole run, its end, or how long its cause has been the same."""
     if view.verdict_of_whole_run:
         return " (of the whole run)" if view.verdict is not None and view.verdict.cause is not None else ""
     if view.state not in UNDER_WAY:
@@ -371,7 +368,7 @@ def _stretch(view: Snapshot) -> str:
 
 
 def _condition(device: DeviceView) -> Iterator[str]:
-    """Name, memory, power, heat, clocks and link, as far as they are known; what is slower than it could be with ⚠."""
+    """Name, memory, power, heat, clocks and link, if known; what is slower than it could be with ⚠."""
     if device.name != f"GPU {device.number}":
         yield device.name
     if device.held_down is not None:

@@ -1,7 +1,4 @@
-"""The live view on a terminal: draws it on the whole screen, which is given back however we end, and acts on keys.
-
-When a run has ended, the view shows the figures and the verdict of the whole run, as the report has them.
-"""
+"""The live view on a terminal: the whole screen, which is given back however the command ends, and keys."""
 
 from __future__ import annotations
 
@@ -32,12 +29,12 @@ from ..record.schema import BATCH, STEP
 from ..report.live import Options, screen, views
 
 NEXT_RUN_SECONDS = 15.0
-"""How long to wait for another run after one has ended, when following the newest without a terminal."""
+"""How long to wait for another run after one has ended, without a terminal."""
 LARGE_BYTES = 80_000_000
-"""Records of a run's steps and batches, from which all of it takes longer to analyse than a look at it may: three hours
-at ten steps a second."""
+"""Size of a run's steps and batches from which analysing all of it takes too long for a look: three
+hours at ten steps a second."""
 MANY_PROCESSES = 64
-"""Training processes from which it does too."""
+"""Training processes from which it does as well."""
 
 
 class Following:
@@ -57,7 +54,7 @@ class Following:
         return self._whole is not None and not waits
 
     def look(self) -> Snapshot:
-        """The run as it stands; of one that has ended, and is not too large for that, as its report has it."""
+        """The run as it stands; once it has ended, with its report's figures if it is not too large."""
         view, folder = self._reader.snapshot(), self._reader.folder
         if view.state in UNDER_WAY:
             self._whole = None
@@ -80,7 +77,7 @@ def is_large(folder: Path) -> bool:
 
 
 class Ended(BaseException):
-    """A signal asks us to end; raised wherever we are, so that everything is put back on the way out."""
+    """A signal asked the command to end; raised anywhere, so that everything is undone on the way out."""
 
     def __init__(self, signum: int) -> None:
         super().__init__(signum)
@@ -89,7 +86,7 @@ class Ended(BaseException):
 
 @contextmanager
 def ended_by_signals() -> Iterator[None]:
-    """Within it these raise `Ended`, unless they are ignored. The first: later ones are not for us."""
+    """Within it the first of these signals raises `Ended`, unless it is ignored; later ones do nothing."""
 
     def end(signum: int, _: FrameType | None) -> None:
         for each in before:
@@ -176,7 +173,7 @@ class Screen:
 
 
 class Program:
-    """What is shown of a recording, and how. `press` is what a key does; `run` draws until one says to quit."""
+    """What is shown of a recording, and how. `press` acts on a key; `run` draws until one quits."""
 
     def __init__(self, source: Following, options: Options) -> None:
         self.source, self.options = source, options

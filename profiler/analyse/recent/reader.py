@@ -1,7 +1,7 @@
-"""A run that is being recorded, as it stands: its last seconds, analysed as a report analyses a whole run.
+"""A run that is being recorded, as it stands: its last seconds, analysed as a whole run is for its report.
 
-A look reads the ends of the record files anew. Nothing is kept from look to look but what was told once and still
-counts (how many workers a loader has), so stamps that a device fills in late need no care of their own.
+Each look reads the ends of the record files again. Only what was told once and still counts (how many
+workers a loader has) is kept between looks, so stamps that a device fills in late need no special care.
 """
 
 from __future__ import annotations
@@ -55,17 +55,17 @@ from .snapshot import UNDER_WAY, DeviceView, HostView, RankView, Series, Snapsho
 SECOND_NS = 1_000_000_000
 BEFORE_ALL = -(1 << 62)
 RECENT_NS = 10 * SECOND_NS
-"""Length of the stretch that is analysed; longer where it holds fewer steps than a verdict needs."""
+"""Length of the analysed stretch; longer where it holds fewer steps than a verdict needs."""
 MOST_STEPS = 2000
 """Steps of that stretch that are analysed, at most."""
 MOST_RANKS = 64
 """Ranks of a job that are analysed, at most: of more, as many from all over it."""
 LOOKS_NS = 30 * SECOND_NS
-"""How far back stack samples count: workers are looked at in turn, and samples are stored some seconds late."""
+"""How far back stack samples count: workers are sampled in turn, and stored some seconds late."""
 HISTORY_S = 120
 """Seconds that a series goes back."""
 STALE_NS = 30 * SECOND_NS
-"""Age from which a figure of a device is not shown as that of now; the slowest are read every twenty seconds."""
+"""Age from which a reading of a device is not shown as current; the slowest come every 20 s."""
 LATE_NS = 3 * SECOND_NS
 """How much older a record may be than one stored before it; and how far back a series may end."""
 MOST_READ, FIRST_READ = 16_384, 256
@@ -90,12 +90,13 @@ MOST_WAITS = 20
 GONE_NS = 5 * SECOND_NS
 """Time since its last step after which a training whose process is not there counts as killed."""
 PROPORTIONAL_NS = 60 * SECOND_NS
-"""Memory with shared pages divided among processes is measured seldom. Where no such figure is known after this, each
-process counts all pages it holds."""
+"""How long to wait for memory with shared pages divided among processes, which is measured seldom;
+from then on each process counts all pages that it holds."""
 THROTTLES = ((THERMAL, "heat"), (SLOWDOWN, "hardware slowdown"), (POWER_CAP, "power cap"))
 """Why clocks are held down; of several the one that is least usual."""
-STAMPED = {DEVICE.name: "t_ns", HOST.name: "t_ns", MEMORY.name: "t_ns", STACK.name: "t_ns", STEP.name: "step_end_ns"}
-STAMPED |= {BATCH.name: "end_ns", PAUSE.name: "end_ns", EVENT.name: "end_ns"}
+STAMPED = dict.fromkeys((kind.name for kind in (DEVICE, HOST, MEMORY, STACK)), "t_ns")
+STAMPED |= dict.fromkeys((kind.name for kind in (BATCH, PAUSE, EVENT)), "end_ns")
+STAMPED[STEP.name] = "step_end_ns"
 """Kind of record → the field that says when it was stored, about."""
 Stamps = npt.NDArray[np.int64]
 
@@ -107,8 +108,7 @@ def moments(kind: Kind, rows: Rows) -> Stamps:
 
 
 def last_rows(file: RecordFile, since_ns: int, least: int = 0) -> Rows:
-    """The records of a file that tell of a moment since then, and as many of the last ones as `least`; none of a file
-    that is gone."""
+    """The records of a file since a moment, and at least its last `least`; none if the file is gone."""
     kind, size, count = file.header.kind, max(least, FIRST_READ), 0
     with suppress(OSError):
         count = file.count()
@@ -132,7 +132,8 @@ class LastRecords(RecordFile):
 
     def __init__(self, file: RecordFile, rows: Rows) -> None:
         self.header, self.path = file.header, file.path
-        self.complete = len(rows) == file.count() and (not isinstance(file, LastRecords) or file.complete)
+        known: bool = file.complete if isinstance(file, LastRecords) else True
+        self.complete: bool = known and len(rows) == file.count()
         """Whether they are all that it holds."""
         self.rows: Rows = rows.copy()
         self.rows["seq"] = np.arange(1, len(rows) + 1)
@@ -160,8 +161,8 @@ class RecentRun(Run):
 
 
 def stretch(steps: Rows, device_kind: str) -> Rows:
-    """The last steps that are analysed: those of the last seconds, as many as a verdict needs, and those to which the
-    device has not come yet."""
+    """The steps to analyse: those of the last seconds, or as many as a verdict needs, and those that the
+    device has still to do."""
     done = steps if device_kind == "cpu" else resolved(steps)
     if len(done) == 0:
         return steps
@@ -170,7 +171,7 @@ def stretch(steps: Rows, device_kind: str) -> Rows:
 
 
 class RecentReader:
-    """Follows a run folder. `snapshot()` may be called as often as wanted; it looks about once in `judge_s` seconds.
+    """Follows a run folder. `snapshot()` may be called often; it looks about once in `judge_s` seconds.
 
     Args:
         folder: the run.
@@ -185,7 +186,7 @@ class RecentReader:
         self._clock = clock
         self._judge_ns = round(judge_s * SECOND_NS)
         self._told: dict[Path, tuple[int, Rows]] = {}
-        """File of events → how many of them were read, and of these the ones that count whenever they were told."""
+        """File of events → how many were read, and those of them that count however old they are."""
         self._stacks = StackFollower(folder)
         self._cause: tuple[str | None, int] = None, 0
         """Code of the cause that the verdict names, and since when."""
@@ -205,7 +206,7 @@ class RecentReader:
             due = self._last is None or (self._last.state in UNDER_WAY and now_ns >= self._due_ns)
             if self._last is None or due or changed_ns != self._changed_ns:
                 began = time.thread_time_ns()
-                # Records whose bytes were overwritten may hold any number: no warning is to be printed onto a view.
+                # Damaged records may hold any number: no warning is to be printed onto a view.
                 with np.errstate(all="ignore"):
                     self._last = self._look(open_run(self.folder), now_ns)
                 cost_ns = time.thread_time_ns() - began
@@ -225,15 +226,15 @@ class RecentReader:
             state = "lost"
         if state is not None or not here:
             # The clock of another machine is known by its newest record only.
-            files = (file for name in STAMPED for file in whole.files(KINDS[name]))
-            now_ns = max((newest for file in files if (newest := newest_ns(file)) is not None), default=now_ns)
+            ends = (newest_ns(file) for name in STAMPED for file in whole.files(KINDS[name]))
+            now_ns = max((end for end in ends if end is not None), default=now_ns)
         run = self._recent(whole, steps, now_ns)
         ran = [file.rows[-1] for file in steps if file.count()]
         waits = "watching" if run.info.get("watching") or run.info.get("attach") else "starting"
         view = _of_machine(run, state or ("running" if ran else waits), now_ns)
         if not ran:
             return replace(view, code=tuple(_code(run, None)))
-        begins = (begin for file in whole.files(STEP) for begin in file.read(0, 1)["fetch_begin_ns"].tolist())
+        firsts = np.concatenate([file.read(0, 1)["fetch_begin_ns"] for file in whole.files(STEP)])
         # What is damaged the report tells: the view goes on.
         with suppress(ArithmeticError, LookupError, ValueError):
             analysis = analyse(run, briefly=True)
@@ -248,43 +249,46 @@ class RecentReader:
             rates=() if lead is None or view.samples_per_s is None else rates_of(lead),
             verdict_since_s=None if cause is None else (now_ns - self._cause[1]) / SECOND_NS,
         )
-        return _with_progress(view, min(begins, default=now_ns), max(ran, key=lambda row: int(row["step"])), now_ns)
+        foremost = max(ran, key=lambda row: int(row["step"]))
+        return _with_progress(view, int(firsts.min(initial=now_ns)), foremost, now_ns)
 
     def _last_steps(self, whole: Run) -> list[LastRecords]:
-        """The last steps of each rank: of its process that trained last, which may follow others in the folder."""
+        """The last steps of each rank: a folder may hold several processes of it, the newest counts."""
         newest: dict[int, tuple[int, RecordFile]] = {}
         for file in whole.files(STEP):
             known, rank = newest_ns(file) or 0, file.header.rank
             if rank not in newest or known > newest[rank][0]:
                 newest[rank] = known, file
         ranks = sorted(newest)[:: -(-len(newest) // MOST_RANKS) or 1]
-        of_rank = (newest[rank] for rank in ranks)
-        return [LastRecords(file, last_rows(file, last - HISTORY_S * SECOND_NS, FIRST_READ)) for last, file in of_rank]
+        return [
+            LastRecords(file, last_rows(file, last - HISTORY_S * SECOND_NS, FIRST_READ))
+            for last, file in (newest[rank] for rank in ranks)
+        ]
 
     def _recent(self, whole: Run, steps: list[LastRecords], now_ns: int) -> RecentRun:
         """The run of its last seconds."""
         kept = [LastRecords(file, stretch(file.rows, device_kind_of(whole.info))) for file in steps]
-        # Of a training that has just begun all counts, what was before its first step as well.
-        begins = {
-            (file.header.rank, file.header.pid): BEFORE_ALL if file.complete else int(file.rows["fetch_begin_ns"][0])
-            for file in kept
-            if file.count()
-        }
+        begins = {}
+        for file in kept:
+            if file.count():
+                # A training that has just begun counts as a whole, with what was before its first step.
+                first = BEFORE_ALL if file.complete else int(file.rows["fetch_begin_ns"][0])
+                begins[file.header.rank, file.header.pid] = first
         first_ns = min(begins.values(), default=now_ns)
         since = {DEVICE: now_ns - HISTORY_S * SECOND_NS, STACK: now_ns - LOOKS_NS}
         since |= {HOST: since[DEVICE], MEMORY: since[DEVICE]}
         of_kind: dict[str, list[RecordFile]] = {STEP.name: list(kept)}
         for kind in KINDS.values():
-            for file in whole.files(kind) if kind not in (STEP, SPAN) else ():
-                begin_ns = begins.get((file.header.rank, file.header.pid), first_ns)
-                # What a batch is made of is told when it is made, before the step that takes it.
-                since_ns = min(since.get(kind, begin_ns - RECENT_NS if kind is BATCH else begin_ns), begin_ns)
-                rows = last_rows(file, since_ns)
+            for each in whole.files(kind) if kind not in (STEP, SPAN) else ():
+                begin_ns = begins.get((each.header.rank, each.header.pid), first_ns)
+                # A batch is prepared some time before the step that takes it.
+                begin_ns -= RECENT_NS if kind is BATCH else 0
+                rows = last_rows(each, min(since.get(kind, begin_ns), begin_ns))
                 if kind is EVENT:
-                    rows = np.concatenate((self._once_told(file, rows), rows))
-                of_kind.setdefault(kind.name, []).append(LastRecords(file, rows))
+                    rows = np.concatenate((self._once_told(each, rows), rows))
+                of_kind.setdefault(kind.name, []).append(LastRecords(each, rows))
         run = RecentRun(whole.folder, whole.info, of_kind=of_kind)
-        # Whatever is made of the run, as one without the stretches of `run --headroom`, shares what it has opened.
+        # A run that is made of this one, without the stretches of `run --headroom`, shares its files.
         for kind in KINDS.values():
             run.files(kind)
         self._stacks.look()
@@ -325,10 +329,7 @@ def _is_lost(steps: list[LastRecords], now_ns: int) -> bool:
 
 
 def of_whole_run(view: Snapshot, folder: Path) -> Snapshot:
-    """The view of a run that has ended with the figures of its report; as it is where the folder cannot be analysed.
-
-    `view`: as `RecentReader` has it.
-    """
+    """The view of a run that has ended, with the figures of its report if the folder can be analysed."""
     try:
         run = open_run(folder)
         if outside.is_attached(run):
@@ -378,7 +379,7 @@ def _rank(rank: int, host: str, facts: Facts | None) -> RankView:
 
 
 def _workers(facts: Facts, batches: Records, now_ns: int | None) -> Iterator[WorkerView]:
-    """Each worker by itself; those that an epoch starts anew have the numbers of those before them."""
+    """Each worker by itself; a worker that a new epoch starts takes over the number of an old one."""
     batches = of_training(batches, facts.window.all_steps)
     for number in np.unique(batches["worker"][batches["worker"] >= 0]).tolist():
         own = batches[batches["worker"] == number]
@@ -390,7 +391,7 @@ def _workers(facts: Facts, batches: Records, now_ns: int | None) -> Iterator[Wor
 
 
 def rates_of(steps: Rows) -> Series:
-    """Samples/s of each whole second up to the last step's end; a step's samples come evenly since the step before."""
+    """Samples/s of each whole second; the samples of a step are spread evenly since the step before."""
     ends, samples = steps["step_end_ns"], np.where(steps["samples"] == NOT_MEASURED, 0, steps["samples"])
     last = int(ends[-1]) // SECOND_NS
     edges = np.arange(max(-(-int(ends[0]) // SECOND_NS), last - HISTORY_S), last + 1) * SECOND_NS
@@ -431,8 +432,8 @@ def _of_machine(run: Run, state: str, now_ns: int) -> Snapshot:
 
 
 def per_second(times: Stamps, values: npt.NDArray[Any], until_ns: int) -> Series:
-    """Means of the last seconds that are over; empty where nothing was measured. Ends some seconds earlier where the
-    last ones are not known yet."""
+    """Means of the last whole seconds; empty where nothing was measured. Ends up to three seconds early
+    where the newest are not recorded yet."""
     known = ~np.isnan(values) & (times > until_ns - HISTORY_S * SECOND_NS) & (times < until_ns)
     if not known.any():
         return ()
@@ -445,8 +446,7 @@ def per_second(times: Stamps, values: npt.NDArray[Any], until_ns: int) -> Series
 
 
 def rate_since(times: Stamps, counter: Stamps, since_ns: int) -> float | None:
-    """How fast a cumulative counter rose since some moment, a second; `None` with fewer than two readings, or where it
-    was reset."""
+    """Rise of a cumulative counter a second; `None` with fewer than two readings, or if it was reset."""
     known = (counter != NOT_MEASURED) & (times >= since_ns)
     times, counter = times[known], counter[known]
     if len(times) < 2 or times[-1] <= times[0] or (np.diff(counter) < 0).any():
@@ -466,13 +466,13 @@ def _mean(rows: Records, name: str) -> float | None:
 
 
 def _devices(run: Run, until_ns: int, now_ns: int) -> Iterator[DeviceView]:
-    """The devices that were sampled, by number, under the names that their driver, or else the trainings, give them."""
+    """The sampled devices by number, named by their driver, or else by the trainings."""
     rows, told, since_ns = run.records(DEVICE), processes(run.folder), now_ns - RECENT_NS
     device, emulated = run.info.get("device") or {}, device_kind_of(run.info) == "emulated"
     sampled = {each.number: each for each in sampled_devices(run.folder) or ()} if not emulated else {}
     numbers = np.unique(rows["device"]).tolist()
     titles = {str(of["title"]) for of in (device, *(each.device for each in told)) if of.get("title")}
-    # Seen from outside, a process does not tell what its devices are called; nor which of several is its own.
+    # An attached process does not tell its devices' name, nor which of several is its own.
     says = not run.info.get("attach") and (emulated or len(numbers) <= max(1, len(told)))
     title = titles.pop() if len(titles) == 1 and says and not any(each.name for each in sampled.values()) else None
     for number in numbers:
@@ -536,7 +536,7 @@ def _host(run: Run, looks: Records, now_ns: int) -> HostView:
 
 
 def _code(run: Run, analysis: Analysis | None) -> Iterator[Where]:
-    """The line that most stack samples of the workers saw, and the one of the training; of too few samples none."""
+    """The line with most stack samples of the workers, and of the training; none of too few samples."""
     told = sorted((each.rank, each.pid) for each in processes(run.folder))
     lead = None if analysis is None else of_job.leading(analysis, [run])
     writer = lead[1] if lead is not None else next(iter(told), None)

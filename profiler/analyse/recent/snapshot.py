@@ -45,12 +45,12 @@ class DeviceView:
     """Lanes that device and slot are capable of."""
     processes: int | None = None
     held_down: str | None = None
-    """Why its clocks are held down (`power cap`, `heat`, …); `None`: they are not, or it is not known."""
+    """Why its clocks are held down (`power cap`, `heat`, …); `None` if they are not, or unknown."""
 
 
 @dataclass(frozen=True)
 class WorkerView:
-    """One worker, or pool of threads, that prepares batches; figures as a report has them of all workers."""
+    """One worker, or pool of threads, with the figures that a report has of all workers."""
 
     number: int
     busy_pct: float | None = None
@@ -78,7 +78,7 @@ class RankView:
 
 @dataclass(frozen=True)
 class HostView:
-    """The machine and the job's share of it, `None` where there is no job. Rates are of the last seconds."""
+    """The machine, and the job's share of it; rates are of the last seconds."""
 
     tree_cpus: float | None = None
     """CPUs that the job's processes keep busy."""
@@ -90,7 +90,7 @@ class HostView:
     read_bytes_s: float | None = None
     """What the job's read calls got, from cache or storage."""
     storage_bytes_s: float | None = None
-    """What storage gave for them. Another counter: what is read ahead and what mapped files page in count here only."""
+    """What storage gave; another counter, which includes read-ahead and pages of mapped files."""
     memory_used_bytes: int | None = None
     """Of the job's processes."""
     memory_available_bytes: int | None = None
@@ -102,7 +102,7 @@ class HostView:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The run; shares, rates, workers and verdict are what a report of its last seconds has, a job's of all ranks."""
+    """The run, with the figures and the verdict of its last seconds; of a job, of all ranks together."""
 
     title: str
     device: str
@@ -136,9 +136,9 @@ class Snapshot:
     worker_busy_pct: float | None = None
     verdict: Finding | None = None
     verdict_since_s: float | None = None
-    """How long the verdict has named the same cause, as far back as was looked; `None`: it names none."""
+    """How long the verdict has named its cause, as far as was watched; `None` if it names none."""
     verdict_of_whole_run: bool = False
-    """Of a run that has ended: figures and verdict are the report's, and not of the last seconds."""
+    """Whether figures and verdict are those of the whole run, which has ended."""
     rank: int = 0
     """The rank that leads a job: whose queue and workers are shown."""
     ranks: int = 1
@@ -147,9 +147,9 @@ class Snapshot:
     devices: tuple[DeviceView, ...] = ()
     makers: tuple[WorkerView, ...] = ()
     made_in_training: bool | None = None
-    """Batches are made in the training process itself, when it asks for them; there are no makers then."""
+    """Whether the training process prepares batches itself; there are no makers then."""
     host: HostView = HostView()
     code: tuple[Where, ...] = ()
-    """The lines at which most stack samples of the last 30 s stand: of all `workers` together, and of the `training`'s
-    thread, as `time` says. Shares are of all their time, of workers also of that in which they wait for an order. Empty
-    where stacks are not looked at, or no line was seen often enough."""
+    """The lines with most stack samples of the last 30 s, of all `workers` and of the `training` thread, as
+    `time` says; shares are of all samples, also of idle workers. Empty where stacks are not sampled, or no
+    line was seen often enough."""
