@@ -201,7 +201,8 @@ class Program:
         body = screen(view, width, replace(self.options, note=note))
         if not has_keys:
             return body
-        whole, foot = Layout(), f" q quit  p {'go on' if self.options.paused else 'pause'}  Tab {self._next()}"
+        whole, foot = Layout(), f" q quit  p {'go on' if self.options.paused else 'pause'}"
+        foot += f"  Tab {self._next()}" if len(views(view)) > 1 else ""
         whole.split_column(Layout(body), Layout(Text(foot, "dim", no_wrap=True), size=1))
         return whole
 

@@ -35,6 +35,9 @@ from support.recent_runs import (
     store,
     training,
 )
+from whyidle.analyse.attached.attached import attached
+from whyidle.analyse.attached.causes import findings_of, verdict_of
+from whyidle.analyse.recent import reader
 from whyidle.analyse.recent.reader import ONCE_TOLD, RECENT_NS, RecentReader, of_whole_run, per_second, rate_since
 from whyidle.analyse.recent.snapshot import Series
 from whyidle.analyse.run.analysis import analyse
@@ -48,6 +51,7 @@ from whyidle.record.run import SampledDevice, create_run, describe_process, note
 from whyidle.record.schema import EVENT, HEADER_BYTES, NOT_MEASURED, STEP, EventKind
 from whyidle.record.segment import RecordWriter
 from whyidle.record.stacks import MOST_AT_A_LOOK, STACKS, Call, StackFollower, StackNames
+from whyidle.report import live
 from whyidle.scenarios.planted import START as PLANTED_START
 from whyidle.scenarios.training import EmulatedNet, EmulatedOptimizer
 
@@ -105,8 +109,8 @@ def test_shares_while_recording_are_those_of_the_finished_run(tmp_path: Path) ->
     clock = VirtualClock(PLANTED_START)
     device = EmulatedDevice(EmulatedSpec("test", "Test", 10**9, 10e9, 5e9), clock)
     folder = create_run(tmp_path / "run", {"device": device.describe(), "plan": {"steps": 80}})
-    reader = RecentReader(folder, judge_s=0)
-    assert reader.snapshot().state == "starting"
+    source = RecentReader(folder, judge_s=0)
+    assert source.snapshot().state == "starting"
     net = EmulatedNet()
     optimizer = EmulatedOptimizer(net)
 
@@ -121,7 +125,7 @@ def test_shares_while_recording_are_those_of_the_finished_run(tmp_path: Path) ->
             net(partial(device.compute, 10 * MS), lambda: None).backward()
             optimizer.step(lambda: None)
             segment._write_all(0)
-            view = reader.snapshot()
+            view = source.snapshot()
             if view.steps >= 30:
                 seen.append((view.shares["compute"], view.shares["input"]))
         assert len(seen) == 50
@@ -129,7 +133,7 @@ def test_shares_while_recording_are_those_of_the_finished_run(tmp_path: Path) ->
             assert (compute, waiting) == pytest.approx((2 / 3, 1 / 3), abs=0.03)
         device.synchronize()
     update_run(folder, {"ended": {"status": "ok"}})
-    view = reader.snapshot()
+    view = source.snapshot()
     assert (view.state, view.steps, view.planned_steps, view.left_s, view.batch_size) == ("ok", 80, 80, None, 8)
     # Nothing is known of how these batches are made.
     assert view.verdict is not None
@@ -158,21 +162,21 @@ def test_a_run_whose_process_is_gone_is_lost(tmp_path: Path) -> None:
 
 def test_files_come_later_and_torn_the_end_is_seen_at_once_and_a_folder_may_go(tmp_path: Path) -> None:
     folder, now = create_run(tmp_path / "run", ON_GPUS), [START]
-    reader = RecentReader(folder, lambda: now[0])
-    assert reader.snapshot().state == "starting"
+    source = RecentReader(folder, lambda: now[0])
+    assert source.snapshot().state == "starting"
     whole = store(folder, STEP, steps(100, 5)).read_bytes()
     path = next(folder.glob("step-*"))
     for kept, told in ((whole[:1000], ("starting", 0)), (whole[:-100], ("running", 99))):
         path.write_bytes(kept)
         now[0] += 60 * S
-        view = reader.snapshot()
+        view = source.snapshot()
         assert (view.state, view.steps) == told
-    assert reader.snapshot() is view
+    assert source.snapshot() is view
     update_run(folder, {"ended": {"status": "failed"}})
-    assert reader.snapshot().state == "failed"
+    assert source.snapshot().state == "failed"
     shutil.rmtree(folder)
     with pytest.raises(RecordError, match=r"run is gone: the run's folder was removed or moved"):
-        reader.snapshot()
+        source.snapshot()
 
 
 def test_settings_told_long_ago_and_deaths_still_count_however_the_file_grew(tmp_path: Path) -> None:
@@ -182,12 +186,12 @@ def test_settings_told_long_ago_and_deaths_still_count_however_the_file_grew(tmp
     told += [{"t_ns": START + 15 * S, "what": EventKind.LOADER_WORKERS, "value": 0}]
     folder = recorded(tmp_path / "run", step=steps(900, 30))
     writer, seen = RecordWriter(folder, EVENT), []
-    reader = RecentReader(folder, lambda: START + 45 * S, judge_s=0)
+    source = RecentReader(folder, lambda: START + 45 * S, judge_s=0)
     for number, body in enumerate(rows_of(EVENT, told)):
         writer.append(*body)
         if number < 3 or number >= len(told) - 2:
             writer.flush()
-            view = reader.snapshot()
+            view = source.snapshot()
             seen.append((view.made_in_training, len(view.deaths)))
     assert (seen[:3], seen[-2:]) == ([(False, 0), (False, 0), (False, 1)], [(False, 1), (True, 1)])
     writer.close()
@@ -201,9 +205,9 @@ def test_a_run_of_another_machine_is_looked_at_by_its_own_clock(tmp_path: Path) 
 
 def test_the_same_cause_is_counted_from_when_it_was_first_seen(tmp_path: Path) -> None:
     now, folder = [START + 30 * S], recorded(tmp_path / "run", ON_GPUS, step=steps(900, [20.0] * 500 + [0.0] * 400))
-    reader, seen = RecentReader(folder, lambda: now[0]), []
+    source, seen = RecentReader(folder, lambda: now[0]), []
     for _ in range(3):
-        view = reader.snapshot()
+        view = source.snapshot()
         seen.append((view.verdict_since_s, view.quiet_s))
         now[0] += 20 * S
     assert [since for since, _ in seen] == [0, 20, 40]
@@ -456,6 +460,29 @@ def test_every_rank_is_shown_by_its_process_that_trained_last(tmp_path: Path) ->
     assert (one.rank, one.steps, other.rank, other.steps) == (0, 400, 1, 390)
     assert (one.samples_per_s, other.samples_per_s) == pytest.approx((1280, 32 / 0.035))
     assert other.shares["input"] > one.shares["input"]
+
+
+def test_of_very_many_ranks_some_from_all_over_the_job_are_analysed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = recorded(tmp_path / "run", step=steps(400, 5))
+    for number in range(1, 5):
+        store(folder, STEP, steps(400, 5), number, os.getpid() + 10_000_000 * number)
+    monkeypatch.setattr(reader, "MOST_RANKS", 2)
+    view = at(folder, 10)
+    assert (view.ranks, [each.rank for each in view.rank_views]) == (5, [0, 3])
+    assert "on 2 of 5 ranks" in live.line(view)
+
+
+def test_what_was_watched_from_outside_has_a_verdict_at_its_end(tmp_path: Path) -> None:
+    RECORDINGS["attached-workers"].build(tmp_path)
+    run = tmp_path / "run"
+    view = RecentReader(run).snapshot()
+    assert view.verdict is None
+    seen = attached(open_run(run))
+    assert of_whole_run(view, run).verdict == verdict_of(seen, findings_of(seen))
+    # What cannot be analysed stays as it is.
+    assert of_whole_run(view, tmp_path / "none") is view
 
 
 def test_means_of_a_second_are_of_what_came_in_it_and_gaps_stay() -> None:
