@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import math
 from typing import Any
 
@@ -98,10 +97,8 @@ def running(**other: Any) -> Snapshot:
 
 def shown(moment: Snapshot, width: int = 80, **options: Any) -> list[str]:
     """The live view of a moment, row by row; `options` are those of `live.Options`."""
-    console = Console(width=width, color_system=None, file=io.StringIO())
-    with console.capture() as captured:
-        console.print(live.screen(moment, width, live.Options(**options)))
-    return [row.rstrip() for row in captured.get().splitlines()]
+    rows = Console(width=width, color_system=None).render_lines(live.screen(moment, width, live.Options(**options)))
+    return ["".join(segment.text for segment in row).rstrip() for row in rows]
 
 
 def text(moment: Snapshot, width: int = 80, **options: Any) -> str:

@@ -193,11 +193,8 @@ class RankAnalysis:
 
 
 def analyse(run: Run, *others: Run, briefly: bool = False) -> Analysis:
-    """Analyse a run, finished or not.
-
-    Args:
-        others: what the same job recorded on its other hosts.
-        briefly: without predictions by replay, which take most of the time.
+    """Analyse a run, finished or not. `others`: what the same job recorded on its other hosts; `briefly`: without
+    predictions by replay, which take most of the time.
 
     Raises:
         RecordError: a record file is of an unknown version, or the folders are not of one job.
