@@ -70,7 +70,7 @@ VERBS = (
     ),
     Verb(
         "live",
-        "Shows a recording in progress, or replays one (no RUN: the newest, and those that follow).",
+        "Shows a recording in progress (no RUN: the newest, and those that follow).",
         "whyidle live",
     ),
     Verb(

@@ -26,10 +26,6 @@ MOST_BYTES = 1 << 38
 """Of a record file: what a process may write in ten years."""
 FEW_ROWS = 4096
 """Records up to which they are kept as rows: a megabyte of the largest."""
-AHEAD_BYTES = 1 << 15
-"""Read with the header of a file that is followed. A job that has ended leaves thousands of small ones."""
-FEW = 64
-"""Records that a look at a growing file asks for first: most looks find fewer."""
 
 
 @dataclass(frozen=True)
@@ -53,13 +49,13 @@ def read_header(path: Path) -> RecordHeader:
     return _header(path)[0]
 
 
-def _header(path: Path, more: int = 0) -> tuple[RecordHeader, int, bytes]:
-    """(the header, how many bytes the file has, up to `more` of those after the header)"""
+def _header(path: Path) -> tuple[RecordHeader, int]:
+    """(the header, how many bytes the file has)"""
     try:
         # A job has thousands of files: what Python's own files do besides would take most of the time.
         file = open_recorded(path, MOST_BYTES)
         try:
-            page, size = os.pread(file, HEADER_BYTES + more, 0), os.fstat(file).st_size
+            page, size = os.pread(file, HEADER_BYTES, 0), os.fstat(file).st_size
         finally:
             os.close(file)
     except OSError as error:
@@ -78,15 +74,14 @@ def _header(path: Path, more: int = 0) -> tuple[RecordHeader, int, bytes]:
     kind = KINDS.get(name)
     if kind is None or header_bytes != HEADER_BYTES or record_bytes != kind.record_bytes:
         raise RecordError(f"{path} holds records of an unknown kind: {name!r} of {record_bytes} bytes.")
-    return RecordHeader(path, kind, rank, pid, dropped, bool(closed)), size, page[HEADER_BYTES:]
+    return RecordHeader(path, kind, rank, pid, dropped, bool(closed)), size
 
 
 class RecordFile:
     """The records of one file, up to the last whole one."""
 
-    def __init__(self, path: Path, ahead: int = 0) -> None:
-        """`ahead`: bytes of records to read with the header, at most."""
-        self.header, size, self.ahead = _header(path, ahead)
+    def __init__(self, path: Path) -> None:
+        self.header, size = _header(path)
         self.path = path
         self._dtype = self.header.kind.dtype
         self.most_at_first = max(0, size - HEADER_BYTES) // self.header.kind.record_bytes
@@ -104,10 +99,6 @@ class RecordFile:
             data = os.pread(file, count * size, HEADER_BYTES + first * size)
         finally:
             os.close(file)
-        return self.stored(data, first)
-
-    def stored(self, data: bytes, first: int = 0) -> Rows:
-        """The whole records in what was read of the file from number `first` on."""
         records: Rows = np.frombuffer(data, dtype=self._dtype, count=len(data) // self.header.kind.record_bytes)
         fits = records["seq"] == np.arange(first + 1, first + 1 + len(records))
         return self._sound(records if fits.all() else records[: int(np.argmin(fits))])
@@ -202,53 +193,18 @@ class RecordFile:
 
 
 class Follower:
-    """Reads what is appended to a record file, again and again.
+    """Reads what is appended to a record file, again and again."""
 
-    `last` skips all but so many of the records that are there already.
-    """
-
-    def __init__(self, path: Path, last: int | None = None) -> None:
-        self._file = RecordFile(path, AHEAD_BYTES)
-        self.header = self._file.header
-        skips = last is not None and self._file.most_at_first > last
-        self.seen = max(0, self._file.count() - (last or 0)) if skips else 0
-        """Records of the file taken in or skipped so far."""
-        most = CHUNK_BYTES // self.header.kind.record_bytes
-        self._at_first = min(most, max(FEW, self._file.most_at_first - self.seen + 1))
-        """How many records the first look asks for."""
-        size = self._file.most_at_first * self.header.kind.record_bytes
-        whole = self.header.closed and not skips and size <= len(self._file.ahead)
-        self._all = self._file.stored(self._file.ahead) if whole else None
-        """Of a small file that is complete, all its records until the first look."""
-        self._file.ahead = b""
-
-    def first(self) -> Rows:
-        """The first record of the file, if there is one."""
-        return self._file.read(0, 1)
+    def __init__(self, path: Path) -> None:
+        self._file = RecordFile(path)
+        self._seen = 0
+        """Records taken in so far."""
 
     def new(self) -> Rows:
         """Records stored since the last call."""
-        if self._all is not None:
-            found, self._all = self._all, None
-            self.seen = len(found)
-            return found
-        parts: list[Rows] = []
-        count = 0
-        while not parts or len(parts[-1]) == count:
-            count = self._at_first if not parts else CHUNK_BYTES // self.header.kind.record_bytes
-            self._at_first = FEW
-            parts.append(self._file.read(self.seen, count))
-            self.seen += len(parts[-1])
-        return joined(parts if len(parts) == 1 else [part for part in parts if len(part)], self.header.kind)
-
-    def at(self, number: int) -> Rows:
-        """The record of that number, from 0, alone; empty where there is none."""
-        return self._file.read(number, 1)
-
-    def latest(self, count: int) -> Rows:
-        """The last `count` records seen, as they stand now: late fields may have been filled in since."""
-        wanted = min(count, self.seen)
-        return self._file.read(self.seen - wanted, wanted)
+        parts = [chunk.copy() for chunk in self._file.chunks(self._seen)]
+        self._seen += sum(map(len, parts))
+        return joined(parts, self._file.header.kind)
 
 
 def read_all(files: Sequence[RecordFile], kind: Kind) -> Records:

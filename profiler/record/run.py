@@ -34,6 +34,7 @@ from .files import read_json, write_json
 from .reader import RecordFile, RecordHeader, read_all
 from .schema import DEVICE, FORMAT_VERSION, HOST, KINDS, MEMORY, NAN, NOT_MEASURED, STEP, Field, Kind
 from .secret import without_secrets
+from .stacks import StackTable, read_stacks
 
 DEVICES = "devices.json"
 
@@ -284,6 +285,8 @@ class _RecordFiles:
         """What was read and is still held by somebody, by the name of the kind and who wrote it."""
         self.unrecorded: dict[str, list[Field]] = {}
         """By the name of a kind, `Run.unrecorded`."""
+        self.stacks: StackTable | None = None
+        """Once they were asked for."""
 
 
 @dataclass(frozen=True)
@@ -383,6 +386,13 @@ class Run:
             known = [] if names is None else [each for each in kind.fields if each.name not in names]
             self.record_files.unrecorded[kind.name] = known
         return known
+
+    @property
+    def stacks(self) -> StackTable:
+        """Stacks that STACK records name by number. Raises as `open_recorded` does."""
+        if self.record_files.stacks is None:
+            self.record_files.stacks = read_stacks(self.folder)
+        return self.record_files.stacks
 
     def dropped(self) -> int:
         """Records that could not be stored, over all files."""

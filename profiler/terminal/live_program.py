@@ -1,189 +1,223 @@
-"""The live view on a terminal: draws it, and acts on keys.
-
-When a run has ended, the view shows the verdict of the whole run, as the report has it.
-"""
+"""The live view on a terminal: the whole screen, which is given back however the command ends, and keys."""
 
 from __future__ import annotations
 
 import os
-import threading
+import select
+import signal
+import sys
+import termios
 import time
+import tty
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Self
 
-from ..analyse.attached.attached import attached, is_attached
-from ..analyse.attached.causes import findings_of, verdict_of
+from rich.console import Console, RenderableType
+from rich.layout import Layout
+from rich.live import Live
+from rich.text import Text
+
+from ..analyse.recent.reader import RecentReader, of_whole_run
 from ..analyse.recent.snapshot import UNDER_WAY, Snapshot
-from ..analyse.recent.sources import Following, SnapshotSource
-from ..analyse.run.analysis import analyse
-from ..record.run import open_run
+from ..errors import RecordError
+from ..record.latest import latest
 from ..record.schema import BATCH, STEP
-from ..report.live import Options, Row, lists, screen
-from .screen import Screen
+from ..report.live import Options, screen, views
 
-
-def of_whole_run(view: Snapshot, folder: Path) -> Snapshot:
-    """The view with the verdict of the whole run; as it is where the folder cannot be analysed (any more)."""
-    try:
-        run = open_run(folder)
-        if is_attached(run):
-            seen = attached(run)
-            verdict, rate = verdict_of(seen, findings_of(seen)), None
-        else:
-            analysis = analyse(run)
-            verdict, rate = analysis.verdict, None
-            if analysis.facts is not None and analysis.facts.samples_known:
-                rate = (analysis.facts if analysis.job is None else analysis.job).samples_per_s
-    except Exception:
-        # What is damaged the report tells.
-        return view
-    return replace(view, verdict=verdict, verdict_since_s=None, verdict_samples_per_s=rate, verdict_of_whole_run=True)
-
-
+NEXT_RUN_SECONDS = 15.0
+"""How long to wait for another run after one has ended, without a terminal."""
 LARGE_BYTES = 80_000_000
-"""Records of a run's steps and batches, from which one look at it does not wait for all of them to be judged: three
+"""Size of a run's steps and batches from which analysing all of it takes too long for a look: three
 hours at ten steps a second."""
 MANY_PROCESSES = 64
-"""Training processes above which it does not either."""
+"""Training processes from which it does as well."""
+
+
+class Following:
+    """A recording, and if `next_ones` those that begin after it."""
+
+    def __init__(self, folder: Path, next_ones: bool = False) -> None:
+        self.next_ones = next_ones
+        self._reader = RecentReader(folder)
+        self._whole: Snapshot | None = None
+        """Of a run that has ended: what stays."""
+        self._ended_at = 0.0
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing new will come."""
+        waits = self.next_ones and time.monotonic() - self._ended_at <= NEXT_RUN_SECONDS
+        return self._whole is not None and not waits
+
+    def look(self) -> Snapshot:
+        """The run as it stands; once it has ended, with its report's figures if it is not too large."""
+        view, folder = self._reader.snapshot(), self._reader.folder
+        if view.state in UNDER_WAY:
+            self._whole = None
+            return view
+        newest = latest() if self.next_ones and self._whole is not None else None
+        if newest is not None and newest.resolve() != folder.resolve():
+            with suppress(RecordError):  # it is being made
+                self._reader, self._whole = RecentReader(newest), None
+                return self._reader.snapshot()
+        if self._whole is None or self._whole.state != view.state:
+            self._ended_at = time.monotonic()
+            self._whole = view if is_large(folder) else of_whole_run(view, folder)
+        return self._whole
 
 
 def is_large(folder: Path) -> bool:
-    """Whether judging the whole run takes longer than a look at it may."""
-    kinds = tuple(f"{kind.name}-" for kind in (STEP, BATCH))
-    with os.scandir(folder) as entries:
-        files = [each for each in entries if each.name.startswith(kinds)]
-    if sum(each.name.startswith(kinds[0]) for each in files) > MANY_PROCESSES:
-        return True
-    return sum(each.stat(follow_symlinks=False).st_size for each in files) >= LARGE_BYTES
+    """Whether analysing the whole run takes longer than a look at it may."""
+    sizes = [[path.lstat().st_size for path in folder.glob(f"{kind.name}-*")] for kind in (STEP, BATCH)]
+    return len(sizes[0]) > MANY_PROCESSES or sum(map(sum, sizes)) >= LARGE_BYTES
 
 
-PATIENCE_SECONDS = 0.5
-"""How long a screen waits for it at first. A run of a day takes many seconds, in which keys are to be answered."""
+class Ended(BaseException):
+    """A signal asked the command to end; raised anywhere, so that everything is undone on the way out."""
+
+    def __init__(self, signum: int) -> None:
+        super().__init__(signum)
+        self.signum = signum
 
 
-class LastWord:
-    """Analyses a run once, beside what is drawn."""
+@contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """Within it the first of these signals raises `Ended`, unless it is ignored; later ones do nothing."""
 
-    def __init__(self) -> None:
-        self._of: tuple[Path, str] | None = None
-        self._thread: threading.Thread | None = None
-        self._told: Snapshot | None = None
+    def end(signum: int, _: FrameType | None) -> None:
+        for each in before:
+            signal.signal(each, signal.SIG_IGN)
+        raise Ended(signum)
 
-    def told(self, folder: Path | None, view: Snapshot, seconds: float | None = None) -> Snapshot:
-        """The view with the verdict of the whole run; as it is while the run goes on, or the analysis does.
-
-        Args:
-            folder: of the run; `None`: there is none.
-            seconds: the longest wait for the analysis, when it is asked for first; `None`: as long as it takes.
-        """
-        if folder is None or view.state in UNDER_WAY:
-            return view
-        if self._thread is None or self._of != (folder, view.state):
-            self._of, self._told = (folder, view.state), None
-            self._thread = threading.Thread(target=self._analyse, args=(folder, view, self._of), daemon=True)
-            self._thread.start()
-            self._thread.join(seconds)
-        known = self._told
-        if known is None:
-            return view
-        return replace(
-            view,
-            verdict=known.verdict,
-            verdict_since_s=known.verdict_since_s,
-            verdict_samples_per_s=known.verdict_samples_per_s,
-            verdict_of_whole_run=known.verdict_of_whole_run,
-        )
-
-    def _analyse(self, folder: Path, view: Snapshot, of: tuple[Path, str]) -> None:
-        told = of_whole_run(view, folder)
-        if self._of == of:
-            self._told = told
+    watched = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+    before = {s: signal.getsignal(s) for s in watched if signal.getsignal(s) is not signal.SIG_IGN}
+    for each in before:
+        signal.signal(each, end)
+    try:
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
 
 
-PAGE = 5
-"""Entries that a page moves by."""
+class Screen:
+    """A terminal's whole screen, and its keys. Use as a context manager, in the main thread."""
+
+    def __init__(self, target: Console) -> None:
+        self._live = Live(console=target, screen=True, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
+        self._in = sys.stdin.fileno() if sys.stdin is not None and sys.stdin.isatty() else -1
+        self._cooked = termios.tcgetattr(self._in) if self.has_keys else None
+        self.size = target.size
+        """Columns and rows at the last picture."""
+
+    @property
+    def has_keys(self) -> bool:
+        """Whether keys can be read."""
+        return self._in >= 0
+
+    def __enter__(self) -> Self:
+        signal.signal(signal.SIGTSTP, self._suspend)
+        try:
+            self._take()
+        except BaseException:
+            self.__exit__(*sys.exc_info())
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        signal.signal(signal.SIGTSTP, signal.SIG_DFL)
+        self._give_back()
+
+    def show(self, what: RenderableType) -> None:
+        """Draw it."""
+        self._live.update(what, refresh=True)
+
+    def pressed(self, seconds: float) -> str:
+        """Wait so long for keys, and return them."""
+        ready, _, _ = select.select([self._in] if self.has_keys else [], [], [], seconds)
+        data = b""
+        if ready:
+            with suppress(OSError):
+                data = os.read(self._in, 1024)
+            if not data:
+                self._in = -1  # closed: there are no more keys
+        return data.decode(errors="replace")
+
+    def _take(self) -> None:
+        if self.has_keys:
+            # Not raw: Ctrl-C and Ctrl-Z stay what they are.
+            tty.setcbreak(self._in, termios.TCSADRAIN)
+        self._live.start(refresh=True)
+
+    def _give_back(self) -> None:
+        with suppress(OSError):  # the terminal is gone; a SIGHUP says so
+            self._live.stop()
+        if self._cooked is not None:
+            with suppress(termios.error, ValueError):
+                termios.tcsetattr(sys.stdin.fileno(), termios.TCSADRAIN, self._cooked)
+
+    def _suspend(self, *_: object) -> None:
+        self._give_back()
+        signal.signal(signal.SIGTSTP, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGTSTP)
+        # Here we stop, and go on when the shell says so.
+        signal.signal(signal.SIGTSTP, self._suspend)
+        with suppress(termios.error):
+            self._take()
 
 
 class Program:
-    """What is shown of a source, and how. `press` is what a key does; `run` draws until one says to quit."""
+    """What is shown of a recording, and how. `press` acts on a key; `run` draws until one quits."""
 
-    def __init__(self, source: SnapshotSource, options: Options) -> None:
-        self.source = source
-        self.options = options
+    def __init__(self, source: Following, options: Options) -> None:
+        self.source, self.options = source, options
         self.view: Snapshot | None = None
         self.quit = False
-        self._last_word = LastWord()
 
-    def run(self, to: Screen, interval: float) -> None:
-        self.options = replace(self.options, keys=to.has_keys)
-        while not self.quit:
-            due = time.monotonic() + interval
-            size = to.size()
-            to.show(self.rows(*size), size)
+    def run(self, target: Console, interval: float) -> None:
+        """Draw what has changed, again and again."""
+        shown: tuple[object, ...] = ()
+        with Screen(target) as to:
             while not self.quit:
-                pressed = to.pressed(due - time.monotonic())
-                for key in pressed:
+                if self.view is None or not self.options.paused:
+                    self.view = self.source.look()
+                now = id(self.view), self.options, target.size
+                if now != shown:
+                    to.show(self.picture(self.view, target.size.width, to.has_keys))
+                shown = now
+                for key in to.pressed(interval):
                     self.press(key)
-                if pressed or time.monotonic() >= due or to.size() != size:
-                    break
 
-    def rows(self, width: int, height: int) -> list[Row]:
-        """The screen as it stands."""
-        if self.view is None or not self.options.paused:
-            self.view = self._last_word.told(self.source.folder, self.source.look(), PATIENCE_SECONDS)
-        note = ""
-        if isinstance(self.source, Following) and self.source.next_ones and self.view.state not in UNDER_WAY:
-            note = "waiting for the next run"
-        return screen(self.view, width, height, replace(self.options, note=note))
+    def picture(self, view: Snapshot, width: int, has_keys: bool) -> RenderableType:
+        """The whole screen of a moment, with a last row that names the keys."""
+        ended = view.state not in UNDER_WAY
+        note = "waiting for the next run" if ended and self.source.next_ones else ""
+        body = screen(view, width, replace(self.options, note=note))
+        if not has_keys:
+            return body
+        whole, foot = Layout(), f" q quit  p {'go on' if self.options.paused else 'pause'}"
+        foot += f"  Tab {self._next()}" if len(views(view)) > 1 else ""
+        whole.split_column(Layout(body), Layout(Text(foot, "dim", no_wrap=True), size=1))
+        return whole
 
     def press(self, key: str) -> None:
-        now = self.options
+        """Act on a key; on one that means nothing, not at all."""
         if key == "q":
             self.quit = True
-        elif key in ("h", "?") or (key == "escape" and now.help):
-            self.options = replace(now, help=not now.help)
-        elif key in ("p", "space"):
-            self.options = replace(now, paused=not now.paused)
-        elif key == "a":
-            self.options = replace(now, ascii_only=not now.ascii_only)
-        elif key == "s":
-            self._in_a_list()
-            self.options = replace(self.options, order=self.options.order + 1)
-        elif key == "r":
-            self._in_a_list()
-            self.options = replace(self.options, reverse=not now.reverse)
-        elif key in ("tab", "back tab"):
-            self._next_list(-1 if key == "back tab" else 1)
-        elif key in _MOVES:
-            self._move(_MOVES[key])
+        elif key in ("p", " "):
+            self.options = replace(self.options, paused=not self.options.paused)
+        elif key == "\t":
+            following = self._next()
+            self.options = replace(self.options, view="" if following == "overview" else following)
 
-    def _next_list(self, by: int) -> None:
-        """None is one of the choices, so that Tab alone leads back."""
-        known = ("", *(lists(self.view) if self.view else ()))
-        here = known.index(self.options.focus) if self.options.focus in known else 0
-        self.options = replace(self.options, focus=known[(here + by) % len(known)], chosen=0, order=0, reverse=False)
-
-    def _in_a_list(self) -> None:
-        """Whoever sorts or moves without having chosen a list means the one that has an order."""
-        known = lists(self.view) if self.view else ()
-        if self.options.focus not in known and known:
-            wanted = next((name for name in ("workers", "ranks") if name in known), known[0])
-            self.options = replace(self.options, focus=wanted, chosen=0)
-
-    def _move(self, by: int) -> None:
-        fresh = not self.options.focus
-        self._in_a_list()
-        if self.view is None or not self.options.focus:
-            return
-        counts = {
-            "ranks": len(self.view.rank_views),
-            "devices": len(self.view.devices),
-            "workers": len(self.view.makers),
-        }
-        most = counts.get(self.options.focus, 0) - 1
-        # The first press only shows where one is.
-        chosen = 0 if fresh else min(max(0, self.options.chosen + by), max(0, most))
-        self.options = replace(self.options, chosen=chosen)
-
-
-_MOVES = {"up": -1, "down": 1, "page up": -PAGE, "page down": PAGE}
+    def _next(self) -> str:
+        """The view that Tab leads to."""
+        known = views(self.view) if self.view is not None else ("",)
+        here = known.index(self.options.view) if self.options.view in known else 0
+        return known[(here + 1) % len(known)] or "overview"

@@ -36,8 +36,8 @@ _PHASES = {
 }
 
 
-LIVE_ROWS = 11
-"""Of the run under way, below the table of those that ran."""
+LIVE_ROWS = 14
+"""Rows that are left to the run under way, below the table of those that ran."""
 
 
 class Drawn:
@@ -56,6 +56,8 @@ class Drawn:
 
     def __exit__(self, *_: object) -> None:
         if self._live is not None:
+            # At its end rich draws all of the last picture, even what the terminal has no room for.
+            self._live.update(Text(), refresh=True)
             self._live.stop()
 
 
@@ -100,7 +102,7 @@ class MatrixProgress(Drawn):
                 return
         ascii_only = bars.is_ascii(self._target)
         ran = [cell for cell in self._matrix.cells if cell.status != PENDING]
-        view = live.render(self._reader.snapshot(), self._target.width, LIVE_ROWS, ascii_only)
+        view = live.screen(self._reader.snapshot(), self._target.width, live.Options(ascii_only))
         rows = max(3, self._target.height - LIVE_ROWS - 5)
         table = renderables(
             cells_table.table_of(ran[-rows:], self._device["kind"] == "emulated"), self._target.width, ascii_only

@@ -16,8 +16,9 @@ from support.terminals import PROMPT, Terminal, shell
 from support.tmux import THERE_IS, Tmux
 from whyidle.commands.main import main
 from whyidle.terminal import beside
-from whyidle.terminal.screen import ENTER, LEAVE
 
+ENTER, LEAVE = "\x1b[?1049h", "\x1b[?1049l"
+"""What a terminal is told for another screen, and to go back to its own."""
 ENDS = """
 import os, signal, sys, time
 print("begins", os.getpid(), os.getppid(), flush=True)

@@ -96,7 +96,7 @@ def batches(of: list[dict], workers: int = 2, making_ms: float = 30, ahead_ms: f
                 "end_ns": end,
                 "read_ns": round(MS * making_ms / 4),
                 "collate_ns": MS,
-                "run_queue_ns": MS * making_ms / 10,
+                "run_queue_ns": round(MS * making_ms / 10),
                 "cpu_ns": round(MS * making_ms / 2),
                 "threads": 1,
                 "training": os.getpid(),
@@ -104,7 +104,6 @@ def batches(of: list[dict], workers: int = 2, making_ms: float = 30, ahead_ms: f
                 "batch": step["batch"],
             }
         )
-        rows[-1]["run_queue_ns"] = round(rows[-1]["run_queue_ns"])
     return rows
 
 
@@ -153,9 +152,8 @@ def training(folder: Path, seed: int, seconds: float = 30) -> Path:
             path = store(folder, BATCH, [row for row in made if row["worker"] == worker], rank, pid)
             path.rename(path.with_name(f"batch-{rank}-{pid}.w{worker}.rec"))
         told = [(START, EventKind.LOADER_WORKERS, 2), (START, EventKind.LOADER_PREFETCH, 2)]
+        told += [(step["fetch_begin_ns"], EventKind.EPOCH_BEGIN, step["epoch"]) for step in of[:: count // 3]]
         events = [{"t_ns": at, "what": what, "value": value} for at, what, value in told]
-        begun = [(step["fetch_begin_ns"], step["epoch"]) for step in of[:: count // 3]]
-        events += [{"t_ns": at, "what": EventKind.EPOCH_BEGIN, "value": epoch} for at, epoch in begun]
         for step in of[5::40]:
             at = step["fetch_end_ns"]
             events.append({"t_ns": at, "what": EventKind.GARBAGE, "value": 2, "end_ns": at + 2 * MS})
@@ -179,8 +177,8 @@ def recorded(folder: Path, info: dict[str, Any] | None = None, **kinds: list[dic
     create_run(folder, ON_GPUS if info is None else info)
     of = {"step": STEP, "batch": BATCH, "event": EVENT, "device": DEVICE, "host": HOST}
     for name, rows in kinds.items():
-        ordered = sorted(rows, key=lambda row: row["t_ns"]) if name in ("device", "host") else rows
-        store(folder, of[name], ordered, pid=1 if name in ("device", "host") else None)
+        sampled = name in ("device", "host")
+        store(folder, of[name], sorted(rows, key=lambda r: r["t_ns"]) if sampled else rows, pid=1 if sampled else None)
     return folder
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from rich.console import Console
+
 from whyidle.analyse.causes.finding import Evidence, Finding, Next
 from whyidle.analyse.recent.snapshot import DeviceView, HostView, RankView, Snapshot, WorkerView
 from whyidle.report import live
@@ -28,10 +30,10 @@ def device(number: int = 0, **other: Any) -> DeviceView:
     known: dict[str, Any] = {
         "busy_pct": (*WAVE[:-1], 63.0),
         "sm_active_pct": (*(v / 2 for v in WAVE[:-1]), 31.0),
-        "memory_pct": (15.0,),
-        "power_w": (312.4,),
-        "pcie_rx_bytes_s": (3.2e9,),
-        "pcie_tx_bytes_s": (1e8,),
+        "power_w": 312.4,
+        "power_limit_w": 700.0,
+        "pcie_rx_bytes_s": 3.2e9,
+        "pcie_tx_bytes_s": 1e8,
         "memory_used_bytes": 12_100_000_000,
         "memory_total_bytes": 80_000_000_000,
         "sm_clock_mhz": 1755,
@@ -41,9 +43,9 @@ def device(number: int = 0, **other: Any) -> DeviceView:
         "pcie_width": 8,
         "pcie_max_generation": 4,
         "pcie_max_width": 16,
-        "held_down": "power",
+        "held_down": "power cap",
     }
-    return DeviceView(number, "NVIDIA H200", **known | other)
+    return DeviceView(number, **{"name": "NVIDIA H200"} | known | other)
 
 
 def worker(number: int = 0, **other: Any) -> WorkerView:
@@ -68,18 +70,15 @@ def running(**other: Any) -> Snapshot:
         "samples_per_s": 1234.5,
         "steps_per_s": 1234.5 / 32,
         "rates": tuple(1000 + v for v in WAVE[:120]),
-        "trend_pct": 4.2,
         "shares": {"compute": 0.63, "input": 0.31, "copy": 0.04, "sync": 0.0, "host": 0.02, "boundary": 0.0},
         "queue_ready": 3.1,
         "queue_capacity": 8,
         "verdict": VERDICT,
-        "verdict_samples_per_s": 1234.5,
         "devices": (device(),),
         "makers": tuple(worker(i, busy_pct=90.0 + i) for i in range(4)),
         "host": HostView(
             tree_cpus=3.2,
             cpu_budget=4.0,
-            cpus=tuple(v / 40 for v in WAVE),
             machine_busy_pct=81.0,
             steal_pct=0.0,
             iowait_pct=4.0,
@@ -91,17 +90,17 @@ def running(**other: Any) -> Snapshot:
             shm_total_bytes=2_000_000_000,
             throttled_pct=0.0,
         ),
-        "recent_s": 10.0,
         "verdict_since_s": 42.0,
     }
     return Snapshot("ssd · caffe", "NVIDIA H200", "running", **known | other)
 
 
-def shown(view: Snapshot, width: int = 80, height: int = 24, **options: object) -> list[str]:
+def shown(moment: Snapshot, width: int = 80, **options: Any) -> list[str]:
     """The live view of a moment, row by row; `options` are those of `live.Options`."""
-    return [row.plain for row in live.screen(view, width, height, live.Options(**options))]  # type: ignore[arg-type]
+    rows = Console(width=width, color_system=None).render_lines(live.screen(moment, width, live.Options(**options)))
+    return ["".join(segment.text for segment in row).rstrip() for row in rows]
 
 
-def text(view: Snapshot, width: int = 80, height: int = 24, **options: object) -> str:
-    """The same in one."""
-    return "\n".join(shown(view, width, height, **options))
+def text(moment: Snapshot, width: int = 80, **options: Any) -> str:
+    """The same in one, with single blanks."""
+    return " ".join(" ".join(shown(moment, width, **options)).split())

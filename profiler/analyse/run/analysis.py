@@ -189,8 +189,9 @@ class RankAnalysis:
     analysis: Analysis
 
 
-def analyse(run: Run, *others: Run) -> Analysis:
-    """Analyse a run, finished or not. `others`: what the same job recorded on its other hosts.
+def analyse(run: Run, *others: Run, briefly: bool = False) -> Analysis:
+    """Analyse a run, finished or not. `others`: what the same job recorded on its other hosts; `briefly`: without
+    predictions by replay, which take most of the time.
 
     Raises:
         RecordError: a record file is of an unknown version, or the folders are not of one job.
@@ -200,7 +201,7 @@ def analyse(run: Run, *others: Run) -> Analysis:
     if len(ranks) > 1:
         found = _of_job(runs, ranks)
     else:
-        alone = _of_process(run, None)
+        alone = _of_process(run, run.leading_writer() if briefly else None)
         notes = (*_run_notes(run), *_missing_notes(ranks), *_killed_notes(ranks), *alone.notes)
         found = replace(alone, notes=notes, dropped_records=run.dropped())
     killed = tuple(rank.rank for rank in ranks if rank.killed)

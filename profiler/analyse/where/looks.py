@@ -13,7 +13,7 @@ import numpy.typing as npt
 from ...record.reader import Records
 from ...record.run import AGAIN, Run, Writer, processes
 from ...record.schema import NOT_MEASURED, STACK, ThreadState
-from ...record.stacks import CallStack, StackTable, read_stacks
+from ...record.stacks import CallStack, StackTable
 from ..intervals import Intervals, inside
 from .places import FETCHER, WORKER, is_file, own_part, within
 
@@ -122,7 +122,7 @@ def all_looks(run: Run) -> Looks | None:
     records = run.records(STACK)
     if len(records) == 0:
         return None
-    return Looks(records[np.argsort(records["t_ns"], kind="stable")], read_stacks(run.folder))
+    return Looks(records[np.argsort(records["t_ns"], kind="stable")], run.stacks)
 
 
 def process_looks(whole: Looks, pid: int, thread: int) -> ProcessLooks:

@@ -219,10 +219,10 @@ def test_without_what_processes_say_the_ranks_are_those_of_the_files(tmp_path: P
     assert not said(analysis, "ranks were recorded")
 
 
-def test_the_live_view_shows_one_rank_and_says_of_how_many(tmp_path: Path) -> None:
+def test_the_live_view_shows_all_ranks_and_how_far_the_foremost_is(tmp_path: Path) -> None:
     job = record(tmp_path / "run", [Rank(steps=195), Rank(), Rank(steps=40)])
     view = RecentReader(job.folders[0]).snapshot()
-    assert (view.rank, view.ranks, view.steps) == (0, 3, 195)
+    assert (view.ranks, view.steps, [each.steps for each in view.rank_views]) == (3, 200, [195, 200, 40])
 
 
 def with_workers(folder: Path, ranks: int, workers: int = 2) -> Job:
