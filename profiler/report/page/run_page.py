@@ -29,17 +29,8 @@ from ...analyse.timeline.timeline import Timeline, ranks_with_steps, timelines
 from ...record.code import Code
 from ...record.files import plain
 from ...record.run import Run
-from ..document import (
-    Caution,
-    Changes,
-    EvidenceTable,
-    LinesOfCode,
-    OtherFindings,
-    SharesOfTime,
-    Verdict,
-    blocks_of_kind,
-)
-from ..documents.run import FEW_STEPS, rate_now, run_document
+from ..document import Caution, Section, blocks_of_kind, code_rows, said_of, time_lines
+from ..documents.run import FEW_STEPS, pace, rate_now, run_document, time_parts, time_remarks
 from ..export.steps import axis_of
 from ..render.html import page_sections
 from ..words.figures import share
@@ -318,25 +309,31 @@ def _short(value: Any) -> str:
 
 
 SCRIPTS = ("uPlot.iife.min.js", "unpack.js", "words.js", "colours.js", "timeline.js")
-
-DRAWN_HERE = (Verdict, SharesOfTime, Changes, LinesOfCode, EvidenceTable, OtherFindings)
-"""Blocks that this page draws itself."""
+DRAWN_HERE = ("What to change", "Lines of code", "Evidence", "Also found")
+"""Titles of sections that this page draws itself."""
 
 
 def page(analysis: Analysis, runs: Sequence[Run], cost: str | None = None) -> str:
     """Make the page. `runs`: those that were analysed. `cost`: what the run cost, in a line."""
-    document = run_document(analysis, cost)
-    (verdict,) = blocks_of_kind(document, Verdict)
-    why = blocks_of_kind(document, SharesOfTime)
+    document, facts, job = run_document(analysis, cost), analysis.facts, analysis.job
+    verdict, now, shares = analysis.verdict, rate_now(analysis), ranks_figures.shares(analysis)
     ranks = ranks_with_steps(analysis)
-    over = timelines(analysis, runs, shown_of(ranks, None if analysis.job is None else analysis.job.lead))
-    left_out = max(0, len(ranks) - len(over))
-    lead = _lead(analysis, over)
+    over = timelines(analysis, runs, shown_of(ranks, None if job is None else job.lead))
+    lead = next((each for each in over if job is not None and each.rank == job.lead), over[0] if over else None)
     overview, utilisation_drawn = (None, False) if lead is None else over_time(lead)
-    facts = analysis.facts
     leading = ranks_figures.leading(analysis, runs)
     stacks = None if leading is None or facts is None else stacks_of(*leading, facts.parts)
-    further = page_sections(block for block in document.blocks if not isinstance(block, DRAWN_HERE))
+    below = [each for each in document.blocks if not isinstance(each, Section) or each.title not in DRAWN_HERE]
+    others = [found for found in analysis.findings if found is not verdict]
+    gaps_ns = None if facts is None or not facts.told_apart else facts.parts.gaps_ns
+    why = (
+        {"lines": [], "remarks": []}
+        if facts is None
+        else {
+            "lines": time_lines(time_parts(analysis, facts), facts.parts.wall_ns / facts.window.count / 1e6),
+            "remarks": time_remarks(analysis, facts),
+        }
+    )
     return render(
         "run.html.j2",
         title=document.title,
@@ -346,18 +343,13 @@ def page(analysis: Analysis, runs: Sequence[Run], cost: str | None = None) -> st
         cautions=blocks_of_kind(document, Caution),
         emulated=facts is not None and facts.device_kind == "emulated",
         cost=cost,
-        verdict=verdict.finding,
-        shares=ranks_figures.shares(analysis),
-        why=[row for block in why for row in block.lines],
-        why_title=next((block.title for block in why), ""),
-        why_words=[words for block in why for words in block.remarks],
-        changes=[said for block in blocks_of_kind(document, Changes) for said in block.said],
-        where=[row for block in blocks_of_kind(document, LinesOfCode) for row in block.rows],
-        others=[
-            (found, Changes(found.next, block.now).said)
-            for block in blocks_of_kind(document, OtherFindings)
-            for found in block.findings
-        ],
+        verdict=verdict,
+        shares=shares,
+        why=why,
+        averaged=f", averaged over {len(job.ranks)} ranks" if job else "",
+        changes=said_of(verdict.next, now),
+        where=code_rows(verdict.where),
+        others=[(found, said_of(found.next, now)) for found in others],
         stacks=stacks,
         tiles=list(_tiles(analysis, facts)),
         overview=overview,
@@ -365,33 +357,23 @@ def page(analysis: Analysis, runs: Sequence[Run], cost: str | None = None) -> st
         parts_shown=[] if lead is None else [part for part in (*PARTS, UNTOLD) if len(lead.parts.get(part, ()))],
         waiter="" if facts is None else facts.waiter,
         several=len(over) > 1,
-        left_out_ranks=left_out,
+        left_out_ranks=max(0, len(ranks) - len(over)),
         lead=None if lead is None else lead.rank,
-        gaps=None
-        if facts is None or not facts.told_apart or not len(facts.parts.gaps_ns)
-        else gap_histogram(facts.parts.gaps_ns),
-        further=[section for section in further if section.title],
+        gaps=None if gaps_ns is None or not len(gaps_ns) else gap_histogram(gaps_ns),
+        further=[section for section in page_sections(below) if section.title],
         environment=environment_of(analysis),
         settings=settings_of(analysis),
     )
 
 
-def _lead(analysis: Analysis, over: Sequence[Timeline]) -> Timeline | None:
-    """Choose the rank whose figures stand for the job."""
-    number = analysis.job.lead if analysis.job is not None else None
-    return next((t for t in over if t.rank == number), over[0] if over else None)
-
-
 def _tiles(analysis: Analysis, facts: Facts | None) -> Iterator[tuple[str, Any, str]]:
     if facts is None:
         return
-    rate, step = rate_now(analysis), analysis.step_ms
+    step, shares = analysis.step_ms, ranks_figures.shares(analysis)
     if facts.window.count >= FEW_STEPS:
-        if rate is None:
-            yield "steps/s", f"{1e9 * facts.window.count / facts.parts.wall_ns:.1f}", "samples unknown"
-        else:
-            yield "samples/s", f"{rate:.1f}", f"batch {facts.batch_size}" if facts.batch_size else ""
-    shares = ranks_figures.shares(analysis)
+        fast, what_of = pace(analysis, facts)
+        batch = f"batch {facts.batch_size}" if facts.batch_size else ""
+        yield what_of, fast, batch if facts.samples_known else "samples unknown"
     what = {"cpu": "the processor computes", "emulated": "the emulated device computes"}
     yield "busy", share(shares.get("compute")), what.get(facts.device_kind, "the device computes, by its events")
     yield "waiting for data", share(shares.get("input")), "exposed wait"

@@ -30,8 +30,7 @@ from whyidle.record.schema import HEADER_BYTES, STEP
 from whyidle.report.contract import run as contract
 from whyidle.report.document import Document
 from whyidle.report.documents.comparison import comparison_document
-from whyidle.report.documents.run import headline, run_document
-from whyidle.report.documents.workers import workers_blocks
+from whyidle.report.documents.run import headline, run_document, workers_blocks
 from whyidle.report.export import scalars
 from whyidle.report.export.cells import cells_table
 from whyidle.report.export.table_files import write_csv
