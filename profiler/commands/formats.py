@@ -150,7 +150,7 @@ def _check_profiles(arguments: argparse.Namespace) -> None:
 
 
 def _write_profiles(arguments: argparse.Namespace, result: Result) -> None:
-    profiles = result.speedscope()
+    profiles = result.export("speedscope")
     with opened(arguments.output) as file:
         file.write(profiles)
 
@@ -170,7 +170,7 @@ def _write_trace(arguments: argparse.Namespace, result: Result) -> None:
     from ..report.export.trace.compose import about, tracks_of
     from ..report.export.trace.write import write_trace
 
-    trace = result.trace()
+    trace: RunTrace = result.export("trace")
     most_bytes = int(arguments.most_mb * 1e6)
     stretch = _stretch(arguments, trace, most_bytes)
     # What is due when told how long the stretch may be; of a long run it is much.

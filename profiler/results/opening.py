@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
 from pathlib import Path
@@ -29,17 +28,6 @@ from .result import Result
 MOST_LISTED = 10
 
 
-@dataclass(frozen=True)
-class _Listed:
-    """A run of which it is shown that it is there."""
-
-    began: float
-    """Unix time by its `started_at`; 0 where that is not told."""
-    name: str
-    told: str
-    """Its command, or why it cannot be read."""
-
-
 def newest_run(folder: Path) -> Path:
     """Give the run folder itself; in a comparison or a folder of many runs the one that began last; else the folder
     that was named.
@@ -58,20 +46,18 @@ def newest_run(folder: Path) -> Path:
 def choice(around: Path, folders: Sequence[Path]) -> str:
     """List what to choose from, the newest first, and what cannot be read last."""
     began = {folder: _moment(_facts(folder).get("started_at")) for folder in folders}
-    readable: list[_Listed] = []
-    unreadable: list[_Listed] = []
+    readable: list[tuple[float, str, str]] = []
+    unreadable: list[tuple[float, str, str]] = []
     for folder in sorted(folders, key=lambda folder: (began[folder], folder.name), reverse=True):
         if len(readable) == MOST_LISTED:
             break
         try:
-            told = command_line(open_run(folder).info.get("command"))
-            readable.append(_Listed(began[folder], folder.name, told))
+            readable.append((began[folder], folder.name, command_line(open_run(folder).info.get("command"))))
         except RecordError as error:
-            unreadable.append(_Listed(0.0, folder.name, f"cannot be read: {error}"))
-    unreadable.sort(key=lambda run: run.name, reverse=True)
-    shown = (readable + unreadable)[:MOST_LISTED]
-    lines = [f"{around} holds {len(folders)} runs. Name one, such as `whyidle report {around / shown[0].name}`:"]
-    lines += [f"  {_when(run.began)}  {run.name}  {plain(run.told)}" for run in shown]
+            unreadable.append((0.0, folder.name, f"cannot be read: {error}"))
+    shown = (readable + sorted(unreadable, reverse=True))[:MOST_LISTED]
+    lines = [f"{around} holds {len(folders)} runs. Name one, such as `whyidle report {around / shown[0][1]}`:"]
+    lines += [f"  {_when(moment)}  {name}  {plain(told)}" for moment, name, told in shown]
     if len(folders) > MOST_LISTED:
         lines.append(f"  and {len(folders) - MOST_LISTED} more")
     return "\n".join(lines)
@@ -127,7 +113,7 @@ def _when(moment: float) -> str:
 
 
 def kinds() -> Iterator[type[Result]]:
-    """All kinds of results. The first that finds itself in a folder has it."""
+    """Give all kinds of results. The first that finds itself in a folder has it."""
     yield from (AttachedResult, RunResult)
     # A run needs nothing of what the others import.
     from .comparisons import ComparisonResult
