@@ -26,8 +26,7 @@ from ..terminal.console import console, show_in, write_file, write_json
 from .options import add_full
 
 if TYPE_CHECKING:
-    from ..report.export.trace.compose import RunTrace
-    from ..report.export.trace.stretch import Stretch
+    from ..report.export.trace import RunTrace, Stretch
 
 MOST_MB = 50.0
 LEAST_MB = 0.1
@@ -167,8 +166,7 @@ def _check_trace(arguments: argparse.Namespace) -> None:
 
 
 def _write_trace(arguments: argparse.Namespace, result: Result) -> None:
-    from ..report.export.trace.compose import about, tracks_of
-    from ..report.export.trace.write import write_trace
+    from ..report.export.trace import about, tracks_of, write_trace
 
     trace: RunTrace = result.export("trace")
     most_bytes = int(arguments.most_mb * 1e6)
@@ -189,7 +187,7 @@ def _write_trace(arguments: argparse.Namespace, result: Result) -> None:
 
 
 def _stretch(arguments: argparse.Namespace, trace: RunTrace, most_bytes: int) -> Stretch:
-    from ..report.export.trace.stretch import asked_for, of_steps, telling
+    from ..report.export.trace import asked_for, of_steps, telling
 
     shown = [rank.timeline for rank in trace.ranks]
     if arguments.steps is not None:

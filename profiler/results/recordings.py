@@ -35,7 +35,7 @@ from ..report.plot.utilisation import trace_of, write_utilisation
 from .result import STEPS, TRACES, Result
 
 if TYPE_CHECKING:
-    from ..report.export.trace.compose import RunTrace
+    from ..report.export.trace import RunTrace
 
 
 class RecordedResult(Result):
@@ -102,7 +102,7 @@ class RunResult(RecordedResult):
 
     def trace(self) -> RunTrace:
         """Give what viewers of traces show."""
-        from ..report.export.trace.compose import trace_of
+        from ..report.export.trace import trace_of
 
         self._require_steps()
         return trace_of(self.analysis, self.runs)

@@ -100,8 +100,8 @@ class Result:
 
     def undrawn(self, picture: Picture) -> str:
         """Tell why there is no such picture of it."""
-        drawn = ", ".join(each.option for each in self.pictures)
-        return f"{self.folder} is {self.what}, of which there is {f'only {drawn}' if drawn else 'no picture'}{self.instead}"
+        drawn = f"only {', '.join(each.option for each in self.pictures)}" if self.pictures else "no picture"
+        return f"{self.folder} is {self.what}, of which there is {drawn}{self.instead}"
 
     def members(self) -> Iterator[Result] | None:
         """Give the runs that it is made of and that are still there; `None` if it is not a comparison."""

@@ -172,7 +172,9 @@ def test_mistakes_are_answered_in_a_sentence(run: str, capsys: pytest.CaptureFix
     )
     assert "--steps belongs to --format trace" in refusal(capsys, run, "--format", "csv", "--steps", "1:2")
     assert "--format parquet needs a file" in refusal(capsys, run, "--format", "parquet")
-    assert "which has no table cells. It has steps, batches," in refusal(capsys, run, "--format", "csv", "--table", "cells")
+    assert "which has no table cells. It has steps, batches," in refusal(
+        capsys, run, "--format", "csv", "--table", "cells"
+    )
     assert "name a stretch twice" in refusal(capsys, run, "--format", "trace", "--steps", "1:2", "--from", "0")
     assert "no step from 90 to 95 was recorded; there are steps 0 to 59" in refusal(
         capsys, run, "--format", "trace", "--steps", "90:95"

@@ -4,7 +4,7 @@ Pictures that need no script, as SVG within the page. They are made of numbers a
 
 A timeline as the page's scripts draw it, within a budget whatever the length of the run. Times are ms since the
 begin of the job's first window, on one axis for the ranks of all hosts. Parts of the time are sums per bin; step by
-step they are in the trace (`report/export/trace`).
+step they are in the trace (`report/export/trace.py`).
 """
 
 from __future__ import annotations
