@@ -88,7 +88,7 @@ typedef struct { PyObject_HEAD ns_t position, limit, stored, size, address, body
 typedef struct {
     PyObject_HEAD
     PyObject *graph, *marks, *on_step, *on_batch, *row, *steps, *now, *thinning, *collections;
-    ns_t flags, handed, cleared, last, overhead, graph_then, graph_before, looks, to_skip, skip_left, count, mark,
+    ns_t flags, handed, cleared, last, overhead, graph_then, graph_before, looks, to_skip, skip_left, count,
         skipped, skipped_samples, skipped_until, skipped_end, passing_samples, gc, gc_at_begin, cpu, due;
     char recording, passing, all_looked_at, model_called;
     Py_buffer view;  /* of the row whose words are filled */
@@ -168,8 +168,8 @@ static PyMemberDef Recorder_members[] = {
     INT(Recorder, handed, "_handed_ns"), INT(Recorder, cleared, "_cleared_ns"), INT(Recorder, last, "_last_ns"),
     INT(Recorder, overhead, "_overhead"), INT(Recorder, graph_then, "_graph_then"),
     INT(Recorder, graph_before, "_graph_before"), INT(Recorder, looks, "_looks"), INT(Recorder, to_skip, "_to_skip"),
-    INT(Recorder, skip_left, "skip_left"), INT(Recorder, count, "count"), INT(Recorder, mark, "_mark"),
-    INT(Recorder, skipped, "skipped"), INT(Recorder, skipped_samples, "skipped_samples"),
+    INT(Recorder, skip_left, "skip_left"), INT(Recorder, count, "count"), INT(Recorder, skipped, "skipped"),
+    INT(Recorder, skipped_samples, "skipped_samples"),
     INT(Recorder, skipped_until, "skipped_until_ns"), INT(Recorder, skipped_end, "_skipped_end_ns"),
     INT(Recorder, passing_samples, "_passing_samples"), INT(Recorder, gc, "gc_ns"),
     INT(Recorder, gc_at_begin, "_gc_at_begin"), INT(Recorder, cpu, "_cpu_ns"), INT(Recorder, due, "due_ns"),
@@ -362,8 +362,7 @@ static int fetch_begin(Recorder *r, PyObject *epoch, PyObject *queue, ns_t begin
     r->passing = r->model_called = 0;
     r->graph_then = grown;
     r->graph_before = NOT_MEASURED;
-    r->flags = r->mark;
-    r->mark = 0;
+    r->flags = 0;
     r->all_looked_at = r->to_skip == 0 && r->skipped == 0;
     word[at.step] = r->count++;
     word[at.fetch_begin_ns] = begin;

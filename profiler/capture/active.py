@@ -64,7 +64,7 @@ def begin(
 
     Args:
         device: what is trained on; default: found out, from the first step that is learnt from on.
-        options: `headroom`: measure what an infinitely fast loader would give; `tune`: see `tuning.takeover`.
+        options: `tune`: see `tuning.takeover`.
         gpu: what is known of the device so far: the GPU of an optimizer's parameters.
     """
     global _beginning_in, _current, _failed_in
@@ -152,7 +152,6 @@ def _begin(folder: Path, device: Device | None, gpu: int | None, options: dict[s
         hooks = install(
             session,
             chosen,
-            headroom=bool(options.get("headroom")),
             tune=options.get("tune"),
             moved=computes_on if device is None else None,
         )

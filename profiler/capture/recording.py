@@ -24,7 +24,6 @@ def recording(
     device: str = "auto",
     *,
     sampler: bool = True,
-    headroom: bool = False,
 ) -> Iterator[Session]:
     """Record what this thread trains within the block into a new run folder.
 
@@ -34,7 +33,6 @@ def recording(
         folder: the run folder; made here, must not hold a run yet.
         device: what the loop trains on: `cpu`, `cuda` or `cuda:N`; `auto`: as its steps show.
         sampler: start the process that samples accelerator and host.
-        headroom: measure what an infinitely fast loader would give.
 
     Raises:
         RecordError: the folder cannot be written or already holds a run.
@@ -45,7 +43,7 @@ def recording(
         )
         yield running.session
         return
-    facts = {"torch": torch.__version__, "headroom": headroom}
+    facts = {"torch": torch.__version__}
     # Which device the program will compute on is seen from its steps: CUDA is not initialised here for that.
     chosen = None if device == "auto" else choose(device)
     path = create_run(Path(folder), facts if chosen is None else facts | {"device": chosen.describe()})
@@ -54,7 +52,7 @@ def recording(
             # First: it takes what the recording says.
             permit(tracer())
             stack.enter_context(start_sampler(path, os.getpid(), stacks=StackOptions(within=False)))
-        begun = stack.enter_context(active.recorded(path, chosen, {"headroom": headroom}))
+        begun = stack.enter_context(active.recorded(path, chosen))
         status = "failed"
         try:
             yield begun.session

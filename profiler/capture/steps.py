@@ -142,8 +142,6 @@ class StepRecorder(OpenStep):
         """Steps begun so far."""
         self._epoch_at = 0
         """The first step of this epoch."""
-        self._mark = 0
-        """Flags that the step that begins next gets, from `look`."""
         self.skipped = 0
         """Steps not looked at since the last that was."""
         self.skipped_samples = 0
@@ -229,8 +227,7 @@ class StepRecorder(OpenStep):
         self._waits = 0  # of one whose end an interrupt has taken
         self._graph_then, self._graph_before = grown, NOT_MEASURED
         self._model_called = False
-        self._flags = self._mark | StepFlag.FIRST_OF_EPOCH if first else self._mark
-        self._mark = 0
+        self._flags = StepFlag.FIRST_OF_EPOCH if first else 0
         self.all_looked_at = self._to_skip == 0 == self.skipped
         row[_STEP] = self.count
         row[_EPOCH] = epoch
@@ -254,11 +251,6 @@ class StepRecorder(OpenStep):
             marks.step_begins()
         self._last_ns = end = self._now()
         self._overhead += end - now
-
-    def look(self, mark: int) -> None:
-        """Look at the step that begins next, which gets the flag `mark`, and at the one after it."""
-        self._mark = mark
-        self._looks, self.skip_left = max(2, self._looks), 0
 
     def fetch_end(
         self,

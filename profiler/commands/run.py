@@ -72,12 +72,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_full(parser)
     parser.add_argument("--json", action="store_true", help="print the report as JSON (on stderr)")
     parser.add_argument(
-        "--headroom",
-        action="store_true",
-        help="measure what an infinitely fast loader would give, in stretches whose batches are fetched ahead: "
-        "not where samplers or datasets depend on the training's progress",
-    )
-    parser.add_argument(
         "--prometheus", type=Path, metavar="FILE", help="keep a file of figures for node_exporter's textfile collector"
     )
     parser.add_argument(
@@ -103,14 +97,10 @@ def run(arguments: argparse.Namespace) -> int:
     folder = arguments.out or new_folder_for(command)
     figures = Figures(folder, arguments.prometheus)
     new = not os.path.lexists(folder)
-    create_run(folder, {"command": command, "headroom": arguments.headroom})
+    create_run(folder, {"command": command})
     stacks = StackOptions(0.0) if arguments.stacks == "off" else StackOptions()
     stacks = replace(stacks, source=not arguments.no_source, within=arguments.stacks == "auto")
-    options = {
-        "headroom": arguments.headroom,
-        "stacks": asdict(stacks),
-    }
-    settings = environment(folder, os.environ, options)
+    settings = environment(folder, os.environ, {"stacks": asdict(stacks)})
 
     def note(code: int, revision: CodeRevision) -> None:
         status = "ok" if code == 0 else "stopped" if code in (-2, -15, 130, 143) else "failed"

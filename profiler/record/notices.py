@@ -39,8 +39,6 @@ def why_unseen(folder: Path, within: str = "") -> str | None:
     return "whyidle saw no torch: no Python that the command started imported it, so there were no steps to record."
 
 
-NO_HEADROOM = "Headroom was not measured: "
-"""So begins the notice that says why not."""
 SAMPLER_NOTICES = "sampler-notices.txt"
 TRAINING_NOTICES = "training-notices.txt"
 

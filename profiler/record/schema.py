@@ -382,10 +382,7 @@ class StepFlag:
     """The step's batch was not computed with, so it has no device stamps."""
     MARKS_DROPPED = 128
     """No device stamps: when its computation began, as many steps were still to run as can wait for their stamps."""
-    HEADROOM = 512
-    """The step belongs to a stretch of `run --headroom`: its batch was fetched before the stretch."""
-    RECOVERY = 1024
-    """After such a stretch the loader was ahead as never before: the step still drew on that."""
+    # 512 and 1024 are those of `run --headroom`, of older versions.
     FORWARD_AFTER = 2048
     """A forward pass, or most of it, ran after the step's optimizer or backward pass, and before the next fetch."""
     NEW_SHAPE = 4096
@@ -447,10 +444,7 @@ class EventKind:
     """At the end of a recording: the device has done everything that was queued; `t_ns` on the device's clock."""
     PHASE = 15
     """A phase that the program marks; lasts. Value: number of its name in the run's names."""
-    HEADROOM_FILL = 16
-    """Batches for a stretch of `run --headroom` were fetched, outside the steps; lasts. Value: how many."""
-    HEADROOM_STRETCH = 17
-    """The steps that had them; lasts. Value: number of the stretch, from 1."""
+    # 16 and 17 are those of `run --headroom`, of older versions.
     PYTHON_THREADS = 18
     """Value: CPU time that other Python threads of the training process have used so far, ns. About once a second."""
     ALLOCATOR_RETRIES = 19

@@ -21,7 +21,6 @@ from support.stacks import FETCH, WORKER
 from whyidle.devices.conditions import Conditions
 from whyidle.devices.emulated import EmulatedSpec
 from whyidle.record.names import Names
-from whyidle.record.notices import NO_HEADROOM, SAMPLER_NOTICES, TRAINING_NOTICES, Notices
 from whyidle.record.reader import Records
 from whyidle.record.run import SampledDevice, note_devices, open_run, update_run
 from whyidle.record.schema import (
@@ -456,23 +455,6 @@ def compiling(at: Path) -> None:
     happened(run, EventKind.COMPILE, 0, lambda s: ((int(b), int(b) + 30 * MS) for b in s["forward_begin_ns"]))
 
 
-def headroom(at: Path) -> None:
-    usual, fill, ready = (Step(fetch_ns=ms * MS, sync=True) for ms in (15, 24 * 15, 0))
-    run = trained(at / "run", [[usual] * 100 + [fill] + [ready] * 23 + [usual] * 120], headroom=True)
-
-    def change(steps: Records) -> None:
-        steps["flags"][100:124] |= StepFlag.HEADROOM
-
-    amend(run, change)
-    hosted(run, 1.0, 4)
-
-
-def no_headroom(at: Path) -> None:
-    run = trained(at / "run", [[Step(fetch_ns=15 * MS)] * 80], headroom=True)
-    Notices(run / TRAINING_NOTICES)(f"{NO_HEADROOM}the batches do not fit into memory.")
-    Notices(run / SAMPLER_NOTICES)("NVML says nothing of clocks on this device.")
-
-
 def torn(at: Path) -> None:
     """Killed: nothing says how it ended, a file ends within a record, and one record was overwritten."""
     run = trained(at / "run", [[Step(fetch_ns=20 * MS)] * 100], ended=None)
@@ -668,8 +650,6 @@ BUILDERS: dict[str, Callable[[Path], None]] = {
     "contended": contended,
     "shape-churn": shape_churn,
     "compiling": compiling,
-    "headroom": headroom,
-    "no-headroom": no_headroom,
     "torn": torn,
     "failed": failed,
     "device-silent": device_silent,

@@ -16,13 +16,13 @@ import torch
 from torch import nn
 
 def counted(least):
-    """So many, and on until its stacks were looked at often enough, however slow the machine is."""
-    number, end = 0, time.monotonic() + 60
-    while number < least or (looks() < 60 and time.monotonic() < end):
+    """So many, and on until each thread's stack was sampled often enough, however slow the machine is."""
+    number, end = 0, time.monotonic() + 120
+    while number < least or (samples() < 50 * threading.active_count() and time.monotonic() < end):
         yield number
         number += 1
 
-def looks():
+def samples():
     return sum(os.path.getsize(path) for path in glob.glob(os.environ["WHYIDLE_RUN"] + "/stack-*.rec")) / 64
 
 class World:
@@ -34,7 +34,7 @@ class Learner:
     """Gathers what its policy does without gradients, and trains on that."""
 
     def __init__(self):
-        self.policy = nn.Sequential(nn.Linear(64, 512), nn.Tanh(), nn.Linear(512, 64))
+        self.policy = nn.Sequential(nn.Linear(64, 4096), nn.Tanh(), nn.Linear(4096, 64))
         self.optimizer = torch.optim.Adam(self.policy.parameters())
         self.world, self.seen = World(), torch.rand(64)
 
@@ -120,7 +120,7 @@ import time, torch
 from torch import nn
 from torch.nn.functional import mse_loss
 from shelf import Augmenter
-mt = Augmenter(120); net = nn.Sequential(nn.Linear(256, 1024), nn.Tanh(), nn.Linear(1024, 1))
+mt = Augmenter(120); net = nn.Sequential(nn.Linear(256, 16000), nn.Tanh(), nn.Linear(16000, 1))
 opt = torch.optim.SGD(net.parameters(), lr=0.01); wait = 0.0
 while True:
     t = time.time(); b = next(mt); wait += time.time() - t

@@ -147,7 +147,6 @@ class Rows(IterableDataset):
 """
 REFUSALS = {
     "ranks": (PLAIN, {"RANK": "0", "WORLD_SIZE": "2"}, {}, "2 ranks"),
-    "headroom": (PLAIN, {}, {"headroom": True}, "headroom"),
     "no loader": ("while True:\n    train(torch.rand(4, 4))\n", {}, {}, "no torch DataLoader"),
     "short": (
         "for batch in DataLoader(Numbers(0), batch_size=100):\n    train(batch)\n",

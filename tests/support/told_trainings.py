@@ -174,9 +174,8 @@ def tuned(
     script = folder / "train.py"
     script.write_text(program)
     told = {"after_steps": 12, "after_s": 0.0, "before_s": 250.0, "tuner": tuner or os.getpid(), "began": time.time()}
-    rest = {"headroom": True} if options.pop("headroom", False) else {}
     with short_folder() as temporary:
-        env = environment(run, dict(os.environ), {"tune": told | options, **rest})
+        env = environment(run, dict(os.environ), {"tune": told | options})
         process = start([str(script), *map(str, arguments)], folder, env | {"TMPDIR": str(temporary)} | (extra or {}))
         try:
             yield Tuner(process, channel, run)

@@ -33,7 +33,7 @@ UNKNOWN = (
     "which waits the device noticed: a wait is hidden while the device still has queued work",
     "time per step, batch size, samples per second",
     "whether batches are in pinned memory, and what their copies overlap with",
-    "validation apart from training, where both run the same functions",
+    "what a validation computes apart from what training does, where both run the same functions",
     "work of threads without Python (autograd's, NCCL's, a loader's in C++)",
 )
 """What no look from outside tells."""

@@ -7,9 +7,8 @@ its utilisation bounds that, and where that is not known either the verdict says
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import replace
-from functools import partial
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 
 from ..causes.finding import LEAST_GAIN, MOST_UNNAMED, Evidence, Finding, Next, shown, without_name
 from ..predict.advice import MOST_WORKERS
@@ -19,7 +18,7 @@ from ..statistics import Z95, Estimate
 from ..where.places import Where
 from ..where.stages import CHEAPER, STAGES
 from .attached import Attached
-from .stacks import TRAINING, main_stage
+from .stacks import TRAINING, VALIDATION, main_stage
 from .trainers import OWN, Trainer, Workers
 
 Figures = tuple[Evidence, ...]
@@ -106,7 +105,7 @@ def _not_training(trainer: Trainer) -> str:
 
 
 def _findings(seen: Attached, trainer: Trainer) -> Iterator[Finding]:
-    own = [*_input(seen, trainer), *_device_path(seen, trainer), *_host(seen, trainer)]
+    own = [*_input(seen, trainer), *_validation(seen, trainer), *_device_path(seen, trainer), *_host(seen, trainer)]
     yield from own
     yield from _ranks(seen, trainer, own)
 
@@ -155,29 +154,69 @@ def _finding(
     return Finding(cause, title, exposed, sure, evidence, tuple(Next(change) for change in changes), where=where)
 
 
+@dataclass(frozen=True)
+class _Waiting:
+    """Why a thread waits for data: a cause of `input.*` with what shows it, and what to change."""
+
+    cause: str
+    confidence: float
+    why: str
+    evidence: Figures
+    change: str
+    where: Lines = ()
+    more: str = ""
+    """A second change; empty where there is none."""
+
+
 def _input(seen: Attached, trainer: Trainer) -> Iterator[Finding]:
-    wait, making = trainer.share("data wait"), trainer.share("data making")
-    if wait + making <= 0:
+    classes = ("data wait", "data making")
+    waiting = _waiting(seen, trainer, trainer.waits, *classes)
+    if waiting is not None:
+        share = trainer.share(*classes)
+        shown = tuple(_evidence(c, trainer.shares[c]) for c in classes if c in trainer.shares)
+        title = f"The training spends {_pct(share)} of the time on data: {waiting.why}."
+        where = waiting.where or trainer.lines("the time the training spends on data", *classes)
+        changes = filter(None, (waiting.change, waiting.more))
+        evidence = (*shown, *waiting.evidence)
+        yield _finding(seen, trainer, waiting.cause, share, waiting.confidence, title, evidence, *changes, where=where)
+
+
+def _validation(seen: Attached, trainer: Trainer) -> Iterator[Finding]:
+    """Waits for the data of an evaluation: the boundary's, with the loader's own cause in the evidence."""
+    classes = tuple(VALIDATION.values())
+    if not (share := trainer.share(*classes)):
         return
-    share = wait + making
-    base = f"The training spends {_pct(share)} of the time on data"
-    shown = tuple(_evidence(c, trainer.shares[c]) for c in ("data wait", "data making") if c in trainer.shares)
-    lines = trainer.lines("the time the training spends on data", "data wait", "data making")
+    title = f"The training spends {_pct(share)} of the time on data for validation"
+    evidence = tuple(_evidence(c, trainer.shares[c]) for c in classes if c in trainer.shares)
+    where = trainer.lines("the time it spends on data for validation", *classes)
+    changes: tuple[str, ...] = ("Validate less often, or on a part of the data",)
+    waiting = _waiting(seen, trainer, trainer.validation_waits, *classes)
+    if waiting is not None:
+        title += f": {waiting.why}"
+        evidence = (*evidence, Evidence("Cause of the validation's wait", waiting.cause), *waiting.evidence)
+        own = f"For the validation loader: {waiting.change[0].lower()}{waiting.change[1:]}"
+        changes, where = (own, *changes), waiting.where or where
+    sure = 0.6 if waiting is None else waiting.confidence
+    yield _finding(seen, trainer, "host.boundary", share, sure, f"{title}.", evidence, *changes, where=where)
 
-    def found(cause: str, sure: float, why: str, more: Figures, *changes: str, where: Lines = lines) -> Finding:
-        title = f"{base}: {why}."
-        return _finding(seen, trainer, cause, share, sure, title, (*shown, *more), *changes, where=where)
 
+def _waiting(
+    seen: Attached, trainer: Trainer, waits: Mapping[str, float], waits_class: str, making_class: str
+) -> _Waiting | None:
+    """Why its thread waits for data, of the training or of an evaluation; `None` where it does not, or its workers do
+    not tell. `waits`: kinds of that waiting."""
+    wait, making = trainer.share(waits_class), trainer.share(making_class)
+    if wait + making <= 0:
+        return None
     budget = seen.sampled.cpu_budget if seen.sampled else None
     if making >= wait:
         stage = main_stage(trainer.stages)
         why = f"it prepares batches itself, one after the other{f', mostly {STAGES[stage]}' if stage else ''}"
-        most = tuple(Evidence(place, 100 * part, "%") for place, part in trainer.top.get("data making", ())[:2])
+        most = tuple(Evidence(place, 100 * part, "%") for place, part in trainer.top.get(making_class, ())[:2])
         wanted = _enough_workers(trainer, budget, making, wait)
-        yield found("input.serial", 0.9, why, most, f"Set `num_workers={wanted}` to prepare batches meanwhile")
-        return
+        return _Waiting("input.serial", 0.9, why, most, f"Set `num_workers={wanted}` to prepare batches meanwhile")
     telling = wait * trainer.looks >= LEAST_LOOKS_OF_WAIT
-    restart = trainer.waits.get("starting workers", 0.0) + trainer.waits.get("ending workers", 0.0)
+    restart = waits.get("starting workers", 0.0) + waits.get("ending workers", 0.0)
     mostly, workers = telling and restart >= MOSTLY, trainer.workers
     busy = None if workers is None else _busy(workers)
     if mostly or (workers and busy is not None and busy < BUSY and workers.seen >= ANEW * workers.count):
@@ -185,21 +224,17 @@ def _input(seen: Attached, trainer: Trainer) -> Iterator[Finding]:
         more += (Evidence("Different workers", workers.seen, "", f"{workers.count:.0f}"),) if workers else ()
         why = "mostly for starting and ending the loader's workers" if mostly else "its workers are restarted, and idle"
         advice = "Set `persistent_workers=True`, or use longer epochs"
-        yield found("input.worker_restart", 0.8 if mostly else 0.4, why, more, advice)
-        return
-    unpacking = trainer.waits.get("unpacking", 0.0)
+        return _Waiting("input.worker_restart", 0.8 if mostly else 0.4, why, more, advice)
+    unpacking = waits.get("unpacking", 0.0)
     if telling and unpacking >= MOSTLY:
         more = (Evidence("Unpacking finished batches, share of the wait", 100 * unpacking, "%", "near 0 %"),)
-        why = "mostly for unpacking finished batches"
-        yield found("input.handoff", 0.7, why, more, "Hand over fewer and larger tensors, and fewer bytes (uint8)")
-        return
+        advice = "Hand over fewer and larger tensors, and fewer bytes (uint8)"
+        return _Waiting("input.handoff", 0.7, "mostly for unpacking finished batches", more, advice)
     if workers is None:
         why = "it waits for a loader that has no worker processes, and whose threads are not told apart"
-        yield found("input.too_few_workers", 0.3, why, (), "Use more loader threads or workers, or prefetch more")
-        return
-    made = workers.lines("the time in which workers prepare batches")
-    if told := _by_workers(seen, workers, partial(found, where=made)):
-        yield told
+        return _Waiting("input.too_few_workers", 0.3, why, (), "Use more loader threads or workers, or prefetch more")
+    told = _by_workers(seen, workers)
+    return told and replace(told, where=workers.lines("the time in which workers prepare batches"))
 
 
 def _enough_workers(trainer: Trainer, budget: float | None, making: float, wait: float) -> int:
@@ -217,7 +252,7 @@ def _enough_workers(trainer: Trainer, budget: float | None, making: float, wait:
     return max(1, int(min(enough, most)))
 
 
-def _by_workers(seen: Attached, workers: Workers, found: Callable[..., Finding]) -> Finding | None:
+def _by_workers(seen: Attached, workers: Workers) -> _Waiting | None:
     host = seen.sampled
     cpu, budget = workers.cpu, host.cpu_budget if host else None
     used = host.tree_cpus if host else None
@@ -235,42 +270,42 @@ def _by_workers(seen: Attached, workers: Workers, found: Callable[..., Finding])
     )
     number = f"{workers.count:.0f} {'worker is' if round(workers.count) == 1 else 'workers are'}"
     if busy is None:
-        return found("input.too_few_workers", 0.3, "its workers were not measured", measured, "Use more workers")
+        return _Waiting("input.too_few_workers", 0.3, "its workers were not measured", measured, "Use more workers")
     reading = workers.stages.get("read", 0.0) + workers.stages.get("open", 0.0)
     if busy >= MOSTLY and (io >= MOSTLY * busy or (reading >= MOSTLY and running + queued < MOSTLY * busy)):
         why = "its workers wait for reads"
         advice = "Read from faster storage, pack the files into shards, or cache them in memory"
         confidence = 0.8 if io >= MOSTLY * busy else 0.7
         more = (*measured, Evidence("Reading, share of preparing batches", 100 * reading, "%", "below 50 %"))
-        return found("input.storage", confidence, why, more, advice)
+        return _Waiting("input.storage", confidence, why, more, advice)
     if busy < BUSY:  # more of them would have still less to do
         why = f"its workers prepare batches only {_pct(busy)} of the time, so batches come unevenly"
         advice = "Prefetch more batches (raise `prefetch_factor`)"
-        return found("input.prefetch_depth", 0.35, why, measured, advice, _RECORD) if busy >= MOSTLY else None
+        return _Waiting("input.prefetch_depth", 0.35, why, measured, advice, more=_RECORD) if busy >= MOSTLY else None
     throttled = None if host is None else host.throttled_s
     if throttled is not None and seen.seconds and throttled >= THROTTLED * seen.seconds:
         more = (*measured, Evidence("Stopped by the CPU quota, summed over CPUs", throttled, "s", "0 s"))
-        return found("input.cpu_quota", 0.7, "a CPU quota stops its workers", more, "Raise the CPU quota")
+        return _Waiting("input.cpu_quota", 0.7, "a CPU quota stops its workers", more, "Raise the CPU quota")
     full = used is not None and budget is not None and used >= BUDGET_USED * budget
     foreign = seen.foreign_cpus
     if queued >= QUEUED and foreign is not None and used is not None and foreign > used:
         more = (*measured, shown("foreign_cpus", foreign, "fewer than this job uses"))
         advice = "Run it where nothing else runs, or give it CPUs of its own"
-        return found("input.foreign_load", 0.6, "other programs use the CPUs that its workers need", more, advice)
+        return _Waiting("input.foreign_load", 0.6, "other programs use the CPUs that its workers need", more, advice)
     if full and queued >= QUEUED and budget is not None and workers.count > budget:
         why = f"its {workers.count:.0f} workers take turns on {budget:g} CPUs"
         advice = f"Use at most {math.floor(budget)} workers. {CHEAPER.get(stage, 'Spend less CPU per sample')}"
-        return found("input.oversubscribed", 0.6, why, measured, advice)
+        return _Waiting("input.oversubscribed", 0.6, why, measured, advice)
     if full:
         mostly = f", the workers mostly for {STAGES[stage]}" if stage else ""
         why = f"its workers and the training use up the CPUs{mostly}"
         more = tuple(Evidence(f"Preparing batches: {s}", 100 * n, "%") for s, n in workers.stages.items())
         advice = CHEAPER.get(stage, "Spend less CPU per sample, or add CPUs")
-        return found("input.cpu_exhausted", 0.75, why, (*measured, *more), advice)
+        return _Waiting("input.cpu_exhausted", 0.75, why, (*measured, *more), advice)
     what = " all the time, mostly waiting (network, locks, sleeps)"
     why = f"{number} busy{what if running + queued + io < MOSTLY * busy else ' all the time, and CPUs are left over'}"
     confidence = 0.75 if used is not None and budget is not None else 0.5
-    return found("input.too_few_workers", confidence, why, measured, f"Set `num_workers` above {workers.count:.0f}")
+    return _Waiting("input.too_few_workers", confidence, why, measured, f"Set `num_workers` above {workers.count:.0f}")
 
 
 def _busy(workers: Workers) -> float | None:

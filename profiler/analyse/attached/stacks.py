@@ -9,11 +9,15 @@ import re
 from collections.abc import Mapping
 
 from ...record.stacks import CallStack
+from ..where.places import is_users
+from ..where.source import draws_for_evaluation
 from ..where.stages import SAMPLE, WAITING, Rows, place
 
 CLASSES = (
     "data wait",
     "data making",
+    "validation wait",
+    "validation making",
     "copy",
     "sync",
     "ranks",
@@ -27,6 +31,8 @@ CLASSES = (
     "python",
 )
 TRAINING = frozenset(("forward", "backward", "optimizer"))
+VALIDATION = {"data wait": "validation wait", "data making": "validation making"}
+"""What waiting for data, and making them, are called while the training evaluates."""
 BLOCKED = frozenset(("data wait", "sync", "ranks"))
 """In these a thread does not run, so its stack does not change while it is read."""
 
@@ -36,6 +42,11 @@ _ENCLOSING = Rows(
     ("checkpoint", r"torch/distributed/checkpoint/|safetensors/torch\.py:save", ""),
     ("checkpoint", r":_?save_(checkpoint|model|pretrained|state|weights)\Z", ""),
 )  # fmt: skip
+
+_EVALUATION = re.compile(
+    r"loops/evaluation_loop\.py:|transformers/trainer\w*\.py:(evaluate|evaluation_loop|predict(ion_loop)?)\Z"
+)
+"""Where libraries evaluate."""
 
 _CLASS_RULES = Rows(
     ("ranks", r"torch/distributed/distributed_c10d\.py|torch/distributed/_functional_collectives", ""),
@@ -91,6 +102,12 @@ def class_of(stack: CallStack) -> str:
         if any(row.calls.search(place(frame)) for frame in stack):
             return row.result
     return _first(_CLASS_RULES, stack) or "python"
+
+
+def is_validation(stack: CallStack) -> bool:
+    """Whether a stack that waits for data, or makes them, does so for an evaluation: by a library's function, or by the
+    source of the user's own."""
+    return any(_EVALUATION.search(place(each)) or (is_users(each) and draws_for_evaluation(each)) for each in stack)
 
 
 def training_part(stack: CallStack) -> str | None:

@@ -18,7 +18,7 @@ from .seen import SeenThread, training_looks
 WORKER_NAME = "pt_data_worker"
 MOST_TOP = 5
 
-OWN = ("data wait", "data making", "checkpoint", "logging", "python")
+OWN = ("data wait", "data making", *stacks.VALIDATION.values(), "checkpoint", "logging", "python")
 """What holds up one rank and not by itself the others."""
 
 Counts = defaultdict[str, float]
@@ -105,6 +105,8 @@ class Trainer:
     """The kernel's number of its thread."""
     stacks: Mapping[str, Counter[CallStack]] = field(default_factory=dict)
     """Class → the stacks in which its thread was seen doing that, each with how often."""
+    validation_waits: Mapping[str, float] = field(default_factory=dict)
+    """As `waits`, of the time an evaluation waits for data."""
     before: Counter[CallStack] = field(default_factory=Counter)
     """Stacks of its thread before it was first seen training."""
 
@@ -185,6 +187,7 @@ def _trainer(
     classes: Counts = defaultdict(float)
     classified: defaultdict[str, Counter[CallStack]] = defaultdict(Counter)
     waits: Counts = defaultdict(float)
+    validation_waits: Counts = defaultdict(float)
     stages: Counts = defaultdict(float)
     places: dict[str, Counts] = {}
     for stack, weight in weights.items():
@@ -192,12 +195,14 @@ def _trainer(
         if what == "sync" and on_cpu:
             # Nothing is waited for there: within a model it is the model's computing.
             what = stacks.training_part(stack) or what
+        validates = what in stacks.VALIDATION and stacks.is_validation(stack)
+        what = stacks.VALIDATION[what] if validates else what
         classes[what] += weight
         classified[what][stack] = thread.stacks[stack]
         places.setdefault(what, defaultdict(float))[stacks.leaf_of(stack)] += weight
-        if what == "data wait":
-            waits[stacks.data_wait_kind(stack)] += weight
-        elif what == "data making":
+        if what in ("data wait", "validation wait"):
+            (validation_waits if validates else waits)[stacks.data_wait_kind(stack)] += weight
+        elif what in ("data making", "validation making"):
             standing = stage_of(stack)
             stages[SAMPLE if standing is None else standing.stage] += weight
     of_it = [p for p in processes if is_worker(p, threads) and _owner(p, by_pid, trainers) == pid]
@@ -215,6 +220,7 @@ def _trainer(
         cpu=_cpu([process]),
         shares={c: wilson(classes[c] / total, thread.looks) for c in stacks.CLASSES if classes[c]},
         waits=_parts(waits),
+        validation_waits=_parts(validation_waits),
         stages=_parts(stages),
         top={what: _top(counts, total) for what, counts in places.items()},
         pin_thread=any(stacks.is_pin_thread(s) for t in threads if t.pid == pid for s in t.stacks),

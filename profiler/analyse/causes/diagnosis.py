@@ -46,7 +46,6 @@ _STEPS = Next("Call `whyidle.step()` in the training loop, where a step begins",
 def findings_of(facts: Facts) -> tuple[Finding, ...]:
     """The causes of idle time that are worth a word, the one whose removal gains most first."""
     found = data.findings_of(facts)
-    waits = {each.cause for each in found}
     before = {} if facts.startup is None else {Piece.BEFORE: float(sum(facts.startup.own_ns.values()))}
     for piece, ns in (before | pieces_of(facts) | own_pieces(facts)).items():
         cause = explained(piece, Claim(facts, ns))
@@ -54,11 +53,6 @@ def findings_of(facts: Facts) -> tuple[Finding, ...]:
     if all(each.cause != CAUSE for each in found) and (soon := soon_full(facts)) is not None:
         found.append(soon)
     found = [each for each in _folded(facts, found) if each.severity != "none"]
-    if facts.headroom is not None:
-        # What an infinitely fast loader gave is known: less than the wait, where computing gets slower meanwhile.
-        most = max(0.0, facts.headroom / facts.samples_per_s - 1) if facts.samples_known else None
-        found = [replace(f, most_gain=most) if f.cause in waits else f for f in found]
-        found = [f for f in found if f.severity != "none"]
     found = [replace(each, next=_worth_saying(each.next)) for each in found]
     found.sort(key=lambda f: _took_ns(facts, f), reverse=True)
     found = _growth_behind_its_part(facts, found)
@@ -142,9 +136,7 @@ def verdict_of(facts: Facts, findings: Sequence[Finding], ended: bool = False) -
         )
     loop, shares = facts.own_loop, facts.shares
     computing = shares.get("compute", 0.0) if loop is None else facts.untold_share * loop.shares[COMPUTING].value
-    # Waiting that an infinitely fast loader was measured not to end is no cause, as far as is known.
-    measured = 0.0 if facts.headroom is None else shares.get("input", 0.0)
-    unnamed = 1 - computing - measured - sum(each.share for each in findings)
+    unnamed = 1 - computing - sum(each.share for each in findings)
     if unnamed > MOST_UNNAMED:
         evidence, changes = (_divided(facts), ()) if loop is None else (shares_seen(loop), (_TELL_APART,))
         return without_name(unnamed, facts.unnamed, evidence, changes)

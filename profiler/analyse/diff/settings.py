@@ -197,7 +197,6 @@ _SETTINGS: tuple[tuple[str, Read, tuple[str, ...]], ...] = (
     ("interconnect", _trial("interconnect"), ("compute", "host")),
     (THREADS, _either(_trial("threads"), _info("environment", "threads")), ("compute", "input")),
     ("evaluate", _trial("evaluate"), ("boundary",)),
-    ("headroom measured", lambda run: run.info.get("headroom") if run.info.get("headroom") else False, ("boundary",)),
 )
 """(name, how it is read, what it can move)"""
 

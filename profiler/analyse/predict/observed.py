@@ -15,7 +15,7 @@ from ...record.reader import RecordFile, Records, measured
 from ...record.run import Run, Writer
 from ...record.schema import BATCH, EVENT, HOST, NOT_MEASURED, PAUSE, STEP, EventKind, PauseKind, StepFlag
 from ...record.tuning import DEFAULT_PREFETCH, LoaderSettings
-from ..intervals import covered, union_of
+from ..intervals import covered
 from ..run.divided_time import rises
 from ..run.events import lasting, under_way
 from ..run.facts import Facts
@@ -58,9 +58,7 @@ def host_of(steps: Records, host: Records, events: Records, facts: Facts, serial
     follows = _followed(steps)
     rows = np.flatnonzero(follows)
     begin, end = steps["fetch_end_ns"][rows], steps["fetch_begin_ns"][rows + 1]
-    outside = union_of(
-        under_way(lasting(events, EventKind.BOUNDARY)), under_way(lasting(events, EventKind.HEADROOM_FILL))
-    )
+    outside = under_way(lasting(events, EventKind.BOUNDARY))
     own = (end - begin - covered(outside, begin, end)).astype(np.float64)
     own -= np.nan_to_num(measured(steps["sync_ns"]))[rows] + np.nan_to_num(measured(steps["overhead_ns"]))[rows]
     own = np.asarray(np.maximum(0.0, own))

@@ -9,13 +9,11 @@ import numpy as np
 
 from ...record.reader import Records
 from ...record.run import AGAIN
-from ...record.schema import BATCH, DEVICE, EVENT, HOST, PAUSE, STEP, EventKind, Kind
+from ...record.schema import BATCH, DEVICE, EVENT, HOST, PAUSE, Kind
 from ..causes.diagnosis import LEAST_STEPS, verdict_of
 from ..causes.finding import Finding
 from ..run.divided_time import DividedTime, divided_time
-from ..run.drop_intervals import Cuts, excised
 from ..run.facts import Facts, device_kind_of, judge
-from ..run.headroom import cuts_of
 from ..run.window import Window, begin_of, resolved, warmup_steps
 from ..where.located import LEAST_LOOKS, found_with
 from ..where.looks import Looks, ProcessLooks, process_looks
@@ -36,8 +34,6 @@ def judged(process: ProcessRecords, run: RunRecords, looks: ProcessLooks | None)
     facts = facts_of_last(process, run.device, run.host, run.info)
     if facts is None:
         return None
-    if (process.events["what"] == EventKind.HEADROOM_STRETCH).any():
-        looks = None  # which lie on a clock that stretches are not taken out of
     facts, findings = found_with(looks, facts, process.events, process.pauses)
     return Judged(facts, findings, verdict_of(facts, findings))
 
@@ -54,35 +50,32 @@ def recent_looks(run: RunRecords) -> ProcessLooks | None:
 
 
 def facts_of_last(process: ProcessRecords, device: Records, host: Records, info: dict[str, Any]) -> Facts | None:
-    """The facts of the last steps, without the stretches of `run --headroom`."""
+    """The facts of the last steps."""
     found = _last(process, info)
     if found is None:
         return None
-    window, events, since, cuts = found
+    window, events, since = found
     parts = ((PAUSE, process.pauses), (BATCH, process.batches), (DEVICE, device), (HOST, host))
-    pauses, batches, device, host = (excised(kind, _since(kind, rows, since), cuts) for kind, rows in parts)
+    pauses, batches, device, host = (_since(kind, rows, since) for kind, rows in parts)
     return judge(window, events, pauses, batches, device, host, info)
 
 
 def time_of_last(process: ProcessRecords, info: dict[str, Any]) -> DividedTime | None:
-    """The time of the last steps alone, without the stretches of `run --headroom`."""
+    """The time of the last steps alone."""
     found = _last(process, info)
     if found is None:
         return None
-    window, events, since, cuts = found
-    pauses = excised(PAUSE, _since(PAUSE, process.pauses, since), cuts)
+    window, events, since = found
+    pauses = _since(PAUSE, process.pauses, since)
     return divided_time(window, events, pauses, np.empty(0, dtype=HOST.dtype), device_kind_of(info))[0]
 
 
-def _last(process: ProcessRecords, info: dict[str, Any]) -> tuple[Window, Records, int, Cuts] | None:
-    """(the window of the last steps, its events, when the first of them began, the stretches that are left out)"""
-    recorded = process.last_steps
-    if len(recorded) == 0:
+def _last(process: ProcessRecords, info: dict[str, Any]) -> tuple[Window, Records, int] | None:
+    """(the window of the last steps, its events, when the first of them began)"""
+    steps = process.last_steps
+    if len(steps) == 0:
         return None
-    since = int(recorded["fetch_begin_ns"][0])
-    events = _since(EVENT, process.events, since)
-    cuts = cuts_of(recorded, events)
-    steps = excised(STEP, recorded, cuts)
+    since = int(steps["fetch_begin_ns"][0])
     if device_kind_of(info) != "cpu":
         steps = resolved(steps)
     if len(steps) == 0:
@@ -90,7 +83,7 @@ def _last(process: ProcessRecords, info: dict[str, Any]) -> tuple[Window, Record
     window = _window(steps, planned_steps(info) or int(steps["step"][-1]) + 1)
     if window.wall_ns <= 0:
         return None
-    return window, excised(EVENT, events, cuts), since, cuts
+    return window, _since(EVENT, process.events, since), since
 
 
 def _window(steps: Records, in_all: int) -> Window:

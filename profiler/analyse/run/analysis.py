@@ -28,7 +28,6 @@ from ..where.located import found_with
 from ..where.looks import looks_at
 from .events import phases_of
 from .facts import Facts, facts_of
-from .headroom import MeasuredHeadroom, without_stretches
 from .memory_growth import kills_of
 from .resource_usage import Sampled, sampled
 from .sampler_quality import look_notes, quality_notes
@@ -154,8 +153,6 @@ class Analysis:
     """From the begin of its process, where that is known, else from the first event of the training, to the last."""
     machine: Sampled | None = None
     """What the sampler saw over the whole recording, of a run without steps."""
-    headroom: MeasuredHeadroom | None = None
-    """What an infinitely fast loader would give; `None` where that was not asked for."""
     job: Job | None = None
     """What several ranks are together; the other figures are then those of the rank that leads. `None` of a single
     one."""
@@ -278,14 +275,11 @@ def _of_process(run: Run, writer: Writer | None) -> Analysis:
     mine = writer or run.leading_writer()
     # Held until the facts are known, so that they are read once.
     held = [run.records(kind, mine) for kind in (STEP, BATCH, EVENT, PAUSE) if mine is not None]
-    run, headroom, cut = without_stretches(run, writer)
     looks = None if mine is None else looks_at(run, mine)
     facts = facts_of(run, mine, looks)
     if facts is None:
         verdict = without_steps(len(run.records(STEP, writer)), run.records(EVENT, writer))
-        return Analysis(run.info, None, verdict, (), cut, 0, machine=_machine(run), headroom=headroom, deaths=deaths)
-    if headroom is not None and headroom.rate is not None:
-        facts = replace(facts, headroom=headroom.rate.high)
+        return Analysis(run.info, None, verdict, (), (), 0, machine=_machine(run), deaths=deaths)
     if writer is None and not run.info.get("trial"):
         # Of a job each rank would be replayed, and scenarios are compared as they run.
         facts = replace(facts, advice=advice_of(run, facts))
@@ -296,7 +290,7 @@ def _of_process(run: Run, writer: Writer | None) -> Analysis:
     shown = findings if verdict.cause is not None else ()
     phases = phases_of(facts.window, run.records(EVENT, writer), read_names(run.folder))
     failed = () if looks is None else look_notes(looks, facts.window)
-    notes = (*_notes(facts, shown), *failed, *cut, *phases)
+    notes = (*_notes(facts, shown), *failed, *phases)
     return Analysis(
         info=run.info,
         facts=facts,
@@ -305,7 +299,6 @@ def _of_process(run: Run, writer: Writer | None) -> Analysis:
         notes=notes,
         dropped_records=0,
         duration_s=duration_s,
-        headroom=headroom,
         deaths=deaths,
     )
 
@@ -358,6 +351,8 @@ def _run_notes(run: Run) -> list[str]:
     notes += [note for note in read_notices(run.folder) if not _does_not_matter(run, note)]
     if dropped:
         notes.append(f"{dropped} records could not be stored: the disk was full.")
+    if run.info.get("headroom"):
+        notes.append("Recorded with --headroom, which is gone: steps with batches fetched ahead count like any other.")
     ended = run.info.get("ended") or {}
     if ended.get("status") not in (None, "ok"):
         why = f": {ended['error']}" if ended.get("error") else ""

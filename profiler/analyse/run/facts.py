@@ -313,8 +313,6 @@ class Facts(DividedTime):
     """Batches that each of torch's worker processes prepares ahead, as it is set; `None` where that is not known."""
     persistent_workers: bool | None = None
     """Whether torch's worker processes outlive an epoch, as it is set; `None` where that is not known."""
-    headroom: float | None = None
-    """Samples/s with an infinitely fast loader at most, where `run --headroom` measured it."""
     main_queued_ns: float | None = None
     """Time that the training's thread waited for a CPU; `None` where that was not measured."""
     iterable: bool | None = None

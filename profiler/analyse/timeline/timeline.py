@@ -16,7 +16,6 @@ from ..intervals import Intervals, complement, union_of
 from ..ranks.membership import ranks_of, wall_ns
 from ..run.analysis import Analysis
 from ..run.facts import Facts
-from ..run.headroom import without_stretches
 from ..run.stall_breakdown import UNTOLD
 from ..run.window import Window
 from ..run.worker_records import first_later_end, joined, of_training
@@ -56,7 +55,7 @@ def lanes_of(batches: Records, window: Window) -> Lanes:
 
 @dataclass(frozen=True)
 class Timeline:
-    """All stamps are CLOCK_MONOTONIC ns. Of a run with headroom stretches, these are cut out, as in all its figures."""
+    """All stamps are CLOCK_MONOTONIC ns."""
 
     rank: int
     host: str
@@ -115,7 +114,6 @@ def _busiest(run: Run) -> Writer:
 
 
 def _timeline(run: Run, writer: Writer, facts: Facts, rank: int, host: str, wall: int | None) -> Timeline:
-    run = without_stretches(run, writer)[0]
     window = facts.window
     return Timeline(
         rank=rank,

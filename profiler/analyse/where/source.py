@@ -50,6 +50,34 @@ def loop_around(call: Call) -> tuple[int, int] | None:
     return min((span for span in spans if span[0] <= call.line <= span[1]), default=None)
 
 
+def draws_for_evaluation(call: Call) -> bool:
+    """Whether a call stands where data are drawn without gradients and given to something: in a `with` block of
+    `no_grad` or `inference_mode`, or in a function decorated so, which learns nothing. What only moves the next
+    training batch there gives it to nothing by a name of its own."""
+    source, function = parsed(call.file), function_of(call)
+    if source is None or not (statements := statements_at(call)):
+        return False
+    blocks: list[ast.AST] = [
+        node
+        for node in within_function(function or source.module)
+        if isinstance(node, ast.With)
+        and node.lineno <= call.line <= (node.end_lineno or node.lineno)
+        and any(_names_no_gradients(item.context_expr) for item in node.items)
+    ]
+    blocks += [function] if function is not None and any(map(_names_no_gradients, function.decorator_list)) else []
+    if not blocks or any(map(_trains, blocks)):
+        return False
+    nodes = (node for each in statements for node in ast.walk(each))
+    drawn = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    given = (each for block in blocks for node in ast.walk(block) if isinstance(node, ast.Call) for each in node.args)
+    return any(drawn & names_used(each) for each in given)
+
+
+def _names_no_gradients(expression: ast.expr) -> bool:
+    called = expression.func if isinstance(expression, ast.Call) else expression
+    return name_of(called) in ("no_grad", "inference_mode")
+
+
 def _trains(code: ast.AST) -> bool:
     return any(isinstance(node, ast.Call) and name_of(node.func) in _LEARNING for node in ast.walk(code))
 

@@ -6,7 +6,7 @@ import os
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from threading import get_ident
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import torch
 
@@ -20,7 +20,7 @@ from .copies import CopyHook, DeviceHook
 from .fetches import Fetches, ToldBatches
 from .forward import ForwardHook
 from .learning import BackwardHook, GraphHook, LearningGraphs, OptimizerHook
-from .loader import Ahead, LoaderHook
+from .loader import LoaderHook
 from .loop import Loop
 from .sources import SourceHook
 from .steady import steady_of
@@ -28,6 +28,9 @@ from .switch import Switch, hand_on, ours
 from .waits import SaveHook, Streams, StreamWaitHook, SyncHook
 from .worker_deaths import WorkerDeaths
 from .wrap import Unexpected
+
+if TYPE_CHECKING:
+    from ..tuning.takeover import Takeover
 
 __all__ = ["Hooks", "install"]
 
@@ -50,7 +53,7 @@ class Hooks:
         loop: Loop,
         hooks: list[_Hook],
         fetches: Fetches,
-        headroom: Ahead | None,
+        takeover: Takeover | None,
         graphs: LearningGraphs,
         moved: Callable[[Device], object] | None,
     ) -> None:
@@ -64,7 +67,7 @@ class Hooks:
         self._hooks = hooks
         self._of_device: list[_Hook] = []
         """Those that a device with a queue needs."""
-        self._headroom = headroom
+        self._takeover = takeover
         self._removed = False
         self._moved = moved
         if moved is not None:
@@ -105,9 +108,9 @@ class Hooks:
         if self._loop.thread:
             with ours():
                 self._loop.finish()
-            if self._headroom is not None:
+            if self._takeover is not None:
                 with ours():
-                    self._headroom.finish()
+                    self._takeover.finish()
         self._loop.forked()
         _take_out(self._of_device)
         _take_out(self._hooks)
@@ -174,14 +177,12 @@ def install(
     session: Session,
     device: Device,
     *,
-    headroom: bool = False,
     tune: dict[str, Any] | None = None,
     moved: Callable[[Device], object] | None = None,
 ) -> Hooks:
     """Hook into torch. The calling thread is taken for the one that trains.
 
     Args:
-        headroom: measure that too.
         tune: let a tuner take over the loader, see `tuning.takeover`.
         moved: told where the training computes on another device than `device`, which is a guess then; `None`: it
             computes there, whatever the program says.
@@ -202,11 +203,7 @@ def install(
     if tune is not None:
         from ..tuning.takeover import Takeover
 
-        loading.headroom = Takeover(session, loop, loading, tune, headroom)
-    elif headroom:
-        from .headroom import Headroom  # and the modules that it needs
-
-        loading.headroom = Headroom(session, loop, device.now)
+        loading.takeover = Takeover(session, loop, loading, tune)
     from ..workers.hook import WorkersHook  # which builds on what is here
 
     told = ToldBatches(session, loop, switch("the program's own report on batches", "it is not recorded any more"))
@@ -229,7 +226,7 @@ def install(
         CompileHook(session, device.now, switch("torch's compiler", "its time is not recorded")),
         SourceHook(fetches, session.notice),
     ]
-    made = Hooks(session, loop, hooks, fetches, loading.headroom, graphs, moved)
+    made = Hooks(session, loop, hooks, fetches, loading.takeover, graphs, moved)
     try:
         _put_in(hooks)
         made.watch_device(device)

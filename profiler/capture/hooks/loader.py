@@ -6,7 +6,7 @@ import contextlib
 import sys
 from collections.abc import Callable
 from threading import get_ident
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from torch import is_grad_enabled
 from torch.utils.data import DataLoader, dataloader
@@ -34,23 +34,10 @@ from .steady import LEAST_DRAW_NS, KnownIterator, Passes
 from .switch import Switch
 from .wrap import Patches, Unexpected
 
+if TYPE_CHECKING:
+    from ..tuning.takeover import Takeover
+
 _STATEFUL = "torchdata.stateful_dataloader.stateful_dataloader"
-
-
-class Ahead(Protocol):
-    """What stands between the training and its iterators: `headroom.Headroom`, or the tuner's `tuning.takeover`."""
-
-    def before(self, iterator: Any, of: Iteration | None, now: int) -> int:
-        """`iterator` is asked for a batch, as part of `of` where that is known; when that is in the end."""
-        ...
-
-    def received(self, iterator: Any) -> int:
-        """`_rcvd_idx` of an iterator, as if nothing had been fetched ahead."""
-        ...
-
-    def finish(self) -> None:
-        """The recording ends."""
-        ...
 
 
 class LoaderHook:
@@ -82,7 +69,8 @@ class LoaderHook:
         self._stateful = False
         self.passes_of: Callable[[Any], Passes | None] | None = None
         """Tells which batch an iterator handed over, once somebody watches its workers."""
-        self.headroom: Ahead | None = None
+        self.takeover: Takeover | None = None
+        """What stands between the training and its iterators under `whyidle tune`."""
         self.on_error: Callable[[BaseException], object] | None = None
         """Told what a fetch raised, but for the end of the data."""
         self.on_iter: Callable[[], object] | None = None
@@ -165,8 +153,8 @@ class LoaderHook:
                 now = clock()
                 if known is None or known.iterator() is not self_:
                     known = self._know(self_)
-                if self.headroom is not None:
-                    now = self.headroom.before(self_, known.iteration, now)
+                if self.takeover is not None:
+                    now = self.takeover.before(self_, known.iteration, now)
                 self._follows(known)
                 of = known.iteration
                 if of is None or of.done:
@@ -198,7 +186,7 @@ class LoaderHook:
                 switch.fail(error)
             return batch
 
-        if self._steady is None or self.headroom is not None:
+        if self._steady is None or self.takeover is not None:
             return __next__
         return self._steady.instead("next", original, __next__, switch.fail, self._came, self._raised)
 
@@ -337,7 +325,7 @@ class LoaderHook:
 
     def _received(self, iterator: Any) -> int:
         """Number of the batch that an iterator with workers handed over last, from 1."""
-        return int(iterator._rcvd_idx) if self.headroom is None else self.headroom.received(iterator)
+        return int(iterator._rcvd_idx) if self.takeover is None else self.takeover.received(iterator)
 
     def _count(self, batch: Any) -> int:
         """Samples of a batch whose indices were not seen."""

@@ -34,13 +34,14 @@ import torch
 from ...errors import WhyidleError
 from ...record.memory_signs import WITHOUT_MEMORY
 from ...record.tuning import LONGEST_BLOCK, Block, ChannelClosed, LoaderSettings, Word
-from ..hooks.headroom import MEMORY_SHARE, weigh
-from ..hooks.parts import fields_of, parts_of
+from ..hooks.parts import fields_of, parts_of, weigh
 from ..hooks.switch import from_a_signal
 from ..memory_limits import memory_available
 
 KEPT = 8
 MOST_COPIES = 256
+MEMORY_SHARE = 0.1
+"""Of the memory that is available, for copies of them."""
 MOST_PARTS = 20_000
 
 
@@ -92,8 +93,8 @@ class Kept:
         """A block begins: copies are made, where they are needed."""
         if not self._copying:
             return
-        weight = weigh(self._batches[0][0])
-        room = int(MEMORY_SHARE * (memory_available() or 0) / max(1, weight.nbytes)) if weight is not None else 0
+        nbytes = weigh(self._batches[0][0])
+        room = 0 if nbytes is None else int(MEMORY_SHARE * (memory_available() or 0) / nbytes)
         if room < KEPT:
             raise NotKept("the training changes its batches in place, and there is no memory for copies of them")
         with torch.no_grad():

@@ -273,11 +273,9 @@ END_SECONDS = 5.0
 
 
 class Takeover:
-    """Stands where `Headroom` stands otherwise: it is told before each fetch. Used from the training thread."""
+    """Stands between the training and its iterators: it is told before each fetch. Used from the training thread."""
 
-    def __init__(
-        self, session: Session, loop: Loop, loading: LoaderHook, options: dict[str, Any], headroom: bool
-    ) -> None:
+    def __init__(self, session: Session, loop: Loop, loading: LoaderHook, options: dict[str, Any]) -> None:
         self._session = session
         self._steps = session.steps
         self._loop = loop
@@ -288,7 +286,6 @@ class Takeover:
         self._before_ns = int(float(options.get("before_s", 60.0)) * S)
         self._tuner = int(options.get("tuner", 0))
         self._pid = os.getpid()
-        self._headroom = headroom
         self._line: Channel | None = None
         self._switching: Switching | None = None
         self._iterator: Any = None
@@ -309,7 +306,7 @@ class Takeover:
         self._hook = register_optimizer_step_post_hook(self._updated)
 
     def before(self, iterator: Any, of: Iteration | None, now: int) -> int:
-        """As `Headroom.before`: `iterator` is asked for a batch, as part of `of`; when, after a border maybe."""
+        """`iterator` is asked for a batch, as part of `of` where that is known; when, after a border maybe."""
         if self._done or of is None or self._pid != os.getpid():
             return now
         try:
@@ -402,8 +399,6 @@ class Takeover:
     def _why_never(self) -> str | None:
         from ..active import rank_and_size  # which imports the hooks
 
-        if self._headroom:
-            return "the run measures headroom too; do one at a time"
         size = rank_and_size()[1] or 1
         return f"the training has {size} ranks; `tune` takes one" if size > 1 else None
 

@@ -15,7 +15,6 @@ from ...analyse.ranks.job import Job
 from ...analyse.run import startup
 from ...analyse.run.analysis import Analysis, RankAnalysis
 from ...analyse.run.facts import Facts
-from ...analyse.run.headroom import MeasuredHeadroom
 from ...analyse.run.stall_breakdown import PARTS
 from ...analyse.run.startup import Startup
 from ...analyse.run.trends import Trend
@@ -172,37 +171,23 @@ def _workers(facts: Facts) -> int | None:
 
 
 def _headroom(analysis: Analysis) -> Json:
-    """Tell the rate with an infinitely fast loader. No rank may go on before the others: what the rank that leads would
-    gain is what the job would."""
-    found, job = _of_process(analysis.facts, analysis.headroom), analysis.job
-    before = found["samples_per_s"]
-    if job is None or found["speedup"] is None or before is None:
-        return found
-    rate = job.samples_per_s * found["speedup"]
-    return found | {
-        "samples_per_s": rate,
-        "method": f"{found['method']}, on rank {job.lead}",
-        **{bound: found[bound] and rate * found[bound] / before for bound in ("low", "high")},
-    }
-
-
-def _of_process(facts: Facts | None, measured: MeasuredHeadroom | None) -> Json:
-    def told(method: str | None = None, rate: float | None = None, speedup: float | None = None) -> Json:
-        """`method`: how it was found, or why not; bounds and number of stretches of a measured one alone."""
-        seen = {"low": None, "high": None, "stretches": 0, "reason": None if measured is None else measured.reason}
-        return {"samples_per_s": rate, "speedup": speedup, "method": method, **seen}
-
-    if measured is not None and (found := measured.rate) is not None:
-        seen = {"low": found.low, "high": found.high, "stretches": found.repeats, "reason": None}
-        return told("replay", found.value, measured.speedup) | seen
-    if facts is None:
-        return told()
-    if not (facts.samples_known and facts.input_known):
-        return told("unknown: no fetch of its batches was recorded")
-    rate = facts.samples_per_s_without(facts.parts.input_ns)
-    if rate is None or facts.device_kind == "cpu":
-        return told("unknown: loader and training share the CPU")
-    return told("partition: wall time without the exposed waits for data", rate, rate / facts.samples_per_s)
+    """Tell the rate with an infinitely fast loader, and how it was found or why not. No rank may go on before the
+    others: what the rank that leads would gain is what the job would."""
+    facts, job = analysis.facts, analysis.job
+    rate, speedup, method = None, None, None
+    if facts is not None and not (facts.samples_known and facts.input_known):
+        method = "unknown: no fetch of its batches was recorded"
+    elif facts is not None:
+        rate = None if facts.device_kind == "cpu" else facts.samples_per_s_without(facts.parts.input_ns)
+        if rate is None:
+            method = "unknown: loader and training share the CPU"
+        else:
+            method, speedup = "partition: wall time without the exposed waits for data", rate / facts.samples_per_s
+    if job is not None and speedup is not None:
+        rate, method = job.samples_per_s * speedup, f"{method}, on rank {job.lead}"
+    # The last four are for readers of older reports, which may hold a measured rate.
+    measured = {"low": None, "high": None, "stretches": 0, "reason": None}
+    return {"samples_per_s": rate, "speedup": speedup, "method": method, **measured}
 
 
 def _quality(analysis: Analysis) -> Json:

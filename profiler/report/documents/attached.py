@@ -39,6 +39,8 @@ MOST_PLACES = 5
 _WAITING = {
     "data wait": "waiting for the loader's next batch",
     "data making": "preparing batches itself",
+    "validation wait": "waiting for the validation loader's next batch",
+    "validation making": "preparing validation batches itself",
     "ranks": "waiting for other ranks",
     "optimizer": "optimizer",
     "compiling": "compiling the model",

@@ -100,7 +100,6 @@ def _brief(analysis: Analysis, cost: str | None) -> Iterator[Block]:
             whose = "The GPU is" if devices == 1 else f"The {devices} GPUs are"
             yield Paragraph(f"{whose} idle {share(idle, 0)} of the time: {24 * idle * devices:.1f} GPU-hours a day.", 1)
     yield Space()
-    yield from _headroom(analysis)
     yield from brief.actions(analysis.verdict, analysis.findings, rate_now(analysis))
     if 1 < len(analysis.ranks) <= FEW_RANKS and analysis.verdict.cause != "none":
         yield from (*ranks_blocks(analysis), Space())
@@ -112,7 +111,6 @@ def _blocks(analysis: Analysis, cost: str | None) -> Iterator[Block]:
     yield from (*_head(analysis, cost), Space())
     if facts is not None:
         yield from (_time(analysis, facts), Space())
-    yield from _headroom(analysis)
     if verdict.where:
         yield from (code_section(verdict.where), Space())
     if verdict.next:
@@ -243,17 +241,6 @@ def time_remarks(analysis: Analysis, facts: Facts) -> list[str]:
         fetch, cost = (ns / 1e6 / facts.window.count for ns in (parts.fetch_ns, parts.input_ns))
         said.append(f"Fetching takes {fetch:.2f} ms a step, of which the device stands still {cost:.2f} ms.")
     return said
-
-
-def _headroom(analysis: Analysis) -> Iterator[Block]:
-    """Of a run that was asked for it; why there is none, a note says."""
-    measured, job = analysis.headroom, analysis.job
-    if measured is None or (rate := measured.rate) is None:
-        return
-    speedup = "" if measured.speedup is None else f", {measured.speedup:.2f}× the rate of the steps around them"
-    yield Heading(f"Headroom: an infinitely fast loader{f', on rank {job.lead}' if job else ''}")
-    range_ = f"{rate.low:.0f} to {rate.high:.0f} in {rate.repeats} stretch{'es' * rate.repeated}"
-    yield from (Paragraph(f"{rate.value:.0f} samples/s ({range_}){speedup}", 1), Space())
 
 
 MOST_ROWS = 16

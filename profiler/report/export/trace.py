@@ -21,7 +21,6 @@ import numpy.typing as npt
 from ...analyse.intervals import clip
 from ...analyse.ranks.membership import RankProcess, ranks_of
 from ...analyse.run.analysis import Analysis
-from ...analyse.run.headroom import without_stretches
 from ...analyse.timeline.timeline import Timeline, timelines
 from ...errors import WhyidleError
 from ...record.files import plain
@@ -325,9 +324,7 @@ def _rank(timeline: Timeline, process: RankProcess | None, run: Run) -> RankTrac
     else:
         header = max(run.files(STEP), key=RecordFile.count).header
         writer, info = (header.rank, header.pid), run.info
-    # The timeline leaves out stretches of headroom; what is laid beside it must, too. Most runs have neither kind.
-    same = without_stretches(run, writer)[0] if run.files(SPAN) else run
-    return RankTrace(timeline, run, writer, info, same.records(SPAN, writer))
+    return RankTrace(timeline, run, writer, info, run.records(SPAN, writer))
 
 
 def tracks_of(trace: RunTrace, stretch: Stretch) -> Tracks:
@@ -390,8 +387,6 @@ _OUTSIDE = {
     EventKind.EVALUATION: "evaluation",
     EventKind.SAVE: "checkpoint",
     EventKind.COMPILE: "torch's compiler",
-    EventKind.HEADROOM_FILL: "headroom: fetching ahead",
-    EventKind.HEADROOM_STRETCH: "headroom: stretch",
 }
 _INSTANTS = {
     EventKind.TRAINING_BEGIN: "training begins",

@@ -221,7 +221,7 @@ def _picture(title: str, drawing: str) -> Markup:
 
 
 _ELSEWHERE = {"format", "version", "fields", "clock", "notices", "command", "id", "whyidle", "python", "torch"}
-_ELSEWHERE |= {"started_at", "host", "device", "ended", "plan", "code"}
+_ELSEWHERE |= {"started_at", "host", "device", "ended", "plan", "code", "headroom"}
 """Keys of run.json that have a line of their own, or are no settings of the run."""
 MOST_CHARACTERS = 300
 
@@ -253,8 +253,7 @@ def settings_of(analysis: Analysis) -> Rows:
     """Collect (what, value): the loader's settings as they were seen, then all else in run.json."""
     rows = _loader(analysis.facts) if analysis.facts is not None else []
     for key, value in analysis.info.items():
-        # That `--headroom` was not asked for is no setting.
-        if key not in _ELSEWHERE and value not in (None, {}, []) and (key, value) != ("headroom", False):
+        if key not in _ELSEWHERE and value not in (None, {}, []):
             rows += _flat(key, value)
     return [(what, _short(value)) for what, value in rows]
 

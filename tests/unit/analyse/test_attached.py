@@ -21,7 +21,7 @@ from whyidle.analyse.run.resource_usage import Sampled
 from whyidle.analyse.statistics import Estimate, wilson
 from whyidle.record.attached import ProcessStates, write_states
 from whyidle.record.run import create_run, open_run
-from whyidle.record.stacks import CallStack
+from whyidle.record.stacks import Call, CallStack
 from whyidle.report.contract import attached as attach_json
 from whyidle.report.documents.attached import attached_document
 
@@ -378,3 +378,69 @@ def test_what_only_prepares_is_no_training(seen: CallStack, trains: bool) -> Non
 )  # fmt: skip
 def test_kinds_of_waiting_for_data_are_told(frames: list[str], expected: str) -> None:
     assert stacks.data_wait_kind(stack(NEXT, *frames)) == expected
+
+
+DRAWING = [
+    ("def evaluate(net, held):\n    with torch.no_grad():\n        for x, y in held: #here\n            net(x)", True),
+    ("@torch.inference_mode()\ndef check(net, held):\n    return sum(net(x) for x in held) #here", True),
+    ("def main():\n    with torch.no_grad():\n        x = next(held) #here\n        net(x)", True),
+    ("@torch.no_grad\ndef check():\n    for x in tqdm(held): #here\n        score(net(x))", True),
+    # What moves the training's next batch ahead gives it to nothing by a name of its own.
+    ("@torch.no_grad()\ndef preload(self):\n    self.x = next(self.loader) #here\n    self.x = self.x.cuda()", False),
+    ("def main():\n    for x in loader: #here\n        with torch.no_grad():\n            net(x)", False),
+    ("@torch.no_grad()\ndef main():\n    for x in loader: #here\n        learn(x).backward()", False),
+    ("def main():\n    for x in loader: #here\n        net(x)", False),
+]
+
+
+@pytest.mark.parametrize(("source", "validates"), DRAWING)
+@pytest.mark.parametrize("making", [False, True])
+def test_data_that_are_drawn_without_gradients_are_validation_s(
+    tmp_path: Path, source: str, validates: bool, making: bool
+) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(source + "\n")
+    lines = source.splitlines()
+    number = next(at for at, line in enumerate(lines, 1) if "#here" in line)
+    name = next(line for line in lines if line.startswith("def ")).removeprefix("def ").partition("(")[0]
+    drawing = Call(name, str(program), number, lines[number - 1].strip())
+    inner = stack(NEXT, FETCH, "/home/me/data.py:__getitem__") if making else WAIT
+    looks = Counter({(drawing, *inner[1:]): 60, stack(ENGINE): 40})
+    found = looked_at(tmp_path / "run", SeenThread(7, 7, looks))
+    kind = "making" if making else "wait"
+    assert found.trainers[0].share(f"validation {kind}") == (0.6 if validates else 0.0)
+    assert found.trainers[0].share(f"data {kind}") == (0.0 if validates else 0.6)
+    verdict = judge(found)
+    assert (verdict.cause == "host.boundary") is validates
+    if validates and making:
+        (cause,) = (each.value for each in verdict.evidence if each.what.startswith("Cause of"))
+        assert cause == "input.serial"
+        assert verdict.next[0].change.startswith("For the validation loader: set `num_workers=")
+
+
+@pytest.mark.parametrize(
+    "frame", ["lightning/pytorch/loops/evaluation_loop.py:run", "transformers/trainer.py:evaluate"]
+)
+def test_libraries_evaluate_where_they_say_so(frame: str) -> None:
+    assert stacks.is_validation(stack(f"/x/site-packages/{frame}", *(f"{c.file}:{c.function}" for c in WAIT[1:])))
+    assert not stacks.is_validation(WAIT)
+
+
+VALIDATING = {"validation wait": 0.5, **COMPUTING}
+
+
+@pytest.mark.parametrize(
+    ("what", "inner"),
+    [
+        (trainer(VALIDATING, workers=workers()), "input.too_few_workers"),
+        (trainer(VALIDATING, validation_waits={"starting workers": 0.9}, workers=workers()), "input.worker_restart"),
+        (trainer(VALIDATING, workers=workers(busy=0.01)), None),
+    ],
+)
+def test_a_validation_s_waits_are_the_boundary_s_with_the_loader_s_cause_as_evidence(
+    what: Trainer, inner: str | None
+) -> None:
+    verdict = judge(seen(what))
+    assert (verdict.cause, verdict.share) == ("host.boundary", 0.5)
+    assert [each.value for each in verdict.evidence if each.what.startswith("Cause of")] == ([inner] if inner else [])
+    assert verdict.next[-1].change == "Validate less often, or on a part of the data"

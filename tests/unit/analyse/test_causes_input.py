@@ -193,17 +193,6 @@ def test_no_wait_has_no_cause(run: Facts) -> None:
     assert waits_for_data.findings_of(dataclasses.replace(run, parts=parts)) == []
 
 
-def test_no_more_is_promised_than_was_measured_with_an_infinitely_fast_loader(run: Facts) -> None:
-    measured = 1.08 * run.samples_per_s
-    facts = dataclasses.replace(run, headroom=measured, loader=LoaderStats(**NOTHING | COMPUTING))
-    found = findings_of(facts)
-    assert found[0].severity == "minor"
-    for _, rate, high in map(rates, found[0].next):
-        assert high == pytest.approx(measured)
-        assert rate <= measured
-    assert findings_of(dataclasses.replace(facts, headroom=1.01 * run.samples_per_s)) == ()
-
-
 def test_what_a_serial_fetch_waits_for_other_threads_is_the_lock_and_not_the_loader(run: Facts) -> None:
     quick = LoaderStats(**NOTHING | COMPUTING | {"workers": 1, "work_ms_per_batch": 0.5, "queue_capacity": None})
     waits = dataclasses.replace(run.waits, told=1.0)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from support.crafted import add_events, evidence, facts_of_run, train_on_cpu, verdict_of_run
-from support.planted_runs import Making, hosted, serial
+from support.planted_runs import Making, happened, hosted, serial
 from support.rendered import rendered
 from whyidle.analyse.causes.diagnosis import findings_of, verdict_of
 from whyidle.analyse.causes.finding import Finding
@@ -66,25 +66,32 @@ def test_without_the_devices_stamps_there_is_no_verdict(tmp_path: Path, monkeypa
         assert contract.report(silent)["breakdown"]["compute_pct"] is None
 
 
+def test_a_recording_of_older_versions_with_headroom_is_read_and_says_so(tmp_path: Path) -> None:
+    train(tmp_path / "run", [[Step(fetch_ns=MS)] * 60])
+    happened(tmp_path / "run", 16, 0, lambda s: ((int(b), int(b) + MS) for b in s["step_end_ns"][50:51]))
+    update_run(tmp_path / "run", {"headroom": True})
+    analysis = analyse(open_run(tmp_path / "run"))
+    assert analysis.facts is not None
+    assert any("--headroom, which is gone" in note for note in analysis.notes)
+
+
 LINE = Where("/home/me/train.py", 31, "train", "log(loss)", 0.6, 40)
 
 
 @pytest.mark.parametrize(
-    ("shares", "headroom", "cause"),
+    ("shares", "cause"),
     [
-        ({"compute": 0.91, "input": 0.045, "host": 0.045}, None, "none"),
-        ({"compute": 0.87, "input": 0.045, "host": 0.045, "boundary": 0.04}, None, None),
-        # An infinitely fast loader was measured to gain nothing.
-        ({"compute": 0.87, "input": 0.12, "host": 0.01}, 1.0, "none"),
+        ({"compute": 0.91, "input": 0.045, "host": 0.045}, "none"),
+        ({"compute": 0.87, "input": 0.045, "host": 0.045, "boundary": 0.04}, None),
     ],
 )
 def test_nothing_is_worth_changing_only_where_the_time_has_a_name(
-    tmp_path: Path, shares: dict[str, float], headroom: float | None, cause: str | None
+    tmp_path: Path, shares: dict[str, float], cause: str | None
 ) -> None:
     train(tmp_path / "run", [[Step()] * 60])
     facts = facts_of_run(tmp_path / "run")
     lengths = {f"{part}_ns": round(shares.get(part, 0.0) * facts.parts.wall_ns) for part in PARTS}
-    found = verdict_of(replace(facts, parts=replace(facts.parts, **lengths), headroom=headroom, unnamed=(LINE,)), ())
+    found = verdict_of(replace(facts, parts=replace(facts.parts, **lengths), unnamed=(LINE,)), ())
     assert (found.cause, found.severity) == (cause, "none")
     if cause is None:
         assert found.title.startswith("No verdict: 13 % of the time has no name")

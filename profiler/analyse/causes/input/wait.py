@@ -249,20 +249,6 @@ class Wait(Claim):
 
     # What to change.
 
-    def _within(self, speedup: Speedup) -> Speedup:
-        """No more than was measured with batches that lay ready."""
-        return speedup if self._headroom is None else speedup.no_more_than(self._headroom)
-
-    @property
-    def _headroom(self) -> float | None:
-        """The rate with batches that lay ready over today's; `None` where that was not measured."""
-        facts = self.facts
-        return (
-            None
-            if facts.headroom is None or not facts.samples_known
-            else max(1.0, facts.headroom / facts.samples_per_s)
-        )
-
     @property
     def concurrency_helps(self) -> bool:
         """Whether the run shows that workers which wait do so each by itself, so that more of them wait for more at a
@@ -289,7 +275,7 @@ class Wait(Claim):
         """A change to settings that the run was replayed with, and what holds the training up then."""
         facts, advice = self.facts, self.facts.advice
         assert advice is not None
-        speedup = self._within(by_settings(facts, said))
+        speedup = by_settings(facts, said)
         if said.settings.num_workers > max(1, facts.set_workers or 0) and not self.concurrency_helps:
             speedup = self._if_it_helps(speedup)
         change = f"{change} (next limit: {BINDS[said.binding]}){instead}"
