@@ -17,9 +17,7 @@ from ..record.files import plain
 from ..record.recorded import PAGE, PAGES
 from ..report.document import Document
 from ..report.export.files import STDOUT, layered, opened, together
-from ..report.export.raw import about_of
-from ..report.export.table import Table
-from ..report.export.table_files import require_pyarrow, write_csv, write_parquet
+from ..report.export.table import Table, about_of, require_pyarrow, write_csv, write_parquet
 from ..report.render.markdown import markdown
 from ..results.result import CELLS, STEPS, TABLES, Result
 from ..terminal.console import console, show_in, write_file, write_json

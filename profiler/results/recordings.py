@@ -27,10 +27,9 @@ from ..report.document import Document
 from ..report.documents.attached import attached_document
 from ..report.documents.cost import spent_line
 from ..report.documents.run import run_document, stand_in_of
-from ..report.export.raw import KINDS_OF_TABLES, about_of, raw_table
 from ..report.export.speedscope import ProfiledProcess, speedscope_of
 from ..report.export.steps import steps_table
-from ..report.export.table import Table
+from ..report.export.table import KINDS_OF_TABLES, Table, about_of, raw_table
 from ..report.plot.utilisation import trace_of, write_utilisation
 from .result import STEPS, TRACES, Result
 

@@ -12,8 +12,7 @@ from ..errors import WhyidleError
 from ..record.run import runs_within
 from ..report.contract.encode import Content
 from ..report.document import Document
-from ..report.export.raw import KINDS_OF_TABLES
-from ..report.export.table import Table
+from ..report.export.table import KINDS_OF_TABLES, Table
 
 STEPS = "steps"
 CELLS = "cells"

@@ -18,8 +18,7 @@ from whyidle.record.comparison import CellRecord, write_comparison
 from whyidle.record.reader import Records
 from whyidle.record.run import create_run, update_run
 from whyidle.record.schema import NOT_MEASURED
-from whyidle.report.export.table import Table
-from whyidle.report.export.table_files import write_csv
+from whyidle.report.export.table import Table, write_csv
 from whyidle.scenarios.planted import MS, Step, train
 
 
