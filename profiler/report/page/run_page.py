@@ -58,37 +58,21 @@ def pack(values: npt.ArrayLike, type_: str) -> dict[str, str]:
     return {"type": type_, "base64": base64.b64encode(bytes_).decode("ascii")}
 
 
-def unpack(packed: dict[str, str]) -> npt.NDArray[Any]:
-    return np.frombuffer(base64.b64decode(packed["base64"]), dtype=TYPES[packed["type"]])
-
-
 def data_of(shown: Sequence[Timeline], lead: int) -> dict[str, Any]:
-    """`lead`: the rank to show first."""
+    """Make what the timeline's script reads. `lead`: the rank to show first."""
     shifts = axis_of(shown).shifts
     origin = min(timeline.begin_ns + shift for timeline, shift in zip(shown, shifts, strict=True))
-    among = len(shown)
-    return {
-        "device": shown[0].facts.device_kind,
-        "lead": lead,
-        "ranks": [
-            # Each on its own host's clock.
-            _rank(timeline, origin - shift, among)
-            for timeline, shift in zip(shown, shifts, strict=True)
-        ],
-    }
-
-
-def shown_of(ranks: Sequence[int], lead: int | None) -> list[int]:
-    """Choose the first of very many ranks, with the one that the figures beside it are of."""
-    first = list(ranks[:MOST_RANKS])
-    return first if lead not in ranks[MOST_RANKS:] or lead is None else [*first[:-1], lead]
+    # Each on its own host's clock.
+    ranks = [_rank(each, origin - shift, len(shown)) for each, shift in zip(shown, shifts, strict=True)]
+    return {"device": shown[0].facts.device_kind, "lead": lead, "ranks": ranks}
 
 
 def _rank(timeline: Timeline, origin: int, among: int) -> dict[str, Any]:
     lines = lines_of(timeline, max(LEAST_POINTS, LINE_POINTS // among))
     devices = sorted({number for line in lines if (number := line.device) is not None})
     bins = bins_of(timeline, max(LEAST_BINS, min(BINS // among, BINS_A_STEP * len(timeline.steps))))
-    width = np.diff(bins.edges_ns)
+    width, first, last = np.diff(bins.edges_ns), int(bins.edges_ns[0]), int(bins.edges_ns[-1])
+    parts = {part: bins.parts[part] for part in (*PARTS, UNTOLD) if part in bins.parts}
     begin = min(int(timeline.steps["fetch_begin_ns"][0]), timeline.begin_ns)
     return {
         "rank": timeline.rank,
@@ -97,13 +81,9 @@ def _rank(timeline: Timeline, origin: int, among: int) -> dict[str, Any]:
         "end": (timeline.end_ns - origin) / 1e6,
         "bins": {
             "count": len(width),
-            "begin": (int(bins.edges_ns[0]) - origin) / 1e6,
-            "width": float(bins.edges_ns[-1] - bins.edges_ns[0]) / len(width) / 1e6,
-            "parts": {
-                part: pack(np.rint(SHARE * bins.parts[part] / width), "u16")
-                for part in (*PARTS, UNTOLD)
-                if part in bins.parts
-            },
+            "begin": (first - origin) / 1e6,
+            "width": float(last - first) / len(width) / 1e6,
+            "parts": {part: pack(np.rint(SHARE * ns / width), "u16") for part, ns in parts.items()},
             "steps": pack(bins.steps, "f32"),
             "samples": None if bins.samples is None else pack(bins.samples, "f32"),
         },
@@ -231,18 +211,22 @@ Rows = list[tuple[str, str]]
 def environment_of(analysis: Analysis) -> Rows:
     """Collect (what, value) of what ran on what."""
     info = analysis.info
-    host, device = info.get("host") or {}, info.get("device") or {}
+    host, device, code, command = info.get("host") or {}, info.get("device") or {}, Code.of(info), info.get("command")
+    title, count = str(device.get("title") or device.get("name") or ""), device.get("count")
+    title = f"{count} × {title}" if isinstance(count, int) and count > 1 else title
+    if device.get("kind") == "emulated" and "emulated" not in title:
+        title += " (emulated)"
     rows = [
-        ("command", command_of(info)),
+        ("command", shlex.join(map(str, command)) if isinstance(command, list) else ""),
         ("started", info.get("started_at")),
         ("duration", None if analysis.duration_s is None else duration(analysis.duration_s)),
-        ("device", _device(device)),
+        ("device", title),
         ("driver", device.get("driver")),
         ("host", ", ".join(str(host[k]) for k in ("name", "machine") if host.get(k))),
         ("CPUs of the machine", host.get("cpus")),
         ("Python", info.get("python")),
         ("torch", info.get("torch")),
-        ("code", _code(info)),
+        ("code", None if code is None else f"{code}, branch {code.branch}" if code.branch else str(code)),
         ("whyidle", info.get("whyidle")),
         ("run", info.get("id")),
     ]
@@ -251,53 +235,30 @@ def environment_of(analysis: Analysis) -> Rows:
 
 def settings_of(analysis: Analysis) -> Rows:
     """Collect (what, value): the loader's settings as they were seen, then all else in run.json."""
-    rows = _loader(analysis.facts) if analysis.facts is not None else []
+    rows: list[tuple[str, Any]] = []
+    if (facts := analysis.facts) is not None:
+        rows += [
+            ("batch size", facts.batch_size),
+            ("num_workers", facts.set_workers),
+            ("prefetch_factor", facts.set_prefetch),
+            ("persistent_workers", facts.persistent_workers),
+            ("pin_memory", facts.pin_memory),
+            ("iterable dataset", facts.iterable),
+            ("batches handed over in any order", facts.out_of_order),
+            ("workers start as new Python processes", facts.starts_python),
+        ]
     for key, value in analysis.info.items():
         if key not in _ELSEWHERE and value not in (None, {}, []):
             rows += _flat(key, value)
-    return [(what, _short(value)) for what, value in rows]
+    return [(what, _short(value)) for what, value in rows if value is not None]
 
 
-def command_of(info: dict[str, Any]) -> str:
-    """Write it as it would be typed."""
-    command = info.get("command")
-    return shlex.join(str(word) for word in command) if isinstance(command, list) else ""
-
-
-def _code(info: dict[str, Any]) -> str | None:
-    code = Code.of(info)
-    if code is None:
-        return None
-    return f"{code}, branch {code.branch}" if code.branch else str(code)
-
-
-def _device(device: dict[str, Any]) -> str:
-    title = str(device.get("title") or device.get("name") or "")
-    count = device.get("count")
-    words = f"{count} × {title}" if isinstance(count, int) and count > 1 else title
-    if device.get("kind") == "emulated" and "emulated" not in words:
-        return f"{words} (emulated)"
-    return words
-
-
-def _loader(facts: Facts) -> list[tuple[str, Any]]:
-    told = (
-        ("batch size", facts.batch_size),
-        ("num_workers", facts.set_workers),
-        ("prefetch_factor", facts.set_prefetch),
-        ("persistent_workers", facts.persistent_workers),
-        ("pin_memory", facts.pin_memory),
-        ("iterable dataset", facts.iterable),
-        ("batches handed over in any order", facts.out_of_order),
-        ("workers start as new Python processes", facts.starts_python),
-    )
-    return [(name, value) for name, value in told if value is not None]
-
-
-def _flat(name: str, value: Any) -> list[tuple[str, Any]]:
+def _flat(name: str, value: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(value, dict):
-        return [row for key, inner in value.items() if inner is not None for row in _flat(f"{name}.{key}", inner)]
-    return [(name, value)]
+        for key, inner in value.items():
+            yield from _flat(f"{name}.{key}", inner)
+    else:
+        yield name, value
 
 
 def _short(value: Any) -> str:
@@ -317,7 +278,10 @@ def page(analysis: Analysis, runs: Sequence[Run], cost: str | None = None) -> st
     document, facts, job = run_document(analysis, cost), analysis.facts, analysis.job
     verdict, now, shares = analysis.verdict, rate_now(analysis), ranks_figures.shares(analysis)
     ranks = ranks_with_steps(analysis)
-    over = timelines(analysis, runs, shown_of(ranks, None if job is None else job.lead))
+    # Of very many ranks the first, with the one that the figures beside it are of.
+    first = ranks[:MOST_RANKS]
+    chosen = [*first[:-1], job.lead] if job is not None and job.lead in ranks[MOST_RANKS:] else first
+    over = timelines(analysis, runs, chosen)
     lead = next((each for each in over if job is not None and each.rank == job.lead), over[0] if over else None)
     overview, utilisation_drawn = (None, False) if lead is None else over_time(lead)
     leading = ranks_figures.leading(analysis, runs)
@@ -325,14 +289,10 @@ def page(analysis: Analysis, runs: Sequence[Run], cost: str | None = None) -> st
     below = [each for each in document.blocks if not isinstance(each, Section) or each.title not in DRAWN_HERE]
     others = [found for found in analysis.findings if found is not verdict]
     gaps_ns = None if facts is None or not facts.told_apart else facts.parts.gaps_ns
-    why = (
-        {"lines": [], "remarks": []}
-        if facts is None
-        else {
-            "lines": time_lines(time_parts(analysis, facts), facts.parts.wall_ns / facts.window.count / 1e6),
-            "remarks": time_remarks(analysis, facts),
-        }
-    )
+    why: tuple[Sequence[Any], Sequence[str]] = (), ()
+    if facts is not None:
+        step_ms = facts.parts.wall_ns / facts.window.count / 1e6
+        why = time_lines(time_parts(analysis, facts), step_ms), time_remarks(analysis, facts)
     return render(
         "run.html.j2",
         title=document.title,
@@ -344,7 +304,8 @@ def page(analysis: Analysis, runs: Sequence[Run], cost: str | None = None) -> st
         cost=cost,
         verdict=verdict,
         shares=shares,
-        why=why,
+        why=why[0],
+        why_words=why[1],
         averaged=f", averaged over {len(job.ranks)} ranks" if job else "",
         changes=said_of(verdict.next, now),
         where=code_rows(verdict.where),
