@@ -24,28 +24,16 @@ from .phrases import text_of
 
 
 @dataclass(frozen=True)
-class PageHeading:
-    words: str
-    kind: str = "heading"
-
-
-@dataclass(frozen=True)
-class PageParagraph:
-    words: str
-    kind: str = "paragraph"
-
-
-@dataclass(frozen=True)
-class PageTable:
-    """`head` is empty where it has none; `right` says for each column whether it is figures."""
-
-    head: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    right: tuple[bool, ...]
-    kind: str = "rows"
-
-
-PagePart = PageHeading | PageParagraph | PageTable
+class PagePart:
+    kind: str
+    """`heading`, `paragraph` or `rows`."""
+    words: str = ""
+    """Of a heading or a paragraph."""
+    head: tuple[str, ...] = ()
+    """Heads of the columns; empty where there are none."""
+    rows: tuple[tuple[str, ...], ...] = ()
+    right: tuple[bool, ...] = ()
+    """For each column whether it is figures."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +47,7 @@ def page_sections(blocks: Iterable[Block]) -> list[PageSection]:
     """Cut parts at their headings: each is a card of a page. Sections that hold nothing are left out."""
     cards: list[tuple[str, list[PagePart]]] = [("", [])]
     for part in page_parts(blocks):
-        if isinstance(part, PageHeading):
+        if part.kind == "heading":
             cards.append((part.words, []))
         else:
             cards[-1][1].append(part)
@@ -76,7 +64,7 @@ def _table(heads: Iterable[str], rows: Iterable[Sequence[Words]], right: Iterabl
     cells = tuple(tuple(map(_words, row)) for row in rows)
     shown = tuple(each.strip() for each in heads)
     right = tuple(right) or (False,) * max(map(len, cells), default=0)
-    return [PageTable(shown if any(shown) else (), cells, right)] if cells else []
+    return [PagePart("rows", "", shown if any(shown) else (), cells, right)] if cells else []
 
 
 def _fitted(block: FittingTable) -> list[PagePart]:
@@ -91,14 +79,14 @@ def _words(words: Words) -> str:
 
 PARTS_OF_A_PAGE: Mapping[type[Block], Callable[[Any], Iterable[PagePart]]] = {
     Title: lambda _: (),
-    Heading: lambda block: [PageHeading(block.words.strip())],
-    Paragraph: lambda block: [PageParagraph(words)] if (words := _words(block.words)) else [],
+    Heading: lambda block: [PagePart("heading", block.words.strip())],
+    Paragraph: lambda block: [PagePart("paragraph", words)] if (words := _words(block.words)) else [],
     Space: lambda _: (),
     TableBlock: lambda block: _table(
         (column.head for column in block.columns), block.rows, (column.right for column in block.columns)
     ),
     FittingTable: _fitted,
-    CodeChange: lambda block: map(PageParagraph, block.lines),
+    CodeChange: lambda block: [PagePart("paragraph", line) for line in block.lines],
     Caution: lambda _: (),
     Section: lambda block: page_parts(block.on_page()),
 }

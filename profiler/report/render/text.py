@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.cells import cell_len
-from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.console import Console, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -73,7 +73,18 @@ def _headed(block: Title | Heading, _: int, ascii_only: bool) -> Iterator[Render
 
 
 def _fitted(block: FittingTable, width: int, ascii_only: bool) -> Iterator[RenderableType]:
-    yield _indented(Fitted(block.columns, ascii_only), block.indent)
+    made = Table(box=None, padding=(0, BETWEEN, 0, 0), pad_edge=False, header_style="bold")
+    columns = fitting(block.columns, width - INDENT * block.indent)
+    for column in columns:
+        made.add_column(
+            written(plain(column.head), ascii_only),
+            justify="right" if column.right else "left",
+            no_wrap=column.folds_to is None,
+            overflow="fold",
+            min_width=_least(column),
+        )
+    rows = zip(*(column.cells for column in columns), strict=True)
+    yield _indented(_filled(made, rows, ascii_only), block.indent)
     if any(column.head == block.legend_of for column in fitting(block.columns, width)):
         yield bars.legend(dict.fromkeys(PARTS, 1.0), ascii_only)
 
@@ -131,27 +142,6 @@ def _filled(made: Table, rows: Iterable[Sequence[Words]], ascii_only: bool) -> T
     for row in rows:
         made.add_row(*(text_of(cell, ascii_only, plain) for cell in row))
     return made
-
-
-class Fitted:
-    """The columns that there is room for, side by side; takes its width from the console that prints it."""
-
-    def __init__(self, columns: Sequence[FittingColumn], ascii_only: bool) -> None:
-        self._columns = columns
-        self._ascii_only = ascii_only
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        made = Table(box=None, padding=(0, BETWEEN, 0, 0), pad_edge=False, header_style="bold")
-        columns = fitting(self._columns, options.max_width)
-        for column in columns:
-            made.add_column(
-                written(plain(column.head), self._ascii_only),
-                justify="right" if column.right else "left",
-                no_wrap=column.folds_to is None,
-                overflow="fold",
-                min_width=_least(column),
-            )
-        yield _filled(made, zip(*(column.cells for column in columns), strict=True), self._ascii_only)
 
 
 def _least(column: FittingColumn) -> int:

@@ -26,7 +26,7 @@ from whyidle.report import document as d
 from whyidle.report.documents.comparison import comparison_document
 from whyidle.report.documents.run import run_document
 from whyidle.report.phrase import Bar, line
-from whyidle.report.render.html import PARTS_OF_A_PAGE, PageTable, page_parts
+from whyidle.report.render.html import PARTS_OF_A_PAGE, page_parts
 from whyidle.report.render.markdown import LONGEST, MOST_PARAGRAPHS, MOST_ROWS, WRITTEN, code, escaped, markdown
 from whyidle.report.render.text import PRINTED
 
@@ -73,7 +73,7 @@ def html(text: str) -> str:
 def on_page(*blocks: d.Block) -> str:
     def words() -> Iterator[str]:
         for part in page_parts(blocks):
-            yield from (*part.head, *sum(part.rows, ())) if isinstance(part, PageTable) else (part.words,)
+            yield from (part.words, *part.head, *sum(part.rows, ()))
 
     return " ".join(words())
 
