@@ -131,12 +131,17 @@ def _whole(item: Evidence) -> Evidence:
     return replace(item, value=round(item.value)) if isinstance(item.value, float) and item.unit == "%" else item
 
 
+def who(trainer: Trainer) -> str:
+    """Name a process, by its rank where it has one."""
+    return f"process {trainer.pid}" if trainer.rank is None else f"rank {trainer.rank}"
+
+
 def why(seen: Attached, trainer: Trainer) -> str:
-    """Of the shares of a process's time: whose they are."""
-    who = f"process {trainer.pid}" if trainer.rank is None else f"rank {trainer.rank} (process {trainer.pid})"
+    """Say whose the shares of a process's time are."""
+    pid = "" if trainer.rank is None else f" (process {trainer.pid})"
     thread = "its main thread" if trainer.main_thread else f"its thread {trainer.thread}"
     about = len(seen.trainers) > 1 and trainer is seen.leading
-    return f"What {who} did in {thread}{', which the verdict is about' * about}"
+    return f"What {who(trainer)}{pid} did in {thread}{', which the verdict is about' * about}"
 
 
 def told_shares(seen: Attached, trainer: Trainer) -> list[tuple[str, Estimate, str]]:
@@ -160,14 +165,14 @@ def top_places(trainer: Trainer) -> list[tuple[float, str, str]]:
 
 
 def _why(seen: Attached, trainer: Trainer) -> Iterator[Block]:
-    yield Heading(why(seen, trainer))
-    rows: list[tuple[Words, ...]] = []
-    for name, part, meaning in told_shares(seen, trainer):
-        bar = Length(max(1, round(part.value * BAR)))
-        rows.append(
-            (name, share(part.value, 0), toned(f"[{_bounds(part)}]", "dim"), line(bar, (f"\n{meaning}", "dim")))
+    rows: list[tuple[Words, ...]] = [
+        (
+            *(name, share(part.value, 0), toned(f"[{_bounds(part)}]", "dim")),
+            line(Length(max(1, round(part.value * BAR))), (f"\n{meaning}", "dim")),
         )
-    yield table(rows, LEFT, RIGHT, LEFT, LEFT, indent=1)
+        for name, part, meaning in told_shares(seen, trainer)
+    ]
+    yield from (Heading(why(seen, trainer)), table(rows, LEFT, RIGHT, LEFT, LEFT, indent=1))
     yield Paragraph(f"{counted(trainer.looks, 'stack sample')}; in brackets 95 % confidence intervals", 1)
     if top := top_places(trainer):
         yield Paragraph("Most of the time at:", 1)
@@ -194,8 +199,7 @@ def _processes(seen: Attached) -> Iterator[Block]:
         return [share(value, 0) for value in (cpu.main, cpu.queued, cpu.io, cpu.idle, cpu.running)]
 
     for trainer in seen.trainers:
-        name = f"process {trainer.pid}" if trainer.rank is None else f"rank {trainer.rank}"
-        rows.append((name, *states(trainer.cpu), ""))
+        rows.append((who(trainer), *states(trainer.cpu), ""))
         if (workers := trainer.workers) is not None:
             number = f"{workers.count:.0f} worker{'' if round(workers.count) == 1 else 's'}, each"
             rows.append((number, *states(workers.cpu), share(workers.busy, 0)))
@@ -220,12 +224,8 @@ def _workers(workers: Workers, whose: str) -> Iterator[Block]:
             yield Paragraph(f"  {100 * part:3.0f} %  {place}", 1)
     if workers.seen > 1.5 * workers.count:
         yield Paragraph(f"{workers.seen} different workers{whose}: they are restarted", 1)
-    read = [
-        f"{value / 1e6:.1f} MB/s from {where}"
-        for value, where in ((workers.read_bytes_per_s, "storage"), (workers.read_chars_per_s, "storage or cache"))
-        if value is not None
-    ]
-    if read:
+    rates = ((workers.read_bytes_per_s, "storage"), (workers.read_chars_per_s, "storage or cache"))
+    if read := [f"{rate / 1e6:.1f} MB/s from {where}" for rate, where in rates if rate is not None]:
         yield Paragraph(f"workers{whose} read {', '.join(read)}", 1)
 
 
@@ -235,11 +235,9 @@ def _device(seen: Attached) -> Iterator[Block]:
     name = (seen.info.get("device") or {}).get("title") or "unknown: no permission to read the process's open files"
     rows = [("trains on", str(name))]
     if seen.device_kind != "cpu":
-        used = None if host is None else host.utilisation_pct
-        active = None if host is None else host.sm_active_pct
-        said = NOT_MEASURED if used is None else f"{percent(used, 0)}, any kernel of any program"
-        rows.append(("utilisation (NVML)", said))
-        rows.append(("SM active", NOT_MEASURED if active is None else f"{percent(active, 0)}, the multiprocessors"))
+        used, active = (None, None) if host is None else (host.utilisation_pct, host.sm_active_pct)
+        what = (("utilisation (NVML)", used, "any kernel of any program"), ("SM active", active, "the multiprocessors"))
+        rows += [(name, NOT_MEASURED if of is None else f"{percent(of, 0)}, {whose}") for name, of, whose in what]
     if host is not None and host.tree_cpus is not None and host.cpu_budget is not None:
         rows.append(("CPUs in use", f"{host.tree_cpus:.1f} of the {host.cpu_budget:g} that this job may use"))
     yield from (table(rows, indent=1), Space())

@@ -39,13 +39,9 @@ Make = Callable[[int], Iterator[Event]]
 # Events, and tracks that make them when asked for.
 
 
-@dataclass(frozen=True)
-class EventSource:
-    """Events to be written in order of time: number `i` of them is due at `at_ns[i]`, and made when it is written."""
-
-    at_ns: Stamps
-    """Ascending."""
-    make: Make
+EventSource = tuple[Stamps, Make]
+"""Events to be written in order of time: when each is due, ascending, and what makes one when it is written, by its
+place."""
 
 
 @dataclass
@@ -78,7 +74,7 @@ class Tracks:
         """Add events: `at_ns` in any order; `make` gets the place in it."""
         if len(at_ns):
             order = np.argsort(at_ns, kind="stable")
-            self.sources.append(EventSource(at_ns[order], lambda i: make(int(order[i]))))
+            self.sources.append((at_ns[order], lambda i: make(int(order[i]))))
 
     def slices(
         self,
@@ -765,15 +761,12 @@ def write_trace(tracks: Tracks, stretch: Stretch, about: dict[str, Any], most_by
 def _pieces(sources: list[EventSource], stretch: Stretch) -> Iterator[tuple[int, Iterator[Event]]]:
     """When a piece begins, and its events. What began before the stretch and reaches into it is in the first piece."""
     edges = np.linspace(stretch.low, stretch.high, PIECES + 1).astype(np.int64)
-    places = [
-        np.concatenate(([0], np.searchsorted(source.at_ns, edges[1:-1], side="left"), [len(source.at_ns)])).tolist()
-        for source in sources
-    ]
+    places = [[0, *np.searchsorted(at_ns, edges[1:-1], side="left").tolist(), len(at_ns)] for at_ns, _ in sources]
 
     def events(number: int) -> Iterator[Event]:
-        for source, at in zip(sources, places, strict=True):
+        for (_, make), at in zip(sources, places, strict=True):
             for place in range(at[number], at[number + 1]):
-                yield from source.make(place)
+                yield from make(place)
 
     for number in range(PIECES):
         yield int(edges[number]), events(number)
