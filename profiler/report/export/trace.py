@@ -429,6 +429,15 @@ def _args(record: Any, fields: Mapping[str, tuple[str, float]]) -> dict[str, Any
     }
 
 
+BLOCK = 4096
+
+
+def _rows_of(records: Records) -> Callable[[int], Any]:
+    """Give what reads a record, many of them at once: they are kept by column, and are asked for nearly in order."""
+    block = lru_cache(2)(lambda number: np.asarray(records[number * BLOCK : (number + 1) * BLOCK]))
+    return lambda i: block(i // BLOCK)[i % BLOCK]
+
+
 def _of_a_step(what: str, record: Any) -> str:
     return f"{what}: step {int(record['step'])}"
 
@@ -502,8 +511,7 @@ class _Scene:
     ) -> Stamps:
         """A slice a record, by its own words."""
         begin, end = self.shifted(records[stamps[0]]), self.shifted(records[stamps[1]])
-        # Both are asked of one after the other, and making a record of columns takes long.
-        at = lru_cache(1)(lambda i: records[i])
+        at = _rows_of(records)
         return self.tracks.slices(pid, title, begin, end, lambda i: label(at(i)), lambda i: args(at(i)))
 
     def _steps(self, pid: int, tid: int) -> None:
@@ -516,8 +524,10 @@ class _Scene:
         following = np.append(begin[1:], np.iinfo(np.int64).max)
         end = np.minimum(np.maximum(end, begin), np.maximum(following, begin))
 
+        at = _rows_of(steps)
+
         def make(i: int) -> Iterator[Event]:
-            step, cursor = steps[i], int(begin[i])
+            step, cursor = at(i), int(begin[i])
             told = _args(step, _OF_STEP)
             yield complete(pid, tid, cursor, int(end[i]), f"step {int(step['step'])}", told, "step")
             for name, starts, stops in _PHASES:
