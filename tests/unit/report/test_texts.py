@@ -38,7 +38,7 @@ from whyidle.report.page import compare_page
 from whyidle.report.page.run_page import duration, page
 from whyidle.report.render.markdown import markdown
 from whyidle.report.words.figures import evidence_value
-from whyidle.scenarios.planted import MS, train
+from whyidle.scenarios.planted import MS, Step, train
 
 DATA = Path(__file__).parents[2] / "data" / "v1" / "starved"
 
