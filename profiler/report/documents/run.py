@@ -15,6 +15,7 @@ from ...analyse.run.trends import FALLS, FLAT, GROWS, JUMPS, Trend
 from ...analyse.run.worker_deaths import said_of
 from ...record.image_files import ImageDecoding
 from ..document import (
+    BAR_SIGNS,
     LEFT,
     RIGHT,
     Block,
@@ -48,8 +49,8 @@ FEW_RANKS, FEW_STEPS = 8, 10
 """The short version has no table of more ranks; a bar of fewer steps would look like a finding."""
 LEAST_FOREIGN, LEAST_IDLE = 0.3, 0.05
 """CPUs of other programs, and a share of gaps, that are worth a line."""
-BAR, STAGE_BAR = 60, 16
-"""Signs of the bar of a step's time, and of one as long as all the time before the first step."""
+STAGE_BAR = 16
+"""Signs of a bar as long as all the time before the first step."""
 
 _MEANING = {
     "compute": "the device computes",
@@ -91,7 +92,7 @@ def _brief(analysis: Analysis, cost: str | None) -> Iterator[Block]:
     yield from _head(analysis, cost)
     facts, shares = analysis.facts, ranks_figures.shares(analysis)
     if facts is not None and facts.window.count >= FEW_STEPS:
-        yield Paragraph(line(Bar(shares, BAR)), 1)
+        yield Paragraph(line(Bar(shares, BAR_SIGNS)), 1)
         shown = [part for part in (*PARTS, UNTOLD) if shares.get(part, 0.0) >= LEAST_SHARE]
         parts = (line(PartSign(part), f" {part_name(part)} {share(shares[part])}   ") for part in shown)
         yield Paragraph(line(*parts, f"a step: {facts.parts.wall_ns / facts.window.count / 1e6:.2f} ms"), 1)
