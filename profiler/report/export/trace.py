@@ -523,7 +523,6 @@ class _Scene:
         # A step ends before the next begins, whatever its stamps say.
         following = np.append(begin[1:], np.iinfo(np.int64).max)
         end = np.minimum(np.maximum(end, begin), np.maximum(following, begin))
-
         at = _rows_of(steps)
 
         def make(i: int) -> Iterator[Event]:
@@ -545,13 +544,8 @@ class _Scene:
         """Calls of the training thread that wait for the device, or copy to it."""
         steps, pauses = self.steps, self.within(self.timeline.pauses, "begin_ns", "end_ns")
         copied = steps[(steps["copy_begin_ns"] != NOT_MEASURED) & (steps["copy_end_ns"] != NOT_MEASURED)]
-        fields = (
-            ("copy_begin_ns", "begin_ns"),
-            ("copy_end_ns", "end_ns"),
-            ("step",) * 2,
-            ("copy_bytes", "amount_bytes"),
-        )
-        begin, end, number, moved = (np.concatenate((copied[of], pauses[its])) for of, its in fields)
+        both = {"copy_begin_ns": "begin_ns", "copy_end_ns": "end_ns", "step": "step", "copy_bytes": "amount_bytes"}
+        begin, end, number, moved = (np.concatenate((copied[of], pauses[its])) for of, its in both.items())
         names = ["copy of the batch"] * len(copied) + [_PAUSES.get(what, "call") for what in pauses["what"].tolist()]
 
         def args(i: int) -> dict[str, Any]:
