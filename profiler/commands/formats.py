@@ -17,17 +17,14 @@ from ..record.files import plain
 from ..record.recorded import PAGE, PAGES
 from ..report.document import Document
 from ..report.export.files import STDOUT, layered, opened, together
-from ..report.export.raw import about_of
-from ..report.export.table import Table
-from ..report.export.table_files import require_pyarrow, write_csv, write_parquet
+from ..report.export.table import Table, about_of, require_pyarrow, write_csv, write_parquet
 from ..report.render.markdown import markdown
 from ..results.result import CELLS, STEPS, TABLES, Result
 from ..terminal.console import console, show_in, write_file, write_json
 from .options import add_full
 
 if TYPE_CHECKING:
-    from ..report.export.trace.compose import RunTrace
-    from ..report.export.trace.stretch import Stretch
+    from ..report.export.trace import RunTrace, Stretch
 
 MOST_MB = 50.0
 LEAST_MB = 0.1
@@ -150,7 +147,7 @@ def _check_profiles(arguments: argparse.Namespace) -> None:
 
 
 def _write_profiles(arguments: argparse.Namespace, result: Result) -> None:
-    profiles = result.speedscope()
+    profiles = result.export("speedscope")
     with opened(arguments.output) as file:
         file.write(profiles)
 
@@ -167,10 +164,9 @@ def _check_trace(arguments: argparse.Namespace) -> None:
 
 
 def _write_trace(arguments: argparse.Namespace, result: Result) -> None:
-    from ..report.export.trace.compose import about, tracks_of
-    from ..report.export.trace.write import write_trace
+    from ..report.export.trace import about, tracks_of, write_trace
 
-    trace = result.trace()
+    trace: RunTrace = result.export("trace")
     most_bytes = int(arguments.most_mb * 1e6)
     stretch = _stretch(arguments, trace, most_bytes)
     # What is due when told how long the stretch may be; of a long run it is much.
@@ -189,7 +185,7 @@ def _write_trace(arguments: argparse.Namespace, result: Result) -> None:
 
 
 def _stretch(arguments: argparse.Namespace, trace: RunTrace, most_bytes: int) -> Stretch:
-    from ..report.export.trace.stretch import asked_for, of_steps, telling
+    from ..report.export.trace import asked_for, of_steps, telling
 
     shown = [rank.timeline for rank in trace.ranks]
     if arguments.steps is not None:

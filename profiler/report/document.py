@@ -1,7 +1,7 @@
 """What a result says, as blocks: one document for each kind of result.
 
-A document holds words and figures, and no layout: `render/text.py` makes all of a terminal's lines of it,
-`render/html.py` parts of a page, which draws some blocks itself, `render/markdown.py` a summary for a pull request.
+A document holds words and figures, and no layout. `render/text.py` prints it on a terminal, `render/html.py` makes
+parts of a page of it, `render/markdown.py` a summary for a pull request: each has a table, kind of block → function.
 What a terminal's character set lacks is the renderer's business too: documents are written with every sign.
 """
 
@@ -9,15 +9,27 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, TypeVar
+from typing import TypeVar
 
 from ..analyse.causes.finding import Evidence, Finding, Next
 from ..analyse.cells.batch_size.result import BatchVerdict
+from ..analyse.run.stall_breakdown import TOTAL
 from ..analyse.where.places import Where
-from .phrase import Tone, Words, plain_words
+from .phrase import CODE, FINE, STRONG, Bar, PartSign, Tone, Words, line, plain_words, toned
+from .words import sample_time
 from .words.code import in_lines, line_of, spent
-from .words.figures import NO_CAUSE, evidence_value, part_name, prediction, share
-from .words.sample_time import sentence
+from .words.figures import (
+    NO_CAUSE,
+    PART_COLOURS,
+    SEVERITY_TONES,
+    counted,
+    evidence_value,
+    expected,
+    part_name,
+    prediction,
+    share,
+)
+from .words.sample_time import MEASURED
 
 
 @dataclass(frozen=True)
@@ -40,7 +52,7 @@ class Heading:
 class Paragraph:
     words: Words
     indent: int = 0
-    """Steps to the right, below what it belongs to."""
+    """Steps to the right, below what it belongs to; in Markdown an item of a list."""
     one_line: bool = False
     """Whether a text keeps it in one line however long it is, for logs and for what is copied from a terminal."""
 
@@ -80,12 +92,14 @@ class TableBlock:
     """Blanks between two columns."""
     head_tone: Tone = "bold"
     indent: int = 0
+    whole: bool = False
+    """Whether Markdown cuts neither rows nor words: what there is to do may stand at their end."""
 
 
 def table(
     rows: Iterable[Sequence[Words]], *columns: TableColumn, gap: int = 2, head_tone: Tone = "bold", indent: int = 0
 ) -> TableBlock:
-    """A table of rows that are still to be made."""
+    """Make a table of rows that are still to be made."""
     return TableBlock(tuple(tuple(row) for row in rows), columns, gap, head_tone, indent=indent)
 
 
@@ -118,144 +132,17 @@ class FittingTable:
 
 
 @dataclass(frozen=True)
-class SizesOfBatch:
-    """The time per sample of one loader by batch size and by term, and why a larger batch is slower."""
+class CodeChange:
+    """Lines of code that go, and those that are to stand in their place."""
 
-    name: str
-    verdict: BatchVerdict
-
-    @property
-    def said(self) -> str:
-        """What a larger batch did."""
-        return sentence(self.verdict)
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """The cause that comes first, and in a sentence what it does."""
-
-    finding: Finding
-    title: ClassVar[str] = "Verdict"
-
-    @property
-    def cause(self) -> str:
-        """Its code, or that there is none."""
-        return self.finding.cause or NO_CAUSE
-
-    @property
-    def remarks(self) -> str:
-        """How bad it is and how sure, in a word each; empty where neither is known."""
-        said = [self.finding.severity] if self.finding.severity != "none" else []
-        if self.finding.cause not in (None, "none"):
-            said.append(f"confidence {self.finding.confidence:.1f}")
-        return ", ".join(said)
-
-
-@dataclass(frozen=True)
-class TimeRow:
-    """A part of the time of a step. `None`: not measured."""
-
-    part: str
-    share: float | None
-    ms: float | None
-    """Of a step."""
-    meaning: str
-
-
-@dataclass(frozen=True)
-class SharesOfTime:
-    """Where the time of a step went, the parts of which sum to it."""
-
-    title: str
-    rows: tuple[TimeRow, ...]
-    step_ms: float
-    bar: bool
-    """Whether there are enough steps for a picture of it."""
-    remarks: tuple[str, ...] = ()
-    heads: ClassVar[tuple[str, str, str, str]] = ("part", "share", "a step", "meaning")
-
-    @property
-    def lines(self) -> list[tuple[str, str, str, str, str]]:
-        """(part, its name, share, ms of a step, what it means) a part, `n/a` for waiting of which nothing was seen; and
-        what they sum to, which is no part."""
-        parts = [
-            (row.part, part_name(row.part), share(row.share), "" if row.ms is None else f"{row.ms:.2f} ms", row.meaning)
-            for row in self.rows
-        ]
-        return [*parts, ("", "a step", share(1.0), f"{self.step_ms:.2f} ms", "")]
-
-    @property
-    def shares(self) -> dict[str, float]:
-        """Part → share 0 to 1, of those that were measured."""
-        return {row.part: row.share for row in self.rows if row.share is not None}
-
-
-@dataclass(frozen=True)
-class Changes:
-    """What to change, and what that would bring."""
-
-    changes: tuple[Next, ...]
-    now: float | None
-    """Samples a second as it stands."""
-    title: ClassVar[str] = "What to change"
-
-    @property
-    def said(self) -> list[str]:
-        """A sentence each."""
-        return [f"{one.change}{prediction(one, self.now)}" for one in self.changes]
-
-
-@dataclass(frozen=True)
-class EvidenceTable:
-    """The figures that a verdict rests on."""
-
-    items: tuple[Evidence, ...]
-    title: ClassVar[str] = "Evidence"
-    heads: ClassVar[tuple[str, str, str]] = ("measured", "here", "normal")
-
-    @property
-    def rows(self) -> list[tuple[str, str, str]]:
-        """(what, its value, what it should be) of those that were measured."""
-        known = (item for item in self.items if item.value is not None)
-        return [(item.what, evidence_value(item.value, item.unit), item.expected) for item in known]
-
-
-@dataclass(frozen=True)
-class LinesOfCode:
-    """Where in the code the time of a finding was spent."""
-
-    lines: tuple[Where, ...]
-    title: ClassVar[str] = "Lines of code"
-
-    @property
-    def rows(self) -> list[tuple[str, str, str]]:
-        """(place, the line of source, how much of which time) a line."""
-        return [(line_of(each), each.code, spent(each)) for each in self.lines]
-
-
-@dataclass(frozen=True)
-class OtherFindings:
-    """What else was found, less important than the verdict."""
-
-    findings: tuple[Finding, ...]
-    now: float | None
-    title: ClassVar[str] = "Also found"
-
-    @property
-    def said(self) -> list[tuple[str, list[str]]]:
-        """(what was found, what to change) a finding, in a sentence each."""
-        return [
-            (
-                f"{found.cause} ({found.severity}): {found.title}",
-                [*Changes(found.next[:1], self.now).said, *in_lines(found.where[:1], found.stages)],
-            )
-            for found in self.findings
-        ]
+    lines: tuple[str, ...]
+    """As a diff has them: what goes begins with `-`, what comes with `+`."""
 
 
 @dataclass(frozen=True)
 class Caution:
-    """What must be read before any figure: that data or a device are no real ones, that a worker died."""
+    """What must be read before any figure: that data or a device are no real ones, that a worker died. Pages show it by
+    themselves."""
 
     what: str
     words: str
@@ -273,85 +160,26 @@ class Caution:
 
 
 @dataclass(frozen=True)
-class Quality:
-    """How far a recording can be trusted."""
+class Section:
+    """Blocks that belong together below a heading, and what other formats than text show in their place."""
 
-    notes: tuple[str, ...]
-    said: str | None = None
-    """How much was recorded, and at what cost."""
-    brief: tuple[str, ...] = ()
-    """The same in a few words each."""
-    title: ClassVar[str] = "Quality of the measurement"
+    title: str
+    """Empty: there is no heading."""
+    text: tuple[Block, ...]
+    page: tuple[Block, ...] | None = None
+    """On a page, below the same heading; `None`: as the text; empty: nothing, a page draws it itself."""
+    markdown: tuple[Block, ...] | None = None
+    """In Markdown, with its own heading; `None`: as the text."""
+    folded: bool = False
+    """Whether Markdown shows its heading alone until somebody clicks it."""
 
-    @property
-    def lines(self) -> list[str]:
-        """All that is said, a sentence each."""
-        return [*([self.said] if self.said else []), *(f"note: {note}" for note in self.notes)]
-
-
-LOADERS_RAN = "its figures are computed, not measured on such a device. The loaders really ran."
-
-
-def emulated_device(words: str = LOADERS_RAN) -> Caution:
-    """That figures are of an emulated device, for outputs in which its name alone would not tell."""
-    return Caution("Emulated device", words, quiet=True)
+    def on_page(self) -> tuple[Block, ...]:
+        """Give what a page shows of it, its heading first."""
+        shown = self.text if self.page is None else self.page
+        return (Heading(self.title), *shown) if self.title and shown else shown
 
 
-@dataclass(frozen=True)
-class CodeChange:
-    """Lines of code that go, and those that are to stand in their place."""
-
-    lines: tuple[str, ...]
-    """As a diff has them: what goes begins with `-`, what comes with `+`."""
-
-
-@dataclass(frozen=True)
-class LimitRow:
-    """A limit that a run was held to, in words."""
-
-    outcome: str
-    """Whether it is kept, in a word."""
-    tone: Tone
-    """Of that word."""
-    what: str
-    measured: str
-    wanted: str
-    note: str
-
-    @property
-    def cells(self) -> tuple[str, str, str, str, str]:
-        """As `LimitTable.heads` call them."""
-        return self.outcome, self.what, self.measured, self.wanted, self.note
-
-
-@dataclass(frozen=True)
-class LimitTable:
-    """The limits that a run was held to. A text has a line for each, however long it is."""
-
-    rows: tuple[LimitRow, ...]
-    heads: ClassVar[tuple[str, str, str, str, str]] = ("", "check", "measured", "wanted", "")
-    one_line: ClassVar[bool] = True
-
-
-Block = (
-    Title
-    | Heading
-    | Paragraph
-    | Space
-    | TableBlock
-    | FittingTable
-    | SizesOfBatch
-    | Verdict
-    | SharesOfTime
-    | Changes
-    | EvidenceTable
-    | LinesOfCode
-    | OtherFindings
-    | Caution
-    | CodeChange
-    | LimitTable
-    | Quality
-)
+Block = Title | Heading | Paragraph | Space | TableBlock | FittingTable | CodeChange | Caution | Section
 
 
 @dataclass(frozen=True)
@@ -372,14 +200,238 @@ Kind = TypeVar("Kind")
 
 
 def blocks_of_kind(document: Document, kind: type[Kind]) -> list[Kind]:
-    """Those blocks of a document that are of one kind."""
+    """Choose those blocks of a document that are of one kind."""
     return [block for block in document.blocks if isinstance(block, kind)]
 
 
 def under(blocks: Iterable[Block], steps: int = 1) -> Iterator[Block]:
-    """Blocks a step further to the right; headings and empty lines stay where they are."""
+    """Move blocks a step to the right; headings and empty lines stay where they are."""
     for block in blocks:
         if isinstance(block, Paragraph | TableBlock | FittingTable):
             yield replace(block, indent=block.indent + steps)
         else:
             yield block
+
+
+LOADERS_RAN = "its figures are computed, not measured on such a device. The loaders really ran."
+
+
+def emulated_device(words: str = LOADERS_RAN) -> Caution:
+    """Say that figures are of an emulated device, for outputs in which its name alone would not tell."""
+    return Caution("Emulated device", words, quiet=True)
+
+
+def verdict_section(finding: Finding) -> Section:
+    """Name the cause that comes first, how bad it is and how sure, and in a sentence what it does."""
+    cause = finding.cause or NO_CAUSE
+    said = [finding.severity] if finding.severity != "none" else []
+    if finding.cause not in (None, "none"):
+        said.append(f"confidence {finding.confidence:.1f}")
+    remarks = ", ".join(said)
+    head = line(
+        ("Verdict  ", "bold"), (cause, SEVERITY_TONES[finding.severity]), (f"  ({remarks})" if remarks else "", "bold")
+    )
+    short = line(("Verdict:", STRONG), " ", (cause, CODE), f" ({remarks})" if remarks else "")
+    return Section(
+        "",
+        (Paragraph(head), Paragraph(finding.title, 1)),
+        page=(),
+        markdown=(Paragraph(short), Paragraph(finding.title)),
+    )
+
+
+BAR_SIGNS = 60
+"""Width of the bar of a step's time."""
+Part = tuple[str, float | None, str]
+"""A part of the time of a step: its name, its share 0 to 1 (`None`: not measured), and what it means."""
+
+
+def time_lines(parts: Iterable[Part], step_ms: float) -> list[tuple[str, str, str, str, str]]:
+    """Give (part, its name, share, ms of a step, what it means) a part, `n/a` for waiting of which nothing was seen;
+    and what they sum to, which is no part."""
+    lines = [
+        (part, part_name(part), share(of), "" if of is None else f"{of * step_ms:.2f} ms", meaning)
+        for part, of, meaning in parts
+    ]
+    return [*lines, ("", "a step", share(1.0), f"{step_ms:.2f} ms", "")]
+
+
+def time_section(title: str, parts: Sequence[Part], step_ms: float, bar: bool, remarks: Iterable[str]) -> Section:
+    """Show where the time of a step went, the parts of which sum to it. `bar`: whether there are enough steps for a
+    picture of it."""
+    lines, below = time_lines(parts, step_ms), tuple(Paragraph(words, 1) for words in remarks)
+    signed: list[tuple[Words, ...]] = [
+        (line(PartSign(part), toned(f" {name}", PART_COLOURS[part])) if part else f"  {name}", *rest)
+        for part, name, *rest in lines
+    ]
+    picture = Paragraph(line(Bar({part: of for part, of, _ in parts if of is not None}, BAR_SIGNS)), 1)
+    widths = (LEFT, RIGHT, TableColumn(right=True, least=len("12345.67 ms")), LEFT)
+    heads = (TableColumn(title), TableColumn("share", right=True), TableColumn("a step", right=True))
+    return Section(
+        title,
+        (*([picture] if bar else []), table(signed, *widths, indent=1), *below),
+        page=(),
+        markdown=(table((rest for _, *rest in lines), *heads, TableColumn("meaning")), *below),
+    )
+
+
+def said_of(changes: Iterable[Next], now: float | None) -> list[str]:
+    """Say what to change and what that would bring, a sentence each. `now`: samples a second as it stands."""
+    return [f"{one.change}{prediction(one, now)}" for one in changes]
+
+
+def changes_section(changes: Iterable[Next], now: float | None) -> Section:
+    """Say what to change."""
+    return Section("What to change", tuple(Paragraph(said, 1) for said in said_of(changes, now)))
+
+
+MOST_EVIDENCE, MOST_FINDINGS, MOST_NOTES = 8, 5, 5
+"""Of each in Markdown."""
+
+
+def evidence_rows(items: Iterable[Evidence]) -> list[tuple[str, str, str]]:
+    """Give (what, its value, what it should be) of those that were measured."""
+    known = (item for item in items if item.value is not None)
+    return [(item.what, evidence_value(item.value, item.unit), item.expected) for item in known]
+
+
+def evidence_section(items: Iterable[Evidence]) -> Section:
+    """Show the figures that a verdict rests on."""
+    rows = evidence_rows(items)
+    heads = (TableColumn("Evidence"), TableColumn("here", right=True), TableColumn("normal"))
+    return Section(
+        "Evidence",
+        (table(((what, value, expected(wanted)) for what, value, wanted in rows), indent=1),),
+        markdown=(table(rows[:MOST_EVIDENCE], *heads),),
+    )
+
+
+def code_rows(lines: Iterable[Where]) -> list[tuple[str, str, str]]:
+    """Give (place, the line of source, how much of which time) a line."""
+    return [(line_of(each), each.code, spent(each)) for each in lines]
+
+
+def code_section(lines: Iterable[Where]) -> Section:
+    """Show where in the code the time of a finding was spent."""
+    rows = code_rows(lines)
+    return Section(
+        "Lines of code",
+        tuple(
+            said
+            for place, code, time in rows
+            for said in (
+                Paragraph(line(place, (f"   {code}" if code else "", "bold")), 1),
+                Paragraph(time, 2),
+            )
+        ),
+        page=(table(rows),),
+        markdown=(
+            Heading("Lines of code"),
+            *(Paragraph(line((place, CODE), " ", (code, CODE), f": {time}"), 1) for place, code, time in rows),
+        ),
+    )
+
+
+def others_section(findings: Sequence[Finding], now: float | None) -> Section:
+    """Say what else was found, less important than the verdict, with the first change and where the time was spent."""
+    said = [f"{found.cause} ({found.severity}): {found.title}" for found in findings]
+    below = [(*said_of(each.next[:1], now), *in_lines(each.where[:1], each.stages)) for each in findings]
+    rest = len(said) - MOST_FINDINGS
+    more = (Paragraph(f"And {counted(rest, 'more finding')}."),) if rest > 0 else ()
+    return Section(
+        "Also found",
+        tuple(
+            shown
+            for words, further in zip(said, below, strict=True)
+            for shown in (Paragraph(words, 1), *(Paragraph(each, 2) for each in further))
+        ),
+        markdown=(Heading("Also found"), *(Paragraph(words, 1) for words in said[:MOST_FINDINGS]), *more),
+    )
+
+
+def quality_section(notes: Sequence[str], said: str | None = None, brief: Sequence[str] = ()) -> Section:
+    """Say how far a recording can be trusted. `said`: how much was recorded, and at what cost; `brief`: the same in a
+    few words each."""
+    rest = len(notes) - MOST_NOTES
+    more = (Paragraph(f"And {counted(rest, 'more note')}."),) if rest > 0 else ()
+    folded = Section(
+        f"{counted(len(notes), 'note')} on this recording",
+        (*(Paragraph(note, 1) for note in notes[:MOST_NOTES]), *more),
+        folded=True,
+    )
+    return Section(
+        "Quality of the measurement",
+        tuple(Paragraph(each, 1) for each in (*([said] if said else []), *(f"note: {note}" for note in notes))),
+        markdown=(
+            *([Paragraph(toned(" · ".join(brief), FINE))] if brief else []),
+            *([folded] if notes else []),
+        ),
+    )
+
+
+LEAST_OUTCOME = 5
+"""Signs of the column that says which limits are kept."""
+
+
+@dataclass(frozen=True)
+class LimitRow:
+    """A limit that a run was held to, in words."""
+
+    outcome: str
+    """Whether it is kept, in a word."""
+    tone: Tone
+    """Of that word."""
+    what: str
+    measured: str
+    wanted: str
+    note: str
+
+
+def limits_section(rows: Sequence[LimitRow]) -> Section:
+    """Show the limits that a run was held to. A text has a line for each, however long it is."""
+    wide = max((LEAST_OUTCOME, *(len(row.outcome) for row in rows)))
+    width = max((len(row.what) for row in rows), default=0)
+    lines = (
+        line(
+            (f"{row.outcome:{wide}}", row.tone),
+            f" {row.what:{width}}  {row.measured}, {row.wanted}{f'  ({row.note})' if row.note else ''}",
+        )
+        for row in rows
+    )
+    figures = (TableColumn("measured", right=True), TableColumn("wanted", right=True))
+    cells = tuple((row.outcome, row.what, row.measured, row.wanted, row.note) for row in rows)
+    whole = TableBlock(cells, (TableColumn(), TableColumn("check"), *figures, TableColumn()), whole=True)
+    return Section("", tuple(Paragraph(words, one_line=True) for words in lines), page=(whole,), markdown=(whole,))
+
+
+def sizes_section(name: str, verdict: BatchVerdict) -> Section:
+    """Show the time per sample of one loader by part and batch size, and why a larger batch is slower or not."""
+    scale, said = sample_time.scale_of([verdict]), sample_time.sentence(verdict)
+    parts = [*sample_time.shown_parts([verdict]), TOTAL]
+    names = [line(PartSign(part) if part != TOTAL else " ", f" {part_name(part)}") for part in parts]
+    columns = [FittingColumn(f"{scale.unit} a sample", [*names, *MEASURED])]
+    for place, (size, terms) in enumerate(verdict.terms.items()):
+        figures = [*(scale.number(terms.get(part)) for part in parts), *sample_time.measured(verdict, size)]
+        goes = 0 if size in (verdict.smaller, verdict.larger) else place + 1
+        columns.append(FittingColumn(f"batch {size}", figures, right=True, goes=goes))
+    moved = [
+        f"{scale.number(change, '+')} {scale.spread(change)}".rstrip() + (" ▲" if part == verdict.grew else "")
+        for part, change in ((part, verdict.changes.get(part)) for part in parts)
+    ]
+    columns.append(FittingColumn(f"{verdict.smaller} to {verdict.larger}", [*moved, *[""] * len(MEASURED)]))
+    rows = [(item.what, evidence_value(item.value, item.unit), expected(item.expected)) for item in verdict.evidence]
+    return Section(
+        "",
+        (
+            Paragraph(toned(name, "bold"), 1),
+            FittingTable(tuple(columns), 2),
+            Paragraph(line(f"{said} ", (f"[{verdict.cause}]", "bold")), 2),
+            *([table(rows, indent=2)] if rows else []),
+            Paragraph(toned(sample_time.compared(verdict), "dim"), 2),
+        ),
+        page=(),
+        markdown=(Paragraph(line(f"{name}: {said} ", (verdict.cause, CODE)), 1),),
+    )
+
+
+SizesOfBatch, LimitTable = sizes_section, limits_section

@@ -11,6 +11,8 @@ LEAST_SAID = 0.005
 """A part below this share would read 0 %."""
 Tone = str
 """How words are set off: `bold`, `dim`, or a colour (`yellow`, `bold red`, …), as a terminal knows them; empty: not."""
+STRONG, CODE, FINE = "strong", "code", "fine"
+"""Tones that Markdown alone has: strong emphasis, code, small print."""
 
 
 @dataclass(frozen=True)

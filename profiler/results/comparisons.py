@@ -17,7 +17,7 @@ from ..analyse.cells.scaling import scaling
 from ..errors import WhyidleError
 from ..record.comparison import is_comparison, read_comparison
 from ..record.recorded import PAGE
-from ..record.run import is_run, runs_within
+from ..record.run import is_run
 from ..report.contract import comparison as compare_json
 from ..report.contract.encode import Content
 from ..report.document import Document
@@ -30,14 +30,13 @@ from ..report.plot.roofline import write_roofline
 from ..report.plot.scaling import write_scaling
 from ..report.plot.utilisation import traces_of, write_utilisation
 from .recordings import RecordedResult, recording_in
-from .result import CELLS, CONFUSION, PICTURES, RANKS, ROOFLINE, SIZES, TRACES, Picture, Result
+from .result import CELLS, CONFUSION, RANKS, ROOFLINE, SIZES, TRACES, Result
 
 
 class ComparisonResult(Result):
     """A table of loaders, batch sizes and whatever else differed."""
 
     what = "a comparison"
-    pictures = PICTURES
 
     def __init__(self, folder: Path, made: tuple[Comparison, dict[str, Any]] | None = None) -> None:
         """`made`: the comparison and its setting, where they need not be read from the folder."""
@@ -47,33 +46,6 @@ class ComparisonResult(Result):
     @classmethod
     def open(cls, folder: Path) -> Self | None:
         return cls(folder) if is_comparison(folder) else None
-
-    def members(self) -> Iterator[RecordedResult]:
-        for cell in read_comparison(self.folder)[1]:
-            for name in cell.runs:
-                if is_run(self.folder / name):
-                    found = recording_in(self.folder / name)
-                    found.price = self.price
-                    yield found
-
-    def table(self, name: str | None) -> Table:
-        if name not in (None, CELLS):
-            raise WhyidleError(
-                f"{self.folder} is a comparison with only the table {CELLS}; {name} needs one run. {self._name_one()}"
-            )
-        return cells_table(self.folder)
-
-    def tables(self) -> Mapping[str, Callable[[], Table]]:
-        return {CELLS: partial(cells_table, self.folder)}
-
-    def without(self, form: str) -> WhyidleError:
-        if form == "trace":
-            return WhyidleError(f"{self.folder} is a comparison, and a trace needs one run. {self._name_one()}")
-        return super().without(form)
-
-    def _name_one(self) -> str:
-        runs = runs_within(self.folder)
-        return f"Name a run, such as {runs[0]}." if runs else "It holds no runs."
 
     @cached_property
     def _loaded(self) -> tuple[Comparison, dict[str, Any]]:
@@ -94,28 +66,50 @@ class ComparisonResult(Result):
         result, setting = self._loaded
         return compare_page.page(result, setting, {} if place is None else _links(result.cells, place))
 
-    def draw(self, picture: Picture, file: Path) -> None:
+    def members(self) -> Iterator[RecordedResult]:
+        for cell in read_comparison(self.folder)[1]:
+            for name in cell.runs:
+                if is_run(self.folder / name):
+                    found = recording_in(self.folder / name)
+                    found.price = self.price
+                    yield found
+
+    def tables(self) -> Mapping[str, Callable[[], Table]]:
+        return {CELLS: partial(cells_table, self.folder)}
+
+    def _sizes(self, file: Path) -> None:
+        verdicts = self._loaded[0].batch_verdicts
+        if not verdicts:
+            raise WhyidleError("--plot: no loader ran with two batch sizes, so no picture was drawn.")
+        write_batch_sizes(verdicts, comparison_title(*self._loaded), file)
+
+    def _traces(self, file: Path) -> None:
+        write_utilisation(traces_of(self._loaded[0]), comparison_title(*self._loaded), file)
+
+    def _ranks(self, file: Path) -> None:
+        if (found := scaling(self._loaded[0].cells)) is None:
+            raise WhyidleError("--scaling-plot: nothing ran on several ranks, so no picture was drawn.")
+        write_scaling(found, comparison_title(*self._loaded), file)
+
+    def _roofline(self, file: Path) -> None:
         result, setting = self._loaded
-        title = comparison_title(result, setting)
-        if picture == SIZES:
-            if not result.batch_verdicts:
-                raise WhyidleError("--plot: no loader ran with two batch sizes, so no picture was drawn.")
-            write_batch_sizes(result.batch_verdicts, title, file)
-        elif picture == TRACES:
-            write_utilisation(traces_of(result), title, file)
-        elif picture == RANKS:
-            if (found := scaling(result.cells)) is None:
-                raise WhyidleError("--scaling-plot: nothing ran on several ranks, so no picture was drawn.")
-            write_scaling(found, title, file)
-        elif picture == ROOFLINE:
-            if not (limits := rooflines(setting)):
-                raise WhyidleError(
-                    "--roofline-plot: the machine's limits were not measured, so no picture was drawn. `whyidle "
-                    "compare --roofline` measures them."
-                )
-            write_roofline(limits, result.cells, title, file)
-        elif picture == CONFUSION:
-            write_confusion(result, setting, title, file)
+        if not (limits := rooflines(setting)):
+            raise WhyidleError(
+                "--roofline-plot: the machine's limits were not measured, so no picture was drawn. `whyidle "
+                "compare --roofline` measures them."
+            )
+        write_roofline(limits, result.cells, comparison_title(result, setting), file)
+
+    def _confusion(self, file: Path) -> None:
+        write_confusion(*self._loaded, comparison_title(*self._loaded), file)
+
+    pictures = {  # noqa: RUF012
+        SIZES: _sizes,
+        TRACES: _traces,
+        RANKS: _ranks,
+        CONFUSION: _confusion,
+        ROOFLINE: _roofline,
+    }
 
 
 def put_price(price: Price, cells: Collection[Cell], setting: dict[str, Any]) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
 from pathlib import Path
@@ -29,17 +28,6 @@ from .result import Result
 MOST_LISTED = 10
 
 
-@dataclass(frozen=True)
-class _Listed:
-    """A run of which it is shown that it is there."""
-
-    began: float
-    """Unix time by its `started_at`; 0 where that is not told."""
-    name: str
-    told: str
-    """Its command, or why it cannot be read."""
-
-
 def newest_run(folder: Path) -> Path:
     """Give the run folder itself; in a comparison or a folder of many runs the one that began last; else the folder
     that was named.
@@ -57,21 +45,19 @@ def newest_run(folder: Path) -> Path:
 
 def choice(around: Path, folders: Sequence[Path]) -> str:
     """List what to choose from, the newest first, and what cannot be read last."""
-    began = {folder: _moment(_facts(folder).get("started_at")) for folder in folders}
-    readable: list[_Listed] = []
-    unreadable: list[_Listed] = []
+    began = {folder: _began_ns(folder) for folder in folders}
+    readable: list[tuple[int, str, str]] = []
+    unreadable: list[tuple[int, str, str]] = []
     for folder in sorted(folders, key=lambda folder: (began[folder], folder.name), reverse=True):
         if len(readable) == MOST_LISTED:
             break
         try:
-            told = command_line(open_run(folder).info.get("command"))
-            readable.append(_Listed(began[folder], folder.name, told))
+            readable.append((began[folder], folder.name, command_line(open_run(folder).info.get("command"))))
         except RecordError as error:
-            unreadable.append(_Listed(0.0, folder.name, f"cannot be read: {error}"))
-    unreadable.sort(key=lambda run: run.name, reverse=True)
-    shown = (readable + unreadable)[:MOST_LISTED]
-    lines = [f"{around} holds {len(folders)} runs. Name one, such as `whyidle report {around / shown[0].name}`:"]
-    lines += [f"  {_when(run.began)}  {run.name}  {plain(run.told)}" for run in shown]
+            unreadable.append((0, folder.name, f"cannot be read: {error}"))
+    shown = (readable + sorted(unreadable, reverse=True))[:MOST_LISTED]
+    lines = [f"{around} holds {len(folders)} runs. Name one, such as `whyidle report {around / shown[0][1]}`:"]
+    lines += [f"  {_when(began_ns)}  {name}  {plain(told)}" for began_ns, name, told in shown]
     if len(folders) > MOST_LISTED:
         lines.append(f"  and {len(folders) - MOST_LISTED} more")
     return "\n".join(lines)
@@ -79,21 +65,21 @@ def choice(around: Path, folders: Sequence[Path]) -> str:
 
 def _began_ns(run: Path) -> int:
     """Unix time; 0 of one that cannot be read (any more)."""
-    clock = _facts(run).get("clock")
+    clock = None
+    with suppress(OSError, ValueError, RecordError):
+        clock = _clock_of(run)
     began_ns = clock.get("time_ns") if isinstance(clock, dict) else None
     return began_ns if isinstance(began_ns, int) else 0
 
 
-def _facts(run: Path) -> dict[str, Any]:
-    """Of run.json `clock` and `started_at`; empty where that cannot be read (any more)."""
-    with suppress(OSError, ValueError, RecordError):
+def _clock_of(run: Path) -> Any:
+    found = None
+    with suppress(ValueError):
         found = _decoder().decode(read_recorded(run / RUN_JSON))
-        if (found.format, found.version) == (FORMAT, FORMAT_VERSION):
-            return {"clock": found.clock, "started_at": found.started_at}
+    if found is not None and (found.format, found.version) == (FORMAT, FORMAT_VERSION):
+        return found.clock
     # Written under the program's earlier name, damaged, or of another version.
-    with suppress(RecordError):
-        return open_run(run).info
-    return {}
+    return open_run(run).info.get("clock")
 
 
 @cache
@@ -102,32 +88,18 @@ def _decoder() -> Any:
     Raises ValueError for what is not of that form."""
     from msgspec import defstruct, json
 
-    fields: list[tuple[str, Any, Any] | tuple[str, Any]] = [
-        ("format", str),
-        ("version", int),
-        ("clock", dict | None, None),
-        ("started_at", Any, None),
-    ]
-    return json.Decoder(defstruct("_Facts", fields))
+    return json.Decoder(defstruct("_Facts", [("format", str), ("version", int), ("clock", dict | None, None)]))
 
 
-def _moment(told: object) -> float:
-    """Unix time of a run's start, which it tells in the local time of its host; 0 where it does not."""
-    for offset in ("%z", ""):
-        with suppress(ValueError, OverflowError, OSError):
-            moment = datetime.strptime(str(told), f"%Y-%m-%dT%H:%M:%S{offset}").timestamp()
-            _when(moment)  # In the time of who reads it, the year may be none any more.
-            return moment
-    return 0.0
-
-
-def _when(moment: float) -> str:
+def _when(began_ns: int) -> str:
     """In the local time of who reads it, so that times of different hosts stand beside each other."""
-    return datetime.fromtimestamp(moment).astimezone().strftime("%Y-%m-%d %H:%M") if moment else " " * 16
+    with suppress(ValueError, OverflowError, OSError):
+        return datetime.fromtimestamp(began_ns / 1e9).astimezone().strftime("%Y-%m-%d %H:%M") if began_ns else " " * 16
+    return " " * 16
 
 
 def kinds() -> Iterator[type[Result]]:
-    """All kinds of results. The first that finds itself in a folder has it."""
+    """Give all kinds of results. The first that finds itself in a folder has it."""
     yield from (AttachedResult, RunResult)
     # A run needs nothing of what the others import.
     from .comparisons import ComparisonResult

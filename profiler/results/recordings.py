@@ -27,21 +27,18 @@ from ..report.document import Document
 from ..report.documents.attached import attached_document
 from ..report.documents.cost import spent_line
 from ..report.documents.run import run_document, stand_in_of
-from ..report.export.raw import KINDS_OF_TABLES, about_of, raw_table
 from ..report.export.speedscope import ProfiledProcess, speedscope_of
 from ..report.export.steps import steps_table
-from ..report.export.table import Table
+from ..report.export.table import KINDS_OF_TABLES, Table, about_of, raw_table
 from ..report.plot.utilisation import trace_of, write_utilisation
-from .result import CELLS, STEPS, TRACES, Picture, Result
+from .result import STEPS, TRACES, Result
 
 if TYPE_CHECKING:
-    from ..report.export.trace.compose import RunTrace
+    from ..report.export.trace import RunTrace
 
 
 class RecordedResult(Result):
     """What run folders hold, however they were recorded."""
-
-    what = "a run"
 
     def __init__(self, runs: Sequence[Run]) -> None:
         """`runs`: of a job on several hosts each host's."""
@@ -52,29 +49,12 @@ class RecordedResult(Result):
     def analysis(self) -> Analysis:
         return analyse(*self.runs)
 
-    def trace(self) -> RunTrace:
-        from ..report.export.trace.compose import trace_of
-
-        self._require_steps()
-        return trace_of(self.analysis, self.runs)
-
-    def table(self, name: str | None) -> Table:
-        if name == CELLS:
-            raise WhyidleError(f"--table {CELLS} needs a comparison, and {self.folder} is a run.")
-        if name in (None, STEPS):
-            self._require_steps()
-            return self._steps()
-        assert name is not None
-        return raw_table(name, self.runs)
-
     def tables(self) -> Mapping[str, Callable[[], Table]]:
-        steps: dict[str, Callable[[], Table]] = {STEPS: self._steps} if self._has_steps() else {}
-        return steps | {name: partial(raw_table, name, self.runs) for name in KINDS_OF_TABLES}
-
-    def undrawn(self, picture: Picture) -> str:
-        return f"{self.folder} is not a comparison. `whyidle compare RUN RUN` makes one of runs"
+        raw = {name: partial(raw_table, name, self.runs) for name in KINDS_OF_TABLES}
+        return {STEPS: self._steps, **raw}
 
     def _steps(self) -> Table:
+        self._require_steps()
         shown = timelines(self.analysis, self.runs)
         if not shown:
             raise WhyidleError(
@@ -82,9 +62,6 @@ class RecordedResult(Result):
                 "`--table step_records` writes them as they were recorded."
             )
         return steps_table(shown, about_of(self.analysis.info))
-
-    def _has_steps(self) -> bool:
-        return any(file.count() for run in self.runs for file in run.files(STEP))
 
     def _require_steps(self) -> None:
         """Require steps, as a trace or a table of steps needs them.
@@ -95,7 +72,7 @@ class RecordedResult(Result):
         way_out = "`--format csv --table host` and `--table device` write what the sampler recorded."
         if any(is_attached(run) for run in self.runs):
             raise WhyidleError(f"{self.folder} was watched from outside, which records no steps. {way_out}")
-        if not self._has_steps():
+        if not any(file.count() for run in self.runs for file in run.files(STEP)):
             raise WhyidleError(
                 f"{self.folder} holds no step: nothing was trained, or whyidle did not see it. {way_out}"
             )
@@ -104,7 +81,8 @@ class RecordedResult(Result):
 class RunResult(RecordedResult):
     """A training that was recorded from within; its ranks may be in several folders."""
 
-    pictures = (TRACES,)
+    what = "a run"
+    instead = ". `whyidle compare RUN RUN` makes a comparison of runs"
 
     @classmethod
     def open(cls, folder: Path) -> Self | None:
@@ -121,8 +99,26 @@ class RunResult(RecordedResult):
 
         return run_page.page(self.analysis, self.runs, self._cost_line())
 
+    def trace(self) -> RunTrace:
+        """Give what viewers of traces show."""
+        from ..report.export.trace import trace_of
+
+        self._require_steps()
+        return trace_of(self.analysis, self.runs)
+
     def speedscope(self) -> str:
-        made = speedscope_of(self._training())
+        """Give all stack samples with their times."""
+        ranks = ranks_of(self.runs)
+        if len(ranks) > 1:
+            processes = [
+                ProfiledProcess(each.run.folder, looks_at(each.run, each.writer), each.host, f"rank {each.rank}: ")
+                for each in ranks
+            ]
+        else:
+            writer = self.runs[0].leading_writer()
+            looks = None if writer is None else looks_at(self.runs[0], writer)
+            processes = [ProfiledProcess(self.folder, looks)]
+        made = speedscope_of(processes)
         if made is None:
             raise WhyidleError(
                 f"{self.folder} holds no stack samples of a training. `whyidle run` records them where the system "
@@ -130,20 +126,8 @@ class RunResult(RecordedResult):
             )
         return made
 
-    def _training(self) -> list[ProfiledProcess]:
-        ranks = ranks_of(self.runs)
-        if len(ranks) > 1:
-            return [
-                ProfiledProcess(each.run.folder, looks_at(each.run, each.writer), each.host, f"rank {each.rank}: ")
-                for each in ranks
-            ]
-        writer = self.runs[0].leading_writer()
-        return [] if writer is None else [ProfiledProcess(self.folder, looks_at(self.runs[0], writer))]
-
-    def draw(self, picture: Picture, file: Path) -> None:
-        if picture != TRACES:
-            super().draw(picture, file)
-        # Of several ranks, the one whose figures are shown.
+    def utilisation(self, file: Path) -> None:
+        """Draw the device's utilisation; of several ranks, of the one whose figures are shown."""
         title = (self.analysis.info.get("device") or {}).get("title") or "device"
         generated = ", stand-in data" if stand_in_of(self.analysis) else ""
         traces = [trace_of(self.folder.name, self.analysis, self.folder)]
@@ -161,9 +145,14 @@ class RunResult(RecordedResult):
         known = len(facts) == len(processes(self.analysis))
         return cost.spent(self.price, self.analysis.duration_s, facts if known else [])
 
+    exports = {"trace": trace, "speedscope": speedscope}  # noqa: RUF012
+    pictures = {TRACES: utilisation}  # noqa: RUF012
+
 
 class AttachedResult(RecordedResult):
     """A process that was watched from outside."""
+
+    what = "a recording from outside"
 
     @classmethod
     def open(cls, folder: Path) -> Self | None:
@@ -194,31 +183,24 @@ class AttachedResult(RecordedResult):
         return attach_page.page(self.runs[0], self.seen, self.verdict, self.findings)
 
     def speedscope(self) -> str:
+        """Give all stack samples with their times."""
         looks, trainers = self.seen.looks, self.seen.trainers
-        made = None if looks is None else speedscope_of([self._profiled(each, looks) for each in trainers])
+
+        def profiled(trainer: Trainer, looks: Looks) -> ProfiledProcess:
+            prefix = f"process {trainer.pid}: " if trainer.rank is None else f"rank {trainer.rank}: "
+            mine = process_looks(looks, trainer.pid, trainer.tid)
+            return ProfiledProcess(self.folder, mine, prefix=prefix if len(trainers) > 1 else "")
+
+        made = None if looks is None else speedscope_of([profiled(each, looks) for each in trainers])
         if made is None:
             raise WhyidleError(f"{self.folder} holds no stack samples: `whyidle report` says why.")
         return made
 
-    def _profiled(self, trainer: Trainer, looks: Looks) -> ProfiledProcess:
-        several = len(self.seen.trainers) > 1
-        prefix = f"process {trainer.pid}: " if trainer.rank is None else f"rank {trainer.rank}: "
-        mine = process_looks(looks, trainer.pid, trainer.tid)
-        return ProfiledProcess(self.folder, mine, prefix=prefix if several else "")
-
-    def without(self, form: str) -> WhyidleError:
-        return WhyidleError(
-            f"{self.folder} was watched from outside, so it has no steps and no gauges. Use --format json or markdown."
-        )
-
-    def undrawn(self, picture: Picture) -> str:
-        if picture == TRACES:
-            return f"{self.folder} was watched from outside, which does not record that"
-        return super().undrawn(picture)
+    exports = {"speedscope": speedscope}  # noqa: RUF012
 
 
 def recording_in(folder: Path) -> RecordedResult:
-    """The recording in a run folder.
+    """Open the recording in a run folder.
 
     Raises:
         RecordError: there is none, or it cannot be read.

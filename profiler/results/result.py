@@ -1,22 +1,18 @@
-"""What every kind of result has in common: the forms it can take, and the message for a form that it cannot."""
+"""What every kind of result has in common: tables of what can be made of it, and the message for what cannot."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from ..analyse.cells.prices import Price
 from ..errors import WhyidleError
+from ..record.run import runs_within
 from ..report.contract.encode import Content
 from ..report.document import Document
-from ..report.export.raw import KINDS_OF_TABLES
-from ..report.export.table import Table
-
-if TYPE_CHECKING:
-    from ..report.export.trace.compose import RunTrace
+from ..report.export.table import KINDS_OF_TABLES, Table
 
 STEPS = "steps"
 CELLS = "cells"
@@ -49,63 +45,49 @@ ROOFLINE = Picture("roofline_plot", "how near loaders come to the machine's limi
 PICTURES = (SIZES, TRACES, RANKS, CONFUSION, ROOFLINE)
 
 
-class Result(ABC):
-    """One kind of result. A form that a kind does not have is refused by `without`, which each kind words itself."""
+class Result:
+    """One kind of result: its words, JSON and page, and by tables what else can be made of it. What a kind lacks is
+    absent from its tables."""
 
     what: ClassVar[str]
     """The kind, in words."""
-    pictures: ClassVar[tuple[Picture, ...]] = ()
-    """Those it can be drawn as."""
+    exports: ClassVar[Mapping[str, Callable[[Any], Any]]] = {}
+    """Format of files for other programs → what makes its content: text, or the `RunTrace` of a trace."""
+    pictures: ClassVar[Mapping[Picture, Callable[[Any, Path], None]]] = {}
+    """Picture → what draws it into a file."""
+    instead: ClassVar[str] = ""
+    """What to do for a picture that it lacks."""
     price: Price | None = None
     """Of an hour of the machine, where what was trained is to be priced."""
+    document: Callable[[], Document]
+    """Gives the result in words."""
+    contract: Callable[[], Content]
+    """Gives the result as JSON."""
+    page: Callable[[Path | None], str]
+    """Gives the result as a page for a folder, from which links lead; `None`: there are no links."""
+    open: Callable[[Path], Self | None]
+    """Gives the result in a folder; `None` where it holds none of this kind. Raises RecordError: it cannot be read."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    @classmethod
-    @abstractmethod
-    def open(cls, folder: Path) -> Self | None:
-        """The result in this folder; `None` where it holds none of this kind.
-
-        Raises:
-            RecordError: there is one, and it cannot be read.
-        """
-
-    @abstractmethod
-    def document(self) -> Document:
-        """Give the result as a document."""
-
-    @abstractmethod
-    def contract(self) -> Content:
-        """Give the result as JSON."""
-
-    @abstractmethod
-    def page(self, place: Path | None) -> str:
-        """Give the result as a page. `place`: the page's folder, from which links lead; `None`: there are no links."""
-
-    def speedscope(self) -> str:
-        """Give all stack samples with their times.
-
-        Raises:
-            WhyidleError: there are none.
-        """
-        raise self.without("speedscope")
-
-    def trace(self) -> RunTrace:
-        """Give what viewers of traces show."""
-        raise self.without("trace")
+    def tables(self) -> Mapping[str, Callable[[], Table]]:
+        """Give its tables by name, the one that people want first at first, each made when it is called (WhyidleError:
+        there is nothing to make it of)."""
+        return {}
 
     def table(self, name: str | None) -> Table:
-        """Give one of its tables; `None`: the one that people want first."""
-        raise self.without("csv or parquet")
+        """Make one of its tables; `None`: the first."""
+        tables = self.tables()
+        if not tables or name not in (None, *tables):
+            raise self._lacks(f"table {name}", tables) if tables else self._lacks("tables", self._formats())
+        return tables[name or next(iter(tables))]()
 
-    def tables(self) -> Mapping[str, Callable[[], Table]]:
-        """Give all of its tables by name, each made when it is called.
-
-        Raises (so do those of the tables):
-            WhyidleError: there is nothing to make it of.
-        """
-        raise self.without("csv or parquet")
+    def export(self, form: str) -> Any:
+        """Make the content of a file for other programs."""
+        if form not in self.exports:
+            raise self._lacks(f"--format {form}", self._formats())
+        return self.exports[form](self)
 
     def draw(self, picture: Picture, file: Path) -> None:
         """Draw one of its `pictures`.
@@ -113,16 +95,21 @@ class Result(ABC):
         Raises:
             WhyidleError: there is nothing to draw, or it cannot be written.
         """
-        raise picture.refused(self.undrawn(picture))
+        self.pictures[picture](self, file)
+
+    def undrawn(self, picture: Picture) -> str:
+        """Tell why there is no such picture of it."""
+        drawn = f"only {', '.join(each.option for each in self.pictures)}" if self.pictures else "no picture"
+        return f"{self.folder} is {self.what}, of which there is {drawn}{self.instead}"
 
     def members(self) -> Iterator[Result] | None:
         """Give the runs that it is made of and that are still there; `None` if it is not a comparison."""
         return None
 
-    def without(self, form: str) -> WhyidleError:
-        """Make the error that it has no such form, with what to ask for instead."""
-        return WhyidleError(f"{self.folder} is {self.what}; --format {form} does not apply to it.")
+    def _formats(self) -> Iterable[str]:
+        return ("text", "json", "html", "markdown", *(("csv", "parquet") if self.tables() else ()), *self.exports)
 
-    def undrawn(self, picture: Picture) -> str:
-        """Tell why there is no such picture of it."""
-        return f"{self.folder} is {self.what}"
+    def _lacks(self, asked: str, has: Iterable[str]) -> WhyidleError:
+        runs = runs_within(self.folder)
+        one = f"; or name a run in it, such as {runs[0]}" if runs else ""
+        return WhyidleError(f"{self.folder} is {self.what}, which has no {asked}. It has {', '.join(has)}{one}.")

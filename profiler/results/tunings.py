@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
 from ..errors import RecordError, WhyidleError
-from ..record.run import open_run, runs_within
+from ..record.run import open_run
 from ..report.contract import tuning as tune_json
 from ..report.contract.encode import Content
 from ..report.document import Document
@@ -19,7 +18,7 @@ from .result import Result
 
 
 class TuningResult(Result):
-    """A tuning that has a result; one that still runs, or was cut short, refuses every form."""
+    """A tuning that has a result; one that still runs, or was cut short, has no form."""
 
     what = "a tuning"
 
@@ -59,17 +58,9 @@ class TuningResult(Result):
     def page(self, place: Path | None) -> str:
         from ..report.page import tune_page
 
-        return tune_page.page(self._kept[0], self._notices, tuple(self._environment()))
+        return tune_page.page(self._kept[0], self._notices, self._environment())
 
-    def without(self, form: str) -> WhyidleError:
-        runs = runs_within(self.folder)
-        recording = f", or name a recording in it, such as {runs[0]}" if runs else ""
-        return WhyidleError(
-            f"{self.folder} is a tuning; --format {form} does not apply to it. Use text, json, html or markdown"
-            f"{recording}."
-        )
-
-    def _environment(self) -> Iterator[tuple[str, str]]:
+    def _environment(self) -> tuple[tuple[str, str], ...]:
         """(what, value): the command, when it began, and the host, as far as they are known: its first stretch may be
         gone, and an older one may tell less."""
         try:
@@ -84,8 +75,6 @@ class TuningResult(Result):
             "device": (info.get("device") or {}).get("title"),
             "host": ", ".join(str(host[name]) for name in ("name", "machine") if host.get(name)),
             "CPUs of the machine": host.get("cpus"),
-            "Python": info.get("python"),
-            "torch": info.get("torch"),
-            "whyidle": info.get("whyidle"),
+            **{name: info.get(name.lower()) for name in ("Python", "torch", "whyidle")},
         }
-        yield from ((what, str(value)) for what, value in told.items() if value not in (None, ""))
+        return tuple((what, str(value)) for what, value in told.items() if value not in (None, ""))

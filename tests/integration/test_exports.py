@@ -18,8 +18,7 @@ from whyidle.record.comparison import CellRecord, write_comparison
 from whyidle.record.reader import Records
 from whyidle.record.run import create_run, update_run
 from whyidle.record.schema import NOT_MEASURED
-from whyidle.report.export.table import Table
-from whyidle.report.export.table_files import write_csv
+from whyidle.report.export.table import Table, write_csv
 from whyidle.scenarios.planted import MS, Step, train
 
 
@@ -143,12 +142,12 @@ def test_a_comparison_is_a_table_of_cells_and_runs(
     assert first["axis_net"] == "'=cmd()"
     assert (failed["status"], failed["error"], failed["samples_per_s"]) == ("failed", "out?[2J of luck", "")
     assert (gone["run"], gone["steps"]) == ("naive-b16-r0", "")
-    assert "is a comparison, and a trace needs one run. Name a run, such as" in refusal(
-        capsys, str(tmp_path), "--format", "trace"
-    )
-    assert "is a comparison with only the table cells; host needs one run" in refusal(
-        capsys, str(tmp_path), "--format", "csv", "--table", "host"
-    )
+    instead = "or name a run in it, such as"
+    lacks = "is a comparison, which has no"
+    said = refusal(capsys, str(tmp_path), "--format", "trace")
+    assert f"{lacks} --format trace. It has text, json, html, markdown, csv, parquet; {instead}" in said
+    said = refusal(capsys, str(tmp_path), "--format", "csv", "--table", "host")
+    assert f"{lacks} table host. It has cells; {instead}" in said
 
 
 def test_a_run_without_steps_names_what_there_is_instead(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -172,7 +171,9 @@ def test_mistakes_are_answered_in_a_sentence(run: str, capsys: pytest.CaptureFix
     )
     assert "--steps belongs to --format trace" in refusal(capsys, run, "--format", "csv", "--steps", "1:2")
     assert "--format parquet needs a file" in refusal(capsys, run, "--format", "parquet")
-    assert "needs a comparison" in refusal(capsys, run, "--format", "csv", "--table", "cells")
+    assert "which has no table cells. It has steps, batches," in refusal(
+        capsys, run, "--format", "csv", "--table", "cells"
+    )
     assert "name a stretch twice" in refusal(capsys, run, "--format", "trace", "--steps", "1:2", "--from", "0")
     assert "no step from 90 to 95 was recorded; there are steps 0 to 59" in refusal(
         capsys, run, "--format", "trace", "--steps", "90:95"

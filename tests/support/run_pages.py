@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import html
 import json
 import re
@@ -10,10 +11,13 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from whyidle.analyse.run.analysis import Analysis, analyse
 from whyidle.analyse.timeline.timeline import Timeline, timelines
 from whyidle.record.run import open_run
-from whyidle.report.page.run_page import page
+from whyidle.report.page.run_page import TYPES, page
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
@@ -23,6 +27,11 @@ def page_of(*folders: Path) -> tuple[str, Analysis, list[Timeline]]:
     runs = [open_run(folder) for folder in folders]
     analysis = analyse(*runs)
     return page(analysis, runs), analysis, timelines(analysis, runs)
+
+
+def unpack(packed: dict[str, str]) -> npt.NDArray[Any]:
+    """As `static/unpack.js` does."""
+    return np.frombuffer(base64.b64decode(packed["base64"]), dtype=TYPES[packed["type"]])
 
 
 def data_in(made: str) -> Any:

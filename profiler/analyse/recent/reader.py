@@ -288,9 +288,6 @@ class RecentReader:
                     rows = np.concatenate((self._once_told(each, rows), rows))
                 of_kind.setdefault(kind.name, []).append(LastRecords(each, rows))
         run = RecentRun(whole.folder, whole.info, of_kind=of_kind)
-        # A run that is made of this one, without the stretches of `run --headroom`, shares its files.
-        for kind in KINDS.values():
-            run.files(kind)
         self._stacks.look()
         run.record_files.stacks = self._stacks.table
         return run

@@ -1,4 +1,4 @@
-"""From the structures of the contract to what `json` takes. Each result's keys are the fields of one of them."""
+"""From results, as structures and mappings, to what `json` takes; here alone NaN turns into null."""
 
 from __future__ import annotations
 

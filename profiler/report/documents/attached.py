@@ -13,18 +13,18 @@ from ..document import (
     LEFT,
     RIGHT,
     Block,
-    Changes,
     Document,
-    EvidenceTable,
     Heading,
-    LinesOfCode,
-    OtherFindings,
     Paragraph,
-    Quality,
     Space,
     Title,
-    Verdict,
+    changes_section,
+    code_section,
+    evidence_section,
+    others_section,
+    quality_section,
     table,
+    verdict_section,
 )
 from ..phrase import Length, Words, line, toned
 from ..words.code import command_line
@@ -78,9 +78,7 @@ def headline(seen: Attached) -> str:
 
 
 def _head(seen: Attached, verdict: Finding) -> Iterator[Block]:
-    yield Title(headline(seen))
-    yield Space()
-    yield Verdict(_shown(verdict))
+    yield from (Title(headline(seen)), Space(), verdict_section(verdict))
 
 
 def _brief(seen: Attached, verdict: Finding, findings: tuple[Finding, ...]) -> Iterator[Block]:
@@ -95,16 +93,14 @@ def _brief(seen: Attached, verdict: Finding, findings: tuple[Finding, ...]) -> I
     if not verdict.where and trainer is not None and (top := top_places(trainer)):
         yield Heading("Most of the time at")
         places = ((share(part, 0), at, name) for part, at, name in top[: brief.MOST])
-        yield table(places, RIGHT, LEFT, LEFT, indent=1)
-        yield Space()
+        yield from (table(places, RIGHT, LEFT, LEFT, indent=1), Space())
     yield from brief.actions(verdict, findings, None)
     said = "`whyidle run` also measures time per step and which waits the device notices"
     yield from brief.quality([said], seen.notes, show=verdict.cause is None)
 
 
 def _blocks(seen: Attached, verdict: Finding, findings: tuple[Finding, ...]) -> Iterator[Block]:
-    yield from _head(seen, verdict)
-    yield Space()
+    yield from (*_head(seen, verdict), Space())
     for trainer in seen.trainers:
         if trainer.shares:
             yield from _why(seen, trainer)
@@ -113,44 +109,39 @@ def _blocks(seen: Attached, verdict: Finding, findings: tuple[Finding, ...]) -> 
 
 def further(seen: Attached, verdict: Finding, findings: tuple[Finding, ...]) -> Iterator[Block]:
     """What stands below the verdict and the shares of the time."""
-    shown = _shown(verdict)
-    if shown.where:
-        yield LinesOfCode(shown.where)
-        yield Space()
-    if shown.next:
-        yield Changes(shown.next, None)
-        yield Space()
-    if any(item.value is not None for item in shown.evidence):
-        yield EvidenceTable(shown.evidence)
-        yield Space()
-    if others := tuple(_shown(found) for found in findings if found is not verdict):
-        yield OtherFindings(others, None)
-        yield Space()
+    if verdict.where:
+        yield from (code_section(verdict.where), Space())
+    if verdict.next:
+        yield from (changes_section(verdict.next, None), Space())
+    if any(item.value is not None for item in verdict.evidence):
+        yield from (evidence_section(map(_whole, verdict.evidence)), Space())
+    if others := [found for found in findings if found is not verdict]:
+        yield from (others_section(others, None), Space())
     yield from _processes(seen)
     yield from _device(seen)
     yield Heading("What cannot be known from outside")
     yield from (Paragraph(f"- {what}", 1) for what in UNKNOWN)
     yield Paragraph("`whyidle run -- python train.py` measures these.", 1)
     if seen.notes:
-        yield Space()
-        yield Quality(seen.notes)
-
-
-def _shown(finding: Finding) -> Finding:
-    """With shares in whole percent: they are counts of looks."""
-    return replace(finding, evidence=tuple(map(_whole, finding.evidence)))
+        yield from (Space(), quality_section(seen.notes))
 
 
 def _whole(item: Evidence) -> Evidence:
+    """With shares in whole percent: they are counts of looks."""
     return replace(item, value=round(item.value)) if isinstance(item.value, float) and item.unit == "%" else item
 
 
+def who(trainer: Trainer) -> str:
+    """Name a process, by its rank where it has one."""
+    return f"process {trainer.pid}" if trainer.rank is None else f"rank {trainer.rank}"
+
+
 def why(seen: Attached, trainer: Trainer) -> str:
-    """Of the shares of a process's time: whose they are."""
-    who = f"process {trainer.pid}" if trainer.rank is None else f"rank {trainer.rank} (process {trainer.pid})"
+    """Say whose the shares of a process's time are."""
+    pid = "" if trainer.rank is None else f" (process {trainer.pid})"
     thread = "its main thread" if trainer.main_thread else f"its thread {trainer.thread}"
     about = len(seen.trainers) > 1 and trainer is seen.leading
-    return f"What {who} did in {thread}{', which the verdict is about' * about}"
+    return f"What {who(trainer)}{pid} did in {thread}{', which the verdict is about' * about}"
 
 
 def told_shares(seen: Attached, trainer: Trainer) -> list[tuple[str, Estimate, str]]:
@@ -174,14 +165,14 @@ def top_places(trainer: Trainer) -> list[tuple[float, str, str]]:
 
 
 def _why(seen: Attached, trainer: Trainer) -> Iterator[Block]:
-    yield Heading(why(seen, trainer))
-    rows: list[tuple[Words, ...]] = []
-    for name, part, meaning in told_shares(seen, trainer):
-        bar = Length(max(1, round(part.value * BAR)))
-        rows.append(
-            (name, share(part.value, 0), toned(f"[{_bounds(part)}]", "dim"), line(bar, (f"\n{meaning}", "dim")))
+    rows: list[tuple[Words, ...]] = [
+        (
+            *(name, share(part.value, 0), toned(f"[{_bounds(part)}]", "dim")),
+            line(Length(max(1, round(part.value * BAR))), (f"\n{meaning}", "dim")),
         )
-    yield table(rows, LEFT, RIGHT, LEFT, LEFT, indent=1)
+        for name, part, meaning in told_shares(seen, trainer)
+    ]
+    yield from (Heading(why(seen, trainer)), table(rows, LEFT, RIGHT, LEFT, LEFT, indent=1))
     yield Paragraph(f"{counted(trainer.looks, 'stack sample')}; in brackets 95 % confidence intervals", 1)
     if top := top_places(trainer):
         yield Paragraph("Most of the time at:", 1)
@@ -192,37 +183,40 @@ def _why(seen: Attached, trainer: Trainer) -> Iterator[Block]:
 
 def _kinds(kinds: Mapping[str, float]) -> str:
     shown = [f"{name} {100 * part:.0f} %" for name, part in kinds.items() if part >= 0.05]
-    return (
-        f": {', '.join(shown)}" if len(shown) > 1 or (shown and next(iter(kinds)) not in ("waiting", "sample")) else ""
-    )
+    tells = len(shown) > 1 or (shown and next(iter(kinds)) not in ("waiting", "sample"))
+    return f": {', '.join(shown)}" if tells else ""
 
 
 def _processes(seen: Attached) -> Iterator[Block]:
     if not seen.trainers and not seen.others:
         return
     yield Heading("Processes, by the kernel's counters")
-    rows = [("", "on a CPU", "waits for a CPU", "disk", "idle", "all threads", "prepares batches")]
+    rows: list[tuple[str, ...]] = [
+        ("", "on a CPU", "waits for a CPU", "disk", "idle", "all threads", "prepares batches")
+    ]
+
+    def states(cpu: Cpu) -> list[str]:
+        return [share(value, 0) for value in (cpu.main, cpu.queued, cpu.io, cpu.idle, cpu.running)]
+
     for trainer in seen.trainers:
-        name = f"process {trainer.pid}" if trainer.rank is None else f"rank {trainer.rank}"
-        rows.append((name, *_states(trainer.cpu), ""))
-        if trainer.workers is not None:
-            workers = trainer.workers
+        rows.append((who(trainer), *states(trainer.cpu), ""))
+        if (workers := trainer.workers) is not None:
             number = f"{workers.count:.0f} worker{'' if round(workers.count) == 1 else 's'}, each"
-            rows.append((number, *_states(workers.cpu), share(workers.busy, 0)))
+            rows.append((number, *states(workers.cpu), share(workers.busy, 0)))
     yield table(rows, LEFT, *[RIGHT] * 6, indent=1)
     yield Paragraph(toned('main thread; "all threads" sums their time on CPUs', "dim"), 1)
     for trainer in seen.trainers:
         if trainer.workers is not None:
-            yield from _workers(trainer, trainer.workers, len(seen.trainers) > 1)
+            yield from _workers(trainer.workers, f" of process {trainer.pid}" if len(seen.trainers) > 1 else "")
     if seen.others:
-        names = [f"{p.pid} ({_cut(p.command or p.name, 40)})" for p in seen.others[:MOST_OTHERS]]
+        commands = ((each.pid, each.command or each.name) for each in seen.others[:MOST_OTHERS])
+        names = [f"{pid} ({said if len(said) <= 40 else f'{said[:39]}…'})" for pid, said in commands]
         more = f" and {len(seen.others) - MOST_OTHERS} more" if len(seen.others) > MOST_OTHERS else ""
         yield Paragraph(f"other processes: {', '.join(names)}{more}", 1)
     yield Space()
 
 
-def _workers(trainer: Trainer, workers: Workers, several: bool) -> Iterator[Block]:
-    whose = f" of process {trainer.pid}" if several else ""
+def _workers(workers: Workers, whose: str) -> Iterator[Block]:
     if workers.stages:
         stages = ", ".join(f"{name} {100 * part:.0f} %" for name, part in workers.stages.items())
         yield Paragraph(f"Preparing batches{whose}: {stages}   (sample: the dataset's own code)", 1)
@@ -230,20 +224,9 @@ def _workers(trainer: Trainer, workers: Workers, several: bool) -> Iterator[Bloc
             yield Paragraph(f"  {100 * part:3.0f} %  {place}", 1)
     if workers.seen > 1.5 * workers.count:
         yield Paragraph(f"{workers.seen} different workers{whose}: they are restarted", 1)
-    read = [
-        f"{value / 1e6:.1f} MB/s from {where}"
-        for value, where in ((workers.read_bytes_per_s, "storage"), (workers.read_chars_per_s, "storage or cache"))
-        if value is not None
-    ]
-    if read:
+    rates = ((workers.read_bytes_per_s, "storage"), (workers.read_chars_per_s, "storage or cache"))
+    if read := [f"{rate / 1e6:.1f} MB/s from {where}" for rate, where in rates if rate is not None]:
         yield Paragraph(f"workers{whose} read {', '.join(read)}", 1)
-
-
-def _states(cpu: Cpu) -> tuple[str, str, str, str, str]:
-    main, queued, io, idle, running = (
-        share(value, 0) for value in (cpu.main, cpu.queued, cpu.io, cpu.idle, cpu.running)
-    )
-    return main, queued, io, idle, running
 
 
 def _device(seen: Attached) -> Iterator[Block]:
@@ -252,20 +235,13 @@ def _device(seen: Attached) -> Iterator[Block]:
     name = (seen.info.get("device") or {}).get("title") or "unknown: no permission to read the process's open files"
     rows = [("trains on", str(name))]
     if seen.device_kind != "cpu":
-        used = None if host is None else host.utilisation_pct
-        active = None if host is None else host.sm_active_pct
-        said = NOT_MEASURED if used is None else f"{percent(used, 0)}, any kernel of any program"
-        rows.append(("utilisation (NVML)", said))
-        rows.append(("SM active", NOT_MEASURED if active is None else f"{percent(active, 0)}, the multiprocessors"))
+        used, active = (None, None) if host is None else (host.utilisation_pct, host.sm_active_pct)
+        what = (("utilisation (NVML)", used, "any kernel of any program"), ("SM active", active, "the multiprocessors"))
+        rows += [(name, NOT_MEASURED if of is None else f"{percent(of, 0)}, {whose}") for name, of, whose in what]
     if host is not None and host.tree_cpus is not None and host.cpu_budget is not None:
         rows.append(("CPUs in use", f"{host.tree_cpus:.1f} of the {host.cpu_budget:g} that this job may use"))
-    yield table(rows, indent=1)
-    yield Space()
+    yield from (table(rows, indent=1), Space())
 
 
 def _bounds(share: Estimate) -> str:
     return f"{100 * share.low:.0f}–{100 * share.high:.0f}"
-
-
-def _cut(text: str, length: int) -> str:
-    return text if len(text) <= length else f"{text[: length - 1]}…"

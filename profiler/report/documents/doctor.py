@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
 
 from ...record.check import Check, Status
-from ..document import Block, Document, Heading, Space, TableBlock, TableColumn, Title, table
-from ..phrase import Phrase, Words, line, toned
+from ..document import Block, Document, Heading, Space, TableColumn, Title, table
+from ..phrase import Words, line, toned
 
 _SIGNS: dict[Status, tuple[str, str]] = {
     "ok": ("✓", "green"),
@@ -28,26 +29,21 @@ def doctor_document(found: Sequence[Check]) -> Document:
 
 
 def _blocks(found: Sequence[Check]) -> Iterator[Block]:
-    yield Title(_summary(found))
+    counts = Counter(check.status for check in found)
+    told = [
+        (f"{sign} {counts[status]} {status}", f"bold {tone}")
+        for status, (sign, tone) in _SIGNS.items()
+        if counts[status]
+    ]
+    apart = [piece for each in told for piece in ((", ", "bold"), each)][1:]
+    yield Title(line(("What can be measured here: ", "bold"), *apart))
     for group, checks in groupby(found, key=lambda check: check.group):
-        yield Space()
-        yield Heading(group)
-        for check in _alike(list(checks)):
+        yield from (Space(), Heading(group))
+        for check in _alike(checks):
             yield from _lines(check)
 
 
-def _summary(found: Sequence[Check]) -> Phrase:
-    counts = {status: sum(check.status == status for check in found) for status in _SIGNS}
-    told = [
-        (f"{_SIGNS[status][0]} {count} {status}", f"bold {_SIGNS[status][1]}")
-        for status, count in counts.items()
-        if count
-    ]
-    apart = [piece for each in told for piece in ((", ", "bold"), each)][1:]
-    return line(("What can be measured here: ", "bold"), *apart)
-
-
-def _alike(checks: Sequence[Check]) -> list[Check]:
+def _alike(checks: Iterable[Check]) -> list[Check]:
     """Let GPUs with the same words share a line."""
     merged: dict[tuple[str, ...], tuple[Check, list[str]]] = {}
     for check in checks:
@@ -61,24 +57,15 @@ def _alike(checks: Sequence[Check]) -> list[Check]:
     ]
 
 
-def _lines(check: Check) -> Iterator[TableBlock]:
+def _lines(check: Check) -> Iterator[Block]:
     sign, tone = _SIGNS[check.status]
     quiet = "dim" if check.status == "not applicable" else ""
-    yield _row(
-        toned(sign, tone),
-        toned(check.name, quiet),
-        toned(check.says, quiet),
-        widths=(1, NAME_WIDTH),
-    )
-    if check.status in ("ok", "not applicable"):
-        return
-    for word, what in (("lost", check.lost), ("fix", check.fix)):
-        if what:
-            yield _row("", toned(word, tone if word == "lost" else "bold"), what, widths=(3, 4))
-
-
-def _row(*cells: Words, widths: tuple[int, int]) -> TableBlock:
-    first, second = widths
-    return table(
-        [cells], TableColumn(width=first), TableColumn(width=second), TableColumn(grows=True, folds=True), gap=1
-    )
+    rows: list[tuple[tuple[Words, Words, Words], tuple[int, int]]] = [
+        ((toned(sign, tone), toned(check.name, quiet), toned(check.says, quiet)), (1, NAME_WIDTH))
+    ]
+    if check.status not in ("ok", "not applicable"):
+        further = (("lost", tone, check.lost), ("fix", "bold", check.fix))
+        rows += [(("", toned(word, of_word), what), (3, 4)) for word, of_word, what in further if what]
+    for cells, widths in rows:
+        columns = (*(TableColumn(width=width) for width in widths), TableColumn(grows=True, folds=True))
+        yield table([cells], *columns, gap=1)

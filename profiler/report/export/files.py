@@ -35,7 +35,11 @@ def opened(output: str | None, binary: bool = False) -> Iterator[Any]:
         return
     path = Path(output)
     refuse_recorded(path)
-    with _named(path), replacing(path, named=True) as raw, layered(raw, binary, path.suffix == ".gz") as file:
+    with (
+        _named(f"cannot write {path}", "Name another file."),
+        replacing(path, named=True) as raw,
+        layered(raw, binary, path.suffix == ".gz") as file,
+    ):
         yield file
 
 
@@ -65,24 +69,20 @@ def together(folder: Path) -> Iterator[Path]:
     Raises:
         WhyidleError: a file is in the way, or they cannot be written; the folder is as it was before.
     """
-    made = [each for each in (folder, *folder.parents) if not each.exists()]
+    missing = [each for each in (folder, *folder.parents) if not each.exists()]
     try:
-        try:
+        with _named(
+            f"cannot create the folder {folder}", "Name another, or for one table a file name without / at its end."
+        ):
             folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise WhyidleError(
-                f"cannot create the folder {folder}: {error.strerror}. Name another, or for one table a file name "
-                "without / at its end."
-            ) from error
-        try:
-            with TemporaryDirectory(prefix=".whyidle-", dir=folder) as drafts:
-                yield Path(drafts)
-                _move(Path(drafts), folder)
-        except OSError as error:
-            why = error.strerror or error
-            raise WhyidleError(f"cannot write into {folder}: {why}. Name another folder.") from error
+        with (
+            _named(f"cannot write into {folder}", "Name another folder."),
+            TemporaryDirectory(prefix=".whyidle-", dir=folder) as drafts,
+        ):
+            yield Path(drafts)
+            _move(Path(drafts), folder)
     except BaseException:
-        for each in made:
+        for each in missing:
             with contextlib.suppress(OSError):
                 each.rmdir()
         raise
@@ -90,13 +90,13 @@ def together(folder: Path) -> Iterator[Path]:
 
 def _move(drafts: Path, folder: Path) -> None:
     """All files of one folder into another, or none."""
-    new, in_the_way = [], []
-    for draft in sorted(drafts.iterdir()):
-        path = folder / draft.name
-        if not os.path.lexists(path):
-            new.append(draft)
-        elif not (path.is_file() and filecmp.cmp(draft, path, shallow=False)):
-            in_the_way.append(draft.name)
+    there = {draft: folder / draft.name for draft in sorted(drafts.iterdir())}
+    new = {draft: path for draft, path in there.items() if not os.path.lexists(path)}
+    in_the_way = [
+        path.name
+        for draft, path in there.items()
+        if draft not in new and not (path.is_file() and filecmp.cmp(draft, path, shallow=False))
+    ]
     if in_the_way:
         it = "it" if len(in_the_way) == 1 else "them"
         raise WhyidleError(
@@ -105,8 +105,7 @@ def _move(drafts: Path, folder: Path) -> None:
         )
     placed: list[Path] = []
     try:
-        for draft in new:
-            path = folder / draft.name
+        for draft, path in new.items():
             path.touch(exist_ok=False)  # what takes this name since then is not ours to overwrite
             placed.append(path)
             draft.replace(path)
@@ -117,8 +116,8 @@ def _move(drafts: Path, folder: Path) -> None:
 
 
 @contextmanager
-def _named(path: Path) -> Iterator[None]:
+def _named(what: str, way_out: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise WhyidleError(f"cannot write {path}: {error.strerror or error}. Name another file.") from error
+        raise WhyidleError(f"{what}: {error.strerror or error}. {way_out}") from error

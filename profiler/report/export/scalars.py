@@ -6,13 +6,14 @@ Names are those of the JSON of the contract. What was not measured is left out.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from statistics import fmean
 
 from ...analyse.attached.attached import is_attached
 from ...analyse.cells.comparison import rate_of
 from ...analyse.ranks import figures as ranks_figures
-from ...analyse.recent.snapshot import RankView, Series, Snapshot
+from ...analyse.recent.snapshot import Snapshot
 from ...analyse.run.analysis import Analysis, analyse
 from ...analyse.run.metrics import METRICS
 from ...analyse.run.stall_breakdown import PARTS
@@ -65,24 +66,28 @@ def of_shares(shares: Mapping[str, float]) -> dict[str, float | None]:
 
 
 def of_snapshot(view: Snapshot) -> Told:
-    """The last stretch of a run that is being recorded."""
+    """Tell the last stretch of a run that is being recorded."""
+
+    def last(name: str) -> list[float]:
+        """Of each device that has any."""
+        series = [getattr(device, name) for device in view.devices]
+        return [each[-1] for each in series if each and not math.isnan(each[-1])]
+
+    used = [device.memory_used_bytes for device in view.devices if device.memory_used_bytes is not None]
     values = of_shares(view.shares) | {
         "samples_per_s": view.samples_per_s,
-        "utilisation_pct": _mean(_last(device.busy_pct) for device in view.devices),
-        "sm_active_pct": _mean(_last(device.sm_active_pct) for device in view.devices),
+        "utilisation_pct": fmean(busy) if (busy := last("busy_pct")) else None,
+        "sm_active_pct": fmean(active) if (active := last("sm_active_pct")) else None,
         "queue_ready": view.queue_ready,
         "worker_busy_pct": view.worker_busy_pct,
         "cpus_used": view.host.tree_cpus,
         "cpu_steal_pct": view.host.steal_pct,
-        "device_memory_bytes": max(_known(device.memory_used_bytes for device in view.devices), default=None),
+        "device_memory_bytes": max(used, default=None),
         "verdict_share_pct": 100 * view.verdict.share if view.verdict and view.verdict.cause else None,
     }
-    ranks = {rank.rank: _of_rank(rank) for rank in view.rank_views} if view.ranks > 1 else {}
+    each = view.rank_views if view.ranks > 1 else ()
+    ranks = {rank.rank: measured(of_shares(rank.shares) | {"samples_per_s": rank.samples_per_s}) for rank in each}
     return Told(view.steps, measured(values), ranks)
-
-
-def _of_rank(rank: RankView) -> Values:
-    return measured(of_shares(rank.shares) | {"samples_per_s": rank.samples_per_s})
 
 
 def of_run(analysis: Analysis) -> Values:
@@ -106,16 +111,3 @@ def of_run(analysis: Analysis) -> Values:
 def measured(values: Mapping[str, float | None]) -> Values:
     """Those that are numbers."""
     return {name: float(v) for name, v in values.items() if v is not None and math.isfinite(v)}
-
-
-def _last(series: Series) -> float | None:
-    return series[-1] if series and not math.isnan(series[-1]) else None
-
-
-def _mean(values: Iterable[float | None]) -> float | None:
-    known = _known(values)
-    return sum(known) / len(known) if known else None
-
-
-def _known(values: Iterable[float | None]) -> list[float]:
-    return [value for value in values if value is not None]

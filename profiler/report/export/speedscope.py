@@ -7,7 +7,7 @@ that failed is an empty stack, so its time has no name instead of its neighbour'
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,81 +38,66 @@ class ProfiledProcess:
 
 def speedscope_of(processes: Sequence[ProfiledProcess]) -> str | None:
     """Make the file's content; `None` without stack samples."""
-    threads = [
-        (told, looks, (process.folder, process.host))
-        for process in processes
-        for told, looks in _threads(process.prefix, process.looks)
-    ]
+    threads = [(name, looks, process) for process in processes for name, looks in _threads(process)]
     if not threads:
         return None
     begins: dict[tuple[Path, str], int] = {}
-    for _, looks, clock in threads:
-        first = int(looks.records["t_ns"][0])
+    for _, looks, process in threads:
+        first, clock = int(looks.records["t_ns"][0]), (process.folder, process.host)
         begins[clock] = min(first, begins.get(clock, first))
     frames: dict[Call, int] = {}
-    content: dict[str, Any] = {
+    profiles = [_profile(name, looks, begins[each.folder, each.host], frames) for name, looks, each in threads]
+    content = {
         "$schema": SCHEMA,
         "exporter": f"whyidle {__version__}",
         "name": processes[0].folder.resolve().name,
         "activeProfileIndex": 0,
-        "profiles": [_profile(name, looks, begins[clock], frames) for name, looks, clock in threads],
+        "profiles": profiles,
+        "shared": {"frames": [_frame(call) for call in frames]},
     }
-    content["shared"] = {"frames": [_frame(call) for call in frames]}
     return json.dumps(content, allow_nan=False, separators=(",", ":")) + "\n"
 
 
-def _threads(prefix: str, looks: ProcessLooks | None) -> Iterator[tuple[str, Looks]]:
-    """Name each sampled thread by what it is for; the training thread first."""
-    if looks is None:
+def _threads(process: ProfiledProcess) -> Iterator[tuple[str, Looks]]:
+    """Name each sampled thread by what it is for; the training thread first, others as they were first seen."""
+    if (seen := process.looks) is None:
         return
-    roles = (
-        ("training", looks.training),
-        ("worker", looks.workers),
-        ("thread that sends or pins batches", looks.sending),
-        ("other thread of the training", looks.threads),
-        ("other process", looks.others),
-    )
-    for role, whole in roles:
-        several = list(_each(whole))
-        for number, each in enumerate(several, 1):
-            yield f"{prefix}{role}{f' {number}' if len(several) > 1 else ''}", each
-
-
-def _each(looks: Looks) -> Iterable[Looks]:
-    """By thread, in the order in which they were first seen."""
-    # Of threads that send and threads that pin, the looks come one kind after the other.
-    looks = Looks(np.sort(looks.records, order="t_ns", kind="stable"), looks.table)
-    threads = np.stack((looks.records["process"], looks.records["thread"]), axis=1)
-    for process, thread in dict.fromkeys(map(tuple, threads.tolist())):
-        mine = looks.kept((threads[:, 0] == process) & (threads[:, 1] == thread))
-        yield mine
+    roles = {
+        "training": seen.training,
+        "worker": seen.workers,
+        "thread that sends or pins batches": seen.sending,
+        "other thread of the training": seen.threads,
+        "other process": seen.others,
+    }
+    for role, whole in roles.items():
+        # Of threads that send and threads that pin, the looks come one kind after the other.
+        looks = Looks(np.sort(whole.records, order="t_ns", kind="stable"), whole.table)
+        threads = np.stack((looks.records["process"], looks.records["thread"]), axis=1)
+        several = list(dict.fromkeys(map(tuple, threads.tolist())))
+        for number, thread in enumerate(several, 1):
+            mine = looks.kept((threads == thread).all(axis=1))
+            yield f"{process.prefix}{role}{f' {number}' if len(several) > 1 else ''}", mine
 
 
 def _profile(name: str, looks: Looks, begin_ns: int, frames: dict[Call, int]) -> dict[str, Any]:
-    at = looks.records["t_ns"]
+    at, stacks = looks.records["t_ns"], looks.records["stack"].tolist()
     gaps = np.diff(at)
     usual = int(np.median(gaps)) if len(gaps) else 0
-    samples = {
-        number: []
-        if number == NOT_MEASURED
-        else [frames.setdefault(call, len(frames)) for call in looks.table.stack(number)]
-        for number in dict.fromkeys(looks.records["stack"].tolist())
-    }
+    samples: dict[int, list[int]] = {NOT_MEASURED: []}
+    for number in dict.fromkeys(stacks):
+        if number != NOT_MEASURED:
+            samples[number] = [frames.setdefault(call, len(frames)) for call in looks.table.stack(number)]
     return {
         "type": "sampled",
         "name": name,
         "unit": "seconds",
         "startValue": int(at[0] - begin_ns) / NS_PER_S,
         "endValue": int(at[-1] + usual - begin_ns) / NS_PER_S,
-        "samples": [samples[number] for number in looks.records["stack"].tolist()],
+        "samples": [samples[number] for number in stacks],
         "weights": (np.append(gaps, usual) / NS_PER_S).tolist(),
     }
 
 
 def _frame(call: Call) -> dict[str, Any]:
-    told: dict[str, Any] = {"name": call.function or "?"}
-    if call.file:
-        told["file"] = call.file
-    if call.line > 0:
-        told["line"] = call.line
-    return told
+    told = {"name": call.function or "?", "file": call.file, "line": max(0, call.line)}
+    return {key: value for key, value in told.items() if value}

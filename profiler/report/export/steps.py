@@ -40,23 +40,20 @@ class Axis:
 
 
 def axis_of(timelines: Sequence[Timeline]) -> Axis:
-    """`timelines`: at least one."""
+    """Lay ranks beside each other. `timelines`: at least one."""
     first = timelines[0]
     shifts = []
     for timeline in timelines:
-        apart = 0
-        if timeline.host != first.host and timeline.wall_ns is not None and first.wall_ns is not None:
-            apart = timeline.wall_ns - first.wall_ns
-        elif timeline.wall_ns is not None and first.wall_ns is not None:
-            # Hosts of one name that started at different times are different hosts.
-            apart = timeline.wall_ns - first.wall_ns
-            apart = 0 if abs(apart) < SAME_CLOCK_NS else apart
-        shifts.append(apart)
+        known = timeline.wall_ns is not None and first.wall_ns is not None
+        apart = (timeline.wall_ns or 0) - (first.wall_ns or 0) if known else 0
+        # Hosts of one name that started at different times are different hosts.
+        shifts.append(0 if timeline.host == first.host and abs(apart) < SAME_CLOCK_NS else apart)
     zero = min(int(t.steps["fetch_begin_ns"][0]) + shift for t, shift in zip(timelines, shifts, strict=True))
     wall = None if first.wall_ns is None else zero + first.wall_ns
     return Axis(zero, tuple(shifts), wall, any(shifts))
 
 
+Stamps = npt.NDArray[np.int64]
 ROWS = 1 << 14
 """Rows of a chunk."""
 MS = 1e6
@@ -71,13 +68,6 @@ _IDLE = {
     "host": "the device waited for other work of the host",
     "boundary": "the device waited for work outside the steps",
     UNTOLD: "computing or waiting for data; this run does not tell which",
-}
-
-_OF_BATCH = {
-    "read_ms": "read_ns",
-    "decode_ms": "decode_ns",
-    "transform_ms": "transform_ns",
-    "collate_ms": "collate_ns",
 }
 
 COLUMNS = (
@@ -122,96 +112,85 @@ COLUMNS = (
 )
 
 
+_AS_RECORDED: tuple[str, ...] = ("step", "epoch", "samples", "queue_ready", "queue_capacity", "copy_bytes")
+_AS_RECORDED += ("memory_bytes", "skipped", "skipped_samples")
+_BETWEEN = {
+    "step_ms": ("fetch_begin_ns", "step_end_ns"),
+    "fetch_ms": ("fetch_begin_ns", "fetch_end_ns"),
+    "copy_call_ms": ("copy_begin_ns", "copy_end_ns"),
+    "device_copy_ms": ("device_copy_begin_ns", "device_copy_end_ns"),
+    "device_step_ms": ("device_begin_ns", "device_end_ns"),
+    "forward_to_backward_ms": ("forward_begin_ns", "backward_begin_ns"),
+    "backward_ms": ("backward_begin_ns", "optimizer_begin_ns"),
+    "optimizer_ms": ("optimizer_begin_ns", "optimizer_end_ns"),
+}
+_SPENT = {"sync_call_ms": "sync_ns", "gc_ms": "gc_ns", "cpu_ms": "cpu_ns", "overhead_ms": "overhead_ns"}
+_OF_BATCH = {f"{what}_ms": f"{what}_ns" for what in ("read", "decode", "transform", "collate")}
+"""Column → the stamps of a record that it is the time between, or the field that holds its time in ns."""
+
+
 def steps_table(timelines: Sequence[Timeline], about: Mapping[str, str] | None = None) -> Table:
-    """`timelines`: at least one."""
+    """Make the table of steps. `timelines`: at least one."""
     return Table("steps", COLUMNS, partial(_chunks, tuple(timelines), axis_of(timelines)), about or {})
 
 
 def _chunks(timelines: Sequence[Timeline], axis: Axis) -> Iterator[Chunk]:
     for number, timeline in enumerate(timelines):
-        begin, end = _stretches(timeline)
-        batch = _batch_of_each(timeline)
+        window = timeline.facts.window
+        # The stretch of each step that the parts share out; empty before the window, and where it is not known.
+        before = np.zeros(len(timeline.steps) - len(window.steps), dtype=np.int64)
+        begin, end = spans_of(window, timeline.facts.device_kind != "cpu")
+        begin = np.concatenate((before, np.maximum(begin, window.begin_ns)))
+        end = np.concatenate((before, np.minimum(end, window.end_ns)))
+        # The place of each step's batch in the lanes; -1 where that is not known.
+        places = np.full(len(timeline.steps), -1, dtype=np.int64)
+        step, batch = joined(timeline.steps, timeline.lanes.batches)
+        places[step] = batch
         for first in range(0, len(timeline.steps), ROWS):
             rows = slice(first, first + ROWS)
             yield {
                 **_of_step(number, timeline, axis, rows),
                 **_blamed(timeline, begin[rows], end[rows]),
-                **_of_batch(timeline, batch[rows]),
+                **_of_batch(timeline, places[rows]),
             }
 
 
 def _of_step(number: int, timeline: Timeline, axis: Axis, rows: slice) -> dict[str, Values]:
-    steps = timeline.steps[rows]
-    count = len(steps)
-    begin = steps["fetch_begin_ns"] + (axis.shifts[number] - axis.zero_ns)
-    end = np.where(steps["step_end_ns"] == NOT_MEASURED, NOT_MEASURED, steps["step_end_ns"])
-    seconds = begin / S
+    steps, shift = timeline.steps[rows], axis.ns(number, 0)
+    begin, end, count = steps["fetch_begin_ns"] + shift, steps["step_end_ns"], len(steps)
     warmup = np.arange(rows.start, rows.start + count) < timeline.facts.window.warmup_steps
-    ints = ("step", "epoch", "samples", "queue_ready", "queue_capacity", "copy_bytes")
     return {
         "rank": np.full(count, timeline.rank, dtype=np.int64),
         "device_kind": [timeline.facts.device_kind] * count,
-        **{name: steps[name] for name in (*ints, "memory_bytes", "skipped", "skipped_samples")},
+        **{name: steps[name] for name in _AS_RECORDED},
         "warmup": warmup.astype(np.int64),
         "first_of_epoch": ((steps["flags"] & StepFlag.FIRST_OF_EPOCH) != 0).astype(np.int64),
-        "begin_s": seconds,
-        "end_s": np.where(end == NOT_MEASURED, NAN, (end + axis.shifts[number] - axis.zero_ns) / S),
+        "begin_s": begin / S,
+        "end_s": np.where(end == NOT_MEASURED, NAN, (end + shift) / S),
         "begin_unix_s": np.full(count, NAN) if axis.wall_ns is None else (begin + axis.wall_ns) / S,
-        "step_ms": _between(steps, "fetch_begin_ns", "step_end_ns"),
-        "fetch_ms": _between(steps, "fetch_begin_ns", "fetch_end_ns"),
-        "copy_call_ms": _between(steps, "copy_begin_ns", "copy_end_ns"),
-        "device_copy_ms": _between(steps, "device_copy_begin_ns", "device_copy_end_ns"),
-        "device_step_ms": _between(steps, "device_begin_ns", "device_end_ns"),
-        "forward_to_backward_ms": _between(steps, "forward_begin_ns", "backward_begin_ns"),
-        "backward_ms": _between(steps, "backward_begin_ns", "optimizer_begin_ns"),
-        "optimizer_ms": _between(steps, "optimizer_begin_ns", "optimizer_end_ns"),
-        "sync_call_ms": _ms(steps["sync_ns"]),
-        "gc_ms": _ms(steps["gc_ns"]),
-        "cpu_ms": _ms(steps["cpu_ns"]),
-        "overhead_ms": _ms(steps["overhead_ns"]),
+        **{name: _between(steps, *stamps) for name, stamps in _BETWEEN.items()},
+        **{name: _ms(steps[field]) for name, field in _SPENT.items()},
     }
 
 
-def _stretches(timeline: Timeline) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Begin and end of the stretch of each step that the parts share out; empty before the window, and where it is not
-    known."""
-    window = timeline.facts.window
-    begin, end = spans_of(window, timeline.facts.device_kind != "cpu")
-    before = np.zeros(len(timeline.steps) - len(window.steps), dtype=np.int64)
-    begin, end = np.maximum(begin, window.begin_ns), np.minimum(end, window.end_ns)
-    return np.concatenate((before, begin)), np.concatenate((before, end))
-
-
-def _blamed(
-    timeline: Timeline, begin: npt.NDArray[np.int64], end: npt.NDArray[np.int64]
-) -> dict[str, npt.NDArray[np.float64]]:
+def _blamed(timeline: Timeline, begin: Stamps, end: Stamps) -> dict[str, npt.NDArray[np.float64]]:
     """The lengths of these stretches, and how the parts share them out; NaN where they are not known."""
     known = end > begin
     left = np.where(known, end - begin, 0)
     columns = {"blamed_ms": np.where(known, left / MS, NAN)}
     first, last = (int(begin[known].min()), int(end[known].max())) if known.any() else (0, 0)
     for part in (*PARTS, UNTOLD):
-        if part not in timeline.parts:
-            columns[f"{part}_ms"] = np.full(len(begin), NAN)
-            continue
-        ns = covered(clip(timeline.parts[part], first, last), begin, end)
-        columns[f"{part}_ms"] = np.where(known, ns / MS, NAN)
-        left = left - ns
+        columns[f"{part}_ms"] = np.full(len(begin), NAN)
+        if part in timeline.parts:
+            ns = covered(clip(timeline.parts[part], first, last), begin, end)
+            columns[f"{part}_ms"] = np.where(known, ns / MS, NAN)
+            left = left - ns
     columns["unseen_ms"] = np.where(known, left / MS, NAN)
     return columns
 
 
-def _batch_of_each(timeline: Timeline) -> npt.NDArray[np.int64]:
-    """For each step the place of its batch in the lanes; -1 where that is not known."""
-    places = np.full(len(timeline.steps), -1, dtype=np.int64)
-    step, batch = joined(timeline.steps, timeline.lanes.batches)
-    places[step] = batch
-    return places
-
-
-def _of_batch(timeline: Timeline, places: npt.NDArray[np.int64]) -> dict[str, Values]:
-    known = places >= 0
-    lanes = timeline.lanes
+def _of_batch(timeline: Timeline, places: Stamps) -> dict[str, Values]:
+    known, lanes = places >= 0, timeline.lanes
     if not known.any():
         nothing = np.full(len(places), NAN)
         names = ("making_ms", *_OF_BATCH, "blocked_ms")
@@ -226,7 +205,7 @@ def _of_batch(timeline: Timeline, places: npt.NDArray[np.int64]) -> dict[str, Va
     }
 
 
-def _ms(ns: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+def _ms(ns: Stamps) -> npt.NDArray[np.float64]:
     return np.where(ns == NOT_MEASURED, NAN, ns / MS)
 
 

@@ -1,12 +1,43 @@
-"""What a table is, whatever file it goes into: typed columns that say their units, and rows in bounded chunks."""
+"""Tables of what was recorded, as CSV and as Parquet: typed columns that say their units, and rows in bounded chunks.
+
+A kind of record is a table of its own, with the fields of the record format, in constant memory: beside them stand the
+rank and the process that wrote the record, and in words what a number stands for. What was not measured is empty, or
+null. Parquet needs pyarrow.
+"""
 
 from __future__ import annotations
 
+import csv
+import importlib.util
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from functools import partial
+from pathlib import Path
+from typing import Any, BinaryIO, Literal, TextIO
 
+import numpy as np
 import numpy.typing as npt
+
+from ...errors import MissingExtra
+from ...record.files import plain
+from ...record.names import read_names
+from ...record.run import Run
+from ...record.schema import (
+    BATCH,
+    CONTENT,
+    DEVICE,
+    EVENT,
+    HOST,
+    NOT_MEASURED,
+    PAUSE,
+    SPAN,
+    STEP,
+    TRANSFORM,
+    EventKind,
+    Kind,
+    PauseKind,
+    SpanKind,
+)
 
 Type = Literal["int", "float", "text"]
 
@@ -36,3 +67,157 @@ class Table:
     chunks: Callable[[], Iterator[Chunk]]
     about: Mapping[str, str] = field(default_factory=dict)
     """What holds for the whole table, such as that its data stand in for others."""
+
+
+KINDS_OF_TABLES: dict[str, Kind] = {
+    "batches": BATCH,
+    "device": DEVICE,
+    "host": HOST,
+    "events": EVENT,
+    "pauses": PAUSE,
+    "transforms": TRANSFORM,
+    "contents": CONTENT,
+    "spans": SPAN,
+    "step_records": STEP,
+}
+"""By the name of a table, the kind of record it holds."""
+_WHATS = {EVENT.name: EventKind, PAUSE.name: PauseKind, SPAN.name: SpanKind}
+_NAMED = {TRANSFORM.name: "name", BATCH.name: "slowest_name"}
+"""Fields that hold the number of a name."""
+_PHASE = Column("value_text", "text", "", "the phase's name, where the event is a phase")
+
+
+def raw_table(name: str, runs: Sequence[Run]) -> Table:
+    """Make the table of that name of `KINDS_OF_TABLES`, of all processes of these runs."""
+    kind = KINDS_OF_TABLES[name]
+    told = vars(_WHATS[kind.name]) if kind.name in _WHATS else {}
+    words = {value: name.lower() for name, value in told.items() if isinstance(value, int)}
+    named = _NAMED.get(kind.name)
+    columns = [
+        Column("rank", "int", "count", "rank of the process that wrote the record"),
+        Column("pid", "int", "count", "id of that process"),
+        *(Column(each.name, "float" if each.type == "f8" else "int", each.unit, each.meaning) for each in kind.fields),
+        *([Column("what_text", "text", "", "`what` in words")] if words else []),
+        *([_PHASE] if kind is EVENT else []),
+        *([Column(f"{named}_text", "text", "", f"name for the number `{named}`")] if named else []),
+    ]
+    return Table(name, tuple(columns), partial(_chunks, kind, tuple(runs), words, named), about_of(runs[0].info))
+
+
+def about_of(info: Mapping[str, Any]) -> dict[str, str]:
+    """Tell what a table of a run says of itself; `info`: run.json."""
+    device, data = info.get("device") or {}, info.get("dataset")
+    told = {
+        "device_kind": device.get("kind"),
+        "stand_in_data": data.get("stand_in") if isinstance(data, dict) else None,
+    }
+    return {name: str(value) for name, value in told.items() if value}
+
+
+def _chunks(kind: Kind, runs: Sequence[Run], words: Mapping[int, str], named: str | None) -> Iterator[Chunk]:
+    for run in runs:
+        names = read_names(run.folder) if kind is EVENT or named else {}
+        for header, records in run.chunks(kind):
+            chunk: dict[str, Values] = {
+                **{name: np.full(len(records), getattr(header, name), dtype=np.int64) for name in ("rank", "pid")},
+                **{each.name: records[each.name] for each in kind.fields},
+            }
+            if words:
+                chunk["what_text"] = [words.get(what) for what in records["what"].tolist()]
+            if kind is EVENT:
+                phases = np.where(records["what"] == EventKind.PHASE, records["value"], NOT_MEASURED)
+                chunk[_PHASE.name] = [names.get(value) for value in phases.tolist()]
+            if named:
+                chunk[f"{named}_text"] = [names.get(number) for number in records[named].tolist()]
+            yield chunk
+
+
+def _values(column: Column, chunk: Chunk) -> tuple[list[str | None] | npt.NDArray[Any], npt.NDArray[np.bool_]]:
+    """The values of a column, and which were not measured. Texts cannot act on a terminal. Numbers are copied, since
+    chunks share one buffer."""
+    values = chunk[column.name]
+    if column.type == "text":
+        texts = [None if value is None else str(plain(value)) for value in values]
+        return texts, np.array([value is None for value in texts], dtype=bool)
+    numbers = np.array(values)
+    return numbers, numbers == NOT_MEASURED if column.type == "int" else np.isnan(numbers)
+
+
+_FORMULA = ("=", "+", "-", "@", "\t")
+
+
+def write_csv(table: Table, file: TextIO) -> int:
+    """Write all rows, as they come; returns how many. Numbers have as many digits as it takes to read them back equal.
+
+    A text that a spreadsheet would run as a formula gets an apostrophe in front: a file's name may begin with `=`.
+    """
+
+    def cells(column: Column, chunk: Chunk) -> list[Any]:
+        values, missing = _values(column, chunk)
+        if missing.all():
+            return [""] * len(values)
+        if not isinstance(values, list):
+            shown: list[Any] = values.tolist()
+        else:
+            shown = [f"'{value}" if value and value.startswith(_FORMULA) else value for value in values]
+        for row in np.flatnonzero(missing).tolist():
+            shown[row] = ""
+        return shown
+
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow([column.name for column in table.columns])
+    rows = 0
+    for chunk in table.chunks():
+        columns = [cells(column, chunk) for column in table.columns]
+        writer.writerows(zip(*columns, strict=True))
+        rows += len(columns[0])
+    return rows
+
+
+GROUP_ROWS = 1 << 16
+"""Rows of a row group at least, but for the last: fewer read badly, more take memory."""
+
+
+def require_pyarrow() -> None:
+    """Check that Parquet can be written at all.
+
+    Raises:
+        MissingExtra: pyarrow is not installed.
+    """
+    if importlib.util.find_spec("pyarrow") is None:
+        raise MissingExtra("--format parquet writes with pyarrow, which is not installed", "parquet")
+
+
+def write_parquet(table: Table, file: BinaryIO | Path) -> int:
+    """Write all rows, a row group at a time; returns how many."""
+    import pyarrow
+    from pyarrow import parquet
+
+    # That of the arrays, which are dropped all the time: its own would come on top.
+    pyarrow.set_memory_pool(pyarrow.system_memory_pool())
+    types = {"int": pyarrow.int64(), "float": pyarrow.float64(), "text": pyarrow.string()}
+    fields = []
+    for column in table.columns:
+        told = {"meaning": column.meaning} | ({} if column.unit in UNITLESS else {"unit": column.unit})
+        fields.append(pyarrow.field(column.name, types[column.type], metadata=told))
+    schema = pyarrow.schema(fields, metadata=plain({"table": table.name, **table.about}))
+    rows = 0
+    group: list[Any] = []
+    with parquet.ParquetWriter(file, schema, compression="zstd") as writer:
+
+        def write() -> None:
+            if group:
+                writer.write_table(pyarrow.Table.from_batches(group, schema), row_group_size=1 << 30)
+                group.clear()
+
+        for chunk in table.chunks():
+            arrays = []
+            for column in table.columns:
+                values, missing = _values(column, chunk)
+                arrays.append(pyarrow.array(values, type=types[column.type], mask=missing))
+            group.append(pyarrow.RecordBatch.from_arrays(arrays, schema=schema))
+            rows += group[-1].num_rows
+            if sum(batch.num_rows for batch in group) >= GROUP_ROWS:
+                write()
+        write()
+    return rows

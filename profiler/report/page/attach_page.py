@@ -9,7 +9,7 @@ from ...analyse.attached.series import Series, series_of
 from ...analyse.causes.finding import Finding
 from ...analyse.where.looks import process_looks
 from ...record.run import Run
-from ..documents.attached import further, headline, told_shares, top_places, why
+from ..documents.attached import further, headline, told_shares, top_places, who, why
 from ..render.html import page_sections
 from .flame import Stacks, drawn
 from .frame import render
@@ -35,7 +35,7 @@ def page(run: Run, seen: Attached, verdict: Finding, findings: tuple[Finding, ..
         sections=page_sections(further(seen, verdict, findings)),
         series=[(each, _curve(each)) for each in series_of(run)],
         stacks=stacks,
-        whose=_whose(seen),
+        whose="" if seen.leading is None or len(seen.trainers) < 2 else f" of {who(seen.leading)}",
     )
 
 
@@ -49,13 +49,6 @@ def _stacks(seen: Attached) -> Stacks | None:
     before = mine.training.where(lambda stack: not any(stack in stood for stood in trainer.stacks.values()))
     parts = sorted(parts, key=lambda part: -len(part[1]))
     return drawn(mine, [("before training was first seen", before), *parts])
-
-
-def _whose(seen: Attached) -> str:
-    trainer = seen.leading
-    if trainer is None or len(seen.trainers) < 2:
-        return ""
-    return f" of process {trainer.pid}" if trainer.rank is None else f" of rank {trainer.rank}"
 
 
 def _curve(series: Series) -> str:

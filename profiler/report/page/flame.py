@@ -13,15 +13,13 @@ from ...analyse.where.call_tree import CallNode, call_tree
 from ...analyse.where.looks import Looks, ProcessLooks, looks_at, makes
 from ...analyse.where.places import is_users, own_part
 from ...record.run import Run, Writer
-from ...record.stacks import Call, CallStack
 from ..words.code import short_file
 from ..words.figures import share
 
 LEAST_SHARE = 0.002
 """Least share of an icicle's stack samples for a call to have a box of its own."""
-MOST_BOXES = 1000
-"""Of an icicle."""
-MOST_DEEP = 80
+MOST_BOXES, MOST_DEEP = 1000, 80
+"""Of an icicle: boxes, and rows."""
 _PARTS = {
     "loading": "waiting for data",
     "copying": "waiting for copies to the device",
@@ -86,70 +84,50 @@ def stacks_of(run: Run, writer: Writer, parts: Partition) -> Stacks | None:
 
 def drawn(looks: ProcessLooks, parts: Iterable[tuple[str, Looks]]) -> Stacks:
     """Draw all of it. `parts`: stack samples of the training thread that belong together, each with its name."""
-    training = Icicle("The training thread", _good(looks.training), _in_parts(parts, looks.training), True)
-    shown = [each for each in (training, *(_calls(*told) for told in _roles(looks))) if each.looks]
-    of = (looks.training, looks.workers, looks.sending, looks.threads, looks.others)
-    return Stacks(tuple(shown), sum(map(len, of)), sum(each.failed for each in of))
-
-
-def _roles(looks: ProcessLooks) -> Iterator[tuple[str, str, Looks, bool]]:
+    whole = _good(looks.training)
+    shown = [Icicle("The training thread", whole, tuple(_in_parts(parts, max(1, whole))), True)]
     waiting = looks.workers.where(lambda stack: bool(stack) and not makes(stack))
-    yield "Workers that prepare batches", "the stack samples of workers that prepare a batch", looks.making, True
-    yield "Workers that wait", "the stack samples of workers that wait", waiting, False
-    yield "Threads that send and pin batches", "their stack samples", looks.sending, False
-    yield "Other threads of the training", "their stack samples", looks.threads, False
-    yield "Other processes that it started", "their stack samples", looks.others, False
+    roles = (
+        ("Workers that prepare batches", "the stack samples of workers that prepare a batch", looks.making),
+        ("Workers that wait", "the stack samples of workers that wait", waiting),
+        ("Threads that send and pin batches", "their stack samples", looks.sending),
+        ("Other threads of the training", "their stack samples", looks.threads),
+        ("Other processes that it started", "their stack samples", looks.others),
+    )
+    for name, of, mine in roles:
+        all_looks = _good(mine)
+        boxes = _boxes(_tree(mine, LEAST_SHARE, MOST_BOXES), all_looks, all_looks, of)
+        shown.append(Icicle(name, all_looks, boxes, name == roles[0][0]))
+    every = (looks.training, looks.workers, looks.sending, looks.threads, looks.others)
+    icicles = tuple(icicle for icicle in shown if icicle.looks)
+    return Stacks(icicles, sum(map(len, every)), sum(each.failed for each in every))
 
 
-def _calls(name: str, of: str, looks: Looks, is_open: bool) -> Icicle:
-    whole = _good(looks)
-    return Icicle(name, whole, _boxes(_tree(looks, LEAST_SHARE, MOST_BOXES), whole, whole, of), is_open)
-
-
-def _in_parts(parts: Iterable[tuple[str, Looks]], whole: Looks) -> tuple[Box, ...]:
+def _in_parts(parts: Iterable[tuple[str, Looks]], whole: int) -> Iterator[Box]:
     """Make a box for each part, and in it the calls of its stack samples."""
-    of, all_looks = "this thread's stack samples", max(1, _good(whole))
-    boxes = []
+    of = "this thread's stack samples"
     for words, looks in parts:
-        mine = _good(looks)
-        if mine == 0:
-            continue
-        calls = _tree(looks, LEAST_SHARE * all_looks / mine, max(1, MOST_BOXES * mine // all_looks))
-        says = f"{words}\n{_spent(mine, all_looks, of)}"
-        boxes.append(Box(words, "", says, "part", mine, 100 * mine / all_looks, _boxes(calls, mine, all_looks, of)))
-    return tuple(boxes)
+        if mine := _good(looks):
+            calls = _tree(looks, LEAST_SHARE * whole / mine, max(1, MOST_BOXES * mine // whole))
+            says = f"{words}\n{_spent(mine, whole, of)}"
+            yield Box(words, "", says, "part", mine, 100 * mine / whole, _boxes(calls, mine, whole, of))
 
 
 def _tree(looks: Looks, least_share: float, most: int) -> tuple[CallNode, ...]:
-    return call_tree(((_shown(stack), count) for stack, count in looks.stacks()), least_share, most, MOST_DEEP)
-
-
-def _shown(stack: CallStack) -> CallStack:
     """Show of a worker what it does itself."""
-    return own_part(stack) or stack
+    stacks = ((own_part(stack) or stack, count) for stack, count in looks.stacks())
+    return call_tree(stacks, least_share, most, MOST_DEEP)
 
 
 def _boxes(nodes: Iterable[CallNode], within: int, whole: int, of: str) -> tuple[Box, ...]:
-    return tuple(
-        Box(
-            node.call.function or "?",
-            _place(node.call),
-            "\n".join(filter(None, (_named(node.call), node.call.text, _spent(node.looks, whole, of)))),
-            "own" if is_users(node.call) else "library",
-            node.looks,
-            100 * node.looks / max(1, within),
-            _boxes(node.below, node.looks, whole, of),
-        )
-        for node in nodes
-    )
-
-
-def _place(call: Call) -> str:
-    return f"{short_file(call.file)}:{call.line}" if call.line else short_file(call.file)
-
-
-def _named(call: Call) -> str:
-    return f"{_place(call)} in {call.function or '?'}"
+    boxes = []
+    for node in nodes:
+        call, name = node.call, node.call.function or "?"
+        place = f"{short_file(call.file)}:{call.line}" if call.line else short_file(call.file)
+        says = "\n".join(filter(None, (f"{place} in {name}", call.text, _spent(node.looks, whole, of))))
+        kind, width = "own" if is_users(call) else "library", 100 * node.looks / max(1, within)
+        boxes.append(Box(name, place, says, kind, node.looks, width, _boxes(node.below, node.looks, whole, of)))
+    return tuple(boxes)
 
 
 def _spent(looks: int, whole: int, of: str) -> str:

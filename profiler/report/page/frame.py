@@ -20,8 +20,8 @@ from markupsafe import Markup, escape
 
 from ...analyse.run.stall_breakdown import PARTS, UNTOLD
 from ...record.files import plain
-from ..document import Changes, EvidenceTable, LinesOfCode, SharesOfTime, Verdict
-from ..words.figures import LEAST_SHARE, NOT_MEASURED, evidence_value, part_name, share
+from ..document import code_rows, evidence_rows
+from ..words.figures import LEAST_SHARE, NO_CAUSE, NOT_MEASURED, evidence_value, part_name, share
 
 LEAST_LABELLED = 0.09
 """Shares of a bar below this have no room for their figure."""
@@ -107,10 +107,8 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.globals |= {"shown_shares": shown_shares, "part_name": part_name, "LEAST_LABELLED": LEAST_LABELLED}
-    environment.globals |= {
-        each.__name__: each for each in (Changes, EvidenceTable, LinesOfCode, SharesOfTime, Verdict)
-    }
+    environment.globals |= {"LEAST_LABELLED": LEAST_LABELLED, "NO_CAUSE": NO_CAUSE}
+    environment.globals |= {each.__name__: each for each in (shown_shares, part_name, evidence_rows, code_rows)}
     environment.filters |= {"figure": evidence_value, "percent": share, "ticks": _with_code}
     return environment
 

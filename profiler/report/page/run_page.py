@@ -4,7 +4,7 @@ Pictures that need no script, as SVG within the page. They are made of numbers a
 
 A timeline as the page's scripts draw it, within a budget whatever the length of the run. Times are ms since the
 begin of the job's first window, on one axis for the ranks of all hosts. Parts of the time are sums per bin; step by
-step they are in the trace (`report/export/trace`).
+step they are in the trace (`report/export/trace.py`).
 """
 
 from __future__ import annotations
@@ -35,17 +35,8 @@ from ...analyse.timeline.timeline import (
 from ...record.code import Code
 from ...record.files import plain
 from ...record.run import Run
-from ..document import (
-    Caution,
-    Changes,
-    EvidenceTable,
-    LinesOfCode,
-    OtherFindings,
-    SharesOfTime,
-    Verdict,
-    blocks_of_kind,
-)
-from ..documents.run import FEW_STEPS, rate_now, run_document
+from ..document import Caution, Section, blocks_of_kind, code_rows, said_of, time_lines
+from ..documents.run import FEW_STEPS, pace, rate_now, run_document, time_parts, time_remarks
 from ..export.steps import axis_of
 from ..render.html import page_sections
 from ..words.figures import share
@@ -73,37 +64,21 @@ def pack(values: npt.ArrayLike, type_: str) -> dict[str, str]:
     return {"type": type_, "base64": base64.b64encode(bytes_).decode("ascii")}
 
 
-def unpack(packed: dict[str, str]) -> npt.NDArray[Any]:
-    return np.frombuffer(base64.b64decode(packed["base64"]), dtype=TYPES[packed["type"]])
-
-
 def data_of(shown: Sequence[Timeline], lead: int) -> dict[str, Any]:
-    """`lead`: the rank to show first."""
+    """Make what the timeline's script reads. `lead`: the rank to show first."""
     shifts = axis_of(shown).shifts
     origin = min(timeline.begin_ns + shift for timeline, shift in zip(shown, shifts, strict=True))
-    among = len(shown)
-    return {
-        "device": shown[0].facts.device_kind,
-        "lead": lead,
-        "ranks": [
-            # Each on its own host's clock.
-            _rank(timeline, origin - shift, among)
-            for timeline, shift in zip(shown, shifts, strict=True)
-        ],
-    }
-
-
-def shown_of(ranks: Sequence[int], lead: int | None) -> list[int]:
-    """Choose the first of very many ranks, with the one that the figures beside it are of."""
-    first = list(ranks[:MOST_RANKS])
-    return first if lead not in ranks[MOST_RANKS:] or lead is None else [*first[:-1], lead]
+    # Each on its own host's clock.
+    ranks = [_rank(each, origin - shift, len(shown)) for each, shift in zip(shown, shifts, strict=True)]
+    return {"device": shown[0].facts.device_kind, "lead": lead, "ranks": ranks}
 
 
 def _rank(timeline: Timeline, origin: int, among: int) -> dict[str, Any]:
     lines = lines_of(timeline, max(LEAST_POINTS, LINE_POINTS // among))
     devices = sorted({number for line in lines if (number := line.device) is not None})
     bins = bins_of(timeline, max(LEAST_BINS, min(BINS // among, BINS_A_STEP * len(timeline.steps))))
-    width = np.diff(bins.edges_ns)
+    width, first, last = np.diff(bins.edges_ns), int(bins.edges_ns[0]), int(bins.edges_ns[-1])
+    parts = {part: bins.parts[part] for part in (*PARTS, UNTOLD) if part in bins.parts}
     begin = min(int(timeline.steps["fetch_begin_ns"][0]), timeline.begin_ns)
     return {
         "rank": timeline.rank,
@@ -112,13 +87,9 @@ def _rank(timeline: Timeline, origin: int, among: int) -> dict[str, Any]:
         "end": (timeline.end_ns - origin) / 1e6,
         "bins": {
             "count": len(width),
-            "begin": (int(bins.edges_ns[0]) - origin) / 1e6,
-            "width": float(bins.edges_ns[-1] - bins.edges_ns[0]) / len(width) / 1e6,
-            "parts": {
-                part: pack(np.rint(SHARE * bins.parts[part] / width), "u16")
-                for part in (*PARTS, UNTOLD)
-                if part in bins.parts
-            },
+            "begin": (first - origin) / 1e6,
+            "width": float(last - first) / len(width) / 1e6,
+            "parts": {part: pack(np.rint(SHARE * ns / width), "u16") for part, ns in parts.items()},
             "steps": pack(bins.steps, "f32"),
             "samples": None if bins.samples is None else pack(bins.samples, "f32"),
         },
@@ -246,18 +217,22 @@ Rows = list[tuple[str, str]]
 def environment_of(analysis: Analysis) -> Rows:
     """Collect (what, value) of what ran on what."""
     info = analysis.info
-    host, device = info.get("host") or {}, info.get("device") or {}
+    host, device, code, command = info.get("host") or {}, info.get("device") or {}, Code.of(info), info.get("command")
+    title, count = str(device.get("title") or device.get("name") or ""), device.get("count")
+    title = f"{count} × {title}" if isinstance(count, int) and count > 1 else title
+    if device.get("kind") == "emulated" and "emulated" not in title:
+        title += " (emulated)"
     rows = [
-        ("command", command_of(info)),
+        ("command", shlex.join(map(str, command)) if isinstance(command, list) else ""),
         ("started", info.get("started_at")),
         ("duration", None if analysis.duration_s is None else duration(analysis.duration_s)),
-        ("device", _device(device)),
+        ("device", title),
         ("driver", device.get("driver")),
         ("host", ", ".join(str(host[k]) for k in ("name", "machine") if host.get(k))),
         ("CPUs of the machine", host.get("cpus")),
         ("Python", info.get("python")),
         ("torch", info.get("torch")),
-        ("code", _code(info)),
+        ("code", None if code is None else f"{code}, branch {code.branch}" if code.branch else str(code)),
         ("whyidle", info.get("whyidle")),
         ("run", info.get("id")),
     ]
@@ -266,53 +241,30 @@ def environment_of(analysis: Analysis) -> Rows:
 
 def settings_of(analysis: Analysis) -> Rows:
     """Collect (what, value): the loader's settings as they were seen, then all else in run.json."""
-    rows = _loader(analysis.facts) if analysis.facts is not None else []
+    rows: list[tuple[str, Any]] = []
+    if (facts := analysis.facts) is not None:
+        rows += [
+            ("batch size", facts.batch_size),
+            ("num_workers", facts.set_workers),
+            ("prefetch_factor", facts.set_prefetch),
+            ("persistent_workers", facts.persistent_workers),
+            ("pin_memory", facts.pin_memory),
+            ("iterable dataset", facts.iterable),
+            ("batches handed over in any order", facts.out_of_order),
+            ("workers start as new Python processes", facts.starts_python),
+        ]
     for key, value in analysis.info.items():
         if key not in _ELSEWHERE and value not in (None, {}, []):
             rows += _flat(key, value)
-    return [(what, _short(value)) for what, value in rows]
+    return [(what, _short(value)) for what, value in rows if value is not None]
 
 
-def command_of(info: dict[str, Any]) -> str:
-    """Write it as it would be typed."""
-    command = info.get("command")
-    return shlex.join(str(word) for word in command) if isinstance(command, list) else ""
-
-
-def _code(info: dict[str, Any]) -> str | None:
-    code = Code.of(info)
-    if code is None:
-        return None
-    return f"{code}, branch {code.branch}" if code.branch else str(code)
-
-
-def _device(device: dict[str, Any]) -> str:
-    title = str(device.get("title") or device.get("name") or "")
-    count = device.get("count")
-    words = f"{count} × {title}" if isinstance(count, int) and count > 1 else title
-    if device.get("kind") == "emulated" and "emulated" not in words:
-        return f"{words} (emulated)"
-    return words
-
-
-def _loader(facts: Facts) -> list[tuple[str, Any]]:
-    told = (
-        ("batch size", facts.batch_size),
-        ("num_workers", facts.set_workers),
-        ("prefetch_factor", facts.set_prefetch),
-        ("persistent_workers", facts.persistent_workers),
-        ("pin_memory", facts.pin_memory),
-        ("iterable dataset", facts.iterable),
-        ("batches handed over in any order", facts.out_of_order),
-        ("workers start as new Python processes", facts.starts_python),
-    )
-    return [(name, value) for name, value in told if value is not None]
-
-
-def _flat(name: str, value: Any) -> list[tuple[str, Any]]:
+def _flat(name: str, value: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(value, dict):
-        return [row for key, inner in value.items() if inner is not None for row in _flat(f"{name}.{key}", inner)]
-    return [(name, value)]
+        for key, inner in value.items():
+            yield from _flat(f"{name}.{key}", inner)
+    else:
+        yield name, value
 
 
 def _short(value: Any) -> str:
@@ -323,25 +275,30 @@ def _short(value: Any) -> str:
 
 
 SCRIPTS = ("uPlot.iife.min.js", "unpack.js", "words.js", "colours.js", "timeline.js")
-
-DRAWN_HERE = (Verdict, SharesOfTime, Changes, LinesOfCode, EvidenceTable, OtherFindings)
-"""Blocks that this page draws itself."""
+DRAWN_HERE = ("What to change", "Lines of code", "Evidence", "Also found")
+"""Titles of sections that this page draws itself."""
 
 
 def page(analysis: Analysis, runs: Sequence[Run], cost: str | None = None) -> str:
     """Make the page. `runs`: those that were analysed. `cost`: what the run cost, in a line."""
-    document = run_document(analysis, cost)
-    (verdict,) = blocks_of_kind(document, Verdict)
-    why = blocks_of_kind(document, SharesOfTime)
+    document, facts, job = run_document(analysis, cost), analysis.facts, analysis.job
+    verdict, now, shares = analysis.verdict, rate_now(analysis), ranks_figures.shares(analysis)
     ranks = ranks_with_steps(analysis)
-    over = timelines(analysis, runs, shown_of(ranks, None if analysis.job is None else analysis.job.lead))
-    left_out = max(0, len(ranks) - len(over))
-    lead = _lead(analysis, over)
+    # Of very many ranks the first, with the one that the figures beside it are of.
+    first = ranks[:MOST_RANKS]
+    chosen = [*first[:-1], job.lead] if job is not None and job.lead in ranks[MOST_RANKS:] else first
+    over = timelines(analysis, runs, chosen)
+    lead = next((each for each in over if job is not None and each.rank == job.lead), over[0] if over else None)
     overview, utilisation_drawn = (None, False) if lead is None else over_time(lead)
-    facts = analysis.facts
     leading = ranks_figures.leading(analysis, runs)
     stacks = None if leading is None or facts is None else stacks_of(*leading, facts.parts)
-    further = page_sections(block for block in document.blocks if not isinstance(block, DRAWN_HERE))
+    below = [each for each in document.blocks if not isinstance(each, Section) or each.title not in DRAWN_HERE]
+    others = [found for found in analysis.findings if found is not verdict]
+    gaps_ns = None if facts is None or not facts.told_apart else facts.parts.gaps_ns
+    why: tuple[Sequence[Any], Sequence[str]] = (), ()
+    if facts is not None:
+        step_ms = facts.parts.wall_ns / facts.window.count / 1e6
+        why = time_lines(time_parts(analysis, facts), step_ms), time_remarks(analysis, facts)
     return render(
         "run.html.j2",
         title=document.title,
@@ -351,18 +308,14 @@ def page(analysis: Analysis, runs: Sequence[Run], cost: str | None = None) -> st
         cautions=blocks_of_kind(document, Caution),
         emulated=facts is not None and facts.device_kind == "emulated",
         cost=cost,
-        verdict=verdict.finding,
-        shares=ranks_figures.shares(analysis),
-        why=[row for block in why for row in block.lines],
-        why_title=next((block.title for block in why), ""),
-        why_words=[words for block in why for words in block.remarks],
-        changes=[said for block in blocks_of_kind(document, Changes) for said in block.said],
-        where=[row for block in blocks_of_kind(document, LinesOfCode) for row in block.rows],
-        others=[
-            (found, Changes(found.next, block.now).said)
-            for block in blocks_of_kind(document, OtherFindings)
-            for found in block.findings
-        ],
+        verdict=verdict,
+        shares=shares,
+        why=why[0],
+        why_words=why[1],
+        averaged=f", averaged over {len(job.ranks)} ranks" if job else "",
+        changes=said_of(verdict.next, now),
+        where=code_rows(verdict.where),
+        others=[(found, said_of(found.next, now)) for found in others],
         stacks=stacks,
         tiles=list(_tiles(analysis, facts)),
         overview=overview,
@@ -370,33 +323,23 @@ def page(analysis: Analysis, runs: Sequence[Run], cost: str | None = None) -> st
         parts_shown=[] if lead is None else [part for part in (*PARTS, UNTOLD) if len(lead.parts.get(part, ()))],
         waiter="" if facts is None else facts.waiter,
         several=len(over) > 1,
-        left_out_ranks=left_out,
+        left_out_ranks=max(0, len(ranks) - len(over)),
         lead=None if lead is None else lead.rank,
-        gaps=None
-        if facts is None or not facts.told_apart or not len(facts.parts.gaps_ns)
-        else gap_histogram(facts.parts.gaps_ns),
-        further=[section for section in further if section.title],
+        gaps=None if gaps_ns is None or not len(gaps_ns) else gap_histogram(gaps_ns),
+        further=[section for section in page_sections(below) if section.title],
         environment=environment_of(analysis),
         settings=settings_of(analysis),
     )
 
 
-def _lead(analysis: Analysis, over: Sequence[Timeline]) -> Timeline | None:
-    """Choose the rank whose figures stand for the job."""
-    number = analysis.job.lead if analysis.job is not None else None
-    return next((t for t in over if t.rank == number), over[0] if over else None)
-
-
 def _tiles(analysis: Analysis, facts: Facts | None) -> Iterator[tuple[str, Any, str]]:
     if facts is None:
         return
-    rate, step = rate_now(analysis), analysis.step_ms
+    step, shares = analysis.step_ms, ranks_figures.shares(analysis)
     if facts.window.count >= FEW_STEPS:
-        if rate is None:
-            yield "steps/s", f"{1e9 * facts.window.count / facts.parts.wall_ns:.1f}", "samples unknown"
-        else:
-            yield "samples/s", f"{rate:.1f}", f"batch {facts.batch_size}" if facts.batch_size else ""
-    shares = ranks_figures.shares(analysis)
+        fast, what_of = pace(analysis, facts)
+        batch = f"batch {facts.batch_size}" if facts.batch_size else ""
+        yield what_of, fast, batch if facts.samples_known else "samples unknown"
     what = {"cpu": "the processor computes", "emulated": "the emulated device computes"}
     yield "busy", share(shares.get("compute")), what.get(facts.device_kind, "the device computes, by its events")
     yield "waiting for data", share(shares.get("input")), "exposed wait"

@@ -9,12 +9,11 @@ from rich.console import Console
 from rich.text import Text
 
 from ...analyse.run.stall_breakdown import PARTS, UNTOLD
-from ..words.figures import part_name
+from ..words.figures import PART_COLOURS, part_name
 
 _ALL = (*PARTS, UNTOLD)
 _SIGNS = dict(zip(_ALL, "█░▒▓▚·?", strict=True))
 _ASCII = dict(zip(_ALL, "#-=%+.?", strict=True))
-_COLOURS = dict(zip(_ALL, ("green", "red", "yellow", "magenta", "blue", "cyan", "dim"), strict=True))
 
 
 def is_ascii(console: Console) -> bool:
@@ -39,7 +38,7 @@ def pieces(shares: Mapping[str, float], width: int, ascii_only: bool = False) ->
     # Largest remainders first, so that the bar is exactly as wide as asked.
     for part in sorted(_ALL, key=lambda p: cells[p] - whole[p], reverse=True)[: width - sum(whole.values())]:
         whole[part] += 1
-    return [(sign(part, ascii_only) * whole[part], _COLOURS[part]) for part in _ALL if whole[part]]
+    return [(sign(part, ascii_only) * whole[part], PART_COLOURS[part]) for part in _ALL if whole[part]]
 
 
 def legend(parts: Mapping[str, float], ascii_only: bool = False) -> Text:
@@ -47,13 +46,13 @@ def legend(parts: Mapping[str, float], ascii_only: bool = False) -> Text:
     line = Text()
     for part in _ALL:
         if parts.get(part, 0.0) >= 0.005:
-            line.append(sign(part, ascii_only), style=_COLOURS[part])
+            line.append(sign(part, ascii_only), style=PART_COLOURS[part])
             line.append(f" {part_name(part)}  ")
     return line
 
 
 def colour(part: str) -> str:
-    return _COLOURS[part]
+    return PART_COLOURS[part]
 
 
 def spark(values: Sequence[float], width: int, ascii_only: bool = False) -> str:

@@ -2,59 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import assert_never
+from typing import Any
 
 from ...record.files import plain
 from ..document import (
     Block,
     Caution,
-    Changes,
     CodeChange,
-    EvidenceTable,
     FittingTable,
     Heading,
-    LimitTable,
-    LinesOfCode,
-    OtherFindings,
     Paragraph,
-    Quality,
-    SharesOfTime,
-    SizesOfBatch,
+    Section,
     Space,
     TableBlock,
     Title,
-    Verdict,
 )
 from ..phrase import Words
-from ..words.figures import expected
 from .phrases import text_of
 
 
 @dataclass(frozen=True)
-class PageHeading:
-    words: str
-    kind: str = "heading"
-
-
-@dataclass(frozen=True)
-class PageParagraph:
-    words: str
-    kind: str = "paragraph"
-
-
-@dataclass(frozen=True)
-class PageTable:
-    """`head` is empty where it has none; `right` says for each column whether it is figures."""
-
-    head: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    right: tuple[bool, ...]
-    kind: str = "rows"
-
-
-PagePart = PageHeading | PageParagraph | PageTable
+class PagePart:
+    kind: str
+    """`heading`, `paragraph` or `rows`."""
+    words: str = ""
+    """Of a heading or a paragraph."""
+    head: tuple[str, ...] = ()
+    """Heads of the columns; empty where there are none."""
+    rows: tuple[tuple[str, ...], ...] = ()
+    right: tuple[bool, ...] = ()
+    """For each column whether it is figures."""
 
 
 @dataclass(frozen=True)
@@ -65,10 +44,10 @@ class PageSection:
 
 
 def page_sections(blocks: Iterable[Block]) -> list[PageSection]:
-    """Parts cut at their headings: each is a card of a page. Sections that hold nothing are left out."""
+    """Cut parts at their headings: each is a card of a page. Sections that hold nothing are left out."""
     cards: list[tuple[str, list[PagePart]]] = [("", [])]
     for part in page_parts(blocks):
-        if isinstance(part, PageHeading):
+        if part.kind == "heading":
             cards.append((part.words, []))
         else:
             cards[-1][1].append(part)
@@ -76,57 +55,39 @@ def page_sections(blocks: Iterable[Block]) -> list[PageSection]:
 
 
 def page_parts(blocks: Iterable[Block]) -> list[PagePart]:
-    """Blocks as the templates' macros take them. Titles, verdicts, cautions, shares of time and the time per sample by
-    batch size are drawn by the page itself, from the blocks."""
-    return [part for block in blocks for part in _parts(block)]
+    """Turn blocks into what the templates' macros take. Titles, cautions and sections with a picture are drawn by the
+    page itself."""
+    return [part for block in blocks for part in PARTS_OF_A_PAGE[type(block)](block)]
 
 
-def _parts(block: Block) -> Iterator[PagePart]:
-    if isinstance(block, Heading):
-        yield PageHeading(block.words.strip())
-    elif isinstance(block, Paragraph):
-        if words := _words(block.words):
-            yield PageParagraph(words)
-    elif isinstance(block, FittingTable):
-        columns = [column for column in block.columns if column.cells]
-        if columns and columns[0].cells:
-            rows = tuple(tuple(map(_words, row)) for row in zip(*(column.cells for column in columns), strict=True))
-            yield _table([column.head for column in columns], rows, tuple(column.right for column in columns))
-    elif isinstance(block, TableBlock):
-        if block.rows:
-            wide = max(map(len, block.rows))
-            right = tuple(column.right for column in block.columns) or (False,) * wide
-            rows = tuple(tuple(map(_words, row)) for row in block.rows)
-            yield _table([column.head for column in block.columns], rows, right)
-    elif isinstance(block, Changes):
-        yield PageHeading(block.title)
-        yield from map(PageParagraph, block.said)
-    elif isinstance(block, EvidenceTable):
-        yield PageHeading(block.title)
-        rows = tuple((what, value, expected(wanted)) for what, value, wanted in block.rows)
-        yield PageTable((), rows, (False, False, False))
-    elif isinstance(block, LinesOfCode):
-        yield PageHeading(block.title)
-        yield PageTable((), tuple(block.rows), (False, False, False))
-    elif isinstance(block, OtherFindings):
-        yield PageHeading(block.title)
-        for said, changes in block.said:
-            yield from map(PageParagraph, (said, *changes))
-    elif isinstance(block, CodeChange):
-        yield from map(PageParagraph, block.lines)
-    elif isinstance(block, LimitTable):
-        yield _table(block.heads, tuple(row.cells for row in block.rows), (False,) * len(block.heads))
-    elif isinstance(block, Quality):
-        yield PageHeading(block.title)
-        yield from map(PageParagraph, block.lines)
-    elif not isinstance(block, Title | Space | Verdict | SharesOfTime | SizesOfBatch | Caution):
-        assert_never(block)
+def _table(heads: Iterable[str], rows: Iterable[Sequence[Words]], right: Iterable[bool]) -> list[PagePart]:
+    cells = tuple(tuple(map(_words, row)) for row in rows)
+    shown = tuple(each.strip() for each in heads)
+    right = tuple(right) or (False,) * max(map(len, cells), default=0)
+    return [PagePart("rows", "", shown if any(shown) else (), cells, right)] if cells else []
 
 
-def _table(head: Iterable[str], rows: tuple[tuple[str, ...], ...], right: tuple[bool, ...]) -> PageTable:
-    heads = tuple(each.strip() for each in head)
-    return PageTable(heads if any(heads) else (), rows, right)
+def _fitted(block: FittingTable) -> list[PagePart]:
+    columns = [column for column in block.columns if column.cells]
+    rows = zip(*(column.cells for column in columns), strict=True)
+    return _table((column.head for column in columns), rows, (column.right for column in columns))
 
 
 def _words(words: Words) -> str:
     return text_of(words, shown=plain).plain.strip()
+
+
+PARTS_OF_A_PAGE: Mapping[type[Block], Callable[[Any], Iterable[PagePart]]] = {
+    Title: lambda _: (),
+    Heading: lambda block: [PagePart("heading", block.words.strip())],
+    Paragraph: lambda block: [PagePart("paragraph", words)] if (words := _words(block.words)) else [],
+    Space: lambda _: (),
+    TableBlock: lambda block: _table(
+        (column.head for column in block.columns), block.rows, (column.right for column in block.columns)
+    ),
+    FittingTable: _fitted,
+    CodeChange: lambda block: [PagePart("paragraph", line) for line in block.lines],
+    Caution: lambda _: (),
+    Section: lambda block: page_parts(block.on_page()),
+}
+"""Kind of block → the parts of a page that it becomes."""

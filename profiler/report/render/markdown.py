@@ -8,38 +8,27 @@ What was recorded (commands, paths, titles) is text here, never markup: no link,
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
-from typing import assert_never
+from typing import Any
 
 from ...record.files import plain
 from ..document import (
     Block,
     Caution,
-    Changes,
     CodeChange,
     Document,
-    EvidenceTable,
     FittingTable,
     Heading,
-    LimitTable,
-    LinesOfCode,
-    OtherFindings,
     Paragraph,
-    Quality,
-    SharesOfTime,
-    SizesOfBatch,
+    Section,
     Space,
     TableBlock,
     Title,
-    Verdict,
 )
-from ..phrase import Bar, Phrase, Words, plain_words
-from .fitted import fitting
+from ..phrase import CODE, FINE, STRONG, Bar, Phrase, Span, Words, plain_words
+from .text import fitting
 
-MOST_FINDINGS = 5
-MOST_EVIDENCE = 8
-MOST_NOTES = 5
 MOST_ROWS = 30
 MOST_PARAGRAPHS = 8
 """In a row."""
@@ -82,7 +71,7 @@ def _line(value: object, longest: int | None = LONGEST) -> str:
 
 
 def _together(blocks: Iterable[Block]) -> list[str]:
-    """All lines, those of a list without empty ones between them."""
+    """Write all lines, those of a list without empty ones between them."""
     together: list[str] = []
     for kind, alike in groupby((each for each in blocks if not isinstance(each, Title | Space)), key=type):
         shown = list(alike)
@@ -95,61 +84,87 @@ def _together(blocks: Iterable[Block]) -> list[str]:
     return together
 
 
-def _lines(block: Block) -> Iterator[str]:
-    """Of one block, after an empty line."""
-    if isinstance(block, Heading):
-        yield from ("", f"**{escaped(block.words)}**")
-    elif isinstance(block, Paragraph):
-        if isinstance(block.words, Phrase) and all(isinstance(each, Bar) for each in block.words.pieces):
-            return
-        words = plain_words(block.words).strip()
-        yield from _listed([words.removeprefix("- ")]) if block.indent else ("", escaped(words))
-    elif isinstance(block, TableBlock):
-        wide = max(map(len, block.rows), default=0)
-        heads = [column.head for column in block.columns] or [""] * wide
-        yield from _table(heads, block.rows, [column.right for column in block.columns] or [False] * wide)
-    elif isinstance(block, FittingTable):
-        columns = fitting(block.columns, WIDEST)
-        rows = list(zip(*(column.cells for column in columns), strict=True))
-        yield from _table([column.head for column in columns], rows, [column.right for column in columns])
-    elif isinstance(block, SizesOfBatch):
-        yield from ("", f"- {escaped(block.name)}: {escaped(block.said)} {code(block.verdict.cause)}")
-    elif isinstance(block, Verdict):
-        yield from ("", f"**{block.title}:** {code(block.cause)}{f' ({block.remarks})' if block.remarks else ''}")
-        yield from ("", escaped(block.finding.title))
-    elif isinstance(block, SharesOfTime):
-        _, *heads = block.heads
-        yield from _table([block.title, *heads], [row for _, *row in block.lines], (False, True, True, False))
-        yield from _listed(block.remarks)
-    elif isinstance(block, Changes):
-        yield from ("", f"**{block.title}**", *_listed(block.said))
-    elif isinstance(block, CodeChange):
-        yield from ("", "```diff", *map(_line, block.lines), "```")
-    elif isinstance(block, EvidenceTable):
-        _, *heads = block.heads
-        yield from _table([block.title, *heads], block.rows[:MOST_EVIDENCE], (False, True, False))
-    elif isinstance(block, LinesOfCode):
-        said = [f"{code(place)} {code(text)}: {escaped(spent)}" for place, text, spent in block.rows]
-        yield from ("", f"**{block.title}**", *(line for each in said for line in ("", f"- {each}")))
-    elif isinstance(block, OtherFindings):
-        yield from ("", f"**{block.title}**", *_listed([said for said, _ in block.said[:MOST_FINDINGS]]))
-        yield from _more(len(block.said) - MOST_FINDINGS, "findings")
-    elif isinstance(block, Caution):
-        where = f" {escaped(block.where)}" if block.where else ""
-        yield from ("", f"**{block.what}{where}:** {escaped(block.words)}")
-    elif isinstance(block, Quality):
-        yield from _quality(block)
-    elif isinstance(block, LimitTable):
-        # Uncut, in number and in length: what there is to do stands at the end of a note.
-        rows = [tuple(escaped(cell, longest=None) for cell in row.cells) for row in block.rows]
-        yield from _rows(block.heads, rows, (False, False, True, True, False))
-    elif not isinstance(block, Title | Space):
-        assert_never(block)
+def _lines(block: Block) -> Iterable[str]:
+    """Write one block, after an empty line."""
+    return WRITTEN[type(block)](block)
 
 
-def _listed(sentences: Iterable[str]) -> Iterator[str]:
-    for said in sentences:
-        yield from ("", f"- {escaped(said)}")
+def _paragraph(block: Paragraph) -> Iterable[str]:
+    if isinstance(block.words, Phrase) and all(isinstance(each, Bar) for each in block.words.pieces):
+        return ()
+    return ("", f"- {_marked(block.words, '- ')}" if block.indent else _marked(block.words))
+
+
+def _marked(words: Words, without: str = "") -> str:
+    """A text with the tones that Markdown has, and without such a beginning."""
+    pieces = words.pieces if isinstance(words, Phrase) else ()
+    if not any(isinstance(each, Span) and each.tone in TONES for each in pieces):
+        return escaped(plain_words(words).strip().removeprefix(without))
+    return "".join(map(_span, (each for each in pieces if isinstance(each, Span))))
+
+
+def _span(span: Span) -> str:
+    """Blanks at its ends are kept."""
+    if span.tone in TONES:
+        return TONES[span.tone](span.words)
+    bare = span.words.strip()
+    return " " * span.words.startswith(" ") + escaped(bare) + " " * (span.words.endswith(" ") and bool(bare))
+
+
+TONES: Mapping[str, Callable[[str], str]] = {
+    CODE: code,
+    STRONG: lambda words: f"**{escaped(words)}**",
+    FINE: lambda words: f"<sub>{escaped(words)}</sub>",
+}
+
+
+def _section(block: Section) -> Iterator[str]:
+    if block.folded:
+        yield from ("", f"<details><summary>{escaped(block.title)}</summary>")
+    elif block.markdown is None and block.title:
+        yield from _lines(Heading(block.title))
+    for each in block.text if block.markdown is None else block.markdown:
+        yield from _lines(each)
+    if block.folded:
+        yield from ("", "</details>")
+
+
+def _caution(block: Caution) -> Iterable[str]:
+    where = f" {escaped(block.where)}" if block.where else ""
+    return ("", f"**{escaped(block.what)}{where}:** {escaped(block.words)}")
+
+
+def _fitted(block: FittingTable) -> Iterator[str]:
+    columns = fitting(block.columns, WIDEST)
+    rows = list(zip(*(column.cells for column in columns), strict=True))
+    return _table([column.head for column in columns], rows, [column.right for column in columns])
+
+
+def _plain_table(block: TableBlock) -> Iterator[str]:
+    wide = max(map(len, block.rows), default=0)
+    heads = [column.head for column in block.columns] or [""] * wide
+    return _table(heads, block.rows, [column.right for column in block.columns] or [False] * wide, block.whole)
+
+
+def _table(
+    heads: Sequence[str], rows: Sequence[Sequence[Words]], right: Sequence[bool], whole: bool = False
+) -> Iterator[str]:
+    """Write a table, `whole` or with its first rows. Columns of pictures, and all others without a word, are left out.
+    `right`: which columns are figures."""
+    most, longest = (len(rows), None) if whole else (MOST_ROWS, LONGEST)
+    full = [[_cell(cell, longest) for cell in row] + [""] * (len(heads) - len(row)) for row in rows[:most]]
+    shown = [place for place in range(len(heads)) if any(row[place] for row in full)]
+    if shown:
+        yield ""
+        yield f"| {' | '.join(escaped(heads[place]) for place in shown)} |"
+        yield f"|{'|'.join(' --: ' if right[place] else ' :-- ' for place in shown)}|"
+        yield from (f"| {' | '.join(row[place] for place in shown)} |" for row in full)
+    yield from _more(len(rows) - most, "rows")
+
+
+def _cell(words: Words, longest: int | None) -> str:
+    """Its lines in one."""
+    return "; ".join(escaped(line, longest) for line in plain_words(words).splitlines() if line.strip())
 
 
 def _more(number: int, what: str) -> Iterator[str]:
@@ -157,35 +172,15 @@ def _more(number: int, what: str) -> Iterator[str]:
         yield from ("", f"And {number} more {what if number > 1 else what[:-1]}.")
 
 
-def _quality(block: Quality) -> Iterator[str]:
-    if block.brief:
-        yield from ("", f"<sub>{' · '.join(block.brief)}</sub>")
-    if block.notes:
-        count = f"{len(block.notes)} note{'' if len(block.notes) == 1 else 's'} on this recording"
-        yield from ("", f"<details><summary>{count}</summary>", *_listed(block.notes[:MOST_NOTES]))
-        yield from _more(len(block.notes) - MOST_NOTES, "notes")
-        yield from ("", "</details>")
-
-
-def _table(heads: Sequence[str], rows: Sequence[Sequence[Words]], right: Sequence[bool]) -> Iterator[str]:
-    """`right`: which columns are figures."""
-    shown = [[_cell(cell) for cell in row] for row in rows[:MOST_ROWS]]
-    yield from _rows([escaped(head) for head in heads], shown, right)
-    yield from _more(len(rows) - MOST_ROWS, "rows")
-
-
-def _cell(words: Words) -> str:
-    """Its lines in one."""
-    return "; ".join(escaped(line) for line in plain_words(words).splitlines() if line.strip())
-
-
-def _rows(heads: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[bool]) -> Iterator[str]:
-    """Of texts that are Markdown. Columns of pictures, and all others without a word, are left out."""
-    full = [[*row, *[""] * (len(heads) - len(row))] for row in rows]
-    shown = [place for place in range(len(heads)) if any(row[place] for row in full)]
-    if not shown:
-        return
-    yield ""
-    yield f"| {' | '.join(heads[place] for place in shown)} |"
-    yield f"|{'|'.join(' --: ' if right[place] else ' :-- ' for place in shown)}|"
-    yield from (f"| {' | '.join(row[place] for place in shown)} |" for row in full)
+WRITTEN: Mapping[type[Block], Callable[[Any], Iterable[str]]] = {
+    Title: lambda _: (),
+    Heading: lambda block: ("", f"**{escaped(block.words)}**"),
+    Paragraph: _paragraph,
+    Space: lambda _: (),
+    TableBlock: _plain_table,
+    FittingTable: _fitted,
+    CodeChange: lambda block: ("", "```diff", *map(_line, block.lines), "```"),
+    Caution: _caution,
+    Section: _section,
+}
+"""Kind of block → its lines."""

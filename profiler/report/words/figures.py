@@ -6,7 +6,7 @@ Loader settings as arguments of torch's DataLoader.
 from __future__ import annotations
 
 from ...analyse.causes.finding import Next
-from ...analyse.run.stall_breakdown import UNTOLD
+from ...analyse.run.stall_breakdown import PARTS, UNTOLD
 from ...analyse.speedup import Speedup
 from ...record.tuning import LoaderSettings
 
@@ -44,6 +44,8 @@ LEAST_MB = 1e5
 """Bytes; fewer are told in kB."""
 SEVERITY_TONES = {"none": "green", "minor": "yellow", "major": "dark_orange", "critical": "bold red"}
 """Severity of a finding → tone of its name."""
+PART_COLOURS = dict(zip((*PARTS, UNTOLD), ("green", "red", "yellow", "magenta", "blue", "cyan", "dim"), strict=True))
+"""Part of the time → colour of its name and of its signs."""
 
 
 def percent(value: float | None, digits: int = 1) -> str:

@@ -256,8 +256,8 @@ def test_a_recorded_folder_is_read_back_into_shares_workers_and_text_without_con
     assert verdict.cause == "input.too_few_workers"
     assert "\x1b" not in rendered(attached_document(found, verdict, findings), 100)
     content = attach_json.report(found, verdict, findings)
-    assert content.trainers[0].shares["data wait"].share == 0.6
-    assert content.verdict.cause == "input.too_few_workers"
+    assert content["trainers"][0]["shares"]["data wait"]["share"] == 0.6
+    assert content["verdict"]["cause"] == "input.too_few_workers"
 
 
 def test_looks_from_before_the_training_count_for_nothing_and_are_told_of(tmp_path: Path) -> None:

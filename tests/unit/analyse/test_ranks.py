@@ -194,10 +194,10 @@ def test_ranks_that_were_killed_or_have_no_steps_or_a_damaged_file_are_told_and_
     assert said(analysis, "is not a whyidle record file")
     assert set(late_ms(analysis)) == {0, 1}
     assert "rank 1" in analysis.verdict.title
-    detail = contract.report(analysis).ranks_detail
+    detail = contract.report(analysis)["ranks_detail"]
     assert detail
-    assert [rank.window.steps for rank in detail] == [195, 195, 0, 0, 57]
-    assert detail[2].late_ms is None
+    assert [rank["window"]["steps"] for rank in detail] == [195, 195, 0, 0, 57]
+    assert detail[2]["late_ms"] is None
 
 
 def test_ranks_none_of_which_has_steps_are_no_verdict(tmp_path: Path) -> None:
@@ -206,7 +206,7 @@ def test_ranks_none_of_which_has_steps_are_no_verdict(tmp_path: Path) -> None:
         file.unlink()
     analysis = analysed(job)
     assert analysis.verdict.title == "No verdict: no training step was recorded."
-    assert contract.report(analysis).run.ranks == 2
+    assert contract.report(analysis)["run"]["ranks"] == 2
 
 
 def test_without_what_processes_say_the_ranks_are_those_of_the_files(tmp_path: Path) -> None:

@@ -37,6 +37,7 @@ from support.recent_runs import (
 )
 from whyidle.analyse.attached.attached import attached
 from whyidle.analyse.attached.causes import findings_of, verdict_of
+from whyidle.analyse.ranks import figures as of_job
 from whyidle.analyse.recent import reader
 from whyidle.analyse.recent.reader import ONCE_TOLD, RECENT_NS, RecentReader, of_whole_run, per_second, rate_since
 from whyidle.analyse.recent.snapshot import Series
@@ -92,7 +93,7 @@ def test_what_is_said_is_what_a_report_of_the_last_seconds_says(tmp_path: Path, 
     for name in ("cause", "title", "share", "confidence", "evidence", "severity"):
         assert getattr(view.verdict, name) == getattr(report.verdict, name)
     facts = report.facts
-    assert view.shares == (facts if report.job is None else report.job).shares
+    assert view.shares == of_job.shares(report)
     assert view.samples_per_s == (facts if report.job is None else report.job).samples_per_s
     assert (view.queue_ready, view.worker_busy_pct) == (facts.loader.queue_ready_mean, facts.loader.worker_busy_pct)
     for one, other in zip(view.rank_views, report.ranks, strict=True):

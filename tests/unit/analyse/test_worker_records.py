@@ -277,9 +277,9 @@ def test_report_json_and_live_view_say_it(tmp_path: Path) -> None:
     assert shown.index("A WORKER DIED") < shown.index("Verdict")
     assert "was killed by SIGKILL" in page(analysis, [open_run(folder)])
     assert "The kernel killed 1 process for lack of memory during the recording." in analysis.notes
-    (death,) = report(analysis).worker_deaths
-    assert (death.pid, death.worker, death.exit_code, death.signal) == (PID, 0, -9, "SIGKILL")
-    assert death.likely == "the kernel killed it for lack of memory (1 process was killed for that meanwhile)"
+    (death,) = report(analysis)["worker_deaths"]
+    assert [death[name] for name in ("pid", "worker", "exit_code", "signal")] == [PID, 0, -9, "SIGKILL"]
+    assert death["likely"] == "the kernel killed it for lack of memory (1 process was killed for that meanwhile)"
     view = RecentReader(folder, judge_s=0).snapshot()
     assert [(each.pid, each.signal) for each in view.deaths] == [(PID, "SIGKILL")]
     assert said in text(replace(running(), deaths=view.deaths), 100)

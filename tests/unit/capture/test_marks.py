@@ -427,13 +427,13 @@ def test_without_a_loader_nothing_is_told_apart_that_is_not_known(
     facts, report = analysis.facts, contract.report(analysis)
     assert facts is not None
     assert facts.told_apart == copies
-    assert (report.breakdown.compute_pct is None) == (report.device.busy_pct is None) == (not copies)
-    assert report.breakdown.input_pct is None
+    assert (report["breakdown"]["compute_pct"] is None) == (report["device"]["busy_pct"] is None) == (not copies)
+    assert report["breakdown"]["input_pct"] is None
     assert (UNTOLD in facts.shares) != copies
     assert sum(facts.shares.values()) == pytest.approx(1)
     if not copies:
-        assert report.verdict.cause is None
-        assert (report.device.au_pct, report.device.gaps.count) == (None, None)
+        assert report["verdict"]["cause"] is None
+        assert (report["device"]["au_pct"], report["device"]["gaps"]["count"]) == (None, None)
         shown = io.StringIO()
         print_document(run_document(analysis), Console(file=shown, width=120))
         assert "not told apart" in shown.getvalue()

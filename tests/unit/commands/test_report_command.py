@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 
 import pytest
@@ -60,7 +59,7 @@ def test_a_tuning_has_no_such_format(format_: str, tmp_path: Path, capsys: pytes
     create_run(tmp_path / "tune" / "first-stretch", {})
     told = said(capsys, "report", tmp_path / "tune", "--format", format_)
     assert "is a tuning" in told
-    assert f"or name a recording in it, such as {tmp_path / 'tune' / 'first-stretch'}." in told
+    assert f"or name a run in it, such as {tmp_path / 'tune' / 'first-stretch'}." in told
 
 
 def test_a_folder_that_is_a_file_is_refused(recorded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -86,23 +85,6 @@ def test_a_folder_that_is_a_file_is_refused(recorded: Path, tmp_path: Path, caps
 def test_a_slip_is_answered_with_what_was_meant(words: str, way_out: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert way_out in said(capsys, *words.split())
     assert "options of the training" not in said(capsys, "report", "--zzzz", "x").lower()
-
-
-def test_the_newest_run_is_that_of_the_latest_moment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for name, started_at in {
-        "noon-in-tokyo": "2026-03-01T12:00:00+0900",
-        "morning-in-london": "2026-03-01T09:00:00+0000",
-        "night-in-new-york": "2026-03-01T02:00:00-0500",
-        "nobody-knows": "lately",
-        "at-the-end-of-time": "9999-12-31T23:59:59-1200",
-    }.items():
-        create_run(tmp_path / name, {"started_at": started_at, "command": []})
-    told = said(capsys, "report", tmp_path)
-    assert f"such as `whyidle report {tmp_path / 'morning-in-london'}`" in told
-    listed = ["morning-in-london", "night-in-new-york", "noon-in-tokyo", "nobody-knows", "at-the-end-of-time"]
-    assert sorted(listed, key=lambda name: told.rindex(f" {name} ")) == listed
-    # All in the local time of who reads it: 9:00 in London.
-    assert time.strftime("%Y-%m-%d %H:%M", time.localtime(1_772_355_600)) in told
 
 
 def test_a_folders_name_is_no_line_of_its_own_in_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -19,7 +19,7 @@ from whyidle.report.document import FittingColumn
 from whyidle.report.documents.comparison import comparison_title
 from whyidle.report.page import compare_page
 from whyidle.report.plot.confusion import MOST_PANELS, panels, write_confusion
-from whyidle.report.render.fitted import fitting
+from whyidle.report.render.text import fitting
 
 NETS = ("alexnet", "googlenet", "resnet50", "inception", "vgg")
 DATA = {"samples": 1200, "unit": "review", "stand_in": "the IMDb reviews"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from math import inf, nan
 from pathlib import Path
 from typing import Any
@@ -12,15 +13,24 @@ import msgspec
 import numpy as np
 import pytest
 
-from whyidle.analyse.causes.finding import Next
+from whyidle.analyse.causes.finding import Finding, Next
+from whyidle.analyse.cells.cost import spent
+from whyidle.analyse.cells.prices import Price
+from whyidle.analyse.run.analysis import analyse
+from whyidle.analyse.run.worker_deaths import WorkerDeath
 from whyidle.analyse.speedup import Speedup
+from whyidle.record.run import open_run
 from whyidle.report.contract.checks import LimitsJson, MachineJson
-from whyidle.report.contract.common import next_of
+from whyidle.report.contract.common import cause, next_of
 from whyidle.report.contract.encode import beside, builtins
 from whyidle.report.contract.roofline import RooflineResultJson
-from whyidle.report.contract.run import ReportJson
+from whyidle.report.contract.run import report
 
 PAGES = Path(__file__).parents[3] / "docs" / "commands"
+EXPECTED = Path(__file__).parents[2] / "golden" / "expected"
+CHANGE = Next("do it", 2.0, 1.0, 3.0, "once", Speedup(2.0, 1.0, 3.0, to_try=True), {"num_workers": 2})
+SHARED = frozenset((*cause(Finding("none", "", 0.0, 1.0)), *next_of(CHANGE), "value"))
+"""Keys of a cause and of a change, which other results hold, too."""
 VALUES = re.compile(r': "[^"]*"(?: \| "[^"]*")*|\["\w+"\]')
 
 
@@ -37,38 +47,49 @@ def keys(found: Any, seen: set[int]) -> set[str]:
 @pytest.mark.parametrize(
     ("page", "kind"),
     [
-        ("report", ReportJson),
         ("check", LimitsJson),
         ("doctor", MachineJson),
         ("roofline", RooflineResultJson),
     ],
 )
 def test_a_page_names_the_keys_of_its_json_alone(page: str, kind: type[msgspec.Struct]) -> None:
-    assert_names(page, keys(msgspec.inspect.type_info(kind), set()))
+    assert_names_all(page, keys(msgspec.inspect.type_info(kind), set()), SHARED)
 
 
 def test_the_page_of_diff_names_the_keys_of_differences_that_are_kept() -> None:
-    files = (Path(__file__).parents[2] / "golden" / "expected").glob("diff-*/diff.json")
-    kept = [found for file in files if "format" in (found := json.loads(file.read_text()))]
+    kept = [found for file in EXPECTED.glob("diff-*/diff.json") if "format" in (found := json.loads(file.read_text()))]
     # No difference that is kept followed an advice.
     advised = {"cause", "advice", "is_set", "measured", "kept", *builtins(next_of(CHANGE))}
-    assert_names("diff", advised.union(*map(keys_within, kept)))
+    assert_names_all("diff", advised.union(*map(keys_within, kept)), SHARED)
 
 
-CHANGE = Next("do it", 2.0, 1.0, 3.0, "once", Speedup(2.0, 1.0, 3.0, to_try=True), {"num_workers": 2})
-
-
-def keys_within(found: Any) -> set[str]:
-    within = found.values() if isinstance(found, dict) else found if isinstance(found, list) else ()
-    return set(found if isinstance(found, dict) else ()).union(*map(keys_within, within))
-
-
-def assert_names(page: str, known: set[str]) -> None:
+def assert_names_all(page: str, known: set[str], further: frozenset[str] = frozenset()) -> None:
     text = (PAGES / f"{page}.md").read_text()
     shapes = re.findall(r'```\n(\{"format".*?)```|`(\{"format".*?)`', text, re.DOTALL)
     named = set(re.findall(r'"(\w+)"', VALUES.sub("", "".join(map("".join, shapes)))))
-    assert named <= known
+    assert named <= known | further
     assert known - named <= set(re.findall(r"`(\w+)`", text))
+
+
+def keys_within(found: Any) -> set[str]:
+    """But for those of objects that a program or a scenario names."""
+    if isinstance(found, dict):
+        free = ("host", "dataset", "settings")
+        return set(found).union(*(keys_within(within) for key, within in found.items() if key not in free))
+    return set().union(*map(keys_within, found)) if isinstance(found, list) else set()
+
+
+def test_the_page_of_a_report_names_its_keys_alone(starved: Path) -> None:
+    """All that golden's reports have, and those of what happens seldom."""
+    outputs = (json.loads(path.read_text()) for path in EXPECTED.glob("*/*.json"))
+    reports = [each for each in outputs if isinstance(each, dict) and each.get("format") == "whyidle-report"]
+    analysis = analyse(open_run(starved))
+    decoding = {"files": 8, "decoder": "PIL", "cores": 2, "one_core": 50.0, "all_cores": 99.0}
+    dead = WorkerDeath(4711, 0, -9, 1.5, "a reason", "a way out")
+    seldom = replace(analysis, deaths=(dead,), info={**analysis.info, "image_decoding": decoding})
+    rare = builtins(report(seldom, spent(Price(usd_per_hour=3.0), seldom.duration_s, [])))
+    assert (rare["worker_deaths"][0]["signal"], rare["image_decoding"]) == ("SIGKILL", decoding)
+    assert_names_all("report", keys_within([*reports, rare]))
 
 
 class _Some(msgspec.Struct):

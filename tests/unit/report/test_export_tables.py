@@ -17,9 +17,7 @@ from pyarrow import parquet
 from support.crafted import add
 from whyidle.record.run import create_run, open_run
 from whyidle.record.schema import BATCH, HOST, KINDS, NOT_MEASURED, PAUSE, Kind
-from whyidle.report.export.raw import KINDS_OF_TABLES, raw_table
-from whyidle.report.export.table import Table
-from whyidle.report.export.table_files import GROUP_ROWS, write_csv, write_parquet
+from whyidle.report.export.table import GROUP_ROWS, KINDS_OF_TABLES, Table, raw_table, write_csv, write_parquet
 
 
 def csv_rows(table: Table) -> list[dict[str, str]]:

@@ -21,10 +21,19 @@ from whyidle.record.names import Names
 from whyidle.record.reader import Records
 from whyidle.record.run import create_run, open_run, update_run
 from whyidle.record.schema import BATCH, DEVICE, NOT_MEASURED, STEP, EventKind
-from whyidle.report.export.trace.compose import RunTrace, about, trace_of, tracks_of
-from whyidle.report.export.trace.events import lanes_of
-from whyidle.report.export.trace.stretch import Stretch, asked_for, of_steps, telling
-from whyidle.report.export.trace.write import Written, write_trace
+from whyidle.report.export.trace import (
+    RunTrace,
+    Stretch,
+    Written,
+    about,
+    asked_for,
+    lanes_of,
+    of_steps,
+    telling,
+    trace_of,
+    tracks_of,
+    write_trace,
+)
 from whyidle.scenarios.planted import MS, START, PlantedWorkers, Step, train
 
 Event = dict[str, Any]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -39,10 +40,15 @@ def test_a_folder_of_runs_lists_the_newest_ten(tmp_path: Path, capsys: pytest.Ca
     for number in range(12):
         folder = tmp_path / f"run{number:02}"
         record(folder, [Rank()], 5, world_size=None)
-        update_run(folder, {"started_at": f"2026-01-02T03:{number:02}:00", "command": ["python", f"t{number}.py"]})
+        began = datetime(2026, 1, 2, 3, number).astimezone().timestamp()
+        clock = {"time_ns": int(began * 1e9), "monotonic_ns": 0}
+        update_run(folder, {"clock": clock, "command": ["python", f"t{number}.py"]})
+    # Two that do not say when they began.
+    update_run(tmp_path / "run09", {"clock": {"time_ns": 10**40}})
+    update_run(tmp_path / "run00", {"clock": {"time_ns": "soon"}})
     lines = said(capsys, "report", tmp_path).splitlines()
     assert "holds 12 runs" in lines[0]
     assert f"whyidle report {tmp_path / 'run11'}" in lines[0]
-    assert [line.split()[2] for line in lines[1:-1]] == [f"run{number:02}" for number in range(11, 1, -1)]
+    assert [line.split()[2] for line in lines[1:-1]] == [f"run{number:02}" for number in (11, 10, *range(8, 0, -1))]
     assert lines[1].split() == ["2026-01-02", "03:11", "run11", "python", "t11.py"]
     assert lines[-1].strip() == "and 2 more"

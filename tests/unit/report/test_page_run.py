@@ -18,7 +18,7 @@ from support.jobs import Rank, record
 from support.page_content import parsed
 from support.planted_runs import PlantedWorkers, Step, pooled, until
 from support.planted_stacks import MAIN, look, plant_stacks
-from support.run_pages import CHROMIUM, data_in, page_of, told_by
+from support.run_pages import CHROMIUM, data_in, page_of, told_by, unpack
 from whyidle.analyse.timeline.timeline import TimelineLine
 from whyidle.record.notices import SAMPLER_NOTICES, Notices
 from whyidle.record.run import note_devices, open_run, update_run
@@ -26,7 +26,7 @@ from whyidle.record.schema import DEVICE, NOT_MEASURED
 from whyidle.record.stacks import Call
 from whyidle.report.page import frame, run_page
 from whyidle.report.page.flame import MOST_BOXES, MOST_DEEP, Box, Icicle, stacks_of
-from whyidle.report.page.run_page import MOST_DEVICES, MOST_RANKS, SHARE, environment_of, settings_of, unpack
+from whyidle.report.page.run_page import MOST_DEVICES, MOST_RANKS, SHARE, environment_of, settings_of
 from whyidle.scenarios.planted import MS, START, train
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&\x1b[31m\u2028"

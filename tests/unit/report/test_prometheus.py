@@ -8,7 +8,7 @@ import pytest
 
 from whyidle.analyse.causes.finding import Finding
 from whyidle.analyse.recent.snapshot import DeviceView, HostView, Snapshot
-from whyidle.report.export import prometheus
+from whyidle.report.export.scalar_stream import prometheus_of
 
 parser = pytest.importorskip("prometheus_client.parser")
 
@@ -26,7 +26,7 @@ def gauges(text: str) -> dict[str, list[tuple[dict[str, str], float]]]:
 
 def test_what_was_not_measured_is_left_out() -> None:
     view = Snapshot("a run", "", "running", steps=9, shares={"compute": 0.5}, queue_ready=math.nan)
-    found = gauges(prometheus.of_snapshot(view, "r"))
+    found = gauges(prometheus_of(view, "r"))
     assert set(found) == {"whyidle_steps", "whyidle_time_share_ratio"}
     ((labels, value),) = found["whyidle_time_share_ratio"]
     assert labels == {"run": "r", "of": "recent", "part": "compute"}
@@ -42,7 +42,7 @@ def test_a_moment_of_a_run_tells_what_the_sampler_saw() -> None:
     seen = HostView(tree_cpus=3.5, steal_pct=2.0)
     verdict = Finding("input.serial", "…", 0.25, 0.9)
     view = Snapshot("a run", "GPU", "running", steps=9, devices=devices, host=seen, verdict=verdict)
-    found = {name: samples[0][1] for name, samples in gauges(prometheus.of_snapshot(view, "r")).items()}
+    found = {name: samples[0][1] for name, samples in gauges(prometheus_of(view, "r")).items()}
     assert found["whyidle_device_utilisation_ratio"] == pytest.approx(0.4)
     assert (found["whyidle_device_memory_bytes"], found["whyidle_job_cpus"]) == (4_000, 3.5)
     assert found["whyidle_cpu_steal_ratio"] == pytest.approx(0.02)
@@ -52,7 +52,7 @@ def test_a_moment_of_a_run_tells_what_the_sampler_saw() -> None:
 
 def test_labels_are_escaped_and_an_emulated_device_is_labelled() -> None:
     view = Snapshot("a run", 'emulated "X"', "running", steps=9, devices=(DeviceView(0, "GPU", emulated=True),))
-    ((labels, steps),) = gauges(prometheus.of_snapshot(view, 'a "run"\\with\nlines\x1b'))["whyidle_steps"]
+    ((labels, steps),) = gauges(prometheus_of(view, 'a "run"\\with\nlines\x1b'))["whyidle_steps"]
     assert steps == 9
     assert labels["run"] == 'a "run"\\with\nlines?'
     assert labels["device"] == 'emulated "X"'

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 from pathlib import Path
 from typing import Literal
 
@@ -17,7 +15,6 @@ from support.planted_stacks import DECODING, FETCHING, FORWARD, OPENING, WORKER,
 from whyidle.commands.main import main
 from whyidle.record.run import AGAIN
 from whyidle.record.stacks import Call
-from whyidle.report.export.speedscope import SCHEMA
 from whyidle.scenarios.planted import MS, START
 
 
@@ -92,12 +89,6 @@ def test_ranks_are_named_and_hosts_begin_by_their_own_clocks(tmp_path: Path) -> 
         ("rank 1: training", 0.0),
     ]
     assert [sum(each.weights) for each in made.profiles] == pytest.approx([0.1, 0.1])
-
-
-def test_it_is_packed_where_the_files_name_says_so(run: Path, tmp_path: Path) -> None:
-    look(run, [START], lambda *_: FORWARD)
-    assert main(["report", str(run), "--format", "speedscope", "-o", str(tmp_path / "made.json.gz")]) == 0
-    assert json.loads(gzip.decompress((tmp_path / "made.json.gz").read_bytes()))["$schema"] == SCHEMA
 
 
 def test_a_run_without_looks_is_refused(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -71,6 +71,8 @@ def test_every_kind_has_a_format_or_says_that_it_has_not(
         assert code == 2
         assert told.err.startswith(f"whyidle: {made[kind]} ")
         assert told.err.count("\n") == 1
+        has = [each for each in FORMATS if each not in LACKS[kind]]
+        assert [each for each in has if "has no" in told.err and each not in told.err] == []
         assert not target.exists()
     else:
         assert code == 0, told.err

@@ -1,0 +1,781 @@
+"""A stretch of a run as trace events, which Perfetto and chrome://tracing show as tracks.
+
+Times are µs with three digits after the point (the Trace Event Format's JSON), so that nanoseconds are kept. Complete
+events ("X") of one track never overlap: what does gets a track of its own beside it. Viewers load a trace into memory,
+so a trace is bounded: it shows the stretch asked for, all of the run, or what is around the worst stall. What a stretch
+will take is estimated from how many records lie in it; the writer's own limit holds in any case.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import cached_property, lru_cache, partial
+from typing import Any, TextIO
+
+import numpy as np
+import numpy.typing as npt
+
+from ...analyse.intervals import clip
+from ...analyse.ranks.membership import RankProcess, ranks_of
+from ...analyse.run.analysis import Analysis
+from ...analyse.timeline.timeline import Timeline, timelines
+from ...errors import WhyidleError
+from ...record.files import plain
+from ...record.names import read_names
+from ...record.reader import RecordFile, Records, measured
+from ...record.run import Run, Writer
+from ...record.schema import NOT_MEASURED, SPAN, STEP, EventKind, PauseKind, SpanKind
+from .steps import Axis, axis_of
+
+Event = dict[str, Any]
+Stamps = npt.NDArray[np.int64]
+"""ns since the zero of the trace."""
+Make = Callable[[int], Iterator[Event]]
+
+
+# Events, and tracks that make them when asked for.
+
+
+EventSource = tuple[Stamps, Make]
+"""Events to be written in order of time: when each is due, ascending, and what makes one when it is written, by its
+place."""
+
+
+@dataclass
+class Tracks:
+    """Processes and threads of a trace, each said once. Numbers are made up; the names tell the real ones."""
+
+    metadata: list[Event] = field(default_factory=list)
+    sources: list[EventSource] = field(default_factory=list)
+    next_flow: int = 1
+    """A number that no flow has yet."""
+    _numbers: int = 0
+
+    def process(self, name: str) -> int:
+        """Begin a process; returns its number."""
+        return self._said("process", None, name)
+
+    def thread(self, pid: int, name: str) -> int:
+        """Begin a track of a process; returns its number."""
+        return self._said("thread", pid, name)
+
+    def _said(self, what: str, pid: int | None, name: str) -> int:
+        self._numbers += 1
+        number = self._numbers
+        head = {"ph": "M", "pid": number if pid is None else pid, "tid": 0 if pid is None else number, "ts": 0}
+        self.metadata.append({**head, "name": f"{what}_name", "args": {"name": str(plain(name))}})
+        self.metadata.append({**head, "name": f"{what}_sort_index", "args": {"sort_index": number}})
+        return number
+
+    def add(self, at_ns: Stamps, make: Make) -> None:
+        """Add events: `at_ns` in any order; `make` gets the place in it."""
+        if len(at_ns):
+            order = np.argsort(at_ns, kind="stable")
+            self.sources.append((at_ns[order], lambda i: make(int(order[i]))))
+
+    def slices(
+        self,
+        pid: int,
+        name: str,
+        begin: Stamps,
+        end: Stamps,
+        label: Callable[[int], str],
+        args: Callable[[int], dict[str, Any]] = lambda _: {},
+    ) -> Stamps:
+        """Add complete events: on one track, or on as many as it takes that none overlap. Returns the track of each."""
+        if len(begin) == 0:
+            return np.empty(0, dtype=np.int64)
+        lanes = lanes_of(begin, end)
+        names = (name if n == 0 else f"{name} ({n + 1})" for n in range(int(lanes.max()) + 1))
+        threads = np.array([self.thread(pid, each) for each in names], dtype=np.int64)[lanes]
+
+        def make(i: int) -> Iterator[Event]:
+            yield complete(pid, int(threads[i]), int(begin[i]), int(end[i]), label(i), args(i))
+
+        self.add(begin, make)
+        return threads
+
+    def counter(self, pid: int, name: str, unit: str, at: Stamps, values: npt.NDArray[np.float64]) -> None:
+        """Add a counter. What was not measured (NaN) makes no event: viewers go on showing the value before."""
+        known = np.isfinite(values)
+        at, values = at[known], values[known]
+
+        def make(i: int) -> Iterator[Event]:
+            told = {unit: round(float(values[i]), 6)}
+            yield {"ph": "C", "pid": pid, "tid": 0, "ts": int(at[i]) / 1000, "name": name, "args": told}
+
+        self.add(at, make)
+
+
+def complete(
+    pid: int, tid: int, begin_ns: int, end_ns: int, name: str, args: Mapping[str, Any] | None = None, category: str = ""
+) -> Event:
+    """Make a slice. Of `args` what was not measured is left out; texts cannot act on a terminal."""
+    event: Event = {"ph": "X", "pid": pid, "tid": tid, "ts": begin_ns / 1000, "dur": (end_ns - begin_ns) / 1000}
+    event["name"] = str(plain(name))
+    if category:
+        event["cat"] = category
+    if args:
+        event["args"] = {name: plain(value) for name, value in args.items() if value is not None}
+    return event
+
+
+def lanes_of(begin: Stamps, end: Stamps) -> Stamps:
+    """Give for each slice the first lane on which nothing overlaps it, in order of their begins."""
+    lanes = np.zeros(len(begin), dtype=np.int64)
+    order = np.lexsort((end, begin))
+    if (begin[order][1:] >= end[order][:-1]).all():
+        return lanes
+    free: list[int] = []
+    for place in order.tolist():
+        starts, ends = int(begin[place]), int(end[place])
+        lane = next((n for n, until in enumerate(free) if until <= starts), len(free))
+        free[lane : lane + 1] = [ends]
+        lanes[place] = lane
+    return lanes
+
+
+# Which stretch of a run is shown.
+
+BYTES = {"step": 1400, "batch": 330, "pause": 260, "device": 900, "host": 900, "event": 130, "part": 110, "work": 140}
+"""JSON that one record comes to, a little more than measured."""
+FILLED = 0.8
+"""Share of the limit that an estimate may fill."""
+STALLS = ("input", "copy", "sync", "host")
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """In ns since the axis's zero."""
+
+    low: int
+    high: int
+    why: str
+    """Which stretch it is, in words."""
+
+
+@dataclass(frozen=True)
+class Extent:
+    """A run on the axis: where it begins and ends, and when its records are due, with the bytes of one."""
+
+    low: int
+    high: int
+    due: tuple[tuple[Stamps, int], ...]
+
+    def bytes(self, low: int, high: int) -> int:
+        """Estimate what a stretch would take."""
+        return sum(each * int(np.diff(np.searchsorted(at, (low, high), side="left"))[0]) for at, each in self.due)
+
+
+def extent_of(timelines: Sequence[Timeline], axis: Axis, work: Sequence[Records]) -> Extent:
+    """Measure a run on the axis. `work`: of each timeline, kernels and spans that will be shown."""
+    due: list[tuple[Stamps, int]] = []
+    high = 1
+    for number, timeline in enumerate(timelines):
+        offset = axis.ns(number, 0)
+        high = max(high, int(timeline.steps["step_end_ns"].max()) + offset, timeline.end_ns + offset)
+        stamps = {
+            "step": timeline.steps["fetch_begin_ns"],
+            "batch": timeline.lanes.batches["begin_ns"],
+            "pause": timeline.pauses["begin_ns"],
+            "event": timeline.events["t_ns"],
+            "work": work[number]["begin_ns"],
+        }
+        if number == 0:
+            stamps |= {"device": timeline.device["t_ns"], "host": timeline.host_samples["t_ns"]}
+        due += [(np.sort(at[at != NOT_MEASURED], kind="stable") + offset, BYTES[name]) for name, at in stamps.items()]
+        due += [(spans[:, 0] + offset, BYTES["part"]) for spans in timeline.parts.values()]
+    return Extent(0, high, tuple(due))
+
+
+def asked_for(extent: Extent, since_s: float | None, until_s: float | None) -> Stretch:
+    """Choose a stretch in seconds.
+
+    Raises:
+        WhyidleError: it is empty, or the run has nothing there.
+    """
+    low = extent.low if since_s is None else round(since_s * 1e9)
+    high = extent.high if until_s is None else round(until_s * 1e9)
+    length = f"the run's steps last from 0 to {extent.high / 1e9:.3f} s"
+    if since_s is not None and until_s is not None and high <= low:
+        raise WhyidleError(f"--from {since_s:g} --to {until_s:g} is an empty stretch: {length}.")
+    if low >= extent.high or high <= extent.low:
+        where = f"before {until_s:g} s" if since_s is None else f"from {since_s:g} s on"
+        if since_s is not None and until_s is not None:
+            where = f"from {since_s:g} to {until_s:g} s"
+        raise WhyidleError(f"nothing was recorded {where}: {length}.")
+    low, high = max(low, extent.low), min(high, extent.high)
+    return Stretch(low, high, f"{_seconds(low, high)}, as asked for")
+
+
+def of_steps(timelines: Sequence[Timeline], axis: Axis, first: int, last: int) -> Stretch:
+    """Choose steps `first` to `last`, the last one included, of all ranks.
+
+    Raises:
+        WhyidleError: no rank recorded any of them.
+    """
+    lows, highs = [], []
+    for number, timeline in enumerate(timelines):
+        steps = timeline.steps[(timeline.steps["step"] >= first) & (timeline.steps["step"] <= last)]
+        if len(steps):
+            lows.append(axis.ns(number, int(steps["fetch_begin_ns"].min())))
+            ends = (int(steps[name].max(initial=NOT_MEASURED)) for name in ("step_end_ns", "device_end_ns"))
+            highs.append(axis.ns(number, max(ends)))
+    if not lows:
+        recorded = [int(number) for t in timelines for number in (t.steps["step"].min(), t.steps["step"].max())]
+        raise WhyidleError(
+            f"no step from {first} to {last} was recorded; there are steps {min(recorded)} to {max(recorded)}."
+        )
+    return Stretch(min(lows), max(highs), f"steps {first} to {last}, {_seconds(min(lows), max(highs))}, as asked for")
+
+
+def telling(timelines: Sequence[Timeline], axis: Axis, extent: Extent, most_bytes: int) -> Stretch:
+    """Choose the whole run where that fits, else as much as fits around its worst stall."""
+    room = int(most_bytes * FILLED)
+    if extent.bytes(extent.low, extent.high) <= room:
+        return Stretch(extent.low, extent.high, f"the whole run, {_seconds(extent.low, extent.high)}")
+    centre, what = _worst(timelines, axis, extent)
+
+    def around(half: int) -> tuple[int, int]:
+        return max(extent.low, centre - half), min(extent.high, centre + half)
+
+    narrow, wide = 0, extent.high
+    while wide - narrow > 1_000_000:
+        half = (narrow + wide) // 2
+        narrow, wide = (half, wide) if extent.bytes(*around(half)) <= room else (narrow, half)
+    low, high = around(max(narrow, 1_000_000))
+    return Stretch(low, high, f"{_seconds(low, high)} of {extent.high / 1e9:.1f} s, around {what}")
+
+
+def _worst(timelines: Sequence[Timeline], axis: Axis, extent: Extent) -> tuple[int, str]:
+    """The middle of the longest stall that lies in one piece, and what it is."""
+    found: list[tuple[int, int, str]] = []
+    for number, timeline in enumerate(timelines):
+        for part in STALLS:
+            spans = timeline.parts.get(part)
+            if spans is None or len(spans) == 0:
+                continue
+            begin, end = spans[int(np.argmax(spans[:, 1] - spans[:, 0]))].tolist()
+            whose = f" on rank {timeline.rank}" if len(timelines) > 1 else ""
+            what = f"the longest stall{whose}: {(end - begin) / 1e6:.1f} ms of {part}"
+            found.append((end - begin, axis.ns(number, begin + (end - begin) // 2), what))
+    if not found:
+        return extent.high // 2, "the middle of the run, which has no stall"
+    _, middle, what = max(found)
+    return middle, f"{what}, at {middle / 1e9:.3f} s"
+
+
+def _seconds(low: int, high: int) -> str:
+    return f"{low / 1e9:.3f} to {high / 1e9:.3f} s"
+
+
+# Which processes and tracks a trace has, and what it says of itself.
+
+
+@dataclass(frozen=True)
+class RankTrace:
+    """What the trace shows of one rank."""
+
+    timeline: Timeline
+    run: Run
+    writer: Writer
+    info: dict[str, Any]
+    spans: Records
+
+
+@dataclass(frozen=True)
+class RunTrace:
+    """All that a trace can show; a stretch of it is written."""
+
+    ranks: tuple[RankTrace, ...]
+    axis: Axis
+    extent: Extent
+    analysis: Analysis
+
+
+def trace_of(analysis: Analysis, runs: Sequence[Run]) -> RunTrace:
+    """Gather what a trace can show. `runs`: those that were analysed.
+
+    Raises:
+        WhyidleError: no step was recorded, so there is no axis to lay anything out on.
+    """
+    shown = timelines(analysis, runs)
+    if not shown:
+        raise WhyidleError(
+            f"{runs[0].folder} holds no step that the device has finished, so there is no trace. "
+            "Export the recorded steps with `--format csv --table step_records`, the samples with `--table host`."
+        )
+    processes = {process.rank: process for process in ranks_of(runs)} if analysis.ranks else {}
+    ranks = tuple(_rank(timeline, processes.get(timeline.rank), runs[0]) for timeline in shown)
+    axis = axis_of(shown)
+    return RunTrace(ranks, axis, extent_of(shown, axis, [rank.spans for rank in ranks]), analysis)
+
+
+def _rank(timeline: Timeline, process: RankProcess | None, run: Run) -> RankTrace:
+    if process is not None:
+        run, writer, info = process.run, process.writer, process.info
+    else:
+        header = max(run.files(STEP), key=RecordFile.count).header
+        writer, info = (header.rank, header.pid), run.info
+    return RankTrace(timeline, run, writer, info, run.records(SPAN, writer))
+
+
+def tracks_of(trace: RunTrace, stretch: Stretch) -> Tracks:
+    """Make every track of the stretch. What the sampler of a host saw is shown once."""
+    tracks, several = Tracks(), len(trace.ranks) > 1
+    for number, rank in enumerate(trace.ranks):
+        _Scene(tracks, rank, trace.axis.ns(number, 0), stretch).add(several)
+    hosts = {rank.run.folder: number for number, rank in reversed(list(enumerate(trace.ranks)))}
+    for number in sorted(hosts.values()):
+        timeline, offset = trace.ranks[number].timeline, trace.axis.ns(number, 0)
+        of_host = f" of {timeline.host}" if several and timeline.host else ""
+        if len(timeline.device):
+            emulated = "emulated " if timeline.facts.device_kind == "emulated" else ""
+            pid = tracks.process(f"{emulated}devices{of_host}, by the sampler")
+            for device in np.unique(timeline.device["device"]).tolist():
+                mine = timeline.device[timeline.device["device"] == device]
+                _add_counters(tracks, pid, f"device {device}: ", mine, offset, stretch, DEVICE_COUNTERS)
+        if len(timeline.host_samples):
+            pid = tracks.process(f"host{of_host}, by the sampler")
+            _add_counters(tracks, pid, "", timeline.host_samples, offset, stretch, HOST_COUNTERS)
+    return tracks
+
+
+def about(trace: RunTrace, stretch: Stretch) -> dict[str, Any]:
+    """Describe the file within it."""
+    info, axis = trace.analysis.info, trace.axis
+    told: dict[str, Any] = {
+        "made_by": f"whyidle {info.get('whyidle') or ''}".strip(),
+        "run": trace.ranks[0].run.folder.name,
+        "shown": stretch.why,
+        "from_s": stretch.low / 1e9,
+        "to_s": stretch.high / 1e9,
+        "zero": "the start of the first step",
+        "verdict": trace.analysis.verdict.title,
+        "device": (info.get("device") or {}).get("title"),
+        "stand_in_data": (info.get("dataset") or {}).get("stand_in"),
+    }
+    if axis.wall_ns is not None:
+        told["zero_unix_ns"] = str(axis.wall_ns)
+        told["zero_utc"] = datetime.fromtimestamp(axis.wall_ns / 1e9, UTC).isoformat(timespec="microseconds")
+    if axis.aligned_by_wall_clock:
+        told["hosts"] = "aligned by their wall clocks, which agree to milliseconds at best"
+    if any(rank.timeline.facts.device_kind == "emulated" for rank in trace.ranks):
+        told["emulated"] = "the device is emulated: its times are computed, not measured"
+    return {name: plain(value) for name, value in told.items() if value is not None}
+
+
+# Tracks of a rank.
+
+_PAUSES = {
+    PauseKind.SYNC: "wait for the device",
+    PauseKind.COPY: "copy to the device",
+    PauseKind.QUEUED_COPY: "queued copy to the device",
+    PauseKind.STREAM_WAIT: "wait queued in a stream",
+    PauseKind.COPY_AHEAD: "copy ahead to the device",
+    PauseKind.FETCH: "further fetch",
+}
+_OUTSIDE = {
+    EventKind.BOUNDARY: "outside the steps",
+    EventKind.EVALUATION: "evaluation",
+    EventKind.SAVE: "checkpoint",
+    EventKind.COMPILE: "torch's compiler",
+}
+_INSTANTS = {
+    EventKind.TRAINING_BEGIN: "training begins",
+    EventKind.TRAINING_END: "training ends",
+    EventKind.ALLOCATOR_RETRIES: "the allocator freed its caches",
+    EventKind.WORKER_DIED: "a worker died",
+}
+_PARTS = {"compute": "compute", "boundary": "idle: outside the steps", "untold": "computing or waiting, not told apart"}
+_SPANS = {SpanKind.COMPUTE: "compute", SpanKind.COPY: "copy"}
+_PHASES = (
+    ("fetch", "fetch_begin_ns", ("fetch_end_ns",)),
+    ("forward", "forward_begin_ns", ("backward_begin_ns", "optimizer_begin_ns", "step_end_ns")),
+    ("backward", "backward_begin_ns", ("optimizer_begin_ns", "step_end_ns")),
+    ("optimizer", "optimizer_begin_ns", ("optimizer_end_ns",)),
+)
+"""Phase of a step, its begin, and where it ends: the first of these stamps that is known."""
+_OF_STEP = {
+    **{name: (name, 1) for name in ("epoch", "samples", "queue_ready", "queue_capacity", "copy_bytes")},
+    "skipped_before": ("skipped", 1),
+    **{f"{name}_ms": (f"{name}_ns", 1e6) for name in ("sync", "gc", "cpu", "overhead")},
+}
+_OF_BATCH = {
+    "samples": ("samples", 1),
+    "bytes": ("batch_bytes", 1),
+    "read_bytes": ("read_bytes", 1),
+    "threads": ("threads", 1),
+    "slowest_sample": ("slowest_index", 1),
+    "skipped_before": ("skipped", 1),
+    **{f"{name}_ms": (f"{name}_ns", 1e6) for name in ("read", "decode", "transform", "collate", "cpu")},
+    "waited_for_cpu_ms": ("run_queue_ns", 1e6),
+    "idle_before_ms": ("idle_ns", 1e6),
+    "slowest_sample_ms": ("slowest_ns", 1e6),
+}
+"""What a slice says: name → field of its record, and what to divide it by."""
+
+
+def _args(record: Any, fields: Mapping[str, tuple[str, float]]) -> dict[str, Any]:
+    """What was measured of these fields."""
+    known = {shown: (int(record[name]), scale) for shown, (name, scale) in fields.items()}
+    return {
+        shown: value if scale == 1 else value / scale
+        for shown, (value, scale) in known.items()
+        if value != NOT_MEASURED
+    }
+
+
+BLOCK = 4096
+
+
+def _rows_of(records: Records) -> Callable[[int], Any]:
+    """Give what reads a record, many of them at once: they are kept by column, and are asked for nearly in order."""
+    block = lru_cache(2)(lambda number: np.asarray(records[number * BLOCK : (number + 1) * BLOCK]))
+    return lambda i: block(i // BLOCK)[i % BLOCK]
+
+
+def _of_a_step(what: str, record: Any) -> str:
+    return f"{what}: step {int(record['step'])}"
+
+
+class _Scene:
+    """What of one rank lies within the exported stretch, on the trace's axis of time."""
+
+    def __init__(self, tracks: Tracks, rank: RankTrace, offset_ns: int, stretch: Stretch) -> None:
+        """`offset_ns`: to be added to the rank's stamps."""
+        self.tracks, self.rank, self.timeline = tracks, rank, rank.timeline
+        self.offset_ns, self.low, self.high = offset_ns, stretch.low, stretch.high
+        self.names = read_names(rank.run.folder)
+
+    def add(self, several: bool) -> None:
+        """Add all tracks of the rank. `several`: whether others are beside it."""
+        rank, tracks, kind = self.rank, self.tracks, self.timeline.facts.device_kind
+        who = f"rank {self.timeline.rank}: " if several else ""
+        title = str((rank.info.get("device") or {}).get("title") or kind)
+        host = tracks.process(f"{who}training (process {rank.writer[1]})")
+        steps = tracks.thread(host, "steps")
+        self._steps(host, steps)
+        self._calls(host)
+        self._lasting(host)
+        self._instants(host, steps)
+        known = self.steps[self.steps["queue_ready"] != NOT_MEASURED]
+        ready = known["queue_ready"].astype(np.float64)
+        begin = self.shifted(known["fetch_begin_ns"])
+        tracks.counter(host, "finished batches waiting", "batches", begin, ready)
+        work = host if kind == "cpu" else tracks.process(f"{who}device ({title})")
+        self._device(work, kind == "cpu")
+        if len(self.timeline.lanes.batches):
+            self._flows(host, steps, self._loader(tracks.process(f"{who}loader")))
+
+    def shift(self, stamp: int) -> int:
+        """Put a stamp on the trace's axis, whose zero nothing is before."""
+        return max(0, stamp + self.offset_ns)
+
+    def shifted(self, stamps: Stamps) -> Stamps:
+        """As `shift`; of measured stamps only."""
+        moved: Stamps = np.maximum(0, np.where(stamps == NOT_MEASURED, 0, stamps) + self.offset_ns)
+        return moved
+
+    def covers(self, begin: Stamps, end: Stamps) -> npt.NDArray[np.bool_]:
+        """Tell which recorded stretches reach into the exported one; both stamps must be known.
+
+        What was over before the trace's zero reaches into nothing: `shifted` would put it at the zero.
+        """
+        known = (begin != NOT_MEASURED) & (end != NOT_MEASURED) & (end >= begin)
+        return np.asarray(known & (begin + self.offset_ns < self.high) & (end + self.offset_ns >= self.low))
+
+    def within(self, records: Records, begin: str, end: str) -> Records:
+        """Choose the records whose stretch between two stamps reaches into the exported one."""
+        chosen: Records = records[self.covers(records[begin], records[end])]
+        return chosen
+
+    @cached_property
+    def steps(self) -> Records:
+        """Those that begin within the stretch."""
+        begin = self.timeline.steps["fetch_begin_ns"] + self.offset_ns
+        chosen: Records = self.timeline.steps[(begin >= self.low) & (begin < self.high)]
+        return chosen
+
+    def _slices(
+        self,
+        pid: int,
+        title: str,
+        records: Records,
+        stamps: tuple[str, str],
+        label: Callable[[Any], str],
+        args: Callable[[Any], dict[str, Any]] = lambda _: {},
+    ) -> Stamps:
+        """A slice a record, by its own words."""
+        begin, end = self.shifted(records[stamps[0]]), self.shifted(records[stamps[1]])
+        at = _rows_of(records)
+        return self.tracks.slices(pid, title, begin, end, lambda i: label(at(i)), lambda i: args(at(i)))
+
+    def _steps(self, pid: int, tid: int) -> None:
+        """A slice a step, and in it those of its phases that were seen."""
+        steps = self.steps
+        if len(steps) == 0:
+            return
+        begin, end = self.shifted(steps["fetch_begin_ns"]), self.shifted(steps["step_end_ns"])
+        # A step ends before the next begins, whatever its stamps say.
+        following = np.append(begin[1:], np.iinfo(np.int64).max)
+        end = np.minimum(np.maximum(end, begin), np.maximum(following, begin))
+        at = _rows_of(steps)
+
+        def make(i: int) -> Iterator[Event]:
+            step, cursor = at(i), int(begin[i])
+            told = _args(step, _OF_STEP)
+            yield complete(pid, tid, cursor, int(end[i]), f"step {int(step['step'])}", told, "step")
+            for name, starts, stops in _PHASES:
+                stop = next((int(step[each]) for each in stops if step[each] != NOT_MEASURED), None)
+                if step[starts] == NOT_MEASURED or stop is None:
+                    continue
+                low, high = max(self.shift(int(step[starts])), cursor), min(self.shift(stop), int(end[i]))
+                if high >= low:
+                    yield complete(pid, tid, low, high, name, None, "phase")
+                    cursor = high
+
+        self.tracks.add(begin, make)
+
+    def _calls(self, pid: int) -> None:
+        """Calls of the training thread that wait for the device, or copy to it."""
+        steps, pauses = self.steps, self.within(self.timeline.pauses, "begin_ns", "end_ns")
+        copied = steps[(steps["copy_begin_ns"] != NOT_MEASURED) & (steps["copy_end_ns"] != NOT_MEASURED)]
+        both = {"copy_begin_ns": "begin_ns", "copy_end_ns": "end_ns", "step": "step", "copy_bytes": "amount_bytes"}
+        begin, end, number, moved = (np.concatenate((copied[of], pauses[its])) for of, its in both.items())
+        names = ["copy of the batch"] * len(copied) + [_PAUSES.get(what, "call") for what in pauses["what"].tolist()]
+
+        def args(i: int) -> dict[str, Any]:
+            return {"step": int(number[i]), "bytes": None if moved[i] == NOT_MEASURED else int(moved[i])}
+
+        begin, end = self.shifted(begin), self.shifted(end)
+        self.tracks.slices(pid, "calls that wait or copy", begin, end, names.__getitem__, args)
+
+    def _lasting(self, pid: int) -> None:
+        """Things that last: garbage collections, evaluations and the like, the program's own phases."""
+        events = self.timeline.events[self.timeline.events["end_ns"] != NOT_MEASURED]
+
+        def track(title: str, whats: Mapping[int, str], label: Callable[[Any], str]) -> None:
+            chosen = self.within(events[np.isin(events["what"], list(whats))], "t_ns", "end_ns")
+            self._slices(pid, title, chosen, ("t_ns", "end_ns"), label)
+
+        track("garbage collection", {EventKind.GARBAGE: ""}, lambda _: "garbage collection")
+        track("outside the steps", _OUTSIDE, lambda event: _OUTSIDE[int(event["what"])])
+        phases = {EventKind.PHASE: ""}
+        track("phases of the program", phases, lambda e: self.names.get(int(e["value"]), "phase without a name"))
+
+    def _instants(self, pid: int, tid: int) -> None:
+        events = self.timeline.events
+        moments = [(self.shift(self.timeline.begin_ns), "the warm-up ends: reports count from here")]
+        for event in events[np.isin(events["what"], [EventKind.EPOCH_BEGIN, *_INSTANTS])]:
+            what, value = int(event["what"]), int(event["value"])
+            name = f"epoch {value} begins" if what == EventKind.EPOCH_BEGIN else _INSTANTS[what]
+            moments.append((self.shift(int(event["t_ns"])), name))
+        moments = [(at, name) for at, name in moments if self.low <= at < self.high]
+
+        def make(i: int) -> Iterator[Event]:
+            at, name = moments[i]
+            yield {"ph": "i", "s": "p", "pid": pid, "tid": tid, "ts": at / 1000, "name": str(plain(name))}
+
+        self.tracks.add(np.array([at for at, _ in moments], dtype=np.int64), make)
+
+    def _device(self, pid: int, on_processor: bool) -> None:
+        """Where the time went, each recorded instant in one part; the steps' computation and copies, from start to end
+        on the device's clock; and what an emulated device's engines really did, the truth to compare all else with."""
+        kept = []
+        for part, spans in self.timeline.parts.items():
+            shown = clip(spans, max(0, self.low) - self.offset_ns, self.high - self.offset_ns) + self.offset_ns
+            kept.append((_PARTS.get(part, f"{'waiting' if on_processor else 'idle'}: {part}"), shown))
+        names = [name for name, spans in kept for _ in range(len(spans))]
+        every = np.concatenate([spans for _, spans in kept]) if kept else np.empty((0, 2), dtype=np.int64)
+        self.tracks.slices(pid, "where the time went", every[:, 0], every[:, 1], names.__getitem__)
+        steps, device = self.timeline.steps, ("device_begin_ns", "device_end_ns")
+        copy = ("device_copy_begin_ns", "device_copy_end_ns")
+        at_work: list[tuple[str, Records, tuple[str, str], str, Mapping[str, tuple[str, float]]]] = [
+            ("steps on the device", steps, device, "compute", {}),
+            ("copies of batches", steps, copy, "copy", {"bytes": ("copy_bytes", 1)}),
+            ("pauses within steps", self.timeline.pauses, device, "pause", {}),
+        ]
+        for title, records, stamps, name, amount in [] if on_processor else at_work:
+            label = partial(_of_a_step, name)
+            args = partial(_args, fields={"step": ("step", 1), **amount})
+            self._slices(pid, title, self.within(records, *stamps), stamps, label, args)
+        work = self.within(self.rank.spans, "begin_ns", "end_ns")
+        for stream in np.unique(work["stream"]).tolist():
+            mine, title = work[work["stream"] == stream], f"emulated engines, stream {stream}"
+            self._slices(pid, title, mine, ("begin_ns", "end_ns"), lambda span: _SPANS.get(int(span["what"]), "work"))
+
+    def _loader(self, pid: int) -> dict[int, tuple[int, int, int, int]]:
+        """A track for each worker, with the time of each batch, and which batches held up others. By number of the
+        step: process, track, begin and end of its batch's slice."""
+        lanes = self.timeline.lanes
+        begin, end = lanes.batches["begin_ns"], lanes.batches["end_ns"]
+        # A batch may be ready long before the step that takes it. Nothing is before the trace's zero.
+        inside = self.covers(begin, end) | np.isin(lanes.batches["step"], self.steps["step"])
+        inside &= (begin != NOT_MEASURED) & (end >= begin) & (end + self.offset_ns >= 0)
+        batches = lanes.batches[inside]
+        made: dict[int, tuple[int, int, int, int]] = {}
+
+        def label(batch: Any) -> str:
+            return "batch" if batch["step"] == NOT_MEASURED else f"batch of step {int(batch['step'])}"
+
+        def args(batch: Any) -> dict[str, Any]:
+            return {**_args(batch, _OF_BATCH), "slowest_file": self.names.get(int(batch["slowest_name"]))}
+
+        for worker in np.unique(batches["worker"]).tolist():
+            mine, title = batches[batches["worker"] == worker], f"worker {worker}"
+            if self.timeline.facts.made_in_training:
+                title = "batches prepared in the training process"
+            elif worker == NOT_MEASURED:
+                title = "loader"
+            threads = self._slices(pid, title, mine, ("begin_ns", "end_ns"), label, args)
+            stamps = (self.shifted(mine[name]).tolist() for name in ("begin_ns", "end_ns"))
+            rows = zip(mine["step"].tolist(), threads.tolist(), *stamps, strict=True)
+            made |= {step: (pid, tid, low, high) for step, tid, low, high in rows if step != NOT_MEASURED}
+        low, high = lanes.blocked_begin_ns, lanes.blocked_end_ns
+        held = self.covers(low, high) & (high > low)
+        blocked = lanes.batches[held]
+        self.tracks.slices(
+            pid,
+            "head-of-line blocks",
+            self.shifted(low[held]),
+            self.shifted(high[held]),
+            lambda i: f"the batch of step {int(blocked['step'][i])} holds up later ones",
+            lambda i: _args(blocked[i], {"worker": ("worker", 1)}),
+        )
+        return made
+
+    def _flows(self, pid: int, tid: int, made: Mapping[int, tuple[int, int, int, int]]) -> None:
+        """Arrows from the worker's slice of a batch to the fetch that handed it over.
+
+        Where the training waited for the batch, the flow ends in a slice of its own within the fetch: the hand-over,
+        from the finished batch to the training. Viewers draw arrows from the slice that began first.
+        """
+        steps = self.steps
+        steps = steps[(steps["fetch_end_ns"] != NOT_MEASURED) & np.isin(steps["step"], list(made))]
+        begins, ends = self.shifted(steps["fetch_begin_ns"]), self.shifted(steps["fetch_end_ns"])
+        ends = np.maximum(begins, ends - 1)
+        number = self.tracks.next_flow
+        self.tracks.next_flow += len(steps)
+
+        def make(i: int) -> Iterator[Event]:
+            from_pid, from_tid, begin, end = made[int(steps["step"][i])]
+            leaves, arrives = max(begin, end - 1), int(ends[i])
+            # Clocks are one; stamps of two processes may still be taken in the wrong order.
+            if leaves > arrives:
+                return
+            if (low := max(end, int(begins[i]))) == end:
+                yield complete(pid, tid, low, arrives + 1, "hand-over", None, "phase")
+            told = {"cat": "batch", "name": "batch", "id": number + i}
+            yield {"ph": "s", "pid": from_pid, "tid": from_tid, "ts": leaves / 1000, **told}
+            yield {"ph": "f", "bp": "e", "pid": pid, "tid": tid, "ts": arrives / 1000, **told}
+
+        self.tracks.add(ends, make)
+
+
+# Counters of the sampler's figures.
+
+Counter = tuple[str, str, str, float, bool]
+"""Name, unit, field of the sample, what to divide it by; and whether the field is a sum that rises, shown as its rate a
+second."""
+DEVICE_COUNTERS: tuple[Counter, ...] = (
+    ("utilisation", "%", "utilisation_pct", 1.0, False),
+    ("SM active", "%", "sm_active_pct", 1.0, False),
+    ("tensor cores active", "%", "tensor_active_pct", 1.0, False),
+    ("memory bandwidth", "%", "dram_active_pct", 1.0, False),
+    ("memory in use", "GiB", "memory_used_bytes", 1 << 30, False),
+    ("power", "W", "power_mw", 1e3, False),
+    ("SM clock", "MHz", "sm_clock_mhz", 1.0, False),
+    ("temperature", "degrees C", "temperature_c", 1.0, False),
+    ("PCIe to device", "MB/s", "pcie_rx_bytes", 1e6, True),
+    ("PCIe from device", "MB/s", "pcie_tx_bytes", 1e6, True),
+)
+HOST_COUNTERS: tuple[Counter, ...] = (
+    ("machine CPU", "%", "machine_busy_pct", 1.0, False),
+    ("steal", "%", "steal_pct", 1.0, False),
+    ("waiting for I/O", "%", "machine_iowait_pct", 1.0, False),
+    ("CPUs allowed", "CPUs", "cpus", 1e3, False),
+    ("memory of the training", "GiB", "tree_pss_bytes", 1 << 30, False),
+    ("shared memory in use", "GiB", "shm_used_bytes", 1 << 30, False),
+    ("CPUs the training uses", "CPUs", "tree_cpu_ns", 1e9, True),
+    ("threads waiting for a CPU", "threads", "run_queue_ns", 1e9, True),
+    ("read from storage", "MB/s", "read_storage_bytes", 1e6, True),
+)
+
+
+def _add_counters(
+    tracks: Tracks, pid: int, prefix: str, samples: Records, offset_ns: int, stretch: Stretch, which: Sequence[Counter]
+) -> None:
+    for name, unit, of, scale, rises in which:
+        at, values = samples["t_ns"], measured(samples[of])
+        if rises:
+            # At the earlier of two readings. A counter that fell was reset: between those nothing is known.
+            known = ~np.isnan(values)
+            at, values = at[known], values[known]
+            seconds, rise = np.diff(at) / 1e9, np.diff(values)
+            told = (seconds > 0) & (rise >= 0)
+            at, values = at[:-1][told], rise[told] / seconds[told]
+        moved = at + offset_ns
+        inside = (moved >= max(0, stretch.low)) & (moved < stretch.high)
+        tracks.counter(pid, prefix + name, unit, moved[inside], values[inside] / scale)
+
+
+# Writing it, piece by piece in order of time, never more than was asked for.
+
+PIECES = 400
+"""A trace is cut between pieces of equal time."""
+MOST_EVENTS = 1_000_000
+"""Of more, viewers get slow."""
+
+
+@dataclass(frozen=True)
+class Written:
+    events: int
+    bytes: int
+    """Before any compression."""
+    cut_ns: int | None
+    """Where it was cut because it became too large; `None` where it is whole."""
+
+
+def write_trace(tracks: Tracks, stretch: Stretch, about: dict[str, Any], most_bytes: int, file: TextIO) -> Written:
+    """Write a trace. `about`: what the file says of itself. One that is cut has whole events and whole flows all the
+    same."""
+    about_bytes = len(_json(about)) + 400
+    written = file.write('{"displayTimeUnit":"ms","traceEvents":[\n')
+    written += file.write(",\n".join(map(_json, tracks.metadata)))
+    events = len(tracks.metadata)
+    cut: int | None = None
+    for upto, piece in _pieces(tracks.sources, stretch):
+        lines = [f",\n{_json(event)}" for event in piece]
+        text = "".join(lines)
+        if written + len(text) + about_bytes > most_bytes or events + len(lines) > MOST_EVENTS:
+            cut = upto
+            break
+        written += file.write(text)
+        events += len(lines)
+    if cut is not None:
+        about = about | {"cut": f"at {cut / 1e9:.3f} s: the rest would make the file too large"}
+    written += file.write('\n],"otherData":' + _json(about) + "}\n")
+    return Written(events, written, cut)
+
+
+def _pieces(sources: list[EventSource], stretch: Stretch) -> Iterator[tuple[int, Iterator[Event]]]:
+    """When a piece begins, and its events. What began before the stretch and reaches into it is in the first piece."""
+    edges = np.linspace(stretch.low, stretch.high, PIECES + 1).astype(np.int64)
+    places = [[0, *np.searchsorted(at_ns, edges[1:-1], side="left").tolist(), len(at_ns)] for at_ns, _ in sources]
+
+    def events(number: int) -> Iterator[Event]:
+        for (_, make), at in zip(sources, places, strict=True):
+            for place in range(at[number], at[number + 1]):
+                yield from make(place)
+
+    for number in range(PIECES):
+        yield int(edges[number]), events(number)
+
+
+def _json(value: Any) -> str:
+    """In ASCII, so that its length in characters is that in bytes."""
+    return json.dumps(value, separators=(",", ":"), allow_nan=False)
