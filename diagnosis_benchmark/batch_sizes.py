@@ -101,8 +101,10 @@ def _true_terms(folder: Path, cell: Cell) -> dict[str, float] | None:
 
     found = []
     # Of folders that were renamed by hand no rounds are known.
-    for number, analysis in zip(cell.rounds, cell.analyses, strict=False):
-        run = folder / run_name(_cell_name(cell.pipeline, cell.batch_size), number)
+    for row in cell.rows:
+        if row.analysis is None or row.round is None:
+            continue
+        run, analysis = folder / run_name(_cell_name(cell.pipeline, cell.batch_size), row.round), row.analysis
         try:
             stamps = read_stamps(run)
         except (OSError, ValueError):

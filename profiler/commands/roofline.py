@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..analyse.cells.roofline import SETTING, rooflines
+from ..analyse.cells.studies import ROOFLINE, rooflines
 from ..capture.cpu_budget import cpu_budget
 from ..errors import WhyidleError
 from ..matrix.ceilings import PLACE, Ceiling
@@ -16,7 +16,7 @@ from ..matrix.experiment import Request, described
 from ..matrix.sources import Sources
 from ..record.image_files import read_image_files
 from ..record.run import RUN_JSON
-from ..report.contract.roofline import roofline
+from ..report.contract.comparison import roofline
 from ..report.documents.roofline import roofline_document
 from ..terminal.console import console, json_text, show_document, write_json
 from . import options
@@ -63,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
         for number in range(arguments.rounds):
             status.update(f"measuring: round {number + 1} of {arguments.rounds}")
             ceiling.measure()
-    [found] = rooflines({SETTING: [ceiling.told]})
+    [found] = rooflines({ROOFLINE: [ceiling.told]})
     setting = {"what": arguments.what, "batch_size": arguments.batch_size, "rounds": arguments.rounds, **facts}
     made = roofline(found, setting)
     if arguments.json == "-":

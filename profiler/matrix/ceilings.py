@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..analyse.cells.roofline import SETTING
+from ..analyse.cells.studies import ROOFLINE
 from ..capture.probes.all_cores import AllCores
 from ..errors import WhyidleError
 from ..record.image_files import ImageDecoding
@@ -95,7 +95,7 @@ class Ceilings:
                 del self._of[place]
             if each.told["parts"] and each.told not in self._told:
                 self._told.append(each.told)
-        setting[SETTING] = self._told
+        setting[ROOFLINE] = self._told
 
 
 def add_round(parts: list[dict[str, Any]], measured: Sequence[Mapping[str, Any]]) -> None:

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..analyse.cells.axes import place
+from ..analyse.cells.comparison import place
 from ..capture.cpu_budget import cpu_budget
 from ..errors import WhyidleError
 from .ceilings import Ceilings

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, TypeVar
 
 from ..analyse.causes.finding import Evidence, Finding, Next
-from ..analyse.cells.batch_size.result import BatchVerdict
+from ..analyse.cells.batch_size import BatchVerdict
 from ..analyse.where.places import Where
 from .phrase import Tone, Words, plain_words
 from .words.code import in_lines, line_of, spent

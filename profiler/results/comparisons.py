@@ -9,11 +9,8 @@ from pathlib import Path
 from typing import Any, Self
 from urllib.parse import quote
 
-from ..analyse.cells.cell_costs import SETTING, place_of, setting_of
 from ..analyse.cells.comparison import Cell, Comparison, load
-from ..analyse.cells.prices import COST_SCENARIO, Price
-from ..analyse.cells.roofline import rooflines
-from ..analyse.cells.scaling import scaling
+from ..analyse.cells.cost import COST_SCENARIO, SETTING, Price, place_of, setting_of
 from ..errors import WhyidleError
 from ..record.comparison import is_comparison, read_comparison
 from ..record.recorded import PAGE
@@ -24,13 +21,9 @@ from ..report.document import Document
 from ..report.documents.comparison import comparison_document, comparison_title
 from ..report.export.cells import cells_table
 from ..report.export.table import Table
-from ..report.plot.batch_size import write_batch_sizes
-from ..report.plot.confusion import write_confusion
-from ..report.plot.roofline import write_roofline
-from ..report.plot.scaling import write_scaling
-from ..report.plot.utilisation import traces_of, write_utilisation
+from ..report.plot import draw_comparison
 from .recordings import RecordedResult, recording_in
-from .result import CELLS, CONFUSION, PICTURES, RANKS, ROOFLINE, SIZES, TRACES, Picture, Result
+from .result import CELLS, PICTURES, Picture, Result
 
 
 class ComparisonResult(Result):
@@ -96,26 +89,7 @@ class ComparisonResult(Result):
 
     def draw(self, picture: Picture, file: Path) -> None:
         result, setting = self._loaded
-        title = comparison_title(result, setting)
-        if picture == SIZES:
-            if not result.batch_verdicts:
-                raise WhyidleError("--plot: no loader ran with two batch sizes, so no picture was drawn.")
-            write_batch_sizes(result.batch_verdicts, title, file)
-        elif picture == TRACES:
-            write_utilisation(traces_of(result), title, file)
-        elif picture == RANKS:
-            if (found := scaling(result.cells)) is None:
-                raise WhyidleError("--scaling-plot: nothing ran on several ranks, so no picture was drawn.")
-            write_scaling(found, title, file)
-        elif picture == ROOFLINE:
-            if not (limits := rooflines(setting)):
-                raise WhyidleError(
-                    "--roofline-plot: the machine's limits were not measured, so no picture was drawn. `whyidle "
-                    "compare --roofline` measures them."
-                )
-            write_roofline(limits, result.cells, title, file)
-        elif picture == CONFUSION:
-            write_confusion(result, setting, title, file)
+        draw_comparison(picture.name, result, setting, comparison_title(result, setting), file)
 
 
 def put_price(price: Price, cells: Collection[Cell], setting: dict[str, Any]) -> None:
@@ -147,5 +121,5 @@ def require_one_machine(price: Price, devices: Iterable[str]) -> None:
 
 def _links(cells: Sequence[Cell], start: Path) -> dict[str, str]:
     """Run folder → address of its page, where it has one, from the folder in which the page of all is written."""
-    pages = {run: Path(run) / PAGE for cell in cells for run in cell.runs}
+    pages = {row.run: Path(row.run) / PAGE for cell in cells for row in cell.rows}
     return {run: quote(os.path.relpath(page, start)) for run, page in pages.items() if page.is_file()}

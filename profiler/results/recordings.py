@@ -31,7 +31,7 @@ from ..report.export.raw import KINDS_OF_TABLES, about_of, raw_table
 from ..report.export.speedscope import ProfiledProcess, speedscope_of
 from ..report.export.steps import steps_table
 from ..report.export.table import Table
-from ..report.plot.utilisation import trace_of, write_utilisation
+from ..report.plot import trace_of, write_utilisation
 from .result import CELLS, STEPS, TRACES, Picture, Result
 
 if TYPE_CHECKING:

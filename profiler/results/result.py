@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Self
 
-from ..analyse.cells.prices import Price
+from ..analyse.cells.cost import Price
 from ..errors import WhyidleError
 from ..report.contract.encode import Content
 from ..report.document import Document

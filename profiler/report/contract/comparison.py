@@ -1,6 +1,7 @@
-"""The JSON of a comparison: `compare --json`.
+"""The JSON of a comparison (`compare --json`), of published logs' costs and of a roofline.
 
-Which axes its cells have, and what its setting says, is the scenario's: such keys stand beside those of the contract.
+Which axes cells have, and what the setting says, is the scenario's: such keys stand beside those of the contract.
+`null`: not known, or not measured. A rate is samples/s, the median over the runs with the lowest and highest.
 """
 
 from __future__ import annotations
@@ -8,288 +9,246 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from msgspec import UNSET, Struct, UnsetType, field
-
-from ...analyse.causes.finding import Evidence
-from ...analyse.cells.augmentation import augmentations
-from ...analyse.cells.batch_size.result import BatchVerdict, Work
-from ...analyse.cells.cell_costs import samples_of
+from ...analyse.cells.batch_size import BatchVerdict
 from ...analyse.cells.comparison import Cell, Comparison
-from ...analyse.cells.differential import differentials, verdict_of
-from ...analyse.cells.roofline import PlacedRoofline, limit_of, rooflines
-from ...analyse.cells.scaling import Curve, Held, Point, Scaling, scaling
-from ...analyse.cells.training_results import CellResult, TrainingOutcome, result_of
+from ...analyse.cells.cost import Bill, CellCost, cell_costs
+from ...analyse.cells.studies import (
+    Augmentation,
+    Curve,
+    Differential,
+    Roofline,
+    augmentations,
+    differentials,
+    of_limit,
+    results,
+    rooflines,
+    scaling,
+)
 from ...analyse.ranks import figures as ranks_figures
-from ...analyse.statistics import Range
-from . import cost as cost_json
-from . import roofline as roofline_json
-from .common import FindingJson, finding
-from .differential import SpreadJson, augmentation, differential, name, spread
-from .encode import beside
-from .roofline import RooflineJson
-from .run import BreakdownJson, breakdown
+from ...analyse.statistics import Estimate, Range
+from .common import finding
+from .encode import builtins
+from .run import breakdown
 
-FORMAT, VERSION = "whyidle-compare", 1
+Json = dict[str, Any]
 
 
-class OutcomeJson(Struct, kw_only=True):
-    """Results of one training; `null` where it reported none."""
-
-    acc: float | UnsetType | None = field(name="Acc", default=UNSET)
-    """Accuracy at the end and `train_s`, as the study of Fashion-MNIST called them; only there."""
-    time: float | UnsetType | None = field(name="Time", default=UNSET)
-    train_s: float | None
-    samples: int | None
-    """Processed by all ranks, the warm-up included."""
-    epochs: tuple[Mapping[str, Any], ...]
-    """Each with `epoch`, `seconds`, `augment` and `evaluation`."""
-    evaluation: Mapping[str, Any] | None
-    """At the end: `accuracy`, `loss` and other figures of the scenario."""
-
-
-class CellJson(Struct):
-    """One training, beside its loader, batch size and place on further axes. Figures are those of the run whose
-    throughput is the median."""
-
-    repeats: int
-    status: str
-    """`ok`, `oom`, `failed`, `skipped` or `stopped`."""
-    error: str | None
-    runs: tuple[str, ...]
-    """Their folders."""
-    samples_per_s: SpreadJson | None
-    busy_pct: float | None
-    au_pct: float | None
-    breakdown: BreakdownJson
-    verdict: FindingJson | None
-    """`null` also where steps are empty, which wait for data by construction."""
-    accuracy: Mapping[str, Any] | None
-    """The evaluation at the end, means over the runs."""
-    results: list[OutcomeJson] | UnsetType
-    """Each run, where runs report results."""
-    of_limit_pct: float | UnsetType
-    """Samples/s in percent of the most that this machine can prepare, where measured."""
-    cost_usd: float | None
-    """Of an epoch."""
-    cost: cost_json.CellCostJson | UnsetType
-    """Where the setting has prices."""
-
-
-class GroupJson(Struct):
-    """Cells that train the same thing under the same conditions."""
-
-    axes: dict[str, Any]
-    """Where they stand on those in which groups differ."""
-    best: dict[str, Any] | None
-    """Name of the fastest: `pipeline`, `batch_size` and axes."""
-    ties: list[dict[str, Any]]
-    """Names of those equally fast within noise."""
-
-
-class MeanJson(Struct):
-    """µs a sample, with an interval of 95 %."""
-
-    mean: float
-    low: float | None
-    high: float | None
-
-
-class TermJson(MeanJson):
-    median: float
-
-
-class BatchVerdictJson(Struct):
-    """The effect of the batch size on a loader."""
-
-    cause: str
-    grew: str | None
-    """The term that grew from one size to the other, if one did."""
-    text: str
-    terms: dict[int, dict[str, TermJson]]
-    """By batch size: each part of the time, and `total`."""
-    compared: tuple[int, int]
-    """The smaller and the larger size."""
-    changes: dict[str, MeanJson]
-    """Of each term, from the smaller to the larger."""
-    work: Mapping[int, Work]
-    """By batch size: what a run did, medians."""
-    runs: Mapping[int, int]
-    """By batch size."""
-    noise_pct: float
-    """Assumed difference between runs of one size: a standard deviation, of the time per sample."""
-    evidence: tuple[Evidence, ...]
-
-
-class RatioJson(Struct):
-    value: float
-    low: float | None
-    """`null` without repeats."""
-    high: float | None
-
-
-class PointJson(Struct):
-    """A point of the curve: a number of ranks."""
-
-    ranks: int
-    batch_size: int
-    """Of each rank."""
-    status: str
-    samples_per_s: SpreadJson | None
-    """Of all ranks together."""
-    speedup: RatioJson | None
-    efficiency: RatioJson | None
-    """Speed-up by ranks; 1 is ideal."""
-    why: str | None
-    """Why there is no speed-up; `null` where there is."""
-    waiting_pct: float | None
-    """Percent of the time in which ranks wait for the last one."""
-    exchange_ms: float | None
-    """What the exchange of gradients adds to a step where that is emulated: computed, not measured."""
-
-
-class CurveJson(Struct):
-    """Trainings that differ in the number of ranks alone."""
-
-    held: Held
-    """What has the same batch size on all points: each rank, or all together."""
-    batch_size: int
-    """That one."""
-    pipeline: str
-    interconnect: str | None
-    place: str
-    """On other axes, in words."""
-    emulated: bool
-    points: list[PointJson]
-
-
-class ComparisonJson(Struct):
-    """The results of a comparison, beside its setting."""
-
-    cells: list[dict[str, Any]]
-    """Each a `CellJson` beside its name."""
-    best: dict[str, Any] | None
-    """Name of the fastest cell, with those equally fast within noise as `ties`; `null` where not all cells
-    train the same thing."""
-    groups: list[GroupJson]
-    batch_verdicts: dict[str, BatchVerdictJson]
-    """By loader."""
-    differential: list[dict[str, Any]]
-    """Each a `DifferentialJson` beside the cell's name."""
-    augmentation: list[dict[str, Any]]
-    """Each an `AugmentationJson` beside the cell's name."""
-    roofline: list[RooflineJson]
-    """Of each kind of samples; none where it was not measured."""
-    scaling: list[CurveJson]
-    """None where all cells have the same number of ranks."""
-
-
-def comparison(result: Comparison, setting: dict[str, Any]) -> dict[str, Any]:
+def comparison(result: Comparison, setting: Mapping[str, Any]) -> Json:
     """A table, as `whyidle-compare` version 1. `setting`: scenario, device, cpu_budget, dataset, …"""
     tested = differentials(result.cells)
-    told = ComparisonJson(
-        cells=[beside(name(cell), told) for cell, told in zip(result.cells, cells(result.cells, setting), strict=True)],
-        best=None if result.best is None else name(result.best) | {"ties": [name(tie) for tie in result.ties]},
-        groups=[
-            GroupJson(each.axes, None if each.best is None else name(each.best), [name(tie) for tie in each.ties])
-            for each in result.groups
-        ],
-        batch_verdicts={loader: batch_verdict(each) for loader, each in result.batch_verdicts.items()},
-        differential=[differential(each, samples_of(each.cell, setting)) for each in tested],
-        augmentation=[augmentation(each) for each in augmentations(result.cells, tested, setting)],
-        roofline=[roofline_json.placed(each) for each in rooflines(setting)],
-        scaling=curves(scaling(result.cells)),
-    )
-    return beside({"format": FORMAT, "version": VERSION, **setting}, told)
+    groups: list[Json] = [
+        {
+            "axes": each.axes,  # on which groups differ: cells of one train the same thing under the same conditions
+            "best": None if each.best is None else name(each.best),  # the fastest
+            "ties": [name(tie) for tie in each.ties],  # equally fast within noise
+        }
+        for each in result.groups
+    ]
+    # Of all cells there is one best only where all train the same thing.
+    best = groups[0]["best"] | {"ties": groups[0]["ties"]} if len(groups) == 1 and groups[0]["best"] else None
+    told = {
+        "format": "whyidle-compare",
+        "version": 1,
+        **setting,
+        "cells": cells(result.cells, setting),
+        "best": best,
+        "groups": groups,
+        "batch_verdicts": {loader: batch_verdict(each) for loader, each in result.batch_verdicts.items()},
+        "differential": [_differential(each, each.cell.samples(setting)) for each in tested],
+        "augmentation": [_augmentation(each) for each in augmentations(result.cells, tested, setting)],
+        "roofline": [_roofline(each) for each in rooflines(setting)],  # of each kind of samples, where measured
+        "scaling": [_curve(curve) for curve in scaling(result.cells)],
+    }
+    return builtins(told)
 
 
-def cells(of: Sequence[Cell], setting: Mapping[str, Any]) -> list[CellJson]:
-    """`setting`: the comparison's."""
-    costs = cost_json.of_cells(of, setting)
-    limits = rooflines(setting)
+def name(cell: Cell) -> Json:
+    """What tells a cell from the others. Which axes there are is the scenario's."""
+    return {"pipeline": cell.pipeline, "batch_size": cell.batch_size, **cell.axes}
+
+
+def cells(of: Sequence[Cell], setting: Mapping[str, Any]) -> list[Json]:
+    """Give each cell's figures, those of the run whose throughput is the median. `setting`: the comparison's."""
+    costs, limits = cell_costs(of, setting), rooflines(setting)
     return [_cell(cell, costs[number] if costs else None, limits) for number, cell in enumerate(of)]
 
 
-def _cell(cell: Cell, cost: cost_json.CellCostJson | None, limits: Sequence[PlacedRoofline]) -> CellJson:
-    limit = limit_of(cell, limits)
-    reached = None if limit is None else limit.share(cell)
-    typical, verdict, found = cell.typical, verdict_of(cell), result_of(cell)
-    return CellJson(
-        repeats=len(cell.analyses),
-        status=cell.status,
-        error=cell.error,
-        runs=cell.runs,
-        samples_per_s=spread(cell.samples_per_s),
-        busy_pct=None if typical is None else ranks_figures.figure(typical, "busy_pct"),
-        au_pct=None if typical is None else ranks_figures.figure(typical, "au_pct"),
-        breakdown=breakdown({} if typical is None else ranks_figures.shares(typical)),
-        verdict=None if verdict is None else finding(verdict),
-        accuracy=None if found is None else found.evaluation,
-        results=UNSET if found is None else [_outcome(found, run) for run in found.runs],
-        of_limit_pct=UNSET if reached is None else 100 * reached,
-        cost_usd=None if cost is None else cost.usd_per_epoch,
-        cost=UNSET if cost is None else cost,
-    )
-
-
-def _outcome(found: CellResult, run: TrainingOutcome) -> OutcomeJson:
-    told = OutcomeJson(train_s=run.train_s, samples=run.samples, epochs=run.epochs, evaluation=run.evaluation)
-    if found.cell.axes.get("plan") is not None:
-        told.acc, told.time = (run.evaluation or {}).get("accuracy"), run.train_s
+def _cell(cell: Cell, cost: CellCost | None, limits: Sequence[Roofline]) -> Json:
+    row, verdict, found = cell.typical_row, cell.verdict, next(iter(results([cell])), None)
+    told = name(cell) | {
+        "repeats": len(cell.analyses),
+        "status": cell.status,  # `ok`, `oom`, `failed`, `skipped` or `stopped`
+        "error": cell.error,
+        "runs": [row.run for row in cell.rows],  # their folders
+        "samples_per_s": _rate(cell.samples_per_s),
+        "busy_pct": None if row is None else row.figure("busy_pct"),
+        "au_pct": None if row is None else row.figure("au_pct"),
+        "breakdown": breakdown({} if cell.typical is None else ranks_figures.shares(cell.typical)),
+        "verdict": None if verdict is None else finding(verdict),  # null also of steps that do nothing
+        "accuracy": None if found is None else found.evaluation,  # the evaluation at the end, means over the runs
+    }
+    if found is not None:
+        # The study of Fashion-MNIST called accuracy at the end and length so; only there.
+        old = (
+            [{"Acc": (run["evaluation"] or {}).get("accuracy"), "Time": run["train_s"]} for run in found.runs]
+            if cell.axes.get("plan") is not None
+            else [{} for _ in found.runs]
+        )
+        told["results"] = [before | dict(run) for before, run in zip(old, found.runs, strict=True)]
+    if (reached := of_limit(cell, limits)) is not None:
+        told["of_limit_pct"] = 100 * reached  # of the most that this machine can prepare
+    told["cost_usd"] = None if cost is None else cost.usd_per_epoch
+    if cost is not None:
+        told["cost"] = {
+            "usd_per_hour": None if cost.price is None else cost.price.usd_per_hour,
+            "instance": None if cost.price is None else cost.price.name,
+            "usd_per_epoch": cost.usd_per_epoch,  # one pass over the data at the rate within steps
+            "waited_usd_per_epoch": cost.waited_usd_per_epoch,  # part of it in which nothing was computed
+            "ratio": cost.ratio,  # usd_per_epoch over that of the reference cell
+            "target_epochs": cost.target_epochs,  # until the requested accuracy
+            "target_cost_usd": cost.target_cost_usd,
+        }
     return told
 
 
-def batch_verdict(verdict: BatchVerdict) -> BatchVerdictJson:
-    return BatchVerdictJson(
-        cause=verdict.cause,
-        grew=verdict.grew,
-        text=verdict.text,
-        terms={
-            size: {
-                term: TermJson(each.value, each.low, each.high, verdict.medians[size][term])
-                for term, each in terms.items()
-            }
+def batch_verdict(verdict: BatchVerdict) -> Json:
+    """The effect of the batch size on a loader. Times are µs a sample, with intervals of 95 %."""
+    return {
+        "cause": verdict.cause,
+        "grew": verdict.grew,  # the term that grew from one size to the other, if one did
+        "text": verdict.text,
+        "terms": {  # by batch size: each part of the time, and `total`
+            size: {term: _mean(each) | {"median": verdict.medians[size][term]} for term, each in terms.items()}
             for size, terms in verdict.terms.items()
         },
-        compared=(verdict.smaller, verdict.larger),
-        changes={term: MeanJson(each.value, each.low, each.high) for term, each in verdict.changes.items()},
-        work=verdict.work,
-        runs=verdict.runs,
-        noise_pct=100 * verdict.noise,
-        evidence=verdict.evidence,
-    )
+        "compared": (verdict.smaller, verdict.larger),
+        "changes": {term: _mean(each) for term, each in verdict.changes.items()},  # from the smaller to the larger
+        "work": verdict.work,  # by batch size: what a run did, medians
+        "runs": verdict.runs,  # by batch size
+        "noise_pct": 100 * verdict.noise,  # assumed standard deviation between runs of one size
+        "evidence": verdict.evidence,
+    }
 
 
-def curves(found: Scaling | None) -> list[CurveJson]:
-    return [] if found is None else [_curve(curve) for curve in found.curves]
+def _differential(tested: Differential, samples: int | None) -> Json:
+    """A training beside its net alone and its loader alone. `samples`: of an epoch."""
+    rates = {
+        "net_alone": tested.net,
+        "loader_alone": tested.loader,
+        "expected": tested.expected,  # what both limits together allow
+        "measured": tested.measured,
+    }
+    epochs = {key: None if samples is None or each is None else samples / each.value for key, each in rates.items()}
+    return name(tested.cell) | {
+        **{key: _rate(each) for key, each in rates.items()},
+        "epoch_s": epochs,  # seconds for one pass over the data at each rate
+        "deviation_pct": _percent(tested.deviation),  # took longer than expected; negative: shorter
+        "agrees": tested.agrees,
+        "overlaps": tested.overlaps,  # whether the loader works while the net computes
+        "limit": tested.limit,
+        "reasons": tested.reasons,  # where expectation and measurement do not agree
+    }
 
 
-def _curve(curve: Curve) -> CurveJson:
-    return CurveJson(
-        held=curve.held,
-        batch_size=curve.batch_size,
-        pipeline=curve.pipeline,
-        interconnect=curve.interconnect,
-        place=curve.place,
-        emulated=curve.emulated,
-        points=[_point(point) for point in curve.points],
-    )
+def _augmentation(found: Augmentation) -> Json:
+    """Time that augmentation adds to a training."""
+    return name(found.cell) | {
+        "plain_epoch_s": found.plain_s,
+        "augmented_epoch_s": found.augmented_s,
+        "cost_pct": 100 * found.cost,
+        "free": found.free,
+        "sure": found.sure,  # whether repeats, or epochs, differ by less than the cost
+        "doubt": found.doubt,  # why too little was run to claim anything
+        "limit": found.limit,  # of the augmented training
+    }
 
 
-def _point(point: Point) -> PointJson:
-    return PointJson(
-        ranks=point.ranks,
-        batch_size=point.batch_size,
-        status=point.cell.status,
-        samples_per_s=spread(point.rate),
-        speedup=_ratio(point.speedup),
-        efficiency=_ratio(point.efficiency),
-        why=point.why,
-        waiting_pct=None if point.waiting_share is None else 100 * point.waiting_share,
-        exchange_ms=point.exchange_ms,
-    )
+def _curve(curve: Curve) -> Json:
+    """Trainings that differ in the number of ranks alone, a point for each."""
+    points = [
+        {
+            "ranks": point.ranks,
+            "batch_size": point.cell.batch_size,  # of each rank
+            "status": point.cell.status,
+            "samples_per_s": _rate(point.rate),  # of all ranks together
+            "speedup": _ratio(point.speedup),
+            "efficiency": _ratio(point.efficiency),  # speed-up by ranks; 1 is ideal
+            "why": point.why,  # there is no speed-up
+            "waiting_pct": _percent(point.waiting_share),  # of the time, for the last rank
+            "exchange_ms": point.exchange_ms,  # a step, of gradients, where emulated: computed, not measured
+        }
+        for point in curve.points
+    ]
+    # `held`: what has the same batch size on all points, each rank or all together; `place`: on other axes, in words.
+    return vars(curve) | {"points": points}
 
 
-def _ratio(ratio: Range | None) -> RatioJson | None:
+def _roofline(found: Roofline) -> Json:
+    """The most that this machine can make of some samples."""
+    parts = [
+        {
+            "name": part.name,
+            "kind": part.kind,  # `making`: one after the other; `beside`: meanwhile; `stored`: reading files that are
+            # not in memory, in place of reading them from it; `aside`: a loader can do without
+            "one_core": _rate(part.one),
+            "all_cores": _rate(part.all),
+        }
+        for part in found.parts
+    ]
+    return {
+        "place": found.place,  # `net`, `store` and `augment` of the samples
+        "decoder": found.decoder,
+        "transformer": found.transformer,
+        "cores": found.cores,
+        "one_core": found.one,
+        "limit": found.all,  # samples/s that all cores together can prepare
+        "bound_by": found.bound_by,  # `making`, or the part beside it that is slower
+        "parts": parts,
+    }
+
+
+def roofline(found: Roofline, setting: Mapping[str, Any]) -> Json:
+    """What `roofline` measured by itself, as `whyidle-roofline` version 1. `setting`: `what` was measured, as it was
+    named; `dataset` as the data describe themselves; `size` in pixels of the square that files are resized to, `null`
+    of a scenario, whose nets say that; `batch_size`, `rounds`, and `notices` of what was wrong with the data."""
+    return builtins(_roofline(found) | {"format": "whyidle-roofline", "version": 1, **setting})
+
+
+def logged(bills: Sequence[Bill], relative_to: str, target: float | None, problems: Sequence[str], folder: str) -> Json:
+    """All bills, training by training: `compare cost --logs DIR --json`. `problems`: logs that could not be read."""
+    tests: dict[str, list[Json]] = {}
+    for each in bills:
+        told = vars(each) | {"price": None if each.price is None else each.price.name}
+        tests.setdefault(told.pop("test"), []).append(told)
+    prices = {str(each.price.name): each.price for each in bills if each.price is not None}
+    content = {
+        "format": "whyidle-cost",
+        "version": 1,
+        "folder": folder,
+        "relative_to": relative_to,
+        "target_accuracy": target,
+        "prices": prices,
+        "tests": tests,
+        "problems": problems,
+    }
+    return builtins(content)
+
+
+def _percent(share: float | None) -> float | None:
+    return None if share is None else 100 * share
+
+
+def _rate(rate: Range | None) -> Json | None:
+    return None if rate is None else {"median": rate.value, "low": rate.low, "high": rate.high}
+
+
+def _ratio(ratio: Range | None) -> Json | None:
+    """`low` and `high` are `null` without repeats."""
     if ratio is None:
         return None
-    return RatioJson(ratio.value, *((ratio.low, ratio.high) if ratio.repeated else (None, None)))
+    low, high = (ratio.low, ratio.high) if ratio.repeated else (None, None)
+    return {"value": ratio.value, "low": low, "high": high}
+
+
+def _mean(estimate: Estimate) -> Json:
+    return {"mean": estimate.value, "low": estimate.low, "high": estimate.high}

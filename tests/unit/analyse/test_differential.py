@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from support.cells import NOTHING, Planned, on_processor
-from whyidle.analyse.cells.augmentation import augmentations, free_on_one_device
+from support.cells import NOTHING, Planned, on_processor, with_facts
 from whyidle.analyse.cells.comparison import Cell
-from whyidle.analyse.cells.differential import differentials, verdict_of
+from whyidle.analyse.cells.studies import augmentations, differentials, free_on_one_device
 
 
 def sides(planned: Planned, fetch_ms: float, compute_ms: float, measured_ms: float | None = None) -> list[Cell]:
@@ -77,13 +76,9 @@ def test_a_loader_under_another_net_counts_where_batches_weigh_the_same(planned:
 
 def known(cell: Cell, sampled: dict[str, Any] | None = None, **of_loader: float) -> Cell:
     """The same cell, as if that had been seen of its host and of its loader; the machine has four CPUs."""
-    analyses = []
-    for each in cell.analyses:
-        assert each.facts is not None
-        seen = replace(each.facts.sampled, **sampled or {})
-        facts = replace(each.facts, sampled=seen, machine_cpus=4, loader=replace(each.facts.loader, **of_loader))
-        analyses.append(replace(each, facts=facts))
-    return replace(cell, analyses=tuple(analyses))
+    [facts] = cell.facts
+    seen, loader = replace(facts.sampled, **sampled or {}), replace(facts.loader, **of_loader)
+    return with_facts(cell, sampled=seen, machine_cpus=4, loader=loader)
 
 
 def weigh(cell: Cell, nbytes: float) -> Cell:
@@ -135,10 +130,10 @@ def test_a_net_that_computes_more_slowly_beside_the_loader_is_named(planned: Pla
 def test_steps_that_do_nothing_have_no_verdict_and_a_batch_from_memory_none_on_a_loader(planned: Planned) -> None:
     real, net, loader = sides(planned, 20, 10)
     starved = planned.cell(20, 10, feed="synthetic")
-    assert verdict_of(real) is not None
-    assert (verdict_of(loader), verdict_of(starved)) == (None, None)
-    compute_bound = verdict_of(net)
-    assert compute_bound.cause == "none"
+    assert real.verdict is not None
+    assert (loader.verdict, starved.verdict) == (None, None)
+    assert net.verdict is not None
+    assert net.verdict.cause == "none"
 
 
 def test_one_short_run_of_each_makes_no_claim_of_what_augmentation_costs(planned: Planned) -> None:

@@ -10,7 +10,7 @@ from markdown_it import MarkdownIt
 
 from support.rendered import rendered
 from whyidle.analyse.causes.finding import Evidence, Finding, Next
-from whyidle.analyse.cells.batch_size.result import BatchVerdict
+from whyidle.analyse.cells.batch_size import BatchVerdict
 from whyidle.analyse.run.stall_breakdown import TOTAL
 from whyidle.analyse.statistics import Estimate
 from whyidle.analyse.where.places import Where

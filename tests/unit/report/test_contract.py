@@ -14,7 +14,6 @@ import pytest
 from whyidle.report.contract.checks import LimitsJson, MachineJson
 from whyidle.report.contract.diff import DifferenceJson
 from whyidle.report.contract.encode import beside, builtins
-from whyidle.report.contract.roofline import RooflineResultJson
 from whyidle.report.contract.run import ReportJson
 
 PAGES = Path(__file__).parents[3] / "docs" / "commands"
@@ -38,7 +37,6 @@ def keys(found: Any, seen: set[int]) -> set[str]:
         ("diff", DifferenceJson),
         ("check", LimitsJson),
         ("doctor", MachineJson),
-        ("roofline", RooflineResultJson),
     ],
 )
 def test_a_page_names_the_keys_of_its_json_alone(page: str, kind: type[msgspec.Struct]) -> None:

@@ -77,7 +77,7 @@ def test_a_text_of_any_length_is_a_short_one() -> None:
 def test_a_comparison_is_its_table_and_many_cells_are_cut_and_counted(tmp_path: Path) -> None:
     planned = Planned(tmp_path)
     cell = planned.cell(20, 5, pipeline="naive")
-    broken = Cell("dali-cpu", 8, "failed", "broken | pipe", (), (), (), place())
+    broken = Cell("dali-cpu", 8, "failed", "broken | pipe", axes=place())
     setting = {"cpu_budget": 2, "repeats": 1, "scenario": "ssd", "net": "vgg", "device": DEVICE}
     shown = html(markdown(comparison_document(compare([cell, broken]), setting)))
     assert shown.index("Emulated samples/s") < shown.index("<tr>") < shown.index(">naive</td>")
