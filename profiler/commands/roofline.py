@@ -12,8 +12,7 @@ from ..analyse.cells.studies import ROOFLINE, rooflines
 from ..capture.cpu_budget import cpu_budget
 from ..errors import WhyidleError
 from ..matrix.ceilings import PLACE, Ceiling
-from ..matrix.experiment import Request, described
-from ..matrix.sources import Sources
+from ..matrix.experiment import Request, Sources, described
 from ..record.image_files import read_image_files
 from ..record.run import RUN_JSON
 from ..report.contract.comparison import roofline
@@ -110,7 +109,7 @@ def _of_scenario(arguments: argparse.Namespace) -> tuple[Dataset, Mapping[str, A
     at = arguments.store or chosen.stores[0]
     if why := sources.missing(net, at):
         raise WhyidleError(f"{why}.")
-    data = sources.loading(net, at, not arguments.no_augment)
+    data = sources.loading(net, at, augment=not arguments.no_augment)
     place = dict(zip(PLACE, (net, at, not arguments.no_augment), strict=True))
     return data, place, {"dataset": data.describe(), "size": None, "notices": list(data.notices())}
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from whyidle.pipelines.protocol import Dataset, Settings
     from whyidle.scenarios.variant import Variant
 
-    from .sources import Sources
+    from .experiment import Sources
 
 PLACE = ("net", "store", "augment")
 """Axes on which samples differ."""
@@ -81,7 +81,7 @@ class Ceilings:
         for each in variants:
             place = tuple(getattr(each, name) for name in PLACE)
             if each.feed != "synthetic" and place not in self._of and not sources.missing(each.net, each.store):
-                data = sources.loading(each.net, each.store, each.augment)
+                data = sources.loading(each.net, each.store, augment=each.augment)
                 named = dict(zip(PLACE, place, strict=True))
                 self._of[place] = Ceiling(data, named, each.device, Settings(each.batch_size, seed=seed), cores)
 

@@ -271,7 +271,7 @@ def _line(axes: Axes, curve: Curve, number: int, named: str) -> None:
     style: dict[str, Any] = {"color": colour, "marker": marker, "markersize": 4.5, "linewidth": 1.4, "capsize": 2.5}
     axes.errorbar([ranks for ranks, _ in points], [r.value for _, r in points], reach, label=named, **style)
     for point in curve.points:
-        if point.cell.status == "oom":
+        if point.status == "oom":
             axes.plot(point.ranks, 0, color=colour, marker="x", clip_on=False)
             _note(axes, "OOM", (point.ranks, 0), (0, 4), ha="center", color=colour)
 

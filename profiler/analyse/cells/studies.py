@@ -77,37 +77,30 @@ class Reason:
 
 @dataclass(frozen=True)
 class Differential:
-    """A training beside its net alone and its loader alone."""
+    """A training beside its net alone and its loader alone. Rates are samples/s, `None` where not run."""
 
     cell: Cell
-    net: Range | None
-    """Samples/s of the net alone; `None` where that was not run."""
-    loader: Range | None
-    """Samples/s of the loader alone; `None` where that was not run."""
+    net_alone: Range | None
+    loader_alone: Range | None
+    expected: Range | None
+    """Rate that both limits together allow; `None` where one side was not run."""
     measured: Range
-    """Samples/s of the training."""
+    epoch_s: Mapping[str, float | None]
+    """Seconds for one pass over the data, by rate; `None` where the number of samples is not known."""
+    deviation_pct: float | None
+    """Percent by which the training took longer than expected, negative where it took less; `None` as `expected`."""
+    agrees: bool | None
+    """Whether the measured time is the expected one, about; `None` as `expected`."""
     overlaps: bool
     """Whether the loader works while the net computes."""
-    expected: Range | None = None
-    """Samples/s that both limits together allow; `None` where one side was not run."""
-    limit: Limit | None = None
-    reasons: tuple[Reason, ...] = ()
+    limit: Limit | None
+    reasons: tuple[Reason, ...]
     """Where expectation and measurement do not agree."""
 
-    @property
-    def deviation(self) -> float | None:
-        """Share by which the training took longer than expected; negative where it took less."""
-        return None if self.expected is None else self.expected.value / self.measured.value - 1
 
-    @property
-    def agrees(self) -> bool | None:
-        """Whether the measured time is the expected one, about; `None` where one side was not run."""
-        return None if self.deviation is None else abs(self.deviation) <= AGREES_WITHIN
-
-
-def differentials(cells: Sequence[Cell]) -> tuple[Differential, ...]:
+def differentials(cells: Sequence[Cell], setting: Mapping[str, Any]) -> tuple[Differential, ...]:
     """Test every training that ran and of which the net alone or the loader alone ran as well. Not a training of
-    several phases: its rate is a mixture."""
+    several phases: its rate is a mixture. `setting`: the comparison's."""
     ran = [cell for cell in cells if cell.ran]
     found = []
     for cell in ran:
@@ -119,7 +112,7 @@ def differentials(cells: Sequence[Cell]) -> tuple[Differential, ...]:
         partners = [each for each in ran if each.feed == "loader-only" and same_place(each, cell, _LOADER)]
         loader = _closest(cell, [p for p in partners if same_place(p, cell, ("net",)) or _same_data(p, cell)])
         if net is not None or loader is not None:
-            found.append(_differential(cell, net, loader))
+            found.append(_differential(cell, net, loader, cell.samples(setting)))
     return tuple(found)
 
 
@@ -139,34 +132,36 @@ def _same_data(one: Cell, other: Cell) -> bool:
     return bool(mine and theirs) and abs((mine or 0) / (theirs or 1) - 1) <= SAME_BYTES
 
 
-def _differential(cell: Cell, net: Cell | None, loader: Cell | None) -> Differential:
-    alone = None if net is None else net.samples_per_s
-    loading = None if loader is None else loader.samples_per_s
+def _differential(cell: Cell, net: Cell | None, loader: Cell | None, samples: int | None) -> Differential:
+    alone, loading = (None if side is None else side.samples_per_s for side in (net, loader))
     measured, facts = cell.samples_per_s, cell.typical.facts if cell.typical is not None else None
     assert measured is not None
     # A device with a queue computes on while the training's own thread makes the next batch; a processor cannot do both
     # in one thread.
     overlaps = facts is None or facts.device_kind != "cpu" or not facts.made_in_training
-    found = Differential(cell, alone, loading, measured, overlaps)
-    if net is None or loader is None or alone is None or loading is None:
-        return found
-    value, low, high = (
-        min(net_rate, rate) if overlaps else 1 / (1 / net_rate + 1 / rate)
-        for net_rate, rate in ((alone.value, loading.value), (alone.low, loading.low), (alone.high, loading.high))
-    )
-    alike = abs(alone.value / loading.value - 1) <= BALANCED
-    limit: Limit = "both" if alike else "net" if alone.value < loading.value else "loader"
-    expected = Range(value, low, high, min(alone.repeats, loading.repeats))
-    found = replace(found, expected=expected, limit=limit)
-    return found if found.agrees else replace(found, reasons=tuple(_reasons(found, net, loader)))
+    expected, deviation, reasons = None, None, list[Reason]()
+    limit: Limit | None = None
+    if alone is not None and loading is not None:
+        pairs = ((alone.value, loading.value), (alone.low, loading.low), (alone.high, loading.high))
+        value, low, high = (min(pair) if overlaps else 1 / (1 / pair[0] + 1 / pair[1]) for pair in pairs)
+        expected = Range(value, low, high, min(alone.repeats, loading.repeats))
+        deviation = expected.value / measured.value - 1
+        alike = abs(alone.value / loading.value - 1) <= BALANCED
+        limit = "both" if alike else "net" if alone.value < loading.value else "loader"
+    agrees = None if deviation is None else abs(deviation) <= AGREES_WITHIN
+    rates = {"net_alone": alone, "loader_alone": loading, "expected": expected, "measured": measured}
+    seconds = {name: None if samples is None or rate is None else samples / rate.value for name, rate in rates.items()}
+    percent = None if deviation is None else 100 * deviation
+    found = Differential(cell, alone, loading, expected, measured, seconds, percent, agrees, overlaps, limit, ())
+    if deviation is not None and not agrees and net is not None and loader is not None:
+        reasons = _reasons(found, deviation, net, loader)
+    return replace(found, reasons=tuple(reasons))
 
 
-def _reasons(found: Differential, net: Cell, loader: Cell) -> list[Reason]:
-    """Name what explains that expectation and measurement do not agree, likeliest first."""
+def _reasons(found: Differential, excess: float, net: Cell, loader: Cell) -> list[Reason]:
+    """Name what explains that expectation and measurement do not agree, likeliest first. `excess`: time beyond what was
+    expected, as a share of that."""
     assert found.expected is not None
-    assert found.net is not None
-    assert found.loader is not None
-    excess = found.expected.value / found.measured.value - 1
     reasons = []
     if found.measured.meets(found.expected):
         reasons.append(Reason("noise", "repeated runs of one cell differ as much"))
@@ -174,8 +169,8 @@ def _reasons(found: Differential, net: Cell, loader: Cell) -> list[Reason]:
     known = [facts for facts in three if facts is not None]
     if len(known) == 3:
         reasons += _seen(found, excess, *known)
-    nearly = min(found.net.value / found.loader.value, found.loader.value / found.net.value) >= NEARLY_BALANCED
-    if not reasons and excess > 0 and nearly:
+    rates = [rate.value for rate in (found.net_alone, found.loader_alone) if rate is not None]
+    if not reasons and excess > 0 and min(rates) / max(rates) >= NEARLY_BALANCED:
         words = "net and loader are almost equally fast, so each waits for the other's slow batches"
         reasons.append(Reason("balanced", words))
     return reasons or [Reason("unknown", "these runs do not show why")]
@@ -235,13 +230,13 @@ def _seen(found: Differential, longer: float, training: Facts, net: Facts, loade
 def _shared_cpus(found: Differential, net: Facts, loader: Facts) -> str:
     """Say that both together need more CPUs than there are, where each alone has them all to itself; else empty."""
     budget, of_net, of_loader = loader.sampled.cpu_budget, net.sampled.tree_cpus, loader.sampled.tree_cpus
-    if budget is None or found.net is None or found.loader is None or found.expected is None:
+    if budget is None or found.net_alone is None or found.loader_alone is None or found.expected is None:
         return ""
     if of_net is None or of_loader is None:
         shared = net.device_kind == "cpu" and found.overlaps
         return f"the net computes on the same {budget:g} CPUs as the loader" if shared else ""
     # CPU seconds that a sample takes: what a net and a loader each took of the CPUs while they had them alone.
-    per_sample = of_net / found.net.value + of_loader / found.loader.value
+    per_sample = of_net / found.net_alone.value + of_loader / found.loader_alone.value
     needed = per_sample * found.expected.value
     if needed <= budget * (1 + AGREES_WITHIN / 2):
         return ""
@@ -413,22 +408,20 @@ class Augmentation:
 
     cell: Cell
     """The augmented one."""
-    plain_s: float | None
+    plain_epoch_s: float | None
     """Time of an epoch without augmenting; `None` where the number of samples is not known."""
-    augmented_s: float | None
+    augmented_epoch_s: float | None
     """Time of an epoch with it; `None` where the number of samples is not known."""
-    cost: float
-    """Time that augmenting adds, as a share of that without."""
+    cost_pct: float
+    """Time that augmenting adds, percent of that without."""
+    free: bool
+    """Whether that is next to nothing."""
     sure: bool
     """Whether repeats differ by less than the cost; of one run, whether its epochs do."""
-    limit: Limit | None
-    """Limit of the augmented training; `None` where the differential test does not say."""
     doubt: str | None = None
     """Why either cell is too little to claim anything: too few steps, or one short run. Such a cost is never sure."""
-
-    @property
-    def free(self) -> bool:
-        return self.cost < FREE
+    limit: Limit | None = None
+    """Limit of the augmented training; `None` where the differential test does not say."""
 
 
 def augmentations(
@@ -437,8 +430,8 @@ def augmentations(
     """Give the cost of augmenting each cell, by its own epochs and by another cell. `setting`: the comparison's."""
     found, ran = [], [cell for cell in cells if cell.status == "ok"]
     for cell in cells:
-        if (costs := _of_epochs(cell)) is not None:
-            found.append(Augmentation(cell, *costs))
+        if (by_epochs := _of_epochs(cell)) is not None:
+            found.append(by_epochs)
         augments = cell.axes.get("augment") and cell.status == "ok" and cell.feed == "real"
         plain = twin(cell, ran, augment=False) if augments else None
         if plain is None or plain.samples_per_s is None or cell.samples_per_s is None:
@@ -449,11 +442,11 @@ def augmentations(
         doubt = too_little(cell) or too_little(plain)
         sure = doubt is None and not fast.meets(slow)
         cost = fast.value / slow.value - 1
-        found.append(Augmentation(cell, plain_s, augmented_s, cost, sure, limit, doubt))
+        found.append(Augmentation(cell, plain_s, augmented_s, 100 * cost, cost < FREE, sure, doubt, limit))
     return found
 
 
-def _of_epochs(cell: Cell) -> tuple[float, float, float, bool, None, str | None] | None:
+def _of_epochs(cell: Cell) -> Augmentation | None:
     """Compare the two kinds of epochs of a training whose plan has both; `None` of any other."""
     pairs: list[tuple[list[float], list[float]]] = []
     for run in (run for each in results([cell]) for run in each.runs):
@@ -474,13 +467,13 @@ def _of_epochs(cell: Cell) -> tuple[float, float, float, bool, None, str | None]
         (off, on), several = pairs[0], len(pairs[0][0]) > 1 and len(pairs[0][1]) > 1
         sure = several and (max(off) < min(on) or max(on) < min(off))
     doubt = too_little(cell, sum(map(sum, pairs[0])))
-    return plain, augmented, cost, sure and doubt is None, None, doubt
+    return Augmentation(cell, plain, augmented, 100 * cost, cost < FREE, sure and doubt is None, doubt)
 
 
 def free_on_one_device(found: Sequence[Augmentation]) -> list[tuple[Augmentation, Augmentation]]:
     """Pair one training on two devices where augmentation is free on one and surely not on the other; of each training
     the pair that differs most."""
-    sure = sorted((each for each in found if each.doubt is None), key=lambda each: each.cost)
+    sure = sorted((each for each in found if each.doubt is None), key=lambda each: each.cost_pct)
     return [
         (several[0], several[-1])
         for several in grouped(sure, but=("device",))
@@ -501,35 +494,24 @@ SHARED_OUT = ("workers", "threads")
 class Point:
     """The training on one number of ranks, against that on one rank."""
 
-    ranks: int
     cell: Cell
-    speedup: Range | None = None
+    ranks: int
+    batch_size: int
+    """Batch size of each rank."""
+    status: str
+    samples_per_s: Range | None
+    """Samples/s of all ranks together; `None` where it did not run."""
+    speedup: Range | None
     """Median rate over the median rate of one rank, with what the repeats of either allow; `None`: see `why`."""
-    why: str | None = None
+    efficiency: Range | None
+    """Speed-up over the number of ranks, 1 is ideal; `None` without a speed-up."""
+    why: str | None
     """Why there is no speed-up; `None` where there is one."""
-
-    @property
-    def rate(self) -> Range | None:
-        """Samples/s of all ranks together; `None` where it did not run."""
-        return self.cell.samples_per_s if self.cell.status == "ok" else None
-
-    @property
-    def efficiency(self) -> Range | None:
-        """Speed-up over the number of ranks, 1 is ideal; `None` without a speed-up."""
-        return None if self.speedup is None else self.speedup.divided_by(self.ranks)
-
-    @property
-    def waiting_share(self) -> float | None:
-        """Share of the time in which ranks wait for the last of them, part of what counts as computing; `None` where
-        not measured."""
-        typical = self.cell.typical
-        return typical.job.waiting_share if typical is not None and typical.job is not None else None
-
-    @property
-    def exchange_ms(self) -> float | None:
-        """Time that the exchange of gradients adds to each step, computed, not measured; `None` where not emulated."""
-        told = self.cell.typical.info.get("exchange") if self.cell.typical else None
-        return float(told["ms"]) if isinstance(told, dict) and "ms" in told else None
+    waiting_pct: float | None
+    """Percent of the time in which ranks wait for the last of them, part of what counts as computing; `None` where not
+    measured."""
+    exchange_ms: float | None
+    """Time that the exchange of gradients adds to each step, computed, not measured; `None` where not emulated."""
 
 
 @dataclass(frozen=True)
@@ -603,15 +585,23 @@ def _against(cell: Cell, alone: Cell | None, batch_size: int) -> Point:
     def without_rate(one: Cell) -> str:
         return "out of memory" if one.status == "oom" else one.error or one.status
 
-    point = Point(_ranks(cell), cell)
-    if point.rate is None:
-        return replace(point, why=without_rate(cell))
-    if alone is None:
-        return replace(point, why=f"one rank was not run at batch {batch_size}")
-    if not alone.ran or alone.samples_per_s is None:
-        return replace(point, why=f"one rank at batch {batch_size}: {without_rate(alone)}")
-    speedup = Range(1.0, 1.0, 1.0, 1) if cell is alone else point.rate.over(alone.samples_per_s)
-    return replace(point, speedup=speedup)
+    why, speedup, ranks, typical = None, None, _ranks(cell), cell.typical
+    rate, base = (each.samples_per_s if each is not None and each.status == "ok" else None for each in (cell, alone))
+    if rate is None:
+        why = without_rate(cell)
+    elif alone is None:
+        why = f"one rank was not run at batch {batch_size}"
+    elif base is None:
+        why = f"one rank at batch {batch_size}: {without_rate(alone)}"
+    else:
+        speedup = Range(1.0, 1.0, 1.0, 1) if cell is alone else rate.over(base)
+    efficiency = None if speedup is None else speedup.divided_by(ranks)
+    waiting = None if typical is None or typical.job is None else typical.job.waiting_share
+    told = None if typical is None else typical.info.get("exchange")
+    exchange_ms = float(told["ms"]) if isinstance(told, dict) and "ms" in told else None
+    waiting_pct = None if waiting is None else 100 * waiting
+    beside = ranks, cell.batch_size, cell.status, rate, speedup, efficiency, why
+    return Point(cell, *beside, waiting_pct, exchange_ms)
 
 
 # How near loaders come to what the machine can do with the same files.
@@ -635,9 +625,9 @@ class LoadingPart:
 
     name: str
     kind: str
-    one: Range
+    one_core: Range
     """One core, the others idle."""
-    all: Range
+    all_cores: Range
     """All cores at once."""
 
 
@@ -646,18 +636,18 @@ class Roofline:
     """The most that a machine can make of some samples."""
 
     place: Mapping[str, Any]
-    """Where the cells that it is of stand on the axes on which samples differ."""
+    """`net`, `store` and `augment` of the samples: where the cells stand that it is of."""
     decoder: str
     transformer: str
     """The libraries of the fastest decoding and transforming that was found."""
     cores: int
-    parts: tuple[LoadingPart, ...]
-    one: float
+    one_core: float
     """Samples/s of one core."""
-    all: float
-    """Samples/s of all cores at once: the limit."""
+    limit: float
+    """Samples/s of all cores at once."""
     bound_by: str
     """`making`, or the part beside it that is slower."""
+    parts: tuple[LoadingPart, ...]
 
     @property
     def making(self) -> tuple[LoadingPart, ...]:
@@ -665,12 +655,12 @@ class Roofline:
         return tuple(part for part in self.parts if part.kind == MAKING)
 
     def share(self, cell: Cell) -> float | None:
-        """Rate of a cell's training over the limit, 0 to 1 and seldom more; `None` of one that did not run, or that a
-        loader does not make such samples for."""
+        """Give a cell's rate over the limit, 0 to 1 and seldom more; `None` of one that did not run, or that a loader
+        does not make such samples for."""
         if cell.feed == "synthetic" or any(cell.axes.get(name) != at for name, at in self.place.items()):
             return None
         rate = cell.samples_per_s
-        return None if cell.status != "ok" or rate is None else rate.value / self.all
+        return None if cell.status != "ok" or rate is None else rate.value / self.limit
 
 
 def roofline(told: Mapping[str, Any]) -> Roofline | None:
@@ -688,13 +678,14 @@ def roofline(told: Mapping[str, Any]) -> Roofline | None:
     making = [part for part in parts if part.kind == MAKING]
     if not making:
         return None
-    of_one, of_all = (1 / sum(1 / getattr(part, cores).value for part in making) for cores in ("one", "all"))
-    bound_by = MAKING
-    slowest = min((part for part in parts if part.kind == BESIDE), key=lambda part: part.all.value, default=None)
-    if slowest is not None and slowest.all.value < of_all:
-        of_one, of_all, bound_by = min(of_one, slowest.one.value), slowest.all.value, slowest.name
+    one_core = 1 / sum(1 / part.one_core.value for part in making)
+    limit, bound_by = 1 / sum(1 / part.all_cores.value for part in making), MAKING
+    slowest = min((part for part in parts if part.kind == BESIDE), key=lambda part: part.all_cores.value, default=None)
+    if slowest is not None and slowest.all_cores.value < limit:
+        one_core, limit = min(one_core, slowest.one_core.value), slowest.all_cores.value
+        bound_by = slowest.name
     libraries = told["place"], told["decoder"], told["transformer"]
-    return Roofline(*libraries, told["cores"], tuple(parts), of_one, of_all, bound_by)
+    return Roofline(*libraries, told["cores"], one_core, limit, bound_by, tuple(parts))
 
 
 def rooflines(setting: Mapping[str, Any]) -> list[Roofline]:
@@ -725,12 +716,12 @@ class SampleTime:
 
 def sample_times(found: Roofline, cells: Sequence[Cell]) -> list[SampleTime]:
     """Give the time of the limit, and of whatever of these cells it is of, the fastest first."""
-    parts = tuple((part.name, 1e3 / part.all.value) for part in found.making)
+    parts = tuple((part.name, 1e3 / part.all_cores.value) for part in found.making)
     if found.bound_by != MAKING:
-        parts = ((found.bound_by, 1e3 / found.all),)
+        parts = ((found.bound_by, 1e3 / found.limit),)
     loaders = []
     for cell in cells:
         if share := found.share(cell):
-            rate = share * found.all
+            rate = share * found.limit
             loaders.append(SampleTime(f"{cell.pipeline}, batch {cell.batch_size}", rate, (("", 1e3 / rate),), share))
-    return [SampleTime("limit", found.all, parts, 1.0), *sorted(loaders, key=lambda each: each.ms)]
+    return [SampleTime("limit", found.limit, parts, 1.0), *sorted(loaders, key=lambda each: each.ms)]

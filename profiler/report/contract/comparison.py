@@ -7,15 +7,13 @@ Which axes cells have, and what the setting says, is the scenario's: such keys s
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import is_dataclass
 from typing import Any
 
 from ...analyse.cells.batch_size import BatchVerdict
 from ...analyse.cells.comparison import Cell, Comparison
 from ...analyse.cells.cost import Bill, CellCost, cell_costs
 from ...analyse.cells.studies import (
-    Augmentation,
-    Curve,
-    Differential,
     Roofline,
     augmentations,
     differentials,
@@ -35,7 +33,7 @@ Json = dict[str, Any]
 
 def comparison(result: Comparison, setting: Mapping[str, Any]) -> Json:
     """A table, as `whyidle-compare` version 1. `setting`: scenario, device, cpu_budget, dataset, …"""
-    tested = differentials(result.cells)
+    tested = differentials(result.cells, setting)
     groups: list[Json] = [
         {
             "axes": each.axes,  # on which groups differ: cells of one train the same thing under the same conditions
@@ -54,10 +52,10 @@ def comparison(result: Comparison, setting: Mapping[str, Any]) -> Json:
         "best": best,
         "groups": groups,
         "batch_verdicts": {loader: batch_verdict(each) for loader, each in result.batch_verdicts.items()},
-        "differential": [_differential(each, each.cell.samples(setting)) for each in tested],
-        "augmentation": [_augmentation(each) for each in augmentations(result.cells, tested, setting)],
-        "roofline": [_roofline(each) for each in rooflines(setting)],  # of each kind of samples, where measured
-        "scaling": [_curve(curve) for curve in scaling(result.cells)],
+        "differential": [name(each.cell) | as_json(each) for each in tested],
+        "augmentation": [name(e.cell) | as_json(e) for e in augmentations(result.cells, tested, setting)],
+        "roofline": as_json(rooflines(setting)),  # of each kind of samples, where measured
+        "scaling": as_json(scaling(result.cells)),
     }
     return builtins(told)
 
@@ -80,7 +78,7 @@ def _cell(cell: Cell, cost: CellCost | None, limits: Sequence[Roofline]) -> Json
         "status": cell.status,  # `ok`, `oom`, `failed`, `skipped` or `stopped`
         "error": cell.error,
         "runs": [row.run for row in cell.rows],  # their folders
-        "samples_per_s": _rate(cell.samples_per_s),
+        "samples_per_s": as_json(cell.samples_per_s),
         "busy_pct": None if row is None else row.figure("busy_pct"),
         "au_pct": None if row is None else row.figure("au_pct"),
         "breakdown": breakdown({} if cell.typical is None else ranks_figures.shares(cell.typical)),
@@ -99,15 +97,8 @@ def _cell(cell: Cell, cost: CellCost | None, limits: Sequence[Roofline]) -> Json
         told["of_limit_pct"] = 100 * reached  # of the most that this machine can prepare
     told["cost_usd"] = None if cost is None else cost.usd_per_epoch
     if cost is not None:
-        told["cost"] = {
-            "usd_per_hour": None if cost.price is None else cost.price.usd_per_hour,
-            "instance": None if cost.price is None else cost.price.name,
-            "usd_per_epoch": cost.usd_per_epoch,  # one pass over the data at the rate within steps
-            "waited_usd_per_epoch": cost.waited_usd_per_epoch,  # part of it in which nothing was computed
-            "ratio": cost.ratio,  # usd_per_epoch over that of the reference cell
-            "target_epochs": cost.target_epochs,  # until the requested accuracy
-            "target_cost_usd": cost.target_cost_usd,
-        }
+        per_hour, instance = (None, None) if cost.price is None else (cost.price.usd_per_hour, cost.price.name)
+        told["cost"] = {"usd_per_hour": per_hour, "instance": instance} | as_json(cost, "price")
     return told
 
 
@@ -118,11 +109,11 @@ def batch_verdict(verdict: BatchVerdict) -> Json:
         "grew": verdict.grew,  # the term that grew from one size to the other, if one did
         "text": verdict.text,
         "terms": {  # by batch size: each part of the time, and `total`
-            size: {term: _mean(each) | {"median": verdict.medians[size][term]} for term, each in terms.items()}
+            size: {term: as_json(each) | {"median": verdict.medians[size][term]} for term, each in terms.items()}
             for size, terms in verdict.terms.items()
         },
         "compared": (verdict.smaller, verdict.larger),
-        "changes": {term: _mean(each) for term, each in verdict.changes.items()},  # from the smaller to the larger
+        "changes": {term: as_json(each) for term, each in verdict.changes.items()},  # from the smaller to the larger
         "work": verdict.work,  # by batch size: what a run did, medians
         "runs": verdict.runs,  # by batch size
         "noise_pct": 100 * verdict.noise,  # assumed standard deviation between runs of one size
@@ -130,88 +121,11 @@ def batch_verdict(verdict: BatchVerdict) -> Json:
     }
 
 
-def _differential(tested: Differential, samples: int | None) -> Json:
-    """A training beside its net alone and its loader alone. `samples`: of an epoch."""
-    rates = {
-        "net_alone": tested.net,
-        "loader_alone": tested.loader,
-        "expected": tested.expected,  # what both limits together allow
-        "measured": tested.measured,
-    }
-    epochs = {key: None if samples is None or each is None else samples / each.value for key, each in rates.items()}
-    return name(tested.cell) | {
-        **{key: _rate(each) for key, each in rates.items()},
-        "epoch_s": epochs,  # seconds for one pass over the data at each rate
-        "deviation_pct": _percent(tested.deviation),  # took longer than expected; negative: shorter
-        "agrees": tested.agrees,
-        "overlaps": tested.overlaps,  # whether the loader works while the net computes
-        "limit": tested.limit,
-        "reasons": tested.reasons,  # where expectation and measurement do not agree
-    }
-
-
-def _augmentation(found: Augmentation) -> Json:
-    """Time that augmentation adds to a training."""
-    return name(found.cell) | {
-        "plain_epoch_s": found.plain_s,
-        "augmented_epoch_s": found.augmented_s,
-        "cost_pct": 100 * found.cost,
-        "free": found.free,
-        "sure": found.sure,  # whether repeats, or epochs, differ by less than the cost
-        "doubt": found.doubt,  # why too little was run to claim anything
-        "limit": found.limit,  # of the augmented training
-    }
-
-
-def _curve(curve: Curve) -> Json:
-    """Trainings that differ in the number of ranks alone, a point for each."""
-    points = [
-        {
-            "ranks": point.ranks,
-            "batch_size": point.cell.batch_size,  # of each rank
-            "status": point.cell.status,
-            "samples_per_s": _rate(point.rate),  # of all ranks together
-            "speedup": _ratio(point.speedup),
-            "efficiency": _ratio(point.efficiency),  # speed-up by ranks; 1 is ideal
-            "why": point.why,  # there is no speed-up
-            "waiting_pct": _percent(point.waiting_share),  # of the time, for the last rank
-            "exchange_ms": point.exchange_ms,  # a step, of gradients, where emulated: computed, not measured
-        }
-        for point in curve.points
-    ]
-    # `held`: what has the same batch size on all points, each rank or all together; `place`: on other axes, in words.
-    return vars(curve) | {"points": points}
-
-
-def _roofline(found: Roofline) -> Json:
-    """The most that this machine can make of some samples."""
-    parts = [
-        {
-            "name": part.name,
-            "kind": part.kind,  # `making`: one after the other; `beside`: meanwhile; `stored`: reading files that are
-            # not in memory, in place of reading them from it; `aside`: a loader can do without
-            "one_core": _rate(part.one),
-            "all_cores": _rate(part.all),
-        }
-        for part in found.parts
-    ]
-    return {
-        "place": found.place,  # `net`, `store` and `augment` of the samples
-        "decoder": found.decoder,
-        "transformer": found.transformer,
-        "cores": found.cores,
-        "one_core": found.one,
-        "limit": found.all,  # samples/s that all cores together can prepare
-        "bound_by": found.bound_by,  # `making`, or the part beside it that is slower
-        "parts": parts,
-    }
-
-
 def roofline(found: Roofline, setting: Mapping[str, Any]) -> Json:
     """What `roofline` measured by itself, as `whyidle-roofline` version 1. `setting`: `what` was measured, as it was
     named; `dataset` as the data describe themselves; `size` in pixels of the square that files are resized to, `null`
     of a scenario, whose nets say that; `batch_size`, `rounds`, and `notices` of what was wrong with the data."""
-    return builtins(_roofline(found) | {"format": "whyidle-roofline", "version": 1, **setting})
+    return builtins(as_json(found) | {"format": "whyidle-roofline", "version": 1, **setting})
 
 
 def logged(bills: Sequence[Bill], relative_to: str, target: float | None, problems: Sequence[str], folder: str) -> Json:
@@ -234,12 +148,18 @@ def logged(bills: Sequence[Bill], relative_to: str, target: float | None, proble
     return builtins(content)
 
 
-def _percent(share: float | None) -> float | None:
-    return None if share is None else 100 * share
-
-
-def _rate(rate: Range | None) -> Json | None:
-    return None if rate is None else {"median": rate.value, "low": rate.low, "high": rate.high}
+def as_json(of: Any, *without: str) -> Any:
+    """Give a structure by the names of its fields: its keys, whose docstrings say what they are. A cell in it is left
+    out, and what `without` names."""
+    if isinstance(of, Range):
+        return {"median": of.value, "low": of.low, "high": of.high}
+    if isinstance(of, Estimate):
+        return {"mean": of.value, "low": of.low, "high": of.high}
+    if is_dataclass(of):
+        fields = {key: value for key, value in vars(of).items() if key not in ("cell", *without)}
+        ratios = {key: _ratio(fields[key]) for key in ("speedup", "efficiency") if key in fields}
+        return {key: ratios[key] if key in ratios else as_json(value) for key, value in fields.items()}
+    return [as_json(each) for each in of] if isinstance(of, list | tuple) else of
 
 
 def _ratio(ratio: Range | None) -> Json | None:
@@ -248,7 +168,3 @@ def _ratio(ratio: Range | None) -> Json | None:
         return None
     low, high = (ratio.low, ratio.high) if ratio.repeated else (None, None)
     return {"value": ratio.value, "low": low, "high": high}
-
-
-def _mean(estimate: Estimate) -> Json:
-    return {"mean": estimate.value, "low": estimate.low, "high": estimate.high}

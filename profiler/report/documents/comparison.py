@@ -47,7 +47,7 @@ from ..document import (
 )
 from ..phrase import Words, line, plain_words, toned
 from ..words.code import command_line
-from ..words.figures import NOT_MEASURED, counted, percent, share
+from ..words.figures import NOT_MEASURED, counted, percent
 from ..words.sample_time import sentence
 from . import brief
 from .cells_table import (
@@ -461,7 +461,7 @@ def _scaling_blocks(every: Sequence[Curve]) -> Iterator[Block]:
                 continue
             yield from _section(title, _scaling(curves, emulated))
             points = [point for curve in curves for point in curve.points]
-            for reason in dict.fromkeys(point.why for point in points if point.why and point.rate is not None):
+            for reason in dict.fromkeys(point.why for point in points if point.why and point.samples_per_s is not None):
                 yield Paragraph(f"n/a: {reason}", 1)
             if any(point.exchange_ms is not None for point in points):
                 yield Paragraph(EXCHANGE, 1)
@@ -478,17 +478,17 @@ def _scaling(curves: Sequence[Curve], emulated: bool) -> Iterator[FittingColumn]
     points = [point for curve in curves for point in curve.points]
 
     def rate(point: Point, ranged: bool = False) -> str:
-        if point.rate is None:
-            return "OOM" if point.cell.status == "oom" else point.cell.status
-        ranges = f" ({point.rate.low:.0f}-{point.rate.high:.0f})" * (ranged and len(point.cell.analyses) > 1)
-        return f"{point.rate.value:.1f}{ranges}"
+        found = point.samples_per_s
+        if found is None:
+            return "OOM" if point.status == "oom" else point.status
+        return f"{found.value:.1f}" + f" ({found.low:.0f}-{found.high:.0f})" * (ranged and found.repeated)
 
     def speedup(point: Point, ranged: bool = False) -> str:
         # A cell without a rate has a mark in these columns.
-        return "-" if point.rate is None else value_of(point.speedup, ".2f", ranged=ranged)
+        return "-" if point.samples_per_s is None else value_of(point.speedup, ".2f", ranged=ranged)
 
     def efficiency(point: Point) -> str:
-        return "-" if point.rate is None else value_of(point.efficiency, ".0f", " %", scale=100)
+        return "-" if point.samples_per_s is None else value_of(point.efficiency, ".0f", " %", scale=100)
 
     told = [
         said if point is curve.points[0] else ""
@@ -497,14 +497,14 @@ def _scaling(curves: Sequence[Curve], emulated: bool) -> Iterator[FittingColumn]
     ]
     if any(told):
         yield FittingColumn("", told, folds_to=10)
-    yield column("batch", points, lambda point: str(point.cell.batch_size))
+    yield column("batch", points, lambda point: str(point.batch_size))
     yield column("ranks", points, lambda point: str(point.ranks))
     for title, said, goes in (("samples/s", rate, RATES_GO), ("speed-up", speedup, SPEEDUPS_GO)):
         title = head(title, emulated)
         yield column(title, points, partial(said, ranged=True), goes, instead=column(title, points, said))
     yield column(head("efficiency", emulated), points, efficiency)
-    if any(point.waiting_share is not None for point in points):
-        yield column("wait", points, lambda p: "" if p.waiting_share is None else share(p.waiting_share, 0), WAIT_GOES)
+    if any(point.waiting_pct is not None for point in points):
+        yield column("wait", points, lambda p: "" if p.waiting_pct is None else percent(p.waiting_pct, 0), WAIT_GOES)
     if any(point.exchange_ms is not None for point in points):
         yield column(
             "exchange", points, lambda p: "" if p.exchange_ms is None else f"{p.exchange_ms:.1f} ms", EXCHANGE_GOES
@@ -515,18 +515,18 @@ def _scaling(curves: Sequence[Curve], emulated: bool) -> Iterator[FittingColumn]
 
 MOST_OFF = 8
 """Trainings named one by one, of those whose time is not the expected one."""
-LITTLE = 0.005
+LITTLE_PCT = 0.5
 """Less than this is written as no difference."""
 
 
 def _differential_blocks(cells: Sequence[Cell], setting: dict[str, Any]) -> Iterator[Block]:
     """What there is of both; nothing where the cells allow neither."""
-    tested = differentials(cells)
+    tested = differentials(cells, setting)
     both = [each for each in tested if each.expected is not None]
     emulated = "emulated " if _emulated(setting) else ""
     if both:
         title = f"Net alone, loader alone, and both: {emulated}samples/s"
-        yield from _section(title, _differential(both, setting))
+        yield from _section(title, _differential(both))
         agree = sum(bool(each.agrees) for each in both)
         overlaps = {each.overlaps for each in both}
         time = "The slower of the two" if True in overlaps else "The sum of the two"
@@ -556,24 +556,23 @@ def _number(value: float | None) -> str:
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def _differential(tested: Sequence[Differential], setting: dict[str, Any]) -> Iterator[FittingColumn]:
+def _differential(tested: Sequence[Differential]) -> Iterator[FittingColumn]:
     def rate(of: str, each: Differential) -> str:
         return _number(None if (found := getattr(each, of)) is None else found.value)
 
     def seconds(of: str, each: Differential) -> str:
-        samples, found = each.cell.samples(setting), getattr(each, of)
-        return _number(None if samples is None or found is None else samples / found.value)
+        return _number(each.epoch_s[of])
 
     def deviation(each: Differential) -> str:
-        off = each.deviation
-        return NOT_MEASURED if off is None else f"{100 * off:+.0f} %" if abs(off) >= LITTLE else "0 %"
+        off = each.deviation_pct
+        return NOT_MEASURED if off is None else f"{off:+.0f} %" if abs(off) >= LITTLE_PCT else "0 %"
 
     def limit(each: Differential) -> str:
         return "" if each.limit is None else each.limit + " (no overlap)" * (not each.overlaps)
 
     yield from place_columns([each.cell for each in tested])
-    yield column("net\nalone", tested, partial(rate, "net"))
-    yield column("loader\nalone", tested, partial(rate, "loader"))
+    yield column("net\nalone", tested, partial(rate, "net_alone"))
+    yield column("loader\nalone", tested, partial(rate, "loader_alone"))
     yield column("expected", tested, partial(rate, "expected"), 1)
     yield column("measured", tested, partial(rate, "measured"))
     yield column("extra\ntime", tested, deviation)
@@ -584,7 +583,7 @@ def _differential(tested: Sequence[Differential], setting: dict[str, Any]) -> It
 
 def _unexpected(tested: Sequence[Differential]) -> Iterator[Block]:
     """List those whose time is not the expected one, each with the likely reason."""
-    off = [(abs(each.deviation or 0.0), each) for each in tested if each.agrees is False]
+    off = [(abs(each.deviation_pct or 0.0), each) for each in tested if each.agrees is False]
     if not off:
         return
     name = namer([each.cell for each in tested])
@@ -592,10 +591,10 @@ def _unexpected(tested: Sequence[Differential]) -> Iterator[Block]:
     crowded = {reason.text for _, each in off for reason in each.reasons if reason.code == "foreign_load"}
     others = f" ({max(crowded)})" if crowded else ""
     yield Paragraph(toned(f"Not as expected{others}:", "yellow"), 1)
-    for share_off, each in sorted(off, key=lambda pair: -pair[0])[:MOST_OFF]:
-        took = "longer" if (each.deviation or 0.0) > 0 else "shorter"
+    for percent_off, each in sorted(off, key=lambda pair: -pair[0])[:MOST_OFF]:
+        took = "longer" if (each.deviation_pct or 0.0) > 0 else "shorter"
         reasons = "; ".join(reason.text for reason in each.reasons if reason.code != "foreign_load")
-        said = f"{name(each.cell)} takes {100 * share_off:.0f} % {took}{f': {reasons}' if reasons else ''}."
+        said = f"{name(each.cell)} takes {percent_off:.0f} % {took}{f': {reasons}' if reasons else ''}."
         yield Paragraph(said, 2)
     if len(off) > MOST_OFF:
         yield Paragraph(f"And {len(off) - MOST_OFF} more are off by less.", 2)
@@ -603,17 +602,17 @@ def _unexpected(tested: Sequence[Differential]) -> Iterator[Block]:
 
 def _augmentation(found: Sequence[Augmentation]) -> Iterator[FittingColumn]:
     yield from place_columns([each.cell for each in found])
-    yield column("plain s/epoch", found, lambda each: _number(each.plain_s), 1)
-    yield column("augmented", found, lambda each: _number(each.augmented_s), 1)
+    yield column("plain s/epoch", found, lambda each: _number(each.plain_epoch_s), 1)
+    yield column("augmented", found, lambda each: _number(each.augmented_epoch_s), 1)
     yield column("augmentation", found, _cost)
     yield column("limit", found if any(each.limit for each in found) else (), lambda e: e.limit or "", right=False)
 
 
 def _cost(found: Augmentation) -> str:
     """Write `free`, `+49 %`; with a question mark where repeats differ by as much, or too little was run."""
-    if abs(found.cost) < FREE:
+    if abs(found.cost_pct) < 100 * FREE:
         return "free" if found.doubt is None else "free ?"
-    return f"{100 * found.cost:+.0f} %{'' if found.sure else ' ?'}"
+    return f"{found.cost_pct:+.0f} %{'' if found.sure else ' ?'}"
 
 
 def _contrast(free: Augmentation, dear: Augmentation) -> str:
@@ -622,7 +621,7 @@ def _contrast(free: Augmentation, dear: Augmentation) -> str:
     here, there = (label(each.cell, ("device",)) for each in (free, dear))
     return (
         f"{dear.cell.axes.get('net') or 'The net'}, same code and data: augmentation is free on {here} and costs "
-        f"{100 * dear.cost:.0f} % on {there}{because}."
+        f"{dear.cost_pct:.0f} % on {there}{because}."
     )
 
 

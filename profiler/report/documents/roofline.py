@@ -29,15 +29,15 @@ def roofline_blocks(found: Sequence[Roofline], cells: Sequence[Cell] = ()) -> It
         yield Space()
         yield Heading(heading(each, found))
         yield _table(each)
-        limit = f"Limit: {_number(each.all)} samples/s on {counted(each.cores, 'core')}, {_number(each.one)} on one"
+        one, every = _number(each.one_core), _number(each.limit)
+        why = f"{each.bound_by} sets it"
         if each.bound_by == MAKING:
-            most = max(each.making, key=lambda part: 1 / part.all.value)
-            yield Paragraph(f"{limit}; {most.name} takes {share(each.all / most.all.value, 0)} of that time.", 1)
-        else:
-            yield Paragraph(f"{limit}; {each.bound_by} sets it.", 1)
+            most = max(each.making, key=lambda part: 1 / part.all_cores.value)
+            why = f"{most.name} takes {share(each.limit / most.all_cores.value, 0)} of that time"
+        yield Paragraph(f"Limit: {every} samples/s on {counted(each.cores, 'core')}, {one} on one; {why}.", 1)
         for stored in each.parts:
-            if stored.kind == STORED and stored.all.value < each.all:
-                rate = _number(stored.all.value)
+            if stored.kind == STORED and stored.all_cores.value < each.limit:
+                rate = _number(stored.all_cores.value)
                 yield Paragraph(f"For files that are not in memory the storage sets the limit: {rate} samples/s.", 1)
         yield Paragraph(f"Decoded by {each.decoder}, resized and coloured by {each.transformer}.", 1)
         if reached := [(part, cell) for cell in cells if (part := each.share(cell)) is not None]:
@@ -69,17 +69,17 @@ def heading(each: Roofline, among: Sequence[Roofline]) -> str:
 def _table(found: Roofline) -> FittingTable:
     """List its parts in the order in which they happen, those that are not needed last."""
     parts = sorted(found.parts, key=lambda part: list(_KINDS).index(part.kind))
-    longest = max(1 / part.all.value for part in parts)
+    longest = max(1 / part.all_cores.value for part in parts)
 
     def core_ms(part: LoadingPart) -> str:
-        return f"{found.cores * 1e3 / part.all.value:.3f}"
+        return f"{found.cores * 1e3 / part.all_cores.value:.3f}"
 
     columns = (
         FittingColumn("part", [part.name for part in parts]),
-        column("one core", parts, lambda part: _number(part.one.value)),
-        column(counted(found.cores, "core"), parts, lambda part: _number(part.all.value)),
+        column("one core", parts, lambda part: _number(part.one_core.value)),
+        column(counted(found.cores, "core"), parts, lambda part: _number(part.all_cores.value)),
         column("core ms", parts, core_ms),
-        FittingColumn("", [line(Length(round(BAR / part.all.value / longest))) for part in parts], goes=2),
+        FittingColumn("", [line(Length(round(BAR / part.all_cores.value / longest))) for part in parts], goes=2),
         FittingColumn("", [_KINDS[part.kind] for part in parts], goes=1),
     )
     return FittingTable(columns, indent=1)

@@ -200,16 +200,16 @@ def test_times_of_what_a_core_does_add_up_what_goes_on_beside_only_bounds_them_a
     more: list[dict[str, Any]], every: float, bound_by: str
 ) -> None:
     found = limit(READ, DECODE, *more)
-    assert (found.one, found.all, found.bound_by) == (pytest.approx(200), pytest.approx(every), bound_by)
+    assert (found.one_core, found.limit, found.bound_by) == (pytest.approx(200), pytest.approx(every), bound_by)
     assert [each.name for each in found.parts] == ["read", "decode", *(each["name"] for each in more)]
 
 
 @given(st.lists(st.floats(1, 1e6), min_size=1, max_size=6))
 def test_the_limit_is_below_each_of_its_parts_and_its_parts_sum_up_to_it(rates: list[float]) -> None:
     found = limit(*(part(str(number), "making", rate, 2 * rate) for number, rate in enumerate(rates)))
-    assert found.all <= 2 * min(rates) * (1 + 1e-9)
+    assert found.limit <= 2 * min(rates) * (1 + 1e-9)
     times = sample_times(found, [])
-    assert sum(ms for _, ms in times[0].parts) == pytest.approx(1e3 / found.all)
+    assert sum(ms for _, ms in times[0].parts) == pytest.approx(1e3 / found.limit)
 
 
 def test_rounds_are_taken_together_by_their_medians() -> None:
@@ -218,7 +218,7 @@ def test_rounds_are_taken_together_by_their_medians() -> None:
         add_round(parts, [{"name": "read", "kind": "making", "one": rate, "all": 2 * rate}])
     found = limit(*parts)
     [read] = found.parts
-    assert (read.one.value, read.one.low, read.one.high, found.all) == (200, 100, 900, 400)
+    assert (read.one_core.value, read.one_core.low, read.one_core.high, found.limit) == (200, 100, 900, 400)
 
 
 def test_what_was_done_not_once_is_no_part() -> None:
