@@ -170,11 +170,6 @@ class Comparison:
     """Loader, with its place on other axes in front where that tells loaders apart → effect of a larger batch."""
     groups: tuple[Group, ...]
 
-    @property
-    def hosts(self) -> list[str]:
-        """Names of the machines that the runs were made on."""
-        return list(dict.fromkeys(row.host for cell in self.cells for row in cell.rows if row.host is not None))
-
 
 # Groups of cells by axes.
 

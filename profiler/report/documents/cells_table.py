@@ -67,8 +67,11 @@ def table_of(
     ranged = "emulated samples/s" if emulated else "samples/s (range)"
     narrow = column(head("samples/s", emulated), cells, rate_words)
     counted = cells if runs and len({len(cell.facts) for cell in cells}) > 1 else ()
+    # Named where the rows come from several machines.
+    several = cells if len(set().union(*map(hosts_of, cells))) > 1 else ()
     columns = (
         *place_columns(cells),
+        column("machine", several, lambda cell: ", ".join(hosts_of(cell)), CAUSE_GOES, right=False, folds_to=10),
         column(ranged, cells, lambda cell: rate_words(cell, True), RANGE_GOES, right=False, instead=narrow),
         column("of limit", cells if limits else (), limit),
         column("runs", counted, lambda cell: str(len(cell.facts) or "")),
@@ -148,6 +151,11 @@ def _several(cells: Sequence[Cell]) -> list[str]:
     """Name loader and batch size where cells differ in them; a cell with a cached batch has no loader."""
     differing = (len({c.pipeline for c in cells if loader_of(c)}) > 1, len({c.batch_size for c in cells}) > 1)
     return [name for name, differ in zip((PIPELINE, BATCH_SIZE), differing, strict=True) if differ]
+
+
+def hosts_of(cell: Cell) -> list[str]:
+    """Name the machines that the runs of a cell were made on."""
+    return list(dict.fromkeys(row.host for row in cell.rows if row.host is not None))
 
 
 def loader_of(cell: Cell) -> str:

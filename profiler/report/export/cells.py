@@ -45,6 +45,7 @@ _RUN = (
     Column("cause", "text", "", "code of the first cause; empty where none was found"),
     Column("verdict", "text", "", "the verdict in a sentence"),
 )
+_HOST = Column("host", "text", "", "machine that it ran on, where not all ran on one")
 
 
 def cells_table(folder: Path) -> Table:
@@ -54,9 +55,11 @@ def cells_table(folder: Path) -> Table:
         RecordError: no comparison, or none that can be read.
     """
     setting, cells = read_comparison(folder)
+    runs = [open_run(folder / name) for cell in cells for name in cell.runs if is_run(folder / name)]
+    several = len({(run.info.get("host") or {}).get("name") for run in runs} - {None}) > 1
     axes = sorted({name for cell in cells for name in cell.axes})
     of_axes = (Column(f"axis_{name}", "text", "", f"place of the cell on the axis {name}") for name in axes)
-    columns = (*_CELL, *of_axes, *_RUN)
+    columns = (*_CELL, *of_axes, *_RUN, *([_HOST] if several else []))
     about = {"scenario": str(setting.get("scenario", ""))}
     return Table("cells", columns, partial(_chunks, folder, cells, columns), about)
 
@@ -97,6 +100,7 @@ def _of_run(folder: Path, name: str | None) -> dict[str, Any]:
     assert analysis is not None
     device, facts = analysis.info.get("device") or {}, analysis.facts
     known |= {
+        "host": row.host,
         "device_kind": device.get("kind"),
         "device": device.get("title"),
         "stand_in": (analysis.info.get("dataset") or {}).get("stand_in"),

@@ -97,6 +97,7 @@ def page(result: Comparison, setting: dict[str, Any], pages: Mapping[str, str] |
         by_group=_has_choices(result.groups),
         shown=shown,
         ranged=any(view["ranged"] for view in shown),
+        hosts=len({run["host"] for view in shown for run in view["runs"]} - {None}) > 1,
         strip=max(strips, key=lambda strip: float(strip["seconds"]), default=None),
         parts=PARTS,
         rooflines=_rooflines(result, setting),
@@ -160,6 +161,7 @@ def _run(row: RunRow, pages: Mapping[str, str]) -> View:
     return {
         "name": row.run.rpartition("/")[2],
         "href": pages.get(row.run),
+        "host": row.host,
         "samples_per_s": row.figure("samples_per_s"),
         "busy_pct": row.figure("busy_pct"),
         "steps": None if facts is None else facts.window.count,
