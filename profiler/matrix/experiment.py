@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ..analyse.cells.comparison import place
 from ..capture.cpu_budget import cpu_budget
 from ..errors import MissingExtra, WhyidleError
-from .ceilings import Ceilings
+from .ceilings import ceilings
 from .matrix import Budget, Matrix, PlannedCell, free_folder
 from .trial import TrialTarget
 
@@ -232,7 +232,7 @@ def plan(request: Request, say: Callable[[str], None]) -> tuple[Matrix, list[Var
         repeats=setting["repeats"],
         seed=request.seed,
         budget=budget,
-        before_round=Ceilings(variants, sources, cores, request.seed) if wanted and compared else None,
+        before_round=ceilings(variants, sources, cores, request.seed) if wanted and compared else None,
     )
     return matrix, variants
 
