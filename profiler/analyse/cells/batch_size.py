@@ -197,11 +197,6 @@ FIGURES: Mapping[str, tuple[str, str, Figure]] = {
         "",
         lambda run: None if run.memory_pressure is None else float(run.memory_pressure.count),
     ),
-    "first wait": (
-        "Samples per epoch",
-        "",
-        lambda run: run.samples / run.waits.epochs if run.waits.epochs else None,
-    ),
     "others": ("CPUs used by other programs", "", lambda run: run.foreign_cpus),
     "machine": ("Machine busy", "%", lambda run: run.sampled.machine_busy_pct),
 }
@@ -379,11 +374,6 @@ class Compared:
         return not self.slower and not self.faster and self.reach > UNSURE
 
     @property
-    def waiter(self) -> str:
-        """Who waits for data, in a sentence."""
-        return self.after[0].waiter
-
-    @property
     def grown(self) -> str:
         """The parts that grew, in words; empty where none did."""
         said = [f"{part} grew from {_both(self.times(part), ' to ')} per sample" for part in self.risen]
@@ -410,40 +400,50 @@ class Rule:
     """Parts that it can make longer."""
     cause: str
     """One of the contract's."""
-    holds: Callable[[Compared], bool]
+    due: tuple[str, ...]
+    """Terms that together have to have grown by most of it; empty: any."""
     why: str | Callable[[Compared], str]
-    """The rest of a sentence that begins with what grew."""
+    """The rest of a sentence that begins with what grew; empty where it does not hold."""
     shows: tuple[str, ...] | Callable[[Compared], tuple[Evidence, ...]] = ()
-    """Names among `FIGURES` of its evidence."""
+    """Its evidence, or names of that among `FIGURES`."""
 
+    def holds(self, compared: Compared) -> str:
+        """Say why, where it holds; else empty."""
+        if compared.grew not in self.parts or not (self.due == () or compared.is_due_to(*self.due)):
+            return ""
+        return self.why if isinstance(self.why, str) else self.why(compared)
 
-def _due(*terms: str) -> Callable[[Compared], bool]:
-    return lambda compared: compared.is_due_to(*terms)
-
-
-def _always(_: Compared) -> bool:
-    return True
-
-
-def _batches_and_workers(compared: Compared) -> tuple[int, int, int] | None:
-    """(batches per epoch at the smaller size, at the larger one, most workers)."""
-    batches, workers = compared.figure("batches"), compared.figure("workers")
-    return None if batches is None or workers is None else (round(batches[0]), round(batches[1]), round(max(workers)))
-
-
-def _some_workers_idle(compared: Compared) -> bool:
-    """An epoch of fewer batches than workers leaves some of them without any."""
-    known = _batches_and_workers(compared)
-    if known is None or not known[1] < min(known[0], known[2]):
-        return False
-    return compared.is_due_to(STARTING, FILLING) or compared.is_due_to(STARTING, FILLING, MAKING)
+    def evidence(self, compared: Compared) -> tuple[Evidence, ...]:
+        if isinstance(self.shows, tuple):
+            return tuple(each for name in self.shows for each in compared.evidence(name))
+        return self.shows(compared)
 
 
 def _too_few_batches(compared: Compared) -> str:
-    _, has, most = _batches_and_workers(compared) or (0, 0, 0)
+    """An epoch of fewer batches than workers leaves some of them without any."""
+    batches, workers = compared.figure("batches"), compared.figure("workers")
+    if batches is None or workers is None:
+        return ""
+    had, has, most = round(batches[0]), round(batches[1]), round(max(workers))
+    due = compared.is_due_to(STARTING, FILLING) or compared.is_due_to(STARTING, FILLING, MAKING)
+    if not has < min(had, most) or not due:
+        return ""
     return (
         f"because an epoch has {has} batch{'es' * (has != 1)} for {most} workers, and one worker prepares each batch. "
         "Longer epochs or a smaller batch give all of them work"
+    )
+
+
+def _epochs_begin(compared: Compared) -> str:
+    """The first batch of an epoch takes longer to come."""
+    if compared.is_due_to(STARTING):
+        return (
+            "at the beginning of epochs, before a worker has started on a batch. Keep the workers from epoch to "
+            "epoch (`persistent_workers=True`), or make epochs longer"
+        )
+    return (
+        "at the first batch of each epoch, which one worker has to prepare before anything can compute. Longer "
+        "epochs spread that over more batches; a smaller batch is ready sooner"
     )
 
 
@@ -452,51 +452,51 @@ def _first_waits(compared: Compared) -> tuple[Evidence, ...]:
     found = []
     for size, runs in ((compared.smaller, compared.before), (compared.larger, compared.after)):
         filling = sum(compared.fit.at(size, name).value for name in (STARTING, FILLING))
-        samples = median_of_known(FIGURES["first wait"][2](run) for run in runs)
+        samples = median_of_known(run.samples / run.waits.epochs if run.waits.epochs else None for run in runs)
         ms = None if samples is None else filling * samples / 1e3
         found.append(Evidence(f"Wait for an epoch's first batch at batch {size}", ms, "ms"))
     return tuple(found)
 
 
-def _more_elements(compared: Compared) -> float:
-    """Growth of the elements of a sample, as a share; 0 where not known."""
-    elements = compared.figure("elements")
-    return 0.0 if elements is None or not elements[0] else elements[1] / elements[0] - 1
-
-
-def _is_padded(compared: Compared) -> bool:
+def _padding(compared: Compared) -> str:
     """Samples are padded to the longest of their batch, and a larger batch has a longer one."""
-    more, grew = _more_elements(compared), compared.grew or "input"
-    if more < MORE_ELEMENTS:
-        return False
+    elements, grew = compared.figure("elements"), compared.grew
+    more = elements[1] / elements[0] - 1 if elements is not None and elements[0] else 0.0
     if grew == "input":
         # Of the wait for data only what puts together and moves a batch is in proportion to its elements.
-        return compared.is_due_to(HANDED, COLLATING)
-    return more * compared.times(grew)[0] >= MOSTLY * compared.growth
+        explains = compared.is_due_to(HANDED, COLLATING)
+    else:
+        explains = grew is not None and more * compared.times(grew)[0] >= MOSTLY * compared.growth
+    if more < MORE_ELEMENTS or not explains:
+        return ""
+    return (
+        f"because samples have {100 * more:.0f} % more elements: each is padded to the longest of its batch, and a "
+        "larger batch has a longer one. Batch samples of similar length together"
+    )
 
 
-def _reads_memory_back(compared: Compared) -> bool:
+def _memory_read_back(compared: Compared) -> str:
     """Memory that is needed again was given up meanwhile."""
     faults = compared.figure("faults")
     if faults is None or faults[1] < max(LEAST_FAULTS, MORE_FAULTS * faults[0]):
-        return False
-    return compared.is_due_to(READING, MAKING)
+        return ""
+    return (
+        "because memory that was needed again had to be read from disk: batches of this size leave too little for "
+        "the rest. Prefetch fewer batches, or use a smaller batch"
+    )
 
 
 def _retries(compared: Compared) -> tuple[Evidence, ...]:
-    known = median_of_known(FIGURES["retries"][2](run) for run in compared.after)
-    return () if known is None else (Evidence(f"{FIGURES['retries'][0]} at batch {compared.larger}", known, "", "0"),)
-
-
-def _clock_fell(compared: Compared) -> bool:
-    clocks = compared.figure("clock")
-    if clocks is None or not clocks[1]:
-        return False
-    return (clocks[0] / clocks[1] - 1) * compared.times("compute")[0] >= MOSTLY * compared.growth
+    what, unit, value = FIGURES["retries"]
+    known = median_of_known(value(run) for run in compared.after)
+    return () if known is None else (Evidence(f"{what} at batch {compared.larger}", known, unit, "0"),)
 
 
 def _clock(compared: Compared) -> str:
+    """The device computes at a lower clock."""
     had, has = compared.figure("clock") or (0.0, 0.0)
+    if not has or (had / has - 1) * compared.times("compute")[0] < MOSTLY * compared.growth:
+        return ""
     why = f"because the device's clock fell from {had:.0f} to {has:.0f} MHz"
     states = (run.device_state.throttled for run in compared.after if run.device_state is not None)
     if (by := next((state.by for state in states if state is not None), None)) is not None:
@@ -506,11 +506,11 @@ def _clock(compared: Compared) -> str:
 
 def _loader_floor(compared: Compared) -> str:
     """The loader sets the pace: nothing else explains that the wait grew."""
-    making, busy = compared.figure("making"), compared.figure("busy")
+    making, busy = compared.figure("making") or (0.0, 0.0), compared.figure("busy")
     in_training = any(run.made_in_training for run in compared.after)
     # All workers prepare samples side by side.
     workers = max(1.0, median_of_known(FIGURES["workers"][2](run) for run in compared.after) or 1.0)
-    if making is not None and compared.slower and 1e3 * (making[1] - making[0]) / workers >= MOSTLY * compared.growth:
+    if compared.slower and 1e3 * (making[1] - making[0]) / workers >= MOSTLY * compared.growth:
         why = f"because preparing a sample takes {making[1]:.2f} ms instead of {making[0]:.2f}"
     elif busy is not None and busy[1] < 100 * BUSY and not in_training:
         return (
@@ -539,36 +539,26 @@ def _kernels(compared: Compared) -> str:
 
 
 def _copying(compared: Compared) -> str:
-    how = ""
     if all(run.pinned is False for run in compared.after):
-        how = " from pageable memory. Set `pin_memory=True`"
-    elif not any(run.copied_ahead for run in compared.after):
-        how = ", while nothing computes. Copy the next batch ahead, on a stream of its own"
+        return "in copies to the device from pageable memory. Set `pin_memory=True`"
+    ahead = any(run.copied_ahead for run in compared.after)
+    how = "" if ahead else ", while nothing computes. Copy the next batch ahead, on a stream of its own"
     return f"in copies to the device{how}"
 
 
+def _own_work(compared: Compared) -> str:
+    if not compared.slower:
+        return "in the training loop's own work, which the device no longer covers"
+    return "in the training loop's own work: something in it takes more than twice as long for twice the samples"
+
+
 RULES = (
-    Rule(("input",), "fewer_batches_than_workers", _some_workers_idle, _too_few_batches, ("batches",)),
-    Rule(
-        ("input",),
-        "pipeline_fill",
-        lambda compared: compared.is_due_to(STARTING, FILLING) and compared.is_due_to(STARTING),
-        "at the beginning of epochs, before a worker has started on a batch. Keep the workers from epoch to "
-        "epoch (`persistent_workers=True`), or make epochs longer",
-        _first_waits,
-    ),
-    Rule(
-        ("input",),
-        "pipeline_fill",
-        _due(STARTING, FILLING),
-        "at the first batch of each epoch, which one worker has to prepare before anything can compute. Longer "
-        "epochs spread that over more batches; a smaller batch is ready sooner",
-        _first_waits,
-    ),
+    Rule(("input",), "fewer_batches_than_workers", (), _too_few_batches, ("batches",)),
+    Rule(("input",), "pipeline_fill", (STARTING, FILLING), _epochs_begin, _first_waits),
     Rule(
         ("compute", "host"),
         "memory",
-        _due(RETRYING),
+        (RETRYING,),
         "around retries of the device's memory allocator: the batch hardly fits. Use a smaller batch with "
         "gradient accumulation",
         _retries,
@@ -576,24 +566,15 @@ RULES = (
     Rule(
         ("compute", "host"),
         "compute_growth",
-        _due(NEW_SHAPES),
+        (NEW_SHAPES,),
         "in steps with new input shapes, for which libraries tune or compile anew. Fixed "
         "shapes, or only a few, avoid that",
     ),
-    Rule(
-        ("input", "compute", "copy"),
-        "padding",
-        _is_padded,
-        lambda compared: (
-            f"because samples have {100 * _more_elements(compared):.0f} % more elements: each is padded to the longest "
-            "of its batch, and a larger batch has a longer one. Batch samples of similar length together"
-        ),
-        ("elements",),
-    ),
+    Rule(("input", "compute", "copy"), "padding", (), _padding, ("elements",)),
     Rule(
         ("input",),
         "handoff_growth",
-        _due(HANDED),
+        (HANDED,),
         "during the hand-over of finished batches to the training. Hand over less (8-bit images, "
         "fewer tensors), or use a smaller batch",
         ("megabytes", "pages"),
@@ -601,39 +582,21 @@ RULES = (
     Rule(
         ("input",),
         "handoff_growth",
-        _due(COLLATING),
+        (COLLATING,),
         "where samples are collated: the memory of so large a batch is freed after it, so every page "
         "is new for the next. A smaller batch or 8-bit samples avoid that",
         ("megabytes", "pages"),
     ),
-    Rule(
-        ("input",),
-        "memory",
-        _reads_memory_back,
-        "because memory that was needed again had to be read from disk: batches of this size leave too little for "
-        "the rest. Prefetch fewer batches, or use a smaller batch",
-        ("faults",),
-    ),
-    Rule(("compute",), "clock", _clock_fell, _clock, ("clock",)),
-    Rule(("input",), "loader_floor", _always, _loader_floor, ("making", "busy")),
-    Rule(("compute",), "compute_growth", _always, _kernels),
-    Rule(("copy",), "handoff_growth", _always, _copying, ("megabytes",)),
-    Rule(("sync",), "none", _always, "in calls that wait for the device and then use what they read"),
-    Rule(
-        ("host",),
-        "none",
-        lambda compared: not compared.slower,
-        "in the training loop's own work, which the device no longer covers",
-    ),
-    Rule(
-        ("host",),
-        "none",
-        _always,
-        "in the training loop's own work: something in it takes more than twice as long for twice the samples",
-    ),
-    Rule(("boundary",), "none", _always, "outside the steps: validation, checkpoints or hooks of epochs"),
+    Rule(("input",), "memory", (READING, MAKING), _memory_read_back, ("faults",)),
+    Rule(("compute",), "clock", (), _clock, ("clock",)),
+    Rule(("input",), "loader_floor", (), _loader_floor, ("making", "busy")),
+    Rule(("compute",), "compute_growth", (), _kernels),
+    Rule(("copy",), "handoff_growth", (), _copying, ("megabytes",)),
+    Rule(("sync",), "none", (), "in calls that wait for the device and then use what they read"),
+    Rule(("host",), "none", (), _own_work),
+    Rule(("boundary",), "none", (), "outside the steps: validation, checkpoints or hooks of epochs"),
 )
-"""For each part that can grow, from the specific to the general: the first rule of the part that holds says why."""
+"""For each part that can grow, from the specific to the general: the first rule that holds says why."""
 
 
 # What is said of a sweep.
@@ -765,18 +728,13 @@ def _judge(compared: Compared, before: Work, after: Work) -> Said:
         if compared.slower:
             return "none", f"{said}{_with_work(compared, more, longer)}, and no single part explains it", ()
         return ("none", f"a larger batch is faster: {said}", ()) if compared.faster else _level(compared, said)
-    rule = next(each for each in RULES if compared.grew in each.parts and each.holds(compared))
-    why = rule.why if isinstance(rule.why, str) else rule.why(compared)
+    rule, why = next((rule, why) for rule in RULES if (why := rule.holds(compared)))
     if compared.faster:
         return "none", f"a larger batch is faster: {said}. Meanwhile {grown}, {why}", ()
-    shows = rule.shows
-    evidence = (
-        tuple(e for name in shows for e in compared.evidence(name)) if isinstance(shows, tuple) else (shows(compared))
-    )
     if compared.slower:
-        return rule.cause, f"{said}{_with_work(compared, more, longer)}{there}, {why}", evidence
+        return rule.cause, f"{said}{_with_work(compared, more, longer)}{there}, {why}", rule.evidence(compared)
     gaps = _longer_gaps(compared) if rule.cause == "loader_floor" else ""
-    return rule.cause, f"a larger batch gains nothing: {said}{there}, {why}{gaps}", evidence
+    return rule.cause, f"a larger batch gains nothing: {said}{there}, {why}{gaps}", rule.evidence(compared)
 
 
 def _total(compared: Compared) -> str:
@@ -824,22 +782,23 @@ def _longer_gaps(compared: Compared) -> str:
     if gaps is None or gaps[1] < LONGER_GAPS * gaps[0]:
         return ""
     return (
-        f". The {compared.waiter} idles longer at a time (median {gaps[0]:.0f} ms at batch {compared.smaller}, "
-        f"{gaps[1]:.0f} ms at batch {compared.larger}), because a larger batch takes longer to prepare: "
+        f". The {compared.after[0].waiter} idles longer at a time (median {gaps[0]:.0f} ms at batch "
+        f"{compared.smaller}, {gaps[1]:.0f} ms at batch {compared.larger}), because a larger batch takes longer to "
+        "prepare: "
         "utilisation swings more, throughput stays the same"
     )
 
 
 def _level(compared: Compared, said: str) -> Said:
     """Nothing grew, and a sample takes as long as before: what sets the pace?"""
-    total, waiting = compared.times(TOTAL)[1], compared.times("input")[1]
+    total, waiting, who = compared.times(TOTAL)[1], compared.times("input")[1], compared.after[0].waiter
     beginning = sum(compared.times(name)[1] for name in (STARTING, FILLING))
     if waiting - beginning >= FLOOR_SHARE * total:
         text = f"a larger batch gains nothing, because the loader sets the pace: {said}{_longer_gaps(compared)}"
         return "loader_floor", text, ()
     if waiting >= FLOOR_SHARE * total:
         text = (
-            f"no part grew: {said}. The {compared.waiter} waits most at the beginning of epochs, "
+            f"no part grew: {said}. The {who} waits most at the beginning of epochs, "
             f"{duration(beginning)} per sample at any batch size"
         )
         return "none", text, ()
@@ -849,7 +808,7 @@ def _level(compared: Compared, said: str) -> Said:
     part = max((part for part in PARTS if part != "compute"), key=lambda part: compared.times(part)[1])
     before, after = map(duration, compared.times(part))
     text = (
-        f"no part grew by more than runs differ: {said}. The {compared.waiter} waits most for {part}: {before} per "
+        f"no part grew by more than runs differ: {said}. The {who} waits most for {part}: {before} per "
         f"sample at batch {compared.smaller}, {after} at batch {compared.larger}"
     )
     return "none", text, ()
