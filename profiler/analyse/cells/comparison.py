@@ -335,20 +335,25 @@ def cells_of_runs(runs: Sequence[Run]) -> list[Cell]:
     """
     recorded = [(run, *_recorded(run)) for run in runs]
     known = [{at[number] for *_, at in recorded} - {None} for number in range(len(recorded[0][-1]))]
-    cells: dict[tuple[str, int], list[tuple[Run, Analysis]]] = {}
+    cells: dict[str, dict[int, list[tuple[Run, Analysis]]]] = {}
     for run, analysis, facts, at in recorded:
         words = [(run.info.get("trial") or {}).get("pipeline")]
         words += [word for word, several in zip(at, known, strict=True) if len(several) > 1]
         loader = ", ".join(filter(None, words)) or NAME
-        cells.setdefault((loader, facts.batch_size or 0), []).append((run, analysis))
-    loaders = list(dict.fromkeys(loader for loader, _ in cells))
-    rounds: dict[Path, int] = {}
-    for loader in loaders:
-        rounds |= _rounds({size: [run for run, _ in alike] for (of, size), alike in cells.items() if of == loader})
-    return [
-        Cell(loader, size, "ok", None, tuple(RunRow(str(run.folder), rounds.get(run.folder), a) for run, a in alike))
-        for (loader, size), alike in sorted(cells.items(), key=lambda item: (loaders.index(item[0][0]), item[0][1]))
-    ]
+        cells.setdefault(loader, {}).setdefault(facts.batch_size or 0, []).append((run, analysis))
+    made = []
+    for loader, sizes in cells.items():
+        # Runs are of rounds where the loader's batch sizes were run in turn.
+        begun = [((r.info.get("clock") or {}).get("time_ns"), size, r) for size, of in sizes.items() for r, _ in of]
+        rounds: dict[Path, int] | None = None if any(at is None for at, *_ in begun) else {}
+        done = dict.fromkeys(sizes, 0)
+        for _, size, run in sorted(begun, key=lambda each: (int(each[0] or 0), each[1])):
+            rounds = None if rounds is None or done[size] > min(done.values()) else rounds | {run.folder: done[size]}
+            done[size] += 1
+        for size, of in sorted(sizes.items()):
+            rows = tuple(RunRow(str(run.folder), (rounds or {}).get(run.folder), analysis) for run, analysis in of)
+            made.append(Cell(loader, size, "ok", None, rows))
+    return made
 
 
 def _recorded(run: Run) -> tuple[Analysis, Facts, list[str | None]]:
@@ -368,75 +373,52 @@ def _recorded(run: Run) -> tuple[Analysis, Facts, list[str | None]]:
             "loader (`whyidle.watch`), or leave it out."
         )
     workers = facts.set_workers
-    settings: tuple[tuple[bool | None, str, str], ...] = (
+    switches: tuple[tuple[bool | None, str, str], ...] = (
         (facts.pin_memory, "pinned memory", "memory not pinned"),
         (facts.persistent_workers if workers else None, "persistent workers", "workers anew each epoch"),
         (facts.out_of_order, "out of order", "in order"),
         (facts.starts_python, "spawned workers", "forked workers"),
     )
-    return (
-        analysis,
-        facts,
-        [
-            f"{ranks} rank{'s' * (ranks != 1)}",
-            None if workers is None else f"{workers or 'no'} worker{'s' * (workers != 1)}",
-            None if facts.set_prefetch is None else f"prefetch {facts.set_prefetch}",
-            *(None if on is None else yes if on else no for on, yes, no in settings),
-        ],
-    )
-
-
-def _rounds(sizes: Mapping[int, Sequence[Run]]) -> dict[Path, int]:
-    """Number the runs of a loader by rounds, where its batch sizes were run in turn; empty where they were not."""
-    begun = [((run.info.get("clock") or {}).get("time_ns"), size, run) for size, runs in sizes.items() for run in runs]
-    if any(at is None for at, *_ in begun):
-        return {}
-    rounds: dict[Path, int] = {}
-    done = dict.fromkeys(sizes, 0)
-    for _, size, run in sorted(begun, key=lambda each: (int(each[0] or 0), each[1])):
-        if done[size] > min(done.values()):
-            return {}
-        rounds[run.folder] = done[size]
-        done[size] += 1
-    return rounds
+    settings = [
+        f"{ranks} rank{'s' * (ranks != 1)}",
+        None if workers is None else f"{workers or 'no'} worker{'s' * (workers != 1)}",
+        None if facts.set_prefetch is None else f"prefetch {facts.set_prefetch}",
+        *(None if on is None else yes if on else no for on, yes, no in switches),
+    ]
+    return analysis, facts, settings
 
 
 def differences(cells: Sequence[Cell]) -> list[str]:
     """Say what else than batch size and loader differs between recorded runs, or may, a sentence each."""
-    analyses = [analysis for cell in cells for analysis in cell.analyses]
-    infos = [analysis.info for analysis in analyses]
-    budgets = [a.facts.sampled.cpu_budget if a.facts is not None else None for a in analyses]
+
+    def program(command: Any) -> str | None:
+        """Name the script or module of a command, without its arguments; `None` where there is no command."""
+        if not isinstance(command, list) or not command:
+            return None
+        words = [str(word) for word in command]
+        modules = [after for flag, after in pairwise(words) if flag == "-m"]
+        return ([word for word in words if word.endswith(".py")] or modules or words)[0]
+
+    runs = [(row, row.analysis) for cell in cells for row in cell.rows if row.analysis is not None]
+    infos = [analysis.info for _, analysis in runs]
+    budgets = [a.facts.sampled.cpu_budget if a.facts is not None else None for _, a in runs]
     facts: dict[str, Iterable[Any]] = {
-        "the program": (_program(info.get("command")) for info in infos),
+        "the program": (program(info.get("command")) for info in infos),
         "the device": ((info.get("device") or {}).get("title") for info in infos),
-        "the machine": (row.host for cell in cells for row in cell.rows),
+        "the machine": (row.host for row, _ in runs),
         "the CPUs the job may use": (f"{budget:g}" if budget is not None else None for budget in budgets),
         "the version of torch": (info.get("torch") for info in infos),
         "the version of Python": (info.get("python") for info in infos),
     }
-    said = []
-    for what, values in facts.items():
-        found = list(dict.fromkeys(str(value) for value in values if value is not None))
-        if len(found) > 1:
-            said.append(f"{what} ({', '.join(found)})")
+    found = {what: list(dict.fromkeys(str(v) for v in values if v is not None)) for what, values in facts.items()}
+    said = [f"{what} ({', '.join(values)})" for what, values in found.items() if len(values) > 1]
     notices = [f"These runs differ in more than the batch size: {'; '.join(said)}."] if said else []
-    if any(len(analysis.ranks) > 1 for analysis in analyses):
+    if any(len(analysis.ranks) > 1 for _, analysis in runs):
         notices.append(
             "For jobs of several ranks, the effect of the batch size is that of one rank: the one the others wait for."
         )
     return notices + [
         f"{row.run}: {'; '.join(lacking)}. Only its recorded part counts."
-        for cell in cells
-        for row in cell.rows
-        if row.analysis is not None and (lacking := lacking_of(Path(row.run), row.analysis))
+        for row, analysis in runs
+        if (lacking := lacking_of(Path(row.run), analysis))
     ]
-
-
-def _program(command: Any) -> str | None:
-    """Name the script or module of a command, without its arguments; `None` where there is no command."""
-    if not isinstance(command, list) or not command:
-        return None
-    words = [str(word) for word in command]
-    scripts = [word for word in words if word.endswith(".py")]
-    modules = [after for flag, after in pairwise(words) if flag == "-m"]
-    return (scripts or modules or words)[0]

@@ -4,7 +4,8 @@ over ranks, what it came to on held-out data, and how near loaders come to what 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from math import nan
 from statistics import fmean, median
 from typing import Any, Literal
 
@@ -53,6 +54,8 @@ NEAR = 0.85
 # the training, and which of them is the floor.
 
 Limit = Literal["net", "loader", "both"]
+_SPARE = 1 + AGREES_WITHIN / 2
+"""CPUs needed over those there are, from which they are too few."""
 _NET = (BATCH_SIZE, "net", "device", "ranks", "interconnect", "threads")
 """What a net's own rate depends on."""
 _LOADER = (PIPELINE, BATCH_SIZE, "augment", "store", "workers", "ranks")
@@ -101,94 +104,87 @@ class Differential:
 def differentials(cells: Sequence[Cell], setting: Mapping[str, Any]) -> tuple[Differential, ...]:
     """Test every training that ran and of which the net alone or the loader alone ran as well. Not a training of
     several phases: its rate is a mixture. `setting`: the comparison's."""
+
+    def closest(partners: Sequence[Cell]) -> Cell | None:
+        """Choose the one that shares most with the cell, the net before all else; `None` of none."""
+
+        def alike(other: Cell) -> tuple[bool, int]:
+            shared = sum(other.axes.get(name) == value for name, value in cell.axes.items())
+            return same_place(other, cell, ("net",)), shared + (other.pipeline == cell.pipeline)
+
+        return max(partners, key=alike, default=None)
+
+    def same_data(other: Cell) -> bool:
+        """Whether batches are those of the cell: of one net, or by what they weigh."""
+        theirs, mine = (median_of_known(f.loader.mean_batch_bytes for f in each.facts) for each in (other, cell))
+        weigh_alike = bool(mine and theirs) and abs((theirs or 0) / (mine or 1) - 1) <= SAME_BYTES
+        return same_place(other, cell, ("net",)) or weigh_alike
+
     ran = [cell for cell in cells if cell.ran]
     found = []
     for cell in ran:
-        if cell.feed != "real" or cell.axes.get("plan") is not None:
-            continue
-        # The net on its device, whatever loader and augmentation are named beside it; the loader under another net
-        # where batches weigh the same.
-        net = _closest(cell, [each for each in ran if each.feed == "synthetic" and same_place(each, cell, _NET)])
-        partners = [each for each in ran if each.feed == "loader-only" and same_place(each, cell, _LOADER)]
-        loader = _closest(cell, [p for p in partners if same_place(p, cell, ("net",)) or _same_data(p, cell)])
-        if net is not None or loader is not None:
-            found.append(_differential(cell, net, loader, cell.samples(setting)))
+        if cell.feed == "real" and cell.axes.get("plan") is None:
+            # The net on its device, whatever loader and augmentation are named beside it.
+            net = closest([each for each in ran if each.feed == "synthetic" and same_place(each, cell, _NET)])
+            alone = [each for each in ran if each.feed == "loader-only" and same_place(each, cell, _LOADER)]
+            loader = closest([each for each in alone if same_data(each)])
+            if net is not None or loader is not None:
+                found.append(_differential(cell, net, loader, cell.samples(setting)))
     return tuple(found)
 
 
-def _closest(cell: Cell, partners: Sequence[Cell]) -> Cell | None:
-    """Choose the one that shares most with the cell, the net before all else; `None` of none."""
-
-    def alike(other: Cell) -> tuple[bool, int]:
-        shared = sum(other.axes.get(name) == value for name, value in cell.axes.items())
-        return same_place(other, cell, ("net",)), shared + (other.pipeline == cell.pipeline)
-
-    return max(partners, key=alike, default=None)
-
-
-def _same_data(one: Cell, other: Cell) -> bool:
-    """Whether batches of two nets are alike, by what they weigh."""
-    mine, theirs = (median_of_known(f.loader.mean_batch_bytes for f in cell.facts) for cell in (one, other))
-    return bool(mine and theirs) and abs((mine or 0) / (theirs or 1) - 1) <= SAME_BYTES
-
-
 def _differential(cell: Cell, net: Cell | None, loader: Cell | None, samples: int | None) -> Differential:
+    """`samples`: of an epoch; `None` where not known."""
     alone, loading = (None if side is None else side.samples_per_s for side in (net, loader))
     measured, facts = cell.samples_per_s, cell.typical.facts if cell.typical is not None else None
     assert measured is not None
     # A device with a queue computes on while the training's own thread makes the next batch; a processor cannot do both
     # in one thread.
     overlaps = facts is None or facts.device_kind != "cpu" or not facts.made_in_training
-    expected, deviation, reasons = None, None, list[Reason]()
+    expected, deviation, agrees, reasons = None, None, None, list[Reason]()
     limit: Limit | None = None
-    if alone is not None and loading is not None:
+    if alone is not None and loading is not None and net is not None and loader is not None:
         pairs = ((alone.value, loading.value), (alone.low, loading.low), (alone.high, loading.high))
         value, low, high = (min(pair) if overlaps else 1 / (1 / pair[0] + 1 / pair[1]) for pair in pairs)
         expected = Range(value, low, high, min(alone.repeats, loading.repeats))
         deviation = expected.value / measured.value - 1
+        agrees = abs(deviation) <= AGREES_WITHIN
         alike = abs(alone.value / loading.value - 1) <= BALANCED
         limit = "both" if alike else "net" if alone.value < loading.value else "loader"
-    agrees = None if deviation is None else abs(deviation) <= AGREES_WITHIN
+        if not agrees:
+            known = [each.typical.facts for each in (cell, net, loader) if each.typical is not None]
+            runs = [each for each in known if each is not None]
+            reasons = [Reason("noise", "repeated runs of one cell differ as much")] * measured.meets(expected)
+            reasons += _signs(*runs, overlaps, alone, loading, measured, expected) if len(runs) == 3 else []
+            nearly = min(alone.value, loading.value) / max(alone.value, loading.value) >= NEARLY_BALANCED
+            if not reasons and deviation > 0 and nearly:
+                words = "net and loader are almost equally fast, so each waits for the other's slow batches"
+                reasons.append(Reason("balanced", words))
+            reasons = reasons or [Reason("unknown", "these runs do not show why")]
     rates = {"net_alone": alone, "loader_alone": loading, "expected": expected, "measured": measured}
     seconds = {name: None if samples is None or rate is None else samples / rate.value for name, rate in rates.items()}
     percent = None if deviation is None else 100 * deviation
-    found = Differential(cell, alone, loading, expected, measured, seconds, percent, agrees, overlaps, limit, ())
-    if deviation is not None and not agrees and net is not None and loader is not None:
-        reasons = _reasons(found, deviation, net, loader)
-    return replace(found, reasons=tuple(reasons))
+    beside = seconds, percent, agrees, overlaps, limit, tuple(reasons)
+    return Differential(cell, alone, loading, expected, measured, *beside)
 
 
-def _reasons(found: Differential, excess: float, net: Cell, loader: Cell) -> list[Reason]:
-    """Name what explains that expectation and measurement do not agree, likeliest first. `excess`: time beyond what was
-    expected, as a share of that."""
-    assert found.expected is not None
-    reasons = []
-    if found.measured.meets(found.expected):
-        reasons.append(Reason("noise", "repeated runs of one cell differ as much"))
-    three = [cell.typical.facts for cell in (found.cell, net, loader) if cell.typical is not None]
-    known = [facts for facts in three if facts is not None]
-    if len(known) == 3:
-        reasons += _seen(found, excess, *known)
-    rates = [rate.value for rate in (found.net_alone, found.loader_alone) if rate is not None]
-    if not reasons and excess > 0 and min(rates) / max(rates) >= NEARLY_BALANCED:
-        words = "net and loader are almost equally fast, so each waits for the other's slow batches"
-        reasons.append(Reason("balanced", words))
-    return reasons or [Reason("unknown", "these runs do not show why")]
-
-
-def _seen(found: Differential, longer: float, training: Facts, net: Facts, loader: Facts) -> list[Reason]:
-    """Name what the three recordings show. `longer`: excess time as a share of the expected time."""
-    assert found.expected is not None
-    reasons = []
-    # As a share of the measured time.
-    excess = 1 - found.measured.value / found.expected.value
+def _signs(
+    training: Facts,
+    net: Facts,
+    loader: Facts,
+    overlaps: bool,
+    alone: Range,
+    loading: Range,
+    measured: Range,
+    expected: Range,
+) -> list[Reason]:
+    """Name what the three recordings show of a time that was not expected, likeliest first."""
+    # Excess time as a share of the expected and of the measured time; negative where there was less.
+    longer, excess = expected.value / measured.value - 1, 1 - measured.value / expected.value
     who, of = ("the training", training) if longer > 0 else ("the loader alone", loader)
 
-    def explains(difference: float, of_excess: float = excess) -> bool:
-        return difference * of_excess > 0 and abs(difference) >= MOSTLY * abs(of_excess)
-
     def compute_ms(facts: Facts) -> float:
-        return facts.parts.compute_ns / 1e6 / facts.samples if facts.samples else 0.0
+        return facts.parts.compute_ns / 1e6 / facts.samples if facts.samples else nan
 
     def beginning(facts: Facts) -> float:
         return (facts.waits.starting_ns + facts.waits.filling_ns) / facts.parts.wall_ns
@@ -196,54 +192,61 @@ def _seen(found: Differential, longer: float, training: Facts, net: Facts, loade
     def reading(facts: Facts) -> float:
         return facts.waits.reading_ns / facts.parts.wall_ns
 
+    found = []
     if (used := foreign_cpus((training, loader))) is not None:
         # In the way of either: their share of the CPUs is that of no other run.
         words = f"other programs used {used:.1f} CPUs of a full machine: run it again without them"
-        reasons.append(Reason("foreign_load", words))
-    if longer > 0 and (shared := _shared_cpus(found, net, loader)):
-        reasons.append(Reason("cpu_shared", shared))
-    beside, alone = training.loader.make_ms_per_sample, loader.loader.make_ms_per_sample
-    if beside is not None and alone and explains(beside / alone - 1, longer):
-        words = f"preparing a sample took {beside:.3g} ms beside the net, and {alone:.3g} ms alone"
-        reasons.append(Reason("making", words))
-    beside, alone = compute_ms(training), compute_ms(net)
-    if alone and explains(beside / alone - 1, longer):
-        words = f"computing a sample took {beside:.3g} ms beside the loader, and {alone:.3g} ms alone"
-        reasons.append(Reason("computing", words))
-    if explains(beginning(training) - beginning(loader)):
-        words = (
+        found.append(Reason("foreign_load", words))
+    budget, of_net, of_loader = loader.sampled.cpu_budget, net.sampled.tree_cpus, loader.sampled.tree_cpus
+    if longer > 0 and budget is not None:
+        # Both together need more CPUs than there are, where each alone has them all to itself: CPU seconds that a
+        # sample takes are what a net and a loader each took of the CPUs while they had them alone.
+        if of_net is None or of_loader is None:
+            if net.device_kind == "cpu" and overlaps:
+                found.append(Reason("cpu_shared", f"the net computes on the same {budget:g} CPUs as the loader"))
+        elif (per_sample := of_net / alone.value + of_loader / loading.value) * expected.value > budget * _SPARE:
+            words = (
+                f"at that rate net and loader together need {per_sample * expected.value:.1f} CPUs; there are "
+                f"{budget:g}, enough for {budget / per_sample:.4g} samples/s"
+            )
+            found.append(Reason("cpu_shared", words))
+    making = [facts.loader.make_ms_per_sample or nan for facts in (training, loader)]
+    computing = [compute_ms(training), compute_ms(net) or nan]
+    # (code, what it adds, the excess that it may explain, in words)
+    signs = [
+        (
+            "making",
+            making[0] / making[1] - 1,
+            longer,
+            f"preparing a sample took {making[0]:.3g} ms beside the net, and {making[1]:.3g} ms alone",
+        ),
+        (
+            "computing",
+            computing[0] / computing[1] - 1,
+            longer,
+            f"computing a sample took {computing[0]:.3g} ms beside the loader, and {computing[1]:.3g} ms alone",
+        ),
+        (
+            "starting",
+            beginning(training) - beginning(loader),
+            excess,
             f"{who} spent {100 * beginning(of):.0f} % of its time at the beginnings of epochs, where workers "
-            "start and first batches are prepared; longer runs have less of that"
-        )
-        reasons.append(Reason("starting", words))
-    if explains(reading(training) - reading(loader)):
-        words = f"{who} waited {100 * reading(of):.0f} % of its time for reads from storage"
-        reasons.append(Reason("reading", words))
+            "start and first batches are prepared; longer runs have less of that",
+        ),
+        (
+            "reading",
+            reading(training) - reading(loader),
+            excess,
+            f"{who} waited {100 * reading(of):.0f} % of its time for reads from storage",
+        ),
+    ]
     for part, where in _PARTS.items() if longer > 0 else ():
         share = training.parts.share(part)
-        if explains(share - max(net.parts.share(part), loader.parts.share(part))):
-            words = f"{100 * share:.0f} % of the time went {where}, more than on either side alone"
-            reasons.append(Reason(part, words))
-    return reasons
-
-
-def _shared_cpus(found: Differential, net: Facts, loader: Facts) -> str:
-    """Say that both together need more CPUs than there are, where each alone has them all to itself; else empty."""
-    budget, of_net, of_loader = loader.sampled.cpu_budget, net.sampled.tree_cpus, loader.sampled.tree_cpus
-    if budget is None or found.net_alone is None or found.loader_alone is None or found.expected is None:
-        return ""
-    if of_net is None or of_loader is None:
-        shared = net.device_kind == "cpu" and found.overlaps
-        return f"the net computes on the same {budget:g} CPUs as the loader" if shared else ""
-    # CPU seconds that a sample takes: what a net and a loader each took of the CPUs while they had them alone.
-    per_sample = of_net / found.net_alone.value + of_loader / found.loader_alone.value
-    needed = per_sample * found.expected.value
-    if needed <= budget * (1 + AGREES_WITHIN / 2):
-        return ""
-    return (
-        f"at that rate net and loader together need {needed:.1f} CPUs; there are {budget:g}, enough for "
-        f"{budget / per_sample:.4g} samples/s"
-    )
+        words = f"{100 * share:.0f} % of the time went {where}, more than on either side alone"
+        signs.append((part, share - max(net.parts.share(part), loader.parts.share(part)), excess, words))
+    return found + [
+        Reason(code, words) for code, adds, to, words in signs if adds * to > 0 and abs(adds) >= MOSTLY * abs(to)
+    ]
 
 
 # Results of trainings: what their nets are worth on held-out data, in which time, after how many samples.
@@ -276,27 +279,21 @@ class CellResult:
         return _mean((run["evaluation"] or {}).get(name) for run in self.runs)
 
     @property
-    def _figures(self) -> tuple[str, ...]:
-        told = (run["evaluation"] or {} for run in self.runs)
-        return tuple(dict.fromkeys(name for each in told for name, value in each.items() if _is_figure(value)))
-
-    @property
     def metrics(self) -> tuple[str, ...]:
         """Names of what an evaluation came to, in its order."""
-        told = tuple(name for name in self._figures if name not in SETTINGS)
+        told = dict.fromkeys(name for run in self.runs for name in run["evaluation"] or {} if name not in SETTINGS)
         # Of detections the accuracy is the average precision.
-        return tuple(name for name in told if name != "accuracy" or "average_precision" not in told)
+        drop = "accuracy" if "average_precision" in told else None
+        return tuple(name for name in told if name != drop and self.metric(name) is not None)
 
     @property
     def evaluation(self) -> dict[str, Any] | None:
         """An evaluation without the confusion matrix: figures are means over the runs, all else is of the last run that
         tells it. `None` where none was evaluated."""
         told = [run["evaluation"] for run in self.runs if run["evaluation"] is not None]
-        if not told:
-            return None
         last = {name: value for each in told for name, value in each.items() if name != "confusion"}
-        means = {name: found for name in self._figures if (found := self.metric(name)) is not None}
-        return last | {name: found.value for name, found in means.items() if found.low < found.high}
+        means = {name: mean.value for name in last if (mean := self.metric(name)) is not None and mean.low < mean.high}
+        return last | means if told else None
 
     @property
     def confusion(self) -> list[list[int]] | None:
@@ -318,12 +315,8 @@ class CellResult:
         return bool(self.metrics) or self.cell.axes.get("plan") is not None
 
 
-def _is_figure(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
 def _mean(values: Iterable[Any]) -> Range | None:
-    return range_of((float(value) for value in values if _is_figure(value)), fmean)
+    return range_of((float(value) for value in values if type(value) in (int, float)), fmean)
 
 
 def results(cells: Sequence[Cell]) -> tuple[CellResult, ...]:
@@ -378,25 +371,19 @@ def metrics_by_batch_size(found: Sequence[CellResult]) -> tuple[MetricByBatchSiz
     """Follow every merit over the batch size, wherever cells differ in it alone."""
     told = []
     for several in ladders(found, BATCH_SIZE):
+        # The best of these nets has learnt enough for a figure to hold or fall: detections by their average precision,
+        # whatever the metric; an accuracy from twice chance on, of two classes from half the way between chance and 1.
+        detects = any("average_precision" in each.metrics for each in several)
+        chance = next((1 / len(names) for each in several if (names := each.classes or each.confusion)), 0.0)
         for metric in dict.fromkeys(name for each in several for name in each.metrics if name != "loss"):
+            merit = "average_precision" if detects else metric
+            best = max(mean.value for each in several if (mean := each.metric(merit)) is not None)
+            least = min(2 * chance, (1 + chance) / 2) if merit == "accuracy" else 0.0
             known = [(each.cell, mean) for each in several if (mean := each.metric(metric)) is not None]
             if len(known) > 1:
                 cells, means = zip(*known, strict=True)
-                told.append(MetricByBatchSize(metric, cells, means, _learnt(several, metric)))
+                told.append(MetricByBatchSize(metric, cells, means, best >= max(LEAST_MERIT, least)))
     return tuple(told)
-
-
-def _learnt(found: Sequence[CellResult], metric: str) -> bool:
-    """Whether the best of these nets has learnt enough for a figure to hold or fall: detections by their average
-    precision, whatever the metric; an accuracy from twice chance on, of two classes from half the way between chance
-    and 1."""
-    merit = "average_precision" if any("average_precision" in each.metrics for each in found) else metric
-    best = max(mean.value for each in found if (mean := each.metric(merit)) is not None)
-    classes = next((len(known) for each in found if (known := each.classes or each.confusion)), None)
-    if merit != "accuracy" or classes is None:
-        return best >= LEAST_MERIT
-    chance = 1 / classes
-    return best >= max(LEAST_MERIT, min(2 * chance, (1 + chance) / 2))
 
 
 # What augmentation costs: nothing where the net takes longer than the loader, and time where it does not.
@@ -543,16 +530,10 @@ def scaling(cells: Sequence[Cell]) -> list[Curve]:
     families = grouped(cells, but=(BATCH_SIZE, *aside))
     weak = [curve for family in families for curve in _curves(family, names, "per rank")]
     strong = [curve for family in families for curve in _curves(family, names, "total")]
-    strong = [curve for curve in strong if _tells(curve) and curve.points[0].ranks == 1]
-    told = {id(point.cell) for curve in (*strong, *weak) if _tells(curve) for point in curve.points}
+    strong = [curve for curve in strong if len(curve.points) > 1 and curve.points[0].ranks == 1]
+    told = {id(point.cell) for curve in (*strong, *weak) if len(curve.points) > 1 for point in curve.points}
     # A cell without anything to set it against is shown once, with the reason.
-    weak = [c for c in weak if _tells(c) or any(p.ranks > 1 and id(p.cell) not in told for p in c.points)]
-    return [*weak, *strong]
-
-
-def _tells(curve: Curve) -> bool:
-    """Whether it has more than one number of ranks."""
-    return len({point.ranks for point in curve.points}) > 1
+    return [c for c in weak if len(c.points) > 1 or id(c.points[0].cell) not in told] + strong
 
 
 def _ranks(cell: Cell) -> int:
@@ -565,20 +546,14 @@ def _curves(family: Sequence[Cell], names: Sequence[str], held: Held) -> Iterabl
 
     several = sorted((cell for cell in family if _ranks(cell) > 1), key=_ranks)
     shown = [name for name in names if not (family[0].feed == "synthetic" and name in OF_LOADING)]
+    emulated = str(family[0].axes.get("device", "")).startswith("emulated")
     for size, link in dict.fromkeys((size_of(c), c.axes.get("interconnect")) for c in family if _ranks(c) > 1):
         # A single rank exchanges nothing, whichever interconnect it was given.
         single = [cell for cell in family if _ranks(cell) == 1 and cell.batch_size == size]
         alone = next(iter([c for c in single if c.axes.get("interconnect") == link] or single), None)
         members = [cell for cell in several if (size_of(cell), cell.axes.get("interconnect")) == (size, link)]
-        yield Curve(
-            held,
-            size,
-            family[0].pipeline,
-            link,
-            label(family[0], shown),
-            str(family[0].axes.get("device", "")).startswith("emulated"),
-            tuple(_against(cell, alone, size) for cell in ([alone] if alone else []) + members),
-        )
+        points = tuple(_against(cell, alone, size) for cell in ([alone] if alone else []) + members)
+        yield Curve(held, size, family[0].pipeline, link, label(family[0], shown), emulated, points)
 
 
 def _against(cell: Cell, alone: Cell | None, batch_size: int) -> Point:
