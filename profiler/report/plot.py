@@ -6,7 +6,7 @@ from __future__ import annotations
 import importlib.util
 import math
 import textwrap
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ import numpy as np
 
 from ..analyse.cells.batch_size import BatchVerdict
 from ..analyse.cells.comparison import Comparison, label, varying
-from ..analyse.cells.studies import Curve, results, rooflines, sample_times, scaling
+from ..analyse.cells.studies import results, rooflines, sample_times, scaling
 from ..analyse.run.analysis import Analysis
 from ..analyse.run.stall_breakdown import PARTS, TOTAL, UNTOLD, busy_strip
 from ..analyse.statistics import Estimate
@@ -247,11 +247,21 @@ def _scaling(result: Comparison, _: dict[str, Any], title: str) -> Figure:
         raise WhyidleError("--scaling-plot: nothing ran on several ranks, so no picture was drawn.")
     held = [(words, curves) for of, words in HELD.items() if (curves := [each for each in every if each.held == of])]
     drawn, panels = _panels(title, (4.4 * len(held), 4.2), len(held), len(held))
+    colours = (BLUE, RED, GREEN, PINK, ORANGE, SKY, "#000000")
     for axes, (words, curves) in zip(panels, held, strict=True):
         counts = sorted({point.ranks for curve in curves for point in curve.points})
         axes.plot([1, counts[-1]], [1, counts[-1]], color=PALE, linestyle="--", linewidth=1, label="ideal")
         for number, (curve, said) in enumerate(zip(curves, curve_names(curves), strict=True)):
-            _line(axes, curve, number, f"{said} batch {curve.batch_size}".strip())
+            colour, marker = colours[number % len(colours)], "osD^vPX"[number % 7]
+            points = [(point.ranks, point.speedup) for point in curve.points if point.speedup is not None]
+            reach = [[r.value - r.low for _, r in points], [r.high - r.value for _, r in points]]
+            style: dict[str, Any] = {"marker": marker, "markersize": 4.5, "linewidth": 1.4, "capsize": 2.5}
+            style |= {"color": colour, "label": f"{said} batch {curve.batch_size}".strip()}
+            axes.errorbar([ranks for ranks, _ in points], [r.value for _, r in points], reach, **style)
+            for point in curve.points:
+                if point.status == "oom":
+                    axes.plot(point.ranks, 0, color=colour, marker="x", clip_on=False)
+                    _note(axes, "OOM", (point.ranks, 0), (0, 4), ha="center", color=colour)
         axes.set_xticks(counts, [str(count) for count in counts])
         axes.set_ylim(bottom=0)
         axes.set_xlabel("ranks")
@@ -261,19 +271,6 @@ def _scaling(result: Comparison, _: dict[str, Any], title: str) -> Figure:
         axes.grid(True, color=GRID, linewidth=0.7)
         axes.legend(fontsize=8)
     return drawn
-
-
-def _line(axes: Axes, curve: Curve, number: int, named: str) -> None:
-    colours, markers = (BLUE, RED, GREEN, PINK, ORANGE, SKY, "#000000"), "osD^vPX"
-    colour, marker = colours[number % len(colours)], markers[number % len(markers)]
-    points = [(point.ranks, point.speedup) for point in curve.points if point.speedup is not None]
-    reach = [[r.value - r.low for _, r in points], [r.high - r.value for _, r in points]]
-    style: dict[str, Any] = {"color": colour, "marker": marker, "markersize": 4.5, "linewidth": 1.4, "capsize": 2.5}
-    axes.errorbar([ranks for ranks, _ in points], [r.value for _, r in points], reach, label=named, **style)
-    for point in curve.points:
-        if point.status == "oom":
-            axes.plot(point.ranks, 0, color=colour, marker="x", clip_on=False)
-            _note(axes, "OOM", (point.ranks, 0), (0, 4), ha="center", color=colour)
 
 
 # Confusion matrices: a panel for each cell, rows for true classes, columns for predicted ones.
@@ -409,17 +406,16 @@ def trace_of(name: str, analysis: Analysis, folder: Path | None) -> UtilisationP
     gaps = analysis.gaps_ms
     said = f"gaps: half below {gaps['p50']:.0f} ms, 95 % below {gaps['p95']:.0f} ms" if gaps else "no gaps"
     cut = window.wall_ns - shown >= WINDOW_NS
-    return UtilisationPanel(name, busy, () if folder is None else _sampled(folder, begin, begin + shown), said, cut)
-
-
-def _sampled(folder: Path, begin: int, end: int) -> tuple[tuple[float, float], ...]:
+    if folder is None:
+        return UtilisationPanel(name, busy, (), said, cut)
     looks = open_run(folder).records(DEVICE)
-    told = looks[~np.isnan(looks["utilisation_pct"]) & (looks["t_ns"] >= begin) & (looks["t_ns"] < end)]
+    within = (looks["t_ns"] >= begin) & (looks["t_ns"] < begin + shown)
+    told = looks[~np.isnan(looks["utilisation_pct"]) & within]
     # Of several devices the records do not say which is this rank's.
-    if len(np.unique(told["device"])) > 1:
-        return ()
+    told = told[: 0 if len(np.unique(told["device"])) > 1 else None]
     middle = told["t_ns"] - np.maximum(told["window_ns"], 0) // 2 - begin
-    return tuple(zip((middle / 1e9).tolist(), told["utilisation_pct"].tolist(), strict=True))
+    sampled = tuple(zip((middle / 1e9).tolist(), told["utilisation_pct"].tolist(), strict=True))
+    return UtilisationPanel(name, busy, sampled, said, cut)
 
 
 def write_utilisation(traces: Sequence[UtilisationPanel], title: str, path: Path) -> None:
@@ -450,13 +446,10 @@ def utilisation(traces: Sequence[UtilisationPanel], title: str) -> Figure:
     panels[-1].set_xlabel(f"seconds{longer}")
     drawn.supylabel(f"device busy, % of {WINDOW_NS / 1e6:.0f} ms", color=INK, fontsize=9)
     if any(trace.sampled for trace in traces):
-        drawn.legend(*_unique_labels(panels), loc="outside lower right", ncols=2)
+        labels = [pair for axes in panels for pair in zip(*axes.get_legend_handles_labels(), strict=True)]
+        named = {words: handle for handle, words in labels}
+        drawn.legend(named.values(), named.keys(), loc="outside lower right", ncols=2)
     return drawn
-
-
-def _unique_labels(panels: Iterable[Axes]) -> tuple[list[Any], list[str]]:
-    named = {words: each for axes in panels for each, words in zip(*axes.get_legend_handles_labels(), strict=True)}
-    return list(named.values()), list(named)
 
 
 def _trace(axes: Axes, trace: UtilisationPanel) -> None:

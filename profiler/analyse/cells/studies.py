@@ -155,7 +155,7 @@ def _differential(cell: Cell, net: Cell | None, loader: Cell | None, samples: in
             known = [each.typical.facts for each in (cell, net, loader) if each.typical is not None]
             runs = [each for each in known if each is not None]
             reasons = [Reason("noise", "repeated runs of one cell differ as much")] * measured.meets(expected)
-            reasons += _signs(*runs, overlaps, alone, loading, measured, expected) if len(runs) == 3 else []
+            reasons += _signs(runs, overlaps, alone, loading, measured, expected) if len(runs) == 3 else []
             nearly = min(alone.value, loading.value) / max(alone.value, loading.value) >= NEARLY_BALANCED
             if not reasons and deviation > 0 and nearly:
                 words = "net and loader are almost equally fast, so each waits for the other's slow batches"
@@ -169,16 +169,10 @@ def _differential(cell: Cell, net: Cell | None, loader: Cell | None, samples: in
 
 
 def _signs(
-    training: Facts,
-    net: Facts,
-    loader: Facts,
-    overlaps: bool,
-    alone: Range,
-    loading: Range,
-    measured: Range,
-    expected: Range,
+    runs: Sequence[Facts], overlaps: bool, alone: Range, loading: Range, measured: Range, expected: Range
 ) -> list[Reason]:
     """Name what the three recordings show of a time that was not expected, likeliest first."""
+    training, net, loader = runs
     # Excess time as a share of the expected and of the measured time; negative where there was less.
     longer, excess = expected.value / measured.value - 1, 1 - measured.value / expected.value
     who, of = ("the training", training) if longer > 0 else ("the loader alone", loader)

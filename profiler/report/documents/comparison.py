@@ -18,7 +18,6 @@ from ...analyse.cells.studies import (
     Curve,
     Differential,
     Held,
-    MetricByBatchSize,
     Point,
     augmentations,
     differentials,
@@ -96,40 +95,37 @@ def _blocks(result: Comparison, setting: dict[str, Any]) -> Iterator[Block]:
 
 def _brief(result: Comparison, setting: dict[str, Any]) -> Iterator[Block]:
     """One screen: the question, the table, the answer, and the first further sections that fit."""
-    main = list(_main(result, setting))
+
+    def height(blocks: Iterable[Block]) -> int:
+        """Lines on a terminal of common width."""
+        return sum(
+            1 + len(plain_words(block.words)) // 95
+            if isinstance(block, Paragraph)
+            else len(block.columns[0].cells) + 2
+            if isinstance(block, FittingTable)
+            else 1
+            for block in blocks
+        )
+
+    of = "Emulated samples/s" if _emulated(setting) else "Samples/s"
+    main = [*_head(result, setting), Heading(f"{of} (range), and the share of time that the device is busy")]
+    main.append(by_batch_size(result.cells, MOST_ROWS))
+    main += [Paragraph(toned(words, "yellow"), 1) for words in list(errors(result))[: brief.MOST]]
+    main += winners(result, setting)
+    told = sweeps(result)
+    main += [Space(), Heading(SIZES)] if told else [Space(), Paragraph(ONE_SIZE)] * (setting["scenario"] is None)
+    for name, verdict in list(told.items())[:MOST_PLACES]:
+        said = ". ".join(sentence(verdict).split(". ")[: 1 + (verdict.grew is not None)]).rstrip(".")
+        main.append(Paragraph(line((name, "bold"), f": {said} ", (f"[{verdict.cause}]", "bold")), 1))
     yield from main
-    room, section = SCREEN - sum(map(_height, main)), list[Block]()
+    room, section = SCREEN - height(main), list[Block]()
     for block in (*studied(result, setting), Space()):
         if isinstance(block, Space):
-            if (room := room - sum(map(_height, section))) < 0:
+            if (room := room - height(section)) < 0:
                 return
             yield from section
             section = []
         section.append(block)
-
-
-def _main(result: Comparison, setting: dict[str, Any]) -> Iterator[Block]:
-    yield from _head(result, setting)
-    of = "Emulated samples/s" if _emulated(setting) else "Samples/s"
-    yield Heading(f"{of} (range), and the share of time that the device is busy")
-    yield by_batch_size(result.cells, MOST_ROWS)
-    yield from (Paragraph(toned(words, "yellow"), 1) for words in list(errors(result))[: brief.MOST])
-    yield from winners(result, setting)
-    if told := list(sweeps(result).items()):
-        yield from _section(SIZES)
-        for name, verdict in told[:MOST_PLACES]:
-            said = ". ".join(sentence(verdict).split(". ")[: 1 + (verdict.grew is not None)]).rstrip(".")
-            yield Paragraph(line((name, "bold"), f": {said} ", (f"[{verdict.cause}]", "bold")), 1)
-    elif setting["scenario"] is None:
-        yield Space()
-        yield Paragraph(ONE_SIZE)
-
-
-def _height(block: Block) -> int:
-    """Lines that a block takes on a terminal of common width."""
-    if isinstance(block, Paragraph):
-        return 1 + len(plain_words(block.words)) // 95
-    return len(block.columns[0].cells) + 2 if isinstance(block, FittingTable) else 1
 
 
 def _section(title: str, columns: Iterable[FittingColumn] = ()) -> Iterator[Block]:
@@ -235,7 +231,11 @@ def _conditions(result: Comparison, setting: dict[str, Any]) -> str:
 
     cells, differing = result.cells, varying(result.cells)
     loading = [cell for cell in cells if cell.feed != "synthetic"]
-    said = list(dict.fromkeys(_samples(told) for told in _datasets(result, setting).values()))
+    said = []
+    for told in _datasets(result, setting).values():
+        number, of_set = told.get("samples", told.get("images")), f" of {told['set']}" if told.get("set") else ""
+        said.append("" if number is None else f"{counted(number, told.get('unit') or 'image')}{of_set}")
+    said = list(dict.fromkeys(said))
     said += [f"{counted(number, unit[:-1])} a run" for unit, number in (setting.get("stop") or {}).items()]
     plans = list(dict.fromkeys(cell.axes.get("plan") for cell in cells))
     if plans not in ([], [None]) and "plan" not in differing:
@@ -261,12 +261,6 @@ def _conditions(result: Comparison, setting: dict[str, Any]) -> str:
     feeds = {cell.feed for cell in cells}
     said += ["one cached batch, repeated"] * (feeds == {"synthetic"}) + ["empty steps"] * (feeds == {"loader-only"})
     return ", ".join(word for word in said if word)
-
-
-def _samples(told: dict[str, Any]) -> str:
-    number = told.get("samples", told.get("images"))
-    of_set = f" of {told['set']}" if told.get("set") else ""
-    return "" if number is None else f"{counted(number, told.get('unit') or 'image')}{of_set}"
 
 
 def errors(result: Comparison) -> Iterator[str]:
@@ -544,7 +538,14 @@ def _differential_blocks(cells: Sequence[Cell], setting: dict[str, Any]) -> Iter
             why = ", or ".join(dict.fromkeys(doubts))
             said = f"A figure with ? is uncertain: {why}. Repeat with longer runs, several of each."
             yield Paragraph(toned(said, "yellow"), 1)
-        contrasts = [_contrast(free, dear) for free, dear in free_on_one_device(dearer)]
+        contrasts = []
+        for free, dear in free_on_one_device(dearer):
+            because = ", where the loader is the limit" if dear.limit == "loader" else ""
+            here, there = (label(each.cell, ("device",)) for each in (free, dear))
+            contrasts.append(
+                f"{dear.cell.axes.get('net') or 'The net'}, same code and data: augmentation is free on {here} and "
+                f"costs {dear.cost_pct:.0f} % on {there}{because}."
+            )
         if contrasts:
             yield Paragraph(" ".join([*contrasts, "A slow device hides what limits a fast one."]), 1)
 
@@ -615,16 +616,6 @@ def _cost(found: Augmentation) -> str:
     return f"{found.cost_pct:+.0f} %{'' if found.sure else ' ?'}"
 
 
-def _contrast(free: Augmentation, dear: Augmentation) -> str:
-    """Say that augmentation is free on one device and not on another."""
-    because = ", where the loader is the limit" if dear.limit == "loader" else ""
-    here, there = (label(each.cell, ("device",)) for each in (free, dear))
-    return (
-        f"{dear.cell.axes.get('net') or 'The net'}, same code and data: augmentation is free on {here} and costs "
-        f"{dear.cost_pct:.0f} % on {there}{because}."
-    )
-
-
 # Results of trainings: figures on held-out data and times, each run beside the mean of its cell.
 
 FIRST_METRICS = ("accuracy", "average_precision", "precision", "recall", "loss")
@@ -643,7 +634,9 @@ def _results_blocks(result: Comparison, setting: dict[str, Any]) -> Iterator[Blo
     found = [each for each in results(result.cells) if each.shown]
     if not found:
         return
-    metrics = _metric_names(found)
+    # The usual figures first.
+    told = dict.fromkeys(name for each in found for name in each.metrics)
+    metrics = list(dict.fromkeys([*(name for name in FIRST_METRICS if name in told), *told]))[:MOST_METRICS]
     yield from _section("Results of the trainings", _results(found, metrics, _emulated(setting)))
     work = [each.samples.value for each in found if each.samples is not None]
     if work and max(work) >= MORE_WORK * min(work):
@@ -652,18 +645,18 @@ def _results_blocks(result: Comparison, setting: dict[str, Any]) -> Iterator[Blo
     if _emulated(setting) and not metrics:
         yield Paragraph("An emulated device learns nothing, so there is no accuracy.", 1)
     names = varying([each.cell for each in found])
-    for each in metrics_by_batch_size(found):
-        yield Paragraph(_held(each, names), 1)
+    for by_size in metrics_by_batch_size(found):
+        where = f"{label(by_size.cells[0], names)} {by_size.cells[0].pipeline}".strip()
+        pairs = zip(by_size.cells, by_size.means, strict=True)
+        figures = ", ".join(f"{mean.value:.3f} at {cell.batch_size}" for cell, mean in pairs)
+        word = {True: "holds", False: "falls", None: "is undecided, as runs were not repeated"}[by_size.held]
+        word = word if by_size.learnt else "says nothing after so little training"
+        spread = "" if by_size.spread is None else f"; repeats differ by up to {by_size.spread:.3f}"
+        metric = METRIC_HEADS.get(by_size.metric, by_size.metric)
+        yield Paragraph(f"{where}: as the batch grows, {metric} {word} ({figures}{spread}).", 1)
     known = [(each, matrix) for each in found if (matrix := each.confusion) is not None]
     if known:
         yield from _confusion(*max(known, key=lambda pair: accuracy_of(pair[0])), found, setting)
-
-
-def _metric_names(found: Sequence[CellResult]) -> list[str]:
-    """Name the figures to show, the usual ones first."""
-    told = dict.fromkeys(name for each in found for name in each.metrics)
-    usual = [name for name in FIRST_METRICS if name in told]
-    return (usual + [name for name in told if name not in usual])[:MOST_METRICS]
 
 
 def _results(found: Sequence[CellResult], metrics: Sequence[str], emulated: bool) -> Iterator[FittingColumn]:
@@ -691,18 +684,6 @@ def _results(found: Sequence[CellResult], metrics: Sequence[str], emulated: bool
     yield column("samples", found, lambda each: value_of(each.samples, ".0f"))
     repeated = found if any(len(each.runs) > 1 for each in found) else ()
     yield column("each run", repeated, runs, 3, right=False, folds_to=16)
-
-
-def _held(found: MetricByBatchSize, names: Sequence[str]) -> str:
-    """Say whether a figure held while the batch grew."""
-    cell = found.cells[0]
-    where = f"{label(cell, names)} {cell.pipeline}".strip()
-    figures = ", ".join(f"{mean.value:.3f} at {c.batch_size}" for c, mean in zip(found.cells, found.means, strict=True))
-    word = {True: "holds", False: "falls", None: "is undecided, as runs were not repeated"}[found.held]
-    if not found.learnt:
-        word = "says nothing after so little training"
-    spread = "" if found.spread is None else f"; repeats differ by up to {found.spread:.3f}"
-    return f"{where}: as the batch grows, {METRIC_HEADS.get(found.metric, found.metric)} {word} ({figures}{spread})."
 
 
 def accuracy_of(found: CellResult) -> float:

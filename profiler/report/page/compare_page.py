@@ -6,7 +6,7 @@ The tables have loaders by batch sizes, one for each thing that is trained. Figu
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ...analyse.cells.batch_size import BatchVerdict
@@ -64,14 +64,20 @@ class CellMetric(NamedTuple):
     key: str
     title: str
     unit: str
+    words: Callable[[float | None], str]
+    """Writes it."""
     more_is_better: bool = True
 
 
+def _fixed(digits: int) -> Callable[[float | None], str]:
+    return lambda value: NOT_MEASURED if value is None else f"{value:.{digits}f}"
+
+
 METRICS = (
-    CellMetric("rate", "samples/s", "samples/s"),
-    CellMetric("busy", "device busy", "%"),
-    CellMetric("cost", "cost of an epoch", "US$", more_is_better=False),
-    CellMetric("accuracy", "accuracy", ""),
+    CellMetric("rate", "samples/s", "samples/s", _fixed(1)),
+    CellMetric("busy", "device busy", "%", lambda value: percent(value, 0)),
+    CellMetric("cost", "cost of an epoch", "US$", usd, more_is_better=False),
+    CellMetric("accuracy", "accuracy", "", _fixed(3)),
 )
 
 
@@ -117,6 +123,27 @@ def views(result: Comparison, setting: dict[str, Any], pages: Mapping[str, str])
     typical = [cell.typical for cell in result.cells if cell.typical is not None]
     longest = max((a.step_ms["p50"] for a in typical if a.facts is not None), default=0.0)
     bin_ns = max(1, round(longest * 1e6 * STEPS / BINS))
+
+    def strip(typical: Analysis | None) -> View | None:
+        """A stretch from the middle of the run: the share of each bin in which the device computed, percent; `None`
+        where not measured."""
+        if typical is None or typical.facts is None or not typical.facts.told_apart:
+            return None
+        busy = busy_strip(typical.facts.window, typical.facts.parts.computing, bin_ns, BINS)
+        return {"bin_ms": bin_ns / 1e6, "busy": busy, "seconds": bin_ns / 1e6 * len(busy) / 1e3} if busy else None
+
+    def run(row: RunRow) -> View:
+        """One repeat."""
+        facts = None if row.analysis is None else row.analysis.facts
+        return {
+            "name": row.run.rpartition("/")[2],
+            "href": pages.get(row.run),
+            "host": row.host,
+            "samples_per_s": row.figure("samples_per_s"),
+            "busy_pct": row.figure("busy_pct"),
+            "steps": None if facts is None else facts.window.count,
+        }
+
     made = []
     for number, (cell, told) in enumerate(zip(result.cells, compare_json.cells(result.cells, setting), strict=True), 1):
         rate = told["samples_per_s"]
@@ -133,48 +160,18 @@ def views(result: Comparison, setting: dict[str, Any], pages: Mapping[str, str])
             "ran": cell.ran,
             "emulated": device_kind(cell, setting) == "emulated",
             "figures": (figures := figures if cell.status == "ok" else dict.fromkeys(figures)),
-            "words": {key: _said(key, value) for key, value in figures.items()},
+            "words": {metric.key: metric.words(figures[metric.key]) for metric in METRICS},
             # Lowest and highest over the repeats; empty of a single one.
             "ranged": f"{rate['low']:.1f} to {rate['high']:.1f}" if rate and len(cell.facts) > 1 else "",
             "mark": marks.get(id(cell), ""),
             "waits_for": plain_words(waits_for(cell)).strip("()"),
             "verdict": cell.verdict,
             "shares": {} if cell.typical is None else ranks_figures.shares(cell.typical),
-            "strip": _strip(cell.typical, bin_ns),
-            "runs": [_run(row, pages) for row in cell.rows],
+            "strip": strip(cell.typical),
+            "runs": [run(row) for row in cell.rows],
         }
         made.append(view)
     return made
-
-
-def _said(key: str, value: float | None) -> str:
-    if key == "cost":
-        return usd(value)
-    if key == "busy":
-        return percent(value, 0)
-    return NOT_MEASURED if value is None else f"{value:.{1 if key == 'rate' else 3}f}"
-
-
-def _run(row: RunRow, pages: Mapping[str, str]) -> View:
-    """One repeat."""
-    facts = None if row.analysis is None else row.analysis.facts
-    return {
-        "name": row.run.rpartition("/")[2],
-        "href": pages.get(row.run),
-        "host": row.host,
-        "samples_per_s": row.figure("samples_per_s"),
-        "busy_pct": row.figure("busy_pct"),
-        "steps": None if facts is None else facts.window.count,
-    }
-
-
-def _strip(typical: Analysis | None, bin_ns: int) -> View | None:
-    """A stretch from the middle of the run: the share of each bin in which the device computed, percent; `None` where
-    not measured."""
-    if typical is None or typical.facts is None or not typical.facts.told_apart:
-        return None
-    busy = busy_strip(typical.facts.window, typical.facts.parts.computing, bin_ns, BINS)
-    return {"bin_ms": bin_ns / 1e6, "busy": busy, "seconds": bin_ns / 1e6 * len(busy) / 1e3} if busy else None
 
 
 # Sweeps over the batch size.
@@ -192,13 +189,19 @@ def _sizes(verdicts: Mapping[str, BatchVerdict]) -> list[View]:
     longest = max((end(terms.get(TOTAL)) for v in verdicts.values() for terms in v.terms.values()), default=0.0)
     made = []
     for name, verdict in verdicts.items():
-        work = [measured(verdict, size) for size in verdict.terms]
+        work, terms = [measured(verdict, size) for size in verdict.terms], []
+        for part in (*sample_time.shown_parts([verdict]), TOTAL):
+            change = verdict.changes.get(part)
+            said = f"{scale.number(change, '+')} {scale.spread(change)}".rstrip() if known(change) else ""
+            figures = [scale.number(each.get(part)) for each in verdict.terms.values()]
+            term = {"part": part, "name": part_name(part), "figures": figures, "change": said}
+            terms.append(term | {"grew": part == verdict.grew})
         view = {
             "name": name,
             "unit": scale.unit,
             "sizes": list(verdict.terms),
             "bars": [_bar(size, terms, verdict, scale, longest) for size, terms in verdict.terms.items()],
-            "terms": [_term(p, verdict, scale) for p in (*sample_time.shown_parts([verdict]), TOTAL)],
+            "terms": terms,
             "work": [(name, [row[number] for row in work]) for number, name in enumerate(MEASURED)],
             "verdict": verdict,
             "text": sentence(verdict),
@@ -222,20 +225,8 @@ def _bar(size: int, terms: Mapping[str, Estimate], verdict: BatchVerdict, scale:
             begin += length
         if math.isfinite(total.low) and math.isfinite(total.high):
             low, high = 100 * max(0.0, total.low) / longest, 100 * total.high / longest
-    said, spread = scale.number(total), scale.spread(total)
-    is_compared = size in (verdict.smaller, verdict.larger)
-    return {"size": size, "compared": is_compared, "said": said, "spread": spread} | {
-        "segments": segments,
-        "low": low,
-        "high": high,
-    }
-
-
-def _term(part: str, verdict: BatchVerdict, scale: Scale) -> View:
-    change = verdict.changes.get(part)
-    said = f"{scale.number(change, '+')} {scale.spread(change)}".rstrip() if known(change) else ""
-    figures = [scale.number(terms.get(part)) for terms in verdict.terms.values()]
-    return {"part": part, "name": part_name(part), "figures": figures, "change": said, "grew": part == verdict.grew}
+    bar = {"size": size, "compared": size in (verdict.smaller, verdict.larger), "segments": segments}
+    return bar | {"said": scale.number(total), "spread": scale.spread(total), "low": low, "high": high}
 
 
 # The machine's limit.
