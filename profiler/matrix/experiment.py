@@ -182,6 +182,7 @@ def plan(request: Request, say: Callable[[str], None]) -> tuple[Matrix, list[Var
     """
     budget = None if request.budget is None else Budget(request.budget)
     from whyidle.scenarios.registry import scenario
+    from whyidle.scenarios.scenario import ExperimentRequest
     from whyidle.scenarios.variant import plain
 
     chosen = scenario(request.scenario)
@@ -192,7 +193,19 @@ def plan(request: Request, say: Callable[[str], None]) -> tuple[Matrix, list[Var
     nets = chosen.nets_for(devices[0]["kind"], request.net)
     for net in request.net or ():
         _check_profiles(chosen, devices, net)
-    asked = _asked(request, devices, loaders(request.pipelines, sources.data(nets[0])))
+    several = {field: getattr(request, o[2:].replace("-", "_")) for o, (field, _) in _SEVERAL.items()}
+    several["devices"] = tuple(device["name"] for device in devices)
+    several["pipelines"] = loaders(request.pipelines, sources.data(nets[0]))
+    cores = max(1, int(cpu_budget().budget))
+    asked = ExperimentRequest(
+        kind=devices[0]["kind"],
+        cpus=cores,
+        full=request.as_published,
+        augment=False if request.no_augment else None,
+        pipelines_asked=request.pipelines is not None,
+        **{name: getattr(request, name) for name in _ONE.values()},
+        **several,
+    )
     # Loaders that run first are on top of the table as well.
     first = request.first or ()
     variants = sorted(dict.fromkeys(map(plain, experiment.variants(asked))), key=lambda v: v.pipeline not in first)
@@ -205,13 +218,17 @@ def plan(request: Request, say: Callable[[str], None]) -> tuple[Matrix, list[Var
     folder = free_folder(request.out, chosen.name)
     stops = {name: _alike(getattr(each, name) for each in variants) for name in ("epochs", "iterations")}
     datasets = {net: sources.described(net) for net in dict.fromkeys(each.net for each in variants)}
-    dataset = datasets[variants[0].net]
+    dataset, device = datasets[variants[0].net], devices[0]
+    if len(devices) > 1:
+        # What they have in common.
+        joined = {key: ", ".join(each[key] for each in devices) for key in ("name", "title")}
+        device = {"kind": device["kind"], **joined, "count": 1, "each": list(devices)}
     setting = {
         "scenario": chosen.name,
         "experiment": experiment.name,
         "question": experiment.question,
         "net": ", ".join(datasets),
-        "device": _together(devices),
+        "device": device,
         "cpu_budget": cpu_budget().budget,
         "workers": _alike(each.workers for each in variants),
         "stop": {name: number for name, number in stops.items() if number is not None},
@@ -223,7 +240,6 @@ def plan(request: Request, say: Callable[[str], None]) -> tuple[Matrix, list[Var
     }
     compared = {each.pipeline for each in variants if each.feed != "synthetic"}
     wanted = len(compared) > 1 if request.roofline is None else request.roofline
-    cores = max(1, int(cpu_budget().budget))
     matrix = Matrix(
         folder,
         _cells(request, variants, devices, sources),
@@ -327,22 +343,6 @@ def _check_profiles(chosen: Scenario, devices: Sequence[Mapping[str, Any]], net:
             step_times(choose(device["name"])).net(chosen.profile_net(net))
 
 
-def _asked(request: Request, devices: Sequence[Mapping[str, Any]], pipelines: tuple[str, ...]) -> ExperimentRequest:
-    from whyidle.scenarios.scenario import ExperimentRequest
-
-    several = {field: getattr(request, o[2:].replace("-", "_")) for o, (field, _) in _SEVERAL.items()}
-    several |= {"devices": tuple(device["name"] for device in devices), "pipelines": pipelines}
-    return ExperimentRequest(
-        kind=devices[0]["kind"],
-        cpus=max(1, int(cpu_budget().budget)),
-        full=request.as_published,
-        augment=False if request.no_augment else None,
-        pipelines_asked=request.pipelines is not None,
-        **{name: getattr(request, name) for name in _ONE.values()},
-        **several,
-    )
-
-
 def _cells(
     request: Request, variants: Sequence[Variant], devices: Sequence[dict[str, Any]], sources: Sources
 ) -> list[PlannedCell]:
@@ -350,12 +350,17 @@ def _cells(
     Raises:
         WhyidleError: none of them could be trained.
     """
+    from whyidle.pipelines.registry import unavailable, unfit
+    from whyidle.scenarios.ranks import unmet
     from whyidle.scenarios.registry import is_file
     from whyidle.scenarios.variant import AXES, axes
 
     named = str(Path(request.scenario).resolve()) if is_file(request.scenario) else sources.scenario.name
     described_as = {device["name"]: device for device in devices}
-    notices, unmet = sources.notices, _unmet(variants, sources)
+    notices = sources.notices
+    never = [said for each in variants if (said := unmet(each) or sources.too_few(each))]
+    if len(never) == len(variants):
+        raise WhyidleError(f"no training can run: {'; '.join(dict.fromkeys(never))}.")
     varying = [name for name in AXES if len({getattr(each, name) for each in variants}) > 1]
 
     def trial(variant: Variant, number: int, folder: Path) -> tuple[Any, dict[str, Any]]:
@@ -378,33 +383,7 @@ def _cells(
             "notices": notices,
         }
 
-    def planned(variant: Variant, why: str | None) -> PlannedCell:
-        # Where it stands on the axes in which cells differ.
-        words = [said for name in varying if (said := place(name, getattr(variant, name)))]
-        return PlannedCell(
-            name=re.sub(r"[^\w.+-]+", "-", "-".join([*words, variant.pipeline, f"b{variant.batch_size}"])),
-            title=", ".join(dict.fromkeys([*words, variant.pipeline, f"batch {variant.batch_size}"])),
-            pipeline=variant.pipeline,
-            batch_size=variant.batch_size,
-            trial=partial(trial, variant),
-            axes=axes(variant),
-            unmet=why,
-            first=variant.pipeline in (request.first or ()),
-        )
-
-    return [planned(variant, why) for variant, why in zip(variants, unmet, strict=True)]
-
-
-def _unmet(variants: Sequence[Variant], sources: Sources) -> list[str | None]:
-    """Of each, why it cannot be trained here; `None` if it can.
-
-    Raises:
-        WhyidleError: none of them can.
-    """
-    from whyidle.pipelines.registry import unavailable, unfit
-    from whyidle.scenarios.ranks import unmet
-
-    def why(variant: Variant) -> str | None:
+    def why_not(variant: Variant) -> str | None:
         # What the data do not fill an emulated device may have no memory for: that is told first.
         few = None if variant.device.startswith("emulated:") else sources.too_few(variant)
         if (said := unmet(variant) or few) or variant.feed == "synthetic":
@@ -415,21 +394,24 @@ def _unmet(variants: Sequence[Variant], sources: Sources) -> list[str | None]:
             or unfit(variant.pipeline, sources.data(variant.net, variant.store))
         )
 
-    never = [said for each in variants if (said := unmet(each) or sources.too_few(each))]
-    if len(never) == len(variants):
-        raise WhyidleError(f"no training can run: {'; '.join(dict.fromkeys(never))}.")
-    return [why(each) for each in variants]
+    def planned(variant: Variant) -> PlannedCell:
+        # Where it stands on the axes in which cells differ.
+        words = [said for name in varying if (said := place(name, getattr(variant, name)))]
+        return PlannedCell(
+            name=re.sub(r"[^\w.+-]+", "-", "-".join([*words, variant.pipeline, f"b{variant.batch_size}"])),
+            title=", ".join(dict.fromkeys([*words, variant.pipeline, f"batch {variant.batch_size}"])),
+            pipeline=variant.pipeline,
+            batch_size=variant.batch_size,
+            trial=partial(trial, variant),
+            axes=axes(variant),
+            unmet=why_not(variant),
+            first=variant.pipeline in (request.first or ()),
+        )
+
+    return [planned(variant) for variant in variants]
 
 
 def _alike(values: Iterable[Any]) -> Any:
     """The value all of them have; `None` where they differ."""
     distinct = set(values)
     return distinct.pop() if len(distinct) == 1 else None
-
-
-def _together(devices: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """One device as it is; several as what they have in common."""
-    if len(devices) == 1:
-        return devices[0]
-    joined = {key: ", ".join(device[key] for device in devices) for key in ("name", "title")}
-    return {"kind": devices[0]["kind"], **joined, "count": 1, "each": list(devices)}

@@ -140,24 +140,23 @@ def load(file: Path | None = None) -> Prices:
     return Prices(instances, logs)
 
 
-_IS_LINE: tuple[str, Callable[[Any], bool]] = (
-    "one line of text",
-    lambda value: isinstance(value, str) and bool(value.strip()) and "\n" not in value,
-)
-_IS_TABLE: tuple[str, Callable[[Any], bool]] = ("a table", lambda value: isinstance(value, dict))
-_KEYS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
+Wanted = tuple[str, Callable[[Any], bool]]
+"""(what a value has to be, whether it is that)."""
+_IS_LINE: Wanted = ("one line of text", lambda text: type(text) is str and bool(text.strip()) and "\n" not in text)
+_IS_TABLE: Wanted = ("a table", lambda value: isinstance(value, dict))
+_KEYS: Mapping[str, Wanted] = {
     "usd_per_hour": ("a price from 0 on", lambda value: type(value) in (int, float) and 0 <= value < math.inf),
     "vcpus": ("a whole number above 0", lambda value: type(value) is int and value > 0),
     **dict.fromkeys(("provider", "date", "source", "accelerator", "doubt"), _IS_LINE),
 }
-"""Key of an instance → (what it has to be, whether a value is that)."""
+"""Keys of an instance."""
 _REQUIRED = ("usd_per_hour", "provider", "date", "source")
 
 
 def _prices(text: str, file: str) -> tuple[dict[str, Price], dict[str, str]]:
     """Read (prices by instance, instances by folder of logs)."""
 
-    def checked(value: Any, key: str, wanted: tuple[str, Callable[[Any], bool]]) -> Any:
+    def checked(value: Any, key: str, wanted: Wanted) -> Any:
         if not wanted[1](value):
             raise _wrong(file, key, f"expected {wanted[0]}, found {value!r}")
         return value
@@ -481,27 +480,31 @@ def bills(
     for log in logs:
         seconds, losses, accuracies = zip(*log.epochs, strict=True)
         price, reached = prices.of_logs(log.machine.rpartition("/")[2]), first_reaching(accuracies, target)
+        total, typical = sum(seconds), median(seconds)
+        until = None if reached is None else sum(seconds[:reached])
+        cost, of_epoch, of_target = (
+            None if price is None or time is None else price.of(time) for time in (total, typical, until)
+        )
         bill = Bill(
             test=log.test,
             machine=log.machine,
             price=price,
             epochs=len(seconds),
-            median_s_per_epoch=median(seconds),
-            total_s=sum(seconds),
-            cost_usd=None if price is None else price.of(sum(seconds)),
-            cost_usd_per_epoch=None if price is None else price.of(median(seconds)),
+            median_s_per_epoch=typical,
+            total_s=total,
+            cost_usd=cost,
+            cost_usd_per_epoch=of_epoch,
             accuracy=accuracies[-1],
             loss=losses[-1],
             target_epoch=reached,
-            target_cost_usd=None if price is None or reached is None else price.of(sum(seconds[:reached])),
+            target_cost_usd=of_target,
         )
         made.append(bill)
     bases = {each.test: each for each in made if each.machine == base}
+    pairs = [(each, bases.get(each.test)) for each in made]
     return [
-        replace(each, time_ratio=ratio(each.total_s, of.total_s), cost_ratio=ratio(each.cost_usd, of.cost_usd))
-        if (of := bases.get(each.test))
-        else each
-        for each in made
+        replace(e, time_ratio=ratio(e.total_s, of.total_s), cost_ratio=ratio(e.cost_usd, of.cost_usd)) if of else e
+        for e, of in pairs
     ]
 
 
