@@ -92,7 +92,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """0 when something was measured and judged, 1 when nothing was, 130 after Ctrl-C."""
+    """Return 0 when something was measured and judged, 1 when nothing was, 130 after Ctrl-C."""
     end_like_ctrl_c()
     plot.check(arguments, arguments.out)
     plot.check_page(arguments, arguments.out)
@@ -161,7 +161,7 @@ def _recorded_runs(arguments: argparse.Namespace) -> int:
 
 
 def _folders(what: list[str]) -> list[Path]:
-    """The run folders; whatever else was named is a mistake."""
+    """Give the run folders; whatever else was named is a mistake."""
     folders = [Path(word) for word in what]
     for folder in folders:
         kind = what_is(folder)

@@ -29,7 +29,7 @@ NAMES = {"instance", "price", "prices", "relative_to", "target"}
 
 
 def add_arguments(parser: argparse.ArgumentParser, logs: bool = False) -> None:
-    """The options of the price of an hour; with `logs` those of published logs too."""
+    """Add the options of the price of an hour; with `logs` those of published logs too."""
     rate = parser.add_mutually_exclusive_group()
     rate.add_argument("--instance", metavar="NAME", help="machine whose price counts (docs/scenarios/cost.md)")
     rate.add_argument("--price", type=_usd, metavar="USD", help="price of an hour of the machine")
@@ -112,7 +112,7 @@ def price_of(arguments: argparse.Namespace) -> Price | None:
 
 
 def run_logs(arguments: argparse.Namespace) -> int:
-    """`compare cost --logs DIR`.
+    """Run `compare cost --logs DIR`.
 
     Raises:
         WhyidleError: the logs or the prices cannot be used.

@@ -72,7 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _files(arguments: argparse.Namespace) -> list[Path] | None:
-    """The JPEG files of a folder or a run; `None` of a scenario."""
+    """List the JPEG files of a folder or a run; `None` of a scenario."""
     from whyidle.scenarios.datasets.loose_photos import jpeg_files
 
     folder = Path(arguments.what)

@@ -134,8 +134,8 @@ class Sources:
         return self._opened[key]
 
     def missing(self, net: str, store: str) -> str | None:
-        """What this store needs and is not installed; `None` where all is. A store that is made of others is made here,
-        before any run."""
+        """Name what this store needs and is not installed; `None` where all is. A store that is made of
+        others is made here, before any run."""
         if (net, store) not in self._missing:
             try:
                 self.data(net, store)
@@ -145,7 +145,7 @@ class Sources:
         return self._missing[net, store]
 
     def too_few(self, key: Variant) -> str | None:
-        """Why a training cannot fill one batch; `None` if it can, or if what its store needs is not installed."""
+        """Say why a training cannot fill one batch; `None` if it can, or if what its store needs is not installed."""
         from whyidle.pipelines.order import count
         from whyidle.pipelines.protocol import Settings
 
@@ -333,7 +333,7 @@ def loaders(asked: Sequence[str] | None, data: ScenarioData) -> tuple[str, ...]:
 
 
 def _check_profiles(chosen: Scenario, devices: Sequence[Mapping[str, Any]], net: str) -> None:
-    """Every emulated device must know the net's step times."""
+    """Refuse an emulated device that does not know the net's step times."""
     from whyidle.scenarios.scenario import step_times
 
     from ..devices.choose import choose
@@ -346,7 +346,8 @@ def _check_profiles(chosen: Scenario, devices: Sequence[Mapping[str, Any]], net:
 def _cells(
     request: Request, variants: Sequence[Variant], devices: Sequence[dict[str, Any]], sources: Sources
 ) -> list[PlannedCell]:
-    """
+    """Plan a cell for each variant.
+
     Raises:
         WhyidleError: none of them could be trained.
     """
@@ -412,6 +413,6 @@ def _cells(
 
 
 def _alike(values: Iterable[Any]) -> Any:
-    """The value all of them have; `None` where they differ."""
+    """Give the value all of them have; `None` where they differ."""
     distinct = set(values)
     return distinct.pop() if len(distinct) == 1 else None

@@ -27,7 +27,7 @@ Candidate = TypeVar("Candidate")
 
 
 def rounds(candidates: Sequence[Candidate], repeats: int, seed: int = 0) -> Iterator[tuple[int, Candidate]]:
-    """(round, candidate) pairs: round by round, each in a shuffled order that the seed fixes.
+    """Give (round, candidate) pairs: round by round, each in a shuffled order that the seed fixes.
 
     Each round has every candidate once, so that drift of the machine hits all alike.
     """
@@ -43,7 +43,7 @@ def rounds(candidates: Sequence[Candidate], repeats: int, seed: int = 0) -> Iter
 def within(
     order: Iterable[tuple[int, Candidate]], seconds: float, begun: float, clock: Callable[[], float]
 ) -> Iterator[tuple[int, Candidate]]:
-    """Those pairs of `order`, one after the other, whose run still fits into a budget of time.
+    """Give those pairs of `order`, one after the other, whose run still fits into a budget of time.
 
     A run is expected to take as long as the latest of its candidate, and where there was none as long as the median of
     the candidates that ran. The first pair is always given; one that does not fit is left out, and a shorter one behind
@@ -270,7 +270,7 @@ class Matrix:
 
 
 def free_folder(asked: Path | None, scenario: str) -> Path:
-    """Where a comparison goes: as asked, else a name of its own.
+    """Choose where a comparison goes: as asked, else a name of its own.
 
     Raises:
         WhyidleError: something is there already.

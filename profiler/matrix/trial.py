@@ -118,11 +118,11 @@ class TrialServer:
 
 
 def _nothing() -> None:
-    """What a process does that is waited for only to know that there are processes now."""
+    """Do what a process does that is waited for only to know that there are processes now."""
 
 
 def _child(target: TrialTarget, spec: Any, start: Connection) -> None:
-    """Entered in the child: wait for the word to begin, then run; end when the command that started us is gone."""
+    """Wait, in the child, for the word to begin, then run; end when the command that started us is gone."""
     # A group of its own: whatever the training leaves behind when it is killed can be ended with it.
     os.setpgid(0, 0)
     # Its loaders start workers the way this Python does by default, as in a training started by hand.
@@ -149,7 +149,7 @@ def _word(start: Connection) -> bool:
 
 
 def _end_with_starter(start: Connection) -> None:
-    """Blocked in a read until the starter dies (it says nothing more); then as if Ctrl-C had been pressed."""
+    """Wait in a read until the starter dies (it says nothing more); then end as if Ctrl-C had been pressed."""
     if not _word(start):
         os.kill(os.getpid(), signal.SIGINT)
 
@@ -173,7 +173,7 @@ def _end_group(group: int) -> None:
 
 
 def _outcome(folder: Path, code: int | None) -> TrialOutcome:
-    """What the training said, or what it died of that gave no reason itself."""
+    """Tell what the training said, or what it died of that gave no reason itself."""
     ended = open_run(folder).info.get("ended")
     if isinstance(ended, dict):
         return TrialOutcome(str(ended.get("status")), ended.get("error"))

@@ -203,7 +203,7 @@ def _note(axes: Axes, words: str, at: tuple[float, float], off: tuple[float, flo
 
 
 def _stack(axes: Axes, place: int, terms: Mapping[str, Estimate], parts: Sequence[str], scale: Scale) -> None:
-    """One bar: the parts one on another, the interval of the whole, and its figure."""
+    """Draw one bar: the parts one on another, the interval of the whole, and its figure."""
     total = terms.get(TOTAL)
     if not known(total):
         axes.text(place, 0, NOT_MEASURED, ha="center", va="bottom", color=PALE)
@@ -223,7 +223,7 @@ def _stack(axes: Axes, place: int, terms: Mapping[str, Estimate], parts: Sequenc
 
 
 def _growth(axes: Axes, verdict: BatchVerdict, grew: str, scale: Scale) -> None:
-    """A bracket beside the term that grew, with what it grew by."""
+    """Draw a bracket beside the term that grew, with what it grew by."""
     terms, place = verdict.terms[verdict.larger], list(verdict.terms).index(verdict.larger)
     total, found = terms.get(TOTAL), shares(terms)
     if not known(total):

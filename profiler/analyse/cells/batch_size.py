@@ -143,13 +143,13 @@ def samples_of(facts: Facts) -> int:
 
 
 def _batches_per_epoch(facts: Facts) -> float:
-    """Mean over the epochs that began, the last of which may be shorter."""
+    """Average over the epochs that began, the last of which may be shorter."""
     window = facts.window
     return (window.count + window.warmup_steps + int(window.steps["skipped"][:1].sum())) / epochs_of(facts)
 
 
 def _elements_per_sample(facts: Facts) -> float | None:
-    """With padding, computing and moving a sample are in proportion to these."""
+    """Count what computing and moving a sample are in proportion to, with padding; `None` where not told."""
     steps = facts.window.steps
     elements = (steps["flags"] >> StepFlag.ELEMENTS_SHIFT) & StepFlag.MOST_ELEMENTS
     told = ((steps["flags"] & StepFlag.SHAPE_KNOWN) != 0) & (elements > 0) & (elements < StepFlag.MOST_ELEMENTS)
@@ -276,7 +276,7 @@ class SweepFit:
 
 
 def _design(runs: Sequence[RunTerms], sizes: Sequence[int]) -> Values:
-    """A column for each size, and one for each block but the last, in which the last is what makes them sum to 0.
+    """Make a column for each size, and one for each block but the last, in which the last is what makes them sum to 0.
 
     Blocks count where at least `LEAST_WHOLE_BLOCKS` of them hold every size.
     """
@@ -448,7 +448,7 @@ def _epochs_begin(compared: Compared) -> str:
 
 
 def _first_waits(compared: Compared) -> tuple[Evidence, ...]:
-    """Wait for the first batch of an epoch beyond that for others; `None` where epochs are not known."""
+    """Give the wait for the first batch of an epoch beyond that for others; `None` where epochs are not known."""
     found = []
     for size, runs in ((compared.smaller, compared.before), (compared.larger, compared.after)):
         filling = sum(compared.fit.at(size, name).value for name in (STARTING, FILLING))
@@ -698,7 +698,7 @@ def batch_verdict(rows: Iterable[tuple[int, Any, Facts]]) -> BatchVerdict | None
 
 
 def _judge(compared: Compared, before: Work, after: Work) -> Said:
-    """`before` and `after`: what a run of either size did."""
+    """Say what became of the larger size. `before`, `after`: what a run of either size did."""
     smaller, larger, grown = compared.smaller, compared.larger, compared.grown
     samples, longer = after.samples / before.samples, after.seconds / before.seconds
     said = _total(compared)
@@ -738,7 +738,7 @@ def _judge(compared: Compared, before: Work, after: Work) -> Said:
 
 
 def _total(compared: Compared) -> str:
-    """What became of the time per sample, and how sure that is."""
+    """Say what became of the time per sample, and how sure that is."""
     times, change = compared.times(TOTAL), compared.change(TOTAL)
     figures = f"(±{100 * compared.reach:.1f} %; {_both(times, ' → ')})"
     more = f"{abs(100 * change.value / times[0]):.1f} % {'more' if change.value > 0 else 'less'} time per sample than"
@@ -751,7 +751,7 @@ def _total(compared: Compared) -> str:
 
 
 def _with_work(compared: Compared, more: bool, longer: float) -> str:
-    """How much longer runs took, where they also did `more`; else empty."""
+    """Say how much longer runs took, where they also did `more`; else empty."""
     slower = 1 + compared.change(TOTAL).value / compared.times(TOTAL)[0]
     return (
         f". Its runs took {longer:.2f}× as long: {slower:.2f}× for that, and the rest is more samples" if more else ""
@@ -759,8 +759,8 @@ def _with_work(compared: Compared, more: bool, longer: float) -> str:
 
 
 def _others(compared: Compared) -> str:
-    """That other programs may be why one size took longer: they took the CPUs of its runs more than of the others', or
-    of a single run, which has no second one to tell what they did to it; else empty."""
+    """Say that other programs may be why one size took longer: they took the CPUs of its runs more than of
+    the others', or of a single run, which has no second one to tell what they did to it; else empty."""
     others, full = compared.figure("others"), compared.figure("machine")
     sizes, longer = (compared.smaller, compared.larger), 1 if compared.slower else 0
     if others is None or full is None or full[longer] < MACHINE_FULL_PCT or others[longer] < HINDERING_CPUS:
@@ -776,8 +776,8 @@ def _others(compared: Compared) -> str:
 
 
 def _longer_gaps(compared: Compared) -> str:
-    """That the device stands still as much, in fewer and longer stretches, which a utilisation trace shows as swings to
-    0; else empty."""
+    """Say that the device stands still as much, in fewer and longer stretches, which a utilisation trace
+    shows as swings to 0; else empty."""
     gaps = compared.figure("gap")
     if gaps is None or gaps[1] < LONGER_GAPS * gaps[0]:
         return ""
@@ -790,7 +790,7 @@ def _longer_gaps(compared: Compared) -> str:
 
 
 def _level(compared: Compared, said: str) -> Said:
-    """Nothing grew, and a sample takes as long as before: what sets the pace?"""
+    """Say what sets the pace, where nothing grew and a sample takes as long as before."""
     total, waiting, who = compared.times(TOTAL)[1], compared.times("input")[1], compared.after[0].waiter
     beginning = sum(compared.times(name)[1] for name in (STARTING, FILLING))
     if waiting - beginning >= FLOOR_SHARE * total:

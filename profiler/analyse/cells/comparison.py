@@ -48,7 +48,7 @@ T = TypeVar("T")
 
 
 def rate_of(analysis: Analysis) -> float | None:
-    """Samples/s of a run, of all its ranks together; `None` where no step was recorded."""
+    """Give the samples/s of a run, of all its ranks together; `None` where no step was recorded."""
     if analysis.job is not None:
         return analysis.job.samples_per_s
     return None if analysis.facts is None else analysis.facts.samples_per_s
@@ -142,7 +142,7 @@ class Cell:
         return None if self.feed == "synthetic" and (verdict.cause or "").startswith("input.") else verdict
 
     def samples(self, setting: Mapping[str, Any]) -> int | None:
-        """Samples in one pass over the data, by the comparison's setting; `None` where not known."""
+        """Count the samples in one pass over the data, by the comparison's setting; `None` where not known."""
         told = (setting.get("datasets") or {}).get(self.axes.get("net")) or setting.get("dataset") or {}
         samples = told.get("samples")
         return samples if isinstance(samples, int) else None
@@ -357,7 +357,8 @@ def cells_of_runs(runs: Sequence[Run]) -> list[Cell]:
 
 
 def _recorded(run: Run) -> tuple[Analysis, Facts, list[str | None]]:
-    """(its analysis, its facts, what its loader is set to, in words; `None` where that was not recorded)."""
+    """Analyse a run: (its analysis, its facts, what its loader is set to, in words; `None` where that was not
+    recorded)."""
     if is_attached(run):
         raise WhyidleError(
             f"{run.folder} was recorded from outside, which tells neither batch sizes nor samples. Record the training "

@@ -365,7 +365,7 @@ def read_logs(folder: Path) -> tuple[list[EpochLog], list[str]]:
     """
 
     def natural(file: Path) -> list[tuple[int, str]]:
-        """Order in which `cpu8` comes before `cpu16`."""
+        """Put `cpu8` before `cpu16`."""
         return [(int(word), "") if word.isdigit() else (-1, word) for word in re.split(r"(\d+)", str(file))]
 
     if not folder.is_dir():

@@ -134,7 +134,7 @@ def differentials(cells: Sequence[Cell], setting: Mapping[str, Any]) -> tuple[Di
 
 
 def _differential(cell: Cell, net: Cell | None, loader: Cell | None, samples: int | None) -> Differential:
-    """`samples`: of an epoch; `None` where not known."""
+    """Test one training. `samples`: of an epoch; `None` where not known."""
     alone, loading = (None if side is None else side.samples_per_s for side in (net, loader))
     measured, facts = cell.samples_per_s, cell.typical.facts if cell.typical is not None else None
     assert measured is not None
@@ -269,7 +269,7 @@ class CellResult:
         return _mean(run["samples"] for run in self.runs)
 
     def metric(self, name: str) -> Range | None:
-        """Mean over the runs of a figure of the evaluation; `None` where no run told it."""
+        """Give the mean over the runs of a figure of the evaluation; `None` where no run told it."""
         return _mean((run["evaluation"] or {}).get(name) for run in self.runs)
 
     @property
@@ -513,7 +513,7 @@ class Curve:
 
 
 def scaling(cells: Sequence[Cell]) -> list[Curve]:
-    """Draw curves over the number of ranks; none where all cells have the same."""
+    """Make curves over the number of ranks; none where all cells have the same."""
     if len({_ranks(cell) for cell in cells}) < 2:
         return []
     cells = [cell for cell in cells if "ranks" in cell.axes]

@@ -32,7 +32,7 @@ Json = dict[str, Any]
 
 
 def comparison(result: Comparison, setting: Mapping[str, Any]) -> Json:
-    """A table, as `whyidle-compare` version 1. `setting`: scenario, device, cpu_budget, dataset, …"""
+    """Give a table, as `whyidle-compare` version 1. `setting`: scenario, device, cpu_budget, dataset, …"""
     tested = differentials(result.cells, setting)
     groups: list[Json] = [
         {
@@ -61,7 +61,7 @@ def comparison(result: Comparison, setting: Mapping[str, Any]) -> Json:
 
 
 def name(cell: Cell) -> Json:
-    """What tells a cell from the others. Which axes there are is the scenario's."""
+    """Give what tells a cell from the others. Which axes there are is the scenario's."""
     return {"pipeline": cell.pipeline, "batch_size": cell.batch_size, **cell.axes}
 
 
@@ -108,7 +108,7 @@ def _cell(cell: Cell, cost: CellCost | None, limits: Sequence[Roofline]) -> Json
 
 
 def batch_verdict(verdict: BatchVerdict) -> Json:
-    """The effect of the batch size on a loader. Times are µs a sample, with intervals of 95 %."""
+    """Give the effect of the batch size on a loader. Times are µs a sample, with intervals of 95 %."""
     return {
         "cause": verdict.cause,
         "grew": verdict.grew,  # the term that grew from one size to the other, if one did
@@ -127,14 +127,16 @@ def batch_verdict(verdict: BatchVerdict) -> Json:
 
 
 def roofline(found: Roofline, setting: Mapping[str, Any]) -> Json:
-    """What `roofline` measured by itself, as `whyidle-roofline` version 1. `setting`: `what` was measured, as it was
-    named; `dataset` as the data describe themselves; `size` in pixels of the square that files are resized to, `null`
-    of a scenario, whose nets say that; `batch_size`, `rounds`, and `notices` of what was wrong with the data."""
+    """Give what `roofline` measured by itself, as `whyidle-roofline` version 1. `setting`: `what` was
+    measured, as it was named; `dataset` as the data describe themselves; `size` in pixels of the square that
+    files are resized to, `null` of a scenario, whose nets say that; `batch_size`, `rounds`, and `notices` of
+    what was wrong with the data."""
     return builtins(as_json(found) | {"format": "whyidle-roofline", "version": 1, **setting})
 
 
 def logged(bills: Sequence[Bill], relative_to: str, target: float | None, problems: Sequence[str], folder: str) -> Json:
-    """All bills, training by training: `compare cost --logs DIR --json`. `problems`: logs that could not be read."""
+    """Give all bills, training by training: `compare cost --logs DIR --json`. `problems`: logs that could not
+    be read."""
     tests: dict[str, list[Json]] = {}
     for each in bills:
         told = vars(each) | {"price": None if each.price is None else each.price.name}
@@ -168,7 +170,7 @@ def as_json(of: Any, *without: str) -> Any:
 
 
 def _ratio(ratio: Range | None) -> Json | None:
-    """`low` and `high` are `null` without repeats."""
+    """Give a ratio, whose `low` and `high` are `null` without repeats."""
     if ratio is None:
         return None
     low, high = (ratio.low, ratio.high) if ratio.repeated else (None, None)

@@ -94,10 +94,10 @@ def _blocks(result: Comparison, setting: dict[str, Any]) -> Iterator[Block]:
 
 
 def _brief(result: Comparison, setting: dict[str, Any]) -> Iterator[Block]:
-    """One screen: the question, the table, the answer, and the first further sections that fit."""
+    """Fill one screen: the question, the table, the answer, and the first further sections that fit."""
 
     def height(blocks: Iterable[Block]) -> int:
-        """Lines on a terminal of common width."""
+        """Count lines on a terminal of common width."""
         return sum(
             1 + len(plain_words(block.words)) // 95
             if isinstance(block, Paragraph)
@@ -201,7 +201,7 @@ def device_kind(cell: Cell, setting: Mapping[str, Any]) -> str:
 
 
 def _datasets(result: Comparison, setting: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """The data by net, as the setting or recorded runs tell them; of no net in particular where all train on the
+    """Give the data by net, as the setting or recorded runs tell them; of no net in particular where all train on the
     same."""
     several: dict[str, dict[str, Any]] = setting.get("datasets") or {}
     if several or setting["scenario"] is not None:
@@ -211,7 +211,7 @@ def _datasets(result: Comparison, setting: dict[str, Any]) -> dict[str, dict[str
 
 
 def _runs(cells: Sequence[Cell]) -> TableBlock:
-    """The recorded runs, each with its command."""
+    """List the recorded runs, each with its command."""
     rows = (
         (row.run, f"batch {cell.batch_size}", command_line(row.analysis.info.get("command")))
         for cell in cells
@@ -225,7 +225,7 @@ def _conditions(result: Comparison, setting: dict[str, Any]) -> str:
     """Say what was run, in one or two lines; the table shows what cells differ in."""
 
     def only(values: Iterable[Any]) -> list[Any]:
-        """The value that all have, if they do."""
+        """Give the value that all have, if they do."""
         found = list(set(values))
         return found if len(found) == 1 else []
 
@@ -337,7 +337,7 @@ def _winner(group: Group, device: str) -> str:
 
 
 def _slowest(group: Group) -> tuple[Cell | None, float]:
-    """The slowest cell, and by which factor the best is faster; none where it is no slower to speak of."""
+    """Find the slowest cell, and by which factor the best is faster; none where it is no slower to speak of."""
     rates = [(rate.value, cell) for cell in group.cells if cell.status == "ok" and (rate := cell.samples_per_s)]
     if group.best is None or group.best.samples_per_s is None or not rates:
         return None, 1.0
@@ -514,7 +514,7 @@ LITTLE_PCT = 0.5
 
 
 def _differential_blocks(cells: Sequence[Cell], setting: dict[str, Any]) -> Iterator[Block]:
-    """What there is of both; nothing where the cells allow neither."""
+    """Show what there is of both; nothing where the cells allow neither."""
     tested = differentials(cells, setting)
     both = [each for each in tested if each.expected is not None]
     emulated = "emulated " if _emulated(setting) else ""
@@ -551,7 +551,7 @@ def _differential_blocks(cells: Sequence[Cell], setting: dict[str, Any]) -> Iter
 
 
 def _number(value: float | None) -> str:
-    """Three digits or more."""
+    """Write three digits or more."""
     if value is None:
         return NOT_MEASURED
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
@@ -630,7 +630,7 @@ MORE_WORK = 1.1
 
 
 def _results_blocks(result: Comparison, setting: dict[str, Any]) -> Iterator[Block]:
-    """Nothing where no training was tried on held-out data or followed a plan."""
+    """Show results; nothing where no training was tried on held-out data or followed a plan."""
     found = [each for each in results(result.cells) if each.shown]
     if not found:
         return
@@ -664,7 +664,7 @@ def _results(found: Sequence[CellResult], metrics: Sequence[str], emulated: bool
         return value_of(mean, ".0f" if mean is not None and mean.value >= 1000 else ".1f", " s")
 
     def runs(each: CellResult) -> str:
-        """The first figure and the time of each run."""
+        """Write the first figure and the time of each run."""
         said = []
         for run in each.runs:
             value = (run["evaluation"] or {}).get(metrics[0]) if metrics else None

@@ -49,7 +49,7 @@ _HOST = Column("host", "text", "", "machine that it ran on, where not all ran on
 
 
 def cells_table(folder: Path) -> Table:
-    """`folder`: of a comparison, finished or not.
+    """Make the table. `folder`: of a comparison, finished or not.
 
     Raises:
         RecordError: no comparison, or none that can be read.
@@ -88,7 +88,7 @@ def _value(column: Column, value: Any) -> Values:
 
 
 def _of_run(folder: Path, name: str | None) -> dict[str, Any]:
-    """What is known of a run: nothing where there is none, its name and round where it cannot be read."""
+    """Give what is known of a run: nothing where there is none, its name and round where it cannot be read."""
     known: dict[str, Any] = {} if name is None else {"run": name, "round": round_of(name)}
     if name is None or not is_run(folder / name):
         return known

@@ -125,15 +125,15 @@ def views(result: Comparison, setting: dict[str, Any], pages: Mapping[str, str])
     bin_ns = max(1, round(longest * 1e6 * STEPS / BINS))
 
     def strip(typical: Analysis | None) -> View | None:
-        """A stretch from the middle of the run: the share of each bin in which the device computed, percent; `None`
-        where not measured."""
+        """Show a stretch from the middle of the run: the share of each bin in which the device computed,
+        percent; `None` where not measured."""
         if typical is None or typical.facts is None or not typical.facts.told_apart:
             return None
         busy = busy_strip(typical.facts.window, typical.facts.parts.computing, bin_ns, BINS)
         return {"bin_ms": bin_ns / 1e6, "busy": busy, "seconds": bin_ns / 1e6 * len(busy) / 1e3} if busy else None
 
     def run(row: RunRow) -> View:
-        """One repeat."""
+        """Show one repeat."""
         facts = None if row.analysis is None else row.analysis.facts
         return {
             "name": row.run.rpartition("/")[2],
@@ -212,8 +212,8 @@ def _sizes(verdicts: Mapping[str, BatchVerdict]) -> list[View]:
 
 
 def _bar(size: int, terms: Mapping[str, Estimate], verdict: BatchVerdict, scale: Scale, longest: float) -> View:
-    """`segments`: (part, what it is and how much, begin, length); `low` and `high`: the 95 % interval of the whole,
-    `None` where not known."""
+    """Draw one size. `segments`: (part, what it is and how much, begin, length); `low` and `high`: the 95 %
+    interval of the whole, `None` where not known."""
     total, segments, low, high = terms.get(TOTAL), list[tuple[str, str, float, float]](), None, None
     if known(total) and longest > 0:
         begin = 0.0
@@ -233,7 +233,7 @@ def _bar(size: int, terms: Mapping[str, Estimate], verdict: BatchVerdict, scale:
 
 
 def _rooflines(result: Comparison, setting: Mapping[str, Any]) -> list[View]:
-    """The time a sample takes, of the limit and of each loader; widths are percent of the longest bar."""
+    """Draw the time a sample takes, of the limit and of each loader; widths are percent of the longest bar."""
     found, charts = rooflines(setting), []
     for each in found:
         times = sample_times(each, result.cells)
@@ -253,7 +253,7 @@ def _has_choices(groups: Sequence[Group]) -> bool:
 
 
 def _heat_tables(shown: Sequence[View], groups: Sequence[Group], metrics: Sequence[CellMetric]) -> list[View]:
-    """Measured and emulated figures never share a table, nor a scale of colours."""
+    """Make the tables. Measured and emulated figures never share a table, nor a scale of colours."""
     cells: list[Cell] = [view["cell"] for view in shown]
     names = axes_shown(cells)
     nets = {cell.axes.get("net") for cell in cells}

@@ -15,6 +15,7 @@ from support.cells import NOTHING, Planned, training_result
 from whyidle.analyse.cells.comparison import (
     Cell,
     cell_of,
+    compare,
     grouped,
     ladders,
     places,
@@ -247,3 +248,22 @@ def test_the_page_of_the_command_names_the_keys_of_its_json() -> None:
     [shape] = re.findall(r'```\n(\{"format".*?)```', (PAGES / "roofline.md").read_text(), re.DOTALL)
     values = {"whyidle-roofline", "making", "beside", "stored", "aside"}
     assert set(re.findall(r'"([\w-]+)"', shape)) - values == keys
+
+
+def test_runs_of_one_round_on_two_machines_are_no_block(planned: Planned) -> None:
+    """A drift of one machine hits the sizes that ran on it alone, so it cannot be told from what the size does."""
+    small, large = (planned.cell(1, 1.0 * size, batch_size=size, results=(None,) * 3) for size in (8, 16))
+    [together] = compare([small, large]).batch_verdicts.values()
+    [apart] = compare([hosted_on(small, "alpha"), hosted_on(large, "beta")]).batch_verdicts.values()
+    nameless = [replace(c, rows=tuple(replace(row, round=None) for row in c.rows)) for c in (small, large)]
+    [unknown] = compare(nameless).batch_verdicts.values()
+    assert apart.changes == unknown.changes != together.changes
+    assert [row.host for row in hosted_on(small, "alpha").rows] == ["alpha"] * 3
+
+
+def hosted_on(cell: Cell, host: str) -> Cell:
+    rows = []
+    for row in cell.counted:
+        assert row.analysis is not None
+        rows.append(replace(row, analysis=replace(row.analysis, info=row.analysis.info | {"host": {"name": host}})))
+    return replace(cell, rows=tuple(rows))
