@@ -1,4 +1,5 @@
-"""The options about money: `--instance`, `--price`, `--prices`, and `compare cost --logs DIR`."""
+"""The options about money: `--instance`, `--price`, `--prices`, and `compare cost --logs DIR`. A wrong file of
+prices, and an instance that it does not have, is a `WhyidleError`."""
 
 from __future__ import annotations
 
@@ -63,11 +64,7 @@ class Rates:
 
 
 def rates_of(arguments: argparse.Namespace, scenario: str | None = None) -> Rates:
-    """Read the prices that the command says.
-
-    Raises:
-        WhyidleError: the price file is wrong, or has no such instance.
-    """
+    """Read the prices that the command says."""
     prices = cost.load(arguments.prices)
     same = None if arguments.instance is None else prices.instance(arguments.instance)
     if arguments.price is not None:
@@ -76,11 +73,7 @@ def rates_of(arguments: argparse.Namespace, scenario: str | None = None) -> Rate
 
 
 def put(arguments: argparse.Namespace, setting: dict[str, Any], variants: Collection[Variant]) -> None:
-    """Say in a comparison's setting what its trainings cost an hour.
-
-    Raises:
-        WhyidleError: the price file is wrong, or has no such instance.
-    """
+    """Say in a comparison's setting what its trainings cost an hour."""
     target = arguments.target
     if target is None and setting["scenario"] == COST_SCENARIO:
         target = TARGET
@@ -101,22 +94,14 @@ def put(arguments: argparse.Namespace, setting: dict[str, Any], variants: Collec
 
 
 def price_of(arguments: argparse.Namespace) -> Price | None:
-    """Read the one price that the command names; `None` where it names none.
-
-    Raises:
-        WhyidleError: the price file is wrong, or has no such instance.
-    """
+    """Read the one price that the command names; `None` where it names none."""
     if arguments.price is arguments.instance is arguments.prices is None:
         return None
     return rates_of(arguments).same
 
 
 def run_logs(arguments: argparse.Namespace) -> int:
-    """Run `compare cost --logs DIR`.
-
-    Raises:
-        WhyidleError: the logs or the prices cannot be used.
-    """
+    """Run `compare cost --logs DIR`."""
     [scenario] = arguments.what
     if scenario != COST_SCENARIO:
         raise WhyidleError(f"--logs is an option of `compare {COST_SCENARIO}`, not of {scenario}.")

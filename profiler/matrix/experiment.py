@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -91,20 +91,14 @@ class Sources:
         """
         self.scenario = chosen
         self.limit = limit
-        self._asked = request.data
-        self._say = say
         self._store = (request.store or chosen.stores)[0]
-        self._folders: dict[str, Path] = {}
+        # Each is found, opened and looked for once.
+        self.folder = cache(lambda net: request.data or chosen.find_data(net, say))
         self._opened: dict[tuple[str, str], ScenarioData] = {}
-        self._missing: dict[tuple[str, str], str | None] = {}
+        self.missing = cache(self._missing)
         for store in request.store or ():
             if store not in chosen.stores:
                 raise WhyidleError(f"scenario {chosen.name} has no store {store!r}. It has {', '.join(chosen.stores)}.")
-
-    def folder(self, net: str) -> Path:
-        if net not in self._folders:
-            self._folders[net] = self._asked or self.scenario.find_data(net, self._say)
-        return self._folders[net]
 
     def loading(self, net: str, store: str, **how: Any) -> ScenarioData:
         """Open them as a training does, to be made into batches; `how`: with `augment` or without.
@@ -133,16 +127,14 @@ class Sources:
             self._opened[key] = opened
         return self._opened[key]
 
-    def missing(self, net: str, store: str) -> str | None:
-        """Name what this store needs and is not installed; `None` where all is. A store that is made of
-        others is made here, before any run."""
-        if (net, store) not in self._missing:
-            try:
-                self.data(net, store)
-                self._missing[net, store] = None
-            except MissingExtra as error:
-                self._missing[net, store] = str(error)
-        return self._missing[net, store]
+    def _missing(self, net: str, store: str) -> str | None:
+        """Name what this store needs and is not installed; `None` where all is. A store that is made of others is made
+        here, before any run."""
+        try:
+            self.data(net, store)
+        except MissingExtra as error:
+            return str(error)
+        return None
 
     def too_few(self, key: Variant) -> str | None:
         """Say why a training cannot fill one batch; `None` if it can, or if what its store needs is not installed."""

@@ -204,7 +204,7 @@ class Matrix:
             if budget is not None:
                 self._leave_out(budget, todo)
         except KeyboardInterrupt:
-            self._skip(self._pending, STOPPED)
+            self._skip(STOPPED)
             return True
         finally:
             with suppress(RecordError):
@@ -244,15 +244,16 @@ class Matrix:
         with suppress(RecordError):
             self.save()
 
-    def _skip(self, never: Sequence[int], why: str) -> None:
-        for place in never:
+    def _skip(self, why: str) -> list[int]:
+        """Give up the cells that are still pending."""
+        for place in (never := self._pending):
             self.cells[place] = replace(self.cells[place], status="skipped", error=f"not run: {why}")
+        return never
 
     def _leave_out(self, budget: Budget, todo: Sequence[int]) -> None:
         """Say which runs the budget had no room for."""
         used_up = f"the budget of {budget.seconds:g} s was used up"
-        never = self._pending
-        self._skip(never, used_up)
+        never = self._skip(used_up)
         ran = [len(self.cells[place].rows) for place in todo if self.cells[place].status == "ok"]
         missing = self.repeats * len(never) + sum(self.repeats - number for number in ran)
         self.setting["budget"] = {"seconds": budget.seconds, "runs_left_out": missing}

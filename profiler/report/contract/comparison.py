@@ -92,12 +92,11 @@ def _cell(cell: Cell, cost: CellCost | None, limits: Sequence[Roofline]) -> Json
     }
     if found is not None:
         # The study of Fashion-MNIST called accuracy at the end and length so; only there.
-        old = (
-            [{"Acc": (run["evaluation"] or {}).get("accuracy"), "Time": run["train_s"]} for run in found.runs]
-            if cell.axes.get("plan") is not None
-            else [{} for _ in found.runs]
-        )
-        told["results"] = [before | dict(run) for before, run in zip(old, found.runs, strict=True)]
+        named = cell.axes.get("plan") is not None
+        told["results"] = [
+            ({"Acc": (run["evaluation"] or {}).get("accuracy"), "Time": run["train_s"]} if named else {}) | dict(run)
+            for run in found.runs
+        ]
     if (reached := of_limit(cell, limits)) is not None:
         told["of_limit_pct"] = 100 * reached  # of the most that this machine can prepare
     told["cost_usd"] = None if cost is None else cost.usd_per_epoch
