@@ -717,22 +717,22 @@ def _judge(compared: Compared, before: Work, after: Work) -> Said:
     if compared.unsure:
         enough = compared.fit.runs_for(CONSIDERABLE_CHANGE)
         would = f"more than {MOST_RUNS} of each" if enough is None else f"about {enough} of each"
-        once = len(compared.before) == len(compared.after) == 1
-        runs = (
-            f"one run of each size cannot tell; {would} would"
-            if once
-            else (f"runs of one size differ too much; {would} would tell")
-        )
+        runs = f"runs of one size differ too much; {would} would tell"
+        if len(compared.before) == len(compared.after) == 1:
+            runs = f"one run of each size cannot tell; {would} would"
         return "none", f"{said}: {runs}{there}", ()
+    if compared.slower and more:
+        slower = 1 + compared.change(TOTAL).value / compared.times(TOTAL)[0]
+        said += f". Its runs took {longer:.2f}× as long: {slower:.2f}× for that, and the rest is more samples"
     if compared.grew is None:
         if compared.slower:
-            return "none", f"{said}{_with_work(compared, more, longer)}, and no single part explains it", ()
+            return "none", f"{said}, and no single part explains it", ()
         return ("none", f"a larger batch is faster: {said}", ()) if compared.faster else _level(compared, said)
     rule, why = next((rule, why) for rule in RULES if (why := rule.holds(compared)))
     if compared.faster:
         return "none", f"a larger batch is faster: {said}. Meanwhile {grown}, {why}", ()
     if compared.slower:
-        return rule.cause, f"{said}{_with_work(compared, more, longer)}{there}, {why}", rule.evidence(compared)
+        return rule.cause, f"{said}{there}, {why}", rule.evidence(compared)
     gaps = _longer_gaps(compared) if rule.cause == "loader_floor" else ""
     return rule.cause, f"a larger batch gains nothing: {said}{there}, {why}{gaps}", rule.evidence(compared)
 
@@ -748,14 +748,6 @@ def _total(compared: Compared) -> str:
         return f"batch {compared.larger} takes as long per sample as batch {compared.smaller} {figures}"
     little = "" if compared.slower or compared.faster else ", too little to count"
     return f"batch {compared.larger} takes {more} batch {compared.smaller} {figures}{little}"
-
-
-def _with_work(compared: Compared, more: bool, longer: float) -> str:
-    """Say how much longer runs took, where they also did `more`; else empty."""
-    slower = 1 + compared.change(TOTAL).value / compared.times(TOTAL)[0]
-    return (
-        f". Its runs took {longer:.2f}× as long: {slower:.2f}× for that, and the rest is more samples" if more else ""
-    )
 
 
 def _others(compared: Compared) -> str:
