@@ -54,6 +54,12 @@ def rate_of(analysis: Analysis) -> float | None:
     return None if analysis.facts is None else analysis.facts.samples_per_s
 
 
+def host_of(info: Mapping[str, Any]) -> str | None:
+    """Name the machine of a run by its run.json; `None` where not recorded."""
+    host = info.get("host")
+    return str(host["name"]) if isinstance(host, Mapping) and host.get("name") is not None else None
+
+
 @dataclass(frozen=True)
 class RunRow:
     """One run of a cell."""
@@ -68,8 +74,7 @@ class RunRow:
     @property
     def host(self) -> str | None:
         """Name of the machine it ran on; `None` where not recorded."""
-        name = None if self.analysis is None else (self.analysis.info.get("host") or {}).get("name")
-        return None if name is None else str(name)
+        return None if self.analysis is None else host_of(self.analysis.info)
 
     def figure(self, name: str) -> float | None:
         """Give a registered figure of the run, over all its ranks; `None` where not measured."""

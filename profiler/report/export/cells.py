@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ...analyse.cells.comparison import RunRow, round_of
+from ...analyse.cells.comparison import RunRow, host_of, round_of
 from ...analyse.ranks import figures as ranks_figures
 from ...analyse.run.analysis import analyse
 from ...analyse.run.stall_breakdown import PARTS
@@ -55,11 +56,13 @@ def cells_table(folder: Path) -> Table:
         RecordError: no comparison, or none that can be read.
     """
     setting, cells = read_comparison(folder)
-    runs = [open_run(folder / name) for cell in cells for name in cell.runs if is_run(folder / name)]
-    several = len({(run.info.get("host") or {}).get("name") for run in runs} - {None}) > 1
+    hosts = set()
+    for name in (name for cell in cells for name in cell.runs if is_run(folder / name)):
+        with suppress(RecordError):
+            hosts.add(host_of(open_run(folder / name).info))
     axes = sorted({name for cell in cells for name in cell.axes})
     of_axes = (Column(f"axis_{name}", "text", "", f"place of the cell on the axis {name}") for name in axes)
-    columns = (*_CELL, *of_axes, *_RUN, *([_HOST] if several else []))
+    columns = (*_CELL, *of_axes, *_RUN, *([_HOST] if len(hosts - {None}) > 1 else []))
     about = {"scenario": str(setting.get("scenario", ""))}
     return Table("cells", columns, partial(_chunks, folder, cells, columns), about)
 
