@@ -101,10 +101,8 @@ def _true_terms(folder: Path, cell: Cell) -> dict[str, float] | None:
 
     found = []
     # Of folders that were renamed by hand no rounds are known.
-    for row in cell.rows:
-        if row.analysis is None or row.round is None:
-            continue
-        run, analysis = folder / run_name(_cell_name(cell.pipeline, cell.batch_size), row.round), row.analysis
+    for number, analysis in [(row.round, each) for row, each in cell.counted if row.round is not None]:
+        run = folder / run_name(_cell_name(cell.pipeline, cell.batch_size), number)
         try:
             stamps = read_stamps(run)
         except (OSError, ValueError):

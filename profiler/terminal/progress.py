@@ -109,7 +109,7 @@ class MatrixProgress(Drawn):
 
     def _ended(self, _: str, cell: Cell) -> str:
         # Of this run, not of its cell: that a repeat was slow is seen here only.
-        rate = cell.counted[-1].figure("samples_per_s") if cell.counted else None
+        rate = cell.counted[-1][0].figure("samples_per_s") if cell.counted else None
         if cell.status != "ok" or rate is None:
             return f"{cell.status} {cell.error or ''}"
         return f"{cell.status} {rate:.1f} samples/s on {cell.axes.get('device') or self._device['name']}"

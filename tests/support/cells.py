@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -93,13 +93,16 @@ def on_processor(cell: Cell, **known: Any) -> Cell:
 
 def with_facts(cell: Cell, **known: Any) -> Cell:
     """The same cell, as if that had been known of each of its runs."""
-    rows = []
-    for row in cell.counted:
-        assert row.analysis is not None
-        assert row.analysis.facts is not None
-        analysis = replace(row.analysis, facts=replace(row.analysis.facts, **known))
-        rows.append(replace(row, analysis=analysis))
-    return replace(cell, rows=tuple(rows))
+    return with_runs(cell, lambda each: replace(each, facts=replace(each.facts, **known)))
+
+
+def with_info(cell: Cell, **told: Any) -> Cell:
+    """The same cell, as if its runs said so of themselves."""
+    return with_runs(cell, lambda each: replace(each, info=each.info | told))
+
+
+def with_runs(cell: Cell, changed: Callable[[Any], Analysis]) -> Cell:
+    return replace(cell, rows=tuple(replace(row, analysis=changed(each)) for row, each in cell.counted))
 
 
 def cell_of_analyses(analyses: Sequence[Analysis], axes: Mapping[str, Any], **more: Any) -> Cell:

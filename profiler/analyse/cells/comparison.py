@@ -99,13 +99,13 @@ class Cell:
     """Net, device, ranks, …, by name: see `record.comparison.CellRecord`."""
 
     @property
-    def counted(self) -> list[RunRow]:
-        """Rows of the runs that count."""
-        return [row for row in self.rows if row.analysis is not None]
+    def counted(self) -> list[tuple[RunRow, Analysis]]:
+        """The rows of runs that count, each with its analysis."""
+        return [(row, row.analysis) for row in self.rows if row.analysis is not None]
 
     @property
     def analyses(self) -> list[Analysis]:
-        return [row.analysis for row in self.rows if row.analysis is not None]
+        return [analysis for _, analysis in self.counted]
 
     @property
     def facts(self) -> list[Facts]:
@@ -287,12 +287,12 @@ def compare(cells: Sequence[Cell]) -> Comparison:
     verdicts = {}
     for sizes in ladders(cells, BATCH_SIZE):
         of_sizes = {cell.batch_size: cell for cell in sizes if cell.status == "ok"}.values()
-        known = all(row.round is not None for cell in of_sizes for row in cell.counted)
+        known = all(row.round is not None for cell in of_sizes for row, _ in cell.counted)
         verdict = batch_verdict(
-            (cell.batch_size, (row.host or "", row.round) if known else None, row.analysis.facts)
+            (cell.batch_size, (row.host or "", row.round) if known else None, analysis.facts)
             for cell in of_sizes
-            for row in cell.rows
-            if row.analysis is not None and row.analysis.facts is not None
+            for row, analysis in cell.counted
+            if analysis.facts is not None
         )
         if verdict is not None:
             verdicts[f"{label(sizes[0], varying(cells))} {sizes[0].pipeline}".strip()] = verdict
@@ -405,7 +405,7 @@ def differences(cells: Sequence[Cell]) -> list[str]:
         modules = [after for flag, after in pairwise(words) if flag == "-m"]
         return ([word for word in words if word.endswith(".py")] or modules or words)[0]
 
-    runs = [(row, row.analysis) for cell in cells for row in cell.rows if row.analysis is not None]
+    runs = [pair for cell in cells for pair in cell.counted]
     infos = [analysis.info for _, analysis in runs]
     budgets = [a.facts.sampled.cpu_budget if a.facts is not None else None for _, a in runs]
     facts: dict[str, Iterable[Any]] = {

@@ -68,7 +68,7 @@ def name(cell: Cell) -> Json:
 def cells(of: Sequence[Cell], setting: Mapping[str, Any]) -> list[Json]:
     """Give each cell's figures, those of the run whose throughput is the median. `setting`: the comparison's."""
     costs, limits = cell_costs(of, setting), rooflines(setting)
-    several = len({row.host for cell in of for row in cell.counted} - {None}) > 1
+    several = len({row.host for cell in of for row, _ in cell.counted} - {None}) > 1
     made = []
     for number, cell in enumerate(of):
         told = _cell(cell, costs[number] if costs else None, limits)

@@ -213,10 +213,9 @@ def _datasets(result: Comparison, setting: dict[str, Any]) -> dict[str, dict[str
 def _runs(cells: Sequence[Cell]) -> TableBlock:
     """List the recorded runs, each with its command."""
     rows = (
-        (row.run, f"batch {cell.batch_size}", command_line(row.analysis.info.get("command")))
+        (row.run, f"batch {cell.batch_size}", command_line(analysis.info.get("command")))
         for cell in cells
-        for row in cell.rows
-        if row.analysis is not None
+        for row, analysis in cell.counted
     )
     return table(rows, TableColumn(folds=True), TableColumn(wraps=False), TableColumn(folds=True))
 

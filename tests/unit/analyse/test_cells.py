@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.cells import NOTHING, Planned, training_result
+from support.cells import NOTHING, Planned, training_result, with_info
 from whyidle.analyse.cells.comparison import (
     Cell,
     cell_of,
@@ -79,12 +79,9 @@ def test_a_ladder_differs_in_its_axis_alone_and_rises_along_it(cells: list[Cell]
         assert len({each.pipeline for each in ladder}) == 1
 
 
-def test_groups_come_in_the_order_of_their_first_cells() -> None:
+def test_groups_come_in_the_order_of_their_first_cells_and_what_is_not_told_is_one_place() -> None:
     cells = [cell(net="b"), cell(net="a"), cell(16, net="b")]
     assert grouped(cells, on=["net"]) == [[cells[0], cells[2]], [cells[1]]]
-
-
-def test_a_place_that_is_not_told_is_one_place() -> None:
     assert grouped([cell(threads=None), cell()], on=["threads"]) == [[cell(threads=None), cell()]]
     assert same_place(cell(threads=None), cell(), ("threads",))
     assert not same_place(cell(threads=2), cell(), ("threads",))
@@ -104,11 +101,9 @@ def test_runs_that_are_gone_are_told_and_the_others_count_in_their_rounds(tmp_pa
         train(tmp_path / f"naive-b8-r{number}", [[Step()] * 40])
     cell = cell_of(tmp_path, CellRecord("naive", 8, "ok", None, tuple(f"naive-b8-r{number}" for number in range(3))))
     assert cell.error == "1 of its runs is no longer there"
-    assert [row.round for row in cell.counted] == [0, 2]
+    assert [row.round for row, _ in cell.counted] == [0, 2]
     assert [row.round for row in cell.rows] == [0, 1, 2]
-
-
-def test_a_folder_that_was_named_by_hand_tells_no_round() -> None:
+    # A folder that was named by hand tells none.
     assert (round_of("caffe-b16-r12"), round_of("kept"), round_of("my-run")) == (12, None, None)
 
 
@@ -254,16 +249,9 @@ def test_runs_of_one_round_on_two_machines_are_no_block(planned: Planned) -> Non
     """A drift of one machine hits the sizes that ran on it alone, so it cannot be told from what the size does."""
     small, large = (planned.cell(1, 1.0 * size, batch_size=size, results=(None,) * 3) for size in (8, 16))
     [together] = compare([small, large]).batch_verdicts.values()
-    [apart] = compare([hosted_on(small, "alpha"), hosted_on(large, "beta")]).batch_verdicts.values()
+    [apart] = compare(
+        [with_info(small, host={"name": "alpha"}), with_info(large, host={"name": "beta"})]
+    ).batch_verdicts.values()
     nameless = [replace(c, rows=tuple(replace(row, round=None) for row in c.rows)) for c in (small, large)]
     [unknown] = compare(nameless).batch_verdicts.values()
     assert apart.changes == unknown.changes != together.changes
-    assert [row.host for row in hosted_on(small, "alpha").rows] == ["alpha"] * 3
-
-
-def hosted_on(cell: Cell, host: str) -> Cell:
-    rows = []
-    for row in cell.counted:
-        assert row.analysis is not None
-        rows.append(replace(row, analysis=replace(row.analysis, info=row.analysis.info | {"host": {"name": host}})))
-    return replace(cell, rows=tuple(rows))

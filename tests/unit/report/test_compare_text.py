@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from support.cells import NET_SETTING, NOTHING, Planned, training_result, with_facts
+from support.cells import NET_SETTING, NOTHING, Planned, training_result, with_facts, with_info
 from support.compared import content, printed, rows_of, words
 from whyidle.analyse.cells.comparison import Cell, compare
 from whyidle.analyse.cells.cost import Price, place_of, setting_of
@@ -108,12 +108,8 @@ def test_of_many_unexpected_times_the_worst_are_told(planned: Planned) -> None:
 def test_a_loader_that_runs_alone_is_not_said_to_starve_anything(planned: Planned) -> None:
     cells = [planned.cell(20, NOTHING, feed="loader-only", pipeline=loader) for loader in ("naive", "workers")]
     shown = words(printed(cells))
-    assert [said in shown for said in ("(no net)", "empty steps", "waits for data", "busy 0 %")] == [
-        True,
-        True,
-        False,
-        False,
-    ]
+    told = ("(no net)", "empty steps", "waits for data", "busy 0 %")
+    assert [said in shown for said in told] == [True, True, False, False]
     assert [cell["verdict"] for cell in content(cells)["cells"]] == [None, None]
     real = [planned.cell(fetch, 9, pipeline=name) for name, fetch in (("naive", 20), ("workers", 2))]
     idle = planned.cell(NOTHING, 9, pipeline="synthetic", feed="synthetic", workers=0, augment=False)
@@ -158,10 +154,7 @@ def test_what_the_data_are_is_told_above_the_figures_and_in_titles(planned: Plan
     assert "320 images of mine, not Fashion-MNIST, 2 epochs a run" in shown
     assert in_order(shown, "mine/x is not the published file.", "samples/s")
     # Of recorded runs each says it itself.
-    [row] = cells[0].rows
-    assert row.analysis is not None
-    own = replace(row, analysis=replace(row.analysis, info=row.analysis.info | {"dataset": DATA}))
-    recorded = [replace(cells[0], rows=(own,))]
+    recorded = [with_info(cells[0], dataset=DATA)]
     assert comparison_title(compare(recorded), NET_SETTING | {"scenario": None}).endswith("stand-in data")
     assert "in place of the IMDb reviews." in printed(recorded, scenario=None)
 
@@ -176,9 +169,8 @@ def test_trainings_that_learnt_nothing_are_not_said_to_hold_or_to_fall(planned: 
     for result, told in ((untaught, True), (training_result(0.9), False)):
         shown = printed([planned.cell(1, 9, plan="25", results=(result,))])
         assert ("An emulated device learns nothing, so there is no accuracy." in shown) == told
-    tried, silent = content([planned.cell(1, 9, results=(training_result(0.9),)), planned.cell(1, 9, batch_size=16)])[
-        "cells"
-    ]
+    cells = [planned.cell(1, 9, results=(training_result(0.9),)), planned.cell(1, 9, batch_size=16)]
+    tried, silent = content(cells)["cells"]
     assert "Acc" not in tried["results"][0]
     assert (silent["accuracy"], "results" in silent) == (None, False)
 

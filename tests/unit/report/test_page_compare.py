@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from support.cells import SETTING, Planned, on_processor
+from support.cells import SETTING, Planned, on_processor, with_info
 from support.page_content import Element, parsed
 from whyidle.analyse.cells.comparison import Cell, compare
 from whyidle.analyse.cells.cost import Price, place_of, setting_of
@@ -71,11 +71,7 @@ def test_what_went_wrong_stands_in_its_place_and_is_no_figure(study: list[Cell])
 
 
 def test_measured_and_emulated_figures_never_share_a_column_or_a_scale(study: list[Cell]) -> None:
-    cpu = {"device": {"kind": "cpu"}}
-    measured = []
-    for cell in map(on_processor, study[2:]):
-        rows = [replace(row, analysis=replace(row.analysis, info=row.analysis.info | cpu)) for row in cell.rows]
-        measured.append(replace(cell, rows=tuple(rows)))
+    measured = [with_info(on_processor(cell), device={"kind": "cpu"}) for cell in study[2:]]
     page = shown([*study[:2], *measured])
     columns = ("samples/s", "emulated samples/s")
     values = [["data-value" in row[column].attributes for column in columns] for row in cell_rows(page)]

@@ -35,9 +35,8 @@ def test_the_windows_say_what_share_of_them_the_device_computed(tmp_path: Path) 
     assert np.mean(trace.busy) == pytest.approx(50, abs=2)
     assert trace.gaps == "gaps: half below 50 ms, 95 % below 50 ms"
 
-
-def test_a_long_training_is_shown_from_its_middle(tmp_path: Path) -> None:
-    trace = trace_of("long", analysis_of_run(recorded(tmp_path / "run", 200, 800, 60)), None)
+    # A long training is shown from its middle.
+    trace = trace_of("long", analysis_of_run(recorded(tmp_path / "long", 200, 800, 60)), None)
     assert len(trace.busy) == MOST_WINDOWS
     assert (min(trace.busy), max(trace.busy)) == (0, 100)
 
