@@ -101,7 +101,7 @@ def _true_terms(folder: Path, cell: Cell) -> dict[str, float] | None:
 
     found = []
     # Of folders that were renamed by hand no rounds are known.
-    for number, analysis in zip(cell.rounds, cell.analyses, strict=False):
+    for number, analysis in [(row.round, each) for row, each in cell.counted if row.round is not None]:
         run = folder / run_name(_cell_name(cell.pipeline, cell.batch_size), number)
         try:
             stamps = read_stamps(run)

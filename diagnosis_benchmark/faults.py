@@ -218,7 +218,7 @@ def said(setting: Mapping[str, Any], name: str, cell: Cell) -> str:
     if cell.status != "ok":
         return f"{cell.status}: {cell.error}"
     [planted] = [tuple(case["planted"]) for case in setting["cases"] if case["case"] == name]
-    folder = Path(cell.runs[-1])
+    folder = Path(cell.rows[-1].run)
     judged = judge(name, planted, folder, analyse(open_run(folder)), setting["foreign_load"])
     return outcome(judged) if judged is not None else cell.status
 

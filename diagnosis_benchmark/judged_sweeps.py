@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from whyidle.analyse.cells.batch_size.result import BatchVerdict
+from whyidle.analyse.cells.batch_size import BatchVerdict
 from whyidle.analyse.run.stall_breakdown import TOTAL
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from whyidle.report.plot.batch_size import save_picture
+from whyidle.report.plot import save_picture
 
 from .judge import CODE, PLANTED, SETTINGS, Followed, Removed
 

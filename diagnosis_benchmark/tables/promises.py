@@ -23,7 +23,7 @@ from pathlib import Path
 
 from whyidle.commands import options
 from whyidle.errors import WhyidleError
-from whyidle.report.plot.batch_size import check_picture
+from whyidle.report.plot import check_picture
 
 from .. import faults
 from ..promises import audit

@@ -1,49 +1,123 @@
-"""`whyidle compare SCENARIO`: trains with each loader at each batch size, and explains the table.
+"""`whyidle compare`: trains with each loader at each batch size, and explains the table; or explains a table of runs
+that were recorded before, or of published logs.
 
-`whyidle compare RUN RUN …` explains a table of runs that were recorded before (`compare_runs.py`).
+Each of the three kinds of comparison takes options of its own; the others are refused by name.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
 
-from ..analyse.cells.comparison import compare
+from ..analyse.cells.comparison import cells_of_runs, compare, differences
 from ..capture.cpu_budget import cpu_budget
 from ..errors import WhyidleError
 from ..interrupts import end_like_ctrl_c
 from ..matrix import experiment
-from ..matrix.experiment import beyond_cpus
+from ..matrix.experiment import Request, beyond_cpus
+from ..record.run import open_run
 from ..results.comparisons import ComparisonResult
-from ..terminal.console import console, show_comparison
+from ..results.opening import what_is
+from ..results.recordings import RunResult
+from ..terminal.console import console, show_comparison, show_document, write_json
 from ..terminal.progress import MatrixProgress
-from . import compare_options, compare_runs, cost_options, options, plot
-from .compare_options import LOGS, RUNS, TRAININGS
+from . import cost_options, options, plot
 
-add_arguments = compare_options.add_arguments
+RUNS, LOGS, TRAININGS = "runs", "logs", "trainings"
+"""The kinds of comparisons: of runs and logs that are there, and of trainings that are started."""
+_PRINTED = {"json", "no_live", "full"}
+_PAGE_AND_PICTURES = {"html", *plot.NAMES}
+TAKEN: Mapping[str, tuple[set[str], str]] = {
+    TRAININGS: (
+        {field.name for field in fields(Request)} - {"scenario"} | _PRINTED | _PAGE_AND_PICTURES | cost_options.NAMES,
+        "another kind of comparison than {what}.",
+    ),
+    LOGS: ({"logs", "relative_to", "target", "prices"} | _PRINTED, "trainings: --logs starts none. Leave it out."),
+    RUNS: (
+        _PAGE_AND_PICTURES | _PRINTED,
+        "trainings that `compare` starts; these runs are already recorded. Leave it out.",
+    ),
+}
+"""Kind → (names among the arguments of the options that it takes, what other options belong to, for the message that
+refuses one; `{what}` is what is compared)."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.usage = (
+        "whyidle compare [options] SCENARIO\n       whyidle compare [--json FILE] [--plot FILE] [--html FILE] RUN RUN …"
+    )
+    parser.add_argument(
+        "what",
+        nargs="+",
+        metavar="SCENARIO|RUN",
+        help="name of a scenario (`whyidle scenarios` lists them), or folders of two or more recorded runs",
+    )
+    add, names, count, several = parser.add_argument, options.names, options.count, _counts
+    add("--experiment", metavar="NAME", help="experiment of the scenario (default: its first)")
+    add("--as-published", action="store_true", help="use the study's own sizes, however long they take")
+    add("--data", type=Path, metavar="DIR", help="folder of data (default: the scenario's own)")
+    devices = "devices: auto, cpu, cuda, emulated:NAME (default: auto)"
+    add("--device", type=names, default=("auto",), metavar="A,B", help=devices)
+    add("--net", type=names, metavar="A,B", help="nets (default: the experiment's; on the CPU a small one)")
+    add("--pipelines", type=names, metavar="A,B", help="loaders (default: the experiment's)")
+    add("--batch-sizes", type=several, metavar="N,N", help="per rank (default: the experiment's)")
+    add("--feed", type=_feeds, metavar="A,B", help="real, synthetic (always one batch), loader-only")
+    add("--store", type=names, metavar="A,B", help="how samples are stored, where there is a choice")
+    add("--ranks", type=several, metavar="N,N", help="processes that train together, one device each")
+    add("--interconnect", type=names, metavar="A,B", help="link over which emulated ranks exchange gradients")
+    add("--threads", type=several, metavar="N,N", help="CPU threads of the computation")
+    stop = parser.add_mutually_exclusive_group()
+    stop.add_argument("--epochs", type=count, metavar="N", help="passes over the data per run")
+    stop.add_argument("--iterations", type=count, metavar="N", help="batches per run, whatever their size")
+    add("--repeats", type=count, metavar="N", help="runs per cell (default: the experiment's)")
+    add("--budget", type=options.seconds, metavar="SECONDS", help="start only runs that still fit into this time")
+    add("--first", type=names, metavar="A,B", help="loaders that run all their rounds before the others")
+    add("--workers", type=count, metavar="N", help="a loader (default: the CPUs of this job)")
+    add("--prefetch", type=count, default=2, metavar="N", help="batches ahead per worker (default: 2)")
+    add("--limit", type=count, metavar="N", help="use only N samples")
+    add("--no-augment", action="store_true", help="only decode and resize")
+    add("--seed", type=_seed, default=0, metavar="N", help="of order and augmentation (default: 0)")
+    roofline = "measure between rounds how fast this machine could prepare samples (default: with several loaders)"
+    add("--roofline", action=argparse.BooleanOptionalAction, help=roofline)
+    options.add_full(parser)
+    add("--json", metavar="FILE", help="write the result as JSON (- is stdout)")
+    plot.add_arguments(parser)
+    plot.add_page_argument(parser)
+    add("--out", type=Path, metavar="DIR", help="folder for the runs (default: runs/…)")
+    add("--no-live", action="store_true", help="plain lines instead of the live view")
+    cost_options.add_arguments(parser, logs=True)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """0 when something was measured and judged, 1 when nothing was, 130 after Ctrl-C."""
+    """Return 0 when something was measured and judged, 1 when nothing was, 130 after Ctrl-C."""
     end_like_ctrl_c()
     plot.check(arguments, arguments.out)
     plot.check_page(arguments, arguments.out)
-    kind = compare_options.kind_of(arguments)
-    compare_options.require_taken(arguments, kind)
+    what: list[str] = arguments.what
+    recorded = len(what) > 1 or what_is(Path(what[0])) is not None
+    kind = RUNS if recorded else LOGS if arguments.logs else TRAININGS
+    taken, others_are = TAKEN[kind]
+    named = {"verb", "run", "parser", "what"} | taken
+    if others := options.given(arguments, (name for name in vars(arguments) if name not in named)):
+        raise WhyidleError(f"{others} {options.are(others)} of {others_are.format(what=what[0])}")
     return _RUN[kind](arguments)
 
 
 def _trainings(arguments: argparse.Namespace) -> int:
     cost_options.price_of(arguments)
-    request = compare_options.of_trainings(arguments)
-    matrix, variants = experiment.plan(request, lambda text: console(stderr=True).print(text, markup=False))
+    names = [field.name for field in fields(Request) if field.name != "scenario"]
+    request = Request(scenario=arguments.what[0], **{name: getattr(arguments, name) for name in names})
+    target = console(stderr=True)
+    matrix, variants = experiment.plan(request, lambda text: target.print(text, markup=False))
     cost_options.put(arguments, matrix.setting, variants)
     if arguments.plot and len({each.batch_size for each in variants}) < 2:
         raise WhyidleError("--plot draws what the batch size does: name two and more with --batch-sizes.")
     notices = [f"data: {notice}" for notice in matrix.setting["notices"]]
     notices += [f"CPUs: {notice}" for notice in beyond_cpus(request, cpu_budget().budget)]
     options.require_folder(arguments.json, matrix.folder)
-    target = console(stderr=True)
     for line in notices:
         target.print(line, soft_wrap=True, markup=False)
     interrupted = matrix.run(MatrixProgress(target, matrix, arguments.no_live))
@@ -60,8 +134,74 @@ def _trainings(arguments: argparse.Namespace) -> int:
     return 130 if interrupted else int(all(cell.status != "ok" for cell in matrix.cells))
 
 
-_RUN: dict[str, Callable[[argparse.Namespace], int]] = {
+def _recorded_runs(arguments: argparse.Namespace) -> int:
+    """Group, judge and print them."""
+    folders = _folders(arguments.what)
+    options.require_folder(arguments.json)
+    cells = cells_of_runs([open_run(folder) for folder in folders])
+    compared = compare(cells)
+    if arguments.plot and not compared.batch_verdicts:
+        raise WhyidleError("--plot: no loader ran with two batch sizes, so there is nothing to draw. Leave it out.")
+    info, facts = cells[0].analyses[0].info, cells[0].facts[0]
+    setting: dict[str, Any] = {
+        "scenario": None,
+        "device": {"kind": facts.device_kind, "title": facts.device_kind} | (info.get("device") or {}),
+        "cpu_budget": facts.sampled.cpu_budget,
+        "dataset": {},
+        "notices": differences(cells),
+    }
+    result = ComparisonResult(folders[0], made=(compared, setting))
+    if arguments.json != "-":
+        show_document(result.document(), console(), arguments.full)
+    if arguments.json:
+        write_json(result.contract(), arguments.json)
+    plot.write_page(arguments, result)
+    plot.draw(arguments, result)
+    return 0
+
+
+def _folders(what: list[str]) -> list[Path]:
+    """Give the run folders; whatever else was named is a mistake."""
+    folders = [Path(word) for word in what]
+    for folder in folders:
+        kind = what_is(folder)
+        if kind is ComparisonResult:
+            raise WhyidleError(f"{folder} is a comparison already: `whyidle report {folder}` shows it.")
+        if len(folders) > 1 and kind is not RunResult:
+            raise WhyidleError(
+                f"{folder} is not a run folder. Name either one scenario, or two and more folders that "
+                "`whyidle run` wrote."
+            )
+    if len(folders) == 1:
+        raise WhyidleError(
+            f"{folders[0]} is one run; a comparison takes two and more. `whyidle report {folders[0]}` shows one."
+        )
+    if len({folder.resolve() for folder in folders}) < len(folders):
+        raise WhyidleError("the same run is named twice; repeats are runs of their own.")
+    return folders
+
+
+_RUN: Mapping[str, Callable[[argparse.Namespace], int]] = {
     TRAININGS: _trainings,
     LOGS: cost_options.run_logs,
-    RUNS: compare_runs.run,
+    RUNS: _recorded_runs,
 }
+
+
+def _feeds(text: str) -> tuple[str, ...]:
+    from whyidle.scenarios.variant import FEEDS
+
+    named = options.names(text)
+    if unknown := [name for name in named if name not in FEEDS]:
+        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is none of {', '.join(FEEDS)}")
+    return named
+
+
+def _seed(text: str) -> int:
+    if not text.isdigit() or int(text) >= 2**32:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 to 4294967295")
+    return int(text)
+
+
+def _counts(text: str) -> tuple[int, ...]:
+    return tuple(dict.fromkeys(options.count(part) for part in text.split(",")))

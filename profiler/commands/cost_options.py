@@ -1,4 +1,5 @@
-"""The options about money: `--instance`, `--price`, `--prices`, and `compare cost --logs DIR`."""
+"""The options about money: `--instance`, `--price`, `--prices`, and `compare cost --logs DIR`. A wrong file of
+prices, and an instance that it does not have, is a `WhyidleError`."""
 
 from __future__ import annotations
 
@@ -9,9 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..analyse.cells.prices import COST_SCENARIO, Price, Prices, load
+from ..analyse.cells import cost
+from ..analyse.cells.cost import COST_SCENARIO, Price, Prices
 from ..capture.cpu_budget import cpu_budget
 from ..errors import WhyidleError
+from ..report.contract import comparison as compare_json
+from ..report.documents.cost import logs_document
+from ..results.comparisons import require_one_machine
 from ..terminal.console import console, show_document, write_json
 from .options import require_folder
 
@@ -25,7 +30,7 @@ NAMES = {"instance", "price", "prices", "relative_to", "target"}
 
 
 def add_arguments(parser: argparse.ArgumentParser, logs: bool = False) -> None:
-    """The options of the price of an hour; with `logs` those of published logs too."""
+    """Add the options of the price of an hour; with `logs` those of published logs too."""
     rate = parser.add_mutually_exclusive_group()
     rate.add_argument("--instance", metavar="NAME", help="machine whose price counts (docs/scenarios/cost.md)")
     rate.add_argument("--price", type=_usd, metavar="USD", help="price of an hour of the machine")
@@ -38,16 +43,16 @@ def add_arguments(parser: argparse.ArgumentParser, logs: bool = False) -> None:
 
 @dataclass(frozen=True)
 class Rates:
-    """What the trainings of a comparison cost an hour."""
+    """The price of an hour of a comparison's trainings."""
 
     prices: Prices
     same: Price | None
-    """Of every training, where the command says so."""
+    """Price of every training, where the command says so; `None` where it does not."""
     study: bool
     """Otherwise: whether trainings are priced as in the study of costs, by vCPU or accelerator."""
 
     def of(self, device: str, threads: int | None, ranks: int) -> Price | None:
-        """Of a training of so many ranks, each on a device (`cpu`, `cuda`, `emulated:NAME`) with so many threads; by
+        """Price a training of so many ranks, each on a device (`cpu`, `cuda`, `emulated:NAME`) with so many threads; by
         default they share a thread for every CPU that the job may use. Worker processes of loaders are not in it."""
         if self.same is not None or not self.study:
             return self.same
@@ -59,29 +64,21 @@ class Rates:
 
 
 def rates_of(arguments: argparse.Namespace, scenario: str | None = None) -> Rates:
-    """As the command says.
-
-    Raises:
-        WhyidleError: the price file is wrong, or has no such instance.
-    """
-    prices = load(arguments.prices)
-    return Rates(prices, _same(arguments, prices), scenario == COST_SCENARIO)
+    """Read the prices that the command says."""
+    prices = cost.load(arguments.prices)
+    same = None if arguments.instance is None else prices.instance(arguments.instance)
+    if arguments.price is not None:
+        same = Price(usd_per_hour=arguments.price)
+    return Rates(prices, same, scenario == COST_SCENARIO)
 
 
 def put(arguments: argparse.Namespace, setting: dict[str, Any], variants: Collection[Variant]) -> None:
-    """Say in a comparison's setting what its trainings cost an hour.
-
-    Raises:
-        WhyidleError: the price file is wrong, or has no such instance.
-    """
-    from ..analyse.cells.cell_costs import SETTING, is_at, setting_of
-    from ..results.comparisons import require_one_machine
-
+    """Say in a comparison's setting what its trainings cost an hour."""
     target = arguments.target
     if target is None and setting["scenario"] == COST_SCENARIO:
         target = TARGET
     places, base = [(each.device, each.threads, each.ranks) for each in variants], arguments.relative_to
-    if base is not None and not any(is_at(base, device, threads) for device, threads, _ in places):
+    if base is not None and not any(cost.is_at(base, device, threads) for device, threads, _ in places):
         raise WhyidleError(f"--relative-to {base}: nothing trains there. Name one of the devices or of the --threads.")
     if arguments.target is not None and not any(each.evaluate == "epochs" for each in variants):
         raise WhyidleError(
@@ -91,52 +88,33 @@ def put(arguments: argparse.Namespace, setting: dict[str, Any], variants: Collec
     rates = rates_of(arguments, setting["scenario"])
     if rates.same is not None:
         require_one_machine(rates.same, (device for device, *_ in places))
-    said = setting_of(rates.of, places, target, base, rates.same is not None)
+    said = cost.setting_of(rates.of, places, target, base, rates.same is not None)
     if said is not None:
-        setting[SETTING] = said
+        setting[cost.SETTING] = said
 
 
 def price_of(arguments: argparse.Namespace) -> Price | None:
-    """The one price that the command names; `None` where it names none.
-
-    Raises:
-        WhyidleError: the price file is wrong, or has no such instance.
-    """
+    """Read the one price that the command names; `None` where it names none."""
     if arguments.price is arguments.instance is arguments.prices is None:
         return None
     return rates_of(arguments).same
 
 
 def run_logs(arguments: argparse.Namespace) -> int:
-    """`compare cost --logs DIR`.
-
-    Raises:
-        WhyidleError: the logs or the prices cannot be used.
-    """
-    from ..analyse.cells import cost, epoch_logs
-    from ..report.contract import cost as cost_json
-    from ..report.documents.cost import logs_document
-
+    """Run `compare cost --logs DIR`."""
     [scenario] = arguments.what
     if scenario != COST_SCENARIO:
         raise WhyidleError(f"--logs is an option of `compare {COST_SCENARIO}`, not of {scenario}.")
     require_folder(arguments.json)
-    found = epoch_logs.read(arguments.logs)
-    bills = cost.bills(found.logs, load(arguments.prices), arguments.relative_to, arguments.target)
+    logs, problems = cost.read_logs(arguments.logs)
+    bills = cost.bills(logs, cost.load(arguments.prices), arguments.relative_to, arguments.target)
     base = arguments.relative_to or cost.default_base([each.machine for each in bills])
-    folder = str(arguments.logs)
+    shown = bills, base, arguments.target, problems, str(arguments.logs)
     if arguments.json != "-":
-        document = logs_document(bills, base, arguments.target, found.problems, folder)
-        show_document(document, console())
+        show_document(logs_document(*shown), console())
     if arguments.json:
-        write_json(cost_json.logged(bills, base, arguments.target, found.problems, folder), arguments.json)
+        write_json(compare_json.logged(*shown), arguments.json)
     return 0
-
-
-def _same(arguments: argparse.Namespace, prices: Prices) -> Price | None:
-    if arguments.price is not None:
-        return Price(usd_per_hour=arguments.price)
-    return None if arguments.instance is None else prices.instance(arguments.instance)
 
 
 def _usd(text: str) -> float:

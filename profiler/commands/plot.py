@@ -1,4 +1,7 @@
-"""The pictures of a result, each an option that names a file: `--plot`, …, and the page of `compare --html`."""
+"""The pictures of a result, each an option that names a file: `--plot`, …, and the page of `compare --html`.
+
+What cannot be drawn or written is refused by a `WhyidleError` before anything is measured for it.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +13,13 @@ from pathlib import Path
 from ..errors import WhyidleError
 from ..record.files import plain
 from ..record.recorded import PAGES, refuse_recorded
-from ..report.plot.batch_size import check_picture
+from ..report.plot import check_picture
 from ..results.result import PICTURES, Picture, Result
 from ..terminal.console import write_file
 from .options import require_folder
 
 NAMES = tuple(picture.name for picture in PICTURES)
-"""Of their values among the arguments."""
+"""Names of their values among the arguments."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,61 +27,42 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(picture.option, type=Path, metavar="FILE", help=f"draw {picture.shows} (svg, png, pdf)")
 
 
+def add_page_argument(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--html", metavar="FILE", help="write the result as a page (one file, needs no network)")
+
+
 def asked(arguments: argparse.Namespace, among: Iterable[Picture] = PICTURES) -> dict[Picture, Path]:
-    """The pictures to draw, and where to."""
+    """Give the pictures to draw, and where to."""
     return {picture: file for picture in among if (file := getattr(arguments, picture.name)) is not None}
 
 
 def check(arguments: argparse.Namespace, made: Path | None = None) -> None:
-    """Whether they can be drawn there, before anything is measured for them; `made`: a folder that will be there.
-
-    Raises:
-        WhyidleError: one of them cannot.
-    """
+    """Refuse what cannot be drawn where it is to be; `made`: a folder that will be there."""
     for picture, file in asked(arguments).items():
         check_picture(file, made, picture.option)
 
 
 def refuse(arguments: argparse.Namespace, among: Iterable[Picture], why: str) -> None:
-    """
-    Raises:
-        WhyidleError: one of them was asked for where there is nothing to draw it from.
-    """
+    """Refuse these pictures, as there is nothing to draw them from."""
     for picture in asked(arguments, among):
         raise picture.refused(why)
 
 
 def check_of(arguments: argparse.Namespace, result: Result) -> None:
-    """Whether they can be drawn of this result.
-
-    Raises:
-        WhyidleError: one of them cannot.
-    """
+    """Refuse pictures that this result does not have."""
     for picture in asked(arguments):
         if picture not in result.pictures:
             raise picture.refused(result.undrawn(picture))
 
 
 def draw(arguments: argparse.Namespace, result: Result) -> None:
-    """Those that were asked for.
-
-    Raises:
-        WhyidleError: there is nothing to draw, or it cannot be written.
-    """
+    """Draw those that were asked for."""
     for picture, file in asked(arguments).items():
         result.draw(picture, file)
 
 
-def add_page_argument(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--html", metavar="FILE", help="write the result as a page (one file, needs no network)")
-
-
 def check_page(arguments: argparse.Namespace, made: Path | None = None) -> None:
-    """Whether a page can be written there, before anything is measured for it; `made`: a folder that will be there.
-
-    Raises:
-        WhyidleError: it cannot.
-    """
+    """Refuse a page that cannot be written where it is to be; `made`: a folder that will be there."""
     if arguments.html == "-":
         raise WhyidleError("--html -: a page cannot go to stdout. Name a file, such as --html compare.html.")
     require_folder(arguments.html, made, "--html")
@@ -87,12 +71,7 @@ def check_page(arguments: argparse.Namespace, made: Path | None = None) -> None:
 
 
 def write_page(arguments: argparse.Namespace, result: Result) -> None:
-    """The page, where it was asked for.
-
-    Raises:
-        WhyidleError: it cannot be written.
-        RecordError: the result, or a run of it, cannot be read.
-    """
+    """Write the page, where it was asked for."""
     if arguments.html is not None:
         target = Path(arguments.html)
         write_file(result.page(target.absolute().parent), target, " with --html", PAGES)

@@ -4,48 +4,41 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..analyse.cells.roofline import SETTING, rooflines
+from ..analyse.cells.studies import ROOFLINE, rooflines
 from ..capture.cpu_budget import cpu_budget
 from ..errors import WhyidleError
 from ..matrix.ceilings import PLACE, Ceiling
-from ..matrix.experiment import Request, described
-from ..matrix.sources import Sources
+from ..matrix.experiment import Request, Sources, described
 from ..record.image_files import read_image_files
 from ..record.run import RUN_JSON
-from ..report.contract.roofline import roofline
+from ..report.contract.comparison import roofline
 from ..report.documents.roofline import roofline_document
 from ..terminal.console import console, json_text, show_document, write_json
 from . import options
 
 if TYPE_CHECKING:
     from whyidle.pipelines.protocol import Dataset
-    from whyidle.scenarios.datasets.loose_photos import LoosePhotos
 
 SIZE = 224
-_OF_SCENARIOS = ("data", "net", "store", "limit")
-_OF_FILES = ("size",)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "what", metavar="SCENARIO|FOLDER|RUN", help="a scenario, a folder with JPEG files, or the folder of a run"
-    )
-    parser.add_argument("--data", type=Path, metavar="DIR", help="for a scenario: folder of its data")
-    parser.add_argument("--net", help="for a scenario: net that the samples are for (default: its first)")
-    parser.add_argument("--store", help="for a scenario: how samples are stored, where there is a choice")
-    parser.add_argument("--limit", type=options.count, metavar="N", help="for a scenario: use only N samples")
-    parser.add_argument(
-        "--size", type=options.count, default=SIZE, metavar="N", help=f"for files: pixels of the net's input ({SIZE})"
-    )
-    parser.add_argument("--no-augment", action="store_true", help="only decode, resize and normalise")
-    parser.add_argument("--batch-size", type=options.count, default=32, metavar="N", help="samples (default: 32)")
-    parser.add_argument("--device", default="auto", help="where batches are copied to (default: auto)")
-    parser.add_argument("--rounds", type=options.count, default=3, metavar="N", help="of measuring (default: 3)")
-    parser.add_argument("--json", metavar="FILE", help="write the result as JSON (- is stdout)")
+    add, count = parser.add_argument, options.count
+    kinds = "a scenario, a folder with JPEG files, or the folder of a run"
+    add("what", metavar="SCENARIO|FOLDER|RUN", help=kinds)
+    add("--data", type=Path, metavar="DIR", help="for a scenario: folder of its data")
+    add("--net", help="for a scenario: net that the samples are for (default: its first)")
+    add("--store", help="for a scenario: how samples are stored, where there is a choice")
+    add("--limit", type=count, metavar="N", help="for a scenario: use only N samples")
+    add("--size", type=count, default=SIZE, metavar="N", help=f"for files: pixels of the net's input ({SIZE})")
+    add("--no-augment", action="store_true", help="only decode, resize and normalise")
+    add("--batch-size", type=count, default=32, metavar="N", help="samples (default: 32)")
+    add("--device", default="auto", help="where batches are copied to (default: auto)")
+    add("--rounds", type=count, default=3, metavar="N", help="of measuring (default: 3)")
+    add("--json", metavar="FILE", help="write the result as JSON (- is stdout)")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -54,16 +47,19 @@ def run(arguments: argparse.Namespace) -> int:
 
     require_installed("roofline")
     files = _files(arguments)
-    _require_taken(arguments, _OF_SCENARIOS if files is not None else _OF_FILES, files is not None)
+    others = ("size",) if files is None else ("data", "net", "store", "limit")
+    if given := options.given(arguments, others):
+        kind = "folders, and this is a scenario" if files is None else "scenarios, and this is a folder"
+        raise WhyidleError(f"{given} {options.are(given)} of {kind}. Leave it out.")
     [device] = described([arguments.device])
     data, place, facts = _of_scenario(arguments) if files is None else _of_files(arguments, files)
-    ceiling = Ceiling(data, place, device["name"], Settings(arguments.batch_size), max(1, int(cpu_budget().budget)))
-    target = console(stderr=True)
-    with target.status("measuring", spinner="line") as status:
+    augmented = dict(zip(PLACE, (*place, not arguments.no_augment), strict=True))
+    ceiling = Ceiling(data, augmented, device["name"], Settings(arguments.batch_size), max(1, int(cpu_budget().budget)))
+    with console(stderr=True).status("measuring", spinner="line") as status:
         for number in range(arguments.rounds):
             status.update(f"measuring: round {number + 1} of {arguments.rounds}")
             ceiling.measure()
-    [found] = rooflines({SETTING: [ceiling.told]})
+    [found] = rooflines({ROOFLINE: [ceiling.told]})
     setting = {"what": arguments.what, "batch_size": arguments.batch_size, "rounds": arguments.rounds, **facts}
     made = roofline(found, setting)
     if arguments.json == "-":
@@ -76,11 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _files(arguments: argparse.Namespace) -> list[Path] | None:
-    """Of a folder or a run; `None` of a scenario.
-
-    Raises:
-        WhyidleError: there are none.
-    """
+    """List the JPEG files of a folder or a run; `None` of a scenario."""
     from whyidle.scenarios.datasets.loose_photos import jpeg_files
 
     folder = Path(arguments.what)
@@ -99,7 +91,11 @@ def _files(arguments: argparse.Namespace) -> list[Path] | None:
     return [Path(name) for name in files]
 
 
-def _of_scenario(arguments: argparse.Namespace) -> tuple[Dataset, Mapping[str, Any], dict[str, Any]]:
+Data = tuple["Dataset", tuple[str | None, str], dict[str, Any]]
+"""(what is measured, its net and store, what the JSON says of it)."""
+
+
+def _of_scenario(arguments: argparse.Namespace) -> Data:
     from whyidle.scenarios.registry import scenario
 
     chosen = scenario(arguments.what)
@@ -110,23 +106,13 @@ def _of_scenario(arguments: argparse.Namespace) -> tuple[Dataset, Mapping[str, A
     at = arguments.store or chosen.stores[0]
     if why := sources.missing(net, at):
         raise WhyidleError(f"{why}.")
-    data = sources.loading(net, at, not arguments.no_augment)
-    place = dict(zip(PLACE, (net, at, not arguments.no_augment), strict=True))
-    return data, place, {"dataset": data.describe(), "size": None, "notices": list(data.notices())}
+    data = sources.loading(net, at, augment=not arguments.no_augment)
+    return data, (net, at), {"dataset": data.describe(), "size": None, "notices": list(data.notices())}
 
 
-def _of_files(
-    arguments: argparse.Namespace, files: list[Path]
-) -> tuple[LoosePhotos, Mapping[str, Any], dict[str, Any]]:
+def _of_files(arguments: argparse.Namespace, files: list[Path]) -> Data:
     from whyidle.scenarios.datasets.loose_photos import LoosePhotos
 
     data = LoosePhotos(files, arguments.size, not arguments.no_augment)
-    place = dict(zip(PLACE, (None, "files", not arguments.no_augment), strict=True))
-    described = {"samples": len(files), "unit": "image", "stand_in": None, "mean_bytes": data.mean_bytes}
-    return data, place, {"dataset": described, "size": arguments.size, "notices": data.faults}
-
-
-def _require_taken(arguments: argparse.Namespace, others: tuple[str, ...], of_files: bool) -> None:
-    if given := options.given(arguments, others):
-        kind = "scenarios, and this is a folder" if of_files else "folders, and this is a scenario"
-        raise WhyidleError(f"{given} {options.are(given)} of {kind}. Leave it out.")
+    told = {"samples": len(files), "unit": "image", "stand_in": None, "mean_bytes": data.mean_bytes}
+    return data, (None, "files"), {"dataset": told, "size": arguments.size, "notices": data.faults}

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..analyse.cells.roofline import SETTING
+from ..analyse.cells.studies import ROOFLINE
 from ..capture.probes.all_cores import AllCores
 from ..errors import WhyidleError
 from ..record.image_files import ImageDecoding
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
     from whyidle.pipelines.protocol import Dataset, Settings
     from whyidle.scenarios.variant import Variant
 
-    from .sources import Sources
+    from .experiment import Sources
 
 PLACE = ("net", "store", "augment")
 """Axes on which samples differ."""
 DECODING_SECONDS = 0.3
-"""For which files of a run are decoded, on one core and then on all."""
+"""Time for which files of a run are decoded, on one core and then on all."""
 
 
 class Ceiling:
-    """What the machine could do with one kind of samples; `told` has what was measured of it so far."""
+    """The most that the machine could do with one kind of samples; `told` has what was measured of it so far."""
 
     def __init__(self, data: Dataset, place: Mapping[str, Any], device: str, settings: Settings, cores: int) -> None:
         """
@@ -36,82 +36,71 @@ class Ceiling:
         """
         from whyidle.pipelines.ceilings import decoder, transformer
 
-        self._data = data
-        self._device = device
-        self._settings = settings
-        self._cores = cores
-        self.told: dict[str, Any] = {
-            "place": dict(place),
-            "cores": cores,
-            "decoder": decoder(),
-            "transformer": transformer(),
-            "parts": [],
-        }
+        self._data, self._device, self._settings, self._cores = data, device, settings, cores
+        libraries = {"decoder": decoder(), "transformer": transformer()}
+        self.told: dict[str, Any] = {"place": dict(place), "cores": cores, **libraries, "parts": []}
 
     def measure(self) -> None:
-        """One round.
+        """Measure one round.
 
         Raises:
             WhyidleError: a sample cannot be made, or a process died.
         """
+        from whyidle.pipelines.assemble import make_sample
         from whyidle.scenarios.roofline import copied, measured
 
         parts = measured(self._data, self._settings, self._cores)
         if not self.told["parts"]:  # in a process that opens the device: once is enough
-            nbytes = self._settings.batch_size * _sample_bytes(self._data, self._settings)
-            parts += copied(self._device, nbytes, self._settings.batch_size)
+            size = self._settings.batch_size
+            nbytes = size * int(make_sample(self._data, 0, 0, self._settings).image.nbytes)
+            parts += copied(self._device, nbytes, size)
         add_round(self.told["parts"], parts)
 
 
-class Ceilings:
-    """Measures what the machine could do with the samples of a comparison, each kind once a round, beside nothing else,
-    and keeps it in the comparison's setting."""
+def ceilings(variants: Sequence[Variant], sources: Sources, cores: int, seed: int) -> Callable[[dict[str, Any]], None]:
+    """Make what measures the samples of a comparison, each kind once a round, beside nothing else, and keeps that in
+    the comparison's setting. What cannot be measured is said among the setting's notices, and nothing else suffers.
 
-    def __init__(self, variants: Sequence[Variant], sources: Sources, cores: int, seed: int) -> None:
-        """
-        Args:
-            variants: of these those that load something.
-            cores: how many make samples at once.
-            seed: of what the stages draw.
-        """
-        from whyidle.pipelines.protocol import Settings
+    Args:
+        variants: of these those that load something.
+        cores: how many make samples at once.
+        seed: of what the stages draw.
+    """
+    from whyidle.pipelines.protocol import Settings
 
-        self._told: list[dict[str, Any]] = []
-        self._of: dict[tuple[Any, ...], Ceiling] = {}
-        for each in variants:
-            place = tuple(getattr(each, name) for name in PLACE)
-            if each.feed != "synthetic" and place not in self._of and not sources.missing(each.net, each.store):
-                data = sources.loading(each.net, each.store, each.augment)
-                named = dict(zip(PLACE, place, strict=True))
-                self._of[place] = Ceiling(data, named, each.device, Settings(each.batch_size, seed=seed), cores)
+    kinds: dict[tuple[Any, ...], Ceiling] = {}
+    for each in variants:
+        place = tuple(getattr(each, name) for name in PLACE)
+        if each.feed != "synthetic" and place not in kinds and not sources.missing(each.net, each.store):
+            data, at = sources.loading(each.net, each.store, augment=each.augment), dict(zip(PLACE, place, strict=True))
+            kinds[place] = Ceiling(data, at, each.device, Settings(each.batch_size, seed=seed), cores)
+    every = list(kinds.values())
 
-    def __call__(self, setting: dict[str, Any]) -> None:
-        """One round. What cannot be measured is said among the setting's notices, and nothing else suffers."""
-        for place, each in list(self._of.items()):
+    def measure(setting: dict[str, Any]) -> None:
+        for place, each in list(kinds.items()):
             try:
                 each.measure()
             except WhyidleError as error:
                 setting["notices"] = [*setting.get("notices", ()), str(error)]
-                del self._of[place]
-            if each.told["parts"] and each.told not in self._told:
-                self._told.append(each.told)
-        setting[SETTING] = self._told
+                del kinds[place]
+        setting[ROOFLINE] = [each.told for each in every if each.told["parts"]]
+
+    return measure
 
 
 def add_round(parts: list[dict[str, Any]], measured: Sequence[Mapping[str, Any]]) -> None:
-    """What was measured in one round, added to `parts`."""
+    """Add to `parts` what was measured in one round."""
     known = {part["name"]: part for part in parts}
     for each in measured:
-        part = known.get(each["name"])
-        if part is None:
-            part = {"name": each["name"], "kind": each["kind"], "one": [], "all": []}
-            parts.append(part)
-        part["one"].append(each["one"])
-        part["all"].append(each["all"])
+        if each["name"] not in known:
+            known[each["name"]] = {"name": each["name"], "kind": each["kind"], "one": [], "all": []}
+            parts.append(known[each["name"]])
+        for cores in ("one", "all"):
+            known[each["name"]][cores].append(each[cores])
 
 
 def decoding_of(files: Sequence[str], cores: int) -> ImageDecoding | None:
-    """How fast that many cores decode these files, whole; `None` where that cannot be measured: no decoder is
+    """Measure how fast that many cores decode these files, whole; `None` where that cannot be measured: no decoder is
     installed, or they are gone, broken or too few."""
     if len(files) < cores:
         return None
@@ -123,10 +112,3 @@ def decoding_of(files: Sequence[str], cores: int) -> ImageDecoding | None:
     except (ImportError, WhyidleError):
         return None
     return ImageDecoding(len(files), decoder(), cores, rates.one, rates.all)
-
-
-def _sample_bytes(data: Dataset, settings: Settings) -> int:
-    """Of one sample as the net takes it."""
-    from whyidle.pipelines.assemble import make_sample
-
-    return int(make_sample(data, 0, 0, settings).image.nbytes)

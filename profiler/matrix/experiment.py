@@ -8,23 +8,22 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..analyse.cells.axes import place
+from ..analyse.cells.comparison import place
 from ..capture.cpu_budget import cpu_budget
-from ..errors import WhyidleError
-from .ceilings import Ceilings
+from ..errors import MissingExtra, WhyidleError
+from .ceilings import ceilings
 from .matrix import Budget, Matrix, PlannedCell, free_folder
-from .sources import Sources
 from .trial import TrialTarget
 
 if TYPE_CHECKING:
-    from whyidle.scenarios.scenario import Experiment, ExperimentRequest, Scenario, ScenarioData
+    from whyidle.scenarios.scenario import ExperimentRequest, Scenario, ScenarioData
     from whyidle.scenarios.variant import Feed, Variant
 
-
+TARGET = TrialTarget("whyidle.scenarios.trial", "run_trial")
 _SEVERAL = {
     "--device": ("devices", "device"),
     "--net": ("nets", "net"),
@@ -40,57 +39,6 @@ _SEVERAL = {
 _ONE = {"--workers": "workers", "--epochs": "epochs", "--iterations": "iterations"}
 _OF_LOADING = {"pipeline", "store", "workers"}
 """What a batch that is served from memory has none of."""
-
-
-def require_used(asked: ExperimentRequest, variants: Sequence[Variant], experiment: str, scenario: str) -> None:
-    """
-    Args:
-        variants: those that the experiment made of it, each told in one way only (`plain`).
-
-    Raises:
-        WhyidleError: the command names something that none of them has.
-    """
-    loading = [each for each in variants if each.feed != "synthetic"]
-    wanted: list[tuple[str, str, Iterable[Any]]] = [
-        (option, name, getattr(asked, field) or ()) for option, (field, name) in _SEVERAL.items()
-    ]
-    wanted += [(option, name, (getattr(asked, name),)) for option, name in _ONE.items()]
-    for option, name, values in wanted:
-        if name == "pipeline" and not asked.pipelines_asked:
-            continue
-        among = loading if name in _OF_LOADING else variants
-        there = {getattr(each, name) for each in among}
-        for value in values:
-            if value is None or value in there or not among:
-                continue
-            several = " Gradients travel only between several --ranks." if name == "interconnect" else ""
-            _refuse(f"{option} {value}", experiment, scenario, several)
-    if asked.augment is False and any(_augments(each) for each in variants):
-        _refuse("--no-augment", experiment, scenario)
-
-
-def beyond_cpus(request: Request, budget: float) -> list[str]:
-    """Name options that ask for more than there are CPUs, which is allowed but no faster."""
-    asked = {"--threads": max(request.threads or (0,)), "--workers": request.workers or 0}
-    return [
-        f"{option} {number} is more than the {budget:g} CPUs of this job, so they take turns"
-        for option, number in asked.items()
-        if number > budget
-    ]
-
-
-def _augments(variant: Variant) -> bool:
-    return any(phase.augment for phase in variant.phases) if variant.phases else variant.augment
-
-
-def _refuse(what: str, experiment: str, scenario: str, more: str = "") -> None:
-    raise WhyidleError(
-        f"experiment {experiment} of {scenario} does not use {what}: it changes none of its trainings.{more} "
-        "Leave it out or choose another --experiment."
-    )
-
-
-TARGET = TrialTarget("whyidle.scenarios.trial", "run_trial")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,8 +77,93 @@ class Request:
     out: Path | None = None
 
 
+class Sources:
+    """The data of a comparison: where those of each net lie, opened once to be checked and described."""
+
+    def __init__(self, chosen: Scenario, request: Request, limit: int | None, say: Callable[[str], None]) -> None:
+        """
+        Args:
+            limit: so many samples only.
+            say: told of data that are made or fetched.
+
+        Raises:
+            WhyidleError: the scenario has no such store as is asked for.
+        """
+        self.scenario = chosen
+        self.limit = limit
+        self._store = (request.store or chosen.stores)[0]
+        # Each is found, opened and looked for once.
+        self.folder = cache(lambda net: request.data or chosen.find_data(net, say))
+        self._opened: dict[tuple[str, str], ScenarioData] = {}
+        self.missing = cache(self._missing)
+        for store in request.store or ():
+            if store not in chosen.stores:
+                raise WhyidleError(f"scenario {chosen.name} has no store {store!r}. It has {', '.join(chosen.stores)}.")
+
+    def loading(self, net: str, store: str, **how: Any) -> ScenarioData:
+        """Open them as a training does, to be made into batches; `how`: with `augment` or without.
+
+        Raises:
+            DataError: no usable data there.
+        """
+        from whyidle.scenarios.scenario import DataRequest
+
+        return self.scenario.open_data(
+            DataRequest(folder=self.folder(net), net=net, store=store, limit=self.limit, **how)
+        )
+
+    def data(self, net: str, store: str | None = None) -> ScenarioData:
+        """Open them once, and check them.
+
+        Raises:
+            DataError: no usable data there.
+        """
+        from whyidle.scenarios.registry import require_data
+
+        key = net, store or self._store
+        if key not in self._opened:
+            opened = self.loading(*key)
+            require_data(opened, self.scenario)
+            self._opened[key] = opened
+        return self._opened[key]
+
+    def _missing(self, net: str, store: str) -> str | None:
+        """Name what this store needs and is not installed; `None` where all is. A store that is made of others is made
+        here, before any run."""
+        try:
+            self.data(net, store)
+        except MissingExtra as error:
+            return str(error)
+        return None
+
+    def too_few(self, key: Variant) -> str | None:
+        """Say why a training cannot fill one batch; `None` if it can, or if what its store needs is not installed."""
+        from whyidle.pipelines.order import count
+        from whyidle.pipelines.protocol import Settings
+
+        # A store of samples holds as many as another; what is served from memory has none of its own.
+        store = self._store if key.feed == "synthetic" else key.store
+        if self.missing(key.net, store):
+            return None
+        samples = len(self.data(key.net, store))
+        if count(samples, Settings(key.batch_size, 0, 1, ranks=key.ranks)):
+            return None
+        ranks = f" for each of {key.ranks} ranks" if key.ranks > 1 else ""
+        return (
+            f"{samples} samples do not fill one batch of {key.batch_size}{ranks}; use a smaller --batch-sizes, "
+            "a larger --limit, or more data"
+        )
+
+    def described(self, net: str, store: str | None = None) -> dict[str, Any]:
+        return {"folder": str(self.folder(net)), **self.data(net, store).describe()}
+
+    @property
+    def notices(self) -> list[str]:
+        return list(dict.fromkeys(text for data in self._opened.values() for text in data.notices()))
+
+
 def plan(request: Request, say: Callable[[str], None]) -> tuple[Matrix, list[Variant]]:
-    """The matrix of an experiment, and the variant of each of its cells, in the same order. Nothing has run yet.
+    """Make the matrix of an experiment, and the variant of each of its cells, in the same order. Nothing has run yet.
 
     Args:
         say: told of data that are made or fetched for it.
@@ -141,6 +174,8 @@ def plan(request: Request, say: Callable[[str], None]) -> tuple[Matrix, list[Var
     """
     budget = None if request.budget is None else Budget(request.budget)
     from whyidle.scenarios.registry import scenario
+    from whyidle.scenarios.scenario import ExperimentRequest
+    from whyidle.scenarios.variant import plain
 
     chosen = scenario(request.scenario)
     experiment = chosen.experiment(request.experiment)
@@ -150,33 +185,113 @@ def plan(request: Request, say: Callable[[str], None]) -> tuple[Matrix, list[Var
     nets = chosen.nets_for(devices[0]["kind"], request.net)
     for net in request.net or ():
         _check_profiles(chosen, devices, net)
-    asked = _asked(request, devices, loaders(request.pipelines, sources.data(nets[0])))
-    variants = _variants(request, asked, chosen, experiment)
+    several = {field: getattr(request, o[2:].replace("-", "_")) for o, (field, _) in _SEVERAL.items()}
+    several["devices"] = tuple(device["name"] for device in devices)
+    several["pipelines"] = loaders(request.pipelines, sources.data(nets[0]))
+    cores = max(1, int(cpu_budget().budget))
+    asked = ExperimentRequest(
+        kind=devices[0]["kind"],
+        cpus=cores,
+        full=request.as_published,
+        augment=False if request.no_augment else None,
+        pipelines_asked=request.pipelines is not None,
+        **{name: getattr(request, name) for name in _ONE.values()},
+        **several,
+    )
+    # Loaders that run first are on top of the table as well.
+    first = request.first or ()
+    variants = sorted(dict.fromkeys(map(plain, experiment.variants(asked))), key=lambda v: v.pipeline not in first)
+    if strange := set(first) - {each.pipeline for each in variants}:
+        raise WhyidleError(f"--first {min(strange)} is not among the loaders compared. Add it to --pipelines.")
+    require_used(asked, variants, experiment.name, chosen.name)
     for net in dict.fromkeys(each.net for each in variants):
         _check_profiles(chosen, devices, net)
         sources.data(net)
     folder = free_folder(request.out, chosen.name)
-    repeats = request.repeats or experiment.repeats
-    setting = _setting(experiment, variants, devices, sources, repeats)
-    cells = _cells(request, variants, devices, sources)
-    before_round = _ceilings(request, variants, sources)
+    stops = {name: _alike(getattr(each, name) for each in variants) for name in ("epochs", "iterations")}
+    datasets = {net: sources.described(net) for net in dict.fromkeys(each.net for each in variants)}
+    dataset, device = datasets[variants[0].net], devices[0]
+    if len(devices) > 1:
+        # What they have in common.
+        joined = {key: ", ".join(each[key] for each in devices) for key in ("name", "title")}
+        device = {"kind": device["kind"], **joined, "count": 1, "each": list(devices)}
+    setting = {
+        "scenario": chosen.name,
+        "experiment": experiment.name,
+        "question": experiment.question,
+        "net": ", ".join(datasets),
+        "device": device,
+        "cpu_budget": cpu_budget().budget,
+        "workers": _alike(each.workers for each in variants),
+        "stop": {name: number for name, number in stops.items() if number is not None},
+        "repeats": request.repeats or experiment.repeats,
+        "augment": _alike(each.augment for each in variants),
+        "dataset": dataset,
+        "notices": sources.notices,
+        **({"datasets": datasets} if any(told != dataset for told in datasets.values()) else {}),
+    }
+    compared = {each.pipeline for each in variants if each.feed != "synthetic"}
+    wanted = len(compared) > 1 if request.roofline is None else request.roofline
     matrix = Matrix(
-        folder, cells, TARGET, setting, repeats=repeats, seed=request.seed, budget=budget, before_round=before_round
+        folder,
+        _cells(request, variants, devices, sources),
+        TARGET,
+        setting,
+        repeats=setting["repeats"],
+        seed=request.seed,
+        budget=budget,
+        before_round=ceilings(variants, sources, cores, request.seed) if wanted and compared else None,
     )
     return matrix, variants
 
 
-def _ceilings(request: Request, variants: Sequence[Variant], sources: Sources) -> Ceilings | None:
-    """What measures how fast the samples could be made: where loaders are compared, unless it was said otherwise."""
-    loaders = {each.pipeline for each in variants if each.feed != "synthetic"}
-    wanted = len(loaders) > 1 if request.roofline is None else request.roofline
-    if not (wanted and loaders):
-        return None
-    return Ceilings(variants, sources, max(1, int(cpu_budget().budget)), request.seed)
+def require_used(asked: ExperimentRequest, variants: Sequence[Variant], experiment: str, scenario: str) -> None:
+    """Check that the command names nothing without use.
+
+    Args:
+        variants: those that the experiment made of it, each told in one way only (`plain`).
+
+    Raises:
+        WhyidleError: the command names something that none of them has.
+    """
+
+    def refuse(what: str, more: str = "") -> None:
+        raise WhyidleError(
+            f"experiment {experiment} of {scenario} does not use {what}: it changes none of its trainings.{more} "
+            "Leave it out or choose another --experiment."
+        )
+
+    loading = [each for each in variants if each.feed != "synthetic"]
+    wanted: list[tuple[str, str, Iterable[Any]]] = [
+        (option, name, getattr(asked, field) or ()) for option, (field, name) in _SEVERAL.items()
+    ]
+    wanted += [(option, name, (getattr(asked, name),)) for option, name in _ONE.items()]
+    for option, name, values in wanted:
+        among = loading if name in _OF_LOADING else variants
+        there = {getattr(each, name) for each in among}
+        if not among or (name == "pipeline" and not asked.pipelines_asked):
+            continue
+        for value in values:
+            if value is not None and value not in there:
+                several = " Gradients travel only between several --ranks." if name == "interconnect" else ""
+                refuse(f"{option} {value}", several)
+    augmented = (any(p.augment for p in each.phases) if each.phases else each.augment for each in variants)
+    if asked.augment is False and any(augmented):
+        refuse("--no-augment")
+
+
+def beyond_cpus(request: Request, budget: float) -> list[str]:
+    """Name options that ask for more than there are CPUs, which is allowed but no faster."""
+    asked = {"--threads": max(request.threads or (0,)), "--workers": request.workers or 0}
+    return [
+        f"{option} {number} is more than the {budget:g} CPUs of this job, so they take turns"
+        for option, number in asked.items()
+        if number > budget
+    ]
 
 
 def described(names: Sequence[str]) -> list[dict[str, Any]]:
-    """The devices asked for, as run.json tells them.
+    """Describe the devices asked for, as run.json tells them.
 
     Raises:
         WhyidleError: there is no such device here, or measured and emulated ones were named together.
@@ -193,7 +308,7 @@ def described(names: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def loaders(asked: Sequence[str] | None, data: ScenarioData) -> tuple[str, ...]:
-    """Those asked for, else all that can run here and take these data.
+    """Name those asked for, else all that can run here and take these data.
 
     Raises:
         WhyidleError: one of them is none.
@@ -210,7 +325,7 @@ def loaders(asked: Sequence[str] | None, data: ScenarioData) -> tuple[str, ...]:
 
 
 def _check_profiles(chosen: Scenario, devices: Sequence[Mapping[str, Any]], net: str) -> None:
-    """Every emulated device must know the net's step times."""
+    """Refuse an emulated device that does not know the net's step times."""
     from whyidle.scenarios.scenario import step_times
 
     from ..devices.choose import choose
@@ -220,84 +335,25 @@ def _check_profiles(chosen: Scenario, devices: Sequence[Mapping[str, Any]], net:
             step_times(choose(device["name"])).net(chosen.profile_net(net))
 
 
-def _asked(request: Request, devices: Sequence[Mapping[str, Any]], pipelines: tuple[str, ...]) -> ExperimentRequest:
-    from whyidle.scenarios.scenario import ExperimentRequest
-
-    return ExperimentRequest(
-        kind=devices[0]["kind"],
-        devices=tuple(device["name"] for device in devices),
-        pipelines=pipelines,
-        cpus=max(1, int(cpu_budget().budget)),
-        full=request.as_published,
-        workers=request.workers,
-        nets=request.net,
-        batch_sizes=request.batch_sizes,
-        feeds=request.feed,
-        stores=request.store,
-        ranks=request.ranks,
-        interconnects=request.interconnect,
-        threads=request.threads,
-        augment=False if request.no_augment else None,
-        epochs=request.epochs,
-        iterations=request.iterations,
-        pipelines_asked=request.pipelines is not None,
-    )
-
-
-def _variants(request: Request, asked: ExperimentRequest, chosen: Scenario, experiment: Experiment) -> list[Variant]:
-    """What the experiment makes of it; loaders that run first are on top of the table as well."""
-    from whyidle.scenarios.variant import plain
-
-    first = request.first or ()
-    plainly = dict.fromkeys(plain(each) for each in experiment.variants(asked))
-    variants = sorted(plainly, key=lambda each: each.pipeline not in first)
-    if strange := set(first) - {each.pipeline for each in variants}:
-        raise WhyidleError(f"--first {min(strange)} is not among the loaders compared. Add it to --pipelines.")
-    require_used(asked, variants, experiment.name, chosen.name)
-    return variants
-
-
-def _setting(
-    experiment: Experiment,
-    variants: Sequence[Variant],
-    devices: Sequence[dict[str, Any]],
-    sources: Sources,
-    repeats: int,
-) -> dict[str, Any]:
-    stops = {name: _alike(getattr(each, name) for each in variants) for name in ("epochs", "iterations")}
-    datasets = {net: sources.described(net) for net in dict.fromkeys(each.net for each in variants)}
-    dataset = datasets[variants[0].net]
-    setting = {
-        "scenario": sources.scenario.name,
-        "experiment": experiment.name,
-        "question": experiment.question,
-        "net": ", ".join(datasets),
-        "device": _together(devices),
-        "cpu_budget": cpu_budget().budget,
-        "workers": _alike(each.workers for each in variants),
-        "stop": {name: number for name, number in stops.items() if number is not None},
-        "repeats": repeats,
-        "augment": _alike(each.augment for each in variants),
-        "dataset": dataset,
-        "notices": sources.notices,
-    }
-    return setting | ({"datasets": datasets} if any(told != dataset for told in datasets.values()) else {})
-
-
 def _cells(
     request: Request, variants: Sequence[Variant], devices: Sequence[dict[str, Any]], sources: Sources
 ) -> list[PlannedCell]:
-    """
+    """Plan a cell for each variant.
+
     Raises:
         WhyidleError: none of them could be trained.
     """
+    from whyidle.pipelines.registry import unavailable, unfit
+    from whyidle.scenarios.ranks import unmet
     from whyidle.scenarios.registry import is_file
     from whyidle.scenarios.variant import AXES, axes
 
     named = str(Path(request.scenario).resolve()) if is_file(request.scenario) else sources.scenario.name
     described_as = {device["name"]: device for device in devices}
     notices = sources.notices
-    unmet = _unmet(variants, sources)
+    never = [said for each in variants if (said := unmet(each) or sources.too_few(each))]
+    if len(never) == len(variants):
+        raise WhyidleError(f"no training can run: {'; '.join(dict.fromkeys(never))}.")
     varying = [name for name in AXES if len({getattr(each, name) for each in variants}) > 1]
 
     def trial(variant: Variant, number: int, folder: Path) -> tuple[Any, dict[str, Any]]:
@@ -320,33 +376,7 @@ def _cells(
             "notices": notices,
         }
 
-    def planned(variant: Variant, why: str | None) -> PlannedCell:
-        # Where it stands on the axes in which cells differ.
-        words = [said for name in varying if (said := place(name, getattr(variant, name)))]
-        return PlannedCell(
-            name=re.sub(r"[^\w.+-]+", "-", "-".join([*words, variant.pipeline, f"b{variant.batch_size}"])),
-            title=", ".join(dict.fromkeys([*words, variant.pipeline, f"batch {variant.batch_size}"])),
-            pipeline=variant.pipeline,
-            batch_size=variant.batch_size,
-            trial=partial(trial, variant),
-            axes=axes(variant),
-            unmet=why,
-            first=variant.pipeline in (request.first or ()),
-        )
-
-    return [planned(variant, why) for variant, why in zip(variants, unmet, strict=True)]
-
-
-def _unmet(variants: Sequence[Variant], sources: Sources) -> list[str | None]:
-    """Of each, why it cannot be trained here; `None` if it can.
-
-    Raises:
-        WhyidleError: none of them can.
-    """
-    from whyidle.pipelines.registry import unavailable, unfit
-    from whyidle.scenarios.ranks import unmet
-
-    def why(variant: Variant) -> str | None:
+    def why_not(variant: Variant) -> str | None:
         # What the data do not fill an emulated device may have no memory for: that is told first.
         few = None if variant.device.startswith("emulated:") else sources.too_few(variant)
         if (said := unmet(variant) or few) or variant.feed == "synthetic":
@@ -357,26 +387,24 @@ def _unmet(variants: Sequence[Variant], sources: Sources) -> list[str | None]:
             or unfit(variant.pipeline, sources.data(variant.net, variant.store))
         )
 
-    never = [said for each in variants if (said := unmet(each) or sources.too_few(each))]
-    if len(never) == len(variants):
-        raise WhyidleError(f"no training can run: {'; '.join(dict.fromkeys(never))}.")
-    return [why(each) for each in variants]
+    def planned(variant: Variant) -> PlannedCell:
+        # Where it stands on the axes in which cells differ.
+        words = [said for name in varying if (said := place(name, getattr(variant, name)))]
+        return PlannedCell(
+            name=re.sub(r"[^\w.+-]+", "-", "-".join([*words, variant.pipeline, f"b{variant.batch_size}"])),
+            title=", ".join(dict.fromkeys([*words, variant.pipeline, f"batch {variant.batch_size}"])),
+            pipeline=variant.pipeline,
+            batch_size=variant.batch_size,
+            trial=partial(trial, variant),
+            axes=axes(variant),
+            unmet=why_not(variant),
+            first=variant.pipeline in (request.first or ()),
+        )
+
+    return [planned(variant) for variant in variants]
 
 
 def _alike(values: Iterable[Any]) -> Any:
-    """The value all of them have; `None` where they differ."""
+    """Give the value all of them have; `None` where they differ."""
     distinct = set(values)
     return distinct.pop() if len(distinct) == 1 else None
-
-
-def _together(devices: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """One device as it is; several as what they have in common."""
-    if len(devices) == 1:
-        return devices[0]
-    return {
-        "kind": devices[0]["kind"],
-        "name": ", ".join(device["name"] for device in devices),
-        "title": ", ".join(device["title"] for device in devices),
-        "count": 1,
-        "each": list(devices),
-    }

@@ -15,7 +15,7 @@ from statistics import median
 from typing import Any, Protocol, TypeVar
 
 from ..analyse.causes.diagnosis import LEAST_STEPS
-from ..analyse.cells.comparison import Cell, round_of, run_name
+from ..analyse.cells.comparison import Cell, RunRow, run_name
 from ..analyse.run.analysis import analyse
 from ..capture.sampler.stack_options import NO_STACKS, StackOptions
 from ..errors import RecordError, WhyidleError
@@ -27,7 +27,7 @@ Candidate = TypeVar("Candidate")
 
 
 def rounds(candidates: Sequence[Candidate], repeats: int, seed: int = 0) -> Iterator[tuple[int, Candidate]]:
-    """(round, candidate) pairs: round by round, each in a shuffled order that the seed fixes.
+    """Give (round, candidate) pairs: round by round, each in a shuffled order that the seed fixes.
 
     Each round has every candidate once, so that drift of the machine hits all alike.
     """
@@ -43,7 +43,7 @@ def rounds(candidates: Sequence[Candidate], repeats: int, seed: int = 0) -> Iter
 def within(
     order: Iterable[tuple[int, Candidate]], seconds: float, begun: float, clock: Callable[[], float]
 ) -> Iterator[tuple[int, Candidate]]:
-    """Those pairs of `order`, one after the other, whose run still fits into a budget of time.
+    """Give those pairs of `order`, one after the other, whose run still fits into a budget of time.
 
     A run is expected to take as long as the latest of its candidate, and where there was none as long as the median of
     the candidates that ran. The first pair is always given; one that does not fit is left out, and a shorter one behind
@@ -66,7 +66,6 @@ def within(
 
 PENDING = "pending"
 STOPPED = "stopped by Ctrl-C"
-NOT_RUN = f"not run: {STOPPED}"
 MOST_NAMED = 6
 """Cells that a budget left without a run, beyond which they are counted only."""
 FEWEST_STEPS = 2
@@ -81,18 +80,18 @@ class PlannedCell:
     """A cell before its runs: where it stands in the table, and what a run of it is."""
 
     name: str
-    """With which the names of its run folders begin; no two cells have the same."""
+    """Beginning of the names of its run folders; no two cells have the same."""
     title: str
-    """For people."""
+    """Name for people."""
     pipeline: str
     """Its loader, or what tells it from others of its batch size where loaders are not compared."""
     batch_size: int
     trial: Callable[[int, Path], tuple[Any, dict[str, Any]]]
-    """Of a round and the run folder: what the training is given, and the description for run.json."""
+    """From a round and the run folder: what the training is given, and the description for run.json."""
     axes: dict[str, Any] = field(default_factory=dict)
     """See `record.comparison.CellRecord`."""
     unmet: str | None = None
-    """Why it cannot run here, which leaves it out."""
+    """Why it cannot run here, which leaves it out; `None` where it can."""
     first: bool = False
     """Whether all its rounds come before those of cells that are not."""
     stacks: StackOptions = NO_STACKS
@@ -120,16 +119,14 @@ class Shown(AbstractContextManager[Any], Protocol):
 
 
 def counted(cell: Cell, folder: Path, outcome: TrialOutcome) -> Cell:
-    """The cell after one more run, with its analysis. A stopped run counts as far as it went, if it went anywhere."""
+    """Count one more run of a cell, its last. A stopped run counts as far as it went, if it went anywhere."""
     status, error = outcome.status, outcome.error
     if status in ("ok", "stopped"):
         analysis = analyse(open_run(folder))
         steps = 0 if analysis.facts is None else analysis.facts.window.count
         # Beside whole runs a stopped one counts only where it went far enough to be judged.
-        enough = LEAST_STEPS if status == "stopped" and cell.analyses else FEWEST_STEPS
-        if steps >= enough:
-            in_round = round_of(folder.name) or 0
-            cell = replace(cell, analyses=(*cell.analyses, analysis), rounds=(*cell.rounds, in_round))
+        if steps >= (LEAST_STEPS if status == "stopped" and cell.analyses else FEWEST_STEPS):
+            cell = replace(cell, rows=(*cell.rows[:-1], replace(cell.rows[-1], analysis=analysis)))
             status = "ok"
         elif status == "ok":
             status, error = "failed", f"it ran fewer than {FEWEST_STEPS} steps: choose more epochs or iterations"
@@ -138,50 +135,40 @@ def counted(cell: Cell, folder: Path, outcome: TrialOutcome) -> Cell:
     return replace(cell, status=status, error=error)
 
 
+@dataclass(eq=False)
 class Matrix:
     """The cells of one comparison and what has become of them so far. The folder's comparison.json says it too, before
     and after each run, so that a report finds what was measured even if this process is killed."""
 
-    def __init__(
-        self,
-        folder: Path,
-        planned: Sequence[PlannedCell],
-        target: TrialTarget,
-        setting: dict[str, Any],
-        *,
-        repeats: int,
-        seed: int = 0,
-        budget: Budget | None = None,
-        keep: Callable[[Cell, Path, TrialOutcome], Cell] = counted,
-        before_round: Callable[[dict[str, Any]], None] | None = None,
-    ) -> None:
-        """
-        Args:
-            folder: of its own; see `free_folder`.
-            target: what a child process does with what a cell's `trial` gives it.
-            setting: what is compared and how, for comparison.json; what a budget left out is added to it.
-            repeats: rounds.
-            seed: of the order within the rounds.
-            budget: `None`: every run runs, however long that takes.
-            keep: what becomes of a cell with the outcome of a run in a folder.
-            before_round: called with the setting before the first run of each round, while nothing runs.
-        """
-        self.folder = folder
-        self.planned = tuple(planned)
-        self.setting = setting
-        self.budget = budget
-        self.cells = [_before_its_runs(each) for each in self.planned]
+    folder: Path
+    """A folder of its own; see `free_folder`."""
+    planned: Sequence[PlannedCell]
+    target: TrialTarget
+    """What a child process does with what a cell's `trial` gives it."""
+    setting: dict[str, Any]
+    """What is compared and how, for comparison.json; what a budget left out is added to it."""
+    repeats: int
+    """Rounds."""
+    seed: int = 0
+    """Seed of the order within the rounds."""
+    budget: Budget | None = None
+    """`None`: every run runs, however long that takes."""
+    keep: Callable[[Cell, Path, TrialOutcome], Cell] = counted
+    """Makes of a cell, the folder of its last run and the outcome of that what becomes of it."""
+    before_round: Callable[[dict[str, Any]], None] | None = None
+    """Called with the setting before the first run of each round, while nothing runs."""
+
+    def __post_init__(self) -> None:
+        self.cells = [
+            Cell(p.pipeline, p.batch_size, PENDING if p.unmet is None else "skipped", p.unmet, axes=p.axes)
+            for p in self.planned
+        ]
         """In the order in which they are planned. `status` is `pending` before the first run."""
-        self._target = target
-        self._repeats = repeats
-        self._seed = seed
-        self._keep = keep
-        self._before_round = before_round
 
     @property
     def runs_ahead(self) -> int:
-        """How many runs are still to come, if none fails and the budget lasts."""
-        return self._repeats * len(self._pending)
+        """Number of runs still to come, if none fails and the budget lasts."""
+        return self.repeats * len(self._pending)
 
     @property
     def _pending(self) -> list[int]:
@@ -197,28 +184,27 @@ class Matrix:
             RecordError: the folder cannot be written; of a disk that is full later on the cells tell.
         """
         self.save()
-        todo = self._pending
-        ahead = [place for place in todo if self.planned[place].first]
-        others = [place for place in todo if not self.planned[place].first]
-        every = [*rounds(ahead, self._repeats, self._seed), *rounds(others, self._repeats, self._seed)]
+        todo, budget, last = self._pending, self.budget, None
+        every = [
+            pair
+            for first in (True, False)
+            for pair in rounds([place for place in todo if self.planned[place].first is first], self.repeats, self.seed)
+        ]
         # Looked at when a run's turn comes.
         order = (pair for pair in every if self.cells[pair[1]].status in (PENDING, "ok"))
-        budget = self.budget
         try:
             with shown:
-                server = TrialServer(self._target)
+                server = TrialServer(self.target)
                 fitting = order if budget is None else within(order, budget.seconds, budget.begun, lambda: clock())
-                last = None
                 for number, place in fitting:
-                    if number != last and self._before_round is not None:
-                        self._before_round(self.setting)
+                    if number != last and self.before_round is not None:
+                        self.before_round(self.setting)
                     last = number
                     self._one(server, number, place, shown)
             if budget is not None:
                 self._leave_out(budget, todo)
         except KeyboardInterrupt:
-            for place in self._pending:
-                self.cells[place] = replace(self.cells[place], status="skipped", error=NOT_RUN)
+            self._skip(STOPPED)
             return True
         finally:
             with suppress(RecordError):
@@ -226,57 +212,66 @@ class Matrix:
         return False
 
     def save(self) -> None:
-        """
+        """Write comparison.json.
+
         Raises:
             RecordError: the folder cannot be written.
         """
-        write_comparison(self.folder, self.setting, [_record(cell) for cell in self.cells])
+        records = [
+            CellRecord(c.pipeline, c.batch_size, c.status, c.error, tuple(Path(row.run).name for row in c.rows), c.axes)
+            for c in self.cells
+        ]
+        write_comparison(self.folder, self.setting, records)
 
     def _one(self, server: TrialServer, number: int, place: int, shown: Shown) -> None:
         planned, cell = self.planned[place], self.cells[place]
         folder = self.folder / run_name(planned.name, number)
         spec, description = planned.trial(number, folder)
-        self.cells[place] = cell = replace(cell, runs=(*cell.runs, str(folder)))
+        self.cells[place] = cell = replace(cell, rows=(*cell.rows, RunRow(str(folder), number)))
         with suppress(RecordError):
             self.save()
         shown.begin(folder)
         try:
             outcome = server.run(folder, spec, description, shown.tick, stacks=planned.stacks)
         except KeyboardInterrupt:
-            self.cells[place] = self._keep(cell, folder, TrialOutcome("stopped", STOPPED))
+            self.cells[place] = self.keep(cell, folder, TrialOutcome("stopped", STOPPED))
             raise
         except RecordError as error:
             # A full disk: what was recorded before is still worth its table.
             outcome = TrialOutcome("failed", str(error))
-        self.cells[place] = cell = self._keep(cell, folder, outcome)
+        self.cells[place] = cell = self.keep(cell, folder, outcome)
         shown.end(planned.title, cell)
         with suppress(RecordError):
             self.save()
 
+    def _skip(self, why: str) -> list[int]:
+        """Give up the cells that are still pending."""
+        for place in (never := self._pending):
+            self.cells[place] = replace(self.cells[place], status="skipped", error=f"not run: {why}")
+        return never
+
     def _leave_out(self, budget: Budget, todo: Sequence[int]) -> None:
         """Say which runs the budget had no room for."""
         used_up = f"the budget of {budget.seconds:g} s was used up"
-        never = [place for place in todo if self.cells[place].status == PENDING]
-        for place in never:
-            self.cells[place] = replace(self.cells[place], status="skipped", error=f"not run: {used_up}")
-        ran = [len(self.cells[place].runs) for place in todo if self.cells[place].status == "ok"]
-        missing = self._repeats * len(never) + sum(self._repeats - number for number in ran)
+        never = self._skip(used_up)
+        ran = [len(self.cells[place].rows) for place in todo if self.cells[place].status == "ok"]
+        missing = self.repeats * len(never) + sum(self.repeats - number for number in ran)
         self.setting["budget"] = {"seconds": budget.seconds, "runs_left_out": missing}
         if not missing:
             return
-        said = [f"{used_up.capitalize()}, and {missing} of {len(todo) * self._repeats} runs were left out."]
+        said = [f"{used_up.capitalize()}, and {missing} of {len(todo) * self.repeats} runs were left out."]
         if 0 < len(never) <= MOST_NAMED:
             said.append(f"Not run at all: {'; '.join(self.planned[place].title for place in never)}.")
         elif never:
             said.append(f"{len(never)} cells were not run at all.")
-        if fewer := sum(number < self._repeats for number in ran):
-            said.append(f"{fewer} {'cells have' if fewer > 1 else 'cell has'} fewer than {self._repeats} runs.")
+        if fewer := sum(number < self.repeats for number in ran):
+            said.append(f"{fewer} {'cells have' if fewer > 1 else 'cell has'} fewer than {self.repeats} runs.")
         said.append("A larger --budget runs more of them; without --budget all run.")
         self.setting["notices"] = [*self.setting.get("notices", ()), " ".join(said)]
 
 
 def free_folder(asked: Path | None, scenario: str) -> Path:
-    """Where a comparison goes: as asked, else a name of its own.
+    """Choose where a comparison goes: as asked, else a name of its own.
 
     Raises:
         WhyidleError: something is there already.
@@ -287,13 +282,3 @@ def free_folder(asked: Path | None, scenario: str) -> Path:
     if folder.is_dir() and any(folder.iterdir()):
         raise WhyidleError(f"{folder} is not empty. Choose another folder with --out.")
     return folder
-
-
-def _before_its_runs(planned: PlannedCell) -> Cell:
-    status = PENDING if planned.unmet is None else "skipped"
-    return Cell(planned.pipeline, planned.batch_size, status, planned.unmet, (), (), axes=planned.axes)
-
-
-def _record(cell: Cell) -> CellRecord:
-    names = tuple(Path(run).name for run in cell.runs)
-    return CellRecord(cell.pipeline, cell.batch_size, cell.status, cell.error, names, cell.axes)

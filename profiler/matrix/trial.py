@@ -60,8 +60,7 @@ class TrialServer:
         self._context.set_forkserver_preload([target.module])
         # Ctrl-C in a terminal reaches the server too, and would interrupt it in its imports. The children it
         # forks inherit the mask and lift it.
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-        safe_path = os.environ.get(SAFE_PATH)
+        mask, safe_path = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT}), os.environ.get(SAFE_PATH)
         # A folder named `whyidle` where the command was given is not the package.
         os.environ[SAFE_PATH] = "1"
         try:
@@ -71,11 +70,9 @@ class TrialServer:
             imported.start()
             imported.join()
         finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
-            if safe_path is None:
-                del os.environ[SAFE_PATH]
-            else:
-                os.environ[SAFE_PATH] = safe_path
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+            del os.environ[SAFE_PATH]
+            os.environ.update({} if safe_path is None else {SAFE_PATH: safe_path})
 
     def run(
         self,
@@ -121,11 +118,11 @@ class TrialServer:
 
 
 def _nothing() -> None:
-    """What a process does that is waited for only to know that there are processes now."""
+    """Do what a process does that is waited for only to know that there are processes now."""
 
 
 def _child(target: TrialTarget, spec: Any, start: Connection) -> None:
-    """Entered in the child: wait for the word to begin, then run; end when the command that started us is gone."""
+    """Wait, in the child, for the word to begin, then run; end when the command that started us is gone."""
     # A group of its own: whatever the training leaves behind when it is killed can be ended with it.
     os.setpgid(0, 0)
     # Its loaders start workers the way this Python does by default, as in a training started by hand.
@@ -152,7 +149,7 @@ def _word(start: Connection) -> bool:
 
 
 def _end_with_starter(start: Connection) -> None:
-    """Blocked in a read until the starter dies (it says nothing more); then as if Ctrl-C had been pressed."""
+    """Wait in a read until the starter dies (it says nothing more); then end as if Ctrl-C had been pressed."""
     if not _word(start):
         os.kill(os.getpid(), signal.SIGINT)
 
@@ -175,22 +172,17 @@ def _end_group(group: int) -> None:
         os.killpg(group, signal.SIGKILL)
 
 
-def _outcome(folder: Path, exit_code: int | None) -> TrialOutcome:
+def _outcome(folder: Path, code: int | None) -> TrialOutcome:
+    """Tell what the training said, or what it died of that gave no reason itself."""
     ended = open_run(folder).info.get("ended")
     if isinstance(ended, dict):
         return TrialOutcome(str(ended.get("status")), ended.get("error"))
-    error = _death(exit_code)
-    update_run(folder, {"ended": {"status": "failed", "error": error, "exit_code": exit_code}})
-    return TrialOutcome("failed", error)
-
-
-def _death(exit_code: int | None) -> str:
-    """Tell what a child died of that gave no reason itself."""
-    if exit_code is not None and exit_code < 0:
-        name = signal.Signals(-exit_code).name if -exit_code in set(signal.Signals) else str(-exit_code)
+    if code is not None and code < 0:
+        name = signal.Signals(-code).name if -code in set(signal.Signals) else str(-code)
         hint = " (so the kernel ends a process when memory runs out)" if name == "SIGKILL" else ""
-        return f"the training was killed by {name}{hint}; its output is in output.txt in the run folder"
-    return (
-        f"the training ended with exit code {exit_code} and gave no reason; its output is above, or in output.txt "
-        "in the run folder"
-    )
+        error = f"the training was killed by {name}{hint}; its output is in output.txt in the run folder"
+    else:
+        said = "gave no reason; its output is above, or in output.txt in the run folder"
+        error = f"the training ended with exit code {code} and {said}"
+    update_run(folder, {"ended": {"status": "failed", "error": error, "exit_code": code}})
+    return TrialOutcome("failed", error)

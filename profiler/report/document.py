@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from ..analyse.causes.finding import Evidence, Finding, Next
-from ..analyse.cells.batch_size.result import BatchVerdict
+from ..analyse.cells.batch_size import BatchVerdict
 from ..analyse.run.stall_breakdown import TOTAL
 from ..analyse.where.places import Where
 from .phrase import CODE, FINE, STRONG, Bar, PartSign, Tone, Words, line, plain_words, toned

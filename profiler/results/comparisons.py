@@ -9,11 +9,8 @@ from pathlib import Path
 from typing import Any, Self
 from urllib.parse import quote
 
-from ..analyse.cells.cell_costs import SETTING, place_of, setting_of
 from ..analyse.cells.comparison import Cell, Comparison, load
-from ..analyse.cells.prices import COST_SCENARIO, Price
-from ..analyse.cells.roofline import rooflines
-from ..analyse.cells.scaling import scaling
+from ..analyse.cells.cost import COST_SCENARIO, SETTING, Price, place_of, setting_of
 from ..errors import WhyidleError
 from ..record.comparison import is_comparison, read_comparison
 from ..record.recorded import PAGE
@@ -24,19 +21,21 @@ from ..report.document import Document
 from ..report.documents.comparison import comparison_document, comparison_title
 from ..report.export.cells import cells_table
 from ..report.export.table import Table
-from ..report.plot.batch_size import write_batch_sizes
-from ..report.plot.confusion import write_confusion
-from ..report.plot.roofline import write_roofline
-from ..report.plot.scaling import write_scaling
-from ..report.plot.utilisation import traces_of, write_utilisation
+from ..report.plot import draw_comparison
 from .recordings import RecordedResult, recording_in
-from .result import CELLS, CONFUSION, RANKS, ROOFLINE, SIZES, TRACES, Result
+from .result import CELLS, PICTURES, Picture, Result
+
+
+def _drawn(picture: Picture, of: ComparisonResult, file: Path) -> None:
+    result, setting = of.loaded
+    draw_comparison(picture.name, result, setting, comparison_title(result, setting), file)
 
 
 class ComparisonResult(Result):
     """A table of loaders, batch sizes and whatever else differed."""
 
     what = "a comparison"
+    pictures = {each: partial(_drawn, each) for each in PICTURES}  # noqa: RUF012
 
     def __init__(self, folder: Path, made: tuple[Comparison, dict[str, Any]] | None = None) -> None:
         """`made`: the comparison and its setting, where they need not be read from the folder."""
@@ -48,22 +47,22 @@ class ComparisonResult(Result):
         return cls(folder) if is_comparison(folder) else None
 
     @cached_property
-    def _loaded(self) -> tuple[Comparison, dict[str, Any]]:
+    def loaded(self) -> tuple[Comparison, dict[str, Any]]:
         result, setting = load(self.folder) if self._made is None else self._made
         if self.price is not None:
             put_price(self.price, result.cells, setting)
         return result, setting
 
     def document(self) -> Document:
-        return comparison_document(*self._loaded)
+        return comparison_document(*self.loaded)
 
     def contract(self) -> Content:
-        return compare_json.comparison(*self._loaded)
+        return compare_json.comparison(*self.loaded)
 
     def page(self, place: Path | None) -> str:
         from ..report.page import compare_page
 
-        result, setting = self._loaded
+        result, setting = self.loaded
         return compare_page.page(result, setting, {} if place is None else _links(result.cells, place))
 
     def members(self) -> Iterator[RecordedResult]:
@@ -76,40 +75,6 @@ class ComparisonResult(Result):
 
     def tables(self) -> Mapping[str, Callable[[], Table]]:
         return {CELLS: partial(cells_table, self.folder)}
-
-    def _sizes(self, file: Path) -> None:
-        verdicts = self._loaded[0].batch_verdicts
-        if not verdicts:
-            raise WhyidleError("--plot: no loader ran with two batch sizes, so no picture was drawn.")
-        write_batch_sizes(verdicts, comparison_title(*self._loaded), file)
-
-    def _traces(self, file: Path) -> None:
-        write_utilisation(traces_of(self._loaded[0]), comparison_title(*self._loaded), file)
-
-    def _ranks(self, file: Path) -> None:
-        if (found := scaling(self._loaded[0].cells)) is None:
-            raise WhyidleError("--scaling-plot: nothing ran on several ranks, so no picture was drawn.")
-        write_scaling(found, comparison_title(*self._loaded), file)
-
-    def _roofline(self, file: Path) -> None:
-        result, setting = self._loaded
-        if not (limits := rooflines(setting)):
-            raise WhyidleError(
-                "--roofline-plot: the machine's limits were not measured, so no picture was drawn. `whyidle "
-                "compare --roofline` measures them."
-            )
-        write_roofline(limits, result.cells, comparison_title(result, setting), file)
-
-    def _confusion(self, file: Path) -> None:
-        write_confusion(*self._loaded, comparison_title(*self._loaded), file)
-
-    pictures = {  # noqa: RUF012
-        SIZES: _sizes,
-        TRACES: _traces,
-        RANKS: _ranks,
-        CONFUSION: _confusion,
-        ROOFLINE: _roofline,
-    }
 
 
 def put_price(price: Price, cells: Collection[Cell], setting: dict[str, Any]) -> None:
@@ -141,5 +106,5 @@ def require_one_machine(price: Price, devices: Iterable[str]) -> None:
 
 def _links(cells: Sequence[Cell], start: Path) -> dict[str, str]:
     """Run folder → address of its page, where it has one, from the folder in which the page of all is written."""
-    pages = {run: Path(run) / PAGE for cell in cells for run in cell.runs}
+    pages = {row.run: Path(row.run) / PAGE for cell in cells for row in cell.rows}
     return {run: quote(os.path.relpath(page, start)) for run, page in pages.items() if page.is_file()}

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ..analyse.attached.attached import is_attached
-from ..analyse.cells.prices import Price
+from ..analyse.cells.cost import Price
 from ..analyse.ranks.membership import ranks_of
 from ..errors import RecordError, WhyidleError
 from ..record.comparison import is_comparison

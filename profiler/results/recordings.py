@@ -30,7 +30,7 @@ from ..report.documents.run import run_document, stand_in_of
 from ..report.export.speedscope import ProfiledProcess, speedscope_of
 from ..report.export.steps import steps_table
 from ..report.export.table import KINDS_OF_TABLES, Table, about_of, raw_table
-from ..report.plot.utilisation import trace_of, write_utilisation
+from ..report.plot import trace_of, write_utilisation
 from .result import STEPS, TRACES, Result
 
 if TYPE_CHECKING:

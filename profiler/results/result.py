@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from ..analyse.cells.prices import Price
+from ..analyse.cells.cost import Price
 from ..errors import WhyidleError
 from ..record.run import runs_within
 from ..report.contract.encode import Content

@@ -14,7 +14,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from ..analyse.cells.comparison import Cell, rate_of
+from ..analyse.cells.comparison import Cell
 from ..analyse.recent.reader import RecentReader
 from ..errors import RecordError
 from ..matrix.matrix import PENDING, Matrix
@@ -111,7 +111,7 @@ class MatrixProgress(Drawn):
 
     def _ended(self, _: str, cell: Cell) -> str:
         # Of this run, not of its cell: that a repeat was slow is seen here only.
-        rate = rate_of(cell.analyses[-1]) if cell.analyses else None
+        rate = cell.counted[-1][0].figure("samples_per_s") if cell.counted else None
         if cell.status != "ok" or rate is None:
             return f"{cell.status} {cell.error or ''}"
         return f"{cell.status} {rate:.1f} samples/s on {cell.axes.get('device') or self._device['name']}"

@@ -12,8 +12,7 @@ from support.cells import NET_SETTING, NOTHING, SETTING, place, training_result
 from support.crafted import add_events, amend, steps_of, train_on_cpu
 from support.jobs import Rank, record
 from support.planted_runs import hosted, looked, pooled, trained
-from whyidle.analyse.cells.cell_costs import Place, setting_of
-from whyidle.analyse.cells.prices import Price
+from whyidle.analyse.cells.cost import Place, Price, setting_of
 from whyidle.record.comparison import CellRecord, write_comparison
 from whyidle.record.reader import Records
 from whyidle.record.run import update_run

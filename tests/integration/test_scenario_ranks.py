@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from support.crafted import analysis_of_run
-from whyidle.analyse.cells.comparison import Cell
+from whyidle.analyse.cells.comparison import Cell, RunRow
 from whyidle.matrix.trial import TrialOutcome, TrialServer, TrialTarget
 from whyidle.record.run import open_run, processes
 from whyidle.record.schema import STEP
@@ -139,7 +139,7 @@ def test_two_ranks_share_the_data_and_train_one_net(trial: Trial) -> None:
     job = analysis_of_run(folder)
     assert [part.rank for part in job.ranks] == [0, 1]
     assert job.job is not None
-    cell = Cell("workers", 4, "ok", None, (str(folder),), (job,))
+    cell = Cell("workers", 4, "ok", None, (RunRow(str(folder), 0, job),))
     assert cell.samples_per_s is not None
     assert cell.samples_per_s.value == job.job.samples_per_s
 

@@ -8,8 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from support.crafted import facts_of_run
-from whyidle.analyse.cells.batch_size.result import BatchVerdict
-from whyidle.analyse.cells.batch_size.verdict import batch_verdict
+from whyidle.analyse.cells.batch_size import BatchVerdict, batch_verdict
 from whyidle.analyse.run.facts import Facts
 from whyidle.scenarios.planted import MS, Step, train
 
@@ -45,7 +44,7 @@ def cells_of(folder: Path, runs: Mapping[int, Sequence[Run]]) -> dict[int, list[
 
 def verdict_of(cells: Mapping[int, Sequence[Facts]]) -> BatchVerdict:
     """Of sizes whose runs were made in as many rounds."""
-    verdict = batch_verdict(cells, {size: range(len(runs)) for size, runs in cells.items()})
+    verdict = batch_verdict((size, number, run) for size, runs in cells.items() for number, run in enumerate(runs))
     assert verdict is not None
     return verdict
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from whyidle.analyse.cells.comparison import Cell
+from whyidle.analyse.cells.comparison import Cell, RunRow
 from whyidle.analyse.run.analysis import Analysis, analyse
 from whyidle.record.run import open_run, update_run
 from whyidle.scenarios.planted import MS, Step, train
@@ -77,8 +78,7 @@ class Planned:
     ) -> Cell:
         """A cell with a run for each of its results."""
         analyses = tuple(self.analysis(fetch_ms, compute_ms, batch_size, each) for each in results)
-        runs = tuple(f"run-{number}" for number in range(len(analyses)))
-        return Cell(pipeline, batch_size, "ok", None, runs, analyses, tuple(range(len(runs))), place(**place_on))
+        return cell_of_analyses(analyses, place(**place_on), pipeline=pipeline, batch_size=batch_size)
 
 
 def training_result(accuracy: float, seconds: float = 10.0, **more: Any) -> dict[str, Any]:
@@ -88,7 +88,25 @@ def training_result(accuracy: float, seconds: float = 10.0, **more: Any) -> dict
 
 def on_processor(cell: Cell, **known: Any) -> Cell:
     """The same cell, as if the processor had been its device; facts that are known of it."""
-    analyses = tuple(
-        replace(each, facts=replace(each.facts, device_kind="cpu", **known)) for each in cell.analyses if each.facts
-    )
-    return replace(cell, analyses=analyses, axes=cell.axes | {"device": "cpu"})
+    return replace(with_facts(cell, device_kind="cpu", **known), axes=cell.axes | {"device": "cpu"})
+
+
+def with_facts(cell: Cell, **known: Any) -> Cell:
+    """The same cell, as if that had been known of each of its runs."""
+    return with_runs(cell, lambda each: replace(each, facts=replace(each.facts, **known)))
+
+
+def with_info(cell: Cell, **told: Any) -> Cell:
+    """The same cell, as if its runs said so of themselves."""
+    return with_runs(cell, lambda each: replace(each, info=each.info | told))
+
+
+def with_runs(cell: Cell, changed: Callable[[Any], Analysis]) -> Cell:
+    return replace(cell, rows=tuple(replace(row, analysis=changed(each)) for row, each in cell.counted))
+
+
+def cell_of_analyses(analyses: Sequence[Analysis], axes: Mapping[str, Any], **more: Any) -> Cell:
+    """A cell whose runs lie nowhere."""
+    rows = tuple(RunRow(f"run-{number}", number, each) for number, each in enumerate(analyses))
+    told = {"pipeline": "workers", "batch_size": 8, "status": "ok", "error": None} | more
+    return Cell(**told, rows=rows, axes=dict(axes))

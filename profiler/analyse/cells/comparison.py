@@ -1,68 +1,156 @@
-"""A table of loaders by batch sizes: medians over repeats, the best cell, and why it wins."""
+"""A comparison: rows (cell, round, run) and what groups of cells that differ in some axes say.
+
+A row is one run of a cell in a round, with where it ran and its figures. A cell is the rows of one training's settings;
+its figures are medians over them, with the lowest and the highest. Loader and batch size are axes of a cell like net,
+device or workers. A place that a cell does not tell (`None`, or no such axis) is one place. Batch sizes, scaling,
+augmentation and the differential test are groupings of cells by axes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, TypeVar
 
+from ...errors import WhyidleError
 from ...record.comparison import CellRecord, read_comparison
-from ...record.run import is_run, open_run
+from ...record.run import Run, is_run, open_run
+from ..attached.attached import is_attached
+from ..causes.diagnosis import LEAST_STEPS
+from ..causes.finding import Finding
+from ..ranks import figures as ranks_figures
 from ..run.analysis import Analysis, analyse
+from ..run.completeness import lacking_of
 from ..run.facts import Facts
 from ..statistics import Range, median_place, range_of
-from .axes import BATCH_SIZE, CHOICES, alike_on, label, ladders, varying
-from .batch_size.result import BatchVerdict
-from .batch_size.verdict import batch_verdict
+from .batch_size import HINDERING_CPUS, BatchVerdict, batch_verdict
+
+PIPELINE, BATCH_SIZE = "pipeline", "batch_size"
+OF_LOADING = ("augment", "store", "workers")
+"""Axes on which a cell whose batches come from memory stands nowhere."""
+CHOICES = ("workers", "store")
+"""Axes that are a choice of loading, as loader and batch size are: among cells that differ in these alone one wins."""
+SHORT_S = 5.0
+"""Seconds below which a single run says little of costs: starting, caches and the scheduler weigh as much."""
+SEEN_NS = 1_000_000_000
+"""Length of a run from which it is known what other programs used: in a shorter one, workers of its own that the
+sampler has not seen yet would count as theirs."""
+NAME = "training"
+"""Name of the loader of recorded runs where nothing tells loaders apart."""
+_NAMED = {"augment": "augmentation"}
+"""Axis whose name is no noun → what it is called in a sentence."""
+
+T = TypeVar("T")
+"""A cell, or a result about one, which it has as `cell`."""
+
+
+def rate_of(analysis: Analysis) -> float | None:
+    """Give the samples/s of a run, of all its ranks together; `None` where no step was recorded."""
+    if analysis.job is not None:
+        return analysis.job.samples_per_s
+    return None if analysis.facts is None else analysis.facts.samples_per_s
+
+
+def host_of(info: Mapping[str, Any]) -> str | None:
+    """Name the machine of a run by its run.json; `None` where not recorded."""
+    host = info.get("host")
+    return str(host["name"]) if isinstance(host, Mapping) and host.get("name") is not None else None
+
+
+@dataclass(frozen=True)
+class RunRow:
+    """One run of a cell."""
+
+    run: str
+    """Its folder."""
+    round: int | None = None
+    """Round of an interleaved comparison; `None` where not known."""
+    analysis: Analysis | None = None
+    """`None` of a run that is gone, failed or did too little."""
+
+    @property
+    def host(self) -> str | None:
+        """Name of the machine it ran on; `None` where not recorded."""
+        return None if self.analysis is None else host_of(self.analysis.info)
+
+    def figure(self, name: str) -> float | None:
+        """Give a registered figure of the run, over all its ranks; `None` where not measured."""
+        if self.analysis is None:
+            return None
+        return rate_of(self.analysis) if name == "samples_per_s" else ranks_figures.figure(self.analysis, name)
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One training: a loader at a batch size, and its place on further axes. `status` is `ok`, `oom`, `failed` or
-    `skipped`; `error` says why."""
+    """One training: a loader at a batch size, and its place on further axes."""
 
     pipeline: str
     batch_size: int
     status: str
+    """`ok`, `oom`, `failed` or `skipped`; `pending` before its first run."""
     error: str | None
-    runs: tuple[str, ...]
-    """Run folders, in the order they ran."""
-    analyses: tuple[Analysis, ...]
-    rounds: tuple[int, ...] = ()
-    """The round of an interleaved comparison that each of `analyses` was in; empty where that is not known."""
+    """Why it did not end well; `None` where it did."""
+    rows: tuple[RunRow, ...] = ()
+    """In the order in which they ran."""
     axes: dict[str, Any] = field(default_factory=dict)
     """Net, device, ranks, …, by name: see `record.comparison.CellRecord`."""
+
+    @property
+    def counted(self) -> list[tuple[RunRow, Analysis]]:
+        """The rows of runs that count, each with its analysis."""
+        return [(row, row.analysis) for row in self.rows if row.analysis is not None]
+
+    @property
+    def analyses(self) -> list[Analysis]:
+        return [analysis for _, analysis in self.counted]
 
     @property
     def facts(self) -> list[Facts]:
         return [a.facts for a in self.analyses if a.facts is not None]
 
     @property
-    def rounds_of_facts(self) -> list[int] | None:
-        """The round of each of `facts`; `None` where rounds are not known."""
-        if not self.rounds:
-            return None
-        return [number for a, number in zip(self.analyses, self.rounds, strict=True) if a.facts is not None]
+    def ran(self) -> bool:
+        """Whether it ended well, with a rate."""
+        return self.status == "ok" and self.samples_per_s is not None
 
     @property
     def samples_per_s(self) -> Range | None:
-        """Samples/s of all ranks together, the median over the repeats; `None` where no repeat has a step."""
-        return range_of((rate for a in self.analyses if (rate := rate_of(a)) is not None), median)
+        """Samples/s of all ranks together, the median over the runs; `None` where no run has a step."""
+        return range_of((rate for row in self.rows if (rate := row.figure("samples_per_s")) is not None), median)
+
+    @property
+    def typical_row(self) -> RunRow | None:
+        """The run whose throughput is the median (the lower of the two middle ones); `None` where none has one."""
+        place = median_place([row.figure("samples_per_s") for row in self.rows])
+        return None if place is None else self.rows[place]
 
     @property
     def typical(self) -> Analysis | None:
-        """The repeat whose throughput is the median (the lower of the two middle ones)."""
-        place = median_place([rate_of(analysis) for analysis in self.analyses])
-        return None if place is None else self.analyses[place]
+        """The analysis of `typical_row`."""
+        return None if (row := self.typical_row) is None else row.analysis
 
+    @property
+    def feed(self) -> str:
+        """Source of the batches: `real`, `synthetic` or `loader-only`."""
+        return str(self.axes.get("feed") or "real")
 
-def rate_of(analysis: Analysis) -> float | None:
-    """Samples/s of a run, of all its ranks together; `None` where no step was recorded."""
-    if analysis.job is not None:
-        return analysis.job.samples_per_s
-    return None if analysis.facts is None else analysis.facts.samples_per_s
+    @property
+    def verdict(self) -> Finding | None:
+        """What the training waited for; `None` where that means nothing: steps that do nothing wait for data by
+        construction, and one batch served again and again is no loader."""
+        if self.typical is None or self.feed == "loader-only":
+            return None
+        verdict = self.typical.verdict
+        return None if self.feed == "synthetic" and (verdict.cause or "").startswith("input.") else verdict
+
+    def samples(self, setting: Mapping[str, Any]) -> int | None:
+        """Count the samples in one pass over the data, by the comparison's setting; `None` where not known."""
+        told = (setting.get("datasets") or {}).get(self.axes.get("net")) or setting.get("dataset") or {}
+        samples = told.get("samples")
+        return samples if isinstance(samples, int) else None
 
 
 @dataclass(frozen=True)
@@ -84,91 +172,259 @@ class Comparison:
 
     cells: tuple[Cell, ...]
     batch_verdicts: dict[str, BatchVerdict]
-    """Loader, with its place on other axes in front where that tells loaders apart → what a larger batch did."""
+    """Loader, with its place on other axes in front where that tells loaders apart → effect of a larger batch."""
     groups: tuple[Group, ...]
 
-    @property
-    def best(self) -> Cell | None:
-        """The fastest cell, where all train the same thing."""
-        return self.groups[0].best if len(self.groups) == 1 else None
 
-    @property
-    def ties(self) -> tuple[Cell, ...]:
-        """Cells that the fastest one does not clearly beat, where all train the same thing."""
-        return self.groups[0].ties if len(self.groups) == 1 else ()
+# Groups of cells by axes.
+
+
+def places(of: Any) -> dict[str, Any]:
+    """Give axis → where a cell, or the cell of a result, stands on it."""
+    cell = getattr(of, "cell", of)
+    every = {PIPELINE: cell.pipeline, BATCH_SIZE: cell.batch_size, **cell.axes}
+    return {name: value for name, value in every.items() if value is not None}
+
+
+def same_place(one: Cell, other: Cell, axes: Iterable[str]) -> bool:
+    """Whether two cells stand at one place on these axes."""
+    mine, theirs = places(one), places(other)
+    return all(mine.get(name) == theirs.get(name) for name in axes)
+
+
+def grouped(items: Iterable[T], *, on: Collection[str] | None = None, but: Collection[str] = ()) -> list[list[T]]:
+    """Group what stands at one place on the axes `on` (`None`: all) but those of `but`, in the order of first items."""
+    groups: dict[str, list[T]] = {}
+    for each in items:
+        counting = {n: repr(at) for n, at in places(each).items() if (on is None or n in on) and n not in but}
+        # Places need not be hashable: they come from a file.
+        groups.setdefault(repr(sorted(counting.items())), []).append(each)
+    return list(groups.values())
+
+
+def ladders(items: Iterable[T], axis: str) -> list[list[T]]:
+    """Group what differs in one axis alone, each from the lowest place on it to the highest."""
+    return [sorted(group, key=lambda each: places(each)[axis]) for group in grouped(items, but=(axis,))]
+
+
+def twin(cell: Cell, cells: Iterable[Cell], **elsewhere: Any) -> Cell | None:
+    """Find the first cell that stands where this one does, but on the axes that are named with their places."""
+    sought = places(cell) | elsewhere
+    return next((each for each in cells if places(each) == sought), None)
+
+
+def varying(cells: Sequence[Cell]) -> tuple[str, ...]:
+    """Name the axes beside loader and batch size on which these cells do not all stand at the same place."""
+    names = dict.fromkeys(name for cell in cells for name in cell.axes)
+    return tuple(name for name in names if len({repr(cell.axes.get(name)) for cell in cells}) > 1)
+
+
+def label(cell: Cell, names: Iterable[str]) -> str:
+    """Write a cell's place on some axes."""
+    return " ".join(said for name in names if (said := place(name, cell.axes.get(name))))
+
+
+def place(name: str, value: Any) -> str:
+    """Write a place on an axis; nothing where there is nothing to say."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        said = _NAMED.get(name, name)
+        return said if value else f"no {said}"
+    if isinstance(value, int):
+        return f"{value} {name.removesuffix('s') if value == 1 else name}"
+    return str(value).removeprefix("emulated:")
+
+
+# The table of a folder, and its verdicts.
 
 
 def load(folder: Path) -> tuple[Comparison, dict[str, Any]]:
-    """A comparison's folder, analysed, and its setting.
+    """Analyse a comparison's folder; with its setting.
 
     Raises:
         RecordError: no comparison there, or a run of it cannot be read.
     """
     setting, records = read_comparison(folder)
-    return compare([cell_of(folder, r) for r in records]), setting
+    return compare([cell_of(folder, record) for record in records]), setting
 
 
 def cell_of(folder: Path, record: CellRecord) -> Cell:
-    """A cell with its runs analysed, also of a comparison that was cut short."""
-    kept = [name for name in record.runs if is_run(folder / name)]
-    analyses = tuple(analyse(open_run(folder / name)) for name in kept)
-    runs = tuple(str(folder / name) for name in record.runs)
-    status, error = record.status, record.error
-    if status == "pending":
-        ran = any(a.facts is not None for a in analyses)
-        status, error = ("ok" if ran else "skipped"), "the comparison was cut short"
-    if error is None and (gone := len(record.runs) - len(kept)):
-        error = f"{gone} of its runs {'is' if gone == 1 else 'are'} no longer there"
-    rounds = [round_of(name) for name in kept]
-    known = tuple(number for number in rounds if number is not None)
-    return Cell(
-        record.pipeline,
-        record.batch_size,
-        status,
-        error,
-        runs,
-        analyses,
-        known if len(known) == len(rounds) else (),
-        record.axes,
-    )
+    """Analyse the runs of a cell, also of a comparison that was cut short."""
+    rows = [
+        RunRow(str(folder / name), round_of(name), analyse(open_run(folder / name)) if is_run(folder / name) else None)
+        for name in record.runs
+    ]
+    cell = Cell(record.pipeline, record.batch_size, record.status, record.error, tuple(rows), record.axes)
+    if cell.status == "pending":
+        return replace(cell, status="ok" if cell.facts else "skipped", error="the comparison was cut short")
+    if cell.error is None and (gone := len(rows) - len(cell.counted)):
+        return replace(cell, error=f"{gone} of its runs {'is' if gone == 1 else 'are'} no longer there")
+    return cell
 
 
 def run_name(candidate: str, number: int) -> str:
-    """Name of the run folder of a cell in a round."""
+    """Name the run folder of a cell in a round."""
     return f"{candidate}-r{number}"
 
 
 def round_of(name: str) -> int | None:
-    """The round that a run folder's name tells; `None` of a folder that was named by hand."""
+    """Read the round from a run folder's name; `None` of a folder that was named by hand."""
     number = name.rpartition("-r")[2]
     return int(number) if number.isascii() and number.isdigit() else None
 
 
 def compare(cells: Sequence[Cell]) -> Comparison:
-    """Judge a table of cells."""
+    """Judge a table of cells: the fastest of each group, and the effect of a larger batch."""
     conditions = [name for name in varying(cells) if name not in CHOICES]
-    groups = tuple(_group(members, conditions) for members in alike_on(cells, conditions))
-    return Comparison(tuple(cells), _batch_verdicts(cells), groups)
-
-
-def _group(cells: Sequence[Cell], conditions: Sequence[str]) -> Group:
-    ran = [(rate, c) for c in cells if c.status == "ok" and (rate := c.samples_per_s) is not None]
-    best = max(ran, key=lambda pair: pair[0].value) if ran else None
-    ties = tuple(c for rate, c in ran if best is not None and c is not best[1] and rate.most >= best[0].low)
-    axes = {name: cells[0].axes.get(name) for name in conditions}
-    return Group(axes, tuple(cells), best[1] if best else None, ties)
-
-
-def _batch_verdicts(cells: Sequence[Cell]) -> dict[str, BatchVerdict]:
-    """What a larger batch did, wherever cells differ in nothing else."""
-    names = varying(cells)
+    groups = []
+    for members in grouped(cells, on=conditions):
+        ran = [(rate, c) for c in members if c.status == "ok" and (rate := c.samples_per_s) is not None]
+        least, best = max(ran, key=lambda pair: pair[0].value, default=(None, None))
+        ties = tuple(c for rate, c in ran if least is not None and c is not best and rate.most >= least.low)
+        axes = {name: members[0].axes.get(name) for name in conditions}
+        groups.append(Group(axes, tuple(members), best, ties))
     verdicts = {}
     for sizes in ladders(cells, BATCH_SIZE):
-        of_sizes = {cell.batch_size: cell for cell in sizes if cell.status == "ok"}
-        rounds = {size: known for size, c in of_sizes.items() if (known := c.rounds_of_facts) is not None}
+        of_sizes = {cell.batch_size: cell for cell in sizes if cell.status == "ok"}.values()
+        known = all(row.round is not None for cell in of_sizes for row, _ in cell.counted)
         verdict = batch_verdict(
-            {size: c.facts for size, c in of_sizes.items()}, rounds if len(rounds) == len(of_sizes) else None
+            (cell.batch_size, (row.host or "", row.round) if known else None, analysis.facts)
+            for cell in of_sizes
+            for row, analysis in cell.counted
+            if analysis.facts is not None
         )
         if verdict is not None:
-            verdicts[f"{label(sizes[0], names)} {sizes[0].pipeline}".strip()] = verdict
-    return verdicts
+            verdicts[f"{label(sizes[0], varying(cells))} {sizes[0].pipeline}".strip()] = verdict
+    return Comparison(tuple(cells), verdicts, tuple(groups))
+
+
+# What figures of a comparison rest on: how many runs, of how many steps, how long, and who else used the machine.
+
+
+def foreign_cpus(runs: Iterable[Facts]) -> float | None:
+    """Give the most CPUs that other programs kept busy, on a machine that had none to spare; `None` where none did."""
+    used = [
+        facts.foreign_cpus
+        for facts in runs
+        if facts.foreign_cpus is not None and facts.window.wall_ns >= SEEN_NS and facts.machine_full
+    ]
+    most = max(used, default=0.0)
+    return most if most >= HINDERING_CPUS else None
+
+
+def too_little(cell: Cell, seconds: float | None = None) -> str | None:
+    """Say why this cell cannot carry a claim of a few percent: too few steps, or one short run; `None` where it can.
+    `seconds`: of a run; without them, of its window."""
+    typical = cell.typical
+    if typical is None or typical.facts is None:
+        return None
+    if len(typical.facts.window.steps) < LEAST_STEPS:
+        return "too few steps for a verdict"
+    measured = typical.facts.window.wall_ns / 1e9 if seconds is None else seconds
+    return f"one run of less than {SHORT_S:g} s" if len(cell.facts) == 1 and measured < SHORT_S else None
+
+
+# Recorded runs of somebody's own training as cells.
+
+
+def cells_of_runs(runs: Sequence[Run]) -> list[Cell]:
+    """Make cells of recorded runs: loaders in the order they were named, each from its smallest batch on.
+
+    A changed number of workers must not be taken for the batch's doing: runs whose loader is set differently are
+    different loaders. What was not recorded of a setting is no difference.
+
+    Raises:
+        WhyidleError: a run has no batch size to compare it by.
+        RecordError: a record file cannot be read.
+    """
+    recorded = [(run, *_recorded(run)) for run in runs]
+    known = [{at[number] for *_, at in recorded} - {None} for number in range(len(recorded[0][-1]))]
+    cells: dict[str, dict[int, list[tuple[Run, Analysis]]]] = {}
+    for run, analysis, facts, at in recorded:
+        words = [(run.info.get("trial") or {}).get("pipeline")]
+        words += [word for word, several in zip(at, known, strict=True) if len(several) > 1]
+        loader = ", ".join(filter(None, words)) or NAME
+        cells.setdefault(loader, {}).setdefault(facts.batch_size or 0, []).append((run, analysis))
+    made = []
+    for loader, sizes in cells.items():
+        # Runs are of rounds where the loader's batch sizes were run in turn.
+        begun = [((r.info.get("clock") or {}).get("time_ns"), size, r) for size, of in sizes.items() for r, _ in of]
+        rounds: dict[Path, int] | None = None if any(at is None for at, *_ in begun) else {}
+        done = dict.fromkeys(sizes, 0)
+        for _, size, run in sorted(begun, key=lambda each: (int(each[0] or 0), each[1])):
+            rounds = None if rounds is None or done[size] > min(done.values()) else rounds | {run.folder: done[size]}
+            done[size] += 1
+        for size, of in sorted(sizes.items()):
+            rows = tuple(RunRow(str(run.folder), (rounds or {}).get(run.folder), analysis) for run, analysis in of)
+            made.append(Cell(loader, size, "ok", None, rows))
+    return made
+
+
+def _recorded(run: Run) -> tuple[Analysis, Facts, list[str | None]]:
+    """Analyse a run: (its analysis, its facts, what its loader is set to, in words; `None` where that was not
+    recorded)."""
+    if is_attached(run):
+        raise WhyidleError(
+            f"{run.folder} was recorded from outside, which tells neither batch sizes nor samples. Record the training "
+            "with `whyidle run -- python train.py …` instead."
+        )
+    analysis = analyse(run)
+    facts, ranks = analysis.facts, max(1, len(analysis.ranks))
+    if facts is None:
+        raise WhyidleError(f"{run.folder} holds no training step, so there is nothing to compare. Leave it out.")
+    if facts.batch_size is None:
+        raise WhyidleError(
+            f"{run.folder}: the number of samples per batch was not seen, so it has no time per sample. Watch its "
+            "loader (`whyidle.watch`), or leave it out."
+        )
+    workers = facts.set_workers
+    switches: tuple[tuple[bool | None, str, str], ...] = (
+        (facts.pin_memory, "pinned memory", "memory not pinned"),
+        (facts.persistent_workers if workers else None, "persistent workers", "workers anew each epoch"),
+        (facts.out_of_order, "out of order", "in order"),
+        (facts.starts_python, "spawned workers", "forked workers"),
+    )
+    settings = [
+        f"{ranks} rank{'s' * (ranks != 1)}",
+        None if workers is None else f"{workers or 'no'} worker{'s' * (workers != 1)}",
+        None if facts.set_prefetch is None else f"prefetch {facts.set_prefetch}",
+        *(None if on is None else yes if on else no for on, yes, no in switches),
+    ]
+    return analysis, facts, settings
+
+
+def differences(cells: Sequence[Cell]) -> list[str]:
+    """Say what else than batch size and loader differs between recorded runs, or may, a sentence each."""
+
+    def program(command: Any) -> str | None:
+        """Name the script or module of a command, without its arguments; `None` where there is no command."""
+        if not isinstance(command, list) or not command:
+            return None
+        words = [str(word) for word in command]
+        modules = [after for flag, after in pairwise(words) if flag == "-m"]
+        return ([word for word in words if word.endswith(".py")] or modules or words)[0]
+
+    runs = [pair for cell in cells for pair in cell.counted]
+    infos = [analysis.info for _, analysis in runs]
+    budgets = [a.facts.sampled.cpu_budget if a.facts is not None else None for _, a in runs]
+    facts: dict[str, Iterable[Any]] = {
+        "the program": (program(info.get("command")) for info in infos),
+        "the device": ((info.get("device") or {}).get("title") for info in infos),
+        "the machine": (row.host for row, _ in runs),
+        "the CPUs the job may use": (f"{budget:g}" if budget is not None else None for budget in budgets),
+        "the version of torch": (info.get("torch") for info in infos),
+        "the version of Python": (info.get("python") for info in infos),
+    }
+    found = {what: list(dict.fromkeys(str(v) for v in values if v is not None)) for what, values in facts.items()}
+    said = [f"{what} ({', '.join(values)})" for what, values in found.items() if len(values) > 1]
+    notices = [f"These runs differ in more than the batch size: {'; '.join(said)}."] if said else []
+    if any(len(analysis.ranks) > 1 for _, analysis in runs):
+        notices.append(
+            "For jobs of several ranks, the effect of the batch size is that of one rank: the one the others wait for."
+        )
+    return notices + [
+        f"{row.run}: {'; '.join(lacking)}. Only its recorded part counts."
+        for row, analysis in runs
+        if (lacking := lacking_of(Path(row.run), analysis))
+    ]

@@ -15,7 +15,7 @@ from math import inf, log, nan, sqrt
 import numpy as np
 
 from ..causes.diagnosis import LEAST_STEPS
-from ..cells.batch_size.terms import alike_in_starts
+from ..cells.batch_size import alike_in_starts
 from ..ranks.figures import shares as shares_of
 from ..run.sampler_quality import LEAST_FOREIGN_CPUS
 from ..run.stall_breakdown import PARTS, TERMS, TOTAL

@@ -2,29 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
-from ...analyse.cells.axes import OF_LOADING, feed_of, label, varying
-from ...analyse.cells.comparison import Cell
-from ...analyse.cells.differential import verdict_of
-from ...analyse.cells.roofline import PlacedRoofline
+from ...analyse.cells.comparison import BATCH_SIZE, OF_LOADING, PIPELINE, Cell, label, varying
+from ...analyse.cells.studies import Roofline, of_limit
 from ...analyse.ranks import figures as ranks_figures
+from ...analyse.statistics import Range
 from ..document import FittingColumn, FittingTable
 from ..phrase import Bar, Words, line, toned
-from ..words.figures import share
-from .roofline import of_limit
+from ..words.figures import NOT_MEASURED, share
 
 BAR_WIDTH = 14
 AXIS_FOLDS_TO = 4
 """Signs to which a column of an axis may be folded."""
 BAR = "a step's time"
-HEADS = {"augment": "augm.", "interconnect": "link", "batch_size": "batch", "pipeline": "loader"}
-"""Of columns whose axis has a long name."""
-EMULATED = "emulated"
-"""Word in the head of every column whose figures no real device gave."""
+HEADS = {"augment": "augm.", "interconnect": "link", BATCH_SIZE: "batch", PIPELINE: "loader"}
+"""Heads of columns whose axis has a long name."""
 BAR_GOES, RANGE_GOES, BUSY_GOES, CAUSE_GOES = 4, 3, 2, 1
 """Order in which columns go where there are many axes, the highest first. The cause stands below the table as well."""
+
+T = TypeVar("T")
+
+
+def column(heading: str, items: Iterable[T], said: Callable[[T], Words], goes: int = 0, **how: Any) -> FittingColumn:
+    """Make a column of figures, unless `how` says otherwise."""
+    return FittingColumn(heading, [said(each) for each in items], goes=goes, **{"right": True, **how})
+
+
+def head(words: str, emulated: bool) -> str:
+    """Write the head of a column of figures, which says of each that no real device gave it."""
+    return f"emulated\n{words}" if emulated else words
+
+
+def value_of(rate: Range | None, form: str = ".1f", unit: str = "", ranged: bool = False, scale: float = 1.0) -> str:
+    """Write a figure with the range of its repeats, where asked for: `1.92 (1.85-1.99)`."""
+    if rate is None:
+        return NOT_MEASURED
+    said = f"{scale * rate.value:{form}}{unit}"
+    return f"{said} ({scale * rate.low:{form}}-{scale * rate.high:{form}})" if ranged and rate.repeated else said
 
 
 def table_of(
@@ -32,7 +48,7 @@ def table_of(
     emulated: bool,
     runs: bool = False,
     legend: bool = False,
-    limits: Sequence[PlacedRoofline] = (),
+    limits: Sequence[Roofline] = (),
 ) -> FittingTable:
     """Make a row for each cell. Fits 80 columns: with many axes it has no bar, with more no range.
 
@@ -41,168 +57,151 @@ def table_of(
         legend: of the bars, below the table.
         limits: how fast the machine can prepare their samples.
     """
-    known = [_shares(cell) for cell in cells]
-    counts = [len(cell.facts) for cell in cells]
-    return FittingTable(
-        (
-            *place_columns(cells),
-            FittingColumn(
-                "emulated samples/s" if emulated else "samples/s (range)",
-                [_rate(cell, ranged=True) for cell in cells],
-                goes=RANGE_GOES,
-                instead=FittingColumn(head("samples/s", emulated), [_rate(cell) for cell in cells], right=True),
-            ),
-            FittingColumn("of limit", [of_limit(cell, limits) for cell in cells] if limits else (), right=True),
-            FittingColumn("runs", [str(n or "") for n in counts] if runs and len(set(counts)) > 1 else (), right=True),
-            FittingColumn(
-                "busy",
-                ["" if shares is None else share(shares.get("compute"), 0) for shares in known],
-                right=True,
-                goes=BUSY_GOES,
-            ),
-            FittingColumn(
-                BAR,
-                ["" if shares is None else line(Bar(shares, BAR_WIDTH)) for shares in known],
-                goes=BAR_GOES,
-            ),
-            FittingColumn("waits for", [_waits_for(cell) for cell in cells], folds_to=10, goes=CAUSE_GOES),
-        ),
-        legend_of=BAR if legend else None,
+
+    def bar(cell: Cell) -> Words:
+        return "" if (shares := shares_of(cell)) is None else line(Bar(shares, BAR_WIDTH))
+
+    def limit(cell: Cell) -> str:
+        return "" if (reached := of_limit(cell, limits)) is None else share(reached, 0)
+
+    ranged = "emulated samples/s" if emulated else "samples/s (range)"
+    narrow = column(head("samples/s", emulated), cells, rate_words)
+    counted = cells if runs and len({len(cell.facts) for cell in cells}) > 1 else ()
+    # Named where the rows come from several machines.
+    several = cells if len(set().union(*map(hosts_of, cells))) > 1 else ()
+    columns = (
+        *place_columns(cells),
+        column("machine", several, lambda cell: ", ".join(hosts_of(cell)), CAUSE_GOES, right=False, folds_to=10),
+        column(ranged, cells, lambda cell: rate_words(cell, True), RANGE_GOES, right=False, instead=narrow),
+        column("of limit", cells if limits else (), limit),
+        column("runs", counted, lambda cell: str(len(cell.facts) or "")),
+        column("busy", cells, busy_words, BUSY_GOES),
+        column(BAR, cells, bar, BAR_GOES, right=False),
+        column("waits for", cells, waits_for, CAUSE_GOES, right=False, folds_to=10),
     )
+    return FittingTable(columns, legend_of=BAR if legend else None)
 
 
 def by_batch_size(cells: Sequence[Cell], most: int) -> FittingTable:
-    """A row a loader, the `most` fastest, and a column a batch size: samples/s (range) and how busy the device is."""
+    """Make a row a loader, the `most` fastest, and a column a batch size: samples/s (range) and how busy the device
+    is."""
     names, rows = axes_shown(cells), dict[str, dict[int, Cell]]()
     for cell in cells:
-        rows.setdefault(f"{in_words(cell, names)} {_loader(cell)}", {})[cell.batch_size] = cell
-    shown = sorted(rows.values(), key=lambda row: -max(_value_of(cell) for cell in row.values()))[:most]
+        rows.setdefault(f"{in_words(cell, names)} {loader_of(cell)}", {})[cell.batch_size] = cell
+
+    def fastest(row: Mapping[int, Cell]) -> float:
+        return max(cell.samples_per_s.value if cell.ran and cell.samples_per_s else 0.0 for cell in row.values())
+
+    shown = sorted(rows.values(), key=fastest, reverse=True)[:most]
     sizes = sorted({cell.batch_size for cell in cells})
-    places = place_columns([next(iter(row.values())) for row in shown], names)
 
     def figure(cell: Cell | None) -> str:
-        shares = None if cell is None else _shares(cell)
-        busy = "" if shares is None else f" {share(shares.get('compute'), 0):>5}"
-        return "" if cell is None else f"{_rate(cell, ranged=len(sizes) < 3)}{busy}"
+        busy = "" if cell is None or shares_of(cell) is None else f" {busy_words(cell):>5}"
+        return "" if cell is None else f"{rate_words(cell, ranged=len(sizes) < 3)}{busy}"
 
-    return FittingTable(
-        (
-            *(column for column in places if column.head != HEADS["batch_size"]),
-            *(
-                FittingColumn(f"batch {size}", [figure(row.get(size)) for row in shown], goes=place)
-                for place, size in enumerate(sizes)
-            ),
-            FittingColumn("waits for", [_waits_for(row[max(row)]) for row in shown], folds_to=10),
-        ),
-        indent=1,
+    places = place_columns([next(iter(row.values())) for row in shown], names)
+    columns = (
+        *(each for each in places if each.head != HEADS[BATCH_SIZE]),
+        *(FittingColumn(f"batch {n}", [figure(row.get(n)) for row in shown], goes=at) for at, n in enumerate(sizes)),
+        FittingColumn("waits for", [waits_for(row[max(row)]) for row in shown], folds_to=10),
     )
-
-
-def _value_of(cell: Cell) -> float:
-    return cell.samples_per_s.value if cell.status == "ok" and cell.samples_per_s is not None else 0.0
+    return FittingTable(columns, indent=1)
 
 
 def axes_shown(cells: Sequence[Cell]) -> list[str]:
     """Name the axes on which cells differ. Cells with a cached batch load nothing, so the axes of loading do not count
     for them."""
-    loading = varying([cell for cell in cells if feed_of(cell) != "synthetic"])
+    loading = varying([cell for cell in cells if cell.feed != "synthetic"])
     return [name for name in varying(cells) if name in loading or name not in OF_LOADING]
 
 
 def place_columns(
     cells: Sequence[Cell], names: Sequence[str] | None = None, whole: bool = False
 ) -> list[FittingColumn]:
-    """The axes on which the cells differ, or the named ones; then loader and batch size, unless they are the same
-    beside an axis that is not. `whole`: even then."""
+    """Make columns of the axes on which the cells differ, or the named ones; then loader and batch size, unless they
+    are the same beside an axis that is not. `whole`: even then."""
+
+    def value(cell: Cell, name: str) -> str:
+        at = cell.axes.get(name)
+        if name in OF_LOADING and cell.feed == "synthetic":
+            return ""
+        if isinstance(at, bool):
+            return "on" if at else "off"
+        return "" if at is None else str(at).removeprefix("emulated:")
+
     names = axes_shown(cells) if names is None else names
-    shown = [name for name in ("pipeline", "batch_size") if whole or not names or len(_all(cells, name)) > 1]
     found = [
-        *(
-            FittingColumn(
-                HEADS.get(name, name),
-                [_value(cell.axes.get(name)) if _stands(cell, name) else "" for cell in cells],
-                right=_are_numbers(cells, name),
-                folds_to=AXIS_FOLDS_TO,
-            )
-            for name in names
-        ),
-        FittingColumn("loader", [_loader(cell) for cell in cells], folds_to=10),
-        FittingColumn("batch", [str(cell.batch_size) for cell in cells], right=True),
+        FittingColumn(
+            HEADS.get(name, name),
+            [value(cell, name) for cell in cells],
+            right=all(type(cell.axes.get(name)) is int for cell in cells),
+            folds_to=AXIS_FOLDS_TO,
+        )
+        for name in names
     ]
-    hidden = [HEADS[name] for name in ("pipeline", "batch_size") if name not in shown]
-    return [column for column in found if column.head not in hidden]
+    several = _several(cells)
+    if whole or not names or PIPELINE in several:
+        found.append(FittingColumn("loader", [loader_of(cell) for cell in cells], folds_to=10))
+    if whole or not names or BATCH_SIZE in several:
+        found.append(FittingColumn("batch", [str(cell.batch_size) for cell in cells], right=True))
+    return found
 
 
-def _all(cells: Sequence[Cell], name: str) -> set[Any]:
-    """Collect loaders or batch sizes of these cells; a cell with a cached batch has no loader."""
-    return {getattr(cell, name) for cell in cells if name != "pipeline" or _loader(cell)}
+def _several(cells: Sequence[Cell]) -> list[str]:
+    """Name loader and batch size where cells differ in them; a cell with a cached batch has no loader."""
+    differing = (len({c.pipeline for c in cells if loader_of(c)}) > 1, len({c.batch_size for c in cells}) > 1)
+    return [name for name, differ in zip((PIPELINE, BATCH_SIZE), differing, strict=True) if differ]
 
 
-def _loader(cell: Cell) -> str:
-    return "" if feed_of(cell) == "synthetic" else cell.pipeline
+def hosts_of(cell: Cell) -> list[str]:
+    """Name the machines that the runs of a cell were made on."""
+    return list(dict.fromkeys(row.host for row in cell.rows if row.host is not None))
 
 
-def _stands(cell: Cell, name: str) -> bool:
-    return name not in OF_LOADING or feed_of(cell) != "synthetic"
+def loader_of(cell: Cell) -> str:
+    """Name the loader; empty for a cell with a cached batch."""
+    return "" if cell.feed == "synthetic" else cell.pipeline
 
 
-def in_words(cell: Cell, names: Sequence[str]) -> str:
+def in_words(cell: Cell, names: Iterable[str]) -> str:
     """Write the place of a cell on some axes."""
-    return label(cell, [name for name in names if _stands(cell, name)])
+    return label(cell, [name for name in names if name not in OF_LOADING or cell.feed != "synthetic"])
 
 
 def namer(cells: Sequence[Cell]) -> Callable[[Cell], str]:
     """Name cells in sentences by what tells them apart from the others, and no more."""
-    names = axes_shown(cells)
-    several = [name for name in ("pipeline", "batch_size") if len(_all(cells, name)) > 1]
+    names, several = axes_shown(cells), _several(cells)
 
     def name(cell: Cell) -> str:
         words = [in_words(cell, names)]
-        if "pipeline" in several or not names:
-            words.append(_loader(cell))
-        if "batch_size" in several or not names:
-            words.append(str(cell.batch_size))
+        words += [loader_of(cell)] if PIPELINE in several or not names else []
+        words += [str(cell.batch_size)] if BATCH_SIZE in several or not names else []
         return " ".join(word for word in words if word)
 
     return name
 
 
-def head(words: str, emulated: bool) -> str:
-    """Of a column of figures."""
-    return f"{EMULATED}\n{words}" if emulated else words
-
-
-def figures(heading: str, cells: Sequence[Any], said: Callable[[Any], str], goes: int = 0) -> FittingColumn:
-    """A column of figures."""
-    return FittingColumn(heading, [said(each) for each in cells], right=True, goes=goes)
-
-
-def _value(at: Any) -> str:
-    if isinstance(at, bool):
-        return "on" if at else "off"
-    return "" if at is None else str(at).removeprefix("emulated:")
-
-
-def _are_numbers(cells: Sequence[Cell], name: str) -> bool:
-    return all(isinstance(cell.axes.get(name), int) and not isinstance(cell.axes[name], bool) for cell in cells)
-
-
-def _rate(cell: Cell, ranged: bool = False) -> str:
+def rate_words(cell: Cell, ranged: bool = False) -> str:
+    """Write samples/s, or what became of the cell."""
     rate = cell.samples_per_s
     if cell.status != "ok" or rate is None:
         return cell.status
     return f"{rate.value:5.1f}" + (f" ({rate.low:.0f}-{rate.high:.0f})" if ranged and len(cell.facts) > 1 else "")
 
 
-def _shares(cell: Cell) -> Mapping[str, float] | None:
-    """Of the typical run; `None` of a cell without one."""
+def shares_of(cell: Cell) -> Mapping[str, float] | None:
+    """Give the parts of the time of the typical run; `None` of a cell without one."""
     return ranks_figures.shares(cell.typical) if cell.status == "ok" and cell.typical is not None else None
 
 
-def _waits_for(cell: Cell) -> Words:
+def busy_words(cell: Cell) -> str:
+    return "" if (shares := shares_of(cell)) is None else share(shares.get("compute"), 0)
+
+
+def waits_for(cell: Cell) -> Words:
+    """Write the cause of the cell's verdict, or why it has none."""
     if cell.status != "ok" or cell.typical is None:
         return ""
-    if feed_of(cell) == "loader-only":
+    if cell.feed == "loader-only":
         return toned("(no net)", "dim")
-    verdict = verdict_of(cell)
-    return toned("(no loader)", "dim") if verdict is None else verdict.cause or "too few steps"
+    return toned("(no loader)", "dim") if cell.verdict is None else cell.verdict.cause or "too few steps"

@@ -1,21 +1,32 @@
-"""A comparison in words: the table, why the fastest is fastest, what limits each training, what the batch size does.
-
-The differential test in words: net alone, loader alone, both together; and what augmentation costs.
-"""
+"""A comparison in words: the table, why the fastest is fastest, what limits each training, what the batch size does."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
-from ...analyse.cells.augmentation import FREE, Augmentation, augmentations, free_on_one_device
-from ...analyse.cells.axes import feed_of, label, varying
-from ...analyse.cells.batch_size.result import BatchVerdict
-from ...analyse.cells.cell_costs import samples_of
-from ...analyse.cells.comparison import Cell, Comparison
-from ...analyse.cells.differential import AGREES_WITHIN, Differential, differentials, foreign_cpus, machine_cpus
-from ...analyse.cells.roofline import rooflines
-from ...analyse.cells.scaling import scaling
+from ...analyse.causes.diagnosis import LEAST_STEPS
+from ...analyse.causes.finding import Finding
+from ...analyse.cells.batch_size import BatchVerdict
+from ...analyse.cells.comparison import Cell, Comparison, Group, foreign_cpus, label, varying
+from ...analyse.cells.studies import (
+    AGREES_WITHIN,
+    FREE,
+    Augmentation,
+    CellResult,
+    Curve,
+    Differential,
+    Held,
+    Point,
+    augmentations,
+    differentials,
+    free_on_one_device,
+    metrics_by_batch_size,
+    results,
+    rooflines,
+    scaling,
+)
 from ...analyse.statistics import Range
 from ..document import (
     Block,
@@ -32,420 +43,223 @@ from ..document import (
     Title,
     emulated_device,
     table,
-    under,
 )
-from ..phrase import line, plain_words, toned
+from ..phrase import Words, line, plain_words, toned
 from ..words.code import command_line
-from ..words.figures import NOT_MEASURED, counted
+from ..words.figures import NOT_MEASURED, counted, percent
 from ..words.sample_time import sentence
 from . import brief
-from .cells_table import axes_shown, by_batch_size, figures, in_words, namer, place_columns, table_of
+from .cells_table import (
+    axes_shown,
+    by_batch_size,
+    column,
+    head,
+    in_words,
+    loader_of,
+    namer,
+    place_columns,
+    table_of,
+    value_of,
+)
 from .cost import cost_blocks
 from .roofline import roofline_blocks
-from .scaling import scaling_blocks
-from .training_results import training_results_blocks
-from .winners import group_verdicts, group_winners
-
-LIMITS = {"net": "net", "loader": "loader", "both": "both", None: ""}
-FOREIGN = "foreign_load"
-MOST_OFF = 8
-"""Trainings named one by one, of those whose time is not the expected one."""
-LITTLE = 0.005
-"""Less than this is written as no difference."""
-
-
-def differential_blocks(cells: Sequence[Cell], setting: dict[str, Any]) -> Iterator[Block]:
-    """What there is of both; nothing where the cells allow neither."""
-    tested = differentials(cells)
-    both = [each for each in tested if each.expected is not None]
-    emulated = "emulated " if setting["device"]["kind"] == "emulated" else ""
-    if both:
-        yield Space()
-        yield Heading(f"Net alone, loader alone, and both: {emulated}samples/s")
-        yield from under([_table(both, setting)])
-        yield Paragraph(summary(both), 1)
-        yield from _unexpected(both)
-    dearer = augmentations(cells, tested, setting)
-    if dearer:
-        yield Space()
-        yield Heading(f"What augmentation costs{f' ({emulated}device)' if emulated else ''}")
-        yield from under([_augmented(dearer)])
-        if (why := unsure(dearer)) is not None:
-            yield Paragraph(toned(why, "yellow"), 1)
-        if (said := contrast(dearer)) is not None:
-            yield Paragraph(said, 1)
-
-
-def _table(tested: Sequence[Differential], setting: dict[str, Any]) -> FittingTable:
-    cells = [each.cell for each in tested]
-    epochs = [samples_of(cell, setting) for cell in cells]
-    return FittingTable(
-        (
-            *place_columns(cells),
-            figures("net\nalone", tested, lambda each: _rate(each.net)),
-            figures("loader\nalone", tested, lambda each: _rate(each.loader)),
-            figures("expected", tested, lambda each: _rate(each.expected), goes=1),
-            figures("measured", tested, lambda each: _rate(each.measured)),
-            figures("extra\ntime", tested, lambda each: _deviation(each.deviation)),
-            FittingColumn("limit", [_limit(each) for each in tested]),
-            FittingColumn(
-                "s/epoch expected",
-                [_seconds(number, each.expected) for number, each in zip(epochs, tested, strict=True)],
-                right=True,
-                goes=3,
-            ),
-            FittingColumn(
-                "measured s",
-                [_seconds(number, each.measured) for number, each in zip(epochs, tested, strict=True)],
-                right=True,
-                goes=2,
-            ),
-        )
-    )
-
-
-def summary(tested: Sequence[Differential]) -> str:
-    """Say how well the two limits explain the trainings, and which of them limits how many."""
-    agree = sum(bool(each.agrees) for each in tested)
-    overlapping = {each.overlaps for each in tested}
-    time = {True: "The slower of the two", False: "The sum of the two"}
-    rule = time[overlapping.pop()] if len(overlapping) == 1 else "The slower of the two, or without overlap their sum,"
-    said = f"{rule} predicts the time of {agree} of {len(tested)} trainings within {100 * AGREES_WITHIN:.0f} %."
-    for limit, words in (("loader", "The loader is the limit"), ("net", "The net is the limit")):
-        if number := sum(each.limit == limit for each in tested):
-            said += f" {words} in {number} of {len(tested)}."
-    return said
-
-
-def _unexpected(tested: Sequence[Differential]) -> Iterator[Block]:
-    """List those whose time is not the expected one, each with the likely reason."""
-    off = [each for each in tested if each.agrees is False]
-    if not off:
-        return
-    name = namer([each.cell for each in tested])
-    # In the way of many alike, and the same advice each time.
-    crowded = {reason.text for each in off for reason in each.reasons if reason.code == FOREIGN}
-    others = f" ({max(crowded)})" if crowded else ""
-    yield Paragraph(toned(f"Not as expected{others}:", "yellow"), 1)
-    worst = sorted(off, key=lambda each: -abs(each.deviation or 0.0))
-    for each in worst[:MOST_OFF]:
-        deviation = each.deviation or 0.0
-        took = "longer" if deviation > 0 else "shorter"
-        reasons = "; ".join(reason.text for reason in each.reasons if reason.code != FOREIGN)
-        said = f"{name(each.cell)} takes {abs(100 * deviation):.0f} % {took}{f': {reasons}' if reasons else ''}."
-        yield Paragraph(said, 2)
-    if len(worst) > MOST_OFF:
-        yield Paragraph(f"And {len(worst) - MOST_OFF} more are off by less.", 2)
-
-
-def _augmented(found: Sequence[Augmentation]) -> FittingTable:
-    cells = [each.cell for each in found]
-    return FittingTable(
-        (
-            *place_columns(cells),
-            figures("plain s/epoch", found, lambda each: _number(each.plain_s), goes=1),
-            figures("augmented", found, lambda each: _number(each.augmented_s), goes=1),
-            figures("augmentation", found, cost_in_words),
-            FittingColumn("limit", [LIMITS[each.limit] for each in found] if any(each.limit for each in found) else ()),
-        )
-    )
-
-
-def cost_in_words(found: Augmentation) -> str:
-    """`free`, `+49 %`; with a question mark where repeats differ by as much, or too little was run."""
-    if abs(found.cost) < FREE:
-        return "free" if found.doubt is None else "free ?"
-    return f"{100 * found.cost:+.0f} %{'' if found.sure else ' ?'}"
-
-
-def unsure(found: Sequence[Augmentation]) -> str | None:
-    """Say why figures have a question mark; `None` where none has."""
-    doubts = [each.doubt or "runs differ by as much" for each in found if cost_in_words(each).endswith("?")]
-    said = ", or ".join(dict.fromkeys(doubts))
-    return f"A figure with ? is uncertain: {said}. Repeat with longer runs, several of each." if doubts else None
-
-
-def contrast(found: Sequence[Augmentation]) -> str | None:
-    """Say that augmentation is free on one device and not on another; `None` where no training shows it."""
-    said = []
-    for free, dear in free_on_one_device(found):
-        because = ", where the loader is the limit" if dear.limit == "loader" else ""
-        said.append(
-            f"{dear.cell.axes.get('net') or 'The net'}, same code and data: augmentation is free on "
-            f"{label(free.cell, ('device',))} and costs {100 * dear.cost:.0f} % on {label(dear.cell, ('device',))}"
-            f"{because}."
-        )
-    return " ".join([*said, "A slow device hides what limits a fast one."]) if said else None
-
-
-def _limit(found: Differential) -> str:
-    return LIMITS[found.limit] + (" (no overlap)" if found.limit is not None and not found.overlaps else "")
-
-
-def _deviation(share: float | None) -> str:
-    if share is None:
-        return NOT_MEASURED
-    return f"{100 * share:+.0f} %" if abs(share) >= LITTLE else "0 %"
-
-
-def _rate(rate: Range | None) -> str:
-    return NOT_MEASURED if rate is None else _number(rate.value)
-
-
-def _seconds(samples: int | None, rate: Range | None) -> str:
-    return NOT_MEASURED if samples is None or rate is None else _number(samples / rate.value)
-
-
-def _number(value: float | None) -> str:
-    """Three digits or more."""
-    if value is None:
-        return NOT_MEASURED
-    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
-
-
-def batch_size_blocks(verdicts: Mapping[str, BatchVerdict]) -> Iterator[Block]:
-    """One block a loader."""
-    for number, (name, verdict) in enumerate(verdicts.items()):
-        if number:
-            yield Space()
-        yield SizesOfBatch(name, verdict)
-
 
 MOST_ROWS, SCREEN = 12, 36
-"""Of the short version: rows of its table, and lines in all."""
+"""Rows of the table in the short version, and its lines in all."""
 MOST_PLACES = 6
-"""Of more cells with the same error only the number is shown."""
+"""Cells with the same error that are named; of more only the number is shown."""
 SIZES = "What the batch size did"
 ONE_SIZE = "No loader ran with two batch sizes: these runs say nothing about the batch size."
 
 
 def comparison_document(result: Comparison, setting: dict[str, Any]) -> Document:
-    """All of it."""
+    """Make all of it, and the short version."""
     return Document(tuple(_blocks(result, setting)), tuple(_brief(result, setting)))
 
 
-def _head(result: Comparison, setting: dict[str, Any]) -> Iterator[Block]:
-    yield Title(comparison_title(result, setting))
-    yield from head(result, setting)
-    yield Space()
-    for notice in notices(result, setting):
-        yield Paragraph(toned(notice, "yellow"))
-        yield Space()
-
-
-def _brief(result: Comparison, setting: dict[str, Any]) -> Iterator[Block]:
-    """One screen: the question, the table, the answer."""
-    main = list(_main(result, setting))
-    yield from main
-    yield from _while_room(studied(result, setting), SCREEN - sum(map(_height, main)))
-
-
-def _main(result: Comparison, setting: dict[str, Any]) -> Iterator[Block]:
-    yield from _head(result, setting)
-    of = "Emulated samples/s" if setting["device"]["kind"] == "emulated" else "Samples/s"
-    yield Heading(f"{of} (range), and the share of time that the device is busy")
-    yield by_batch_size(result.cells, MOST_ROWS)
-    yield from (Paragraph(toned(words, "yellow"), 1) for words in list(errors(result))[: brief.MOST])
-    yield from winners(result, setting)
-    if told := list(sweeps(result).items()):
-        yield Space()
-        yield Heading(SIZES)
-        for name, verdict in told[:MOST_PLACES]:
-            said = ". ".join(sentence(verdict).split(". ")[: 1 + (verdict.grew is not None)]).rstrip(".")
-            yield Paragraph(line((name, "bold"), f": {said} ", (f"[{verdict.cause}]", "bold")), 1)
-    elif setting["scenario"] is None:
-        yield Space()
-        yield Paragraph(ONE_SIZE)
-
-
-def _while_room(blocks: Iterable[Block], room: int) -> Iterator[Block]:
-    """The first sections that fit into so many lines, as they are on a terminal of common width."""
-    section: list[Block] = []
-    for block in (*blocks, Space()):
-        if isinstance(block, Space):
-            if (room := room - sum(map(_height, section))) < 0:
-                return
-            yield from section
-            section = []
-        section.append(block)
-
-
-def _height(block: Block) -> int:
-    if isinstance(block, Paragraph):
-        return 1 + len(plain_words(block.words)) // 95
-    return len(block.columns[0].cells) + 2 if isinstance(block, FittingTable) else 1
-
-
 def _blocks(result: Comparison, setting: dict[str, Any]) -> Iterator[Block]:
-    emulated = setting["device"]["kind"] == "emulated"
     yield from _head(result, setting)
-    yield table_of(result.cells, emulated, runs="budget" in setting, legend=True, limits=rooflines(setting))
+    yield table_of(result.cells, _emulated(setting), "budget" in setting, legend=True, limits=rooflines(setting))
     if wrong := list(errors(result)):
         yield Space()
         yield from (Paragraph(toned(words, "yellow")) for words in wrong)
     yield from winners(result, setting)
     yield from findings(result, setting)
     if told := sweeps(result):
-        yield Space()
-        yield Heading(SIZES)
+        yield from _section(SIZES)
         yield from batch_size_blocks(told)
     elif setting["scenario"] is None:
         yield Space()
         yield Paragraph(ONE_SIZE)
 
 
-def head(result: Comparison, setting: dict[str, Any]) -> Iterator[Block]:
+def _brief(result: Comparison, setting: dict[str, Any]) -> Iterator[Block]:
+    """Fill one screen: the question, the table, the answer, and the first further sections that fit."""
+
+    def height(blocks: Iterable[Block]) -> int:
+        """Count lines on a terminal of common width."""
+        return sum(
+            1 + len(plain_words(block.words)) // 95
+            if isinstance(block, Paragraph)
+            else len(block.columns[0].cells) + 2
+            if isinstance(block, FittingTable)
+            else 1
+            for block in blocks
+        )
+
+    of = "Emulated samples/s" if _emulated(setting) else "Samples/s"
+    main = [*_head(result, setting), Heading(f"{of} (range), and the share of time that the device is busy")]
+    main.append(by_batch_size(result.cells, MOST_ROWS))
+    main += [Paragraph(toned(words, "yellow"), 1) for words in list(errors(result))[: brief.MOST]]
+    main += winners(result, setting)
+    told = sweeps(result)
+    main += [Space(), Heading(SIZES)] if told else [Space(), Paragraph(ONE_SIZE)] * (setting["scenario"] is None)
+    for name, verdict in list(told.items())[:MOST_PLACES]:
+        said = ". ".join(sentence(verdict).split(". ")[: 1 + (verdict.grew is not None)]).rstrip(".")
+        main.append(Paragraph(line((name, "bold"), f": {said} ", (f"[{verdict.cause}]", "bold")), 1))
+    yield from main
+    room, section = SCREEN - height(main), list[Block]()
+    for block in (*studied(result, setting), Space()):
+        if isinstance(block, Space):
+            if (room := room - height(section)) < 0:
+                return
+            yield from section
+            section = []
+        section.append(block)
+
+
+def _section(title: str, columns: Iterable[FittingColumn] = ()) -> Iterator[Block]:
+    yield Space()
+    yield Heading(title)
+    if columns := tuple(columns):
+        yield FittingTable(columns, indent=1)
+
+
+def _emulated(setting: Mapping[str, Any]) -> bool:
+    return bool(setting["device"]["kind"] == "emulated")
+
+
+# What was run.
+
+
+def _head(result: Comparison, setting: dict[str, Any]) -> Iterator[Block]:
+    yield Title(comparison_title(result, setting))
+    yield from head_of(result, setting)
+    yield Space()
+    for notice in notices(result, setting):
+        yield Paragraph(toned(notice, "yellow"))
+        yield Space()
+
+
+def comparison_title(result: Comparison, setting: dict[str, Any]) -> str:
+    """Say what was compared, on what."""
+    if setting["scenario"] is None:
+        parts: list[str | None] = [counted(sum(len(cell.rows) for cell in result.cells), "recorded run")]
+    else:
+        parts = [setting["scenario"], setting.get("experiment"), setting.get("net")]
+    stands_in = any(each.get("stand_in") for each in _datasets(result, setting).values())
+    device = setting["device"]["title"]
+    return f"{' · '.join(part for part in parts if part)} on {device}{', stand-in data' * stands_in}"
+
+
+def head_of(result: Comparison, setting: dict[str, Any]) -> Iterator[Block]:
     """Give the question, the data and the conditions."""
     if question := setting.get("question"):
         yield Paragraph(question)
     yield from cautions(result, setting)
-    yield _runs(result.cells) if setting["scenario"] is None else Paragraph(_conditions(result, setting))
+    if setting["scenario"] is None:
+        yield _runs(result.cells)
+    else:
+        yield Paragraph(_conditions(result, setting))
 
 
 def notices(result: Comparison, setting: dict[str, Any]) -> Iterator[str]:
-    """What to know before reading the figures."""
+    """Say what to know before reading the figures."""
     yield from setting.get("notices", ())
     runs = [facts for cell in result.cells for facts in cell.facts]
     if (used := foreign_cpus(runs)) is not None:
-        cpus = machine_cpus(runs)
-        of_all = "CPUs" if cpus is None else f"of {counted(cpus, 'CPU')}"
-        yield (f"Other programs used up to {used:.1f} {of_all} while this ran: expect other rates on a quiet machine.")
-
-
-def winners(result: Comparison, setting: dict[str, Any]) -> Iterator[Block]:
-    """Which cells are fastest, and why."""
-    if wins := list(group_winners(result, setting["device"]["kind"])):
-        yield Space()
-        recorded = setting["scenario"] is None
-        yield Heading("Which is fastest, and why" if recorded else "Which loader is fastest, and why")
-        yield from wins
-
-
-def studied(result: Comparison, setting: dict[str, Any]) -> Iterator[Block]:
-    """What the cells say together, each part below a line in bold."""
-    if (found := scaling(result.cells)) is not None:
-        yield from scaling_blocks(found)
-    yield from differential_blocks(result.cells, setting)
-    yield from training_results_blocks(result, setting)
-    yield from cost_blocks(result.cells, setting)
-    yield from roofline_blocks(rooflines(setting), result.cells)
-
-
-def findings(result: Comparison, setting: dict[str, Any]) -> Iterator[Block]:
-    """The same, and what each waits for."""
-    yield from studied(result, setting)
-    if waits := list(group_verdicts(result)):
-        yield Space()
-        yield Heading("What each training waits for")
-        yield from waits
-
-
-def comparison_title(result: Comparison, setting: dict[str, Any]) -> str:
-    """What was compared, on what."""
-    device = setting["device"]["title"]
-    if setting["scenario"] is None:
-        told = _of_runs(result)
-        parts: list[str | None] = [counted(sum(len(cell.runs) for cell in result.cells), "recorded run")]
-    else:
-        told = _datasets(setting)
-        parts = [setting["scenario"], setting.get("experiment"), setting.get("net")]
-    stands_in = any(each.get("stand_in") for each in told.values())
-    return f"{' · '.join(part for part in parts if part)} on {device}{', stand-in data' * stands_in}"
-
-
-def device_kind(cell: Cell, setting: Mapping[str, Any]) -> str:
-    """Of the device a cell ran on; of one that did not run, of the comparison's."""
-    told = ((a.info.get("device") or {}).get("kind") for a in cell.analyses)
-    return str(next((kind for kind in told if kind), setting["device"]["kind"]))
+        # Of a machine of known size, where it is one.
+        cpus = {facts.machine_cpus for facts in runs}
+        many = cpus.pop() if len(cpus) == 1 else None
+        of_all = "CPUs" if many is None else f"of {counted(many, 'CPU')}"
+        yield f"Other programs used up to {used:.1f} {of_all} while this ran: expect other rates on a quiet machine."
 
 
 def cautions(result: Comparison, setting: dict[str, Any]) -> Iterator[Caution]:
     """Warn that data or devices are not real, above every figure that they gave."""
-    for net, told in (_datasets(setting) or _of_runs(result)).items():
+    for net, told in _datasets(result, setting).items():
         if stand_in := told.get("stand_in"):
             yield Caution("Stand-in data", f"generated, in place of {stand_in}.", f"({net})" if net else "")
     if any(device_kind(cell, setting) == "emulated" for cell in result.cells):
         yield emulated_device()
 
 
-def _datasets(setting: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """The data by net; of no net in particular where all train on the same."""
+def device_kind(cell: Cell, setting: Mapping[str, Any]) -> str:
+    """Give the kind of the device a cell ran on; of one that did not run, of the comparison's."""
+    told = ((a.info.get("device") or {}).get("kind") for a in cell.analyses)
+    return str(next((kind for kind in told if kind), setting["device"]["kind"]))
+
+
+def _datasets(result: Comparison, setting: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Give the data by net, as the setting or recorded runs tell them; of no net in particular where all train on the
+    same."""
     several: dict[str, dict[str, Any]] = setting.get("datasets") or {}
     if several or setting["scenario"] is not None:
         return several or {"": setting.get("dataset") or {}}
-    return {}
-
-
-def _of_runs(result: Comparison) -> dict[str, dict[str, Any]]:
-    """The data by net, as recorded runs tell them."""
     infos = [analysis.info for cell in result.cells for analysis in cell.analyses]
     return {str((info.get("trial") or {}).get("net") or ""): info["dataset"] for info in infos if info.get("dataset")}
 
 
-def _runs(cells: tuple[Cell, ...]) -> TableBlock:
-    """The recorded runs, each with its command."""
+def _runs(cells: Sequence[Cell]) -> TableBlock:
+    """List the recorded runs, each with its command."""
     rows = (
-        (folder, f"batch {cell.batch_size}", command_line(analysis.info.get("command")))
+        (row.run, f"batch {cell.batch_size}", command_line(analysis.info.get("command")))
         for cell in cells
-        for folder, analysis in zip(cell.runs, cell.analyses, strict=True)
+        for row, analysis in cell.counted
     )
     return table(rows, TableColumn(folds=True), TableColumn(wraps=False), TableColumn(folds=True))
 
 
 def _conditions(result: Comparison, setting: dict[str, Any]) -> str:
     """Say what was run, in one or two lines; the table shows what cells differ in."""
-    differing = varying(result.cells)
-    interleaved = " in interleaved rounds" if setting["repeats"] > 1 else ""
-    said = list(dict.fromkeys(_samples(told) for told in _datasets(setting).values()))
+
+    def only(values: Iterable[Any]) -> list[Any]:
+        """Give the value that all have, if they do."""
+        found = list(set(values))
+        return found if len(found) == 1 else []
+
+    cells, differing = result.cells, varying(result.cells)
+    loading = [cell for cell in cells if cell.feed != "synthetic"]
+    said = []
+    for told in _datasets(result, setting).values():
+        number, of_set = told.get("samples", told.get("images")), f" of {told['set']}" if told.get("set") else ""
+        said.append("" if number is None else f"{counted(number, told.get('unit') or 'image')}{of_set}")
+    said = list(dict.fromkeys(said))
     said += [f"{counted(number, unit[:-1])} a run" for unit, number in (setting.get("stop") or {}).items()]
-    plans = list(dict.fromkeys(cell.axes.get("plan") for cell in result.cells))
+    plans = list(dict.fromkeys(cell.axes.get("plan") for cell in cells))
     if plans not in ([], [None]) and "plan" not in differing:
         said.append(f"plan {plans[0]}")
     if differing:
         # Where they do not differ, the table leaves them out.
-        said += [
-            f"loader {one}" for one in _only(cell.pipeline for cell in result.cells if feed_of(cell) != "synthetic")
-        ]
-        said += [f"batch {one}" for one in _only(cell.batch_size for cell in result.cells)]
+        said += [f"loader {one}" for one in only(cell.pipeline for cell in loading)]
+        said += [f"batch {one}" for one in only(cell.batch_size for cell in cells)]
     fewer = "at most " if (setting.get("budget") or {}).get("runs_left_out") else ""
+    interleaved = " in interleaved rounds" if setting["repeats"] > 1 else ""
     said.append(f"{fewer}{counted(setting['repeats'], 'run')} a cell{interleaved}")
     said.append(counted(setting["cpu_budget"], "CPU"))
     if setting.get("workers") is not None:
         said.append(counted(setting["workers"], "worker"))
-    said += _uniform(result.cells)
+    # Axes on which a plain training stands nowhere.
+    for name, among in (("threads", cells), ("ranks", cells), ("interconnect", cells), ("store", loading)):
+        for value in only(cell.axes.get(name) for cell in among):
+            if value is not None and (name, value) not in (("ranks", 1), ("store", "files")):
+                words = {"interconnect": f"over {value}", "store": f"store {value}"}
+                said.append(words.get(name) or counted(value, name[:-1]))
     if setting.get("augment") is not None and plans == [None]:
         said.append(f"augmentation {'on' if setting['augment'] else 'off'}")
-    feeds = {feed_of(cell) for cell in result.cells}
-    if feeds == {"synthetic"}:
-        said.append("one cached batch, repeated")
-    if feeds == {"loader-only"}:
-        said.append("empty steps")
+    feeds = {cell.feed for cell in cells}
+    said += ["one cached batch, repeated"] * (feeds == {"synthetic"}) + ["empty steps"] * (feeds == {"loader-only"})
     return ", ".join(word for word in said if word)
-
-
-def _only(values: Iterable[Any]) -> list[Any]:
-    """The value that all have, if they do."""
-    found = list(set(values))
-    return found if len(found) == 1 else []
-
-
-def _uniform(cells: Sequence[Cell]) -> Iterator[str]:
-    """Where all cells stand on axes on which a plain training stands nowhere."""
-    loading = [cell for cell in cells if feed_of(cell) != "synthetic"]
-    for name, among in (("threads", cells), ("ranks", cells), ("interconnect", cells), ("store", loading)):
-        for value in _only(cell.axes.get(name) for cell in among):
-            if value is None or (name, value) in (("ranks", 1), ("store", "files")):
-                continue
-            if name in ("threads", "ranks"):
-                yield counted(value, name[:-1])
-            else:
-                yield f"over {value}" if name == "interconnect" else f"store {value}"
-
-
-def _samples(told: dict[str, Any]) -> str:
-    number = told.get("samples", told.get("images"))
-    of_set = f" of {told['set']}" if told.get("set") else ""
-    return "" if number is None else f"{counted(number, told.get('unit') or 'image')}{of_set}"
 
 
 def errors(result: Comparison) -> Iterator[str]:
@@ -463,14 +277,454 @@ def errors(result: Comparison) -> Iterator[str]:
         yield f"{pipeline}, {where}: {status}: {error}"
 
 
+# Which is fastest, and what each waits for.
+
+LEAST_RATIO = 1.05
+"""The least ratio from which the slowest cell is named beside the fastest."""
+MOST_TOLD = 3
+"""Groups with a paragraph each; of more, each has a line."""
+MOST_NAMED = 4
+"""Cells of one verdict that are named; of more only the number is given."""
+
+
+def winners(result: Comparison, setting: dict[str, Any]) -> Iterator[Block]:
+    """Name the fastest cell of each group, and why; of several groups, of those that take several loaders, or sizes of
+    batches, to choose among."""
+    kind = setting["device"]["kind"]
+    groups = result.groups
+    if len(groups) > 1:
+        ran = [(group, [cell for cell in group.cells if cell.status == "ok"]) for group in groups]
+        groups = tuple(group for group, cells in ran if len(cells) > 1 and cells[0].feed != "synthetic")
+    if not groups:
+        return
+    yield from _section(f"Which {'' if setting['scenario'] is None else 'loader '}is fastest, and why")
+    if len(groups) > MOST_TOLD:
+        yield FittingTable(tuple(_fastest(groups, kind == "emulated")), indent=1)
+        return
+    device = {"emulated": "the emulated device", "cpu": "the processor"}.get(kind, "the device")
+    names = [name for name in axes_shown(result.cells) if all(name in group.axes for group in groups)]
+    for group in groups:
+        place = in_words(group.cells[0], names) if len(result.groups) > 1 else ""
+        said = _winner(group, device)
+        yield Paragraph(line((f"{place}: ", "bold"), said) if place else said, 1)
+
+
+def _winner(group: Group, device: str) -> str:
+    def name(cell: Cell) -> str:
+        choice = label(cell, [name for name in varying(group.cells) if name not in group.axes])
+        return f"{cell.pipeline}{f' ({choice})' if choice else ''} at batch {cell.batch_size}"
+
+    def busy(cell: Cell) -> str:
+        return percent(None if cell.typical_row is None else cell.typical_row.figure("busy_pct"), 0)
+
+    best = group.best
+    if best is None or best.samples_per_s is None or best.typical is None or best.typical.facts is None:
+        return "No run finished, so none is fastest."
+    rate, idle = best.samples_per_s.value, best.feed != "loader-only"
+    if best.feed == "synthetic":
+        return f"{rate:.1f} samples/s at batch {best.batch_size}, with one cached batch."
+    said = f"{name(best)} reaches {rate:.1f} samples/s{f', and {device} is busy {busy(best)} of the time' * idle}."
+    if group.ties:
+        said += f" Equally fast within noise: {', '.join(map(name, group.ties))}."
+    slowest, ratio = _slowest(group)
+    if slowest is not None and slowest.typical and slowest.typical.facts:
+        said += f" The fastest is {ratio:.1f}× as fast as {name(slowest)}{f' (busy {busy(slowest)})' * idle}."
+    if len(best.typical.facts.window.steps) < LEAST_STEPS:
+        said += " Start-up distorts so short a run: do not rank by it yet."
+    verdict = best.verdict
+    return said if verdict is None or verdict.cause in (None, "none") else f"{said} {verdict.title}"
+
+
+def _slowest(group: Group) -> tuple[Cell | None, float]:
+    """Find the slowest cell, and by which factor the best is faster; none where it is no slower to speak of."""
+    rates = [(rate.value, cell) for cell in group.cells if cell.status == "ok" and (rate := cell.samples_per_s)]
+    if group.best is None or group.best.samples_per_s is None or not rates:
+        return None, 1.0
+    lowest, slowest = min(rates, key=lambda pair: pair[0])
+    ratio = group.best.samples_per_s.value / lowest
+    tied = any(slowest is each for each in group.ties)
+    return (None, 1.0) if ratio < LEAST_RATIO or tied else (slowest, ratio)
+
+
+def _fastest(groups: Sequence[Group], emulated: bool) -> Iterator[FittingColumn]:
+    """Give each group a line with its fastest cell."""
+
+    def namer_of(group: Group) -> Callable[[Cell], str]:
+        """Name cells of a group, with the loader wherever the store is named."""
+        name = namer(group.cells)
+        if "store" not in varying(group.cells) or len({cell.pipeline for cell in group.cells}) > 1:
+            return name
+        return lambda cell: f"{cell.pipeline} {name(cell)}"
+
+    def slower(group: Group) -> str:
+        cell, ratio = _slowest(group)
+        return "" if cell is None else f"{ratio:.1f}× {namer_of(group)(cell)}"
+
+    def ties(group: Group) -> str:
+        return ", ".join(map(namer_of(group), group.ties))
+
+    ran = [group for group in groups if group.best is not None]
+    best = [group.best for group in ran if group.best is not None]
+    yield from place_columns(best, axes_shown([cell for group in groups for cell in group.cells]), whole=True)
+    yield column(head("samples/s", emulated), best, lambda cell: value_of(cell.samples_per_s))
+    yield column("against the slowest", ran, slower, 2, right=False)
+    yield column("equally fast", ran, ties, 1, right=False, folds_to=14)
+
+
+def _verdicts(result: Comparison) -> Iterator[Paragraph]:
+    """Give each cause a paragraph: the trainings that have it, and what it means where it costs most."""
+    ran = [cell for group in result.groups for cell in group.cells if cell.status == "ok" and cell.feed == "real"]
+    judged = [(cell, verdict) for cell in ran if (verdict := cell.verdict) is not None]
+    name = namer([cell for cell, _ in judged])
+    causes: dict[str, list[tuple[Cell, Finding]]] = {}
+    for cell, verdict in judged:
+        causes.setdefault(verdict.cause or "too few steps", []).append((cell, verdict))
+    for cause, having in sorted(causes.items(), key=lambda item: (item[0] == "none", -len(item[1]))):
+        where = "; ".join(name(cell) for cell, _ in having)
+        if len(having) > MOST_NAMED:
+            everywhere = len(having) == len(judged)
+            where = f"all {len(judged)} cells" if everywhere else f"{len(having)} of {len(judged)} cells"
+        said = f": {where}."
+        worst = max((verdict for _, verdict in having), key=lambda verdict: verdict.share)
+        if cause != "none":
+            alike = len({verdict.title for _, verdict in having}) == 1
+            said += f" {worst.title}" if alike else f" At worst: {worst.title}"
+            if worst.next:
+                said += f" {worst.next[0].change}."
+        yield Paragraph(line((cause, "bold"), said), 1)
+
+
+def studied(result: Comparison, setting: dict[str, Any]) -> Iterator[Block]:
+    """Say what the cells say together, each part below a line in bold."""
+    yield from _scaling_blocks(scaling(result.cells))
+    yield from _differential_blocks(result.cells, setting)
+    yield from _results_blocks(result, setting)
+    yield from cost_blocks(result.cells, setting)
+    yield from roofline_blocks(rooflines(setting), result.cells)
+
+
+def findings(result: Comparison, setting: dict[str, Any]) -> Iterator[Block]:
+    """Say the same, and what each waits for."""
+    yield from studied(result, setting)
+    if waits := list(_verdicts(result)):
+        yield from _section("What each training waits for")
+        yield from waits
+
+
 def sweeps(result: Comparison) -> dict[str, BatchVerdict]:
-    """What the batch size did to trainings with a loader."""
-    cells = [cell for cell in result.cells if feed_of(cell) == "real"]
+    """Give the effect of the batch size on trainings with a loader, by the name of that."""
+
+    def name(cell: Cell, names: Sequence[str]) -> str:
+        return f"{label(cell, names)} {cell.pipeline}".strip()
+
+    cells = [cell for cell in result.cells if cell.feed == "real"]
     names, shown = varying(result.cells), axes_shown(cells)
-    real = {_name(cell, names): _name(cell, shown) for cell in cells}
+    real = {name(cell, names): name(cell, shown) for cell in cells}
     return {real[name]: verdict for name, verdict in result.batch_verdicts.items() if name in real}
 
 
-def _name(cell: Cell, names: Sequence[str]) -> str:
-    """As sweeps over the batch size go by."""
-    return f"{label(cell, names)} {cell.pipeline}".strip()
+def batch_size_blocks(verdicts: Mapping[str, BatchVerdict]) -> Iterator[Block]:
+    """Make one block a loader."""
+    for number, (name, verdict) in enumerate(verdicts.items()):
+        if number:
+            yield Space()
+        yield SizesOfBatch(name, verdict)
+
+
+# What more ranks bring.
+
+HELD: dict[Held, str] = {
+    "per rank": "Speed-up by ranks, each with the same batch size",
+    "total": "Speed-up by ranks, with the same batch size in total",
+}
+EXCHANGE = (
+    "exchange: time of the gradient exchange in a step, computed from the interconnect's nominal figure; none of it is "
+    "assumed to hide behind the backward pass."
+)
+WAIT_GOES, RATES_GO, SPEEDUPS_GO, EXCHANGE_GOES = 4, 3, 2, 1
+"""Order in which columns go in a narrow terminal: the highest first."""
+
+
+def _scaling_blocks(every: Sequence[Curve]) -> Iterator[Block]:
+    """Make a table for each way of holding the batch size, with the reasons for missing figures."""
+    for held, title in HELD.items():
+        for emulated in (False, True):
+            curves = [curve for curve in every if curve.held == held and curve.emulated == emulated]
+            if not curves:
+                continue
+            yield from _section(title, _scaling(curves, emulated))
+            points = [point for curve in curves for point in curve.points]
+            for reason in dict.fromkeys(point.why for point in points if point.why and point.samples_per_s is not None):
+                yield Paragraph(f"n/a: {reason}", 1)
+            if any(point.exchange_ms is not None for point in points):
+                yield Paragraph(EXCHANGE, 1)
+
+
+def curve_names(curves: Sequence[Curve]) -> list[str]:
+    """Name what tells each from the others beside its batch size; nothing where that is all."""
+    parts = [(curve.place, loader_of(curve.points[0].cell), curve.interconnect or "") for curve in curves]
+    differing = [number for number in range(3) if len({each[number] for each in parts}) > 1]
+    return [" ".join(word for number in differing if (word := each[number])) for each in parts]
+
+
+def _scaling(curves: Sequence[Curve], emulated: bool) -> Iterator[FittingColumn]:
+    points = [point for curve in curves for point in curve.points]
+
+    def rate(point: Point, ranged: bool = False) -> str:
+        found = point.samples_per_s
+        if found is None:
+            return "OOM" if point.status == "oom" else point.status
+        return f"{found.value:.1f}" + f" ({found.low:.0f}-{found.high:.0f})" * (ranged and found.repeated)
+
+    def speedup(point: Point, ranged: bool = False) -> str:
+        # A cell without a rate has a mark in these columns.
+        return "-" if point.samples_per_s is None else value_of(point.speedup, ".2f", ranged=ranged)
+
+    def efficiency(point: Point) -> str:
+        return "-" if point.samples_per_s is None else value_of(point.efficiency, ".0f", " %", scale=100)
+
+    told = [
+        said if point is curve.points[0] else ""
+        for curve, said in zip(curves, curve_names(curves), strict=True)
+        for point in curve.points
+    ]
+    if any(told):
+        yield FittingColumn("", told, folds_to=10)
+    yield column("batch", points, lambda point: str(point.batch_size))
+    yield column("ranks", points, lambda point: str(point.ranks))
+    for title, said, goes in (("samples/s", rate, RATES_GO), ("speed-up", speedup, SPEEDUPS_GO)):
+        title = head(title, emulated)
+        yield column(title, points, partial(said, ranged=True), goes, instead=column(title, points, said))
+    yield column(head("efficiency", emulated), points, efficiency)
+    if any(point.waiting_pct is not None for point in points):
+        yield column("wait", points, lambda p: "" if p.waiting_pct is None else percent(p.waiting_pct, 0), WAIT_GOES)
+    if any(point.exchange_ms is not None for point in points):
+        yield column(
+            "exchange", points, lambda p: "" if p.exchange_ms is None else f"{p.exchange_ms:.1f} ms", EXCHANGE_GOES
+        )
+
+
+# Net alone, loader alone, both together; and what augmentation costs.
+
+MOST_OFF = 8
+"""Trainings named one by one, of those whose time is not the expected one."""
+LITTLE_PCT = 0.5
+"""Less than this is written as no difference."""
+
+
+def _differential_blocks(cells: Sequence[Cell], setting: dict[str, Any]) -> Iterator[Block]:
+    """Show what there is of both; nothing where the cells allow neither."""
+    tested = differentials(cells, setting)
+    both = [each for each in tested if each.expected is not None]
+    emulated = "emulated " if _emulated(setting) else ""
+    if both:
+        title = f"Net alone, loader alone, and both: {emulated}samples/s"
+        yield from _section(title, _differential(both))
+        agree = sum(bool(each.agrees) for each in both)
+        overlaps = {each.overlaps for each in both}
+        time = "The slower of the two" if True in overlaps else "The sum of the two"
+        rule = time if len(overlaps) == 1 else f"{time}, or without overlap their sum,"
+        said = f"{rule} predicts the time of {agree} of {len(both)} trainings within {100 * AGREES_WITHIN:.0f} %."
+        for limit in ("loader", "net"):
+            if number := sum(each.limit == limit for each in both):
+                said += f" The {limit} is the limit in {number} of {len(both)}."
+        yield Paragraph(said, 1)
+        yield from _unexpected(both)
+    if dearer := augmentations(cells, tested, setting):
+        title = f"What augmentation costs{f' ({emulated}device)' if emulated else ''}"
+        yield from _section(title, _augmentation(dearer))
+        if doubts := [each.doubt or "runs differ by as much" for each in dearer if _cost(each).endswith("?")]:
+            why = ", or ".join(dict.fromkeys(doubts))
+            said = f"A figure with ? is uncertain: {why}. Repeat with longer runs, several of each."
+            yield Paragraph(toned(said, "yellow"), 1)
+        contrasts = []
+        for free, dear in free_on_one_device(dearer):
+            because = ", where the loader is the limit" if dear.limit == "loader" else ""
+            here, there = (label(each.cell, ("device",)) for each in (free, dear))
+            contrasts.append(
+                f"{dear.cell.axes.get('net') or 'The net'}, same code and data: augmentation is free on {here} and "
+                f"costs {dear.cost_pct:.0f} % on {there}{because}."
+            )
+        if contrasts:
+            yield Paragraph(" ".join([*contrasts, "A slow device hides what limits a fast one."]), 1)
+
+
+def _number(value: float | None) -> str:
+    """Write three digits or more."""
+    if value is None:
+        return NOT_MEASURED
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _differential(tested: Sequence[Differential]) -> Iterator[FittingColumn]:
+    def rate(of: str, each: Differential) -> str:
+        return _number(None if (found := getattr(each, of)) is None else found.value)
+
+    def seconds(of: str, each: Differential) -> str:
+        return _number(each.epoch_s[of])
+
+    def deviation(each: Differential) -> str:
+        off = each.deviation_pct
+        return NOT_MEASURED if off is None else f"{off:+.0f} %" if abs(off) >= LITTLE_PCT else "0 %"
+
+    def limit(each: Differential) -> str:
+        return "" if each.limit is None else each.limit + " (no overlap)" * (not each.overlaps)
+
+    yield from place_columns([each.cell for each in tested])
+    yield column("net\nalone", tested, partial(rate, "net_alone"))
+    yield column("loader\nalone", tested, partial(rate, "loader_alone"))
+    yield column("expected", tested, partial(rate, "expected"), 1)
+    yield column("measured", tested, partial(rate, "measured"))
+    yield column("extra\ntime", tested, deviation)
+    yield column("limit", tested, limit, right=False)
+    yield column("s/epoch expected", tested, partial(seconds, "expected"), 3)
+    yield column("measured s", tested, partial(seconds, "measured"), 2)
+
+
+def _unexpected(tested: Sequence[Differential]) -> Iterator[Block]:
+    """List those whose time is not the expected one, each with the likely reason."""
+    off = [(abs(each.deviation_pct or 0.0), each) for each in tested if each.agrees is False]
+    if not off:
+        return
+    name = namer([each.cell for each in tested])
+    # In the way of many alike, and the same advice each time.
+    crowded = {reason.text for _, each in off for reason in each.reasons if reason.code == "foreign_load"}
+    others = f" ({max(crowded)})" if crowded else ""
+    yield Paragraph(toned(f"Not as expected{others}:", "yellow"), 1)
+    for percent_off, each in sorted(off, key=lambda pair: -pair[0])[:MOST_OFF]:
+        took = "longer" if (each.deviation_pct or 0.0) > 0 else "shorter"
+        reasons = "; ".join(reason.text for reason in each.reasons if reason.code != "foreign_load")
+        said = f"{name(each.cell)} takes {percent_off:.0f} % {took}{f': {reasons}' if reasons else ''}."
+        yield Paragraph(said, 2)
+    if len(off) > MOST_OFF:
+        yield Paragraph(f"And {len(off) - MOST_OFF} more are off by less.", 2)
+
+
+def _augmentation(found: Sequence[Augmentation]) -> Iterator[FittingColumn]:
+    yield from place_columns([each.cell for each in found])
+    yield column("plain s/epoch", found, lambda each: _number(each.plain_epoch_s), 1)
+    yield column("augmented", found, lambda each: _number(each.augmented_epoch_s), 1)
+    yield column("augmentation", found, _cost)
+    yield column("limit", found if any(each.limit for each in found) else (), lambda e: e.limit or "", right=False)
+
+
+def _cost(found: Augmentation) -> str:
+    """Write `free`, `+49 %`; with a question mark where repeats differ by as much, or too little was run."""
+    if abs(found.cost_pct) < 100 * FREE:
+        return "free" if found.doubt is None else "free ?"
+    return f"{found.cost_pct:+.0f} %{'' if found.sure else ' ?'}"
+
+
+# Results of trainings: figures on held-out data and times, each run beside the mean of its cell.
+
+FIRST_METRICS = ("accuracy", "average_precision", "precision", "recall", "loss")
+"""The order of the columns; any other figure of an evaluation comes after them."""
+METRIC_HEADS = {"average_precision": "AP"}
+MOST_METRICS = 4
+MOST_CLASSES = 12
+"""Classes of a printed confusion matrix."""
+MOST_CONFUSED = 3
+MORE_WORK = 1.1
+"""Ratio of samples processed from which times are not comparable."""
+
+
+def _results_blocks(result: Comparison, setting: dict[str, Any]) -> Iterator[Block]:
+    """Show results; nothing where no training was tried on held-out data or followed a plan."""
+    found = [each for each in results(result.cells) if each.shown]
+    if not found:
+        return
+    # The usual figures first.
+    told = dict.fromkeys(name for each in found for name in each.metrics)
+    metrics = list(dict.fromkeys([*(name for name in FIRST_METRICS if name in told), *told]))[:MOST_METRICS]
+    yield from _section("Results of the trainings", _results(found, metrics, _emulated(setting)))
+    work = [each.samples.value for each in found if each.samples is not None]
+    if work and max(work) >= MORE_WORK * min(work):
+        said = f"These trainings processed {min(work):.0f} to {max(work):.0f} samples"
+        yield Paragraph(toned(f"{said}, so their times are not comparable. Compare samples/s.", "yellow"), 1)
+    if _emulated(setting) and not metrics:
+        yield Paragraph("An emulated device learns nothing, so there is no accuracy.", 1)
+    names = varying([each.cell for each in found])
+    for by_size in metrics_by_batch_size(found):
+        where = f"{label(by_size.cells[0], names)} {by_size.cells[0].pipeline}".strip()
+        pairs = zip(by_size.cells, by_size.means, strict=True)
+        figures = ", ".join(f"{mean.value:.3f} at {cell.batch_size}" for cell, mean in pairs)
+        word = {True: "holds", False: "falls", None: "is undecided, as runs were not repeated"}[by_size.held]
+        word = word if by_size.learnt else "says nothing after so little training"
+        spread = "" if by_size.spread is None else f"; repeats differ by up to {by_size.spread:.3f}"
+        metric = METRIC_HEADS.get(by_size.metric, by_size.metric)
+        yield Paragraph(f"{where}: as the batch grows, {metric} {word} ({figures}{spread}).", 1)
+    known = [(each, matrix) for each in found if (matrix := each.confusion) is not None]
+    if known:
+        yield from _confusion(*max(known, key=lambda pair: accuracy_of(pair[0])), found, setting)
+
+
+def _results(found: Sequence[CellResult], metrics: Sequence[str], emulated: bool) -> Iterator[FittingColumn]:
+    def seconds(mean: Range | None) -> str:
+        return value_of(mean, ".0f" if mean is not None and mean.value >= 1000 else ".1f", " s")
+
+    def runs(each: CellResult) -> str:
+        """Write the first figure and the time of each run."""
+        said = []
+        for run in each.runs:
+            value = (run["evaluation"] or {}).get(metrics[0]) if metrics else None
+            words = [] if value is None else [f"{value:.3f}"]
+            words += [] if run["train_s"] is None else [f"in {run['train_s']:.1f} s"]
+            said.append(" ".join(words) or NOT_MEASURED)
+        return "\n".join(said)
+
+    def metric(name: str, each: CellResult) -> str:
+        return value_of(each.metric(name), ".3f")
+
+    yield from place_columns([each.cell for each in found])
+    for place, name in enumerate(metrics):
+        yield column(METRIC_HEADS.get(name, name), found, partial(metric, name), 4 + place if place else 0)
+    yield column(head("time", emulated), found, lambda each: seconds(each.train_s))
+    yield column(head("samples/s", emulated), found, lambda each: value_of(each.cell.samples_per_s), 2)
+    yield column("samples", found, lambda each: value_of(each.samples, ".0f"))
+    repeated = found if any(len(each.runs) > 1 for each in found) else ()
+    yield column("each run", repeated, runs, 3, right=False, folds_to=16)
+
+
+def accuracy_of(found: CellResult) -> float:
+    """Give the accuracy; 0 where it was not told."""
+    return 0.0 if (mean := found.metric("accuracy")) is None else mean.value
+
+
+def class_names(found: CellResult, setting: dict[str, Any]) -> list[str]:
+    """Name classes as the evaluation or the data do, otherwise by number."""
+    matrix = found.confusion or []
+    data = (setting.get("datasets") or {}).get(found.cell.axes.get("net")) or setting.get("dataset") or {}
+    for told in (found.classes, data.get("classes")):
+        if isinstance(told, list) and len(told) == len(matrix):
+            return [str(name) for name in told]
+    return [str(number) for number in range(len(matrix))]
+
+
+def _confusion(
+    best: CellResult, matrix: Sequence[Sequence[int]], found: Sequence[CellResult], setting: dict[str, Any]
+) -> Iterator[Block]:
+    """Show the confusion of the most accurate cell: classes by name in front of the rows, by number above columns."""
+    where, classes = namer([each.cell for each in found])(best.cell), class_names(best, setting)
+    runs = f"{len(best.runs)} runs together" if len(best.runs) > 1 else "one run"
+    yield Space()
+    yield Paragraph(f"Confusion, {where}, {runs}; rows: true class, columns: predicted class", 1)
+    if len(matrix) <= MOST_CLASSES:
+        numbers = [str(number) for number in range(len(classes))]
+        rows: list[Sequence[Words]] = [("", "", *(toned(number, "dim") for number in numbers))]
+        for number, (name, row) in enumerate(zip(classes, matrix, strict=True)):
+            counts = (toned(str(count), "bold" if number == place else "") for place, count in enumerate(row))
+            rows.append((name if numbers != list(classes) else "", str(number), *counts))
+        columns = [TableColumn(wraps=False), TableColumn(right=True, tone="dim")]
+        yield table(rows, *columns, *[TableColumn(right=True, wraps=False)] * len(classes), gap=1, indent=2)
+    wrong = [
+        (count / max(1, sum(row)), count, what, taken)
+        for what, row in enumerate(matrix)
+        for taken, count in enumerate(row)
+        if what != taken and count
+    ]
+    worst = [
+        f"{classes[what]} taken for {classes[taken]} ({100 * part:.0f} %)"
+        for part, _, what, taken in sorted(wrong, reverse=True)[:MOST_CONFUSED]
+    ]
+    if worst:
+        yield Paragraph(f"Confused most often: {', '.join(worst)}.", 1)

@@ -5,27 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ...analyse.cells.axes import place
-from ...analyse.cells.comparison import Cell
-from ...analyse.cells.roofline import (
-    ASIDE,
-    BESIDE,
-    MAKING,
-    NEAR,
-    STORED,
-    LoadingPart,
-    PlacedRoofline,
-    Roofline,
-    limit_of,
-)
+from ...analyse.cells.comparison import Cell, place
+from ...analyse.cells.studies import ASIDE, BESIDE, MAKING, NEAR, STORED, LoadingPart, Roofline
 from ...analyse.run.loader_stats import Timed
-from ...analyse.statistics import Range
 from ...analyse.where.stage_shares import Stages
 from ...analyse.where.stages import HANDING_STAGES, STAGES
 from ...record.image_files import ImageDecoding
-from ..document import Block, Caution, Document, FittingColumn, FittingTable, Heading, Paragraph, Space, Title, under
+from ..document import Block, Caution, Document, FittingColumn, FittingTable, Heading, Paragraph, Space, Title
 from ..phrase import Length, line
 from ..words.figures import counted, share
+from .cells_table import column
 
 TITLE = "How fast this machine can prepare these samples"
 MOST_NOTICES = 3
@@ -34,20 +23,30 @@ BAR = 24
 _KINDS = {MAKING: "", BESIDE: "in parallel", STORED: "instead of read", ASIDE: "not needed"}
 
 
-def roofline_blocks(found: Sequence[PlacedRoofline], cells: Sequence[Cell] = ()) -> Iterator[Block]:
+def roofline_blocks(found: Sequence[Roofline], cells: Sequence[Cell] = ()) -> Iterator[Block]:
     """Make a table for each kind of samples, and say how close the closest of these cells comes."""
     for each in found:
         yield Space()
         yield Heading(heading(each, found))
-        yield from under([table(each.roofline)])
-        yield Paragraph(limit_words(each.roofline), 1)
-        yield from (Paragraph(said, 1) for said in _stored(each.roofline))
+        yield _table(each)
+        one, every = _number(each.one_core), _number(each.limit)
+        why = f"{each.bound_by} sets it"
+        if each.bound_by == MAKING:
+            most = max(each.making, key=lambda part: 1 / part.all_cores.value)
+            why = f"{most.name} takes {share(each.limit / most.all_cores.value, 0)} of that time"
+        yield Paragraph(f"Limit: {every} samples/s on {counted(each.cores, 'core')}, {one} on one; {why}.", 1)
+        for stored in each.parts:
+            if stored.kind == STORED and stored.all_cores.value < each.limit:
+                rate = _number(stored.all_cores.value)
+                yield Paragraph(f"For files that are not in memory the storage sets the limit: {rate} samples/s.", 1)
         yield Paragraph(f"Decoded by {each.decoder}, resized and coloured by {each.transformer}.", 1)
-        if said := _nearest(each, cells):
-            yield Paragraph(said, 1)
+        if reached := [(part, cell) for cell in cells if (part := each.share(cell)) is not None]:
+            best, cell = max(reached, key=lambda pair: pair[0])
+            said = f"{cell.pipeline} at batch {cell.batch_size} comes closest: {share(best, 0)} of the limit."
+            yield Paragraph(f"{said} No other loader would be much faster." if best >= NEAR else said, 1)
 
 
-def roofline_document(found: PlacedRoofline, what: str, facts: Mapping[str, Any]) -> Document:
+def roofline_document(found: Roofline, what: str, facts: Mapping[str, Any]) -> Document:
     """Make the output of `whyidle roofline`. `facts`: `dataset` as the data describe themselves, and `notices`."""
     data = facts["dataset"]
     said = f"{what}: {counted(data['samples'], data['unit'])}"
@@ -60,50 +59,30 @@ def roofline_document(found: PlacedRoofline, what: str, facts: Mapping[str, Any]
     return Document((*blocks, *roofline_blocks([found])))
 
 
-def heading(each: PlacedRoofline, among: Sequence[PlacedRoofline]) -> str:
-    """Name the table, and of several the samples that it is about."""
-    where = _place(each, among)
+def heading(each: Roofline, among: Sequence[Roofline]) -> str:
+    """Name the table, and of several the samples that it is about, by what they differ in."""
+    differing = [name for name in each.place if len({other.place[name] for other in among}) > 1]
+    where = ", ".join(said for name in differing if (said := place(name, each.place[name])))
     return f"{TITLE}: {where}" if where else TITLE
 
 
-def table(found: Roofline) -> FittingTable:
+def _table(found: Roofline) -> FittingTable:
     """List its parts in the order in which they happen, those that are not needed last."""
     parts = sorted(found.parts, key=lambda part: list(_KINDS).index(part.kind))
-    longest = max(1 / part.all.value for part in parts)
-    return FittingTable(
-        (
-            FittingColumn("part", [part.name for part in parts]),
-            FittingColumn("one core", [rate(part.one) for part in parts], right=True),
-            FittingColumn(counted(found.cores, "core"), [rate(part.all) for part in parts], right=True),
-            FittingColumn("core ms", [f"{_core_ms(part, found):.3f}" for part in parts], right=True),
-            FittingColumn("", [line(Length(round(BAR / part.all.value / longest))) for part in parts], goes=2),
-            FittingColumn("", [_KINDS[part.kind] for part in parts], goes=1),
-        )
+    longest = max(1 / part.all_cores.value for part in parts)
+
+    def core_ms(part: LoadingPart) -> str:
+        return f"{found.cores * 1e3 / part.all_cores.value:.3f}"
+
+    columns = (
+        FittingColumn("part", [part.name for part in parts]),
+        column("one core", parts, lambda part: _number(part.one_core.value)),
+        column(counted(found.cores, "core"), parts, lambda part: _number(part.all_cores.value)),
+        column("core ms", parts, core_ms),
+        FittingColumn("", [line(Length(round(BAR / part.all_cores.value / longest))) for part in parts], goes=2),
+        FittingColumn("", [_KINDS[part.kind] for part in parts], goes=1),
     )
-
-
-def limit_words(found: Roofline) -> str:
-    """Say the limit in a sentence."""
-    said = f"Limit: {_number(found.all)} samples/s on {counted(found.cores, 'core')}, {_number(found.one)} on one"
-    if found.bound_by != MAKING:
-        return f"{said}; {found.bound_by} sets it."
-    making = found.making
-    most = max(making, key=lambda part: 1 / part.all.value)
-    return f"{said}; {most.name} takes {share(found.all / most.all.value, 0)} of that time."
-
-
-def _stored(found: Roofline) -> Iterator[str]:
-    """Say where the storage is the limit."""
-    for part in found.parts:
-        if part.kind == STORED and part.all.value < found.all:
-            yield f"For files that are not in memory the storage sets the limit: {rate(part.all)} samples/s."
-
-
-def of_limit(cell: Cell, among: Sequence[PlacedRoofline]) -> str:
-    """Write `88 %`; nothing for a cell that has no limit, or did not run."""
-    found = limit_of(cell, among)
-    reached = None if found is None else found.share(cell)
-    return "" if reached is None else share(reached, 0)
+    return FittingTable(columns, indent=1)
 
 
 def decoding_words(
@@ -125,30 +104,6 @@ def decoding_words(
         part = min(1.0, timed.transforms_ms_per_sample / timed.ms_per_sample)
         return f"{said} Transforms take {share(part, 0)} of preparing a sample."
     return said
-
-
-def rate(found: Range) -> str:
-    """Samples/s."""
-    return _number(found.value)
-
-
-def _nearest(each: PlacedRoofline, cells: Sequence[Cell]) -> str:
-    reached = [(part, cell) for cell in cells if each.is_of(cell) and (part := each.share(cell)) is not None]
-    if not reached:
-        return ""
-    best, cell = max(reached, key=lambda pair: pair[0])
-    said = f"{cell.pipeline} at batch {cell.batch_size} comes closest: {share(best, 0)} of the limit."
-    return f"{said} No other loader would be much faster." if best >= NEAR else said
-
-
-def _place(each: PlacedRoofline, among: Sequence[PlacedRoofline]) -> str:
-    """Say where it differs from the others."""
-    differing = [name for name in each.place if len({other.place[name] for other in among}) > 1]
-    return ", ".join(said for name in differing if (said := place(name, each.place[name])))
-
-
-def _core_ms(part: LoadingPart, found: Roofline) -> float:
-    return found.cores * 1e3 / part.all.value
 
 
 def _number(value: float) -> str:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ...analyse.cells.comparison import rate_of, round_of
+from ...analyse.cells.comparison import RunRow, host_of, round_of
 from ...analyse.ranks import figures as ranks_figures
-from ...analyse.run.analysis import Analysis, analyse
+from ...analyse.run.analysis import analyse
 from ...analyse.run.stall_breakdown import PARTS
 from ...errors import RecordError
 from ...record.comparison import CellRecord, read_comparison
@@ -45,83 +46,80 @@ _RUN = (
     Column("cause", "text", "", "code of the first cause; empty where none was found"),
     Column("verdict", "text", "", "the verdict in a sentence"),
 )
+_HOST = Column("host", "text", "", "machine that it ran on, where not all ran on one")
 
 
 def cells_table(folder: Path) -> Table:
-    """`folder`: of a comparison, finished or not.
+    """Make the table. `folder`: of a comparison, finished or not.
 
     Raises:
         RecordError: no comparison, or none that can be read.
     """
     setting, cells = read_comparison(folder)
+    hosts = set()
+    for name in (name for cell in cells for name in cell.runs if is_run(folder / name)):
+        with suppress(RecordError):
+            hosts.add(host_of(open_run(folder / name).info))
     axes = sorted({name for cell in cells for name in cell.axes})
-    columns = (*_CELL, *(_axis(name) for name in axes), *_RUN)
+    of_axes = (Column(f"axis_{name}", "text", "", f"place of the cell on the axis {name}") for name in axes)
+    columns = (*_CELL, *of_axes, *_RUN, *([_HOST] if len(hosts - {None}) > 1 else []))
     about = {"scenario": str(setting.get("scenario", ""))}
     return Table("cells", columns, partial(_chunks, folder, cells, columns), about)
 
 
-def _axis(name: str) -> Column:
-    return Column(f"axis_{name}", "text", "", f"place of the cell on the axis {name}")
-
-
 def _chunks(folder: Path, cells: Sequence[CellRecord], columns: Sequence[Column]) -> Iterator[Chunk]:
     for number, cell in enumerate(cells):
-        of_cell: dict[str, Any] = {
+        places = {f"axis_{name}": None if value is None else str(value) for name, value in cell.axes.items()}
+        of_cell = {
             "cell": number,
             "pipeline": cell.pipeline,
             "batch_size": cell.batch_size,
             "status": cell.status,
             "error": cell.error,
-            **{f"axis_{name}": None if value is None else str(value) for name, value in cell.axes.items()},
         }
         for run in cell.runs or (None,):
-            yield _row(of_cell | _of_run(folder, run), columns)
+            values = of_cell | places | _of_run(folder, run)
+            yield {column.name: _value(column, values.get(column.name)) for column in columns}
+
+
+def _value(column: Column, value: Any) -> Values:
+    if column.type == "text":
+        return [None if value is None else str(value)]
+    if column.type == "int":
+        return np.array([NOT_MEASURED if value is None else int(value)], dtype=np.int64)
+    return np.array([NAN if value is None else float(value)])
 
 
 def _of_run(folder: Path, name: str | None) -> dict[str, Any]:
-    if name is None:
-        return {}
-    known: dict[str, Any] = {"run": name, "round": round_of(name)}
-    if not is_run(folder / name):
+    """Give what is known of a run: nothing where there is none, its name and round where it cannot be read."""
+    known: dict[str, Any] = {} if name is None else {"run": name, "round": round_of(name)}
+    if name is None or not is_run(folder / name):
         return known
     try:
-        return known | _figures(analyse(open_run(folder / name)))
+        row = RunRow(name, known["round"], analyse(open_run(folder / name)))
     except RecordError:
         return known
-
-
-def _figures(analysis: Analysis) -> dict[str, Any]:
-    device = analysis.info.get("device") or {}
-    figures: dict[str, Any] = {
+    analysis = row.analysis
+    assert analysis is not None
+    device, facts = analysis.info.get("device") or {}, analysis.facts
+    known |= {
+        "host": row.host,
         "device_kind": device.get("kind"),
         "device": device.get("title"),
         "stand_in": (analysis.info.get("dataset") or {}).get("stand_in"),
         "cause": analysis.verdict.cause,
         "verdict": analysis.verdict.title,
     }
-    facts = analysis.facts
     if facts is None:
-        return figures
-    return figures | {
+        return known
+    wall_ns = ranks_figures.wall_ns(analysis)
+    return known | {
         "ranks": len(analysis.ranks) or 1,
         "steps": ranks_figures.steps(analysis),
-        "wall_s": None if (wall_ns := ranks_figures.wall_ns(analysis)) is None else wall_ns / 1e9,
-        "samples_per_s": rate_of(analysis) if facts.samples_known else None,
+        "wall_s": None if wall_ns is None else wall_ns / 1e9,
+        "samples_per_s": row.figure("samples_per_s") if facts.samples_known else None,
         **{f"{part}_pct": 100 * share for part, share in ranks_figures.shares(analysis).items() if part in PARTS},
-        "utilisation_pct": ranks_figures.figure(analysis, "utilisation_pct"),
+        "utilisation_pct": row.figure("utilisation_pct"),
         "step_ms_p50": analysis.step_ms.get("p50"),
         "step_ms_p99": analysis.step_ms.get("p99"),
     }
-
-
-def _row(values: Mapping[str, Any], columns: Sequence[Column]) -> Chunk:
-    row: dict[str, Values] = {}
-    for column in columns:
-        value = values.get(column.name)
-        if column.type == "text":
-            row[column.name] = [None if value is None else str(value)]
-        elif column.type == "int":
-            row[column.name] = np.array([NOT_MEASURED if value is None else int(value)], dtype=np.int64)
-        else:
-            row[column.name] = np.array([NAN if value is None else float(value)])
-    return row

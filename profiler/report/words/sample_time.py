@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeGuard
 
-from ...analyse.cells.batch_size.result import BatchVerdict
+from ...analyse.cells.batch_size import BatchVerdict
 from ...analyse.run.stall_breakdown import PARTS, TOTAL, UNTOLD
 from ...analyse.statistics import Estimate
 from .figures import NOT_MEASURED

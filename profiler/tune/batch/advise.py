@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from math import inf
 
-from ...analyse.cells.batch_size.compared import RunTerms, SweepFit
+from ...analyse.cells.batch_size import RunTerms, SweepFit
 from ...analyse.run.stall_breakdown import TOTAL
 from ...analyse.statistics import Estimate
 from ...errors import WhyidleError

@@ -9,8 +9,7 @@ import pytest
 
 from support.batch_sweeps import REPEATS, Run, always, cells_of, judged, steady, verdict_of
 from support.crafted import add, amend, facts_of_run, steps_of
-from whyidle.analyse.cells.batch_size.compared import Compared, RunTerms, SweepFit
-from whyidle.analyse.cells.batch_size.verdict import batch_verdict
+from whyidle.analyse.cells.batch_size import Compared, RunTerms, SweepFit, batch_verdict
 from whyidle.analyse.run.stall_breakdown import PARTS, TOTAL
 from whyidle.analyse.statistics import RUN_NOISE
 from whyidle.record.reader import Records
@@ -22,8 +21,8 @@ from whyidle.scenarios.planted import MS, START, Step, train
 def test_one_size_is_no_sweep(tmp_path: Path) -> None:
     steady()(tmp_path / "run", 8)
     facts = facts_of_run(tmp_path / "run")
-    assert batch_verdict({8: [facts], 16: []}) is None
-    assert batch_verdict({}) is None
+    assert batch_verdict([(8, 0, facts), (8, 1, facts)]) is None
+    assert batch_verdict([]) is None
 
 
 def test_a_growth_that_runs_differ_by_anyway_is_none(tmp_path: Path) -> None:
@@ -126,8 +125,8 @@ def test_runs_without_samples_are_left_out(tmp_path: Path, told: int) -> None:
         amend(folder, change)
 
     cells = cells_of(tmp_path, {8: [steady()], 16: [without, steady()]})
-    assert batch_verdict({8: cells[8], 16: cells[16][:1]}) is None
-    verdict = batch_verdict(cells, {8: [0], 16: [0, 1]})
+    assert batch_verdict([(8, None, cells[8][0]), (16, None, cells[16][0])]) is None
+    verdict = batch_verdict([(8, 0, cells[8][0]), *((16, number, run) for number, run in enumerate(cells[16]))])
     assert verdict.runs == {8: 1, 16: 1}
 
 
@@ -203,7 +202,7 @@ def test_rounds_that_hold_no_size_twice_tell_nothing_of_drift() -> None:
 
 
 def test_what_is_not_known_of_a_run_is_known_of_no_size_and_spoils_nothing_else() -> None:
-    runs = [RunTerms(r.size, r.round, {**r.terms, "odd": np.nan if r.size == 8 else 1.0}) for r in rounds(8, 16, of=2)]
+    runs = [RunTerms(r.size, r.block, {**r.terms, "odd": np.nan if r.size == 8 else 1.0}) for r in rounds(8, 16, of=2)]
     fit = SweepFit(runs)
     assert np.isnan(fit.change(8, 16, "odd").value)
     assert fit.change(8, 16, "input").value == pytest.approx(8)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,14 +11,34 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.cells import NOTHING, Planned, training_result
-from whyidle.analyse.cells.axes import alike_but_for, alike_on, ladders, places, same_place, twin, varying
-from whyidle.analyse.cells.comparison import Cell, cell_of, round_of
-from whyidle.analyse.cells.roofline import PlacedRoofline, Roofline, roofline, rooflines, sample_times
-from whyidle.analyse.cells.training_results import is_told, metrics_by_batch_size, results
+from support.cells import NOTHING, Planned, training_result, with_info
+from whyidle.analyse.cells.comparison import (
+    Cell,
+    cell_of,
+    compare,
+    grouped,
+    ladders,
+    places,
+    round_of,
+    same_place,
+    twin,
+    varying,
+)
+from whyidle.analyse.cells.studies import (
+    Roofline,
+    metrics_by_batch_size,
+    of_limit,
+    results,
+    roofline,
+    rooflines,
+    sample_times,
+)
 from whyidle.matrix.ceilings import add_round
 from whyidle.record.comparison import CellRecord
+from whyidle.report.contract import comparison as compare_json
 from whyidle.scenarios.planted import Step, train
+
+PAGES = Path(__file__).parents[3] / "docs" / "commands"
 
 ANY_PLACE = st.none() | st.booleans() | st.integers(0, 2) | st.sampled_from(["a", "b"])
 CELLS = st.lists(
@@ -32,14 +53,14 @@ CELLS = st.lists(
 
 
 def cell(batch_size: int = 8, pipeline: str = "torch", **axes: Any) -> Cell:
-    return Cell(pipeline, batch_size, "ok", None, (), (), (), axes)
+    return Cell(pipeline, batch_size, "ok", None, axes=axes)
 
 
 @given(CELLS, st.sampled_from(["pipeline", "batch_size", "net", "workers"]))
 def test_every_cell_is_in_one_group_with_just_those_that_stand_where_it_does_on_the_other_axes(
     cells: list[Cell], axis: str
 ) -> None:
-    groups = alike_but_for(cells, axis)
+    groups = grouped(cells, but=(axis,))
     assert sorted(id(each) for group in groups for each in group) == sorted(map(id, cells))
     others = {"pipeline", "batch_size", "net", "device", "workers"} - {axis}
     for group in groups:
@@ -58,17 +79,14 @@ def test_a_ladder_differs_in_its_axis_alone_and_rises_along_it(cells: list[Cell]
         assert len({each.pipeline for each in ladder}) == 1
 
 
-def test_groups_come_in_the_order_of_their_first_cells() -> None:
+def test_groups_come_in_the_order_of_their_first_cells_and_what_is_not_told_is_one_place() -> None:
     cells = [cell(net="b"), cell(net="a"), cell(16, net="b")]
-    assert alike_on(cells, ["net"]) == [[cells[0], cells[2]], [cells[1]]]
-
-
-def test_a_place_that_is_not_told_is_one_place() -> None:
-    assert alike_on([cell(threads=None), cell()], ["threads"]) == [[cell(threads=None), cell()]]
+    assert grouped(cells, on=["net"]) == [[cells[0], cells[2]], [cells[1]]]
+    assert grouped([cell(threads=None), cell()], on=["threads"]) == [[cell(threads=None), cell()]]
     assert same_place(cell(threads=None), cell(), ("threads",))
     assert not same_place(cell(threads=2), cell(), ("threads",))
     # A file holds places as lists, too.
-    assert len(alike_but_for([cell(plan=["a"]), cell(plan=["b"]), cell(16, plan=["a"])], "batch_size")) == 2
+    assert len(grouped([cell(plan=["a"]), cell(plan=["b"]), cell(16, plan=["a"])], but=("batch_size",))) == 2
 
 
 def test_a_twin_differs_in_what_is_named_and_in_nothing_else() -> None:
@@ -83,10 +101,9 @@ def test_runs_that_are_gone_are_told_and_the_others_count_in_their_rounds(tmp_pa
         train(tmp_path / f"naive-b8-r{number}", [[Step()] * 40])
     cell = cell_of(tmp_path, CellRecord("naive", 8, "ok", None, tuple(f"naive-b8-r{number}" for number in range(3))))
     assert cell.error == "1 of its runs is no longer there"
-    assert cell.rounds_of_facts == [0, 2]
-
-
-def test_a_folder_that_was_named_by_hand_tells_no_round() -> None:
+    assert [row.round for row, _ in cell.counted] == [0, 2]
+    assert [row.round for row in cell.rows] == [0, 1, 2]
+    # A folder that was named by hand tells none.
     assert (round_of("caffe-b16-r12"), round_of("kept"), round_of("my-run")) == (12, None, None)
 
 
@@ -94,7 +111,7 @@ def test_runs_that_told_nothing_have_no_result(planned: Planned) -> None:
     silent, untried = planned.cell(1, 2), planned.cell(1, 2, results=({"train_s": 3.0, "evaluation": None},))
     assert results([silent]) == ()
     [found] = results([untried])
-    assert (found.evaluation, found.confusion, found.metrics, is_told(found)) == (None, None, (), False)
+    assert (found.evaluation, found.confusion, found.metrics, found.shown) == (None, None, (), False)
 
 
 @pytest.mark.parametrize(
@@ -156,7 +173,7 @@ READ, DECODE = part("read", "making", 1000, 2000), part("decode", "making", 250,
 
 
 def told(*parts: dict[str, Any]) -> dict[str, Any]:
-    return {"cores": 2, "parts": list(parts)}
+    return {"place": {}, "decoder": "d", "transformer": "t", "cores": 2, "parts": list(parts)}
 
 
 def limit(*parts: dict[str, Any]) -> Roofline:
@@ -179,16 +196,16 @@ def test_times_of_what_a_core_does_add_up_what_goes_on_beside_only_bounds_them_a
     more: list[dict[str, Any]], every: float, bound_by: str
 ) -> None:
     found = limit(READ, DECODE, *more)
-    assert (found.one, found.all, found.bound_by) == (pytest.approx(200), pytest.approx(every), bound_by)
+    assert (found.one_core, found.limit, found.bound_by) == (pytest.approx(200), pytest.approx(every), bound_by)
     assert [each.name for each in found.parts] == ["read", "decode", *(each["name"] for each in more)]
 
 
 @given(st.lists(st.floats(1, 1e6), min_size=1, max_size=6))
 def test_the_limit_is_below_each_of_its_parts_and_its_parts_sum_up_to_it(rates: list[float]) -> None:
     found = limit(*(part(str(number), "making", rate, 2 * rate) for number, rate in enumerate(rates)))
-    assert found.all <= 2 * min(rates) * (1 + 1e-9)
-    times = sample_times(PlacedRoofline({}, "", "", found), [])
-    assert sum(ms for _, ms in times[0].parts) == pytest.approx(1e3 / found.all)
+    assert found.limit <= 2 * min(rates) * (1 + 1e-9)
+    times = sample_times(found, [])
+    assert sum(ms for _, ms in times[0].parts) == pytest.approx(1e3 / found.limit)
 
 
 def test_rounds_are_taken_together_by_their_medians() -> None:
@@ -197,7 +214,7 @@ def test_rounds_are_taken_together_by_their_medians() -> None:
         add_round(parts, [{"name": "read", "kind": "making", "one": rate, "all": 2 * rate}])
     found = limit(*parts)
     [read] = found.parts
-    assert (read.one.value, read.one.low, read.one.high, found.all) == (200, 100, 900, 400)
+    assert (read.one_core.value, read.one_core.low, read.one_core.high, found.limit) == (200, 100, 900, 400)
 
 
 def test_what_was_done_not_once_is_no_part() -> None:
@@ -208,14 +225,33 @@ def test_what_was_done_not_once_is_no_part() -> None:
 
 
 def test_a_cell_is_held_against_the_limit_of_its_own_samples(tmp_path: Path) -> None:
-    plain = {"place": {"augment": False}, "decoder": "d", "transformer": "t", **told(READ, DECODE)}
-    [found] = rooflines({"roofline": [plain]})
+    [found] = rooflines({"roofline": [told(READ, DECODE) | {"place": {"augment": False}}]})
     planned = Planned(tmp_path)
     of_these = planned.cell(40, NOTHING, augment=False)  # 8 samples in 40 ms
     others = planned.cell(40, NOTHING, augment=True)
     synthetic = planned.cell(40, NOTHING, augment=False, feed="synthetic")
-    assert [found.is_of(each) for each in (of_these, others, synthetic)] == [True, False, False]
-    assert found.share(of_these) == pytest.approx(200 / 400, rel=0.01)
+    assert found.share(of_these) == of_limit(of_these, [found]) == pytest.approx(200 / 400, rel=0.01)
+    assert [found.share(each) for each in (others, synthetic)] == [None, None]
     assert [time.name for time in sample_times(found, [of_these, others, synthetic])] == ["limit", "workers, batch 8"]
-    failed = replace(of_these, status="failed", analyses=())
-    assert found.share(failed) is None
+    assert found.share(replace(of_these, status="failed")) is None
+
+
+def test_the_page_of_the_command_names_the_keys_of_its_json() -> None:
+    told_beside = dict.fromkeys(("what", "dataset", "size", "batch_size", "rounds", "notices"))
+    made = compare_json.roofline(limit(READ, DECODE), told_beside)
+    keys = {*made, *made["parts"][0], *made["parts"][0]["one_core"]}
+    [shape] = re.findall(r'```\n(\{"format".*?)```', (PAGES / "roofline.md").read_text(), re.DOTALL)
+    values = {"whyidle-roofline", "making", "beside", "stored", "aside"}
+    assert set(re.findall(r'"([\w-]+)"', shape)) - values == keys
+
+
+def test_runs_of_one_round_on_two_machines_are_no_block(planned: Planned) -> None:
+    """A drift of one machine hits the sizes that ran on it alone, so it cannot be told from what the size does."""
+    small, large = (planned.cell(1, 1.0 * size, batch_size=size, results=(None,) * 3) for size in (8, 16))
+    [together] = compare([small, large]).batch_verdicts.values()
+    [apart] = compare(
+        [with_info(small, host={"name": "alpha"}), with_info(large, host={"name": "beta"})]
+    ).batch_verdicts.values()
+    nameless = [replace(c, rows=tuple(replace(row, round=None) for row in c.rows)) for c in (small, large)]
+    [unknown] = compare(nameless).batch_verdicts.values()
+    assert apart.changes == unknown.changes != together.changes

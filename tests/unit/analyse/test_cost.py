@@ -11,12 +11,10 @@ from typing import Any
 
 import pytest
 
+from support.cells import cell_of_analyses
 from support.crafted import facts_of_run
-from whyidle.analyse.cells import epoch_logs, prices
-from whyidle.analyse.cells.cell_costs import cell_costs, setting_of
 from whyidle.analyse.cells.comparison import Cell, compare
-from whyidle.analyse.cells.cost import bills, spent, waiting
-from whyidle.analyse.cells.prices import Price, load
+from whyidle.analyse.cells.cost import Price, bills, cell_costs, load, read_logs, setting_of, spent, waiting
 from whyidle.analyse.run.analysis import analyse
 from whyidle.commands.cost_options import Rates
 from whyidle.commands.main import main
@@ -143,7 +141,7 @@ def test_validation_is_no_waiting_and_in_no_epochs_cost(validating: Path, capsys
     [priced] = cell_costs([one], setting(("cpu", 1, 1)))
     assert priced.usd_per_epoch == pytest.approx(1000 / one.samples_per_s.value * (1 - outside))
     waited = (1 - facts.shares["compute"] - outside) / (1 - outside)
-    assert priced.waited_usd == pytest.approx(priced.usd_per_epoch * waited)
+    assert priced.waited_usd_per_epoch == pytest.approx(priced.usd_per_epoch * waited)
     assert main(["report", str(validating), "--price", "3600"]) == 0
     assert "outside the steps: validation, checkpoints." in " ".join(capsys.readouterr().out.split())
 
@@ -173,7 +171,7 @@ EPOCHS = [
 def cell(folder: Path, device: str, threads: int | None, **axes: Any) -> Cell:
     update_run(folder, {"results": {"epochs": EPOCHS}})
     places = {"net": "mlp", "device": device, "threads": threads} | axes
-    return Cell("naive", 8, "ok", None, (), (analyse(open_run(folder)),), (), places)
+    return cell_of_analyses([analyse(open_run(folder))], places, pipeline="naive")
 
 
 def tariff(device: str, threads: int | None, ranks: int) -> Price | None:
@@ -195,8 +193,8 @@ def test_cells_cost_an_epoch_of_their_data_at_their_rate_and_price(starved: Path
     assert second.usd_per_epoch == pytest.approx(4000 / rate.value)
     assert of_two.usd_per_epoch == pytest.approx(2000 / rate.value)
     assert (first.ratio, second.ratio) == pytest.approx((1.0, 4.0))
-    assert first.waited_usd == pytest.approx(first.usd_per_epoch / 2, rel=0.1)
-    assert (first.target_epochs, first.target_usd, second.target_usd) == (2, 30.0, 120.0)
+    assert first.waited_usd_per_epoch == pytest.approx(first.usd_per_epoch / 2, rel=0.1)
+    assert (first.target_epochs, first.target_cost_usd, second.target_cost_usd) == (2, 30.0, 120.0)
     [own] = cell_costs(cells[:1], said | {"datasets": {"mlp": {"samples": 500}}})
     assert own.usd_per_epoch == pytest.approx(500 / rate.value)
 
@@ -234,7 +232,7 @@ def test_a_cell_without_a_price_or_a_training_costs_nothing_known_rather_than_no
     places = ("cuda", None, 1), ("cpu", 1, 1)
     cells = [cell(starved, "cuda", None), cell(starved, "cpu", 1, feed="loader-only"), cell(starved, "cpu", 1)]
     unpriced, loader, _ = cell_costs(cells, setting(*places))
-    assert (unpriced.price, unpriced.usd_per_epoch, unpriced.waited_usd) == (None, None, None)
+    assert (unpriced.price, unpriced.usd_per_epoch, unpriced.waited_usd_per_epoch) == (None, None, None)
     assert loader.usd_per_epoch is None
     assert cell_costs(cells, {"dataset": {"samples": 1000}}) == []
     assert setting_of(tariff, [("cuda", None, 1)], 0.9) is None
@@ -273,22 +271,22 @@ MACHINES = {"cpu8pip": "cpu-pip/cpu8", "cpu64cmp": "cpu-compiled/cpu64", "gpu": 
 def test_his_logs_cost_what_his_notebook_says() -> None:
     with (WOOLF / "published.csv").open() as file:
         told = {(row["test"], MACHINES.get(row["platform"])): row for row in csv.DictReader(file)}
-    made = bills(epoch_logs.read(WOOLF / "logs").logs, prices.load(), target=0.84)
+    made = bills(read_logs(WOOLF / "logs")[0], load(), target=0.84)
     assert len(made) == 6
     for bill in made:
         row = told[bill.test, bill.machine]
         his = [float(row[f"total_{name}"]) for name in ("time", "cost", "time_norm", "cost_norm")]
-        assert [bill.total_s, bill.usd, bill.time_ratio, bill.cost_ratio] == pytest.approx(his, rel=1e-4), row
+        assert [bill.total_s, bill.cost_usd, bill.time_ratio, bill.cost_ratio] == pytest.approx(his, rel=1e-4), row
     gpu = next(bill for bill in made if (bill.test, bill.machine) == ("imdb_bidirectional_lstm", "gpu"))
-    assert (gpu.target_epoch, gpu.target_usd) == (1, pytest.approx(323.4518 * 0.745 / 3600, rel=1e-4))
+    assert (gpu.target_epoch, gpu.target_cost_usd) == (1, pytest.approx(323.4518 * 0.745 / 3600, rel=1e-4))
 
 
 def test_another_machine_can_be_the_measure() -> None:
-    logs = epoch_logs.read(WOOLF / "logs").logs
-    made = bills(logs, prices.load(), relative_to="cpu-pip/cpu8")
+    logs = read_logs(WOOLF / "logs")[0]
+    made = bills(logs, load(), relative_to="cpu-pip/cpu8")
     assert {each.time_ratio for each in made if each.machine == "cpu-pip/cpu8"} == {1.0}
     with pytest.raises(WhyidleError, match=r"there is no log of 'tpu'. There are"):
-        bills(logs, prices.load(), relative_to="tpu")
+        bills(logs, load(), relative_to="tpu")
 
 
 @pytest.fixture
@@ -315,12 +313,11 @@ LSTM = "imdb_bidirectional_lstm_tensorflow.csv"
 def test_a_bad_log_is_named_and_left_out(copied: Path, content: str, said: str) -> None:
     bad = copied / "gpu" / LSTM
     bad.write_text(content)
-    found = epoch_logs.read(copied)
-    [problem] = found.problems
+    logs, [problem] = read_logs(copied)
     assert str(bad) in problem
     assert said in problem
-    assert len(found.logs) == 5
-    beside = [each for each in bills(found.logs, prices.load()) if each.test == "imdb_bidirectional_lstm"]
+    assert len(logs) == 5
+    beside = [each for each in bills(logs, load()) if each.test == "imdb_bidirectional_lstm"]
     assert all(each.time_ratio is None and each.cost_ratio is None for each in beside)
 
 
@@ -328,30 +325,29 @@ def test_a_log_of_fewer_epochs_and_one_that_is_missing_are_named(copied: Path) -
     short = copied / "cpu-pip" / "cpu8" / LSTM
     short.write_text("".join(short.read_text().splitlines(keepends=True)[:3]))
     (copied / "gpu" / LSTM).unlink()
-    found = epoch_logs.read(copied)
-    assert found.problems == (
+    assert read_logs(copied)[1] == [
         "imdb_bidirectional_lstm on cpu-pip/cpu8 is cut off: 2 epochs of 4.",
         "no log of imdb_bidirectional_lstm on gpu.",
-    )
+    ]
 
 
 def test_what_holds_no_logs_is_one_message(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="holds no logs"):
-        epoch_logs.read(tmp_path)
+        read_logs(tmp_path)
     with pytest.raises(DataError, match="there is no folder"):
-        epoch_logs.read(tmp_path / "none")
+        read_logs(tmp_path / "none")
     (tmp_path / "odd.csv").write_text("epoch,elapsed\n0," + "1" * (csv.field_size_limit() + 1) + "\n")
     with pytest.raises(DataError, match=r"odd.csv is not a log of epochs: field larger"):
-        epoch_logs.read(tmp_path)
+        read_logs(tmp_path)
 
 
 def test_a_log_right_in_the_folder_is_of_the_machine_that_this_is_named_for(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = WOOLF / "logs" / "cpu-pip" / "cpu8"
-    assert {log.machine for log in epoch_logs.read(folder).logs} == {"cpu8"}
+    assert {log.machine for log in read_logs(folder)[0]} == {"cpu8"}
     monkeypatch.chdir(folder)
-    assert {log.machine for log in epoch_logs.read(Path()).logs} == {"cpu8"}
+    assert {log.machine for log in read_logs(Path())[0]} == {"cpu8"}
     assert main(["compare", "cost", "--logs", "."]) == 0
     shown = capsys.readouterr().out
     assert "2 logs in .: 2 trainings, 1 machine\n" in shown

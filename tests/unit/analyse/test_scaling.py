@@ -8,24 +8,24 @@ from typing import Any, cast
 
 import pytest
 
+from support.cells import cell_of_analyses
 from support.jobs import Rank, analysed, record
-from whyidle.analyse.cells.comparison import Cell, rate_of
-from whyidle.analyse.cells.scaling import Curve, scaling
+from whyidle.analyse.cells.comparison import Cell, compare, rate_of
+from whyidle.analyse.cells.studies import Curve, scaling
 from whyidle.analyse.statistics import Range
-from whyidle.report.documents.scaling import names
-from whyidle.report.plot.scaling import write_scaling
+from whyidle.report.documents.comparison import curve_names
+from whyidle.report.plot import draw_comparison
 
 
 def cell(ranks: int, size: int, *rates: float, status: str = "ok", pipeline: str = "workers", **axes: Any) -> Cell:
     job = [SimpleNamespace(samples_per_s=rate, waiting_share=0.125) for rate in rates]
     analyses = tuple(cast(Any, SimpleNamespace(job=each, facts=None, info={})) for each in job)
-    error = None if status == "ok" else "no room"
-    return Cell(pipeline, size, status, error, (), analyses, axes={"device": "cuda", "ranks": ranks} | axes)
+    known = {"pipeline": pipeline, "batch_size": size, "status": status, "error": "no room" if status != "ok" else None}
+    return cell_of_analyses(analyses, {"device": "cuda", "ranks": ranks} | axes, **known)
 
 
-def curves(*cells: Cell) -> tuple[Curve, ...]:
-    found = scaling(cells)
-    return found.curves
+def curves(*cells: Cell) -> list[Curve]:
+    return scaling(cells)
 
 
 def values(curve: Curve) -> list[float | None]:
@@ -33,8 +33,7 @@ def values(curve: Curve) -> list[float | None]:
 
 
 def test_cells_of_one_number_of_ranks_do_not_scale() -> None:
-    assert scaling([cell(2, 8, 10.0), cell(2, 16, 10.0)]) is None
-    assert scaling([Cell("workers", 8, "ok", None, (), ())]) is None
+    assert scaling([cell(2, 8, 10.0), cell(2, 16, 10.0)]) == scaling([Cell("workers", 8, "ok", None)]) == []
 
 
 @pytest.mark.parametrize(
@@ -99,22 +98,21 @@ def test_interconnects_workers_loaders_and_feeds_are_not_set_against_each_other(
     known = scaling(
         [cell(n, 8, rate * n, pipeline=of, feed=feed, store=store) for of, feed, store, rate in fed for n in (1, 2)]
     )
-    assert [(curve.pipeline, values(curve)) for curve in known.curves] == [(of, [1.0, 2.0]) for of, *_ in fed]
-    assert names(known.of("per rank")) == ["real lmdb naive", "synthetic"]
+    assert [(curve.pipeline, values(curve)) for curve in known] == [(of, [1.0, 2.0]) for of, *_ in fed]
+    assert curve_names(known) == ["real lmdb naive", "synthetic"]
 
 
 def test_the_picture_has_a_line_a_curve_beside_the_ideal_one(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    found = scaling(
+    found = compare(
         [
             cell(ranks, 64, 1e3 * ranks, 990.0 * ranks, device="emulated:v100", interconnect=link)
             for ranks, link in ((1, None), (2, "pcie3"), (2, "ethernet-1g"), (4, "pcie3"))
         ]
         + [cell(2, 192, status="oom", device="emulated:v100", interconnect="pcie3")]
     )
-    assert found is not None
     for name in ("a.svg", "b.svg"):
-        write_scaling(found, "SSD300 on emulated V100", tmp_path / name)
+        draw_comparison("scaling_plot", found, {}, "SSD300 on emulated V100", tmp_path / name)
     drawn = (tmp_path / "a.svg").read_text()
     assert drawn == (tmp_path / "b.svg").read_text()
     for words in ("ideal", "OOM", "pcie3 batch 64", "emulated speed-up"):
@@ -126,4 +124,4 @@ def test_a_job_has_the_throughput_of_all_its_ranks(tmp_path: Path) -> None:
     alone = [part.analysis.facts.samples_per_s for part in analysis.ranks if part.analysis.facts is not None]
     rate = rate_of(analysis)
     assert rate == pytest.approx(sum(alone), rel=0.02)
-    assert Cell("workers", 8, "ok", None, (), (analysis, analysis)).samples_per_s == Range(rate, rate, rate, 2)
+    assert cell_of_analyses([analysis, analysis], {}).samples_per_s == Range(rate, rate, rate, 2)

@@ -15,22 +15,20 @@ from typing import Any, cast
 import pytest
 from rich.console import Console
 
+from support.cells import cell_of_analyses
 from support.jobs import Rank, record
 from support.page_content import Element, parsed
 from support.planted_runs import hosted
-from whyidle.analyse.cells.axes import place
-from whyidle.analyse.cells.cell_costs import setting_of
-from whyidle.analyse.cells.comparison import Cell
-from whyidle.analyse.cells.prices import Price
-from whyidle.analyse.cells.recorded_runs import cells_of_runs, differences
-from whyidle.commands.compare_options import TAKEN
+from whyidle.analyse.cells.comparison import Cell, cells_of_runs, differences, place
+from whyidle.analyse.cells.cost import Price, setting_of
+from whyidle.commands.compare import TAKEN
 from whyidle.commands.main import main, parser
 from whyidle.errors import WhyidleError
 from whyidle.matrix.experiment import Request, beyond_cpus, plan
 from whyidle.matrix.trial import INTERRUPTED, TrialTarget, _child
 from whyidle.record.run import open_run, update_run
 from whyidle.record.schema import NOT_MEASURED
-from whyidle.report.documents.cost import _epochs_shown, cost_blocks
+from whyidle.report.documents.cost import cost_blocks, epochs_shown
 from whyidle.results.comparisons import put_price
 from whyidle.scenarios.planted import MS, Step, train
 from whyidle.terminal.progress import MatrixProgress
@@ -116,7 +114,7 @@ def test_what_could_never_be_measured_is_refused_before_anything_is(
 
 def test_every_option_is_taken_by_some_kind_of_comparison_and_every_one_taken_is_there() -> None:
     there = vars(parser().parse_args(["compare", "ssd"])).keys() - {"verb", "run", "parser", "what"}
-    assert set().union(*(taken.names for taken in TAKEN.values())) == there
+    assert set().union(*(names for names, _ in TAKEN.values())) == there
 
 
 def test_a_size_too_large_for_the_data_is_skipped(tmp_path: Path) -> None:
@@ -134,7 +132,7 @@ def test_each_line_of_progress_is_of_its_own_cell() -> None:
     setting = {"device": {"name": "emulated:k80, emulated:v100", "kind": "emulated"}}
     shown = MatrixProgress(Console(file=said), cast("Any", SimpleNamespace(setting=setting, runs_ahead=2)), plain=True)
     for device in ("emulated:k80", "emulated:v100"):
-        shown.end("a cell", Cell("naive", 8, "ok", None, (), cast("Any", tuple(runs)), axes={"device": device}))
+        shown.end("a cell", cell_of_analyses(cast("Any", runs), {"device": device}))
     assert said.getvalue().splitlines() == [
         "[1/2] a cell: ok 5.0 samples/s on emulated:k80",
         "[2/2] a cell: ok 5.0 samples/s on emulated:v100",
@@ -151,12 +149,12 @@ def test_more_threads_or_workers_than_cpus_are_told_of_and_places_in_words_that_
 
 
 def test_so_many_epochs_are_priced_that_the_price_can_be_read() -> None:
-    assert [_epochs_shown([None, 5.0, usd]) for usd in (0.0, 0.02, 4e-6, 9.2e-9)] == [1, 1, 1_000, 1_000_000]
+    assert [epochs_shown([None, 5.0, usd]) for usd in (0.0, 0.02, 4e-6, 9.2e-9)] == [1, 1, 1_000, 1_000_000]
 
 
 def test_one_price_is_refused_for_trainings_on_two_devices() -> None:
     def cell(device: str) -> Cell:
-        return Cell("naive", 8, "skipped", None, (), (), axes={"device": device, "threads": None, "ranks": 1})
+        return Cell("naive", 8, "skipped", None, axes={"device": device, "threads": None, "ranks": 1})
 
     with pytest.raises(WhyidleError, match="trainings on 2 devices"):
         put_price(Price(usd_per_hour=1.0), [cell("emulated:k80"), cell("emulated:v100")], {})
@@ -209,18 +207,18 @@ def sweep(tmp_path: Path) -> list[Path]:
 @pytest.mark.parametrize(
     ("order", "rounds"),
     [
-        ((8, 16, 8, 16), [(0, 1), (0, 1)]),
-        ((16, 8, 8, 16), [(0, 1), (0, 1)]),
-        ((8, 8, 16, 16), [(), ()]),
+        ((8, 16, 8, 16), [[0, 1], [0, 1]]),
+        ((16, 8, 8, 16), [[0, 1], [0, 1]]),
+        ((8, 8, 16, 16), [[None, None], [None, None]]),
     ],
 )
-def test_runs_in_turn_are_rounds(tmp_path: Path, order: tuple[int, ...], rounds: list[tuple[int, ...]]) -> None:
+def test_runs_in_turn_are_rounds(tmp_path: Path, order: tuple[int, ...], rounds: list[list[int | None]]) -> None:
     runs = []
     for number, batch in enumerate(order):
         clock = {"time_ns": 10**18 + number * 10**9, "monotonic_ns": 0}
         runs.append(starved(tmp_path / f"{number}", batch, clock=clock))
     cells = cells_of_runs([open_run(run) for run in runs])
-    assert [cell.rounds for cell in cells] == rounds
+    assert [[row.round for row in cell.rows] for cell in cells] == rounds
     assert [cell.batch_size for cell in cells] == [8, 16]
 
 

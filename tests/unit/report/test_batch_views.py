@@ -12,13 +12,14 @@ import pytest
 from PIL import Image
 
 from support.rendered import rendered
-from whyidle.analyse.cells.batch_size.result import BatchVerdict, Work
+from whyidle.analyse.cells.batch_size import BatchVerdict, Work
+from whyidle.analyse.cells.comparison import Comparison
 from whyidle.analyse.run.stall_breakdown import PARTS, TERMS, TOTAL
 from whyidle.analyse.statistics import Estimate
 from whyidle.errors import MissingExtra, WhyidleError
 from whyidle.report.document import Document
 from whyidle.report.documents.comparison import batch_size_blocks
-from whyidle.report.plot.batch_size import check_picture, write_batch_sizes
+from whyidle.report.plot import check_picture, draw_comparison
 from whyidle.report.words import sample_time
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -50,6 +51,10 @@ def verdict(
     work = {size: Work(2400, 2400 * terms[size][TOTAL].value / 1e6) for size in rows}
     counts = dict.fromkeys(rows, runs)
     return BatchVerdict(cause, grew, "input grew", smaller, larger, terms, medians, changes, work, counts, 0.013)
+
+
+def drawn(loaders: dict[str, BatchVerdict], title: str, path: Path) -> None:
+    draw_comparison("plot", Comparison((), loaders, ()), {}, title, path)
 
 
 def shown(found: BatchVerdict, width: int = 80, encoding: str = "utf-8") -> str:
@@ -131,21 +136,21 @@ def test_a_picture_names_what_it_shows_and_is_the_same_whatever_the_style(tmp_pa
 
     flat = {8: (4000, 30, 0, 0, 60, 0), 32: (4000, 30, 0, 0, 60, 0)}
     loaders = {"caffe": verdict(), "a $1 & <2> loader": verdict(flat, "saturated", None)}
-    write_batch_sizes(loaders, "ssd on emulated V100", tmp_path / "batch.svg")
+    drawn(loaders, "ssd on emulated V100", tmp_path / "batch.svg")
     words = ["".join(text.itertext()) for text in ElementTree.parse(tmp_path / "batch.svg").iter(f"{SVG}text")]
     named = {"ssd on emulated V100", "caffe", "loader_floor", "a $1 & <2> loader", "saturated", "time per sample (ms)"}
     assert named | {"batch size", "8", "16", "32", "compute", "host", "+2.60 ms", "±0.09", "6.91"} <= set(words)
     assert words.count("input") == 2  # in the legend, and where it grew
     assert "copy" not in words
     with matplotlib.rc_context({"font.size": 30, "svg.hashsalt": None, "axes.facecolor": "black"}):
-        write_batch_sizes(loaders, "ssd on emulated V100", tmp_path / "b.svg")
+        drawn(loaders, "ssd on emulated V100", tmp_path / "b.svg")
         assert matplotlib.rcParams["font.size"] == 30
     assert (tmp_path / "batch.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
 
 
 @pytest.mark.parametrize("loaders", [1, pytest.param(7, marks=pytest.mark.slow)])
 def test_pictures_open_and_grow_with_what_they_show(tmp_path: Path, loaders: int) -> None:
-    write_batch_sizes({f"loader {n}": verdict(MANY) for n in range(loaders)}, "x" * 200, tmp_path / "batch.png")
+    drawn({f"loader {n}": verdict(MANY) for n in range(loaders)}, "x" * 200, tmp_path / "batch.png")
     with Image.open(tmp_path / "batch.png") as image:
         assert image.width > 500 * min(loaders, 4)
         assert image.height > 500 * (1 + (loaders > 4))
@@ -168,10 +173,10 @@ def test_where_no_picture_can_be_is_said(tmp_path: Path, monkeypatch: pytest.Mon
 def test_matplotlib_is_imported_only_to_draw_and_its_pyplot_never(tmp_path: Path) -> None:
     program = (
         "import sys; from pathlib import Path; from whyidle.commands import main\n"
-        "from whyidle.report.plot import batch_size, utilisation\n"
+        "from whyidle.report import plot\n"
         "assert 'matplotlib' not in sys.modules\n"
-        "trace = utilisation.UtilisationPanel('a', (50.0,) * 9, (), '')\n"
-        f"utilisation.write_utilisation([trace], 'x', Path({str(tmp_path / 'a.png')!r}))\n"
+        "trace = plot.UtilisationPanel('a', (50.0,) * 9, (), '')\n"
+        f"plot.write_utilisation([trace], 'x', Path({str(tmp_path / 'a.png')!r}))\n"
         "assert 'matplotlib' in sys.modules and 'matplotlib.pyplot' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True)

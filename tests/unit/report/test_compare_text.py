@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from PIL import Image
 
-from support.cells import NET_SETTING, NOTHING, Planned, training_result
+from support.cells import NET_SETTING, NOTHING, Planned, training_result, with_facts, with_info
 from support.compared import content, printed, rows_of, words
-from whyidle.analyse.cells.cell_costs import place_of, setting_of
 from whyidle.analyse.cells.comparison import Cell, compare
-from whyidle.analyse.cells.prices import Price
+from whyidle.analyse.cells.cost import Price, place_of, setting_of
 from whyidle.errors import WhyidleError
 from whyidle.report.document import FittingColumn
 from whyidle.report.documents.comparison import comparison_title
 from whyidle.report.page import compare_page
-from whyidle.report.plot.confusion import MOST_PANELS, panels, write_confusion
+from whyidle.report.plot import MOST_MATRICES, PICTURES, draw_comparison
 from whyidle.report.render.text import fitting
 
 NETS = ("alexnet", "googlenet", "resnet50", "inception", "vgg")
@@ -29,19 +27,10 @@ def of_nets(cells: list[Cell], nets: int = 4) -> list[Cell]:
     return [replace(cell, axes=cell.axes | {"net": net}) for net in NETS[:nets] for cell in cells]
 
 
-def with_facts(cell: Cell, **known: Any) -> Cell:
-    """The same with other facts of its runs; `sampled` and `loader` change within theirs."""
-    analyses = []
-    for each in cell.analyses:
-        assert each.facts is not None
-        within = {name: replace(getattr(each.facts, name), **some) for name, some in known.items()}
-        analyses.append(replace(each, facts=replace(each.facts, machine_cpus=2, **within)))
-    return replace(cell, analyses=tuple(analyses))
-
-
 def beside(cell: Cell, busy_pct: float) -> Cell:
     """With other programs on its machine of two CPUs."""
-    return with_facts(cell, sampled={"machine_busy_pct": busy_pct, "tree_cpus": 0.3})
+    sampled = replace(cell.facts[0].sampled, machine_busy_pct=busy_pct, tree_cpus=0.3)
+    return with_facts(cell, machine_cpus=2, sampled=sampled)
 
 
 def test_that_others_used_a_full_machine_is_said_above_the_table(planned: Planned) -> None:
@@ -119,12 +108,8 @@ def test_of_many_unexpected_times_the_worst_are_told(planned: Planned) -> None:
 def test_a_loader_that_runs_alone_is_not_said_to_starve_anything(planned: Planned) -> None:
     cells = [planned.cell(20, NOTHING, feed="loader-only", pipeline=loader) for loader in ("naive", "workers")]
     shown = words(printed(cells))
-    assert [said in shown for said in ("(no net)", "empty steps", "waits for data", "busy 0 %")] == [
-        True,
-        True,
-        False,
-        False,
-    ]
+    told = ("(no net)", "empty steps", "waits for data", "busy 0 %")
+    assert [said in shown for said in told] == [True, True, False, False]
     assert [cell["verdict"] for cell in content(cells)["cells"]] == [None, None]
     real = [planned.cell(fetch, 9, pipeline=name) for name, fetch in (("naive", 20), ("workers", 2))]
     idle = planned.cell(NOTHING, 9, pipeline="synthetic", feed="synthetic", workers=0, augment=False)
@@ -169,8 +154,7 @@ def test_what_the_data_are_is_told_above_the_figures_and_in_titles(planned: Plan
     assert "320 images of mine, not Fashion-MNIST, 2 epochs a run" in shown
     assert in_order(shown, "mine/x is not the published file.", "samples/s")
     # Of recorded runs each says it itself.
-    own = [replace(each, info=each.info | {"dataset": DATA}) for each in cells[0].analyses]
-    recorded = [replace(cells[0], analyses=tuple(own))]
+    recorded = [with_info(cells[0], dataset=DATA)]
     assert comparison_title(compare(recorded), NET_SETTING | {"scenario": None}).endswith("stand-in data")
     assert "in place of the IMDb reviews." in printed(recorded, scenario=None)
 
@@ -185,9 +169,8 @@ def test_trainings_that_learnt_nothing_are_not_said_to_hold_or_to_fall(planned: 
     for result, told in ((untaught, True), (training_result(0.9), False)):
         shown = printed([planned.cell(1, 9, plan="25", results=(result,))])
         assert ("An emulated device learns nothing, so there is no accuracy." in shown) == told
-    tried, silent = content([planned.cell(1, 9, results=(training_result(0.9),)), planned.cell(1, 9, batch_size=16)])[
-        "cells"
-    ]
+    cells = [planned.cell(1, 9, results=(training_result(0.9),)), planned.cell(1, 9, batch_size=16)]
+    tried, silent = content(cells)["cells"]
     assert "Acc" not in tried["results"][0]
     assert (silent["accuracy"], "results" in silent) == (None, False)
 
@@ -197,17 +180,19 @@ def test_confusion_is_a_panel_a_cell(planned: Planned, tmp_path: Path, cells: in
     matrix = [[9 if row == column else 1 for column in range(classes)] for row in range(classes)]
     cell = planned.cell(1, 9, results=(training_result(0.9, confusion=matrix),))
     several = compare([replace(cell, axes=cell.axes | {"net": f"net{n}"}) for n in range(cells)])
-    assert len(panels(several, NET_SETTING)) == min(cells, MOST_PANELS)
+    # One more is the scale of colours.
+    panels = [axes for axes in PICTURES["confusion_plot"](several, NET_SETTING, "x").axes if axes.get_visible()]
+    assert len(panels) == min(cells, MOST_MATRICES) + 1
     file = tmp_path / "confusion.png"
-    write_confusion(several, NET_SETTING, "fashion-mnist", file)
+    draw_comparison("confusion_plot", several, NET_SETTING, "fashion-mnist", file)
     with Image.open(file) as picture:
         assert min(picture.size) > 400
     with pytest.raises(WhyidleError, match="nothing to draw"):
-        write_confusion(compare([planned.cell(1, 9)]), NET_SETTING, "x", tmp_path / "a.png")
+        draw_comparison("confusion_plot", compare([planned.cell(1, 9)]), NET_SETTING, "x", tmp_path / "a.png")
 
 
 def test_markup_in_names_is_shown_and_not_obeyed(planned: Planned) -> None:
     named = replace(planned.cell(20, 9), pipeline="[/x]")
-    shown = words(printed([named, Cell("[/y]", 8, "failed", "a [broken] file", (), ())]))
+    shown = words(printed([named, Cell("[/y]", 8, "failed", "a [broken] file")]))
     assert "[/y], batch 8: failed: a [broken] file" in shown
     assert "[/x] 8" in shown

@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 
 from whyidle.analyse.causes.finding import Finding, Next
-from whyidle.analyse.cells.cost import spent
-from whyidle.analyse.cells.prices import Price
+from whyidle.analyse.cells.cost import Price, spent
 from whyidle.analyse.run.analysis import analyse
 from whyidle.analyse.run.worker_deaths import WorkerDeath
 from whyidle.analyse.speedup import Speedup
@@ -23,7 +22,6 @@ from whyidle.record.run import open_run
 from whyidle.report.contract.checks import LimitsJson, MachineJson
 from whyidle.report.contract.common import cause, next_of
 from whyidle.report.contract.encode import beside, builtins
-from whyidle.report.contract.roofline import RooflineResultJson
 from whyidle.report.contract.run import report
 
 PAGES = Path(__file__).parents[3] / "docs" / "commands"
@@ -49,7 +47,6 @@ def keys(found: Any, seen: set[int]) -> set[str]:
     [
         ("check", LimitsJson),
         ("doctor", MachineJson),
-        ("roofline", RooflineResultJson),
     ],
 )
 def test_a_page_names_the_keys_of_its_json_alone(page: str, kind: type[msgspec.Struct]) -> None:

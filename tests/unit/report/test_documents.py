@@ -13,7 +13,7 @@ from markdown_it import MarkdownIt
 from support.cells import Planned, place
 from support.rendered import rendered
 from whyidle.analyse.causes.finding import Evidence, Finding, Next
-from whyidle.analyse.cells.batch_size.result import BatchVerdict
+from whyidle.analyse.cells.batch_size import BatchVerdict
 from whyidle.analyse.cells.comparison import Cell, compare
 from whyidle.analyse.run.analysis import analyse
 from whyidle.analyse.run.stall_breakdown import TOTAL
@@ -161,7 +161,7 @@ def test_what_else_was_found_says_its_lines_and_its_stages_in_a_line_each() -> N
 
 def test_a_comparison_is_its_table_and_many_cells_are_cut_and_counted(tmp_path: Path) -> None:
     cell = Planned(tmp_path).cell(20, 5, pipeline="naive")
-    broken = Cell("dali-cpu", 8, "failed", "broken | pipe", (), (), (), place())
+    broken = Cell("dali-cpu", 8, "failed", "broken | pipe", axes=place())
     setting = {"cpu_budget": 2, "repeats": 1, "scenario": "ssd", "net": "vgg", "device": DEVICE}
     shown = html(markdown(comparison_document(compare([cell, broken]), setting)))
     assert shown.index("Emulated samples/s") < shown.index("<tr>") < shown.index(">naive</td>")

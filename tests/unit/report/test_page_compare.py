@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 
-from support.cells import SETTING, Planned, on_processor
+from support.cells import SETTING, Planned, on_processor, with_info
 from support.page_content import Element, parsed
-from whyidle.analyse.cells.cell_costs import place_of, setting_of
 from whyidle.analyse.cells.comparison import Cell, compare
-from whyidle.analyse.cells.prices import Price
+from whyidle.analyse.cells.cost import Price, place_of, setting_of
 from whyidle.commands.main import main
 from whyidle.record.comparison import CellRecord, write_comparison
 from whyidle.record.run import create_run
@@ -55,7 +54,7 @@ def heats(page: Element, metric: str) -> list[int | None]:
 
 
 def failed(cell: Cell, status: str = "oom", error: str = "needs 26.3 GB of 17.2 GB") -> Cell:
-    return replace(cell, status=status, error=error, analyses=(), runs=())
+    return replace(cell, status=status, error=error, rows=())
 
 
 def test_what_went_wrong_stands_in_its_place_and_is_no_figure(study: list[Cell]) -> None:
@@ -72,11 +71,7 @@ def test_what_went_wrong_stands_in_its_place_and_is_no_figure(study: list[Cell])
 
 
 def test_measured_and_emulated_figures_never_share_a_column_or_a_scale(study: list[Cell]) -> None:
-    cpu = {"device": {"kind": "cpu"}}
-    measured = [
-        replace(cell, analyses=tuple(replace(a, info=a.info | cpu) for a in cell.analyses))
-        for cell in map(on_processor, study[2:])
-    ]
+    measured = [with_info(on_processor(cell), device={"kind": "cpu"}) for cell in study[2:]]
     page = shown([*study[:2], *measured])
     columns = ("samples/s", "emulated samples/s")
     values = [["data-value" in row[column].attributes for column in columns] for row in cell_rows(page)]
@@ -116,7 +111,7 @@ def test_what_a_recording_holds_stays_words_and_nothing_is_loaded(study: list[Ce
     named = [replace(cell, pipeline=HOSTILE) for cell in study[:2]]
     broken = replace(failed(study[2], "failed", HOSTILE), pipeline=HOSTILE)
     setting = {"question": HOSTILE, "notices": [HOSTILE], "net": HOSTILE, "dataset": {"stand_in": HOSTILE}}
-    page = shown([*named, broken], {named[0].runs[0]: "a%22b.html"}, **setting)
+    page = shown([*named, broken], {named[0].rows[0].run: "a%22b.html"}, **setting)
     assert len(page.all("script")) == len(shown(study[:3]).all("script"))
     assert not page.all("img")
     assert page.words.count("<script>alert(1)</script>") > 5

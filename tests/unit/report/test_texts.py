@@ -142,8 +142,8 @@ def test_figures_of_a_job_are_the_jobs_wherever_they_are_told(tmp_path: Path) ->
 
     result, setting = load(tmp_path)
     (view,) = compare_page.views(result, setting, {})
-    assert view.runs[0].busy_pct == told["device"]["busy_pct"]
-    assert 100 * view.shares["input"] == pytest.approx(told["breakdown"]["input_pct"])
+    assert view["runs"][0]["busy_pct"] == told["device"]["busy_pct"]
+    assert 100 * view["shares"]["input"] == pytest.approx(told["breakdown"]["input_pct"])
     said, document = f"{told['device']['busy_pct']:.0f} %", comparison_document(result, setting)
     assert [said in form for form in (rendered(document, 120), markdown(document))] == [True, True]
     made = parsed(page(job, [open_run(tmp_path / "x-r0")]))

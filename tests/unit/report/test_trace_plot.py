@@ -11,12 +11,12 @@ import pytest
 from PIL import Image
 
 from support.crafted import add, analysis_of_run
-from whyidle.analyse.cells.comparison import Cell, compare
+from whyidle.analyse.cells.comparison import Cell, RunRow, compare
 from whyidle.commands.main import main
 from whyidle.errors import WhyidleError
 from whyidle.record.run import update_run
 from whyidle.record.schema import DEVICE
-from whyidle.report.plot.utilisation import MOST_WINDOWS, figure, trace_of, traces_of, write_utilisation
+from whyidle.report.plot import MOST_WINDOWS, trace_of, traces_of, utilisation, write_utilisation
 from whyidle.scenarios.planted import MS, Step, train
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -35,9 +35,8 @@ def test_the_windows_say_what_share_of_them_the_device_computed(tmp_path: Path) 
     assert np.mean(trace.busy) == pytest.approx(50, abs=2)
     assert trace.gaps == "gaps: half below 50 ms, 95 % below 50 ms"
 
-
-def test_a_long_training_is_shown_from_its_middle(tmp_path: Path) -> None:
-    trace = trace_of("long", analysis_of_run(recorded(tmp_path / "run", 200, 800, 60)), None)
+    # A long training is shown from its middle.
+    trace = trace_of("long", analysis_of_run(recorded(tmp_path / "long", 200, 800, 60)), None)
     assert len(trace.busy) == MOST_WINDOWS
     assert (min(trace.busy), max(trace.busy)) == (0, 100)
 
@@ -45,9 +44,9 @@ def test_a_long_training_is_shown_from_its_middle(tmp_path: Path) -> None:
 def test_a_panel_stands_for_the_typical_run_of_a_cell(tmp_path: Path) -> None:
     runs = [recorded(tmp_path / f"caffe-b8-r{n}", fetch, 50) for n, fetch in enumerate((50, 60, 90))]
     cells = [
-        Cell("caffe", 8, "ok", None, tuple(map(str, runs)), tuple(map(analysis_of_run, runs)), (0, 1, 2)),
-        Cell("caffe", 16, "oom", "too large", (), ()),
-        Cell("none", 8, "ok", None, (str(runs[0]),), (analysis_of_run(runs[0]),), axes={"feed": "loader-only"}),
+        Cell("caffe", 8, "ok", None, tuple(RunRow(str(run), 0, analysis_of_run(run)) for run in runs)),
+        Cell("caffe", 16, "oom", "too large"),
+        Cell("none", 8, "ok", None, (RunRow(str(runs[0]), 0, analysis_of_run(runs[0])),), {"feed": "loader-only"}),
     ]
     [trace] = traces_of(compare(cells))
     assert trace.name.endswith("caffe, batch 8")
@@ -58,7 +57,7 @@ def test_a_run_that_failed_does_not_shift_the_folders(tmp_path: Path) -> None:
     runs = [recorded(tmp_path / f"caffe-b8-r{n}", 50, 50) for n in range(2)]
     middle = analysis_of_run(runs[1]).facts.window.begin_ns + 1000 * MS
     add(runs[1], DEVICE, [{"t_ns": middle, "device": 0, "window_ns": MS, "utilisation_pct": 64.0}])
-    cell = Cell("caffe", 8, "ok", None, tuple(map(str, runs)), (analysis_of_run(runs[1]),), (1,))
+    cell = Cell("caffe", 8, "ok", None, (RunRow(str(runs[0]), 0), RunRow(str(runs[1]), 1, analysis_of_run(runs[1]))))
     [trace] = traces_of(compare([cell]))
     assert [percent for _, percent in trace.sampled] == [64.0]
     # Of several devices none is the run's.
@@ -81,7 +80,7 @@ def test_the_command_draws_a_run_and_names_its_device(tmp_path: Path) -> None:
 def test_a_picture_has_a_panel_a_training(tmp_path: Path) -> None:
     trace = trace_of("caffe, batch 8", analysis_of_run(recorded(tmp_path / "run", 50, 50)), None)
     two = [replace(trace, sampled=((0.5, 40.0), (1.0, 60.0))), replace(trace, name="workers", busy=())]
-    assert [axes.get_title("left") for axes in figure(two, "ssd").axes] == ["caffe, batch 8", "workers"]
+    assert [axes.get_title("left") for axes in utilisation(two, "ssd").axes] == ["caffe, batch 8", "workers"]
     write_utilisation(two, "ssd on an emulated V100", tmp_path / "out.png")
     with Image.open(tmp_path / "out.png") as picture:
         assert picture.width > picture.height > 200
@@ -96,6 +95,6 @@ def test_the_axis_says_what_is_cut_and_the_title_what_was_stopped(tmp_path: Path
     runs = short_run, recorded(tmp_path / "long", 200, 800, 60)
     short, long = (trace_of(run.name, analysis_of_run(run), None) for run in runs)
     assert short.name == "short, stopped"
-    said = [figure(several, "x").axes[-1].get_xlabel() for several in ([short], [long], [short, long])]
+    said = [utilisation(several, "x").axes[-1].get_xlabel() for several in ([short], [long], [short, long])]
     cut = "seconds (middle of"
     assert said == ["seconds", f"{cut} the training)", f"{cut} longer trainings)"]

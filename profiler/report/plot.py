@@ -1,0 +1,478 @@
+"""Pictures of results, made with matplotlib, an extra: one panel for each loader, curve, matrix, kind of samples or
+training, all in one style."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..analyse.cells.batch_size import BatchVerdict
+from ..analyse.cells.comparison import Comparison, label, varying
+from ..analyse.cells.studies import results, rooflines, sample_times, scaling
+from ..analyse.run.analysis import Analysis
+from ..analyse.run.stall_breakdown import PARTS, TOTAL, UNTOLD, busy_strip
+from ..analyse.statistics import Estimate
+from ..errors import MissingExtra, WhyidleError
+from ..record.run import open_run
+from ..record.schema import DEVICE
+from .documents.cells_table import namer
+from .documents.comparison import HELD, accuracy_of, class_names, curve_names
+from .documents.roofline import heading
+from .words import sample_time
+from .words.figures import NOT_MEASURED, part_name, share
+from .words.sample_time import Scale, half_width, known, shares, shown_parts
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+SUFFIXES = (".svg", ".png", ".pdf")
+WINDOW_NS = 1_000_000_000 // 6
+"""The shortest time over which NVIDIA's driver averages utilisation; on some products it is a second."""
+MOST_WINDOWS = 240
+"""Windows of a panel of utilisation: of a longer training it shows the middle, 40 s."""
+MOST_TRACES, MOST_MATRICES = 16, 6
+"""Panels of a picture of utilisation, and of confusion matrices: more would be too small to read."""
+MOST_WRITTEN, LEAST_WRITTEN = 20, 0.5
+"""Most classes for which each field of a confusion matrix has its figure; least percent that is written."""
+DARK = 0.55
+"""Share from which a field's letters are white."""
+
+GREEN, RED, BLUE, PINK, ORANGE, SKY = "#009E73", "#D55E00", "#0072B2", "#CC79A7", "#E69F00", "#56B4E9"
+"""Okabe and Ito, told apart by colour-blind people."""
+INK, PALE, GREY, GRID = "#222222", "#666666", "#B8B8B8", "#E4E4E4"
+_PART_LOOKS = {
+    # The terminal's colours.
+    "compute": (GREEN, ""),
+    "input": (RED, "//"),
+    "copy": (ORANGE, "||"),
+    "sync": (PINK, "xx"),
+    "host": (BLUE, "\\\\"),
+    "boundary": (SKY, "--"),
+    UNTOLD: ("#BBBBBB", "++"),
+}
+_SETTINGS: Any = {
+    "svg.fonttype": "none",
+    "text.parse_math": False,  # a $ in a name is a $
+    # Names in the SVG derive from this instead of chance, so that the same figures give the same file.
+    "svg.hashsalt": "whyidle",
+    "font.family": "sans-serif",
+    "font.size": 9.0,
+    "hatch.linewidth": 0.7,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "legend.frameon": False,
+    "axes.labelcolor": INK,
+}
+_NO_DATE: dict[str, dict[str, Any]] = {
+    ".svg": {"Date": None, "Creator": None},
+    ".png": {"Software": None},
+    ".pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+}
+
+
+def check_picture(path: Path, made: Path | None = None, option: str = "--plot") -> None:
+    """Check that a picture can be drawn there, before anything is measured; `made`: a folder that will exist.
+
+    Raises:
+        WhyidleError: no such folder, or no kind of picture.
+        MissingExtra: matplotlib is not installed.
+    """
+    if path.suffix.lower() not in SUFFIXES:
+        kinds = f"{', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}"
+        raise WhyidleError(f"{option} {path}: unknown kind of picture. Name a file that ends in {kinds}.")
+    if path.is_dir():
+        raise WhyidleError(f"{option} {path} is a folder. Name a file in it.")
+    folder = path.absolute().parent
+    if not folder.is_dir() and (made is None or folder != made.absolute()):
+        raise WhyidleError(f"{option} {path}: there is no folder {folder}. Make it, or name another.")
+    if importlib.util.find_spec("matplotlib") is None:
+        raise MissingExtra(f"{option} draws with matplotlib, which is not installed", "plot")
+
+
+def save_picture(draw: Callable[[], Figure], path: Path) -> None:
+    """Draw in our style, into a file of the kind its name ends in; the same picture gives the same bytes.
+
+    Raises:
+        WhyidleError: it cannot be written.
+    """
+    import matplotlib
+
+    suffix = path.suffix.lower()
+    with matplotlib.rc_context():
+        # Whatever the user's own style is.
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update(_SETTINGS)
+        try:
+            draw().savefig(path, format=suffix[1:], dpi=160, metadata=_NO_DATE[suffix])
+        except OSError as error:
+            raise WhyidleError(f"cannot write {path}: {error.strerror}. Name another file.") from error
+
+
+def draw_comparison(name: str, result: Comparison, setting: dict[str, Any], title: str, path: Path) -> None:
+    """Draw one of `PICTURES`.
+
+    Raises:
+        WhyidleError: there is nothing to draw, or it cannot be written.
+    """
+    save_picture(lambda: PICTURES[name](result, setting, title), path)
+
+
+def _panels(
+    title: str, size: tuple[float, float], number: int, columns: int = 1, **how: Any
+) -> tuple[Figure, list[Axes]]:
+    """Make a picture with a title and so many panels in rows."""
+    from matplotlib.figure import Figure
+
+    drawn = Figure(figsize=size, layout="constrained")
+    drawn.suptitle(
+        textwrap.fill(title, int(10 * size[0])), fontsize=11, fontweight="bold", color=INK, x=0.01, ha="left"
+    )
+    axes = list(drawn.subplots(math.ceil(number / columns), columns, squeeze=False, **how).flat)
+    for each in axes[number:]:
+        each.set_visible(False)
+    for each in axes:
+        each.tick_params(colors=INK, length=0)
+        each.yaxis.grid(True, color=GRID, linewidth=0.7)
+        each.set_axisbelow(True)
+    return drawn, axes[:number]
+
+
+# Time per sample by batch size: a panel for each loader, stacked by part as in the terminal.
+
+_BAR = 0.72
+"""Width of a bar; they stand 1 apart."""
+
+
+def _batch_sizes(result: Comparison, _: dict[str, Any], title: str) -> Figure:
+    from matplotlib.patches import Patch
+
+    verdicts = result.batch_verdicts
+    if not verdicts:
+        raise WhyidleError("--plot: no loader ran with two batch sizes, so no picture was drawn.")
+    scale, parts = sample_time.scale_of(verdicts.values()), shown_parts(verdicts.values())
+    columns = min(len(verdicts), 4)
+    most = max(len(verdict.terms) for verdict in verdicts.values())
+    # Inches to the right of the last bar, for what grew.
+    room = 0.95 if any(verdict.grew for verdict in verdicts.values()) else 0.1
+    panel = max(2.2, 0.62 * most + room)
+    width, height = max(3.7, panel * columns + 0.7), 3.5 * math.ceil(len(verdicts) / columns) + 0.95
+    drawn, panels = _panels(title, (width, height), len(verdicts), columns, sharey=True)
+    for place, (axes, (name, verdict)) in enumerate(zip(panels, verdicts.items(), strict=True)):
+        for bar, terms in enumerate(verdict.terms.values()):
+            _stack(axes, bar, terms, parts, scale)
+        axes.set_xticks(range(len(verdict.terms)), [str(size) for size in verdict.terms])
+        # Room for the cause between a panel and its title.
+        _title(axes, textwrap.fill(name, 24), fontsize=10, fontweight="bold", color=INK, pad=19)
+        _note(axes, verdict.cause, (0, 1), (0, 5), xycoords="axes fraction", fontsize=9, color=PALE)
+        if verdict.grew is not None and known(verdict.changes.get(verdict.grew)):
+            _growth(axes, verdict, verdict.grew, scale)
+        axes.set_xlim(-0.55, most * panel / (panel - room) - 0.55)
+        if place % columns == 0:
+            axes.set_ylabel(f"time per sample ({scale.unit})")
+        if place + columns >= len(verdicts):
+            axes.set_xlabel("batch size")
+    totals = [total for v in verdicts.values() for terms in v.terms.values() if known(total := terms.get(TOTAL))]
+    ends = [total.value + (half if math.isfinite(half := half_width(total)) else 0.0) for total in totals]
+    panels[0].set_ylim(0, 1.16 * (max(ends, default=0.0) or 1.0) / scale.microseconds)
+    handles = [Patch(label=part_name(part), **_look(part)) for part in parts]
+    many = min(len(handles), int(width / 0.85))
+    drawn.legend(handles=handles, loc="outside lower left", ncols=many, handlelength=1.6)
+    return drawn
+
+
+def _look(part: str) -> dict[str, Any]:
+    colour, hatch = _PART_LOOKS[part]
+    return {"facecolor": colour, "hatch": hatch, "edgecolor": "white", "linewidth": 0.3}
+
+
+def _title(axes: Axes, words: str, **how: Any) -> None:
+    axes.set_title(words, **{"loc": "left", "fontsize": 9, "color": PALE, **how})
+
+
+def _note(axes: Axes, words: str, at: tuple[float, float], off: tuple[float, float], **how: Any) -> None:
+    """Write beside a point, `off` points away."""
+    axes.annotate(words, at, off, textcoords="offset points", **{"color": INK, **how})
+
+
+def _stack(axes: Axes, place: int, terms: Mapping[str, Estimate], parts: Sequence[str], scale: Scale) -> None:
+    """Draw one bar: the parts one on another, the interval of the whole, and its figure."""
+    total = terms.get(TOTAL)
+    if not known(total):
+        axes.text(place, 0, NOT_MEASURED, ha="center", va="bottom", color=PALE)
+        return
+    bottom = 0.0
+    for part in parts:
+        height = shares(terms).get(part, 0.0) * total.value / scale.microseconds
+        if height > 0:
+            axes.bar(place, height, _BAR, bottom, **_look(part))
+        bottom += height
+    top, half = total.value / scale.microseconds, half_width(total) / scale.microseconds
+    if math.isfinite(half):
+        axes.errorbar(place, top, half, color=INK, capsize=3, elinewidth=0.9, capthick=0.9)
+        top += half
+    box = {"facecolor": "white", "edgecolor": "none", "pad": 0.6}
+    _note(axes, scale.number(total), (place, top), (0, 3), ha="center", va="bottom", bbox=box)
+
+
+def _growth(axes: Axes, verdict: BatchVerdict, grew: str, scale: Scale) -> None:
+    """Draw a bracket beside the term that grew, with what it grew by."""
+    terms, place = verdict.terms[verdict.larger], list(verdict.terms).index(verdict.larger)
+    total, found = terms.get(TOTAL), shares(terms)
+    if not known(total):
+        return
+    low = sum(found.get(part, 0.0) for part in PARTS[: PARTS.index(grew)]) * total.value / scale.microseconds
+    high = low + found.get(grew, 0.0) * total.value / scale.microseconds
+    x, change = place + _BAR / 2 + 0.1, verdict.changes[grew]
+    sides, ends = [x - 0.06, x, x, x - 0.06], [low, low, high, high]
+    axes.plot(sides, ends, color=_PART_LOOKS[grew][0], linewidth=1.4, clip_on=False)
+    lines = [(grew, "bold"), (f"{scale.number(change, '+')} {scale.unit}", "bold"), (scale.spread(change), "normal")]
+    for line, (said, weight) in enumerate(lines):
+        _note(axes, said, (x, (low + high) / 2), (5, 11.5 * (1 - line)), va="center", fontweight=weight)
+
+
+# Speed-up by ranks: a line for each curve, beside the ideal one.
+
+
+def _scaling(result: Comparison, _: dict[str, Any], title: str) -> Figure:
+    every = scaling(result.cells)
+    if not every:
+        raise WhyidleError("--scaling-plot: nothing ran on several ranks, so no picture was drawn.")
+    held = [(words, curves) for of, words in HELD.items() if (curves := [each for each in every if each.held == of])]
+    drawn, panels = _panels(title, (4.4 * len(held), 4.2), len(held), len(held))
+    colours = (BLUE, RED, GREEN, PINK, ORANGE, SKY, "#000000")
+    for axes, (words, curves) in zip(panels, held, strict=True):
+        counts = sorted({point.ranks for curve in curves for point in curve.points})
+        axes.plot([1, counts[-1]], [1, counts[-1]], color=PALE, linestyle="--", linewidth=1, label="ideal")
+        for number, (curve, said) in enumerate(zip(curves, curve_names(curves), strict=True)):
+            colour, marker = colours[number % len(colours)], "osD^vPX"[number % 7]
+            points = [(point.ranks, point.speedup) for point in curve.points if point.speedup is not None]
+            reach = [[r.value - r.low for _, r in points], [r.high - r.value for _, r in points]]
+            style: dict[str, Any] = {"marker": marker, "markersize": 4.5, "linewidth": 1.4, "capsize": 2.5}
+            style |= {"color": colour, "label": f"{said} batch {curve.batch_size}".strip()}
+            axes.errorbar([ranks for ranks, _ in points], [r.value for _, r in points], reach, **style)
+            for point in curve.points:
+                if point.status == "oom":
+                    axes.plot(point.ranks, 0, color=colour, marker="x", clip_on=False)
+                    _note(axes, "OOM", (point.ranks, 0), (0, 4), ha="center", color=colour)
+        axes.set_xticks(counts, [str(count) for count in counts])
+        axes.set_ylim(bottom=0)
+        axes.set_xlabel("ranks")
+        emulated = "emulated " if any(curve.emulated for curve in curves) else ""
+        axes.set_ylabel(f"{emulated}speed-up against one rank")
+        _title(axes, textwrap.fill(words, 46))
+        axes.grid(True, color=GRID, linewidth=0.7)
+        axes.legend(fontsize=8)
+    return drawn
+
+
+# Confusion matrices: a panel for each cell, rows for true classes, columns for predicted ones.
+
+
+def _confusion(result: Comparison, setting: dict[str, Any], title: str) -> Figure:
+    from matplotlib.ticker import PercentFormatter
+
+    found = [(each, matrix) for each in results(result.cells) if (matrix := each.confusion) is not None]
+    if not found:
+        raise WhyidleError(
+            "--confusion-plot: no training was evaluated on held-out classes, so there is nothing to draw."
+        )
+    name = namer([each.cell for each, _ in found])
+    if len(found) > MOST_MATRICES:
+        found = sorted(found, key=lambda pair: -accuracy_of(pair[0]))[:MOST_MATRICES]
+    columns, side = min(3, len(found)), min(9.0, 2.6 + 0.3 * max(len(matrix) for _, matrix in found))
+    size = side * columns + 1.2, side * math.ceil(len(found) / columns) + 1.0
+    drawn, panels = _panels(title, size, len(found), columns)
+    pictures = []
+    for axes, (each, matrix) in zip(panels, found, strict=True):
+        parts = [[count / sum(row) if sum(row) else 0.0 for count in row] for row in matrix]
+        pictures.append(axes.imshow(parts, cmap="Blues", vmin=0, vmax=1))
+        axes.grid(False)
+        axes.spines[:].set_visible(False)
+        if len(parts) <= MOST_WRITTEN:
+            classes = class_names(each, setting)
+            axes.set_xticks(range(len(parts)), classes, rotation=45, ha="right", rotation_mode="anchor")
+            axes.set_yticks(range(len(parts)), classes)
+            for row, line in enumerate(parts):
+                for column, part in enumerate(line):
+                    if 100 * part > LEAST_WRITTEN:
+                        colour = "white" if part > DARK else INK
+                        words = f"{100 * part:.0f}"
+                        axes.text(column, row, words, ha="center", va="center", color=colour, fontsize=7)
+        axes.set_xlabel("predicted")
+        axes.set_ylabel("true")
+        mean = each.metric("accuracy")
+        right = "" if mean is None else f", accuracy {mean.value:.3f}"
+        _title(axes, textwrap.fill(name(each.cell) + right, 40), fontsize=9.5, fontweight="bold", color=INK)
+    bar = drawn.colorbar(pictures[-1], ax=drawn.axes, shrink=0.7, pad=0.02)
+    bar.set_label("share of the class")
+    bar.ax.yaxis.set_major_formatter(PercentFormatter(1))
+    bar.outline.set_visible(False)
+    return drawn
+
+
+# How close loaders come to the machine's limit: the time per sample, a bar for each.
+
+
+def _rooflines(result: Comparison, setting: dict[str, Any], title: str) -> Figure:
+    found = rooflines(setting)
+    if not found:
+        raise WhyidleError(
+            "--roofline-plot: the machine's limits were not measured, so no picture was drawn. `whyidle "
+            "compare --roofline` measures them."
+        )
+    colours = (BLUE, RED, GREEN, ORANGE, PINK, SKY, "#F0E442", "#000000")
+    every = [sample_times(each, result.cells) for each in found]
+    height = 1.2 + sum(0.42 * len(times) + 0.9 for times in every)
+    ratios = [len(times) + 1 for times in every]
+    drawn, panels = _panels(title, (8.0, height), len(found), height_ratios=ratios)
+    for axes, each, times in zip(panels, found, every, strict=True):
+        named = []
+        for row, time in enumerate(times):
+            left = 0.0
+            for number, (part, ms) in enumerate(time.parts):
+                colour = colours[number % len(colours)] if part else GREY
+                bar = axes.barh(row, ms, left=left, height=0.66, color=colour)
+                named += [(bar, part)] if part else []
+                left += ms
+            said = f"{time.samples_per_s:.0f} samples/s" + (f", {share(time.share, 0)} of the limit" if row else "")
+            _note(axes, said, (left, row), (4, 0), va="center", fontsize=8)
+        axes.axvline(times[0].ms, color=PALE, linestyle="--", linewidth=1)
+        axes.grid(False)
+        axes.set_yticks(range(len(times)), [time.name for time in times])
+        axes.invert_yaxis()
+        axes.set_xlim(0, 1.45 * max(time.ms for time in times))
+        axes.set_xlabel(f"ms per sample, {each.cores} cores together" if each.cores > 1 else "ms per sample, one core")
+        _title(axes, textwrap.fill(heading(each, found), 80))
+        bars, parts = [bar for bar, _ in named], [part for _, part in named]
+        axes.legend(bars, parts, fontsize=8, ncols=8, loc="upper left", bbox_to_anchor=(0, -0.9 / len(times)))
+    return drawn
+
+
+# The device's utilisation over time, as `nvidia-smi` shows it: a panel a training.
+#
+# The line is the share of each window in which the training's kernels ran, by its own events. NVML's readings, which
+# count every process's kernels, are dots beside it where the run has them.
+
+
+@dataclass(frozen=True)
+class UtilisationPanel:
+    """The utilisation of one training."""
+
+    name: str
+    busy: tuple[float, ...]
+    """Percent of each window; empty where it was not measured, or the training was too short."""
+    sampled: tuple[tuple[float, float], ...]
+    """NVML's readings of the same stretch: (seconds from its begin to the middle of the reading's window, percent)."""
+    gaps: str
+    """Lengths of the device's idle gaps, in words."""
+    cut: bool = False
+    """Whether it is the middle of a longer training."""
+
+
+def traces_of(result: Comparison) -> list[UtilisationPanel]:
+    """Trace the typical run of each cell that ran on a device, as many as a picture takes."""
+    names, found = varying(result.cells), []
+    for cell in result.cells:
+        row = cell.typical_row
+        if row is not None and row.analysis is not None and cell.feed != "loader-only":
+            name = f"{label(cell, names)} {cell.pipeline}, batch {cell.batch_size}".strip()
+            found.append(trace_of(name, row.analysis, Path(row.run)))
+    return found[:MOST_TRACES]
+
+
+def trace_of(name: str, analysis: Analysis, folder: Path | None) -> UtilisationPanel:
+    """Trace one run; `folder`: where its samples are."""
+    ended = analysis.info.get("ended")
+    # That the training was interrupted, or that its recording never ended.
+    if not isinstance(ended, dict):
+        name += ", not ended"
+    elif ended.get("status") == "stopped":
+        name += ", stopped"
+    facts = analysis.facts
+    if facts is None or not facts.told_apart:
+        return UtilisationPanel(name, (), (), "not measured")
+    window = facts.window
+    busy = tuple(busy_strip(window, facts.parts.computing, WINDOW_NS, MOST_WINDOWS))
+    shown = len(busy) * WINDOW_NS
+    begin = window.begin_ns + (window.wall_ns - shown) // 2
+    gaps = analysis.gaps_ms
+    said = f"gaps: half below {gaps['p50']:.0f} ms, 95 % below {gaps['p95']:.0f} ms" if gaps else "no gaps"
+    cut = window.wall_ns - shown >= WINDOW_NS
+    if folder is None:
+        return UtilisationPanel(name, busy, (), said, cut)
+    looks = open_run(folder).records(DEVICE)
+    within = (looks["t_ns"] >= begin) & (looks["t_ns"] < begin + shown)
+    told = looks[~np.isnan(looks["utilisation_pct"]) & within]
+    # Of several devices the records do not say which is this rank's.
+    told = told[: 0 if len(np.unique(told["device"])) > 1 else None]
+    middle = told["t_ns"] - np.maximum(told["window_ns"], 0) // 2 - begin
+    sampled = tuple(zip((middle / 1e9).tolist(), told["utilisation_pct"].tolist(), strict=True))
+    return UtilisationPanel(name, busy, sampled, said, cut)
+
+
+def write_utilisation(traces: Sequence[UtilisationPanel], title: str, path: Path) -> None:
+    """Draw into a file, of the kind its name ends in.
+
+    Raises:
+        WhyidleError: there is nothing to draw, or it cannot be written.
+    """
+    save_picture(lambda: utilisation(traces, title), path)
+
+
+def utilisation(traces: Sequence[UtilisationPanel], title: str) -> Figure:
+    """Draw the picture, not yet in any file."""
+    if not any(trace.busy for trace in traces):
+        raise WhyidleError(
+            f"--trace-plot: no picture was drawn. No run of {WINDOW_NS / 1e6:.0f} ms or more recorded when its device "
+            "computed."
+        )
+    size = 8.5, 1.25 * len(traces) + 1.2
+    drawn, panels = _panels(title, size, len(traces), sharex=True, sharey=True)
+    for axes, trace in zip(panels, traces, strict=True):
+        _trace(axes, trace)
+    panels[0].set_ylim(-4, 104)
+    panels[0].set_yticks((0, 50, 100))
+    panels[0].set_xlim(0, max(len(trace.busy) for trace in traces) * WINDOW_NS / 1e9)
+    cut = [trace.cut for trace in traces if trace.busy]
+    longer = "" if not any(cut) else f" (middle of {'the training' if all(cut) else 'longer trainings'})"
+    panels[-1].set_xlabel(f"seconds{longer}")
+    drawn.supylabel(f"device busy, % of {WINDOW_NS / 1e6:.0f} ms", color=INK, fontsize=9)
+    if any(trace.sampled for trace in traces):
+        labels = [pair for axes in panels for pair in zip(*axes.get_legend_handles_labels(), strict=True)]
+        named = {words: handle for handle, words in labels}
+        drawn.legend(named.values(), named.keys(), loc="outside lower right", ncols=2)
+    return drawn
+
+
+def _trace(axes: Axes, trace: UtilisationPanel) -> None:
+    _title(axes, trace.name, fontweight="bold", color=INK)
+    if not trace.busy:
+        axes.text(0.01, 0.5, "not measured, or too short", transform=axes.transAxes, va="center", color=PALE)
+        return
+    busy, edges = np.array(trace.busy), np.arange(len(trace.busy) + 1) * WINDOW_NS / 1e9
+    axes.stairs(busy, edges, color=GREEN, linewidth=1.0, fill=True, alpha=0.25)
+    axes.stairs(busy, edges, color=GREEN, linewidth=1.0, label="by the training's events")
+    if trace.sampled:
+        seconds, percent = zip(*trace.sampled, strict=True)
+        axes.plot(seconds, percent, ".", color=RED, markersize=3, label="sampled, as nvidia-smi does")
+    stood = 100 * float((busy < 0.5).mean())
+    said = f"mean {busy.mean():.0f} %, {stood:.0f} % of windows at 0 · {trace.gaps}"
+    _title(axes, said, loc="right", fontsize=8.5)
+
+
+PICTURES: Mapping[str, Callable[[Comparison, dict[str, Any], str], Figure]] = {
+    "plot": _batch_sizes,
+    "trace_plot": lambda result, _, title: utilisation(traces_of(result), title),
+    "scaling_plot": _scaling,
+    "confusion_plot": _confusion,
+    "roofline_plot": _rooflines,
+}
+"""Name of a comparison's picture → what draws it, of the comparison, its setting and a title."""

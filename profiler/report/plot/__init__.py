@@ -1,1 +1,0 @@
-"""Pictures made with matplotlib, an extra."""
