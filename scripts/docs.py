@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 from whyidle.analyse.causes.claim import Piece
-from whyidle.analyse.causes.table import CAUSES
+from whyidle.analyse.causes.table import ORDER
 from whyidle.analyse.run.metrics import METRICS
 from whyidle.commands.main import parser
 
@@ -58,7 +58,7 @@ def causes() -> str:
     """The pieces of the time, and the causes that are asked of each, as Markdown."""
     rows = ["| part | piece | causes, as they are asked |", "|---|---|---|"]
     for piece in Piece:
-        codes = dict.fromkeys(f"`{cause.code}`" for cause in CAUSES if piece in cause.claims)
+        codes = dict.fromkeys(f"`{rule.code}`" for rule in ORDER if piece in rule.claims)
         rows.append(f"| {', '.join(piece.parts)} | {piece.meaning} | {', '.join(codes)} |")
     return "\n".join(rows)
 

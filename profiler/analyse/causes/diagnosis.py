@@ -11,15 +11,13 @@ from ..run.facts import Facts
 from ..run.stall_breakdown import UNTOLD
 from ..where.own_loop import COMPUTING, OwnLoop
 from .claim import Claim, Piece
-from .divided import pieces_of
 from .finding import LEAST_GAIN, MOST_UNNAMED, Evidence, Finding, Next, without_name
 from .host import gil
-from .input import pieces as data
-from .input.epochs import PERSISTENT
-from .input.memory import CAUSE, soon_full
-from .own_loop import own_pieces, shares_seen
-from .run import kin_of_growth, leads
+from .input_batches import PERSISTENT, memory, soon_full
+from .pieces import counts, grown_ns, held_ns, own_pieces, pieces_of, waits_of
+from .run import kin_of_growth, leads, shares_seen
 from .table import explained
+from .wait import Wait
 
 LEAST_STEPS = 30
 """Steps after the warm-up that a verdict or a comparison needs: fewer support none, of a run, of ranks or of sizes."""
@@ -33,25 +31,20 @@ LEAST_TOLD = 0.005
 
 _TELL_APART = Next(
     "Put `whyidle.watch(iterable)` around what the training iterates over, or "
-    '`with whyidle.phase("data"):` around where it gets a batch',
-    None,
-    None,
-    None,
+    '`with whyidle.phase("data"):` around where it gets a batch'
 )
-
-
-_STEPS = Next("Call `whyidle.step()` in the training loop, where a step begins", None, None, None)
+_STEPS = Next("Call `whyidle.step()` in the training loop, where a step begins")
 
 
 def findings_of(facts: Facts) -> tuple[Finding, ...]:
-    """The causes of idle time that are worth a word, the one whose removal gains most first."""
-    found = data.findings_of(facts)
+    """Return the causes of idle time that are worth a word, the one whose removal gains most first."""
+    found = waits_explained(facts)
     waits = {each.cause for each in found}
     before = {} if facts.startup is None else {Piece.BEFORE: float(sum(facts.startup.own_ns.values()))}
     for piece, ns in (before | pieces_of(facts) | own_pieces(facts)).items():
         cause = explained(piece, Claim(facts, ns))
         found += [] if cause is None else [cause]
-    if all(each.cause != CAUSE for each in found) and (soon := soon_full(facts)) is not None:
+    if all(each.cause != memory.code for each in found) and (soon := soon_full(facts)) is not None:
         found.append(soon)
     found = [each for each in _folded(facts, found) if each.severity != "none"]
     if facts.headroom is not None:
@@ -65,6 +58,41 @@ def findings_of(facts: Facts) -> tuple[Finding, ...]:
     if found and not facts.told_apart and facts.own_loop is None:
         found[0] = replace(found[0], next=(*found[0].next, _TELL_APART))
     return tuple(found)
+
+
+def waits_explained(facts: Facts) -> list[Finding]:
+    """Return what explains the exposed wait for data, one finding a cause; together they explain all of it but what
+    grew as the run went on."""
+    if facts.parts.input_ns - round(grown_ns(facts, "input")) <= 0:
+        return []
+    # A piece that is too small to be told by itself is told with the largest, as are all where none is large.
+    every = waits_of(facts)
+    largest = max(every, key=lambda each: each[1])[0]
+    others = [(piece, ns) for piece, ns in every if piece is not largest and counts(facts, ns)]
+    rest = sum(ns for _, ns in every) - sum(ns for _, ns in others)
+    pieces = [(largest, rest), *sorted(others, key=lambda each: -each[1])]
+    # Where reads are a piece of their own, of all others what is known of the batches that are not read.
+    unread, loader = facts.loader_unread, facts.loader
+    of_unread = facts
+    if unread is not None and any(piece is Piece.READING for piece, _ in pieces):
+        unread = replace(unread, slowest=loader.slowest, worker_busy_pct=loader.worker_busy_pct)
+        of_unread = replace(facts, loader=unread)
+    waits: dict[Piece, Wait] = {}
+    told: dict[Piece, Finding] = {}
+    by_cause: dict[str | None, Piece] = {}
+    for piece, ns in pieces:
+        wait = Wait(of_unread if piece is Piece.MAKING else facts, ns, whole=len(pieces) == 1)
+        found = explained(piece, wait)
+        if found is None:
+            continue
+        larger = by_cause.setdefault(found.cause, piece)
+        if larger is not piece:
+            # The cause of a larger piece is that of this one too.
+            wait = replace(waits[larger], ns=waits[larger].ns + ns, whole=len(pieces) == 2)
+            found = explained(larger, wait)
+        if found is not None:
+            waits[larger], told[larger] = wait, found
+    return list(told.values())
 
 
 def _worth_saying(changes: Sequence[Next]) -> tuple[Next, ...]:
@@ -102,9 +130,8 @@ def _growth_behind_its_part(facts: Facts, found: Sequence[Finding]) -> list[Find
 
 def _folded(facts: Facts, found: Sequence[Finding]) -> Sequence[Finding]:
     """Symptoms given to their cause: where other Python threads hold the GIL, fetches wait for it too."""
-    held_ns = data.held_ns(facts)
-    gil_ns = pieces_of(facts)[Piece.GIL] + held_ns
-    both = gil(Claim(facts, gil_ns, "host.gil"), held_ns) if held_ns > 0 else None
+    held = held_ns(facts)
+    both = gil(Claim(facts, pieces_of(facts)[Piece.GIL] + held)) if held > 0 else None
     if both is None:
         return found
     symptoms = (both.cause, *(() if facts.made_in_training else ("input.handoff", "input.overkill")))

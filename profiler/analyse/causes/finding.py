@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from ..run.metrics import METRICS
@@ -72,10 +72,6 @@ class Next:
     """The same over today's rate; `None` where nothing supports a prediction."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Arguments of torch's DataLoader to set, where that is all of it; empty otherwise."""
-
-    def of(self, kind: str) -> Next:
-        """The same, of this kind."""
-        return replace(self, kind=kind)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from support.crafted import add, add_events, amend, evidence, facts_of_run, foun
 from support.device_runs import COMPUTE, ODD, SEVERITIES, STEPS, clocked, computing, shares
 from support.planted_runs import looked
 from whyidle.analyse.causes.claim import Piece
-from whyidle.analyse.causes.divided import pieces_of
+from whyidle.analyse.causes.pieces import pieces_of
 from whyidle.analyse.intervals import covered
 from whyidle.analyse.run.analysis import analyse
 from whyidle.analyse.speedup import SCATTER_SD

@@ -13,9 +13,9 @@ import pytest
 from support.crafted import add, add_events, amend, evidence, facts_of_run, found, steps_of, train_on_cpu
 from support.planted_runs import Making, hosted, pooled, told, trained
 from whyidle.analyse.causes.claim import Claim, Piece
-from whyidle.analyse.causes.divided import pieces_of
 from whyidle.analyse.causes.finding import Finding
 from whyidle.analyse.causes.host import gil
+from whyidle.analyse.causes.pieces import pieces_of
 from whyidle.analyse.run.divided_time import gil_of, own_time
 from whyidle.analyse.run.host_gaps import LEAST_STAGE
 from whyidle.analyse.run.stall_breakdown import PARTS
@@ -252,7 +252,7 @@ def test_waits_for_the_lock_say_where_they_are(tmp_path: Path, handed: float, ut
         add(folder, DEVICE, rows)
     facts = facts_of_run(folder)
     handed_ns = round(handed * facts.parts.wall_ns)
-    finding = gil(Claim(facts, pieces_of(facts)[Piece.GIL] + handed_ns), handed_ns)
+    finding = gil(Claim(facts, pieces_of(facts)[Piece.GIL] + handed_ns))
     assert finding is not None
     within = 0.0 if utilisation is None else 2 / 3 - 0.3
     assert finding.share == pytest.approx(1 / 3 + within + handed, abs=0.02)

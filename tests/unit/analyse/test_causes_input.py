@@ -21,9 +21,8 @@ from support.judged_waits import (
     rates,
     waiting_for_data,
 )
-from whyidle.analyse.causes.diagnosis import findings_of
+from whyidle.analyse.causes.diagnosis import findings_of, waits_explained
 from whyidle.analyse.causes.finding import Finding
-from whyidle.analyse.causes.input import pieces as waits_for_data
 from whyidle.analyse.run.divided_time import Gil
 from whyidle.analyse.run.exclusion import Exclusion, SeenWaiting, TimeGrowth
 from whyidle.analyse.run.exposed_data_wait import Shape, Slow, Spread
@@ -190,7 +189,7 @@ def test_nothing_measured_is_a_guess_and_says_so(run: Facts) -> None:
 
 def test_no_wait_has_no_cause(run: Facts) -> None:
     parts = dataclasses.replace(run.parts, input_ns=0)
-    assert waits_for_data.findings_of(dataclasses.replace(run, parts=parts)) == []
+    assert waits_explained(dataclasses.replace(run, parts=parts)) == []
 
 
 def test_no_more_is_promised_than_was_measured_with_an_infinitely_fast_loader(run: Facts) -> None:

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from whyidle.analyse.causes.claim import Piece
-from whyidle.analyse.causes.divided import behind_the_host, computing, pieces_of
-from whyidle.analyse.causes.table import CAUSES, CODES, FAMILIES
+from whyidle.analyse.causes.pieces import behind_the_host, computing, pieces_of
+from whyidle.analyse.causes.table import CODES, FAMILIES, ORDER
 from whyidle.analyse.run.facts import facts_of
 from whyidle.record.run import open_run
 from whyidle.scenarios.planted import MS, Step, train
@@ -27,7 +27,7 @@ SOURCES = ("profiler", "scenarios", "diagnosis_benchmark", "benchmarks")
 def test_every_cause_is_planted_or_says_why_not() -> None:
     planted = {code for case in CASES.values() for code in case.causes}
     assert planted <= set(CODES)
-    assert {cause.code for cause in CAUSES if not cause.unplanted} == planted
+    assert {rule.code for rule in ORDER if not rule.unplanted} == planted
 
 
 def test_every_cause_is_the_verdict_or_a_finding_of_a_recording_whose_outputs_are_kept() -> None:
@@ -37,12 +37,12 @@ def test_every_cause_is_the_verdict_or_a_finding_of_a_recording_whose_outputs_ar
 
 @pytest.mark.parametrize("piece", Piece)
 def test_every_piece_of_the_time_has_a_cause_that_may_claim_it(piece: Piece) -> None:
-    assert any(piece in cause.claims for cause in CAUSES)
+    assert any(piece in rule.claims for rule in ORDER)
 
 
 def test_a_rule_stands_in_one_row() -> None:
-    rules = [cause.rule for cause in CAUSES if cause.rule is not None]
-    assert len(set(rules)) == len(rules)
+    judges = [rule.judge for rule in ORDER if rule.judge is not None]
+    assert len(set(judges)) == len(judges)
 
 
 @pytest.mark.parametrize("folder", SOURCES)
