@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
@@ -96,9 +96,9 @@ def cause(code: str, *claims: Piece, lines: Lines | None = None) -> Callable[[Ca
     return lambda judge: Rule(code, claims, judge, lines)
 
 
-def threshold(value: float, meaning: str) -> Any:
-    """Return a field of a domain's thresholds, a frozen data class."""
-    return field(default=value, metadata={"meaning": meaning})
+def number(value: float | None) -> float:
+    """Return a figure; NaN where it was not measured, with which no comparison holds."""
+    return math.nan if value is None else value
 
 
 @dataclass(frozen=True)
@@ -131,6 +131,10 @@ class Claim:
     def on_cpu(self) -> bool:
         """Whether the processor is the device."""
         return self.facts.device_kind == "cpu"
+
+    def __getitem__(self, metric: str) -> float:
+        """Return a registered figure; NaN where it was not measured, with which no comparison holds."""
+        return number(METRICS[metric].of(self.facts))
 
     def evidence(self, metric: str, expected: str | None = None) -> Evidence:
         """Return a registered figure of these facts; `expected`: replaces its normal value."""

@@ -16,7 +16,19 @@ from ..speedup import Speedup
 from ..where import selection
 from ..where.remedies import MAKING
 from ..where.selection import NOT_MENDED, PREPARING, Lines
-from .claim import LEAST_OF_GAIN, SUPPLY, Claim, Piece, Vanishing, as_next, by_parts, by_replay, cause, vanishing
+from .claim import (
+    LEAST_OF_GAIN,
+    SUPPLY,
+    Claim,
+    Piece,
+    Vanishing,
+    as_next,
+    by_parts,
+    by_replay,
+    cause,
+    number,
+    vanishing,
+)
 from .finding import Evidence, Finding, Next
 from .pieces import restarts
 from .wait import INPUT, Wait, is_pickled
@@ -157,10 +169,8 @@ def worker_restart(wait: Wait) -> Finding | None:
         lambda settings: settings.persistent_workers and replace(settings, persistent_workers=False) == now,
         persistent=True,
     )
-    if said is None or facts.persistent_workers:
-        persist = wait.removing(change, "settings", least=0.4, likely=0.75, settings=PERSISTENT)
-    else:
-        persist = wait.as_predicted(change, "settings", said)
+    said = None if facts.persistent_workers else said
+    persist = wait.setting(change, "settings", said, PERSISTENT, least=0.4, likely=0.75)
     fork = (
         'Set `multiprocessing_context="fork"`, where nothing in the program forbids it; or use a smaller dataset '
         "object, and imports within functions"
@@ -196,7 +206,7 @@ def pipeline_fill(wait: Wait) -> Finding | None:
     if not workers:
         shorter = [f"Use longer epochs, or open the data before they begin (each first batch costs {took} more)"]
     else:
-        too_many = workers > (wait.sampled.cpu_budget or workers) or not wait.workers_busy
+        too_many = workers > (wait.facts.sampled.cpu_budget or workers) or not wait.workers_busy
         if wait.queues and too_many and workers > 1 and facts.persistent_workers:
             waiting = f"Use fewer than {workers} workers, which wait for CPUs while they prepare the first batches"
             shorter.insert(0, f"{waiting} ({took} per epoch)")
@@ -233,7 +243,7 @@ def straggler(wait: Wait) -> Finding | None:
         return None
     slowest = loader.slowest[0] if loader.slowest else None
     index = None if slowest is None or slowest.index is None else f"index {slowest.index}"
-    change = "Set `in_order=False` (torch 2.6 or later) to hand over batches as they come"
+    any_order = "Set `in_order=False` (torch 2.6 or later) to hand over batches as they come"
     said = wait.predicted(lambda settings: settings.num_workers == workers, in_order=False)
     return wait.found(
         f"{wait.begins}: straggler samples hold up later, finished batches.",
@@ -245,9 +255,7 @@ def straggler(wait: Wait) -> Finding | None:
             Evidence("Preparing one sample", loader.make_ms_per_sample, "ms"),
             Evidence("File or index of the slowest sample", None if slowest is None else slowest.file or index),
         ),
-        wait.removing(change, "settings", likely=0.8, settings={"in_order": False})
-        if said is None
-        else wait.as_predicted(change, "settings", said),
+        wait.setting(any_order, "settings", said, {"in_order": False}, likely=0.8),
         wait.removing("Make the slow samples cheaper, or prepare them once and keep the result", "cheaper"),
     )
 
@@ -255,12 +263,11 @@ def straggler(wait: Wait) -> Finding | None:
 @cause("input.prefetch_depth", *SUPPLY, lines=PREPARING)
 def uneven(wait: Wait) -> Finding | None:
     """The loader keeps up on average, and yet is waited for: batches differ more than what lies ready makes up for."""
-    loader, facts, slow, ahead = wait.loader, wait.facts, wait.facts.waits.slow, wait.facts.set_prefetch
-    varied = slow is not None and slow.times >= INPUT.varied_times and not wait.workers_busy and loader.workers > 0
+    loader, facts, ahead = wait.loader, wait.facts, wait.facts.set_prefetch
+    varied = wait["slow_times"] >= INPUT.varied_times and not wait.workers_busy and loader.workers > 0
     spread = facts.waits.shape.spread in (Spread.SINGLE, Spread.IRREGULAR, Spread.PERIODIC)
     # The workers deliver, on average, what the training takes without waiting.
-    limit, taken = loader.samples_per_s_limit, facts.samples_per_s_without(facts.parts.input_ns)
-    supplies = limit is not None and taken is not None and limit >= taken
+    supplies = wait["samples_per_s_limit"] >= number(facts.samples_per_s_without(facts.parts.input_ns))
     if not wait.keeps_up and not (varied and spread and supplies):
         return None
     workers = facts.set_workers
@@ -300,7 +307,7 @@ def overkill(wait: Wait) -> Finding | None:
         return None
     # Handed over in one piece they are worth a worker.
     pieces = here_ms > INPUT.handover_ms and held is not None and _in_pieces(held)
-    if pieces or (nbytes is not None and nbytes > INPUT.large_batch_bytes):
+    if pieces or number(nbytes) > INPUT.large_batch_bytes:
         return None
     saved = round((waited_ms - here_ms) * 1e6 * facts.window.count)
     change = "Set `num_workers=0` to prepare samples in the training process"
@@ -315,9 +322,7 @@ def overkill(wait: Wait) -> Finding | None:
             Evidence("Waiting for a batch", waited_ms, "ms per step", "less than preparing it"),
             *(wait.evidence("handoff_pct", ""), "mean_batch_bytes"),
         ),
-        wait.removing(change, "fewer_workers", saved, likely=0.9, settings={"num_workers": 0})
-        if said is None
-        else wait.as_predicted(change, "fewer_workers", said),
+        wait.setting(change, "fewer_workers", said, {"num_workers": 0}, ns=saved, likely=0.9),
         wait.overlapping(
             "Index a whole batch at once: use a dataset with `__getitems__`, or a sampler of index lists with "
             "`batch_size=None`",

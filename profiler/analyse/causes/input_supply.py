@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from ...record.schema import NOT_MEASURED, ThreadState
@@ -13,7 +15,7 @@ from ..run.facts import Facts
 from ..run.loader_stats import HEAVILY_QUEUED_PCT, QUEUED_PCT
 from ..where.selection import NOT_MENDED, OF_HANDS, OF_THE_MACHINE, PREPARING, WORTH_A_LINE, Lines, making
 from ..where.stages import cheaper_by_words
-from .claim import SUPPLY, Piece, cause, gains
+from .claim import SUPPLY, Piece, cause, gains, number
 from .finding import Evidence, Finding, Next, shown
 from .wait import CPUS, INPUT, Wait, Wanted
 
@@ -43,8 +45,9 @@ def serial(wait: Wait) -> Finding:
             wait.removing(more, "workers", likely=0.5),
         )
     wanted, work_ms = wait.wanted, loader.work_ms_per_batch
-    setting = f"Set `num_workers={wanted.workers}{wanted.besides}`{wait.beyond_cpus(wanted.workers)}"
-    change = wait.so_many(f"{setting} to prepare batches while the {facts.waiter} computes", wanted)
+    change = wait.so_many(
+        f"{wait.workers_setting(wanted)} to prepare batches while the {facts.waiter} computes", wanted
+    )
     if work_ms is not None and _not_worth_a_worker(facts, work_ms, change):
         change = wait.removing(
             "Index a whole batch at once: use a dataset with `__getitems__`, or tensors that the loop slices itself "
@@ -93,20 +96,18 @@ def in_its_own_thread(wait: Wait) -> Finding | None:
     known = steps[(steps["cpu_ns"] != NOT_MEASURED) & (steps["fetch_end_ns"] != NOT_MEASURED)]
     fetch, cpu_ns = float((known["fetch_end_ns"] - known["fetch_begin_ns"]).sum()), float(known["cpu_ns"].sum())
     elsewhere = float(np.maximum(0, known["step_end_ns"] - known["fetch_end_ns"]).sum())
-    least = 100 * max(0.0, min(1.0, (cpu_ns - elsewhere) / fetch)) if fetch else None
-    most = 100 * min(1.0, cpu_ns / fetch) if fetch else None
-    computes = least is not None and least >= 50
-    cpu = "" if most is None or computes else ", and mostly waits meanwhile" if most < 50 else ""
+    least = 100 * max(0.0, min(1.0, (cpu_ns - elsewhere) / fetch)) if fetch else math.nan
+    most = 100 * min(1.0, cpu_ns / fetch) if fetch else math.nan
+    computes, cpu = least >= 50, ", and mostly waits meanwhile" if most < 50 else ""
     change = "Prepare batches ahead: use a DataLoader with workers, or a background thread"
     if not computes:
         change += "; where the loader has threads of its own, use more of them"
-    between = None if least is None or most is None else f"{least:.0f} to {most:.0f} %"
     return wait.found(
         f"{wait.begins}: the training's own thread seems to prepare the batches{cpu}.",
         0.8 if computes else 0.5,
         (
             Evidence("Fetching a batch", facts.parts.fetch_ns / facts.window.count / 1e6, "ms per step"),
-            Evidence("On a CPU, share of the time spent fetching", between),
+            Evidence("On a CPU, share of the time spent fetching", f"{least:.0f} to {most:.0f} %" if fetch else None),
             "queue_ready_mean",
         ),
         wait.overlapping(change, "workers"),
@@ -145,10 +146,10 @@ def too_few_workers(wait: Wait) -> Finding | None:
     """
     if not wait.workers_busy or not wait.cpu_known or wait.starved:
         return None
-    loader, sampled, wanted = wait.loader, wait.sampled, wait.wanted
+    wanted = wait.wanted
     return wait.found(
-        f"{wait.begins}: {_count(loader.workers)} busy all the time, and the job "
-        f"uses {sampled.tree_cpus:.1f} of its {sampled.cpu_budget:g} CPUs.",
+        f"{wait.begins}: {_count(wait.loader.workers)} busy all the time, and the job "
+        f"uses {wait['cpus_used']:.1f} of its {wait['cpu_budget']:g} CPUs.",
         0.85,
         ("worker_busy_pct", "cpus_used", "cpu_budget", "queue_ready_mean", *wait.pace, *wait.touched),
         wait.so_many(_more_workers(wait, wanted), wanted),
@@ -169,16 +170,16 @@ def _more_workers(wait: Wait, wanted: Wanted) -> str:
 @too_few_workers.also(*SUPPLY)
 def latency(wait: Wait) -> Finding | None:
     """Workers are busy all the time, and wait: for the network, for locks, in sleeps."""
-    loader, wanted = wait.loader, wait.wanted
+    loader = wait.loader
     if not wait.waits_mostly or not wait.behind:
         return None
-    setting = f"Set `num_workers={wanted.workers}{wanted.besides}`{wait.beyond_cpus(wanted.workers)}"
+    wanted, shorten = wait.wanted, "; or shorten the waits: local copies, larger requests"
     return wait.found(
         f"{wait.begins}: {_count(loader.workers)} not enough, because preparing a "
         f"sample is {loader.waiting_pct:.0f} % waiting (network, locks, sleeps).",
         0.85,
         (*wait.waiting, "cpu_pct", "worker_busy_pct", *wait.pace, *wait.touched),
-        wait.so_many(setting, wanted, "; or shorten the waits: local copies, larger requests"),
+        wait.so_many(wait.workers_setting(wanted), wanted, shorten),
     )
 
 
@@ -219,12 +220,10 @@ def _guess(wait: Wait, rest: str, change: Next) -> Finding:
 @cause("input.cpu_quota", *SUPPLY, lines=OF_THE_MACHINE)
 def quota(wait: Wait) -> Finding | None:
     """A cgroup stops the job again and again: it has used up its CPU quota for the moment."""
-    sampled, facts = wait.sampled, wait.facts
-    throttled_s, cpus, used, workers = sampled.throttled_s, sampled.cpu_budget, sampled.tree_cpus, facts.set_workers
-    if throttled_s is None or throttled_s * 1e9 < INPUT.throttled * facts.parts.wall_ns * max(1.0, cpus or 1.0):
-        return None
-    near = cpus is None or used is None or used >= INPUT.budget_used * cpus
-    if wait.waits_mostly or not (near or wait.queues):
+    facts, cpus, workers = wait.facts, wait.facts.sampled.cpu_budget, wait.facts.set_workers
+    stops = wait["throttled_s"] * 1e9 >= INPUT.throttled * facts.parts.wall_ns * max(1.0, cpus or 1.0)
+    near = not wait["cpus_used"] < INPUT.budget_used * wait["cpu_budget"]
+    if not stops or wait.waits_mostly or not (near or wait.queues):
         return None
     changes = [wait.removing(MORE_CPUS, likely=0.6)]
     if cpus is not None and workers is not None and workers > cpus:
@@ -246,11 +245,9 @@ def quota(wait: Wait) -> Finding | None:
 @quota.also(*SUPPLY)
 def held_back(wait: Wait) -> Finding | None:
     """Workers wait for a CPU although there are CPUs that nobody uses: something holds the job back."""
-    loader, busy, used = wait.loader, wait.sampled.machine_busy_pct, wait.sampled.tree_cpus
-    queued = loader.run_queue_pct
-    if busy is None or used is None or queued is None or busy > INPUT.machine_idle_pct or queued < HEAVILY_QUEUED_PCT:
-        return None
-    if loader.workers <= used:
+    busy = wait["machine_busy_pct"]
+    queued = wait["run_queue_pct"] >= HEAVILY_QUEUED_PCT and wait.loader.workers > wait["cpus_used"]
+    if not queued or not busy <= INPUT.machine_idle_pct:
         return None
     idle = wait.evidence("machine_busy_pct", "near 100 % if workers have to wait")
     return wait.found(
@@ -265,9 +262,8 @@ def held_back(wait: Wait) -> Finding | None:
 @cause("input.affinity", *SUPPLY, lines=OF_THE_MACHINE)
 def affinity(wait: Wait) -> Finding | None:
     """Workers are confined to fewer CPUs than the job may use, and wait for those."""
-    loader, budget = wait.loader, wait.sampled.cpu_budget
-    together = loader.cpus
-    if together is None or budget is None or together + 0.5 >= budget or not wait.queues:
+    loader, together, budget = wait.loader, wait.loader.cpus, wait["cpu_budget"]
+    if not number(together) + 0.5 < budget or not wait.queues:
         return None
     confined = Evidence("CPUs that all workers together may use", together, "CPUs", f"{budget:g}")
     return wait.found(
@@ -286,11 +282,10 @@ def affinity(wait: Wait) -> Finding | None:
 @cause("input.worker_threads", *SUPPLY, lines=OF_THE_MACHINE)
 def worker_threads(wait: Wait) -> Finding | None:
     """Each worker computes in a pool of threads, and together they are more than the CPUs."""
-    loader, cpu, process = wait.loader, wait.loader.cpu_pct, wait.loader.process_cpu_pct
-    if cpu is None or process is None or not (wait.cpu_used or wait.starved or (wait.queues and wait.few_cpus_left)):
-        return None
-    others = process - cpu
-    if others < INPUT.pool_pct * (1 - (loader.run_queue_pct or 0.0) / 100) or others < INPUT.pool_times * cpu:
+    loader, cpu = wait.loader, wait["cpu_pct"]
+    others = number(loader.process_cpu_pct) - cpu
+    pools = others >= INPUT.pool_pct * (1 - (loader.run_queue_pct or 0.0) / 100) and others >= INPUT.pool_times * cpu
+    if not pools or not (wait.cpu_used or wait.starved or (wait.queues and wait.few_cpus_left)):
         return None
     return wait.found(
         f"{wait.begins}: each of the {loader.workers} workers starts threads of its own, and all of them compete for "
@@ -331,10 +326,9 @@ def delayed_by_others(wait: Wait) -> Finding | None:
 @cause("input.oversubscribed", *SUPPLY, lines=OF_THE_MACHINE)
 def oversubscribed(wait: Wait) -> Finding | None:
     """There are far more workers than CPUs, and they wait for each other in the run queue."""
-    loader, budget, queued = wait.loader, wait.sampled.cpu_budget, wait.loader.run_queue_pct
-    if budget is None or queued is None or queued < max(HEAVILY_QUEUED_PCT, loader.waiting_pct or 0.0):
-        return None
-    if loader.workers < INPUT.oversubscribed * budget:
+    loader, budget, queued = wait.loader, wait["cpu_budget"], wait["run_queue_pct"]
+    too_many = loader.workers >= INPUT.oversubscribed * budget
+    if not too_many or not queued >= max(HEAVILY_QUEUED_PCT, loader.waiting_pct or 0.0):
         return None
     fewer, cheaper = _fewer(wait, int(budget), "fewer work as fast with less memory", likely=0.1), _cheaper(wait)
     return wait.found(
@@ -385,11 +379,11 @@ def starved(wait: Wait) -> Finding | None:
 
 
 def _delayed(wait: Wait, who: str, change: str) -> Finding | None:
-    queued, loader = wait.facts.main_queued_ns, wait.loader
+    queued, loader = number(wait.facts.main_queued_ns), wait.loader
     moving_ns = (loader.mean_batch_bytes or 0.0) / INPUT.moved_bytes_per_s * 1e9 * wait.facts.window.count
     cheap = (loader.sent_bytes_per_batch or 0.0) <= INPUT.cheap_sent_bytes
     most = INPUT.thread_queued * wait.ns
-    if queued is None or not wait.facts.machine_full or queued < most or not cheap or moving_ns > most:
+    if not (queued >= most and wait.facts.machine_full and cheap and moving_ns <= most):
         return None
     return wait.found(
         f"{wait.begins}: batches are finished, but its thread waits for a CPU to take them, because {who} the CPUs.",
@@ -435,16 +429,16 @@ def storage(wait: Wait) -> Finding | None:
     read, stored, ms = loader.read_chars_bytes_per_sample, loader.storage_bytes_per_sample, loader.make_ms_per_sample
     cold = None if not read or stored is None else stored / read
     rate = read / (ms * loader.read_pct / 100 / 1e3) if read and ms and loader.read_pct else None
-    used = None if loader.mean_batch_bytes is None or not batch_size else loader.mean_batch_bytes / batch_size
-    amplified = None if read is None or not used else read / used
-    slow = rate is not None and rate < INPUT.slow_bytes_per_s
-    if amplified is not None and amplified >= INPUT.amplified:
+    used = loader.mean_batch_bytes / batch_size if loader.mean_batch_bytes and batch_size else None
+    amplified = None if read is None or used is None else read / used
+    slow = number(rate) < INPUT.slow_bytes_per_s
+    if number(amplified) >= INPUT.amplified:
         says = f", and reads {amplified:.0f} bytes for each byte that it uses"
         change = "Read less per sample: use chunks of the size that is used, and unpack no archive for one sample"
-    elif cold is not None and cold >= INPUT.cold:
+    elif number(cold) >= INPUT.cold:
         says = ", because the files are not in the page cache"
         change = "Copy the data to a local disk, or to memory if it fits; or read shards from start to end"
-    elif slow and read is not None and read < INPUT.small_read_bytes:
+    elif slow and number(read) < INPUT.small_read_bytes:
         says = ", in many small reads that each take long"
         change = "Pack the files into shards (tar, LMDB, records) that are read in large pieces"
     elif slow:
@@ -473,8 +467,7 @@ def storage(wait: Wait) -> Finding | None:
 @storage.also(*SUPPLY)
 def mostly_reads(wait: Wait) -> Finding | None:
     """Where the batches of the steps are not known one by one: reads are most of what making them takes."""
-    read = wait.loader.read_pct
-    return None if read is None or read < 100 * MOSTLY_READING else storage(wait)
+    return storage(wait) if wait["read_pct"] >= 100 * MOSTLY_READING else None
 
 
 # Workers that exclude each other.
@@ -556,8 +549,8 @@ def _together(wait: Wait, told: Exclusion) -> tuple[Evidence | str, ...]:
     fewer = "Preparing a batch with fewer active workers"
     return (
         Evidence("Workers active at a time", told.together),
-        *(() if growth is None else (Evidence(grown, growth.exponent.value, "", "near 0"),)),
-        *(() if growth is None else (Evidence(fewer, growth.fewer_ms, "ms", f"{growth.usual_ms:.0f} ms"),)),
+        *([] if growth is None else [Evidence(grown, growth.exponent.value, "", "near 0")]),
+        *([] if growth is None else [Evidence(fewer, growth.fewer_ms, "ms", f"{growth.usual_ms:.0f} ms")]),
         *(wait.evidence("cpu_pct", "near 100 %"), *CPUS),
     )
 

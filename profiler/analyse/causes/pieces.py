@@ -17,7 +17,7 @@ from ..run.stall_breakdown import UNTOLD
 from ..run.trends import growing
 from ..shares import MOSTLY, NEARLY_ALL
 from ..where.own_loop import EVALUATING, MAKING, OwnLoop
-from .claim import Piece, threshold
+from .claim import Piece
 from .wait import INPUT, is_pickled
 
 
@@ -25,19 +25,20 @@ from .wait import INPUT, is_pickled
 class DeviceThresholds:
     """Thresholds of what is told from the device and its link: shares, 0..1."""
 
-    utilisation_below: float = threshold(
-        0.15,
-        "Share of the time by which the driver's utilisation is below what the steps span, for a cause: less may be "
-        "how coarse it is.",
-    )
-    utilisation_far_below: float = threshold(0.30, "The same where not every step is timed, so that it is an estimate.")
-    running: float = threshold(0.8, "Share of its own time that a thread runs which only launches kernels, at least.")
-    sync: float = threshold(0.02, "Share of the time in synchronising calls up to which launching keeps the host.")
-    holding: float = threshold(0.3, "CPUs that other Python threads keep busy, from which they hold the lock.")
-    link_loss: float = threshold(0.05, "Share of the bandwidth that a degraded link lacks, at least.")
-    in_use: float = threshold(
-        0.5, "Share of the time that a device is in use, from which its link must have shown its full speed."
-    )
+    utilisation_below: float = 0.15
+    """Share of the time by which the driver's utilisation is below what the steps span, for a cause: less may be how coarse it is."""
+    utilisation_far_below: float = 0.30
+    """The same where not every step is timed, so that it is an estimate."""
+    running: float = 0.8
+    """Share of its own time that a thread runs which only launches kernels, at least."""
+    sync: float = 0.02
+    """Share of the time in synchronising calls up to which launching keeps the host."""
+    holding: float = 0.3
+    """CPUs that other Python threads keep busy, from which they hold the lock."""
+    link_loss: float = 0.05
+    """Share of the bandwidth that a degraded link lacks, at least."""
+    in_use: float = 0.5
+    """Share of the time that a device is in use, from which its link must have shown its full speed."""
 
 
 DEVICE = DeviceThresholds()

@@ -18,7 +18,7 @@ from ..where import selection
 from ..where.own_loop import EVALUATING, MAKING, OwnLoop
 from ..where.remedies import STARTING
 from ..where.selection import WORTH_A_LINE, Lines, grows_most
-from .claim import Claim, Piece, cause, enough_workers, threshold
+from .claim import Claim, Piece, cause, enough_workers
 from .finding import Evidence, Finding, Next
 from .input_batches import PERSISTENT, persistence
 from .input_supply import serial
@@ -30,18 +30,22 @@ from .wait import INPUT
 class RunThresholds:
     """Thresholds of what is about the run as a whole: shares, 0..1."""
 
-    memory_grows: float = threshold(1.1, "Memory at the end over that at the beginning, from which it is said to grow.")
-    told: float = threshold(0.01, "Share of the time before the first step from which a stage of it is told.")
-    named: float = threshold(0.2, "Share of a claim that something has to take for a change to it to be named.")
-    large: float = threshold(0.15, "Share of the run from which the time before its first step is large.")
-    large_ns: float = threshold(3e9, "How long that takes then, at least: short programs have set-ups of seconds.")
-    long_ns: float = threshold(30e9, "How long it takes to be worth a word in a run of any length.")
-    ending: float = threshold(0.01, "Share of the wall time from which stopping workers is told: keeping them is free.")
-    longest_ending_ns: float = threshold(
-        1e9,
-        "Mean length of an epoch's end up to which stopping its workers explains it: they are joined in tenths of a "
-        "second.",
-    )
+    memory_grows: float = 1.1
+    """Memory at the end over that at the beginning, from which it is said to grow."""
+    told: float = 0.01
+    """Share of the time before the first step from which a stage of it is told."""
+    named: float = 0.2
+    """Share of a claim that something has to take for a change to it to be named."""
+    large: float = 0.15
+    """Share of the run from which the time before its first step is large."""
+    large_ns: float = 3e9
+    """How long that takes then, at least: short programs have set-ups of seconds."""
+    long_ns: float = 30e9
+    """How long it takes to be worth a word in a run of any length."""
+    ending: float = 0.01
+    """Share of the wall time from which stopping workers is told: keeping them is free."""
+    longest_ending_ns: float = 1e9
+    """Mean length of an epoch's end up to which stopping its workers explains it: they are joined in tenths of a second."""
 
 
 RUN = RunThresholds()
