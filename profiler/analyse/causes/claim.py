@@ -72,8 +72,9 @@ class Rule:
     claims: tuple[Piece, ...]
     judge: Callable[[Any], Finding | None] | None
     """From a `Claim`, of the wait for data a `Wait`, to the finding that explains all of it, `None` where it does not
-    hold; the first sentence of its docstring is the cause's meaning. `None`: judged where several ranks are known
-    (`analyse/ranks`)."""
+    hold. `None`: judged where several ranks are known (`analyse/ranks`)."""
+    meaning: str
+    """What the cause is, in a sentence, then when it is told: the docstring of its first rule."""
     lines: Lines | None = None
     """How lines of code show it; `None` where no line is to blame."""
     unplanted: str = ""
@@ -93,7 +94,7 @@ def cause(code: str, *claims: Piece, lines: Lines | None = None) -> Callable[[Ca
 
     `table.ORDER` says which rule is asked before which.
     """
-    return lambda judge: Rule(code, claims, judge, lines)
+    return lambda judge: Rule(code, claims, judge, judge.__doc__ or "", lines)
 
 
 def number(value: float | None) -> float:

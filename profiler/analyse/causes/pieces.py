@@ -26,7 +26,7 @@ class DeviceThresholds:
     """Thresholds of what is told from the device and its link: shares, 0..1."""
 
     utilisation_below: float = 0.15
-    """Share of the time by which the driver's utilisation is below what the steps span, for a cause: less may be how coarse it is."""
+    """Time by which the driver's utilisation is below what the steps span, for a cause: less may be its coarseness."""
     utilisation_far_below: float = 0.30
     """The same where not every step is timed, so that it is an estimate."""
     running: float = 0.8

@@ -45,7 +45,7 @@ class RunThresholds:
     ending: float = 0.01
     """Share of the wall time from which stopping workers is told: keeping them is free."""
     longest_ending_ns: float = 1e9
-    """Mean length of an epoch's end up to which stopping its workers explains it: they are joined in tenths of a second."""
+    """Mean length of an epoch's end up to which stopping its workers explains it: that takes tenths of a second."""
 
 
 RUN = RunThresholds()

@@ -27,8 +27,14 @@ _COMPUTING = device.shape_churn, device.memory_pressure, device.contended, devic
 _LOOP = host.garbage, host.gil, host.main_process, host.step_gap
 _RUN = run.boundary, run.evaluated_by_hand, run.starting_up, run.slowing
 _RANKS = (
-    Rule("rank.straggler", (Piece.RANKS,), None),
-    Rule("rank.exchange", (Piece.RANKS,), None, unplanted="known of emulated ranks alone, which say it themselves"),
+    Rule("rank.straggler", (Piece.RANKS,), None, "The other ranks wait for one rank in their collectives."),
+    Rule(
+        "rank.exchange",
+        (Piece.RANKS,),
+        None,
+        "The ranks spend their time exchanging gradients: the interconnect is slow for so many bytes.",
+        unplanted="known of emulated ranks alone, which say it themselves",
+    ),
 )
 
 ORDER: tuple[Rule, ...] = (
