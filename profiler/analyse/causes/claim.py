@@ -8,8 +8,8 @@ known of how much vanishes, and from what two runs of one thing differ by.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
@@ -70,9 +70,9 @@ class Rule:
     code: str
     """Of the contract; the page is `docs/causes/`, code with dashes, `.md`."""
     claims: tuple[Piece, ...]
-    judge: Callable[[Any], Finding | None] | None
-    """From a `Claim`, of the wait for data a `Wait`, to the finding that explains all of it, `None` where it does not
-    hold. `None`: judged where several ranks are known (`analyse/ranks`)."""
+    judge: Callable[[Any], None] | None
+    """What it says, shows and advises about a `Claim`, of the wait for data a `Wait`; nothing where it does not hold.
+    `None`: judged where several ranks are known (`analyse/ranks`)."""
     meaning: str
     """What the cause is, in a sentence, then when it is told: the docstring of its first rule."""
     lines: Lines | None = None
@@ -81,15 +81,18 @@ class Rule:
     """Why no training of the benchmark of diagnosis shows it; empty where one does."""
 
     def __call__(self, claim: Claim) -> Finding | None:
-        """Return what explains the claim; `None` where the rule does not hold."""
-        return None if self.judge is None else self.judge(replace(claim, code=self.code))
+        """Return what explains all of the claim; `None` where the rule does not hold."""
+        asked = replace(claim, code=self.code)
+        if self.judge is not None:
+            self.judge(asked)
+        return asked.finding if asked.title else None
 
-    def also(self, *claims: Piece) -> Callable[[Callable[[Any], Finding | None]], Rule]:
+    def also(self, *claims: Piece) -> Callable[[Callable[[Any], None]], Rule]:
         """Declare another way in which the same cause is told."""
         return cause(self.code, *claims, lines=self.lines)
 
 
-def cause(code: str, *claims: Piece, lines: Lines | None = None) -> Callable[[Callable[[Any], Finding | None]], Rule]:
+def cause(code: str, *claims: Piece, lines: Lines | None = None) -> Callable[[Callable[[Any], None]], Rule]:
     """Declare a cause: the decorated rule says when it holds, in which sentence, by what evidence, and what to change.
 
     `table.ORDER` says which rule is asked before which.
@@ -102,13 +105,20 @@ def number(value: float | None) -> float:
     return math.nan if value is None else value
 
 
-@dataclass(frozen=True)
+@dataclass
 class Claim:
-    """An amount of wall time for one rule to explain. `code`: the cause that the rule stands for."""
+    """An amount of wall time for one rule to explain, and what the rule says of it."""
 
     facts: Facts
     ns: float
     code: str = ""
+    """The cause that the rule stands for."""
+    title: str = field(default="", init=False)
+    confidence: float = field(default=0.0, init=False)
+    evidence: list[Evidence] = field(default_factory=list, init=False)
+    advice: list[Next] = field(default_factory=list, init=False)
+    rest: dict[str, Any] = field(default_factory=dict, init=False)
+    """Further fields of the finding."""
 
     @property
     def share(self) -> float:
@@ -137,27 +147,27 @@ class Claim:
         """Return a registered figure; NaN where it was not measured, with which no comparison holds."""
         return number(METRICS[metric].of(self.facts))
 
-    def evidence(self, metric: str, expected: str | None = None) -> Evidence:
-        """Return a registered figure of these facts; `expected`: replaces its normal value."""
-        return shown(metric, METRICS[metric].of(self.facts), expected)
+    @property
+    def finding(self) -> Finding:
+        """What was said of the claim, as a finding that explains all of it."""
+        said = Finding(self.code, self.title, self.share, self.confidence, tuple(self.evidence), tuple(self.advice))
+        return replace(said, **self.rest)
 
-    def found(
-        self,
-        title: str,
-        confidence: float,
-        evidence: Sequence[Evidence | str],
-        *changes: Next,
-        most_gain: float | None = None,
-    ) -> Finding:
-        """Return a finding that explains all of the claim.
+    def says(self, title: str, confidence: float, **rest: Any) -> None:
+        """Hold, in this sentence, as sure as that, 0..1. `rest`: further fields of the finding."""
+        self.title, self.confidence, self.rest = title, confidence, rest
 
-        Args:
-            confidence: 0..1.
-            evidence: figures of this rule, and names of registered ones.
-            most_gain: the most that a measurement says can be gained, as a share.
-        """
-        shows = tuple(self.evidence(each) if isinstance(each, str) else each for each in evidence)
-        return Finding(self.code, title, self.share, confidence, shows, changes, most_gain)
+    def shows(self, what: str, value: float | str | None, unit: str = "", expected: str = "") -> None:
+        """Show a figure that belongs to this rule alone."""
+        self.evidence.append(Evidence(what, value, unit, expected))
+
+    def figures(self, *metrics: str, expected: str | None = None) -> None:
+        """Show registered figures of these facts; `expected`: replaces their normal values."""
+        self.evidence += [shown(metric, METRICS[metric].of(self.facts), expected) for metric in metrics]
+
+    def advise(self, change: str, kind: str = "", ns: float | None = None, **how: Any) -> None:
+        """Advise a change that takes time away: see `removing`."""
+        self.advice.append(self.removing(change, kind, ns, **how))
 
     def removing(
         self,

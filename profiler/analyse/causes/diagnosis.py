@@ -12,7 +12,7 @@ from ..run.stall_breakdown import UNTOLD
 from ..where.own_loop import COMPUTING, OwnLoop
 from .claim import Claim, Piece
 from .finding import LEAST_GAIN, MOST_UNNAMED, Evidence, Finding, Next, without_name
-from .host import gil
+from .host_and_device import gil
 from .input_batches import PERSISTENT, memory, soon_full
 from .pieces import counts, grown_ns, held_ns, own_pieces, pieces_of, waits_of
 from .run import kin_of_growth, leads, shares_seen
@@ -88,7 +88,7 @@ def waits_explained(facts: Facts) -> list[Finding]:
         larger = by_cause.setdefault(found.cause, piece)
         if larger is not piece:
             # The cause of a larger piece is that of this one too.
-            wait = replace(waits[larger], ns=waits[larger].ns + ns, whole=len(pieces) == 2)
+            wait = Wait(waits[larger].facts, waits[larger].ns + ns, whole=len(pieces) == 2)
             found = explained(larger, wait)
         if found is not None:
             waits[larger], told[larger] = wait, found

@@ -9,7 +9,7 @@ from ..predict.advice import VanishedWork
 from ..predict.predict import Assumed
 from ..run.exposed_data_wait import Spread
 from ..run.facts import Facts
-from ..run.memory_growth import MemoryGrowth
+from ..run.memory_growth import MemoryGrowth, MemoryLimitSeen
 from ..run.worker_records import HandedOver
 from ..shares import MOSTLY
 from ..speedup import Speedup
@@ -29,7 +29,7 @@ from .claim import (
     number,
     vanishing,
 )
-from .finding import Evidence, Finding, Next
+from .finding import Finding, Next
 from .pieces import restarts
 from .wait import INPUT, Wait, is_pickled
 
@@ -44,34 +44,32 @@ def _drawing(facts: Facts, each_ns: float) -> VanishedWork | None:
 
 
 @cause("input.sampler", Piece.SAMPLING, lines=Lines(selection.sampling, MAKING, spared=_drawing))
-def sampler(wait: Wait) -> Finding | None:
+def sampler(wait: Wait) -> None:
     """The sampler or batch sampler takes the time: the training's own process draws the indices, and waits.
 
     It does so within the fetches, however many workers there are; where they are busy all the time it holds nothing up.
     """
     facts, sampling, waits, workers = wait.facts, wait.facts.sampling, wait.facts.waits, wait.facts.set_workers
     if sampling is None or sampling.ns <= 0:
-        return None
+        return
     of_epochs = sampling.of_epochs(wait.ns)
     epoch_ms = sampling.first_ns / max(1, waits.epochs) / 1e6
     # First batches of epochs are drawn among much else.
     step_ms = (sampling.ns - sampling.first_ns) / max(1, facts.window.count - waits.epochs) / 1e6
     if of_epochs:
         what = f"takes {epoch_ms:.0f} ms to begin each epoch"
-        changes = [
-            wait.removing(
-                "Keep what the sampler reads or computes in `__iter__` (lengths, labels, weights, groups) in NumPy "
-                "arrays, made once in `__init__` or read from a file; draw one batch at a time instead of a list of "
-                "all batches before the first",
-                "once",
-                likely=0.9,
-            )
-        ]
+        wait.advise(
+            "Keep what the sampler reads or computes in `__iter__` (lengths, labels, weights, groups) in NumPy arrays, "
+            "made once in `__init__` or read from a file; draw one batch at a time instead of a list of all batches "
+            "before the first",
+            "once",
+            likely=0.9,
+        )
         if workers and facts.persistent_workers is False and sampling.iterators >= 2 * waits.epochs > 0:
-            twice = "Set `persistent_workers=True`: torch iterates over the sampler twice an epoch if workers restart"
-            changes.append(wait.removing(twice, "once", likely=0.5))
+            twice = "torch iterates over the sampler twice an epoch if workers restart"
+            wait.advise(f"Set `persistent_workers=True`: {twice}", "once", likely=0.5)
         longer = "Use longer epochs: several passes over the data as one, in a sampler that repeats"
-        changes.append(wait.removing(longer, "once", likely=0.5))
+        wait.advise(longer, "once", likely=0.5)
     else:
         what = f"takes {step_ms:.2g} ms per step to draw the indices of a batch"
         arrays = (
@@ -82,23 +80,19 @@ def sampler(wait: Wait) -> Finding | None:
             "Choose the batches of an epoch beforehand and yield them from a list; where each depends on the one "
             "before, draw them in a thread or process ahead of the training"
         )
-        changes = [_drawn_cheaper(wait, arrays, 0.95), _drawn_cheaper(wait, ahead, 0.8)]
+        wait.advice += _drawn_cheaper(wait, arrays, 0.95), _drawn_cheaper(wait, ahead, 0.8)
+    however = ", however many workers there are" if workers else ""
+    runs = f"It runs in the training process{however}"
+    wait.says(f"{wait.begins}: the dataset sampler {what}. {runs}.", 0.95)
     a_step = f"Wait for the sampler {'at other steps' if of_epochs else 'per step'}"
-    beginning = Evidence("Wait for the sampler at the start of an epoch", epoch_ms, "ms", "near 0 ms")
-    return wait.found(
-        f"{wait.begins}: the dataset sampler {what}. It runs in the training process"
-        f"{', however many workers there are' if workers else ''}.",
-        0.95,
-        (
-            Evidence(a_step, step_ms, "ms", "near 0 ms"),
-            *((beginning, "epochs") if waits.epochs else ()),
-            Evidence("Drawing the indices of a batch", sampling.draw_ms, "ms", "below 0.1 ms"),
-            Evidence("Indices drawn at a time", sampling.drawn),
-            Evidence("num_workers", workers),
-            *wait.pace,
-        ),
-        *changes,
-    )
+    wait.shows(a_step, step_ms, "ms", "near 0 ms")
+    if waits.epochs:
+        wait.shows("Wait for the sampler at the start of an epoch", epoch_ms, "ms", "near 0 ms")
+        wait.figures("epochs")
+    wait.shows("Drawing the indices of a batch", sampling.draw_ms, "ms", "below 0.1 ms")
+    wait.shows("Indices drawn at a time", sampling.drawn)
+    wait.shows("num_workers", workers)
+    wait.shows_pace()
 
 
 def _drawn_cheaper(wait: Wait, change: str, likely: float) -> Next:
@@ -116,10 +110,10 @@ def _drawn_cheaper(wait: Wait, change: str, likely: float) -> Next:
 # The beginnings of epochs.
 
 
-def persistence(facts: Facts) -> Evidence:
-    """Return whether workers outlive an epoch, as it is set."""
+def persistence(facts: Facts) -> str | None:
+    """Return whether workers outlive an epoch, `on` or `off`, as it is set; `None` where that is not known."""
     setting = facts.persistent_workers
-    return Evidence("persistent_workers", None if setting is None else "on" if setting else "off", "", "on")
+    return None if setting is None else "on" if setting else "off"
 
 
 def left_early(facts: Facts) -> bool:
@@ -130,16 +124,16 @@ def left_early(facts: Facts) -> bool:
     return few and waits.left_early is not None and waits.left_early >= MOSTLY
 
 
-def _leaving(wait: Wait) -> tuple[str, tuple[Evidence, ...], tuple[Next, ...]]:
-    """Return the rest of a sentence about epochs, evidence, and what is to be done first, where the loop leaves its
-    iterators early; else nothing."""
+def _leaving(wait: Wait) -> str:
+    """Return the rest of a sentence about epochs, and advise what is to be done first, where the loop leaves its
+    iterators early."""
     facts, waits, staging = wait.facts, wait.facts.waits, wait.facts.staging
     batches = waits.batches_per_epoch
-    if not left_early(facts) or batches is None or waits.left_early is None:
-        return "", (), ()
+    if not left_early(facts) or batches is None:
+        return ""
     # Each iterator that is left is also waited for: its workers end before the loop goes on.
     removed_ns = waits.starting_ns + waits.filling_ns + (staging.ns if staging is not None else 0)
-    keep = wait.removing(
+    wait.advise(
         "Keep one iterator: call `batches = iter(loader)` before the loop and `next(batches)` in it, and renew it when "
         "it is used up; or write `for batch in loader:`",
         "once",
@@ -147,148 +141,138 @@ def _leaving(wait: Wait) -> tuple[str, tuple[Evidence, ...], tuple[Next, ...]]:
         least=0.8,
         likely=0.95,
     )
-    left = Evidence("Iterators left while workers prepared more batches", 100 * waits.left_early, "%", "near 0 %")
     only = f"only {batches:.2g} batch{'es' * (round(batches) != 1)}"
-    return f"; the loop takes {only} of each and starts over", (left,), (keep,)
+    return f"; the loop takes {only} of each and starts over"
+
+
+def _shows_leaving(wait: Wait) -> None:
+    if left_early(wait.facts):
+        left = 100 * number(wait.facts.waits.left_early)
+        wait.shows("Iterators left while workers prepared more batches", left, "%", "near 0 %")
 
 
 @cause("input.worker_restart", Piece.STARTING, lines=Lines(selection.starting_workers, mended=False))
-def worker_restart(wait: Wait) -> Finding | None:
+def worker_restart(wait: Wait) -> None:
     """Workers are started anew for each epoch (fork, or a new Python that imports and unpickles), and waited for."""
-    facts, advice = wait.facts, wait.facts.advice
+    facts, waits, advice = wait.facts, wait.facts.waits, wait.facts.advice
     if not restarts(facts):
-        return None
-    each_ms, (leaving, left, keep) = wait.ns / facts.waits.epochs / 1e6, _leaving(wait)
-    how = "as a new Python, which imports the program and unpickles the dataset" if facts.starts_python else "as a fork"
-    change = "Set `persistent_workers=True` in a DataLoader that is created once, before the loop over epochs"
-    if facts.persistent_workers:
-        change = "Create the DataLoader once, before the loop over epochs, since its `persistent_workers` end with it"
+        return
+    each_ms, leaving = wait.ns / waits.epochs / 1e6, _leaving(wait)
+    who = "a worker" if facts.set_workers == 1 else f"{facts.set_workers} workers"
+    costs = f"which costs {each_ms:.0f} ms per epoch{leaving}"
+    wait.says(f"{wait.begins}: each epoch starts {who} anew, {costs}.", 0.9 if waits.starting_ns else 0.6)
+    wait.shows("Start of an epoch until a worker begins a batch", each_ms, "ms", "near 0 ms")
+    wait.figures("epochs")
+    wait.shows("Iterators of the loader in these epochs", waits.iterators, "", "1")
+    _shows_leaving(wait)
+    wait.shows("persistent_workers", persistence(facts), "", "on")
+    anew = "as a new Python, which imports the program and unpickles the dataset"
+    how = {None: None, True: anew, False: "as a fork"}[facts.starts_python]
+    wait.shows("How workers start", how)
     # Workers that live on make the first batches of an epoch all the same.
     now = None if advice is None else advice.workload.settings
     said = wait.predicted(
         lambda settings: settings.persistent_workers and replace(settings, persistent_workers=False) == now,
         persistent=True,
     )
-    said = None if facts.persistent_workers else said
-    persist = wait.setting(change, "settings", said, PERSISTENT, least=0.4, likely=0.75)
-    fork = (
-        'Set `multiprocessing_context="fork"`, where nothing in the program forbids it; or use a smaller dataset '
-        "object, and imports within functions"
-    )
-    return wait.found(
-        f"{wait.begins}: each epoch starts {'a worker' if facts.set_workers == 1 else f'{facts.set_workers} workers'} "
-        f"anew, which costs {each_ms:.0f} ms per epoch{leaving}.",
-        0.9 if facts.waits.starting_ns else 0.6,
-        (
-            Evidence("Start of an epoch until a worker begins a batch", each_ms, "ms", "near 0 ms"),
-            "epochs",
-            Evidence("Iterators of the loader in these epochs", facts.waits.iterators, "", "1"),
-            *(*left, persistence(facts)),
-            Evidence("How workers start", how if facts.starts_python is not None else None),
-        ),
-        *(*keep, persist),
-        *((wait.removing(fork),) if facts.starts_python else ()),
-    )
+    change = "Set `persistent_workers=True` in a DataLoader that is created once, before the loop over epochs"
+    if facts.persistent_workers:
+        said = None
+        change = "Create the DataLoader once, before the loop over epochs, since its `persistent_workers` end with it"
+    wait.advice.append(wait.setting(change, "settings", said, least=0.4, likely=0.75, settings=PERSISTENT))
+    if facts.starts_python:
+        wait.advise(
+            'Set `multiprocessing_context="fork"`, where nothing in the program forbids it; or use a smaller dataset '
+            "object, and imports within functions"
+        )
 
 
 @cause("input.pipeline_fill", Piece.FILLING, lines=NOT_MENDED)
-def pipeline_fill(wait: Wait) -> Finding | None:
+def pipeline_fill(wait: Wait) -> None:
     """Each epoch waits for its first batch while it is made, however many workers there are; or it has fewer batches
     than workers."""
     facts, batches, workers = wait.facts, wait.facts.waits.batches_per_epoch, wait.facts.set_workers
-    each_ms, (leaving, left, keep) = wait.ns / max(1, facts.waits.epochs) / 1e6, _leaving(wait)
+    each_ms, leaving = wait.ns / max(1, facts.waits.epochs) / 1e6, _leaving(wait)
     few = workers is not None and batches is not None and batches < workers and not left_early(facts)
-    title = f"{wait.begins}: the first batch of each epoch costs {each_ms:.0f} ms extra{leaving}"
+    fewer = ", and an epoch has fewer batches than there are workers" if few else ""
+    wait.says(f"{wait.begins}: the first batch of each epoch costs {each_ms:.0f} ms extra{leaving}{fewer}.", 0.8)
+    wait.shows("Extra cost of an epoch's first batch", each_ms, "ms", "near 0 ms")
+    wait.shows("Preparing a batch", wait.loader.work_ms_per_batch, "ms")
+    wait.shows("Batches in an epoch", batches, "", "many times the workers")
+    wait.shows("Workers", workers)
+    wait.figures("epochs")
+    _shows_leaving(wait)
+    wait.shows("persistent_workers", persistence(facts))
     took = f"{each_ms:.0f} ms" if each_ms >= 1 else f"{each_ms:.1f} ms"
-    shorter = [
-        "Use longer epochs (a sampler that repeats several passes as one), or smaller batches, which are ready sooner"
-    ]
+    longer = "longer epochs (a sampler that repeats several passes as one), or smaller batches, which are ready sooner"
+    changes = [f"Use {longer}"]
     if not workers:
-        shorter = [f"Use longer epochs, or open the data before they begin (each first batch costs {took} more)"]
+        changes = [f"Use longer epochs, or open the data before they begin (each first batch costs {took} more)"]
     else:
-        too_many = workers > (wait.facts.sampled.cpu_budget or workers) or not wait.workers_busy
+        too_many = workers > (facts.sampled.cpu_budget or workers) or not wait.workers_busy
         if wait.queues and too_many and workers > 1 and facts.persistent_workers:
-            waiting = f"Use fewer than {workers} workers, which wait for CPUs while they prepare the first batches"
-            shorter.insert(0, f"{waiting} ({took} per epoch)")
+            queuing = "which wait for CPUs while they prepare the first batches"
+            changes.insert(0, f"Use fewer than {workers} workers, {queuing} ({took} per epoch)")
         if few:
-            each = f"Use smaller batches, so each of the {workers} workers has one (fewer workers wait as long)"
-            shorter.insert(0, each)
-    persist = f"Set `persistent_workers=True` to keep workers from epoch to epoch ({took})"
-    changes = [(persist, PERSISTENT)] if workers and not facts.persistent_workers else []
-    changes += [(change, {}) for change in shorter]
-    return wait.found(
-        f"{title}, and an epoch has fewer batches than there are workers." if few else f"{title}.",
-        0.8,
-        (
-            Evidence("Extra cost of an epoch's first batch", each_ms, "ms", "near 0 ms"),
-            Evidence("Preparing a batch", wait.loader.work_ms_per_batch, "ms"),
-            Evidence("Batches in an epoch", batches, "", "many times the workers"),
-            Evidence("Workers", workers),
-            "epochs",
-            *(*left, Evidence("persistent_workers", persistence(facts).value)),
-        ),
-        *keep,
-        *(wait.removing(change, "settings", least=0.2, likely=0.8, settings=given) for change, given in changes),
-    )
+            each = f"so each of the {workers} workers has one (fewer workers wait as long)"
+            changes.insert(0, f"Use smaller batches, {each}")
+        if not facts.persistent_workers:
+            keep = f"Set `persistent_workers=True` to keep workers from epoch to epoch ({took})"
+            wait.advise(keep, "settings", least=0.2, likely=0.8, settings=PERSISTENT)
+    for change in changes:
+        wait.advise(change, "settings", least=0.2, likely=0.8)
 
 
 # Batches that differ.
 
 
 @cause("input.straggler", Piece.SLOW, lines=PREPARING)
-def straggler(wait: Wait) -> Finding | None:
+def straggler(wait: Wait) -> None:
     """Single slow samples hold up later batches that are finished, in a loader that has time to spare."""
     facts, loader, workers = wait.facts, wait.loader, wait.facts.set_workers
     if facts.out_of_order:
-        return None
+        return
     slowest = loader.slowest[0] if loader.slowest else None
     index = None if slowest is None or slowest.index is None else f"index {slowest.index}"
+    wait.says(f"{wait.begins}: straggler samples hold up later, finished batches.", 0.85)
+    wait.shows("Wait while a later batch was finished", facts.blocked_pct, "% of the exposed wait", "near 0 %")
+    wait.figures("slow_times")
+    wait.figures("worker_busy_pct", expected="")
+    wait.shows("Slowest sample", slowest.ms if slowest else None, "ms")
+    wait.shows("Preparing one sample", loader.make_ms_per_sample, "ms")
+    wait.shows("File or index of the slowest sample", None if slowest is None else slowest.file or index)
     any_order = "Set `in_order=False` (torch 2.6 or later) to hand over batches as they come"
     said = wait.predicted(lambda settings: settings.num_workers == workers, in_order=False)
-    return wait.found(
-        f"{wait.begins}: straggler samples hold up later, finished batches.",
-        0.85,
-        (
-            Evidence("Wait while a later batch was finished", facts.blocked_pct, "% of the exposed wait", "near 0 %"),
-            *("slow_times", wait.evidence("worker_busy_pct", "")),
-            Evidence("Slowest sample", slowest.ms if slowest else None, "ms"),
-            Evidence("Preparing one sample", loader.make_ms_per_sample, "ms"),
-            Evidence("File or index of the slowest sample", None if slowest is None else slowest.file or index),
-        ),
-        wait.setting(any_order, "settings", said, {"in_order": False}, likely=0.8),
-        wait.removing("Make the slow samples cheaper, or prepare them once and keep the result", "cheaper"),
-    )
+    wait.advice.append(wait.setting(any_order, "settings", said, likely=0.8, settings={"in_order": False}))
+    wait.advise("Make the slow samples cheaper, or prepare them once and keep the result", "cheaper")
 
 
 @cause("input.prefetch_depth", *SUPPLY, lines=PREPARING)
-def uneven(wait: Wait) -> Finding | None:
+def uneven(wait: Wait) -> None:
     """The loader keeps up on average, and yet is waited for: batches differ more than what lies ready makes up for."""
-    loader, facts, ahead = wait.loader, wait.facts, wait.facts.set_prefetch
+    loader, facts, workers, ahead = wait.loader, wait.facts, wait.facts.set_workers, wait.facts.set_prefetch
     varied = wait["slow_times"] >= INPUT.varied_times and not wait.workers_busy and loader.workers > 0
     spread = facts.waits.shape.spread in (Spread.SINGLE, Spread.IRREGULAR, Spread.PERIODIC)
     # The workers deliver, on average, what the training takes without waiting.
     supplies = wait["samples_per_s_limit"] >= number(facts.samples_per_s_without(facts.parts.input_ns))
     if not wait.keeps_up and not (varied and spread and supplies):
-        return None
-    workers = facts.set_workers
-    said = wait.predicted(lambda s: s.num_workers == workers and (s.prefetch_factor or 0) > (ahead or 0))
-    deeper = 2 * (ahead or 0) if said is None else said.settings.prefetch_factor
-    change = f"Set `prefetch_factor={deeper}` instead of {ahead} to prefetch more batches"
+        return
+    says = f"{wait.begins}, although the loader keeps up on average: batches come unevenly."
+    wait.says(says, 0.6 if varied else 0.4)
+    wait.figures("queue_ready_mean", expected=f"1 or more of {loader.queue_capacity}")
+    wait.figures("worker_busy_pct", "slow_times", "handoff_pct", expected="")
+    wait.figures("samples_per_s_limit")
+    wait.figures("run_queue_pct", expected="")
     if ahead is None:
-        prefetch = wait.overlapping("Prefetch more batches", "settings")
-    elif said is None:
-        prefetch = wait.overlapping(change, "settings", settings={"prefetch_factor": deeper})
-    else:
-        prefetch = wait.as_predicted(change, "settings", said)
-    return wait.found(
-        f"{wait.begins}, although the loader keeps up on average: batches come unevenly.",
-        0.6 if varied else 0.4,
-        (
-            wait.evidence("queue_ready_mean", f"1 or more of {loader.queue_capacity}"),
-            *(wait.evidence(name, "") for name in ("worker_busy_pct", "slow_times", "handoff_pct")),
-            *("samples_per_s_limit", wait.evidence("run_queue_pct", "")),
-        ),
-        prefetch,
+        wait.advice.append(wait.overlapping("Prefetch more batches", "settings"))
+        return
+    said = wait.predicted(lambda s: s.num_workers == workers and (s.prefetch_factor or 0) > ahead)
+    deeper = 2 * ahead if said is None else said.settings.prefetch_factor
+    change = f"Set `prefetch_factor={deeper}` instead of {ahead} to prefetch more batches"
+    wait.advice.append(
+        wait.overlapping(change, "settings", settings={"prefetch_factor": deeper})
+        if said is None
+        else wait.as_predicted(change, "settings", said)
     )
 
 
@@ -296,45 +280,37 @@ def uneven(wait: Wait) -> Finding | None:
 
 
 @cause("input.overkill", *SUPPLY, Piece.HANDED, lines=Lines(selection.handing, mended=False))
-def overkill(wait: Wait) -> Finding | None:
+def overkill(wait: Wait) -> None:
     """Workers cost more than they save: tiny samples would be made faster in the training than they are handed over."""
     loader, facts, held = wait.loader, wait.facts, wait.facts.handed
     sample_ms, work_ms, nbytes = loader.make_ms_per_sample, loader.work_ms_per_batch, loader.mean_batch_bytes
     if not facts.set_workers or sample_ms is None or work_ms is None or wait.starved:
-        return None
+        return
     waited_ms, here_ms = wait.ms_a_step, work_ms * (100 - (loader.run_queue_pct or 0.0)) / 100
-    if sample_ms > INPUT.tiny_sample_ms or here_ms > INPUT.worth_making_here * waited_ms:
-        return None
     # Handed over in one piece they are worth a worker.
     pieces = here_ms > INPUT.handover_ms and held is not None and _in_pieces(held)
-    if pieces or number(nbytes) > INPUT.large_batch_bytes:
-        return None
+    if sample_ms > INPUT.tiny_sample_ms or pieces or number(nbytes) > INPUT.large_batch_bytes:
+        return
+    if here_ms > INPUT.worth_making_here * waited_ms:
+        return
     saved = round((waited_ms - here_ms) * 1e6 * facts.window.count)
+    costs = f"a worker prepares a batch in {here_ms:.2f} ms, but waiting for it costs {waited_ms:.2f} ms per step"
+    # The batches still have to be made.
+    wait.says(f"{wait.begins}: {costs}.", 0.8, most_gain=saved / (facts.parts.wall_ns - saved))
+    wait.shows("Preparing one sample", 1e3 * sample_ms, "µs", f"above {1e3 * INPUT.tiny_sample_ms:.0f} µs")
+    wait.shows("Preparing a batch", here_ms, "ms")
+    wait.shows("Waiting for a batch", waited_ms, "ms per step", "less than preparing it")
+    wait.figures("handoff_pct", expected="")
+    wait.figures("mean_batch_bytes")
+    none, said = {"num_workers": 0}, wait.predicted(lambda each: each.num_workers == 0)
     change = "Set `num_workers=0` to prepare samples in the training process"
-    said = wait.predicted(lambda each: each.num_workers == 0)
-    return wait.found(
-        f"{wait.begins}: a worker prepares a batch in {here_ms:.2f} ms, but waiting for it costs {waited_ms:.2f} ms "
-        "per step.",
-        0.8,
-        (
-            Evidence("Preparing one sample", 1e3 * sample_ms, "µs", f"above {1e3 * INPUT.tiny_sample_ms:.0f} µs"),
-            Evidence("Preparing a batch", here_ms, "ms"),
-            Evidence("Waiting for a batch", waited_ms, "ms per step", "less than preparing it"),
-            *(wait.evidence("handoff_pct", ""), "mean_batch_bytes"),
-        ),
-        wait.setting(change, "fewer_workers", said, {"num_workers": 0}, ns=saved, likely=0.9),
-        wait.overlapping(
-            "Index a whole batch at once: use a dataset with `__getitems__`, or a sampler of index lists with "
-            "`batch_size=None`",
-            "cheaper",
-        ),
-        # The batches still have to be made.
-        most_gain=saved / (facts.parts.wall_ns - saved),
-    )
+    wait.advice.append(wait.setting(change, "fewer_workers", said, ns=saved, likely=0.9, settings=none))
+    whole = "use a dataset with `__getitems__`, or a sampler of index lists with `batch_size=None`"
+    wait.advice.append(wait.overlapping(f"Index a whole batch at once: {whole}", "cheaper"))
 
 
 @cause("input.handoff", Piece.HANDED, lines=Lines(selection.handing, stages="handing", first=selection.handed_over))
-def handoff(wait: Wait) -> Finding | None:
+def handoff(wait: Wait) -> None:
     """Finished batches are lost on the way to the training: pickled, in many pieces, or many bytes.
 
     Told where the hand-over is most of the wait, and workers have time to spare or batches are large.
@@ -343,25 +319,16 @@ def handoff(wait: Wait) -> Finding | None:
     how, changes = _on_its_way(wait)
     if not facts.pin_memory and facts.device_kind == "cuda":
         changes = (*changes, ("Set `pin_memory=True`: a thread of its own then unpacks batches", "settings"))
-    consists = (
-        ()
-        if held is None
-        else (
-            Evidence("Tensors in a batch", held.tensors, "", f"below {INPUT.many_tensors}"),
-            Evidence("Bytes of a tensor", held.bytes_of_tensor if held.tensors else None, "bytes"),
-            Evidence("Other Python objects in a batch", held.objects, "", f"below {INPUT.many_objects}"),
-        )
-    )
-    return wait.found(
-        f"{wait.begins}: batches are finished, but their hand-over to the training takes long{how}.",
-        0.85 if how else 0.7,
-        (
-            *("handoff_pct", "mean_batch_bytes", *consists),
-            Evidence("Bytes sent through the pipe for a batch", loader.sent_bytes_per_batch, "bytes", "less than 1 kB"),
-            Evidence("Page faults while preparing a batch", loader.minor_faults_per_batch),
-        ),
-        *(_handed_cheaper(wait, change, kind) for change, kind in changes),
-    )
+    takes = f"batches are finished, but their hand-over to the training takes long{how}"
+    wait.says(f"{wait.begins}: {takes}.", 0.85 if how else 0.7)
+    wait.figures("handoff_pct", "mean_batch_bytes")
+    if held is not None:
+        wait.shows("Tensors in a batch", held.tensors, "", f"below {INPUT.many_tensors}")
+        wait.shows("Bytes of a tensor", held.bytes_of_tensor if held.tensors else None, "bytes")
+        wait.shows("Other Python objects in a batch", held.objects, "", f"below {INPUT.many_objects}")
+    wait.shows("Bytes sent through the pipe for a batch", loader.sent_bytes_per_batch, "bytes", "less than 1 kB")
+    wait.shows("Page faults while preparing a batch", loader.minor_faults_per_batch)
+    wait.advice += [_handed_cheaper(wait, change, kind) for change, kind in changes]
 
 
 def _handed_cheaper(wait: Wait, change: str, kind: str) -> Next:
@@ -415,53 +382,48 @@ def _on_its_way(wait: Wait) -> tuple[str, tuple[tuple[str, str], ...]]:
     *(Piece.IN_TRAINING, Piece.FILLING, Piece.READING, *SUPPLY),
     lines=Lines(selection.making, mended=False, first=selection.samples_left_out),
 )
-def wasted(wait: Wait) -> Finding | None:
+def wasted(wait: Wait) -> None:
     """Samples are prepared and thrown away: by `collate_fn`, by workers that make the same, or by the loop."""
     found = wait.facts.wasted
     if found is None or found.share < INPUT.wasted:
-        return None
-    ways = sorted(
-        (
-            (
-                found.dropped,
-                f"samples are dropped after they were prepared ({100 * found.dropped:.0f} %)",
-                "Leave samples out before preparing them: choose the indices once, or check a label, "
-                "length or header before decoding; in a stream, let each worker prepare only its part",
-            ),
-            (
-                found.repeated,
-                f"workers prepare the same batches ({100 * found.repeated:.0f} % are duplicates)",
-                "Divide the data in `__iter__` by `torch.utils.data.get_worker_info()`: each worker prepares its part",
-            ),
-            (
-                found.passed_over,
-                f"the training computes nothing with {100 * found.passed_over:.0f} % of the batches it fetches",
-                "Filter in the dataset or its sampler, before samples are prepared, instead of in the loop",
-            ),
-        ),
-        reverse=True,
+        return
+    share, dropped, repeated, passed = (
+        100 * each for each in (found.share, found.dropped, found.repeated, found.passed_over)
     )
-    told = [(how, change) for share, how, change in ways if share >= INPUT.waste_named]
-    most = f"below {100 * INPUT.wasted:.0f} %"
-    return wait.found(
-        f"{wait.begins}, and {100 * found.share:.0f} % of the preparation of samples is wasted: "
-        f"{'; '.join(how for how, _ in told)}.",
-        0.9,
+    ways = (
         (
-            Evidence("Preparation of samples that is wasted", 100 * found.share, "%", most),
-            Evidence("Samples dropped after they were prepared", 100 * found.dropped, "%", "near 0 %"),
-            Evidence("Batches that another worker prepared too", 100 * found.repeated, "%", "0 %"),
-            Evidence("Batches fetched and not computed with", 100 * found.passed_over, "%", "near 0 %"),
-            *("make_ms_per_sample", "worker_busy_pct"),
+            dropped,
+            f"samples are dropped after they were prepared ({dropped:.0f} %)",
+            "Leave samples out before preparing them: choose the indices once, or check a label, "
+            "length or header before decoding; in a stream, let each worker prepare only its part",
         ),
-        *(_using_all(wait, change) for _, change in told),
+        (
+            repeated,
+            f"workers prepare the same batches ({repeated:.0f} % are duplicates)",
+            "Divide the data in `__iter__` by `torch.utils.data.get_worker_info()`: each worker prepares its part",
+        ),
+        (
+            passed,
+            f"the training computes nothing with {passed:.0f} % of the batches it fetches",
+            "Filter in the dataset or its sampler, before samples are prepared, instead of in the loop",
+        ),
     )
+    told = [way for way in sorted(ways, reverse=True) if way[0] >= 100 * INPUT.waste_named]
+    wasting = "; ".join(how for _, how, _ in told)
+    wait.says(f"{wait.begins}, and {share:.0f} % of the preparation of samples is wasted: {wasting}.", 0.9)
+    wait.shows("Preparation of samples that is wasted", share, "%", f"below {100 * INPUT.wasted:.0f} %")
+    wait.shows("Samples dropped after they were prepared", dropped, "%", "near 0 %")
+    wait.shows("Batches that another worker prepared too", repeated, "%", "0 %")
+    wait.shows("Batches fetched and not computed with", passed, "%", "near 0 %")
+    wait.figures("make_ms_per_sample", "worker_busy_pct")
+    wait.advice += [_using_all(wait, change) for _, _, change in told]
 
 
 @wasted.also(Piece.HANDED)
-def crowding(wait: Wait) -> Finding | None:
+def crowding(wait: Wait) -> None:
     """What is made for nothing takes the CPUs from whatever hands batches over."""
-    return wasted(wait) if wait.few_cpus_left else None
+    if wait.few_cpus_left and wasted.judge is not None:
+        wasted.judge(wait)
 
 
 def _using_all(wait: Wait, change: str) -> Next:
@@ -490,24 +452,24 @@ RAISED_BY = {
 
 
 @cause("input.memory", Piece.FILLING, Piece.READING, *SUPPLY, Piece.HANDED, lines=NOT_MENDED)
-def memory(wait: Wait) -> Finding | None:
+def memory(wait: Wait) -> None:
     """The workers' memory grows, or its pages are copied, until the machine swaps or kills.
 
     Also told while it costs no time yet, where none will be left before ten times as long as was recorded.
     """
     growth = wait.facts.memory
     if growth is None or ((growth.stalled_share or 0.0) < INPUT.stalled and growth.full_share < INPUT.full):
-        return None
+        return
     stepping_ns = wait.facts.parts.wall_ns - wait.facts.parts.boundary_ns
     lost = wait.ns if growth.stalled_share is None else max(0.2 * wait.ns, growth.stalled_share * stepping_ns)
-    # Fewer workers are expected to gain half of what those gain that take no more memory.
-    changes = (
-        wait.removing(each.change, each.kind, min(wait.ns, lost), likely=likely)
-        for each, likely in zip(_smaller(growth), (1.0, 0.5), strict=True)
-    )
     owner = "the machine" if growth.limit is None else growth.limit.owner
-    title = f"{wait.begins}, and {owner} has no memory left: {_grows(growth)}."
-    return wait.found(title, 0.8, _memory_evidence(growth), *changes, *_more_memory(growth))
+    wait.says(f"{wait.begins}, and {owner} has no memory left: {_grows(growth)}.", 0.8)
+    _shows_memory(wait, growth)
+    less, fewer, *more = _smaller(growth)
+    # Fewer workers are expected to gain half of what those gain that take no more memory.
+    for change, likely in ((less, 1.0), (fewer, 0.5)):
+        wait.advise(change.change, change.kind, min(wait.ns, lost), likely=likely)
+    wait.advice += more
 
 
 def soon_full(facts: Facts) -> Finding | None:
@@ -524,11 +486,13 @@ def soon_full(facts: Facts) -> Finding | None:
         then = ", and the kernel slows it down"
     elif limit is not None and limit.swap_bytes == 0:
         then = ", and the kernel kills one of its processes"
-    none = "none" if limit is None else f"none of {_of_limit(growth)}"
+    none = "none" if limit is None else f"none of {_of_limit(limit)}"
     text = f"{_grows(growth)}. At this pace, {none} is left in {duration}{then}."
-    claim, changes = Claim(facts, 0.0, memory.code), (*_smaller(growth), *_more_memory(growth))
-    found = claim.found(text[:1].upper() + text[1:], 0.7, _memory_evidence(growth), *changes)
-    return replace(found, least_severity="major")
+    soon = Claim(facts, 0.0, memory.code)
+    soon.says(text[:1].upper() + text[1:], 0.7, least_severity="major")
+    _shows_memory(soon, growth)
+    soon.advice += _smaller(growth)
+    return soon.finding
 
 
 def _grows(growth: MemoryGrowth) -> str:
@@ -537,8 +501,8 @@ def _grows(growth: MemoryGrowth) -> str:
     return f"{many} by {growth.bytes_per_s * 60 / 1e6:.0f} MB per minute, {how}"
 
 
-def _smaller(growth: MemoryGrowth) -> tuple[Next, Next]:
-    """Return what keeps memory from growing, what helps most first."""
+def _smaller(growth: MemoryGrowth) -> tuple[Next, ...]:
+    """Return what keeps memory from growing, what helps most first; then a higher limit, where there is one."""
     less = (
         "Keep what workers only read in arrays or tensors instead of lists and dicts of Python objects (paths as one "
         "NumPy array of strings, records in a table): reading an object changes its reference count, which copies "
@@ -548,34 +512,27 @@ def _smaller(growth: MemoryGrowth) -> tuple[Next, Next]:
         "what all of them need into one array before they start"
     )
     fewer = f"Use fewer workers than {growth.workers}, or set `persistent_workers=False`, which frees memory each epoch"
-    return Next(less, kind="fewer_objects"), Next(fewer, kind="fewer_workers")
+    smaller = Next(less, kind="fewer_objects"), Next(fewer, kind="fewer_workers")
+    if growth.limit is None:
+        return smaller
+    where = RAISED_BY.get(growth.limit.whose, RAISED_BY[MemoryLimitOf.GROUP])
+    return *smaller, Next(f"Give {growth.limit.owner} more memory: {where}")
 
 
-def _more_memory(growth: MemoryGrowth) -> tuple[Next, ...]:
-    """Return a higher limit, where a limit is what ends the memory and not the machine."""
-    limit = growth.limit
-    if limit is None:
-        return ()
-    return (Next(f"Give {limit.owner} more memory: {RAISED_BY.get(limit.whose, RAISED_BY[MemoryLimitOf.GROUP])}"),)
+def _of_limit(limit: MemoryLimitSeen) -> str:
+    size, unit = (1 << 30, "GiB") if limit.bytes >= 1 << 30 else (1 << 20, "MiB")
+    return f"{limit.owner}'s {limit.bytes / size:.1f} {unit}"
 
 
-def _of_limit(growth: MemoryGrowth) -> str:
-    assert growth.limit is not None
-    size, unit = (1 << 30, "GiB") if growth.limit.bytes >= 1 << 30 else (1 << 20, "MiB")
-    return f"{growth.limit.owner}'s {growth.limit.bytes / size:.1f} {unit}"
-
-
-def _memory_evidence(growth: MemoryGrowth) -> tuple[Evidence, ...]:
+def _shows_memory(claim: Claim, growth: MemoryGrowth) -> None:
     left, full_in, stalled = growth.available_bytes, growth.full_in_s, growth.stalled_share
-    left_of = "" if growth.limit is None else f", of {_of_limit(growth)}"
-    killed = () if growth.kills is None else (Evidence("Processes killed for lack of memory", growth.kills, "", "0"),)
-    return (
-        Evidence("Memory growth of the workers", growth.bytes_per_s * 60 / 1e6, "MB per minute", "levels off"),
-        Evidence("Copies of shared pages in that growth", "most" if growth.copied else "little", "", "little"),
-        Evidence(f"Memory left at the end{left_of}", None if left is None else left / 1e6, "MB"),
-        Evidence("Time until none is left, at this pace", None if full_in is None else full_in / 60, "min"),
-        Evidence("Time without memory left", 100 * growth.full_share, "%", "0 %"),
-        Evidence("Time in which tasks wait for memory", None if stalled is None else 100 * stalled, "%", "0 %"),
-        Evidence("Written to swap", growth.swapped_bytes / 1e6, "MB", "0 MB"),
-        *killed,
-    )
+    left_of = "" if growth.limit is None else f", of {_of_limit(growth.limit)}"
+    claim.shows("Memory growth of the workers", growth.bytes_per_s * 60 / 1e6, "MB per minute", "levels off")
+    claim.shows("Copies of shared pages in that growth", "most" if growth.copied else "little", "", "little")
+    claim.shows(f"Memory left at the end{left_of}", None if left is None else left / 1e6, "MB")
+    claim.shows("Time until none is left, at this pace", None if full_in is None else full_in / 60, "min")
+    claim.shows("Time without memory left", 100 * growth.full_share, "%", "0 %")
+    claim.shows("Time in which tasks wait for memory", None if stalled is None else 100 * stalled, "%", "0 %")
+    claim.shows("Written to swap", growth.swapped_bytes / 1e6, "MB", "0 MB")
+    if growth.kills is not None:
+        claim.shows("Processes killed for lack of memory", growth.kills, "", "0")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ..predict.advice import MOST_WORKERS
 from ..run.facts import Facts
@@ -19,7 +19,7 @@ from ..where.own_loop import EVALUATING, MAKING, OwnLoop
 from ..where.remedies import STARTING
 from ..where.selection import WORTH_A_LINE, Lines, grows_most
 from .claim import Claim, Piece, cause, enough_workers
-from .finding import Evidence, Finding, Next
+from .finding import Evidence, Next
 from .input_batches import PERSISTENT, persistence
 from .input_supply import serial
 from .pieces import own_ns, restarts
@@ -81,49 +81,42 @@ _STAGES = {
 """Stages before the first step: in words, what to change, and the kind of change."""
 
 
-@cause(
-    "run.startup",
-    Piece.BEFORE,
-    lines=Lines(selection.starting_up, STARTING, worth=WORTH_A_LINE, spared=selection.time_only),
-)
-def starting_up(claim: Claim) -> Finding | None:
+_STARTING = Lines(selection.starting_up, STARTING, worth=WORTH_A_LINE, spared=selection.time_only)
+
+
+@cause("run.startup", Piece.BEFORE, lines=_STARTING)
+def starting_up(claim: Claim) -> None:
     """The program takes long before its first step: indexing a data set, skipping by loading, compiling.
 
     It is told where that is a large part of the run, or long. Its share is of the whole run; imports are no fault.
     """
     startup = claim.facts.startup
     if startup is None or startup.run_ns <= 0:
-        return None
+        return
     if claim.ns < min(RUN.long_ns, max(RUN.large_ns, RUN.large * startup.run_ns)):
-        return None
+        return
     share, run_ns = min(0.99, claim.ns / startup.run_ns), startup.run_ns
     own = sorted(((ns, stage) for stage, ns in startup.own_ns.items()), reverse=True)
     most, stage = own[0]
     skipped = "" if startup.skipped is None or stage != SKIPPING else f" ({startup.skipped} of them)"
-    told = [(*_STAGES[stage], ns) for ns, stage in own if ns >= RUN.told * claim.ns]
-    return Finding(
-        claim.code,
+    how_much = "All" if most >= NEARLY_ALL * claim.ns else "Most"
+    claim.says(
         f"The program spends {claim.ns / 1e9:.1f} s before its first step ({100 * share:.0f} % of the run, imports "
-        f"left out). {'All' if most >= NEARLY_ALL * claim.ns else 'Most'} of it is {_STAGES[stage][0]}{skipped}.",
-        share,
+        f"left out). {how_much} of it is {_STAGES[stage][0]}{skipped}.",
         0.85 if startup.whole else 0.7,
-        (
-            Evidence("Start of the program to the end of its first step", startup.total_ns / 1e9, "s"),
-            *(Evidence(words.capitalize(), ns / 1e9, "s", "near 0 s") for words, _, _, ns in told),
-            Evidence("Imports (no fault)", startup.ns(IMPORTS) / 1e9 if startup.whole else None, "s"),
-            Evidence("Whole run", run_ns / 1e9, "s"),
-        ),
-        tuple(
-            claim.removing(
-                f"{change} (at most {ns / 1e9:.1f} of the run's {run_ns / 1e9:.1f} s)",
-                kind,
-                ns / run_ns * claim.facts.parts.wall_ns,
-            )
-            for _, change, kind, ns in told
-            if ns >= RUN.named * claim.ns
-        ),
+        share=share,
         least_severity="minor",
     )
+    claim.shows("Start of the program to the end of its first step", startup.total_ns / 1e9, "s")
+    for ns, stage in own:
+        words, change, kind = _STAGES[stage]
+        if ns >= RUN.told * claim.ns:
+            claim.shows(words.capitalize(), ns / 1e9, "s", "near 0 s")
+        if ns >= RUN.named * claim.ns:
+            at_most = f"at most {ns / 1e9:.1f} of the run's {run_ns / 1e9:.1f} s"
+            claim.advise(f"{change} ({at_most})", kind, ns / run_ns * claim.facts.parts.wall_ns)
+    claim.shows("Imports (no fault)", startup.ns(IMPORTS) / 1e9 if startup.whole else None, "s")
+    claim.shows("Whole run", run_ns / 1e9, "s")
 
 
 # A part that grows.
@@ -175,7 +168,7 @@ _GROWING = {
 
 
 @cause("run.slowing", Piece.GROWING, lines=Lines(selection.growing_part))
-def slowing(claim: Claim) -> Finding | None:
+def slowing(claim: Claim) -> None:
     """A part of the steps grows, or jumps, as the run goes on, at constant shapes.
 
     Time beyond the part's level at the beginning of the run is claimed; where that is less than most of the part, the
@@ -186,25 +179,30 @@ def slowing(claim: Claim) -> Finding | None:
     grown = [(each, each.grown) for each in facts.trends if each.part != TOTAL and each.grown is not None]
     grown = sorted((each for each in grown if each[1].value > 0), key=lambda each: -each[1].value)
     if not grown:
-        return None
+        return
     first = grown[0][0]
-    jumps = first.shape == JUMPS
-    where = "per stretch" if first.part == "boundary" else "per step"
+    jumps, where = first.shape == JUMPS, "per stretch" if first.part == "boundary" else "per step"
     others = "".join(f", and {_GROWING[each.part][0]} from {_levels(each)}" for each, _ in grown[1:])
     since = "" if first.since is None else f" {'at' if jumps else 'from'} step {first.since}{'' if jumps else ' on'}"
-    shows = [evidence for each, by in grown for evidence in _growth_evidence(facts, each, by, where)]
-    if memory is not None:
-        shows.append(Evidence("Memory of the training's processes, first fifth", memory[0], "bytes"))
-        shows.append(Evidence("Memory of the training's processes, last fifth", memory[1], "bytes", "about the same"))
-    found = claim.found(
+    loop = _loop_told_apart(facts, first.part)
+    claim.says(
         f"The training slows down as it runs: {_GROWING[first.part][0]} {'jumps' if jumps else 'grows'} from "
         f"{_levels(first)} {where}{since}{others}. The growth costs {claim.percent()} of the time.",
         0.6 if jumps else 0.85,
-        shows,
-        *(_bounded(claim, each, by) for each, by in grown),
+        where=() if loop is None else loop.lines.get(loop.grows, ()),
     )
-    loop = _loop_told_apart(facts, first.part)
-    return found if loop is None else replace(found, where=loop.lines.get(loop.grows, ()))
+    for trend, by in grown:
+        name, whole, loop = _GROWING[trend.part][0], _whole_ns(facts, trend.part), _loop_told_apart(facts, trend.part)
+        claim.shows(f"{name.capitalize()}, first fifth", trend.first_ms, f"ms {where}")
+        claim.shows(f"{name.capitalize()}, last fifth", trend.last_ms, f"ms {where}", f"{trend.first_ms:.1f} ms")
+        claim.shows(f"Growth of {name} in 1,000 steps", trend.slope.value, "ms", "near 0 ms")
+        claim.shows(f"Growth of {name} in 1,000 steps, lower bound", trend.slope.low, "ms", "below 0 ms")
+        share, of = 100 * by.value / whole if whole else None, name if loop is None else loop.grows
+        claim.shows(f"Growth as a share of {of}", share, "%", "near 0 %")
+        claim.advice.append(_bounded(claim, trend, by))
+    if memory is not None:
+        claim.shows("Memory of the training's processes, first fifth", memory[0], "bytes")
+        claim.shows("Memory of the training's processes, last fifth", memory[1], "bytes", "about the same")
 
 
 def leads(facts: Facts) -> bool:
@@ -239,19 +237,6 @@ def _levels(trend: Trend) -> str:
     return f"{trend.first_ms:.1f} to {trend.last_ms:.1f} ms"
 
 
-def _growth_evidence(facts: Facts, trend: Trend, grown: Estimate, where: str) -> tuple[Evidence, ...]:
-    name, whole = _GROWING[trend.part][0], _whole_ns(facts, trend.part)
-    loop = _loop_told_apart(facts, trend.part)
-    share = f"Growth as a share of {name if loop is None else loop.grows}"
-    return (
-        Evidence(f"{name.capitalize()}, first fifth", trend.first_ms, f"ms {where}"),
-        Evidence(f"{name.capitalize()}, last fifth", trend.last_ms, f"ms {where}", f"{trend.first_ms:.1f} ms"),
-        Evidence(f"Growth of {name} in 1,000 steps", trend.slope.value, "ms", "near 0 ms"),
-        Evidence(f"Growth of {name} in 1,000 steps, lower bound", trend.slope.low, "ms", "below 0 ms"),
-        Evidence(share, 100 * grown.value / whole if whole else None, "%", "near 0 %"),
-    )
-
-
 def _bounded(claim: Claim, trend: Trend, grown: Estimate) -> Next:
     """Predict that it grows no further, which takes half to all of what grew: it stays at its bound."""
     change, memory = _GROWING[trend.part][1], claim.facts.memory_grew
@@ -273,42 +258,42 @@ _LACKS = {
     "input.pipeline_fill": "mostly for the first batch of each pass",
     "input.too_few_workers": "its loader has too few workers",
 }
+_MOSTLY = {
+    "evaluating": "on validation that computes",
+    "saving": "on saving checkpoints",
+    "ending": "at the ends of epochs, where workers that live for one epoch are stopped",
+}
 
 
-@cause(
-    "host.boundary",
-    Piece.BOUNDARY,
-    lines=Lines(selection.outside, worth=WORTH_A_LINE, spared=selection.time_only, part="boundary"),
-)
-def boundary(claim: Claim) -> Finding:
+_OUTSIDE = Lines(selection.outside, worth=WORTH_A_LINE, spared=selection.time_only, part="boundary")
+
+
+@cause("host.boundary", Piece.BOUNDARY, lines=_OUTSIDE)
+def boundary(claim: Claim) -> None:
     """Validation, checkpoints or epoch hooks take time outside the steps, in which nothing is trained.
 
     Where most of it is a validation that waits for data, the evidence has the code of what its loader lacks.
     """
-    outside, whole = claim.facts.outside, Evidence("Time outside the steps", claim.pct(), "%")
-    title = f"{claim.percent()} of the time is spent outside the steps"
+    outside = claim.facts.outside
+    claim.shows("Time outside the steps", claim.pct(), "%")
+    mostly = ": validation, checkpoints, hooks"
     if outside is None:
-        change = claim.removing("Validate and save less often, or beside the training", "less_often")
-        return claim.found(f"{title}: validation, checkpoints, hooks.", 0.9, (whole,), change)
-    parts, evaluation = _outside_parts(claim.facts, outside), outside.evaluation
-    largest = max(parts, key=lambda name: parts[name])
-    most = largest if parts[largest] >= MOSTLY * claim.ns else "rest"
-    if most == "waiting" and evaluation is not None:
-        once = "mostly for the one start of its workers"
-        why = once if evaluation.started_once else _LACKS.get(evaluation.cause or "")
-        title += f", most of it on validation that waits for data{f': {why}' if why else ''}"
-    elif most == "evaluating":
-        title += ", most of it on validation that computes"
-    elif most == "saving":
-        title += ", most of it on saving checkpoints"
-    elif most == "ending":
-        title += ", most of it at the ends of epochs, where workers that live for one epoch are stopped"
-    elif outside.named and evaluation is None and not outside.saves:
-        title += f", part of it in {outside.named[0][0]}"
+        claim.advise("Validate and save less often, or beside the training", "less_often")
     else:
-        title += ": validation, checkpoints, hooks"
-    evidence = _outside_evidence(claim, outside, parts)
-    return claim.found(f"{title}.", 0.9, (whole, *evidence), *_outside_changes(claim, outside, parts, largest))
+        parts, evaluation = _outside_parts(claim.facts, outside), outside.evaluation
+        largest = max(parts, key=lambda name: parts[name])
+        most = largest if parts[largest] >= MOSTLY * claim.ns else "rest"
+        if most == "waiting" and evaluation is not None:
+            once = "mostly for the one start of its workers"
+            why = once if evaluation.started_once else _LACKS.get(evaluation.cause or "")
+            mostly = f", most of it on validation that waits for data{f': {why}' if why else ''}"
+        elif most in _MOSTLY:
+            mostly = f", most of it {_MOSTLY[most]}"
+        elif outside.named and evaluation is None and not outside.saves:
+            mostly = f", part of it in {outside.named[0][0]}"
+        _shows_outside(claim, outside, parts)
+        claim.advice += _outside_changes(claim, outside, parts, largest)
+    claim.says(f"{claim.percent()} of the time is spent outside the steps{mostly}.", 0.9)
 
 
 def _outside_parts(facts: Facts, outside: Outside) -> dict[str, float]:
@@ -327,34 +312,31 @@ def _outside_parts(facts: Facts, outside: Outside) -> dict[str, float]:
     return {"waiting": waiting, "evaluating": evaluating, "saving": saving, "ending": ending, "rest": left - ending}
 
 
-def _outside_evidence(claim: Claim, outside: Outside, parts: dict[str, float]) -> list[Evidence]:
-    shows = [Evidence("Stretches outside the steps", outside.stretches)]
-    shows.append(Evidence("Longest of these stretches", outside.longest_ns / 1e9, "s"))
+def _shows_outside(claim: Claim, outside: Outside, parts: dict[str, float]) -> None:
     evaluation = outside.evaluation
+    claim.shows("Stretches outside the steps", outside.stretches)
+    claim.shows("Longest of these stretches", outside.longest_ns / 1e9, "s")
     if evaluation is not None:
-        shows += [
-            Evidence("Validation that waits for data", claim.pct(parts["waiting"]), "%", "near 0 %"),
-            Evidence("Validation that computes", claim.pct(parts["evaluating"]), "%"),
-            Evidence("Validation passes", evaluation.passes),
-            Evidence("Workers of the validation loader", evaluation.workers, "", "as many as the training's"),
-        ]
+        claim.shows("Validation that waits for data", claim.pct(parts["waiting"]), "%", "near 0 %")
+        claim.shows("Validation that computes", claim.pct(parts["evaluating"]), "%")
+        claim.shows("Validation passes", evaluation.passes)
+        claim.shows("Workers of the validation loader", evaluation.workers, "", "as many as the training's")
         if evaluation.waits and evaluation.cause is not None:
-            shows.append(Evidence("Cause of the validation's wait", evaluation.cause))
+            claim.shows("Cause of the validation's wait", evaluation.cause)
         if evaluation.busy is not None:
-            shows.append(Evidence("Validation workers busy", 100 * evaluation.busy, "%", f"below {100 * BUSY:.0f} %"))
+            claim.shows("Validation workers busy", 100 * evaluation.busy, "%", f"below {100 * BUSY:.0f} %")
     if outside.saves:
-        shows.append(Evidence("Saving checkpoints", claim.pct(parts["saving"]), "%"))
-        shows.append(Evidence("Checkpoints saved", outside.saves))
+        claim.shows("Saving checkpoints", claim.pct(parts["saving"]), "%")
+        claim.shows("Checkpoints saved", outside.saves)
     if parts["ending"]:
         share = claim.pct(parts["ending"])
-        shows += [
-            Evidence("Ends of epochs explained by stopping workers", share, "%", "near 0 %"),
-            Evidence("Ends of epochs", outside.epochs_ended),
-            Evidence("Workers stopped at each end", claim.facts.set_workers),
-            persistence(claim.facts),
-        ]
-    named = ((what, share) for what, share in outside.named if not outside.saves or "phase" in what)
-    return shows + [Evidence(f"Part of it: {what}", 100 * share, "%") for what, share in named]
+        claim.shows("Ends of epochs explained by stopping workers", share, "%", "near 0 %")
+        claim.shows("Ends of epochs", outside.epochs_ended)
+        claim.shows("Workers stopped at each end", claim.facts.set_workers)
+        claim.shows("persistent_workers", persistence(claim.facts), "", "on")
+    for what, share in outside.named:
+        if not outside.saves or "phase" in what:
+            claim.shows(f"Part of it: {what}", 100 * share, "%")
 
 
 def _outside_changes(claim: Claim, outside: Outside, parts: dict[str, float], largest: str) -> tuple[Next, ...]:
@@ -453,35 +435,32 @@ def _gone(evaluation: Evaluation, workers: int) -> float:
 
 
 @serial.also(Piece.OWN_MAKING)
-def made_by_hand(claim: Claim) -> Finding | None:
+def made_by_hand(claim: Claim) -> None:
     """A loop without a loader prepares its batches itself."""
-    change = claim.removing(
-        "Prepare batches ahead, while the model computes: use a DataLoader with workers around what draws them, or a "
-        "thread that draws the next one",
-        "workers",
-        likely=0.8,
-    )
-    return _by_stacks(claim, MAKING, "on preparing batches in a function of its own", change)
+    thread = "or a thread that draws the next one"
+    loader = f"use a DataLoader with workers around what draws them, {thread}"
+    change = f"Prepare batches ahead, while the model computes: {loader}"
+    _by_stacks(claim, MAKING, "on preparing batches in a function of its own", change, "workers")
 
 
 @boundary.also(Piece.OWN_EVALUATING)
-def evaluated_by_hand(claim: Claim) -> Finding | None:
+def evaluated_by_hand(claim: Claim) -> None:
     """A loop without a loader evaluates the model."""
-    change = claim.removing("Evaluate less often, or on fewer batches", "less_often", likely=0.8)
-    return _by_stacks(claim, EVALUATING, "on evaluating the model", change)
+    _by_stacks(claim, EVALUATING, "on evaluating the model", "Evaluate less often, or on fewer batches", "less_often")
 
 
-def _by_stacks(claim: Claim, kind: str, what: str, change: Next) -> Finding | None:
+def _by_stacks(claim: Claim, share_of: str, what: str, change: str, kind: str) -> None:
     if (loop := claim.facts.own_loop) is None:
-        return None
-    found = claim.found(
-        f"The training spends about {claim.percent()} of the time ({_range(loop.shares[kind])}) {what}. Stack samples "
-        "show this, since no fetch of a batch was seen.",
+        return
+    claim.says(
+        f"The training spends about {claim.percent()} of the time ({_range(loop.shares[share_of])}) {what}. Stack "
+        "samples show this, since no fetch of a batch was seen.",
         0.6,
-        shares_seen(loop),
-        change,
+        where=loop.lines.get(share_of, ()),
+        stages=loop.stages if share_of == MAKING else None,
     )
-    return replace(found, where=loop.lines.get(kind, ()), stages=loop.stages if kind == MAKING else None)
+    claim.evidence += shares_seen(loop)
+    claim.advise(change, kind, likely=0.8)
 
 
 def shares_seen(loop: OwnLoop) -> tuple[Evidence, ...]:

@@ -7,9 +7,10 @@ to these codes.
 
 from __future__ import annotations
 
-from . import device, host, run
+from . import host_and_device as host
 from . import input_batches as batches
 from . import input_supply as supply
+from . import run
 from .claim import Claim, Piece, Rule
 from .finding import Finding
 
@@ -22,8 +23,8 @@ _CONFINED = supply.quota, supply.affinity, supply.held_back, supply.worker_threa
 _HANDED_OVER = batches.overkill, supply.delayed_by_others, supply.delayed, batches.handoff
 _CPUS = supply.mostly_reads, supply.foreign_load, supply.oversubscribed, supply.cpu_exhausted, supply.in_its_own_thread
 _HANDS = batches.uneven, supply.latency, supply.too_few_workers, supply.starved, supply.general, run.made_by_hand
-_COPIES = device.link, device.pageable, device.serial_copy, host.sync
-_COMPUTING = device.shape_churn, device.memory_pressure, device.contended, device.throttled, host.launch
+_COPIES = host.link, host.pageable, host.serial_copy, host.sync
+_COMPUTING = host.shape_churn, host.memory_pressure, host.contended, host.throttled, host.launch
 _LOOP = host.garbage, host.gil, host.main_process, host.step_gap
 _RUN = run.boundary, run.evaluated_by_hand, run.starting_up, run.slowing
 _RANKS = (

@@ -19,7 +19,7 @@ from ..shares import MOSTLY
 from ..speedup import Speedup
 from ..where.stages import STAGES
 from .claim import Claim, as_next, by_settings, enough_workers, number
-from .finding import LEAST_GAIN, Evidence, Next
+from .finding import LEAST_GAIN, Next
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class InputThresholds:
     amplified: float = 4.0
     """Bytes read for each byte of a batch, from which most are read for nothing."""
     read_times: float = 10
-    """Bytes read for each byte of a batch, from which evidence of other causes has it."""
+    """Bytes read for each byte of a batch, from which other causes show it."""
     read_bytes: float = 10_000
     """Bytes read for a sample up to which that does not matter."""
     faults: float = 0.05
@@ -142,7 +142,7 @@ class Wanted:
     """What the replay says of it; `None` where the run does not tell enough for one."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Wait(Claim):
     """A piece of the exposed wait for data. The loader of its facts is the loader as far as it made the batches that
     this piece waited for."""
@@ -329,13 +329,9 @@ class Wait(Claim):
             return self.removing(ENOUGH_WORKERS, "cheaper", gone=VanishedWork(making=1.0), likely=0.5)
         return self.more_workers(change + instead, "workers", wanted.workers, {"num_workers": wanted.workers})
 
-    def setting(
-        self, change: str, kind: str, said: Prediction | None, settings: dict[str, Any], **removed: Any
-    ) -> Next:
+    def setting(self, change: str, kind: str, said: Prediction | None, **removed: Any) -> Next:
         """Predict settings of the loader as the run was replayed with, else by what they remove."""
-        if said is None:
-            return self.removing(change, kind, settings=settings, **removed)
-        return self.as_predicted(change, kind, said)
+        return self.removing(change, kind, **removed) if said is None else self.as_predicted(change, kind, said)
 
     def as_predicted(self, change: str, kind: str, said: Prediction, instead: str = "") -> Next:
         """Predict settings that the run was replayed with, and name what holds the training up then."""
@@ -373,23 +369,28 @@ class Wait(Claim):
 
     # What is shown for it.
 
-    @property
-    def pace(self) -> tuple[Evidence, Evidence]:
-        """What has to fit: preparing a batch, and a step without the wait."""
-        work = Evidence("Preparing a batch", self.loader.work_ms_per_batch, "ms in one worker")
-        return work, Evidence("Step without the wait", self.pace_ms, "ms")
+    def shows_cpus(self) -> None:
+        """Show the CPUs that all rules about them show."""
+        self.figures("cpus_used", "foreign_cpus", "cpu_budget")
 
-    @property
-    def waiting(self) -> tuple[Evidence, ...]:
-        """How much of preparing a sample is waiting, where that is most of it."""
-        waiting, what = self.loader.waiting_pct, "Waiting for neither CPU nor reads, share of preparing a sample"
-        shows = Evidence(what, waiting, "%", f"below {INPUT.waiting_pct:.0f} %")
-        return (shows,) if number(waiting) >= INPUT.waiting_pct else ()
+    def shows_pace(self) -> None:
+        """Show what has to fit: preparing a batch, and a step without the wait."""
+        self.shows("Preparing a batch", self.loader.work_ms_per_batch, "ms in one worker")
+        self.shows("Step without the wait", self.pace_ms, "ms")
+
+    def shows_waiting(self) -> None:
+        """Show how much of preparing a sample is waiting, where that is most of it."""
+        waiting, most = self.loader.waiting_pct, INPUT.waiting_pct
+        if number(waiting) >= most:
+            what = "Waiting for neither CPU nor reads, share of preparing a sample"
+            self.shows(what, waiting, "%", f"below {most:.0f} %")
 
     @property
     def costliest(self) -> tuple[str, float | None] | None:
-        """The stage that making batches takes most time for, in words, and its share, in percent of that time: by the
-        loader's own clocks where those tell, else as stack samples saw it; `None` where neither does."""
+        """Stage that making batches takes most time for, in words, and its share in percent, `None` where not measured.
+
+        By the loader's own clocks where those tell, else as stack samples saw it; `None` where neither does.
+        """
         loader, seen = self.loader, self.facts.stages
         stage = loader.costliest
         if seen is not None and seen.costliest is not None and loader.unsplit_pct is not None and stage != "reading":
@@ -397,29 +398,21 @@ class Wait(Claim):
             return STAGES[stage], 100 * share
         return None if stage is None else (stage, loader.stages.get(stage))
 
-    @property
-    def stage(self) -> tuple[Evidence, ...]:
-        """What the loader spends most of its time on, and what it touches for that."""
-        stage = self.costliest
-        if stage is None:
-            return self.touched
-        return Evidence(f"{stage[0].capitalize()}, share of preparing batches", stage[1], "%"), *self.touched
+    def shows_stage(self) -> None:
+        """Show what the loader spends most of its time on, and what it touches for that."""
+        if self.costliest is not None:
+            stage, share = self.costliest
+            self.shows(f"{stage.capitalize()}, share of preparing batches", share, "%")
+        self.shows_touched()
 
-    @property
-    def touched(self) -> tuple[Evidence, ...]:
-        """Bytes read and pages touched, where they are many more than a batch has."""
-        loader, samples, shows = self.loader, self.facts.batch_size, []
+    def shows_touched(self) -> None:
+        """Show bytes read and pages touched, where they are many more than a batch has."""
+        loader, samples = self.loader, self.facts.batch_size
         nbytes, faults, work_ms = loader.mean_batch_bytes, loader.minor_faults_per_batch, loader.work_ms_per_batch
-        read = number(loader.read_chars_bytes_per_sample)
-        used = nbytes / samples if nbytes and samples else math.nan
+        read, used = number(loader.read_chars_bytes_per_sample), nbytes / samples if nbytes and samples else math.nan
         if read >= INPUT.read_bytes and read >= INPUT.read_times * used:
-            shows.append(Evidence("Bytes read for a sample", read, "bytes"))
-            shows.append(Evidence("Bytes of a sample in its batch", used, "bytes"))
+            self.shows("Bytes read for a sample", read, "bytes")
+            self.shows("Bytes of a sample in its batch", used, "bytes")
         if faults and work_ms and faults * FAULT_MS >= INPUT.faults * work_ms:
             expected = "" if nbytes is None else f"about {nbytes / PAGE_BYTES:.0f}"
-            shows.append(Evidence("Page faults while preparing a batch", faults, "", expected))
-        return tuple(shows)
-
-
-CPUS = "cpus_used", "foreign_cpus", "cpu_budget"
-"""Figures of the CPUs that all rules about them show."""
+            self.shows("Page faults while preparing a batch", faults, "", expected)

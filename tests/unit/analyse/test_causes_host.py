@@ -14,7 +14,7 @@ from support.crafted import add, add_events, amend, evidence, facts_of_run, foun
 from support.planted_runs import Making, hosted, pooled, told, trained
 from whyidle.analyse.causes.claim import Claim, Piece
 from whyidle.analyse.causes.finding import Finding
-from whyidle.analyse.causes.host import gil
+from whyidle.analyse.causes.host_and_device import gil
 from whyidle.analyse.causes.pieces import pieces_of
 from whyidle.analyse.run.divided_time import gil_of, own_time
 from whyidle.analyse.run.host_gaps import LEAST_STAGE
