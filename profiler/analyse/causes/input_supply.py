@@ -202,7 +202,7 @@ def quota(wait: Wait) -> None:
     near = not wait["cpus_used"] < INPUT.budget_used * wait["cpu_budget"]
     if not stops or wait.waits_mostly or not (near or wait.queues):
         return
-    of_cpus = "" if cpus is None else f" of {cpus:.3g} CPUs'"
+    of_cpus = "" if cpus is None else f" of {cpus:.3g} CPUs"
     wait.says(f"{wait.begins}: a CPU quota{of_cpus} stops the job again and again.", 0.9)
     wait.figures("throttled_s", "cpus_used", "cpu_budget")
     wait.shows("CPUs of the machine", facts.machine_cpus)
