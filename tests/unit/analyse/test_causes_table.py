@@ -3,24 +3,34 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import re
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import fields, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from golden import singles
 from whyidle.analyse.causes.claim import Piece
+from whyidle.analyse.causes.diagnosis import findings_of
 from whyidle.analyse.causes.pieces import behind_the_host, computing, pieces_of
 from whyidle.analyse.causes.table import CODES, FAMILIES, ORDER
-from whyidle.analyse.run.facts import facts_of
+from whyidle.analyse.run.facts import Facts, facts_of
 from whyidle.record.run import open_run
 from whyidle.scenarios.planted import MS, Step, train
 from whyidle_bench.cases.registry import CASES
 
 ROOT = Path(__file__).parents[3]
 GOLDEN = ROOT / "tests" / "golden" / "expected"
+PLANTED = [
+    name
+    for name, made in inspect.getmembers(singles, inspect.isfunction)
+    if name[0] != "_" and list(inspect.signature(made).parameters) == ["at"]
+]
+"""Recordings of one training, of nearly every cause."""
 SOURCES = ("profiler", "scenarios", "diagnosis_benchmark", "benchmarks")
 
 
@@ -69,3 +79,35 @@ def test_however_much_is_claimed_no_nanosecond_is_explained_twice(tmp_path: Path
     assert sum(computing(facts).values()) <= facts.parts.compute_ns
     assert sum(behind_the_host(facts).values()) == pytest.approx(facts.parts.host_ns)
     assert sum(pieces_of(facts).values()) <= facts.parts.wall_ns - facts.parts.input_ns
+
+
+def less_known(facts: Facts) -> Iterator[tuple[str, Facts]]:
+    """The facts without one of their figures, each in turn."""
+    for part in ("loader", "sampled", "waits"):
+        whole = getattr(facts, part)
+        for field in fields(whole):
+            if "None" in str(field.type) and getattr(whole, field.name) is not None:
+                yield f"{part}.{field.name}", replace(facts, **{part: replace(whole, **{field.name: None})})
+    for field in fields(facts):
+        if "None" in str(field.type) and getattr(facts, field.name) is not None:
+            yield field.name, replace(facts, **{field.name: None})
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_no_cause_newly_appears_where_a_figure_was_not_measured(tmp_path: Path, name: str) -> None:
+    """But one that is asked later, and explains what a cause does no more whose evidence is gone."""
+    getattr(singles, name)(tmp_path)
+    (folder,) = (each for each in tmp_path.iterdir() if (each / "run.json").exists())
+    known = facts_of(open_run(folder))
+    if known is None:
+        return
+    facts = replace(known, advice=None)
+    first, last = ({rule.code: at for at, rule in each} for each in ([*enumerate(ORDER)][::-1], enumerate(ORDER)))
+    causes = {each.cause for each in findings_of(facts)}
+    wrong = []
+    for figure, less in less_known(facts):
+        seen = {each.cause for each in findings_of(less)}
+        gone = min((first[str(code)] for code in causes - seen), default=len(ORDER))
+        if any(last[str(code)] < gone for code in seen - causes):
+            wrong.append((figure, causes, seen))
+    assert wrong == []
