@@ -157,13 +157,13 @@ class Claim:
         """Hold, in this sentence, as sure as that, 0..1. `rest`: further fields of the finding."""
         self.title, self.confidence, self.rest = title, confidence, rest
 
-    def shows(self, what: str, value: float | str | None, unit: str = "", expected: str = "") -> None:
-        """Show a figure that belongs to this rule alone."""
-        self.evidence.append(Evidence(what, value, unit, expected))
+    def shows(self, *evidence: Evidence | str) -> None:
+        """Show figures of this rule alone, and registered ones by their names."""
+        self.evidence += [self.figure(each) if isinstance(each, str) else each for each in evidence]
 
-    def figures(self, *metrics: str, expected: str | None = None) -> None:
-        """Show registered figures of these facts; `expected`: replaces their normal values."""
-        self.evidence += [shown(metric, METRICS[metric].of(self.facts), expected) for metric in metrics]
+    def figure(self, metric: str, expected: str | None = None) -> Evidence:
+        """Return a registered figure of these facts; `expected`: replaces its normal value."""
+        return shown(metric, METRICS[metric].of(self.facts), expected)
 
     def advise(self, change: str, kind: str = "", ns: float | None = None, **how: Any) -> None:
         """Advise a change that takes time away: see `removing`."""

@@ -19,7 +19,7 @@ from ..where import selection
 from ..where.remedies import MAKING
 from ..where.selection import WORTH_A_LINE, Lines, work_of_the_loop
 from .claim import DONE_NO_MORE, Claim, Piece, as_next, by_replay, cause
-from .finding import Next
+from .finding import Evidence, Next
 from .input_batches import left_early
 from .pieces import DEVICE, behind_the_host, computing, degraded_link, foreign_kernels
 
@@ -43,8 +43,10 @@ def link(claim: Claim) -> None:
         f"instead of {most}, which costs {claim.percent()} of the time.",
         0.8,
     )
-    claim.shows("PCIe link, best while sampled", now, "", most)
-    claim.shows("Bandwidth, share of what device and slot can do", 100 * seen.share, "%", "100 %")
+    claim.shows(
+        Evidence("PCIe link, best while sampled", now, "", most),
+        Evidence("Bandwidth, share of what device and slot can do", 100 * seen.share, "%", "100 %"),
+    )
     _shows_copies(claim)
     claim.advise(
         "Reseat the card, or move it to a slot with all lanes; check the BIOS's PCIe speed, risers, and what "
@@ -60,7 +62,7 @@ def pageable(claim: Claim) -> None:
     if claim.facts.pinned is not False:
         return
     claim.says(f"The device waits {claim.percent()} of the time for copies from pageable memory.", 0.9)
-    claim.shows("Batches copied from pinned memory", 0.0, "%", "100 %")
+    claim.shows(Evidence("Batches copied from pinned memory", 0.0, "%", "100 %"))
     _shows_copies(claim)
     set_it = "Set `pin_memory=True` in the DataLoader"
     if claim.facts.pin_memory:
@@ -78,7 +80,7 @@ def serial_copy(claim: Claim) -> None:
         return
     could = "for copies that could run during its computations"
     claim.says(f"The device waits {claim.percent()} of the time {could}.", 0.8)
-    claim.shows("Copies ahead on a side stream", "no", "", "yes")
+    claim.shows(Evidence("Copies ahead on a side stream", "no", "", "yes"))
     _shows_copies(claim)
     claim.advise(
         "Copy the next batch while this one computes, on a side stream: "
@@ -92,8 +94,7 @@ def serial_copy(claim: Claim) -> None:
 
 def _shows_copies(claim: Claim) -> None:
     each_ms = claim.facts.parts.copy_ns / claim.facts.window.count / 1e6
-    claim.figures("mean_batch_bytes")
-    claim.shows("Wait for copies per step", each_ms, "ms", "near 0 ms")
+    claim.shows("mean_batch_bytes", Evidence("Wait for copies per step", each_ms, "ms", "near 0 ms"))
 
 
 # The device's own time.
@@ -117,11 +118,15 @@ def shape_churn(claim: Claim) -> None:
             likely=0.8,
         )
     claim.says(title, 0.85 if compiles or (seen.times or 0) >= 3 else 0.7)
-    claim.shows("Steps with new shapes or compilation", f"{seen.hit} of {seen.of}", "", "few")
-    claim.shows("Time of such a step over another's", seen.times, "", "1")
+    claim.shows(
+        Evidence("Steps with new shapes or compilation", f"{seen.hit} of {seen.of}", "", "few"),
+        Evidence("Time of such a step over another's", seen.times, "", "1"),
+    )
     _shows_usual(claim, seen)
-    claim.shows("Runs of torch's compiler", seen.count, "", "none after the first steps")
-    claim.shows("Time in torch's compiler", claim.pct(seen.compiling_ns), "%", "0 %")
+    claim.shows(
+        Evidence("Runs of torch's compiler", seen.count, "", "none after the first steps"),
+        Evidence("Time in torch's compiler", claim.pct(seen.compiling_ns), "%", "0 %"),
+    )
     claim.advise(
         "Use few shapes instead of many: pad to a multiple (such as 64), or sort samples into buckets of similar "
         "size; set `drop_last=True`, so no last batch is smaller",
@@ -144,10 +149,12 @@ def memory_pressure(claim: Claim) -> None:
         f"tried again {times}. The longest such step took {seen.longest_ns / 1e6:.0f} ms.",
         0.5 if seen.usual_ns is None else 0.85,
     )
-    claim.shows("Allocator retries", seen.count, "", "0")
-    claim.shows("Steps with a retry", f"at most {seen.hit} of {seen.of}", "", "0")
+    claim.shows(
+        Evidence("Allocator retries", seen.count, "", "0"),
+        Evidence("Steps with a retry", f"at most {seen.hit} of {seen.of}", "", "0"),
+    )
     _shows_usual(claim, seen)
-    claim.figures("memory_peak_bytes")
+    claim.shows("memory_peak_bytes")
     segments = "Set `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True` to lose less memory to fragmentation"
     claim.advise(segments, likely=0.6)
     claim.advise(
@@ -159,7 +166,9 @@ def memory_pressure(claim: Claim) -> None:
 
 
 def _shows_usual(claim: Claim, seen: OutlierSteps) -> None:
-    claim.shows("Computing time of another step", None if seen.usual_ns is None else seen.usual_ns / 1e6, "ms")
+    claim.shows(
+        Evidence("Computing time of another step", None if seen.usual_ns is None else seen.usual_ns / 1e6, "ms")
+    )
 
 
 @cause("device.contended", Piece.CONTENDED)
@@ -170,12 +179,14 @@ def contended(claim: Claim) -> None:
         return
     costs = f"which costs this training about {claim.percent()} of the time"
     claim.says(f"Other processes use the device, {costs}.", 0.6)
-    claim.shows("Processes on the device", seen.gpu_processes, "", "1")
-    claim.shows("Utilisation windows of the driver within the steps", foreign.windows)
-    claim.shows("Kernels running in these windows", 100 * foreign.busy, "%", f"{100 * foreign.own:.0f} %")
-    claim.shows("This training computing in these windows", 100 * foreign.own, "%")
-    claim.shows("Other processes' kernels in the time it leaves", 100 * foreign.density, "%", "0 %")
-    claim.shows("Device memory that other processes hold, at least", seen.others_least_bytes, "bytes")
+    claim.shows(
+        Evidence("Processes on the device", seen.gpu_processes, "", "1"),
+        Evidence("Utilisation windows of the driver within the steps", foreign.windows),
+        Evidence("Kernels running in these windows", 100 * foreign.busy, "%", f"{100 * foreign.own:.0f} %"),
+        Evidence("This training computing in these windows", 100 * foreign.own, "%"),
+        Evidence("Other processes' kernels in the time it leaves", 100 * foreign.density, "%", "0 %"),
+        Evidence("Device memory that other processes hold, at least", seen.others_least_bytes, "bytes"),
+    )
     claim.advise(
         "Use a device of its own: end or move the other processes (`nvidia-smi` lists them), "
         "or set `CUDA_VISIBLE_DEVICES` to one that nobody uses",
@@ -199,9 +210,11 @@ def throttled(claim: Claim) -> None:
         f"of the time because of {held.by}, which costs {claim.percent()} of the time.",
         0.75,
     )
-    claim.shows("Clock while held down", held.clock_mhz, "MHz", f"{held.full_mhz:.0f} MHz")
-    claim.shows("Samples with clocks held down", 100 * held.share, "%", "0 %")
-    claim.shows("Held down by", held.by, "", "nothing")
+    claim.shows(
+        Evidence("Clock while held down", held.clock_mhz, "MHz", f"{held.full_mhz:.0f} MHz"),
+        Evidence("Samples with clocks held down", 100 * held.share, "%", "0 %"),
+        Evidence("Held down by", held.by, "", "nothing"),
+    )
     change = (
         "Raise the power limit if the card allows it (`nvidia-smi -q -d POWER`, `nvidia-smi -pl WATTS`)"
         if held.by == "the power cap"
@@ -226,12 +239,12 @@ def launch(claim: Claim) -> None:
         "the training's thread is busy all the time: kernels are launched too slowly.",
         0.5,
     )
-    claim.shows("First to last kernel of the steps, share of the time", spans, "%")
+    claim.shows(Evidence("First to last kernel of the steps, share of the time", spans, "%"))
     about = f"about {spans:.0f} %"
-    claim.shows("Kernels running, by the driver's utilisation", facts.sampled.utilisation_pct, "%", about)
+    claim.shows(Evidence("Kernels running, by the driver's utilisation", facts.sampled.utilisation_pct, "%", about))
     running = None if facts.running is None else 100 * facts.running
     below = f"below {100 * DEVICE.running:.0f} %"
-    claim.shows("Training thread on a CPU, share of its own time", running, "%", below)
+    claim.shows(Evidence("Training thread on a CPU, share of its own time", running, "%", below))
     graphs = 'Use `torch.compile(model, mode="reduce-overhead")` or CUDA graphs to launch many kernels at once'
     claim.advise(graphs, least=0.2, likely=0.7)
     claim.advise("Use a larger batch: the same number of launches then does more work", likely=0.5)
@@ -244,13 +257,15 @@ def sync(claim: Claim) -> None:
     """Synchronising calls (`.item()`, `.cpu()`, printing tensors) keep the host from queuing work."""
     calls, idles = claim.facts.syncs, f"The device idles {claim.percent()} of the time behind synchronising calls"
     claim.says(f"{idles}{'' if calls is None else f', {calls.words}'}.", 0.7)
-    claim.shows("Exposed time in synchronising calls", claim.pct(), "%", "near 0 %")
+    claim.shows(Evidence("Exposed time in synchronising calls", claim.pct(), "%", "near 0 %"))
     each, hit, longest_ms = None, None, None
     if calls is not None:
         each, hit, longest_ms = calls.per_step, f"{calls.steps} of {calls.of}", calls.longest_ns / 1e6
-    claim.shows("Synchronising calls per step", each, "", "0 in most steps")
-    claim.shows("Steps with such a call", hit, "", "few")
-    claim.shows("Longest idle time behind one", longest_ms, "ms")
+    claim.shows(
+        Evidence("Synchronising calls per step", each, "", "0 in most steps"),
+        Evidence("Steps with such a call", hit, "", "few"),
+        Evidence("Longest idle time behind one", longest_ms, "ms"),
+    )
     claim.advise(
         "Keep losses and metrics on the device (`total += loss.detach()`) and read them every 50th step: each "
         "`.item()`, `.cpu()`, `.tolist()`, `float(tensor)` or print of a tensor waits for all queued work",
@@ -267,8 +282,10 @@ def garbage(claim: Claim) -> None:
     """Python's garbage collector stops the training to go through all its objects."""
     gone = claim.in_the_loop
     claim.says(f"{_loses(claim)} Python's garbage collection.", 0.85)
-    claim.shows("Exposed garbage collection", claim.pct(), "%", "0 %")
-    claim.shows("Garbage collection per step", claim.ms_a_step, "ms", "near 0 ms")
+    claim.shows(
+        Evidence("Exposed garbage collection", claim.pct(), "%", "0 %"),
+        Evidence("Garbage collection per step", claim.ms_a_step, "ms", "near 0 ms"),
+    )
     less = "Call `gc.collect()` less often, or not at all, if the loop or a library it uses calls it"
     claim.advise(less, "less_often", gone=gone, likely=0.98)
     freeze = "Call `gc.collect(); gc.freeze()` after set-up, so what lives from then on is not scanned again"
@@ -302,13 +319,15 @@ def gil(claim: Claim) -> None:
         f"{where}.",
         0.7 if seen.queue_known else 0.55,
     )
-    claim.shows("Other Python threads on a CPU, share of one CPU", 100 * seen.others_busy, "%", "near 0 %")
+    claim.shows(Evidence("Other Python threads on a CPU, share of one CPU", 100 * seen.others_busy, "%", "near 0 %"))
     without = ", without its waits for a CPU" if seen.queue_known else ""
     off_cpu = f"Training thread not running, share of its own time{without}"
-    claim.shows(off_cpu, 100 * seen.off_cpu_share, "%", "near 0 %")
-    claim.shows("Waiting for the lock, per step", claim.ms_a_step, "ms", "0 ms")
+    claim.shows(
+        Evidence(off_cpu, 100 * seen.off_cpu_share, "%", "near 0 %"),
+        Evidence("Waiting for the lock, per step", claim.ms_a_step, "ms", "0 ms"),
+    )
     for where, ns in told.items():
-        claim.shows(f"Waiting for the lock {where}, share of the time", claim.pct(ns), "%", "0 %")
+        claim.shows(Evidence(f"Waiting for the lock {where}, share of the time", claim.pct(ns), "%", "0 %"))
     # All time vanishes with the other threads in which the training's thread did not run and nothing else is known
     # that it waited for: they take the CPU from its computing, too.
     ran, beside_ns = measured(facts.window.steps["cpu_ns"]), claim.ns
@@ -342,12 +361,15 @@ def main_process(claim: Claim) -> None:
         begins = f"The training spends {claim.percent()} of the time working"
     takes = f"It takes {claim.ms_a_step:.2g} ms per step in the training process"
     claim.says(f"{begins} on batches before their forward pass, {words_of(staging.shape)}. {takes}.", 0.8)
-    claim.shows("From a batch's arrival to its forward pass, per step", claim.ms_a_step, "ms", "near 0 ms")
+    claim.shows(Evidence("From a batch's arrival to its forward pass, per step", claim.ms_a_step, "ms", "near 0 ms"))
     for what, share in staging.named:
-        claim.shows(f"Part of it: {what}", 100 * share, "%")
-    claim.shows("Step without it", (facts.parts.wall_ns - claim.ns) / facts.window.count / 1e6, "ms")
-    claim.shows("num_workers", workers, "", "1 or more" if workers == 0 and movable else "")
-    claim.figures(*(("worker_busy_pct",) if workers else ()), "cpus_used", "cpu_budget")
+        claim.shows(Evidence(f"Part of it: {what}", 100 * share, "%"))
+    claim.shows(
+        Evidence("Step without it", (facts.parts.wall_ns - claim.ns) / facts.window.count / 1e6, "ms"),
+        Evidence("num_workers", workers, "", "1 or more" if workers == 0 and movable else ""),
+        *(("worker_busy_pct",) if workers else ()),
+        *("cpus_used", "cpu_budget"),
+    )
     if movable:
         claim.advice.append(_moved(claim))
     cheaper = "whole batches in NumPy or torch instead of a Python loop over samples, or once and kept"
@@ -396,17 +418,17 @@ def step_gap(claim: Claim) -> None:
         at, longest = "" if gaps.longest_step is None else f" in step {gaps.longest_step}", gaps.longest_ns / 1e9
         stop = f"for {longest:.1f} s{at}: a breakpoint, or a pause of the program"
         claim.says(f"The training stood still once, {stop}.", 0.6)
-        claim.shows("Longest stretch of the host's own work", longest, "s", "well below 1 s")
+        claim.shows(Evidence("Longest stretch of the host's own work", longest, "s", "well below 1 s"))
         claim.advise("Ignore it if somebody stopped it; otherwise look at what the loop did in that step")
         for what, share, normal in (*named, *hosts):
-            claim.shows(what, 100 * share, "%", normal)
+            claim.shows(Evidence(what, 100 * share, "%", normal))
         return
     beside = " and computing" if claim.on_cpu else ", copies and synchronising calls"
     words = "" if gaps is None else f", {gaps.words}"
     claim.says(f"{_loses(claim)} work of the training loop outside fetching{beside}{words}.", 0.6)
     for what, share, normal in (*hosts, *named):
-        claim.shows(what, 100 * share, "%", normal)
-    claim.shows("Longest stretch", None if gaps is None else gaps.longest_ns / 1e6, "ms", "near 0 ms")
+        claim.shows(Evidence(what, 100 * share, "%", normal))
+    claim.shows(Evidence("Longest stretch", None if gaps is None else gaps.longest_ns / 1e6, "ms", "near 0 ms"))
     where = "there" if gaps is None or not gaps.places else max(gaps.places, key=lambda place: place[1])[0]
     change = (
         f"Look at what the loop does {where} (logging, metrics, callbacks, progress bars, freeing batches): every 50th "

@@ -29,7 +29,7 @@ from .claim import (
     number,
     vanishing,
 )
-from .finding import Finding, Next
+from .finding import Evidence, Finding, Next
 from .pieces import restarts
 from .wait import INPUT, Wait, is_pickled
 
@@ -85,14 +85,15 @@ def sampler(wait: Wait) -> None:
     runs = f"It runs in the training process{however}"
     wait.says(f"{wait.begins}: the dataset sampler {what}. {runs}.", 0.95)
     a_step = f"Wait for the sampler {'at other steps' if of_epochs else 'per step'}"
-    wait.shows(a_step, step_ms, "ms", "near 0 ms")
+    wait.shows(Evidence(a_step, step_ms, "ms", "near 0 ms"))
     if waits.epochs:
-        wait.shows("Wait for the sampler at the start of an epoch", epoch_ms, "ms", "near 0 ms")
-        wait.figures("epochs")
-    wait.shows("Drawing the indices of a batch", sampling.draw_ms, "ms", "below 0.1 ms")
-    wait.shows("Indices drawn at a time", sampling.drawn)
-    wait.shows("num_workers", workers)
-    wait.shows_pace()
+        wait.shows(Evidence("Wait for the sampler at the start of an epoch", epoch_ms, "ms", "near 0 ms"), "epochs")
+    wait.shows(
+        Evidence("Drawing the indices of a batch", sampling.draw_ms, "ms", "below 0.1 ms"),
+        Evidence("Indices drawn at a time", sampling.drawn),
+        Evidence("num_workers", workers),
+        *wait.pace,
+    )
 
 
 def _drawn_cheaper(wait: Wait, change: str, likely: float) -> Next:
@@ -148,7 +149,7 @@ def _leaving(wait: Wait) -> str:
 def _shows_leaving(wait: Wait) -> None:
     if left_early(wait.facts):
         left = 100 * number(wait.facts.waits.left_early)
-        wait.shows("Iterators left while workers prepared more batches", left, "%", "near 0 %")
+        wait.shows(Evidence("Iterators left while workers prepared more batches", left, "%", "near 0 %"))
 
 
 @cause("input.worker_restart", Piece.STARTING, lines=Lines(selection.starting_workers, mended=False))
@@ -161,14 +162,16 @@ def worker_restart(wait: Wait) -> None:
     who = "a worker" if facts.set_workers == 1 else f"{facts.set_workers} workers"
     costs = f"which costs {each_ms:.0f} ms per epoch{leaving}"
     wait.says(f"{wait.begins}: each epoch starts {who} anew, {costs}.", 0.9 if waits.starting_ns else 0.6)
-    wait.shows("Start of an epoch until a worker begins a batch", each_ms, "ms", "near 0 ms")
-    wait.figures("epochs")
-    wait.shows("Iterators of the loader in these epochs", waits.iterators, "", "1")
+    wait.shows(
+        Evidence("Start of an epoch until a worker begins a batch", each_ms, "ms", "near 0 ms"),
+        "epochs",
+        Evidence("Iterators of the loader in these epochs", waits.iterators, "", "1"),
+    )
     _shows_leaving(wait)
-    wait.shows("persistent_workers", persistence(facts), "", "on")
+    wait.shows(Evidence("persistent_workers", persistence(facts), "", "on"))
     anew = "as a new Python, which imports the program and unpickles the dataset"
     how = {None: None, True: anew, False: "as a fork"}[facts.starts_python]
-    wait.shows("How workers start", how)
+    wait.shows(Evidence("How workers start", how))
     # Workers that live on make the first batches of an epoch all the same.
     now = None if advice is None else advice.workload.settings
     said = wait.predicted(
@@ -196,13 +199,15 @@ def pipeline_fill(wait: Wait) -> None:
     few = workers is not None and batches is not None and batches < workers and not left_early(facts)
     fewer = ", and an epoch has fewer batches than there are workers" if few else ""
     wait.says(f"{wait.begins}: the first batch of each epoch costs {each_ms:.0f} ms extra{leaving}{fewer}.", 0.8)
-    wait.shows("Extra cost of an epoch's first batch", each_ms, "ms", "near 0 ms")
-    wait.shows("Preparing a batch", wait.loader.work_ms_per_batch, "ms")
-    wait.shows("Batches in an epoch", batches, "", "many times the workers")
-    wait.shows("Workers", workers)
-    wait.figures("epochs")
+    wait.shows(
+        Evidence("Extra cost of an epoch's first batch", each_ms, "ms", "near 0 ms"),
+        Evidence("Preparing a batch", wait.loader.work_ms_per_batch, "ms"),
+        Evidence("Batches in an epoch", batches, "", "many times the workers"),
+        Evidence("Workers", workers),
+        "epochs",
+    )
     _shows_leaving(wait)
-    wait.shows("persistent_workers", persistence(facts))
+    wait.shows(Evidence("persistent_workers", persistence(facts)))
     took = f"{each_ms:.0f} ms" if each_ms >= 1 else f"{each_ms:.1f} ms"
     longer = "longer epochs (a sampler that repeats several passes as one), or smaller batches, which are ready sooner"
     changes = [f"Use {longer}"]
@@ -235,12 +240,14 @@ def straggler(wait: Wait) -> None:
     slowest = loader.slowest[0] if loader.slowest else None
     index = None if slowest is None or slowest.index is None else f"index {slowest.index}"
     wait.says(f"{wait.begins}: straggler samples hold up later, finished batches.", 0.85)
-    wait.shows("Wait while a later batch was finished", facts.blocked_pct, "% of the exposed wait", "near 0 %")
-    wait.figures("slow_times")
-    wait.figures("worker_busy_pct", expected="")
-    wait.shows("Slowest sample", slowest.ms if slowest else None, "ms")
-    wait.shows("Preparing one sample", loader.make_ms_per_sample, "ms")
-    wait.shows("File or index of the slowest sample", None if slowest is None else slowest.file or index)
+    wait.shows(
+        Evidence("Wait while a later batch was finished", facts.blocked_pct, "% of the exposed wait", "near 0 %"),
+        "slow_times",
+        wait.figure("worker_busy_pct", ""),
+        Evidence("Slowest sample", slowest.ms if slowest else None, "ms"),
+        Evidence("Preparing one sample", loader.make_ms_per_sample, "ms"),
+        Evidence("File or index of the slowest sample", None if slowest is None else slowest.file or index),
+    )
     any_order = "Set `in_order=False` (torch 2.6 or later) to hand over batches as they come"
     said = wait.predicted(lambda settings: settings.num_workers == workers, in_order=False)
     wait.advice.append(wait.setting(any_order, "settings", said, likely=0.8, settings={"in_order": False}))
@@ -259,10 +266,14 @@ def uneven(wait: Wait) -> None:
         return
     says = f"{wait.begins}, although the loader keeps up on average: batches come unevenly."
     wait.says(says, 0.6 if varied else 0.4)
-    wait.figures("queue_ready_mean", expected=f"1 or more of {loader.queue_capacity}")
-    wait.figures("worker_busy_pct", "slow_times", "handoff_pct", expected="")
-    wait.figures("samples_per_s_limit")
-    wait.figures("run_queue_pct", expected="")
+    wait.shows(
+        wait.figure("queue_ready_mean", f"1 or more of {loader.queue_capacity}"),
+        wait.figure("worker_busy_pct", ""),
+        wait.figure("slow_times", ""),
+        wait.figure("handoff_pct", ""),
+        "samples_per_s_limit",
+        wait.figure("run_queue_pct", ""),
+    )
     if ahead is None:
         wait.advice.append(wait.overlapping("Prefetch more batches", "settings"))
         return
@@ -297,11 +308,13 @@ def overkill(wait: Wait) -> None:
     costs = f"a worker prepares a batch in {here_ms:.2f} ms, but waiting for it costs {waited_ms:.2f} ms per step"
     # The batches still have to be made.
     wait.says(f"{wait.begins}: {costs}.", 0.8, most_gain=saved / (facts.parts.wall_ns - saved))
-    wait.shows("Preparing one sample", 1e3 * sample_ms, "µs", f"above {1e3 * INPUT.tiny_sample_ms:.0f} µs")
-    wait.shows("Preparing a batch", here_ms, "ms")
-    wait.shows("Waiting for a batch", waited_ms, "ms per step", "less than preparing it")
-    wait.figures("handoff_pct", expected="")
-    wait.figures("mean_batch_bytes")
+    wait.shows(
+        Evidence("Preparing one sample", 1e3 * sample_ms, "µs", f"above {1e3 * INPUT.tiny_sample_ms:.0f} µs"),
+        Evidence("Preparing a batch", here_ms, "ms"),
+        Evidence("Waiting for a batch", waited_ms, "ms per step", "less than preparing it"),
+        wait.figure("handoff_pct", ""),
+        "mean_batch_bytes",
+    )
     none, said = {"num_workers": 0}, wait.predicted(lambda each: each.num_workers == 0)
     change = "Set `num_workers=0` to prepare samples in the training process"
     wait.advice.append(wait.setting(change, "fewer_workers", said, ns=saved, likely=0.9, settings=none))
@@ -321,13 +334,17 @@ def handoff(wait: Wait) -> None:
         changes = (*changes, ("Set `pin_memory=True`: a thread of its own then unpacks batches", "settings"))
     takes = f"batches are finished, but their hand-over to the training takes long{how}"
     wait.says(f"{wait.begins}: {takes}.", 0.85 if how else 0.7)
-    wait.figures("handoff_pct", "mean_batch_bytes")
+    wait.shows("handoff_pct", "mean_batch_bytes")
     if held is not None:
-        wait.shows("Tensors in a batch", held.tensors, "", f"below {INPUT.many_tensors}")
-        wait.shows("Bytes of a tensor", held.bytes_of_tensor if held.tensors else None, "bytes")
-        wait.shows("Other Python objects in a batch", held.objects, "", f"below {INPUT.many_objects}")
-    wait.shows("Bytes sent through the pipe for a batch", loader.sent_bytes_per_batch, "bytes", "less than 1 kB")
-    wait.shows("Page faults while preparing a batch", loader.minor_faults_per_batch)
+        wait.shows(
+            Evidence("Tensors in a batch", held.tensors, "", f"below {INPUT.many_tensors}"),
+            Evidence("Bytes of a tensor", held.bytes_of_tensor if held.tensors else None, "bytes"),
+            Evidence("Other Python objects in a batch", held.objects, "", f"below {INPUT.many_objects}"),
+        )
+    wait.shows(
+        Evidence("Bytes sent through the pipe for a batch", loader.sent_bytes_per_batch, "bytes", "less than 1 kB"),
+        Evidence("Page faults while preparing a batch", loader.minor_faults_per_batch),
+    )
     wait.advice += [_handed_cheaper(wait, change, kind) for change, kind in changes]
 
 
@@ -411,11 +428,13 @@ def wasted(wait: Wait) -> None:
     told = [way for way in sorted(ways, reverse=True) if way[0] >= 100 * INPUT.waste_named]
     wasting = "; ".join(how for _, how, _ in told)
     wait.says(f"{wait.begins}, and {share:.0f} % of the preparation of samples is wasted: {wasting}.", 0.9)
-    wait.shows("Preparation of samples that is wasted", share, "%", f"below {100 * INPUT.wasted:.0f} %")
-    wait.shows("Samples dropped after they were prepared", dropped, "%", "near 0 %")
-    wait.shows("Batches that another worker prepared too", repeated, "%", "0 %")
-    wait.shows("Batches fetched and not computed with", passed, "%", "near 0 %")
-    wait.figures("make_ms_per_sample", "worker_busy_pct")
+    wait.shows(
+        Evidence("Preparation of samples that is wasted", share, "%", f"below {100 * INPUT.wasted:.0f} %"),
+        Evidence("Samples dropped after they were prepared", dropped, "%", "near 0 %"),
+        Evidence("Batches that another worker prepared too", repeated, "%", "0 %"),
+        Evidence("Batches fetched and not computed with", passed, "%", "near 0 %"),
+        *("make_ms_per_sample", "worker_busy_pct"),
+    )
     wait.advice += [_using_all(wait, change) for _, _, change in told]
 
 
@@ -527,12 +546,14 @@ def _of_limit(limit: MemoryLimitSeen) -> str:
 def _shows_memory(claim: Claim, growth: MemoryGrowth) -> None:
     left, full_in, stalled = growth.available_bytes, growth.full_in_s, growth.stalled_share
     left_of = "" if growth.limit is None else f", of {_of_limit(growth.limit)}"
-    claim.shows("Memory growth of the workers", growth.bytes_per_s * 60 / 1e6, "MB per minute", "levels off")
-    claim.shows("Copies of shared pages in that growth", "most" if growth.copied else "little", "", "little")
-    claim.shows(f"Memory left at the end{left_of}", None if left is None else left / 1e6, "MB")
-    claim.shows("Time until none is left, at this pace", None if full_in is None else full_in / 60, "min")
-    claim.shows("Time without memory left", 100 * growth.full_share, "%", "0 %")
-    claim.shows("Time in which tasks wait for memory", None if stalled is None else 100 * stalled, "%", "0 %")
-    claim.shows("Written to swap", growth.swapped_bytes / 1e6, "MB", "0 MB")
+    claim.shows(
+        Evidence("Memory growth of the workers", growth.bytes_per_s * 60 / 1e6, "MB per minute", "levels off"),
+        Evidence("Copies of shared pages in that growth", "most" if growth.copied else "little", "", "little"),
+        Evidence(f"Memory left at the end{left_of}", None if left is None else left / 1e6, "MB"),
+        Evidence("Time until none is left, at this pace", None if full_in is None else full_in / 60, "min"),
+        Evidence("Time without memory left", 100 * growth.full_share, "%", "0 %"),
+        Evidence("Time in which tasks wait for memory", None if stalled is None else 100 * stalled, "%", "0 %"),
+        Evidence("Written to swap", growth.swapped_bytes / 1e6, "MB", "0 MB"),
+    )
     if growth.kills is not None:
-        claim.shows("Processes killed for lack of memory", growth.kills, "", "0")
+        claim.shows(Evidence("Processes killed for lack of memory", growth.kills, "", "0"))

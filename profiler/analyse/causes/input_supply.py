@@ -15,8 +15,8 @@ from ..run.loader_stats import HEAVILY_QUEUED_PCT, QUEUED_PCT
 from ..where.selection import NOT_MENDED, OF_HANDS, OF_THE_MACHINE, PREPARING, WORTH_A_LINE, Lines, making
 from ..where.stages import cheaper_by_words
 from .claim import SUPPLY, Piece, cause, gains, number
-from .finding import Next, shown
-from .wait import INPUT, Wait, Wanted
+from .finding import Evidence, Next, shown
+from .wait import CPUS, INPUT, Wait, Wanted
 
 ALONE = "Run it where nothing else runs, or give it CPUs of its own (`taskset`, a cpuset, a quota for the others)"
 MORE_CPUS = "Ask for more CPUs: the limit of the container or batch job"
@@ -33,10 +33,12 @@ def serial(wait: Wait) -> None:
     if own is not None:
         made = "the dataset prepares batches in workers of its own, and the training process waits for them"
         wait.says(f"{wait.begins}: {made}.", 0.9)
-        wait.shows("num_workers", 0)
-        wait.shows("Workers of the dataset's own", own or None)
-        wait.figures("make_ms_per_sample")
-        wait.shows_pace()
+        wait.shows(
+            Evidence("num_workers", 0),
+            Evidence("Workers of the dataset's own", own or None),
+            "make_ms_per_sample",
+            *wait.pace,
+        )
         above = f" (`num_workers` above {own})" if own else ""
         keep = "keep `num_workers=0` in the loader around it, whose workers could start none"
         wait.advise(f"Let the dataset start more workers{above}; {keep}", "workers", likely=0.5)
@@ -54,17 +56,17 @@ def serial(wait: Wait) -> None:
             likely=0.5,
         )
     wait.advice, queued = [change], wait.queued_pct
-    wait.shows("num_workers", facts.set_workers, "", str(wanted.workers))
-    wait.shows("Batches prepared in the training process", facts.made_in_fetch_pct, "%", "near 0 %")
-    wait.figures("make_ms_per_sample")
-    wait.shows_waiting()
-    wait.shows_stage()
-    wait.shows_pace()
+    wait.shows(
+        Evidence("num_workers", facts.set_workers, "", str(wanted.workers)),
+        Evidence("Batches prepared in the training process", facts.made_in_fetch_pct, "%", "near 0 %"),
+        "make_ms_per_sample",
+        *(*wait.waiting, *wait.stage, *wait.pace),
+    )
     crowd = ""
     if facts.crowded and (queued is None or queued >= QUEUED_PCT):
         crowd = ", while other programs use the machine's CPUs (input.foreign_load)"
         wait.evidence.append(shown("run_queue_pct", queued))
-        wait.shows_cpus()
+        wait.shows(*CPUS)
         # They take as much of the wait as the training's thread waits for a CPU.
         most = wait.ns if facts.main_queued_ns is None else min(wait.ns, facts.main_queued_ns)
         alone = wait.removing(ALONE, ns=most, likely=0.6)
@@ -87,10 +89,9 @@ def in_its_own_thread(wait: Wait) -> None:
     computes, waits = least >= 50, ", and mostly waits meanwhile" if most < 50 else ""
     says = f"{wait.begins}: the training's own thread seems to prepare the batches{waits}."
     wait.says(says, 0.8 if computes else 0.5)
-    wait.shows("Fetching a batch", facts.parts.fetch_ns / facts.window.count / 1e6, "ms per step")
+    wait.shows(Evidence("Fetching a batch", facts.parts.fetch_ns / facts.window.count / 1e6, "ms per step"))
     on_cpu = f"{least:.0f} to {most:.0f} %" if fetch else None
-    wait.shows("On a CPU, share of the time spent fetching", on_cpu)
-    wait.figures("queue_ready_mean")
+    wait.shows(Evidence("On a CPU, share of the time spent fetching", on_cpu), "queue_ready_mean")
     more = "" if computes else "; where the loader has threads of its own, use more of them"
     change = f"Prepare batches ahead: use a DataLoader with workers, or a background thread{more}"
     wait.advice.append(wait.overlapping(change, "workers"))
@@ -103,9 +104,11 @@ def sharding(wait: Wait) -> None:
     if not wait.facts.iterable or not workers or even is None or even >= INPUT.uneven * workers:
         return
     wait.says(f"{wait.begins}: only {even:.1f} of {workers} workers get data.", 0.9)
-    wait.shows("Workers that get data, counted as equal shares", even, "", str(workers))
-    wait.shows("Workers that prepared batches", loader.workers, "", str(workers))
-    wait.figures("queue_ready_mean")
+    wait.shows(
+        Evidence("Workers that get data, counted as equal shares", even, "", str(workers)),
+        Evidence("Workers that prepared batches", loader.workers, "", str(workers)),
+        "queue_ready_mean",
+    )
     change = (
         "Divide the data in `__iter__` with `torch.utils.data.get_worker_info()` into at least "
         f"{workers} shards, so every worker has its own"
@@ -125,9 +128,7 @@ def too_few_workers(wait: Wait) -> None:
     used, budget = wait["cpus_used"], wait["cpu_budget"]
     uses = f"and the job uses {used:.1f} of its {budget:g} CPUs"
     wait.says(f"{wait.begins}: {_count(wait.loader.workers)} busy all the time, {uses}.", 0.85)
-    wait.figures("worker_busy_pct", "cpus_used", "cpu_budget", "queue_ready_mean")
-    wait.shows_pace()
-    wait.shows_touched()
+    wait.shows("worker_busy_pct", "cpus_used", "cpu_budget", "queue_ready_mean", *wait.pace, *wait.touched)
     wanted = wait.wanted
     wait.advice.append(wait.so_many(_more_workers(wait, wanted), wanted))
 
@@ -150,10 +151,7 @@ def latency(wait: Wait) -> None:
         return
     waiting = f"because preparing a sample is {wait.loader.waiting_pct:.0f} % waiting (network, locks, sleeps)"
     wait.says(f"{wait.begins}: {_count(wait.loader.workers)} not enough, {waiting}.", 0.85)
-    wait.shows_waiting()
-    wait.figures("cpu_pct", "worker_busy_pct")
-    wait.shows_pace()
-    wait.shows_touched()
+    wait.shows(*wait.waiting, "cpu_pct", "worker_busy_pct", *wait.pace, *wait.touched)
     wanted, shorten = wait.wanted, "; or shorten the waits: local copies, larger requests"
     wait.advice.append(wait.so_many(wait.workers_setting(wanted), wanted, shorten))
 
@@ -186,8 +184,7 @@ def general(wait: Wait) -> None:
 
 def _guess(wait: Wait, rest: str, change: Next) -> None:
     wait.says(f"{wait.begins}{rest}.", 0.4 if wait.cpu_known else 0.2)
-    wait.shows_cpus()
-    wait.figures("worker_busy_pct", "queue_ready_mean")
+    wait.shows(*CPUS, "worker_busy_pct", "queue_ready_mean")
     wait.advice.append(change)
 
 
@@ -204,9 +201,9 @@ def quota(wait: Wait) -> None:
         return
     of_cpus = "" if cpus is None else f" of {cpus:.3g} CPUs"
     wait.says(f"{wait.begins}: a CPU quota{of_cpus} stops the job again and again.", 0.9)
-    wait.figures("throttled_s", "cpus_used", "cpu_budget")
-    wait.shows("CPUs of the machine", facts.machine_cpus)
-    wait.figures("run_queue_pct")
+    wait.shows(
+        "throttled_s", "cpus_used", "cpu_budget", Evidence("CPUs of the machine", facts.machine_cpus), "run_queue_pct"
+    )
     wait.advise(MORE_CPUS, likely=0.6)
     if cpus is not None and workers is not None and workers > cpus:
         why = f"{workers} workers use up the quota at the start of each period"
@@ -226,9 +223,7 @@ def held_back(wait: Wait) -> None:
         "A CPU limit of the job, or other programs on the same CPUs, can cause this.",
         0.5,
     )
-    wait.figures("run_queue_pct")
-    wait.figures("machine_busy_pct", expected="near 100 % if workers have to wait")
-    wait.shows_cpus()
+    wait.shows("run_queue_pct", wait.figure("machine_busy_pct", "near 100 % if workers have to wait"), *CPUS)
     wait.advise(MORE_CPUS, likely=0.6)
 
 
@@ -240,8 +235,10 @@ def affinity(wait: Wait) -> None:
         return
     confined = f"all {workers} workers run on {together} of the {budget:g} CPUs that the job may use"
     wait.says(f"{wait.begins}: {confined}.", 0.9)
-    wait.shows("CPUs that all workers together may use", together, "CPUs", f"{budget:g}")
-    wait.figures("run_queue_pct", "worker_busy_pct", "cpus_used")
+    wait.shows(
+        Evidence("CPUs that all workers together may use", together, "CPUs", f"{budget:g}"),
+        *("run_queue_pct", "worker_busy_pct", "cpus_used"),
+    )
     change = (
         "Let workers run on any CPU: call `os.sched_setaffinity(0, range(os.cpu_count()))` in a "
         "`worker_init_fn`; look for what confines them (`OMP_PROC_BIND`, `KMP_AFFINITY`, `taskset`, SLURM)"
@@ -259,10 +256,11 @@ def worker_threads(wait: Wait) -> None:
         return
     each = f"each of the {loader.workers} workers starts threads of its own"
     wait.says(f"{wait.begins}: {each}, and all of them compete for the CPUs.", 0.85)
-    wait.shows("CPU time of other worker threads, share of preparing batches", others, "%", "near 0 %")
-    wait.shows("CPU time of the thread that prepares the batches", cpu, "%", "near 100 %")
-    wait.figures("run_queue_pct")
-    wait.shows_cpus()
+    wait.shows(
+        Evidence("CPU time of other worker threads, share of preparing batches", others, "%", "near 0 %"),
+        Evidence("CPU time of the thread that prepares the batches", cpu, "%", "near 100 %"),
+        *("run_queue_pct", *CPUS),
+    )
     change = (
         "Limit each worker to one thread: call `cv2.setNumThreads(0)` and `threadpoolctl.threadpool_limits(1)` "
         "in a `worker_init_fn`, or set `OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1` in the environment"
@@ -277,8 +275,10 @@ def foreign_load(wait: Wait) -> None:
         return
     counted = wait.loader.run_queue_pct is not None
     wait.says(f"{wait.begins}, while other programs use the machine's CPUs.", 0.85 if counted else 0.7)
-    wait.figures("foreign_cpus", expected="fewer than this job uses")
-    wait.figures("cpus_used", "run_queue_pct", "cpu_pct", "cpu_steal_pct")
+    wait.shows(
+        wait.figure("foreign_cpus", "fewer than this job uses"),
+        *("cpus_used", "run_queue_pct", "cpu_pct", "cpu_steal_pct"),
+    )
     wait.advise(ALONE, likely=0.6)
 
 
@@ -298,10 +298,9 @@ def oversubscribed(wait: Wait) -> None:
         return
     spends = f"each spends {queued:.0f} % of its time waiting for one"
     wait.says(f"{wait.begins}: {loader.workers} workers compete for {budget:g} CPUs, and {spends}.", 0.85)
-    wait.shows("Workers", loader.workers, "", f"at most {max(1, int(budget))}")
-    wait.figures("run_queue_pct")
-    wait.shows_cpus()
-    wait.shows_stage()
+    wait.shows(
+        Evidence("Workers", loader.workers, "", f"at most {max(1, int(budget))}"), "run_queue_pct", *CPUS, *wait.stage
+    )
     fewer = _fewer(wait, int(budget), "fewer work as fast with less memory", likely=0.1)
     # Fewer workers first, but where that is said to make nothing faster.
     wait.advice += (fewer, _cheaper(wait)) if gains(fewer) else (_cheaper(wait), fewer)
@@ -317,9 +316,7 @@ def cpu_exhausted(wait: Wait) -> None:
     stage, who = wait.costliest, "the loader and the training use" if wait.on_cpu else "the loader uses"
     mostly = f". The loader works mostly on {stage[0]}" if stage else ""
     wait.says(f"{wait.begins}: {who} up the CPUs{mostly}.", 0.85 if stage else 0.6)
-    wait.shows_cpus()
-    wait.figures("worker_busy_pct", "run_queue_pct")
-    wait.shows_stage()
+    wait.shows(*CPUS, "worker_busy_pct", "run_queue_pct", *wait.stage)
     wait.advice.append(_cheaper(wait))
 
 
@@ -346,9 +343,10 @@ def _delayed(wait: Wait, who: str, change: str) -> None:
         return
     finished = f"batches are finished, but its thread waits for a CPU to take them, because {who} the CPUs"
     wait.says(f"{wait.begins}: {finished}.", 0.6)
-    wait.shows("Training thread waiting for a CPU, share of the time", wait.pct(queued), "%")
-    wait.figures("machine_busy_pct")
-    wait.shows_cpus()
+    wait.shows(
+        Evidence("Training thread waiting for a CPU, share of the time", wait.pct(queued), "%"),
+        *("machine_busy_pct", *CPUS),
+    )
     wait.advise(change, "fewer_workers", likely=0.6)
 
 
@@ -401,13 +399,15 @@ def storage(wait: Wait) -> None:
     else:
         says, change = "", "Read from faster storage, pack the files into shards, or cache them in memory"
     wait.says(f"{wait.begins}: the loader waits for storage{says}.", 0.85)
-    wait.figures("read_pct")
-    wait.figures("cpu_pct", expected="near 100 %")
-    wait.shows("Reads from storage, not from the cache", None if cold is None else 100 * cold, "%", "near 0 %")
-    wait.shows("Bytes read for a sample", read, "bytes")
-    wait.shows("Bytes read for each byte of a batch", amplified, "", f"below {INPUT.amplified:.0f}")
+    wait.shows(
+        "read_pct",
+        wait.figure("cpu_pct", "near 100 %"),
+        Evidence("Reads from storage, not from the cache", None if cold is None else 100 * cold, "%", "near 0 %"),
+        Evidence("Bytes read for a sample", read, "bytes"),
+        Evidence("Bytes read for each byte of a batch", amplified, "", f"below {INPUT.amplified:.0f}"),
+    )
     fast = f"above {INPUT.slow_bytes_per_s / 1e6:.0f} MB"
-    wait.shows("Bytes read per second of waiting", rate, "bytes", fast)
+    wait.shows(Evidence("Bytes read per second of waiting", rate, "bytes", fast))
     reading, more = VanishedWork(making=(loader.read_pct or 0.0) / 100), "Use more workers to hide the waiting"
     wait.advise(change, "order", gone=reading, least=0.5, likely=0.8)
     setting = f"{more}: `num_workers={wanted.workers}{wanted.besides}`"
@@ -465,7 +465,7 @@ def _by_lock(wait: Wait, told: Exclusion, waiting: SeenWaiting) -> None:
     says = f"{wait.begins}: workers exclude each other. On average {others}."
     wait.says(says, BOTH if told.grows else SURE)
     looks = f"Waiting for {lock}, share of {waiting.looks} stack samples of active workers"
-    wait.shows(looks, 100 * waiting.lock.value, "%", "near 0 %")
+    wait.shows(Evidence(looks, 100 * waiting.lock.value, "%", "near 0 %"))
     _shows_together(wait, told)
     change = (
         "Give each worker its own file to lock, or use one lock per guarded thing instead of one for all"
@@ -490,19 +490,18 @@ def _by_growth(wait: Wait, told: Exclusion, growth: TimeGrowth) -> None:
         LIKELY,
     )
     _shows_together(wait, told)
-    wait.shows_waiting()
+    wait.shows(*wait.waiting)
     wait.advice.append(_freed(wait, told, change, shared_beyond=True))
 
 
 def _shows_together(wait: Wait, told: Exclusion) -> None:
-    wait.shows("Workers active at a time", told.together)
+    wait.shows(Evidence("Workers active at a time", told.together))
     if told.growth is not None:
         grown = "Growth of a batch's time with the active workers (0: none, 1: in proportion)"
-        wait.shows(grown, told.growth.exponent.value, "", "near 0")
+        wait.shows(Evidence(grown, told.growth.exponent.value, "", "near 0"))
         fewer, usual = "Preparing a batch with fewer active workers", f"{told.growth.usual_ms:.0f} ms"
-        wait.shows(fewer, told.growth.fewer_ms, "ms", usual)
-    wait.figures("cpu_pct", expected="near 100 %")
-    wait.shows_cpus()
+        wait.shows(Evidence(fewer, told.growth.fewer_ms, "ms", usual))
+    wait.shows(wait.figure("cpu_pct", "near 100 %"), *CPUS)
 
 
 def _freed(wait: Wait, told: Exclusion, change: str, *, shared_beyond: bool = False) -> Next:

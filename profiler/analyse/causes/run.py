@@ -107,16 +107,18 @@ def starting_up(claim: Claim) -> None:
         share=share,
         least_severity="minor",
     )
-    claim.shows("Start of the program to the end of its first step", startup.total_ns / 1e9, "s")
+    claim.shows(Evidence("Start of the program to the end of its first step", startup.total_ns / 1e9, "s"))
     for ns, stage in own:
         words, change, kind = _STAGES[stage]
         if ns >= RUN.told * claim.ns:
-            claim.shows(words.capitalize(), ns / 1e9, "s", "near 0 s")
+            claim.shows(Evidence(words.capitalize(), ns / 1e9, "s", "near 0 s"))
         if ns >= RUN.named * claim.ns:
             at_most = f"at most {ns / 1e9:.1f} of the run's {run_ns / 1e9:.1f} s"
             claim.advise(f"{change} ({at_most})", kind, ns / run_ns * claim.facts.parts.wall_ns)
-    claim.shows("Imports (no fault)", startup.ns(IMPORTS) / 1e9 if startup.whole else None, "s")
-    claim.shows("Whole run", run_ns / 1e9, "s")
+    claim.shows(
+        Evidence("Imports (no fault)", startup.ns(IMPORTS) / 1e9 if startup.whole else None, "s"),
+        Evidence("Whole run", run_ns / 1e9, "s"),
+    )
 
 
 # A part that grows.
@@ -193,16 +195,20 @@ def slowing(claim: Claim) -> None:
     )
     for trend, by in grown:
         name, whole, loop = _GROWING[trend.part][0], _whole_ns(facts, trend.part), _loop_told_apart(facts, trend.part)
-        claim.shows(f"{name.capitalize()}, first fifth", trend.first_ms, f"ms {where}")
-        claim.shows(f"{name.capitalize()}, last fifth", trend.last_ms, f"ms {where}", f"{trend.first_ms:.1f} ms")
-        claim.shows(f"Growth of {name} in 1,000 steps", trend.slope.value, "ms", "near 0 ms")
-        claim.shows(f"Growth of {name} in 1,000 steps, lower bound", trend.slope.low, "ms", "below 0 ms")
+        claim.shows(
+            Evidence(f"{name.capitalize()}, first fifth", trend.first_ms, f"ms {where}"),
+            Evidence(f"{name.capitalize()}, last fifth", trend.last_ms, f"ms {where}", f"{trend.first_ms:.1f} ms"),
+            Evidence(f"Growth of {name} in 1,000 steps", trend.slope.value, "ms", "near 0 ms"),
+            Evidence(f"Growth of {name} in 1,000 steps, lower bound", trend.slope.low, "ms", "below 0 ms"),
+        )
         share, of = 100 * by.value / whole if whole else None, name if loop is None else loop.grows
-        claim.shows(f"Growth as a share of {of}", share, "%", "near 0 %")
+        claim.shows(Evidence(f"Growth as a share of {of}", share, "%", "near 0 %"))
         claim.advice.append(_bounded(claim, trend, by))
     if memory is not None:
-        claim.shows("Memory of the training's processes, first fifth", memory[0], "bytes")
-        claim.shows("Memory of the training's processes, last fifth", memory[1], "bytes", "about the same")
+        claim.shows(
+            Evidence("Memory of the training's processes, first fifth", memory[0], "bytes"),
+            Evidence("Memory of the training's processes, last fifth", memory[1], "bytes", "about the same"),
+        )
 
 
 def leads(facts: Facts) -> bool:
@@ -275,7 +281,7 @@ def boundary(claim: Claim) -> None:
     Where most of it is a validation that waits for data, the evidence has the code of what its loader lacks.
     """
     outside = claim.facts.outside
-    claim.shows("Time outside the steps", claim.pct(), "%")
+    claim.shows(Evidence("Time outside the steps", claim.pct(), "%"))
     mostly = ": validation, checkpoints, hooks"
     if outside is None:
         claim.advise("Validate and save less often, or beside the training", "less_often")
@@ -314,29 +320,37 @@ def _outside_parts(facts: Facts, outside: Outside) -> dict[str, float]:
 
 def _shows_outside(claim: Claim, outside: Outside, parts: dict[str, float]) -> None:
     evaluation = outside.evaluation
-    claim.shows("Stretches outside the steps", outside.stretches)
-    claim.shows("Longest of these stretches", outside.longest_ns / 1e9, "s")
+    claim.shows(
+        Evidence("Stretches outside the steps", outside.stretches),
+        Evidence("Longest of these stretches", outside.longest_ns / 1e9, "s"),
+    )
     if evaluation is not None:
-        claim.shows("Validation that waits for data", claim.pct(parts["waiting"]), "%", "near 0 %")
-        claim.shows("Validation that computes", claim.pct(parts["evaluating"]), "%")
-        claim.shows("Validation passes", evaluation.passes)
-        claim.shows("Workers of the validation loader", evaluation.workers, "", "as many as the training's")
+        claim.shows(
+            Evidence("Validation that waits for data", claim.pct(parts["waiting"]), "%", "near 0 %"),
+            Evidence("Validation that computes", claim.pct(parts["evaluating"]), "%"),
+            Evidence("Validation passes", evaluation.passes),
+            Evidence("Workers of the validation loader", evaluation.workers, "", "as many as the training's"),
+        )
         if evaluation.waits and evaluation.cause is not None:
-            claim.shows("Cause of the validation's wait", evaluation.cause)
+            claim.shows(Evidence("Cause of the validation's wait", evaluation.cause))
         if evaluation.busy is not None:
-            claim.shows("Validation workers busy", 100 * evaluation.busy, "%", f"below {100 * BUSY:.0f} %")
+            claim.shows(Evidence("Validation workers busy", 100 * evaluation.busy, "%", f"below {100 * BUSY:.0f} %"))
     if outside.saves:
-        claim.shows("Saving checkpoints", claim.pct(parts["saving"]), "%")
-        claim.shows("Checkpoints saved", outside.saves)
+        claim.shows(
+            Evidence("Saving checkpoints", claim.pct(parts["saving"]), "%"),
+            Evidence("Checkpoints saved", outside.saves),
+        )
     if parts["ending"]:
         share = claim.pct(parts["ending"])
-        claim.shows("Ends of epochs explained by stopping workers", share, "%", "near 0 %")
-        claim.shows("Ends of epochs", outside.epochs_ended)
-        claim.shows("Workers stopped at each end", claim.facts.set_workers)
-        claim.shows("persistent_workers", persistence(claim.facts), "", "on")
+        claim.shows(
+            Evidence("Ends of epochs explained by stopping workers", share, "%", "near 0 %"),
+            Evidence("Ends of epochs", outside.epochs_ended),
+            Evidence("Workers stopped at each end", claim.facts.set_workers),
+            Evidence("persistent_workers", persistence(claim.facts), "", "on"),
+        )
     for what, share in outside.named:
         if not outside.saves or "phase" in what:
-            claim.shows(f"Part of it: {what}", 100 * share, "%")
+            claim.shows(Evidence(f"Part of it: {what}", 100 * share, "%"))
 
 
 def _outside_changes(claim: Claim, outside: Outside, parts: dict[str, float], largest: str) -> tuple[Next, ...]:

@@ -19,7 +19,7 @@ from ..shares import MOSTLY
 from ..speedup import Speedup
 from ..where.stages import STAGES
 from .claim import Claim, as_next, by_settings, enough_workers, number
-from .finding import LEAST_GAIN, Next
+from .finding import LEAST_GAIN, Evidence, Next
 
 
 @dataclass(frozen=True)
@@ -369,21 +369,18 @@ class Wait(Claim):
 
     # What is shown for it.
 
-    def shows_cpus(self) -> None:
-        """Show the CPUs that all rules about them show."""
-        self.figures("cpus_used", "foreign_cpus", "cpu_budget")
+    @property
+    def pace(self) -> tuple[Evidence, Evidence]:
+        """What has to fit: preparing a batch, and a step without the wait."""
+        work = Evidence("Preparing a batch", self.loader.work_ms_per_batch, "ms in one worker")
+        return work, Evidence("Step without the wait", self.pace_ms, "ms")
 
-    def shows_pace(self) -> None:
-        """Show what has to fit: preparing a batch, and a step without the wait."""
-        self.shows("Preparing a batch", self.loader.work_ms_per_batch, "ms in one worker")
-        self.shows("Step without the wait", self.pace_ms, "ms")
-
-    def shows_waiting(self) -> None:
-        """Show how much of preparing a sample is waiting, where that is most of it."""
-        waiting, most = self.loader.waiting_pct, INPUT.waiting_pct
-        if number(waiting) >= most:
-            what = "Waiting for neither CPU nor reads, share of preparing a sample"
-            self.shows(what, waiting, "%", f"below {most:.0f} %")
+    @property
+    def waiting(self) -> tuple[Evidence, ...]:
+        """How much of preparing a sample is waiting, where that is most of it."""
+        waiting, what = self.loader.waiting_pct, "Waiting for neither CPU nor reads, share of preparing a sample"
+        shows = Evidence(what, waiting, "%", f"below {INPUT.waiting_pct:.0f} %")
+        return (shows,) if number(waiting) >= INPUT.waiting_pct else ()
 
     @property
     def costliest(self) -> tuple[str, float | None] | None:
@@ -398,21 +395,28 @@ class Wait(Claim):
             return STAGES[stage], 100 * share
         return None if stage is None else (stage, loader.stages.get(stage))
 
-    def shows_stage(self) -> None:
-        """Show what the loader spends most of its time on, and what it touches for that."""
-        if self.costliest is not None:
-            stage, share = self.costliest
-            self.shows(f"{stage.capitalize()}, share of preparing batches", share, "%")
-        self.shows_touched()
+    @property
+    def stage(self) -> tuple[Evidence, ...]:
+        """What the loader spends most of its time on, and what it touches for that."""
+        if self.costliest is None:
+            return self.touched
+        stage, share = self.costliest
+        return Evidence(f"{stage.capitalize()}, share of preparing batches", share, "%"), *self.touched
 
-    def shows_touched(self) -> None:
-        """Show bytes read and pages touched, where they are many more than a batch has."""
-        loader, samples = self.loader, self.facts.batch_size
+    @property
+    def touched(self) -> tuple[Evidence, ...]:
+        """Bytes read and pages touched, where they are many more than a batch has."""
+        loader, samples, shows = self.loader, self.facts.batch_size, []
         nbytes, faults, work_ms = loader.mean_batch_bytes, loader.minor_faults_per_batch, loader.work_ms_per_batch
         read, used = number(loader.read_chars_bytes_per_sample), nbytes / samples if nbytes and samples else math.nan
         if read >= INPUT.read_bytes and read >= INPUT.read_times * used:
-            self.shows("Bytes read for a sample", read, "bytes")
-            self.shows("Bytes of a sample in its batch", used, "bytes")
+            shows.append(Evidence("Bytes read for a sample", read, "bytes"))
+            shows.append(Evidence("Bytes of a sample in its batch", used, "bytes"))
         if faults and work_ms and faults * FAULT_MS >= INPUT.faults * work_ms:
             expected = "" if nbytes is None else f"about {nbytes / PAGE_BYTES:.0f}"
-            self.shows("Page faults while preparing a batch", faults, "", expected)
+            shows.append(Evidence("Page faults while preparing a batch", faults, "", expected))
+        return tuple(shows)
+
+
+CPUS = "cpus_used", "foreign_cpus", "cpu_budget"
+"""Figures of the CPUs that all rules about them show."""
