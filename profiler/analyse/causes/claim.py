@@ -182,14 +182,10 @@ class Claim:
     ) -> Next:
         """Predict a change that takes time away, with a range, from where the wall time went.
 
-        Args:
-            change: what to change, with the exact code or flag.
-            kind: of change, one of `finding.REMEDIES`.
-            ns: how much of the window's time can vanish at most; by default all of the claim.
-            gone: work that the loader or the training is spared, which a replay of the run is asked about first.
-            least: the share of it that vanishes at least, 0..1; by default what `vanishing` says.
-            likely: the share that is expected to.
-            settings: arguments of the DataLoader, where these are all of the change.
+        `change` has the exact code or flag, `kind` is one of `finding.REMEDIES`. At most `ns` of the window's time can
+        vanish, by default all of the claim, at least the share `least` of it, by default what `vanishing` says, and
+        `likely` is expected to. `gone`: work that the loader or the training is spared, which a replay of the run is
+        asked about first. `settings`: arguments of the DataLoader, where these are all of the change.
         """
         less = vanishing(likely, least)
         speedup = None if gone is None else by_replay(self.facts, gone, less)
@@ -207,13 +203,8 @@ class Claim:
     ) -> Next:
         """Predict a change after which batches are prepared while the training computes.
 
-        Where both need the same CPUs, one gains what the other loses: there the CPUs set a limit too.
-
-        Args:
-            change: what to change, with the exact code or flag.
-            kind: of change, one of `finding.REMEDIES`.
-            supply: what the loader could deliver after the change, over today's rate; `None` where that is not known.
-            settings: arguments of the DataLoader, where these are all of the change.
+        Where both need the same CPUs, one gains what the other loses: there the CPUs set a limit too. `supply`: what
+        the loader could deliver after the change, over today's rate; `None` where that is not known. Others as above.
         """
         facts = self.facts
         most = by_parts(facts, self.ns, ALL).value
@@ -266,10 +257,12 @@ class Vanishing:
 
 DONE_NO_MORE = Vanishing(0.85, 0.95)
 """What is done once for all, or not at all."""
-MADE_CONCURRENT = Vanishing(0.5, 0.8, 0.95)
-"""Waits of requests that are made one after the other."""
 ALL = Vanishing(1.0, 1.0)
-OF_KIND = {"cheaper": Vanishing(0.75, 0.92), "less_often": Vanishing(0.8, 0.95), "concurrent": MADE_CONCURRENT}
+OF_KIND = {
+    "cheaper": Vanishing(0.75, 0.92),
+    "less_often": Vanishing(0.8, 0.95),
+    "concurrent": Vanishing(0.5, 0.8, 0.95),
+}
 """By the kind of a line's remedy; others `DONE_NO_MORE`."""
 
 

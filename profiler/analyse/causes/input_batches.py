@@ -146,10 +146,10 @@ def _leaving(wait: Wait) -> str:
     return f"; the loop takes {only} of each and starts over"
 
 
-def _shows_leaving(wait: Wait) -> None:
-    if left_early(wait.facts):
-        left = 100 * number(wait.facts.waits.left_early)
-        wait.shows(Evidence("Iterators left while workers prepared more batches", left, "%", "near 0 %"))
+def _left(facts: Facts) -> tuple[Evidence, ...]:
+    left = 100 * number(facts.waits.left_early)
+    shows = Evidence("Iterators left while workers prepared more batches", left, "%", "near 0 %")
+    return (shows,) if left_early(facts) else ()
 
 
 @cause("input.worker_restart", Piece.STARTING, lines=Lines(selection.starting_workers, mended=False))
@@ -161,17 +161,15 @@ def worker_restart(wait: Wait) -> None:
     each_ms, leaving = wait.ns / waits.epochs / 1e6, _leaving(wait)
     who = "a worker" if facts.set_workers == 1 else f"{facts.set_workers} workers"
     costs = f"which costs {each_ms:.0f} ms per epoch{leaving}"
+    anew = "as a new Python, which imports the program and unpickles the dataset"
     wait.says(f"{wait.begins}: each epoch starts {who} anew, {costs}.", 0.9 if waits.starting_ns else 0.6)
     wait.shows(
         Evidence("Start of an epoch until a worker begins a batch", each_ms, "ms", "near 0 ms"),
         "epochs",
         Evidence("Iterators of the loader in these epochs", waits.iterators, "", "1"),
+        *(*_left(facts), Evidence("persistent_workers", persistence(facts), "", "on")),
+        Evidence("How workers start", {None: None, True: anew, False: "as a fork"}[facts.starts_python]),
     )
-    _shows_leaving(wait)
-    wait.shows(Evidence("persistent_workers", persistence(facts), "", "on"))
-    anew = "as a new Python, which imports the program and unpickles the dataset"
-    how = {None: None, True: anew, False: "as a fork"}[facts.starts_python]
-    wait.shows(Evidence("How workers start", how))
     # Workers that live on make the first batches of an epoch all the same.
     now = None if advice is None else advice.workload.settings
     said = wait.predicted(
@@ -205,9 +203,8 @@ def pipeline_fill(wait: Wait) -> None:
         Evidence("Batches in an epoch", batches, "", "many times the workers"),
         Evidence("Workers", workers),
         "epochs",
+        *(*_left(facts), Evidence("persistent_workers", persistence(facts))),
     )
-    _shows_leaving(wait)
-    wait.shows(Evidence("persistent_workers", persistence(facts)))
     took = f"{each_ms:.0f} ms" if each_ms >= 1 else f"{each_ms:.1f} ms"
     longer = "longer epochs (a sampler that repeats several passes as one), or smaller batches, which are ready sooner"
     changes = [f"Use {longer}"]

@@ -17,7 +17,7 @@ from ..run.stall_breakdown import UNTOLD
 from ..run.trends import growing
 from ..shares import MOSTLY, NEARLY_ALL
 from ..where.own_loop import EVALUATING, MAKING, OwnLoop
-from .claim import Piece
+from .claim import Piece, number
 from .wait import INPUT, is_pickled
 
 
@@ -46,7 +46,9 @@ DEVICE = DeviceThresholds()
 
 def pieces_of(facts: Facts) -> dict[Piece, float]:
     """Return each piece of the wall time but those of the wait for data, of which there is only what grew, in ns."""
-    link, parts = lost_to_link(facts), facts.parts
+    # A link at its full speed would save a part of the copies.
+    slow, parts = degraded_link(facts), facts.parts
+    link = 0.0 if slow is None or facts.pinned is None else parts.copy_ns * (1 - slow.share)
     pieces: dict[Piece, float] = {Piece.LINK: link, Piece.GROWING: grown_ns(facts, "input")}
     for piece, part, ns in (
         (Piece.COPYING, "copy", parts.copy_ns - link),
@@ -74,14 +76,12 @@ def computing(facts: Facts) -> dict[Piece, float]:
     pieces[Piece.SHAPES], left = _take(left, 0.0 if shapes is None else shapes.compute_ns)
     pieces[Piece.MEMORY], left = _take(left, 0.0 if memory is None else memory.compute_ns)
     pieces[Piece.GROWING], left = _take(left, grown_ns(facts, "compute") + grown_ns(facts, UNTOLD))
-    below, gil = _idle_within(facts), facts.gil
-    launching = below is not None and (facts.running or 0.0) >= DEVICE.running
-    launching = launching and facts.parts.share("sync") <= DEVICE.sync
-    holding = not launching and below is not None and gil is not None and gil.others_busy >= DEVICE.holding
-    pieces[Piece.LAUNCHES], left = _take(left, below * wall if launching and below is not None else 0.0)
+    idle, others = _idle_within(facts), 0.0 if facts.gil is None else facts.gil.others_busy
+    launching = number(facts.running) >= DEVICE.running and facts.parts.share("sync") <= DEVICE.sync
+    pieces[Piece.LAUNCHES], left = _take(left, idle * wall if launching else 0.0)
     # Between two launches other threads hold the lock for at most what they ran.
-    held_ns = min(below, gil.others_busy) * wall if holding and below is not None and gil is not None else 0.0
-    pieces[Piece.GIL], left = _take(left, held_ns)
+    holding = not launching and others >= DEVICE.holding
+    pieces[Piece.GIL], left = _take(left, min(idle, others) * wall if holding else 0.0)
     pieces[Piece.CONTENDED], left = _take(left, 0.0 if foreign is None else left * foreign.density)
     pieces[Piece.THROTTLED], left = _take(left, left * (0.0 if held is None else held.lost))
     return pieces
@@ -106,15 +106,12 @@ def behind_the_host(facts: Facts) -> dict[Piece, float]:
 def own_pieces(facts: Facts) -> dict[Piece, float]:
     """Return what of the time that no clock tells apart goes to making batches, and to evaluating, ns, but for what
     grew as the run went on; nothing where stacks do not tell."""
-    loop = facts.own_loop
-    if loop is None:
-        return {}
-    grown = grown_ns(facts, UNTOLD)
-    kinds = {Piece.OWN_MAKING: MAKING, Piece.OWN_EVALUATING: EVALUATING}
-    return {
-        piece: max(0.0, own_ns(facts, loop, kind) - (grown if kind == loop.grows else 0.0))
-        for piece, kind in kinds.items()
-    }
+    loop, pieces = facts.own_loop, {}
+    for piece, kind in ((Piece.OWN_MAKING, MAKING), (Piece.OWN_EVALUATING, EVALUATING)):
+        if loop is not None:
+            grown = grown_ns(facts, UNTOLD) if kind == loop.grows else 0.0
+            pieces[piece] = max(0.0, own_ns(facts, loop, kind) - grown)
+    return pieces
 
 
 def own_ns(facts: Facts, loop: OwnLoop, kind: str) -> float:
@@ -132,12 +129,6 @@ def degraded_link(facts: Facts) -> PcieLink | None:
     return found if found.loaded or in_use >= DEVICE.in_use else None
 
 
-def lost_to_link(facts: Facts) -> float:
-    """Return what of the copies' time a link at its full speed would save, ns."""
-    found = degraded_link(facts)
-    return 0.0 if found is None or facts.pinned is None else facts.parts.copy_ns * (1 - found.share)
-
-
 def foreign_kernels(facts: Facts) -> ForeignKernels | None:
     """Return other processes on the device whose kernels show; `None` where they cannot be told from this job's own.
 
@@ -153,15 +144,14 @@ def foreign_kernels(facts: Facts) -> ForeignKernels | None:
     return foreign_kernels_of(facts.window, facts.parts, state.utilisation)
 
 
-def _idle_within(facts: Facts) -> float | None:
-    """Return idling within the steps' computation by the driver's utilisation, of the wall time; `None` where that is
-    not known, or too little to be told from how coarse it is."""
-    utilisation = facts.sampled.utilisation_pct
-    if facts.device_kind == "cpu" or utilisation is None or foreign_kernels(facts) is not None:
-        return None
-    below = facts.parts.share("compute") - utilisation / 100
+def _idle_within(facts: Facts) -> float:
+    """Return idling within the steps' computation by the driver's utilisation, of the wall time; 0 where that is not
+    known, or too little to be told from how coarse it is."""
+    if facts.device_kind == "cpu" or foreign_kernels(facts) is not None:
+        return 0.0
+    below = facts.parts.share("compute") - number(facts.sampled.utilisation_pct) / 100
     coarse = DEVICE.utilisation_below if facts.window.looked_at == 1 else DEVICE.utilisation_far_below
-    return below if below >= coarse else None
+    return below if below >= coarse else 0.0
 
 
 def _take(left: float, claim: float) -> tuple[float, float]:

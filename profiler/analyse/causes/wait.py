@@ -144,14 +144,14 @@ class Wanted:
 
 @dataclass
 class Wait(Claim):
-    """A piece of the exposed wait for data. The loader of its facts is the loader as far as it made the batches that
-    this piece waited for."""
+    """A piece of the exposed wait for data."""
 
     whole: bool = True
     """Whether this is all of the exposed wait: its shape is then that of this piece."""
 
     @property
     def loader(self) -> LoaderStats:
+        """The loader, as far as it made the batches that this piece waited for."""
         return self.facts.loader
 
     @property
