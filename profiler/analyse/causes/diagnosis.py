@@ -11,7 +11,7 @@ from ..run.facts import Facts
 from ..run.stall_breakdown import UNTOLD
 from ..where.own_loop import COMPUTING, OwnLoop
 from .claim import Claim, Piece
-from .finding import LEAST_GAIN, MOST_UNNAMED, Evidence, Finding, Next, without_name
+from .finding import LEAST_GAIN, MOST_UNNAMED, Evidence, Finding, Next, no_verdict, without_name
 from .host_and_device import gil
 from .input_batches import PERSISTENT, memory, soon_full
 from .pieces import counts, grown_ns, held_ns, own_pieces, pieces_of, waits_of
@@ -96,29 +96,28 @@ def waits_explained(facts: Facts) -> list[Finding]:
 
 
 def _worth_saying(changes: Sequence[Next]) -> tuple[Next, ...]:
-    """Without what would gain next to nothing, unless that is all there is. What is to be tried may gain its best, and
-    fewer workers spare memory; workers that live on cost nothing."""
+    """Leave out what would gain next to nothing, unless that is all there is. What is to be tried may gain its best,
+    and fewer workers spare memory; workers that live on cost nothing."""
 
     def worth(change: Next) -> bool:
         told = change.speedup
-        if change.settings == PERSISTENT:
+        if told is None or change.settings == PERSISTENT:
             return True
-        if told is None or told.to_try or change.kind == "fewer_workers":
-            return told is None or told.high >= 1 + LEAST_GAIN
-        return told.value >= 1 + LEAST_GAIN
+        at_best = told.to_try or change.kind == "fewer_workers"
+        return (told.high if at_best else told.value) >= 1 + LEAST_GAIN
 
     return tuple(each for each in changes if worth(each)) or tuple(changes[:1])
 
 
 def _took_ns(facts: Facts, found: Finding) -> float:
-    """Time that a finding is about: shares are of the window, but for that of what lies before it."""
+    """Return the time that a finding is about: shares are of the window, but for that of what lies before it."""
     if found.cause == "run.startup" and facts.startup is not None:
         return found.share * facts.startup.run_ns
     return (found.gain / (1 + found.gain) if found.gain != float("inf") else 1.0) * facts.parts.wall_ns
 
 
 def _growth_behind_its_part(facts: Facts, found: Sequence[Finding]) -> list[Finding]:
-    """Findings in their order, but for growth that is not most of its part: the cause of that part comes first."""
+    """Put growth that is not most of its part behind the cause of that part; all else keeps its order."""
     kin = "" if leads(facts) else kin_of_growth(facts)
     growth = [each for each in found if each.cause == "run.slowing"]
     rest = [each for each in found if each.cause != "run.slowing"]
@@ -129,7 +128,7 @@ def _growth_behind_its_part(facts: Facts, found: Sequence[Finding]) -> list[Find
 
 
 def _folded(facts: Facts, found: Sequence[Finding]) -> Sequence[Finding]:
-    """Symptoms given to their cause: where other Python threads hold the GIL, fetches wait for it too."""
+    """Give symptoms to their cause: where other Python threads hold the GIL, fetches wait for it too."""
     held = held_ns(facts)
     both = gil(Claim(facts, pieces_of(facts)[Piece.GIL] + held)) if held > 0 else None
     if both is None:
@@ -139,19 +138,14 @@ def _folded(facts: Facts, found: Sequence[Finding]) -> Sequence[Finding]:
 
 
 def verdict_of(facts: Facts, findings: Sequence[Finding], ended: bool = False) -> Finding:
-    """The finding to act on first; `none` when nothing is worth changing; no cause on too few steps, and where more of
-    the time than `MOST_UNNAMED` has no name: its share is that time's.
+    """Return the finding to act on first; `none` when nothing is worth changing; no cause on too few steps, and where
+    more of the time than `MOST_UNNAMED` has no name: its share is that time's.
 
     `ended`: the run has no further steps.
     """
-    steps = len(facts.window.steps)
-    if facts.parts.unresolved_steps > MOST_UNRESOLVED * steps:
-        return Finding(
-            None,
-            f"No verdict: {facts.parts.unresolved_steps} of {steps} steps lack device timestamps.",
-            0.0,
-            0.0,
-        )
+    steps, unresolved = len(facts.window.steps), facts.parts.unresolved_steps
+    if unresolved > MOST_UNRESOLVED * steps:
+        return no_verdict(f"{unresolved} of {steps} steps lack device timestamps")
     if steps < LEAST_STEPS:
         return _too_few(steps, findings if steps >= LEAST_ADVISING else (), ended)
     # What costs no time yet may still have to be acted on first: memory that will run out.
@@ -159,14 +153,10 @@ def verdict_of(facts: Facts, findings: Sequence[Finding], ended: bool = False) -
     if first is not None:
         return first
     if facts.own_loop is None and not facts.input_known:
-        unknown = (
-            "the time that the training waits for data is unknown"
-            if facts.told_apart
-            else "computing, waiting for data and evaluating cannot be told apart"
-        )
-        return Finding(
-            None, f"No verdict: {unknown}, because no fetch of a batch was seen.", 0.0, 0.0, next=(_TELL_APART,)
-        )
+        unknown = "computing, waiting for data and evaluating cannot be told apart"
+        if facts.told_apart:
+            unknown = "the time that the training waits for data is unknown"
+        return no_verdict(f"{unknown}, because no fetch of a batch was seen", _TELL_APART)
     loop, shares = facts.own_loop, facts.shares
     computing = shares.get("compute", 0.0) if loop is None else facts.untold_share * loop.shares[COMPUTING].value
     # Waiting that an infinitely fast loader was measured not to end is no cause, as far as is known.
@@ -179,34 +169,29 @@ def verdict_of(facts: Facts, findings: Sequence[Finding], ended: bool = False) -
 
 
 def _too_few(steps: int, findings: Sequence[Finding], ended: bool) -> Finding:
-    """No verdict, but what so few steps advise, without saying what it would gain."""
-    title = (
-        f"No verdict: {steps} {'step was' if steps == 1 else 'steps were'} recorded after the warm-up, but at least "
-        f"{LEAST_STEPS} are needed. {'Record a longer run, for example with more epochs' if ended else 'Train longer'}."
-    )
+    """Return no verdict, but what so few steps advise, without saying what it would gain."""
+    longer = "Record a longer run, for example with more epochs" if ended else "Train longer"
+    were = "step was" if steps == 1 else "steps were"
+    none = no_verdict(f"{steps} {were} recorded after the warm-up, but at least {LEAST_STEPS} are needed. {longer}")
     if not findings:
-        return Finding(None, title, 0.0, 0.0)
+        return none
     changes = tuple(Next(each.change, kind=each.kind) for each in findings[0].next)
-    return Finding(None, f"{title} What these few steps show: {findings[0].title}", 0.0, 0.0, next=changes)
+    return replace(none, title=f"{none.title} What these few steps show: {findings[0].title}", next=changes)
 
 
 def without_steps(recorded: int, events: Records) -> Finding:
-    """The verdict where no step can be looked at. `recorded`: steps that there are all the same."""
-    if recorded:
-        steps = "step was" if recorded == 1 else "steps were"
-        return Finding(None, f"No verdict: {recorded} {steps} recorded, but none has device timestamps.", 0.0, 0.0)
+    """Return the verdict where no step can be looked at. `recorded`: steps that there are all the same."""
     passes = int(events["value"][events["what"] == EventKind.PASSES_WITHOUT_STEPS].sum())
+    if recorded:
+        return no_verdict(
+            f"{recorded} {'step was' if recorded == 1 else 'steps were'} recorded, but none has device timestamps"
+        )
     if not passes:
-        return Finding(None, "No verdict: no training step was recorded.", 0.0, 0.0)
+        return no_verdict("no training step was recorded")
     seen = "1 backward pass was" if passes == 1 else f"{passes} backward passes were"
-    return Finding(
-        None,
-        f"No verdict: the program trains ({seen} seen), but its steps cannot be told apart. Its "
-        "batches come from no loader, and no `torch.optim` optimizer updates its weights.",
-        0.0,
-        0.0,
-        next=(_STEPS,),
-    )
+    apart = "its steps cannot be told apart. Its batches come from no loader"
+    optimizer = "no `torch.optim` optimizer updates its weights"
+    return no_verdict(f"the program trains ({seen} seen), but {apart}, and {optimizer}", _STEPS)
 
 
 def _nothing_seen(loop: OwnLoop) -> Finding:
@@ -218,18 +203,13 @@ def _nothing_seen(loop: OwnLoop) -> Finding:
 
 def _nothing(facts: Facts) -> Finding:
     """No cause is worth changing: what the run is bound by."""
-    shares = facts.shares
-    computing = shares["compute"]
-    largest = max(((share, part) for part, share in shares.items() if part != "compute"), default=(0.0, "input"))
-    title = (
-        f"Nothing worth changing: the run is bound by its computation, which takes {100 * computing:.0f} % of the time"
-    )
-    if 1 - computing > LEAST_GAIN:
-        title += (
-            f". The other {100 * (1 - computing):.0f} % are spread (the largest part is "
-            f"{_PARTS[largest[1]]}, {100 * largest[0]:.0f} %), and no single cause would gain "
-            f"{100 * LEAST_GAIN:.0f} %"
-        )
+    shares = {part: 100 * share for part, share in facts.shares.items()}
+    computing = shares.pop("compute")
+    part, largest = max(shares.items(), key=lambda each: (each[1], each[0]), default=("input", 0.0))
+    title = f"Nothing worth changing: the run is bound by its computation, which takes {computing:.0f} % of the time"
+    if 100 - computing > 100 * LEAST_GAIN:
+        spread = f"The other {100 - computing:.0f} % are spread (the largest part is {_PARTS[part]}, {largest:.0f} %)"
+        title += f". {spread}, and no single cause would gain {100 * LEAST_GAIN:.0f} %"
     return Finding("none", f"{title}.", 0.0, 0.9, _divided(facts))
 
 

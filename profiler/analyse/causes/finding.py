@@ -116,6 +116,11 @@ class Finding:
         return "major" if self.gain < CRITICAL_GAIN else "critical"
 
 
+def no_verdict(why: str, *changes: Next) -> Finding:
+    """Return that there is no verdict, and why, in a sentence's rest."""
+    return Finding(None, f"No verdict: {why}.", 0.0, 0.0, next=changes)
+
+
 def without_name(
     share: float, where: tuple[Where, ...], evidence: tuple[Evidence, ...], changes: tuple[Next, ...] = ()
 ) -> Finding:
