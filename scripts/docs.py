@@ -77,13 +77,9 @@ def tabled(page: str, begin: str, text: str, end: str) -> str:
 
 
 def placed(page: str, text: str) -> str:
-    """A page with `text` between its markers."""
-    block = f"{BEGIN}\n\n{text}\n\n{END}"
-    if BEGIN not in page:
-        return f"{page.rstrip()}\n\n## Options\n\n{block}\n"
-    before, _, rest = page.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return before + block + after
+    """A page with `text` between its markers, at its end where it has none."""
+    page = page if BEGIN in page else f"{page.rstrip()}\n\n## Options\n\n{BEGIN}{END}\n"
+    return tabled(page, BEGIN, text, END)
 
 
 def _usage(verb: str, of: argparse.ArgumentParser) -> str:

@@ -1,8 +1,8 @@
 """What a rule is given and gives: a cause, the time that it may claim, and how much faster a change makes a training.
 
-Where the run can be replayed, the replay says how much: what one part no longer takes, another may then hold up. Else
-it is the time that vanishes from the partition of the wall time. Either way the interval is of 90 %: from what is not
-known of how much vanishes, and from what two runs of one thing differ by.
+Where the run can be replayed, the replay says how much: what one part no longer takes, another may then
+hold up. Else it is the time that vanishes from the partition of the wall time. Either way the interval
+is of 90 %: from what is not known of how much vanishes, and from what two runs of one thing differ by.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ class Rule:
     """Of the contract; the page is `docs/causes/`, code with dashes, `.md`."""
     claims: tuple[Piece, ...]
     judge: Callable[[Any], None] | None
-    """What it says, shows and advises about a `Claim`, of the wait for data a `Wait`; nothing where it does not hold.
-    `None`: judged where several ranks are known (`analyse/ranks`)."""
+    """What it says, shows and advises about a `Claim`, of the wait for data a `Wait`; nothing where
+    it does not hold. `None`: judged where several ranks are known (`analyse/ranks`)."""
     meaning: str
     """What the cause is, in a sentence, then when it is told: the docstring of its first rule."""
     lines: Lines | None = None
@@ -182,10 +182,10 @@ class Claim:
     ) -> Next:
         """Predict a change that takes time away, with a range, from where the wall time went.
 
-        `change` has the exact code or flag, `kind` is one of `finding.REMEDIES`. At most `ns` of the window's time can
-        vanish, by default all of the claim, at least the share `least` of it, by default what `vanishing` says, and
-        `likely` is expected to. `gone`: work that the loader or the training is spared, which a replay of the run is
-        asked about first. `settings`: arguments of the DataLoader, where these are all of the change.
+        `change` has the exact code or flag, `kind` is one of `finding.REMEDIES`. At most `ns` of the window's time
+        can vanish, by default all of the claim, at least the share `least` of it, by default what `vanishing` says,
+        and `likely` is expected to. `gone`: work that the loader or the training is spared, which a replay of the
+        run is asked about first. `settings`: arguments of the DataLoader, where these are all of the change.
         """
         less = vanishing(likely, least)
         speedup = None if gone is None else by_replay(self.facts, gone, less)
@@ -194,8 +194,8 @@ class Claim:
 
     @property
     def in_the_loop(self) -> VanishedWork:
-        """The claim as work of the training's thread within the steps: what the loader can deliver, and what computing
-        takes, is the limit without it."""
+        """The claim as work of the training's thread within the steps: what the loader can deliver,
+        and what computing takes, is the limit without it."""
         return VanishedWork(loop_ns=self.ns / self.facts.window.count)
 
     def overlapping(
@@ -240,8 +240,8 @@ SCATTER = 0.2
 LEAST_OF_GAIN = 0.5
 """Share of what is expected to be gained that is gained at least, where only the partition tells."""
 QUICKER = 0.0, 0.1, 0.3
-"""Share by which other computing gets quicker if all that vanishes which shared its caches and memory: at least, as
-expected, at most. Measured, see docs/measurements/promises.md."""
+"""Share by which other computing gets quicker if all that vanishes which shared its caches and
+memory: at least, as expected, at most. Measured, see docs/measurements/promises.md."""
 _LEAST_LEFT = 0.02
 """Share of the time that is left at least, whatever vanishes: a factor without end is an error of the record."""
 
@@ -284,8 +284,8 @@ def as_next(
 def by_replay(
     facts: Facts, gone: VanishedWork, vanishing: Vanishing, settings: LoaderSettings | None = None
 ) -> Speedup | None:
-    """Replay the training without that work, or as much of it; `None` where the run cannot be replayed, or the replay
-    does not say of the recorded settings what was measured."""
+    """Replay the training without that work, or as much of it; `None` where the run cannot be
+    replayed, or the replay does not say of the recorded settings what was measured."""
     advice, stepping = facts.advice, facts.parts.wall_ns - facts.parts.boundary_ns
     if advice is None or not facts.samples_known or not advice.agrees(facts.samples * 1e9 / max(1, stepping)):
         return None

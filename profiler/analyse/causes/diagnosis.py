@@ -61,8 +61,8 @@ def findings_of(facts: Facts) -> tuple[Finding, ...]:
 
 
 def waits_explained(facts: Facts) -> list[Finding]:
-    """Return what explains the exposed wait for data, one finding a cause; together they explain all of it but what
-    grew as the run went on."""
+    """Return what explains the exposed wait for data, one finding a cause; together they explain
+    all of it but what grew as the run went on."""
     if facts.parts.input_ns - round(grown_ns(facts, "input")) <= 0:
         return []
     # A piece that is too small to be told by itself is told with the largest, as are all where none is large.
@@ -96,8 +96,8 @@ def waits_explained(facts: Facts) -> list[Finding]:
 
 
 def _worth_saying(changes: Sequence[Next]) -> tuple[Next, ...]:
-    """Leave out what would gain next to nothing, unless that is all there is. What is to be tried may gain its best,
-    and fewer workers spare memory; workers that live on cost nothing."""
+    """Leave out what would gain next to nothing, unless that is all there is. What is to be tried
+    may gain its best, and fewer workers spare memory; workers that live on cost nothing."""
 
     def worth(change: Next) -> bool:
         told = change.speedup
@@ -138,8 +138,8 @@ def _folded(facts: Facts, found: Sequence[Finding]) -> Sequence[Finding]:
 
 
 def verdict_of(facts: Facts, findings: Sequence[Finding], ended: bool = False) -> Finding:
-    """Return the finding to act on first; `none` when nothing is worth changing; no cause on too few steps, and where
-    more of the time than `MOST_UNNAMED` has no name: its share is that time's.
+    """Return the finding to act on first; `none` when nothing is worth changing; no cause on too
+    few steps, and where more of the time than `MOST_UNNAMED` has no name: its share is that time's.
 
     `ended`: the run has no further steps.
     """

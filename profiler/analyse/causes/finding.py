@@ -93,12 +93,12 @@ class Finding:
     least_severity: str = "none"
     """Severity of what costs no time yet, but ends the run if it goes on."""
     where: tuple[Where, ...] = ()
-    """The lines of code in which that time was spent, the most of it first; then the line that creates the loader.
-    Empty without stack samples."""
+    """The lines of code in which that time was spent, the most of it first; then the line that
+    creates the loader. Empty without stack samples."""
 
     stages: Stages | None = None
-    """What preparing batches, or their hand-over, consists of; `None` where that was not measured, or is not what the
-    finding is about."""
+    """What preparing batches, or their hand-over, consists of; `None` where that was not measured,
+    or is not what the finding is about."""
 
     @property
     def gain(self) -> float:

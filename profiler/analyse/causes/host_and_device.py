@@ -1,7 +1,7 @@
 """The device waits for the training's own process, or for copies; or it computes for longer than necessary.
 
-The process keeps it waiting by synchronising calls, garbage collection, other threads, its loop, slow launches; it
-computes longer at new shapes, without memory, at slow clocks, beside other processes.
+The process keeps it waiting by synchronising calls, garbage collection, other threads, its loop, slow
+launches; it computes longer at new shapes, without memory, at slow clocks, beside other processes.
 """
 
 from __future__ import annotations
@@ -379,8 +379,8 @@ def main_process(claim: Claim) -> None:
 
 
 def _moved(claim: Claim) -> Next:
-    """Predict that workers do it, one where there are none: as the replay has it, else as many as there are CPUs, at
-    the pace of the training's thread."""
+    """Predict that workers do it, one where there are none: as the replay has it, else as many as
+    there are CPUs, at the pace of the training's thread."""
     facts, workers = claim.facts, claim.facts.set_workers
     who = {None: " of a DataLoader with workers", 0: ", with `num_workers=1` or more", 1: ", in the worker"}
     here = f"in the dataset's `__getitem__` or in `collate_fn`{who.get(workers, f', in the {workers} workers')}"

@@ -118,16 +118,16 @@ def persistence(facts: Facts) -> str | None:
 
 
 def left_early(facts: Facts) -> bool:
-    """Return whether the loop goes on to another iterator after so few batches that most of what was made ahead is
-    lost."""
+    """Return whether the loop goes on to another iterator after so few batches that most of what
+    was made ahead is lost."""
     waits = facts.waits
     few = waits.batches_per_epoch is not None and waits.batches_per_epoch < 2 * (facts.set_workers or 0)
     return few and waits.left_early is not None and waits.left_early >= MOSTLY
 
 
 def _leaving(wait: Wait) -> str:
-    """Return the rest of a sentence about epochs, and advise what is to be done first, where the loop leaves its
-    iterators early."""
+    """Return the rest of a sentence about epochs, and advise what is to be done first, where the
+    loop leaves its iterators early."""
     facts, waits, staging = wait.facts, wait.facts.waits, wait.facts.staging
     batches = waits.batches_per_epoch
     if not left_early(facts) or batches is None:
@@ -190,8 +190,8 @@ def worker_restart(wait: Wait) -> None:
 
 @cause("input.pipeline_fill", Piece.FILLING, lines=NOT_MENDED)
 def pipeline_fill(wait: Wait) -> None:
-    """Each epoch waits for its first batch while it is made, however many workers there are; or it has fewer batches
-    than workers."""
+    """Each epoch waits for its first batch while it is made, however many workers there are; or it
+    has fewer batches than workers."""
     facts, batches, workers = wait.facts, wait.facts.waits.batches_per_epoch, wait.facts.set_workers
     each_ms, leaving = wait.ns / max(1, facts.waits.epochs) / 1e6, _leaving(wait)
     few = workers is not None and batches is not None and batches < workers and not left_early(facts)
@@ -361,8 +361,8 @@ def _in_pieces(held: HandedOver) -> bool:
 
 
 def _on_its_way(wait: Wait) -> tuple[str, tuple[tuple[str, str], ...]]:
-    """Return how a batch is handed over, to end a sentence, where that is known; and (what to change, the kind of
-    change), by what it consists of."""
+    """Return how a batch is handed over, to end a sentence, where that is known; and (what to
+    change, the kind of change), by what it consists of."""
     held, loader = wait.facts.handed, wait.loader
     if held is not None and held.objects >= INPUT.many_objects:
         tensors = "Return a few tensors instead of many Python objects, each of which is pickled and rebuilt"
@@ -443,8 +443,8 @@ def crowding(wait: Wait) -> None:
 
 
 def _using_all(wait: Wait, change: str) -> Next:
-    """Predict what is gained where nothing is made for nothing: the same steps with so much less making, and each
-    sample of an epoch once."""
+    """Predict what is gained where nothing is made for nothing: the same steps with so much less
+    making, and each sample of an epoch once."""
     facts, found = wait.facts, wait.facts.wasted
     assert found is not None
     once, less = 1 / (1 - found.repeated), 1 - (1 - found.dropped) * (1 - found.passed_over)

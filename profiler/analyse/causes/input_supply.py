@@ -26,8 +26,8 @@ MORE_CPUS = "Ask for more CPUs: the limit of the container or batch job"
 def serial(wait: Wait) -> None:
     """Batches are prepared in the training's own process (`num_workers=0`), so nothing overlaps.
 
-    Also where the dataset has workers of its own, which the training waits for; and in a loop without a loader, by its
-    stack samples.
+    Also where the dataset has workers of its own, which the training waits for; and in a loop
+    without a loader, by its stack samples.
     """
     facts, own = wait.facts, wait.facts.own_workers
     if own is not None:
@@ -120,8 +120,8 @@ def sharding(wait: Wait) -> None:
 def too_few_workers(wait: Wait) -> None:
     """All workers are busy all the time, batches still come too late, and CPU is left for more workers.
 
-    Workers that mostly wait (for the network, locks, sleeps) may be more than the CPUs. Where nothing measured says
-    why the loader does not keep up, the title calls the reason a guess.
+    Workers that mostly wait (for the network, locks, sleeps) may be more than the CPUs. Where
+    nothing measured says why the loader does not keep up, the title calls the reason a guess.
     """
     if not wait.workers_busy or not wait.cpu_known or wait.starved:
         return
@@ -375,8 +375,8 @@ def _cheaper(wait: Wait) -> Next:
 def storage(wait: Wait) -> None:
     """Workers spend most of their time waiting for reads.
 
-    The title says of what kind they are: from a cold page cache, many bytes for few that are used, many small ones, or
-    a slow medium.
+    The title says of what kind they are: from a cold page cache, many bytes for few that are used,
+    many small ones, or a slow medium.
     """
     loader, batch_size, wanted = wait.loader, wait.facts.batch_size, wait.wanted
     read, stored, ms = loader.read_chars_bytes_per_sample, loader.storage_bytes_per_sample, loader.make_ms_per_sample
@@ -441,8 +441,8 @@ _REMOTE = (ThreadState.SOCKET, ThreadState.POLL, ThreadState.PIPE)
 def exclusive(wait: Wait) -> None:
     """Workers exclude each other: they wait for a lock that one of them holds, or share a connection or a rate.
 
-    Told from stack samples that wait for a lock while another worker works, or from batches that take longer the more
-    workers are at work, with CPU left over.
+    Told from stack samples that wait for a lock while another worker works, or from batches that
+    take longer the more workers are at work, with CPU left over.
     """
     told = wait.facts.exclusion
     if told is None or wait.facts.made_in_training or wait.cpu_used:
@@ -505,8 +505,8 @@ def _shows_together(wait: Wait, told: Exclusion) -> None:
 
 
 def _freed(wait: Wait, told: Exclusion, change: str, *, shared_beyond: bool = False) -> Next:
-    """Predict what is gained if workers wait for each other no more, so that a batch takes as long as one alone takes,
-    on these CPUs. `shared_beyond`: what they share may be none of theirs, so that nothing need be gained."""
+    """Predict what is gained if workers wait for each other no more, so that a batch takes as long as one alone
+    takes, on these CPUs. `shared_beyond`: what they share may be none of theirs, so that nothing need be gained."""
     change = f"{change} (more workers bring nothing)"
     # What is computed is not waited for.
     freed = min(1 - told.alone.value, 1 - (wait.loader.cpu_pct or 0.0) / 100)

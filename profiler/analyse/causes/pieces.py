@@ -1,8 +1,8 @@
 """How the wall time divides into the pieces that causes explain: all of a part's pieces are never more than the part.
 
-What is known of single steps comes first, then what is measured by itself, then estimates of the rest. The exposed wait
-for data divides by when it happens; what comes neither from the beginning of epochs, nor from single slow batches, the
-hand-over or reads is a matter of supply.
+What is known of single steps comes first, then what is measured by itself, then estimates of the
+rest. The exposed wait for data divides by when it happens; what comes neither from the beginning of
+epochs, nor from single slow batches, the hand-over or reads is a matter of supply.
 """
 
 from __future__ import annotations
@@ -104,8 +104,8 @@ def behind_the_host(facts: Facts) -> dict[Piece, float]:
 
 
 def own_pieces(facts: Facts) -> dict[Piece, float]:
-    """Return what of the time that no clock tells apart goes to making batches, and to evaluating, ns, but for what
-    grew as the run went on; nothing where stacks do not tell."""
+    """Return what of the time that no clock tells apart goes to making batches, and to evaluating,
+    ns, but for what grew as the run went on; nothing where stacks do not tell."""
     loop, pieces = facts.own_loop, {}
     for piece, kind in ((Piece.OWN_MAKING, MAKING), (Piece.OWN_EVALUATING, EVALUATING)):
         if loop is not None:
@@ -132,8 +132,8 @@ def degraded_link(facts: Facts) -> PcieLink | None:
 def foreign_kernels(facts: Facts) -> ForeignKernels | None:
     """Return other processes on the device whose kernels show; `None` where they cannot be told from this job's own.
 
-    Loaders that are not torch's may run kernels in the training's process, and workers that are no forks may hold the
-    device themselves.
+    Loaders that are not torch's may run kernels in the training's process, and workers that are no
+    forks may hold the device themselves.
     """
     state = facts.device_state
     if state is None or (facts.device_kind == "cuda" and facts.set_workers is None):
@@ -145,8 +145,8 @@ def foreign_kernels(facts: Facts) -> ForeignKernels | None:
 
 
 def _idle_within(facts: Facts) -> float:
-    """Return idling within the steps' computation by the driver's utilisation, of the wall time; 0 where that is not
-    known, or too little to be told from how coarse it is."""
+    """Return idling within the steps' computation by the driver's utilisation, of the wall time; 0
+    where that is not known, or too little to be told from how coarse it is."""
     if facts.device_kind == "cpu" or foreign_kernels(facts) is not None:
         return 0.0
     below = facts.parts.share("compute") - number(facts.sampled.utilisation_pct) / 100
@@ -192,8 +192,8 @@ def counts(facts: Facts, ns: int) -> bool:
 def held_ns(facts: Facts) -> int:
     """Return what the training's thread waits in its fetches for other Python threads, which hold the GIL.
 
-    Where it makes its batches itself: what goes beyond making them. Else: for finished batches that are cheap to hand
-    over. The thread that pins is a Python thread too, whose work is the hand-over.
+    Where it makes its batches itself: what goes beyond making them. Else: for finished batches that are
+    cheap to hand over. The thread that pins is a Python thread too, whose work is the hand-over.
     """
     waits, work_ms = facts.waits, facts.loader.work_ms_per_batch
     if facts.gil is None or facts.gil.others_busy < DEVICE.holding or facts.pin_memory:

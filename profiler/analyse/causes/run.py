@@ -173,8 +173,8 @@ _GROWING = {
 def slowing(claim: Claim) -> None:
     """A part of the steps grows, or jumps, as the run goes on, at constant shapes.
 
-    Time beyond the part's level at the beginning of the run is claimed; where that is less than most of the part, the
-    part's own cause leads.
+    Time beyond the part's level at the beginning of the run is claimed; where that is less than
+    most of the part, the part's own cause leads.
     """
     facts, memory = claim.facts, claim.facts.memory_grew
     # Parts that grow by themselves, the largest growth first.
@@ -212,8 +212,8 @@ def slowing(claim: Claim) -> None:
 
 
 def leads(facts: Facts) -> bool:
-    """Return whether growth is most of the time of the part that grows most, so that it says more than that part's
-    cause."""
+    """Return whether growth is most of the time of the part that grows most, so that it says more
+    than that part's cause."""
     part = grows_most(facts)
     return part is not None and growing(facts.trends)[part].value > MOSTLY * _whole_ns(facts, part)
 
@@ -225,8 +225,8 @@ def kin_of_growth(facts: Facts) -> str:
 
 
 def _whole_ns(facts: Facts, part: str) -> float:
-    """Return what the part takes of which something grows: where clocks tell no parts apart, what the stack tells of
-    it."""
+    """Return what the part takes of which something grows: where clocks tell no parts apart, what
+    the stack tells of it."""
     if part != UNTOLD:
         return float(getattr(facts.parts, f"{part}_ns"))
     loop = _loop_told_apart(facts, part)
@@ -424,8 +424,8 @@ def _validation_waits(claim: Claim, evaluation: Evaluation | None, ns: float) ->
 
 
 def _validation_workers(facts: Facts, evaluation: Evaluation) -> int:
-    """Return as many workers as keep up with the validation, more than there are. No more than the CPUs, unless they
-    mostly wait, nor than batches in a pass."""
+    """Return as many workers as keep up with the validation, more than there are. No more than the
+    CPUs, unless they mostly wait, nor than batches in a pass."""
     budget, cpu, making, most = facts.sampled.cpu_budget, evaluation.cpu_share, evaluation.making_ns, MOST_WORKERS
     if budget is not None and (cpu is None or facts.crowded or 100 * (1 - cpu) < INPUT.waiting_pct):
         most = min(most, math.floor(budget))

@@ -1,8 +1,8 @@
 """Which cause wins: all rules in the order in which they are asked.
 
-For each piece of the time the first rule that holds explains it, so what is specific comes before what is general. All
-that lists causes (the diagnosis, what `check` can forbid, the pages of docs/causes, the benchmark of diagnosis) is held
-to these codes.
+For each piece of the time the first rule that holds explains it, so what is specific comes before
+what is general. All that lists causes (the diagnosis, what `check` can forbid, the pages of
+docs/causes, the benchmark of diagnosis) is held to these codes.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ LINES = {rule.code: rule.lines for rule in ORDER if rule.lines is not None}
 
 
 def explained(piece: Piece, claim: Claim) -> Finding | None:
-    """Return what the first rule says of a piece that may claim it and holds; `None` where none does, or the claim is
-    empty."""
+    """Return what the first rule says of a piece that may claim it and holds; `None` where none
+    does, or the claim is empty."""
     if claim.ns <= 0:
         return None
     asked = (rule(claim) for rule in ORDER if piece in rule.claims)

@@ -33,8 +33,8 @@ class InputThresholds:
     """Stack samples of workers, while the training waits, in which they prepare a batch, as a share."""
     # Too few hands.
     loader_cpu_pct: float = 80.0
-    """CPU time and reading, share of preparing batches, below which a loader whose waiting for a CPU
-    was not measured is guessed to wait for one."""
+    """CPU time and reading, share of preparing batches, below which a loader whose waiting for a
+    CPU was not measured is guessed to wait for one."""
     waiting_pct: float = 50.0
     """Waiting for neither a CPU nor reads, share of preparing batches, from which it needs more hands."""
     ready: float = 0.5
@@ -244,8 +244,8 @@ class Wait(Claim):
 
     @property
     def waits_mostly(self) -> bool:
-        """Whether the loader mostly waits, for neither a CPU nor reads. Not on an accelerator with the
-        CPUs used up: there it is for other threads of the loader."""
+        """Whether the loader mostly waits, for neither a CPU nor reads. Not on an accelerator with
+        the CPUs used up: there it is for other threads of the loader."""
         waits = number(self.loader.waiting_pct) >= INPUT.waiting_pct
         return waits and (self.on_cpu or not self.cpu_used)
 
@@ -276,8 +276,8 @@ class Wait(Claim):
     def wanted(self) -> Wanted:
         """What keeps the device busy: more workers than there are, if only one.
 
-        Where the run does not tell enough for a replay: as many as keep up. No more than the CPUs can
-        run, nor than make two batches of an epoch, and no fewer than there are.
+        Where the run does not tell enough for a replay: as many as keep up. No more than the CPUs
+        can run, nor than make two batches of an epoch, and no fewer than there are.
         """
         facts, loader, budget = self.facts, self.loader, self.facts.sampled.cpu_budget
         now = 0 if facts.made_in_training else loader.workers
@@ -305,8 +305,8 @@ class Wait(Claim):
 
     @property
     def _cpus_of_a_worker(self) -> float:
-        """CPUs that a worker would use if it never waited for one: all of one where how much it waits
-        was not measured, and may be much."""
+        """CPUs that a worker would use if it never waited for one: all of one where how much it
+        waits was not measured, and may be much."""
         cpu, queued = self.loader.cpu_pct, self.queued_pct
         if cpu is None or (queued is None and self.facts.crowded) or (queued or 0.0) >= 100:
             return 1.0

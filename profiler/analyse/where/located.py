@@ -168,8 +168,8 @@ def _share(looks: Looks, mended: Stands) -> Estimate:
 def _without(
     finding: Finding, how: Lines, shown: Selected, mended: Stands, vanishing: Vanishing, evidence: Evidenced
 ) -> Speedup:
-    """Return what is gained if the work that such looks saw goes, or as much of it: of the training's own thread no
-    more than takes their share of the part that they fall into, garbage collections there with it."""
+    """Return what is gained if the work that such looks saw goes, or as much of it: of the training's own
+    thread no more than takes their share of the part that they fall into, garbage collections there with it."""
     facts, parts = evidence.facts, evidence.facts.parts
     share = _share(shown.looks, mended)
     if not share.value:

@@ -73,8 +73,8 @@ class Lines:
     worth: float = 1.0
     """Gain of mending a line over that of the finding's first advice, from which the line comes first."""
     spared: Callable[[Facts, float], VanishedWork | None] | None = None
-    """From ns a step that a line takes to the work that is gone without it, for the replay; `None` from it: only time.
-    `None`: what the training is like without a line is not told, but where batches are made meanwhile."""
+    """From ns a step that a line takes to the work that is gone without it, for the replay; `None` from it: only
+    time. `None`: what the training is like without a line is not told, but where batches are made meanwhile."""
     part: str = ""
     """The part of the wall time that the looks are of, where that is more than the finding's own, such as `host`."""
     stages: str = ""
@@ -222,8 +222,8 @@ def growing_part(of: Evidenced) -> Selected:
 
 
 def handed_over(_: Selected, looks: ProcessLooks) -> tuple[Where, ...]:
-    """Return the line that gives back what workers hand over: the end of the program's collate function, else of the
-    function that prepares a sample."""
+    """Return the line that gives back what workers hand over: the end of the program's collate
+    function, else of the function that prepares a sample."""
     seen: Counter[Call] = Counter()
     for stack, count in looks.making.stacks():
         begin = max((at for at, call in enumerate(stack) if is_file(FETCHER, call.file)), default=None)
@@ -234,8 +234,8 @@ def handed_over(_: Selected, looks: ProcessLooks) -> tuple[Where, ...]:
 
 
 def samples_left_out(shown: Selected, _: ProcessLooks) -> tuple[Where, ...]:
-    """Return the line at which the program's function that torch's fetcher calls leaves samples out, or else goes
-    through the stream of which only some are kept."""
+    """Return the line at which the program's function that torch's fetcher calls leaves samples
+    out, or else goes through the stream of which only some are kept."""
     seen: Counter[Where] = Counter()
     for stack, count in shown.looks.stacks():
         outermost = next((call for call in within(stack, FETCHER) or () if is_users(call)), None)
