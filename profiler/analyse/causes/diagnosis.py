@@ -9,7 +9,7 @@ from ...record.reader import Records
 from ...record.schema import EventKind
 from ..run.facts import Facts
 from ..run.stall_breakdown import UNTOLD
-from ..where.own_loop import COMPUTING, OwnLoop
+from ..where.own_loop import COMPUTING
 from .claim import Claim, Piece
 from .finding import LEAST_GAIN, MOST_UNNAMED, Evidence, Finding, Next, no_verdict, without_name
 from .host_and_device import gil
@@ -46,7 +46,13 @@ def findings_of(facts: Facts) -> tuple[Finding, ...]:
         found += [] if cause is None else [cause]
     if all(each.cause != memory.code for each in found) and (soon := soon_full(facts)) is not None:
         found.append(soon)
-    found = [each for each in _folded(facts, found) if each.severity != "none"]
+    # Where other Python threads hold the GIL, fetches wait for it too: symptoms are given to their cause.
+    held = held_ns(facts)
+    both = gil(Claim(facts, pieces_of(facts)[Piece.GIL] + held)) if held > 0 else None
+    if both is not None:
+        symptoms = (both.cause, *(() if facts.made_in_training else ("input.handoff", "input.overkill")))
+        found = [both, *(each for each in found if each.cause not in symptoms)]
+    found = [each for each in found if each.severity != "none"]
     if facts.headroom is not None:
         # What an infinitely fast loader gave is known: less than the wait, where computing gets slower meanwhile.
         most = max(0.0, facts.headroom / facts.samples_per_s - 1) if facts.samples_known else None
@@ -127,16 +133,6 @@ def _growth_behind_its_part(facts: Facts, found: Sequence[Finding]) -> list[Find
     return [*rest[:at], *growth, *rest[at:]]
 
 
-def _folded(facts: Facts, found: Sequence[Finding]) -> Sequence[Finding]:
-    """Give symptoms to their cause: where other Python threads hold the GIL, fetches wait for it too."""
-    held = held_ns(facts)
-    both = gil(Claim(facts, pieces_of(facts)[Piece.GIL] + held)) if held > 0 else None
-    if both is None:
-        return found
-    symptoms = (both.cause, *(() if facts.made_in_training else ("input.handoff", "input.overkill")))
-    return [both, *(each for each in found if each.cause not in symptoms)]
-
-
 def verdict_of(facts: Facts, findings: Sequence[Finding], ended: bool = False) -> Finding:
     """Return the finding to act on first; `none` when nothing is worth changing; no cause on too
     few steps, and where more of the time than `MOST_UNNAMED` has no name: its share is that time's.
@@ -165,7 +161,11 @@ def verdict_of(facts: Facts, findings: Sequence[Finding], ended: bool = False) -
     if unnamed > MOST_UNNAMED:
         evidence, changes = (_divided(facts), ()) if loop is None else (shares_seen(loop), (_TELL_APART,))
         return without_name(unnamed, facts.unnamed, evidence, changes)
-    return _nothing(facts) if loop is None else _nothing_seen(loop)
+    if loop is None:
+        return _nothing(facts)
+    by_share = sorted(loop.shares.items(), key=lambda each: -each[1].value)
+    told = ", ".join(f"{name} {100 * share.value:.0f} %" for name, share in by_share if share.value > LEAST_TOLD)
+    return Finding("none", f"Nothing worth changing. Shares of the time, by stack samples: {told}.", 0.0, 0.6)
 
 
 def _too_few(steps: int, findings: Sequence[Finding], ended: bool) -> Finding:
@@ -194,15 +194,8 @@ def without_steps(recorded: int, events: Records) -> Finding:
     return no_verdict(f"the program trains ({seen} seen), but {apart}, and {optimizer}", _STEPS)
 
 
-def _nothing_seen(loop: OwnLoop) -> Finding:
-    """No cause is worth changing, in a loop whose time looks at its stack tell apart."""
-    shares = sorted(loop.shares.items(), key=lambda each: -each[1].value)
-    told = ", ".join(f"{name} {100 * share.value:.0f} %" for name, share in shares if share.value > LEAST_TOLD)
-    return Finding("none", f"Nothing worth changing. Shares of the time, by stack samples: {told}.", 0.0, 0.6)
-
-
 def _nothing(facts: Facts) -> Finding:
-    """No cause is worth changing: what the run is bound by."""
+    """Return that no cause is worth changing, and what the run is bound by."""
     shares = {part: 100 * share for part, share in facts.shares.items()}
     computing = shares.pop("compute")
     part, largest = max(shares.items(), key=lambda each: (each[1], each[0]), default=("input", 0.0))

@@ -203,7 +203,13 @@ def slowing(claim: Claim) -> None:
         )
         share, of = 100 * by.value / whole if whole else None, name if loop is None else loop.grows
         claim.shows(Evidence(f"Growth as a share of {of}", share, "%", "near 0 %"))
-        claim.advice.append(_bounded(claim, trend, by))
+        change = _GROWING[trend.part][1]
+        if memory is not None and memory[1] > RUN.memory_grows * memory[0]:
+            first_mb, last_mb = memory[0] / 1e6, memory[1] / 1e6
+            change += f" (memory grows too, from {first_mb:.0f} to {last_mb:.0f} MB: something is kept)"
+        # If it grows no further, half to all of what grew is gone: it stays at its bound.
+        least, likely = 0.5 * by.low / by.high, 0.9 * by.value / by.high
+        claim.advise(change, "bound", min(by.high, 0.99 * facts.parts.wall_ns), least=least, likely=likely)
     if memory is not None:
         claim.shows(
             Evidence("Memory of the training's processes, first fifth", memory[0], "bytes"),
@@ -241,19 +247,6 @@ def _loop_told_apart(facts: Facts, part: str) -> OwnLoop | None:
 
 def _levels(trend: Trend) -> str:
     return f"{trend.first_ms:.1f} to {trend.last_ms:.1f} ms"
-
-
-def _bounded(claim: Claim, trend: Trend, grown: Estimate) -> Next:
-    """Predict that it grows no further, which takes half to all of what grew: it stays at its bound."""
-    change, memory = _GROWING[trend.part][1], claim.facts.memory_grew
-    if memory is not None and memory[1] > RUN.memory_grows * memory[0]:
-        change += f" (memory grows too, from {memory[0] / 1e6:.0f} to {memory[1] / 1e6:.0f} MB: something is kept)"
-    if grown.high <= 0:
-        return Next(change, kind="bound")
-    least, likely = 0.5 * grown.low / grown.high, 0.9 * grown.value / grown.high
-    return claim.removing(
-        change, "bound", min(grown.high, 0.99 * claim.facts.parts.wall_ns), least=least, likely=likely
-    )
 
 
 # Time outside the steps.
@@ -410,7 +403,20 @@ def _validation_waits(claim: Claim, evaluation: Evaluation | None, ns: float) ->
             # There is nothing to give it.
             kind = "less_often"
     elif evaluation.cause in ("input.serial", "input.too_few_workers"):
-        now, want = evaluation.workers or 0, _validation_workers(claim.facts, evaluation)
+        # As many as keep up, more than there are; no more than the CPUs, unless they mostly wait, nor than batches.
+        now, making, cpu, budget = (
+            evaluation.workers or 0,
+            evaluation.making_ns,
+            evaluation.cpu_share,
+            claim.facts.sampled.cpu_budget,
+        )
+        most = MOST_WORKERS
+        if budget is not None and (cpu is None or claim.facts.crowded or 100 * (1 - cpu) < INPUT.waiting_pct):
+            most = min(most, math.floor(budget))
+        if evaluation.batches is not None:
+            most = min(most, math.floor(evaluation.batches))
+        enough = most if making is None else enough_workers(making, evaluation.using_ns, most)
+        want = max(1, min(most, max(now + 1, enough)))
         change = "Make validation samples cheaper (fewer transforms, smaller images), or use a part of the data"
         if want > now:
             change, likely = f"Set `num_workers={want}` for the validation loader, now {now}", 0.9
@@ -421,18 +427,6 @@ def _validation_waits(claim: Claim, evaluation: Evaluation | None, ns: float) ->
     else:
         change = "Use smaller batches for validation, since it waits for each pass's first batch in full"
     return claim.removing(change, kind, ns, likely=likely)
-
-
-def _validation_workers(facts: Facts, evaluation: Evaluation) -> int:
-    """Return as many workers as keep up with the validation, more than there are. No more than the
-    CPUs, unless they mostly wait, nor than batches in a pass."""
-    budget, cpu, making, most = facts.sampled.cpu_budget, evaluation.cpu_share, evaluation.making_ns, MOST_WORKERS
-    if budget is not None and (cpu is None or facts.crowded or 100 * (1 - cpu) < INPUT.waiting_pct):
-        most = min(most, math.floor(budget))
-    if evaluation.batches is not None:
-        most = min(most, math.floor(evaluation.batches))
-    enough = most if making is None else enough_workers(making, evaluation.using_ns, most)
-    return max(1, min(most, max((evaluation.workers or 0) + 1, enough)))
 
 
 def _gone(evaluation: Evaluation, workers: int) -> float:

@@ -10,7 +10,6 @@ import numpy as np
 
 from ...record.reader import Records
 from ...record.schema import EventKind
-from ...record.stacks import StackTable
 from ..causes.claim import ALL, DONE_NO_MORE, OF_KIND, Vanishing, as_next, by_parts, by_replay
 from ..causes.diagnosis import findings_of
 from ..causes.finding import Finding, Next
@@ -70,7 +69,11 @@ def located(
     `events`, `pauses`: records of the training process.
     """
     evidence = Evidenced(facts, looks, events, pauses)
-    where_made = _loader_made(events, looks.training.table)
+    told = events["value"][events["what"] == EventKind.LOADER_MADE]
+    created = place_of(looks.training.table.stack(int(told[-1]))) if len(told) else None
+    where_made = () if created is None else (unseen(created[0], LOADER_MADE),)
+    stage, share = (None if facts.stages is None else facts.stages.costliest) or ("", 0.0)
+    cheaper = (Next(CHEAPER[stage], kind=kind_of(stage)),) if share >= LEAST_ADVISED and stage in CHEAPER else ()
     located = []
     for finding in findings:
         if finding.where:
@@ -91,7 +94,8 @@ def located(
         lines = (() if how.first is None else how.first(shown, looks)) + seen
         advised = _with_advice(finding, how, lines, shown, evidence)
         if advised is finding and how.stages == "making, advised":
-            advised = _with_stage_advice(finding, facts)
+            # Beside more workers, where no change of a line is known: what makes the costliest stage cheaper.
+            advised = replace(finding, next=(*finding.next, *cheaper))
         stages = handing_stages(shown.looks, shown.time) if how.stages == "handing" else None
         stages = facts.stages if how.stages.startswith("making") else stages
         located.append(replace(advised, where=(*lines, *made), stages=stages))
@@ -110,24 +114,6 @@ def _often_seen(shown: Selected) -> tuple[Where, ...]:
         if max(line.samples, of_function[line.file, line.function]) >= LEAST_LOOKS
         and (line.share or 0.0) >= LEAST_SHARE
     )
-
-
-def _with_stage_advice(finding: Finding, facts: Facts) -> Finding:
-    """Beside more workers, where no change of a line is known: what makes the costliest stage cheaper."""
-    stage, share = (None if facts.stages is None else facts.stages.costliest) or ("", 0.0)
-    if share < LEAST_ADVISED or stage not in CHEAPER:
-        return finding
-    return replace(finding, next=(*finding.next, Next(CHEAPER[stage], kind=kind_of(stage))))
-
-
-def _loader_made(events: Records, table: StackTable) -> tuple[Where, ...]:
-    """The line on which the program made the loader that trains; none where that was not seen."""
-    told = events["value"][events["what"] == EventKind.LOADER_MADE]
-    found = place_of(table.stack(int(told[-1]))) if len(told) else None
-    if found is None:
-        return ()
-    call, _ = found
-    return (unseen(call, LOADER_MADE),)
 
 
 def _with_advice(
