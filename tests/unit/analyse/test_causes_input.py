@@ -86,6 +86,7 @@ CACHED = READS | {"storage_bytes_per_sample": 0.0}
 IDLE = {"worker_busy_pct": 20.0, "mean_batch_bytes": 4e3, "sent_bytes_per_batch": 400.0}
 LARGE = {"worker_busy_pct": 30.0, "sent_bytes_per_batch": 300.0, "mean_batch_bytes": 2e7}
 NEARLY, ALL = {"handed": 0.95}, {"handed": 0.99}
+QUEUED_ALL: dict[str, Any] = {"waits": ALL, "main_queued_ns": 0.9}
 IDLING = "its workers are idle part of the time."
 
 
@@ -202,6 +203,75 @@ def test_what_is_measured_names_the_cause_and_what_to_change(
         for low, rate, high in map(rates, found.next):
             assert run.samples_per_s / NOISE <= low < rate <= headroom * 1.0001
             assert rate <= high <= headroom * NOISE * 1.0001
+
+
+def limit(cause: str, figure: str, holds: float, fails: float, *case_of: Any, **facts: Any) -> tuple[Any, ...]:
+    """A figure (`loader.name`, `sampled.name` or of the facts) with a value for the cause, and one beyond its limit."""
+    return (*case(cause, *case_of, **facts), figure, holds, fails)
+
+
+FULL_2 = FULL | {"cpu_budget": 2.0}
+TENTH = {"worker_busy_pct": 30.0, "make_ms_per_sample": 0.1, "work_ms_per_batch": 0.6, "mean_batch_bytes": 4e3}
+GROWING = MemoryGrowth(1e7, False, 2, 100_000_000_000, 60.0, 0.0, 0.0, 0)
+
+
+@pytest.mark.parametrize(
+    ("cause", "loader", "sampled", "says", "waits", "changes", "facts", "figure", "holds", "fails"),
+    [
+        limit("cpu_quota", "sampled.throttled_s", 0.101, 0.099, {}, {"cpu_budget": 2.0, "tree_cpus": 1.9}),
+        limit("cpu_quota", "sampled.tree_cpus", 1.21, 1.19, {}, {"throttled_s": 1.0, "cpu_budget": 2.0}),
+        limit("cpu_quota", "sampled.machine_busy_pct", 69, 71, QUEUING, {"tree_cpus": 0.8, "cpu_budget": 2.0}),
+        # CPU time of workers' other threads, of preparing batches and beside the threads that prepare them.
+        limit("worker_threads", "loader.process_cpu_pct", 109, 108, {"cpu_pct": 60.0}, FULL),
+        limit("worker_threads", "loader.process_cpu_pct", 141, 139, {"cpu_pct": 80.0}, FULL),
+        limit("oversubscribed", "loader.workers", 3, 2.9, QUEUING, FULL_2, **MACHINE_2),
+        limit("sharding", "loader.even_workers", 1.49, 1.51, iterable=True),
+        limit("foreign_load", "main_queued_ns", 0.51, 0.49, IDLE, CROWDED_2, waits=ALL, **MACHINE_2),
+        limit("foreign_load", "loader.sent_bytes_per_batch", 4096, 4097, IDLE, CROWDED_2, **MACHINE_2, **QUEUED_ALL),
+        # A loader whose waiting for a CPU was not counted, on a full machine.
+        limit("foreign_load", "loader.cpu_pct", 79, 81, {"run_queue_pct": None}, CROWDED_2, **MACHINE_2),
+        limit("overkill", "loader.make_ms_per_sample", 0.19, 0.21, TENTH, waits=ALL),
+        limit("overkill", "loader.mean_batch_bytes", 0.99e6, 1.01e6, TENTH, waits=ALL),
+        limit("overkill", "loader.work_ms_per_batch", 6.5, 7.5, TENTH, waits=ALL),
+        limit("prefetch_depth", "loader.queue_ready_mean", 2.0, 1.9, {"worker_busy_pct": 60.0}),
+        limit("handoff", "making_seen", 0.59, 0.61, LARGE, waits=ALL),
+        limit("wasted", "wasted", WastedSamples(0.16, 0.0, 0.0), WastedSamples(0.14, 0.0, 0.0)),
+        limit("memory", "memory", replace(GROWING, stalled_share=0.051), replace(GROWING, stalled_share=0.049)),
+        limit("memory", "memory", replace(GROWING, full_share=0.31), replace(GROWING, full_share=0.29)),
+        # Words of the title.
+        limit("too_few_workers", "loader.cpu_pct", 46, 48, {}, {}, "is 51 % waiting"),
+        limit("storage", "loader.storage_bytes_per_sample", 5.1e5, 4.9e5, READS | COLD, {}, "not in the page cache"),
+        limit("storage", "loader.read_chars_bytes_per_sample", 4.1e5, 3.9e5, CACHED | UNPACKED, {}, "4 bytes for each"),
+        limit("storage", "loader.read_chars_bytes_per_sample", 2.6e5, 2.7e5, CACHED | SLOW, {}, "many small reads"),
+        limit("storage", "loader.make_ms_per_sample", 10.1, 9.9, CACHED | SLOW, {}, "which is slow"),
+        limit("handoff", "loader.sent_bytes_per_batch", 1.01e7, 0.99e7, LARGE, {}, "pickled through a pipe", waits=ALL),
+        limit("handoff", "handed", HandedOver(32, 3e6, 0, 0), HandedOver(31, 3e6, 0, 0), LARGE, {}, "as 32", waits=ALL),
+        limit(
+            "handoff", "handed", HandedOver(1, 8, 1000, 0), HandedOver(1, 8, 999, 0), LARGE, {}, "as 1,000", waits=ALL
+        ),
+    ],
+)
+def test_a_threshold_parts_a_cause_or_its_words_from_others(
+    run: Facts,
+    cause: str,
+    loader: dict[str, Any],
+    sampled: dict[str, Any],
+    says: tuple[str, ...],
+    waits: dict[str, float],
+    changes: None,
+    facts: dict[str, Any],
+    figure: str,
+    holds: Any,
+    fails: Any,
+) -> None:
+    of, _, name = figure.rpartition(".")
+    for value, wanted in ((holds, True), (fails, False)):
+        given = {"loader": dict(loader), "sampled": dict(sampled), "": dict(facts)}
+        given[of][name] = value * run.parts.wall_ns / 1e9 if name == "throttled_s" else value
+        if "main_queued_ns" in given[""]:
+            given[""]["main_queued_ns"] *= run.parts.input_ns
+        found = only(judge(run, given["loader"], given["sampled"], pieces(run, **waits), **given[""]))
+        assert (found.cause == cause and all(words in found.title for words in says)) is wanted, (value, found.title)
 
 
 def test_reads_and_computing_share_the_wait_by_the_batches_that_were_waited_for(run: Facts) -> None:
