@@ -111,36 +111,22 @@ IDLING = "its workers are idle part of the time."
         case("too_few_workers", {"process_cpu_pct": 190.0}),
         case("too_few_workers", {"even_workers": 1.0}, iterable=False),
         # Six hundredths of the time of 48 CPUs: somebody else of the group, or a moment.
-        case("too_few_workers", {}, {"throttled_s": 0.001}),
         case("too_few_workers", {}, {"throttled_s": 0.2, "cpu_budget": 48.0, "tree_cpus": 30.0}),
         # Workers that wait for the network do not wait for the quota.
         case("too_few_workers", {"cpu_pct": 3.0}, {"throttled_s": 1.0, "cpu_budget": 2.0, "tree_cpus": 0.3}),
-        case("cpu_quota", {}, {"throttled_s": 1.0, "cpu_budget": 2.0, "tree_cpus": 1.9}),
         # Cheap samples on a machine that others fill.
         case("foreign_load", CHEAP | QUEUING, CROWDED_2, **MACHINE_2),
         # What sends the batches of workers that queue for CPUs queues too.
         case("worker_threads", QUEUING | POOLS, FULL, waits={"handed": 0.9}, **MACHINE_2),
         # A small piece is told with the largest.
         case("too_few_workers", waits={"filling": 0.02, "reading": 0.03}),
-        # What kind of reading it is.
-        case(
-            "storage", READS | {"read_chars_bytes_per_sample": 1e6, "storage_bytes_per_sample": 9e5}, {}, "page cache"
-        ),
-        case(
-            "storage", CACHED | {"read_chars_bytes_per_sample": 1e6, "mean_batch_bytes": 8e5}, {}, "10 bytes for each"
-        ),
-        case("storage", CACHED | UNPACKED | {"read_chars_bytes_per_sample": 4e4}, {}, "many small reads"),
-        case("storage", CACHED | SLOW, {}, "which is slow"),
         # Tiny samples that are worth a worker are to be handed over in fewer pieces.
         case("overkill", TINY, waits=ALL, handed=HandedOver(3, 3e3, 0, 0)),
         case("overkill", TINY | {"work_ms_per_batch": 0.3}, waits=ALL, handed=SOME),
         case("handoff", TINY, waits=ALL, handed=SOME),
-        case("handoff", TINY, waits=ALL, handed=HandedOver(1, 8, 5000, 0)),
         # Large batches are handed over however busy the workers look, unless they are seen to make them meanwhile.
         case("handoff", {"mean_batch_bytes": 4e7, "sent_bytes_per_batch": 500.0}, waits=NEARLY),
         case("too_few_workers", {"mean_batch_bytes": 4e3, "sent_bytes_per_batch": 500.0}, waits=NEARLY),
-        case("too_few_workers", {"mean_batch_bytes": 50e6}, waits=NEARLY, making_seen=0.9),
-        case("handoff", {"mean_batch_bytes": 50e6}, waits=NEARLY, making_seen=0.3),
         # Finished batches that nobody has a CPU to take are no hand-over.
         case("foreign_load", IDLE, CROWDED_2, waits=ALL, main_queued_ns=0.9, **MACHINE_2),
         case("cpu_exhausted", IDLE, FULL, waits=ALL, changes=["fewer workers"], main_queued_ns=0.9, **MACHINE_2),
@@ -736,11 +722,6 @@ def test_where_cpus_are_short_what_is_made_for_nothing_delays_what_is_handed_ove
     cpus = CPUS | {"tree_cpus": used, "cpu_budget": 2.0}
     loader = COMPUTING | {"worker_busy_pct": 60.0, "queue_ready_mean": 3.0}
     assert only(judge(run, loader, cpus, pieces(run, handed=1.0), wasted=half)).cause == cause
-
-
-def test_a_few_broken_samples_and_growth_alone_are_no_cause(run: Facts) -> None:
-    for seen in ({"wasted": WastedSamples(0.05, 0.0, 0.05)}, {"memory": growth()}):
-        assert only(judge(run, COMPUTING, CPUS, pieces(run), **seen)).cause == "input.too_few_workers"
 
 
 LOOKS = 60
