@@ -93,11 +93,11 @@ def located(
             )
         lines = (() if how.first is None else how.first(shown, looks)) + seen
         advised = _with_advice(finding, how, lines, shown, evidence)
-        if advised is finding and how.stages == "making, advised":
+        if advised is finding and how.stage_advised:
             # Beside more workers, where no change of a line is known: what makes the costliest stage cheaper.
             advised = replace(finding, next=(*finding.next, *cheaper))
-        stages = handing_stages(shown.looks, shown.time) if how.stages == "handing" else None
-        stages = facts.stages if how.stages.startswith("making") else stages
+        handed = handing_stages(shown.looks, shown.time) if how.stages == "handing" else None
+        stages = facts.stages if how.stages == "making" else handed
         located.append(replace(advised, where=(*lines, *made), stages=stages))
     return tuple(located)
 

@@ -78,7 +78,9 @@ class Lines:
     part: str = ""
     """The part of the wall time that the looks are of, where that is more than the finding's own, such as `host`."""
     stages: str = ""
-    """Stages that are shown: `making` or `handing` over; `making, advised`: the costliest has advice of its own."""
+    """Stages that are shown, of the `making` or of the `handing` over of batches; empty for none."""
+    stage_advised: bool = False
+    """Whether the costliest stage of making has advice of its own, where no line has."""
     first: Callable[[Selected, ProcessLooks], tuple[Where, ...]] | None = None
     """Lines that go before those of the looks."""
 
@@ -257,5 +259,5 @@ PREPARING = Lines(making)
 """Most causes of `input` are shown by how batches are prepared."""
 NOT_MENDED = Lines(making, mended=False)
 OF_THE_MACHINE = Lines(making, elsewhere=True)
-OF_HANDS = Lines(making, stages="making, advised")
+OF_HANDS = Lines(making, stages="making", stage_advised=True)
 """Causes that more workers mend, and cheaper batches as well."""

@@ -516,7 +516,7 @@ def test_validation_that_waits_for_data_has_its_share(tmp_path: Path, share: flo
 
 
 @pytest.mark.parametrize(
-    ("waited", "workers", "batches", "cpus", "cause", "title", "change"),
+    "row",
     [
         (0.8, 0, {}, None, "input.serial", "waits for data: its loader has no workers.", "num_workers="),
         (0.8, 2, BUSY, None, "input.too_few_workers", "", "now 2"),
@@ -539,16 +539,8 @@ def test_validation_that_waits_for_data_has_its_share(tmp_path: Path, share: flo
         (0.05, 2, {}, None, None, "most of it on validation that computes.", "Validate less often"),
     ],
 )
-def test_what_validation_lacks_is_told_by_its_waits_and_workers(
-    tmp_path: Path,
-    waited: float,
-    workers: int | None,
-    batches: dict[str, Any],
-    cpus: int | None,
-    cause: str | None,
-    title: str,
-    change: str,
-) -> None:
+def test_what_validation_lacks_is_told_by_its_waits_and_workers(tmp_path: Path, row: tuple[Any, ...]) -> None:
+    waited, workers, batches, cpus, cause, title, change = row
     finding = validated(tmp_path / "run", waited, workers, batches, cpus)
     seen = evidence(finding)
     assert seen.get("Cause of the validation's wait") == cause

@@ -91,7 +91,7 @@ IDLING = "its workers are idle part of the time."
 
 
 @pytest.mark.parametrize(
-    ("cause", "loader", "sampled", "says", "waits", "changes", "facts"),
+    "row",
     [
         case("too_few_workers", {}, {}, "num_workers="),
         case("too_few_workers", {"cpu_pct": 3.0, "unsplit_pct": 97.0}, CROWDED_2, "num_workers="),
@@ -158,16 +158,8 @@ IDLING = "its workers are idle part of the time."
         ),
     ],
 )
-def test_what_is_measured_names_the_cause_and_what_to_change(
-    run: Facts,
-    cause: str,
-    loader: dict[str, Any],
-    sampled: dict[str, Any],
-    says: tuple[str, ...],
-    waits: dict[str, float],
-    changes: list[str] | None,
-    facts: dict[str, Any],
-) -> None:
+def test_what_is_measured_names_the_cause_and_what_to_change(run: Facts, row: tuple[Any, ...]) -> None:
+    cause, loader, sampled, says, waits, changes, facts = row
     if "main_queued_ns" in facts:
         facts = facts | {"main_queued_ns": facts["main_queued_ns"] * run.parts.input_ns}
     found = only(judge(run, loader, sampled, pieces(run, **waits), **facts))
@@ -202,7 +194,7 @@ GROWING = MemoryGrowth(1e7, False, 2, 100_000_000_000, 60.0, 0.0, 0.0, 0)
 
 
 @pytest.mark.parametrize(
-    ("cause", "loader", "sampled", "says", "waits", "changes", "facts", "figure", "holds", "fails"),
+    "row",
     [
         limit("cpu_quota", "sampled.throttled_s", 0.101, 0.099, {}, {"cpu_budget": 2.0, "tree_cpus": 1.9}),
         limit("cpu_quota", "sampled.tree_cpus", 1.21, 1.19, {}, {"throttled_s": 1.0, "cpu_budget": 2.0}),
@@ -237,19 +229,8 @@ GROWING = MemoryGrowth(1e7, False, 2, 100_000_000_000, 60.0, 0.0, 0.0, 0)
         ),
     ],
 )
-def test_a_threshold_parts_a_cause_or_its_words_from_others(
-    run: Facts,
-    cause: str,
-    loader: dict[str, Any],
-    sampled: dict[str, Any],
-    says: tuple[str, ...],
-    waits: dict[str, float],
-    changes: None,
-    facts: dict[str, Any],
-    figure: str,
-    holds: Any,
-    fails: Any,
-) -> None:
+def test_a_threshold_parts_a_cause_or_its_words_from_others(run: Facts, row: tuple[Any, ...]) -> None:
+    cause, loader, sampled, says, waits, _, facts, figure, holds, fails = row
     of, _, name = figure.rpartition(".")
     for value, wanted in ((holds, True), (fails, False)):
         given = {"loader": dict(loader), "sampled": dict(sampled), "": dict(facts)}
