@@ -50,16 +50,15 @@ def index() -> str:
 def example(code: str) -> tuple[str, str, list[dict[str, Any]]]:
     """Return the name of a golden recording with this verdict, its short report, and the verdict's evidence."""
     verdict = re.compile(rf"^Verdict  {re.escape(code)}( |$)", re.MULTILINE)
-    short = {folder.name: folder / "report.txt" for folder in sorted(RECORDINGS.iterdir())}
-    texts = {name: file.read_text(encoding="utf-8") for name, file in short.items() if file.exists()}
+    texts = {file.parent.name: file.read_text(encoding="utf-8") for file in sorted(RECORDINGS.glob("*/report.txt"))}
     names = [name for name, text in texts.items() if verdict.search(text)]
     own = code.partition(".")[2].replace("_", "-")
     # The recording that is called as the cause is, else the one whose report is shortest.
     name = own if own in names else min(names, key=lambda name: len(texts[name]))
     report = json.loads((RECORDINGS / name / "report.json").read_text(encoding="utf-8"))
-    found = [each for each in report["findings"] if isinstance(each, dict) and each["cause"] == code]
+    found = next((each for each in report["findings"] if isinstance(each, dict) and each["cause"] == code), {})
     text = texts[name][texts[name].index("Verdict") :].rpartition("\n\n")[0]
-    return name, text, found[0]["evidence"] if found else []
+    return name, text, found.get("evidence", [])
 
 
 def cause_page(text: str) -> str:
