@@ -1,20 +1,19 @@
 """Writes what pages say of options, from the parser, of metrics, from their registry, and of causes, from their table.
 
-`python scripts/docs.py`; `--check` only looks; `--examples RUNS` takes the examples of causes' pages from what
-`whyidle-bench faults --severity middle --out` kept. Each docs/commands/VERB.md has its options between two markers; a
+`python scripts/docs.py`; `--check` only looks. Each docs/commands/VERB.md has its options between two markers; a
 page without them gets them at its end. Metrics and causes stand between markers of their own.
 """
 
 from __future__ import annotations
 
 import argparse
-import re
-import subprocess
 import sys
 from pathlib import Path
 
+import cause_pages
+
 from whyidle.analyse.causes.claim import Piece
-from whyidle.analyse.causes.table import CAUSES
+from whyidle.analyse.causes.table import ORDER
 from whyidle.analyse.run.metrics import METRICS
 from whyidle.commands.main import parser
 
@@ -58,13 +57,14 @@ def causes() -> str:
     """The pieces of the time, and the causes that are asked of each, as Markdown."""
     rows = ["| part | piece | causes, as they are asked |", "|---|---|---|"]
     for piece in Piece:
-        codes = dict.fromkeys(f"`{cause.code}`" for cause in CAUSES if piece in cause.claims)
+        codes = dict.fromkeys(f"`{rule.code}`" for rule in ORDER if piece in rule.claims)
         rows.append(f"| {', '.join(piece.parts)} | {piece.meaning} | {', '.join(codes)} |")
     return "\n".join(rows)
 
 
 TABLES = {
     PAGES / "report.md": ("<!-- metrics: made by scripts/docs.py -->", metrics, "<!-- /metrics -->"),
+    DOCS / "causes" / "index.md": ("<!-- causes: made by scripts/docs.py -->", cause_pages.index, "<!-- /causes -->"),
     DOCS / "diagnosis.md": ("<!-- causes: made by scripts/docs.py -->", causes, "<!-- /causes -->"),
 }
 """Pages, and what stands between which markers of theirs."""
@@ -77,13 +77,9 @@ def tabled(page: str, begin: str, text: str, end: str) -> str:
 
 
 def placed(page: str, text: str) -> str:
-    """A page with `text` between its markers."""
-    block = f"{BEGIN}\n\n{text}\n\n{END}"
-    if BEGIN not in page:
-        return f"{page.rstrip()}\n\n## Options\n\n{block}\n"
-    before, _, rest = page.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return before + block + after
+    """A page with `text` between its markers, at its end where it has none."""
+    page = page if BEGIN in page else f"{page.rstrip()}\n\n## Options\n\n{BEGIN}{END}\n"
+    return tabled(page, BEGIN, text, END)
 
 
 def _usage(verb: str, of: argparse.ArgumentParser) -> str:
@@ -127,28 +123,11 @@ def _read(verb: str, of: argparse.ArgumentParser) -> str:
     return page.read_text(encoding="utf-8") if page.exists() else f"# whyidle {verb}\n\n{of.description}\n"
 
 
-_EXAMPLE = re.compile(r"```\n((?:(?!```)[^~])*)\n```\n\n\*From `whyidle-bench faults --cases ([\w.-]+)`")
-
-
-def exampled(page: str, runs: Path) -> str:
-    """A cause's page with the short report of the recording that its example names, where it is among `runs`."""
-    found = _EXAMPLE.search(page)
-    if found is None or not (folder := runs / f"{found[2]}-r0").is_dir():
-        return page
-    command = [sys.executable, "-m", "whyidle", "report", folder]
-    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    report = printed[printed.index("Verdict") :].rpartition("\n\n")[0]
-    return page[: found.start(1)] + report + page[found.end(1) :]
-
-
 def main() -> int:
     look_only = "--check" in sys.argv[1:]
     pages = {PAGES / f"{verb}.md": placed(_read(verb, of), options(verb, of)) for verb, of in verbs().items()}
     for page, (begin, text, end) in TABLES.items():
         pages[page] = tabled(pages.get(page) or page.read_text(encoding="utf-8"), begin, text(), end)
-    if "--examples" in sys.argv[1:-1]:
-        runs = Path(sys.argv[-1])
-        pages |= {page: exampled(page.read_text(encoding="utf-8"), runs) for page in DOCS.glob("causes/*.md")}
     stale = [page for page, text in pages.items() if not page.exists() or page.read_text(encoding="utf-8") != text]
     for page in () if look_only else stale:
         page.write_text(pages[page], encoding="utf-8")

@@ -2,7 +2,8 @@
 
 Pages link as the repository needs it: `../README.md`, `../../benchmarks/truth.py`. On the site README.md is the home
 page, and other files that are linked are copied to `source/`, as text that a browser shows. A link to a folder stays as
-it is, and `mkdocs build --strict` refuses it: name a file.
+it is, and `mkdocs build --strict` refuses it: name a file. The pages of causes are completed from their rules, and
+stand in the menu, by `cause_pages.py`.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from cause_pages import as_on_the_site, navigation
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 
@@ -22,6 +24,13 @@ LINK = re.compile(r"""(\]\(|\b(?:src|srcset|href)=")(?![a-z]+:|#)([^)\s#"]+)""")
 """The target of a link or picture, without its anchor; web addresses and anchors of the same page are not meant."""
 
 
+def on_config(config: Any) -> Any:
+    """Put the causes into the menu, where it says `Causes`."""
+    guides = next(part["Guides"] for part in config.nav if "Guides" in part)
+    next(part for part in guides if isinstance(part, dict) and "Causes" in part)["Causes"] = navigation()
+    return config
+
+
 def on_files(files: Files, config: Any) -> Files:
     """Put the README and all that pages link outside docs/ among the site's files."""
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -30,7 +39,8 @@ def on_files(files: Files, config: Any) -> Files:
     for page in list(files.documentation_pages()):
         if page.src_uri == HOME:
             continue
-        page.content_string, more = rewritten(page.content_string, f"{DOCS}/{page.src_uri}", page.src_uri)
+        text = as_on_the_site(page.src_uri, page.content_string)
+        page.content_string, more = rewritten(text, f"{DOCS}/{page.src_uri}", page.src_uri)
         linked |= more
     for path in sorted(linked):
         files.append(File.generated(config, _copy_of(path), content=(ROOT / path).read_bytes()))

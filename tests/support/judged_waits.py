@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from support.crafted import facts_of_run
+from whyidle.analyse.causes.diagnosis import waits_explained
 from whyidle.analyse.causes.finding import Finding, Next
-from whyidle.analyse.causes.input import pieces as waits_for_data
 from whyidle.analyse.run.facts import Facts
 from whyidle.analyse.run.loader_stats import LoaderStats
 from whyidle.analyse.run.resource_usage import Sampled
@@ -51,7 +51,7 @@ def waiting_for_data(folder: Path) -> Facts:
 def judge(
     run: Facts, loader: dict[str, Any], sampled: dict[str, Any], waits: dict[str, Any] | None = None, **facts: Any
 ) -> list[Finding]:
-    return waits_for_data.findings_of(
+    return waits_explained(
         dataclasses.replace(
             run,
             loader=LoaderStats(**NOTHING | {"process_cpu_pct": loader.get("cpu_pct")} | loader),

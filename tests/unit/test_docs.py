@@ -37,7 +37,7 @@ def script(name: str) -> ModuleType:
     return module
 
 
-COMMANDS = script("docs")
+COMMANDS, CAUSE_PAGES = script("docs"), script("cause_pages")
 
 
 @pytest.fixture(scope="module")
@@ -77,14 +77,22 @@ def test_options_that_changed_are_put_between_the_markers() -> None:
     assert COMMANDS.placed("# A\n", "new").startswith("# A\n\n## Options\n\n")
 
 
-def test_the_table_of_causes_has_exactly_those_that_are_judged() -> None:
-    rows = re.findall(r"^\| `([a-z_.]+)` \|", (DOCS / "diagnosis.md").read_text(encoding="utf-8"), re.MULTILINE)
-    assert sorted(rows) == sorted({*CODES, "none"})
-
-
 def test_every_cause_has_a_page_and_every_page_a_cause() -> None:
-    pages = {page.stem for page in CAUSES.glob("*.md")} - {"index"}
-    assert pages == {re.sub(r"[._]", "-", code) for code in {*CODES, "none"}}
+    pages = {page.name for page in CAUSES.glob("*.md")} - {"index.md"}
+    assert pages == {CAUSE_PAGES.page_of(code) for code in {*CODES, "none"}}
+
+
+@pytest.mark.parametrize("code", [*CODES, "none"])
+def test_a_page_of_a_cause_holds_little_and_is_completed_from_its_rule_and_a_recording(code: str) -> None:
+    text = (CAUSES / CAUSE_PAGES.page_of(code)).read_text(encoding="utf-8")
+    assert sum(bool(line.strip()) for line in text.splitlines()) <= CAUSE_PAGES.MOST_LINES
+    page = CAUSE_PAGES.cause_page(text)
+    assert page.startswith(f"# `{code}`\n\n")
+    assert f"\nVerdict  {code}" in page
+    assert all(part in page for part in CAUSE_PAGES.meaning(code))
+    assert bool(CAUSE_PAGES.meaning(code)) is (code != "none")
+    if code not in ("none", "rank.straggler", "rank.exchange"):
+        assert page.count("\n| ") > 3
 
 
 TAGS = {*("h1", "h2", "h3", "h4", "ul", "ol", "li", "table", "tr", "td", "th"), *("pre", "p", "img", "code", "a")}
@@ -114,7 +122,8 @@ def test_a_page_is_made_of_the_same_on_the_site_as_in_the_repository(page: str, 
     built = site / re.sub(r"(README)?\.md$", lambda match: "index.html" if match[1] else ".html", page)
     text = built.read_text(encoding="utf-8")
     article = re.sub(r"(?s)<aside.*?</aside>", "", text[text.index("<article") : text.index("</article>")])
-    in_repository = MarkdownIt("gfm-like", {"linkify": False}).render((DOCS / page).read_text(encoding="utf-8"))
+    completed = CAUSE_PAGES.as_on_the_site(page, (DOCS / page).read_text(encoding="utf-8"))
+    in_repository = MarkdownIt("gfm-like", {"linkify": False}).render(completed)
     assert Counted(article).tags == Counted(in_repository).tags
 
 

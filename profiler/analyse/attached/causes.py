@@ -10,7 +10,8 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from ..causes.finding import LEAST_GAIN, MOST_UNNAMED, Evidence, Finding, Next, shown, without_name
+from ..causes.claim import enough_workers
+from ..causes.finding import LEAST_GAIN, MOST_UNNAMED, Evidence, Finding, Next, no_verdict, shown, without_name
 from ..predict.advice import MOST_WORKERS
 from ..run.loader_stats import BUSY
 from ..run.resource_usage import BUDGET_USED
@@ -56,13 +57,13 @@ def verdict_of(seen: Attached, findings: tuple[Finding, ...]) -> Finding:
     """The finding to act on first; `none` where nothing is worth changing; no cause where too little is known."""
     trainer = seen.leading
     if trainer is None:
-        return _no_verdict("no Python process was seen")
+        return no_verdict("no Python process was seen")
     if not trainer.shares:
         return _without_stacks(seen, trainer)
     if not seen.training_seen:
-        return _no_verdict(_not_training(trainer))
+        return no_verdict(_not_training(trainer))
     if trainer.looks < LEAST_LOOKS:
-        return _no_verdict(
+        return no_verdict(
             f"only {trainer.looks} stack samples of the training were taken; {LEAST_LOOKS} are needed. Record longer"
         )
     if findings:
@@ -70,7 +71,7 @@ def verdict_of(seen: Attached, findings: tuple[Finding, ...]) -> Finding:
     evidence = tuple(_evidence(c, trainer.shares[c]) for c in trainer.shares)
     if _exposed(seen, wait := trainer.share("data wait")) > LEAST_GAIN:
         why = f"the training waits {_pct(wait)} of the time for data, but its workers do not show why"
-        return replace(_no_verdict(why), evidence=evidence, next=(Next(_RECORD),))
+        return replace(no_verdict(why), evidence=evidence, next=(Next(_RECORD),))
     used = _used(seen)
     device = () if seen.device_kind == "cpu" else ("sync", "copy")
     computing = trainer.share(*TRAINING, *device) if used is None else used
@@ -90,10 +91,6 @@ def verdict_of(seen: Attached, findings: tuple[Finding, ...]) -> Finding:
 
 def _enough(seen: Attached, trainer: Trainer) -> bool:
     return bool(trainer.shares) and seen.training_seen and trainer.looks >= LEAST_LOOKS
-
-
-def _no_verdict(why: str) -> Finding:
-    return Finding(None, f"No verdict: {why}.", 0.0, 0.0)
 
 
 def _not_training(trainer: Trainer) -> str:
@@ -238,8 +235,8 @@ def _waiting(
 
 
 def _enough_workers(trainer: Trainer, budget: float | None, making: float, wait: float) -> int:
-    """As many as batches have to be under way at a time, busy no more than `BUSY`; no more than the CPUs can run. As
-    `run` estimates it, from shares of the thread's time in place of times of batches."""
+    """Return as many as keep up, no more than the CPUs can run: by shares of the thread's time in place of times of
+    batches."""
     most = float(MOST_WORKERS)
     if budget is not None:
         cpu, queued = trainer.cpu, trainer.cpu.queued or 0.0
@@ -247,9 +244,7 @@ def _enough_workers(trainer: Trainer, budget: float | None, making: float, wait:
         # At most so much of the making can have been on a CPU, or waited for one.
         of_one = 1.0 if running is None else min(1.0, max(0.01, (running + queued) / making))
         most = min(most, max(1.0, math.floor(budget / of_one)))
-    computing = 1 - making - wait
-    enough = math.ceil(making / computing / BUSY) if computing > 0 else most
-    return max(1, int(min(enough, most)))
+    return enough_workers(making, 1 - making - wait, most)
 
 
 def _by_workers(seen: Attached, workers: Workers) -> _Waiting | None:
@@ -416,7 +411,7 @@ def _without_stacks(seen: Attached, trainer: Trainer) -> Finding:
         title = f"The training process is idle {_pct(1 - running)} of the time while its workers are busy."
         cause = "input.cpu_exhausted" if full else "input.too_few_workers"
         return Finding(cause, title, _exposed(seen, 1 - running), 0.4, evidence, (Next("Read the stacks: see notes"),))
-    return Finding(None, "No verdict: the training's stacks were not read.", 0.0, 0.0, evidence)
+    return replace(no_verdict("the training's stacks were not read"), evidence=evidence)
 
 
 def _evidence(name: str, share: Estimate) -> Evidence:

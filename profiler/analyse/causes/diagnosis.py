@@ -9,17 +9,15 @@ from ...record.reader import Records
 from ...record.schema import EventKind
 from ..run.facts import Facts
 from ..run.stall_breakdown import UNTOLD
-from ..where.own_loop import COMPUTING, OwnLoop
+from ..where.own_loop import COMPUTING
 from .claim import Claim, Piece
-from .divided import pieces_of
-from .finding import LEAST_GAIN, MOST_UNNAMED, Evidence, Finding, Next, without_name
-from .host import gil
-from .input import pieces as data
-from .input.epochs import PERSISTENT
-from .input.memory import CAUSE, soon_full
-from .own_loop import own_pieces, shares_seen
-from .run import kin_of_growth, leads
+from .finding import LEAST_GAIN, MOST_UNNAMED, Evidence, Finding, Next, no_verdict, without_name
+from .host_and_device import gil
+from .input_batches import PERSISTENT, memory, soon_full
+from .pieces import counts, grown_ns, held_ns, own_pieces, pieces_of, waits_of
+from .run import kin_of_growth, leads, shares_seen
 from .table import explained
+from .wait import Wait
 
 LEAST_STEPS = 30
 """Steps after the warm-up that a verdict or a comparison needs: fewer support none, of a run, of ranks or of sizes."""
@@ -33,26 +31,27 @@ LEAST_TOLD = 0.005
 
 _TELL_APART = Next(
     "Put `whyidle.watch(iterable)` around what the training iterates over, or "
-    '`with whyidle.phase("data"):` around where it gets a batch',
-    None,
-    None,
-    None,
+    '`with whyidle.phase("data"):` around where it gets a batch'
 )
-
-
-_STEPS = Next("Call `whyidle.step()` in the training loop, where a step begins", None, None, None)
+_STEPS = Next("Call `whyidle.step()` in the training loop, where a step begins")
 
 
 def findings_of(facts: Facts) -> tuple[Finding, ...]:
-    """The causes of idle time that are worth a word, the one whose removal gains most first."""
-    found = data.findings_of(facts)
+    """Return the causes of idle time that are worth a word, the one whose removal gains most first."""
+    found = waits_explained(facts)
     before = {} if facts.startup is None else {Piece.BEFORE: float(sum(facts.startup.own_ns.values()))}
     for piece, ns in (before | pieces_of(facts) | own_pieces(facts)).items():
         cause = explained(piece, Claim(facts, ns))
         found += [] if cause is None else [cause]
-    if all(each.cause != CAUSE for each in found) and (soon := soon_full(facts)) is not None:
+    if all(each.cause != memory.code for each in found) and (soon := soon_full(facts)) is not None:
         found.append(soon)
-    found = [each for each in _folded(facts, found) if each.severity != "none"]
+    # Where other Python threads hold the GIL, fetches wait for it too: symptoms are given to their cause.
+    held = held_ns(facts)
+    both = gil(Claim(facts, pieces_of(facts)[Piece.GIL] + held)) if held > 0 else None
+    if both is not None:
+        symptoms = (both.cause, *(() if facts.made_in_training else ("input.handoff", "input.overkill")))
+        found = [both, *(each for each in found if each.cause not in symptoms)]
+    found = [each for each in found if each.severity != "none"]
     found = [replace(each, next=_worth_saying(each.next)) for each in found]
     found.sort(key=lambda f: _took_ns(facts, f), reverse=True)
     found = _growth_behind_its_part(facts, found)
@@ -61,30 +60,64 @@ def findings_of(facts: Facts) -> tuple[Finding, ...]:
     return tuple(found)
 
 
+def waits_explained(facts: Facts) -> list[Finding]:
+    """Return what explains the exposed wait for data, one finding a cause; together they explain
+    all of it but what grew as the run went on."""
+    if facts.parts.input_ns - round(grown_ns(facts, "input")) <= 0:
+        return []
+    # A piece that is too small to be told by itself is told with the largest, as are all where none is large.
+    every = waits_of(facts)
+    largest = max(every, key=lambda each: each[1])[0]
+    others = [(piece, ns) for piece, ns in every if piece is not largest and counts(facts, ns)]
+    rest = sum(ns for _, ns in every) - sum(ns for _, ns in others)
+    pieces = [(largest, rest), *sorted(others, key=lambda each: -each[1])]
+    # Where reads are a piece of their own, of all others what is known of the batches that are not read.
+    unread, loader = facts.loader_unread, facts.loader
+    of_unread = facts
+    if unread is not None and any(piece is Piece.READING for piece, _ in pieces):
+        unread = replace(unread, slowest=loader.slowest, worker_busy_pct=loader.worker_busy_pct)
+        of_unread = replace(facts, loader=unread)
+    waits: dict[Piece, Wait] = {}
+    told: dict[Piece, Finding] = {}
+    by_cause: dict[str | None, Piece] = {}
+    for piece, ns in pieces:
+        wait = Wait(of_unread if piece is Piece.MAKING else facts, ns, whole=len(pieces) == 1)
+        found = explained(piece, wait)
+        if found is None:
+            continue
+        larger = by_cause.setdefault(found.cause, piece)
+        if larger is not piece:
+            # The cause of a larger piece is that of this one too.
+            wait = Wait(waits[larger].facts, waits[larger].ns + ns, whole=len(pieces) == 2)
+            found = explained(larger, wait)
+        if found is not None:
+            waits[larger], told[larger] = wait, found
+    return list(told.values())
+
+
 def _worth_saying(changes: Sequence[Next]) -> tuple[Next, ...]:
-    """Without what would gain next to nothing, unless that is all there is. What is to be tried may gain its best, and
-    fewer workers spare memory; workers that live on cost nothing."""
+    """Leave out what would gain next to nothing, unless that is all there is. What is to be tried
+    may gain its best, and fewer workers spare memory; workers that live on cost nothing."""
 
     def worth(change: Next) -> bool:
         told = change.speedup
-        if change.settings == PERSISTENT:
+        if told is None or change.settings == PERSISTENT:
             return True
-        if told is None or told.to_try or change.kind == "fewer_workers":
-            return told is None or told.high >= 1 + LEAST_GAIN
-        return told.value >= 1 + LEAST_GAIN
+        at_best = told.to_try or change.kind == "fewer_workers"
+        return (told.high if at_best else told.value) >= 1 + LEAST_GAIN
 
     return tuple(each for each in changes if worth(each)) or tuple(changes[:1])
 
 
 def _took_ns(facts: Facts, found: Finding) -> float:
-    """Time that a finding is about: shares are of the window, but for that of what lies before it."""
+    """Return the time that a finding is about: shares are of the window, but for that of what lies before it."""
     if found.cause == "run.startup" and facts.startup is not None:
         return found.share * facts.startup.run_ns
     return (found.gain / (1 + found.gain) if found.gain != float("inf") else 1.0) * facts.parts.wall_ns
 
 
 def _growth_behind_its_part(facts: Facts, found: Sequence[Finding]) -> list[Finding]:
-    """Findings in their order, but for growth that is not most of its part: the cause of that part comes first."""
+    """Put growth that is not most of its part behind the cause of that part; all else keeps its order."""
     kin = "" if leads(facts) else kin_of_growth(facts)
     growth = [each for each in found if each.cause == "run.slowing"]
     rest = [each for each in found if each.cause != "run.slowing"]
@@ -94,31 +127,15 @@ def _growth_behind_its_part(facts: Facts, found: Sequence[Finding]) -> list[Find
     return [*rest[:at], *growth, *rest[at:]]
 
 
-def _folded(facts: Facts, found: Sequence[Finding]) -> Sequence[Finding]:
-    """Symptoms given to their cause: where other Python threads hold the GIL, fetches wait for it too."""
-    held_ns = data.held_ns(facts)
-    gil_ns = pieces_of(facts)[Piece.GIL] + held_ns
-    both = gil(Claim(facts, gil_ns, "host.gil"), held_ns) if held_ns > 0 else None
-    if both is None:
-        return found
-    symptoms = (both.cause, *(() if facts.made_in_training else ("input.handoff", "input.overkill")))
-    return [both, *(each for each in found if each.cause not in symptoms)]
-
-
 def verdict_of(facts: Facts, findings: Sequence[Finding], ended: bool = False) -> Finding:
-    """The finding to act on first; `none` when nothing is worth changing; no cause on too few steps, and where more of
-    the time than `MOST_UNNAMED` has no name: its share is that time's.
+    """Return the finding to act on first; `none` when nothing is worth changing; no cause on too
+    few steps, and where more of the time than `MOST_UNNAMED` has no name: its share is that time's.
 
     `ended`: the run has no further steps.
     """
-    steps = len(facts.window.steps)
-    if facts.parts.unresolved_steps > MOST_UNRESOLVED * steps:
-        return Finding(
-            None,
-            f"No verdict: {facts.parts.unresolved_steps} of {steps} steps lack device timestamps.",
-            0.0,
-            0.0,
-        )
+    steps, unresolved = len(facts.window.steps), facts.parts.unresolved_steps
+    if unresolved > MOST_UNRESOLVED * steps:
+        return no_verdict(f"{unresolved} of {steps} steps lack device timestamps")
     if steps < LEAST_STEPS:
         return _too_few(steps, findings if steps >= LEAST_ADVISING else (), ended)
     # What costs no time yet may still have to be acted on first: memory that will run out.
@@ -126,75 +143,58 @@ def verdict_of(facts: Facts, findings: Sequence[Finding], ended: bool = False) -
     if first is not None:
         return first
     if facts.own_loop is None and not facts.input_known:
-        unknown = (
-            "the time that the training waits for data is unknown"
-            if facts.told_apart
-            else "computing, waiting for data and evaluating cannot be told apart"
-        )
-        return Finding(
-            None, f"No verdict: {unknown}, because no fetch of a batch was seen.", 0.0, 0.0, next=(_TELL_APART,)
-        )
+        unknown = "computing, waiting for data and evaluating cannot be told apart"
+        if facts.told_apart:
+            unknown = "the time that the training waits for data is unknown"
+        return no_verdict(f"{unknown}, because no fetch of a batch was seen", _TELL_APART)
     loop, shares = facts.own_loop, facts.shares
     computing = shares.get("compute", 0.0) if loop is None else facts.untold_share * loop.shares[COMPUTING].value
     unnamed = 1 - computing - sum(each.share for each in findings)
     if unnamed > MOST_UNNAMED:
         evidence, changes = (_divided(facts), ()) if loop is None else (shares_seen(loop), (_TELL_APART,))
         return without_name(unnamed, facts.unnamed, evidence, changes)
-    return _nothing(facts) if loop is None else _nothing_seen(loop)
-
-
-def _too_few(steps: int, findings: Sequence[Finding], ended: bool) -> Finding:
-    """No verdict, but what so few steps advise, without saying what it would gain."""
-    title = (
-        f"No verdict: {steps} {'step was' if steps == 1 else 'steps were'} recorded after the warm-up, but at least "
-        f"{LEAST_STEPS} are needed. {'Record a longer run, for example with more epochs' if ended else 'Train longer'}."
-    )
-    if not findings:
-        return Finding(None, title, 0.0, 0.0)
-    changes = tuple(Next(each.change, kind=each.kind) for each in findings[0].next)
-    return Finding(None, f"{title} What these few steps show: {findings[0].title}", 0.0, 0.0, next=changes)
-
-
-def without_steps(recorded: int, events: Records) -> Finding:
-    """The verdict where no step can be looked at. `recorded`: steps that there are all the same."""
-    if recorded:
-        steps = "step was" if recorded == 1 else "steps were"
-        return Finding(None, f"No verdict: {recorded} {steps} recorded, but none has device timestamps.", 0.0, 0.0)
-    passes = int(events["value"][events["what"] == EventKind.PASSES_WITHOUT_STEPS].sum())
-    if not passes:
-        return Finding(None, "No verdict: no training step was recorded.", 0.0, 0.0)
-    seen = "1 backward pass was" if passes == 1 else f"{passes} backward passes were"
-    return Finding(
-        None,
-        f"No verdict: the program trains ({seen} seen), but its steps cannot be told apart. Its "
-        "batches come from no loader, and no `torch.optim` optimizer updates its weights.",
-        0.0,
-        0.0,
-        next=(_STEPS,),
-    )
-
-
-def _nothing_seen(loop: OwnLoop) -> Finding:
-    """No cause is worth changing, in a loop whose time looks at its stack tell apart."""
-    shares = sorted(loop.shares.items(), key=lambda each: -each[1].value)
-    told = ", ".join(f"{name} {100 * share.value:.0f} %" for name, share in shares if share.value > LEAST_TOLD)
+    if loop is None:
+        return _nothing(facts)
+    by_share = sorted(loop.shares.items(), key=lambda each: -each[1].value)
+    told = ", ".join(f"{name} {100 * share.value:.0f} %" for name, share in by_share if share.value > LEAST_TOLD)
     return Finding("none", f"Nothing worth changing. Shares of the time, by stack samples: {told}.", 0.0, 0.6)
 
 
-def _nothing(facts: Facts) -> Finding:
-    """No cause is worth changing: what the run is bound by."""
-    shares = facts.shares
-    computing = shares["compute"]
-    largest = max(((share, part) for part, share in shares.items() if part != "compute"), default=(0.0, "input"))
-    title = (
-        f"Nothing worth changing: the run is bound by its computation, which takes {100 * computing:.0f} % of the time"
-    )
-    if 1 - computing > LEAST_GAIN:
-        title += (
-            f". The other {100 * (1 - computing):.0f} % are spread (the largest part is "
-            f"{_PARTS[largest[1]]}, {100 * largest[0]:.0f} %), and no single cause would gain "
-            f"{100 * LEAST_GAIN:.0f} %"
+def _too_few(steps: int, findings: Sequence[Finding], ended: bool) -> Finding:
+    """Return no verdict, but what so few steps advise, without saying what it would gain."""
+    longer = "Record a longer run, for example with more epochs" if ended else "Train longer"
+    were = "step was" if steps == 1 else "steps were"
+    none = no_verdict(f"{steps} {were} recorded after the warm-up, but at least {LEAST_STEPS} are needed. {longer}")
+    if not findings:
+        return none
+    changes = tuple(Next(each.change, kind=each.kind) for each in findings[0].next)
+    return replace(none, title=f"{none.title} What these few steps show: {findings[0].title}", next=changes)
+
+
+def without_steps(recorded: int, events: Records) -> Finding:
+    """Return the verdict where no step can be looked at. `recorded`: steps that there are all the same."""
+    passes = int(events["value"][events["what"] == EventKind.PASSES_WITHOUT_STEPS].sum())
+    if recorded:
+        return no_verdict(
+            f"{recorded} {'step was' if recorded == 1 else 'steps were'} recorded, but none has device timestamps"
         )
+    if not passes:
+        return no_verdict("no training step was recorded")
+    seen = "1 backward pass was" if passes == 1 else f"{passes} backward passes were"
+    apart = "its steps cannot be told apart. Its batches come from no loader"
+    optimizer = "no `torch.optim` optimizer updates its weights"
+    return no_verdict(f"the program trains ({seen} seen), but {apart}, and {optimizer}", _STEPS)
+
+
+def _nothing(facts: Facts) -> Finding:
+    """Return that no cause is worth changing, and what the run is bound by."""
+    shares = {part: 100 * share for part, share in facts.shares.items()}
+    computing = shares.pop("compute")
+    part, largest = max(shares.items(), key=lambda each: (each[1], each[0]), default=("input", 0.0))
+    title = f"Nothing worth changing: the run is bound by its computation, which takes {computing:.0f} % of the time"
+    if 100 - computing > 100 * LEAST_GAIN:
+        spread = f"The other {100 - computing:.0f} % are spread (the largest part is {_PARTS[part]}, {largest:.0f} %)"
+        title += f". {spread}, and no single cause would gain {100 * LEAST_GAIN:.0f} %"
     return Finding("none", f"{title}.", 0.0, 0.9, _divided(facts))
 
 

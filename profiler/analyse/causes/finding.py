@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from ..run.metrics import METRICS
@@ -73,10 +73,6 @@ class Next:
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Arguments of torch's DataLoader to set, where that is all of it; empty otherwise."""
 
-    def of(self, kind: str) -> Next:
-        """The same, of this kind."""
-        return replace(self, kind=kind)
-
 
 @dataclass(frozen=True)
 class Finding:
@@ -97,12 +93,12 @@ class Finding:
     least_severity: str = "none"
     """Severity of what costs no time yet, but ends the run if it goes on."""
     where: tuple[Where, ...] = ()
-    """The lines of code in which that time was spent, the most of it first; then the line that creates the loader.
-    Empty without stack samples."""
+    """The lines of code in which that time was spent, the most of it first; then the line that
+    creates the loader. Empty without stack samples."""
 
     stages: Stages | None = None
-    """What preparing batches, or their hand-over, consists of; `None` where that was not measured, or is not what the
-    finding is about."""
+    """What preparing batches, or their hand-over, consists of; `None` where that was not measured,
+    or is not what the finding is about."""
 
     @property
     def gain(self) -> float:
@@ -118,6 +114,11 @@ class Finding:
         if self.gain < MAJOR_GAIN:
             return "minor"
         return "major" if self.gain < CRITICAL_GAIN else "critical"
+
+
+def no_verdict(why: str, *changes: Next) -> Finding:
+    """Return that there is no verdict, and why, in a sentence's rest."""
+    return Finding(None, f"No verdict: {why}.", 0.0, 0.0, next=changes)
 
 
 def without_name(

@@ -1,135 +1,59 @@
-"""The causes, each a row: which piece of the wall time it may explain, and the rule that says whether it does.
+"""Which cause wins: all rules in the order in which they are asked.
 
-Rows stand in the order in which they are asked: for each piece the first row whose rule holds explains it, so what is
-specific comes before what is general. All that lists causes (the diagnosis, what `check` can forbid, the pages of
+For each piece of the time the first rule that holds explains it, so what is specific comes before
+what is general. All that lists causes (the diagnosis, what `check` can forbid, the pages of
 docs/causes, the benchmark of diagnosis) is held to these codes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any
-
-from .boundary import boundary
-from .claim import Claim, Piece
-from .copy import link, pageable, serial_copy
-from .device import contended, memory_pressure, shape_churn, throttled
+from . import host_and_device as host
+from . import input_batches as batches
+from . import input_supply as supply
+from . import run
+from .claim import Claim, Piece, Rule
 from .finding import Finding
-from .host import garbage, gil, launch, step_gap, sync
-from .input.cpus import (
-    affinity,
-    cpu_exhausted,
-    delayed,
-    delayed_by_others,
-    foreign_load,
-    held_back,
-    oversubscribed,
-    quota,
-    worker_threads,
+
+_MADE_FOR_NOTHING = batches.memory, batches.wasted, batches.crowding
+_BY_WHEN_IT_HAPPENS = (
+    *(batches.sampler, supply.serial, batches.worker_restart, supply.exclusive, batches.pipeline_fill),
+    *(supply.storage, batches.straggler),
 )
-from .input.epochs import pipeline_fill, worker_restart
-from .input.exclusive import exclusive, handoff, overkill
-from .input.memory import memory
-from .input.storage import mostly_reads, sampler, storage
-from .input.workers import (
-    crowding,
-    general,
-    in_its_own_thread,
-    latency,
-    serial,
-    sharding,
-    starved,
-    straggler,
-    too_few_workers,
-    uneven,
-    wasted,
+_CONFINED = supply.quota, supply.affinity, supply.held_back, supply.worker_threads, supply.sharding
+_HANDED_OVER = batches.overkill, supply.delayed_by_others, supply.delayed, batches.handoff
+_CPUS = supply.mostly_reads, supply.foreign_load, supply.oversubscribed, supply.cpu_exhausted, supply.in_its_own_thread
+_HANDS = batches.uneven, supply.latency, supply.too_few_workers, supply.starved, supply.general, run.made_by_hand
+_COPIES = host.link, host.pageable, host.serial_copy, host.sync
+_COMPUTING = host.shape_churn, host.memory_pressure, host.contended, host.throttled, host.launch
+_LOOP = host.garbage, host.gil, host.main_process, host.step_gap
+_RUN = run.boundary, run.evaluated_by_hand, run.starting_up, run.slowing
+_RANKS = (
+    Rule("rank.straggler", (Piece.RANKS,), None, "The other ranks wait for one rank in their collectives."),
+    Rule(
+        "rank.exchange",
+        (Piece.RANKS,),
+        None,
+        "The ranks spend their time exchanging gradients: the interconnect is slow for so many bytes.",
+        unplanted="known of emulated ranks alone, which say it themselves",
+    ),
 )
-from .own_loop import evaluated_by_hand, made_by_hand, main_process
-from .run import slowing, starting_up
 
-Rule = Callable[[Any], Finding | None]
-"""From a `Claim`, of the wait for data a `Wait`, to the finding that explains all of it; `None` where it does not
-hold."""
-
-
-@dataclass(frozen=True)
-class Cause:
-    """One way in which a cause is told."""
-
-    code: str
-    """Of the contract; the page is `docs/causes/`, code with dashes, `.md`."""
-    claims: tuple[Piece, ...]
-    rule: Rule | None
-    """`None`: judged where several ranks are known (`analyse/ranks`)."""
-    unplanted: str = ""
-    """Why no training of `scenarios/faults` shows it; empty where one does."""
-
-
-SUPPLY = (Piece.SLOW, Piece.MAKING)
-"""Waits for a batch that is being made, by a loader that reads little."""
-
-CAUSES: tuple[Cause, ...] = (
-    Cause("input.memory", (Piece.FILLING, Piece.READING, *SUPPLY, Piece.HANDED), memory),
-    Cause("input.wasted", (Piece.IN_TRAINING, Piece.FILLING, Piece.READING, *SUPPLY), wasted),
-    Cause("input.wasted", (Piece.HANDED,), crowding),
-    Cause("input.sampler", (Piece.SAMPLING,), sampler),
-    Cause("input.serial", (Piece.IN_TRAINING,), serial),
-    Cause("input.worker_restart", (Piece.STARTING,), worker_restart),
-    Cause("input.exclusive", (Piece.FILLING, Piece.READING, *SUPPLY), exclusive),
-    Cause("input.pipeline_fill", (Piece.FILLING,), pipeline_fill),
-    Cause("input.storage", (Piece.READING,), storage),
-    Cause("input.straggler", (Piece.SLOW,), straggler),
-    Cause("input.cpu_quota", SUPPLY, quota),
-    Cause("input.affinity", SUPPLY, affinity),
-    Cause("input.cpu_quota", SUPPLY, held_back),
-    Cause("input.worker_threads", SUPPLY, worker_threads),
-    Cause("input.sharding", SUPPLY, sharding),
-    Cause("input.overkill", (*SUPPLY, Piece.HANDED), overkill),
-    Cause("input.foreign_load", (Piece.HANDED,), delayed_by_others),
-    Cause("input.cpu_exhausted", (Piece.HANDED,), delayed),
-    Cause("input.handoff", (Piece.HANDED,), handoff),
-    Cause("input.storage", SUPPLY, mostly_reads),
-    Cause("input.foreign_load", SUPPLY, foreign_load),
-    Cause("input.oversubscribed", SUPPLY, oversubscribed),
-    Cause("input.cpu_exhausted", SUPPLY, cpu_exhausted),
-    Cause("input.serial", SUPPLY, in_its_own_thread),
-    Cause("input.prefetch_depth", SUPPLY, uneven),
-    Cause("input.too_few_workers", SUPPLY, latency),
-    Cause("input.too_few_workers", SUPPLY, too_few_workers),
-    Cause("input.cpu_exhausted", SUPPLY, starved),
-    Cause("input.too_few_workers", SUPPLY, general),
-    Cause("input.serial", (Piece.OWN_MAKING,), made_by_hand),
-    Cause("copy.link", (Piece.LINK,), link),
-    Cause("copy.pageable", (Piece.COPYING,), pageable),
-    Cause("copy.serial", (Piece.COPYING,), serial_copy),
-    Cause("host.sync", (Piece.SYNC,), sync),
-    Cause("device.shape_churn", (Piece.SHAPES,), shape_churn),
-    Cause("device.memory_pressure", (Piece.MEMORY,), memory_pressure),
-    Cause("device.contended", (Piece.CONTENDED,), contended),
-    Cause("device.throttled", (Piece.THROTTLED,), throttled),
-    Cause("host.launch", (Piece.LAUNCHES,), launch),
-    Cause("host.gc", (Piece.GARBAGE,), garbage),
-    Cause("host.gil", (Piece.GIL,), gil),
-    Cause("input.main_process", (Piece.STAGE,), main_process),
-    Cause("host.step_gap", (Piece.LOOP,), step_gap),
-    Cause("host.boundary", (Piece.BOUNDARY,), boundary),
-    Cause("host.boundary", (Piece.OWN_EVALUATING,), evaluated_by_hand),
-    Cause("run.startup", (Piece.BEFORE,), starting_up),
-    Cause("run.slowing", (Piece.GROWING,), slowing),
-    Cause("rank.straggler", (Piece.RANKS,), None),
-    Cause("rank.exchange", (Piece.RANKS,), None, "known of emulated ranks alone, which say it themselves"),
+ORDER: tuple[Rule, ...] = (
+    *(_MADE_FOR_NOTHING + _BY_WHEN_IT_HAPPENS + _CONFINED + _HANDED_OVER + _CPUS + _HANDS),
+    *(_COPIES + _COMPUTING + _LOOP + _RUN + _RANKS),
 )
-"""A cause that is told in several ways has a row for each."""
+"""A cause that is told in several ways has several rules."""
 
-CODES = tuple(dict.fromkeys(cause.code for cause in CAUSES))
+CODES = tuple(dict.fromkeys(rule.code for rule in ORDER))
 FAMILIES = tuple(dict.fromkeys(code.split(".")[0] for code in CODES))
+LINES = {rule.code: rule.lines for rule in ORDER if rule.lines is not None}
+"""By code, how lines show the cause; without one no line is to blame."""
 
 
 def explained(piece: Piece, claim: Claim) -> Finding | None:
-    """What the first cause says of a piece that may claim it and holds; `None` where none does, or the claim is
-    empty."""
+    """Return what the first rule says of a piece that may claim it and holds; `None` where none
+    does, or the claim is empty."""
     if claim.ns <= 0:
         return None
-    asked = (cause.rule(replace(claim, code=cause.code)) for cause in CAUSES if piece in cause.claims and cause.rule)
+    asked = (rule(claim) for rule in ORDER if piece in rule.claims)
     return next((found for found in asked if found is not None), None)

@@ -393,7 +393,7 @@ def _both(times: tuple[float, float], between: str) -> str:
 
 
 @dataclass(frozen=True)
-class Rule:
+class SizeRule:
     """A mechanism by which a part of the time grows."""
 
     parts: tuple[str, ...]
@@ -553,9 +553,9 @@ def _own_work(compared: Compared) -> str:
 
 
 RULES = (
-    Rule(("input",), "fewer_batches_than_workers", (), _too_few_batches, ("batches",)),
-    Rule(("input",), "pipeline_fill", (STARTING, FILLING), _epochs_begin, _first_waits),
-    Rule(
+    SizeRule(("input",), "fewer_batches_than_workers", (), _too_few_batches, ("batches",)),
+    SizeRule(("input",), "pipeline_fill", (STARTING, FILLING), _epochs_begin, _first_waits),
+    SizeRule(
         ("compute", "host"),
         "memory",
         (RETRYING,),
@@ -563,15 +563,15 @@ RULES = (
         "gradient accumulation",
         _retries,
     ),
-    Rule(
+    SizeRule(
         ("compute", "host"),
         "compute_growth",
         (NEW_SHAPES,),
         "in steps with new input shapes, for which libraries tune or compile anew. Fixed "
         "shapes, or only a few, avoid that",
     ),
-    Rule(("input", "compute", "copy"), "padding", (), _padding, ("elements",)),
-    Rule(
+    SizeRule(("input", "compute", "copy"), "padding", (), _padding, ("elements",)),
+    SizeRule(
         ("input",),
         "handoff_growth",
         (HANDED,),
@@ -579,7 +579,7 @@ RULES = (
         "fewer tensors), or use a smaller batch",
         ("megabytes", "pages"),
     ),
-    Rule(
+    SizeRule(
         ("input",),
         "handoff_growth",
         (COLLATING,),
@@ -587,14 +587,14 @@ RULES = (
         "is new for the next. A smaller batch or 8-bit samples avoid that",
         ("megabytes", "pages"),
     ),
-    Rule(("input",), "memory", (READING, MAKING), _memory_read_back, ("faults",)),
-    Rule(("compute",), "clock", (), _clock, ("clock",)),
-    Rule(("input",), "loader_floor", (), _loader_floor, ("making", "busy")),
-    Rule(("compute",), "compute_growth", (), _kernels),
-    Rule(("copy",), "handoff_growth", (), _copying, ("megabytes",)),
-    Rule(("sync",), "none", (), "in calls that wait for the device and then use what they read"),
-    Rule(("host",), "none", (), _own_work),
-    Rule(("boundary",), "none", (), "outside the steps: validation, checkpoints or hooks of epochs"),
+    SizeRule(("input",), "memory", (READING, MAKING), _memory_read_back, ("faults",)),
+    SizeRule(("compute",), "clock", (), _clock, ("clock",)),
+    SizeRule(("input",), "loader_floor", (), _loader_floor, ("making", "busy")),
+    SizeRule(("compute",), "compute_growth", (), _kernels),
+    SizeRule(("copy",), "handoff_growth", (), _copying, ("megabytes",)),
+    SizeRule(("sync",), "none", (), "in calls that wait for the device and then use what they read"),
+    SizeRule(("host",), "none", (), _own_work),
+    SizeRule(("boundary",), "none", (), "outside the steps: validation, checkpoints or hooks of epochs"),
 )
 """For each part that can grow, from the specific to the general: the first rule that holds says why."""
 

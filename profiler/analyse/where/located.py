@@ -10,10 +10,10 @@ import numpy as np
 
 from ...record.reader import Records
 from ...record.schema import EventKind
-from ...record.stacks import Call, StackTable
+from ..causes.claim import ALL, DONE_NO_MORE, OF_KIND, Vanishing, as_next, by_parts, by_replay
 from ..causes.diagnosis import findings_of
 from ..causes.finding import Finding, Next
-from ..causes.speedup import ALL, DONE_NO_MORE, OF_KIND, Vanishing, as_next, by_parts, by_replay
+from ..causes.table import LINES
 from ..intervals import union
 from ..predict.advice import VanishedWork
 from ..run.facts import Facts
@@ -22,11 +22,10 @@ from ..speedup import Speedup
 from ..statistics import Estimate, wilson
 from .looks import Looks, ProcessLooks, making_seen
 from .own_loop import OTHER, own_loop_of
-from .places import FETCHER, Where, is_file, is_users, place_of, places, within
-from .remedies import LOOP, MAKING, STARTING, Stands, remedy_of, stands_at
-from .selection import MAKING_TIMES, Evidenced, Selected, making_stages_of, selected
-from .source import left_out, returned
-from .stage_shares import Stages, handing_stages
+from .places import Where, place_of, places
+from .remedies import LOOP, MAKING, Stands, remedy_of, stands_at
+from .selection import MAKING_TIMES, Evidenced, Lines, Selected, making_stages_of, unseen
+from .stage_shares import handing_stages
 from .stages import CHEAPER, kind_of
 
 LEAST_LOOKS = 5
@@ -34,39 +33,10 @@ LEAST_LOOKS = 5
 LEAST_SHARE = 0.05
 """Of the time in question."""
 LOADER_MADE = "where the loader is created"
-HANDED_OVER = "creates what workers hand over"
-LEFT_OUT = "leaves samples out"
-STREAMED = "prepares samples of which only some are kept"
-COLLATED = 1_000_000
-"""Weight of a look within the program's own collate function: what that returns is what is handed over."""
 OF_95 = 1.645 / 1.96
 """Reach of a 90 % interval over that of one of 95 %."""
 LEAST_ADVISED = 0.3
 """Of the time in question that has to go where a change mends it, for it to be proposed."""
-
-OF_THE_MACHINE = (
-    *("input.foreign_load", "input.affinity", "input.cpu_quota", "input.worker_threads", "input.oversubscribed"),
-)
-"""Causes that lie elsewhere, beside which cheaper code is a help at best."""
-NO_LINE_MENDS = (
-    *("input.sharding", "input.overkill", "input.worker_restart", "input.pipeline_fill", "host.launch"),
-    *("input.exclusive", "input.wasted", "input.memory"),
-)
-"""Causes for which what their time is spent on is not why it is lost."""
-MORE_WORKERS = ("input.serial", "input.too_few_workers")
-"""Causes that more workers mend, and cheaper batches as well."""
-ROWS_OF = {"run.startup": STARTING, "input.sampler": MAKING, "input.main_process": MAKING}
-"""Causes outside the making of batches whose lines are no work of the loop's own."""
-TOLD_BY_LINE = ("host.step_gap", "host.boundary", "run.startup", "input.cpu_exhausted")
-"""Causes of which the finding itself can only say when they happen, or of what kind the work is."""
-WORTH_A_LINE = 0.6
-"""What mending a line brings over what it brings if all of the time goes, from which the line comes first."""
-WITHIN_STEPS = ("host.step_gap", "input.main_process")
-"""Causes that are about the training's own part of a step."""
-WHAT_IF = (*WITHIN_STEPS, "host.boundary", "input.sampler", "run.startup")
-"""Causes beside the making of batches whose time goes if its lines take none."""
-OF_STAGES = ("input.cpu_exhausted", *MORE_WORKERS)
-"""Causes that are about what preparing a batch takes."""
 
 
 def found_with(
@@ -99,24 +69,37 @@ def located(
     `events`, `pauses`: records of the training process.
     """
     evidence = Evidenced(facts, looks, events, pauses)
-    where_made = _loader_made(events, looks.training.table)
-    found = []
+    told = events["value"][events["what"] == EventKind.LOADER_MADE]
+    created = place_of(looks.training.table.stack(int(told[-1]))) if len(told) else None
+    where_made = () if created is None else (unseen(created[0], LOADER_MADE),)
+    stage, share = (None if facts.stages is None else facts.stages.costliest) or ("", 0.0)
+    cheaper = (Next(CHEAPER[stage], kind=kind_of(stage)),) if share >= LEAST_ADVISED and stage in CHEAPER else ()
+    located = []
     for finding in findings:
         if finding.where:
-            found.append(finding)
+            located.append(finding)
             continue
-        shown = None if finding.cause is None else selected(finding.cause, evidence)
-        lines = () if shown is None else _with_speedups(finding, shown, _often_seen(shown), evidence)
         made = where_made if (finding.cause or "").startswith("input.") else ()
-        if finding.cause == "input.handoff":
-            lines = (*_handed_over(looks.making), *lines)
-        if finding.cause == "input.wasted" and shown is not None:
-            lines = (*_left_out(shown.looks), *lines)
-        advised = finding if shown is None else _with_advice(finding, lines, shown, evidence)
-        if advised is finding:
-            advised = _with_stage_advice(finding, facts)
-        found.append(replace(advised, where=(*lines, *made), stages=_stages(finding, shown, facts)))
-    return tuple(found)
+        how = LINES.get(finding.cause or "")
+        if how is None:
+            located.append(replace(finding, where=made))
+            continue
+        shown = how.select(evidence)
+        seen = _often_seen(shown)
+        if how.spared is not None or shown.time in MAKING_TIMES:
+            # With what the training would gain if they took no time.
+            seen = tuple(
+                replace(line, without=_without(finding, how, shown, stands_at(line), ALL, evidence)) for line in seen
+            )
+        lines = (() if how.first is None else how.first(shown, looks)) + seen
+        advised = _with_advice(finding, how, lines, shown, evidence)
+        if advised is finding and how.stage_advised:
+            # Beside more workers, where no change of a line is known: what makes the costliest stage cheaper.
+            advised = replace(finding, next=(*finding.next, *cheaper))
+        handed = handing_stages(shown.looks, shown.time) if how.stages == "handing" else None
+        stages = facts.stages if how.stages == "making" else handed
+        located.append(replace(advised, where=(*lines, *made), stages=stages))
+    return tuple(located)
 
 
 def _often_seen(shown: Selected) -> tuple[Where, ...]:
@@ -133,81 +116,14 @@ def _often_seen(shown: Selected) -> tuple[Where, ...]:
     )
 
 
-def _with_speedups(
-    finding: Finding, shown: Selected, lines: tuple[Where, ...], evidence: Evidenced
-) -> tuple[Where, ...]:
-    """The lines with what the training would gain if they took no time, where the run tells."""
-    if finding.cause not in WHAT_IF and shown.time not in MAKING_TIMES:
-        return lines
-    return tuple(replace(line, without=_without(finding, shown, stands_at(line), ALL, evidence)) for line in lines)
-
-
-def _stages(finding: Finding, shown: Selected | None, facts: Facts) -> Stages | None:
-    """What the time that a finding is about consists of, where it is that of making batches or of handing them over."""
-    if finding.cause == "input.handoff" and shown is not None:
-        return handing_stages(shown.looks, shown.time)
-    return facts.stages if finding.cause in OF_STAGES else None
-
-
-def _with_stage_advice(finding: Finding, facts: Facts) -> Finding:
-    """Beside more workers, where no change of a line is known: what makes the costliest stage cheaper."""
-    stage, share = (None if facts.stages is None else facts.stages.costliest) or ("", 0.0)
-    if finding.cause not in MORE_WORKERS or share < LEAST_ADVISED or stage not in CHEAPER:
-        return finding
-    return replace(finding, next=(*finding.next, Next(CHEAPER[stage], kind=kind_of(stage))))
-
-
-def _handed_over(making: Looks) -> tuple[Where, ...]:
-    """The line that gives back what workers hand over: the end of the program's collate function, else of the function
-    that prepares a sample."""
-    counts: Counter[Call] = Counter()
-    for stack, count in making.stacks():
-        begin = max((at for at, call in enumerate(stack) if is_file(FETCHER, call.file)), default=None)
-        inner = None if begin is None else next((call for call in stack[begin + 1 :] if is_users(call)), None)
-        if begin is not None and inner is not None:
-            counts[returned(inner)] += count * (COLLATED if "collate_fn" in stack[begin].text else 1)
-    if not counts:
-        return ()
-    ((call, _),) = counts.most_common(1)
-    return (_place(call, HANDED_OVER),)
-
-
-def _left_out(making: Looks) -> tuple[Where, ...]:
-    """The line at which the program's function that torch's fetcher calls leaves samples out, or else goes through the
-    stream of which only some are kept."""
-    counts: Counter[Where] = Counter()
-    for stack, count in making.stacks():
-        outermost = next((call for call in within(stack, FETCHER) or () if is_users(call)), None)
-        if outermost is None:
-            continue
-        if (found := left_out(outermost)) is not None:
-            counts[_place(found, LEFT_OUT)] += count
-        elif not outermost.function.endswith(("__getitem__", "__getitems__")):
-            counts[_place(outermost, STREAMED)] += count
-    return tuple(where for where, _ in counts.most_common(1))
-
-
-def _place(call: Call, what: str) -> Where:
-    """A line that no looks were counted at."""
-    return Where(call.file, call.line, call.function, call.text, None, 0, time=what)
-
-
-def _loader_made(events: Records, table: StackTable) -> tuple[Where, ...]:
-    """The line on which the program made the loader that trains; none where that was not seen."""
-    told = events["value"][events["what"] == EventKind.LOADER_MADE]
-    found = place_of(table.stack(int(told[-1]))) if len(told) else None
-    if found is None:
-        return ()
-    call, _ = found
-    return (_place(call, LOADER_MADE),)
-
-
-def _with_advice(finding: Finding, lines: tuple[Where, ...], shown: Selected, evidence: Evidenced) -> Finding:
-    """The finding, with what mends its first line put where its gain belongs."""
-    if not lines or finding.cause in NO_LINE_MENDS:
+def _with_advice(
+    finding: Finding, how: Lines, lines: tuple[Where, ...], shown: Selected, evidence: Evidenced
+) -> Finding:
+    """Put what mends its first line where its gain belongs."""
+    if not lines or not how.mended:
         return finding
     making = shown.time in MAKING_TIMES
-    rows = MAKING if making else ROWS_OF.get(finding.cause or "", LOOP)
+    rows = MAKING if making else how.remedies or LOOP
     elsewhere = Looks(shown.looks.records[:0], shown.looks.table)
     if not making:
         parts = evidence.facts.parts
@@ -218,15 +134,14 @@ def _with_advice(finding: Finding, lines: tuple[Where, ...], shown: Selected, ev
     remedy, mended = found
     file = lines[0].file.rpartition("/")[2]
     vanishing = OF_KIND.get(remedy.kind, DONE_NO_MORE)
-    gained = _without(finding, shown, mended, vanishing, evidence)
+    gained = _without(finding, how, shown, mended, vanishing, evidence)
     change = as_next(evidence.facts, f"{remedy.change} (`{file}:{lines[0].line}`)", gained, remedy.kind)
     best = finding.next[0] if finding.next else None
     # What is done again and again for nothing is not to be done by more workers; and that something takes the time is
     # less than what it does.
     idle = share.value >= MOSTLY and remedy.kind == "once"
-    worth = WORTH_A_LINE if finding.cause in TOLD_BY_LINE else 1.0
-    before = best is None or best.speedup is None or gained.value >= worth * best.speedup.value
-    first = finding.cause not in OF_THE_MACHINE and (idle or before)
+    before = best is None or best.speedup is None or gained.value >= how.worth * best.speedup.value
+    first = not how.elsewhere and (idle or before)
     return replace(finding, next=(change, *finding.next) if first else (*finding.next, change))
 
 
@@ -236,31 +151,23 @@ def _share(looks: Looks, mended: Stands) -> Estimate:
     return wilson(len(looks.where(mended)) / seen, seen) if seen else Estimate(0.0, 0.0, 0.0)
 
 
-def _of_epochs(facts: Facts, ns: float) -> bool:
-    """Whether so much of the sampler's work is mostly where epochs begin, which a replay of their middle has not."""
-    return facts.sampling is not None and facts.sampling.of_epochs(ns)
-
-
-def _without(finding: Finding, shown: Selected, mended: Stands, vanishing: Vanishing, evidence: Evidenced) -> Speedup:
-    """What is gained if the work that such looks saw goes, or as much of it: of the training's own thread no more than
-    takes their share of the part that they fall into, garbage collections there with it."""
+def _without(
+    finding: Finding, how: Lines, shown: Selected, mended: Stands, vanishing: Vanishing, evidence: Evidenced
+) -> Speedup:
+    """Return what is gained if the work that such looks saw goes, or as much of it: of the training's own
+    thread no more than takes their share of the part that they fall into, garbage collections there with it."""
     facts, parts = evidence.facts, evidence.facts.parts
     share = _share(shown.looks, mended)
     if not share.value:
         return Speedup(1.0, 1.0, 1.0)
     below, above = (1 + OF_95 * (bound / share.value - 1) for bound in (share.low, share.high))
     vanishing = Vanishing(vanishing.least * below, vanishing.expected, min(vanishing.most * above, 1 / share.value))
-    part_ns = {"host.step_gap": parts.host_ns, "host.boundary": parts.boundary_ns}.get(finding.cause or "")
-    took_ns = share.value * (finding.share * parts.wall_ns if part_ns is None else part_ns)
-    each_ns = took_ns / facts.window.count
+    took_ns = share.value * (getattr(parts, f"{how.part}_ns") if how.part else finding.share * parts.wall_ns)
+    gone = None if how.spared is None else how.spared(facts, took_ns / facts.window.count)
     if shown.time in MAKING_TIMES:
         gone = VanishedWork(making=share.value)
         took_ns = took_ns if facts.made_in_training else min(finding.share, share.value) * parts.wall_ns
-    elif finding.cause == "input.sampler" and not _of_epochs(facts, took_ns):
-        gone = VanishedWork(drawing_ns=each_ns)
-    elif finding.cause in WITHIN_STEPS:
-        gone = VanishedWork(loop_ns=each_ns)
-    else:
+    if gone is None:
         return by_parts(facts, took_ns, vanishing)
     most, said = by_parts(facts, took_ns, vanishing), by_replay(facts, gone, vanishing)
     if said is None or (shown.time in MAKING_TIMES and not facts.made_in_training):

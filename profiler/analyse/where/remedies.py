@@ -32,7 +32,9 @@ class Remedy:
 
 
 @dataclass(frozen=True)
-class _Row:
+class RemedyRow:
+    """What a kind of call is recognised by, and what mends it."""
+
     remedy: Remedy
     calls: re.Pattern[str] | None
     """Matches `file:function` of a call of a library's."""
@@ -40,8 +42,8 @@ class _Row:
     """Matches the line of source of the user's own innermost call."""
 
 
-def _row(kind: str, change: str, calls: str = "", text: str = "") -> _Row:
-    return _Row(Remedy(kind, change), re.compile(calls) if calls else None, re.compile(text) if text else None)
+def _row(kind: str, change: str, calls: str = "", text: str = "") -> RemedyRow:
+    return RemedyRow(Remedy(kind, change), re.compile(calls) if calls else None, re.compile(text) if text else None)
 
 
 _OPEN = "Open it once per worker, at its first sample, and keep it open"
@@ -100,7 +102,10 @@ STARTING = (
         r"/(PIL|soundfile|torchaudio|torchvision/io|librosa|av|nibabel|imageio)/|/(soundfile|wave)\.py:",
         r"\bcv2\.imread\(|\bdecompress\(",
     ),
-    *(_Row(Remedy("once", _KEPT) if row.remedy.kind == "once" else row.remedy, row.calls, row.text) for row in MAKING),
+    *(
+        RemedyRow(Remedy("once", _KEPT) if row.remedy.kind == "once" else row.remedy, row.calls, row.text)
+        for row in MAKING
+    ),
 )
 """Before the first step."""
 
@@ -148,7 +153,7 @@ def stands_at(where: Where) -> Stands:
 
 
 def remedy_of(
-    looks: Looks, where: Where, rows: Sequence[_Row], making: bool, elsewhere: Looks
+    looks: Looks, where: Where, rows: Sequence[RemedyRow], making: bool, elsewhere: Looks
 ) -> tuple[Remedy, Stands] | None:
     """What mends a line, as far as what was seen of it tells; and which looks saw what is mended with it.
 
@@ -284,7 +289,7 @@ def _text(stack: CallStack) -> str:
     return "" if found is None else found[0].text
 
 
-def _fitting(stack: CallStack, text: str, rows: Sequence[_Row]) -> Remedy | None:
+def _fitting(stack: CallStack, text: str, rows: Sequence[RemedyRow]) -> Remedy | None:
     depth = max((at for at, call in enumerate(stack) if is_users(call)), default=-1)
     names = [f"{call.file}:{call.function.rpartition('.')[2]}" for call in stack[depth + 1 :]]
     for row in rows:

@@ -16,7 +16,7 @@ from support.crafted import add, add_events, amend, evidence, facts_of_run, foun
 from support.device_runs import COMPUTE, ODD, SEVERITIES, STEPS, clocked, computing, shares
 from support.planted_runs import looked
 from whyidle.analyse.causes.claim import Piece
-from whyidle.analyse.causes.divided import pieces_of
+from whyidle.analyse.causes.pieces import pieces_of
 from whyidle.analyse.intervals import covered
 from whyidle.analyse.run.analysis import analyse
 from whyidle.analyse.speedup import SCATTER_SD
@@ -136,45 +136,70 @@ def test_compiling_before_a_step_can_compute_counts_too(tmp_path: Path, share: f
     assert shares(tmp_path / "run") == {"device.shape_churn": pytest.approx(share, abs=0.02)}
 
 
-@pytest.mark.parametrize("share", SEVERITIES)
-def test_retries_of_the_allocator_have_their_share(tmp_path: Path, share: float) -> None:
-    folder = computing(tmp_path / "run", each_odd(share), range(60, 180, 10))
-    assert shares(folder) == {}
-    retries(folder, range(60, 180, 10))
-    true = 12 * each_odd(share) / (12 * each_odd(share) + 195 * COMPUTE)
-    finding = found(folder)["device.memory_pressure"]
-    assert finding.share == pytest.approx(true, abs=0.02)
-    assert evidence(finding)["Allocator retries"] == 12
-    assert "expandable_segments" in finding.next[0].change
-
-
-@pytest.mark.parametrize(("each_ns", "every"), [(8 * MS, 4), (10 * MS, 2), (0, 4), (0, 10)])
-def test_retries_all_the_time_are_the_slowest_steps_and_where_none_is_slower_nothing(
-    tmp_path: Path, each_ns: int, every: int
+@pytest.mark.parametrize(
+    ("each_ms", "odd"),
+    [
+        *((each_odd(share) / MS, range(60, 180, 10)) for share in SEVERITIES),
+        # Retries all the time are the slowest steps, and where none is slower nothing.
+        (8, range(7, STEPS, 4)),
+        (10, range(7, STEPS, 2)),
+        (0, range(7, STEPS, 4)),
+        (0, range(7, STEPS, 10)),
+    ],
+)
+def test_retries_of_the_allocator_have_the_share_of_what_their_steps_take_longer(
+    tmp_path: Path, each_ms: float, odd: range
 ) -> None:
-    odd = range(7, STEPS, every)
-    folder = computing(tmp_path / "run", each_ns, odd)
+    folder = computing(tmp_path / "run", round(each_ms * MS), odd)
+    assert shares(folder) == {}
     retries(folder, odd)
-    true = each_ns / every / (each_ns / every + COMPUTE)
-    assert shares(folder) == ({"device.memory_pressure": pytest.approx(true, abs=0.02)} if each_ns else {})
+    lost = len([n for n in odd if n >= 5]) * each_ms * MS
+    seen = found(folder)
+    assert set(seen) == ({"device.memory_pressure"} if each_ms else set())
+    if each_ms:
+        finding = seen["device.memory_pressure"]
+        assert finding.share == pytest.approx(lost / (lost + 195 * COMPUTE), abs=0.02)
+        assert evidence(finding)["Allocator retries"] == len(odd)
+        assert "expandable_segments" in finding.next[0].change
 
 
-@pytest.mark.parametrize("share", SEVERITIES)
-@pytest.mark.parametrize("reason", [0x20, 0x40, 0x8])
-def test_clocks_held_down_by_heat_or_hardware_have_their_share(tmp_path: Path, share: float, reason: int) -> None:
-    folder = computing(tmp_path / "run")
-    looked(folder, clocked(1500 * (1 - share), reason))
-    finding = found(folder)["device.throttled"]
-    assert finding.share == pytest.approx(share, abs=0.02)
-    assert f"{1500 * (1 - share):.0f} instead of 1500 MHz" in finding.title
-
-
-def test_the_share_of_the_time_counts_and_so_does_the_clock_it_has_otherwise(tmp_path: Path) -> None:
-    folder = computing(tmp_path / "run")
-    looked(folder, clocked(1300, 0), clocked(650, 0x20))
-    finding = found(folder)["device.throttled"]
-    assert finding.share == pytest.approx(0.25, abs=0.02)
-    assert "650 instead of 1300 MHz for 49 %" in finding.title
+@pytest.mark.parametrize(
+    ("states", "share", "words"),
+    [
+        *(
+            ([clocked(1500 * (1 - share), reason)], share, f"{1500 * (1 - share):.0f} instead of 1500 MHz")
+            for share in SEVERITIES
+            for reason in (0x20, 0x40, 0x8)  # heat, and the hardware's own protection
+        ),
+        ([clocked(1300, 0), clocked(650, 0x20)], 0.25, "650 instead of 1300 MHz for 49 %"),
+        # Full clocks; slow without a reason; idle; at the power cap all the time and near its highest clock; unknown.
+        ([clocked(1500, 0)], None, ""),
+        ([clocked(900, 0)], None, ""),
+        ([clocked(300, 0x1)], None, ""),
+        ([clocked(1350, 0x4)], None, ""),
+        ([{"throttle_reasons": 0x20}], None, ""),
+        # A power cap counts when it takes much, or comes and goes.
+        ([clocked(1050, 0x4)], 0.3, "the power cap"),
+        ([clocked(1500, 0), clocked(1500, 0), clocked(1230, 0x4)], 0.06, ""),
+        # A card at its power cap under full load, and now and then at its highest clock under less.
+        *(
+            ([clocked(0.86 * most, 0x4, most)] * (40 - free) + [clocked(most, 0, most)] * free, None, "")
+            for free in (1, 5, 15)
+            for most in (1500, 1700)
+        ),
+        # Free most of the time, and hardly faster then.
+        ([clocked(1395, 0x4)] * 10 + [clocked(1500, 0)] * 30, None, ""),
+    ],
+)
+def test_clocks_held_down_have_their_share_and_others_none(
+    tmp_path: Path, states: list[dict[str, float]], share: float | None, words: str
+) -> None:
+    looked(computing(tmp_path / "run"), *states)
+    seen = found(tmp_path / "run")
+    assert set(seen) == ({"device.throttled"} if share else set())
+    if share:
+        assert seen["device.throttled"].share == pytest.approx(share, abs=0.02 if share > 0.1 else 0.01)
+        assert words in seen["device.throttled"].title
 
 
 def heated(folder: Path, state: dict[str, float]) -> Path:
@@ -191,48 +216,6 @@ def test_heat_that_the_driver_only_counts_is_seen(tmp_path: Path) -> None:
     assert shares(folder) == {"device.throttled": pytest.approx(0.4, abs=0.02)}
 
 
-@pytest.mark.parametrize(
-    "states",
-    [
-        # Full clocks; slow without a reason; idle; at the power cap all the time and near its highest clock.
-        [clocked(1500, 0)],
-        [clocked(900, 0)],
-        [clocked(300, 0x1)],
-        [clocked(1350, 0x4)],
-        [{"throttle_reasons": 0x20}],
-    ],
-)
-def test_clocks_that_are_as_they_should_be_or_unknown_are_no_finding(
-    tmp_path: Path, states: list[dict[str, float]]
-) -> None:
-    folder = computing(tmp_path / "run")
-    looked(folder, *states)
-    assert shares(folder) == {}
-
-
-def test_a_power_cap_counts_when_it_takes_much_or_comes_and_goes(tmp_path: Path) -> None:
-    low = computing(tmp_path / "low")
-    looked(low, clocked(1050, 0x4))
-    assert shares(low) == {"device.throttled": pytest.approx(0.3, abs=0.02)}
-    assert "the power cap" in found(low)["device.throttled"].title
-    changing = computing(tmp_path / "changing")
-    looked(changing, clocked(1500, 0), clocked(1500, 0), clocked(1230, 0x4))
-    assert shares(changing) == {"device.throttled": pytest.approx(0.06, abs=0.01)}
-
-
-@pytest.mark.parametrize("free", [1, 5, 15])
-@pytest.mark.parametrize("most", [1500, 1700])
-def test_a_few_looks_free_of_a_usual_power_cap_do_not_make_it_a_brake(tmp_path: Path, free: int, most: float) -> None:
-    """A card at its power cap under full load, and now and then at its highest clock under less."""
-    folder = computing(tmp_path / "run")
-    looked(folder, *[clocked(0.86 * most, 0x4, most)] * (40 - free), *[clocked(most, 0, most)] * free)
-    assert shares(folder) == {}
-    # Free most of the time, and hardly faster then.
-    hardly = computing(tmp_path / "hardly")
-    looked(hardly, *[clocked(0.93 * most, 0x4, most)] * 10, *[clocked(most, 0, most)] * 30)
-    assert shares(hardly) == {}
-
-
 def launching(folder: Path, utilisation: float | None, thread: float = 0.95, **state: float) -> dict[str, float]:
     """Causes of a training whose thread runs so much of its time outside fetches and calls."""
     train(folder, [[Step(fetch_ns=0)] * STEPS])
@@ -245,22 +228,24 @@ def launching(folder: Path, utilisation: float | None, thread: float = 0.95, **s
     return shares(folder)
 
 
-@pytest.mark.parametrize("share", [0.2, 0.3, 0.6])
-def test_utilisation_far_below_the_steps_span_is_slow_launching(tmp_path: Path, share: float) -> None:
-    assert launching(tmp_path / "run", 100 * (1 - share)) == {"host.launch": pytest.approx(share, abs=0.02)}
-    assert found(tmp_path / "run")["host.launch"].confidence <= 0.5
-
-
-@pytest.mark.parametrize(("thread", "utilisation"), [(0.95, 90), (0.3, 50), (0.95, None)])
-def test_a_busy_device_an_idle_host_or_no_figures_are_no_slow_launching(
-    tmp_path: Path, thread: float, utilisation: float | None
+@pytest.mark.parametrize(
+    ("utilisation", "thread", "state", "expected"),
+    [
+        *((100 * (1 - share), 0.95, {}, {"host.launch": share}) for share in (0.2, 0.3, 0.6)),
+        # A busy device, an idle host, no figures.
+        (90, 0.95, {}, {}),
+        (50, 0.3, {}, {}),
+        (None, 0.95, {}, {}),
+        # Slow launching leaves the clocks their part.
+        (60, 0.95, clocked(1050, 0x20), {"host.launch": 0.4, "device.throttled": 0.6 * 0.3}),
+    ],
+)
+def test_utilisation_far_below_the_steps_span_is_slow_launching(
+    tmp_path: Path, utilisation: float | None, thread: float, state: dict[str, float], expected: dict[str, float]
 ) -> None:
-    assert launching(tmp_path / "run", utilisation, thread) == {}
-
-
-def test_slow_launching_leaves_the_clocks_their_part(tmp_path: Path) -> None:
-    seen = launching(tmp_path / "run", 60, **clocked(1050, 0x20))
-    assert seen == pytest.approx({"host.launch": 0.4, "device.throttled": 0.6 * 0.3}, abs=0.02)
+    assert launching(tmp_path / "run", utilisation, thread, **state) == pytest.approx(expected, abs=0.02)
+    for finding in found(tmp_path / "run").values():
+        assert finding.confidence <= (0.5 if finding.cause == "host.launch" else 0.75)
 
 
 @pytest.mark.parametrize(("clock", "notes"), [(900, 0), (1499, 1)])
@@ -280,26 +265,24 @@ def emulated(folder: Path, conditions: Conditions, fetch_ns: int = 0) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("share", SEVERITIES)
-def test_others_on_the_device_have_the_share_of_the_computing_they_take(tmp_path: Path, share: float) -> None:
-    folder = emulated(tmp_path / "run", Conditions(others=share, processes=2), fetch_ns=10 * MS)
-    true = facts_of_run(folder).parts.share("compute") * share
-    assert found(folder)["device.contended"].share == pytest.approx(true, abs=0.02)
-    assert found(folder)["device.contended"].confidence < 0.8
-
-
 @pytest.mark.parametrize(
-    ("conditions", "fetch_ns"),
+    ("conditions", "fetch_ms", "share"),
     [
-        (Conditions(processes=2), 10 * MS),  # idle
-        (Conditions(others=0.5, processes=2), 0),  # the training leaves the device no idle time to tell others by
-        (Conditions(others=0.5, processes=1), 10 * MS),  # kernels of its own outside the steps, as of a loader
+        *((Conditions(others=share, processes=2), 10, share) for share in SEVERITIES),
+        (Conditions(processes=2), 10, None),  # idle
+        (Conditions(others=0.5, processes=2), 0, None),  # no idle time to tell others by
+        (Conditions(others=0.5, processes=1), 10, None),  # kernels of its own outside the steps, as of a loader
     ],
 )
-def test_others_that_do_nothing_or_cannot_be_told_are_no_finding(
-    tmp_path: Path, conditions: Conditions, fetch_ns: int
+def test_others_on_the_device_have_the_share_of_the_computing_they_take(
+    tmp_path: Path, conditions: Conditions, fetch_ms: int, share: float | None
 ) -> None:
-    assert "device.contended" not in found(emulated(tmp_path / "run", conditions, fetch_ns))
+    folder = emulated(tmp_path / "run", conditions, fetch_ms * MS)
+    seen = found(folder).get("device.contended")
+    assert (seen is None) == (share is None)
+    if seen is not None and share is not None:
+        assert seen.share == pytest.approx(facts_of_run(folder).parts.share("compute") * share, abs=0.02)
+        assert seen.confidence < 0.8
 
 
 def evaluating(folder: Path, boundary_ns: int, every: int, fetch_ns: int = 0) -> Path:
@@ -320,39 +303,38 @@ def busy_when(folder: Path, outside: float, idle: float = 0.0, window_ns: int = 
     add(folder, DEVICE, [*rows, {"t_ns": START + 200 * MS, "device": 0, "processes": 2}])
 
 
-@pytest.mark.parametrize(("boundary_ms", "every"), [(150, 30), (50, 40), (400, 40)])
-@pytest.mark.parametrize("fetch_ns", [0, 5 * MS])
-def test_validation_on_the_device_is_nobody_elses_kernels(
-    tmp_path: Path, boundary_ms: int, every: int, fetch_ns: int
+@pytest.mark.parametrize(
+    ("boundary_ms", "every", "fetch_ms", "window_ms", "others"),
+    [
+        # Validation on the device is nobody else's kernels.
+        *(
+            (boundary_ms, every, fetch_ms, 50, 0.0)
+            for boundary_ms, every in ((150, 30), (50, 40))
+            for fetch_ms in (0, 5)
+        ),
+        (400, 40, 5, 50, 0.0),
+        (400, 40, 8, 50, 0.2),
+        (400, 40, 8, 50, 0.7),
+        (50, 4, 8, 100, 0.6),  # windows that all touch validation say nothing
+    ],
+)
+def test_others_beside_a_training_that_validates_keep_their_share(
+    tmp_path: Path, boundary_ms: int, every: int, fetch_ms: int, window_ms: int, others: float
 ) -> None:
-    folder = evaluating(tmp_path / "run", boundary_ms * MS, every, fetch_ns)
-    busy_when(folder, 1.0)
-    assert "device.contended" not in found(folder)
-    # The driver's windows all alike, and nearly full.
-    steady = evaluating(tmp_path / "steady", boundary_ms * MS, every)
-    looked(steady, {"processes": 2}, utilisation_pct=98.0)
-    assert "device.contended" not in found(steady)
-
-
-@pytest.mark.parametrize("share", [0.2, 0.4, 0.7])
-def test_others_beside_a_training_that_validates_keep_their_share(tmp_path: Path, share: float) -> None:
-    folder = evaluating(tmp_path / "run", 400 * MS, 40, fetch_ns=8 * MS)
-    busy_when(folder, 1.0, share)
-    true = facts_of_run(folder).parts.share("compute") * share
-    assert found(folder)["device.contended"].share == pytest.approx(true, abs=0.02)
-
-
-def test_windows_that_all_touch_validation_say_nothing(tmp_path: Path) -> None:
-    folder = evaluating(tmp_path / "run", 50 * MS, 4, fetch_ns=8 * MS)
-    busy_when(folder, 1.0, 0.6, 100 * MS)
+    folder = evaluating(tmp_path / "run", boundary_ms * MS, every, fetch_ms * MS)
+    busy_when(folder, 1.0, others, window_ms * MS)
     assert facts_of_run(folder).sampled.gpu_processes == 2
-    assert "device.contended" not in found(folder)
+    seen = found(folder).get("device.contended")
+    assert (seen is not None) == (others > 0 and window_ms == 50)
+    if seen is not None:
+        assert seen.share == pytest.approx(facts_of_run(folder).parts.share("compute") * others, abs=0.02)
 
 
-def test_windows_of_unknown_length_cannot_be_placed(tmp_path: Path) -> None:
-    folder = computing(tmp_path / "run", fetch_ns=10 * MS)
-    looked(folder, {"processes": 2, "utilisation_pct": 90.0})
-    assert "device.contended" not in found(folder)
+def test_windows_of_unknown_length_cannot_be_placed_and_full_ones_are_nobody_elses(tmp_path: Path) -> None:
+    looked(computing(tmp_path / "run", fetch_ns=10 * MS), {"processes": 2, "utilisation_pct": 90.0})
+    looked(evaluating(tmp_path / "steady", 150 * MS, 30), {"processes": 2}, utilisation_pct=98.0)
+    for folder in ("run", "steady"):
+        assert "device.contended" not in found(tmp_path / folder)
 
 
 @pytest.mark.parametrize(
@@ -433,16 +415,14 @@ def test_a_slow_link_takes_what_its_full_speed_would_save_and_leaves_the_rest(
     assert evidence(seen)["Bandwidth, share of what device and slot can do"] == pytest.approx(50)
 
 
-@pytest.mark.parametrize("looks", [[(1, 16), (1, 16), (4, 16)], [(0, 0)]])
-def test_a_link_that_turns_itself_down_is_judged_at_its_best_and_an_unknown_one_not(
-    tmp_path: Path, looks: list[tuple[int, int]]
-) -> None:
-    folder = copying(tmp_path / "run", 0.3)
-    linked(folder, *looks, most=(4, 16) if looks[0][0] else (0, 0))
-    assert set(found(folder)) == {"copy.serial"}
-    # Which of several devices this training copies to is not known.
-    linked(folder, (4, 4), device=1)
-    assert ("copy.link" in found(folder)) == (looks == [(0, 0)])
+def test_a_link_that_turns_itself_down_is_judged_at_its_best_and_an_unknown_one_not(tmp_path: Path) -> None:
+    linked(copying(tmp_path / "saving", 0.3), (1, 16), (1, 16), (4, 16))
+    linked(copying(tmp_path / "unknown", 0.3), (0, 0), most=(0, 0))
+    for name, linked_too in (("saving", False), ("unknown", True)):
+        assert set(found(tmp_path / name)) == {"copy.serial"}
+        # Which of several devices this training copies to is not known.
+        linked(tmp_path / name, (4, 4), device=1)
+        assert ("copy.link" in found(tmp_path / name)) is linked_too
 
 
 @pytest.mark.parametrize(("used", "share"), [(None, None), (8.0, None), (95.0, 0.1 * 0.875)])

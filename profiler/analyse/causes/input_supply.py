@@ -1,0 +1,516 @@
+"""The loader does not keep up: too few hands, too few CPUs, slow reads, or workers that exclude each other."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ...record.schema import NOT_MEASURED, ThreadState
+from ..predict.advice import VanishedWork
+from ..predict.predict import Assumed
+from ..run.exclusion import Exclusion, SeenWaiting, TimeGrowth
+from ..run.exposed_data_wait import MOSTLY_READING
+from ..run.loader_stats import HEAVILY_QUEUED_PCT, QUEUED_PCT
+from ..where.selection import NOT_MENDED, OF_HANDS, OF_THE_MACHINE, PREPARING, WORTH_A_LINE, Lines, making
+from ..where.stages import cheaper_by_words
+from .claim import SUPPLY, Piece, cause, gains, number
+from .finding import Evidence, Next, shown
+from .wait import CPUS, INPUT, Wait, Wanted
+
+ALONE = "Run it where nothing else runs, or give it CPUs of its own (`taskset`, a cpuset, a quota for the others)"
+MORE_CPUS = "Ask for more CPUs: the limit of the container or batch job"
+
+
+@cause("input.serial", Piece.IN_TRAINING, lines=OF_HANDS)
+def serial(wait: Wait) -> None:
+    """Batches are prepared in the training's own process (`num_workers=0`), so nothing overlaps.
+
+    Also where the dataset has workers of its own, which the training waits for; and in a loop
+    without a loader, by its stack samples.
+    """
+    facts, own = wait.facts, wait.facts.own_workers
+    if own is not None:
+        made = "the dataset prepares batches in workers of its own, and the training process waits for them"
+        wait.says(f"{wait.begins}: {made}.", 0.9)
+        wait.shows(
+            Evidence("num_workers", 0),
+            Evidence("Workers of the dataset's own", own or None),
+            "make_ms_per_sample",
+            *wait.pace,
+        )
+        above = f" (`num_workers` above {own})" if own else ""
+        keep = "keep `num_workers=0` in the loader around it, whose workers could start none"
+        wait.advise(f"Let the dataset start more workers{above}; {keep}", "workers", likely=0.5)
+        return
+    wanted, work_ms = wait.wanted, wait.loader.work_ms_per_batch
+    setting = f"{wait.workers_setting(wanted)} to prepare batches while the {facts.waiter} computes"
+    change = wait.so_many(setting, wanted)
+    to_try = change.speedup is not None and change.speedup.to_try
+    long = INPUT.nearly_as_long * Assumed.handoff_ns(facts.handed) / 1e6 if not (gains(change) or to_try) else 0.0
+    if work_ms is not None and work_ms < max(INPUT.handover_ms, long):
+        change = wait.removing(
+            "Index a whole batch at once: use a dataset with `__getitems__`, or tensors that the loop slices itself "
+            f"(handing a batch over takes a worker about as long as preparing it: {work_ms:.2f} ms)",
+            "cheaper",
+            likely=0.5,
+        )
+    wait.advice, queued = [change], wait.queued_pct
+    wait.shows(
+        Evidence("num_workers", facts.set_workers, "", str(wanted.workers)),
+        Evidence("Batches prepared in the training process", facts.made_in_fetch_pct, "%", "near 0 %"),
+        "make_ms_per_sample",
+        *(*wait.waiting, *wait.stage, *wait.pace),
+    )
+    crowd = ""
+    if facts.crowded and (queued is None or queued >= QUEUED_PCT):
+        crowd = ", while other programs use the machine's CPUs (input.foreign_load)"
+        wait.evidence.append(shown("run_queue_pct", queued))
+        wait.shows(*CPUS)
+        # They take as much of the wait as the training's thread waits for a CPU.
+        most = wait.ns if facts.main_queued_ns is None else min(wait.ns, facts.main_queued_ns)
+        alone = wait.removing(ALONE, ns=most, likely=0.6)
+        wait.advice.insert(0 if (queued or 0.0) >= HEAVILY_QUEUED_PCT else 1, alone)
+    wait.says(f"{wait.begins}: batches are prepared in the training process, one after the other{crowd}.", 0.95)
+
+
+@serial.also(*SUPPLY)
+def in_its_own_thread(wait: Wait) -> None:
+    """Nothing is known to prepare batches ahead: the fetch is their making."""
+    facts, steps = wait.facts, wait.facts.window.steps
+    if not wait.says_nothing:
+        return
+    # The thread's share of the fetches on a CPU, at least and at most, since only whole steps are known.
+    known = steps[(steps["cpu_ns"] != NOT_MEASURED) & (steps["fetch_end_ns"] != NOT_MEASURED)]
+    fetch, cpu_ns = float((known["fetch_end_ns"] - known["fetch_begin_ns"]).sum()), float(known["cpu_ns"].sum())
+    elsewhere = float(np.maximum(0, known["step_end_ns"] - known["fetch_end_ns"]).sum())
+    least = 100 * max(0.0, min(1.0, (cpu_ns - elsewhere) / fetch)) if fetch else math.nan
+    most = 100 * min(1.0, cpu_ns / fetch) if fetch else math.nan
+    computes, waits = least >= 50, ", and mostly waits meanwhile" if most < 50 else ""
+    says = f"{wait.begins}: the training's own thread seems to prepare the batches{waits}."
+    wait.says(says, 0.8 if computes else 0.5)
+    wait.shows(Evidence("Fetching a batch", facts.parts.fetch_ns / facts.window.count / 1e6, "ms per step"))
+    on_cpu = f"{least:.0f} to {most:.0f} %" if fetch else None
+    wait.shows(Evidence("On a CPU, share of the time spent fetching", on_cpu), "queue_ready_mean")
+    more = "" if computes else "; where the loader has threads of its own, use more of them"
+    change = f"Prepare batches ahead: use a DataLoader with workers, or a background thread{more}"
+    wait.advice.append(wait.overlapping(change, "workers"))
+
+
+@cause("input.sharding", *SUPPLY, lines=NOT_MENDED)
+def sharding(wait: Wait) -> None:
+    """An iterable dataset divides itself so that some workers get no data, or next to none."""
+    loader, workers, even = wait.loader, wait.facts.set_workers, wait.loader.even_workers
+    if not wait.facts.iterable or not workers or even is None or even >= INPUT.uneven * workers:
+        return
+    wait.says(f"{wait.begins}: only {even:.1f} of {workers} workers get data.", 0.9)
+    wait.shows(
+        Evidence("Workers that get data, counted as equal shares", even, "", str(workers)),
+        Evidence("Workers that prepared batches", loader.workers, "", str(workers)),
+        "queue_ready_mean",
+    )
+    change = (
+        "Divide the data in `__iter__` with `torch.utils.data.get_worker_info()` into at least "
+        f"{workers} shards, so every worker has its own"
+    )
+    wait.advice.append(wait.more_workers(change, "slice", workers))
+
+
+@cause("input.too_few_workers", *SUPPLY, lines=OF_HANDS)
+def too_few_workers(wait: Wait) -> None:
+    """All workers are busy all the time, batches still come too late, and CPU is left for more workers.
+
+    Workers that mostly wait (for the network, locks, sleeps) may be more than the CPUs. Where
+    nothing measured says why the loader does not keep up, the title calls the reason a guess.
+    """
+    if not wait.workers_busy or not wait.cpu_known or wait.starved:
+        return
+    used, budget = wait["cpus_used"], wait["cpu_budget"]
+    uses = f"and the job uses {used:.1f} of its {budget:g} CPUs"
+    wait.says(f"{wait.begins}: {_count(wait.loader.workers)} busy all the time, {uses}.", 0.85)
+    wait.shows("worker_busy_pct", "cpus_used", "cpu_budget", "queue_ready_mean", *wait.pace, *wait.touched)
+    wanted = wait.wanted
+    wait.advice.append(wait.so_many(_more_workers(wait, wanted), wanted))
+
+
+def _count(workers: int) -> str:
+    return "1 worker is" if workers == 1 else f"{workers} workers are"
+
+
+def _more_workers(wait: Wait, wanted: Wanted) -> str:
+    now = wait.facts.set_workers
+    if now is None:
+        return f"Use more workers ({wanted.workers})"
+    return f"Set `num_workers={wanted.workers}{wanted.besides}` instead of {now}"
+
+
+@too_few_workers.also(*SUPPLY)
+def latency(wait: Wait) -> None:
+    """Workers are busy all the time, and wait: for the network, for locks, in sleeps."""
+    if not wait.waits_mostly or not wait.behind:
+        return
+    waiting = f"because preparing a sample is {wait.loader.waiting_pct:.0f} % waiting (network, locks, sleeps)"
+    wait.says(f"{wait.begins}: {_count(wait.loader.workers)} not enough, {waiting}.", 0.85)
+    wait.shows(*wait.waiting, "cpu_pct", "worker_busy_pct", *wait.pace, *wait.touched)
+    wanted, shorten = wait.wanted, "; or shorten the waits: local copies, larger requests"
+    wait.advice.append(wait.so_many(wait.workers_setting(wanted), wanted, shorten))
+
+
+@too_few_workers.also(*SUPPLY)
+def general(wait: Wait) -> None:
+    """The loader does not keep up; nothing measured says why."""
+    loader, ahead, wanted = wait.loader, wait.facts.set_prefetch, wait.wanted
+    if not wait.cpu_known:
+        rest = "; CPU use was not measured, so the reason is a guess"
+    elif wait.cpu_used:
+        rest = "; the job uses up its CPUs, but its workers do not"
+    elif loader.worker_busy_pct is None:
+        rest = " while CPU is left over, and the loader does not tell what it does"
+    elif wait.workers_busy:
+        rest = "; its workers are busy all the time"
+    else:
+        rest = " while CPU is left over and its workers are idle part of the time"
+    if wanted.said is not None:
+        change = wait.so_many(_more_workers(wait, wanted), wanted)
+    elif loader.work_ms_per_batch is not None and wanted.workers > loader.workers:
+        change = wait.overlapping(_more_workers(wait, wanted), "workers")
+    elif ahead is not None:
+        deeper = f"Set `prefetch_factor={2 * ahead}` instead of {ahead} to prefetch more batches"
+        change = wait.overlapping(deeper, "settings")
+    else:
+        change = wait.overlapping("Use more workers or threads, or prefetch more batches", "workers")
+    _guess(wait, rest, change)
+
+
+def _guess(wait: Wait, rest: str, change: Next) -> None:
+    wait.says(f"{wait.begins}{rest}.", 0.4 if wait.cpu_known else 0.2)
+    wait.shows(*CPUS, "worker_busy_pct", "queue_ready_mean")
+    wait.advice.append(change)
+
+
+# Who or what takes the CPUs.
+
+
+@cause("input.cpu_quota", *SUPPLY, lines=OF_THE_MACHINE)
+def quota(wait: Wait) -> None:
+    """A cgroup stops the job again and again: it has used up its CPU quota for the moment."""
+    facts, cpus, workers = wait.facts, wait.facts.sampled.cpu_budget, wait.facts.set_workers
+    stops = wait["throttled_s"] * 1e9 >= INPUT.throttled * facts.parts.wall_ns * max(1.0, cpus or 1.0)
+    near = not wait["cpus_used"] < INPUT.budget_used * wait["cpu_budget"]
+    if not stops or wait.waits_mostly or not (near or wait.queues):
+        return
+    of_cpus = "" if cpus is None else f" of {cpus:.3g} CPUs"
+    wait.says(f"{wait.begins}: a CPU quota{of_cpus} stops the job again and again.", 0.9)
+    wait.shows(
+        "throttled_s", "cpus_used", "cpu_budget", Evidence("CPUs of the machine", facts.machine_cpus), "run_queue_pct"
+    )
+    wait.advise(MORE_CPUS, likely=0.6)
+    if cpus is not None and workers is not None and workers > cpus:
+        why = f"{workers} workers use up the quota at the start of each period"
+        wait.advice.append(_fewer(wait, int(cpus), why, likely=0.6))
+    wait.advice.append(_cheaper(wait))
+
+
+@quota.also(*SUPPLY)
+def held_back(wait: Wait) -> None:
+    """Workers wait for a CPU although there are CPUs that nobody uses: something holds the job back."""
+    busy = wait["machine_busy_pct"]
+    queued = wait["run_queue_pct"] >= HEAVILY_QUEUED_PCT and wait.loader.workers > wait["cpus_used"]
+    if not queued or not busy <= INPUT.machine_idle_pct:
+        return
+    wait.says(
+        f"{wait.begins}: the workers wait for a CPU, although {100 - busy:.0f} % of the machine's CPU is idle. "
+        "A CPU limit of the job, or other programs on the same CPUs, can cause this.",
+        0.5,
+    )
+    wait.shows("run_queue_pct", wait.figure("machine_busy_pct", "near 100 % if workers have to wait"), *CPUS)
+    wait.advise(MORE_CPUS, likely=0.6)
+
+
+@cause("input.affinity", *SUPPLY, lines=OF_THE_MACHINE)
+def affinity(wait: Wait) -> None:
+    """Workers are confined to fewer CPUs than the job may use, and wait for those."""
+    workers, together, budget = wait.loader.workers, wait.loader.cpus, wait["cpu_budget"]
+    if not number(together) + 0.5 < budget or not wait.queues:
+        return
+    confined = f"all {workers} workers run on {together} of the {budget:g} CPUs that the job may use"
+    wait.says(f"{wait.begins}: {confined}.", 0.9)
+    wait.shows(
+        Evidence("CPUs that all workers together may use", together, "CPUs", f"{budget:g}"),
+        *("run_queue_pct", "worker_busy_pct", "cpus_used"),
+    )
+    change = (
+        "Let workers run on any CPU: call `os.sched_setaffinity(0, range(os.cpu_count()))` in a "
+        "`worker_init_fn`; look for what confines them (`OMP_PROC_BIND`, `KMP_AFFINITY`, `taskset`, SLURM)"
+    )
+    wait.advice.append(wait.more_workers(change, "", workers))
+
+
+@cause("input.worker_threads", *SUPPLY, lines=OF_THE_MACHINE)
+def worker_threads(wait: Wait) -> None:
+    """Each worker computes in a pool of threads, and together they are more than the CPUs."""
+    loader, cpu = wait.loader, wait["cpu_pct"]
+    others = number(loader.process_cpu_pct) - cpu
+    pools = others >= INPUT.pool_pct * (1 - (loader.run_queue_pct or 0.0) / 100) and others >= INPUT.pool_times * cpu
+    if not pools or not (wait.cpu_used or wait.starved or (wait.queues and wait.few_cpus_left)):
+        return
+    each = f"each of the {loader.workers} workers starts threads of its own"
+    wait.says(f"{wait.begins}: {each}, and all of them compete for the CPUs.", 0.85)
+    wait.shows(
+        Evidence("CPU time of other worker threads, share of preparing batches", others, "%", "near 0 %"),
+        Evidence("CPU time of the thread that prepares the batches", cpu, "%", "near 100 %"),
+        *("run_queue_pct", *CPUS),
+    )
+    change = (
+        "Limit each worker to one thread: call `cv2.setNumThreads(0)` and `threadpoolctl.threadpool_limits(1)` "
+        "in a `worker_init_fn`, or set `OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1` in the environment"
+    )
+    wait.advice.append(wait.overlapping(change))
+
+
+@cause("input.foreign_load", *SUPPLY, lines=OF_THE_MACHINE)
+def foreign_load(wait: Wait) -> None:
+    """Other programs, or the hypervisor, take CPU that the loader asks for: more of it than this job uses."""
+    if not wait.starved or not wait.others_use_more:
+        return
+    counted = wait.loader.run_queue_pct is not None
+    wait.says(f"{wait.begins}, while other programs use the machine's CPUs.", 0.85 if counted else 0.7)
+    wait.shows(
+        wait.figure("foreign_cpus", "fewer than this job uses"),
+        *("cpus_used", "run_queue_pct", "cpu_pct", "cpu_steal_pct"),
+    )
+    wait.advise(ALONE, likely=0.6)
+
+
+@foreign_load.also(Piece.HANDED)
+def delayed_by_others(wait: Wait) -> None:
+    """Batches are finished, but the training's thread gets no CPU to take them: others use the machine up."""
+    if wait.others_use_more:
+        _delayed(wait, "other programs use", ALONE)
+
+
+@cause("input.oversubscribed", *SUPPLY, lines=OF_THE_MACHINE)
+def oversubscribed(wait: Wait) -> None:
+    """There are far more workers than CPUs, and they wait for each other in the run queue."""
+    loader, budget, queued = wait.loader, wait["cpu_budget"], wait["run_queue_pct"]
+    too_many = loader.workers >= INPUT.oversubscribed * budget
+    if not too_many or not queued >= max(HEAVILY_QUEUED_PCT, loader.waiting_pct or 0.0):
+        return
+    spends = f"each spends {queued:.0f} % of its time waiting for one"
+    wait.says(f"{wait.begins}: {loader.workers} workers compete for {budget:g} CPUs, and {spends}.", 0.85)
+    wait.shows(
+        Evidence("Workers", loader.workers, "", f"at most {max(1, int(budget))}"), "run_queue_pct", *CPUS, *wait.stage
+    )
+    fewer = _fewer(wait, int(budget), "fewer work as fast with less memory", likely=0.1)
+    # Fewer workers first, but where that is said to make nothing faster.
+    wait.advice += (fewer, _cheaper(wait)) if gains(fewer) else (_cheaper(wait), fewer)
+
+
+@cause("input.cpu_exhausted", *SUPPLY, lines=Lines(making, worth=WORTH_A_LINE, stages="making"))
+def cpu_exhausted(wait: Wait) -> None:
+    """This job uses every CPU that it may use, and its loader goes short; the evidence names the costliest stage."""
+    if not wait.cpu_used or wait.waits_mostly or wait.keeps_up:
+        return
+    if not (wait.workers_busy or wait.queues or wait.says_nothing):
+        return
+    stage, who = wait.costliest, "the loader and the training use" if wait.on_cpu else "the loader uses"
+    mostly = f". The loader works mostly on {stage[0]}" if stage else ""
+    wait.says(f"{wait.begins}: {who} up the CPUs{mostly}.", 0.85 if stage else 0.6)
+    wait.shows(*CPUS, "worker_busy_pct", "run_queue_pct", *wait.stage)
+    wait.advice.append(_cheaper(wait))
+
+
+@cpu_exhausted.also(Piece.HANDED)
+def delayed(wait: Wait) -> None:
+    """Batches are finished, but the training's thread gets no CPU to take them: the machine is used up."""
+    change = "Use fewer workers, to leave a CPU for the training's own thread"
+    _delayed(wait, "the loader and other programs use", change)
+
+
+@cpu_exhausted.also(*SUPPLY)
+def starved(wait: Wait) -> None:
+    """The loader does not keep up on a full machine; nothing measured says more."""
+    if wait.starved:
+        rest = "; this job and other programs use up the machine's CPUs"
+        _guess(wait, rest, wait.overlapping("Give it CPUs of its own, or less work for them", "cheaper"))
+
+
+def _delayed(wait: Wait, who: str, change: str) -> None:
+    queued, loader, most = number(wait.facts.main_queued_ns), wait.loader, INPUT.thread_queued * wait.ns
+    moving_ns = (loader.mean_batch_bytes or 0.0) / INPUT.moved_bytes_per_s * 1e9 * wait.facts.window.count
+    cheap = (loader.sent_bytes_per_batch or 0.0) <= INPUT.cheap_sent_bytes and moving_ns <= most
+    if not (queued >= most and wait.facts.machine_full and cheap):
+        return
+    finished = f"batches are finished, but its thread waits for a CPU to take them, because {who} the CPUs"
+    wait.says(f"{wait.begins}: {finished}.", 0.6)
+    wait.shows(
+        Evidence("Training thread waiting for a CPU, share of the time", wait.pct(queued), "%"),
+        *("machine_busy_pct", *CPUS),
+    )
+    wait.advise(change, "fewer_workers", likely=0.6)
+
+
+def _fewer(wait: Wait, cpus: int, why: str, likely: float) -> Next:
+    """Propose fewer workers than there are: as the replay has it, else as many as CPUs."""
+    now = wait.facts.set_workers or wait.loader.workers
+    said = wait.predicted(lambda settings: 0 < settings.num_workers < now)
+    workers = max(1, cpus) if said is None else said.settings.num_workers
+    return wait.setting(f"Set `num_workers={workers}`, since {why}", "fewer_workers", said, likely=likely)
+
+
+def _cheaper(wait: Wait) -> Next:
+    """Propose less of what takes most of preparing a batch, where that is known; how much less nobody can say."""
+    stage, share = wait.costliest or ("", None)
+    any_stage = "Spend less CPU per sample: smaller source images, fewer transforms, the GPU; or add CPUs", "cheaper"
+    change, kind = cheaper_by_words(stage) or any_stage
+    if share is None:
+        return wait.removing(change, kind, likely=0.6)
+    return wait.removing(change, kind, gone=VanishedWork(making=share / 100), least=0.3, likely=0.6)
+
+
+# Reads.
+
+
+@cause("input.storage", Piece.READING, lines=PREPARING)
+def storage(wait: Wait) -> None:
+    """Workers spend most of their time waiting for reads.
+
+    The title says of what kind they are: from a cold page cache, many bytes for few that are used,
+    many small ones, or a slow medium.
+    """
+    loader, batch_size, wanted = wait.loader, wait.facts.batch_size, wait.wanted
+    read, stored, ms = loader.read_chars_bytes_per_sample, loader.storage_bytes_per_sample, loader.make_ms_per_sample
+    cold = None if not read or stored is None else stored / read
+    rate = read / (ms * loader.read_pct / 100 / 1e3) if read and ms and loader.read_pct else None
+    used = loader.mean_batch_bytes / batch_size if loader.mean_batch_bytes and batch_size else None
+    amplified = None if read is None or used is None else read / used
+    slow = number(rate) < INPUT.slow_bytes_per_s
+    if number(amplified) >= INPUT.amplified:
+        says = f", and reads {amplified:.0f} bytes for each byte that it uses"
+        change = "Read less per sample: use chunks of the size that is used, and unpack no archive for one sample"
+    elif number(cold) >= INPUT.cold:
+        says = ", because the files are not in the page cache"
+        change = "Copy the data to a local disk, or to memory if it fits; or read shards from start to end"
+    elif slow and number(read) < INPUT.small_read_bytes:
+        says = ", in many small reads that each take long"
+        change = "Pack the files into shards (tar, LMDB, records) that are read in large pieces"
+    elif slow:
+        says, change = ", which is slow", "Read from faster storage, or copy the data there before the training"
+    else:
+        says, change = "", "Read from faster storage, pack the files into shards, or cache them in memory"
+    wait.says(f"{wait.begins}: the loader waits for storage{says}.", 0.85)
+    wait.shows(
+        "read_pct",
+        wait.figure("cpu_pct", "near 100 %"),
+        Evidence("Reads from storage, not from the cache", None if cold is None else 100 * cold, "%", "near 0 %"),
+        Evidence("Bytes read for a sample", read, "bytes"),
+        Evidence("Bytes read for each byte of a batch", amplified, "", f"below {INPUT.amplified:.0f}"),
+    )
+    fast = f"above {INPUT.slow_bytes_per_s / 1e6:.0f} MB"
+    wait.shows(Evidence("Bytes read per second of waiting", rate, "bytes", fast))
+    reading, more = VanishedWork(making=(loader.read_pct or 0.0) / 100), "Use more workers to hide the waiting"
+    wait.advise(change, "order", gone=reading, least=0.5, likely=0.8)
+    setting = f"{more}: `num_workers={wanted.workers}{wanted.besides}`"
+    replayed = wanted.said is not None
+    wait.advice.append(wait.so_many(setting, wanted) if replayed else wait.overlapping(more, "workers"))
+
+
+@storage.also(*SUPPLY)
+def mostly_reads(wait: Wait) -> None:
+    """Where the batches of the steps are not known one by one: reads are most of what making them takes."""
+    if wait["read_pct"] >= 100 * MOSTLY_READING and storage.judge is not None:
+        storage.judge(wait)
+
+
+# Workers that exclude each other.
+
+SURE, LIKELY, BOTH = 0.85, 0.7, 0.95
+"""Confidence from looks at a lock, from batches that take longer the more workers are at work, and from both."""
+_DOING = {
+    ThreadState.RUNS: "computes",
+    ThreadState.FILE: "reads or writes a file",
+    ThreadState.SOCKET: "waits at a socket",
+    ThreadState.PIPE: "waits at a pipe",
+    ThreadState.SLEEP: "sleeps",
+}
+"""What whoever holds the lock does meanwhile."""
+_REMOTE = (ThreadState.SOCKET, ThreadState.POLL, ThreadState.PIPE)
+
+
+@cause("input.exclusive", Piece.FILLING, Piece.READING, *SUPPLY, lines=NOT_MENDED)
+def exclusive(wait: Wait) -> None:
+    """Workers exclude each other: they wait for a lock that one of them holds, or share a connection or a rate.
+
+    Told from stack samples that wait for a lock while another worker works, or from batches that
+    take longer the more workers are at work, with CPU left over.
+    """
+    told = wait.facts.exclusion
+    if told is None or wait.facts.made_in_training or wait.cpu_used:
+        return
+    seen = told.waiting
+    # Reads that take longer side by side are the storage's affair. Counters take what comes through a socket for a
+    # read, looks do not.
+    waits = wait.waits_mostly or (seen is not None and seen.elsewhere in (*_REMOTE, ThreadState.SLEEP))
+    if seen is not None and told.waits_for_lock:
+        _by_lock(wait, told, seen)
+    elif told.growth is not None and told.grows and wait.behind and waits:
+        _by_growth(wait, told, told.growth)
+
+
+def _by_lock(wait: Wait, told: Exclusion, waiting: SeenWaiting) -> None:
+    lock = "the lock of a file" if waiting.of_file else "a lock that they share"
+    doing, at = _DOING.get(waiting.elsewhere or 0), f" ({waiting.at})" if waiting.at else ""
+    others = f"{told.together * waiting.lock.value:.1f} of {told.together:.1f} busy ones wait for {lock}{at}"
+    others += f", while one {doing}" if doing else ""
+    says = f"{wait.begins}: workers exclude each other. On average {others}."
+    wait.says(says, BOTH if told.grows else SURE)
+    looks = f"Waiting for {lock}, share of {waiting.looks} stack samples of active workers"
+    wait.shows(Evidence(looks, 100 * waiting.lock.value, "%", "near 0 %"))
+    _shows_together(wait, told)
+    change = (
+        "Give each worker its own file to lock, or use one lock per guarded thing instead of one for all"
+        if waiting.of_file
+        else "Give each worker its own connection, handle or reader, opened in the worker; or do less while "
+        "the lock is held"
+    )
+    wait.advice.append(_freed(wait, told, change))
+
+
+def _by_growth(wait: Wait, told: Exclusion, growth: TimeGrowth) -> None:
+    what, change = "a rate limit or a connection", "Give each worker its own limit, connection or handle"
+    if told.waiting is not None and told.waiting.elsewhere in _REMOTE:
+        what = "one connection or the bandwidth of a remote store"
+        change = (
+            "Give each worker its own connection; where the remote end is the limit, fetch fewer bytes: use a local "
+            "copy or smaller files"
+        )
+    wait.says(
+        f"{wait.begins}: workers hold each other up, since they share {what}. A batch takes {growth.usual_ms:.0f} ms, "
+        f"but {growth.fewer_ms:.0f} ms when fewer workers are active: together they deliver what one would.",
+        LIKELY,
+    )
+    _shows_together(wait, told)
+    wait.shows(*wait.waiting)
+    wait.advice.append(_freed(wait, told, change, shared_beyond=True))
+
+
+def _shows_together(wait: Wait, told: Exclusion) -> None:
+    wait.shows(Evidence("Workers active at a time", told.together))
+    if told.growth is not None:
+        grown = "Growth of a batch's time with the active workers (0: none, 1: in proportion)"
+        wait.shows(Evidence(grown, told.growth.exponent.value, "", "near 0"))
+        fewer, usual = "Preparing a batch with fewer active workers", f"{told.growth.usual_ms:.0f} ms"
+        wait.shows(Evidence(fewer, told.growth.fewer_ms, "ms", usual))
+    wait.shows(wait.figure("cpu_pct", "near 100 %"), *CPUS)
+
+
+def _freed(wait: Wait, told: Exclusion, change: str, *, shared_beyond: bool = False) -> Next:
+    """Predict what is gained if workers wait for each other no more, so that a batch takes as long as one alone
+    takes, on these CPUs. `shared_beyond`: what they share may be none of theirs, so that nothing need be gained."""
+    change = f"{change} (more workers bring nothing)"
+    # What is computed is not waited for.
+    freed = min(1 - told.alone.value, 1 - (wait.loader.cpu_pct or 0.0) / 100)
+    if freed <= 0:
+        return wait.overlapping(change, "own_handle")
+    least = 0.0 if shared_beyond else max(0.0, 1 - told.alone.high) / freed
+    return wait.removing(change, "own_handle", gone=VanishedWork(queueing=freed), least=least, likely=1.0)
