@@ -15,7 +15,7 @@ from ..analyse.diff import regression
 from ..analyse.diff.difference import EMULATED, difference, refuse_mixed
 from ..analyse.diff.limits import LimitCheck, checks_of, ended_of, short, subject_of
 from ..analyse.diff.sides import Measured, Side, analysed, compared, folders_of, in_both, side_of
-from ..analyse.run.completeness import lacking_of
+from ..analyse.run.analysis import lacking_of
 from ..errors import WhyidleError
 from ..record.files import plain, read_json
 from ..report.contract import checks as check_json

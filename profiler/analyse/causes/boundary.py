@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from ..predict.advice import MOST_WORKERS
 from ..run.facts import Facts
+from ..run.host_gaps import Evaluation, Outside
 from ..run.loader_stats import BUSY
-from ..run.non_step_time import Evaluation, Outside
 from ..shares import MOSTLY
 from .claim import Claim
 from .finding import Evidence, Finding, Next

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..run.outlier_steps import OutlierSteps
+from ..run.device_state import OutlierSteps
 from ..shares import MOSTLY
 from .claim import Claim
 from .divided import foreign_kernels

@@ -15,8 +15,7 @@ from typing import Any
 from ...errors import WhyidleError
 from ...record.run import Run
 from ..attached.attached import is_attached
-from ..run.analysis import Analysis, analyse
-from ..run.completeness import lacking_of
+from ..run.analysis import Analysis, analyse, lacking_of
 from .comparison import Cell
 
 NAME = "training"

@@ -12,7 +12,7 @@ from ...errors import WhyidleError
 from ...record.tuning import LoaderSettings
 from ..causes.diagnosis import LEAST_STEPS
 from ..causes.finding import Finding, Next
-from ..run.sampler_quality import LEAST_FOREIGN_CPUS
+from ..run.resource_usage import LEAST_FOREIGN_CPUS
 from ..statistics import RUN_NOISE, Estimate
 from .because import ENVIRONMENT, SETTING, Because, MovedFigure, because_of, figures_of, other_words
 from .code import changed_code, unseen_changes

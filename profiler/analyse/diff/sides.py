@@ -16,8 +16,7 @@ from ...record.run import Run, open_run, runs_within
 from ...record.schema import NOT_MEASURED
 from ..attached.attached import is_attached
 from ..cells.comparison import rate_of
-from ..run.analysis import Analysis, analyse, condensed
-from ..run.completeness import lacking_of, parts_of
+from ..run.analysis import Analysis, analyse, condensed, lacking_of, parts_of
 from ..run.facts import Facts
 from ..statistics import median_place
 from .blocks import Blocks, BlockScatter, blocks_of

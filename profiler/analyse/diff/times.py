@@ -16,7 +16,7 @@ import numpy as np
 
 from ..causes.diagnosis import LEAST_STEPS
 from ..cells.batch_size.terms import alike_in_starts
-from ..run.sampler_quality import LEAST_FOREIGN_CPUS
+from ..run.resource_usage import LEAST_FOREIGN_CPUS
 from ..run.stall_breakdown import PARTS, TERMS, TOTAL
 from ..statistics import KNOWN_FREEDOM, PAIR_PRIOR, Estimate, students_t
 from .blocks import BlockScatter

@@ -12,8 +12,8 @@ from ...record.run import AGAIN
 from ...record.schema import BATCH, DEVICE, EVENT, HOST, PAUSE, Kind
 from ..causes.diagnosis import LEAST_STEPS, verdict_of
 from ..causes.finding import Finding
-from ..run.divided_time import DividedTime, divided_time
 from ..run.facts import Facts, device_kind_of, judge
+from ..run.stall_breakdown import DividedTime, divided_time
 from ..run.window import Window, begin_of, resolved, warmup_steps
 from ..where.located import LEAST_LOOKS, found_with
 from ..where.looks import Looks, ProcessLooks, process_looks

@@ -23,8 +23,8 @@ from ...record.run import AGAIN, SampledDevice, TrainingProcess, open_run, proce
 from ...record.schema import EVENT, NOT_MEASURED, PAUSE, STEP
 from ...record.stacks import StackFollower
 from ..run.device_state import IDLE, POWER_CAP, SLOWDOWN, THERMAL
-from ..run.divided_time import DividedTime
-from ..run.worker_deaths import deaths_of
+from ..run.resource_usage import deaths_of
+from ..run.stall_breakdown import DividedTime
 from ..where.located import LEAST_LOOKS
 from ..where.looks import Looks, ProcessLooks
 from ..where.places import places

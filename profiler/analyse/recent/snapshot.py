@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ..causes.finding import Finding
-from ..run.worker_deaths import WorkerDeath
+from ..run.resource_usage import WorkerDeath
 
 Series = tuple[float, ...]
 """Values at equal distances of time (`Snapshot.history_s`), oldest first; NaN where nothing was measured."""

@@ -1,13 +1,11 @@
-"""A whole run analysed: what reports lay out.
-
-What the steps themselves leave in doubt, a sentence each: left out, without stamps, or contradicted.
-"""
+"""A whole run analysed: what reports lay out, what is in doubt, and whether the recording is whole."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,25 +13,22 @@ import numpy as np
 from ...record.names import read_names
 from ...record.notices import read_notices
 from ...record.reader import Records
-from ...record.run import Run, Writer
-from ...record.schema import BATCH, DEVICE, EVENT, HOST, MEMORY, PAUSE, STEP, StepFlag
+from ...record.run import Run, Writer, is_run, open_run, runs_within
+from ...record.schema import BATCH, DEVICE, EVENT, HOST, MEMORY, PAUSE, STEP, EventKind, StepFlag
 from ...record.secret import left_out_note
 from ...record.stacks import left_out_of
 from ..causes.diagnosis import verdict_of, without_steps
 from ..causes.finding import Finding
+from ..intervals import clip, total
 from ..predict.observed import advice_of
 from ..ranks.job import Job, JobRank, job_of
 from ..ranks.membership import RankProcess, listed, missing, ranks_of, surely_missing, unended
 from ..where.located import found_with
 from ..where.looks import looks_at
-from .events import phases_of
 from .facts import Facts, facts_of
-from .memory_growth import kills_of
-from .resource_usage import Sampled, sampled
-from .sampler_quality import look_notes, quality_notes
-from .unsampled_steps import disagreeing
-from .window import Window
-from .worker_deaths import WorkerDeath, deaths_of
+from .resource_usage import Sampled, WorkerDeath, deaths_of, kills_of, look_notes, quality_notes, sampled
+from .stall_breakdown import disagreeing
+from .window import Window, flagged, lasting, under_way
 
 LEAST_DISAGREEMENT_PCT = 20
 """Points of the wall time between the driver's utilisation and the span of the steps' computation from which they are
@@ -48,6 +43,8 @@ MOST_DISAGREEING = 0.01
 questions to it."""
 LEAST_DOUBTFUL = 0.05
 """Share of the steps of which a part of the time is not known, from which that is said."""
+MOST_PHASES = 8
+"""Phases that have a sentence each, at most."""
 
 
 def warnings_of(facts: Facts) -> Iterator[str]:
@@ -67,7 +64,7 @@ def warnings_of(facts: Facts) -> Iterator[str]:
         )
     if facts.doubtful is not None:
         yield facts.doubtful.sentence
-    ahead = float(np.mean((window.steps["flags"] & StepFlag.FORWARD_AFTER) != 0))
+    ahead = float(np.mean(flagged(window.steps, StepFlag.FORWARD_AFTER)))
     if ahead > LEAST_DOUBTFUL:
         yield (
             f"In {100 * ahead:.0f} % of the steps the forward pass runs between the optimizer and the next fetch. All "
@@ -78,7 +75,7 @@ def warnings_of(facts: Facts) -> Iterator[str]:
             f"No fetch was seen in {100 * facts.unfed_share:.0f} % of the steps: their wait for data is not part of "
             "the input."
         )
-    dropped = int(((window.steps["flags"] & StepFlag.MARKS_DROPPED) != 0).sum())
+    dropped = int(flagged(window.steps, StepFlag.MARKS_DROPPED).sum())
     if dropped:
         yield (
             f"{dropped} steps have no device timestamps, because the device was many steps behind: "
@@ -303,6 +300,21 @@ def _of_process(run: Run, writer: Writer | None) -> Analysis:
     )
 
 
+def phases_of(window: Window, events: Records, names: Mapping[int, str]) -> Iterator[str]:
+    """Yield what each named phase took of the window, the longest first, a sentence each."""
+    phases = window.during(lasting(events, EventKind.PHASE))
+    found = []
+    for number in np.unique(phases["value"]).tolist():
+        mine = phases[phases["value"] == number]
+        spent = total(clip(under_way(mine), window.begin_ns, window.end_ns))
+        found.append((spent, len(mine), names.get(number, "without a name")))
+    for spent, times, name in sorted(found, reverse=True)[:MOST_PHASES]:
+        yield (
+            f'The program\'s phase "{name}" took {spent / 1e6:.0f} ms, {100 * spent / window.wall_ns:.1f} % of the '
+            f"time, {times} time{'s' if times != 1 else ''}."
+        )
+
+
 def _machine(run: Run) -> Sampled | None:
     """All that the sampler saw; `None` where it saw nothing."""
     host, device = run.records(HOST), run.records(DEVICE)
@@ -371,3 +383,42 @@ def _notes(facts: Facts, findings: Sequence[Finding]) -> tuple[str, ...]:
         found={finding.cause for finding in findings},
     )
     return (*warnings_of(facts), *quality)
+
+
+def parts_of(folder: Path) -> list[Path]:
+    """The run folders of a job on several hosts, of the folder around them; else the folder itself."""
+    if is_run(folder):
+        return [folder]
+    parts = runs_within(folder)
+    return parts if len(parts) > 1 else [folder]
+
+
+def lacking_of(folder: Path, analysis: Analysis) -> tuple[str, ...]:
+    """What did not end, or is not there, in a few words each; nothing of a whole recording."""
+    return (*_endings(parts_of(folder)), *_ranks(analysis))
+
+
+def _endings(parts: Sequence[Path]) -> Iterator[str]:
+    for part in parts:
+        if why := _ending(open_run(part).info.get("ended")):
+            yield why if len(parts) == 1 else f"{part}: {why}"
+
+
+def _ending(ended: dict[str, Any] | None) -> str | None:
+    if ended is None:
+        return "no end is recorded: it still runs, or it was killed"
+    status = ended.get("status")
+    return None if status in (None, "ok") else f"it did not end well ({status})"
+
+
+def _ranks(analysis: Analysis) -> Iterator[str]:
+    without = [part.rank for part in analysis.ranks if part.analysis.facts is None]
+    if killed := [rank for rank in analysis.killed if rank not in without]:
+        yield unended(killed)
+    if without:
+        yield f"no step of {listed(without)} was recorded"
+    if analysis.missing:
+        yield (
+            f"nothing of {listed(analysis.missing)} was recorded: if other hosts recorded them, name the folder "
+            "around the hosts' run folders"
+        )

@@ -14,8 +14,7 @@ import numpy as np
 from ...record.reader import Records
 from ...record.schema import NOT_MEASURED, EventKind
 from ..intervals import EMPTY, Intervals, clip, complement, intersect, subtract, total, union, union_of
-from .events import lasting, one_of, under_way
-from .window import Window
+from .window import Window, lasting, one_of, under_way
 
 IMPORTS, SET_UP, SKIPPING, EVALUATING = "imports", "set-up", "skipping", "evaluating"
 FIRST_FETCH, COMPILING, FIRST_STEP = "first fetch", "compiling", "first step"

@@ -12,8 +12,8 @@ from ...record.reader import Records
 from ...record.schema import NOT_MEASURED, EventKind, PauseKind, StepFlag, ThreadState
 from ..causes.run import grows_most
 from ..intervals import EMPTY, Intervals, clip, union
-from ..run.events import lasting, under_way
 from ..run.facts import Facts
+from ..run.window import lasting, under_way
 from .looks import Looks, ProcessLooks
 from .places import Where, outside_models, places
 from .stage_shares import Stages, making_stages

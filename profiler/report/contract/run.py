@@ -18,8 +18,8 @@ from ...analyse.ranks.job import Job
 from ...analyse.run.analysis import Analysis, RankAnalysis
 from ...analyse.run.facts import Facts
 from ...analyse.run.metrics import METRICS
+from ...analyse.run.resource_usage import WorkerDeath
 from ...analyse.run.stall_breakdown import PARTS
-from ...analyse.run.worker_deaths import WorkerDeath
 from ...record.image_files import ImageDecoding
 from . import cost as cost_json
 from . import over_time

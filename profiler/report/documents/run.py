@@ -10,7 +10,7 @@ from ...analyse.ranks import figures as ranks_figures
 from ...analyse.ranks.job import Job
 from ...analyse.run.analysis import Analysis, RankAnalysis
 from ...analyse.run.facts import Facts
-from ...analyse.run.resource_usage import Sampled
+from ...analyse.run.resource_usage import Sampled, said_of
 from ...analyse.run.stall_breakdown import PARTS, TOTAL, UNTOLD
 from ...analyse.run.startup import (
     COMPILING,
@@ -23,7 +23,6 @@ from ...analyse.run.startup import (
     STAGES,
 )
 from ...analyse.run.trends import FALLS, FLAT, GROWS, JUMPS, Trend
-from ...analyse.run.worker_deaths import said_of
 from ...record.image_files import ImageDecoding
 from ..document import (
     LEFT,

@@ -13,8 +13,7 @@ from operator import itemgetter
 from typing import TypeVar
 
 from ...analyse.recent.snapshot import UNDER_WAY, CodeView, HostView, RankView, Snapshot, WorkerView
-from ...analyse.run.resource_usage import BUDGET_USED
-from ...analyse.run.worker_deaths import said_of
+from ...analyse.run.resource_usage import BUDGET_USED, said_of
 from ...analyse.where.places import Where
 from ..render import bars
 from ..render.phrases import written

@@ -16,9 +16,8 @@ from whyidle.analyse.causes.claim import Claim, Piece
 from whyidle.analyse.causes.divided import pieces_of
 from whyidle.analyse.causes.finding import Finding
 from whyidle.analyse.causes.host import gil
-from whyidle.analyse.run.divided_time import gil_of, own_time
 from whyidle.analyse.run.host_gaps import LEAST_STAGE
-from whyidle.analyse.run.stall_breakdown import PARTS
+from whyidle.analyse.run.stall_breakdown import PARTS, gil_of, own_time
 from whyidle.analyse.run.window import Window
 from whyidle.analyse.speedup import SCATTER_SD, scattered
 from whyidle.record.columns import with_column

@@ -14,8 +14,9 @@ from support.crafted import evidence, records_of
 from support.judged_waits import COMPUTING, CPUS, judge, only, pieces, rates, waiting_for_data
 from whyidle.analyse.causes.diagnosis import findings_of, verdict_of
 from whyidle.analyse.causes.input.memory import soon_full
-from whyidle.analyse.run.facts import Facts, WastedSamples, wasted_samples_of
-from whyidle.analyse.run.memory_growth import MemoryGrowth, MemoryLimitSeen, memory_growth_of
+from whyidle.analyse.run.facts import Facts
+from whyidle.analyse.run.loader_stats import WastedSamples, wasted_samples_of
+from whyidle.analyse.run.resource_usage import MemoryGrowth, MemoryLimitSeen, memory_growth_of
 from whyidle.record.columns import copied
 from whyidle.record.schema import CONTENT, HOST, MEMORY, NOT_MEASURED, MemoryLimitOf, StepFlag
 

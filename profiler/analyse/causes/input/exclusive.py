@@ -10,10 +10,8 @@ from dataclasses import replace
 from ....record.schema import ThreadState
 from ...predict.advice import VanishedWork
 from ...predict.predict import Assumed
-from ...run.exclusion import Exclusion, SeenWaiting, TimeGrowth
 from ...run.facts import Facts
-from ...run.loader_stats import LoaderStats
-from ...run.worker_records import HandedOver
+from ...run.loader_stats import Exclusion, HandedOver, LoaderStats, SeenWaiting, TimeGrowth
 from ..finding import Evidence, Finding, Next
 from .wait import HANDOVER_MS, NEARLY_AS_LONG, Wait
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from ....record.schema import MemoryLimitOf
 from ...run.facts import Facts
-from ...run.memory_growth import MemoryGrowth, MemoryLimitSeen
+from ...run.resource_usage import MemoryGrowth, MemoryLimitSeen
 from ..claim import Claim
 from ..finding import Evidence, Finding, Next
 from .wait import Wait

@@ -6,7 +6,7 @@ The sampler takes the time: it works in the training's own process, however many
 from __future__ import annotations
 
 from ...predict.advice import VanishedWork
-from ...run.exposed_data_wait import MOSTLY_READING
+from ...run.loader_stats import MOSTLY_READING
 from ..finding import Evidence, Finding, Next
 from ..speedup import as_next, by_parts, by_replay, vanishing
 from .wait import Wait
