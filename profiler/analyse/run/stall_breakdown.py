@@ -141,6 +141,7 @@ def partition(window: Window, events: Records, pauses: Records, asynchronous: bo
     collecting = under_way(lasting(events, EventKind.GARBAGE))
     boundaries = under_way(lasting(events, EventKind.BOUNDARY))
     unseen, surely_computing, unresolved = unseen_of(window, asynchronous)
+    # What is not needed any longer is let go of: these are the largest arrays of an analysis.
     if asynchronous:
         stepping = clip(_spans(window.all_steps, "device_begin_ns", "device_end_ns"), begin, end)
         computing = subtract(stepping, _pausing(window.all_steps, pauses))
@@ -152,28 +153,22 @@ def partition(window: Window, events: Records, pauses: Records, asynchronous: bo
         paused = total(stepping) - total(computing)
         # A processor that validates or collects garbage does not compute the step.
         computing = subtract(computing, union_of(collecting, boundaries))
+    del stepping
 
-    idle = complement(computing, begin, end)
-    outside, idle = _take(idle, union_of(boundaries, _between_steps(window)))
-    unseen, idle = _take(idle, unseen)
-    idle_ns = idle[:, 1] - idle[:, 0]
-    copies = calls = syncs = EMPTY
+    left = complement(computing, begin, end)
+    outside, left = _take(left, union_of(boundaries, _between_steps(window)))
+    unseen, left = _take(left, unseen)
+    gaps_ns = left[:, 1] - left[:, 0]
+    gaps_ns = gaps_ns[gaps_ns >= GAP_NS]
+    copying = calling = syncing = EMPTY
     if asynchronous:
         # Of a copy that the host waits for, the host's call says it all.
-        queued = window.all_steps[flagged(window.all_steps, StepFlag.PINNED)]
-        copies = union_of(
-            _spans(queued, "device_copy_begin_ns", "device_copy_end_ns"),
-            _spans(_of(pauses, PauseKind.QUEUED_COPY, PauseKind.COPY_AHEAD), "device_begin_ns", "device_end_ns"),
-        )
-        calls = union_of(
-            _spans(steps, "copy_begin_ns", "copy_end_ns"),
-            _called(pauses, PauseKind.COPY, PauseKind.QUEUED_COPY, PauseKind.COPY_AHEAD),
-        )
-        syncs = _called(pauses, PauseKind.SYNC)
-    copying, left = _take(idle, copies)
+        copying, left = _take(left, _queued_copies(window.all_steps, pauses))
     loading, left = _take(left, fetches)
-    calling, left = _take(left, calls)
-    syncing, left = _take(left, syncs)
+    if asynchronous:
+        calls = _called(pauses, PauseKind.COPY, PauseKind.QUEUED_COPY, PauseKind.COPY_AHEAD)
+        calling, left = _take(left, union_of(_spans(steps, "copy_begin_ns", "copy_end_ns"), calls))
+        syncing, left = _take(left, _called(pauses, PauseKind.SYNC))
 
     first_fetch_ns = total(intersect(loading, firsts))
     sampling = intersect(loading, under_way(lasting(events, EventKind.SAMPLER)))
@@ -201,7 +196,7 @@ def partition(window: Window, events: Records, pauses: Records, asynchronous: bo
         fill_ns=max(0, round(first_ns - len(first) * usual)),
         garbage_ns=round(total(intersect(left, collecting)) * grow),
         unseen_ns=total(unseen),
-        gaps_ns=idle_ns[idle_ns >= GAP_NS],
+        gaps_ns=gaps_ns,
         unresolved_steps=unresolved,
         unmarked_waits=int(((pauses["what"] == PauseKind.SYNC) & (pauses["device_end_ns"] == NOT_MEASURED)).sum()),
         loading=loading,
@@ -249,6 +244,13 @@ def _pausing(steps: Records, pauses: Records) -> Intervals:
     waits = _spans(_of(pauses, PauseKind.STREAM_WAIT), "device_begin_ns", "device_end_ns")
     further = _spans(_of(pauses, PauseKind.COPY_AHEAD), "device_begin_ns", "device_end_ns")
     return union_of(held, intersect(waits, union_of(_spans(steps[ahead], *by_step), further)))
+
+
+def _queued_copies(steps: Records, pauses: Records) -> Intervals:
+    """When queued copies ran, on the device's clock."""
+    copies = _spans(steps[flagged(steps, StepFlag.PINNED)], "device_copy_begin_ns", "device_copy_end_ns")
+    further = _of(pauses, PauseKind.QUEUED_COPY, PauseKind.COPY_AHEAD)
+    return union_of(copies, _spans(further, "device_begin_ns", "device_end_ns"))
 
 
 def _between_steps(window: Window) -> Intervals:
