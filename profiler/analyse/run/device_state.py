@@ -12,7 +12,7 @@ from ...record.reader import Records
 from ...record.schema import NOT_MEASURED, EventKind, StepFlag
 from ..intervals import clip, covered, intersect, subtract, total, union, union_of
 from ..shares import MOSTLY
-from .resource_usage import OncePerLooks, by_device, inside
+from .resource_usage import by_device, inside, once_per_looks
 from .stall_breakdown import Partition, unseen_of
 from .window import Lengths, Mask, Stamps, Window, elements_of, flagged, known, lasting, or_zero, per_step, under_way
 
@@ -143,9 +143,10 @@ def device_state(window: Window, device: Records, parts: Partition) -> DeviceSta
         # While a step computed, since an idle device turns its clock down.
         loaded = each[covered(parts.computing, each["t_ns"], each["t_ns"] + 1) > 0]
         clocks += [float(mhz.mean())] if len(mhz := known(loaded, "sm_clock_mhz")) else []
-    return replace(_by_itself(looks), clock_mhz=min(clocks, default=None))
+    return replace(_of_looks(looks), clock_mhz=min(clocks, default=None))
 
 
+@once_per_looks
 def _of_looks(looks: Records) -> DeviceState:
     """What looks tell without the steps."""
     each = by_device(looks)
@@ -161,9 +162,6 @@ def _of_looks(looks: Records) -> DeviceState:
         max(links, key=lambda link: link.share, default=None),
         utilisation=utilisation,
     )
-
-
-_by_itself = OncePerLooks(_of_looks)
 
 
 def foreign_kernels_of(window: Window, parts: Partition, utilisation: Utilisation | None) -> ForeignKernels | None:

@@ -13,67 +13,24 @@ from typing import Any
 
 import numpy as np
 
+from ...record import schema
 from ...record.names import read_names
 from ...record.reader import Records
 from ...record.run import Run, Writer
-from ...record.schema import (
-    BATCH,
-    CONTENT,
-    DEVICE,
-    EVENT,
-    HOST,
-    MEMORY,
-    NOT_MEASURED,
-    PAUSE,
-    STEP,
-    TRANSFORM,
-    EventKind,
-    LoaderFlag,
-    PauseKind,
-    StepFlag,
-)
+from ...record.schema import NOT_MEASURED, EventKind, LoaderFlag, PauseKind, StepFlag
 from ..predict.advice import Advice
 from ..shares import MOSTLY
 from ..where.looks import ProcessLooks
 from ..where.own_loop import OwnLoop
 from ..where.places import Where
 from ..where.stage_shares import Stages
+from . import exposed_data_wait, host_gaps, loader_stats, resource_usage
+from . import window as windows
 from .device_state import DeviceState, OutlierSteps, device_state, memory_pressure, shape_churn
-from .exposed_data_wait import Sampling, Waits, sampling_of, waits_of
-from .host_gaps import Gaps, Outside, Staging, Syncs, gaps_of, outside_of, staging_of, syncs_of
-from .loader_stats import (
-    MADE_IN_FETCH_PCT,
-    Exclusion,
-    HandedOver,
-    LoaderStats,
-    WastedSamples,
-    exclusion_of,
-    handed_over_of,
-    loader_of,
-    made_in_fetch_pct,
-    of_training,
-    unread_loader,
-    wasted_samples_of,
-)
-from .resource_usage import MemoryGrowth, Sampled, memory_growth_of, sampled, swings_to_zero_pct
 from .stall_breakdown import DividedTime, Gil, Partition, divided_time, rises
 from .startup import Startup, startup_of
 from .trends import Trend, trends_of
-from .window import (
-    Window,
-    elements_of,
-    flagged,
-    last_told,
-    lasting,
-    loader_flag,
-    or_zero,
-    own_workers,
-    per_step,
-    plausible,
-    resolved,
-    under_way,
-    window_of,
-)
+from .window import Window, elements_of, flagged, last_told, lasting, loader_flag, or_zero, per_step, under_way
 
 MOST_TIMES = 100
 """Computation of a step over that of others with as much work, from which steps that learn nothing are no steps."""
@@ -138,18 +95,21 @@ def doubtful_steps(window: Window, events: Records, parts: Partition, asynchrono
 
 @dataclass(frozen=True)
 class Facts(DividedTime):
-    """One rank's window, where its time went, and what loader, device and host showed."""
+    """One rank's window, where its time went, and what loader, device and host showed.
 
-    loader: LoaderStats
-    sampled: Sampled
+    `None` where something was not measured, is not known, or is not there.
+    """
+
+    loader: loader_stats.LoaderStats
+    sampled: resource_usage.Sampled
     pinned: bool | None
     """Whether batches were copied from page-locked memory; `None` when nothing was copied."""
     copied_ahead: bool
     made_in_fetch_pct: float | None
     """Share of the batch making that happened while the training waited in the fetch."""
-    waits: Waits
+    waits: exposed_data_wait.Waits
     """What the training waited for when it waited for data."""
-    loader_unread: LoaderStats | None
+    loader_unread: loader_stats.LoaderStats | None
     """The loader as far as it made batches that are not mostly read from storage; `None` where all or none are."""
     machine_cpus: int | None
     """All CPUs of the machine, whether the job may use them or not."""
@@ -158,7 +118,7 @@ class Facts(DividedTime):
     set_workers: int | None
     """Worker processes of torch's DataLoader, as it is set; `None` for other loaders."""
     clock_uncertainty_ns: int | None
-    """How far the device's times may be from the host's clock; `None` where that is not known."""
+    """How far the device's times may be from the host's clock."""
     cut_steps: int
     """Steps at the end that the device had not finished; they are not in the window."""
     other_processes: int
@@ -166,11 +126,11 @@ class Facts(DividedTime):
     overhead_ns: float
     """Time in whyidle's own hooks in a step that they look at; the median, since the scheduler may interrupt a hook."""
     set_prefetch: int | None = None
-    """Batches that each of torch's worker processes prepares ahead, as it is set; `None` where that is not known."""
+    """Batches that each of torch's worker processes prepares ahead, as it is set."""
     persistent_workers: bool | None = None
-    """Whether torch's worker processes outlive an epoch, as it is set; `None` where that is not known."""
+    """Whether torch's worker processes outlive an epoch, as it is set."""
     main_queued_ns: float | None = None
-    """Time that the training's thread waited for a CPU; `None` where that was not measured."""
+    """Time that the training's thread waited for a CPU."""
     iterable: bool | None = None
     """Whether the dataset is iterated over, and divides itself among the workers."""
     out_of_order: bool | None = None
@@ -183,18 +143,18 @@ class Facts(DividedTime):
     pin_memory: bool | None = None
     """Whether the loader is set to put batches into page-locked memory."""
     gil: Gil | None = None
-    """Waiting for Python's global lock; `None` where other Python threads were not measured, or there were none."""
+    """Waiting for Python's global lock; `None` also without other Python threads."""
     running: float | None = None
     """Share of its time outside fetches and calls that wait in which the training's thread ran, 0..1; the median."""
-    sampling: Sampling | None = None
-    """What the loader's sampler took; `None` where it took nothing that was told."""
-    staging: Staging | None = None
-    """Work on each batch between its arrival and the forward pass; `None` where there is none, or it is not seen."""
-    gaps: Gaps | None = None
+    sampling: exposed_data_wait.Sampling | None = None
+    """What the loader's sampler took."""
+    staging: host_gaps.Staging | None = None
+    """Work on each batch between its arrival and the forward pass."""
+    gaps: host_gaps.Gaps | None = None
     """Time behind the training loop's own work."""
-    syncs: Syncs | None = None
+    syncs: host_gaps.Syncs | None = None
     """Time behind synchronising calls."""
-    outside: Outside | None = None
+    outside: host_gaps.Outside | None = None
     """Time outside the steps."""
     doubtful: DoubtfulSteps | None = None
     """Steps that can be none; where there are any, nothing is made of what single steps take."""
@@ -203,13 +163,12 @@ class Facts(DividedTime):
     memory_pressure: OutlierSteps | None = None
     """Steps in which the device's memory allocator had to try again."""
     making_seen: float | None = None
-    """Of looks at workers while the training waited for data, the share in which they ran, making a batch, 0..1; `None`
-    where that was not looked at, or too seldom."""
+    """Share of the looks at workers while the training waited for data in which they ran, making a batch, 0..1; `None`
+    also of too few."""
     stages: Stages | None = None
-    """What preparing batches consists of, by stack samples; `None` where there were too few."""
+    """What preparing batches consists of, by stack samples; `None` also of too few."""
     own_loop: OwnLoop | None = None
-    """What a loop without a loader spends its time on, as its stack tells; `None` where clocks tell it, or too few
-    looks were made."""
+    """What a loop without a loader spends its time on, by its stack; `None` where clocks tell it, or of few looks."""
     unnamed: tuple[Where, ...] = ()
     """The lines of what is no computing, and in a loop without a loader of no kind that its stack tells; empty where
     that was not looked at."""
@@ -217,20 +176,20 @@ class Facts(DividedTime):
     """What other settings of the loader would do; `None` where the run does not tell, or nobody will ask."""
     device_state: DeviceState | None = None
     """Clocks and link of the accelerator; `None` where the processor is the device."""
-    exclusion: Exclusion | None = None
+    exclusion: loader_stats.Exclusion | None = None
     """Whether workers exclude each other; `None` with fewer than two."""
     trends: tuple[Trend, ...] = ()
     """How the parts of a step change as the run goes on; empty of a run with too few steps."""
     startup: Startup | None = None
-    """The time before the first step was over; `None` where its begin is not known."""
+    """The time before the first step was over."""
     memory_grew: tuple[float, float] | None = None
-    """Memory of the training's processes at the beginning and at the end of the window, bytes; `None`: not known."""
-    wasted: WastedSamples | None = None
-    """Samples made for nothing; `None` where that was not looked at."""
-    handed: HandedOver | None = None
-    """What a batch consists of that workers hand over; `None` where that was not looked at."""
-    memory: MemoryGrowth | None = None
-    """Memory of the loader's workers that grows without end; `None` where it does not."""
+    """Memory of the training's processes at the beginning and at the end of the window, bytes."""
+    wasted: loader_stats.WastedSamples | None = None
+    """Samples made for nothing."""
+    handed: loader_stats.HandedOver | None = None
+    """What a batch consists of that workers hand over."""
+    memory: resource_usage.MemoryGrowth | None = None
+    """Memory of the loader's workers that grows without end."""
 
     @property
     def waiter(self) -> str:
@@ -253,7 +212,7 @@ class Facts(DividedTime):
         if self.set_workers is not None:
             return self.set_workers == 0
         made = self.made_in_fetch_pct
-        return made is not None and made >= MADE_IN_FETCH_PCT and self.loader.queue_capacity is None
+        return made is not None and made >= loader_stats.MADE_IN_FETCH_PCT and self.loader.queue_capacity is None
 
     def samples_per_s_without(self, removed_ns: float) -> float | None:
         """Samples/s if so much of the wall time vanished; `None` where samples are not known."""
@@ -304,44 +263,46 @@ def facts_of(run: Run, mine: Writer | None = None, looks: ProcessLooks | None = 
     `None` when no step was recorded, or when the device has stamped none.
     """
     mine = run.leading_writer() if mine is None else mine
-    if mine is None or not run.files(STEP):
+    if mine is None or not run.files(schema.STEP):
         return None
-    stored = run.records(STEP, mine)
-    steps = recorded = plausible(stored)
+    stored = run.records(schema.STEP, mine)
+    steps = recorded = windows.plausible(stored)
     damaged = f"{len(stored) - len(recorded)} records of steps are damaged and left out."
     if len(recorded) < len(stored) and damaged not in run.damaged:
         run.damaged.append(damaged)
-    events = run.records(EVENT, mine)
+    events = run.records(schema.EVENT, mine)
     if device_kind_of(run.info) != "cpu" and not (events["what"] == EventKind.DEVICE_DONE).any():
-        steps = resolved(recorded)
+        steps = windows.resolved(recorded)
         if len(steps) == 0:
             return None
     if cut := len(recorded) - len(steps):
         # What came after the last step that is known belongs to none.
         events = events[events["t_ns"] <= steps["step_end_ns"][-1]]
-    window = window_of(steps, events)
+    window = windows.window_of(steps, events)
     if window is None or window.wall_ns <= 0:
         return None
     facts = judge(
         window,
         events,
-        run.records(PAUSE, mine),
-        run.records(BATCH, mine),
-        run.records(DEVICE),
-        run.records(HOST),
+        run.records(schema.PAUSE, mine),
+        run.records(schema.BATCH, mine),
+        run.records(schema.DEVICE),
+        run.records(schema.HOST),
         run.info,
-        run.records(TRANSFORM, mine),
+        run.records(schema.TRANSFORM, mine),
         read_names(run.folder),
         looks,
     )
-    contents = run.records(CONTENT, mine)
+    contents = run.records(schema.CONTENT, mine)
     return replace(
         facts,
         cut_steps=cut,
-        other_processes=sum(f.header.pid != mine[1] and f.count() > 0 for f in run.files_of_rank(STEP, mine[0])),
-        wasted=wasted_samples_of(window, contents, facts.iterable, facts.device_kind != "cpu"),
-        handed=handed_over_of(contents, window.all_steps),
-        memory=memory_growth_of(window, run.records(HOST), run.records(MEMORY), facts.set_workers, run.info),
+        other_processes=sum(f.header.pid != mine[1] and f.count() > 0 for f in run.files_of_rank(schema.STEP, mine[0])),
+        wasted=loader_stats.wasted_samples_of(window, contents, facts.iterable, facts.device_kind != "cpu"),
+        handed=loader_stats.handed_over_of(contents, window.all_steps),
+        memory=resource_usage.memory_growth_of(
+            window, run.records(schema.HOST), run.records(schema.MEMORY), facts.set_workers, run.info
+        ),
     )
 
 
@@ -364,11 +325,12 @@ def judge(
 ) -> Facts:
     """The facts of a window, from the records around it; `info` is run.json, `names` what records name by number."""
     device_kind, queued = device_kind_of(info), device_kind_of(info) != "cpu"
-    of_all, batches = batches, of_training(batches, window.all_steps)
+    of_all, batches = batches, loader_stats.of_training(batches, window.all_steps)
     divided, running, gil = divided_time(window, events, pauses, host, device_kind)
     parts = divided.parts
-    sampling, staging = sampling_of(window, events, parts), staging_of(window, events, parts, names)
-    seen = sampled(window, device, host)
+    sampling = exposed_data_wait.sampling_of(window, events, parts)
+    staging = host_gaps.staging_of(window, events, parts, names)
+    seen = resource_usage.sampled(window, device, host)
     doubtful = doubtful_steps(window, events, parts, queued)
     copied = window.steps[window.steps["copy_bytes"] > 0]
     waited_for_cpu = rises(host["t_ns"], host["main_thread_queue_ns"], window)
@@ -378,36 +340,36 @@ def judge(
         pressure = memory_pressure(window, events, parts, queued, seen.utilisation_pct) if queued else None
     facts = Facts(
         **vars(divided),
-        loader=loader_of(window, batches, transforms, names),
-        loader_unread=unread_loader(window, batches),
+        loader=loader_stats.loader_of(window, batches, transforms, names),
+        loader_unread=loader_stats.unread_loader(window, batches),
         sampled=seen,
         pinned=_pinned(copied, pauses[pauses["step"] >= window.steps["step"][0]]),
         copied_ahead=bool(len(copied) and np.mean(flagged(copied, StepFlag.COPIED_AHEAD)) > MOSTLY),
-        made_in_fetch_pct=made_in_fetch_pct(window, batches),
-        waits=waits_of(window, batches, parts, 0 if sampling is None else sampling.ns),
+        made_in_fetch_pct=loader_stats.made_in_fetch_pct(window, batches),
+        waits=exposed_data_wait.waits_of(window, batches, parts, 0 if sampling is None else sampling.ns),
         main_queued_ns=None if waited_for_cpu is None else float(waited_for_cpu.sum()) / window.looked_at,
         machine_cpus=(info.get("host") or {}).get("cpus"),
-        zero_windows_pct=swings_to_zero_pct(window, device),
+        zero_windows_pct=resource_usage.swings_to_zero_pct(window, device),
         set_workers=last_told(events, EventKind.LOADER_WORKERS),
         set_prefetch=last_told(events, EventKind.LOADER_PREFETCH),
         persistent_workers=loader_flag(events, LoaderFlag.PERSISTENT_WORKERS),
         iterable=loader_flag(events, LoaderFlag.ITERABLE),
         out_of_order=loader_flag(events, LoaderFlag.OUT_OF_ORDER),
         starts_python=loader_flag(events, LoaderFlag.STARTS_PYTHON),
-        own_workers=own_workers(events),
+        own_workers=windows.own_workers(events),
         pin_memory=loader_flag(events, LoaderFlag.PIN_MEMORY),
         gil=gil,
         running=running,
         sampling=sampling,
         staging=staging,
-        gaps=gaps_of(window, events, parts, names, staging),
-        syncs=syncs_of(window, pauses, parts),
-        outside=outside_of(window, events, of_all, parts, names),
+        gaps=host_gaps.gaps_of(window, events, parts, names, staging),
+        syncs=host_gaps.syncs_of(window, pauses, parts),
+        outside=host_gaps.outside_of(window, events, of_all, parts, names),
         doubtful=doubtful,
         shape_churn=churn,
         memory_pressure=pressure,
         device_state=device_state(window, device, parts) if queued else None,
-        exclusion=exclusion_of(window, batches, looks),
+        exclusion=loader_stats.exclusion_of(window, batches, looks),
         clock_uncertainty_ns=last_told(events, EventKind.CLOCK_UNCERTAINTY),
         cut_steps=0,
         other_processes=0,

@@ -15,45 +15,27 @@ import contextlib
 import signal
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from functools import wraps
+from typing import Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from ...record.reader import Records, measured
 from ...record.schema import NOT_MEASURED, EventKind, MemoryLimitOf
 from ..where.looks import ProcessLooks
-from .window import Lengths, Stamps, Window, known, mean_of
+from .window import Lengths, Mask, Stamps, Window, known, mean_of
 
 LATE_NS = 100_000_000
 """A sample this much later than planned is called late: half of the default period."""
-
 BUDGET_USED = 0.80
 """Share of the CPUs it may use that a job keeps busy, from which none is left over for it."""
-MOST_LATE_PCT = 5.0
-"""Percent of the samples that may come late before that is said."""
-MOST_STEAL_PCT = 5.0
-"""Percent of the machine's CPU time taken by the hypervisor from which that is said."""
 LEAST_FOREIGN_CPUS = 0.3
 """CPUs that other programs use, from which they are mentioned: less is the system's own housekeeping and the
 sampler."""
-LEAST_UNSEEN_S = 2.0
-"""Seconds at an end of the window without a sample from which that is said, if they are `LEAST_UNSEEN_SHARE` as
-well."""
-LEAST_UNSEEN_SHARE = 0.02
-"""Share of the window without a sample at one end, from which that is said, if it is `LEAST_UNSEEN_S` as well."""
+LEAST_UNSEEN_S, LEAST_UNSEEN_SHARE = 2.0, 0.02
+"""Seconds at an end of the window without a sample, and share of the window, from which both that is said."""
 LEAST_DEVICE_UNSEEN_S = 3.0
-"""Seconds at the end without a sample of the device, though the host was sampled, from which that is said: states of a
-GPU come once a second."""
-LEAST_THROTTLED_SHARE = 0.01
-"""Time that a CPU quota stopped the job, summed over CPUs, as a share of the window, from which that is said."""
-MOST_SAMPLER_CPUS = 0.05
-"""CPUs that the sampler itself may use before that is said."""
-LEAST_THERMAL_PCT = 1.0
-"""Percent of the time that temperature held clocks down from which that is said."""
-LEAST_POWER_CAPPED_PCT = 10.0
-"""Percent of the time that the power cap held clocks down from which that is said: a GPU under full load touches it now
-and then."""
+"""The same of the device, though the host was sampled: states of a GPU come once a second."""
 OWN_BEYOND_BYTES = 2_000_000_000
 """Device memory that a training takes beside its allocator without any other process, at most: a context (about 0.5
 GB), loaded kernels and buffers of libraries."""
@@ -98,29 +80,29 @@ _SHM = (
     "use fewer workers, or a smaller `prefetch_factor` or batch"
 )
 
-
 Found = TypeVar("Found")
+_last_made: dict[str, tuple[Records, Any]] = {}
+_selected: dict[np.dtype[np.void], tuple[Records, Mask, Records]] = {}
+"""By their kind, the looks that were last selected from, which, and the selection."""
 
 
-class OncePerLooks(Generic[Found]):
-    """A function of looks, which gives again what it gave last where it is asked of the very same. Only of few: many
-    are not kept in memory for it."""
+def once_per_looks(make: Callable[[Records], Found]) -> Callable[[Records], Found]:
+    """Give again what a function of looks gave last where it is asked of the very same. Only of few: many are not kept
+    in memory for it."""
 
-    def __init__(self, make: Callable[[Records], Found]) -> None:
-        self._make = make
-        self._last: tuple[Records, Found] | None = None
-
-    def __call__(self, looks: Records) -> Found:
-        last = self._last
+    @wraps(make)
+    def told(looks: Records) -> Found:
+        last = _last_made.get(make.__qualname__)
         if last is not None and last[0] is looks:
-            return last[1]
-        found = self._make(looks)
-        self._last = (looks, found) if isinstance(looks, np.ndarray) else None
+            found: Found = last[1]
+            return found
+        found = make(looks)
+        _last_made.pop(make.__qualname__, None)
+        if isinstance(looks, np.ndarray):
+            _last_made[make.__qualname__] = looks, found
         return found
 
-
-_selected: dict[np.dtype[np.void], tuple[Records, npt.NDArray[np.bool_], Records]] = {}
-"""By their kind, the looks that were last selected from, which, and the selection."""
+    return told
 
 
 def inside(looks: Records, window: Window) -> Records:
@@ -135,8 +117,10 @@ def inside(looks: Records, window: Window) -> Records:
     return found
 
 
-by_device = OncePerLooks(lambda looks: [looks[looks["device"] == number] for number in np.unique(looks["device"])])
-"""The looks at each device, by its number."""
+@once_per_looks
+def by_device(looks: Records) -> list[Records]:
+    """The looks at each device, by its number."""
+    return [looks[looks["device"] == number] for number in np.unique(looks["device"])]
 
 
 @dataclass(frozen=True)
@@ -165,7 +149,6 @@ class Sampled:
     """Share of the host's samples that came later than planned by more than `LATE_NS`."""
     samples: int
     """Records of host and devices together."""
-
     host_samples: int
     device_samples: int
     unseen_begin_s: float | None
@@ -202,8 +185,8 @@ def sampled(window: Window, device: Records, host: Records) -> Sampled:
     place = np.searchsorted(steps["step_end_ns"], told["t_ns"], side="right") - 1
     beyond = (told["memory_used_bytes"] - steps["memory_bytes"][place])[place >= 0] if len(steps) else place[:0]
     return Sampled(
-        **_told_of_devices(device),
-        **_told_of_host(host),
+        **_of_devices(device),
+        **_of_host(host),
         samples=len(device) + len(host),
         unseen_begin_s=(int(host["t_ns"].min()) - window.begin_ns) / 1e9 if len(host) else None,
         unseen_end_s=_until_end_s(host, window),
@@ -212,6 +195,7 @@ def sampled(window: Window, device: Records, host: Records) -> Sampled:
     )
 
 
+@once_per_looks
 def _of_devices(device: Records) -> dict[str, Any]:
     """What looks at devices say by themselves."""
     # A ring of windows and the slower look at other values share the file; weigh each window by its length.
@@ -236,6 +220,7 @@ def _of_devices(device: Records) -> dict[str, Any]:
     }
 
 
+@once_per_looks
 def _of_host(host: Records) -> dict[str, Any]:
     """What looks at the host say by themselves."""
     late, cpus, throttled_us = known(host, "late_ns"), known(host, "cpus"), _rise(host, "throttled_us")
@@ -249,9 +234,6 @@ def _of_host(host: Records) -> dict[str, Any]:
         "sampler_cpus": _rate(host, "sampler_cpu_ns"),
         "throttled_s": None if throttled_us is None else throttled_us / 1e6,
     }
-
-
-_told_of_devices, _told_of_host = OncePerLooks(_of_devices), OncePerLooks(_of_host)
 
 
 def swings_to_zero_pct(window: Window, device: Records) -> float | None:
@@ -325,92 +307,86 @@ def quality_notes(
     """
     if sampled.samples == 0:
         return ("The sampler recorded nothing in this window: utilisation and CPU figures are missing.",)
-    return (
-        *_unseen(sampled, window, device_kind),
-        *_host(sampled, window, foreign_cpus),
-        *(_gpu(sampled, own_processes, found) if device_kind == "cuda" else ()),
-    )
-
-
-def _unseen(sampled: Sampled, window: Window, device_kind: str) -> Iterator[str]:
-    wall_s = window.wall_ns / 1e9
+    seen, wall_s = sampled, window.wall_ns / 1e9
     least_s = max(LEAST_UNSEEN_S, LEAST_UNSEEN_SHARE * wall_s)
-    if sampled.host_samples == 0:
-        yield "The sampler recorded nothing of the host in this window: CPU figures are missing."
-    begin, end = sampled.unseen_begin_s, sampled.unseen_end_s
-    if begin is not None and begin >= least_s:
-        yield (
-            f"The sampler's first sample came {begin:.0f} s into the {wall_s:.0f} s of the window: its means leave out "
-            "the time before it."
-        )
-    if end is not None and end >= least_s:
-        yield (
-            f"The sampler's last sample came {end:.0f} s before the end of the window of {wall_s:.0f} s: its means "
-            "leave out the time after it."
-        )
-    if device_kind != "cpu":
-        if sampled.device_samples == 0:
-            yield "The sampler recorded no accelerator in this window: utilisation and device memory are missing."
-        device_end = sampled.device_unseen_end_s
-        if device_end is not None and device_end - (end or 0.0) >= max(LEAST_DEVICE_UNSEEN_S, least_s):
-            yield (
-                f"Samples of the accelerator ended {device_end:.0f} s before the end of the window of {wall_s:.0f} s: "
-                "utilisation is the mean of the part before."
-            )
-    late = sampled.late_samples_pct
-    if late is not None and late > MOST_LATE_PCT:
-        yield f"{late:.0f} % of the samples came more than 0.1 s late: the host was too busy to sample on time."
+    of_device = device_kind != "cpu"
+    device_late_s = seen.device_unseen_end_s
+    if device_late_s is not None and device_late_s - (seen.unseen_end_s or 0.0) < max(LEAST_DEVICE_UNSEEN_S, least_s):
+        device_late_s = None
+    quota = "" if seen.cpu_budget is None else f" of {seen.cpu_budget:.3g} CPUs"
+    whole = f"of the window of {wall_s:.0f} s"
+    notes: list[tuple[float | None, float, str]] = [
+        (
+            not seen.host_samples,
+            1,
+            "The sampler recorded nothing of the host in this window: CPU figures are missing.",
+        ),
+        (
+            seen.unseen_begin_s,
+            least_s,
+            f"The sampler's first sample came {{:.0f}} s into the {wall_s:.0f} s of the window: its means leave out "
+            "the time before it.",
+        ),
+        (
+            seen.unseen_end_s,
+            least_s,
+            f"The sampler's last sample came {{:.0f}} s before the end {whole}: its means leave out the time after it.",
+        ),
+        (
+            of_device and not seen.device_samples,
+            1,
+            "The sampler recorded no accelerator in this window: utilisation and device memory are missing.",
+        ),
+        (
+            device_late_s if of_device else None,
+            0,
+            f"Samples of the accelerator ended {{:.0f}} s before the end {whole}: utilisation is the mean of the part "
+            "before.",
+        ),
+        (
+            seen.late_samples_pct,
+            5,
+            "{:.0f} % of the samples came more than 0.1 s late: the host was too busy to sample on time.",
+        ),
+        (seen.steal_pct, 5, "The hypervisor took {:.0f} % of the CPU: timings vary from run to run."),
+        (foreign_cpus, LEAST_FOREIGN_CPUS, "Other programs on this machine used {:.1f} CPUs meanwhile."),
+        (
+            seen.throttled_s,
+            0.01 * wall_s,
+            f"The CPU quota{quota} stopped the job for {{:.1f}} s, summed over CPUs: all waits include that time.",
+        ),
+        (None if (own := seen.sampler_cpus) is None else 100 * own, 5, "The sampler itself used {:.0f} % of a CPU."),
+    ]
+    if device_kind == "cuda" and "device.contended" not in found and (note := _others(seen, own_processes)):
+        notes.append((1, 1, note))
+    if device_kind == "cuda" and "device.throttled" not in found:
+        held = "held the GPU's clocks down for {:.0f} % of the time: computing took longer."
+        # A GPU under full load touches its power cap now and then.
+        notes += [(seen.thermal_pct, 1, f"Temperature {held}"), (seen.power_capped_pct, 10, f"The power cap {held}")]
+    return tuple(text.format(value) for value, least, text in notes if value is not None and value >= least)
 
 
-def _host(sampled: Sampled, window: Window, foreign_cpus: float | None) -> Iterator[str]:
-    steal, throttled = sampled.steal_pct, sampled.throttled_s
-    if steal is not None and steal >= MOST_STEAL_PCT:
-        yield f"The hypervisor took {steal:.0f} % of the CPU: timings vary from run to run."
-    if foreign_cpus is not None and foreign_cpus >= LEAST_FOREIGN_CPUS:
-        yield f"Other programs on this machine used {foreign_cpus:.1f} CPUs meanwhile."
-    if throttled is not None and throttled >= LEAST_THROTTLED_SHARE * window.wall_ns / 1e9:
-        budget = "" if sampled.cpu_budget is None else f" of {sampled.cpu_budget:.3g} CPUs"
-        yield (
-            f"The CPU quota{budget} stopped the job for {throttled:.1f} s, summed over CPUs: all waits include "
-            "that time."
-        )
-    own = sampled.sampler_cpus
-    if own is not None and own >= MOST_SAMPLER_CPUS:
-        yield f"The sampler itself used {100 * own:.0f} % of a CPU."
-
-
-def _gpu(sampled: Sampled, own_processes: int, found: Collection[str | None]) -> Iterator[str]:
-    others = None if sampled.gpu_processes is None else sampled.gpu_processes - own_processes
-    least, beyond = sampled.others_least_bytes, sampled.beyond_training_bytes
-    if "device.contended" in found:
-        pass
-    elif others is not None and others > 0:
+def _others(seen: Sampled, own_processes: int) -> str:
+    """What other processes have on the GPU; empty where nothing shows."""
+    others = None if seen.gpu_processes is None else seen.gpu_processes - own_processes
+    least, beyond = seen.others_least_bytes, seen.beyond_training_bytes
+    if others is not None and others > 0:
         who = "1 other process" if others == 1 else f"{others} other processes"
-        yield (
-            f"{who} had a context on the GPU{_held(least, beyond)}: utilisation counts their kernels as well, and "
-            "steps may have waited for them."
-        )
-    elif beyond is not None and beyond >= OWN_BEYOND_BYTES:
-        yield (
+        # They hold at least what all processes but the largest do, at most what is not torch's.
+        if least is not None and beyond is not None and beyond > least:
+            who += f" had a context on the GPU, with {least / 1e9:.1f} to {beyond / 1e9:.1f} GB of its memory"
+        elif least is not None:
+            who += f" had a context on the GPU, with {least / 1e9:.1f} GB of its memory at least"
+        else:
+            most = "" if beyond is None else f", with {beyond / 1e9:.1f} GB of its memory at most"
+            who += f" had a context on the GPU{most}"
+        return f"{who}: utilisation counts their kernels as well, and steps may have waited for them."
+    if beyond is not None and beyond >= OWN_BEYOND_BYTES:
+        return (
             f"{beyond / 1e9:.1f} GB of the GPU's memory were in use beyond what torch held: by a process that the "
             "driver does not show here, or by libraries beside torch's allocator."
         )
-    if "device.throttled" in found:
-        return
-    thermal, capped = sampled.thermal_pct, sampled.power_capped_pct
-    if thermal is not None and thermal >= LEAST_THERMAL_PCT:
-        yield f"Temperature held the GPU's clocks down for {thermal:.0f} % of the time: computing took longer."
-    if capped is not None and capped >= LEAST_POWER_CAPPED_PCT:
-        yield f"The power cap held the GPU's clocks down for {capped:.0f} % of the time: computing took longer."
-
-
-def _held(least: int | None, beyond: int | None) -> str:
-    """What others hold: at least that of all processes but the largest, at most what is not torch's."""
-    if least is not None and beyond is not None and beyond > least:
-        return f", with {least / 1e9:.1f} to {beyond / 1e9:.1f} GB of its memory"
-    if least is not None:
-        return f", with {least / 1e9:.1f} GB of its memory at least"
-    return "" if beyond is None else f", with {beyond / 1e9:.1f} GB of its memory at most"
+    return ""
 
 
 def look_notes(looks: ProcessLooks, window: Window) -> Iterator[str]:
