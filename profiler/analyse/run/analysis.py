@@ -31,16 +31,14 @@ from .stall_breakdown import disagreeing
 from .window import Window, flagged, lasting, under_way
 
 LEAST_DISAGREEMENT_PCT = 20
-"""Points of the wall time between the driver's utilisation and the span of the steps' computation from which they are
-said to disagree. More than `UTILISATION_BELOW`, from which a cause is claimed: that is claimed only where nothing else
-may be the reason, and this is said whatever the reason is."""
+"""Points of the wall time between the driver's utilisation and the steps' span from which they are said to
+disagree, whatever the reason: more than `UTILISATION_BELOW`, from which a cause is claimed."""
 MOST_UNCERTAIN_NS = 100_000
 """How far the device's clock may be off the host's before that is said."""
 MOST_UNMARKED = 0.1
 """Waits for the device that have no stamps of its own, a step, from which that is said."""
 MOST_DISAGREEING = 0.01
-"""Share of the steps whose stamps may contradict the device before that is said: the scheduler can come between two
-questions to it."""
+"""Share of the steps whose stamps may contradict the device unsaid: the scheduler can come between two questions."""
 LEAST_DOUBTFUL = 0.05
 """Share of the steps of which a part of the time is not known, from which that is said."""
 MOST_PHASES = 8
@@ -151,8 +149,7 @@ class Analysis:
     machine: Sampled | None = None
     """What the sampler saw over the whole recording, of a run without steps."""
     job: Job | None = None
-    """What several ranks are together; the other figures are then those of the rank that leads. `None` of a single
-    one."""
+    """What several ranks are together; the other figures are then the leading rank's. `None`: a single rank."""
     ranks: tuple[RankAnalysis, ...] = ()
     """Each of several ranks by itself; empty of a single one."""
     killed: tuple[int, ...] = ()

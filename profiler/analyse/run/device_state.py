@@ -17,11 +17,9 @@ from .stall_breakdown import Partition, unseen_of
 from .window import Lengths, Mask, Stamps, Window, elements_of, flagged, known, lasting, or_zero, per_step, under_way
 
 IDLE, POWER_CAP, SLOWDOWN, THERMAL = 0x1, 0x4, 0x8 | 0x80, 0x20 | 0x40
-"""Bits of NVML's clock event reasons: nothing to do; software power cap; slowdown and power brake by the hardware;
-temperature, told by software or hardware."""
+"""Bits of NVML's clock event reasons: idle; power cap; hardware slowdown and power brake; temperature, by either."""
 MUCH_CAPPED = 0.8
-"""Clock under a power cap over the highest one, from which the cap takes too little to count: many cards always run
-so."""
+"""Capped clock over the highest one, from which the cap takes too little to count: many cards always run so."""
 CLEARLY_HIGHER = 1.1
 """Clock of a card that mostly runs without its power cap over its clock under it, from which the cap slows it."""
 LOADED_PCT = 50.0
@@ -29,13 +27,11 @@ LOADED_PCT = 50.0
 LOADED_WITHIN_NS = 1_000_000_000
 """Distance of a utilisation window from a look at the link, up to which it tells what the device did then."""
 LEAST_WINDOWS = 6
-"""Utilisation windows within the steps that other processes' kernels are told by, at least: a second of the shortest
-that the driver has."""
+"""Utilisation windows within the steps that foreign kernels are told by, at least: a second of the shortest ones."""
 LEAST_LOOKS = 3
 """Looks at a device that its clocks, or its link, are judged by, at least."""
 LEAST_IDLE_SHARE = 0.1
-"""Share of the time that a training has to leave its device idle for other processes' kernels to be told by what runs
-then."""
+"""Share of the time that the device has to be left idle for foreign kernels to be told by what runs then."""
 LEAST_FOREIGN_SHARE = 0.03
 """Share of the time in which other processes' kernels have to run to be told: less is how finely utilisation is."""
 LANE_GBS = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}
@@ -51,11 +47,10 @@ SIZE_EXPLAINS = 2
 MOST_RETRIED = 0.7
 """Retries a step up to which the slowest steps are taken for those that retried; with more, nearly every step did."""
 CLEARLY_SLOWER = 1.2
-"""Time of the steps that retried over that of others, from which they are taken for those, where nothing but their
-length tells them."""
+"""Time of the steps that retried over that of others, where nothing but their length tells them, at least."""
 LEAST_IDLE = 0.05
-"""Share of the time that the device idles within the steps, by the driver's utilisation, from which retries at nearly
-every step are its reason. Less than `UTILISATION_BELOW`, since here something is known to have happened."""
+"""Share of the time that the device idles within the steps, by the driver's utilisation, from which retries at
+nearly every step are the reason. Below `UTILISATION_BELOW`: something is known to have happened here."""
 LOOKS_NS = 250_000_000
 """How long a retry of the allocator lies before it is told, at most: it is asked up to 5 times a second."""
 
@@ -165,11 +160,10 @@ def _of_looks(looks: Records) -> DeviceState:
 
 
 def foreign_kernels_of(window: Window, parts: Partition, utilisation: Utilisation | None) -> ForeignKernels | None:
-    """What other processes' kernels add to the steps' own computing, compared window by window.
+    """Compare other processes' kernels with the steps' own computing, window by window.
 
-    Evaluating, saving and steps that nobody looked at may run kernels of this training that no step tells of: windows
-    that touch them say nothing. `None` where too few are left, the training hardly leaves the device idle in them, or
-    nobody else's kernels show.
+    Windows that touch evaluating, saving or unsampled steps say nothing: this training's own kernels may run there.
+    `None`: too few are left, the device is hardly idle in them, or no foreign kernels show.
     """
     if utilisation is None:
         return None
@@ -262,7 +256,7 @@ class OutlierSteps:
     host_ns: float
     """Time they cost while the device idled behind the host."""
     times: float | None
-    """An odd step's computation over that of an ordinary one, or over what its size explains where that is more;
+    """An odd step's computation over that of an ordinary one, or over what its size explains if that is more;
     medians. `None` without ordinary ones."""
     longest_ns: float
     """Computation of the longest odd step."""
@@ -279,7 +273,7 @@ class OutlierSteps:
 
 
 def shape_churn(window: Window, events: Records, parts: Partition, asynchronous: bool) -> OutlierSteps | None:
-    """Steps with input shapes not seen before, or in which torch's compiler was at work; `None` if there are none.
+    """Find steps with input shapes not seen before, or in which torch's compiler was at work.
 
     New shapes count as far as they take longer than their size explains: unusual lengths are both new and long.
     """
@@ -318,10 +312,9 @@ def shape_churn(window: Window, events: Records, parts: Partition, asynchronous:
 def memory_pressure(
     window: Window, events: Records, parts: Partition, asynchronous: bool, utilisation_pct: float | None = None
 ) -> OutlierSteps | None:
-    """Steps around the allocator's retries; `None` if there were none, or nothing to compare with.
+    """Find the steps around the allocator's retries; `None` if there were none, or nothing to compare with.
 
-    Where nearly every step retries, what the device idles behind the host, and within the steps by the driver's
-    utilisation, is taken for it.
+    Where nearly every step retries, the device's idling behind the host and within the steps is taken for it.
     """
     steps, told = window.steps, events[events["what"] == EventKind.ALLOCATOR_RETRIES]
     told = told[np.argsort(told["t_ns"], kind="stable")]
@@ -355,9 +348,9 @@ def memory_pressure(
 def _beyond(
     window: Window, parts: Partition, odd: Mask, ordinary: Mask, asynchronous: bool, explained: Lengths | None = None
 ) -> OutlierSteps | None:
-    """The odd steps against the median of the ordinary ones; `None` with too few of either.
+    """Compare the odd steps with the median of the ordinary ones; `None` with too few of either.
 
-    `explained`: how many times as long as that each step may take without being odd; by default once.
+    `explained`: how many times as long each step may take without being odd; by default once.
     """
     computing, behind = (per_step(window, when, asynchronous) for when in (parts.computing, parts.hosting))
     stamped = (window.steps["device_end_ns"] != NOT_MEASURED) | np.bool_(not asynchronous)

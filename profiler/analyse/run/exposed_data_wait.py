@@ -32,13 +32,11 @@ from .window import Lengths, Mask, Stamps, Window, known, lasting
 LEAST_HIT_NS = 300_000
 """Length of a wait, ns, from which its step counts as one that waited, if the wait is `LEAST_HIT_SHARE` as well."""
 LEAST_HIT_SHARE = 0.1
-"""Length of a wait, as a share of what a step takes without waiting, from which its step counts as one that waited:
-shorter ones are noise of the scheduler."""
+"""Length of a wait over a step's own time, from which its step counts as one that waited: less is scheduling noise."""
 SINGLE_STEPS = 0.15
 """Share of the steps up to which those that wait are single ones."""
 STANDS_OUT = 3
-"""Times that the waits of steps that wait considerably are as long as the others', medians, from which it matters which
-steps these are; below, where the line between them falls is chance."""
+"""Waits of waiting steps over the others', medians, from which it matters which steps these are."""
 LEAST_PERIODS = 4
 """Times that a period has to be seen to be one."""
 SLOW_TIMES = 2.5
@@ -108,11 +106,10 @@ class Waits:
     iterators: int | None
     """Iterators of the loader that these passes went over: one, where workers are kept. `None` where not known."""
     batches_per_epoch: float | None
-    """Steps of each pass that began in the window, what of the window came before the first of them left out; `None`
-    with fewer than two passes."""
+    """Steps of each pass that began in the window, without those before the first; `None`: fewer than two passes."""
     left_early: float | None
-    """Share of the loader's iterators, 0..1, of which workers had made more batches than were taken, the last of the
-    window left out; `None` where they were not told apart, or there were fewer than two."""
+    """Share of the loader's iterators, 0..1, the last left out, whose workers made more batches than were taken;
+    `None`: not told apart, or fewer than two."""
     shape: Shape
     """How waits are spread over the steps; first fetches of epochs are left out, unless they are nearly all of it."""
     slow: Slow | None
@@ -138,8 +135,7 @@ class Sampling:
     first_ns: int
     """Part of it in the first fetches of epochs."""
     draw_ms: float | None
-    """What it took for a batch after the first one of its epoch, exposed or not; the median. `None` where none was
-    told."""
+    """Time for a batch after the first of its epoch, exposed or not; the median. `None`: none was told."""
     drawn: float | None
     """Indices drawn at a time; the median. `None` where they were no lists."""
     iterators: int
@@ -179,16 +175,19 @@ def sampling_of(window: Window, events: Records, parts: Partition) -> Sampling |
 
 @dataclass(frozen=True)
 class Slow:
-    """The batches of the steps that waited, or where there are any those of them that are slow by themselves, against
-    all batches."""
+    """Batches of steps that waited (of these, those slow by themselves if there are any), against all batches."""
 
     times: float
     """Their median making time over that of all."""
 
 
 def waits_of(window: Window, batches: Records, parts: Partition, sampling_ns: int = 0) -> Waits:
-    """Take the exposed wait apart. `batches`: those of the loaders that train, with their steps (`of_training`).
-    `sampling_ns`: what the sampler took of it."""
+    """Take the exposed wait apart.
+
+    Args:
+        batches: those of the loaders that train, with their steps (`of_training`).
+        sampling_ns: the sampler's part of it.
+    """
     steps, first = window.steps, window.firsts
     every_wait = parts
     # Whatever became of the batch that was due, the training waited for its sampler.
@@ -238,12 +237,9 @@ def waits_of(window: Window, batches: Records, parts: Partition, sampling_ns: in
 
 
 def shape_of(lengths: Lengths, first: Mask, pace_ns: float) -> Shape:
-    """How waits are spread over steps that follow each other.
+    """Tell how waits are spread over steps that follow each other.
 
-    Args:
-        lengths: the wait of each step, ns.
-        first: which steps begin an epoch.
-        pace_ns: a step's own time.
+    `lengths`: each step's wait, ns; `first`: which steps begin an epoch; `pace_ns`: a step's own time.
     """
     hit = lengths >= max(LEAST_HIT_NS, LEAST_HIT_SHARE * pace_ns)
     if not hit.any():
@@ -270,8 +266,7 @@ def shape_of(lengths: Lengths, first: Mask, pace_ns: float) -> Shape:
 
 
 def _period(lengths: Lengths, hits: Stamps) -> int | None:
-    """The distance at which nearly all of the waiting returns, nearly every time, while most steps between have little
-    of it."""
+    """The distance at which nearly all of the waiting returns, nearly every time, with little at most steps between."""
     # Of two neighbouring steps that wait, the longer one tells.
     starts = hits[np.concatenate(([True], np.diff(hits) > 1))]
     if len(starts) < LEAST_PERIODS:
@@ -331,11 +326,8 @@ def _divided(
 ) -> dict[str, float]:
     """The exposed waiting in fetches by what became of their batches, ns.
 
-    Args:
-        begin, end: of each fetch.
-        batch: the place of each fetch's batch.
-        by_one: whether that is slow for the sake of one sample.
-        which: the fetches that count.
+    `begin`, `end` and `batch` (its place): of each fetch; `by_one`: whether that is slow for the sake of one sample;
+    `which`: the fetches that count.
     """
     later, read = first_later_end(batches), is_read(batches)
     sums = dict.fromkeys(("handed", "slow", "reading", "making", "blocked"), 0.0)
@@ -357,9 +349,9 @@ def _divided(
 
 
 def _is_slow(batches: Records) -> Mask:
-    """Which batches take much longer than the others for the sake of one sample; none where many are so.
+    """Which batches take much longer than the others for the sake of one sample; none where many do.
 
-    Time in which a batch only waited for a CPU tells nothing of its samples, and on a busy machine buries all else.
+    Waiting for a CPU tells nothing of the samples, and on a busy machine buries all else.
     """
     if len(batches) == 0:
         return np.zeros(0, dtype=bool)

@@ -95,10 +95,7 @@ def doubtful_steps(window: Window, events: Records, parts: Partition, asynchrono
 
 @dataclass(frozen=True)
 class Facts(DividedTime):
-    """One rank's window, where its time went, and what loader, device and host showed.
-
-    `None` where something was not measured, is not known, or is not there.
-    """
+    """One rank's window, its time, and what loader, device and host showed. `None`: not known, or none."""
 
     loader: loader_stats.LoaderStats
     sampled: resource_usage.Sampled
@@ -138,8 +135,7 @@ class Facts(DividedTime):
     starts_python: bool | None = None
     """Whether workers are new Python processes, which import the program and unpickle the dataset."""
     own_workers: int | None = None
-    """Worker processes that a loader within the data set is set to, 0 where it has others of its own; `None` where it
-    has none, and so may be used by workers."""
+    """Worker processes set for a loader within the data set, 0 where it has others of its own; `None`: it has none."""
     pin_memory: bool | None = None
     """Whether the loader is set to put batches into page-locked memory."""
     gil: Gil | None = None
@@ -163,15 +159,13 @@ class Facts(DividedTime):
     memory_pressure: OutlierSteps | None = None
     """Steps in which the device's memory allocator had to try again."""
     making_seen: float | None = None
-    """Share of the looks at workers while the training waited for data in which they ran, making a batch, 0..1; `None`
-    also of too few."""
+    """Share of the looks at workers during waits for data in which they ran, 0..1; `None` also of too few."""
     stages: Stages | None = None
     """What preparing batches consists of, by stack samples; `None` also of too few."""
     own_loop: OwnLoop | None = None
     """What a loop without a loader spends its time on, by its stack; `None` where clocks tell it, or of few looks."""
     unnamed: tuple[Where, ...] = ()
-    """The lines of what is no computing, and in a loop without a loader of no kind that its stack tells; empty where
-    that was not looked at."""
+    """Lines of what is not computing, and of no kind that the stack tells; empty where that was not looked at."""
     advice: Advice | None = None
     """What other settings of the loader would do; `None` where the run does not tell, or nobody will ask."""
     device_state: DeviceState | None = None
@@ -222,8 +216,7 @@ class Facts(DividedTime):
 
     @property
     def cpu_limit(self) -> float | None:
-        """Rate over today's at which the CPUs this job may use would all be busy, if a sample cost the CPU what it does
-        now."""
+        """Rate over today's at which all CPUs this job may use would be busy, at today's CPU time for a sample."""
         used, budget = self.sampled.tree_cpus, self.sampled.cpu_budget
         return None if not used or budget is None else max(1.0, budget / used)
 
@@ -400,8 +393,7 @@ class SampleSizes:
 
 
 def sample_sizes(facts: Facts | None) -> SampleSizes:
-    """Tell whether samples differ in size, and which are likely the largest; all alike where nothing is known of the
-    run."""
+    """Tell whether samples differ in size, and which are likely the largest; all alike where nothing is known."""
     if facts is None:
         return SampleSizes(False, ())
     steps = facts.window.steps

@@ -22,17 +22,15 @@ A_STOP_NS = 1_000_000_000
 SAVING = "saving a checkpoint"
 BEFORE_COMPUTING = "between the fetch and the computation"
 LEAST_STAGE = 0.03
-"""Share of the wall time between the arrival of batches and their forward passes, from which something is done there
-with the batch. What is less is `zero_grad`, a scheduler, the bookkeeping of a loop."""
+"""Share of the wall time between batches' arrival and their forward passes, from which work on the batch is seen
+there: less is `zero_grad`, a scheduler, the loop's bookkeeping."""
 LEAST_RESTARTS = 2
-"""Passes of a validation that wait for workers to start, from which these are started anew for each: once they have to
-be in any case."""
+"""Passes of a validation that wait for workers to start, from which they start anew for each: once is unavoidable."""
 
 
 @dataclass(frozen=True)
 class Staging:
-    """What the training does with each batch between its arrival and the forward pass, garbage collections left
-    out."""
+    """What the training does with each batch between its arrival and the forward pass, garbage collections left out."""
 
     shape: Shape
     """How it is spread over the steps."""
@@ -100,8 +98,7 @@ def words_of(shape: Shape) -> str:
 
 
 def staging_of(window: Window, events: Records, parts: Partition, names: Mapping[int, str] | None) -> Staging | None:
-    """`None` where there is none worth a word, where the program once stood still there, or where it is not seen when
-    the model is called."""
+    """`None`: none worth a word, a single stop of the program, or the model's call is not seen."""
     seen = window.all_steps[flagged(window.all_steps, StepFlag.FORWARD_SEEN)]
     when = intersect(_working(events, parts), union(seen["fetch_end_ns"], seen["forward_begin_ns"]))
     ns = round(parts.of_all_steps("host", total(when)))
@@ -213,8 +210,7 @@ class Evaluation:
     cpu_share: float | None = None
     """CPU that preparing batches took, of the time in which it was not waiting for a CPU, 0..1."""
     slow_starts: int = 0
-    """Passes that waited mostly for their first batch, and of that longer until a worker took it up than while it was
-    made."""
+    """Passes that waited mostly for their first batch, longer for a worker to take it up than for making it."""
     renewed: bool = False
     """Whether each pass has an iterator of its own: with persistent workers all passes have the same."""
 
@@ -246,8 +242,10 @@ class Evaluation:
 
     @property
     def _first_batches(self) -> bool:
-        """Whether most of the waiting is for first batches of passes: until a worker takes one up, or while it is made.
-        Both together count where workers have time to spare; busy ones are waited for afterwards too."""
+        """Whether most of the waiting is for first batches of passes: to be taken up, or to be made.
+
+        Both together count where workers have time to spare; busy ones are waited for afterwards too.
+        """
         if self.workers == 0:
             return False
         starting, making = self.starting_ns or 0, self.first_ns or 0

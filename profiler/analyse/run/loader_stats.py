@@ -36,19 +36,16 @@ WAITING = "waiting otherwise"
 WAITS = (WAITING_FOR_CPU, WAITING)
 """Stages of preparing a batch in which nothing is made."""
 BUSY = 0.8
-"""Share of the time that workers make batches, 0..1, from which they are the limit. Busy for less, they could deliver
-more; as many are advised as would be busy for no more."""
+"""Share of the time that workers make batches, 0..1, from which they are the limit. Of more workers, as many are
+advised as would be busy for no more."""
 QUEUED_PCT = 20.0
-"""Waiting for a CPU, in percent of the time spent making batches, from which it is considerable: beside other signs of
-a shortage it tells what kind of one that is."""
+"""Waiting for a CPU, in percent of making batches, from which it tells what kind another shortage is."""
 HEAVILY_QUEUED_PCT = 40.0
-"""Waiting for a CPU, in percent of the time spent making batches, from which that alone is the shortage: whatever else
-the makers do, they stand in each other's way, or somebody holds them back."""
+"""Waiting for a CPU, in percent of making batches, from which it is the shortage, whatever else the makers do."""
 MADE_IN_FETCH_PCT = 90.0
 """Batch making of which so much happens within the fetches is done by the training itself."""
 MOSTLY_READING = 0.5
-"""Share of its making from which a batch is one that is read, the time it queued for a CPU left out; and of all making,
-from which a loader is one that reads."""
+"""Share of making, queueing for a CPU left out, from which a batch, or a loader, mostly reads."""
 MOST_SLOW_SAMPLES = 10
 """Slow samples of a run that are told, at most."""
 LARGEST = 1000
@@ -62,13 +59,11 @@ FEWER = 0.75
 LEAST_FEWER = 5
 """Such batches, below which the run's own changes in concurrency tell nothing."""
 ALIKE = 0.4
-"""Scatter of the times of batches made beside as many workers as usual (the standard deviation of their logarithms), up
-to which they are alike."""
+"""Standard deviation of the logarithms of times of batches made beside as many workers, up to which they are alike."""
 LEAST_EXCLUDED = 0.2
 """Share of the looks at making workers that wait for one lock, from which that is more than now and then."""
 LEAST_QUEUE = 0.6
-"""Workers that wait for it on average, from which it is held nearly all the time: two workers that do nothing else
-come to 1."""
+"""Workers that wait for it on average, from which it is nearly always held: two that do nothing else come to 1."""
 PROPORTIONAL = 0.65
 """Exponent of a batch's time over workers at work, from which more workers bring next to nothing."""
 SURELY_GROWS = 0.4
@@ -80,8 +75,7 @@ LEAST_STREAMED = 2
 LEAST_PLACES = 4
 """Places in the workers' streams that two of them have to have reached for their batches to be compared."""
 MOSTLY_DIFFERENT = 0.5
-"""Share of a worker's own batches that differ from each other, below which its data are always the same, and being
-equal to another worker's says nothing."""
+"""Share of a worker's batches that differ from each other, below which equality to another worker's says nothing."""
 MOST_PASSED_OVER = 0.95
 """Share of the steps that may compute nothing."""
 _PASS = 1 << 32
@@ -132,10 +126,7 @@ class HandedOver:
 
 
 def handed_over_of(contents: Records, steps: Records) -> HandedOver | None:
-    """Average what CONTENT records of the loaders that train tell; `None` where none does.
-
-    `steps`: all of the training's, which name their loaders.
-    """
+    """Average what CONTENT records of the loaders of these `steps` tell; `None` where none does."""
     told = contents[(contents["tensors"] != NOT_MEASURED) & np.isin(contents["loader"], steps["loader"])]
     if len(told) == 0:
         return None
@@ -143,7 +134,7 @@ def handed_over_of(contents: Records, steps: Records) -> HandedOver | None:
 
 
 def of_training(batches: Records, steps: Records) -> Records:
-    """The batches of the loaders that train, each with the step that consumed it where that was looked at.
+    """Pick the batches of the loaders that train, each with the step that consumed it where that was looked at.
 
     Workers do not know the step. They and the steps name the loader's iterator and the batch instead; what was made for
     an iterator that no step names is a validation's. Records that have their step already are passed on.
@@ -204,7 +195,7 @@ def within(window: Window, batches: Records) -> Mask:
 
 
 def first_later_end(batches: Records) -> Stamps:
-    """For each batch, when the first of all later ones of its pass was finished; far in the future where none is known.
+    """For each batch, when the first later one of its pass was finished; far in the future where none is known.
 
     A loader hands batches over in order: waiting beyond that is waiting for a slow batch, not for lack of workers.
     """
@@ -243,8 +234,7 @@ class Timed:
 
 @dataclass(frozen=True)
 class LoaderStats:
-    """How a loader makes batches. `None`: not told by it. Percentages are of the time spent making batches, unless said
-    otherwise."""
+    """How a loader makes batches. `None`: not told. Percentages are of making batches, if not said."""
 
     workers: int
     """Worker processes or threads that prepared batches."""
@@ -257,8 +247,8 @@ class LoaderStats:
     cpu_pct: float | None
     """CPU time of preparing a batch, of its wall time summed over its threads: low means waiting."""
     worker_busy_pct: float | None
-    """Share of the time in which the workers made batches, averaged over the workers: of the window, or of its passes
-    over the data, from a pass's first batch to its last, where those are known."""
+    """Share of the window, or of its passes over the data where these are known, in which workers made batches; the
+    mean over the workers."""
     queue_ready_mean: float | None
     """Batches that lay ready when the training asked for one; the mean."""
     queue_capacity: int | None
@@ -271,8 +261,7 @@ class LoaderStats:
     """What the workers would deliver if nobody ever made them wait: their samples over the time they worked."""
     mean_batch_bytes: float | None
     unsplit_pct: float | None
-    """Decoding and transforming, where the loader does not tell the one from the other: making samples, without the
-    waiting for reads."""
+    """Decoding and transforming where the loader does not tell them apart, without waiting for reads."""
     run_queue_pct: float | None
     """Makers ready to run, but waiting for a CPU."""
     minor_faults_per_batch: float | None
@@ -346,11 +335,9 @@ def loader_of(
     transforms: Records | None = None,
     names: Mapping[int, str] | None = None,
 ) -> LoaderStats:
-    """The loader during the window, from the batches of the loaders that train (`of_training`).
+    """Gather the loader's figures in the window, from the batches of the loaders that train (`of_training`).
 
-    Args:
-        transforms: what was measured of single transforms.
-        names: of transforms and files, by number.
+    `transforms`: what was measured of single ones; `names`: of transforms and files, by number.
     """
     counted = batches[within(window, batches)]
     working = _working_ns(counted)
@@ -413,8 +400,7 @@ def unread_loader(window: Window, batches: Records) -> LoaderStats | None:
 
 
 def _cpus(batches: Records) -> int | None:
-    """CPUs that the makers may run on, taken together: an estimate, since of each one's set only the lowest CPU and the
-    size are told, so its CPUs are taken for neighbours."""
+    """CPUs that the makers may run on: an estimate, since of each set the lowest and the size are told."""
     told = batches[(batches["cpus"] != NOT_MEASURED) & (batches["first_cpu"] != NOT_MEASURED)]
     return total(union(told["first_cpu"], told["first_cpu"] + told["cpus"])) if len(told) else None
 
@@ -439,8 +425,7 @@ def _timed(batches: Records) -> Timed | None:
 
 
 def _maker(batches: Records, window: Window) -> tuple[int, int, float, float]:
-    """(threads, samples, time spent on batches over the threads, that within the window) of one worker process, or one
-    pool of threads."""
+    """(threads, samples, time spent on batches, that in the window) of a worker or pool of threads."""
     threads = int(max(1, batches["threads"].max()))
     samples = _sum(batches, "samples") + _sum(batches, "skipped_samples")
     # Of steps that nobody looked at there are no batches, unless the worker itself recorded all it made.
@@ -494,8 +479,7 @@ def _sum(batches: Records, name: str) -> int:
 
 
 def made_in_fetch_pct(window: Window, batches: Records) -> float | None:
-    """Share of the batch making that happened within the training's fetches, in percent; `None` where none is
-    known."""
+    """Share of the batch making within the training's fetches, in percent; `None` where none is known."""
     counted = batches[within(window, batches)]
     making = union(counted["begin_ns"], counted["end_ns"])
     if total(making) == 0:
@@ -629,8 +613,7 @@ class Exclusion:
 def exclusion_of(window: Window, batches: Records, looks: ProcessLooks | None = None) -> Exclusion | None:
     """What the batches of several workers tell, and the looks at these where there are any; `None` of fewer workers.
 
-    Args:
-        batches: those of the loaders that train, with their steps (`of_training`).
+    `batches`: those of the loaders that train, with their steps (`of_training`).
     """
     made = batches[(batches["worker"] != NOT_MEASURED) & (batches["threads"] <= 1)]
     counted = within(window, made)
@@ -648,8 +631,7 @@ def exclusion_of(window: Window, batches: Records, looks: ProcessLooks | None = 
 
 
 def _together(begin: Stamps, end: Stamps, since: Stamps, until: Stamps) -> Lengths:
-    """How many batches were in the making, from their begins to their ends: the mean of each time [since, until), of
-    which none is empty."""
+    """Mean number of batches in the making over each time [since, until), of which none is empty."""
     edges = np.concatenate((begin, end))
     order = np.argsort(edges, kind="stable")
     edges = edges[order]
@@ -751,13 +733,11 @@ class WastedSamples:
 
 
 def wasted_samples_of(window: Window, contents: Records, iterable: bool | None, queued: bool) -> WastedSamples | None:
-    """What became of the samples of the loaders that train; `None` where nothing of theirs was looked at and every
+    """Tell what became of the samples of the loaders that train; `None`: nothing of theirs was looked at, and every
     step computed.
 
-    Args:
-        contents: CONTENT records of the training's rank.
-        iterable: whether the dataset is iterated over: only then can workers make the same.
-        queued: whether the device has stamps of its own.
+    `contents`: CONTENT records of the rank; `iterable`: only then can workers make the same; `queued`: the device has
+    stamps of its own.
     """
     steps = window.steps
     mine = contents[(contents["loader"] == NOT_MEASURED) | np.isin(contents["loader"], window.all_steps["loader"])]
@@ -790,8 +770,7 @@ def _dropped(contents: Records) -> float:
 
 
 def _repeated(contents: Records) -> float:
-    """Batches that are equal to the one that another worker made at the same place of its stream, as the share that
-    one worker could have saved."""
+    """Share that one worker could have saved of batches equal to another worker's at the same place of its stream."""
     told = contents[(contents["fingerprint"] != NOT_MEASURED) & (contents["batch"] != NOT_MEASURED)]
     streams = np.stack((told["loader"], told["batch"] // _PASS, told["worker"]), axis=1)
     places: dict[tuple[int, int, int], list[int]] = {}

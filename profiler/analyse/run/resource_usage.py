@@ -30,23 +30,20 @@ LATE_NS = 100_000_000
 BUDGET_USED = 0.80
 """Share of the CPUs it may use that a job keeps busy, from which none is left over for it."""
 LEAST_FOREIGN_CPUS = 0.3
-"""CPUs that other programs use, from which they are mentioned: less is the system's own housekeeping and the
-sampler."""
+"""CPUs that other programs use, from which they are mentioned: less is the system's housekeeping and the sampler."""
 LEAST_UNSEEN_S, LEAST_UNSEEN_SHARE = 2.0, 0.02
 """Seconds at an end of the window without a sample, and share of the window, from which both that is said."""
 LEAST_DEVICE_UNSEEN_S = 3.0
 """The same of the device, though the host was sampled: states of a GPU come once a second."""
 OWN_BEYOND_BYTES = 2_000_000_000
-"""Device memory that a training takes beside its allocator without any other process, at most: a context (about 0.5
-GB), loaded kernels and buffers of libraries."""
+"""Device memory beside its allocator that a training alone takes at most: a context, kernels, buffers of libraries."""
 LEAST_LOOKED_AT = 50
 """Stack samples in the window from which it is said how many of them failed."""
 MOST_FAILED_LOOKS = 0.2
 """Share of the looks that may fail before that is said."""
 THIRDS = 3
 LEVELS_OFF = 0.5
-"""Growth in the last third of a run, as a share of that in the second, below which memory levels off: a cache that is
-full, a pool that has its size."""
+"""Growth in the last third of a run over that in the second, below which memory levels off, as a full cache does."""
 LEAST_GROWN_BYTES = 32 << 20
 """Over the run: less is what allocators take and keep."""
 LEAST_PRIVATE_LOOKS = 4
@@ -87,8 +84,7 @@ _selected: dict[np.dtype[np.void], tuple[Records, Mask, Records]] = {}
 
 
 def once_per_looks(make: Callable[[Records], Found]) -> Callable[[Records], Found]:
-    """Give again what a function of looks gave last where it is asked of the very same. Only of few: many are not kept
-    in memory for it."""
+    """Give again what a function of looks gave last for the very same; many looks are not kept."""
 
     @wraps(make)
     def told(looks: Records) -> Found:
@@ -168,11 +164,11 @@ class Sampled:
     gpu_processes: int | None
     """Most processes that had a context on one device at a time, the training among them."""
     others_least_bytes: int | None
-    """Device memory that processes other than the training hold at least: that of all but the largest. No process
-    ids are compared, which in a container may be those of the host."""
+    """Device memory that other processes hold at least: that of all but the largest. Process ids are not compared: a
+    container's differ from the host's."""
     beyond_training_bytes: int | None
-    """Device memory in use beyond what the training's allocator holds: that of others, and the training's own context
-    and libraries. `None` with several devices: the steps of a rank do not say which is theirs."""
+    """Device memory in use beyond the training's allocator: that of others, its own context and libraries. `None` also
+    with several devices: the steps of a rank do not say which is theirs."""
 
 
 def sampled(window: Window, device: Records, host: Records) -> Sampled:
@@ -243,10 +239,7 @@ def swings_to_zero_pct(window: Window, device: Records) -> float | None:
 
 
 def _weighted(device: Records, name: str) -> tuple[float | None, float | None]:
-    """Mean of a share over its windows, weighed by their lengths, and the median length in ms.
-
-    Where the driver does not say how long its windows are, all weigh the same.
-    """
+    """Mean of a share over its windows, weighed by their lengths if known, and the median length in ms."""
     told = device[~np.isnan(device[name])]
     windowed = told[told["window_ns"] > 0]
     if len(windowed) == 0:
@@ -295,15 +288,10 @@ def quality_notes(
     own_processes: int = 1,
     found: Collection[str | None] = (),
 ) -> tuple[str, ...]:
-    """Sentences about samples that are missing or late, and about others on the machine and on the GPU.
+    """Say what samples miss, and who else is on the machine and on the GPU.
 
-    Args:
-        sampled: what the sampler saw in the window.
-        window: the window that the report is about.
-        device_kind: `cpu`, `cuda` or `emulated`.
-        foreign_cpus: CPUs that other programs kept busy.
-        own_processes: processes of this training with a context on one GPU.
-        found: causes that the report names already.
+    `device_kind`: `cpu`, `cuda` or `emulated`; `foreign_cpus`: kept busy by other programs; `own_processes`: of this
+    training with a context on one GPU; `found`: causes that the report names already.
     """
     if sampled.samples == 0:
         return ("The sampler recorded nothing in this window: utilisation and CPU figures are missing.",)
@@ -390,8 +378,7 @@ def _others(seen: Sampled, own_processes: int) -> str:
 
 
 def look_notes(looks: ProcessLooks, window: Window) -> Iterator[str]:
-    """Sentences about stack samples within the window of which many failed: a stack that changes while it is read
-    fails, one that waits never does."""
+    """Yield sentences about failed stack samples: a stack that changes fails, one that waits never."""
     for whose, every in (("training", looks.training), ("workers", looks.workers)):
         within = every.between(window.begin_ns, window.end_ns)
         if len(within) >= LEAST_LOOKED_AT and within.failed >= MOST_FAILED_LOOKS * len(within):
@@ -448,13 +435,10 @@ class MemoryGrowth:
 def memory_growth_of(
     window: Window, host: Records, limits: Records, workers: int | None, info: dict[str, Any]
 ) -> MemoryGrowth | None:
-    """How the workers' memory grew; `None` where it did not, or there are no workers.
+    """Tell how the workers' memory grew; `None` where it did not, or there are no workers.
 
-    Args:
-        host: HOST records.
-        limits: MEMORY records.
-        info: run.json; its `emulated_memory_bytes`, where it has them, are what the workers may take more from the
-            window's begin on, in place of what the machine could give.
+    `limits`: MEMORY records; `info`: run.json, whose `emulated_memory_bytes` the workers may take
+    more from the window's begin on, in place of what the machine could give.
     """
     seen = host[(host["t_ns"] >= window.begin_ns) & (host["t_ns"] <= window.end_ns)]
     # Workers are seen one after another when they start: what a newly seen one has is no growth.
@@ -497,10 +481,7 @@ def memory_growth_of(
 
 
 def kills_of(limits: Records) -> int | None:
-    """Count the processes that the kernel killed for want of memory while it was recorded; `None`: not told.
-
-    `limits`: MEMORY records.
-    """
+    """Count the processes that the kernel killed for want of memory, by MEMORY records; `None`: not told."""
     told = known(limits, "oom_kills")
     return max(0, int(told[-1] - told[0])) if len(told) else None
 
@@ -516,8 +497,8 @@ def _binding(limits: Records, available: Lengths) -> MemoryLimitSeen | None:
 
 
 def _growth(t_ns: Stamps, values: Lengths, least: int = 2 * THIRDS) -> float | None:
-    """Bytes a second, from the middle of the second third of the time to that of the last; `None` where it did not
-    grow all the time, or levels off."""
+    """Bytes a second, from the middle of the second third of the time to that of the last; `None`: not steady, or it
+    levels off."""
     told = ~np.isnan(values)
     t_ns, values = t_ns[told], values[told]
     if len(values) < least or t_ns[-1] == t_ns[0]:
@@ -571,13 +552,7 @@ class WorkerDeath:
 
 
 def deaths_of(events: Records, host: Records, limits: Records) -> tuple[WorkerDeath, ...]:
-    """Those that the training was told of.
-
-    Args:
-        events: of one training process.
-        host: HOST records.
-        limits: MEMORY records.
-    """
+    """Collect the deaths that one training process told of. `limits`: MEMORY records."""
     died = events[events["what"] == EventKind.WORKER_DIED]
     who = events[events["what"] == EventKind.DIED_WORKER]
     begins = events["t_ns"][events["what"] == EventKind.TRAINING_BEGIN]

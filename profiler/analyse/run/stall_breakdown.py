@@ -41,8 +41,8 @@ GAP_NS = 100_000
 TOLERANCE_NS = 100_000
 """Time between putting a mark into the device's queue and its reaching it, from which it was at work in between."""
 CLOCKS_APART_NS = 1_000_000
-"""Time by which the device's stamps and its own word about being done may differ before they contradict each other:
-between a step's begin and the question lie a clock reading and, now and then, the scheduler."""
+"""Time by which the device's stamps may differ from its own word about being done: a clock reading and, now and
+then, the scheduler lie between."""
 LEAST_APART_S = 0.5
 """Seconds from a counter's first reading to its last, from which they say how it rose over the window."""
 EXPLAINED = 0.6
@@ -75,8 +75,7 @@ class Partition:
     first_fetch_ns: int
     """Exposed part of the first fetches of epochs: worker start, pipeline fill, what the sampler does then."""
     fill_ns: int
-    """Part of `first_fetch_ns` beyond the exposed part of as many other fetches, the sampler's work left out of both:
-    pipeline fill."""
+    """Part of `first_fetch_ns` beyond as many other fetches' exposed part, both without the sampler's work."""
     garbage_ns: int
     """Part of the host's exposed time spent collecting garbage."""
     unseen_ns: int
@@ -86,8 +85,7 @@ class Partition:
     unresolved_steps: int
     """Steps whose device stamps are missing for no known reason."""
     unmarked_waits: int
-    """Waits for the device that have host stamps only: what the device idled in them counts as computing if it was
-    in the midst of a step."""
+    """Waits for the device with host stamps only: its idling in them counts as computing if in the midst of a step."""
     loading: Intervals = field(repr=False, compare=False)
     """When the device idled behind a fetch, where that was seen."""
     computing: Intervals = field(repr=False, compare=False)
@@ -111,8 +109,7 @@ class Partition:
         return Partition(**vars(self) | dict.fromkeys(when, EMPTY))
 
     def of_all_steps(self, part: str, seen: float) -> float:
-        """Some of a part's time that was seen (`computing`, `hosting`, `syncing`), with as large a share of the part's
-        time in steps that nobody looked at."""
+        """Scale some of a part's seen time (`computing`, `hosting`, `syncing`) to all steps, sampled or not."""
         whole = total({"compute": self.computing, "host": self.hosting, "sync": self.syncing}[part])
         return seen * float(getattr(self, f"{part}_ns")) / whole if whole else 0.0
 
@@ -271,9 +268,9 @@ def _between_steps(window: Window) -> Intervals:
 
 
 def busy_strip(window: Window, computing: Intervals, bin_ns: int, bins: int) -> list[float]:
-    """Share of each bin in which the device computed, in percent: a stretch from the middle of the window.
+    """Share of each bin in which the device computed, in percent: the middle of the window.
 
-    Finer than any utilisation counter: this is what it averages over. Shorter where the window is.
+    Finer than any utilisation counter: this is what it averages over.
     """
     bins = min(bins, window.wall_ns // bin_ns)
     begin = window.begin_ns + (window.wall_ns - bins * bin_ns) // 2
@@ -378,8 +375,8 @@ class OwnTime:
     """What the thread that trains did by itself in each step that was looked at, ns."""
 
     span: Lengths
-    """From its fetch to the next, without fetches, copying and synchronising calls, what is outside the steps, and
-    what another thread does for it."""
+    """From its fetch to the next, without fetches, copying and synchronising calls, time outside the steps, and what
+    another thread does for it."""
     cpu: Lengths
     """CPU time of the thread in the whole step; NaN where it was not measured, or the span is not known."""
 
@@ -389,8 +386,7 @@ class OwnTime:
         return np.nan_to_num(np.maximum(0.0, self.span - self.cpu))
 
     def running(self, fetch_ns: Lengths | None = None) -> float | None:
-        """Share of its own time in which it ran, 0..1; the median over the steps. `fetch_ns`: time in which it may have
-        used as much CPU for preparing batches."""
+        """Share of its own time in which it ran, 0..1. `fetch_ns`: CPU maybe used for preparing batches."""
         known = ~np.isnan(self.cpu) & (self.span > 0)
         if not known.any():
             return None
@@ -430,10 +426,9 @@ def own_time(window: Window, pauses: Records, events: Records, backward_elsewher
 
 
 def rises(times: Stamps, values: Stamps, window: Window) -> Lengths | None:
-    """How much a cumulative counter rose in each step, taken to rise evenly from one reading to the next.
+    """Tell how much a cumulative counter rose in each step, evenly between readings, and at the mean rate beyond them.
 
-    Before the first and after the last reading it is taken to rise as between those; `None` with fewer than two, or
-    none worth it.
+    `None` with fewer than two readings, or too near each other.
     """
     known = values != NOT_MEASURED
     times, values = times[known], values[known]
@@ -488,7 +483,7 @@ def gil_of(window: Window, own: OwnTime, events: Records, host: Records) -> Gil 
 
 
 def _with_gil(parts: Partition, gil: Gil, window: Window, asynchronous: bool) -> Partition:
-    """The partition with the waits for the lock told apart.
+    """Tell the waits for the lock apart.
 
     On a device with a queue they are part of what it idled behind the host. Where the processor is the device, what
     is more than the time behind the loop is taken from the computation: a training that waits does not compute.
@@ -509,8 +504,7 @@ def _with_gil(parts: Partition, gil: Gil, window: Window, asynchronous: bool) ->
 
 @dataclass(frozen=True)
 class DividedTime:
-    """One rank's window, where its time went, and what of that is known: all that a look at many ranks shows of
-    each."""
+    """One rank's window, where its time went, and what of that is known: all that is shown of each of many ranks."""
 
     window: Window
     parts: Partition
@@ -532,8 +526,7 @@ class DividedTime:
 
     @property
     def told_apart(self) -> bool:
-        """Whether computing is told from waiting for data: where no fetch is seen, by the copies of a device's queue
-        only, which lead a step's computation."""
+        """Whether computing is told from waiting: without fetches, by copies that lead queued steps only."""
         return self.input_known or (
             self.device_kind != "cpu" and float(np.mean(self.window.steps["copy_bytes"] > 0)) > MOSTLY
         )
@@ -550,8 +543,7 @@ class DividedTime:
 
     @property
     def untold_share(self) -> float:
-        """Share of the wall time, 0..1, of which it is not known whether it is computing, waiting for data or
-        evaluating."""
+        """Share of the wall time, 0..1, not told apart into computing, waiting for data and evaluating."""
         return self.shares.get(UNTOLD, 0.0)
 
     @property
@@ -562,8 +554,7 @@ class DividedTime:
 def divided_time(
     window: Window, events: Records, pauses: Records, host: Records, device_kind: str
 ) -> tuple[DividedTime, float | None, Gil | None]:
-    """(the time divided; share of its own time in which the training's thread ran, 0..1, `None` where that was not
-    measured; what it waited for Python's global lock)"""
+    """(the time divided; share of its own time in which the thread ran, 0..1; waits for the GIL)"""
     steps, queued = window.steps, device_kind != "cpu"
     parts = partition(window, events, pauses, asynchronous=queued)
     own = own_time(window, pauses, events, backward_elsewhere=device_kind == "cuda")

@@ -63,12 +63,10 @@ class Startup:
 
 
 def startup_of(window: Window, events: Records, batches: Records, imported: bool) -> Startup | None:
-    """`None` where its begin is not known, and of the last seconds of a run alone.
+    """Divide the time before the first step is over; `None`: its begin is not known, or these are a run's last seconds.
 
-    Args:
-        events: of the process, from its begin on.
-        batches: those of the loader that trains.
-        imported: whether the process had all its modules when its recording began, as trials have.
+    `events`: of the process, from its begin on; `batches`: those of the loader that trains; `imported`: whether the
+    process had all its modules when its recording began, as trials have.
     """
     begun = events[one_of(events["what"], (EventKind.PROCESS_BEGIN, EventKind.TRAINING_BEGIN))]
     if len(begun) == 0:

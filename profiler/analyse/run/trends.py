@@ -99,8 +99,7 @@ class Surroundings:
         return self._means(self._host, "tree_pss_bytes") or self._means(self._host, "tree_rss_bytes")
 
     def _foreign(self) -> tuple[float | None, float]:
-        """CPUs that other programs take more than at the beginning, `None` where that is not known, and the share of
-        the machine's CPU time in use at the end, in percent."""
+        """(CPUs that other programs take more than at first, `None`: not known; CPUs in use at the end, %)"""
         cpus = self._facts.machine_cpus
         busy, mine = self._means(self._host, "machine_busy_pct"), self._rates("tree_cpu_ns")
         if busy is None or mine is None or cpus is None:
@@ -109,8 +108,10 @@ class Surroundings:
         return other - one, busy[1]
 
     def _queues_longer(self) -> bool:
-        """Whether most of what steps take more than at the beginning is the training's thread ready to run, while
-        others run: on a machine that is full from the beginning, programs that come take no more of it, but turns."""
+        """Whether most of what steps take longer is the training's thread ready to run.
+
+        On a machine full from the beginning, programs that come take no more of it, but turns.
+        """
         rates = self._rates("main_thread_queue_ns")
         if rates is None:
             return False
@@ -119,8 +120,7 @@ class Surroundings:
         return other > one and rates[1] * other - rates[0] * one >= MOSTLY * (other - one)
 
     def _rates(self, counter: str) -> tuple[float, float] | None:
-        """How much a cumulative counter rises in a nanosecond, at the beginning and at the end; `None` where that is
-        not known."""
+        """Rise of a cumulative counter in a nanosecond, at the beginning and at the end; `None`: not known."""
         found = []
         for begin, end in self._when:
             times, used = self._host["t_ns"], self._host[counter]
@@ -166,11 +166,9 @@ LEAST_JUMP = 0.3
 LEAST_SIDE = 0.2
 """Share of the blocks on each side of a jump, at least."""
 ARRIVES = 0.5
-"""Share of a part's growth by which the whole step has to grow, where it does not surely grow itself: otherwise another
-part gets shorter meanwhile."""
+"""Share of a part's growth by which the whole step grows at least: else another part gets shorter meanwhile."""
 CARRIED = 0.3
-"""Share of the growth that has to go on within epochs, and from each to the next, for it not to be one of their
-order or kind."""
+"""Share of the growth that goes on within epochs, and from each to the next: else it is their order or kind."""
 MANY_EPOCHS = 8
 """From so many on, epochs that rise one after the other are no different kinds."""
 FLAT, FALLS, GROWS, JUMPS, RISES = "flat", "falls", "grows", "jumps", "rises"
@@ -236,10 +234,9 @@ class _Change:
 def trends_of(
     facts: Facts, batches: Records, device: Records, host: Records
 ) -> tuple[tuple[Trend, ...], tuple[float, float] | None]:
-    """(the trend of each part, the whole step's last; memory of the processes at the beginning and at the end, bytes);
-    nothing of a run with too few steps, or of which the first were not looked at.
+    """(the trend of each part, the whole step's last; memory of the processes at the beginning and at the end, bytes)
 
-    `batches`: those of the loader that trains, as their makers recorded them.
+    Nothing of a run with too few steps, or whose first were not looked at. `batches`: those of the loader that trains.
     """
     window, parts = facts.window, facts.parts
     begin, end = spans_of(window, facts.device_kind != "cpu")
@@ -360,8 +357,10 @@ def _is_jump(series: _Series, change: _Change) -> bool:
 
 
 def _goes_on(facts: Facts, kept: Stamps, series: _Series, slope: float) -> bool:
-    """Whether the growth goes on within epochs and from each to the next: samples that are sorted begin anew, and
-    epochs of different kinds have a level each."""
+    """Whether the growth goes on within epochs and from each to the next.
+
+    Sorted samples begin anew, and kinds of epochs have a level each.
+    """
     epochs = facts.window.steps["epoch"][kept]
     parts = [np.flatnonzero(epochs == each) for each in np.unique(epochs)]
     if len(parts) < 2:

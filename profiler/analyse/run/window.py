@@ -266,8 +266,8 @@ def window_of(steps: Records, events: Records) -> Window | None:
 
 
 def _after(steps: Records, events: Records) -> AfterTraining | None:
-    """A pass after the last step is of the training if its data were evaluated between steps as well, or if it is the
-    first one after the only epoch. With the first that is not the training is over, whatever comes later."""
+    """A pass after the last step is of the training if its data were evaluated between steps too, or if it is the first
+    after the only epoch. With the first that is not, the training is over."""
     passes = events[events["what"] == EventKind.EVALUATION_DATA]
     passes = passes[np.argsort(passes["t_ns"], kind="stable")]
     first, last = steps["fetch_begin_ns"][0], steps["fetch_begin_ns"][-1]
@@ -292,8 +292,10 @@ def begin_of(steps: Records, first: int) -> int:
 
 
 def batch_size_of(window: Window, events: Records) -> int | None:
-    """The commonest number of samples of a batch, `None` where it is not known; of several that are as common, the
-    largest: the others are remainders. Where several batches are fetched for one step, each counts."""
+    """Find the commonest number of samples of a batch, the largest of several; `None`: not known.
+
+    Where several batches are fetched for one step, each counts.
+    """
     found, counts = np.unique(window.all_steps["samples"], return_counts=True)
     commonest = int(found[::-1][counts[::-1].argmax()]) if len(found) else NOT_MEASURED
     if commonest == NOT_MEASURED:
