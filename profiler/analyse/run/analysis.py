@@ -195,13 +195,21 @@ def analyse(run: Run, *others: Run) -> Analysis:
         found = _of_job(runs, ranks)
     else:
         alone = _of_process(run, None)
-        notes = (*_run_notes(run), *_missing_notes(ranks), *_killed_notes(ranks), *alone.notes)
+        # Of several ranks the job says it.
+        killed = [rank.rank for rank in ranks if rank.killed and rank.run.records(STEP, rank.writer).size]
+        notes = (*_run_notes(run), *_missing_notes(ranks), *([f"{unended(killed).capitalize()}."] if killed else []))
+        notes = (*notes, *alone.notes)
         found = replace(alone, notes=notes, dropped_records=run.dropped())
-    killed = tuple(rank.rank for rank in ranks if rank.killed)
     commands = [*(each.info.get("command") for each in runs), *(rank.argv for rank in ranks)]
     left_out = sum(left_out_of(each.folder, commands if each is run else ()) for each in runs)
     notes = (*found.notes, *left_out_note(left_out))
-    return replace(found, notes=notes, left_out=left_out, killed=killed, missing=tuple(surely_missing(ranks)))
+    return replace(
+        found,
+        notes=notes,
+        left_out=left_out,
+        killed=tuple(r.rank for r in ranks if r.killed),
+        missing=tuple(surely_missing(ranks)),
+    )
 
 
 def condensed(analysis: Analysis) -> Analysis:
@@ -241,12 +249,6 @@ def _of_job(runs: Sequence[Run], ranks: Sequence[RankProcess]) -> Analysis:
     )
 
 
-def _killed_notes(ranks: Sequence[RankProcess]) -> list[str]:
-    """That a training of a single process was killed; of several ranks the job says it."""
-    killed = [rank.rank for rank in ranks if rank.killed and rank.run.records(STEP, rank.writer).size]
-    return [f"{unended(killed).capitalize()}."] if killed else []
-
-
 def _missing_notes(ranks: Sequence[RankProcess]) -> list[str]:
     if not (absent := missing(ranks)):
         return []
@@ -265,7 +267,8 @@ def _missing_notes(ranks: Sequence[RankProcess]) -> list[str]:
 def _of_process(run: Run, writer: Writer | None) -> Analysis:
     """One training process by itself; without a writer the one that ran most steps."""
     events = run.records(EVENT, writer)
-    duration_s, deaths = _duration_s(events), deaths_of(events, run.records(HOST), run.records(MEMORY))
+    deaths = deaths_of(events, run.records(HOST), run.records(MEMORY))
+    duration_s = float(np.ptp(events["t_ns"])) / 1e9 if len(events) > 1 else None
     mine = writer or run.leading_writer()
     # Held until the facts are known, so that they are read once.
     held = [run.records(kind, mine) for kind in (STEP, BATCH, EVENT, PAUSE) if mine is not None]
@@ -322,31 +325,13 @@ def _machine(run: Run) -> Sampled | None:
     return sampled(Window(int(times.min()), int(times.max()), none, 0, none), device, host)
 
 
-def _duration_s(events: Records) -> float | None:
-    return float(events["t_ns"].max() - events["t_ns"].min()) / 1e9 if len(events) > 1 else None
-
-
 def _distribution(lengths_ns: Any) -> dict[str, float]:
     """Mean, percentiles and maximum in ms; empty for no lengths."""
     if len(lengths_ns) == 0:
         return {}
     ms = lengths_ns / 1e6
-    p50, p95, p99 = np.percentile(ms, (50, 95, 99))
-    return {
-        "mean": float(ms.mean()),
-        "p50": float(p50),
-        "p95": float(p95),
-        "p99": float(p99),
-        "max": float(ms.max()),
-        "total": float(ms.sum()),
-    }
-
-
-def _does_not_matter(run: Run, note: str) -> bool:
-    """A training on the processor misses no driver; one process with steps is enough."""
-    if "no step was recorded" in note:
-        return any(file.count() > 0 for file in run.files(STEP))
-    return note.startswith("No NVIDIA driver here") and (run.info.get("device") or {}).get("kind") == "cpu"
+    values = (ms.mean(), *np.percentile(ms, (50, 95, 99)), ms.max(), ms.sum())
+    return dict(zip(("mean", "p50", "p95", "p99", "max", "total"), map(float, values), strict=True))
 
 
 def _run_notes(run: Run) -> list[str]:
@@ -357,7 +342,15 @@ def _run_notes(run: Run) -> list[str]:
         who = "1 process" if killed == 1 else f"{killed} processes"
         notes.append(f"The kernel killed {who} for lack of memory during the recording.")
     notes += [str(n) for n in run.info.get("notices", [])]
-    notes += [note for note in read_notices(run.folder) if not _does_not_matter(run, note)]
+    # A training on the processor misses no driver; one process with steps is enough.
+    stepped = any(file.count() > 0 for file in run.files(STEP))
+    on_cpu = (run.info.get("device") or {}).get("kind") == "cpu"
+    notes += [
+        note
+        for note in read_notices(run.folder)
+        if not (stepped and "no step was recorded" in note)
+        and not (on_cpu and note.startswith("No NVIDIA driver here"))
+    ]
     if dropped:
         notes.append(f"{dropped} records could not be stored: the disk was full.")
     if run.info.get("headroom"):
@@ -391,31 +384,25 @@ def parts_of(folder: Path) -> list[Path]:
 
 
 def lacking_of(folder: Path, analysis: Analysis) -> tuple[str, ...]:
-    """What did not end, or is not there, in a few words each; nothing of a whole recording."""
-    return (*_endings(parts_of(folder)), *_ranks(analysis))
-
-
-def _endings(parts: Sequence[Path]) -> Iterator[str]:
+    """Say what did not end, or is not there, in a few words each; nothing of a whole recording."""
+    lacking = []
+    parts = parts_of(folder)
     for part in parts:
-        if why := _ending(open_run(part).info.get("ended")):
-            yield why if len(parts) == 1 else f"{part}: {why}"
-
-
-def _ending(ended: dict[str, Any] | None) -> str | None:
-    if ended is None:
-        return "no end is recorded: it still runs, or it was killed"
-    status = ended.get("status")
-    return None if status in (None, "ok") else f"it did not end well ({status})"
-
-
-def _ranks(analysis: Analysis) -> Iterator[str]:
+        ended = open_run(part).info.get("ended")
+        why = "no end is recorded: it still runs, or it was killed"
+        if ended is not None:
+            status = ended.get("status")
+            why = "" if status in (None, "ok") else f"it did not end well ({status})"
+        if why:
+            lacking.append(why if len(parts) == 1 else f"{part}: {why}")
     without = [part.rank for part in analysis.ranks if part.analysis.facts is None]
     if killed := [rank for rank in analysis.killed if rank not in without]:
-        yield unended(killed)
+        lacking.append(unended(killed))
     if without:
-        yield f"no step of {listed(without)} was recorded"
+        lacking.append(f"no step of {listed(without)} was recorded")
     if analysis.missing:
-        yield (
+        lacking.append(
             f"nothing of {listed(analysis.missing)} was recorded: if other hosts recorded them, name the folder "
             "around the hosts' run folders"
         )
+    return tuple(lacking)

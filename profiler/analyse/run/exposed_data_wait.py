@@ -74,12 +74,13 @@ class Shape:
     @property
     def words(self) -> str:
         """Where in the training the waits are, to put into a sentence."""
-        longest = f"the longest {self.longest_ns / 1e6:.0f} ms"
+        longest, nth = f"the longest {self.longest_ns / 1e6:.0f} ms", self.period or 0
+        ending = {1: "st", 2: "nd", 3: "rd"}.get(nth % 10 if nth % 100 not in (11, 12, 13) else 0, "th")
         return {
             Spread.NOWHERE: "at no step",
             Spread.EVERY_STEP: "at every step" if self.hit == self.steps else "at almost every step",
             Spread.FIRST_OF_EPOCH: "at the first step of an epoch",
-            Spread.PERIODIC: f"at every {_ordinal(self.period or 0)} step",
+            Spread.PERIODIC: f"at every {nth}{ending} step",
             Spread.A_LITTLE: "a little at a time",
             Spread.SINGLE: f"at {self.hit} of {self.steps} steps, {longest}",
             Spread.IRREGULAR: f"at {self.hit} of {self.steps} steps, irregularly, {longest}",
@@ -360,8 +361,3 @@ def _is_slow(batches: Records) -> Mask:
     slow = (made >= SLOW_TIMES * np.median(made)) & (slowest != NOT_MEASURED) & (slowest >= MOSTLY * made)
     alike = np.quantile(made, 1 - MOST_SLOW) <= ALIKE_TIMES * np.median(made)
     return np.asarray(slow) if alike else np.zeros(len(made), dtype=bool)
-
-
-def _ordinal(number: int) -> str:
-    ending = {1: "st", 2: "nd", 3: "rd"}.get(number % 10 if number % 100 not in (11, 12, 13) else 0, "th")
-    return f"{number}{ending}"

@@ -351,6 +351,7 @@ def loader_of(
     made_ns = float((counted["end_ns"] - counted["begin_ns"]).sum()) + _sum(counted, "skipped_ns")
     # Each record tells of the batches since the one recorded before.
     told = counted[counted["sent_bytes"] != NOT_MEASURED]
+    made = np.bincount(np.unique(counted["worker"], return_inverse=True)[1], 1 + np.maximum(0, counted["skipped"]))
     sent = len(told) + _sum(told, "skipped")
 
     def pct(name: str) -> float | None:
@@ -386,7 +387,7 @@ def loader_of(
         process_cpu_pct=pct("process_cpu_ns"),
         cpus=_cpus(counted),
         sent_bytes_per_batch=_sum(told, "sent_bytes") / sent if sent else None,
-        even_workers=_even_workers(counted),
+        even_workers=float(1 / ((made / made.sum()) ** 2).sum()) if len(counted) else None,
         slowest=slowest_of(counted, names or {}),
         transforms=() if transforms is None else _transforms_of(transforms, batches, names or {}),
         timed=_timed(batches),
@@ -403,14 +404,6 @@ def _cpus(batches: Records) -> int | None:
     """CPUs that the makers may run on: an estimate, since of each set the lowest and the size are told."""
     told = batches[(batches["cpus"] != NOT_MEASURED) & (batches["first_cpu"] != NOT_MEASURED)]
     return total(union(told["first_cpu"], told["first_cpu"] + told["cpus"])) if len(told) else None
-
-
-def _even_workers(batches: Records) -> float | None:
-    if len(batches) == 0:
-        return None
-    worker = np.searchsorted(np.unique(batches["worker"]), batches["worker"])
-    made = np.bincount(worker, weights=1 + np.maximum(0, batches["skipped"]))
-    return float(1 / ((made / made.sum()) ** 2).sum())
 
 
 def _timed(batches: Records) -> Timed | None:
@@ -530,15 +523,11 @@ def passes_of(records: Records) -> Stamps:
     return np.asarray((records["loader"] << 24) + (records["batch"] >> 32))
 
 
-def _changes(values: Stamps) -> Stamps:
-    """The first of each run of equal values: there are far fewer of them where hardly any two in a row differ."""
-    return np.concatenate((values[:1], values[1:][values[1:] != values[:-1]]))
-
-
 def _keys(batches: Records, steps: Records) -> tuple[Stamps, Stamps]:
     """One number for each (loader, pass, batch), the same for a batch and its step."""
     passes = [passes_of(part) for part in (batches, steps)]
-    groups = np.unique(np.concatenate([_changes(which) for which in passes]))
+    # Of each run of equal values the first: there are far fewer, for hardly any two in a row differ.
+    groups = np.unique(np.concatenate([np.r_[which[:1], which[1:][which[1:] != which[:-1]]] for which in passes]))
     of_batch, of_step = (
         (np.searchsorted(groups, which) << 32) + (part["batch"] & 0xFFFFFFFF)
         for which, part in zip(passes, (batches, steps), strict=True)
@@ -693,7 +682,12 @@ def _waiting(making: Looks) -> SeenWaiting | None:
     looks = sum(count for state, count in told.items() if state != NOT_MEASURED)
     if looks < LEAST_LOOKS:
         return None
-    of_files = (making.in_state(ThreadState.FILE_LOCK), making.where(_polls).in_state(ThreadState.SLEEP))
+
+    def polls(stack: CallStack) -> bool:
+        """Whether a worker stands in a library's lock of a file: those try again and again, and sleep in between."""
+        return any(_POLLED.search(call.file) for call in own_part(stack))
+
+    of_files = (making.in_state(ThreadState.FILE_LOCK), making.where(polls).in_state(ThreadState.SLEEP))
     most = max((of_files, (making.in_state(ThreadState.SHARED_LOCK),)), key=lambda parts: sum(map(len, parts)))
     lines: Counter[str] = Counter()
     for stack, count in chain.from_iterable(part.stacks() for part in most):
@@ -708,11 +702,6 @@ def _waiting(making: Looks) -> SeenWaiting | None:
         max(lines, key=lambda line: lines[line], default=""),
         max(others, key=lambda state: others[state], default=None),
     )
-
-
-def _polls(stack: CallStack) -> bool:
-    """Whether a worker stands in a library's lock of a file: those try again and again, and sleep in between."""
-    return any(_POLLED.search(call.file) for call in own_part(stack))
 
 
 @dataclass(frozen=True)

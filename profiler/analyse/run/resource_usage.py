@@ -180,13 +180,15 @@ def sampled(window: Window, device: Records, host: Records) -> Sampled:
     told = device[device["memory_used_bytes"] != NOT_MEASURED]
     place = np.searchsorted(steps["step_end_ns"], told["t_ns"], side="right") - 1
     beyond = (told["memory_used_bytes"] - steps["memory_bytes"][place])[place >= 0] if len(steps) else place[:0]
+    # From the last look at each to the end of the window.
+    late = [(window.end_ns - int(looks["t_ns"].max())) / 1e9 for looks in (host, *each) if len(looks)]
     return Sampled(
         **_of_devices(device),
         **_of_host(host),
         samples=len(device) + len(host),
         unseen_begin_s=(int(host["t_ns"].min()) - window.begin_ns) / 1e9 if len(host) else None,
-        unseen_end_s=_until_end_s(host, window),
-        device_unseen_end_s=_worst([_until_end_s(records, window) for records in each]),
+        unseen_end_s=late[0] if len(host) else None,
+        device_unseen_end_s=max(late[len(host) > 0 :], default=None),
         beyond_training_bytes=max(0, int(np.median(beyond))) if len(each) == 1 and len(beyond) else None,
     )
 
@@ -201,7 +203,6 @@ def _of_devices(device: Records) -> dict[str, Any]:
     # Whichever process is the training, the others hold at least what all but the largest do.
     told = device[(device["processes_bytes"] != NOT_MEASURED) & (device["largest_process_bytes"] > 0)]
     others = told["processes_bytes"] - told["largest_process_bytes"]
-    each = by_device(device)
     return {
         "utilisation_pct": utilisation,
         "utilisation_window_ms": utilisation_window_ms,
@@ -209,8 +210,8 @@ def _of_devices(device: Records) -> dict[str, Any]:
         "sm_active_window_ms": sm_active_window_ms,
         "memory_peak_bytes": int(memory.max()) if len(memory) else None,
         "device_samples": len(device),
-        "power_capped_pct": _worst([_share_pct(records, "power_capped_ns") for records in each]),
-        "thermal_pct": _worst([_share_pct(records, "thermal_ns") for records in each]),
+        "power_capped_pct": _worst_pct(device, "power_capped_ns"),
+        "thermal_pct": _worst_pct(device, "thermal_ns"),
         "gpu_processes": int(processes.max()) if len(processes) else None,
         "others_least_bytes": int(others.max()) if len(told) else None,
     }
@@ -261,22 +262,15 @@ def _rate(host: Records, name: str) -> float | None:
     return rise / elapsed if rise is not None and elapsed else None
 
 
-def _share_pct(device: Records, name: str) -> float | None:
-    """A counter of nanoseconds as a share of the time between its first and its last reading."""
-    rise = _rise(device, name)
-    read = device["t_ns"][device[name] != NOT_MEASURED]
-    # A counter that falls was reset by a new driver or a reset GPU: what it counted before is not known.
-    if rise is None or rise < 0 or read[-1] <= read[0]:
-        return None
-    return min(100.0, 100 * rise / int(read[-1] - read[0]))
-
-
-def _until_end_s(records: Records, window: Window) -> float | None:
-    return (window.end_ns - int(records["t_ns"].max())) / 1e9 if len(records) else None
-
-
-def _worst(values: list[float | None]) -> float | None:
-    return max((value for value in values if value is not None), default=None)
+def _worst_pct(device: Records, name: str) -> float | None:
+    """A counter of nanoseconds over the time between its first and last reading, in percent, of the worst device."""
+    found = []
+    for looks in by_device(device):
+        rise, read = _rise(looks, name), looks["t_ns"][looks[name] != NOT_MEASURED]
+        # A counter that falls was reset by a new driver or a reset GPU: what it counted before is not known.
+        if rise is not None and rise >= 0 and read[-1] > read[0]:
+            found.append(min(100.0, 100 * rise / int(read[-1] - read[0])))
+    return max(found, default=None)
 
 
 def quality_notes(
@@ -454,7 +448,12 @@ def memory_growth_of(
         return None
     told = limits[(limits["t_ns"] <= window.end_ns) & (limits["whose"] != NOT_MEASURED)]
     available = measured(seen["memory_available_bytes"])
-    limit = _binding(told, available)
+    # The limit seen last, where what was left then is what it leaves, and not less because the machine has less.
+    limit, left = None, available[~np.isnan(available)]
+    for last in told[-1:]:
+        if len(left) and left[-1] >= max(0, last["limit_bytes"] - last["used_bytes"]):
+            swap = None if last["swap_limit_bytes"] == NOT_MEASURED else int(last["swap_limit_bytes"])
+            limit = MemoryLimitSeen(int(last["whose"]), int(last["limit_bytes"]), last["slows"] == 1, swap)
     short = available < (FULL_BYTES if limit is None else min(FULL_BYTES, FULL_LIMIT * limit.bytes))
     emulated = info.get("emulated_memory_bytes")
     if isinstance(emulated, int):
@@ -484,16 +483,6 @@ def kills_of(limits: Records) -> int | None:
     """Count the processes that the kernel killed for want of memory, by MEMORY records; `None`: not told."""
     told = known(limits, "oom_kills")
     return max(0, int(told[-1] - told[0])) if len(told) else None
-
-
-def _binding(limits: Records, available: Lengths) -> MemoryLimitSeen | None:
-    """The limit seen last, where what was left then is what it leaves, and not less because the machine has less."""
-    left = available[~np.isnan(available)]
-    if not len(limits) or not len(left) or left[-1] < max(0, limits[-1]["limit_bytes"] - limits[-1]["used_bytes"]):
-        return None
-    last = limits[-1]
-    swap = None if last["swap_limit_bytes"] == NOT_MEASURED else int(last["swap_limit_bytes"])
-    return MemoryLimitSeen(int(last["whose"]), int(last["limit_bytes"]), last["slows"] == 1, swap)
 
 
 def _growth(t_ns: Stamps, values: Lengths, least: int = 2 * THIRDS) -> float | None:

@@ -215,10 +215,6 @@ class _Series:
     def times(self) -> Values:
         return np.asarray(self.numbers.reshape(-1, self.block).mean(axis=1))
 
-    def fifth(self, last: bool) -> float:
-        size = max(1, len(self.values) // 5)
-        return float(self.values[-size:].mean() if last else self.values[:size].mean())
-
 
 @dataclass(frozen=True)
 class _Change:
@@ -285,8 +281,16 @@ def _trend(facts: Facts, around: Surroundings, part: str, series: _Series, whole
     if told.shape == FALLS:
         return told
     change = _change(series)
-    jumps = change.jump and _is_jump(series, change)
-    rises = (slope.above_zero and tau >= RISES_ALL_ALONG) or _rises_later(series, change)
+    before, after = series.blocks[: change.at], series.blocks[change.at :]
+    jumps, rises = False, slope.above_zero and tau >= RISES_ALL_ALONG
+    if change.jump:
+        # Two levels that keep apart, well inside the run.
+        inside = min(len(before), len(after)) >= LEAST_SIDE * len(series.blocks)
+        jumps = inside and bool(after.min() > before.max() and after.mean() > (1 + LEAST_JUMP) * before.mean())
+    elif not rises and len(after) >= LEAST_BLOCKS:
+        # All along from somewhere in the run. Where that is was looked for, so it has to be clearer.
+        later, later_tau = theil_sen(series.times[change.at :], after)
+        rises = later.above_zero and later_tau >= NEARLY_ALL
     if not jumps and not (rises and told.last_ms > told.first_ms):
         return told
     since = int(series.numbers[change.at * series.block])
@@ -336,24 +340,6 @@ def _change(series: _Series) -> _Change:
         misses = float(((before - before.mean()) ** 2).sum() + ((after - after.mean()) ** 2).sum())
         found.append(_Change(at, float(before.mean()), True, misses))
     return min(found, key=lambda each: each.misses)
-
-
-def _rises_later(series: _Series, change: _Change) -> bool:
-    """Whether they rise all along from somewhere in the run. Where that is was looked for, so it has to be clearer."""
-    blocks, times = series.blocks[change.at :], series.times[change.at :]
-    if change.jump or len(blocks) < LEAST_BLOCKS:
-        return False
-    slope, tau = theil_sen(times, blocks)
-    return slope.above_zero and tau >= NEARLY_ALL
-
-
-def _is_jump(series: _Series, change: _Change) -> bool:
-    """Two levels that keep apart, well inside the run."""
-    blocks, at = series.blocks, change.at
-    before, after = blocks[:at], blocks[at:]
-    if min(len(before), len(after)) < LEAST_SIDE * len(blocks):
-        return False
-    return bool(after.min() > before.max() and after.mean() > (1 + LEAST_JUMP) * before.mean())
 
 
 def _goes_on(facts: Facts, kept: Stamps, series: _Series, slope: float) -> bool:
@@ -412,7 +398,8 @@ def _told(part: str, series: _Series) -> tuple[Estimate, float, Trend]:
     """(slope of its blocks in ns a step, Kendall's tau, the trend as far as these tell it)."""
     slope, tau = theil_sen(series.times, series.blocks)
     ms = Estimate(*(1e3 * each / 1e6 for each in (slope.value, slope.low, slope.high)))
-    first, last = series.fifth(last=False) / 1e6, series.fifth(last=True) / 1e6
+    fifth = max(1, len(series.values) // 5)
+    first, last = (float(values.mean()) / 1e6 for values in (series.values[:fifth], series.values[-fifth:]))
     return slope, tau, Trend(part, first, last, ms, FALLS if slope.below_zero else FLAT)
 
 
