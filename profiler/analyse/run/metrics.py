@@ -42,12 +42,16 @@ def _pct(of: Callable[[Facts], float]) -> Callable[[Facts], float | None]:
     return lambda facts: 100 * of(facts) if facts.told_apart else None
 
 
+def _below(limit: float) -> str:
+    return f"below {limit:.0f} %"
+
+
 _METRICS = (
     Metric("utilisation_pct", "Utilisation", "%", read("sampled.utilisation_pct")),
     Metric("sm_active_pct", "SM active", "%", read("sampled.sm_active_pct")),
     Metric("memory_peak_bytes", "Device memory in use, peak", "bytes", read("sampled.memory_peak_bytes"), "", max),
     Metric("queue_ready_mean", "Batches ready when requested", "", read("loader.queue_ready_mean"), "1 or more"),
-    Metric("worker_busy_pct", "Workers busy", "%", read("loader.worker_busy_pct"), f"below {100 * BUSY:.0f} %"),
+    Metric("worker_busy_pct", "Workers busy", "%", read("loader.worker_busy_pct"), _below(100 * BUSY)),
     Metric("cpus_used", "CPUs this job uses", "CPUs", read("sampled.tree_cpus")),
     Metric("cpu_steal_pct", "CPU time taken by the hypervisor", "%", read("sampled.steal_pct"), "", max),
     Metric("overhead_pct", "Time in whyidle's hooks", "%", lambda f: 100 * f.overhead_share, "", max),
@@ -56,11 +60,7 @@ _METRICS = (
     Metric("cpu_budget", "CPUs this job may use", "CPUs", read("sampled.cpu_budget")),
     Metric("foreign_cpus", "CPUs other programs use", "CPUs", read("foreign_cpus")),
     Metric(
-        "machine_busy_pct",
-        "CPU use of the machine",
-        "%",
-        read("sampled.machine_busy_pct"),
-        f"below {MACHINE_FULL_PCT:.0f} %",
+        "machine_busy_pct", "CPU use of the machine", "%", read("sampled.machine_busy_pct"), _below(MACHINE_FULL_PCT)
     ),
     Metric("throttled_s", "Stopped by the CPU quota, summed over CPUs", "s", read("sampled.throttled_s"), "0 s"),
     Metric(
@@ -68,15 +68,11 @@ _METRICS = (
         "Waiting for a CPU, share of preparing batches",
         "%",
         read("loader.run_queue_pct"),
-        f"below {QUEUED_PCT:.0f} %",
+        _below(QUEUED_PCT),
     ),
     Metric("cpu_pct", "On a CPU, share of preparing batches", "%", read("loader.cpu_pct")),
     Metric(
-        "read_pct",
-        "Reading, share of preparing batches",
-        "%",
-        read("loader.read_pct"),
-        f"below {100 * MOSTLY_READING:.0f} %",
+        "read_pct", "Reading, share of preparing batches", "%", read("loader.read_pct"), _below(100 * MOSTLY_READING)
     ),
     Metric("prep_pct", "Decoding and transforming, share of preparing batches", "%", read("loader.prep_pct")),
     Metric("collate_pct", "Collating, share of preparing batches", "%", read("loader.collate_pct")),
@@ -86,7 +82,8 @@ _METRICS = (
         "Possible throughput of the loader",
         "samples/s",
         read("loader.samples_per_s_limit"),
-        over_ranks=sum,
+        "",
+        sum,
     ),
     Metric("mean_batch_bytes", "Bytes in a batch", "bytes", read("loader.mean_batch_bytes")),
     Metric("handoff_pct", "Hand-over of finished batches, share of exposed wait", "%", read("handoff_pct"), "near 0 %"),

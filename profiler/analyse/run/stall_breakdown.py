@@ -6,21 +6,18 @@ What is left is idle, and is blamed on what kept the next computation away: time
 loader, the host's copying call, a synchronising call, other host work, in this order.
 A loader wait behind queued work is *hidden*: it cost the device nothing.
 
-Where the processor is the device nothing is queued, and host stamps say it all. A forward pass that runs between the
-optimizer and the next fetch is told from the rest of that stretch by nothing: all of it counts as compute.
+Where the processor is the device nothing is queued, and host stamps say it all. A forward pass between the optimizer
+and the next fetch cannot be told from the rest of that stretch: all of it counts as compute.
 
-Steps that nobody looked at, because they were let pass or have no device stamps, are taken to spend their time as the
-others do; first fetches of epochs and time outside steps, which are always looked at, are left out of that. On a device
-with a queue these stretches are cut on its clock: between the ends of two successive steps everything is known; where
-steps between them have no stamps, nothing is from the end of the one until the device had done all that was queued
-before the other (`device_before_ns`).
+Unsampled steps (let pass, or without device stamps) are taken to spend their time as the others do, apart from first
+fetches of epochs and time outside steps, which are always sampled. On a device with a queue they last from the end of
+a stamped step until the device had done all that was queued before the next one (`device_before_ns`).
 
-Waits for Python's global lock (GIL) are told by clocks alone. A thread that waits for the lock does not run, though
-nothing it asked for is outstanding. So: of a step's time outside fetches, copying and synchronising calls, what the
-training's thread did not run; without its waiting for a CPU; and at most what other Python threads ran meanwhile, since
-somebody has to hold the lock. It is a lower bound where the thread used CPU in its fetches, and too much where it slept
-while others computed. So nothing is said of steps in which others ran for much less than the thread did not, nor of
-those where all of it fits into the time behind the loop and nobody held the lock most of the step: there it sleeps.
+Waits for Python's global lock (GIL) are told by clocks alone: a step's time outside fetches, copying and synchronising
+calls in which the training's thread did not run, without its waiting for a CPU, and at most what other Python threads
+ran meanwhile, since somebody has to hold the lock. It is a lower bound where the thread used CPU in its fetches, and
+too much where it slept while others computed. So nothing is said of steps in which others ran for much less, nor of
+those where all of it fits into the time behind the loop and nobody held the lock most of the step.
 """
 
 from __future__ import annotations
@@ -370,32 +367,25 @@ def disagreeing(window: Window) -> int:
     return int(wrong.sum())
 
 
-@dataclass(frozen=True)
-class OwnTime:
-    """What the thread that trains did by itself in each step that was looked at, ns."""
+def running_of(span: Lengths, cpu: Lengths, fetch_ns: Lengths | None = None) -> float | None:
+    """Share of its own time (see `own_time`) in which the training's thread ran, 0..1; the median over the steps.
 
-    span: Lengths
-    """From its fetch to the next, without fetches, copying and synchronising calls, time outside the steps, and what
-    another thread does for it."""
-    cpu: Lengths
-    """CPU time of the thread in the whole step; NaN where it was not measured, or the span is not known."""
-
-    @property
-    def off_cpu(self) -> Lengths:
-        """How long the thread did not run, at least: what it ran in fetches and calls is counted against it."""
-        return np.nan_to_num(np.maximum(0.0, self.span - self.cpu))
-
-    def running(self, fetch_ns: Lengths | None = None) -> float | None:
-        """Share of its own time in which it ran, 0..1. `fetch_ns`: CPU maybe used for preparing batches."""
-        known = ~np.isnan(self.cpu) & (self.span > 0)
-        if not known.any():
-            return None
-        cpu = self.cpu if fetch_ns is None else np.maximum(0.0, self.cpu - fetch_ns)
-        return float(np.median(np.minimum(1.0, cpu[known] / self.span[known])))
+    `fetch_ns`: time in which it may have used as much CPU for preparing batches.
+    """
+    known = ~np.isnan(cpu) & (span > 0)
+    if not known.any():
+        return None
+    cpu = cpu if fetch_ns is None else np.maximum(0.0, cpu - fetch_ns)
+    return float(np.median(np.minimum(1.0, cpu[known] / span[known])))
 
 
-def own_time(window: Window, pauses: Records, events: Records, backward_elsewhere: bool = False) -> OwnTime:
-    """What is left of each step for the thread's own work.
+def own_time(
+    window: Window, pauses: Records, events: Records, backward_elsewhere: bool = False
+) -> tuple[Lengths, Lengths]:
+    """Find (what is left of each step for the training thread's own work, its CPU time in the whole step), ns.
+
+    Left out are fetches, copying and synchronising calls, time outside the steps, and what another thread does for it.
+    The CPU time is NaN where it was not measured, or the time left is not known.
 
     Args:
         backward_elsewhere: backward passes run in a thread of autograd's, as they do on CUDA, and the one that called
@@ -422,7 +412,7 @@ def own_time(window: Window, pauses: Records, events: Records, backward_elsewher
         busy = union_of(busy, union(begin, end))
     span = steps["step_end_ns"] - steps["fetch_begin_ns"]
     elsewhere = covered(busy, steps["fetch_begin_ns"], steps["step_end_ns"])
-    return OwnTime((span - elsewhere).astype(np.float64), cpu)
+    return (span - elsewhere).astype(np.float64), cpu
 
 
 def rises(times: Stamps, values: Stamps, window: Window) -> Lengths | None:
@@ -455,7 +445,7 @@ class Gil:
     others_busy: float
     """CPU that the other Python threads of the training's process used, in CPUs: the mean over the steps."""
     off_cpu_share: float
-    """Share of the training's own time in which its thread did not run, 0..1. Own: see `OwnTime`."""
+    """Share of the training's own time in which its thread did not run, 0..1. Own: see `own_time`."""
     queue_known: bool
     """Whether the thread's waiting for a CPU was measured, and is left out."""
     waited: Lengths = field(repr=False, compare=False)
@@ -464,18 +454,20 @@ class Gil:
     """What other Python threads ran in each step, ns."""
 
 
-def gil_of(window: Window, own: OwnTime, events: Records, host: Records) -> Gil | None:
+def gil_of(window: Window, own: Lengths, cpu: Lengths, events: Records, host: Records) -> Gil | None:
     """`None` where other Python threads were not measured, or there were none."""
     told = events[events["what"] == EventKind.PYTHON_THREADS]
     others = rises(told["t_ns"], told["value"], window)
     span = float((window.steps["step_end_ns"] - window.steps["fetch_begin_ns"]).sum())
-    if others is None or span <= 0 or np.isnan(own.cpu).all():
+    if others is None or span <= 0 or np.isnan(cpu).all():
         return None
     queued = rises(host["t_ns"], host["main_thread_queue_ns"], window)
-    off = own.off_cpu if queued is None else np.maximum(0.0, own.off_cpu - queued)
+    # How long the thread did not run, at least: what it ran in fetches and calls is counted against it.
+    off = np.nan_to_num(np.maximum(0.0, own - cpu))
+    off = off if queued is None else np.maximum(0.0, off - queued)
     return Gil(
         others_busy=float(others.sum()) / span,
-        off_cpu_share=float(off.sum()) / max(1.0, float(own.span.sum())),
+        off_cpu_share=float(off.sum()) / max(1.0, float(own.sum())),
         queue_known=queued is not None,
         waited=np.where(others >= EXPLAINED * off, np.minimum(off, others), 0.0),
         others=others,
@@ -557,8 +549,8 @@ def divided_time(
     """(the time divided; share of its own time in which the thread ran, 0..1; waits for the GIL)"""
     steps, queued = window.steps, device_kind != "cpu"
     parts = partition(window, events, pauses, asynchronous=queued)
-    own = own_time(window, pauses, events, backward_elsewhere=device_kind == "cuda")
-    gil = gil_of(window, own, events, host)
+    own, cpu = own_time(window, pauses, events, backward_elsewhere=device_kind == "cuda")
+    gil = gil_of(window, own, cpu, events, host)
     if gil is not None:
         parts = _with_gil(parts, gil, window, queued)
     unseen = steps["fetch_end_ns"] == NOT_MEASURED
@@ -566,7 +558,7 @@ def divided_time(
     if not last_told(events, EventKind.LOADER_WORKERS):
         # The thread may have prepared the batches itself.
         making = np.where(unseen, 0, steps["fetch_end_ns"] - steps["fetch_begin_ns"]).astype(np.float64)
-    running = own.running(making)
+    running = running_of(own, cpu, making)
     unfed = unseen & ~np.isin(steps["step"], pauses["step"][pauses["what"] == PauseKind.FETCH])
     size = batch_size_of(window, events)
     return DividedTime(window, parts, device_kind, size, window.samples, float(np.mean(unfed))), running, gil

@@ -85,7 +85,7 @@ def startup_of(window: Window, events: Records, batches: Records, imported: bool
     if whole and len(importing):
         # Python itself starts before the first import.
         importing = union_of(importing, np.array([[begin, importing[0, 0]]]))
-    passes = lasting(events, EventKind.EVALUATION)
+    passes, boundaries = lasting(events, EventKind.EVALUATION), under_way(lasting(events, EventKind.BOUNDARY))
     for_nothing = passes["value"] >= MOSTLY_FETCHING * (passes["end_ns"] - passes["t_ns"])
     number = None if first["batch"] == NOT_MEASURED else int(first["batch"]) & 0xFFFFFFFF
     if number is not None and number <= 1:
@@ -95,11 +95,16 @@ def startup_of(window: Window, events: Records, batches: Records, imported: bool
         (IMPORTS, importing),
         (COMPILING, compiling),
         (SKIPPING, clip(under_way(passes[for_nothing]), begin, asked)),
-        (EVALUATING, clip(_evaluating(events), begin, asked)),
+        (EVALUATING, clip(union_of(under_way(passes), boundaries), begin, asked)),
         (FIRST_FETCH, clip(np.array([[asked, come]]), begin, end)),
         (FIRST_STEP, clip(np.array([[come, end]]), begin, end)),
     ):
         stretches[stage], left = intersect(left, spans), subtract(left, spans)
+    # What the first batch took to make while it was waited for, beyond what most take: where a worker made it.
+    making, mine = 0, batches["step"] == first["step"]
+    if mine.any() and not mine.all():
+        waited = intersect(union(batches["begin_ns"][mine], batches["end_ns"][mine]), stretches[FIRST_FETCH])
+        making = max(0, total(waited) - int(np.median((batches["end_ns"] - batches["begin_ns"])[~mine])))
     return Startup(
         begin_ns=begin,
         end_ns=end,
@@ -107,21 +112,6 @@ def startup_of(window: Window, events: Records, batches: Records, imported: bool
         stretches=stretches | {SET_UP: left},
         whole=whole,
         imports_known=imported or EventKind.IMPORTS_TIMED in kinds,
-        making_ns=_making(int(first["step"]), batches, stretches[FIRST_FETCH]),
+        making_ns=making,
         skipped=number if number and total(stretches[SKIPPING]) else None,
     )
-
-
-def _evaluating(events: Records) -> Intervals:
-    """Passes of loaders that train nothing, and what else is known to lie outside the steps."""
-    return union_of(under_way(lasting(events, EventKind.EVALUATION)), under_way(lasting(events, EventKind.BOUNDARY)))
-
-
-def _making(step: int, batches: Records, fetch: Intervals) -> int:
-    """What the first batch took to make while it was waited for, beyond what most take: where a worker made it."""
-    took = batches["end_ns"] - batches["begin_ns"]
-    mine = batches["step"] == step
-    if not mine.any() or mine.all():
-        return 0
-    waited = total(intersect(union(batches["begin_ns"][mine], batches["end_ns"][mine]), fetch))
-    return max(0, waited - int(np.median(took[~mine])))
