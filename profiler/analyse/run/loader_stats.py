@@ -330,10 +330,7 @@ class LoaderStats:
 
 
 def loader_of(
-    window: Window,
-    batches: Records,
-    transforms: Records | None = None,
-    names: Mapping[int, str] | None = None,
+    window: Window, batches: Records, transforms: Records | None = None, names: Mapping[int, str] | None = None
 ) -> LoaderStats:
     """Gather the loader's figures in the window, from the batches of the loaders that train (`of_training`).
 

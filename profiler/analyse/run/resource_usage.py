@@ -291,84 +291,67 @@ def quality_notes(
         return ("The sampler recorded nothing in this window: utilisation and CPU figures are missing.",)
     seen, wall_s = sampled, window.wall_ns / 1e9
     least_s = max(LEAST_UNSEEN_S, LEAST_UNSEEN_SHARE * wall_s)
-    of_device = device_kind != "cpu"
     device_late_s = seen.device_unseen_end_s
     if device_late_s is not None and device_late_s - (seen.unseen_end_s or 0.0) < max(LEAST_DEVICE_UNSEEN_S, least_s):
         device_late_s = None
-    quota = "" if seen.cpu_budget is None else f" of {seen.cpu_budget:.3g} CPUs"
+    notes = []
+
+    def say(value: float | None, least: float, text: str) -> None:
+        """Note a figure that is known and not below what is worth a word."""
+        if value is not None and value >= least:
+            notes.append(text.format(value))
+
     whole = f"of the window of {wall_s:.0f} s"
-    notes: list[tuple[float | None, float, str]] = [
-        (
-            not seen.host_samples,
-            1,
-            "The sampler recorded nothing of the host in this window: CPU figures are missing.",
-        ),
-        (
-            seen.unseen_begin_s,
-            least_s,
-            f"The sampler's first sample came {{:.0f}} s into the {wall_s:.0f} s of the window: its means leave out "
-            "the time before it.",
-        ),
-        (
-            seen.unseen_end_s,
-            least_s,
-            f"The sampler's last sample came {{:.0f}} s before the end {whole}: its means leave out the time after it.",
-        ),
-        (
-            of_device and not seen.device_samples,
-            1,
-            "The sampler recorded no accelerator in this window: utilisation and device memory are missing.",
-        ),
-        (
-            device_late_s if of_device else None,
-            0,
-            f"Samples of the accelerator ended {{:.0f}} s before the end {whole}: utilisation is the mean of the part "
-            "before.",
-        ),
-        (
-            seen.late_samples_pct,
-            5,
-            "{:.0f} % of the samples came more than 0.1 s late: the host was too busy to sample on time.",
-        ),
-        (seen.steal_pct, 5, "The hypervisor took {:.0f} % of the CPU: timings vary from run to run."),
-        (foreign_cpus, LEAST_FOREIGN_CPUS, "Other programs on this machine used {:.1f} CPUs meanwhile."),
-        (
-            seen.throttled_s,
-            0.01 * wall_s,
-            f"The CPU quota{quota} stopped the job for {{:.1f}} s, summed over CPUs: all waits include that time.",
-        ),
-        (None if (own := seen.sampler_cpus) is None else 100 * own, 5, "The sampler itself used {:.0f} % of a CPU."),
-    ]
-    if device_kind == "cuda" and "device.contended" not in found and (note := _others(seen, own_processes)):
-        notes.append((1, 1, note))
+    say(not seen.host_samples, 1, "The sampler recorded nothing of the host in this window: CPU figures are missing.")
+    begins = f"came {{:.0f}} s into the {wall_s:.0f} s of the window: its means leave out the time before it."
+    say(seen.unseen_begin_s, least_s, f"The sampler's first sample {begins}")
+    ends = f"came {{:.0f}} s before the end {whole}: its means leave out the time after it."
+    say(seen.unseen_end_s, least_s, f"The sampler's last sample {ends}")
+    if device_kind != "cpu":
+        nothing = "recorded no accelerator in this window: utilisation and device memory are missing."
+        say(not seen.device_samples, 1, f"The sampler {nothing}")
+        ends = f"ended {{:.0f}} s before the end {whole}: utilisation is the mean of the part before."
+        say(device_late_s, 0, f"Samples of the accelerator {ends}")
+    late = "of the samples came more than 0.1 s late: the host was too busy to sample on time."
+    say(seen.late_samples_pct, 5, f"{{:.0f}} % {late}")
+    say(seen.steal_pct, 5, "The hypervisor took {:.0f} % of the CPU: timings vary from run to run.")
+    say(foreign_cpus, LEAST_FOREIGN_CPUS, "Other programs on this machine used {:.1f} CPUs meanwhile.")
+    quota = "" if seen.cpu_budget is None else f" of {seen.cpu_budget:.3g} CPUs"
+    stopped = "stopped the job for {:.1f} s, summed over CPUs: all waits include that time."
+    say(seen.throttled_s, 0.01 * wall_s, f"The CPU quota{quota} {stopped}")
+    own = seen.sampler_cpus
+    say(None if own is None else 100 * own, 5, "The sampler itself used {:.0f} % of a CPU.")
+    if device_kind == "cuda" and "device.contended" not in found:
+        notes += _others(seen, own_processes)
     if device_kind == "cuda" and "device.throttled" not in found:
         held = "held the GPU's clocks down for {:.0f} % of the time: computing took longer."
+        say(seen.thermal_pct, 1, f"Temperature {held}")
         # A GPU under full load touches its power cap now and then.
-        notes += [(seen.thermal_pct, 1, f"Temperature {held}"), (seen.power_capped_pct, 10, f"The power cap {held}")]
-    return tuple(text.format(value) for value, least, text in notes if value is not None and value >= least)
+        say(seen.power_capped_pct, 10, f"The power cap {held}")
+    return tuple(notes)
 
 
-def _others(seen: Sampled, own_processes: int) -> str:
-    """What other processes have on the GPU; empty where nothing shows."""
-    others = None if seen.gpu_processes is None else seen.gpu_processes - own_processes
+def _others(seen: Sampled, own_processes: int) -> Iterator[str]:
+    """What other processes have on the GPU, if anything shows."""
+    others = 0 if seen.gpu_processes is None else seen.gpu_processes - own_processes
     least, beyond = seen.others_least_bytes, seen.beyond_training_bytes
-    if others is not None and others > 0:
+    if others > 0:
         who = "1 other process" if others == 1 else f"{others} other processes"
         # They hold at least what all processes but the largest do, at most what is not torch's.
-        if least is not None and beyond is not None and beyond > least:
-            who += f" had a context on the GPU, with {least / 1e9:.1f} to {beyond / 1e9:.1f} GB of its memory"
-        elif least is not None:
-            who += f" had a context on the GPU, with {least / 1e9:.1f} GB of its memory at least"
-        else:
-            most = "" if beyond is None else f", with {beyond / 1e9:.1f} GB of its memory at most"
-            who += f" had a context on the GPU{most}"
-        return f"{who}: utilisation counts their kernels as well, and steps may have waited for them."
-    if beyond is not None and beyond >= OWN_BEYOND_BYTES:
-        return (
+        held = "" if beyond is None else f", with {beyond / 1e9:.1f} GB of its memory at most"
+        if least is not None:
+            held = f", with {least / 1e9:.1f} GB of its memory at least"
+            if beyond is not None and beyond > least:
+                held = f", with {least / 1e9:.1f} to {beyond / 1e9:.1f} GB of its memory"
+        yield (
+            f"{who} had a context on the GPU{held}: utilisation counts their kernels as well, and steps may have "
+            "waited for them."
+        )
+    elif beyond is not None and beyond >= OWN_BEYOND_BYTES:
+        yield (
             f"{beyond / 1e9:.1f} GB of the GPU's memory were in use beyond what torch held: by a process that the "
             "driver does not show here, or by libraries beside torch's allocator."
         )
-    return ""
 
 
 def look_notes(looks: ProcessLooks, window: Window) -> Iterator[str]:
@@ -609,10 +592,7 @@ def _bus_error(before: Records) -> tuple[str, str]:
         return f"/dev/shm was full, through which batches are handed over ({of})", _SHM
     if total < SMALL_SHM_BYTES:
         return f"/dev/shm is small for batches that are handed over through it ({of})", _SHM
-    return (
-        f"a file that is mapped into memory was cut short, or cannot be read; /dev/shm was not full ({of})",
-        _ALONE,
-    )
+    return (f"a file that is mapped into memory was cut short, or cannot be read; /dev/shm was not full ({of})", _ALONE)
 
 
 def _size(count: float) -> str:

@@ -294,15 +294,16 @@ def _trend(facts: Facts, around: Surroundings, part: str, series: _Series, whole
     if not jumps and not (rises and told.last_ms > told.first_ms):
         return told
     since = int(series.numbers[change.at * series.block])
+    told = replace(told, shape=RISES, since=since)
     if whole is not None and whole.since is None and whole.slope.value < ARRIVES * told.slope.value:
-        return replace(told, shape=RISES, since=since, why="another part falls")
+        return replace(told, why="another part falls")
     why = around.explains(part)
-    if not why and not jumps and not _goes_on(facts, around.kept, series, slope.value):
-        why = "with the epochs' order or kind"
     if not why and jumps:
         why = around.explains_jump(part, since)
+    elif not why and not _goes_on(facts, around.kept, series, slope.value):
+        why = "with the epochs' order or kind"
     if why:
-        return replace(told, shape=RISES, since=since, why=why)
+        return replace(told, why=why)
     beyond = float((series.values - change.level)[change.at * series.block :].sum())
     seen = max(0.0, beyond) / max(1.0, float(series.values.sum()))
     if part in (TOTAL, UNTOLD):
@@ -316,7 +317,7 @@ def _trend(facts: Facts, around: Surroundings, part: str, series: _Series, whole
     if slope.above_zero and not jumps:
         reach = slope.low / slope.value, min(2.0, slope.high / slope.value)
     bounds = Estimate(grown, grown * reach[0], min(float(most), grown * max(1.0, reach[1])))
-    return replace(told, shape=JUMPS if jumps else GROWS, since=since, grown=bounds)
+    return replace(told, shape=JUMPS if jumps else GROWS, grown=bounds)
 
 
 def _change(series: _Series) -> _Change:
@@ -371,10 +372,9 @@ def _goes_on(facts: Facts, kept: Stamps, series: _Series, slope: float) -> bool:
 
 def _outside(facts: Facts, around: Surroundings) -> Trend | None:
     """Of the stretches outside the steps, one after the other; `None` where there are too few of them."""
-    outside = facts.parts.outside
-    steps = facts.window.steps
+    outside, steps = facts.parts.outside, facts.window.steps
     # A stretch is what lies between two steps, whatever it consists of.
-    groups = np.searchsorted(steps["step_end_ns"], outside[:, 0], side="right") if len(outside) else np.empty(0, int)
+    groups = np.searchsorted(steps["step_end_ns"], outside[:, 0], side="right")
     found, at = np.unique(groups, return_inverse=True)
     if len(found) < LEAST_STRETCHES:
         return None
@@ -385,13 +385,12 @@ def _outside(facts: Facts, around: Surroundings) -> Trend | None:
     if not (slope.above_zero and tau >= RISES_ALL_ALONG):
         return told
     change = _change(series)
-    since = int(numbers[change.at])
-    why = "in a jump" if change.jump else around.explains("boundary")
-    if why:
-        return replace(told, shape=RISES, since=since, why=why)
+    told = replace(told, shape=RISES, since=int(numbers[change.at]))
+    if why := "in a jump" if change.jump else around.explains("boundary"):
+        return replace(told, why=why)
     beyond = float((lengths - change.level)[change.at :].sum())
     grown = max(0.0, beyond) / max(1, total(outside)) * facts.parts.boundary_ns
-    return replace(told, shape=GROWS, since=since, grown=Estimate(grown, grown * slope.low / slope.value, grown))
+    return replace(told, shape=GROWS, grown=Estimate(grown, grown * slope.low / slope.value, grown))
 
 
 def _told(part: str, series: _Series) -> tuple[Estimate, float, Trend]:

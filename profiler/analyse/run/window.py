@@ -228,12 +228,7 @@ def window_of(steps: Records, events: Records) -> Window | None:
         return None
     skipped, skipped_samples, boundaries, done = (
         events[events["what"] == kind]
-        for kind in (
-            EventKind.SKIPPED_STEPS,
-            EventKind.SKIPPED_SAMPLES,
-            EventKind.BOUNDARY,
-            EventKind.DEVICE_DONE,
-        )
+        for kind in (EventKind.SKIPPED_STEPS, EventKind.SKIPPED_SAMPLES, EventKind.BOUNDARY, EventKind.DEVICE_DONE)
     )
     warmup = warmup_steps(len(steps) + int(steps["skipped"].sum() + skipped["value"].sum()))
     counted = steps[warmup:]
