@@ -1,4 +1,4 @@
-"""A whole run analysed: what reports lay out, what is in doubt, and whether the recording is whole."""
+"""A whole run analysed: what reports lay out, what is in doubt, whether it is whole."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ MOST_UNCERTAIN_NS = 100_000
 MOST_UNMARKED = 0.1
 """Waits for the device that have no stamps of its own, a step, from which that is said."""
 MOST_DISAGREEING = 0.01
-"""Share of the steps whose stamps may contradict the device unsaid: the scheduler can come between two questions."""
+"""Share of the steps whose stamps may contradict the device unsaid, by the scheduler's doing."""
 LEAST_DOUBTFUL = 0.05
 """Share of the steps of which a part of the time is not known, from which that is said."""
 MOST_PHASES = 8
@@ -145,11 +145,11 @@ class Analysis:
     left_out: int = 0
     """Values that were not recorded, because they are or look like secrets."""
     duration_s: float | None = None
-    """From the begin of its process, where that is known, else from the first event of the training, to the last."""
+    """From the begin of its process, if known, else the training's first event, to its last."""
     machine: Sampled | None = None
     """What the sampler saw over the whole recording, of a run without steps."""
     job: Job | None = None
-    """What several ranks are together; the other figures are then the leading rank's. `None`: a single rank."""
+    """What several ranks are together; other figures are the leading rank's. `None`: one rank."""
     ranks: tuple[RankAnalysis, ...] = ()
     """Each of several ranks by itself; empty of a single one."""
     killed: tuple[int, ...] = ()
@@ -161,7 +161,7 @@ class Analysis:
 
     @cached_property
     def gaps_ms(self) -> dict[str, float]:
-        """Lengths of the device's gaps: `mean`, `p50`, `p95`, `p99`, `max` and `total`; empty where there were none."""
+        """Device's gaps, ms: `mean`, `p50`, `p95`, `p99`, `max`, `total`; empty without any."""
         facts = self.facts
         return {} if facts is None or not facts.told_apart else _distribution(facts.parts.gaps_ns)
 
@@ -213,7 +213,7 @@ def analyse(run: Run, *others: Run) -> Analysis:
 
 
 def condensed(analysis: Analysis) -> Analysis:
-    """It with its figures alone: let go of is what takes memory in proportion to the steps and shows when they ran."""
+    """Keep its figures alone, and let go of what takes memory in proportion to the steps."""
     ranks = tuple(replace(part, analysis=condensed(part.analysis)) for part in analysis.ranks)
     facts = analysis.facts
     if facts is not None:
@@ -376,7 +376,7 @@ def _notes(facts: Facts, findings: Sequence[Finding]) -> tuple[str, ...]:
 
 
 def parts_of(folder: Path) -> list[Path]:
-    """The run folders of a job on several hosts, of the folder around them; else the folder itself."""
+    """List the run folders of a job on several hosts, or the folder itself."""
     if is_run(folder):
         return [folder]
     parts = runs_within(folder)

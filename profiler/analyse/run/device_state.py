@@ -17,23 +17,23 @@ from .stall_breakdown import Partition, unseen_of
 from .window import Lengths, Mask, Stamps, Window, elements_of, flagged, known, lasting, or_zero, per_step, under_way
 
 IDLE, POWER_CAP, SLOWDOWN, THERMAL = 0x1, 0x4, 0x8 | 0x80, 0x20 | 0x40
-"""Bits of NVML's clock event reasons: idle; power cap; hardware slowdown and power brake; temperature, by either."""
+"""NVML's clock event reasons: idle; power cap; hardware slowdown, power brake; temperature."""
 MUCH_CAPPED = 0.8
-"""Capped clock over the highest one, from which the cap takes too little to count: many cards always run so."""
+"""Capped clock over the highest one, from which the cap counts for nothing: many always run so."""
 CLEARLY_HIGHER = 1.1
-"""Clock of a card that mostly runs without its power cap over its clock under it, from which the cap slows it."""
+"""Uncapped clock over the capped one of a mostly uncapped card, from which the cap slows it."""
 LOADED_PCT = 50.0
 """Utilisation, in percent, from which a link has no reason to turn itself down."""
 LOADED_WITHIN_NS = 1_000_000_000
-"""Distance of a utilisation window from a look at the link, up to which it tells what the device did then."""
+"""Distance of a utilisation window from a look at the link, up to which they belong together."""
 LEAST_WINDOWS = 6
-"""Utilisation windows within the steps that foreign kernels are told by, at least: a second of the shortest ones."""
+"""Utilisation windows that foreign kernels are told by, at least: a second of the shortest."""
 LEAST_LOOKS = 3
 """Looks at a device that its clocks, or its link, are judged by, at least."""
 LEAST_IDLE_SHARE = 0.1
-"""Share of the time that the device has to be left idle for foreign kernels to be told by what runs then."""
+"""Share of the time that the device is left idle, below which foreign kernels are not told."""
 LEAST_FOREIGN_SHARE = 0.03
-"""Share of the time in which other processes' kernels have to run to be told: less is how finely utilisation is."""
+"""Share of the time in which foreign kernels run, from which they are told: less is rounding."""
 LANE_GBS = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}
 """What a PCIe lane carries in one direction, by generation."""
 LEAST_OTHERS = 3
@@ -41,18 +41,18 @@ LEAST_OTHERS = 3
 LEAST_OTHERS_SHARE = 0.1
 """Ordinary steps for each odd one, at least."""
 LEAST_TIMES = 1.5
-"""Time of a step with new shapes over what its size explains, from which it is slow for being new."""
+"""Time of a step with new shapes over what its size explains, from which it counts as slow."""
 SIZE_EXPLAINS = 2
-"""Power of a batch's size by which its step may take longer than another: attention is quadratic."""
+"""Power of a batch's size that explains its step's time: attention is quadratic."""
 MOST_RETRIED = 0.7
-"""Retries a step up to which the slowest steps are taken for those that retried; with more, nearly every step did."""
+"""Retries a step, up to which the slowest steps are those that retried; beyond, nearly all did."""
 CLEARLY_SLOWER = 1.2
-"""Time of the steps that retried over that of others, where nothing but their length tells them, at least."""
+"""Time of steps that retried over that of others, where nothing but length tells them."""
 LEAST_IDLE = 0.05
 """Share of the time that the device idles within the steps, by the driver's utilisation, from which retries at
 nearly every step are the reason. Below `UTILISATION_BELOW`: something is known to have happened here."""
 LOOKS_NS = 250_000_000
-"""How long a retry of the allocator lies before it is told, at most: it is asked up to 5 times a second."""
+"""Longest time from an allocator's retry until it is told: it is asked up to 5 times a second."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Throttled:
 
 @dataclass(frozen=True)
 class PcieLink:
-    """The link between host and device, at the best that was seen: an idle one turns itself down."""
+    """The link between host and device at its best: an idle one turns itself down."""
 
     generation: int
     width: int
@@ -104,7 +104,7 @@ class Utilisation:
 
 @dataclass(frozen=True)
 class ForeignKernels:
-    """Kernels of other processes, in utilisation windows that lie within the steps; shares of these windows, 0..1."""
+    """Other processes' kernels, as shares of utilisation windows within the steps, 0..1."""
 
     density: float
     """Share of the time in which the training's steps did not compute that they ran in."""
@@ -118,16 +118,16 @@ class ForeignKernels:
 
 @dataclass(frozen=True)
 class DeviceState:
-    """Clocks, link and utilisation of the accelerators that the sampler saw. `None`: not measured."""
+    """Clocks, link and utilisation of the accelerators. `None`: not measured."""
 
     throttled: Throttled | None
-    """Of the device that lost most by it: all wait for it, as a rule. `None` also for full clocks all the time."""
+    """Device that lost most by it: the others wait for it. `None` also: always at full clocks."""
     link: PcieLink | None
     """Of the device with the best link: which one a rank copies to is not known."""
     clock_mhz: float | None = None
-    """Mean clock of the multiprocessors over the looks at which a step computed; of the device where it is lowest."""
+    """Mean clock of the multiprocessors while steps computed, of the device with the lowest."""
     utilisation: Utilisation | None = field(default=None, repr=False, compare=False)
-    """Windows of the driver's utilisation; `None` also with several devices: which one a rank uses is not known."""
+    """Windows of the driver's utilisation; `None` also: several devices, one of them this rank's."""
 
 
 def device_state(window: Window, device: Records, parts: Partition) -> DeviceState:
@@ -209,7 +209,7 @@ def _throttled(looks: Records) -> Throttled | None:
 
 
 def _rising(looks: Records, counter: str) -> Mask:
-    """At which looks a counter of nanoseconds had risen for most of the time since the look before."""
+    """At which looks a counter of ns had risen for most of the time since the one before."""
     values, times = looks[counter], looks["t_ns"]
     rose = np.zeros(len(looks), dtype=bool)
     both = (values[1:] != NOT_MEASURED) & (values[:-1] != NOT_MEASURED)
@@ -245,7 +245,7 @@ def _link(looks: Records) -> PcieLink | None:
 
 @dataclass(frozen=True)
 class OutlierSteps:
-    """Steps that computed longer than others, and what they cost beyond ordinary ones, ns over the window."""
+    """Steps that computed longer than others, and their cost beyond ordinary ones, ns."""
 
     hit: int
     """Steps that are so."""

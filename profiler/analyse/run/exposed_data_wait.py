@@ -30,9 +30,9 @@ from .stall_breakdown import Partition
 from .window import Lengths, Mask, Stamps, Window, known, lasting
 
 LEAST_HIT_NS = 300_000
-"""Length of a wait, ns, from which its step counts as one that waited, if the wait is `LEAST_HIT_SHARE` as well."""
+"""Length of a wait, ns, from which its step counts, if the wait is `LEAST_HIT_SHARE` as well."""
 LEAST_HIT_SHARE = 0.1
-"""Length of a wait over a step's own time, from which its step counts as one that waited: less is scheduling noise."""
+"""Length of a wait over a step's own time, from which its step counts: less is scheduling."""
 SINGLE_STEPS = 0.15
 """Share of the steps up to which those that wait are single ones."""
 STANDS_OUT = 3
@@ -42,9 +42,9 @@ LEAST_PERIODS = 4
 SLOW_TIMES = 2.5
 """Time of preparing a batch over the median of all, from which the batch is slow by itself."""
 MOST_SLOW = 0.25
-"""Share of the batches that may be slow by themselves; where the others are uneven as well, none is."""
+"""Share of the batches that may be slow by themselves; none is where the rest are uneven too."""
 ALIKE_TIMES = 1.3
-"""Time of making a batch over the median of all, up to which those that are not slow by themselves are even."""
+"""Time of making a batch over the median of all, up to which the other batches are even."""
 
 
 class Spread(Enum):
@@ -89,7 +89,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Waits:
-    """The pieces of the exposed wait in ns; they sum to `input_ns` of the partition. See the module."""
+    """Pieces of the exposed wait, ns (see the module); they sum to the partition's `input_ns`."""
 
     sampling_ns: int
     starting_ns: int
@@ -101,20 +101,20 @@ class Waits:
     blocked_ns: int
     """No piece of its own: waiting for a batch in the making, while a later one lay finished."""
     told: float
-    """Share of the steps, 0..1, whose batch is known; waits of the others are divided in the same proportions."""
+    """Share of the steps, 0..1, whose batch is known; the others' waits are divided alike."""
     epochs: int
     """Passes over the data that began in the window."""
     iterators: int | None
-    """Iterators of the loader that these passes went over: one, where workers are kept. `None` where not known."""
+    """Iterators of the loader in these passes: one, where workers are kept. `None`: not known."""
     batches_per_epoch: float | None
-    """Steps of each pass that began in the window, without those before the first; `None`: fewer than two passes."""
+    """Steps of each pass that began in the window; `None`: fewer than two passes."""
     left_early: float | None
     """Share of the loader's iterators, 0..1, the last left out, whose workers made more batches than were taken;
     `None`: not told apart, or fewer than two."""
     shape: Shape
-    """How waits are spread over the steps; first fetches of epochs are left out, unless they are nearly all of it."""
+    """How waits are spread; without epochs' first fetches, unless these are nearly all."""
     slow: Slow | None
-    """How much longer the batches of steps that waited took; `None` where no step waited, or no batch is known."""
+    """How much longer batches of waiting steps took; `None`: no step waited, or none is known."""
 
     @property
     def total_ns(self) -> int:
@@ -122,7 +122,7 @@ class Waits:
         return of_epochs + self.handed_ns + self.slow_ns + self.reading_ns + self.making_ns
 
     def pct(self, piece_ns: int) -> float | None:
-        """A piece in percent of the whole exposed wait; `None` where there was none, or no step's batch is known."""
+        """A piece in percent of the exposed wait; `None`: no wait, or no known batch."""
         whole = self.total_ns
         return 100 * piece_ns / whole if whole and self.told > 0 else None
 
@@ -132,17 +132,17 @@ class Sampling:
     """A sampler's work in the window. What took it less than 0.1 ms is not told, and not in it."""
 
     ns: int
-    """Part of the exposed wait for data; in steps that nobody looked at as large a one as in the others."""
+    """Part of the exposed wait for data, unsampled steps taken to be like the others."""
     first_ns: int
     """Part of it in the first fetches of epochs."""
     draw_ms: float | None
-    """Time for a batch after the first of its epoch, exposed or not; the median. `None`: none was told."""
+    """Time for a batch after its epoch's first, exposed or not; the median. `None`: not told."""
     drawn: float | None
     """Indices drawn at a time; the median. `None` where they were no lists."""
     iterators: int
     """Times that making its iterator was told."""
     each_ns: float = 0.0
-    """What it took for a batch after the first one of its epoch, exposed or not; the mean of all of them."""
+    """Time for a batch after its epoch's first, exposed or not; the mean."""
 
     def of_epochs(self, ns: float) -> bool:
         """Whether so much of it is mostly where epochs begin."""
@@ -176,7 +176,7 @@ def sampling_of(window: Window, events: Records, parts: Partition) -> Sampling |
 
 @dataclass(frozen=True)
 class Slow:
-    """Batches of steps that waited (of these, those slow by themselves if there are any), against all batches."""
+    """Batches of steps that waited (if any, those slow by themselves) against all batches."""
 
     times: float
     """Their median making time over that of all."""
@@ -267,7 +267,7 @@ def shape_of(lengths: Lengths, first: Mask, pace_ns: float) -> Shape:
 
 
 def _period(lengths: Lengths, hits: Stamps) -> int | None:
-    """The distance at which nearly all of the waiting returns, nearly every time, with little at most steps between."""
+    """The distance at which nearly all waiting returns, nearly every time, with little between."""
     # Of two neighbouring steps that wait, the longer one tells.
     starts = hits[np.concatenate(([True], np.diff(hits) > 1))]
     if len(starts) < LEAST_PERIODS:
@@ -302,7 +302,7 @@ def _waited(parts: Partition, begin: Stamps, end: Stamps) -> Lengths:
 
 
 def _starting(parts: Partition, batches: Records, begin: Stamps, end: Stamps) -> float:
-    """Exposed waiting in first fetches until a worker takes up any batch; none where that is not seen to happen."""
+    """Exposed waiting in first fetches until a worker takes up any batch; 0 where none is seen to."""
     taken_up = np.append(np.sort(batches["begin_ns"]), np.iinfo(np.int64).max)
     first = taken_up[np.searchsorted(taken_up[:-1], begin)]
     return float(_waited(parts, begin, np.where(first < end, first, begin)).sum())

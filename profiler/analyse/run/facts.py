@@ -33,17 +33,17 @@ from .trends import Trend, trends_of
 from .window import Window, elements_of, flagged, last_told, lasting, loader_flag, or_zero, per_step, under_way
 
 MOST_TIMES = 100
-"""Computation of a step over that of others with as much work, from which steps that learn nothing are no steps."""
+"""Computation over that of others with as much work, from which those that do not learn are no steps."""
 MOST_TIMES_AT_ALL = 1000
 """The same of steps that learn: no tuning of kernels explains it."""
 LEAST_SHARE = 0.02
 """Share of the steps that the short and the long ones must each be: single ones may be anything."""
 LEAST_WORK = 0.5
-"""Samples of the short steps over those of the long ones, medians, from which they have as much work."""
+"""Samples of the short steps over the long ones', medians, from which they have as much work."""
 MACHINE_FULL_PCT = 90.0
-"""CPU time of a machine in use, in percent, from which it has none left over: what is on no CPU may wait for one."""
+"""CPU time in use, in percent, from which a machine is full: what is on no CPU may wait for one."""
 VARY = 1.1
-"""Elements a sample of the largest batch over those of the median batch, from which samples vary in size."""
+"""Elements a sample of the largest batch over the median batch's, from which sizes vary."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def doubtful_steps(window: Window, events: Records, parts: Partition, asynchrono
 
 @dataclass(frozen=True)
 class Facts(DividedTime):
-    """One rank's window, its time, and what loader, device and host showed. `None`: not known, or none."""
+    """One rank's window and time, and what loader, device and host showed. `None`: unknown or none."""
 
     loader: loader_stats.LoaderStats
     sampled: resource_usage.Sampled
@@ -107,7 +107,7 @@ class Facts(DividedTime):
     waits: exposed_data_wait.Waits
     """What the training waited for when it waited for data."""
     loader_unread: loader_stats.LoaderStats | None
-    """The loader as far as it made batches that are not mostly read from storage; `None` where all or none are."""
+    """The loader's batches that are not mostly read from storage; `None`: all or none are."""
     machine_cpus: int | None
     """All CPUs of the machine, whether the job may use them or not."""
     zero_windows_pct: float | None
@@ -121,7 +121,7 @@ class Facts(DividedTime):
     other_processes: int
     """Training processes of the same rank in the same folder that these facts leave out."""
     overhead_ns: float
-    """Time in whyidle's own hooks in a step that they look at; the median, since the scheduler may interrupt a hook."""
+    """Time in whyidle's hooks in a sampled step; the median: the scheduler may interrupt a hook."""
     set_prefetch: int | None = None
     """Batches that each of torch's worker processes prepares ahead, as it is set."""
     persistent_workers: bool | None = None
@@ -133,15 +133,15 @@ class Facts(DividedTime):
     out_of_order: bool | None = None
     """Whether batches are handed over as they come."""
     starts_python: bool | None = None
-    """Whether workers are new Python processes, which import the program and unpickle the dataset."""
+    """Whether workers are new Python processes, which import the program and unpickle the data."""
     own_workers: int | None = None
-    """Worker processes set for a loader within the data set, 0 where it has others of its own; `None`: it has none."""
+    """Worker processes set for a loader within the data set, 0: others; `None`: it has none."""
     pin_memory: bool | None = None
     """Whether the loader is set to put batches into page-locked memory."""
     gil: Gil | None = None
     """Waiting for Python's global lock; `None` also without other Python threads."""
     running: float | None = None
-    """Share of its time outside fetches and calls that wait in which the training's thread ran, 0..1; the median."""
+    """Share of its time outside fetches and waiting calls in which the thread ran, 0..1."""
     sampling: exposed_data_wait.Sampling | None = None
     """What the loader's sampler took."""
     staging: host_gaps.Staging | None = None
@@ -159,15 +159,15 @@ class Facts(DividedTime):
     memory_pressure: OutlierSteps | None = None
     """Steps in which the device's memory allocator had to try again."""
     making_seen: float | None = None
-    """Share of the looks at workers during waits for data in which they ran, 0..1; `None` also of too few."""
+    """Share of looks at workers during waits for data in which they ran, 0..1; `None`: too few."""
     stages: Stages | None = None
     """What preparing batches consists of, by stack samples; `None` also of too few."""
     own_loop: OwnLoop | None = None
-    """What a loop without a loader spends its time on, by its stack; `None` where clocks tell it, or of few looks."""
+    """What a loop without a loader does, by its stack; `None`: clocks tell it, or few looks."""
     unnamed: tuple[Where, ...] = ()
-    """Lines of what is not computing, and of no kind that the stack tells; empty where that was not looked at."""
+    """Lines of what is not computing, and of no known kind; empty where that was not looked at."""
     advice: Advice | None = None
-    """What other settings of the loader would do; `None` where the run does not tell, or nobody will ask."""
+    """What other loader settings would do; `None`: the run does not tell, or nobody will ask."""
     device_state: DeviceState | None = None
     """Clocks and link of the accelerator; `None` where the processor is the device."""
     exclusion: loader_stats.Exclusion | None = None
@@ -187,12 +187,12 @@ class Facts(DividedTime):
 
     @property
     def waiter(self) -> str:
-        """Who waits, in a sentence: where the processor is the device, nothing idles but the training."""
+        """Who waits, in a sentence: with the processor as device, only the training idles."""
         return "training" if self.device_kind == "cpu" else "device"
 
     @property
     def overhead_share(self) -> float:
-        """Share of the wall time, 0..1, spent in whyidle's own hooks, typical steps taken for all."""
+        """Share of the wall time, 0..1, in whyidle's hooks, typical steps taken for all."""
         return self.overhead_ns * len(self.window.steps) / self.parts.wall_ns
 
     @property
@@ -216,7 +216,7 @@ class Facts(DividedTime):
 
     @property
     def cpu_limit(self) -> float | None:
-        """Rate over today's at which all CPUs this job may use would be busy, at today's CPU time for a sample."""
+        """Rate over today's at which all CPUs of the job would be busy, at today's cost."""
         used, budget = self.sampled.tree_cpus, self.sampled.cpu_budget
         return None if not used or budget is None else max(1.0, budget / used)
 
@@ -227,7 +227,7 @@ class Facts(DividedTime):
 
     @property
     def blocked_pct(self) -> float | None:
-        """Share of the exposed wait for data in which a later batch was finished and the one that was due was not."""
+        """Share of the exposed wait, %, in which a later batch was finished before the due one."""
         return self.waits.pct(self.waits.blocked_ns)
 
     @property
@@ -240,7 +240,7 @@ class Facts(DividedTime):
 
     @property
     def machine_full(self) -> bool:
-        """Whether no CPU of the machine was left over, whoever used them; false where that was not measured."""
+        """Whether no CPU of the machine was left over; false where that was not measured."""
         return self.sampled.machine_busy_pct is not None and self.sampled.machine_busy_pct >= MACHINE_FULL_PCT
 
     @property
@@ -316,7 +316,7 @@ def judge(
     names: Mapping[int, str] | None = None,
     looks: ProcessLooks | None = None,
 ) -> Facts:
-    """The facts of a window, from the records around it; `info` is run.json, `names` what records name by number."""
+    """Gather a window's facts. `info`: run.json; `names`: what records name by number."""
     device_kind, queued = device_kind_of(info), device_kind_of(info) != "cpu"
     of_all, batches = batches, loader_stats.of_training(batches, window.all_steps)
     divided, running, gil = divided_time(window, events, pauses, host, device_kind)
@@ -387,13 +387,13 @@ class SampleSizes:
     """What batches tell of the sizes of samples."""
 
     vary: bool
-    """Whether batches of the same number of samples differ in size; false also where that is not known."""
+    """Whether batches of as many samples differ in size; false also where that is not known."""
     largest: tuple[int, ...]
-    """Indices in the dataset of the samples that took longest to make: where sizes differ, usually the largest."""
+    """Dataset's indices of the samples that took longest: where sizes differ, the largest."""
 
 
 def sample_sizes(facts: Facts | None) -> SampleSizes:
-    """Tell whether samples differ in size, and which are likely the largest; all alike where nothing is known."""
+    """Tell whether samples differ in size, and which are likely the largest; if known."""
     if facts is None:
         return SampleSizes(False, ())
     steps = facts.window.steps

@@ -25,12 +25,12 @@ LEAST_STAGE = 0.03
 """Share of the wall time between batches' arrival and their forward passes, from which work on the batch is seen
 there: less is `zero_grad`, a scheduler, the loop's bookkeeping."""
 LEAST_RESTARTS = 2
-"""Passes of a validation that wait for workers to start, from which they start anew for each: once is unavoidable."""
+"""Validation passes that wait for workers to start, from which each starts them anew."""
 
 
 @dataclass(frozen=True)
 class Staging:
-    """What the training does with each batch between its arrival and the forward pass, garbage collections left out."""
+    """Work on each batch between its arrival and the forward pass, without garbage collections."""
 
     shape: Shape
     """How it is spread over the steps."""
@@ -39,12 +39,12 @@ class Staging:
     when: Intervals
     """When that was, in the steps that were looked at."""
     named: tuple[tuple[str, float], ...]
-    """(what the program is known to have done meanwhile, share of the wall time), the longest first"""
+    """(what the program did meanwhile, if known; share of the wall time), the longest first"""
 
 
 @dataclass(frozen=True)
 class Gaps:
-    """Time that the device idled behind the training loop's own work, garbage collections and a stage left out."""
+    """Idle time behind the loop's own work, without garbage collections and staging."""
 
     shape: Shape
     """How it is spread over the steps."""
@@ -56,7 +56,7 @@ class Gaps:
     places: tuple[tuple[str, float], ...]
     """(place in the step, in words; share of the wall time)"""
     named: tuple[tuple[str, float], ...]
-    """(what the program is known to have done meanwhile, share of the wall time), the longest first"""
+    """(what the program did meanwhile, if known; share of the wall time), the longest first"""
 
     @property
     def is_a_stop(self) -> bool:
@@ -150,7 +150,7 @@ def syncs_of(window: Window, pauses: Records, parts: Partition) -> Syncs | None:
 def named_within(
     window: Window, events: Records, intervals: Intervals, names: Mapping[int, str] | None
 ) -> tuple[tuple[str, float], ...]:
-    """The program's phases and checkpoints within some of the time, the longest first, as shares of the wall time."""
+    """Find the program's phases and checkpoints within some time, as shares of the wall time."""
     phases = lasting(events, EventKind.PHASE)
     spans = {SAVING: under_way(lasting(events, EventKind.SAVE))}
     for number in np.unique(phases["value"]).tolist():
@@ -161,7 +161,7 @@ def named_within(
 
 
 def _places(window: Window, gaps: Intervals, parts: Partition) -> tuple[tuple[str, float], ...]:
-    """Where in the step: the copy, what comes before the computation, the midst of it, what comes after."""
+    """Where in the step gaps are: before the computation, in its midst, after it."""
     steps = window.all_steps
     ends = np.where(flagged(steps, StepFlag.FORWARD_AFTER), NOT_MEASURED, steps["optimizer_end_ns"])
     copied = np.where(steps["copy_end_ns"] == NOT_MEASURED, steps["fetch_end_ns"], steps["copy_end_ns"])
@@ -210,9 +210,9 @@ class Evaluation:
     cpu_share: float | None = None
     """CPU that preparing batches took, of the time in which it was not waiting for a CPU, 0..1."""
     slow_starts: int = 0
-    """Passes that waited mostly for their first batch, longer for a worker to take it up than for making it."""
+    """Passes that waited mostly for a worker to take up their first batch."""
     renewed: bool = False
-    """Whether each pass has an iterator of its own: with persistent workers all passes have the same."""
+    """Whether each pass has an iterator of its own: persistent workers keep one."""
 
     @property
     def waits(self) -> bool:
@@ -226,7 +226,7 @@ class Evaluation:
 
     @property
     def cause(self) -> str | None:
-        """The contract's code of what its loader lacks; `None` where it is not known, or nothing."""
+        """The contract's code of what its loader lacks; `None`: not known, or nothing."""
         if self.workers == 0:
             return "input.serial"
         if self._starting:
@@ -274,7 +274,7 @@ class Outside:
     epochs_ended: int = 0
     """Ends of epochs that another one followed."""
     epochs_ending_ns: int = 0
-    """Time between the ends of epochs and the beginnings that follow, neither evaluating nor saving nor in a phase."""
+    """Time from ends of epochs to the next, without evaluating, saving and phases."""
 
 
 def outside_of(

@@ -39,9 +39,9 @@ BUSY = 0.8
 """Share of the time that workers make batches, 0..1, from which they are the limit. Of more workers, as many are
 advised as would be busy for no more."""
 QUEUED_PCT = 20.0
-"""Waiting for a CPU, in percent of making batches, from which it tells what kind another shortage is."""
+"""Waiting for a CPU, in percent of making batches, from which it tells the kind of a shortage."""
 HEAVILY_QUEUED_PCT = 40.0
-"""Waiting for a CPU, in percent of making batches, from which it is the shortage, whatever else the makers do."""
+"""Waiting for a CPU, in percent of making batches, from which it is the shortage by itself."""
 MADE_IN_FETCH_PCT = 90.0
 """Batch making of which so much happens within the fetches is done by the training itself."""
 MOSTLY_READING = 0.5
@@ -59,13 +59,13 @@ FEWER = 0.75
 LEAST_FEWER = 5
 """Such batches, below which the run's own changes in concurrency tell nothing."""
 ALIKE = 0.4
-"""Standard deviation of the logarithms of times of batches made beside as many workers, up to which they are alike."""
+"""Standard deviation of logarithms of batches' times up to which they are alike."""
 LEAST_EXCLUDED = 0.2
-"""Share of the looks at making workers that wait for one lock, from which that is more than now and then."""
+"""Share of looks at making workers that wait for one lock, from which it is often."""
 LEAST_QUEUE = 0.6
-"""Workers that wait for it on average, from which it is nearly always held: two that do nothing else come to 1."""
+"""Mean number of workers that wait for it, from which it is nearly always held."""
 PROPORTIONAL = 0.65
-"""Exponent of a batch's time over workers at work, from which more workers bring next to nothing."""
+"""Exponent of a batch's time over workers at work, from which more bring next to nothing."""
 SURELY_GROWS = 0.4
 """The same as the least that the scatter allows."""
 LEAST_BATCHES = 8
@@ -73,9 +73,9 @@ LEAST_BATCHES = 8
 LEAST_STREAMED = 2
 """The same of batches of which it was seen how an iterable dataset prepares its samples."""
 LEAST_PLACES = 4
-"""Places in the workers' streams that two of them have to have reached for their batches to be compared."""
+"""Places in streams that two workers reached, from which their batches are compared."""
 MOSTLY_DIFFERENT = 0.5
-"""Share of a worker's batches that differ from each other, below which equality to another worker's says nothing."""
+"""Share of a worker's batches that differ, below which equality to another's says nothing."""
 MOST_PASSED_OVER = 0.95
 """Share of the steps that may compute nothing."""
 _PASS = 1 << 32
@@ -156,7 +156,7 @@ def of_training(batches: Records, steps: Records) -> Records:
 
 
 def places_of(wanted: Stamps, among: Stamps) -> Stamps:
-    """Where each of these numbers is `among` others, the first place of several; -1 where it is not."""
+    """Where each of these numbers is `among` others, the first of several; -1: nowhere."""
     at: Stamps = np.full(len(wanted), -1)
     if len(among) == 0:
         return at
@@ -177,7 +177,7 @@ def places_of(wanted: Stamps, among: Stamps) -> Stamps:
 
 
 def joined(steps: Records, batches: Records) -> tuple[Stamps, Stamps]:
-    """Places in the steps, and in the batches, of what belongs together; of several batches of a step the first."""
+    """Places in steps and batches of what belongs together; of several batches the first."""
     places = places_of(batches["step"], steps["step"])
     first = np.full(len(steps), -1)
     known = np.flatnonzero(places >= 0)[::-1]
@@ -187,7 +187,7 @@ def joined(steps: Records, batches: Records) -> tuple[Stamps, Stamps]:
 
 
 def within(window: Window, batches: Records) -> Mask:
-    """Which batches count: those of the window's steps, and those made in it for nobody that was looked at."""
+    """Which batches count: those of the window's steps, and those made in it for unsampled ones."""
     unseen = (batches["step"] == NOT_MEASURED) & (batches["loader"] != NOT_MEASURED)
     during = (batches["end_ns"] > window.begin_ns) & (batches["begin_ns"] < window.end_ns)
     counted: Mask = (batches["step"] >= window.steps["step"][0]) | (unseen & during)
@@ -211,7 +211,7 @@ def first_later_end(batches: Records) -> Stamps:
 
 
 def unqueued_ns(batches: Records) -> Lengths:
-    """Time that each batch took to make, its waiting for a CPU left out, over all threads at work on it."""
+    """Time of making each batch over all its threads, without waiting for a CPU."""
     threads = np.maximum(1, batches["threads"])
     return np.asarray((batches["end_ns"] - batches["begin_ns"]) * threads - or_zero(batches["run_queue_ns"]), float)
 
@@ -234,18 +234,18 @@ class Timed:
 
 @dataclass(frozen=True)
 class LoaderStats:
-    """How a loader makes batches. `None`: not told. Percentages are of making batches, if not said."""
+    """How a loader makes batches. `None`: not told. Percentages: of making batches, if not said."""
 
     workers: int
     """Worker processes or threads that prepared batches."""
     makers: int
-    """Workers that prepared batches by themselves: a pool of threads that works on one batch together is one."""
+    """Workers that prepared batches by themselves: a pool of threads is one."""
     read_pct: float | None
     decode_pct: float | None
     transform_pct: float | None
     collate_pct: float | None
     cpu_pct: float | None
-    """CPU time of preparing a batch, of its wall time summed over its threads: low means waiting."""
+    """CPU time of preparing a batch, of its wall time over its threads: low means waiting."""
     worker_busy_pct: float | None
     """Share of the window, or of its passes over the data where these are known, in which workers made batches; the
     mean over the workers."""
@@ -258,10 +258,10 @@ class LoaderStats:
     work_ms_per_batch: float | None
     """Time spent on a batch, over all threads that work on it."""
     samples_per_s_limit: float | None
-    """What the workers would deliver if nobody ever made them wait: their samples over the time they worked."""
+    """Rate if nobody ever made the workers wait: their samples over the time they worked."""
     mean_batch_bytes: float | None
     unsplit_pct: float | None
-    """Decoding and transforming where the loader does not tell them apart, without waiting for reads."""
+    """Decoding and transforming together where not told apart, without waiting for reads."""
     run_queue_pct: float | None
     """Makers ready to run, but waiting for a CPU."""
     minor_faults_per_batch: float | None
@@ -269,11 +269,11 @@ class LoaderStats:
     major_faults: int | None
     """Page faults that needed I/O, in all."""
     read_chars_bytes_per_sample: float | None
-    """Bytes that read calls got for a sample, from cache or storage (`read_chars_bytes` of the record)."""
+    """Bytes that read calls got for a sample, from cache or storage (`read_chars_bytes`)."""
     storage_bytes_per_sample: float | None
     """Bytes read from storage for a sample (`read_bytes` of the record)."""
     process_cpu_pct: float | None
-    """CPU time of all threads of the workers' processes; above `cpu_pct` where others than the making one compute."""
+    """CPU time of all threads of the workers; above `cpu_pct` where further ones compute."""
     cpus: int | None
     """CPUs that the workers may run on, taken together."""
     sent_bytes_per_batch: float | None
@@ -297,13 +297,13 @@ class LoaderStats:
 
     @property
     def waiting_pct(self) -> float | None:
-        """Neither on a CPU nor waiting for one, nor for reads of files: locks, sleeps, the network, other threads."""
+        """Neither on a CPU nor waiting for one or for files: locks, sleeps, network, threads."""
         parts = (self.cpu_pct, self.run_queue_pct, self.read_pct)
         return None if None in parts else max(0.0, 100.0 - sum(p for p in parts if p is not None))
 
     @property
     def costliest(self) -> str | None:
-        """The part of preparing a batch that takes most of its time, waiting other than for reads left out."""
+        """The part of preparing a batch that takes longest, without waiting but for reads."""
         known = {name: share for name, share in self.stages.items() if share is not None and name not in WAITS}
         return max(known, key=lambda name: known[name]) if known else None
 
@@ -392,19 +392,19 @@ def loader_of(
 
 
 def unread_loader(window: Window, batches: Records) -> LoaderStats | None:
-    """The loader without the batches that are mostly read from storage, where there are both kinds."""
+    """The loader without batches that are mostly read from storage; `None`: all or none are."""
     read = is_read(batches)
     return None if read.all() or not read.any() else loader_of(window, batches[~read])
 
 
 def _cpus(batches: Records) -> int | None:
-    """CPUs that the makers may run on: an estimate, since of each set the lowest and the size are told."""
+    """CPUs that the makers may run on, estimated from each set's lowest and size."""
     told = batches[(batches["cpus"] != NOT_MEASURED) & (batches["first_cpu"] != NOT_MEASURED)]
     return total(union(told["first_cpu"], told["first_cpu"] + told["cpus"])) if len(told) else None
 
 
 def _timed(batches: Records) -> Timed | None:
-    """What was timed of transforms in all batches: a worker's first ones are timed, which may lie before the window."""
+    """Timed transforms in all batches: a worker's first are timed, maybe before the window."""
     # Where decoding is told apart, transforms are a stage of every batch and not timed one by one.
     timed = batches[(batches["transform_ns"] != NOT_MEASURED) & (batches["decode_ns"] == NOT_MEASURED)]
     samples = _sum(timed, "samples")
@@ -415,7 +415,7 @@ def _timed(batches: Records) -> Timed | None:
 
 
 def _maker(batches: Records, window: Window) -> tuple[int, int, float, float]:
-    """(threads, samples, time spent on batches, that in the window) of a worker or pool of threads."""
+    """(threads, samples, time spent on batches, that in the window) of a worker or pool."""
     threads = int(max(1, batches["threads"].max()))
     samples = _sum(batches, "samples") + _sum(batches, "skipped_samples")
     # Of steps that nobody looked at there are no batches, unless the worker itself recorded all it made.
@@ -431,7 +431,7 @@ def _maker(batches: Records, window: Window) -> tuple[int, int, float, float]:
 
 
 def _passes_ns(window: Window, batches: Records) -> int:
-    """Time in which the workers could have been busy: they are started, and a validation may run, between passes."""
+    """Time in which workers could be busy: not between passes, with starts and validations."""
     numbered = batches[batches["loader"] != NOT_MEASURED]
     if len(numbered) == 0:
         return window.wall_ns
@@ -444,7 +444,7 @@ def _passes_ns(window: Window, batches: Records) -> int:
 
 
 def _working_ns(batches: Records) -> Lengths:
-    """Time spent on each batch, over all threads: the stages' sum where known, else its wall time."""
+    """Time spent on each batch, over all threads: its stages' sum if known, else wall time."""
     stages = sum(np.nan_to_num(measured(batches[name])) for name in ("read_ns", "decode_ns", "collate_ns"))
     # Where decoding is not told apart, transforms are timed by themselves, with what they wait for.
     apart = batches["decode_ns"] != NOT_MEASURED
@@ -469,7 +469,7 @@ def _sum(batches: Records, name: str) -> int:
 
 
 def made_in_fetch_pct(window: Window, batches: Records) -> float | None:
-    """Share of the batch making within the training's fetches, in percent; `None` where none is known."""
+    """Share of the batch making within the training's fetches, in percent; `None`: unknown."""
     counted = batches[within(window, batches)]
     making = union(counted["begin_ns"], counted["end_ns"])
     if total(making) == 0:
@@ -496,7 +496,7 @@ def slowest_of(batches: Records, names: Mapping[int, str]) -> tuple[SlowSample, 
 
 
 def _largest_first(values: Stamps) -> Iterator[int]:
-    """Places of these values. Of many the largest come before the others are put in order: hardly anybody asks on."""
+    """Places of these values, the largest first; the rest of many are ordered only if asked for."""
     least = int(np.partition(values, -LARGEST)[-LARGEST]) if len(values) > LARGEST else None
     for some in (values >= least, values < least) if least is not None else (np.ones(len(values), dtype=bool),):
         places = np.flatnonzero(some)
@@ -545,7 +545,7 @@ class SeenWaiting:
     at: str
     """The line of the user's that waits for it: `data.py:39`; empty without such looks."""
     elsewhere: int | None
-    """`ThreadState` that most of the other looks saw: what is done by whoever holds the lock. `None` without any."""
+    """`ThreadState` in most other looks: what the lock's holder does. `None` without any."""
 
 
 @dataclass(frozen=True)
@@ -553,7 +553,7 @@ class TimeGrowth:
     """How the time that a batch takes follows the number of workers at work meanwhile."""
 
     exponent: Estimate
-    """0: not at all, they are independent; 1: in proportion, together they deliver what one would."""
+    """0: not at all, workers are independent; 1: together they deliver what one would."""
     fewer_ms: float
     """What a batch took with fewer workers at work than usual, the mean."""
     usual_ms: float
@@ -579,7 +579,7 @@ class Exclusion:
 
     @property
     def grows(self) -> bool:
-        """Whether a batch takes so much longer the more workers are at work that more of them bring next to nothing."""
+        """Whether batches take so much longer beside more workers that these bring nothing."""
         told = self.growth
         return told is not None and told.exponent.value >= PROPORTIONAL and told.exponent.low >= SURELY_GROWS
 
@@ -617,7 +617,7 @@ def exclusion_of(window: Window, batches: Records, looks: ProcessLooks | None = 
 
 
 def _together(begin: Stamps, end: Stamps, since: Stamps, until: Stamps) -> Lengths:
-    """Mean number of batches in the making over each time [since, until), of which none is empty."""
+    """Mean number of batches in the making over each time [since, until), none empty."""
     edges = np.concatenate((begin, end))
     order = np.argsort(edges, kind="stable")
     edges = edges[order]
@@ -637,7 +637,7 @@ def _together(begin: Stamps, end: Stamps, since: Stamps, until: Stamps) -> Lengt
 
 
 def _growth(made: Records, begin: Stamps, counted: Mask) -> TimeGrowth | None:
-    """From whole batches; the first that a worker makes in a pass costs more, whoever is at work."""
+    """By whole batches, without each worker's first of a pass, which costs more anyway."""
     which = counted & (made["samples"] == made["samples"][counted].max()) & ~_firsts(made)
     which &= made["end_ns"] > made["begin_ns"]
     # Waiting for a CPU is no waiting for each other.
@@ -681,7 +681,7 @@ def _waiting(making: Looks) -> SeenWaiting | None:
         return None
 
     def polls(stack: CallStack) -> bool:
-        """Whether a worker stands in a library's lock of a file: those try again and again, and sleep in between."""
+        """Whether a worker is in a library's file lock: it tries again and again, and sleeps."""
         return any(_POLLED.search(call.file) for call in own_part(stack))
 
     of_files = (making.in_state(ThreadState.FILE_LOCK), making.where(polls).in_state(ThreadState.SLEEP))
@@ -706,7 +706,7 @@ class WastedSamples:
     """Shares, 0..1, of the samples that were made; 0 also where nothing of the kind was found."""
 
     dropped: float
-    """Left out of their batch by `collate_fn`; or, as a share of the time, made by a stream and not given."""
+    """Left out by `collate_fn`; or, as a share of the time, made by a stream and not given."""
     repeated: float
     """In batches that another worker made too."""
     passed_over: float
@@ -756,7 +756,7 @@ def _dropped(contents: Records) -> float:
 
 
 def _repeated(contents: Records) -> float:
-    """Share that one worker could have saved of batches equal to another worker's at the same place of its stream."""
+    """Share saved if batches equal to another worker's, place by place, were made once."""
     told = contents[(contents["fingerprint"] != NOT_MEASURED) & (contents["batch"] != NOT_MEASURED)]
     streams = np.stack((told["loader"], told["batch"] // _PASS, told["worker"]), axis=1)
     places: dict[tuple[int, int, int], list[int]] = {}

@@ -32,7 +32,7 @@ class Metric:
     logged: str = ""
     """Its name for loggers; empty where it is not logged."""
     gauge: str = ""
-    """Its name for Prometheus, without `whyidle_`, in base units; empty where it is not exported."""
+    """Its name for Prometheus, without `whyidle_`, in base units; empty: not exported."""
     meaning: str = ""
     """Help text for Prometheus."""
 
@@ -110,7 +110,7 @@ _EXPORTED = {
     "cpu_steal_pct": ("", "cpu_steal_ratio", "Share of the machine's CPU time taken by the hypervisor."),
     "overhead_pct": ("", "overhead_ratio", "Share of the training's time spent in whyidle's hooks."),
 }
-"""Figures for loggers and Prometheus: name for loggers where that is another one, gauge, meaning."""
+"""Figures for loggers and Prometheus: name for loggers if another one, gauge, meaning."""
 
 
 def _exported(metric: Metric) -> Metric:

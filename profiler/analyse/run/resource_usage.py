@@ -30,20 +30,20 @@ LATE_NS = 100_000_000
 BUDGET_USED = 0.80
 """Share of the CPUs it may use that a job keeps busy, from which none is left over for it."""
 LEAST_FOREIGN_CPUS = 0.3
-"""CPUs that other programs use, from which they are mentioned: less is the system's housekeeping and the sampler."""
+"""CPUs that other programs use, from which they are mentioned: less is housekeeping."""
 LEAST_UNSEEN_S, LEAST_UNSEEN_SHARE = 2.0, 0.02
-"""Seconds at an end of the window without a sample, and share of the window, from which both that is said."""
+"""Seconds at an end of the window without a sample, and share of it, from which that is said."""
 LEAST_DEVICE_UNSEEN_S = 3.0
 """The same of the device, though the host was sampled: states of a GPU come once a second."""
 OWN_BEYOND_BYTES = 2_000_000_000
-"""Device memory beside its allocator that a training alone takes at most: a context, kernels, buffers of libraries."""
+"""Device memory that a training takes beside its allocator, at most: context, kernels, buffers."""
 LEAST_LOOKED_AT = 50
 """Stack samples in the window from which it is said how many of them failed."""
 MOST_FAILED_LOOKS = 0.2
 """Share of the looks that may fail before that is said."""
 THIRDS = 3
 LEVELS_OFF = 0.5
-"""Growth in the last third of a run over that in the second, below which memory levels off, as a full cache does."""
+"""Growth in the last third of a run over that in the second, below which memory levels off."""
 LEAST_GROWN_BYTES = 32 << 20
 """Over the run: less is what allocators take and keep."""
 LEAST_PRIVATE_LOOKS = 4
@@ -51,7 +51,7 @@ LEAST_PRIVATE_LOOKS = 4
 MOSTLY_PRIVATE = 0.5
 """Growth of resident memory, as a share of that of private memory, below which pages are copied."""
 FULL_BYTES = 256 << 20
-"""Memory that a machine could still give, below which it has none left: it writes pages to storage, or kills."""
+"""Memory that a machine could still give, below which it has none left: it swaps, or kills."""
 FULL_LIMIT = 0.03
 """Of a limit of a control group: less of it left is none, where that is less than `FULL_BYTES`."""
 SWAPPED_BYTES = 32 << 20
@@ -121,12 +121,12 @@ def by_device(looks: Records) -> list[Records]:
 
 @dataclass(frozen=True)
 class Sampled:
-    """Means over the window; `None` where nothing was measured. Of several devices the worst, where it says so."""
+    """Means over the window; `None`: not measured. The worst of several devices if said."""
 
     utilisation_pct: float | None
-    """NVML's: share of time in which any kernel ran. Of an emulated device, computed the same way."""
+    """NVML's: share of time in which any kernel ran; of an emulated device computed alike."""
     utilisation_window_ms: float | None
-    """Length of one of the windows behind `utilisation_pct`; `None` where the driver does not say (1/6 s to 1 s)."""
+    """Length of a window behind `utilisation_pct`; `None`: the driver does not say (1/6 to 1 s)."""
     sm_active_pct: float | None
     """Multiprocessors with work (GPM)."""
     sm_active_window_ms: float | None
@@ -240,7 +240,7 @@ def swings_to_zero_pct(window: Window, device: Records) -> float | None:
 
 
 def _weighted(device: Records, name: str) -> tuple[float | None, float | None]:
-    """Mean of a share over its windows, weighed by their lengths if known, and the median length in ms."""
+    """(mean of a share over its windows, weighed by length if known; median length in ms)"""
     told = device[~np.isnan(device[name])]
     windowed = told[told["window_ns"] > 0]
     if len(windowed) == 0:
@@ -263,7 +263,7 @@ def _rate(host: Records, name: str) -> float | None:
 
 
 def _worst_pct(device: Records, name: str) -> float | None:
-    """A counter of nanoseconds over the time between its first and last reading, in percent, of the worst device."""
+    """A counter of ns over the time between first and last reading, %, of the worst device."""
     found = []
     for looks in by_device(device):
         rise, read = _rise(looks, name), looks["t_ns"][looks[name] != NOT_MEASURED]
@@ -355,7 +355,7 @@ def _others(seen: Sampled, own_processes: int) -> Iterator[str]:
 
 
 def look_notes(looks: ProcessLooks, window: Window) -> Iterator[str]:
-    """Yield sentences about failed stack samples: a stack that changes fails, one that waits never."""
+    """Yield sentences about failed stack samples: changing stacks fail, waiting ones never."""
     for whose, every in (("training", looks.training), ("workers", looks.workers)):
         within = every.between(window.begin_ns, window.end_ns)
         if len(within) >= LEAST_LOOKED_AT and within.failed >= MOST_FAILED_LOOKS * len(within):
@@ -395,13 +395,13 @@ class MemoryGrowth:
     full_share: float
     """Share of the run, 0..1, in which there was none left, or the machine swapped."""
     stalled_share: float | None
-    """Share of the run in which tasks of the machine waited for memory; `None` where the kernel does not tell."""
+    """Share of the run in which tasks waited for memory; `None`: the kernel does not tell."""
     swapped_bytes: int
-    """Rise of the memory of the machine, or of the control group that is short, that lies in swap."""
+    """Rise of the swapped memory of the machine, or of the control group that is short."""
     limit: MemoryLimitSeen | None = None
-    """The limit of a control group that leaves less than the machine has; `None`: the machine's memory ends first."""
+    """The control group's limit that binds; `None`: the machine's memory ends first."""
     kills: int | None = None
-    """Processes that the kernel killed for want of memory while it was recorded; `None` where it does not tell."""
+    """Processes killed for want of memory meanwhile; `None`: the kernel does not tell."""
 
     @property
     def full_in_s(self) -> float | None:
@@ -463,7 +463,7 @@ def memory_growth_of(
 
 
 def kills_of(limits: Records) -> int | None:
-    """Count the processes that the kernel killed for want of memory, by MEMORY records; `None`: not told."""
+    """Count processes killed for want of memory, by MEMORY records; `None`: not told."""
     told = known(limits, "oom_kills")
     return max(0, int(told[-1] - told[0])) if len(told) else None
 
@@ -505,7 +505,7 @@ class WorkerDeath:
 
     @property
     def signal(self) -> str | None:
-        """Name of the signal that killed it, such as `SIGKILL`; `None` where none did, or that is not known."""
+        """Name of the signal that killed it, such as `SIGKILL`; `None`: none, or not known."""
         if self.exit_code is None or self.exit_code >= 0:
             return None
         with contextlib.suppress(ValueError):

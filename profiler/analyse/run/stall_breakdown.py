@@ -36,12 +36,12 @@ from .window import Lengths, Mask, Stamps, Window, batch_size_of, flagged, last_
 GAP_NS = 100_000
 """Idle stretch of the device that counts as a gap, at least: shorter ones are launch latency."""
 TOLERANCE_NS = 100_000
-"""Time between putting a mark into the device's queue and its reaching it, from which it was at work in between."""
+"""Time from queueing a mark to the device's reaching it, from which it was at work meanwhile."""
 CLOCKS_APART_NS = 1_000_000
 """Time by which the device's stamps may differ from its own word about being done: a clock reading and, now and
 then, the scheduler lie between."""
 LEAST_APART_S = 0.5
-"""Seconds from a counter's first reading to its last, from which they say how it rose over the window."""
+"""Seconds from a counter's first reading to its last, from which they tell its rise."""
 EXPLAINED = 0.6
 """Time that other threads ran in a step over the time that the training's did not, from which they may be the reason;
 and over the whole step, from which they are even where the thread may have slept."""
@@ -66,23 +66,23 @@ class Partition:
     host_ns: int
     boundary_ns: int
     paused_ns: int
-    """Idle time inside steps, between two stretches of the same step's computation; part of copy, sync and host."""
+    """Idle time between two stretches of one step's computation; part of copy, sync and host."""
     fetch_ns: int
     """All time the training spent fetching, hidden or not."""
     first_fetch_ns: int
-    """Exposed part of the first fetches of epochs: worker start, pipeline fill, what the sampler does then."""
+    """Exposed part of epochs' first fetches: worker start, pipeline fill, sampler."""
     fill_ns: int
-    """Part of `first_fetch_ns` beyond as many other fetches' exposed part, both without the sampler's work."""
+    """Pipeline fill: part of `first_fetch_ns` beyond as many other fetches, without the sampler."""
     garbage_ns: int
     """Part of the host's exposed time spent collecting garbage."""
     unseen_ns: int
-    """Time of steps that nobody looked at: shared out among the parts as the other steps' time is."""
+    """Time of unsampled steps: shared out among the parts as the other steps' time is."""
     gaps_ns: npt.NDArray[np.int64] = field(repr=False, compare=False)
-    """Lengths of the device's idle stretches of at least `GAP_NS` outside boundaries, in order of time."""
+    """Lengths of the device's idle stretches of `GAP_NS` or more in the steps, in order of time."""
     unresolved_steps: int
     """Steps whose device stamps are missing for no known reason."""
     unmarked_waits: int
-    """Waits for the device with host stamps only: its idling in them counts as computing if in the midst of a step."""
+    """Waits for the device with host stamps only: idling within a step counts as computing there."""
     loading: Intervals = field(repr=False, compare=False)
     """When the device idled behind a fetch, where that was seen."""
     computing: Intervals = field(repr=False, compare=False)
@@ -106,7 +106,7 @@ class Partition:
         return Partition(**vars(self) | dict.fromkeys(when, EMPTY))
 
     def of_all_steps(self, part: str, seen: float) -> float:
-        """Scale some of a part's seen time (`computing`, `hosting`, `syncing`) to all steps, sampled or not."""
+        """Scale some of a part's seen time to all steps. `part`: compute, host or sync."""
         whole = total({"compute": self.computing, "host": self.hosting, "sync": self.syncing}[part])
         return seen * float(getattr(self, f"{part}_ns")) / whole if whole else 0.0
 
@@ -116,7 +116,7 @@ class Partition:
 
     @property
     def stepping_share(self) -> float:
-        """Share of wall time between the begin and the end of the steps' computation, pauses and all."""
+        """Share of wall time from begin to end of the steps' computation, pauses and all."""
         return (self.compute_ns + self.paused_ns) / self.wall_ns if self.wall_ns else 0.0
 
     @property
@@ -204,7 +204,7 @@ def partition(window: Window, events: Records, pauses: Records, asynchronous: bo
 
 
 def _share_out(amount: int, parts: dict[str, int]) -> dict[str, int]:
-    """`amount` in the proportions of the parts, to the nanosecond; all to the host where they are empty."""
+    """Share out `amount` in the parts' proportions, to the ns; to the host if they are empty."""
     whole = sum(parts.values())
     if whole == 0:
         return dict.fromkeys(parts, 0) | {"host": amount}
@@ -248,7 +248,7 @@ def _queued_copies(steps: Records, pauses: Records) -> Intervals:
 
 
 def _between_steps(window: Window) -> Intervals:
-    """Time of the host that belongs to no step: between the last fetch of an epoch and the first of the next."""
+    """Time of the host between the last step of an epoch and the first fetch of the next."""
     steps = window.all_steps
     begin, end = steps["fetch_begin_ns"], steps["step_end_ns"]
     let_pass = steps["skipped"][1:] > 0
@@ -443,9 +443,9 @@ class Gil:
     """Waiting for Python's global lock, step by step."""
 
     others_busy: float
-    """CPU that the other Python threads of the training's process used, in CPUs: the mean over the steps."""
+    """CPU time of the process's other Python threads, in CPUs: the mean over the steps."""
     off_cpu_share: float
-    """Share of the training's own time in which its thread did not run, 0..1. Own: see `own_time`."""
+    """Share of the thread's own time (see `own_time`) in which it did not run, 0..1."""
     queue_known: bool
     """Whether the thread's waiting for a CPU was measured, and is left out."""
     waited: Lengths = field(repr=False, compare=False)
@@ -496,7 +496,7 @@ def _with_gil(parts: Partition, gil: Gil, window: Window, asynchronous: bool) ->
 
 @dataclass(frozen=True)
 class DividedTime:
-    """One rank's window, where its time went, and what of that is known: all that is shown of each of many ranks."""
+    """One rank's window, where its time went, and what of that is known."""
 
     window: Window
     parts: Partition
@@ -504,11 +504,11 @@ class DividedTime:
     batch_size: int | None
     samples: int
     unfed_share: float
-    """Share of the steps whose fetch was not seen: what they waited for data counts as other time."""
+    """Share of the steps whose fetch was not seen: their waits for data count as other time."""
 
     @property
     def samples_known(self) -> bool:
-        """Whether the samples of most steps are known. Otherwise figures of samples are 0, and not to be shown."""
+        """Whether most steps' samples are known: else their figures are 0, not to be shown."""
         return self.batch_size is not None
 
     @property
@@ -518,7 +518,7 @@ class DividedTime:
 
     @property
     def told_apart(self) -> bool:
-        """Whether computing is told from waiting: without fetches, by copies that lead queued steps only."""
+        """Whether computing is told from waiting: without fetches, by copies that lead steps."""
         return self.input_known or (
             self.device_kind != "cpu" and float(np.mean(self.window.steps["copy_bytes"] > 0)) > MOSTLY
         )
@@ -535,7 +535,7 @@ class DividedTime:
 
     @property
     def untold_share(self) -> float:
-        """Share of the wall time, 0..1, not told apart into computing, waiting for data and evaluating."""
+        """Share of the wall time, 0..1, not told apart into computing, waiting, evaluating."""
         return self.shares.get(UNTOLD, 0.0)
 
     @property

@@ -20,7 +20,7 @@ IMPORTS, SET_UP, SKIPPING, EVALUATING = "imports", "set-up", "skipping", "evalua
 FIRST_FETCH, COMPILING, FIRST_STEP = "first fetch", "compiling", "first step"
 STAGES = (IMPORTS, SET_UP, EVALUATING, SKIPPING, FIRST_FETCH, COMPILING, FIRST_STEP)
 MOSTLY_FETCHING = 0.9
-"""Share of a pass without training that is spent fetching, from which its batches are fetched for nothing."""
+"""Share of a pass spent fetching, from which its batches are fetched for nothing."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Startup:
     making_ns: int
     """Of the first fetch: the first batch was made, beyond what a batch takes to make."""
     skipped: int | None
-    """Batches of the first step's pass that were fetched before it; `None` where that is not known."""
+    """Batches of the first step's pass that were fetched before it; `None`: not known."""
 
     def ns(self, stage: str) -> int:
         return total(self.stretches[stage])
@@ -53,7 +53,7 @@ class Startup:
 
     @property
     def own_ns(self) -> dict[str, int]:
-        """Stage → time that the program could do without: neither imports nor evaluating, nor starting workers."""
+        """Stage → time to do without: not imports, evaluating or starting workers."""
         return {
             SET_UP: self.ns(SET_UP) if self.imports_known else 0,
             SKIPPING: self.ns(SKIPPING),

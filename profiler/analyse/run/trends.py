@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 LARGER = 1.02
 """Elements of the last batches over those of the first, from which batches got larger."""
 MORE_FOREIGN_CPUS = 0.5
-"""CPUs that other programs take more than at the beginning, from which they may be why a step takes longer."""
+"""CPUs that other programs take more than at first, from which they may slow steps down."""
 NEARLY_FULL_PCT = 80.0
 """CPU time of the machine in use, in percent, below which other programs leave CPUs over."""
 MORE_STEAL_PCT = 10.0
@@ -46,11 +46,11 @@ SLOWER_CLOCK = 0.97
 MAKING_GROWS = 1.05
 """Making a batch over what it took at the beginning, up to which it does not grow."""
 NEAR_AN_EPOCH = 0.03
-"""Share of the run's steps by which a jump may lie beside the begin of an epoch, to be one of epochs."""
+"""Share of the run's steps by which a jump of epochs may lie beside an epoch's begin."""
 
 
 class Surroundings:
-    """What is known of one training process's run beside its steps, at its beginning and at its end."""
+    """What is known of a process's run beside its steps, at its beginning and its end."""
 
     def __init__(self, facts: Facts, batches: Records, device: Records, host: Records, kept: Stamps) -> None:
         """`kept`: places of the steps that count, among those of the window."""
@@ -95,11 +95,11 @@ class Surroundings:
         return "in a jump, beside programs that were not seen" if self._foreign()[0] is None else ""
 
     def memory(self) -> tuple[float, float] | None:
-        """Memory of the training's processes at the beginning and at the end, bytes; `None`: not known."""
+        """Memory of the processes at the beginning and at the end, bytes; `None`: not known."""
         return self._means(self._host, "tree_pss_bytes") or self._means(self._host, "tree_rss_bytes")
 
     def _foreign(self) -> tuple[float | None, float]:
-        """(CPUs that other programs take more than at first, `None`: not known; CPUs in use at the end, %)"""
+        """(CPUs others take more than at first, `None`: not known; CPU use at the end, %)"""
         cpus = self._facts.machine_cpus
         busy, mine = self._means(self._host, "machine_busy_pct"), self._rates("tree_cpu_ns")
         if busy is None or mine is None or cpus is None:
@@ -120,7 +120,7 @@ class Surroundings:
         return other > one and rates[1] * other - rates[0] * one >= MOSTLY * (other - one)
 
     def _rates(self, counter: str) -> tuple[float, float] | None:
-        """Rise of a cumulative counter in a nanosecond, at the beginning and at the end; `None`: not known."""
+        """Rise of a counter in a ns, at the beginning and at the end; `None`: not known."""
         found = []
         for begin, end in self._when:
             times, used = self._host["t_ns"], self._host[counter]
@@ -132,7 +132,7 @@ class Surroundings:
         return found[0], found[1]
 
     def _making_grows(self) -> bool:
-        """Whether batches take longer to make than at the beginning. Without a queue, none can have run empty."""
+        """Whether batches take longer to make; without a queue, none can have run empty."""
         ended = self._batches["end_ns"]
         if len(ended) == 0:
             return self._facts.loader.queue_capacity is None
@@ -141,7 +141,7 @@ class Surroundings:
         return len(one) > 0 and len(other) > 0 and bool(other.mean() > MAKING_GROWS * one.mean())
 
     def _means(self, records: Records, name: str) -> tuple[float, float] | None:
-        """Means of what was measured at the beginning and at the end; `None` where nothing was at either."""
+        """Means of a field at the beginning and at the end; `None`: either not measured."""
         times = records["t_ns"]
         one, other = (mean_of(records[(times >= low) & (times <= high)], name) for low, high in self._when)
         return None if one is None or other is None else (one, other)
@@ -160,19 +160,19 @@ LEAST_BLOCKS = 8
 LEAST_STRETCHES = 8
 """Stretches outside the steps, from which their lengths have a trend."""
 RISES_ALL_ALONG = 0.6
-"""Kendall's tau of blocks that rise all along, at least. Two levels, each without a trend, have 0.5."""
+"""Kendall's tau of blocks that rise all along, at least. Two flat levels have 0.5."""
 LEAST_JUMP = 0.3
 """How much longer a step is after a jump, at least, as a share of what it was before."""
 LEAST_SIDE = 0.2
 """Share of the blocks on each side of a jump, at least."""
 ARRIVES = 0.5
-"""Share of a part's growth by which the whole step grows at least: else another part gets shorter meanwhile."""
+"""Share of a part's growth by which the whole step grows, unless another part gets shorter."""
 CARRIED = 0.3
-"""Share of the growth that goes on within epochs, and from each to the next: else it is their order or kind."""
+"""Share of the growth within epochs, and from each to the next: else it is order or kind."""
 MANY_EPOCHS = 8
 """From so many on, epochs that rise one after the other are no different kinds."""
 FLAT, FALLS, GROWS, JUMPS, RISES = "flat", "falls", "grows", "jumps", "rises"
-"""What a part does. `rises`: it does, but something else explains it, or it cannot be told from noise."""
+"""What a part does. `rises`: by what something else explains, or not surely."""
 
 
 @dataclass(frozen=True)
@@ -182,7 +182,7 @@ class Trend:
     part: str
     """Of the parts of a step, `boundary`, `total`, or `untold` where parts are not told apart."""
     first_ms: float
-    """Of a step, the mean over the first fifth of the run; of `boundary`, of a stretch outside the steps."""
+    """Mean of a step (`boundary`: of a stretch outside) over the first fifth of the run."""
     last_ms: float
     """The same over the last fifth."""
     slope: Estimate
@@ -191,14 +191,14 @@ class Trend:
     since: int | None = None
     """The step from which on it rises, or at which it jumps; `None` where it does neither."""
     grown: Estimate | None = None
-    """Time of the window beyond the level of the run's beginning, ns; `None` where the part does not grow by itself."""
+    """Time beyond the level of the run's beginning, ns; `None`: no growth by itself."""
     why: str = ""
     """Of one that rises: what explains it."""
 
 
 @dataclass(frozen=True)
 class _Series:
-    """One value for each of the steps that count, ns, in blocks of one length; what came before them is left out."""
+    """One value for each of the steps that count, ns, in blocks of one length."""
 
     numbers: Values
     """Of the steps."""
@@ -263,7 +263,7 @@ def trends_of(
 
 
 def _block_length(lengths: Stamps) -> int | None:
-    """Steps of a block: a multiple of what the steps repeat after, where they do. `None`: too few steps."""
+    """Steps of a block: a multiple of what steps repeat after, if so. `None`: too few steps."""
     if len(lengths) < LEAST_STEPS:
         return None
     # After how many steps the long ones come again; 1 where they do not.
@@ -371,7 +371,7 @@ def _goes_on(facts: Facts, kept: Stamps, series: _Series, slope: float) -> bool:
 
 
 def _outside(facts: Facts, around: Surroundings) -> Trend | None:
-    """Of the stretches outside the steps, one after the other; `None` where there are too few of them."""
+    """Find the trend of the stretches outside the steps; `None`: too few of them."""
     outside, steps = facts.parts.outside, facts.window.steps
     # A stretch is what lies between two steps, whatever it consists of.
     groups = np.searchsorted(steps["step_end_ns"], outside[:, 0], side="right")

@@ -48,7 +48,7 @@ class Window:
     """Steps after the warm-up that the hooks looked at: all of them, unless they are very short."""
     warmup_steps: int
     all_steps: Records
-    """Steps that the hooks looked at, with those of the warm-up: its last work may still run when the window begins."""
+    """Sampled steps with the warm-up's, whose last work may still run when the window begins."""
     skipped_after: int = 0
     """Steps that ran after the last one the hooks looked at."""
     skipped_samples_after: int = 0
@@ -145,7 +145,7 @@ def per_step(window: Window, intervals: Intervals, asynchronous: bool) -> Length
 
 
 def one_of(values: Stamps, wanted: Iterable[int]) -> Mask:
-    """Which of these are one of a few: numpy.isin does more than to compare, too much for each of many ranks."""
+    """Which of these are one of a few: numpy.isin takes too long for each of many ranks."""
     found = np.zeros(len(values), dtype=bool)
     for each in wanted:
         found |= values == each
@@ -170,13 +170,13 @@ def last_told(events: Records, what: int) -> int | None:
 
 
 def loader_flag(events: Records, flag: int) -> bool | None:
-    """Whether this `LoaderFlag` is set of the loader that trains; `None` where that is not torch's."""
+    """Whether this `LoaderFlag` is set for the training loader; `None`: not torch's."""
     flags = last_told(events, EventKind.LOADER_FLAGS)
     return None if flags is None else bool(flags & flag)
 
 
 def own_workers(events: Records) -> int | None:
-    """Worker processes of a loader within the training's data set, 0 where it has others of its own; `None`: none."""
+    """Worker processes of a loader within the data set, 0: others of its own; `None`: none."""
     flags = last_told(events, EventKind.LOADER_FLAGS) or 0
     return flags // LoaderFlag.INNER_WORKER if flags & LoaderFlag.OWN_WORKERS else None
 
@@ -197,7 +197,7 @@ def plausible(steps: Records) -> Records:
 
 
 def _within(values: Stamps, least: int, most: int) -> Mask | np.bool_:
-    """Which of them lie between these, or were not measured; of whole columns, as a rule, all do."""
+    """Which lie between these, or were not measured: of whole columns, as a rule, all."""
     low, high = values.min(), values.max()
     if (low >= least or low == high == NOT_MEASURED) and high <= most:
         return np.True_
@@ -205,7 +205,7 @@ def _within(values: Stamps, least: int, most: int) -> Mask | np.bool_:
 
 
 def resolved(steps: Records) -> Records:
-    """The steps up to the last whose device stamps are there; the device has not passed those after it yet."""
+    """Cut off the steps at the end that the device has not passed yet."""
     stamped = np.flatnonzero(steps["device_end_ns"] != NOT_MEASURED)
     if len(stamped) == 0:
         return steps[:0]
