@@ -284,10 +284,9 @@ def shape_churn(window: Window, events: Records, parts: Partition, asynchronous:
     )
     compiling = subtract(compiling, boundaries)
     compiled = per_step(window, compiling, asynchronous) > 0
-    direct = tuple(
-        parts.of_all_steps(part, float(total(intersect(compiling, when))))
-        for part, when in (("compute", parts.computing), ("host", parts.hosting))
-    )
+    direct = [
+        parts.of_all_steps(part, float(total(intersect(compiling, parts.when[part])))) for part in ("compute", "host")
+    ]
     ordinary = ~new & ~compiled & (flagged(window.steps, StepFlag.SHAPE_KNOWN) | compiled.any())
     sized = ordinary & (elements > 0)
     odd, explained = compiled, np.ones(len(elements))

@@ -48,13 +48,15 @@ ALIKE_TIMES = 1.3
 
 
 class Spread(Enum):
-    NOWHERE = "nowhere"
-    EVERY_STEP = "every step"
-    FIRST_OF_EPOCH = "first step of an epoch"
-    PERIODIC = "every so many steps"
-    A_LITTLE = "a little at every step"
-    SINGLE = "single steps"
-    IRREGULAR = "irregular"
+    """How waits are spread over the steps, in words to put into a sentence."""
+
+    NOWHERE = "at no step"
+    EVERY_STEP = "at {almost}every step"
+    FIRST_OF_EPOCH = "at the first step of an epoch"
+    PERIODIC = "at every {nth} step"
+    A_LITTLE = "a little at a time"
+    SINGLE = "at {hit} of {steps} steps, the longest {ms:.0f} ms"
+    IRREGULAR = "at {hit} of {steps} steps, irregularly, the longest {ms:.0f} ms"
 
 
 @dataclass(frozen=True)
@@ -74,17 +76,10 @@ class Shape:
     @property
     def words(self) -> str:
         """Where in the training the waits are, to put into a sentence."""
-        longest, nth = f"the longest {self.longest_ns / 1e6:.0f} ms", self.period or 0
+        nth, almost = self.period or 0, "" if self.hit == self.steps else "almost "
         ending = {1: "st", 2: "nd", 3: "rd"}.get(nth % 10 if nth % 100 not in (11, 12, 13) else 0, "th")
-        return {
-            Spread.NOWHERE: "at no step",
-            Spread.EVERY_STEP: "at every step" if self.hit == self.steps else "at almost every step",
-            Spread.FIRST_OF_EPOCH: "at the first step of an epoch",
-            Spread.PERIODIC: f"at every {nth}{ending} step",
-            Spread.A_LITTLE: "a little at a time",
-            Spread.SINGLE: f"at {self.hit} of {self.steps} steps, {longest}",
-            Spread.IRREGULAR: f"at {self.hit} of {self.steps} steps, irregularly, {longest}",
-        }[self.spread]
+        numbers = {"hit": self.hit, "steps": self.steps, "ms": self.longest_ns / 1e6}
+        return self.spread.value.format(almost=almost, nth=f"{nth}{ending}", **numbers)
 
 
 @dataclass(frozen=True)

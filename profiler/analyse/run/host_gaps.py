@@ -222,38 +222,27 @@ class Evaluation:
     @property
     def started_once(self) -> bool:
         """Whether most of the waiting is for workers to start, in one pass only."""
-        return self._starting and self.slow_starts < LEAST_RESTARTS
+        return self._lacks == "starting" and self.slow_starts < LEAST_RESTARTS
 
     @property
     def cause(self) -> str | None:
         """The contract's code of what its loader lacks; `None`: not known, or nothing."""
-        if self.workers == 0:
-            return "input.serial"
-        if self._starting:
+        if self._lacks == "starting":
             restarted = self.renewed and self.slow_starts >= LEAST_RESTARTS
             return "input.worker_restart" if restarted else None
-        if self._first_batches:
-            return "input.pipeline_fill"
-        return "input.too_few_workers" if self._busy else None
+        return self._lacks
 
     @property
-    def _starting(self) -> bool:
-        return self._first_batches and (self.starting_ns or 0) >= (self.first_ns or 0)
-
-    @property
-    def _first_batches(self) -> bool:
-        """Whether most of the waiting is for first batches of passes: to be taken up, or to be made.
-
-        Both together count where workers have time to spare; busy ones are waited for afterwards too.
-        """
+    def _lacks(self) -> str | None:
+        """The code, or that most of the waiting is for workers to take up first batches of passes."""
         if self.workers == 0:
-            return False
+            return "input.serial"
+        busy = self.busy is not None and self.busy >= BUSY
         starting, making = self.starting_ns or 0, self.first_ns or 0
-        return (max(starting, making) if self._busy else starting + making) >= max(1.0, MOSTLY * self.waited_ns)
-
-    @property
-    def _busy(self) -> bool:
-        return self.busy is not None and self.busy >= BUSY
+        # Both together count where workers have time to spare; busy ones are waited for afterwards too.
+        if (max(starting, making) if busy else starting + making) >= max(1.0, MOSTLY * self.waited_ns):
+            return "starting" if starting >= making else "input.pipeline_fill"
+        return "input.too_few_workers" if busy else None
 
 
 @dataclass(frozen=True)

@@ -555,44 +555,38 @@ def _reason(code: int | None, before: Records, limits: Records) -> tuple[str, st
         return "the program, or a library, ended the process (sys.exit, os._exit)", _ALONE
     if code == -signal.SIGKILL:
         return _killed(before, limits)
-    if code == -signal.SIGBUS:
-        return _bus_error(before)
     if code in (-signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP):
         return "somebody, or a batch system at its time limit, ended it", "ask who sends signals to the job"
-    return "compiled code of a library crashed in it", _ALONE
+    if code != -signal.SIGBUS:
+        return "compiled code of a library crashed in it", _ALONE
+    told = before[(before["shm_used_bytes"] != NOT_MEASURED) & (before["shm_total_bytes"] > 0)]
+    if not len(told):
+        return "usually a full /dev/shm, through which batches are handed over", _SHM
+    used, size = int(told["shm_used_bytes"].max()), int(told["shm_total_bytes"][-1])
+    of = f"({_size(used)} of its {_size(size)} were in use shortly before)"
+    if used >= SHM_FULL * size:
+        return f"/dev/shm was full, through which batches are handed over {of}", _SHM
+    if size < SMALL_SHM_BYTES:
+        return f"/dev/shm is small for batches that are handed over through it {of}", _SHM
+    return f"a file that is mapped into memory was cut short, or cannot be read; /dev/shm was not full {of}", _ALONE
 
 
 def _killed(before: Records, limits: Records) -> tuple[str, str]:
     kills, left = kills_of(limits), known(before, "memory_available_bytes").min(initial=2**63 - 1)
-    full, of = float(FULL_BYTES), ""
+    full, lack = float(FULL_BYTES), "lack of memory"
     for limit in limits[limits["whose"] != NOT_MEASURED][-1:]:
         full = min(full, FULL_LIMIT * int(limit["limit_bytes"]))
         owner = OWNERS.get(int(limit["whose"]), "its control group")
-        of = f" at the limit of {owner}, {_size(int(limit['limit_bytes']))}"
+        lack += f" at the limit of {owner}, {_size(int(limit['limit_bytes']))}"
     if kills:
         counted = "1 process was" if kills == 1 else f"{kills} processes were"
-        return f"the kernel killed it for lack of memory{of} ({counted} killed for that meanwhile)", _MEMORY
+        return f"the kernel killed it for {lack} ({counted} killed for that meanwhile)", _MEMORY
     if left < full:
-        return f"lack of memory{of}: {_size(float(left))} were left shortly before", _MEMORY
-    if kills == 0:
-        return (
-            "not lack of memory, since the kernel counted no such kill: somebody, or a batch system, killed it",
-            "ask who sends signals to the job",
-        )
-    return "usually the kernel does this for lack of memory, which was not measured here", _MEMORY
-
-
-def _bus_error(before: Records) -> tuple[str, str]:
-    told = before[(before["shm_used_bytes"] != NOT_MEASURED) & (before["shm_total_bytes"] > 0)]
-    if not len(told):
-        return "usually a full /dev/shm, through which batches are handed over", _SHM
-    used, total = int(told["shm_used_bytes"].max()), int(told["shm_total_bytes"][-1])
-    of = f"{_size(used)} of its {_size(total)} were in use shortly before"
-    if used >= SHM_FULL * total:
-        return f"/dev/shm was full, through which batches are handed over ({of})", _SHM
-    if total < SMALL_SHM_BYTES:
-        return f"/dev/shm is small for batches that are handed over through it ({of})", _SHM
-    return (f"a file that is mapped into memory was cut short, or cannot be read; /dev/shm was not full ({of})", _ALONE)
+        return f"{lack}: {_size(float(left))} were left shortly before", _MEMORY
+    if kills is None:
+        return "usually the kernel does this for lack of memory, which was not measured here", _MEMORY
+    uncounted = "not lack of memory, since the kernel counted no such kill"
+    return f"{uncounted}: somebody, or a batch system, killed it", "ask who sends signals to the job"
 
 
 def _size(count: float) -> str:

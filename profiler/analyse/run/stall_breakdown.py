@@ -105,9 +105,15 @@ class Partition:
         when = ("loading", "computing", "hosting", "syncing", "outside", "copying", "sampling")
         return Partition(**vars(self) | dict.fromkeys(when, EMPTY))
 
+    @property
+    def when(self) -> dict[str, Intervals]:
+        """When the device did what each part is, in the steps that were looked at."""
+        device = {"compute": self.computing, "input": self.loading, "copy": self.copying}
+        return device | {"sync": self.syncing, "host": self.hosting, "boundary": self.outside}
+
     def of_all_steps(self, part: str, seen: float) -> float:
-        """Scale some of a part's seen time to all steps. `part`: compute, host or sync."""
-        whole = total({"compute": self.computing, "host": self.hosting, "sync": self.syncing}[part])
+        """Scale some of a part's seen time to all steps."""
+        whole = total(self.when[part])
         return seen * float(getattr(self, f"{part}_ns")) / whole if whole else 0.0
 
     def share(self, part: str) -> float:

@@ -234,7 +234,7 @@ def trends_of(
 
     Nothing of a run with too few steps, or whose first were not looked at. `batches`: those of the loader that trains.
     """
-    window, parts = facts.window, facts.parts
+    window = facts.window
     begin, end = spans_of(window, facts.device_kind != "cpu")
     counts = (end > begin) & ~flagged(window.steps, StepFlag.FIRST_OF_EPOCH | StepFlag.NEW_SHAPE)
     block = _block_length((end - begin)[counts])
@@ -243,14 +243,8 @@ def trends_of(
     kept = np.flatnonzero(counts)[int(counts.sum()) % block :]
     around = Surroundings(facts, batches, device, host, kept)
     begin, end = begin[kept], end[kept]
-    spans = {
-        "compute": parts.computing,
-        "input": parts.loading,
-        "copy": parts.copying,
-        "sync": parts.syncing,
-        "host": parts.hosting,
-    }
-    values: dict[str, Values] = {part: covered(where, begin, end).astype(float) for part, where in spans.items()}
+    spans = {part: when for part, when in facts.parts.when.items() if part != "boundary"}
+    values: dict[str, Values] = {part: covered(when, begin, end).astype(float) for part, when in spans.items()}
     whole_ns: Values = np.asarray(sum(values.values()))
     if not facts.told_apart:
         values = {UNTOLD: whole_ns}
