@@ -406,19 +406,20 @@ def own_time(
         (steps["copy_begin_ns"], steps["copy_end_ns"]),
         (outside["t_ns"], outside["end_ns"]),
     ]
-    cpu = measured(steps["cpu_ns"])
+    lost = np.False_
     if backward_elsewhere:
         backward, optimizer, over = (steps[f"{n}_ns"] for n in ("backward_begin", "optimizer_begin", "optimizer_end"))
         until = np.where(optimizer >= backward, optimizer, over)
         calls.append((backward, until))
-        cpu[(backward != NOT_MEASURED) & (until < backward)] = np.nan
+        lost = (backward != NOT_MEASURED) & (until < backward)
     # One after another: together they are the largest arrays of an analysis.
     busy = EMPTY
-    for begin, end in calls:
-        busy = union_of(busy, union(begin, end))
-    span = steps["step_end_ns"] - steps["fetch_begin_ns"]
-    elsewhere = covered(busy, steps["fetch_begin_ns"], steps["step_end_ns"])
-    return (span - elsewhere).astype(np.float64), cpu
+    while calls:
+        busy = union_of(busy, union(*calls.pop(0)))
+    own = covered(busy, steps["fetch_begin_ns"], steps["step_end_ns"])
+    del busy
+    own = steps["step_end_ns"] - steps["fetch_begin_ns"] - own
+    return own.astype(np.float64), np.where(lost, np.nan, measured(steps["cpu_ns"]))
 
 
 def rises(times: Stamps, values: Stamps, window: Window) -> Lengths | None:
