@@ -36,10 +36,8 @@ LEAST_FOREIGN_SHARE = 0.03
 """Share of the time in which foreign kernels run, from which they are told: less is rounding."""
 LANE_GBS = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}
 """What a PCIe lane carries in one direction, by generation."""
-LEAST_OTHERS = 3
-"""Ordinary steps that odd ones are compared with, at least."""
-LEAST_OTHERS_SHARE = 0.1
-"""Ordinary steps for each odd one, at least."""
+LEAST_OTHERS, LEAST_OTHERS_SHARE = 3, 0.1
+"""Ordinary steps that odd ones are compared with, at least: in all, and of all steps."""
 LEAST_TIMES = 1.5
 """Time of a step with new shapes over what its size explains, from which it counts as slow."""
 SIZE_EXPLAINS = 2

@@ -29,10 +29,8 @@ from .loader_stats import first_later_end, is_read, joined, unqueued_ns
 from .stall_breakdown import Partition
 from .window import Lengths, Mask, Stamps, Window, known, lasting
 
-LEAST_HIT_NS = 300_000
-"""Length of a wait, ns, from which its step counts, if the wait is `LEAST_HIT_SHARE` as well."""
-LEAST_HIT_SHARE = 0.1
-"""Length of a wait over a step's own time, from which its step counts: less is scheduling."""
+LEAST_HIT_NS, LEAST_HIT_SHARE = 300_000, 0.1
+"""Length of a wait, ns, and over a step's own time, from which both its step counts: less is scheduling."""
 SINGLE_STEPS = 0.15
 """Share of the steps up to which those that wait are single ones."""
 STANDS_OUT = 3

@@ -346,6 +346,8 @@ def loader_of(
     recorded = _sum(counted, "samples")
     samples = recorded + _sum(counted, "skipped_samples")
     made_ns = float((counted["end_ns"] - counted["begin_ns"]).sum()) + _sum(counted, "skipped_ns")
+    # An estimate: of each maker's set of CPUs only the lowest and the size are told, so they are taken for neighbours.
+    placed = counted[(counted["cpus"] != NOT_MEASURED) & (counted["first_cpu"] != NOT_MEASURED)]
     # Each record tells of the batches since the one recorded before.
     told = counted[counted["sent_bytes"] != NOT_MEASURED]
     made = np.bincount(np.unique(counted["worker"], return_inverse=True)[1], 1 + np.maximum(0, counted["skipped"]))
@@ -382,7 +384,7 @@ def loader_of(
         read_chars_bytes_per_sample=per_sample("read_chars_bytes"),
         storage_bytes_per_sample=per_sample("read_bytes"),
         process_cpu_pct=pct("process_cpu_ns"),
-        cpus=_cpus(counted),
+        cpus=total(union(placed["first_cpu"], placed["first_cpu"] + placed["cpus"])) if len(placed) else None,
         sent_bytes_per_batch=_sum(told, "sent_bytes") / sent if sent else None,
         even_workers=float(1 / ((made / made.sum()) ** 2).sum()) if len(counted) else None,
         slowest=slowest_of(counted, names or {}),
@@ -395,12 +397,6 @@ def unread_loader(window: Window, batches: Records) -> LoaderStats | None:
     """The loader without batches that are mostly read from storage; `None`: all or none are."""
     read = is_read(batches)
     return None if read.all() or not read.any() else loader_of(window, batches[~read])
-
-
-def _cpus(batches: Records) -> int | None:
-    """CPUs that the makers may run on, estimated from each set's lowest and size."""
-    told = batches[(batches["cpus"] != NOT_MEASURED) & (batches["first_cpu"] != NOT_MEASURED)]
-    return total(union(told["first_cpu"], told["first_cpu"] + told["cpus"])) if len(told) else None
 
 
 def _timed(batches: Records) -> Timed | None:
@@ -638,8 +634,11 @@ def _together(begin: Stamps, end: Stamps, since: Stamps, until: Stamps) -> Lengt
 
 def _growth(made: Records, begin: Stamps, counted: Mask) -> TimeGrowth | None:
     """By whole batches, without each worker's first of a pass, which costs more anyway."""
-    which = counted & (made["samples"] == made["samples"][counted].max()) & ~_firsts(made)
-    which &= made["end_ns"] > made["begin_ns"]
+    which = counted & (made["samples"] == made["samples"][counted].max()) & (made["end_ns"] > made["begin_ns"])
+    keys = (made["loader"], np.where(made["batch"] == NOT_MEASURED, 0, made["batch"] >> 32), made["worker"])
+    order = np.lexsort((made["begin_ns"], *keys))
+    which[order[:1]] = False
+    which[order[1:]] &= np.all([key[order[1:]] == key[order[:-1]] for key in keys], axis=0)
     # Waiting for a CPU is no waiting for each other.
     worked = unqueued_ns(made[which])
     which[which] = worked > 0
@@ -661,17 +660,6 @@ def _growth(made: Records, begin: Stamps, counted: Mask) -> TimeGrowth | None:
     error = sqrt(float(((beside * rest) ** 2).sum()) * len(x) / free) / squares
     exponent = Estimate.around(slope, students_t(free) * error)
     return TimeGrowth(exponent, float(worked[fewer].mean()) / 1e6, float(worked[~fewer].mean()) / 1e6)
-
-
-def _firsts(made: Records) -> Mask:
-    """Which batches are the first of their worker in their pass over the data."""
-    passes = np.where(made["batch"] == NOT_MEASURED, 0, made["batch"] >> 32)
-    keys = (made["loader"], passes, made["worker"])
-    order = np.lexsort((made["begin_ns"], *keys))
-    firsts = np.zeros(len(made), dtype=bool)
-    firsts[order[:1]] = True
-    firsts[order[1:]] = np.any([key[order[1:]] != key[order[:-1]] for key in keys], axis=0)
-    return firsts
 
 
 def _waiting(making: Looks) -> SeenWaiting | None:

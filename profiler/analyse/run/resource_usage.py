@@ -37,10 +37,8 @@ LEAST_DEVICE_UNSEEN_S = 3.0
 """The same of the device, though the host was sampled: states of a GPU come once a second."""
 OWN_BEYOND_BYTES = 2_000_000_000
 """Device memory that a training takes beside its allocator, at most: context, kernels, buffers."""
-LEAST_LOOKED_AT = 50
-"""Stack samples in the window from which it is said how many of them failed."""
-MOST_FAILED_LOOKS = 0.2
-"""Share of the looks that may fail before that is said."""
+LEAST_LOOKED_AT, MOST_FAILED_LOOKS = 50, 0.2
+"""Stack samples in the window, and share of them that failed, from which both that is said."""
 THIRDS = 3
 LEVELS_OFF = 0.5
 """Growth in the last third of a run over that in the second, below which memory levels off."""

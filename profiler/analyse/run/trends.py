@@ -62,7 +62,9 @@ class Surroundings:
         fifth = max(1, len(kept) // 5)
         ends = [facts.window.steps[kept[:fifth]], facts.window.steps[kept[-fifth:]]]
         self._when = [(int(part["fetch_begin_ns"][0]), int(part["step_end_ns"][-1])) for part in ends]
-        self._sizes = [_elements(part) for part in ends]
+        # Mean elements of the batches' tensors; 0 where they are not known of most.
+        sizes = [elements_of(part).astype(float) for part in ends]
+        self._sizes = [float(each[each > 0].mean()) if (each > 0).mean() > 0.5 else 0.0 for each in sizes]
 
     def explains(self, part: str) -> str:
         """Why a part may have risen, other than by growing; empty where nothing is known to."""
@@ -145,12 +147,6 @@ class Surroundings:
         times = records["t_ns"]
         one, other = (mean_of(records[(times >= low) & (times <= high)], name) for low, high in self._when)
         return None if one is None or other is None else (one, other)
-
-
-def _elements(steps: Records) -> float:
-    """Average the elements of the batches' tensors; 0 where they are not known."""
-    found: Values = elements_of(steps).astype(float)
-    return float(found[found > 0].mean()) if (found > 0).mean() > 0.5 else 0.0
 
 
 LEAST_STEPS = 100

@@ -18,10 +18,8 @@ Mask = npt.NDArray[np.bool_]
 Stamps = npt.NDArray[np.int64]
 Lengths = npt.NDArray[np.float64]
 
-MOST_WARMUP_STEPS = 5
-"""Steps at the beginning of a run that are its warm-up, at most."""
-MOST_WARMUP_SHARE = 0.05
-"""Share of a run's steps that are its warm-up, at most."""
+MOST_WARMUP_STEPS, MOST_WARMUP_SHARE = 5, 0.05
+"""Steps at the beginning of a run that are its warm-up, and share of all steps, at most."""
 COUNTED = ("flags", "samples", "skipped", "skipped_samples", "copy_bytes")
 """Fields of the steps that tell what was done in them."""
 A_MONTH_NS = 30 * 24 * 3600 * 10**9
