@@ -14,7 +14,7 @@ from ..analyse.predict.fit import ReplayModel
 from ..analyse.predict.observed import workload_of
 from ..analyse.predict.workload import Workload
 from ..analyse.run.analysis import Analysis, analyse
-from ..analyse.run.sample_sizes import sample_sizes
+from ..analyse.run.facts import sample_sizes
 from ..capture.cpu_budget import cpu_budget
 from ..errors import RecordError, WhyidleError
 from ..interrupts import end_like_ctrl_c

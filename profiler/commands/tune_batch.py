@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from ..analyse.run.sample_sizes import SampleSizes
+from ..analyse.run.facts import SampleSizes
 from ..record.tuning import LoaderSettings
 from ..terminal.progress import TuneProgress
 from ..tune.batch.advise import Question, advise, cannot

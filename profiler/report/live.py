@@ -12,8 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..analyse.recent.snapshot import UNDER_WAY, DeviceView, Series, Snapshot
-from ..analyse.run.resource_usage import BUDGET_USED
-from ..analyse.run.worker_deaths import SHM_FULL, said_of
+from ..analyse.run.resource_usage import BUDGET_USED, SHM_FULL, said_of
 from ..record.files import plain
 from .phrase import LEAST_SAID
 from .render import bars

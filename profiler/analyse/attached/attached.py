@@ -14,8 +14,7 @@ from ...record.run import Run
 from ...record.schema import DEVICE, HOST, STEP
 from ...record.secret import left_out_note
 from ...record.stacks import left_out_of
-from ..run.resource_usage import Sampled, sampled
-from ..run.sampler_quality import quality_notes
+from ..run.resource_usage import Sampled, quality_notes, sampled
 from ..run.window import Window
 from ..where.looks import Looks, all_looks
 from . import stacks

@@ -12,8 +12,8 @@ import numpy as np
 
 from ...record.reader import measured
 from ..predict.advice import VanishedWork
+from ..run.device_state import OutlierSteps
 from ..run.host_gaps import BEFORE_COMPUTING, words_of
-from ..run.outlier_steps import OutlierSteps
 from ..shares import MOSTLY
 from ..where import selection
 from ..where.remedies import MAKING

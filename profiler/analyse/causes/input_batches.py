@@ -9,8 +9,8 @@ from ..predict.advice import VanishedWork
 from ..predict.predict import Assumed
 from ..run.exposed_data_wait import Spread
 from ..run.facts import Facts
-from ..run.memory_growth import MemoryGrowth, MemoryLimitSeen
-from ..run.worker_records import HandedOver
+from ..run.loader_stats import HandedOver
+from ..run.resource_usage import MemoryGrowth, MemoryLimitSeen
 from ..shares import MOSTLY
 from ..speedup import Speedup
 from ..where import selection

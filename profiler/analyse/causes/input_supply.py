@@ -9,9 +9,7 @@ import numpy as np
 from ...record.schema import NOT_MEASURED, ThreadState
 from ..predict.advice import VanishedWork
 from ..predict.predict import Assumed
-from ..run.exclusion import Exclusion, SeenWaiting, TimeGrowth
-from ..run.exposed_data_wait import MOSTLY_READING
-from ..run.loader_stats import HEAVILY_QUEUED_PCT, QUEUED_PCT
+from ..run.loader_stats import HEAVILY_QUEUED_PCT, MOSTLY_READING, QUEUED_PCT, Exclusion, SeenWaiting, TimeGrowth
 from ..where.selection import NOT_MENDED, OF_HANDS, OF_THE_MACHINE, PREPARING, WORTH_A_LINE, Lines, making
 from ..where.stages import cheaper_by_words
 from .claim import SUPPLY, Piece, cause, gains, number

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from ..predict.advice import MOST_WORKERS
 from ..run.facts import Facts
+from ..run.host_gaps import Evaluation, Outside
 from ..run.loader_stats import BUSY
-from ..run.non_step_time import Evaluation, Outside
 from ..run.stall_breakdown import TOTAL, UNTOLD
 from ..run.startup import COMPILING, FIRST_FETCH, IMPORTS, SET_UP, SKIPPING
 from ..run.trends import JUMPS, Trend, growing

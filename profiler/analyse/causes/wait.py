@@ -11,9 +11,8 @@ from ...record.schema import ThreadState
 from ...record.tuning import DEFAULT_PREFETCH, LoaderSettings
 from ..predict.advice import BINDS, MOST_WORKERS, VanishedWork
 from ..predict.workload import Prediction
-from ..run.exclusion import SURELY_GROWS
 from ..run.exposed_data_wait import Spread
-from ..run.loader_stats import BUSY, QUEUED_PCT, LoaderStats
+from ..run.loader_stats import BUSY, QUEUED_PCT, SURELY_GROWS, LoaderStats
 from ..run.resource_usage import BUDGET_USED
 from ..shares import MOSTLY
 from ..where.stages import STAGES

@@ -22,8 +22,7 @@ from ..attached.attached import is_attached
 from ..causes.diagnosis import LEAST_STEPS
 from ..causes.finding import Finding
 from ..ranks import figures as ranks_figures
-from ..run.analysis import Analysis, analyse
-from ..run.completeness import lacking_of
+from ..run.analysis import Analysis, analyse, lacking_of
 from ..run.facts import Facts
 from ..statistics import Range, median_place, range_of
 from .batch_size import HINDERING_CPUS, BatchVerdict, batch_verdict

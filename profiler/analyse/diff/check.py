@@ -20,8 +20,7 @@ from ...record.files import plain
 from ..causes.diagnosis import LEAST_STEPS
 from ..cells.comparison import rate_of
 from ..ranks import figures as ranks_figures
-from ..run.analysis import Analysis
-from ..run.completeness import lacking_of
+from ..run.analysis import Analysis, lacking_of
 from ..run.metrics import METRICS
 from ..run.stall_breakdown import TOTAL
 from ..statistics import KNOWN_FREEDOM, PAIR_PRIOR, Z95, Estimate, students_t

@@ -19,7 +19,7 @@ from ..causes.diagnosis import LEAST_STEPS
 from ..causes.finding import Finding, Next
 from ..run.facts import Facts
 from ..run.metrics import METRICS
-from ..run.sampler_quality import LEAST_FOREIGN_CPUS
+from ..run.resource_usage import LEAST_FOREIGN_CPUS
 from ..run.stall_breakdown import TOTAL
 from ..statistics import RUN_NOISE, Estimate, median_of_known
 from .lines import MovedLine, moved_lines

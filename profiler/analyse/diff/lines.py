@@ -19,7 +19,7 @@ import numpy as np
 from ...record.run import open_run
 from ...record.stacks import Call
 from ..ranks.figures import leading
-from ..run.completeness import parts_of
+from ..run.analysis import parts_of
 from ..statistics import OUTSIDE, Estimate, students_t
 from ..where.looks import looks_at
 from ..where.places import place_of

@@ -26,8 +26,7 @@ from ...record.schema import NOT_MEASURED, StepFlag
 from ..attached.attached import is_attached
 from ..cells.comparison import rate_of
 from ..intervals import Intervals, covered, intersect, subtract, union, union_of
-from ..run.analysis import Analysis, analyse, condensed
-from ..run.completeness import lacking_of, parts_of
+from ..run.analysis import Analysis, analyse, condensed, lacking_of, parts_of
 from ..run.facts import Facts
 from ..run.stall_breakdown import TOTAL
 from ..run.window import Window

@@ -17,7 +17,7 @@ import numpy as np
 from ..causes.diagnosis import LEAST_STEPS
 from ..cells.batch_size import alike_in_starts
 from ..ranks.figures import shares as shares_of
-from ..run.sampler_quality import LEAST_FOREIGN_CPUS
+from ..run.resource_usage import LEAST_FOREIGN_CPUS
 from ..run.stall_breakdown import PARTS, TERMS, TOTAL
 from ..statistics import KNOWN_FREEDOM, PAIR_PRIOR, Estimate, students_t
 from .sides import SAMPLE, STEP, Measured, Side, Variances

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...record.tuning import LoaderSettings
-from ..run.worker_records import HandedOver
+from ..run.loader_stats import HandedOver
 from .cases import Line, hands, in_processes, prepare, rows_of, together
 from .protocol import RUN_AHEAD, replay
 from .rows import DrawnTimes, Ints, Replayed, ReplayRows

@@ -43,10 +43,9 @@ from ..ranks import figures as of_job
 from ..run.analysis import Analysis, analyse
 from ..run.device_state import IDLE, POWER_CAP, SLOWDOWN, THERMAL
 from ..run.facts import Facts, device_kind_of
-from ..run.loader_stats import loader_of
+from ..run.loader_stats import loader_of, of_training
+from ..run.resource_usage import deaths_of
 from ..run.window import MOST_WARMUP_STEPS, resolved
-from ..run.worker_deaths import deaths_of
-from ..run.worker_records import of_training
 from ..where.located import LEAST_LOOKS
 from ..where.looks import looks_at
 from ..where.places import Where, places

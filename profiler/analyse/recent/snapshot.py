@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ..causes.finding import Finding
-from ..run.worker_deaths import WorkerDeath
+from ..run.resource_usage import WorkerDeath
 from ..where.places import Where
 
 Series = tuple[float, ...]

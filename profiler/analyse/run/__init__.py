@@ -1,1 +1,1 @@
-"""One training process: where its time went, and what is known of its loader, its device and its host."""
+"""One training process: where its time went, and what its loader, device and host did."""

@@ -1,13 +1,11 @@
-"""A whole run analysed: what reports lay out.
-
-What the steps themselves leave in doubt, a sentence each: left out, without stamps, or contradicted.
-"""
+"""A whole run analysed: what reports lay out, what is in doubt, whether it is whole."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,39 +13,36 @@ import numpy as np
 from ...record.names import read_names
 from ...record.notices import read_notices
 from ...record.reader import Records
-from ...record.run import Run, Writer
-from ...record.schema import BATCH, DEVICE, EVENT, HOST, MEMORY, PAUSE, STEP, StepFlag
+from ...record.run import Run, Writer, is_run, open_run, runs_within
+from ...record.schema import BATCH, DEVICE, EVENT, HOST, MEMORY, PAUSE, STEP, EventKind, StepFlag
 from ...record.secret import left_out_note
 from ...record.stacks import left_out_of
 from ..causes.diagnosis import verdict_of, without_steps
 from ..causes.finding import Finding
+from ..intervals import clip, total
 from ..predict.observed import advice_of
 from ..ranks.job import Job, JobRank, job_of
 from ..ranks.membership import RankProcess, listed, missing, ranks_of, surely_missing, unended
 from ..where.located import found_with
 from ..where.looks import looks_at
-from .events import phases_of
 from .facts import Facts, facts_of
-from .memory_growth import kills_of
-from .resource_usage import Sampled, sampled
-from .sampler_quality import look_notes, quality_notes
-from .unsampled_steps import disagreeing
-from .window import Window
-from .worker_deaths import WorkerDeath, deaths_of
+from .resource_usage import Sampled, WorkerDeath, deaths_of, kills_of, look_notes, quality_notes, sampled
+from .stall_breakdown import disagreeing
+from .window import Window, flagged, lasting, under_way
 
 LEAST_DISAGREEMENT_PCT = 20
-"""Points of the wall time between the driver's utilisation and the span of the steps' computation from which they are
-said to disagree. More than `UTILISATION_BELOW`, from which a cause is claimed: that is claimed only where nothing else
-may be the reason, and this is said whatever the reason is."""
+"""Points of the wall time between the driver's utilisation and the steps' span from which they are said to
+disagree, whatever the reason: more than `UTILISATION_BELOW`, from which a cause is claimed."""
 MOST_UNCERTAIN_NS = 100_000
 """How far the device's clock may be off the host's before that is said."""
 MOST_UNMARKED = 0.1
 """Waits for the device that have no stamps of its own, a step, from which that is said."""
 MOST_DISAGREEING = 0.01
-"""Share of the steps whose stamps may contradict the device before that is said: the scheduler can come between two
-questions to it."""
+"""Share of the steps whose stamps may contradict the device unsaid, by the scheduler's doing."""
 LEAST_DOUBTFUL = 0.05
 """Share of the steps of which a part of the time is not known, from which that is said."""
+MOST_PHASES = 8
+"""Phases that have a sentence each, at most."""
 
 
 def warnings_of(facts: Facts) -> Iterator[str]:
@@ -67,7 +62,7 @@ def warnings_of(facts: Facts) -> Iterator[str]:
         )
     if facts.doubtful is not None:
         yield facts.doubtful.sentence
-    ahead = float(np.mean((window.steps["flags"] & StepFlag.FORWARD_AFTER) != 0))
+    ahead = float(np.mean(flagged(window.steps, StepFlag.FORWARD_AFTER)))
     if ahead > LEAST_DOUBTFUL:
         yield (
             f"In {100 * ahead:.0f} % of the steps the forward pass runs between the optimizer and the next fetch. All "
@@ -78,7 +73,7 @@ def warnings_of(facts: Facts) -> Iterator[str]:
             f"No fetch was seen in {100 * facts.unfed_share:.0f} % of the steps: their wait for data is not part of "
             "the input."
         )
-    dropped = int(((window.steps["flags"] & StepFlag.MARKS_DROPPED) != 0).sum())
+    dropped = int(flagged(window.steps, StepFlag.MARKS_DROPPED).sum())
     if dropped:
         yield (
             f"{dropped} steps have no device timestamps, because the device was many steps behind: "
@@ -150,12 +145,11 @@ class Analysis:
     left_out: int = 0
     """Values that were not recorded, because they are or look like secrets."""
     duration_s: float | None = None
-    """From the begin of its process, where that is known, else from the first event of the training, to the last."""
+    """From the begin of its process, if known, else the training's first event, to its last."""
     machine: Sampled | None = None
     """What the sampler saw over the whole recording, of a run without steps."""
     job: Job | None = None
-    """What several ranks are together; the other figures are then those of the rank that leads. `None` of a single
-    one."""
+    """What several ranks are together; other figures are the leading rank's. `None`: one rank."""
     ranks: tuple[RankAnalysis, ...] = ()
     """Each of several ranks by itself; empty of a single one."""
     killed: tuple[int, ...] = ()
@@ -167,7 +161,7 @@ class Analysis:
 
     @cached_property
     def gaps_ms(self) -> dict[str, float]:
-        """Lengths of the device's gaps: `mean`, `p50`, `p95`, `p99`, `max` and `total`; empty where there were none."""
+        """Device's gaps, ms: `mean`, `p50`, `p95`, `p99`, `max`, `total`; empty without any."""
         facts = self.facts
         return {} if facts is None or not facts.told_apart else _distribution(facts.parts.gaps_ns)
 
@@ -202,17 +196,25 @@ def analyse(run: Run, *others: Run, briefly: bool = False) -> Analysis:
         found = _of_job(runs, ranks)
     else:
         alone = _of_process(run, run.leading_writer() if briefly else None)
-        notes = (*_run_notes(run), *_missing_notes(ranks), *_killed_notes(ranks), *alone.notes)
+        # Of several ranks the job says it.
+        killed = [rank.rank for rank in ranks if rank.killed and rank.run.records(STEP, rank.writer).size]
+        notes = (*_run_notes(run), *_missing_notes(ranks), *([f"{unended(killed).capitalize()}."] if killed else []))
+        notes = (*notes, *alone.notes)
         found = replace(alone, notes=notes, dropped_records=run.dropped())
-    killed = tuple(rank.rank for rank in ranks if rank.killed)
     commands = [*(each.info.get("command") for each in runs), *(rank.argv for rank in ranks)]
     left_out = sum(left_out_of(each.folder, commands if each is run else ()) for each in runs)
     notes = (*found.notes, *left_out_note(left_out))
-    return replace(found, notes=notes, left_out=left_out, killed=killed, missing=tuple(surely_missing(ranks)))
+    return replace(
+        found,
+        notes=notes,
+        left_out=left_out,
+        killed=tuple(r.rank for r in ranks if r.killed),
+        missing=tuple(surely_missing(ranks)),
+    )
 
 
 def condensed(analysis: Analysis) -> Analysis:
-    """It with its figures alone: let go of is what takes memory in proportion to the steps and shows when they ran."""
+    """Keep its figures alone, and let go of what takes memory in proportion to the steps."""
     ranks = tuple(replace(part, analysis=condensed(part.analysis)) for part in analysis.ranks)
     facts = analysis.facts
     if facts is not None:
@@ -248,12 +250,6 @@ def _of_job(runs: Sequence[Run], ranks: Sequence[RankProcess]) -> Analysis:
     )
 
 
-def _killed_notes(ranks: Sequence[RankProcess]) -> list[str]:
-    """That a training of a single process was killed; of several ranks the job says it."""
-    killed = [rank.rank for rank in ranks if rank.killed and rank.run.records(STEP, rank.writer).size]
-    return [f"{unended(killed).capitalize()}."] if killed else []
-
-
 def _missing_notes(ranks: Sequence[RankProcess]) -> list[str]:
     if not (absent := missing(ranks)):
         return []
@@ -272,7 +268,8 @@ def _missing_notes(ranks: Sequence[RankProcess]) -> list[str]:
 def _of_process(run: Run, writer: Writer | None) -> Analysis:
     """One training process by itself; without a writer the one that ran most steps."""
     events = run.records(EVENT, writer)
-    duration_s, deaths = _duration_s(events), deaths_of(events, run.records(HOST), run.records(MEMORY))
+    deaths = deaths_of(events, run.records(HOST), run.records(MEMORY))
+    duration_s = float(np.ptp(events["t_ns"])) / 1e9 if len(events) > 1 else None
     mine = writer or run.leading_writer()
     # Held until the facts are known, so that they are read once.
     held = [run.records(kind, mine) for kind in (STEP, BATCH, EVENT, PAUSE) if mine is not None]
@@ -304,6 +301,21 @@ def _of_process(run: Run, writer: Writer | None) -> Analysis:
     )
 
 
+def phases_of(window: Window, events: Records, names: Mapping[int, str]) -> Iterator[str]:
+    """Yield what each named phase took of the window, the longest first, a sentence each."""
+    phases = window.during(lasting(events, EventKind.PHASE))
+    found = []
+    for number in np.unique(phases["value"]).tolist():
+        mine = phases[phases["value"] == number]
+        spent = total(clip(under_way(mine), window.begin_ns, window.end_ns))
+        found.append((spent, len(mine), names.get(number, "without a name")))
+    for spent, times, name in sorted(found, reverse=True)[:MOST_PHASES]:
+        yield (
+            f'The program\'s phase "{name}" took {spent / 1e6:.0f} ms, {100 * spent / window.wall_ns:.1f} % of the '
+            f"time, {times} time{'s' if times != 1 else ''}."
+        )
+
+
 def _machine(run: Run) -> Sampled | None:
     """All that the sampler saw; `None` where it saw nothing."""
     host, device = run.records(HOST), run.records(DEVICE)
@@ -314,31 +326,13 @@ def _machine(run: Run) -> Sampled | None:
     return sampled(Window(int(times.min()), int(times.max()), none, 0, none), device, host)
 
 
-def _duration_s(events: Records) -> float | None:
-    return float(events["t_ns"].max() - events["t_ns"].min()) / 1e9 if len(events) > 1 else None
-
-
 def _distribution(lengths_ns: Any) -> dict[str, float]:
     """Mean, percentiles and maximum in ms; empty for no lengths."""
     if len(lengths_ns) == 0:
         return {}
     ms = lengths_ns / 1e6
-    p50, p95, p99 = np.percentile(ms, (50, 95, 99))
-    return {
-        "mean": float(ms.mean()),
-        "p50": float(p50),
-        "p95": float(p95),
-        "p99": float(p99),
-        "max": float(ms.max()),
-        "total": float(ms.sum()),
-    }
-
-
-def _does_not_matter(run: Run, note: str) -> bool:
-    """A training on the processor misses no driver; one process with steps is enough."""
-    if "no step was recorded" in note:
-        return any(file.count() > 0 for file in run.files(STEP))
-    return note.startswith("No NVIDIA driver here") and (run.info.get("device") or {}).get("kind") == "cpu"
+    values = (ms.mean(), *np.percentile(ms, (50, 95, 99)), ms.max(), ms.sum())
+    return dict(zip(("mean", "p50", "p95", "p99", "max", "total"), map(float, values), strict=True))
 
 
 def _run_notes(run: Run) -> list[str]:
@@ -349,7 +343,15 @@ def _run_notes(run: Run) -> list[str]:
         who = "1 process" if killed == 1 else f"{killed} processes"
         notes.append(f"The kernel killed {who} for lack of memory during the recording.")
     notes += [str(n) for n in run.info.get("notices", [])]
-    notes += [note for note in read_notices(run.folder) if not _does_not_matter(run, note)]
+    # A training on the processor misses no driver; one process with steps is enough.
+    stepped = any(file.count() > 0 for file in run.files(STEP))
+    on_cpu = (run.info.get("device") or {}).get("kind") == "cpu"
+    notes += [
+        note
+        for note in read_notices(run.folder)
+        if not (stepped and "no step was recorded" in note)
+        and not (on_cpu and note.startswith("No NVIDIA driver here"))
+    ]
     if dropped:
         notes.append(f"{dropped} records could not be stored: the disk was full.")
     if run.info.get("headroom"):
@@ -372,3 +374,36 @@ def _notes(facts: Facts, findings: Sequence[Finding]) -> tuple[str, ...]:
         found={finding.cause for finding in findings},
     )
     return (*warnings_of(facts), *quality)
+
+
+def parts_of(folder: Path) -> list[Path]:
+    """List the run folders of a job on several hosts, or the folder itself."""
+    if is_run(folder):
+        return [folder]
+    parts = runs_within(folder)
+    return parts if len(parts) > 1 else [folder]
+
+
+def lacking_of(folder: Path, analysis: Analysis) -> tuple[str, ...]:
+    """Say what did not end, or is not there, in a few words each; nothing of a whole recording."""
+    lacking = []
+    parts = parts_of(folder)
+    for part in parts:
+        ended = open_run(part).info.get("ended")
+        why = "no end is recorded: it still runs, or it was killed"
+        if ended is not None:
+            status = ended.get("status")
+            why = "" if status in (None, "ok") else f"it did not end well ({status})"
+        if why:
+            lacking.append(why if len(parts) == 1 else f"{part}: {why}")
+    without = [part.rank for part in analysis.ranks if part.analysis.facts is None]
+    if killed := [rank for rank in analysis.killed if rank not in without]:
+        lacking.append(unended(killed))
+    if without:
+        lacking.append(f"no step of {listed(without)} was recorded")
+    if analysis.missing:
+        lacking.append(
+            f"nothing of {listed(analysis.missing)} was recorded: if other hosts recorded them, name the folder "
+            "around the hosts' run folders"
+        )
+    return tuple(lacking)

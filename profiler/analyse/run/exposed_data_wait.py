@@ -3,7 +3,8 @@
 Only exposed waiting counts: that in which the device had nothing else to do. Each nanosecond of it falls into one
 piece:
 
-- *sampling*: the sampler worked, in the training's thread;
+- *sampling*: the sampler worked, in the training's thread. It draws the indices of batches within the fetches, with
+  any number of workers: the first ones of an epoch when that begins, those of a later batch when one is handed over;
 - *starting*: at the beginning of an epoch, until a worker took up the first batch of the pass;
 - *filling*: the rest of an epoch's first fetch, beyond what fetches cost otherwise;
 - *handed*: the batch was finished, and on its way to the training;
@@ -19,49 +20,41 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 import numpy as np
-import numpy.typing as npt
 
 from ...record.reader import Records
-from ...record.schema import NOT_MEASURED, StepFlag
-from ..intervals import blocks, covered, subtract
+from ...record.schema import NOT_MEASURED, EventKind
+from ..intervals import blocks, covered, intersect, subtract, total, union
 from ..shares import MOSTLY, NEARLY_ALL
+from .loader_stats import first_later_end, is_read, joined, unqueued_ns
 from .stall_breakdown import Partition
-from .window import Window
-from .worker_records import first_later_end, joined
+from .window import Lengths, Mask, Stamps, Window, known, lasting
 
-LEAST_HIT_NS = 300_000
-"""Length of a wait, ns, from which its step counts as one that waited, if the wait is `LEAST_HIT_SHARE` as well."""
-LEAST_HIT_SHARE = 0.1
-"""Length of a wait, as a share of what a step takes without waiting, from which its step counts as one that waited:
-shorter ones are noise of the scheduler."""
+LEAST_HIT_NS, LEAST_HIT_SHARE = 300_000, 0.1
+"""Length of a wait, ns, and over a step's own time, from which both its step counts: less is scheduling."""
 SINGLE_STEPS = 0.15
 """Share of the steps up to which those that wait are single ones."""
 STANDS_OUT = 3
-"""Times that the waits of steps that wait considerably are as long as the others', medians, from which it matters which
-steps these are; below, where the line between them falls is chance."""
+"""Waits of waiting steps over the others', medians, from which it matters which steps these are."""
 LEAST_PERIODS = 4
 """Times that a period has to be seen to be one."""
-MOSTLY_READING = 0.5
-"""Share of its making from which a batch is one that is read, the time it queued for a CPU left out; and of all making,
-from which a loader is one that reads."""
 SLOW_TIMES = 2.5
 """Time of preparing a batch over the median of all, from which the batch is slow by itself."""
 MOST_SLOW = 0.25
-"""Share of the batches that may be slow by themselves; where the others are uneven as well, none is."""
+"""Share of the batches that may be slow by themselves; none is where the rest are uneven too."""
 ALIKE_TIMES = 1.3
-"""Time of making a batch over the median of all, up to which those that are not slow by themselves are even."""
-
-Lengths = npt.NDArray[np.float64]
+"""Time of making a batch over the median of all, up to which the other batches are even."""
 
 
 class Spread(Enum):
-    NOWHERE = "nowhere"
-    EVERY_STEP = "every step"
-    FIRST_OF_EPOCH = "first step of an epoch"
-    PERIODIC = "every so many steps"
-    A_LITTLE = "a little at every step"
-    SINGLE = "single steps"
-    IRREGULAR = "irregular"
+    """How waits are spread over the steps, in words to put into a sentence."""
+
+    NOWHERE = "at no step"
+    EVERY_STEP = "at {almost}every step"
+    FIRST_OF_EPOCH = "at the first step of an epoch"
+    PERIODIC = "at every {nth} step"
+    A_LITTLE = "a little at a time"
+    SINGLE = "at {hit} of {steps} steps, the longest {ms:.0f} ms"
+    IRREGULAR = "at {hit} of {steps} steps, irregularly, the longest {ms:.0f} ms"
 
 
 @dataclass(frozen=True)
@@ -81,21 +74,15 @@ class Shape:
     @property
     def words(self) -> str:
         """Where in the training the waits are, to put into a sentence."""
-        longest = f"the longest {self.longest_ns / 1e6:.0f} ms"
-        return {
-            Spread.NOWHERE: "at no step",
-            Spread.EVERY_STEP: "at every step" if self.hit == self.steps else "at almost every step",
-            Spread.FIRST_OF_EPOCH: "at the first step of an epoch",
-            Spread.PERIODIC: f"at every {_ordinal(self.period or 0)} step",
-            Spread.A_LITTLE: "a little at a time",
-            Spread.SINGLE: f"at {self.hit} of {self.steps} steps, {longest}",
-            Spread.IRREGULAR: f"at {self.hit} of {self.steps} steps, irregularly, {longest}",
-        }[self.spread]
+        nth, almost = self.period or 0, "" if self.hit == self.steps else "almost "
+        ending = {1: "st", 2: "nd", 3: "rd"}.get(nth % 10 if nth % 100 not in (11, 12, 13) else 0, "th")
+        numbers = {"hit": self.hit, "steps": self.steps, "ms": self.longest_ns / 1e6}
+        return self.spread.value.format(almost=almost, nth=f"{nth}{ending}", **numbers)
 
 
 @dataclass(frozen=True)
 class Waits:
-    """The pieces of the exposed wait in ns; they sum to `input_ns` of the partition. See the module."""
+    """Pieces of the exposed wait, ns (see the module); they sum to the partition's `input_ns`."""
 
     sampling_ns: int
     starting_ns: int
@@ -107,21 +94,20 @@ class Waits:
     blocked_ns: int
     """No piece of its own: waiting for a batch in the making, while a later one lay finished."""
     told: float
-    """Share of the steps, 0..1, whose batch is known; waits of the others are divided in the same proportions."""
+    """Share of the steps, 0..1, whose batch is known; the others' waits are divided alike."""
     epochs: int
     """Passes over the data that began in the window."""
     iterators: int | None
-    """Iterators of the loader that these passes went over: one, where workers are kept. `None` where not known."""
+    """Iterators of the loader in these passes: one, where workers are kept. `None`: not known."""
     batches_per_epoch: float | None
-    """Steps of each pass that began in the window, what of the window came before the first of them left out; `None`
-    with fewer than two passes."""
+    """Steps of each pass that began in the window; `None`: fewer than two passes."""
     left_early: float | None
-    """Share of the loader's iterators, 0..1, of which workers had made more batches than were taken, the last of the
-    window left out; `None` where they were not told apart, or there were fewer than two."""
+    """Share of the loader's iterators, 0..1, the last left out, whose workers made more batches than were taken;
+    `None`: not told apart, or fewer than two."""
     shape: Shape
-    """How waits are spread over the steps; first fetches of epochs are left out, unless they are nearly all of it."""
+    """How waits are spread; without epochs' first fetches, unless these are nearly all."""
     slow: Slow | None
-    """How much longer the batches of steps that waited took; `None` where no step waited, or no batch is known."""
+    """How much longer batches of waiting steps took; `None`: no step waited, or none is known."""
 
     @property
     def total_ns(self) -> int:
@@ -129,29 +115,79 @@ class Waits:
         return of_epochs + self.handed_ns + self.slow_ns + self.reading_ns + self.making_ns
 
     def pct(self, piece_ns: int) -> float | None:
-        """A piece in percent of the whole exposed wait; `None` where there was none, or no step's batch is known."""
+        """A piece in percent of the exposed wait; `None`: no wait, or no known batch."""
         whole = self.total_ns
         return 100 * piece_ns / whole if whole and self.told > 0 else None
 
 
 @dataclass(frozen=True)
+class Sampling:
+    """A sampler's work in the window. What took it less than 0.1 ms is not told, and not in it."""
+
+    ns: int
+    """Part of the exposed wait for data, unsampled steps taken to be like the others."""
+    first_ns: int
+    """Part of it in the first fetches of epochs."""
+    draw_ms: float | None
+    """Time for a batch after its epoch's first, exposed or not; the median. `None`: not told."""
+    drawn: float | None
+    """Indices drawn at a time; the median. `None` where they were no lists."""
+    iterators: int
+    """Times that making its iterator was told."""
+    each_ns: float = 0.0
+    """Time for a batch after its epoch's first, exposed or not; the mean."""
+
+    def of_epochs(self, ns: float) -> bool:
+        """Whether so much of it is mostly where epochs begin."""
+        return self.first_ns >= MOSTLY * ns
+
+
+def sampling_of(window: Window, events: Records, parts: Partition) -> Sampling | None:
+    """`None` where no sampler's work was told."""
+    told = window.during(lasting(events, EventKind.SAMPLER))
+    if len(told) == 0:
+        return None
+    first = window.steps[window.firsts]
+    # The fetch of a step without one is empty.
+    firsts = union(first["fetch_begin_ns"], first["fetch_end_ns"])
+    first_ns = total(intersect(parts.sampling, firsts))
+    # First fetches are always seen.
+    others_ns = total(parts.loading) - parts.first_fetch_ns
+    grown = (parts.input_ns - parts.first_fetch_ns) / others_ns if others_ns > 0 else 1.0
+    drew = told[told["value"] != 0]
+    later = drew[covered(firsts, drew["t_ns"], drew["end_ns"]) == 0]
+    took_ns, counted = later["end_ns"] - later["t_ns"], known(drew, "value")
+    return Sampling(
+        ns=first_ns + round((total(parts.sampling) - first_ns) * grown),
+        first_ns=first_ns,
+        draw_ms=float(np.median(took_ns)) / 1e6 if len(later) else None,
+        drawn=float(np.median(counted)) if len(counted) else None,
+        iterators=int((told["value"] == 0).sum()),
+        each_ns=float(took_ns.sum()) / max(1, len(window.steps) - len(first)),
+    )
+
+
+@dataclass(frozen=True)
 class Slow:
-    """The batches of the steps that waited, or where there are any those of them that are slow by themselves, against
-    all batches."""
+    """Batches of steps that waited (if any, those slow by themselves) against all batches."""
 
     times: float
     """Their median making time over that of all."""
 
 
 def waits_of(window: Window, batches: Records, parts: Partition, sampling_ns: int = 0) -> Waits:
-    """Take the exposed wait apart. `batches`: those of the loaders that train, with their steps (`of_training`).
-    `sampling_ns`: what the sampler took of it."""
-    steps = window.steps
+    """Take the exposed wait apart.
+
+    Args:
+        batches: those of the loaders that train, with their steps (`of_training`).
+        sampling_ns: the sampler's part of it.
+    """
+    steps, first = window.steps, window.firsts
     every_wait = parts
     # Whatever became of the batch that was due, the training waited for its sampler.
     parts = replace(parts, input_ns=parts.input_ns - sampling_ns, loading=subtract(parts.loading, parts.sampling))
-    first = (steps["flags"] & StepFlag.FIRST_OF_EPOCH) != 0
-    begin, end = _fetches(steps)
+    # A fetch that was not seen is empty.
+    begin, end = steps["fetch_begin_ns"], np.maximum(steps["fetch_begin_ns"], steps["fetch_end_ns"])
     exposed = _waited(parts, begin, end)
     place, batch = joined(steps, batches)
     by_one = _is_slow(batches)[batch]
@@ -159,11 +195,10 @@ def waits_of(window: Window, batches: Records, parts: Partition, sampling_ns: in
     amounts = _divided(parts, begin[place], end[place], batches, batch, by_one, ordinary)
     starting_ns = round(_starting(parts, batches, begin[first], end[first]))
     filling_ns = max(0, parts.fill_ns - starting_ns)
+    first_slow_ns = 0
     if by_one[first[place]].any() and by_one[first[place]].mean() >= MOSTLY:
         # It is not that they are the first ones.
         first_slow_ns, filling_ns = filling_ns, 0
-    else:
-        first_slow_ns = 0
     # What first fetches cost as others do is shared out as the others' is. Of waits in the midst of a step nothing is
     # known: another loader may feed it.
     whole = parts.input_ns - starting_ns - filling_ns - first_slow_ns
@@ -172,11 +207,10 @@ def waits_of(window: Window, batches: Records, parts: Partition, sampling_ns: in
     del in_steps
     known_ns = whole * seen / (seen + max(0.0, elsewhere)) if seen > 0 else 0.0
     shared = {name: round(known_ns * each / seen) if seen > 0 else 0 for name, each in amounts.items()}
-    shared["making"] = whole - shared["handed"] - shared["slow"] - shared["reading"]
     epochs, begun = int(first.sum()), int(np.argmax(first))
     earlier = begun + int(np.maximum(steps["skipped"][1 : begun + 1], 0).sum())
     pace = (parts.wall_ns - every_wait.input_ns) / max(1, window.count)
-    waited = _waited(every_wait, begin, steps["step_end_ns"])
+    iterators = known(steps[first], "loader")
     return Waits(
         sampling_ns=sampling_ns,
         starting_ns=starting_ns,
@@ -184,44 +218,38 @@ def waits_of(window: Window, batches: Records, parts: Partition, sampling_ns: in
         handed_ns=shared["handed"],
         slow_ns=shared["slow"] + first_slow_ns,
         reading_ns=shared["reading"],
-        making_ns=shared["making"],
+        making_ns=whole - shared["handed"] - shared["slow"] - shared["reading"],
         blocked_ns=shared["blocked"],
         told=len(place) / len(steps) if len(steps) else 0.0,
         epochs=epochs,
-        iterators=_iterators(steps[first]),
+        iterators=len(np.unique(iterators)) if len(iterators) else None,
         batches_per_epoch=(window.count - earlier) / epochs if epochs > 1 else None,
         left_early=_left_early(steps, batches),
-        shape=shape_of(waited, first, pace),
-        slow=_slow(exposed, pace, place, batches, batch, by_one),
+        shape=shape_of(_waited(every_wait, begin, steps["step_end_ns"]), first, pace),
+        slow=_slow(exposed[place], pace, batches, batch, by_one),
     )
 
 
-def shape_of(lengths: Lengths, first: npt.NDArray[np.bool_], pace_ns: float) -> Shape:
-    """How waits are spread over steps that follow each other.
+def shape_of(lengths: Lengths, first: Mask, pace_ns: float) -> Shape:
+    """Tell how waits are spread over steps that follow each other.
 
-    Args:
-        lengths: the wait of each step, ns.
-        first: which steps begin an epoch.
-        pace_ns: a step's own time.
+    `lengths`: each step's wait, ns; `first`: which steps begin an epoch; `pace_ns`: a step's own time.
     """
-    least = max(LEAST_HIT_NS, LEAST_HIT_SHARE * pace_ns)
-    whole = float(lengths.sum())
-    if not (lengths >= least).any():
+    hit = lengths >= max(LEAST_HIT_NS, LEAST_HIT_SHARE * pace_ns)
+    if not hit.any():
         return Shape(Spread.NOWHERE, 0, len(lengths))
-    if first.any() and not first.all() and float(lengths[first].sum()) >= NEARLY_ALL * whole:
-        hit = int((lengths[first] >= least).sum())
-        return Shape(Spread.FIRST_OF_EPOCH, hit, len(lengths), None, int(lengths.max()))
+    of_epochs = Shape(Spread.FIRST_OF_EPOCH, int(hit[first].sum()), len(lengths), None, int(lengths.max()))
+    if first.any() and not first.all() and float(lengths[first].sum()) >= NEARLY_ALL * float(lengths.sum()):
+        return of_epochs
     ordinary = np.where(first, 0.0, lengths)
-    hits = np.flatnonzero(ordinary >= least)
-    longest = int(ordinary.max())
-    count = len(lengths) - int(first.sum())
+    hits = np.flatnonzero(hit & ~first)
     if len(hits) == 0:
-        return Shape(Spread.FIRST_OF_EPOCH, int((lengths >= least).sum()), len(lengths), None, int(lengths.max()))
+        return of_epochs
+    longest, count = int(ordinary.max()), len(lengths) - int(first.sum())
     if len(hits) >= NEARLY_ALL * count:
         return Shape(Spread.EVERY_STEP, len(hits), count, None, longest)
     # Steps that hold less of the waiting, or wait hardly longer than the rest, do not tell how it is spread.
-    rest = np.delete(lengths, hits)[~np.delete(first, hits)]
-    alike = float(np.median(ordinary[hits])) < STANDS_OUT * float(np.median(rest))
+    alike = float(np.median(ordinary[hits])) < STANDS_OUT * float(np.median(lengths[~hit & ~first]))
     if alike or float(ordinary[hits].sum()) < MOSTLY * float(ordinary.sum()):
         return Shape(Spread.A_LITTLE, len(hits), count, None, longest)
     period = _period(ordinary, hits)
@@ -231,9 +259,8 @@ def shape_of(lengths: Lengths, first: npt.NDArray[np.bool_], pace_ns: float) -> 
     return Shape(spread, len(hits), count, None, longest)
 
 
-def _period(lengths: Lengths, hits: npt.NDArray[np.int64]) -> int | None:
-    """The distance at which nearly all of the waiting returns, nearly every time, while most steps between have little
-    of it."""
+def _period(lengths: Lengths, hits: Stamps) -> int | None:
+    """The distance at which nearly all waiting returns, nearly every time, with little between."""
     # Of two neighbouring steps that wait, the longer one tells.
     starts = hits[np.concatenate(([True], np.diff(hits) > 1))]
     if len(starts) < LEAST_PERIODS:
@@ -253,46 +280,25 @@ def _period(lengths: Lengths, hits: npt.NDArray[np.int64]) -> int | None:
     return period if returns and float(np.max(around)) >= NEARLY_ALL * float(lengths.sum()) else None
 
 
-def _slow(
-    exposed: Lengths,
-    pace_ns: float,
-    place: npt.NDArray[np.int64],
-    batches: Records,
-    batch: npt.NDArray[np.int64],
-    by_one: npt.NDArray[np.bool_],
-) -> Slow | None:
+def _slow(exposed: Lengths, pace_ns: float, batches: Records, batch: Stamps, by_one: Mask) -> Slow | None:
     made = (batches["end_ns"] - batches["begin_ns"])[batch].astype(np.float64)
-    hit = exposed[place] >= max(LEAST_HIT_NS, LEAST_HIT_SHARE * pace_ns)
+    hit = exposed >= max(LEAST_HIT_NS, LEAST_HIT_SHARE * pace_ns)
     if not hit.any() or not (usual := float(np.median(made))):
         return None
     hit = hit & by_one if (hit & by_one).any() else hit
     return Slow(float(np.median(made[hit])) / usual)
 
 
-def _fetches(steps: Records) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Begin and end of each step's fetch; empty where it was not seen."""
-    begin, end = steps["fetch_begin_ns"], steps["fetch_end_ns"]
-    return begin, np.where(end == NOT_MEASURED, begin, end)
-
-
-def _waited(parts: Partition, begin: npt.NDArray[np.int64], end: npt.NDArray[np.int64]) -> Lengths:
+def _waited(parts: Partition, begin: Stamps, end: Stamps) -> Lengths:
     """Exposed waiting within each [begin, end)."""
     return covered(parts.loading, begin, end).astype(np.float64)
 
 
-def _starting(parts: Partition, batches: Records, begin: npt.NDArray[np.int64], end: npt.NDArray[np.int64]) -> float:
-    """Exposed waiting in first fetches until a worker takes up any batch; none where that is not seen to happen."""
-    taken_up = np.sort(batches["begin_ns"])
-    place = np.searchsorted(taken_up, begin)
-    found = place < len(taken_up)
-    first = taken_up[np.minimum(place, len(taken_up) - 1)] if len(taken_up) else begin
-    until = np.where(found & (first < end), first, begin)
-    return float(_waited(parts, begin, until).sum())
-
-
-def _iterators(first: Records) -> int | None:
-    told = first["loader"][first["loader"] != NOT_MEASURED]
-    return len(np.unique(told)) if len(told) else None
+def _starting(parts: Partition, batches: Records, begin: Stamps, end: Stamps) -> float:
+    """Exposed waiting in first fetches until a worker takes up any batch; 0 where none is seen to."""
+    taken_up = np.append(np.sort(batches["begin_ns"]), np.iinfo(np.int64).max)
+    first = taken_up[np.searchsorted(taken_up[:-1], begin)]
+    return float(_waited(parts, begin, np.where(first < end, first, begin)).sum())
 
 
 def _left_early(steps: Records, batches: Records) -> float | None:
@@ -310,21 +316,12 @@ def _left_early(steps: Records, batches: Records) -> float | None:
 
 
 def _divided(
-    parts: Partition,
-    begin: npt.NDArray[np.int64],
-    end: npt.NDArray[np.int64],
-    batches: Records,
-    batch: npt.NDArray[np.int64],
-    by_one: npt.NDArray[np.bool_],
-    which: npt.NDArray[np.bool_],
+    parts: Partition, begin: Stamps, end: Stamps, batches: Records, batch: Stamps, by_one: Mask, which: Mask
 ) -> dict[str, float]:
     """The exposed waiting in fetches by what became of their batches, ns.
 
-    Args:
-        begin, end: of each fetch.
-        batch: the place of each fetch's batch.
-        by_one: whether that is slow for the sake of one sample.
-        which: the fetches that count.
+    `begin`, `end` and `batch` (its place): of each fetch; `by_one`: whether that is slow for the sake of one sample;
+    `which`: the fetches that count.
     """
     later, read = first_later_end(batches), is_read(batches)
     sums = dict.fromkeys(("handed", "slow", "reading", "making", "blocked"), 0.0)
@@ -345,29 +342,15 @@ def _divided(
     return sums
 
 
-def _is_slow(batches: Records) -> npt.NDArray[np.bool_]:
-    """Which batches take much longer than the others for the sake of one sample; none where many are so.
+def _is_slow(batches: Records) -> Mask:
+    """Which batches take much longer than the others for the sake of one sample; none where many do.
 
-    Time in which a batch only waited for a CPU tells nothing of its samples, and on a busy machine buries all else.
+    Waiting for a CPU tells nothing of the samples, and on a busy machine buries all else.
     """
     if len(batches) == 0:
         return np.zeros(0, dtype=bool)
-    queued = np.where(batches["run_queue_ns"] == NOT_MEASURED, 0, batches["run_queue_ns"])
-    made = (batches["end_ns"] - batches["begin_ns"] - queued / np.maximum(1, batches["threads"])).astype(np.float64)
+    made = unqueued_ns(batches) / np.maximum(1, batches["threads"])
     slowest = batches["slowest_ns"]
     slow = (made >= SLOW_TIMES * np.median(made)) & (slowest != NOT_MEASURED) & (slowest >= MOSTLY * made)
     alike = np.quantile(made, 1 - MOST_SLOW) <= ALIKE_TIMES * np.median(made)
     return np.asarray(slow) if alike else np.zeros(len(made), dtype=bool)
-
-
-def is_read(batches: Records) -> npt.NDArray[np.bool_]:
-    """Which batches are mostly read from storage."""
-    read = np.where(batches["read_ns"] == NOT_MEASURED, 0, batches["read_ns"])
-    queued = np.where(batches["run_queue_ns"] == NOT_MEASURED, 0, batches["run_queue_ns"])
-    made = (batches["end_ns"] - batches["begin_ns"]) * np.maximum(1, batches["threads"]) - queued
-    return np.asarray((read > 0) & (read >= MOSTLY_READING * made))
-
-
-def _ordinal(number: int) -> str:
-    ending = {1: "st", 2: "nd", 3: "rd"}.get(number % 10 if number % 100 not in (11, 12, 13) else 0, "th")
-    return f"{number}{ending}"

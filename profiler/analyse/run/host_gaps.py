@@ -1,36 +1,36 @@
-"""Time behind what the training does with a batch before its model, behind other work of its loop, and behind
-synchronising calls: where, how often, how long."""
+"""Time behind the host: what it does with a batch before its model, other work of its loop, synchronising calls; and
+outside the steps, evaluating, what that waited for, and saving. Where, how often, how long."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ...record.reader import Records
 from ...record.schema import NOT_MEASURED, EventKind, PauseKind, StepFlag
-from ..intervals import Intervals, intersect, subtract, total, union
-from ..shares import NEARLY_ALL
-from .events import lasting, under_way
+from ..intervals import Intervals, clip, intersect, subtract, total, union, union_of
+from ..shares import MOSTLY, NEARLY_ALL
 from .exposed_data_wait import Shape, Spread, shape_of
-from .outlier_steps import per_step
+from .loader_stats import BUSY
 from .stall_breakdown import Partition
-from .window import Window
+from .window import Window, flagged, lasting, or_zero, per_step, under_way
 
 A_STOP_NS = 1_000_000_000
 """A single stretch of the host's own work this long is no part of a training loop."""
 SAVING = "saving a checkpoint"
 BEFORE_COMPUTING = "between the fetch and the computation"
 LEAST_STAGE = 0.03
-"""Share of the wall time between the arrival of batches and their forward passes, from which something is done there
-with the batch. What is less is `zero_grad`, a scheduler, the bookkeeping of a loop."""
+"""Share of the wall time between batches' arrival and their forward passes, from which work on the batch is seen
+there: less is `zero_grad`, a scheduler, the loop's bookkeeping."""
+LEAST_RESTARTS = 2
+"""Validation passes that wait for workers to start, from which each starts them anew."""
 
 
 @dataclass(frozen=True)
 class Staging:
-    """What the training does with each batch between its arrival and the forward pass, garbage collections left
-    out."""
+    """Work on each batch between its arrival and the forward pass, without garbage collections."""
 
     shape: Shape
     """How it is spread over the steps."""
@@ -39,12 +39,12 @@ class Staging:
     when: Intervals
     """When that was, in the steps that were looked at."""
     named: tuple[tuple[str, float], ...]
-    """(what the program is known to have done meanwhile, share of the wall time), the longest first"""
+    """(what the program did meanwhile, if known; share of the wall time), the longest first"""
 
 
 @dataclass(frozen=True)
 class Gaps:
-    """Time that the device idled behind the training loop's own work, garbage collections and a stage left out."""
+    """Idle time behind the loop's own work, without garbage collections and staging."""
 
     shape: Shape
     """How it is spread over the steps."""
@@ -56,7 +56,7 @@ class Gaps:
     places: tuple[tuple[str, float], ...]
     """(place in the step, in words; share of the wall time)"""
     named: tuple[tuple[str, float], ...]
-    """(what the program is known to have done meanwhile, share of the wall time), the longest first"""
+    """(what the program did meanwhile, if known; share of the wall time), the longest first"""
 
     @property
     def is_a_stop(self) -> bool:
@@ -98,29 +98,31 @@ def words_of(shape: Shape) -> str:
 
 
 def staging_of(window: Window, events: Records, parts: Partition, names: Mapping[int, str] | None) -> Staging | None:
-    """`None` where there is none worth a word, where the program once stood still there, or where it is not seen when
-    the model is called."""
-    seen = window.all_steps[(window.all_steps["flags"] & StepFlag.FORWARD_SEEN) != 0]
-    arrived = union(seen["fetch_end_ns"], seen["forward_begin_ns"])
-    when = intersect(subtract(parts.hosting, under_way(lasting(events, EventKind.GARBAGE))), arrived)
+    """`None`: none worth a word, a single stop of the program, or the model's call is not seen."""
+    seen = window.all_steps[flagged(window.all_steps, StepFlag.FORWARD_SEEN)]
+    when = intersect(_working(events, parts), union(seen["fetch_end_ns"], seen["forward_begin_ns"]))
     ns = round(parts.of_all_steps("host", total(when)))
     if ns < LEAST_STAGE * parts.wall_ns or _is_a_stop(int((when[:, 1] - when[:, 0]).max()), total(when)):
         return None
     return Staging(_shape(window, when, parts), ns, when, named_within(window, events, when, names))
 
 
+def _working(events: Records, parts: Partition) -> Intervals:
+    """When the device idled behind other work of the host than collecting garbage."""
+    return subtract(parts.hosting, under_way(lasting(events, EventKind.GARBAGE)))
+
+
 def gaps_of(
     window: Window, events: Records, parts: Partition, names: Mapping[int, str] | None, staging: Staging | None = None
 ) -> Gaps | None:
     """`None` where nothing else than the `staging` kept the device waiting."""
-    gaps = subtract(parts.hosting, under_way(lasting(events, EventKind.GARBAGE)))
+    gaps = _working(events, parts)
     if staging is not None:
         gaps = subtract(gaps, staging.when)
     if total(gaps) == 0:
         return None
     lengths = gaps[:, 1] - gaps[:, 0]
-    begin = int(gaps[lengths.argmax(), 0])
-    place = int(np.searchsorted(window.steps["fetch_begin_ns"], begin, side="right")) - 1
+    place = int(np.searchsorted(window.steps["fetch_begin_ns"], gaps[lengths.argmax(), 0], side="right")) - 1
     return Gaps(
         shape=_shape(window, gaps, parts),
         longest_ns=int(lengths.max()),
@@ -148,33 +150,27 @@ def syncs_of(window: Window, pauses: Records, parts: Partition) -> Syncs | None:
 def named_within(
     window: Window, events: Records, intervals: Intervals, names: Mapping[int, str] | None
 ) -> tuple[tuple[str, float], ...]:
-    """The program's phases and checkpoints within some of the time, the longest first, as shares of the wall time."""
-    found = {}
-    saves = under_way(lasting(events, EventKind.SAVE))
-    if within := total(intersect(intervals, saves)):
-        found[SAVING] = within / window.wall_ns
+    """Find the program's phases and checkpoints within some time, as shares of the wall time."""
     phases = lasting(events, EventKind.PHASE)
+    spans = {SAVING: under_way(lasting(events, EventKind.SAVE))}
     for number in np.unique(phases["value"]).tolist():
-        spans = under_way(phases[phases["value"] == number])
-        if within := total(intersect(intervals, spans)):
-            found[f'the program\'s phase "{(names or {}).get(number, "without a name")}"'] = within / window.wall_ns
-    return tuple(sorted(found.items(), key=lambda one: -one[1]))
+        name = (names or {}).get(number, "without a name")
+        spans[f'the program\'s phase "{name}"'] = under_way(phases[phases["value"] == number])
+    found = {name: total(intersect(intervals, when)) / window.wall_ns for name, when in spans.items()}
+    return tuple(sorted(((name, share) for name, share in found.items() if share), key=lambda one: -one[1]))
 
 
 def _places(window: Window, gaps: Intervals, parts: Partition) -> tuple[tuple[str, float], ...]:
-    """Where in the step: the copy, what comes before the computation, the midst of it, what comes after."""
+    """Where in the step gaps are: before the computation, in its midst, after it."""
     steps = window.all_steps
-    ends = steps["optimizer_end_ns"].copy()
-    ends[(steps["flags"] & StepFlag.FORWARD_AFTER) != 0] = NOT_MEASURED
+    ends = np.where(flagged(steps, StepFlag.FORWARD_AFTER), NOT_MEASURED, steps["optimizer_end_ns"])
     copied = np.where(steps["copy_end_ns"] == NOT_MEASURED, steps["fetch_end_ns"], steps["copy_end_ns"])
-    spans = {
-        BEFORE_COMPUTING: (copied, steps["forward_begin_ns"]),
-        "between the optimizer and the next fetch": (ends, steps["step_end_ns"]),
-    }
     found, left = [], gaps
-    for name, (begin, end) in spans.items():
-        known = (begin != NOT_MEASURED) & (end != NOT_MEASURED)
-        where = union(begin[known], end[known])
+    for name, begin, end in (
+        (BEFORE_COMPUTING, copied, steps["forward_begin_ns"]),
+        ("between the optimizer and the next fetch", ends, steps["step_end_ns"]),
+    ):
+        where = union(begin, end)
         found.append((name, total(intersect(left, where))))
         left = subtract(left, where)
     found.append(("during the computation", total(left)))
@@ -185,4 +181,178 @@ def _shape(window: Window, intervals: Intervals, parts: Partition) -> Shape:
     # Whatever the device idled behind, the host was at it: its own stamps tell the step.
     lengths = per_step(window, intervals, asynchronous=False)
     pace = (parts.wall_ns - total(intervals)) / max(1, window.count)
-    return shape_of(lengths, (window.steps["flags"] & StepFlag.FIRST_OF_EPOCH) != 0, pace)
+    return shape_of(lengths, window.firsts, pace)
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Passes over loaders that train nothing. `None`: not known."""
+
+    passes: int
+    ns: int
+    """Time that they took outside the steps."""
+    waited_ns: int
+    """Part of `ns` in which they waited for batches."""
+    workers: int | None
+    """Worker processes of the loader; of several loaders the fewest."""
+    starting_ns: int | None
+    """Part of `waited_ns` until a worker took up the first batch of a pass."""
+    first_ns: int | None
+    """Part of `waited_ns` in which the first batch of a pass was made."""
+    busy: float | None
+    """Share of the passes, their starts left out, in which a worker prepared batches, 0..1."""
+    making_ns: int | None = None
+    """Time spent preparing batches in whole passes, summed over the workers."""
+    using_ns: int = 0
+    """Time of whole passes that did not wait for batches."""
+    batches: float | None = None
+    """Batches that were made in a pass; the mean."""
+    cpu_share: float | None = None
+    """CPU that preparing batches took, of the time in which it was not waiting for a CPU, 0..1."""
+    slow_starts: int = 0
+    """Passes that waited mostly for a worker to take up their first batch."""
+    renewed: bool = False
+    """Whether each pass has an iterator of its own: persistent workers keep one."""
+
+    @property
+    def waits(self) -> bool:
+        """Whether most of its time is waiting for batches."""
+        return self.waited_ns >= MOSTLY * self.ns
+
+    @property
+    def started_once(self) -> bool:
+        """Whether most of the waiting is for workers to start, in one pass only."""
+        return self._lacks == "starting" and self.slow_starts < LEAST_RESTARTS
+
+    @property
+    def cause(self) -> str | None:
+        """The contract's code of what its loader lacks; `None`: not known, or nothing."""
+        if self._lacks == "starting":
+            restarted = self.renewed and self.slow_starts >= LEAST_RESTARTS
+            return "input.worker_restart" if restarted else None
+        return self._lacks
+
+    @property
+    def _lacks(self) -> str | None:
+        """The code, or that most of the waiting is for workers to take up first batches of passes."""
+        if self.workers == 0:
+            return "input.serial"
+        busy = self.busy is not None and self.busy >= BUSY
+        starting, making = self.starting_ns or 0, self.first_ns or 0
+        # Both together count where workers have time to spare; busy ones are waited for afterwards too.
+        if (max(starting, making) if busy else starting + making) >= max(1.0, MOSTLY * self.waited_ns):
+            return "starting" if starting >= making else "input.pipeline_fill"
+        return "input.too_few_workers" if busy else None
+
+
+@dataclass(frozen=True)
+class Outside:
+    """Time outside the steps, and what it was spent on."""
+
+    evaluation: Evaluation | None
+    """`None` where nothing was evaluated."""
+    saves: int
+    """Checkpoints saved."""
+    saving_ns: int
+    stretches: int
+    """Stretches outside the steps."""
+    longest_ns: int
+    """The longest of them."""
+    named: tuple[tuple[str, float], ...]
+    """(phase of the program or checkpoint, share of the wall time), the longest first"""
+    epochs_ended: int = 0
+    """Ends of epochs that another one followed."""
+    epochs_ending_ns: int = 0
+    """Time from ends of epochs to the next, without evaluating, saving and phases."""
+
+
+def outside_of(
+    window: Window, events: Records, batches: Records, parts: Partition, names: Mapping[int, str] | None
+) -> Outside | None:
+    """`None` where there is none. `batches`: of all loaders."""
+    outside, steps = parts.outside, window.steps
+    if total(outside) == 0:
+        return None
+    saves = lasting(events, EventKind.SAVE)
+    saving = under_way(saves)
+    # From the end of an epoch's last step until the first fetch of the next one.
+    first = 1 + np.flatnonzero(window.firsts[1:])
+    first = first[steps["fetch_begin_ns"][first] > steps["step_end_ns"][first - 1]]
+    ends = union(steps["step_end_ns"][first - 1], steps["fetch_begin_ns"][first])
+    told = (under_way(lasting(events, kind)) for kind in (EventKind.PHASE, EventKind.EVALUATION))
+    return Outside(
+        evaluation=_evaluation(window, events, batches, outside, saving),
+        saves=len(window.during(saves)),
+        saving_ns=total(intersect(outside, saving)),
+        stretches=len(outside),
+        longest_ns=int((outside[:, 1] - outside[:, 0]).max()),
+        named=named_within(window, events, outside, names),
+        epochs_ended=len(ends),
+        epochs_ending_ns=total(subtract(intersect(outside, ends), union_of(saving, union_of(*told)))),
+    )
+
+
+def _evaluation(
+    window: Window, events: Records, batches: Records, outside: Intervals, saving: Intervals
+) -> Evaluation | None:
+    passes = window.during(lasting(events, EventKind.EVALUATION))
+    if len(passes) == 0:
+        return None
+    within = intersect(outside, under_way(passes))
+    spent = total(subtract(within, saving))
+    whole = int((passes["end_ns"] - passes["t_ns"]).sum())
+    # Of a pass that began before the window, or while the device still had work, the waiting counts in proportion.
+    exposed = total(within) / whole if whole else 0.0
+    told = events[events["what"] == EventKind.EVALUATION_WORKERS]
+    told = told[(told["t_ns"] >= passes["t_ns"].min()) & (told["value"] >= 0)]
+    workers = int(told["value"].min()) if len(told) else None
+    waited = int(passes["value"].clip(0).sum())
+    found = Evaluation(
+        passes=len(passes),
+        ns=spent,
+        waited_ns=min(spent, round(waited * exposed)),
+        workers=workers,
+        starting_ns=None,
+        first_ns=None,
+        busy=None,
+        # Without workers the pass waits for as long as its batches take.
+        making_ns=waited if workers == 0 else None,
+        using_ns=max(0, whole - waited),
+    )
+    # What the makers of batches did, where that is known.
+    theirs = batches[(batches["loader"] != NOT_MEASURED) & ~np.isin(batches["loader"], window.all_steps["loader"])]
+    starting = first = working = ran = slow_starts = 0
+    made = []
+    iterators: set[int] = set()
+    for one in passes:
+        begin, end = int(one["t_ns"]), int(one["end_ns"])
+        mine = theirs[(theirs["begin_ns"] >= begin) & (theirs["begin_ns"] < end)]
+        if len(mine) == 0:
+            continue
+        made.append(mine)
+        place = mine["begin_ns"].argmin()
+        taken_up = int(mine["begin_ns"][place])
+        until, making = taken_up - begin, int(mine["end_ns"][place]) - taken_up
+        starting, first, ran = starting + until, first + making, ran + end - taken_up
+        slow_starts += until >= making and until + making >= MOSTLY * int(one["value"])
+        iterators.add(int(mine["loader"][place]))
+        working += sum(
+            total(clip(union(each["begin_ns"], each["end_ns"]), begin, end))
+            for each in (mine[mine["worker"] == worker] for worker in np.unique(mine["worker"]))
+        )
+    if not ran:
+        return found
+    every = np.concatenate(made)
+    timed = every[every["cpu_ns"] != NOT_MEASURED]
+    lasted = int((timed["end_ns"] - timed["begin_ns"] - or_zero(timed["run_queue_ns"])).sum())
+    return replace(
+        found,
+        starting_ns=round(starting * exposed),
+        first_ns=round(first * exposed),
+        busy=min(1.0, working / (ran * workers)) if workers else None,
+        making_ns=waited if workers == 0 else working,
+        batches=(len(every) + int(every["skipped"].clip(0).sum())) / len(made),
+        cpu_share=min(1.0, float(timed["cpu_ns"].sum()) / lasted) if lasted > 0 else None,
+        slow_starts=slow_starts,
+        renewed=len(iterators) == len(made),
+    )

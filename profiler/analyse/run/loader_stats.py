@@ -1,35 +1,225 @@
-"""What the loader's own stamps say: where preparing a batch spends its time, and how fast it could go."""
+"""How loaders make batches: what each maker recorded, where preparing a batch spends its time, how fast it could go.
+
+Workers exclude each other where they share a lock, a connection or a rate: together they deliver what one of them
+would, and a batch takes twice as long where two are at work. Workers that each wait by themselves take as long however
+many there are. A lock shows in looks at their main threads besides: one works while the others stand in the same call.
+
+Samples are made for nothing where `collate_fn` throws them away, several workers make the same, or the training passes
+over their batches.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
+from math import sqrt
 
 import numpy as np
-import numpy.typing as npt
 
+from ...record.columns import with_column
 from ...record.reader import Records, measured
-from ...record.schema import NOT_MEASURED, TRANSFORM
+from ...record.schema import NOT_MEASURED, StepFlag, ThreadState
+from ...record.stacks import CallStack
 from ..intervals import clip, intersect, total, union
-from .exposed_data_wait import is_read
-from .window import Window
-from .worker_records import SlowSample, TransformCost, passes_of, slowest_of, transforms_of, within
+from ..shares import MOSTLY
+from ..statistics import Estimate, students_t, wilson
+from ..where.looks import Looks, ProcessLooks
+from ..where.places import own_part, place_of
+from .window import Lengths, Mask, Stamps, Window, flagged, known, mean_of, or_zero
 
 WAITING_FOR_CPU = "waiting for a CPU"
 WAITING = "waiting otherwise"
 WAITS = (WAITING_FOR_CPU, WAITING)
 """Stages of preparing a batch in which nothing is made."""
 BUSY = 0.8
-"""Share of the time that workers make batches, 0..1, from which they are the limit. Busy for less, they could deliver
-more; as many are advised as would be busy for no more."""
+"""Share of the time that workers make batches, 0..1, from which they are the limit. Of more workers, as many are
+advised as would be busy for no more."""
 QUEUED_PCT = 20.0
-"""Waiting for a CPU, in percent of the time spent making batches, from which it is considerable: beside other signs of
-a shortage it tells what kind of one that is."""
+"""Waiting for a CPU, in percent of making batches, from which it tells the kind of a shortage."""
 HEAVILY_QUEUED_PCT = 40.0
-"""Waiting for a CPU, in percent of the time spent making batches, from which that alone is the shortage: whatever else
-the makers do, they stand in each other's way, or somebody holds them back."""
+"""Waiting for a CPU, in percent of making batches, from which it is the shortage by itself."""
 MADE_IN_FETCH_PCT = 90.0
 """Batch making of which so much happens within the fetches is done by the training itself."""
+MOSTLY_READING = 0.5
+"""Share of making, queueing for a CPU left out, from which a batch, or a loader, mostly reads."""
+MOST_SLOW_SAMPLES = 10
+"""Slow samples of a run that are told, at most."""
+LARGEST = 1000
+"""Batches that these are looked for among at first."""
+LOCKS = (ThreadState.FILE_LOCK, ThreadState.SHARED_LOCK)
+_POLLED = re.compile(r"/site-packages/(?:filelock|portalocker|fasteners|lockfile)/")
+LEAST_LOOKS = 12
+"""Looks at workers that prepare batches, below which they tell nothing."""
+FEWER = 0.75
+"""Workers at work over how many are usually, up to which a batch tells what fewer of them do."""
+LEAST_FEWER = 5
+"""Such batches, below which the run's own changes in concurrency tell nothing."""
+ALIKE = 0.4
+"""Standard deviation of logarithms of batches' times up to which they are alike."""
+LEAST_EXCLUDED = 0.2
+"""Share of looks at making workers that wait for one lock, from which it is often."""
+LEAST_QUEUE = 0.6
+"""Mean number of workers that wait for it, from which it is nearly always held."""
+PROPORTIONAL = 0.65
+"""Exponent of a batch's time over workers at work, from which more bring next to nothing."""
+SURELY_GROWS = 0.4
+"""The same as the least that the scatter allows."""
+LEAST_BATCHES = 8
+"""Batches that have to be looked at before anything is said of them."""
+LEAST_STREAMED = 2
+"""The same of batches of which it was seen how an iterable dataset prepares its samples."""
+LEAST_PLACES = 4
+"""Places in streams that two workers reached, from which their batches are compared."""
+MOSTLY_DIFFERENT = 0.5
+"""Share of a worker's batches that differ, below which equality to another's says nothing."""
+MOST_PASSED_OVER = 0.95
+"""Share of the steps that may compute nothing."""
+_PASS = 1 << 32
+
+
+@dataclass(frozen=True)
+class SlowSample:
+    """The sample of a batch that took longest to make."""
+
+    ms: float
+    index: int | None
+    """Its index in the dataset; `None` for datasets that have none."""
+    file: str | None
+    """The file it was read from; `None` where that is not known."""
+
+
+@dataclass(frozen=True)
+class TransformCost:
+    """What calls of one transform take."""
+
+    name: str
+    calls: int
+    """Calls that were timed."""
+    ms_per_call: float
+
+    @property
+    def ms(self) -> float:
+        """Time of all calls that were timed."""
+        return self.calls * self.ms_per_call
+
+
+@dataclass(frozen=True)
+class HandedOver:
+    """What a batch consists of that workers hand over; the means of those that were looked at."""
+
+    tensors: float
+    tensor_bytes: float
+    """Of all of them."""
+    objects: float
+    """Arrays, strings, numbers and whatever else is pickled."""
+    object_bytes: float
+    """Of the arrays and strings among them."""
+
+    @property
+    def bytes_of_tensor(self) -> float:
+        """Of one, on average."""
+        return self.tensor_bytes / self.tensors if self.tensors else 0.0
+
+
+def handed_over_of(contents: Records, steps: Records) -> HandedOver | None:
+    """Average what CONTENT records of the loaders of these `steps` tell; `None` where none does."""
+    told = contents[(contents["tensors"] != NOT_MEASURED) & np.isin(contents["loader"], steps["loader"])]
+    if len(told) == 0:
+        return None
+    return HandedOver(*(float(told[n].mean()) for n in ("tensors", "tensor_bytes", "objects", "object_bytes")))
+
+
+def of_training(batches: Records, steps: Records) -> Records:
+    """Pick the batches of the loaders that train, each with the step that consumed it where that was looked at.
+
+    Workers do not know the step. They and the steps name the loader's iterator and the batch instead; what was made for
+    an iterator that no step names is a validation's. Records that have their step already are passed on.
+    """
+    numbered = batches["loader"] != NOT_MEASURED
+    if not numbered.any():
+        return batches
+    told = steps[(steps["loader"] != NOT_MEASURED) & (steps["batch"] != NOT_MEASURED)]
+    kept = batches[~numbered | np.isin(batches["loader"], steps["loader"])]
+    numbered = kept["loader"] != NOT_MEASURED
+    of_batch, of_step = _keys(kept[numbered], told)
+    place = places_of(of_batch, of_step)
+    # That of no step, -1, is the one behind the last.
+    step = np.append(told["step"], NOT_MEASURED)[place]
+    if not numbered.all():
+        of_numbered, step = step, kept["step"].copy()
+        step[numbered] = of_numbered
+    return with_column(kept, "step", step)
+
+
+def places_of(wanted: Stamps, among: Stamps) -> Stamps:
+    """Where each of these numbers is `among` others, the first of several; -1: nowhere."""
+    at: Stamps = np.full(len(wanted), -1)
+    if len(among) == 0:
+        return at
+    places = None
+    if (among[1:] <= among[:-1]).any():
+        among, places = np.unique(among, return_index=True)
+    if among[-1] - among[0] == len(among) - 1:
+        # Numbered through, as steps are that were all looked at. Not measured is far away.
+        at = wanted - among[0]
+        known = (at >= 0) & (at < len(among))
+    else:
+        at = np.minimum(np.searchsorted(among, wanted), len(among) - 1)
+        known = among[at] == wanted
+    at[~known] = -1
+    if places is not None:
+        at[known] = places[at[known]]
+    return at
+
+
+def joined(steps: Records, batches: Records) -> tuple[Stamps, Stamps]:
+    """Places in steps and batches of what belongs together; of several batches the first."""
+    places = places_of(batches["step"], steps["step"])
+    first = np.full(len(steps), -1)
+    known = np.flatnonzero(places >= 0)[::-1]
+    first[places[known]] = known
+    place = np.flatnonzero(first >= 0)
+    return place, first[place]
+
+
+def within(window: Window, batches: Records) -> Mask:
+    """Which batches count: those of the window's steps, and those made in it for unsampled ones."""
+    unseen = (batches["step"] == NOT_MEASURED) & (batches["loader"] != NOT_MEASURED)
+    during = (batches["end_ns"] > window.begin_ns) & (batches["begin_ns"] < window.end_ns)
+    counted: Mask = (batches["step"] >= window.steps["step"][0]) | (unseen & during)
+    return counted
+
+
+def first_later_end(batches: Records) -> Stamps:
+    """For each batch, when the first later one of its pass was finished; far in the future where none is known.
+
+    A loader hands batches over in order: waiting beyond that is waiting for a slow batch, not for lack of workers.
+    """
+    later = np.full(len(batches), np.iinfo(np.int64).max)
+    numbered = np.flatnonzero(batches["loader"] != NOT_MEASURED)
+    key, _ = _keys(batches[numbered], batches[:0])
+    order = np.argsort(key, kind="stable")
+    numbered, group = numbered[order], key[order] >> 32
+    ends = batches["end_ns"][numbered]
+    for part in np.split(np.arange(len(group)), np.flatnonzero(np.diff(group)) + 1):
+        later[numbered[part[:-1]]] = np.minimum.accumulate(ends[part][::-1])[::-1][1:]
+    return later
+
+
+def unqueued_ns(batches: Records) -> Lengths:
+    """Time of making each batch over all its threads, without waiting for a CPU."""
+    threads = np.maximum(1, batches["threads"])
+    return np.asarray((batches["end_ns"] - batches["begin_ns"]) * threads - or_zero(batches["run_queue_ns"]), float)
+
+
+def is_read(batches: Records) -> Mask:
+    """Which batches are mostly read from storage."""
+    read = or_zero(batches["read_ns"])
+    return np.asarray((read > 0) & (read >= MOSTLY_READING * unqueued_ns(batches)))
 
 
 @dataclass(frozen=True)
@@ -44,22 +234,21 @@ class Timed:
 
 @dataclass(frozen=True)
 class LoaderStats:
-    """How a loader makes batches. `None`: not told by it. Percentages are of the time spent making batches, unless said
-    otherwise."""
+    """How a loader makes batches. `None`: not told. Percentages: of making batches, if not said."""
 
     workers: int
     """Worker processes or threads that prepared batches."""
     makers: int
-    """Workers that prepared batches by themselves: a pool of threads that works on one batch together is one."""
+    """Workers that prepared batches by themselves: a pool of threads is one."""
     read_pct: float | None
     decode_pct: float | None
     transform_pct: float | None
     collate_pct: float | None
     cpu_pct: float | None
-    """CPU time of preparing a batch, of its wall time summed over its threads: low means waiting."""
+    """CPU time of preparing a batch, of its wall time over its threads: low means waiting."""
     worker_busy_pct: float | None
-    """Share of the time in which the workers made batches, averaged over the workers: of the window, or of its passes
-    over the data, from a pass's first batch to its last, where those are known."""
+    """Share of the window, or of its passes over the data where these are known, in which workers made batches; the
+    mean over the workers."""
     queue_ready_mean: float | None
     """Batches that lay ready when the training asked for one; the mean."""
     queue_capacity: int | None
@@ -69,11 +258,10 @@ class LoaderStats:
     work_ms_per_batch: float | None
     """Time spent on a batch, over all threads that work on it."""
     samples_per_s_limit: float | None
-    """What the workers would deliver if nobody ever made them wait: their samples over the time they worked."""
+    """Rate if nobody ever made the workers wait: their samples over the time they worked."""
     mean_batch_bytes: float | None
     unsplit_pct: float | None
-    """Decoding and transforming, where the loader does not tell the one from the other: making samples, without the
-    waiting for reads."""
+    """Decoding and transforming together where not told apart, without waiting for reads."""
     run_queue_pct: float | None
     """Makers ready to run, but waiting for a CPU."""
     minor_faults_per_batch: float | None
@@ -81,11 +269,11 @@ class LoaderStats:
     major_faults: int | None
     """Page faults that needed I/O, in all."""
     read_chars_bytes_per_sample: float | None
-    """Bytes that read calls got for a sample, from cache or storage (`read_chars_bytes` of the record)."""
+    """Bytes that read calls got for a sample, from cache or storage (`read_chars_bytes`)."""
     storage_bytes_per_sample: float | None
     """Bytes read from storage for a sample (`read_bytes` of the record)."""
     process_cpu_pct: float | None
-    """CPU time of all threads of the workers' processes; above `cpu_pct` where others than the making one compute."""
+    """CPU time of all threads of the workers; above `cpu_pct` where further ones compute."""
     cpus: int | None
     """CPUs that the workers may run on, taken together."""
     sent_bytes_per_batch: float | None
@@ -109,13 +297,13 @@ class LoaderStats:
 
     @property
     def waiting_pct(self) -> float | None:
-        """Neither on a CPU nor waiting for one, nor for reads of files: locks, sleeps, the network, other threads."""
+        """Neither on a CPU nor waiting for one or for files: locks, sleeps, network, threads."""
         parts = (self.cpu_pct, self.run_queue_pct, self.read_pct)
         return None if None in parts else max(0.0, 100.0 - sum(p for p in parts if p is not None))
 
     @property
     def costliest(self) -> str | None:
-        """The part of preparing a batch that takes most of its time, waiting other than for reads left out."""
+        """The part of preparing a batch that takes longest, without waiting but for reads."""
         known = {name: share for name, share in self.stages.items() if share is not None and name not in WAITS}
         return max(known, key=lambda name: known[name]) if known else None
 
@@ -142,95 +330,77 @@ class LoaderStats:
 
 
 def loader_of(
-    window: Window,
-    batches: Records,
-    transforms: Records | None = None,
-    names: Mapping[int, str] | None = None,
+    window: Window, batches: Records, transforms: Records | None = None, names: Mapping[int, str] | None = None
 ) -> LoaderStats:
-    """The loader during the window, from the batches of the loaders that train (`worker_records.of_training`).
+    """Gather the loader's figures in the window, from the batches of the loaders that train (`of_training`).
 
-    Args:
-        transforms: what was measured of single transforms, for these loaders.
-        names: of transforms and files, by number.
+    `transforms`: what was measured of single ones; `names`: of transforms and files, by number.
     """
     counted = batches[within(window, batches)]
-    ready = window.steps["queue_ready"]
-    capacity = window.steps["queue_capacity"]
-    known_ready = ready[ready != NOT_MEASURED]
-    known_capacity = capacity[capacity != NOT_MEASURED]
-    wall = counted["end_ns"] - counted["begin_ns"]
-    makers = [_maker(counted[counted["worker"] == w], window) for w in np.unique(counted["worker"])]
-    threads = sum(m.threads for m in makers)
-    busy = sum(m.busy_ns for m in makers) / (threads * _passes_ns(window, counted)) if threads else None
-    limits = [m.threads * m.samples * 1e9 / m.working_ns for m in makers if m.working_ns]
-    samples = _sum(counted, "samples") + _sum(counted, "skipped_samples")
-    per_sample = (float(wall.sum()) + _sum(counted, "skipped_ns")) / samples if samples else None
-    ms_per_sample = per_sample / 1e6 if per_sample else None
-    recorded, working = _sum(counted, "samples"), _working_ns(counted)
+    working = _working_ns(counted)
+    ready, capacity = mean_of(window.steps, "queue_ready"), known(window.steps, "queue_capacity")
+    makers = [_maker(counted[counted["worker"] == worker], window) for worker in np.unique(counted["worker"])]
+    threads = sum(threads for threads, *_ in makers)
+    busy_ns = sum(busy for *_, busy in makers)
+    limits = [threads * samples * 1e9 / spent for threads, samples, spent, _ in makers if spent]
+    recorded = _sum(counted, "samples")
+    samples = recorded + _sum(counted, "skipped_samples")
+    made_ns = float((counted["end_ns"] - counted["begin_ns"]).sum()) + _sum(counted, "skipped_ns")
+    # An estimate: of each maker's set of CPUs only the lowest and the size are told, so they are taken for neighbours.
+    placed = counted[(counted["cpus"] != NOT_MEASURED) & (counted["first_cpu"] != NOT_MEASURED)]
+    # Each record tells of the batches since the one recorded before.
+    told = counted[counted["sent_bytes"] != NOT_MEASURED]
+    made = np.bincount(np.unique(counted["worker"], return_inverse=True)[1], 1 + np.maximum(0, counted["skipped"]))
+    sent = len(told) + _sum(told, "skipped")
+
+    def pct(name: str) -> float | None:
+        """A field in percent of the time spent on the batches for which it was measured."""
+        which = counted[name] != NOT_MEASURED
+        spent = float(working[which].sum())
+        return 100 * float(counted[name][which].astype(np.float64).sum()) / spent if spent else None
+
+    def per_sample(name: str) -> float | None:
+        return _sum(counted, name) / recorded if recorded and len(known(counted, name)) else None
+
     return LoaderStats(
         workers=threads,
         makers=len(makers),
-        read_pct=_share(counted, working, "read_ns"),
-        decode_pct=_share(counted, working, "decode_ns"),
-        transform_pct=_share(counted, working, "transform_ns"),
-        collate_pct=_share(counted, working, "collate_ns"),
-        cpu_pct=_share(counted, working, "cpu_ns"),
-        worker_busy_pct=None if busy is None else min(100.0, 100 * busy),
-        queue_ready_mean=float(known_ready.mean()) if len(known_ready) else None,
-        queue_capacity=int(known_capacity[0]) if len(known_capacity) else None,
-        make_ms_per_sample=ms_per_sample,
+        read_pct=pct("read_ns"),
+        decode_pct=pct("decode_ns"),
+        transform_pct=pct("transform_ns"),
+        collate_pct=pct("collate_ns"),
+        cpu_pct=pct("cpu_ns"),
+        worker_busy_pct=min(100.0, 100 * (busy_ns / (threads * _passes_ns(window, counted)))) if threads else None,
+        queue_ready_mean=ready,
+        queue_capacity=int(capacity[0]) if len(capacity) else None,
+        make_ms_per_sample=made_ns / samples / 1e6 if samples and made_ns else None,
         work_ms_per_batch=float(working.mean()) / 1e6 if len(counted) else None,
         samples_per_s_limit=sum(limits) or None,
-        mean_batch_bytes=_mean(counted, "batch_bytes"),
-        unsplit_pct=_unsplit(counted),
-        run_queue_pct=_share(counted, working, "run_queue_ns"),
-        minor_faults_per_batch=_mean(counted, "minor_faults"),
-        major_faults=_sum(counted, "major_faults") if _is_known(counted, "major_faults") else None,
-        read_chars_bytes_per_sample=_per_sample(counted, "read_chars_bytes", recorded),
-        storage_bytes_per_sample=_per_sample(counted, "read_bytes", recorded),
-        process_cpu_pct=_share(counted, working, "process_cpu_ns"),
-        cpus=_cpus(counted),
-        sent_bytes_per_batch=_sent(counted),
-        even_workers=_even(counted),
+        mean_batch_bytes=mean_of(counted, "batch_bytes"),
+        unsplit_pct=_unsplit_pct(counted),
+        run_queue_pct=pct("run_queue_ns"),
+        minor_faults_per_batch=mean_of(counted, "minor_faults"),
+        major_faults=_sum(counted, "major_faults") if len(known(counted, "major_faults")) else None,
+        read_chars_bytes_per_sample=per_sample("read_chars_bytes"),
+        storage_bytes_per_sample=per_sample("read_bytes"),
+        process_cpu_pct=pct("process_cpu_ns"),
+        cpus=total(union(placed["first_cpu"], placed["first_cpu"] + placed["cpus"])) if len(placed) else None,
+        sent_bytes_per_batch=_sum(told, "sent_bytes") / sent if sent else None,
+        even_workers=float(1 / ((made / made.sum()) ** 2).sum()) if len(counted) else None,
         slowest=slowest_of(counted, names or {}),
-        transforms=transforms_of(np.empty(0, TRANSFORM.dtype) if transforms is None else transforms, names or {}),
+        transforms=() if transforms is None else _transforms_of(transforms, batches, names or {}),
         timed=_timed(batches),
     )
 
 
 def unread_loader(window: Window, batches: Records) -> LoaderStats | None:
-    """The loader without the batches that are mostly read from storage, where there are both kinds."""
+    """The loader without batches that are mostly read from storage; `None`: all or none are."""
     read = is_read(batches)
     return None if read.all() or not read.any() else loader_of(window, batches[~read])
 
 
-def _cpus(batches: Records) -> int | None:
-    """CPUs that the makers may run on, taken together: an estimate, since of each one's set only the lowest CPU and the
-    size are told, so its CPUs are taken for neighbours."""
-    told = batches[(batches["cpus"] != NOT_MEASURED) & (batches["first_cpu"] != NOT_MEASURED)]
-    if len(told) == 0:
-        return None
-    return total(union(told["first_cpu"], told["first_cpu"] + told["cpus"]))
-
-
-def _sent(batches: Records) -> float | None:
-    """Bytes sent for a batch: each record tells of the batches since the one recorded before."""
-    told = batches[batches["sent_bytes"] != NOT_MEASURED]
-    count = len(told) + _sum(told, "skipped")
-    return _sum(told, "sent_bytes") / count if count else None
-
-
-def _even(batches: Records) -> float | None:
-    if len(batches) == 0:
-        return None
-    worker = np.searchsorted(np.unique(batches["worker"]), batches["worker"])
-    made = np.bincount(worker, weights=1 + np.maximum(0, batches["skipped"]))
-    shares = made / made.sum()
-    return float(1 / (shares**2).sum())
-
-
 def _timed(batches: Records) -> Timed | None:
-    """What was timed of transforms in all batches: a worker's first ones are timed, which may lie before the window."""
+    """Timed transforms in all batches: a worker's first are timed, maybe before the window."""
     # Where decoding is told apart, transforms are a stage of every batch and not timed one by one.
     timed = batches[(batches["transform_ns"] != NOT_MEASURED) & (batches["decode_ns"] == NOT_MEASURED)]
     samples = _sum(timed, "samples")
@@ -240,41 +410,28 @@ def _timed(batches: Records) -> Timed | None:
     return Timed(samples, wall / samples / 1e6, _sum(timed, "transform_ns") / samples / 1e6)
 
 
-@dataclass(frozen=True)
-class _Maker:
-    """One worker process, or one pool of threads."""
-
-    threads: int
-    samples: int
-    working_ns: float
-    """Time spent on batches, over its threads."""
-    busy_ns: float
-    """Time spent on batches within the window, over its threads."""
-
-
-def _maker(batches: Records, window: Window) -> _Maker:
+def _maker(batches: Records, window: Window) -> tuple[int, int, float, float]:
+    """(threads, samples, time spent on batches, that in the window) of a worker or pool."""
     threads = int(max(1, batches["threads"].max()))
     samples = _sum(batches, "samples") + _sum(batches, "skipped_samples")
     # Of steps that nobody looked at there are no batches, unless the worker itself recorded all it made.
     seen = 1.0 if (batches["loader"] != NOT_MEASURED).any() else window.looked_at
+    if threads > 1:
+        # A pool works on several batches at a time and lets samples wait in between: only its stages are work.
+        working = float(_working_ns(batches).sum())
+        return threads, samples, working, working / seen
     left_out = _sum(batches, "skipped_ns")
-    if threads == 1:
-        spans = union(batches["begin_ns"], batches["end_ns"])
-        within_ns = total(clip(spans, window.begin_ns, window.end_ns))
-        return _Maker(1, samples, total(spans) + left_out, (within_ns + left_out) / seen)
-    # A pool works on several batches at a time and lets samples wait in between: only its stages are work.
-    working = float(_working_ns(batches).sum())
-    return _Maker(threads, samples, working, working / seen)
+    spans = union(batches["begin_ns"], batches["end_ns"])
+    within_ns = total(clip(spans, window.begin_ns, window.end_ns))
+    return 1, samples, total(spans) + left_out, (within_ns + left_out) / seen
 
 
 def _passes_ns(window: Window, batches: Records) -> int:
-    """Time in which the workers could have been busy: they are started, and a validation may run, between passes."""
+    """Time in which workers could be busy: not between passes, with starts and validations."""
     numbered = batches[batches["loader"] != NOT_MEASURED]
     if len(numbered) == 0:
         return window.wall_ns
-    of_pass = passes_of(numbered)
-    passes = np.unique(of_pass)
-    of_pass = np.searchsorted(passes, of_pass)
+    passes, of_pass = np.unique(passes_of(numbered), return_inverse=True)
     begin = np.full(len(passes), np.iinfo(np.int64).max)
     end = np.zeros_like(begin)
     np.minimum.at(begin, of_pass, numbered["begin_ns"])
@@ -282,8 +439,8 @@ def _passes_ns(window: Window, batches: Records) -> int:
     return total(clip(union(begin, end), window.begin_ns, window.end_ns)) or window.wall_ns
 
 
-def _working_ns(batches: Records) -> npt.NDArray[np.float64]:
-    """Time spent on each batch, over all threads: the stages' sum where known, else its wall time."""
+def _working_ns(batches: Records) -> Lengths:
+    """Time spent on each batch, over all threads: its stages' sum if known, else wall time."""
     stages = sum(np.nan_to_num(measured(batches[name])) for name in ("read_ns", "decode_ns", "collate_ns"))
     # Where decoding is not told apart, transforms are timed by themselves, with what they wait for.
     apart = batches["decode_ns"] != NOT_MEASURED
@@ -292,49 +449,315 @@ def _working_ns(batches: Records) -> npt.NDArray[np.float64]:
     return np.where(batches["threads"] > 1, stages, np.maximum(stages, wall))
 
 
-def _share(batches: Records, working_ns: npt.NDArray[np.float64], name: str) -> float | None:
-    """A field in percent of the time spent on the batches for which it was measured; `working_ns`: on each."""
-    values = batches[name]
-    known = values != NOT_MEASURED
-    working = float(working_ns[known].sum())
-    return 100 * float(values[known].astype(np.float64).sum()) / working if working else None
-
-
-def _unsplit(batches: Records) -> float | None:
+def _unsplit_pct(batches: Records) -> float | None:
     read, collate = measured(batches["read_ns"]), measured(batches["collate_ns"])
-    known = ~np.isnan(read + collate) & (batches["decode_ns"] == NOT_MEASURED) & (batches["threads"] == 1)
-    working = _working_ns(batches[known])
+    which = ~np.isnan(read + collate) & (batches["decode_ns"] == NOT_MEASURED) & (batches["threads"] == 1)
+    working = _working_ns(batches[which])
     if not working.sum():
         return None
-    rest = np.maximum(0, working - read[known] - collate[known])
+    rest = np.maximum(0, working - read[which] - collate[which])
     return 100 * float(rest.sum()) / float(working.sum())
-
-
-def _is_known(batches: Records, name: str) -> bool:
-    return bool((batches[name] != NOT_MEASURED).any())
 
 
 def _sum(batches: Records, name: str) -> int:
     """A field summed over the batches for which it was measured."""
-    values = batches[name]
-    return int(values[values != NOT_MEASURED].sum())
-
-
-def _mean(batches: Records, name: str) -> float | None:
-    values = batches[name][batches[name] != NOT_MEASURED]
-    return float(values.mean()) if len(values) else None
-
-
-def _per_sample(batches: Records, name: str, samples: int) -> float | None:
-    return _sum(batches, name) / samples if samples and _is_known(batches, name) else None
+    return int(known(batches, name).sum())
 
 
 def made_in_fetch_pct(window: Window, batches: Records) -> float | None:
-    """Share of the batch making that happened within the training's fetches, in percent; `None` where none is
-    known."""
+    """Share of the batch making within the training's fetches, in percent; `None`: unknown."""
     counted = batches[within(window, batches)]
     making = union(counted["begin_ns"], counted["end_ns"])
     if total(making) == 0:
         return None
     fetches = union(window.steps["fetch_begin_ns"], window.steps["fetch_end_ns"])
     return 100 * total(intersect(making, fetches)) / total(making)
+
+
+def slowest_of(batches: Records, names: Mapping[int, str]) -> tuple[SlowSample, ...]:
+    """The slowest samples, each once; at most one of each batch is known."""
+    told = batches[batches["slowest_ns"] != NOT_MEASURED]
+    slow: list[SlowSample] = []
+    seen: set[int | None] = set()
+    took, indices, files = told["slowest_ns"], told["slowest_index"], told["slowest_name"]
+    for place in _largest_first(took):
+        index = None if indices[place] == NOT_MEASURED else int(indices[place])
+        if index in seen:
+            continue
+        seen |= set() if index is None else {index}
+        slow.append(SlowSample(float(took[place]) / 1e6, index, names.get(int(files[place]))))
+        if len(slow) == MOST_SLOW_SAMPLES:
+            break
+    return tuple(slow)
+
+
+def _largest_first(values: Stamps) -> Iterator[int]:
+    """Places of these values, the largest first; the rest of many are ordered only if asked for."""
+    least = int(np.partition(values, -LARGEST)[-LARGEST]) if len(values) > LARGEST else None
+    for some in (values >= least, values < least) if least is not None else (np.ones(len(values), dtype=bool),):
+        places = np.flatnonzero(some)
+        yield from places[np.argsort(values[places])[::-1]].tolist()
+
+
+def _transforms_of(transforms: Records, batches: Records, names: Mapping[int, str]) -> tuple[TransformCost, ...]:
+    """Each transform with what a call of it took, for the iterators that these batches are of."""
+    mine = transforms[(transforms["loader"] == NOT_MEASURED) | np.isin(transforms["loader"], batches["loader"])]
+    costs = []
+    for position, name in np.unique(mine[["position", "name"]]):
+        of_this = mine[(mine["position"] == position) & (mine["name"] == name)]
+        if calls := int(of_this["samples"].sum()):
+            ms = float(of_this["total_ns"].sum()) / calls / 1e6
+            costs.append(TransformCost(names.get(int(name), "?"), calls, ms))
+    return tuple(costs)
+
+
+def passes_of(records: Records) -> Stamps:
+    """One number for each (loader, pass over the data), of batches or steps that know both."""
+    return np.asarray((records["loader"] << 24) + (records["batch"] >> 32))
+
+
+def _keys(batches: Records, steps: Records) -> tuple[Stamps, Stamps]:
+    """One number for each (loader, pass, batch), the same for a batch and its step."""
+    passes = [passes_of(part) for part in (batches, steps)]
+    # Of each run of equal values the first: there are far fewer, for hardly any two in a row differ.
+    groups = np.unique(np.concatenate([np.r_[which[:1], which[1:][which[1:] != which[:-1]]] for which in passes]))
+    of_batch, of_step = (
+        (np.searchsorted(groups, which) << 32) + (part["batch"] & 0xFFFFFFFF)
+        for which, part in zip(passes, (batches, steps), strict=True)
+    )
+    return of_batch, of_step
+
+
+@dataclass(frozen=True)
+class SeenWaiting:
+    """What workers that prepare batches were seen to wait for."""
+
+    looks: int
+    """At workers that prepared batches."""
+    lock: Estimate
+    """Share of these that stood in the lock that most of them waited for, 0..1."""
+    of_file: bool
+    """Whether that is a file's lock."""
+    at: str
+    """The line of the user's that waits for it: `data.py:39`; empty without such looks."""
+    elsewhere: int | None
+    """`ThreadState` in most other looks: what the lock's holder does. `None` without any."""
+
+
+@dataclass(frozen=True)
+class TimeGrowth:
+    """How the time that a batch takes follows the number of workers at work meanwhile."""
+
+    exponent: Estimate
+    """0: not at all, workers are independent; 1: together they deliver what one would."""
+    fewer_ms: float
+    """What a batch took with fewer workers at work than usual, the mean."""
+    usual_ms: float
+    """What the other batches took."""
+
+
+@dataclass(frozen=True)
+class Exclusion:
+    """What is known of workers in each other's way."""
+
+    together: float
+    """Workers that prepare batches at a time, on average over the time in which any does."""
+    waiting: SeenWaiting | None
+    """`None` where stacks were not looked at, or too rarely."""
+    growth: TimeGrowth | None
+    """`None` where hardly any batch was made beside fewer workers than the others."""
+
+    @property
+    def waits_for_lock(self) -> bool:
+        """Whether at nearly any time some worker waits for a lock that another one holds."""
+        told = self.waiting
+        return told is not None and told.lock.low >= LEAST_EXCLUDED and told.lock.value * self.together >= LEAST_QUEUE
+
+    @property
+    def grows(self) -> bool:
+        """Whether batches take so much longer beside more workers that these bring nothing."""
+        told = self.growth
+        return told is not None and told.exponent.value >= PROPORTIONAL and told.exponent.low >= SURELY_GROWS
+
+    @cached_property
+    def alone(self) -> Estimate:
+        """What preparing a batch would take without exclusion, over what it takes now, 0..1."""
+        if self.waits_for_lock and self.waiting is not None:
+            lock = self.waiting.lock
+            return Estimate(1 - lock.value, 1 - lock.high, 1 - lock.low)
+        if self.growth is None:
+            return Estimate(1.0, 1.0, 1.0)
+        exponent = self.growth.exponent
+        least, most = exponent.low, exponent.high
+        return Estimate(*(self.together ** -min(1.0, max(0.0, each)) for each in (exponent.value, most, least)))
+
+
+def exclusion_of(window: Window, batches: Records, looks: ProcessLooks | None = None) -> Exclusion | None:
+    """What the batches of several workers tell, and the looks at these where there are any; `None` of fewer workers.
+
+    `batches`: those of the loaders that train, with their steps (`of_training`).
+    """
+    made = batches[(batches["worker"] != NOT_MEASURED) & (batches["threads"] <= 1)]
+    counted = within(window, made)
+    if len(np.unique(made["worker"][counted])) < 2:
+        return None
+    begin = made["begin_ns"] - np.maximum(0, made["skipped_ns"])
+    spent = float((made["end_ns"] - begin)[counted].sum())
+    first, last = int(begin[counted].min()), int(made["end_ns"][counted].max())
+    any_ns = total(clip(union(begin, made["end_ns"]), first, last))
+    return Exclusion(
+        spent / any_ns if any_ns else 1.0,
+        None if looks is None else _waiting(looks.making.between(window.begin_ns, window.end_ns)),
+        _growth(made, begin, counted),
+    )
+
+
+def _together(begin: Stamps, end: Stamps, since: Stamps, until: Stamps) -> Lengths:
+    """Mean number of batches in the making over each time [since, until), none empty."""
+    edges = np.concatenate((begin, end))
+    order = np.argsort(edges, kind="stable")
+    edges = edges[order]
+    count = np.cumsum(np.where(order < len(begin), np.int8(1), np.int8(-1)), dtype=np.int64)[:-1]
+    del order
+    count *= np.diff(edges)
+    summed = np.zeros(len(edges))
+    np.cumsum(count, out=summed[1:])
+    del count
+    # As numpy.interp takes them: it would make copies for each call.
+    edges = edges.astype(np.float64)
+    found: Lengths = np.interp(until, edges, summed)
+    found -= np.interp(since, edges, summed)
+    del edges, summed
+    found /= until - since
+    return found
+
+
+def _growth(made: Records, begin: Stamps, counted: Mask) -> TimeGrowth | None:
+    """By whole batches, without each worker's first of a pass, which costs more anyway."""
+    which = counted & (made["samples"] == made["samples"][counted].max()) & (made["end_ns"] > made["begin_ns"])
+    keys = (made["loader"], np.where(made["batch"] == NOT_MEASURED, 0, made["batch"] >> 32), made["worker"])
+    order = np.lexsort((made["begin_ns"], *keys))
+    which[order[:1]] = False
+    which[order[1:]] &= np.all([key[order[1:]] == key[order[:-1]] for key in keys], axis=0)
+    # Waiting for a CPU is no waiting for each other.
+    worked = unqueued_ns(made[which])
+    which[which] = worked > 0
+    together = _together(begin, made["end_ns"], made["begin_ns"][which], made["end_ns"][which])
+    worked = worked[worked > 0]
+    if len(worked) == 0:
+        return None
+    fewer = together <= FEWER * float(np.median(together))
+    # Where batches differ by themselves, it is not chance which are made beside many others.
+    if fewer.sum() < LEAST_FEWER or float(np.log(worked[~fewer]).std()) > ALIKE:
+        return None
+    # The slope of a line by least squares, with an interval for scatter that need not be alike everywhere.
+    x, y = np.log(together), np.log(worked)
+    beside = x - x.mean()
+    squares = float((beside**2).sum())
+    slope = float((beside * y).sum()) / squares
+    rest = y - y.mean() - slope * beside
+    free = max(1, len(x) - 2)
+    error = sqrt(float(((beside * rest) ** 2).sum()) * len(x) / free) / squares
+    exponent = Estimate.around(slope, students_t(free) * error)
+    return TimeGrowth(exponent, float(worked[fewer].mean()) / 1e6, float(worked[~fewer].mean()) / 1e6)
+
+
+def _waiting(making: Looks) -> SeenWaiting | None:
+    told = making.states()
+    looks = sum(count for state, count in told.items() if state != NOT_MEASURED)
+    if looks < LEAST_LOOKS:
+        return None
+
+    def polls(stack: CallStack) -> bool:
+        """Whether a worker is in a library's file lock: it tries again and again, and sleeps."""
+        return any(_POLLED.search(call.file) for call in own_part(stack))
+
+    of_files = (making.in_state(ThreadState.FILE_LOCK), making.where(polls).in_state(ThreadState.SLEEP))
+    most = max((of_files, (making.in_state(ThreadState.SHARED_LOCK),)), key=lambda parts: sum(map(len, parts)))
+    lines: Counter[str] = Counter()
+    for stack, count in chain.from_iterable(part.stacks() for part in most):
+        if (found := place_of(stack)) is not None:
+            lines[f"{found[0].file.rpartition('/')[2]}:{found[0].line}"] += count
+    told[ThreadState.SLEEP] -= len(of_files[1])
+    others = {state: told[state] for state in told if state not in (*LOCKS, NOT_MEASURED) and told[state] > 0}
+    return SeenWaiting(
+        looks,
+        wilson(sum(map(len, most)) / looks, looks),
+        most is of_files,
+        max(lines, key=lambda line: lines[line], default=""),
+        max(others, key=lambda state: others[state], default=None),
+    )
+
+
+@dataclass(frozen=True)
+class WastedSamples:
+    """Shares, 0..1, of the samples that were made; 0 also where nothing of the kind was found."""
+
+    dropped: float
+    """Left out by `collate_fn`; or, as a share of the time, made by a stream and not given."""
+    repeated: float
+    """In batches that another worker made too."""
+    passed_over: float
+    """In batches that the training fetched and computed nothing with."""
+
+    @property
+    def share(self) -> float:
+        """Of the samples made, those that were made for nothing."""
+        return 1 - (1 - self.dropped) * (1 - self.repeated) * (1 - self.passed_over)
+
+
+def wasted_samples_of(window: Window, contents: Records, iterable: bool | None, queued: bool) -> WastedSamples | None:
+    """Tell what became of the samples of the loaders that train; `None`: nothing of theirs was looked at, and every
+    step computed.
+
+    `contents`: CONTENT records of the rank; `iterable`: only then can workers make the same; `queued`: the device has
+    stamps of its own.
+    """
+    steps = window.steps
+    mine = contents[(contents["loader"] == NOT_MEASURED) | np.isin(contents["loader"], window.all_steps["loader"])]
+    if queued:
+        nothing = flagged(steps, StepFlag.COMPUTED_NOTHING)
+    else:
+        nothing = (steps["backward_begin_ns"] == NOT_MEASURED) & (steps["optimizer_end_ns"] == NOT_MEASURED)
+        nothing &= ~flagged(steps, StepFlag.FORWARD_SEEN | StepFlag.OPTIMIZER | StepFlag.FORWARD_AFTER)
+    passed_over = float(np.mean(nothing & (steps["fetch_end_ns"] != NOT_MEASURED))) if len(steps) else 0.0
+    # Where nothing is ever computed, computing is not seen.
+    passed_over = passed_over if passed_over <= MOST_PASSED_OVER else 0.0
+    if not len(mine) and not passed_over:
+        return None
+    return WastedSamples(_dropped(mine), _repeated(mine) if iterable else 0.0, passed_over)
+
+
+def _dropped(contents: Records) -> float:
+    told = contents[(contents["made"] > 0) & (contents["kept"] != NOT_MEASURED)]
+    left = 1.0
+    if len(told) >= LEAST_BATCHES:
+        made, present, kept = (told[name] for name in ("made", "present", "kept"))
+        left = float(present.sum()) / float(made.sum())
+        # So many samples to each row, every time: they are put together, views of one thing say, and not left out.
+        together = len(np.unique(kept)) == 1 and kept[0] > 0 and (present % kept[0] == 0).all()
+        left *= 1.0 if together or not present.any() else float(kept.sum()) / float(present.sum())
+    streamed = contents[(contents["stream_ns"] > 0) & (contents["unused_ns"] != NOT_MEASURED)]
+    if len(streamed) >= LEAST_STREAMED:
+        left *= 1 - float(streamed["unused_ns"].sum()) / float(streamed["stream_ns"].sum())
+    return 1 - left
+
+
+def _repeated(contents: Records) -> float:
+    """Share saved if batches equal to another worker's, place by place, were made once."""
+    told = contents[(contents["fingerprint"] != NOT_MEASURED) & (contents["batch"] != NOT_MEASURED)]
+    streams = np.stack((told["loader"], told["batch"] // _PASS, told["worker"]), axis=1)
+    places: dict[tuple[int, int, int], list[int]] = {}
+    for loader, number, worker in np.unique(streams, axis=0).tolist():
+        own = np.sort(np.asarray(told[(streams == (loader, number, worker)).all(axis=1)]), order="batch")
+        if len(np.unique(own["fingerprint"])) < MOSTLY_DIFFERENT * len(own):
+            return 0.0
+        for place, fingerprint in enumerate(own["fingerprint"].tolist()):
+            places.setdefault((loader, number, place), []).append(fingerprint)
+    compared = [prints for prints in places.values() if len(prints) > 1]
+    if len(compared) < LEAST_PLACES:
+        return 0.0
+    saved = sum(len(prints) - len(set(prints)) for prints in compared)
+    share = saved / sum(len(prints) for prints in compared)
+    workers = max(len(prints) for prints in compared)
+    return share if share >= MOSTLY * (1 - 1 / workers) else 0.0

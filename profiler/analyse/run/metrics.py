@@ -7,13 +7,13 @@ that belongs to one rule alone stays with that rule.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from operator import attrgetter as read
 from statistics import fmean
 from types import MappingProxyType
 
-from .exposed_data_wait import MOSTLY_READING
 from .facts import MACHINE_FULL_PCT, Facts
-from .loader_stats import BUSY, QUEUED_PCT
+from .loader_stats import BUSY, MOSTLY_READING, QUEUED_PCT
 
 
 @dataclass(frozen=True)
@@ -27,140 +27,66 @@ class Metric:
     """`None` where it was not measured."""
     normal: str = ""
     """Value without a cause, to follow "normal:"; empty where that depends on the cause."""
-    meaning: str = ""
-    """Help text for Prometheus."""
     over_ranks: Callable[[list[float]], float] = fmean
     """The figure of a job from those of its ranks."""
     logged: str = ""
     """Its name for loggers; empty where it is not logged."""
     gauge: str = ""
-    """Its name for Prometheus, without `whyidle_`, in base units; empty where it is not exported."""
+    """Its name for Prometheus, without `whyidle_`, in base units; empty: not exported."""
+    meaning: str = ""
+    """Help text for Prometheus."""
+
+
+def _pct(of: Callable[[Facts], float]) -> Callable[[Facts], float | None]:
+    """A share of the computing in percent, where that is told from waiting."""
+    return lambda facts: 100 * of(facts) if facts.told_apart else None
+
+
+def _below(limit: float) -> str:
+    return f"below {limit:.0f} %"
 
 
 _METRICS = (
+    Metric("utilisation_pct", "Utilisation", "%", read("sampled.utilisation_pct")),
+    Metric("sm_active_pct", "SM active", "%", read("sampled.sm_active_pct")),
+    Metric("memory_peak_bytes", "Device memory in use, peak", "bytes", read("sampled.memory_peak_bytes"), "", max),
+    Metric("queue_ready_mean", "Batches ready when requested", "", read("loader.queue_ready_mean"), "1 or more"),
+    Metric("worker_busy_pct", "Workers busy", "%", read("loader.worker_busy_pct"), _below(100 * BUSY)),
+    Metric("cpus_used", "CPUs this job uses", "CPUs", read("sampled.tree_cpus")),
+    Metric("cpu_steal_pct", "CPU time taken by the hypervisor", "%", read("sampled.steal_pct"), "", max),
+    Metric("overhead_pct", "Time in whyidle's hooks", "%", lambda f: 100 * f.overhead_share, "", max),
+    Metric("busy_pct", "Device busy", "%", _pct(lambda f: f.parts.share("compute"))),
+    Metric("au_pct", "Accelerator utilisation (AU)", "%", _pct(lambda f: f.parts.stepping_share)),
+    Metric("cpu_budget", "CPUs this job may use", "CPUs", read("sampled.cpu_budget")),
+    Metric("foreign_cpus", "CPUs other programs use", "CPUs", read("foreign_cpus")),
     Metric(
-        "utilisation_pct",
-        "Utilisation",
-        "%",
-        lambda f: f.sampled.utilisation_pct,
-        meaning="Share of time in which any kernel ran (NVML).",
-        logged="utilisation_pct",
-        gauge="device_utilisation_ratio",
+        "machine_busy_pct", "CPU use of the machine", "%", read("sampled.machine_busy_pct"), _below(MACHINE_FULL_PCT)
     ),
-    Metric(
-        "sm_active_pct",
-        "SM active",
-        "%",
-        lambda f: f.sampled.sm_active_pct,
-        meaning="Share of the multiprocessors at work (GPM).",
-        logged="sm_active_pct",
-        gauge="device_sm_active_ratio",
-    ),
-    Metric(
-        "memory_peak_bytes",
-        "Device memory in use, peak",
-        "bytes",
-        lambda f: f.sampled.memory_peak_bytes,
-        meaning="Peak of the device memory in use.",
-        over_ranks=max,
-        logged="device_memory_bytes",
-        gauge="device_memory_bytes",
-    ),
-    Metric(
-        "queue_ready_mean",
-        "Batches ready when requested",
-        "",
-        lambda f: f.loader.queue_ready_mean,
-        "1 or more",
-        meaning="Mean number of batches ready when the training asks for one.",
-        logged="queue_ready",
-        gauge="queue_ready_batches",
-    ),
-    Metric(
-        "worker_busy_pct",
-        "Workers busy",
-        "%",
-        lambda f: f.loader.worker_busy_pct,
-        f"below {100 * BUSY:.0f} %",
-        meaning="Share of time in which loader workers prepared batches.",
-        logged="worker_busy_pct",
-        gauge="worker_busy_ratio",
-    ),
-    Metric(
-        "cpus_used",
-        "CPUs this job uses",
-        "CPUs",
-        lambda f: f.sampled.tree_cpus,
-        meaning="CPUs that the job's processes kept busy.",
-        logged="cpus_used",
-        gauge="job_cpus",
-    ),
-    Metric(
-        "cpu_steal_pct",
-        "CPU time taken by the hypervisor",
-        "%",
-        lambda f: f.sampled.steal_pct,
-        meaning="Share of the machine's CPU time taken by the hypervisor.",
-        over_ranks=max,
-        logged="cpu_steal_pct",
-        gauge="cpu_steal_ratio",
-    ),
-    Metric(
-        "overhead_pct",
-        "Time in whyidle's hooks",
-        "%",
-        lambda f: 100 * f.overhead_share,
-        meaning="Share of the training's time spent in whyidle's hooks.",
-        over_ranks=max,
-        logged="overhead_pct",
-        gauge="overhead_ratio",
-    ),
-    Metric("busy_pct", "Device busy", "%", lambda f: 100 * f.parts.share("compute") if f.told_apart else None),
-    Metric(
-        "au_pct",
-        "Accelerator utilisation (AU)",
-        "%",
-        lambda f: 100 * f.parts.stepping_share if f.told_apart else None,
-    ),
-    Metric("cpu_budget", "CPUs this job may use", "CPUs", lambda f: f.sampled.cpu_budget),
-    Metric("foreign_cpus", "CPUs other programs use", "CPUs", lambda f: f.foreign_cpus),
-    Metric(
-        "machine_busy_pct",
-        "CPU use of the machine",
-        "%",
-        lambda f: f.sampled.machine_busy_pct,
-        f"below {MACHINE_FULL_PCT:.0f} %",
-    ),
-    Metric("throttled_s", "Stopped by the CPU quota, summed over CPUs", "s", lambda f: f.sampled.throttled_s, "0 s"),
+    Metric("throttled_s", "Stopped by the CPU quota, summed over CPUs", "s", read("sampled.throttled_s"), "0 s"),
     Metric(
         "run_queue_pct",
         "Waiting for a CPU, share of preparing batches",
         "%",
-        lambda f: f.loader.run_queue_pct,
-        f"below {QUEUED_PCT:.0f} %",
+        read("loader.run_queue_pct"),
+        _below(QUEUED_PCT),
     ),
-    Metric("cpu_pct", "On a CPU, share of preparing batches", "%", lambda f: f.loader.cpu_pct),
+    Metric("cpu_pct", "On a CPU, share of preparing batches", "%", read("loader.cpu_pct")),
     Metric(
-        "read_pct",
-        "Reading, share of preparing batches",
-        "%",
-        lambda f: f.loader.read_pct,
-        f"below {100 * MOSTLY_READING:.0f} %",
+        "read_pct", "Reading, share of preparing batches", "%", read("loader.read_pct"), _below(100 * MOSTLY_READING)
     ),
-    Metric("prep_pct", "Decoding and transforming, share of preparing batches", "%", lambda f: f.loader.prep_pct),
-    Metric("collate_pct", "Collating, share of preparing batches", "%", lambda f: f.loader.collate_pct),
-    Metric("make_ms_per_sample", "Preparing one sample", "ms", lambda f: f.loader.make_ms_per_sample),
+    Metric("prep_pct", "Decoding and transforming, share of preparing batches", "%", read("loader.prep_pct")),
+    Metric("collate_pct", "Collating, share of preparing batches", "%", read("loader.collate_pct")),
+    Metric("make_ms_per_sample", "Preparing one sample", "ms", read("loader.make_ms_per_sample")),
     Metric(
         "samples_per_s_limit",
         "Possible throughput of the loader",
         "samples/s",
-        lambda f: f.loader.samples_per_s_limit,
-        over_ranks=sum,
+        read("loader.samples_per_s_limit"),
+        "",
+        sum,
     ),
-    Metric("mean_batch_bytes", "Bytes in a batch", "bytes", lambda f: f.loader.mean_batch_bytes),
-    Metric(
-        "handoff_pct", "Hand-over of finished batches, share of exposed wait", "%", lambda f: f.handoff_pct, "near 0 %"
-    ),
+    Metric("mean_batch_bytes", "Bytes in a batch", "bytes", read("loader.mean_batch_bytes")),
+    Metric("handoff_pct", "Hand-over of finished batches, share of exposed wait", "%", read("handoff_pct"), "near 0 %"),
     Metric(
         "slow_times",
         "Time to prepare batches waited for, relative to others",
@@ -168,8 +94,31 @@ _METRICS = (
         lambda f: None if f.waits.slow is None else f.waits.slow.times,
         "about 1",
     ),
-    Metric("epochs", "Epochs in the window", "", lambda f: f.waits.epochs),
+    Metric("epochs", "Epochs in the window", "", read("waits.epochs")),
 )
+_EXPORTED = {
+    "utilisation_pct": ("", "device_utilisation_ratio", "Share of time in which any kernel ran (NVML)."),
+    "sm_active_pct": ("", "device_sm_active_ratio", "Share of the multiprocessors at work (GPM)."),
+    "memory_peak_bytes": ("device_memory_bytes", "device_memory_bytes", "Peak of the device memory in use."),
+    "queue_ready_mean": (
+        "queue_ready",
+        "queue_ready_batches",
+        "Mean number of batches ready when the training asks for one.",
+    ),
+    "worker_busy_pct": ("", "worker_busy_ratio", "Share of time in which loader workers prepared batches."),
+    "cpus_used": ("", "job_cpus", "CPUs that the job's processes kept busy."),
+    "cpu_steal_pct": ("", "cpu_steal_ratio", "Share of the machine's CPU time taken by the hypervisor."),
+    "overhead_pct": ("", "overhead_ratio", "Share of the training's time spent in whyidle's hooks."),
+}
+"""Figures for loggers and Prometheus: name for loggers if another one, gauge, meaning."""
 
-METRICS: Mapping[str, Metric] = MappingProxyType({metric.name: metric for metric in _METRICS})
+
+def _exported(metric: Metric) -> Metric:
+    logged, gauge, meaning = _EXPORTED[metric.name]
+    return replace(metric, logged=logged or metric.name, gauge=gauge, meaning=meaning)
+
+
+METRICS: Mapping[str, Metric] = MappingProxyType(
+    {metric.name: _exported(metric) if metric.name in _EXPORTED else metric for metric in _METRICS}
+)
 """Metrics by name, in the order of the Prometheus output."""

@@ -1,35 +1,130 @@
-"""What the sampler saw during the window."""
+"""What the sampler saw of the machine: use of devices and CPUs in the window, memory of workers that grows, workers
+that died, and what a report cannot see or trust because of the sampler, the host, or other programs.
+
+The ranks of a job on one host have the same sampler, and most of them the same of its looks: what these tell is worked
+out once for ranks that are judged one after the other.
+
+A worker that keeps what it makes has more resident memory from batch to batch. One that goes through Python objects
+that it shares with the training since it was forked changes their reference counts: each page of them is copied, which
+leaves its resident memory as it was, and makes more of that private.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import signal
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
-from typing import Any
+from functools import wraps
+from typing import Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from ...record.reader import Records, measured
-from ...record.schema import NOT_MEASURED
-from .device_state import OncePerLooks, by_device, inside
-from .window import Window
+from ...record.schema import NOT_MEASURED, EventKind, MemoryLimitOf
+from ..where.looks import ProcessLooks
+from .window import Lengths, Mask, Stamps, Window, known, mean_of
 
 LATE_NS = 100_000_000
 """A sample this much later than planned is called late: half of the default period."""
-
 BUDGET_USED = 0.80
 """Share of the CPUs it may use that a job keeps busy, from which none is left over for it."""
+LEAST_FOREIGN_CPUS = 0.3
+"""CPUs that other programs use, from which they are mentioned: less is housekeeping."""
+LEAST_UNSEEN_S, LEAST_UNSEEN_SHARE = 2.0, 0.02
+"""Seconds at an end of the window without a sample, and share of it, from which that is said."""
+LEAST_DEVICE_UNSEEN_S = 3.0
+"""The same of the device, though the host was sampled: states of a GPU come once a second."""
+OWN_BEYOND_BYTES = 2_000_000_000
+"""Device memory that a training takes beside its allocator, at most: context, kernels, buffers."""
+LEAST_LOOKED_AT, MOST_FAILED_LOOKS = 50, 0.2
+"""Stack samples in the window, and share of them that failed, from which both that is said."""
+THIRDS = 3
+LEVELS_OFF = 0.5
+"""Growth in the last third of a run over that in the second, below which memory levels off."""
+LEAST_GROWN_BYTES = 32 << 20
+"""Over the run: less is what allocators take and keep."""
+LEAST_PRIVATE_LOOKS = 4
+"""Looks at private memory, which is seldom asked for, from which copies are told."""
+MOSTLY_PRIVATE = 0.5
+"""Growth of resident memory, as a share of that of private memory, below which pages are copied."""
+FULL_BYTES = 256 << 20
+"""Memory that a machine could still give, below which it has none left: it swaps, or kills."""
+FULL_LIMIT = 0.03
+"""Of a limit of a control group: less of it left is none, where that is less than `FULL_BYTES`."""
+SWAPPED_BYTES = 32 << 20
+"""Rise of the memory that lies in swap from which the machine swaps."""
+OWNERS = {
+    MemoryLimitOf.CONTAINER: "the container",
+    MemoryLimitOf.JOB: "the batch system's job",
+    MemoryLimitOf.SLICE: "the systemd slice",
+    MemoryLimitOf.GROUP: "the control group",
+}
+LOOKED_AT_NS = 10_000_000_000
+"""How long before a death looks at the host may tell what it died of."""
+SHM_FULL = 0.9
+"""Share of /dev/shm in use from which it may have been full for a batch that did not fit."""
+SMALL_SHM_BYTES = 1 << 30
+_ALONE = "set `num_workers=0`: the training then runs the same code and names the line (`python -X faulthandler`)"
+_MEMORY = (
+    "use fewer workers, a smaller `prefetch_factor` or batch, or workers that keep less (input.memory); or get more "
+    "memory for the job: `docker run --memory`, Kubernetes `resources.limits.memory`, `--mem` of `sbatch`"
+)
+_SHM = (
+    "enlarge /dev/shm: `docker run --shm-size=8g` (or `--ipc=host`), in Kubernetes an emptyDir of medium Memory; or "
+    "use fewer workers, or a smaller `prefetch_factor` or batch"
+)
 
-Values = npt.NDArray[np.float64]
+Found = TypeVar("Found")
+_last_made: dict[str, tuple[Records, Any]] = {}
+_selected: dict[np.dtype[np.void], tuple[Records, Mask, Records]] = {}
+"""By their kind, the looks that were last selected from, which, and the selection."""
+
+
+def once_per_looks(make: Callable[[Records], Found]) -> Callable[[Records], Found]:
+    """Give again what a function of looks gave last for the very same; many looks are not kept."""
+
+    @wraps(make)
+    def told(looks: Records) -> Found:
+        last = _last_made.get(make.__qualname__)
+        if last is not None and last[0] is looks:
+            found: Found = last[1]
+            return found
+        found = make(looks)
+        _last_made.pop(make.__qualname__, None)
+        if isinstance(looks, np.ndarray):
+            _last_made[make.__qualname__] = looks, found
+        return found
+
+    return told
+
+
+def inside(looks: Records, window: Window) -> Records:
+    """Those that were made within the window."""
+    which = (looks["t_ns"] >= window.begin_ns) & (looks["t_ns"] <= window.end_ns)
+    last = _selected.get(looks.dtype)
+    if last is not None and last[0] is looks and np.array_equal(last[1], which):
+        return last[2]
+    found: Records = looks[which]
+    if isinstance(looks, np.ndarray):
+        _selected[looks.dtype] = (looks, which, found)
+    return found
+
+
+@once_per_looks
+def by_device(looks: Records) -> list[Records]:
+    """The looks at each device, by its number."""
+    return [looks[looks["device"] == number] for number in np.unique(looks["device"])]
 
 
 @dataclass(frozen=True)
 class Sampled:
-    """Means over the window; `None` where nothing was measured. Of several devices the worst, where it says so."""
+    """Means over the window; `None`: not measured. The worst of several devices if said."""
 
     utilisation_pct: float | None
-    """NVML's: share of time in which any kernel ran. Of an emulated device, computed the same way."""
+    """NVML's: share of time in which any kernel ran; of an emulated device computed alike."""
     utilisation_window_ms: float | None
-    """Length of one of the windows behind `utilisation_pct`; `None` where the driver does not say (1/6 s to 1 s)."""
+    """Length of a window behind `utilisation_pct`; `None`: the driver does not say (1/6 to 1 s)."""
     sm_active_pct: float | None
     """Multiprocessors with work (GPM)."""
     sm_active_window_ms: float | None
@@ -48,7 +143,6 @@ class Sampled:
     """Share of the host's samples that came later than planned by more than `LATE_NS`."""
     samples: int
     """Records of host and devices together."""
-
     host_samples: int
     device_samples: int
     unseen_begin_s: float | None
@@ -68,57 +162,68 @@ class Sampled:
     gpu_processes: int | None
     """Most processes that had a context on one device at a time, the training among them."""
     others_least_bytes: int | None
-    """Device memory that processes other than the training hold at least: that of all but the largest. No process
-    ids are compared, which in a container may be those of the host."""
+    """Device memory that other processes hold at least: that of all but the largest. Process ids are not compared: a
+    container's differ from the host's."""
     beyond_training_bytes: int | None
-    """Device memory in use beyond what the training's allocator holds: that of others, and the training's own context
-    and libraries. `None` with several devices: the steps of a rank do not say which is theirs."""
+    """Device memory in use beyond the training's allocator: that of others, its own context and libraries. `None` also
+    with several devices: the steps of a rank do not say which is theirs."""
 
 
 def sampled(window: Window, device: Records, host: Records) -> Sampled:
     """Summarise the samples taken inside the window."""
     device, host = inside(device, window), inside(host, window)
     each = by_device(device)
+    # What is in use beyond the training's own at that time.
+    steps = window.all_steps[window.all_steps["memory_bytes"] != NOT_MEASURED]
+    told = device[device["memory_used_bytes"] != NOT_MEASURED]
+    place = np.searchsorted(steps["step_end_ns"], told["t_ns"], side="right") - 1
+    beyond = (told["memory_used_bytes"] - steps["memory_bytes"][place])[place >= 0] if len(steps) else place[:0]
+    # From the last look at each to the end of the window.
+    late = [(window.end_ns - int(looks["t_ns"].max())) / 1e9 for looks in (host, *each) if len(looks)]
     return Sampled(
-        **_told_of_devices(device),
-        **_told_of_host(host),
+        **_of_devices(device),
+        **_of_host(host),
         samples=len(device) + len(host),
         unseen_begin_s=(int(host["t_ns"].min()) - window.begin_ns) / 1e9 if len(host) else None,
-        unseen_end_s=_until_end_s(host, window),
-        device_unseen_end_s=_worst([_until_end_s(records, window) for records in each]),
-        beyond_training_bytes=_beyond_training(window, device) if len(each) == 1 else None,
+        unseen_end_s=late[0] if len(host) else None,
+        device_unseen_end_s=max(late[len(host) > 0 :], default=None),
+        beyond_training_bytes=max(0, int(np.median(beyond))) if len(each) == 1 and len(beyond) else None,
     )
 
 
+@once_per_looks
 def _of_devices(device: Records) -> dict[str, Any]:
     """What looks at devices say by themselves."""
     # A ring of windows and the slower look at other values share the file; weigh each window by its length.
-    utilisation, utilisation_window_ns = _weighted(device, "utilisation_pct")
-    sm_active, sm_active_window_ns = _weighted(device, "sm_active_pct")
-    memory, processes = _known(device, "memory_used_bytes"), _known(device, "processes")
-    each = by_device(device)
+    utilisation, utilisation_window_ms = _weighted(device, "utilisation_pct")
+    sm_active, sm_active_window_ms = _weighted(device, "sm_active_pct")
+    memory, processes = known(device, "memory_used_bytes"), known(device, "processes")
+    # Whichever process is the training, the others hold at least what all but the largest do.
+    told = device[(device["processes_bytes"] != NOT_MEASURED) & (device["largest_process_bytes"] > 0)]
+    others = told["processes_bytes"] - told["largest_process_bytes"]
     return {
         "utilisation_pct": utilisation,
-        "utilisation_window_ms": None if utilisation_window_ns is None else utilisation_window_ns / 1e6,
+        "utilisation_window_ms": utilisation_window_ms,
         "sm_active_pct": sm_active,
-        "sm_active_window_ms": None if sm_active_window_ns is None else sm_active_window_ns / 1e6,
+        "sm_active_window_ms": sm_active_window_ms,
         "memory_peak_bytes": int(memory.max()) if len(memory) else None,
         "device_samples": len(device),
-        "power_capped_pct": _worst([_share_pct(records, "power_capped_ns") for records in each]),
-        "thermal_pct": _worst([_share_pct(records, "thermal_ns") for records in each]),
+        "power_capped_pct": _worst_pct(device, "power_capped_ns"),
+        "thermal_pct": _worst_pct(device, "thermal_ns"),
         "gpu_processes": int(processes.max()) if len(processes) else None,
-        "others_least_bytes": _others_least(device),
+        "others_least_bytes": int(others.max()) if len(told) else None,
     }
 
 
+@once_per_looks
 def _of_host(host: Records) -> dict[str, Any]:
     """What looks at the host say by themselves."""
-    late, throttled_us = _known(host, "late_ns"), _rise(host, "throttled_us")
+    late, cpus, throttled_us = known(host, "late_ns"), known(host, "cpus"), _rise(host, "throttled_us")
     return {
-        "steal_pct": _mean(host, "steal_pct"),
-        "machine_busy_pct": _mean(host, "machine_busy_pct"),
+        "steal_pct": mean_of(host, "steal_pct"),
+        "machine_busy_pct": mean_of(host, "machine_busy_pct"),
         "tree_cpus": _rate(host, "tree_cpu_ns"),
-        "cpu_budget": _cpus(host),
+        "cpu_budget": float(cpus[-1]) / 1000 if len(cpus) else None,
         "late_samples_pct": 100 * float(np.mean(late > LATE_NS)) if len(late) else None,
         "host_samples": len(host),
         "sampler_cpus": _rate(host, "sampler_cpu_ns"),
@@ -126,41 +231,25 @@ def _of_host(host: Records) -> dict[str, Any]:
     }
 
 
-_told_of_devices, _told_of_host = OncePerLooks(_of_devices), OncePerLooks(_of_host)
-
-
 def swings_to_zero_pct(window: Window, device: Records) -> float | None:
     """Share of the utilisation windows that read 0 %, in percent; `None` without any."""
-    util = _known(inside(device, window), "utilisation_pct")
+    util = known(inside(device, window), "utilisation_pct")
     return 100 * float(np.mean(util == 0)) if len(util) else None
 
 
-def _known(records: Records, name: str) -> Values:
-    values = measured(records[name])
-    return values[~np.isnan(values)]
-
-
 def _weighted(device: Records, name: str) -> tuple[float | None, float | None]:
-    """Mean of a share over its windows, weighed by their lengths, and the median length in ns.
-
-    Where the driver does not say how long its windows are, all weigh the same.
-    """
-    values, length = measured(device[name]), measured(device["window_ns"])
-    known = ~np.isnan(values)
-    windowed = known & ~np.isnan(length) & (length > 0)
-    if windowed.any():
-        return float(np.average(values[windowed], weights=length[windowed])), float(np.median(length[windowed]))
-    return (float(values[known].mean()) if known.any() else None), None
-
-
-def _mean(records: Records, name: str) -> float | None:
-    values = _known(records, name)
-    return float(values.mean()) if len(values) else None
+    """(mean of a share over its windows, weighed by length if known; median length in ms)"""
+    told = device[~np.isnan(device[name])]
+    windowed = told[told["window_ns"] > 0]
+    if len(windowed) == 0:
+        return mean_of(told, name), None
+    length = windowed["window_ns"].astype(np.float64)
+    return float(np.average(windowed[name], weights=length)), float(np.median(length)) / 1e6
 
 
 def _rise(records: Records, name: str) -> float | None:
     """How much a cumulative counter rose over the window."""
-    values = _known(records, name)
+    values = known(records, name)
     return float(values[-1] - values[0]) if len(values) > 1 else None
 
 
@@ -171,42 +260,332 @@ def _rate(host: Records, name: str) -> float | None:
     return rise / elapsed if rise is not None and elapsed else None
 
 
-def _share_pct(device: Records, name: str) -> float | None:
-    """A counter of nanoseconds as a share of the time between its first and its last reading."""
-    read = device[device[name] != NOT_MEASURED]
-    elapsed = int(read["t_ns"][-1] - read["t_ns"][0]) if len(read) > 1 else 0
-    if elapsed <= 0:
+def _worst_pct(device: Records, name: str) -> float | None:
+    """A counter of ns over the time between first and last reading, %, of the worst device."""
+    found = []
+    for looks in by_device(device):
+        rise, read = _rise(looks, name), looks["t_ns"][looks[name] != NOT_MEASURED]
+        # A counter that falls was reset by a new driver or a reset GPU: what it counted before is not known.
+        if rise is not None and rise >= 0 and read[-1] > read[0]:
+            found.append(min(100.0, 100 * rise / int(read[-1] - read[0])))
+    return max(found, default=None)
+
+
+def quality_notes(
+    sampled: Sampled,
+    window: Window,
+    *,
+    device_kind: str,
+    foreign_cpus: float | None,
+    own_processes: int = 1,
+    found: Collection[str | None] = (),
+) -> tuple[str, ...]:
+    """Say what samples miss, and who else is on the machine and on the GPU.
+
+    `device_kind`: `cpu`, `cuda` or `emulated`; `foreign_cpus`: kept busy by other programs; `own_processes`: of this
+    training with a context on one GPU; `found`: causes that the report names already.
+    """
+    if sampled.samples == 0:
+        return ("The sampler recorded nothing in this window: utilisation and CPU figures are missing.",)
+    seen, wall_s = sampled, window.wall_ns / 1e9
+    least_s = max(LEAST_UNSEEN_S, LEAST_UNSEEN_SHARE * wall_s)
+    device_late_s = seen.device_unseen_end_s
+    if device_late_s is not None and device_late_s - (seen.unseen_end_s or 0.0) < max(LEAST_DEVICE_UNSEEN_S, least_s):
+        device_late_s = None
+    notes = []
+
+    def say(value: float | None, least: float, text: str) -> None:
+        """Note a figure that is known and not below what is worth a word."""
+        if value is not None and value >= least:
+            notes.append(text.format(value))
+
+    whole = f"of the window of {wall_s:.0f} s"
+    say(not seen.host_samples, 1, "The sampler recorded nothing of the host in this window: CPU figures are missing.")
+    begins = f"came {{:.0f}} s into the {wall_s:.0f} s of the window: its means leave out the time before it."
+    say(seen.unseen_begin_s, least_s, f"The sampler's first sample {begins}")
+    ends = f"came {{:.0f}} s before the end {whole}: its means leave out the time after it."
+    say(seen.unseen_end_s, least_s, f"The sampler's last sample {ends}")
+    if device_kind != "cpu":
+        nothing = "recorded no accelerator in this window: utilisation and device memory are missing."
+        say(not seen.device_samples, 1, f"The sampler {nothing}")
+        ends = f"ended {{:.0f}} s before the end {whole}: utilisation is the mean of the part before."
+        say(device_late_s, 0, f"Samples of the accelerator {ends}")
+    late = "of the samples came more than 0.1 s late: the host was too busy to sample on time."
+    say(seen.late_samples_pct, 5, f"{{:.0f}} % {late}")
+    say(seen.steal_pct, 5, "The hypervisor took {:.0f} % of the CPU: timings vary from run to run.")
+    say(foreign_cpus, LEAST_FOREIGN_CPUS, "Other programs on this machine used {:.1f} CPUs meanwhile.")
+    quota = "" if seen.cpu_budget is None else f" of {seen.cpu_budget:.3g} CPUs"
+    stopped = "stopped the job for {:.1f} s, summed over CPUs: all waits include that time."
+    say(seen.throttled_s, 0.01 * wall_s, f"The CPU quota{quota} {stopped}")
+    own = seen.sampler_cpus
+    say(None if own is None else 100 * own, 5, "The sampler itself used {:.0f} % of a CPU.")
+    if device_kind == "cuda" and "device.contended" not in found:
+        notes += _others(seen, own_processes)
+    if device_kind == "cuda" and "device.throttled" not in found:
+        held = "held the GPU's clocks down for {:.0f} % of the time: computing took longer."
+        say(seen.thermal_pct, 1, f"Temperature {held}")
+        # A GPU under full load touches its power cap now and then.
+        say(seen.power_capped_pct, 10, f"The power cap {held}")
+    return tuple(notes)
+
+
+def _others(seen: Sampled, own_processes: int) -> Iterator[str]:
+    """What other processes have on the GPU, if anything shows."""
+    others = 0 if seen.gpu_processes is None else seen.gpu_processes - own_processes
+    least, beyond = seen.others_least_bytes, seen.beyond_training_bytes
+    if others > 0:
+        who = "1 other process" if others == 1 else f"{others} other processes"
+        # They hold at least what all processes but the largest do, at most what is not torch's.
+        held = "" if beyond is None else f", with {beyond / 1e9:.1f} GB of its memory at most"
+        if least is not None:
+            held = f", with {least / 1e9:.1f} GB of its memory at least"
+            if beyond is not None and beyond > least:
+                held = f", with {least / 1e9:.1f} to {beyond / 1e9:.1f} GB of its memory"
+        yield (
+            f"{who} had a context on the GPU{held}: utilisation counts their kernels as well, and steps may have "
+            "waited for them."
+        )
+    elif beyond is not None and beyond >= OWN_BEYOND_BYTES:
+        yield (
+            f"{beyond / 1e9:.1f} GB of the GPU's memory were in use beyond what torch held: by a process that the "
+            "driver does not show here, or by libraries beside torch's allocator."
+        )
+
+
+def look_notes(looks: ProcessLooks, window: Window) -> Iterator[str]:
+    """Yield sentences about failed stack samples: changing stacks fail, waiting ones never."""
+    for whose, every in (("training", looks.training), ("workers", looks.workers)):
+        within = every.between(window.begin_ns, window.end_ns)
+        if len(within) >= LEAST_LOOKED_AT and within.failed >= MOST_FAILED_LOOKS * len(within):
+            of = f"{within.failed} of {len(within)} stack samples of the {whose} failed"
+            yield f"{of}, because the stack changed meanwhile: running lines take a larger share than shown."
+
+
+@dataclass(frozen=True)
+class MemoryLimitSeen:
+    """A control group's limit on the training's memory."""
+
+    whose: int
+    """A `MemoryLimitOf` value."""
+    bytes: int
+    slows: bool
+    """Above it the kernel slows processes down; else it kills one."""
+    swap_bytes: int | None
+    """What it may put into swap; `None`: as much as there is."""
+
+    @property
+    def owner(self) -> str:
+        return OWNERS.get(self.whose, OWNERS[MemoryLimitOf.GROUP])
+
+
+@dataclass(frozen=True)
+class MemoryGrowth:
+    """Memory that grew from third to third of a run and did not level off."""
+
+    bytes_per_s: float
+    """What all processes of the training take more, in the later part of the run."""
+    copied: bool
+    """By copies of pages that were shared; else by what workers keep."""
+    workers: int
+    available_bytes: int | None
+    """Memory that was left at the end; `None` where that was not measured."""
+    elapsed_s: float
+    full_share: float
+    """Share of the run, 0..1, in which there was none left, or the machine swapped."""
+    stalled_share: float | None
+    """Share of the run in which tasks waited for memory; `None`: the kernel does not tell."""
+    swapped_bytes: int
+    """Rise of the swapped memory of the machine, or of the control group that is short."""
+    limit: MemoryLimitSeen | None = None
+    """The control group's limit that binds; `None`: the machine's memory ends first."""
+    kills: int | None = None
+    """Processes killed for want of memory meanwhile; `None`: the kernel does not tell."""
+
+    @property
+    def full_in_s(self) -> float | None:
+        """Until nothing is left at this pace; `None` where what is left was not measured."""
+        return None if self.available_bytes is None else max(0, self.available_bytes) / self.bytes_per_s
+
+
+def memory_growth_of(
+    window: Window, host: Records, limits: Records, workers: int | None, info: dict[str, Any]
+) -> MemoryGrowth | None:
+    """Tell how the workers' memory grew; `None` where it did not, or there are no workers.
+
+    `limits`: MEMORY records; `info`: run.json, whose `emulated_memory_bytes` the workers may take
+    more from the window's begin on, in place of what the machine could give.
+    """
+    seen = host[(host["t_ns"] >= window.begin_ns) & (host["t_ns"] <= window.end_ns)]
+    # Workers are seen one after another when they start: what a newly seen one has is no growth.
+    seen = seen[seen["tree_processes"] == seen["tree_processes"].max(initial=NOT_MEASURED)]
+    if not workers or len(seen) < 2 * THIRDS:
         return None
-    # A counter that falls was reset by a new driver or a reset GPU: what it counted before is not known.
-    rise = int(read[name][-1] - read[name][0])
-    return min(100.0, 100 * rise / elapsed) if rise >= 0 else None
-
-
-def _until_end_s(records: Records, window: Window) -> float | None:
-    return (window.end_ns - int(records["t_ns"].max())) / 1e9 if len(records) else None
-
-
-def _worst(values: list[float | None]) -> float | None:
-    return max((value for value in values if value is not None), default=None)
-
-
-def _others_least(device: Records) -> int | None:
-    """Whichever process is the training, the others hold at least what all but the largest do."""
-    told = device[(device["processes_bytes"] != NOT_MEASURED) & (device["largest_process_bytes"] > 0)]
-    return int((told["processes_bytes"] - told["largest_process_bytes"]).max()) if len(told) else None
-
-
-def _beyond_training(window: Window, device: Records) -> int | None:
-    """Median over the samples of what is in use beyond the training's own at that time."""
-    steps = window.all_steps[window.all_steps["memory_bytes"] != NOT_MEASURED]
-    told = device[device["memory_used_bytes"] != NOT_MEASURED]
-    place = np.searchsorted(steps["step_end_ns"], told["t_ns"], side="right") - 1
-    told, place = told[place >= 0], place[place >= 0]
-    if len(told) == 0:
+    taken = measured(seen["tree_rss_bytes"]) - measured(seen["main_rss_bytes"])
+    own = _growth(seen["t_ns"], taken)
+    private = _growth(seen["t_ns"], measured(seen["tree_private_bytes"]), LEAST_PRIVATE_LOOKS)
+    copied = private is not None and (own is None or own < MOSTLY_PRIVATE * private)
+    growth = private if copied else own
+    if growth is None:
         return None
-    return max(0, int(np.median(told["memory_used_bytes"] - steps["memory_bytes"][place])))
+    told = limits[(limits["t_ns"] <= window.end_ns) & (limits["whose"] != NOT_MEASURED)]
+    available = measured(seen["memory_available_bytes"])
+    # The limit seen last, where what was left then is what it leaves, and not less because the machine has less.
+    limit, left = None, available[~np.isnan(available)]
+    for last in told[-1:]:
+        if len(left) and left[-1] >= max(0, last["limit_bytes"] - last["used_bytes"]):
+            swap = None if last["swap_limit_bytes"] == NOT_MEASURED else int(last["swap_limit_bytes"])
+            limit = MemoryLimitSeen(int(last["whose"]), int(last["limit_bytes"]), last["slows"] == 1, swap)
+    short = available < (FULL_BYTES if limit is None else min(FULL_BYTES, FULL_LIMIT * limit.bytes))
+    emulated = info.get("emulated_memory_bytes")
+    if isinstance(emulated, int):
+        available = emulated - (taken - np.nanmin(taken))
+        short, limit = available <= 0, None
+    left = available[~np.isnan(available)]
+    swapped = _rise(seen, "swap_used_bytes") or 0.0
+    if limit is not None:
+        swapped = max(swapped, _rise(told[told["t_ns"] >= window.begin_ns], "swap_used_bytes") or 0.0)
+    elapsed_s = float(seen["t_ns"][-1] - seen["t_ns"][0]) / 1e9
+    stalled_us = _rise(seen, "memory_pressure_us")
+    return MemoryGrowth(
+        bytes_per_s=growth,
+        copied=copied,
+        workers=workers,
+        available_bytes=int(left[-1]) if len(left) else None,
+        elapsed_s=elapsed_s,
+        full_share=1.0 if swapped >= SWAPPED_BYTES else float(np.mean(short)),
+        stalled_share=stalled_us / 1e6 / elapsed_s if stalled_us is not None and elapsed_s else None,
+        swapped_bytes=max(0, int(swapped)),
+        limit=limit,
+        kills=kills_of(limits),
+    )
 
 
-def _cpus(host: Records) -> float | None:
-    cpus = _known(host, "cpus")
-    return float(cpus[-1]) / 1000 if len(cpus) else None
+def kills_of(limits: Records) -> int | None:
+    """Count processes killed for want of memory, by MEMORY records; `None`: not told."""
+    told = known(limits, "oom_kills")
+    return max(0, int(told[-1] - told[0])) if len(told) else None
+
+
+def _growth(t_ns: Stamps, values: Lengths, least: int = 2 * THIRDS) -> float | None:
+    """Bytes a second, from the middle of the second third of the time to that of the last; `None`: not steady, or it
+    levels off."""
+    told = ~np.isnan(values)
+    t_ns, values = t_ns[told], values[told]
+    if len(values) < least or t_ns[-1] == t_ns[0]:
+        return None
+    third = np.minimum(THIRDS - 1, (t_ns - t_ns[0]) * THIRDS // (t_ns[-1] - t_ns[0] + 1))
+    if len(np.unique(third)) < THIRDS:
+        return None
+    middles = [(float(np.median(t_ns[third == n])), float(np.median(values[third == n]))) for n in range(THIRDS)]
+    (t0, first), (t1, second), (t2, last) = middles
+    before, lately = (second - first) / (t1 - t0), (last - second) / (t2 - t1)
+    # Workers that are started anew give all of it back.
+    falls = float(np.max(np.maximum.accumulate(values) - values)) > LEVELS_OFF * (values[-1] - values[0])
+    if before <= 0 or lately < LEVELS_OFF * before or falls or values[-1] - values[0] < LEAST_GROWN_BYTES:
+        return None
+    return lately * 1e9
+
+
+@dataclass(frozen=True)
+class WorkerDeath:
+    """One worker process that ended in the midst of its work."""
+
+    pid: int
+    worker: int | None
+    """Its number in its loader, from 0; `None`: not known."""
+    exit_code: int | None
+    """Negative: the signal that killed it; `None`: not known."""
+    at_s: float
+    """Since the recording of the training began."""
+    likely: str
+    """The likely reason, half a sentence."""
+    way_out: str
+
+    @property
+    def signal(self) -> str | None:
+        """Name of the signal that killed it, such as `SIGKILL`; `None`: none, or not known."""
+        if self.exit_code is None or self.exit_code >= 0:
+            return None
+        with contextlib.suppress(ValueError):
+            return signal.Signals(-self.exit_code).name
+        return f"signal {-self.exit_code}"
+
+    @property
+    def said(self) -> str:
+        """All of it in two sentences."""
+        who = f"process {self.pid}" if self.worker is None else f"worker {self.worker} (process {self.pid})"
+        if self.signal is not None:
+            how = f"was killed by {self.signal}"
+        else:
+            how = "ended" if self.exit_code is None else f"ended with exit code {self.exit_code}"
+        return f"{who} {how} {self.at_s:.0f} s after the training began: {self.likely}. What to do: {self.way_out}."
+
+
+def deaths_of(events: Records, host: Records, limits: Records) -> tuple[WorkerDeath, ...]:
+    """Collect the deaths that one training process told of. `limits`: MEMORY records."""
+    died = events[events["what"] == EventKind.WORKER_DIED]
+    who = events[events["what"] == EventKind.DIED_WORKER]
+    begins = events["t_ns"][events["what"] == EventKind.TRAINING_BEGIN]
+    found = []
+    for death, told in zip(died, who, strict=False):
+        t_ns, number = int(death["t_ns"]), int(told["value"]) >> 32
+        code = None if death["value"] == NOT_MEASURED else int(death["value"])
+        before = host[(host["t_ns"] <= t_ns) & (host["t_ns"] > t_ns - LOOKED_AT_NS)]
+        likely, way_out = _reason(code, before, limits)
+        since_ns = int(begins[0]) if len(begins) else int(events["t_ns"][0])
+        pid = int(told["value"]) & 0xFFFF_FFFF
+        found.append(WorkerDeath(pid, number - 1 if number else None, code, (t_ns - since_ns) / 1e9, likely, way_out))
+    return tuple(found)
+
+
+def said_of(deaths: tuple[WorkerDeath, ...]) -> str:
+    """The first of them, and how many followed."""
+    more = "" if len(deaths) == 1 else f" {len(deaths) - 1} more died with it or later."
+    first = deaths[0].said
+    return f"{first[0].upper()}{first[1:]}{more}"
+
+
+def _reason(code: int | None, before: Records, limits: Records) -> tuple[str, str]:
+    """(likely reason, way out). `before`: looks at the host shortly before."""
+    if code is None:
+        return "how it ended is not known", _ALONE
+    if code >= 0:
+        return "the program, or a library, ended the process (sys.exit, os._exit)", _ALONE
+    if code == -signal.SIGKILL:
+        return _killed(before, limits)
+    if code in (-signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP):
+        return "somebody, or a batch system at its time limit, ended it", "ask who sends signals to the job"
+    if code != -signal.SIGBUS:
+        return "compiled code of a library crashed in it", _ALONE
+    told = before[(before["shm_used_bytes"] != NOT_MEASURED) & (before["shm_total_bytes"] > 0)]
+    if not len(told):
+        return "usually a full /dev/shm, through which batches are handed over", _SHM
+    used, size = int(told["shm_used_bytes"].max()), int(told["shm_total_bytes"][-1])
+    of = f"({_size(used)} of its {_size(size)} were in use shortly before)"
+    if used >= SHM_FULL * size:
+        return f"/dev/shm was full, through which batches are handed over {of}", _SHM
+    if size < SMALL_SHM_BYTES:
+        return f"/dev/shm is small for batches that are handed over through it {of}", _SHM
+    return f"a file that is mapped into memory was cut short, or cannot be read; /dev/shm was not full {of}", _ALONE
+
+
+def _killed(before: Records, limits: Records) -> tuple[str, str]:
+    kills, left = kills_of(limits), known(before, "memory_available_bytes").min(initial=2**63 - 1)
+    full, lack = float(FULL_BYTES), "lack of memory"
+    for limit in limits[limits["whose"] != NOT_MEASURED][-1:]:
+        full = min(full, FULL_LIMIT * int(limit["limit_bytes"]))
+        owner = OWNERS.get(int(limit["whose"]), "its control group")
+        lack += f" at the limit of {owner}, {_size(int(limit['limit_bytes']))}"
+    if kills:
+        counted = "1 process was" if kills == 1 else f"{kills} processes were"
+        return f"the kernel killed it for {lack} ({counted} killed for that meanwhile)", _MEMORY
+    if left < full:
+        return f"{lack}: {_size(float(left))} were left shortly before", _MEMORY
+    if kills is None:
+        return "usually the kernel does this for lack of memory, which was not measured here", _MEMORY
+    uncounted = "not lack of memory, since the kernel counted no such kill"
+    return f"{uncounted}: somebody, or a batch system, killed it", "ask who sends signals to the job"
+
+
+def _size(count: float) -> str:
+    return f"{count / 2**30:.1f} GiB" if count >= 1 << 30 else f"{count / 2**20:.0f} MiB"

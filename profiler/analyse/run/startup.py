@@ -14,14 +14,13 @@ import numpy as np
 from ...record.reader import Records
 from ...record.schema import NOT_MEASURED, EventKind
 from ..intervals import EMPTY, Intervals, clip, complement, intersect, subtract, total, union, union_of
-from .events import lasting, one_of, under_way
-from .window import Window
+from .window import Window, lasting, one_of, under_way
 
 IMPORTS, SET_UP, SKIPPING, EVALUATING = "imports", "set-up", "skipping", "evaluating"
 FIRST_FETCH, COMPILING, FIRST_STEP = "first fetch", "compiling", "first step"
 STAGES = (IMPORTS, SET_UP, EVALUATING, SKIPPING, FIRST_FETCH, COMPILING, FIRST_STEP)
 MOSTLY_FETCHING = 0.9
-"""Share of a pass without training that is spent fetching, from which its batches are fetched for nothing."""
+"""Share of a pass spent fetching, from which its batches are fetched for nothing."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +42,7 @@ class Startup:
     making_ns: int
     """Of the first fetch: the first batch was made, beyond what a batch takes to make."""
     skipped: int | None
-    """Batches of the first step's pass that were fetched before it; `None` where that is not known."""
+    """Batches of the first step's pass that were fetched before it; `None`: not known."""
 
     def ns(self, stage: str) -> int:
         return total(self.stretches[stage])
@@ -54,7 +53,7 @@ class Startup:
 
     @property
     def own_ns(self) -> dict[str, int]:
-        """Stage → time that the program could do without: neither imports nor evaluating, nor starting workers."""
+        """Stage → time to do without: not imports, evaluating or starting workers."""
         return {
             SET_UP: self.ns(SET_UP) if self.imports_known else 0,
             SKIPPING: self.ns(SKIPPING),
@@ -64,12 +63,10 @@ class Startup:
 
 
 def startup_of(window: Window, events: Records, batches: Records, imported: bool) -> Startup | None:
-    """`None` where its begin is not known, and of the last seconds of a run alone.
+    """Divide the time before the first step is over; `None`: its begin is not known, or these are a run's last seconds.
 
-    Args:
-        events: of the process, from its begin on.
-        batches: those of the loader that trains.
-        imported: whether the process had all its modules when its recording began, as trials have.
+    `events`: of the process, from its begin on; `batches`: those of the loader that trains; `imported`: whether the
+    process had all its modules when its recording began, as trials have.
     """
     begun = events[one_of(events["what"], (EventKind.PROCESS_BEGIN, EventKind.TRAINING_BEGIN))]
     if len(begun) == 0:
@@ -88,7 +85,7 @@ def startup_of(window: Window, events: Records, batches: Records, imported: bool
     if whole and len(importing):
         # Python itself starts before the first import.
         importing = union_of(importing, np.array([[begin, importing[0, 0]]]))
-    passes = lasting(events, EventKind.EVALUATION)
+    passes, boundaries = lasting(events, EventKind.EVALUATION), under_way(lasting(events, EventKind.BOUNDARY))
     for_nothing = passes["value"] >= MOSTLY_FETCHING * (passes["end_ns"] - passes["t_ns"])
     number = None if first["batch"] == NOT_MEASURED else int(first["batch"]) & 0xFFFFFFFF
     if number is not None and number <= 1:
@@ -98,11 +95,16 @@ def startup_of(window: Window, events: Records, batches: Records, imported: bool
         (IMPORTS, importing),
         (COMPILING, compiling),
         (SKIPPING, clip(under_way(passes[for_nothing]), begin, asked)),
-        (EVALUATING, clip(_evaluating(events), begin, asked)),
+        (EVALUATING, clip(union_of(under_way(passes), boundaries), begin, asked)),
         (FIRST_FETCH, clip(np.array([[asked, come]]), begin, end)),
         (FIRST_STEP, clip(np.array([[come, end]]), begin, end)),
     ):
         stretches[stage], left = intersect(left, spans), subtract(left, spans)
+    # What the first batch took to make while it was waited for, beyond what most take: where a worker made it.
+    making, mine = 0, batches["step"] == first["step"]
+    if mine.any() and not mine.all():
+        waited = intersect(union(batches["begin_ns"][mine], batches["end_ns"][mine]), stretches[FIRST_FETCH])
+        making = max(0, total(waited) - int(np.median((batches["end_ns"] - batches["begin_ns"])[~mine])))
     return Startup(
         begin_ns=begin,
         end_ns=end,
@@ -110,21 +112,6 @@ def startup_of(window: Window, events: Records, batches: Records, imported: bool
         stretches=stretches | {SET_UP: left},
         whole=whole,
         imports_known=imported or EventKind.IMPORTS_TIMED in kinds,
-        making_ns=_making(int(first["step"]), batches, stretches[FIRST_FETCH]),
+        making_ns=making,
         skipped=number if number and total(stretches[SKIPPING]) else None,
     )
-
-
-def _evaluating(events: Records) -> Intervals:
-    """Passes of loaders that train nothing, and what else is known to lie outside the steps."""
-    return union_of(under_way(lasting(events, EventKind.EVALUATION)), under_way(lasting(events, EventKind.BOUNDARY)))
-
-
-def _making(step: int, batches: Records, fetch: Intervals) -> int:
-    """What the first batch took to make while it was waited for, beyond what most take: where a worker made it."""
-    took = batches["end_ns"] - batches["begin_ns"]
-    mine = batches["step"] == step
-    if not mine.any() or mine.all():
-        return 0
-    waited = total(intersect(union(batches["begin_ns"][mine], batches["end_ns"][mine]), fetch))
-    return max(0, waited - int(np.median(took[~mine])))

@@ -20,15 +20,14 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from ...record.reader import Records
 from ...record.schema import NOT_MEASURED, StepFlag
-from ..intervals import Intervals, covered, total
+from ..intervals import covered, total
 from ..shares import MOSTLY, NEARLY_ALL
 from ..statistics import Estimate, Values, theil_sen
-from .outlier_steps import spans_of
 from .stall_breakdown import TOTAL, UNTOLD
+from .window import Stamps, elements_of, flagged, mean_of, spans_of
 
 if TYPE_CHECKING:
     from .facts import Facts
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
 LARGER = 1.02
 """Elements of the last batches over those of the first, from which batches got larger."""
 MORE_FOREIGN_CPUS = 0.5
-"""CPUs that other programs take more than at the beginning, from which they may be why a step takes longer."""
+"""CPUs that other programs take more than at first, from which they may slow steps down."""
 NEARLY_FULL_PCT = 80.0
 """CPU time of the machine in use, in percent, below which other programs leave CPUs over."""
 MORE_STEAL_PCT = 10.0
@@ -47,26 +46,25 @@ SLOWER_CLOCK = 0.97
 MAKING_GROWS = 1.05
 """Making a batch over what it took at the beginning, up to which it does not grow."""
 NEAR_AN_EPOCH = 0.03
-"""Share of the run's steps by which a jump may lie beside the begin of an epoch, to be one of epochs."""
+"""Share of the run's steps by which a jump of epochs may lie beside an epoch's begin."""
 
 
 class Surroundings:
-    """Of one training process's run. `kept`: places of the steps that count, among those of the window."""
+    """What is known of a process's run beside its steps, at its beginning and its end."""
 
-    def __init__(
-        self, facts: Facts, batches: Records, device: Records, host: Records, kept: npt.NDArray[np.int64]
-    ) -> None:
+    def __init__(self, facts: Facts, batches: Records, device: Records, host: Records, kept: Stamps) -> None:
+        """`kept`: places of the steps that count, among those of the window."""
         self._facts = facts
         self._batches = batches
         self._device = device
         self._host = host[np.argsort(host["t_ns"], kind="stable")]
         self.kept = kept
         fifth = max(1, len(kept) // 5)
-        steps = facts.window.steps
-        first, last = steps[kept[:fifth]], steps[kept[-fifth:]]
-        self._first = int(first["fetch_begin_ns"][0]), int(first["step_end_ns"][-1])
-        self._last = int(last["fetch_begin_ns"][0]), int(last["step_end_ns"][-1])
-        self._sizes = [_elements(part) for part in (first, last)]
+        ends = [facts.window.steps[kept[:fifth]], facts.window.steps[kept[-fifth:]]]
+        self._when = [(int(part["fetch_begin_ns"][0]), int(part["step_end_ns"][-1])) for part in ends]
+        # Mean elements of the batches' tensors; 0 where they are not known of most.
+        sizes = [elements_of(part).astype(float) for part in ends]
+        self._sizes = [float(each[each > 0].mean()) if (each > 0).mean() > 0.5 else 0.0 for each in sizes]
 
     def explains(self, part: str) -> str:
         """Why a part may have risen, other than by growing; empty where nothing is known to."""
@@ -76,11 +74,13 @@ class Surroundings:
         foreign, busy = self._foreign()
         if foreign is not None and foreign > MORE_FOREIGN_CPUS and busy > NEARLY_FULL_PCT:
             return "as other programs take more CPU time"
-        if self._more(self._host, "steal_pct") > MORE_STEAL_PCT:
+        steal = self._means(self._host, "steal_pct")
+        if steal is not None and steal[1] - steal[0] > MORE_STEAL_PCT:
             return "as the hypervisor takes more CPU time"
         if busy > NEARLY_FULL_PCT and self._queues_longer():
             return "as the training waits longer for a CPU"
-        if part != "input" and self._clock() < SLOWER_CLOCK:
+        clock = self._means(self._device, "sm_clock_mhz")
+        if part != "input" and clock is not None and clock[0] and clock[1] / clock[0] < SLOWER_CLOCK:
             return "as the device's clock falls"
         if part == "input" and not self._facts.made_in_training and not self._making_grows():
             return "while batches are prepared as fast as at the beginning"
@@ -88,90 +88,65 @@ class Surroundings:
 
     def explains_jump(self, part: str, step: int) -> str:
         """The same of a part that jumps at a step, of which more has to be known."""
-        steps = self._facts.window.steps
-        begins = steps["step"][(steps["flags"] & StepFlag.FIRST_OF_EPOCH) != 0]
-        near = NEAR_AN_EPOCH * float(steps["step"][-1] - steps["step"][0])
-        if len(begins) and np.abs(begins - step).min() <= near:
+        steps = self._facts.window.steps["step"]
+        begins = steps[self._facts.window.firsts]
+        if len(begins) and np.abs(begins - step).min() <= NEAR_AN_EPOCH * float(steps[-1] - steps[0]):
             return "at the start of an epoch"
         if part not in ("input", "host"):
             return "in a jump"
         return "in a jump, beside programs that were not seen" if self._foreign()[0] is None else ""
 
     def memory(self) -> tuple[float, float] | None:
-        """Memory of the training's processes at the beginning and at the end, bytes; `None`: not known."""
-        for name in ("tree_pss_bytes", "tree_rss_bytes"):
-            one, other = (self._mean(self._host, name, when) for when in (self._first, self._last))
-            if one is not None and other is not None:
-                return one, other
-        return None
+        """Memory of the processes at the beginning and at the end, bytes; `None`: not known."""
+        return self._means(self._host, "tree_pss_bytes") or self._means(self._host, "tree_rss_bytes")
 
     def _foreign(self) -> tuple[float | None, float]:
-        """CPUs that other programs take more than at the beginning, `None` where that is not known, and the share of
-        the machine's CPU time in use at the end, in percent."""
-        cpus, found, busy = self._facts.machine_cpus, [], 0.0
-        for when in (self._first, self._last):
-            used = self._mean(self._host, "machine_busy_pct", when)
-            mine = self._own_cpus(when)
-            if used is None or mine is None or cpus is None:
-                return None, 0.0
-            busy = used
-            found.append(used / 100 * cpus - mine)
-        return found[1] - found[0], busy
+        """(CPUs others take more than at first, `None`: not known; CPU use at the end, %)"""
+        cpus = self._facts.machine_cpus
+        busy, mine = self._means(self._host, "machine_busy_pct"), self._rates("tree_cpu_ns")
+        if busy is None or mine is None or cpus is None:
+            return None, 0.0
+        one, other = (used / 100 * cpus - own for used, own in zip(busy, mine, strict=True))
+        return other - one, busy[1]
 
     def _queues_longer(self) -> bool:
-        """Whether most of what steps take more than at the beginning is the training's thread ready to run, while
-        others run: on a machine that is full from the beginning, programs that come take no more of it, but turns."""
-        shares = [self._rate("main_thread_queue_ns", when) for when in (self._first, self._last)]
-        if shares[0] is None or shares[1] is None:
+        """Whether most of what steps take longer is the training's thread ready to run.
+
+        On a machine full from the beginning, programs that come take no more of it, but turns.
+        """
+        rates = self._rates("main_thread_queue_ns")
+        if rates is None:
             return False
         # Both stretches have as many steps.
-        one, other = (float(end - begin) for begin, end in (self._first, self._last))
-        return other > one and shares[1] * other - shares[0] * one >= MOSTLY * (other - one)
+        one, other = (float(end - begin) for begin, end in self._when)
+        return other > one and rates[1] * other - rates[0] * one >= MOSTLY * (other - one)
 
-    def _own_cpus(self, when: tuple[int, int]) -> float | None:
-        return self._rate("tree_cpu_ns", when)
-
-    def _rate(self, counter: str, when: tuple[int, int]) -> float | None:
-        """How much a cumulative counter rises in a nanosecond of a stretch of time; `None` where that is not known."""
-        times, used = self._host["t_ns"], self._host[counter]
-        seen = (times >= when[0]) & (times <= when[1]) & (used != NOT_MEASURED)
-        times, used = times[seen], used[seen]
-        if len(times) < 2 or times[-1] <= times[0]:
-            return None
-        return float(used[-1] - used[0]) / float(times[-1] - times[0])
-
-    def _clock(self) -> float:
-        """The device's clock at the end over that at the beginning; 1 where that is not known."""
-        one, other = (self._mean(self._device, "sm_clock_mhz", when) for when in (self._first, self._last))
-        return 1.0 if not one or other is None else other / one
+    def _rates(self, counter: str) -> tuple[float, float] | None:
+        """Rise of a counter in a ns, at the beginning and at the end; `None`: not known."""
+        found = []
+        for begin, end in self._when:
+            times, used = self._host["t_ns"], self._host[counter]
+            seen = (times >= begin) & (times <= end) & (used != NOT_MEASURED)
+            times, used = times[seen], used[seen]
+            if len(times) < 2 or times[-1] <= times[0]:
+                return None
+            found.append(float(used[-1] - used[0]) / float(times[-1] - times[0]))
+        return found[0], found[1]
 
     def _making_grows(self) -> bool:
-        """Whether batches take longer to make than at the beginning. Without a queue, none can have run empty."""
-        if len(self._batches) == 0:
+        """Whether batches take longer to make; without a queue, none can have run empty."""
+        ended = self._batches["end_ns"]
+        if len(ended) == 0:
             return self._facts.loader.queue_capacity is None
-        took = (self._batches["end_ns"] - self._batches["begin_ns"]).astype(float)
-        one, other = (
-            took[(self._batches["end_ns"] >= low) & (self._batches["end_ns"] <= high)]
-            for low, high in (self._first, self._last)
-        )
+        took = (ended - self._batches["begin_ns"]).astype(float)
+        one, other = (took[(ended >= low) & (ended <= high)] for low, high in self._when)
         return len(one) > 0 and len(other) > 0 and bool(other.mean() > MAKING_GROWS * one.mean())
 
-    def _more(self, records: Records, name: str) -> float:
-        one, other = (self._mean(records, name, when) for when in (self._first, self._last))
-        return 0.0 if one is None or other is None else other - one
-
-    @staticmethod
-    def _mean(records: Records, name: str, when: tuple[int, int]) -> float | None:
-        """Of what was measured in a stretch of time; `None` where nothing was."""
-        values = records[name][(records["t_ns"] >= when[0]) & (records["t_ns"] <= when[1])]
-        known = values[~np.isnan(values)] if values.dtype.kind == "f" else values[values != NOT_MEASURED]
-        return float(known.mean()) if len(known) else None
-
-
-def _elements(steps: Records) -> float:
-    """Of the batches' tensors, the mean; 0 where they are not known."""
-    found: Values = ((steps["flags"] >> StepFlag.ELEMENTS_SHIFT) & StepFlag.MOST_ELEMENTS).astype(float)
-    return float(found[found > 0].mean()) if (found > 0).mean() > 0.5 else 0.0
+    def _means(self, records: Records, name: str) -> tuple[float, float] | None:
+        """Means of a field at the beginning and at the end; `None`: either not measured."""
+        times = records["t_ns"]
+        one, other = (mean_of(records[(times >= low) & (times <= high)], name) for low, high in self._when)
+        return None if one is None or other is None else (one, other)
 
 
 LEAST_STEPS = 100
@@ -181,21 +156,19 @@ LEAST_BLOCKS = 8
 LEAST_STRETCHES = 8
 """Stretches outside the steps, from which their lengths have a trend."""
 RISES_ALL_ALONG = 0.6
-"""Kendall's tau of blocks that rise all along, at least. Two levels, each without a trend, have 0.5."""
+"""Kendall's tau of blocks that rise all along, at least. Two flat levels have 0.5."""
 LEAST_JUMP = 0.3
 """How much longer a step is after a jump, at least, as a share of what it was before."""
 LEAST_SIDE = 0.2
 """Share of the blocks on each side of a jump, at least."""
 ARRIVES = 0.5
-"""Share of a part's growth by which the whole step has to grow, where it does not surely grow itself: otherwise another
-part gets shorter meanwhile."""
+"""Share of a part's growth by which the whole step grows, unless another part gets shorter."""
 CARRIED = 0.3
-"""Share of the growth that has to go on within epochs, and from each to the next, for it not to be one of their
-order or kind."""
+"""Share of the growth within epochs, and from each to the next: else it is order or kind."""
 MANY_EPOCHS = 8
 """From so many on, epochs that rise one after the other are no different kinds."""
 FLAT, FALLS, GROWS, JUMPS, RISES = "flat", "falls", "grows", "jumps", "rises"
-"""What a part does. `rises`: it does, but something else explains it, or it cannot be told from noise."""
+"""What a part does. `rises`: by what something else explains, or not surely."""
 
 
 @dataclass(frozen=True)
@@ -205,7 +178,7 @@ class Trend:
     part: str
     """Of the parts of a step, `boundary`, `total`, or `untold` where parts are not told apart."""
     first_ms: float
-    """Of a step, the mean over the first fifth of the run; of `boundary`, of a stretch outside the steps."""
+    """Mean of a step (`boundary`: of a stretch outside) over the first fifth of the run."""
     last_ms: float
     """The same over the last fifth."""
     slope: Estimate
@@ -214,14 +187,14 @@ class Trend:
     since: int | None = None
     """The step from which on it rises, or at which it jumps; `None` where it does neither."""
     grown: Estimate | None = None
-    """Time of the window beyond the level of the run's beginning, ns; `None` where the part does not grow by itself."""
+    """Time beyond the level of the run's beginning, ns; `None`: no growth by itself."""
     why: str = ""
     """Of one that rises: what explains it."""
 
 
 @dataclass(frozen=True)
 class _Series:
-    """One value for each of the steps that count, ns, in blocks of one length; what came before them is left out."""
+    """One value for each of the steps that count, ns, in blocks of one length."""
 
     numbers: Values
     """Of the steps."""
@@ -238,10 +211,6 @@ class _Series:
     def times(self) -> Values:
         return np.asarray(self.numbers.reshape(-1, self.block).mean(axis=1))
 
-    def fifth(self, last: bool) -> float:
-        size = max(1, len(self.values) // 5)
-        return float(self.values[-size:].mean() if last else self.values[:size].mean())
-
 
 @dataclass(frozen=True)
 class _Change:
@@ -257,63 +226,44 @@ class _Change:
 def trends_of(
     facts: Facts, batches: Records, device: Records, host: Records
 ) -> tuple[tuple[Trend, ...], tuple[float, float] | None]:
-    """(the trend of each part, the whole step's last; memory of the processes at the beginning and at the end, bytes);
-    nothing of a run with too few steps, or of which the first were not looked at.
+    """(the trend of each part, the whole step's last; memory of the processes at the beginning and at the end, bytes)
 
-    `batches`: those of the loader that trains, as their makers recorded them.
+    Nothing of a run with too few steps, or whose first were not looked at. `batches`: those of the loader that trains.
     """
-    window, asynchronous = facts.window, facts.device_kind != "cpu"
-    begin, end = spans_of(window, asynchronous)
-    flags = window.steps["flags"]
-    counts = (end > begin) & ((flags & (StepFlag.FIRST_OF_EPOCH | StepFlag.NEW_SHAPE)) == 0)
+    window = facts.window
+    begin, end = spans_of(window, facts.device_kind != "cpu")
+    counts = (end > begin) & ~flagged(window.steps, StepFlag.FIRST_OF_EPOCH | StepFlag.NEW_SHAPE)
     block = _block_length((end - begin)[counts])
     if block is None or window.all_steps["step"][0] != 0:
         return (), None
     kept = np.flatnonzero(counts)[int(counts.sum()) % block :]
     around = Surroundings(facts, batches, device, host, kept)
+    begin, end = begin[kept], end[kept]
+    spans = {part: when for part, when in facts.parts.when.items() if part != "boundary"}
+    values: dict[str, Values] = {part: covered(when, begin, end).astype(float) for part, when in spans.items()}
+    whole_ns: Values = np.asarray(sum(values.values()))
+    if not facts.told_apart:
+        values = {UNTOLD: whole_ns}
     numbers, first = window.steps["step"][kept].astype(float), float(window.steps["step"][0])
-    series = {
-        part: _Series(numbers, values, block, first) for part, values in _values(facts, begin[kept], end[kept]).items()
-    }
-    whole = _trend(facts, around, TOTAL, series[TOTAL])
-    named = [_trend(facts, around, part, one, whole) for part, one in series.items() if part != TOTAL]
+    whole = _trend(facts, around, TOTAL, _Series(numbers, whole_ns, block, first))
+    named = [_trend(facts, around, part, _Series(numbers, ns, block, first), whole) for part, ns in values.items()]
     outside = _outside(facts, around)
     told = [*(each for each in named if each.first_ms or each.last_ms), *([outside] if outside else []), whole]
     return tuple(told), around.memory()
 
 
-def _values(facts: Facts, begin: npt.NDArray[np.int64], end: npt.NDArray[np.int64]) -> dict[str, Values]:
-    """ns of each part in each of these steps, and of all of them together."""
-    parts = facts.parts
-    spans: dict[str, Intervals] = {
-        "compute": parts.computing,
-        "input": parts.loading,
-        "copy": parts.copying,
-        "sync": parts.syncing,
-        "host": parts.hosting,
-    }
-    found = {part: covered(where, begin, end).astype(float) for part, where in spans.items()}
-    whole = {TOTAL: np.asarray(sum(found.values()))}
-    return (found if facts.told_apart else {UNTOLD: whole[TOTAL]}) | whole
-
-
-def _block_length(lengths: npt.NDArray[np.int64]) -> int | None:
-    """Steps of a block: a multiple of what the steps repeat after, where they do. `None`: too few steps."""
+def _block_length(lengths: Stamps) -> int | None:
+    """Steps of a block: a multiple of what steps repeat after, if so. `None`: too few steps."""
     if len(lengths) < LEAST_STEPS:
         return None
-    season = _season(lengths.astype(float))
+    # After how many steps the long ones come again; 1 where they do not.
+    season = 1
+    long = np.flatnonzero(lengths > 1.5 * np.median(lengths))
+    if len(long) > LEAST_BLOCKS and len(long) <= len(lengths) / 2:
+        found, counts = np.unique(np.diff(long), return_counts=True)
+        season = int(found[counts.argmax()]) if counts.max() > 0.7 * (len(long) - 1) else 1
     least = -(-len(lengths) // (MOST_BLOCKS * season)) * season
     return least if len(lengths) // least >= LEAST_BLOCKS else len(lengths) // MOST_BLOCKS
-
-
-def _season(lengths: Values) -> int:
-    """After how many steps the long ones come again; 1 where they do not."""
-    long = np.flatnonzero(lengths > 1.5 * np.median(lengths))
-    apart = np.diff(long)
-    if len(apart) < LEAST_BLOCKS or len(long) > len(lengths) / 2:
-        return 1
-    found, counts = np.unique(apart, return_counts=True)
-    return int(found[counts.argmax()]) if counts.max() > 0.7 * len(apart) else 1
 
 
 def _trend(facts: Facts, around: Surroundings, part: str, series: _Series, whole: Trend | None = None) -> Trend:
@@ -321,35 +271,43 @@ def _trend(facts: Facts, around: Surroundings, part: str, series: _Series, whole
     if told.shape == FALLS:
         return told
     change = _change(series)
-    jumps = change.jump and _is_jump(series, change)
-    rises = (slope.above_zero and tau >= RISES_ALL_ALONG) or _rises_later(series, change)
+    before, after = series.blocks[: change.at], series.blocks[change.at :]
+    jumps, rises = False, slope.above_zero and tau >= RISES_ALL_ALONG
+    if change.jump:
+        # Two levels that keep apart, well inside the run.
+        inside = min(len(before), len(after)) >= LEAST_SIDE * len(series.blocks)
+        jumps = inside and bool(after.min() > before.max() and after.mean() > (1 + LEAST_JUMP) * before.mean())
+    elif not rises and len(after) >= LEAST_BLOCKS:
+        # All along from somewhere in the run. Where that is was looked for, so it has to be clearer.
+        later, later_tau = theil_sen(series.times[change.at :], after)
+        rises = later.above_zero and later_tau >= NEARLY_ALL
     if not jumps and not (rises and told.last_ms > told.first_ms):
         return told
     since = int(series.numbers[change.at * series.block])
+    told = replace(told, shape=RISES, since=since)
     if whole is not None and whole.since is None and whole.slope.value < ARRIVES * told.slope.value:
-        return replace(told, shape=RISES, since=since, why="another part falls")
+        return replace(told, why="another part falls")
     why = around.explains(part)
-    if not why and not jumps and not _goes_on(facts, around.kept, series, slope.value):
-        why = "with the epochs' order or kind"
     if not why and jumps:
         why = around.explains_jump(part, since)
+    elif not why and not _goes_on(facts, around.kept, series, slope.value):
+        why = "with the epochs' order or kind"
     if why:
-        return replace(told, shape=RISES, since=since, why=why)
+        return replace(told, why=why)
     beyond = float((series.values - change.level)[change.at * series.block :].sum())
     seen = max(0.0, beyond) / max(1.0, float(series.values.sum()))
-    most = facts.parts.wall_ns - facts.parts.boundary_ns if part in (TOTAL, UNTOLD) else _ns(facts, part)
+    if part in (TOTAL, UNTOLD):
+        most = facts.parts.wall_ns - facts.parts.boundary_ns
+    else:
+        # First fetches of epochs are none of the steps that count.
+        rare = facts.parts.first_fetch_ns if part == "input" else 0
+        most = max(0, int(getattr(facts.parts, f"{part}_ns")) - rare)
     grown = min(float(most), seen * most)
     reach = (0.7, 1.0)
     if slope.above_zero and not jumps:
         reach = slope.low / slope.value, min(2.0, slope.high / slope.value)
     bounds = Estimate(grown, grown * reach[0], min(float(most), grown * max(1.0, reach[1])))
-    return replace(told, shape=JUMPS if jumps else GROWS, since=since, grown=bounds)
-
-
-def _ns(facts: Facts, part: str) -> int:
-    """Of the steps that count: without the first fetches of epochs."""
-    ns = int(getattr(facts.parts, f"{part}_ns"))
-    return max(0, ns - facts.parts.first_fetch_ns) if part == "input" else ns
+    return replace(told, shape=JUMPS if jumps else GROWS, grown=bounds)
 
 
 def _change(series: _Series) -> _Change:
@@ -375,27 +333,11 @@ def _change(series: _Series) -> _Change:
     return min(found, key=lambda each: each.misses)
 
 
-def _rises_later(series: _Series, change: _Change) -> bool:
-    """Whether they rise all along from somewhere in the run. Where that is was looked for, so it has to be clearer."""
-    blocks, times = series.blocks[change.at :], series.times[change.at :]
-    if change.jump or len(blocks) < LEAST_BLOCKS:
-        return False
-    slope, tau = theil_sen(times, blocks)
-    return slope.above_zero and tau >= NEARLY_ALL
+def _goes_on(facts: Facts, kept: Stamps, series: _Series, slope: float) -> bool:
+    """Whether the growth goes on within epochs and from each to the next.
 
-
-def _is_jump(series: _Series, change: _Change) -> bool:
-    """Two levels that keep apart, well inside the run."""
-    blocks, at = series.blocks, change.at
-    before, after = blocks[:at], blocks[at:]
-    if min(len(before), len(after)) < LEAST_SIDE * len(blocks):
-        return False
-    return bool(after.min() > before.max() and after.mean() > (1 + LEAST_JUMP) * before.mean())
-
-
-def _goes_on(facts: Facts, kept: npt.NDArray[np.int64], series: _Series, slope: float) -> bool:
-    """Whether the growth goes on within epochs and from each to the next: samples that are sorted begin anew, and
-    epochs of different kinds have a level each."""
+    Sorted samples begin anew, and kinds of epochs have a level each.
+    """
     epochs = facts.window.steps["epoch"][kept]
     parts = [np.flatnonzero(epochs == each) for each in np.unique(epochs)]
     if len(parts) < 2:
@@ -419,11 +361,10 @@ def _goes_on(facts: Facts, kept: npt.NDArray[np.int64], series: _Series, slope: 
 
 
 def _outside(facts: Facts, around: Surroundings) -> Trend | None:
-    """Of the stretches outside the steps, one after the other; `None` where there are too few of them."""
-    outside = facts.parts.outside
-    steps = facts.window.steps
+    """Find the trend of the stretches outside the steps; `None`: too few of them."""
+    outside, steps = facts.parts.outside, facts.window.steps
     # A stretch is what lies between two steps, whatever it consists of.
-    groups = np.searchsorted(steps["step_end_ns"], outside[:, 0], side="right") if len(outside) else np.empty(0, int)
+    groups = np.searchsorted(steps["step_end_ns"], outside[:, 0], side="right")
     found, at = np.unique(groups, return_inverse=True)
     if len(found) < LEAST_STRETCHES:
         return None
@@ -434,20 +375,20 @@ def _outside(facts: Facts, around: Surroundings) -> Trend | None:
     if not (slope.above_zero and tau >= RISES_ALL_ALONG):
         return told
     change = _change(series)
-    since = int(numbers[change.at])
-    why = "in a jump" if change.jump else around.explains("boundary")
-    if why:
-        return replace(told, shape=RISES, since=since, why=why)
+    told = replace(told, shape=RISES, since=int(numbers[change.at]))
+    if why := "in a jump" if change.jump else around.explains("boundary"):
+        return replace(told, why=why)
     beyond = float((lengths - change.level)[change.at :].sum())
     grown = max(0.0, beyond) / max(1, total(outside)) * facts.parts.boundary_ns
-    return replace(told, shape=GROWS, since=since, grown=Estimate(grown, grown * slope.low / slope.value, grown))
+    return replace(told, shape=GROWS, grown=Estimate(grown, grown * slope.low / slope.value, grown))
 
 
 def _told(part: str, series: _Series) -> tuple[Estimate, float, Trend]:
     """(slope of its blocks in ns a step, Kendall's tau, the trend as far as these tell it)."""
     slope, tau = theil_sen(series.times, series.blocks)
     ms = Estimate(*(1e3 * each / 1e6 for each in (slope.value, slope.low, slope.high)))
-    first, last = series.fifth(last=False) / 1e6, series.fifth(last=True) / 1e6
+    fifth = max(1, len(series.values) // 5)
+    first, last = (float(values.mean()) / 1e6 for values in (series.values[:fifth], series.values[-fifth:]))
     return slope, tau, Trend(part, first, last, ms, FALLS if slope.below_zero else FLAT)
 
 

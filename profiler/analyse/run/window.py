@@ -1,20 +1,25 @@
-"""Which steps count: everything after warm-up."""
+"""Which steps count (everything after warm-up), which time is whose, and what events tell."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ...record.columns import only
 from ...record.reader import Records
-from ...record.schema import NOT_MEASURED, EventKind, StepFlag
+from ...record.schema import NOT_MEASURED, EventKind, LoaderFlag, StepFlag
+from ..intervals import Intervals, covered, union
 
-MOST_WARMUP_STEPS = 5
-"""Steps at the beginning of a run that are its warm-up, at most."""
-MOST_WARMUP_SHARE = 0.05
-"""Share of a run's steps that are its warm-up, at most."""
+Mask = npt.NDArray[np.bool_]
+Stamps = npt.NDArray[np.int64]
+Lengths = npt.NDArray[np.float64]
+
+MOST_WARMUP_STEPS, MOST_WARMUP_SHARE = 5, 0.05
+"""Steps at the beginning of a run that are its warm-up, and share of all steps, at most."""
 COUNTED = ("flags", "samples", "skipped", "skipped_samples", "copy_bytes")
 """Fields of the steps that tell what was done in them."""
 A_MONTH_NS = 30 * 24 * 3600 * 10**9
@@ -41,7 +46,7 @@ class Window:
     """Steps after the warm-up that the hooks looked at: all of them, unless they are very short."""
     warmup_steps: int
     all_steps: Records
-    """Steps that the hooks looked at, with those of the warm-up: its last work may still run when the window begins."""
+    """Sampled steps with the warm-up's, whose last work may still run when the window begins."""
     skipped_after: int = 0
     """Steps that ran after the last one the hooks looked at."""
     skipped_samples_after: int = 0
@@ -64,16 +69,114 @@ class Window:
     @property
     def samples(self) -> int:
         """Samples of all steps that ran in the window, looked at or not."""
-        looked_at = self.steps["samples"][self.steps["samples"] != NOT_MEASURED]
-        return int(looked_at.sum() + self.steps["skipped_samples"][1:].sum()) + self.skipped_samples_after
+        let_pass = int(self.steps["skipped_samples"][1:].sum()) + self.skipped_samples_after
+        return int(known(self.steps, "samples").sum()) + let_pass
 
     @property
     def wall_ns(self) -> int:
         return self.end_ns - self.begin_ns
 
+    @property
+    def firsts(self) -> Mask:
+        """Which steps are the first of an epoch."""
+        return flagged(self.steps, StepFlag.FIRST_OF_EPOCH)
+
+    def during(self, lasted: Records) -> Records:
+        """The events that last into the window."""
+        within: Records = lasted[(lasted["end_ns"] > self.begin_ns) & (lasted["t_ns"] < self.end_ns)]
+        return within
+
     def condensed(self) -> Window:
         """It with what counts steps, epochs and samples, and no times of single steps."""
         return replace(self, steps=only(self.steps, COUNTED), all_steps=only(self.all_steps, COUNTED))
+
+
+def known(records: Records, name: str) -> npt.NDArray[Any]:
+    """Pick the values of a field that were measured."""
+    values = records[name]
+    return np.asarray(values[~np.isnan(values) if values.dtype.kind == "f" else values != NOT_MEASURED])
+
+
+def mean_of(records: Records, name: str) -> float | None:
+    """Average what was measured of a field; `None` where nothing was."""
+    values = known(records, name)
+    return float(values.mean()) if len(values) else None
+
+
+def or_zero(values: Stamps) -> Stamps:
+    """Take 0 for what was not measured."""
+    return np.where(values == NOT_MEASURED, 0, values)
+
+
+def flagged(steps: Records, flag: int) -> Mask:
+    """Tell which steps have any of these `StepFlag` bits."""
+    return np.asarray((steps["flags"] & flag) != 0)
+
+
+def elements_of(steps: Records) -> Stamps:
+    """Count the elements of each batch's tensors; 0 where they are not known."""
+    return np.asarray((steps["flags"] >> StepFlag.ELEMENTS_SHIFT) & StepFlag.MOST_ELEMENTS)
+
+
+def spans_of(window: Window, asynchronous: bool) -> tuple[Stamps, Stamps]:
+    """Begin and end of each step of the window; empty where they are not known.
+
+    On a device with a queue a step lasts from the end of the computation before it to the end of its own: with what the
+    device idled before it could compute. Elsewhere from its fetch to the next.
+    """
+    steps = window.steps
+    if not asynchronous:
+        return steps["fetch_begin_ns"], steps["step_end_ns"]
+    ends = window.all_steps["device_end_ns"]
+    ended = np.where(ends == NOT_MEASURED, window.begin_ns, ends)
+    before = np.maximum.accumulate(np.concatenate(([window.begin_ns], ended)))[-len(steps) - 1 : -1]
+    end = steps["device_end_ns"]
+    # Steps that were let pass lie before this one: only its own computation is known to be its.
+    alone = (steps["skipped"] > 0) & (steps["device_begin_ns"] != NOT_MEASURED)
+    begin = np.where(alone, steps["device_begin_ns"], before)
+    return np.where(end == NOT_MEASURED, 0, begin), np.where(end == NOT_MEASURED, 0, end)
+
+
+def per_step(window: Window, intervals: Intervals, asynchronous: bool) -> Lengths:
+    """How much of each step's span the set covers, ns."""
+    return covered(intervals, *spans_of(window, asynchronous)).astype(np.float64)
+
+
+def one_of(values: Stamps, wanted: Iterable[int]) -> Mask:
+    """Which of these are one of a few: numpy.isin takes too long for each of many ranks."""
+    found = np.zeros(len(values), dtype=bool)
+    for each in wanted:
+        found |= values == each
+    return found
+
+
+def lasting(events: Records, what: int) -> Records:
+    """The events of a kind whose end is known."""
+    which: Records = events[(events["what"] == what) & (events["end_ns"] != NOT_MEASURED)]
+    return which
+
+
+def under_way(lasted: Records) -> Intervals:
+    """When any of these events was under way."""
+    return union(lasted["t_ns"], lasted["end_ns"])
+
+
+def last_told(events: Records, what: int) -> int | None:
+    """The value of the last event of a kind."""
+    told = events["value"][events["what"] == what]
+    return int(told[-1]) if len(told) else None
+
+
+def loader_flag(events: Records, flag: int) -> bool | None:
+    """Whether this `LoaderFlag` is set for the training loader; `None`: not torch's."""
+    flags = last_told(events, EventKind.LOADER_FLAGS)
+    return None if flags is None else bool(flags & flag)
+
+
+def own_workers(events: Records) -> int | None:
+    """Worker processes of a loader within the data set, 0: others of its own; `None`: none."""
+    flags = last_told(events, EventKind.LOADER_FLAGS) or 0
+    return flags // LoaderFlag.INNER_WORKER if flags & LoaderFlag.OWN_WORKERS else None
 
 
 def plausible(steps: Records) -> Records:
@@ -91,8 +194,8 @@ def plausible(steps: Records) -> Records:
     return kept
 
 
-def _within(values: npt.NDArray[np.int64], least: int, most: int) -> npt.NDArray[np.bool_] | np.bool_:
-    """Which of them lie between these, or were not measured; of whole columns, as a rule, all do."""
+def _within(values: Stamps, least: int, most: int) -> Mask | np.bool_:
+    """Which lie between these, or were not measured: of whole columns, as a rule, all."""
     low, high = values.min(), values.max()
     if (low >= least or low == high == NOT_MEASURED) and high <= most:
         return np.True_
@@ -100,13 +203,13 @@ def _within(values: npt.NDArray[np.int64], least: int, most: int) -> npt.NDArray
 
 
 def resolved(steps: Records) -> Records:
-    """The steps up to the last whose device stamps are there; the device has not passed those after it yet."""
-    known = np.flatnonzero(steps["device_end_ns"] != NOT_MEASURED)
-    if len(known) == 0:
+    """Cut off the steps at the end that the device has not passed yet."""
+    stamped = np.flatnonzero(steps["device_end_ns"] != NOT_MEASURED)
+    if len(stamped) == 0:
         return steps[:0]
     # Steps that computed nothing have no stamps to wait for.
-    nothing = (steps["flags"] & StepFlag.COMPUTED_NOTHING) != 0
-    end = int(known[-1]) + 1
+    nothing = flagged(steps, StepFlag.COMPUTED_NOTHING)
+    end = int(stamped[-1]) + 1
     while end < len(steps) and nothing[end]:
         end += 1
     return steps[:end]
@@ -121,14 +224,13 @@ def window_of(steps: Records, events: Records) -> Window | None:
     """The window of one rank's steps, in the order they ran; `None` when no step was recorded."""
     if len(steps) == 0:
         return None
-    skipped = events[events["what"] == EventKind.SKIPPED_STEPS]
+    skipped, skipped_samples, boundaries, done = (
+        events[events["what"] == kind]
+        for kind in (EventKind.SKIPPED_STEPS, EventKind.SKIPPED_SAMPLES, EventKind.BOUNDARY, EventKind.DEVICE_DONE)
+    )
     warmup = warmup_steps(len(steps) + int(steps["skipped"].sum() + skipped["value"].sum()))
     counted = steps[warmup:]
-    done = events[events["what"] == EventKind.DEVICE_DONE]
     device_done = int(done["t_ns"].max()) if len(done) else None
-    dropped = counted["flags"][-1] & StepFlag.MARKS_DROPPED
-    skipped_samples = events[events["what"] == EventKind.SKIPPED_SAMPLES]
-    boundaries = events[events["what"] == EventKind.BOUNDARY]
     after = _after(steps, events)
     ended = boundaries["end_ns"]
     if after is not None:
@@ -139,9 +241,10 @@ def window_of(steps: Records, events: Records) -> Window | None:
         int(skipped["t_ns"].max(initial=NOT_MEASURED)),
         # The device may still work for the last steps when the host is done with them.
         int(counted["device_end_ns"].max(initial=NOT_MEASURED)),
-        # Of steps without marks at the end, that is all that is known.
-        device_done if dropped and device_done is not None else NOT_MEASURED,
     ]
+    if device_done is not None and counted["flags"][-1] & StepFlag.MARKS_DROPPED:
+        # Of steps without marks at the end, that is all that is known.
+        last.append(device_done)
     return Window(
         begin_of(steps, warmup),
         max(last),
@@ -156,8 +259,8 @@ def window_of(steps: Records, events: Records) -> Window | None:
 
 
 def _after(steps: Records, events: Records) -> AfterTraining | None:
-    """A pass after the last step is of the training if its data were evaluated between steps as well, or if it is the
-    first one after the only epoch. With the first that is not the training is over, whatever comes later."""
+    """A pass after the last step is of the training if its data were evaluated between steps too, or if it is the first
+    after the only epoch. With the first that is not, the training is over."""
     passes = events[events["what"] == EventKind.EVALUATION_DATA]
     passes = passes[np.argsort(passes["t_ns"], kind="stable")]
     first, last = steps["fetch_begin_ns"][0], steps["fetch_begin_ns"][-1]
@@ -182,8 +285,10 @@ def begin_of(steps: Records, first: int) -> int:
 
 
 def batch_size_of(window: Window, events: Records) -> int | None:
-    """The commonest number of samples of a batch, `None` where it is not known; of several that are as common, the
-    largest: the others are remainders. Where several batches are fetched for one step, each counts."""
+    """Find the commonest number of samples of a batch, the largest of several; `None`: not known.
+
+    Where several batches are fetched for one step, each counts.
+    """
     found, counts = np.unique(window.all_steps["samples"], return_counts=True)
     commonest = int(found[::-1][counts[::-1].argmax()]) if len(found) else NOT_MEASURED
     if commonest == NOT_MEASURED:

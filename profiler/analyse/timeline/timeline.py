@@ -20,9 +20,9 @@ from ..intervals import Intervals, complement, covered, union_of
 from ..ranks.membership import ranks_of, wall_ns
 from ..run.analysis import Analysis
 from ..run.facts import Facts
+from ..run.loader_stats import first_later_end, joined, of_training
 from ..run.stall_breakdown import PARTS, UNTOLD
 from ..run.window import Window
-from ..run.worker_records import first_later_end, joined, of_training
 
 Stamps = npt.NDArray[np.int64]
 Numbers = npt.NDArray[np.float64]

@@ -14,9 +14,9 @@ from ...record.schema import NOT_MEASURED, EventKind, PauseKind, StepFlag, Threa
 from ...record.stacks import Call
 from ..intervals import EMPTY, Intervals, clip, union
 from ..predict.advice import VanishedWork
-from ..run.events import lasting, under_way
 from ..run.facts import Facts
 from ..run.trends import growing
+from ..run.window import lasting, under_way
 from .looks import Looks, ProcessLooks
 from .places import FETCHER, Where, is_file, is_users, outside_models, places, within
 from .remedies import RemedyRow

@@ -10,9 +10,9 @@ from ...analyse.run import startup as before
 from ...analyse.run.analysis import Analysis, RankAnalysis
 from ...analyse.run.facts import Facts
 from ...analyse.run.loader_stats import WAITING, WAITING_FOR_CPU, LoaderStats
+from ...analyse.run.resource_usage import said_of
 from ...analyse.run.stall_breakdown import PARTS, TOTAL, UNTOLD
 from ...analyse.run.trends import FALLS, FLAT, GROWS, JUMPS, Trend
-from ...analyse.run.worker_deaths import said_of
 from ...record.image_files import ImageDecoding
 from ..document import (
     BAR_SIGNS,

@@ -14,9 +14,9 @@ import numpy.typing as npt
 
 from ...analyse.intervals import clip, covered
 from ...analyse.ranks.membership import SAME_CLOCK_NS
-from ...analyse.run.outlier_steps import spans_of
+from ...analyse.run.loader_stats import joined
 from ...analyse.run.stall_breakdown import PARTS, UNTOLD
-from ...analyse.run.worker_records import joined
+from ...analyse.run.window import spans_of
 from ...analyse.timeline.timeline import Timeline
 from ...record.reader import Records
 from ...record.schema import NOT_MEASURED, StepFlag

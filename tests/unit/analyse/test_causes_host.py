@@ -19,9 +19,8 @@ from whyidle.analyse.causes.diagnosis import findings_of
 from whyidle.analyse.causes.finding import Finding
 from whyidle.analyse.causes.host_and_device import gil
 from whyidle.analyse.causes.pieces import pieces_of
-from whyidle.analyse.run.divided_time import gil_of, own_time
 from whyidle.analyse.run.host_gaps import LEAST_STAGE
-from whyidle.analyse.run.stall_breakdown import PARTS
+from whyidle.analyse.run.stall_breakdown import PARTS, gil_of, own_time, running_of
 from whyidle.analyse.run.window import Window
 from whyidle.analyse.speedup import SCATTER_SD, scattered
 from whyidle.record.columns import with_column
@@ -215,32 +214,29 @@ def test_a_backward_pass_in_autograds_thread_is_no_wait_for_the_lock(tmp_path: P
     window, pauses, _ = calls
     run = open_run(tmp_path / "run")
     there = own_time(window, pauses, run.records(EVENT), backward_elsewhere=True)
-    assert there.running() == pytest.approx(1.0, abs=0.01)
-    assert there.off_cpu.sum() < 0.01 * window.wall_ns
-    seen = gil_of(window, there, run.records(EVENT), run.records(HOST))
+    assert running_of(*there) == pytest.approx(1.0, abs=0.01)
+    seen = gil_of(window, *there, run.records(EVENT), run.records(HOST))
     assert seen is not None
     assert seen.waited.sum() < 0.01 * window.wall_ns
     # Elsewhere the thread that calls it runs it.
-    here = own_time(*calls)
-    assert here.running() == pytest.approx(0.6, abs=0.01)
-    assert here.off_cpu.sum() == pytest.approx(0.4 * window.wall_ns, rel=0.05)
+    span, cpu = own_time(*calls)
+    assert running_of(span, cpu) == pytest.approx(0.6, abs=0.01)
+    assert (span - cpu).sum() == pytest.approx(0.4 * window.wall_ns, rel=0.05)
 
 
 def test_a_backward_pass_that_the_optimizer_calls_lasts_until_that_ends(tmp_path: Path) -> None:
     calls = on_cuda(tmp_path / "run")
     called = changed(calls, optimizer_begin_ns=calls[0].steps["fetch_begin_ns"] + 1 * MS)
-    assert own_time(*called, True).span == pytest.approx(8 * MS, rel=0.02)
+    assert own_time(*called, True)[0] == pytest.approx(8 * MS, rel=0.02)
 
 
 def test_steps_whose_backward_pass_has_no_end_say_nothing(tmp_path: Path) -> None:
     """Gradients are only accumulated."""
     endless = changed(on_cuda(tmp_path / "run"), optimizer_begin_ns=NOT_MEASURED, optimizer_end_ns=NOT_MEASURED)
-    own = own_time(*endless, True)
-    assert own.running() is None
-    assert own.off_cpu.sum() == 0
+    assert running_of(*own_time(*endless, True)) is None
     # Steps without a backward pass are the thread's own.
     none = changed(endless, backward_begin_ns=NOT_MEASURED)
-    assert own_time(*none, True).running() == pytest.approx(0.6, abs=0.01)
+    assert running_of(*own_time(*none, True)) == pytest.approx(0.6, abs=0.01)
 
 
 @pytest.mark.parametrize("utilisation", [None, 50])

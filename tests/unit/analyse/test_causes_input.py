@@ -28,13 +28,19 @@ from support.judged_waits import (
 from whyidle.analyse.causes.diagnosis import findings_of, verdict_of, waits_explained
 from whyidle.analyse.causes.finding import Finding
 from whyidle.analyse.causes.input_batches import soon_full
-from whyidle.analyse.run.divided_time import Gil
-from whyidle.analyse.run.exclusion import Exclusion, SeenWaiting, TimeGrowth
-from whyidle.analyse.run.exposed_data_wait import Shape, Slow, Spread
-from whyidle.analyse.run.facts import Facts, Sampling, WastedSamples, wasted_samples_of
-from whyidle.analyse.run.loader_stats import LoaderStats
-from whyidle.analyse.run.memory_growth import MemoryGrowth, MemoryLimitSeen, memory_growth_of
-from whyidle.analyse.run.worker_records import HandedOver
+from whyidle.analyse.run.exposed_data_wait import Sampling, Shape, Slow, Spread
+from whyidle.analyse.run.facts import Facts
+from whyidle.analyse.run.loader_stats import (
+    Exclusion,
+    HandedOver,
+    LoaderStats,
+    SeenWaiting,
+    TimeGrowth,
+    WastedSamples,
+    wasted_samples_of,
+)
+from whyidle.analyse.run.resource_usage import MemoryGrowth, MemoryLimitSeen, memory_growth_of
+from whyidle.analyse.run.stall_breakdown import Gil
 from whyidle.analyse.speedup import SCATTER_SD
 from whyidle.analyse.statistics import Estimate, wilson
 from whyidle.analyse.where.stage_shares import Stages, StageShare

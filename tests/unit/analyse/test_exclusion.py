@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from support.crafted import records_of
-from whyidle.analyse.run.exclusion import Exclusion, exclusion_of
+from whyidle.analyse.run.loader_stats import Exclusion, exclusion_of
 from whyidle.analyse.run.window import Window
 from whyidle.analyse.where.looks import Looks, ProcessLooks
 from whyidle.record.schema import BATCH, STACK, STEP, ThreadState

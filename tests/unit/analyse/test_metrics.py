@@ -11,9 +11,9 @@ import numpy as np
 
 from whyidle.analyse.ranks.figures import figure
 from whyidle.analyse.run.analysis import analyse
+from whyidle.analyse.run.facts import SampleSizes, sample_sizes
+from whyidle.analyse.run.loader_stats import SlowSample
 from whyidle.analyse.run.metrics import METRICS
-from whyidle.analyse.run.sample_sizes import SampleSizes, sample_sizes
-from whyidle.analyse.run.worker_records import SlowSample
 from whyidle.record.run import open_run
 from whyidle.record.schema import STEP, StepFlag
 from whyidle.report.contract.encode import builtins

@@ -12,9 +12,8 @@ import pytest
 from support.crafted import add_events, analysis_of_run, facts_of_run, records_of, steps_of, train_on_cpu
 from support.planted_stacks import DECODING, FETCHING, FORWARD, WAITING, WORKER
 from support.planted_stacks import look as look_at
-from whyidle.analyse.run.resource_usage import Sampled, sampled
-from whyidle.analyse.run.sampler_quality import quality_notes
-from whyidle.analyse.run.unsampled_steps import disagreeing
+from whyidle.analyse.run.resource_usage import Sampled, quality_notes, sampled
+from whyidle.analyse.run.stall_breakdown import disagreeing
 from whyidle.analyse.run.window import Window
 from whyidle.record.reader import Records
 from whyidle.record.schema import DEVICE, HOST, NOT_MEASURED, STEP, EventKind, StepFlag, ThreadState

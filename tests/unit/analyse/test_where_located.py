@@ -13,7 +13,8 @@ from support.judged_waits import waiting_for_data
 from support.planted_stacks import FETCH, FETCHING, LIB, LOOP, WORKER, look
 from whyidle.analyse.causes.finding import Finding, Next
 from whyidle.analyse.predict.workload import Prediction
-from whyidle.analyse.run.facts import Facts, Sampling, facts_of
+from whyidle.analyse.run.exposed_data_wait import Sampling
+from whyidle.analyse.run.facts import Facts, facts_of
 from whyidle.analyse.speedup import Speedup
 from whyidle.analyse.where.located import located
 from whyidle.analyse.where.looks import ProcessLooks, looks_at

@@ -15,17 +15,20 @@ from support.crafted import add, add_events, analysis_of_run, records_of
 from support.rendered import rendered
 from support.snapshots import running, text
 from whyidle.analyse.recent.reader import RecentReader
-from whyidle.analyse.run.loader_stats import WAITING, WAITING_FOR_CPU, LoaderStats, loader_of
-from whyidle.analyse.run.window import Window
-from whyidle.analyse.run.worker_deaths import WorkerDeath, deaths_of, said_of
-from whyidle.analyse.run.worker_records import (
+from whyidle.analyse.run.loader_stats import (
+    WAITING,
+    WAITING_FOR_CPU,
     HandedOver,
+    LoaderStats,
     first_later_end,
     handed_over_of,
     joined,
+    loader_of,
     of_training,
     places_of,
 )
+from whyidle.analyse.run.resource_usage import WorkerDeath, deaths_of, said_of
+from whyidle.analyse.run.window import Window
 from whyidle.record.reader import Records
 from whyidle.record.run import open_run
 from whyidle.record.schema import (

@@ -16,7 +16,7 @@ import pytest
 from whyidle.analyse.causes.finding import Finding, Next
 from whyidle.analyse.cells.cost import Price, spent
 from whyidle.analyse.run.analysis import analyse
-from whyidle.analyse.run.worker_deaths import WorkerDeath
+from whyidle.analyse.run.resource_usage import WorkerDeath
 from whyidle.analyse.speedup import Speedup
 from whyidle.record.run import open_run
 from whyidle.report.contract.checks import LimitsJson, MachineJson

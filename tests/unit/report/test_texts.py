@@ -19,11 +19,10 @@ from whyidle.analyse.causes.finding import Finding
 from whyidle.analyse.cells.comparison import load
 from whyidle.analyse.run.analysis import Analysis, analyse
 from whyidle.analyse.run.facts import Facts
-from whyidle.analyse.run.loader_stats import Timed
-from whyidle.analyse.run.non_step_time import Evaluation, Outside
+from whyidle.analyse.run.host_gaps import Evaluation, Outside
+from whyidle.analyse.run.loader_stats import SlowSample, Timed, TransformCost
 from whyidle.analyse.run.resource_usage import Sampled
 from whyidle.analyse.run.stall_breakdown import PARTS
-from whyidle.analyse.run.worker_records import SlowSample, TransformCost
 from whyidle.record.comparison import CellRecord, write_comparison
 from whyidle.record.run import open_run
 from whyidle.record.schema import HEADER_BYTES, STEP
