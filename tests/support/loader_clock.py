@@ -2,7 +2,7 @@
 
 Processes are generators. What one yields is an amount of work of some kind, which the simulation works off at the
 speed that kind has at the moment, or `None`: not before something else has happened. Nothing is shared with
-`analyse.replay`, so that an error of one shows against the other. Times in ns.
+`analyse.predict.replay`, so that an error of one shows against the other. Times in ns.
 
 Physics: a worker reads, waits, computes, in this order; finished batches reach the training `latency_ns` later in the
 order in which they were finished; taking one out costs the training `handoff_ns`, also where it came too early and

@@ -22,8 +22,8 @@ from ..run.facts import Facts
 from ..run.worker_records import of_training, within
 from ..shares import MOSTLY
 from .advice import Advice
-from .cases import in_processes
 from .predict import Assumed
+from .replay import loader_of
 from .workload import MachineLimits, Times, Workload
 
 LAIN_NS = 2_000_000
@@ -375,7 +375,7 @@ def workload_of(run: Run, facts: Facts, until_ns: int | None = None, writer: Wri
     size = float(batch_bytes or 0)
     sharing_ns = Assumed.sharing_ns(facts.handed, size)
     cpu_ns, collate_ns = making.cpu_ns, making.collate_ns
-    shares = bool(settings.num_workers) and in_processes(settings)
+    shares = loader_of(settings).processes
     if shares:
         # What was recorded of workers has it; no more of a batch than the batches' quickest.
         sharing_ns = min(sharing_ns, 0.9 * float(np.quantile(cpu_ns, 0.1)))

@@ -83,8 +83,6 @@ class Workload:
     """Threads of a worker that work on its batch together."""
     contention: float = 0.0
     """Share by which each further busy worker slows every other one down, beyond the CPUs they share."""
-    scale: float = 1.0
-    """Factor by which preparing a batch takes longer than recorded: fitted to trials."""
 
     @property
     def making_ns(self) -> Times:

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from support.loader_clock import MS, SPECS, Spec, recorded, simulate
-from whyidle.analyse.predict.cases import with_batch_size
-from whyidle.analyse.predict.predict import predict
+from whyidle.analyse.predict.predict import predict, with_batch_size
 from whyidle.analyse.predict.workload import Binding, MachineLimits, Workload
 from whyidle.record.tuning import LoaderSettings
 
