@@ -240,14 +240,6 @@ def test_cpus_that_other_trainings_of_the_job_use_are_not_this_ones(tmp_path: Pa
     assert workload_of(run, facts).limits.cpus == pytest.approx(4 * 3 / 5, rel=0.05)
 
 
-def test_later_records_can_be_left_out(tmp_path: Path) -> None:
-    run = open_run(training(tmp_path / "run"))
-    facts = facts_of(run)
-    whole, half = workload_of(run, facts), workload_of(run, facts, until_ns=ns(800))
-    assert 0 < len(half.cpu_ns) < len(whole.cpu_ns)
-    assert 0 < len(half.host_ns) < len(whole.host_ns)
-
-
 def turns(steps: Any) -> None:
     steps["loader"] = 1 + steps["step"] % 2
 
