@@ -321,15 +321,12 @@ def recorded(spec: Spec, batches: int = 300, seed: int = 0, settings: LoaderSett
     """What an exact recording of so many batches would say, without any noise of its own."""
     rng = np.random.default_rng(seed)
     made = spec.made(rng, batches)
-    nothing = np.zeros(batches)
     return Workload(
         settings=settings or spec.baseline,
         batch_size=spec.batch_size,
         cpu_ns=made.cpu_ns,
         wait_ns=made.wait_ns,
         read_ns=made.read_ns,
-        collate_ns=nothing,
-        slowest_ns=np.full(batches, np.nan),
         host_ns=spec.hosts(rng, batches),
         device_ns=None if spec.device_ns is None else np.full(batches, spec.device_ns),
         synchronous=spec.synchronous,

@@ -10,7 +10,7 @@ from ...record.reader import Records, measured
 from ...record.run import Run
 from ...record.schema import BATCH, EVENT, HOST, NOT_MEASURED, PAUSE, STEP, EventKind, PauseKind, StepFlag
 from ...record.tuning import DEFAULT_PREFETCH, LoaderSettings
-from ..intervals import covered, union_of
+from ..intervals import covered
 from ..run.divided_time import rises
 from ..run.events import lasting, under_way
 from ..run.facts import Facts
@@ -88,7 +88,7 @@ def workload_of(run: Run, facts: Facts) -> Workload:
     if shares:
         # What was recorded of workers has it; no more of a batch than the batches' quickest.
         sharing_ns = min(sharing_ns, 0.9 * float(np.quantile(making["cpu_ns"], 0.1)))
-        making |= {name: np.maximum(0.0, making[name] - sharing_ns) for name in ("cpu_ns", "collate_ns")}
+        making["cpu_ns"] = np.maximum(0.0, making["cpu_ns"] - sharing_ns)
     sampling_ns = 0.0 if facts.sampling is None else facts.sampling.each_ns
     ready_ns, waited_ns, delay_ns = None, None, 0.0
     if not serial:
@@ -201,10 +201,7 @@ def _making(batches: Records, threads: int, crowded: bool) -> dict[str, Times]:
     cpu = np.minimum(cpu, running - read)
     # Where waiting for a CPU was not counted, decoding and transforming are known to wait for nothing else.
     wait = np.where(np.isnan(queued) & (~np.isnan(stages["decode"]) | crowded), 0.0, running - read - cpu)
-    slowest = np.minimum(measured(batches["slowest_ns"]), cpu + wait + read)
-    collate = np.minimum(np.nan_to_num(stages["collate"]), cpu)
-    parts = {"cpu_ns": cpu, "wait_ns": wait, "read_ns": read, "collate_ns": collate, "slowest_ns": slowest}
-    return {name: part * scale for name, part in parts.items()}
+    return {"cpu_ns": cpu * scale, "wait_ns": wait * scale, "read_ns": read * scale}
 
 
 def _handoff(
@@ -302,9 +299,7 @@ def _host(steps: Records, host: Records, events: Records, facts: Facts, serial: 
     )
     rows = np.flatnonzero(follows)
     begin, end = steps["fetch_end_ns"][rows], steps["fetch_begin_ns"][rows + 1]
-    outside = union_of(
-        under_way(lasting(events, EventKind.BOUNDARY)), under_way(lasting(events, EventKind.HEADROOM_FILL))
-    )
+    outside = under_way(lasting(events, EventKind.BOUNDARY))
     own = (end - begin - covered(outside, begin, end)).astype(np.float64)
     own -= np.nan_to_num(measured(steps["sync_ns"]))[rows] + np.nan_to_num(measured(steps["overhead_ns"]))[rows]
     own = np.asarray(np.maximum(0.0, own))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import ceil
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,6 @@ from ...record.tuning import LoaderSettings
 from ..run.worker_records import HandedOver
 from .replay import Loader, Replay, draw, loader_of
 from .workload import Binding, Prediction, Times, Workload
-
-Line = tuple[float, float]
-"""alpha, beta in ns of T(B) = alpha + beta B, the time of a step."""
 
 
 class Assumed:
@@ -85,9 +83,7 @@ _Z90 = 1.645
 """Standard deviations to either side of a 90 % interval of a normal value."""
 
 
-def predict(
-    workload: Workload, settings: Sequence[LoaderSettings], *, seed: int = 0, step: Line | None = None
-) -> list[Prediction]:
+def predict(workload: Workload, settings: Sequence[LoaderSettings], *, seed: int = 0) -> list[Prediction]:
     """Replay a training with each setting: the predictions in their order.
 
     Pinning is predicted as equal: what a copy from pageable memory costs is part of the recorded step and not known
@@ -96,14 +92,13 @@ def predict(
 
     Args:
         seed: of the draws; the same one, the same predictions.
-        step: the time of a step by batch size, where it was measured.
     """
     steps, sequences = FEW_SETTINGS if len(settings) <= 100 else MANY_SETTINGS
     rng = np.random.default_rng(seed)
     cases = [
         (loader_of(each, workload.threads_per_worker), each.batch_size or workload.batch_size) for each in settings
     ]
-    loads = {size: with_batch_size(workload, size, rng, step) for size in sorted({size for _, size in cases})}
+    loads = {size: with_batch_size(workload, size, rng) for size in sorted({size for _, size in cases})}
     drawn = {size: draw(load, sequences, steps, rng) for size, load in loads.items()}
     # Of settings that the replay does not tell apart, one.
     different = list(dict.fromkeys(cases))
@@ -212,51 +207,33 @@ def _doubts(workload: Workload) -> tuple[dict[str, Any], dict[str, Any]]:
     return low, high
 
 
-def with_batch_size(workload: Workload, size: int, rng: np.random.Generator, step: Line | None = None) -> Workload:
+def with_batch_size(workload: Workload, size: int, rng: np.random.Generator) -> Workload:
     """Put the samples of a workload together to batches of another size.
 
-    Samples lie one after the other as they were made, each batch's slowest at a random place among its own, the rest of
-    its making spread evenly over the others; another size cuts that line elsewhere. Putting samples together, bytes,
-    drawing and the hand-over grow with the size, and so does the step, unless `step` says how: without it a step's
-    fixed part counts as growing too, so that larger batches look no better for the device than they may be. Where the
-    slowest sample is not known, smaller batches come out too even.
+    Samples lie one after the other as they were made, from a random batch on, what a batch took spread evenly over its
+    own; another size cuts that line elsewhere. So smaller batches come out too even. Bytes, drawing, the hand-over and
+    the step grow with the size: a step's fixed part, too, so that larger batches look no better than they may be.
     """
     old, times = workload.batch_size, size / workload.batch_size
     if size == old:
         return workload
-    making = workload.making_ns - workload.collate_ns
-    slowest = np.clip(np.nan_to_num(workload.slowest_ns), making / old, making)
-    passes = max(1, int(np.ceil(times)))
-    share = np.tile(np.divide(slowest, making, out=np.zeros_like(making), where=making > 0), passes)
-    recorded = len(share)
-    # From a random sample on; the line's end is joined to its begin, and what is left over is left out.
-    shift = int(rng.integers(old * recorded))
-    count = max(1, recorded * old // size)
-    edges = np.arange(count + 1) * float(size)
-    rounds, within = np.divmod(edges + shift, recorded * old)
-    at = (np.arange(recorded) * old + rng.integers(old, size=recorded) + 0.5 - shift) % (recorded * old)
-    into = np.minimum(np.searchsorted(edges, at, side="right") - 1, count)
+    recorded = len(workload.cpu_ns) * max(1, ceil(times))
+    # The line's end is joined to its begin, and what is left over is left out.
+    edges = (int(rng.integers(recorded)) * old + np.arange(max(1, recorded * old // size) + 1) * size) / old
 
-    def cut(recorded_ns: Times) -> Times:
-        part = np.tile(recorded_ns, passes)
-        whole = np.concatenate([[0.0], np.cumsum(part * (1 - share))])
-        even = rounds * whole[-1] + np.interp(within, np.arange(recorded + 1) * float(old), whole)
-        slow = np.bincount(into, weights=part * share, minlength=count + 1)[:count]
-        return np.asarray(np.diff(even) + slow)
+    def cut(batches: Times) -> Times:
+        line = np.cumsum(np.tile(batches, 2 * recorded // len(batches)))
+        return np.diff(np.interp(edges, np.arange(len(line) + 1), np.concatenate([[0.0], line])))
 
-    collate = np.full(count, workload.collate_ns.mean() * times)
-    grows = times if step is None else (step[0] + step[1] * size) / (step[0] + step[1] * old)
     epoch = workload.batches_per_epoch
     return replace(
         workload,
         batch_size=size,
-        cpu_ns=cut(workload.cpu_ns - workload.collate_ns) + collate,
+        cpu_ns=cut(workload.cpu_ns),
         wait_ns=cut(workload.wait_ns),
         read_ns=cut(workload.read_ns),
-        collate_ns=collate,
-        slowest_ns=np.full(count, np.nan),
-        host_ns=workload.host_ns * grows,
-        device_ns=None if workload.device_ns is None else workload.device_ns * grows,
+        host_ns=workload.host_ns * times,
+        device_ns=None if workload.device_ns is None else workload.device_ns * times,
         handoff_ns=workload.handoff_ns * times,
         drawing_ns=workload.drawing_ns * times,
         sharing_ns=workload.sharing_ns * times,

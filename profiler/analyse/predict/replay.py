@@ -126,8 +126,6 @@ class Replay:
         """When each step was done; on the device where there is one."""
         self.stalls: list[float] = []
         """How long the device, or the training on the processor, waited for its data, in each step."""
-        self.order: list[int] = []
-        """Batches as they were handed over."""
         self.lost_cpu = 0.0
         """Time that the training waited for workers with less than a CPU each, or lacked CPUs itself."""
         self.lost_storage = 0.0
@@ -189,7 +187,6 @@ class Replay:
     def _fetch(self, step: int) -> Iterator[Act]:
         """`_SingleProcessDataLoaderIter._next_data`."""
         read, wait, cpu = (part[step % len(part)] for part in self._making)
-        self.order.append(step)
         yield self._works(self.workload.drawing_ns, 1.0)
         yield self._sleeps(self.now + read / min(1.0, self.workload.limits.storage_parallel or 1.0) + wait)
         yield self._works(cpu, 1.0)
@@ -200,7 +197,7 @@ class Replay:
             yield from self._reset()
         while True:
             if step in self._aside:
-                batch, worker = step, self._aside.pop(step)
+                worker = self._aside.pop(step)
                 break
             if not self._result_queue:
                 self._waits, self._starved = True, step + self._epoch != self._epoch_end
@@ -212,7 +209,6 @@ class Replay:
             if batch == step or not self.loader.in_order:
                 break
             self._aside[batch] = worker
-        self.order.append(batch)
         self._num_tasks[worker] -= 1
         yield from self._try_put_index()
 

@@ -44,10 +44,6 @@ class Workload:
     """Part of making each batch that waited for neither CPU nor reads: sleeps, locks, network."""
     read_ns: Times
     """Part of making each batch that waited in reads of files."""
-    collate_ns: Times
-    """The part of `cpu_ns` that is putting samples together."""
-    slowest_ns: Times
-    """Part of making each batch that its slowest sample took; NaN where that is not known."""
     host_ns: Times
     """What the training does of itself from one fetch's end to the next fetch's begin, waiting for the device left out;
     on the processor all of its step."""

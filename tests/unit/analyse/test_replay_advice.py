@@ -17,16 +17,7 @@ from support.loader_clock import SPECS, Spec, recorded, simulate
 from support.planted_runs import Making, hosted, pooled
 from whyidle.analyse.causes.diagnosis import findings_of
 from whyidle.analyse.causes.finding import Finding
-from whyidle.analyse.predict.advice import (
-    MOST_OFF,
-    Advice,
-    VanishedWork,
-    in_order_efficiency,
-    largest_of,
-    prefetch_needed,
-    without,
-    workers_needed,
-)  # fmt: skip
+from whyidle.analyse.predict.advice import MOST_OFF, Advice, VanishedWork, prefetch_needed, without
 from whyidle.analyse.predict.predict import predict
 from whyidle.analyse.predict.workload import MachineLimits, Workload
 from whyidle.analyse.run.analysis import analyse
@@ -45,8 +36,6 @@ def workload(wait_ms: float = 40.0, cpu_ms: float = 0.5, **more: object) -> Work
         "cpu_ns": cpu_ms * MS * ones,
         "wait_ns": wait_ms * MS * ones,
         "read_ns": 0 * ones,
-        "collate_ns": 0 * ones,
-        "slowest_ns": np.nan * ones,
         "host_ns": 10 * MS * ones,
         "handoff_ns": 0.5 * MS,
         "main_cpus": 0.2,
@@ -145,46 +134,17 @@ def test_cpus_that_are_used_up_are_no_reason_for_more_workers_than_they_run() ->
     assert waiting.cheapest(lambda settings: settings.num_workers > 2) is not None
 
 
-def test_expected_largest_of_normal_numbers() -> None:
-    known = {1: 0.0, 2: 0.5642, 4: 1.0294, 8: 1.4236, 16: 1.7660}
-    for workers, largest in known.items():
-        assert largest_of(workers) == pytest.approx(largest, abs=1e-3)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("workers", "prefetch"), [(2, 1), (4, 2), (8, 1), (8, 4)])
-def test_efficiency_of_order_is_what_the_replay_says(workers: int, prefetch: int) -> None:
+@pytest.mark.parametrize(
+    ("workers", "loss", "prefetch"), [(1, 0.1, 1), (2, 0.1, 3), (4, 0.2, 2), (8, 0.1, 6), (8, 0.3, 2)]
+)
+def test_the_prefetch_asked_for_loses_no_more_than_that_in_the_replay(workers: int, loss: float, prefetch: int) -> None:
     spread = 0.6
+    assert prefetch_needed(spread, workers, loss) == prefetch
     times = np.random.default_rng(1).gamma(spread**-2, 40 * MS * spread**2, 1000)
     own = {"cpu_ns": np.zeros(1000), "wait_ns": times, "host_ns": np.full(1000, 0.01 * MS), "handoff_ns": 0.0}
-    workload = replace(recorded(SPECS["constant"], 1000), **own, latency_ns=0.0, batches_per_epoch=None)
-    rate = predict(workload, [LoaderSettings(workers, prefetch)])[0].samples_per_s
-    whole = workers * 32 * 1e9 / times.mean()
-    assert in_order_efficiency(spread, workers, prefetch) == pytest.approx(rate / whole, rel=0.2)
-
-
-@given(st.floats(0.1, 1.5), st.integers(2, 16), st.floats(0.01, 0.5))
-def test_the_prefetch_asked_for_loses_no_more_than_that(spread: float, workers: int, loss: float) -> None:
-    prefetch = prefetch_needed(spread, workers, loss)
-    assert 1 - in_order_efficiency(spread, workers, prefetch) <= loss + 1e-6
-    if prefetch > 1:
-        assert 1 - in_order_efficiency(spread, workers, prefetch - 1) > loss - 1e-6
-
-
-def test_workers_that_would_do() -> None:
-    assert workers_needed(5, 40, 10.2, cpus=8) == 5
-    assert workers_needed(0, 30, 10, cpus=8) == 3
-    assert workers_needed(35, 0, 8, cpus=4) is None  # four CPUs make one in 8.75
-    assert workers_needed(5, 40, 10.2, cpus=8, spread=1.0) == 7
-
-
-def test_workers_that_would_do_keep_the_training_busy_in_the_replay() -> None:
-    spec = replace(SPECS["constant"], cpu=lambda rng, n: np.full(n, 20 * MS), cpus=6)
-    needed = workers_needed(20, 40, 10.2, cpus=5)
-    assert needed is not None
-    enough, fewer = predict(recorded(spec), [LoaderSettings(needed, 2), LoaderSettings(needed - 1, 2)])
-    assert enough.samples_per_s == pytest.approx(32 / 0.0102, rel=0.03)  # 200 steps hold the begin, in bursts
-    assert fewer.samples_per_s < enough.samples_per_s * 0.95
+    load = replace(recorded(SPECS["constant"], 1000), **own, latency_ns=0.0, batches_per_epoch=None)
+    rate = predict(load, [LoaderSettings(workers, prefetch)])[0].samples_per_s
+    assert rate / (workers * 32 * 1e9 / times.mean()) >= 1 - 1.4 * loss
 
 
 def less(spec: Spec, making: float = 0.0, loop_ns: float = 0.0) -> Spec:

@@ -87,8 +87,8 @@ def training(
             {
                 "worker": number % (workers or 1), "samples": 8, "threads": 1, "begin_ns": ns(begin),
                 "end_ns": ns(max(end, begin + made_ms)), "cpu_ns": cpu_ms * MS, "process_cpu_ns": cpu_ms * MS,
-                "run_queue_ns": queue_ms * MS, "read_ns": 0, "collate_ns": 0.5 * MS, "batch_bytes": 4096, "skipped": 0,
-                "slowest_ns": 4 * MS, **numbers, **(batch or {}),
+                "run_queue_ns": queue_ms * MS, "read_ns": 0, "batch_bytes": 4096, "skipped": 0,
+                **numbers, **(batch or {}),
             }
         )  # fmt: skip
         at += fetch + step_ms
@@ -116,8 +116,6 @@ def test_making_is_told_in_its_parts_without_the_waiting_for_a_cpu(tmp_path: Pat
     assert workload.cpu_ns + workload.sharing_ns == pytest.approx(2 * MS)
     assert 0 < workload.sharing_ns < 1 * MS
     assert np.median(workload.wait_ns) == pytest.approx(6 * MS)
-    assert np.median(workload.collate_ns) + workload.sharing_ns == pytest.approx(0.5 * MS)
-    assert np.median(workload.slowest_ns) == pytest.approx(4 * MS)
     assert not workload.read_ns.any()
 
 
