@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from whyidle.analyse.predict.workload import MachineLimits, Times, Workload
+from whyidle.analyse.predict.workload import Times, Workload
 from whyidle.record.tuning import LoaderSettings
 
 MS = 1e6
@@ -336,7 +336,8 @@ def recorded(spec: Spec, batches: int = 300, seed: int = 0, settings: LoaderSett
         main_cpus=spec.main_cpus,
         start_ns=spec.start_ns,
         batches_per_epoch=spec.batches_per_epoch,
-        limits=MachineLimits(spec.cpus, storage_parallel=spec.storage_parallel),
+        cpus=spec.cpus,
+        storage_parallel=spec.storage_parallel,
         contention=spec.contention,
     )
 

@@ -199,10 +199,10 @@ class Advice:
         cpu, made = float(load.cpu_ns.mean()), load.making_ns
         spread = float(made.std() / made.mean()) if made.any() else 0.0
         # As many as the CPUs can run, and no more than make two batches of an epoch.
-        run_by_cpus = MOST_WORKERS if cpu <= 0 else int(load.limits.cpus * max(1.0, making / cpu) + 0.05)
+        run_by_cpus = MOST_WORKERS if cpu <= 0 else int(load.cpus * max(1.0, making / cpu) + 0.05)
         most = max(1, min(MOST_WORKERS, run_by_cpus, (load.batches_per_epoch or 2 * MOST_WORKERS) // 2))
         counts = {max(1, min(most, math.ceil(even * times))) for times in AROUND}
-        counts |= {min(most, recorded.num_workers + 1), max(1, min(most, int(load.limits.cpus)))}
+        counts |= {min(most, recorded.num_workers + 1), max(1, min(most, int(load.cpus)))}
         counts |= {max(1, recorded.num_workers - 1)}
         ahead = recorded.prefetch_factor or DEFAULT_PREFETCH
         asked = [recorded, recorded.with_workers(0)]

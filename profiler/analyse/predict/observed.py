@@ -19,7 +19,7 @@ from ..shares import MOSTLY
 from .advice import Advice
 from .predict import Assumed
 from .replay import loader_of
-from .workload import MachineLimits, Times, Workload
+from .workload import Times, Workload
 
 LEAST_BATCHES = 20
 """Recorded batches, and steps, that a replay draws its times from, at least."""
@@ -107,7 +107,9 @@ def workload_of(run: Run, facts: Facts) -> Workload:
         host_ns = np.maximum(0.0, host_ns - touch_ns)
     start_ns = _start(window.all_steps, made)
     otherwise_ns = sampling_ns + (float(making["cpu_ns"].mean()) if serial else touch_ns * shares)
-    limits = _limits(run, facts, host, settings)
+    cpus = _cpus_left(run, facts, settings.num_workers)
+    shm_used, shm_size = _median(host, "shm_used_bytes"), _median(host, "shm_total_bytes")
+    whole = _median(host, "tree_pss_bytes")
     queued = facts.device_kind != "cpu"
     return Workload(
         settings=settings,
@@ -126,10 +128,14 @@ def workload_of(run: Run, facts: Facts) -> Workload:
         start_ns=Assumed.START_NS if start_ns is None else start_ns / (settings.num_workers + 1),
         batches_per_epoch=_batches_per_epoch(window.all_steps),
         batch_bytes=batch_bytes,
-        limits=limits,
         threads_per_worker=threads,
         # With workers it is in what was recorded.
-        contention=Assumed.contention(Assumed.CONTENTION, limits.cpus) if serial else 0.0,
+        contention=Assumed.contention(Assumed.CONTENTION, cpus) if serial else 0.0,
+        cpus=cpus,
+        memory_bytes=_median(host, "memory_available_bytes"),
+        shm_bytes=None if shm_used is None or shm_size is None else max(0, shm_size - shm_used),
+        # Of the tree's memory no process's own part is told; the training's is no smaller than a worker's.
+        worker_bytes=None if whole is None or not settings.num_workers else whole // (1 + settings.num_workers),
     )
 
 
@@ -379,33 +385,24 @@ def _cpus(facts: Facts) -> float:
     return facts.sampled.cpu_budget or float(facts.machine_cpus or 1)
 
 
-def _limits(run: Run, facts: Facts, host: Records, settings: LoaderSettings) -> MachineLimits:
-    """Find the CPUs and memory that other settings may use, by what the sampler saw of the host."""
-    window, threads = facts.window, max(LEAST_THREADS, settings.num_workers + 1)
+def _cpus_left(run: Run, facts: Facts, workers: int) -> float:
+    """CPUs that other settings may use, by what the sampler saw of the host."""
+    window, threads = facts.window, max(LEAST_THREADS, workers + 1)
     # What the job's other training threads used: they are of its tree, and yet leave less to this training.
     peers = 0.0
     for other in {(file.header.rank, file.header.pid) for file in run.files(STEP)} - {run.leading_writer()}:
         steps = run.records(STEP, other)
         inside = (steps["step_end_ns"] > window.begin_ns) & (steps["step_end_ns"] <= window.end_ns)
-        peers += float(np.nansum(measured(steps["cpu_ns"][inside])))
-    peers /= window.wall_ns
+        peers += float(np.nansum(measured(steps["cpu_ns"][inside]))) / window.wall_ns
 
     def left(cpus: float, used: float) -> float:
         """What nobody used but this training, or a fair share for as many threads as it has."""
         return max(cpus - used, cpus * threads / (threads + used))
 
     cpus = left(_cpus(facts), peers)
-    if facts.foreign_cpus is not None and facts.machine_cpus is not None:
-        cpus = min(cpus, left(float(facts.machine_cpus), facts.foreign_cpus + peers))
-    shm_used, shm_size = _median(host, "shm_used_bytes"), _median(host, "shm_total_bytes")
-    whole = _median(host, "tree_pss_bytes")
-    return MachineLimits(
-        cpus=cpus,
-        memory_bytes=_median(host, "memory_available_bytes"),
-        shm_bytes=None if shm_used is None or shm_size is None else max(0, shm_size - shm_used),
-        # Of the tree's memory no process's own part is told; the training's is no smaller than a worker's.
-        worker_bytes=None if whole is None or not settings.num_workers else whole // (1 + settings.num_workers),
-    )
+    if facts.foreign_cpus is None or facts.machine_cpus is None:
+        return cpus
+    return min(cpus, left(float(facts.machine_cpus), facts.foreign_cpus + peers))
 
 
 def _median(records: Records, name: str) -> int | None:

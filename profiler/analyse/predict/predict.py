@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import ceil
 from typing import Any
 
@@ -11,8 +11,8 @@ import numpy as np
 
 from ...record.tuning import LoaderSettings
 from ..run.worker_records import HandedOver
-from .replay import Loader, Replay, draw, loader_of
-from .workload import Binding, Prediction, Times, Workload
+from .replay import Replay, draw, loader_of
+from .workload import Prediction, Times, Workload
 
 
 class Assumed:
@@ -64,127 +64,56 @@ class Assumed:
         )
 
 
-LEAST_LOST = 0.05
-"""Share of the wall time that has to be lost to the loader before anything of it is called the limit."""
-CPUS_CONTENDED = 0.2
-"""Share of the time lost while workers are busy that is lost because they have less than a CPU each, from which the
-CPUs bind and not the number of workers."""
-FEW_SETTINGS, MANY_SETTINGS = (192, 8), (200, 3)
-"""(steps, sequences of them) that each setting is replayed with: up to a hundred settings, or more."""
+STEPS, SEQUENCES = 192, 8
+"""Steps, and sequences of them, that each setting is replayed with."""
 MODEL_SD = 0.06
 """Standard deviation of a predicted log rate that is due to the model itself, beside all that is counted. A choice."""
 UNSEEN_SD = 0.3
 """Standard deviation of the log of a batch's time that a recording of few batches may not have seen. A choice."""
 UNKNOWN_HANDOFF_NS = 3e6
 """Hand-over that may well be where none was measured: the slow end of a prediction's interval."""
-LEAST_NS = 1.0
-"""Time of a step that is left where all of its work is said to vanish: a rate needs one."""
 _Z90 = 1.645
 """Standard deviations to either side of a 90 % interval of a normal value."""
 
 
-def predict(workload: Workload, settings: Sequence[LoaderSettings], *, seed: int = 0) -> list[Prediction]:
-    """Replay a training with each setting: the predictions in their order.
+def predict(workload: Workload, settings: Sequence[LoaderSettings]) -> list[Prediction]:
+    """Replay a training with each setting: the predictions in their order, each time the same.
 
     Pinning is predicted as equal: what a copy from pageable memory costs is part of the recorded step and not known
     apart. The interval holds 90 % of what would be measured if the recorded batches are what is to come: from sequences
     drawn from them, from hand-overs or storage limits that were not seen, and from what the model is off by.
-
-    Args:
-        seed: of the draws; the same one, the same predictions.
     """
-    steps, sequences = FEW_SETTINGS if len(settings) <= 100 else MANY_SETTINGS
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     cases = [
         (loader_of(each, workload.threads_per_worker), each.batch_size or workload.batch_size) for each in settings
     ]
     loads = {size: with_batch_size(workload, size, rng) for size in sorted({size for _, size in cases})}
-    drawn = {size: draw(load, sequences, steps, rng) for size, load in loads.items()}
-    # Of settings that the replay does not tell apart, one.
+    drawn = {size: draw(load, SEQUENCES, STEPS, rng) for size, load in loads.items()}
+    # One of those settings that the replay does not tell apart.
     different = list(dict.fromkeys(cases))
-    replays = [[_replayed(drawn[size][k], loader, steps) for loader, size in different] for k in range(sequences)]
+    replays = [[Replay(drawn[size][k], loader, STEPS) for loader, size in different] for k in range(SEQUENCES)]
     ns = np.array([[each.ns_per_batch for each in sequence] for sequence in replays])
-    stall = np.array([[each.stall for each in sequence] for sequence in replays]).mean(axis=0)
+    stall = np.array([[each.stall_share for each in sequence] for sequence in replays]).mean(axis=0)
     # The variance of few sequences is mixed with that of settings that are bound by the same.
-    own = np.log(ns).var(axis=0, ddof=1)
-    kinds = [(bool(loader.workers), each.binding) for (loader, _), each in zip(different, replays[0], strict=True)]
+    own, first = np.log(ns).var(axis=0, ddof=1), replays[0]
+    kinds = [(each.loader.workers > 0, each.binding) for each in first]
     alike = np.array([own[[kind == other for other in kinds]].mean() for kind in kinds])
-    variance = ((sequences - 1) * own + 3 * alike) / (sequences + 2)
+    variance = ((SEQUENCES - 1) * own + 3 * alike) / (SEQUENCES + 2)
     # That of sequences is put to the length of the recording.
     recorded = np.array([len(loads[size].cpu_ns) for _, size in different])
-    away = np.exp(_Z90 * np.sqrt((variance * steps + UNSEEN_SD**2) / recorded + MODEL_SD**2))
+    away = np.exp(_Z90 * np.sqrt((variance * STEPS + UNSEEN_SD**2) / recorded + MODEL_SD**2))
     mean, said = ns.mean(axis=0), {}
     for n, (loader, size) in enumerate(different):
         slower, faster = (
-            _replayed(replace(drawn[size][0], **known), loader, steps).ns_per_batch / ns[0, n] if known else 1.0
+            Replay(replace(drawn[size][0], **known), loader, STEPS).ns_per_batch / ns[0, n] if known else 1.0
             for known in (_doubts(loads[size]) if loader.workers else ({}, {}))
         )
         rate = size * 1e9 / mean[n]
-        low, high = rate / away[n] / max(1.0, slower), rate * away[n] / min(1.0, faster)
-        figures = float(rate), float(low), float(high), float(stall[n])
-        said[loader, size] = Prediction(settings[n], *figures, replays[0][n].binding)
+        figures = rate, rate / away[n] / max(1.0, slower), rate * away[n] / min(1.0, faster), stall[n]
+        said[loader, size] = (*map(float, figures), first[n].binding)
     return [
-        replace(said[case], settings=each, infeasible=infeasible(workload, each))
-        for case, each in zip(cases, settings, strict=True)
+        Prediction(each, *said[case], infeasible(workload, each)) for case, each in zip(cases, settings, strict=True)
     ]
-
-
-@dataclass(frozen=True)
-class _Replayed:
-    """What one replay says of a setting."""
-
-    ns_per_batch: float
-    stall: float
-    """Share of the wall time, 0..1, that the training or its device waits for data."""
-    binding: str
-
-
-def _replayed(workload: Workload, loader: Loader, steps: int) -> _Replayed:
-    replay, epoch = Replay(workload, loader, steps), workload.batches_per_epoch or 0
-    lasts = replay.ends[-1]
-    # Where an epoch is longer than what was replayed its beginning is weighed by its length. Without workers the first
-    # batch is made as any other.
-    begins = 1.0 if not loader.workers else min(1.0, steps / epoch) if epoch else 0.0
-    first = replay.stalls[0] * (1 - begins)
-    waits = float(np.sum(replay.stalls))
-    stall = min(max((waits - first) / max(LEAST_NS, lasts - first), 0.0), 1.0)
-    if loader.workers:
-        # Workers that slow each other leave no CPU to further ones.
-        full = replay.lost_cpu > CPUS_CONTENDED * (replay.lost_cpu + replay.lost_workers)
-        lost = {
-            Binding.CPU: replay.lost_cpu + full * replay.lost_workers,
-            Binding.STORAGE: replay.lost_storage,
-            Binding.ORDER: replay.lost_order,
-            Binding.WORKERS: (not full) * replay.lost_workers,
-            Binding.START: replay.lost_start * begins,
-            Binding.HANDOFF: steps * workload.handoff_ns,
-            Binding.SAMPLER: steps * workload.drawing_ns,
-        }
-    else:
-        lost = {
-            Binding.SERIAL: float(workload.making_ns.mean()),
-            Binding.SAMPLER: workload.drawing_ns,
-        }
-    if waits - replay.lost_start * (1 - begins) > LEAST_LOST * lasts:
-        binding = max(lost, key=lambda name: lost[name])
-    else:
-        binding = Binding.CPU if replay.lost_cpu > LEAST_LOST * lasts else Binding.TRAINING
-    return _Replayed(max(LEAST_NS, ns_per_batch(replay.ends, loader, epoch)), stall, binding)
-
-
-def ns_per_batch(ends: Sequence[float], loader: Loader, epoch: int) -> float:
-    """Time that a batch takes. Where epochs are longer than what was replayed, the beginning of one and the steady rest
-    are put together by the length of an epoch; 0: it never ends, and only the rest counts."""
-    steps = len(ends)
-    if not loader.workers:
-        return ends[-1] / steps
-    if whole := steps // epoch * epoch if epoch else 0:
-        return ends[whole - 1] / whole
-    settled = min(max(loader.outstanding, min(32, steps // 4)), steps // 2)
-    # Workers that prepare batches equally fast hand them over in bursts of one each: whole bursts.
-    settled = min(settled + (steps - settled) % loader.workers, steps - 1)
-    steady = (ends[-1] - ends[settled - 1]) / (steps - settled)
-    return (ends[-1] + (epoch - steps) * steady) / epoch if epoch else steady
 
 
 def _doubts(workload: Workload) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -197,13 +126,13 @@ def _doubts(workload: Workload) -> tuple[dict[str, Any], dict[str, Any]]:
         low["handoff_ns"] = max(2 * workload.handoff_ns, UNKNOWN_HANDOFF_NS)
         high["handoff_ns"] = workload.handoff_ns / 3
     if workload.settings.num_workers == 0:
-        low["contention"] = max(workload.contention, Assumed.contention(Assumed.MOST_CONTENTION, workload.limits.cpus))
+        low["contention"] = max(workload.contention, Assumed.contention(Assumed.MOST_CONTENTION, workload.cpus))
         high["contention"] = 0.0
     reading, making = float(workload.read_ns.mean()), float(workload.making_ns.mean())
-    if workload.limits.storage_parallel is None and reading > 0.01 * making:
+    if workload.storage_parallel is None and reading > 0.01 * making:
         recorded = loader_of(workload.settings, workload.threads_per_worker)
         seen = max(1.0, max(1, recorded.workers * recorded.threads) * reading / making)
-        low["limits"] = replace(workload.limits, storage_parallel=seen)
+        low["storage_parallel"] = seen
     return low, high
 
 
@@ -225,46 +154,41 @@ def with_batch_size(workload: Workload, size: int, rng: np.random.Generator) -> 
         line = np.cumsum(np.tile(batches, 2 * recorded // len(batches)))
         return np.diff(np.interp(edges, np.arange(len(line) + 1), np.concatenate([[0.0], line])))
 
-    epoch = workload.batches_per_epoch
+    grows = ("host_ns", "handoff_ns", "drawing_ns", "sharing_ns", "delay_ns")
+    changed = {name: getattr(workload, name) * times for name in grows}
+    changed |= {name: cut(getattr(workload, name)) for name in ("cpu_ns", "wait_ns", "read_ns")}
+    epoch, size_bytes, device_ns = workload.batches_per_epoch, workload.batch_bytes, workload.device_ns
     return replace(
         workload,
         batch_size=size,
-        cpu_ns=cut(workload.cpu_ns),
-        wait_ns=cut(workload.wait_ns),
-        read_ns=cut(workload.read_ns),
-        host_ns=workload.host_ns * times,
-        device_ns=None if workload.device_ns is None else workload.device_ns * times,
-        handoff_ns=workload.handoff_ns * times,
-        drawing_ns=workload.drawing_ns * times,
-        sharing_ns=workload.sharing_ns * times,
-        delay_ns=workload.delay_ns * times,
+        device_ns=None if device_ns is None else device_ns * times,
         batches_per_epoch=None if epoch is None else max(1, round(epoch / times)),
-        batch_bytes=None if workload.batch_bytes is None else round(workload.batch_bytes * times),
+        batch_bytes=None if size_bytes is None else round(size_bytes * times),
+        **changed,
     )
 
 
 def infeasible(workload: Workload, settings: LoaderSettings) -> str | None:
     """Say why settings cannot run here: what they would need beyond the recorded ones, and what there is. `None` where
     they can, or nothing is known."""
-    limits, recorded = workload.limits, workload.settings
-    loader, before = loader_of(settings), loader_of(recorded)
+    recorded, loader, before = workload.settings, loader_of(settings), loader_of(workload.settings)
     recorded_bytes = float(workload.batch_bytes or 0)
     batch = recorded_bytes * (settings.batch_size or workload.batch_size) / workload.batch_size
     # The batch in use is one more.
     held_before, held = (recorded.outstanding + 1) * recorded_bytes, (settings.outstanding + 1) * batch
     shared = held - held_before * before.processes
-    if limits.shm_bytes is not None and loader.processes and shared > limits.shm_bytes:
+    if workload.shm_bytes is not None and loader.processes and shared > workload.shm_bytes:
         return (
             f"{settings.outstanding + 1} batches of {_bytes(batch)} take {_bytes(shared)} more of /dev/shm, "
-            f"but only {_bytes(limits.shm_bytes)} are free"
+            f"but only {_bytes(workload.shm_bytes)} are free"
         )
     processes = settings.num_workers * loader.processes - recorded.num_workers * before.processes
-    more = held - held_before + processes * (limits.worker_bytes or 0)
-    if limits.memory_bytes is not None and more > limits.memory_bytes:
+    more = held - held_before + processes * (workload.worker_bytes or 0)
+    if workload.memory_bytes is not None and more > workload.memory_bytes:
         pinned = ", all of which may be pinned" if settings.pin_memory else ""
         return (
             f"{settings.num_workers} workers and {settings.outstanding + 1} batches of {_bytes(batch)}{pinned} "
-            f"take {_bytes(more)} more memory, but only {_bytes(limits.memory_bytes)} are available"
+            f"take {_bytes(more)} more memory, but only {_bytes(workload.memory_bytes)} are available"
         )
     return None
 

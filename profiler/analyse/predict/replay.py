@@ -25,12 +25,19 @@ from math import inf
 import numpy as np
 
 from ...record.tuning import LoaderSettings
-from .workload import Times, Workload
+from .workload import Binding, Times, Workload
 
 MOST_EVENTS = 16
 """Events of a replay for each of its batches, of which one has ten at most."""
 MOST_OUTSTANDING = 1 << 14
 """Batches on order in a replay: more are an error of the record."""
+LEAST_LOST = 0.05
+"""Share of the wall time that has to be lost to the loader before anything of it is called the limit."""
+CPUS_CONTENDED = 0.2
+"""Share of the time lost while workers are busy that is lost because they have less than a CPU each, from which the
+CPUs bind and not the number of workers."""
+LEAST_NS = 1.0
+"""Time of a step that is left where all of its work is said to vanish: a rate needs one."""
 RUN_AHEAD = 4
 """Steps that a training may be ahead of a device it does not wait for: as many common ones as a launch queue of 1,024
 kernels holds. It smooths single late batches and changes no average."""
@@ -126,17 +133,10 @@ class Replay:
         """When each step was done; on the device where there is one."""
         self.stalls: list[float] = []
         """How long the device, or the training on the processor, waited for its data, in each step."""
-        self.lost_cpu = 0.0
-        """Time that the training waited for workers with less than a CPU each, or lacked CPUs itself."""
-        self.lost_storage = 0.0
-        """Time that it waited for workers whose reads slowed each other."""
-        self.lost_order = 0.0
-        """Time that it waited while workers had nothing to do: all that was on order were batches whose turn it was not
-        yet."""
-        self.lost_workers = 0.0
-        """Time that it waited for workers at full speed."""
-        self.lost_start = 0.0
-        """Time that it waited for the first batches of epochs."""
+        self.lost = dict.fromkeys((Binding.CPU, Binding.STORAGE, Binding.ORDER, Binding.WORKERS, Binding.START), 0.0)
+        """Time that the training waited for workers with less than a CPU each, or lacked CPUs itself; for workers whose
+        reads slowed each other; while workers had nothing to do, as all that was on order were batches whose turn it
+        was not yet; for workers at full speed; for the first batches of epochs."""
         self.now = 0.0
         self._clocks = [0.0] * 4
         self._main_due = inf
@@ -163,6 +163,50 @@ class Replay:
         self._send_idx = self._epoch_end = self._turn = 0
         self._run()
 
+    @property
+    def ns_per_batch(self) -> float:
+        """Time that a batch takes. Where epochs are longer than what was replayed, the beginning of one and the steady
+        rest are put together by the length of an epoch; where they never end only the rest counts."""
+        ends, steps, epoch = self.ends, self.steps, self.workload.batches_per_epoch or 0
+        if not self.loader.workers:
+            return max(LEAST_NS, ends[-1] / steps)
+        if whole := steps // epoch * epoch if epoch else 0:
+            return max(LEAST_NS, ends[whole - 1] / whole)
+        settled = min(max(self.loader.outstanding, min(32, steps // 4)), steps // 2)
+        # Workers that prepare batches equally fast hand them over in bursts of one each: whole bursts.
+        settled = min(settled + (steps - settled) % self.loader.workers, steps - 1)
+        steady = (ends[-1] - ends[settled - 1]) / (steps - settled)
+        return max(LEAST_NS, (ends[-1] + (epoch - steps) * steady) / epoch if epoch else steady)
+
+    @property
+    def _begins(self) -> float:
+        """Weight of the beginning of an epoch that is longer than what was replayed, by its length. Without workers the
+        first batch is made as any other."""
+        epoch = self.workload.batches_per_epoch
+        return 1.0 if not self.loader.workers else min(1.0, self.steps / epoch) if epoch else 0.0
+
+    @property
+    def stall_share(self) -> float:
+        """Share of the wall time, 0..1, that the training or its device waits for data."""
+        first = self.stalls[0] * (1 - self._begins)
+        return min(max((float(np.sum(self.stalls)) - first) / max(LEAST_NS, self.ends[-1] - first), 0.0), 1.0)
+
+    @property
+    def binding(self) -> str:
+        """What limits the rate, as `Binding` has it: what most of the time beyond the training's own was lost to; while
+        it waits, by what the workers are at."""
+        load, lost, begins, least = self.workload, dict(self.lost), self._begins, LEAST_LOST * self.ends[-1]
+        if float(np.sum(self.stalls)) - lost[Binding.START] * (1 - begins) <= least:
+            return Binding.CPU if lost[Binding.CPU] > least else Binding.TRAINING
+        if not self.loader.workers:
+            return Binding.SERIAL if load.making_ns.mean() >= load.drawing_ns else Binding.SAMPLER
+        if lost[Binding.CPU] > CPUS_CONTENDED * (lost[Binding.CPU] + lost[Binding.WORKERS]):
+            # Workers that slow each other leave no CPU to further ones.
+            lost[Binding.CPU] += lost.pop(Binding.WORKERS)
+        lost[Binding.START] *= begins
+        lost |= {Binding.HANDOFF: self.steps * load.handoff_ns, Binding.SAMPLER: self.steps * load.drawing_ns}
+        return max(lost, key=lambda name: lost[name])
+
     # The training process
 
     def _train(self) -> Iterator[Act]:
@@ -173,7 +217,7 @@ class Replay:
             begin = self.now
             self.stalls.append(max(0.0, begin - (asked if self._device is None else since)))
             if step + self._epoch == self._epoch_end:
-                self.lost_start += self.stalls[-1]
+                self.lost[Binding.START] += self.stalls[-1]
             yield self._works(self._host[step % len(self._host)], load.main_cpus)
             if self._device is None:
                 self.ends.append(self.now)
@@ -188,7 +232,7 @@ class Replay:
         """`_SingleProcessDataLoaderIter._next_data`."""
         read, wait, cpu = (part[step % len(part)] for part in self._making)
         yield self._works(self.workload.drawing_ns, 1.0)
-        yield self._sleeps(self.now + read / min(1.0, self.workload.limits.storage_parallel or 1.0) + wait)
+        yield self._sleeps(self.now + read / min(1.0, self.workload.storage_parallel or 1.0) + wait)
         yield self._works(cpu, 1.0)
 
     def _next_data(self, step: int) -> Iterator[Act]:
@@ -275,8 +319,8 @@ class Replay:
     def _speeds(self, reading: int, computing: int, demand: float) -> tuple[float, float, float]:
         """Speeds of the clocks of readers, of workers that compute and of the training, which uses so many CPUs."""
         load, threads = self.workload, self.loader.threads
-        share = min(1.0, load.limits.cpus / max(computing * threads + demand, 1e-9))
-        storage = min(1.0, (load.limits.storage_parallel or inf) / max(reading * threads, 1e-9))
+        share = min(1.0, load.cpus / max(computing * threads + demand, 1e-9))
+        storage = min(1.0, (load.storage_parallel or inf) / max(reading * threads, 1e-9))
         # Only what the training computes is slowed: one that sleeps, or waits for its device, does so in time.
         part = min(1.0, demand)
         return storage, share / (1 + load.contention * max(computing - 1, 0)), 1 / (part / share + 1 - part)
@@ -316,12 +360,12 @@ class Replay:
                     lost = passes / workers
                     slow, slowed = lost * computing * (1 - cpu_speed), lost * reading * (1 - read_speed)
                     idle = lost * (workers - (len(waits) + reading + computing))
-                    self.lost_cpu += slow
-                    self.lost_storage += slowed
-                    self.lost_order += idle
-                    self.lost_workers += lost * workers - slow - slowed - idle
+                    self.lost[Binding.CPU] += slow
+                    self.lost[Binding.STORAGE] += slowed
+                    self.lost[Binding.ORDER] += idle
+                    self.lost[Binding.WORKERS] += lost * workers - slow - slowed - idle
                 elif demand:
-                    self.lost_cpu += passes * (1 - main_speed)
+                    self.lost[Binding.CPU] += passes * (1 - main_speed)
                 if part != MAIN:
                     _, worker, batch = heappop(self._due[part])
                     self._worker_loop(worker, batch, part + 1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -11,22 +11,6 @@ from ...record.tuning import LoaderSettings
 
 Times = npt.NDArray[np.float64]
 """ns, one for each recorded batch or step."""
-
-
-@dataclass(frozen=True)
-class MachineLimits:
-    """What settings must not exceed. `None`: not known."""
-
-    cpus: float
-    """CPUs that the job may use, affinity and quota counted."""
-    memory_bytes: int | None = None
-    """Memory that was still to be had beside the recorded workers."""
-    shm_bytes: int | None = None
-    """Bytes of /dev/shm that were free beside the recorded workers."""
-    worker_bytes: int | None = None
-    """Memory that a worker takes of its own."""
-    storage_parallel: float | None = None
-    """Readers at full speed at a time, beyond which reads slow each other; `None`: no limit seen."""
 
 
 @dataclass(frozen=True)
@@ -74,11 +58,20 @@ class Workload:
     """Batches of `batch_size` in an epoch; `None` where that is not known."""
     batch_bytes: int | None = None
     """Bytes of a finished batch; `None` where that is not known."""
-    limits: MachineLimits = field(default_factory=lambda: MachineLimits(1.0))
     threads_per_worker: int = 1
     """Threads of a worker that work on its batch together."""
     contention: float = 0.0
     """Share by which each further busy worker slows every other one down, beyond the CPUs they share."""
+    cpus: float = 1.0
+    """CPUs that the job may use, affinity and quota counted."""
+    storage_parallel: float | None = None
+    """Readers at full speed at a time, beyond which reads slow each other; `None`: no limit seen."""
+    memory_bytes: int | None = None
+    """Memory that was still to be had beside the recorded workers; `None`: not known, as of the next two."""
+    shm_bytes: int | None = None
+    """Bytes of /dev/shm that were free beside the recorded workers."""
+    worker_bytes: int | None = None
+    """Memory that a worker takes of its own."""
 
     @property
     def making_ns(self) -> Times:

@@ -19,7 +19,7 @@ from whyidle.analyse.causes.diagnosis import findings_of
 from whyidle.analyse.causes.finding import Finding
 from whyidle.analyse.predict.advice import MOST_OFF, Advice, VanishedWork, prefetch_needed, without
 from whyidle.analyse.predict.predict import predict
-from whyidle.analyse.predict.workload import MachineLimits, Workload
+from whyidle.analyse.predict.workload import Workload
 from whyidle.analyse.run.analysis import analyse
 from whyidle.record.run import open_run
 from whyidle.record.tuning import LoaderSettings
@@ -39,7 +39,7 @@ def workload(wait_ms: float = 40.0, cpu_ms: float = 0.5, **more: object) -> Work
         "host_ns": 10 * MS * ones,
         "handoff_ns": 0.5 * MS,
         "main_cpus": 0.2,
-        "limits": MachineLimits(cpus=4.0),
+        "cpus": 4.0,
     }
     return Workload(**given | more)  # type: ignore[arg-type]
 
@@ -127,10 +127,10 @@ def test_what_gains_next_to_nothing_is_not_advised(tmp_path: Path, cpu_ms: float
 
 
 def test_cpus_that_are_used_up_are_no_reason_for_more_workers_than_they_run() -> None:
-    computing = workload(wait_ms=0.0, cpu_ms=40.0, limits=MachineLimits(cpus=2.0))
+    computing = workload(wait_ms=0.0, cpu_ms=40.0, cpus=2.0)
     advice = Advice(computing)
     assert advice.cheapest(lambda settings: settings.num_workers > 2) is None
-    waiting = Advice(workload(wait_ms=40.0, cpu_ms=4.0, limits=MachineLimits(cpus=2.0)))
+    waiting = Advice(workload(wait_ms=40.0, cpu_ms=4.0, cpus=2.0))
     assert waiting.cheapest(lambda settings: settings.num_workers > 2) is not None
 
 

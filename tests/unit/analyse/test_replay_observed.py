@@ -129,8 +129,8 @@ def test_the_trainings_side_and_the_settings_are_told(tmp_path: Path) -> None:
     assert workload.latency_ns == pytest.approx(LATENCY_MS * MS)
     assert workload.start_ns * 3 == pytest.approx(20 * MS)
     assert (workload.batches_per_epoch, workload.batch_size, workload.batch_bytes) == (30, 8, 4096)
-    limits = workload.limits
-    assert (limits.cpus, limits.memory_bytes, limits.shm_bytes, limits.worker_bytes) == (4.0, 10**9, 20, 10**8)
+    limits = workload.cpus, workload.memory_bytes, workload.shm_bytes, workload.worker_bytes
+    assert limits == (4.0, 10**9, 20, 10**8)
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -216,9 +216,9 @@ def test_cpus_that_others_use_are_not_the_jobs(tmp_path: Path) -> None:
     facts = facts_of(run)
     busy = {"machine_busy_pct": 75.0, "tree_cpus": 1.0}
     shared = dataclasses.replace(facts, sampled=dataclasses.replace(facts.sampled, **busy))
-    assert workload_of(run, facts).limits.cpus == 4.0
+    assert workload_of(run, facts).cpus == 4.0
     # Others use two of the four, and three threads of the job compete with them.
-    assert workload_of(run, shared).limits.cpus == pytest.approx(4 * 3 / 5)
+    assert workload_of(run, shared).cpus == pytest.approx(4 * 3 / 5)
 
 
 def test_cpus_that_other_trainings_of_the_job_use_are_not_this_ones(tmp_path: Path) -> None:
@@ -235,7 +235,7 @@ def test_cpus_that_other_trainings_of_the_job_use_are_not_this_ones(tmp_path: Pa
     run = open_run(folder)
     facts = facts_of(run)
     assert facts is not None
-    assert workload_of(run, facts).limits.cpus == pytest.approx(4 * 3 / 5, rel=0.05)
+    assert workload_of(run, facts).cpus == pytest.approx(4 * 3 / 5, rel=0.05)
 
 
 def turns(steps: Any) -> None:

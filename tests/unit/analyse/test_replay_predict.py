@@ -9,7 +9,7 @@ import pytest
 
 from support.loader_clock import MS, SPECS, Spec, recorded, simulate
 from whyidle.analyse.predict.predict import predict, with_batch_size
-from whyidle.analyse.predict.workload import Binding, MachineLimits, Workload
+from whyidle.analyse.predict.workload import Binding, Workload
 from whyidle.record.tuning import LoaderSettings
 
 LOADERS = [LoaderSettings(0), *(LoaderSettings(w, p) for w in (1, 2, 4, 8) for p in (1, 4))]
@@ -93,7 +93,7 @@ def test_a_handoff_nobody_measured_widens_the_interval_where_there_are_workers()
 
 def test_reads_beyond_the_recorded_ones_may_slow_each_other() -> None:
     workload = recorded(SPECS["throttled"], settings=LoaderSettings(2, 2))
-    workload = replace(workload, limits=replace(workload.limits, storage_parallel=None))
+    workload = replace(workload, storage_parallel=None)
     two, eight = predict(workload, [LoaderSettings(2, 2), LoaderSettings(8, 2)])
     assert np.log(two.samples_per_s / two.low) < 0.22
     assert eight.low <= truth(SPECS["throttled"], eight.settings) <= eight.high
@@ -101,8 +101,8 @@ def test_reads_beyond_the_recorded_ones_may_slow_each_other() -> None:
 
 
 def test_settings_that_do_not_fit_say_what_they_need_and_what_there_is() -> None:
-    limits = MachineLimits(8, memory_bytes=4 * GIB, shm_bytes=GIB, worker_bytes=GIB // 2)
-    large = replace(recorded(SPECS["constant"]), limits=limits, batch_bytes=100 << 20)
+    limits = {"memory_bytes": 4 * GIB, "shm_bytes": GIB, "worker_bytes": GIB // 2}
+    large = replace(recorded(SPECS["constant"]), **limits, batch_bytes=100 << 20)
     pinned, bigger = LoaderSettings(11, 1, pin_memory=True), LoaderSettings(2, 2, batch_size=320)
     asked = [LoaderSettings(4, 2), LoaderSettings(8, 4), pinned, bigger]
     fits, shared, memory, batches = (each.infeasible for each in predict(large, asked))

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from support.loader_clock import MS, SPECS, Made, Spec, recorded, simulate
-from whyidle.analyse.predict.predict import ns_per_batch
 from whyidle.analyse.predict.replay import MOST_OUTSTANDING, Loader, Replay, loader_of
 from whyidle.record.tuning import LoaderSettings
 
@@ -82,8 +81,7 @@ def test_constant_times_give_the_closed_form() -> None:
         own, order = step + handoff + drawing, making + latency + handoff + drawing
         closed = max(own, making / workers, order / (workers * prefetch))
         # Orders that come one by one at first leave the workers out of step for some bursts.
-        taken = ns_per_batch(result.ends, loader_of(settings), 0)
-        assert taken == pytest.approx(closed, rel=0.01 if drawing else 1e-9)
+        assert result.ns_per_batch == pytest.approx(closed, rel=0.01 if drawing else 1e-9)
 
 
 @pytest.mark.parametrize(
