@@ -77,7 +77,7 @@ def workload_of(run: Run, facts: Facts) -> Workload:
     settings = _settings(run, facts)
     _require_one_loader(steps, events, pauses)
     threads = int(max(1, batches["threads"].max()))
-    making = _making(batches, threads, facts.crowded)
+    cpu_ns, wait_ns, read_ns = _making(batches, threads, facts.crowded)
     serial = settings.num_workers == 0 and threads == 1
     host_ns = _host(steps, host, events, facts, batches if serial else None)
     if len(host_ns) < LEAST_BATCHES:
@@ -87,8 +87,8 @@ def workload_of(run: Run, facts: Facts) -> Workload:
     shares = loader_of(settings).processes
     if shares:
         # What was recorded of workers has it; no more of a batch than the batches' quickest.
-        sharing_ns = min(sharing_ns, 0.9 * float(np.quantile(making["cpu_ns"], 0.1)))
-        making["cpu_ns"] = np.maximum(0.0, making["cpu_ns"] - sharing_ns)
+        sharing_ns = min(sharing_ns, 0.9 * float(np.quantile(cpu_ns, 0.1)))
+        cpu_ns = np.maximum(0.0, cpu_ns - sharing_ns)
     sampling_ns = 0.0 if facts.sampling is None else facts.sampling.each_ns
     ready_ns, waited_ns, delay_ns = None, None, 0.0
     if not serial:
@@ -106,7 +106,7 @@ def workload_of(run: Run, facts: Facts) -> Workload:
         touch_ns = min(touch_ns, 0.5 * float(np.median(host_ns)))
         host_ns = np.maximum(0.0, host_ns - touch_ns)
     start_ns = _start(window.all_steps, made)
-    otherwise_ns = sampling_ns + (float(making["cpu_ns"].mean()) if serial else touch_ns * shares)
+    otherwise_ns = sampling_ns + (float(cpu_ns.mean()) if serial else touch_ns * shares)
     cpus = _cpus_left(run, facts, settings.num_workers)
     shm_used, shm_size = _median(host, "shm_used_bytes"), _median(host, "shm_total_bytes")
     whole = _median(host, "tree_pss_bytes")
@@ -114,7 +114,9 @@ def workload_of(run: Run, facts: Facts) -> Workload:
     return Workload(
         settings=settings,
         batch_size=facts.batch_size or 1,
-        **making,
+        cpu_ns=cpu_ns,
+        wait_ns=wait_ns,
+        read_ns=read_ns,
         host_ns=host_ns,
         device_ns=_device(steps, pauses) if queued else None,
         synchronous=not queued or _waits_for_the_device(steps),
@@ -175,10 +177,11 @@ def _require_one_loader(steps: Records, events: Records, pauses: Records) -> Non
         raise Unobserved("The training takes its batches from several loaders at a time.")
 
 
-def _making(batches: Records, threads: int, crowded: bool) -> dict[str, Times]:
-    """Divide what making each batch took: the arrays of a `Workload`. Waiting for a CPU is left out, as how long that
-    is depends on the setting. A CPU second is taken as it was counted, although CPUs that share a core, a cache or a
-    clock slow each other.
+def _making(batches: Records, threads: int, crowded: bool) -> tuple[Times, Times, Times]:
+    """Divide what making each batch took into computing, waiting and reading.
+
+    Waiting for a CPU is left out, as how long that is depends on the setting. A CPU second is taken as it was counted,
+    although CPUs that share a core, a cache or a clock slow each other.
 
     Args:
         threads: threads that work on a batch together.
@@ -207,7 +210,7 @@ def _making(batches: Records, threads: int, crowded: bool) -> dict[str, Times]:
     cpu = np.minimum(cpu, running - read)
     # Where waiting for a CPU was not counted, decoding and transforming are known to wait for nothing else.
     wait = np.where(np.isnan(queued) & (~np.isnan(stages["decode"]) | crowded), 0.0, running - read - cpu)
-    return {"cpu_ns": cpu * scale, "wait_ns": wait * scale, "read_ns": read * scale}
+    return cpu * scale, wait * scale, read * scale
 
 
 def _handoff(
