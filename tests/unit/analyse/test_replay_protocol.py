@@ -29,6 +29,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "asynchronous device": {"device_ns": 9 * MS, "host_ns": 3 * MS, "synchronous": False, "host_cv": 0.5},
     "synchronous device": {"device_ns": 9 * MS, "host_ns": 3 * MS, "cpus": 1.5},
     "costly hand-off": {"handoff_ns": 4 * MS, "latency_ns": 3 * MS},
+    "held up on its way": {"handoff_ns": 4 * MS, "delay_ns": 5 * MS, "sharing_ns": 3 * MS},
     "costly sampler": {"drawing_ns": 7 * MS, "batches_per_epoch": 45, "host_ns": 6 * MS},
 }
 
@@ -47,7 +48,7 @@ def replayed(spec: Spec, settings: LoaderSettings, made: Made, hosts: Any, steps
 
 
 CROSSED = [
-    pytest.param(name, variant, marks=() if (place + number) % 6 == 0 else pytest.mark.slow)
+    pytest.param(name, variant, marks=() if (place + number) % 7 == 0 else pytest.mark.slow)
     for place, name in enumerate(SPECS)
     for number, variant in enumerate(VARIANTS)
 ]
