@@ -1,4 +1,5 @@
-"""What a training would be with other settings of its loader, or without some of its work, without trying it."""
+"""What a training would be with other settings of its loader, or without some of its work, without
+trying it."""
 
 from __future__ import annotations
 
@@ -15,19 +16,20 @@ from .predict import predict
 from .workload import Binding, Prediction, Times, Workload
 
 TIE = 0.02
-"""Share by which predicted rates may differ and still be the same, so that the cheaper setting is meant; in `tune`,
-too."""
+"""Share by which predicted rates may differ and still be the same, so that the cheaper setting is
+meant; in `tune`, too."""
 MOST_WORKERS = 64
 """Worker processes that are proposed at most: each costs memory, and its start time."""
 MOST_OFF = 0.25
-"""Difference between the log rate that the replay has for the recorded settings and the one that was measured, up to
-which it is believed of other settings."""
+"""Difference between the log rate that the replay has for the recorded settings and the one that
+was measured, up to which it is believed of other settings."""
 DEEPER = (2, 4)
 """Prefetch factors that are replayed, as multiples of the recorded one."""
 MOST_AHEAD = 16
 """The largest prefetch factor that is proposed."""
 AROUND = (1.0, 1.15, 1.35, 1.6, 2.0)
-"""Numbers of workers that are replayed, as multiples of those that would do if batches came evenly."""
+"""Numbers of workers that are replayed, as multiples of those that would do if batches came
+evenly."""
 
 BINDS = {
     Binding.TRAINING: "the training itself",
@@ -44,12 +46,14 @@ BINDS = {
 
 @dataclass(frozen=True)
 class VanishedWork:
-    """Work that would not be done. Times in ns are means over steps; below 0 there would be more of it."""
+    """Work that would not be done. Times in ns are means over steps; below 0 there would be more of
+    it."""
 
     making: float = 0.0
     """Share of preparing a batch, 0..1, of its computing, waiting and reading alike."""
     queueing: float = 0.0
-    """Share of preparing a batch, 0..1, that is waiting in line: the longest waits are the first to go."""
+    """Share of preparing a batch, 0..1, that is waiting in line: the longest waits are the first to
+    go."""
     loop_ns: float = 0.0
     """Part of the training's own time in a step."""
     taking_ns: float = 0.0
@@ -71,8 +75,8 @@ def without(workload: Workload, gone: VanishedWork, quicker: float = 0.0) -> Wor
     """Leave that work out of a training.
 
     Args:
-        quicker: share of its time by which other computing would get quicker if all computing beside it vanished, as
-            that leaves it caches and memory to itself.
+        quicker: share of its time by which other computing would get quicker if all computing
+            beside it vanished, as that leaves it caches and memory to itself.
     """
     left, own = 1 - gone.making, float(workload.host_ns.mean())
     # Share of what a batch takes of CPUs, made and trained on, that vanishes.
@@ -108,10 +112,11 @@ def _capped(times: Times, share: float) -> Times:
 
 
 def prefetch_needed(spread: float, workers: int, loss: float) -> int:
-    """Prefetch factor with which handing over in order costs workers no more than a share `loss` of their speed.
+    """Prefetch factor with which handing over in order costs workers no more than a share `loss` of
+    their speed.
 
-    The coefficients were fitted to replays of 2 to 16 workers, prefetch 1 to 8, spreads 0.2 to 1: the speed is off by
-    4 % in the mean, by 20 % at most.
+    The coefficients were fitted to replays of 2 to 16 workers, prefetch 1 to 8, spreads 0.2 to 1:
+    the speed is off by 4 % in the mean, by 20 % at most.
 
     Args:
         spread: standard deviation of preparing a batch, as a share of the mean.
@@ -122,7 +127,8 @@ def prefetch_needed(spread: float, workers: int, loss: float) -> int:
 
 
 class Advice:
-    """Replays a run with other settings, or without some of its work; once, and only when somebody asks."""
+    """Replays a run with other settings, or without some of its work; once, and only when somebody
+    asks."""
 
     def __init__(self, workload: Workload) -> None:
         self.workload = workload
@@ -143,8 +149,8 @@ class Advice:
         return max(settings.num_workers for settings in self._candidates)
 
     def agrees(self, samples_per_s: float) -> bool:
-        """Whether the replay gives the recorded settings about the rate that was measured, so that it may be believed
-        of others."""
+        """Whether the replay gives the recorded settings about the rate that was measured, so that
+        it may be believed of others."""
         try:
             return abs(math.log(self.now.samples_per_s / samples_per_s)) <= MOST_OFF
         except (ValueError, ArithmeticError, LookupError):
@@ -157,7 +163,8 @@ class Advice:
         """Predict the training without some of its work, with its own settings or others.
 
         Args:
-            parts: (what vanishes, share by which other computing gets quicker: see `without`), of each variant.
+            parts: (what vanishes, share by which other computing gets quicker: see `without`), of
+                each variant.
         """
         asked = *parts, settings
         if asked not in self._lighter:
@@ -166,8 +173,9 @@ class Advice:
         return self._lighter[asked]
 
     def cheapest(self, which: Callable[[LoaderSettings], bool], in_order: bool = True) -> Prediction | None:
-        """Choose among the predicted settings: within 2 % of the best of them, those with the fewest workers, then with
-        such as need not persist, then the fewest batches under way; `None` where there are none that can run here.
+        """Choose among the predicted settings: within 2 % of the best of them, those with the
+        fewest workers, then with such as need not persist, then the fewest batches under way;
+        `None` where there are none that can run here.
 
         Args:
             which: the settings to choose among.
@@ -208,12 +216,14 @@ class Advice:
         asked = [recorded, recorded.with_workers(0)]
         asked += [recorded.with_workers(count) for count in sorted(counts)]
         for count in {max(1, recorded.num_workers), min(counts, key=lambda count: abs(count - 1.35 * even))}:
-            # A sampler that holds the next order up leaves a queue of one empty, however even the batches are.
+            # A sampler that holds the next order up leaves a queue of one empty, however even the
+            # batches are.
             least = DEFAULT_PREFETCH if load.drawing_ns else 1
             enough = min(MOST_AHEAD, max(least, prefetch_needed(spread, count, TIE)))
             depths = {*(ahead * times for times in DEEPER), enough}
             asked += [replace(recorded.with_workers(count), prefetch_factor=depth) for depth in sorted(depths)]
-        # Beginning a DataLoader's epochs costs workers that persist nothing; without epochs they begin once.
+        # Beginning a DataLoader's epochs costs workers that persist nothing; without epochs they
+        # begin once.
         if load.batches_per_epoch is not None:
             asked += [replace(each, persistent_workers=True) for each in asked if each.num_workers]
         elif recorded.num_workers:

@@ -1,4 +1,5 @@
-"""What preparing batches and training on them cost in a recorded run, apart from the settings of its loader."""
+"""What preparing batches and training on them cost in a recorded run, apart from the settings of
+its loader."""
 
 from __future__ import annotations
 
@@ -24,8 +25,8 @@ from .workload import Times, Workload
 LEAST_BATCHES = 20
 """Recorded batches, and steps, that a replay draws its times from, at least."""
 LAIN_NS = 2_000_000
-"""Time before it is asked for at which a batch has to be finished to lie ready then: in it the batch is pickled and
-sent."""
+"""Time before it is asked for at which a batch has to be finished to lie ready then: in it the
+batch is pickled and sent."""
 QUICK = 0.1
 """Share of the steps, the quickest ones, that are taken not to have waited for a CPU."""
 HELD_NS = 1_000_000
@@ -33,12 +34,13 @@ HELD_NS = 1_000_000
 LEAST_FETCHES = 5
 """Fetches of a kind that a median is taken of, at least."""
 MOST_SCALED = 3.0
-"""Factor by which batches that were not recorded are taken to differ from those that were, at most: more is an error of
-the record."""
+"""Factor by which batches that were not recorded are taken to differ from those that were, at most:
+more is an error of the record."""
 LEAST_CPUS = 0.05
 """CPUs that a training is taken to use while it works on its steps, at least."""
 LEAST_THREADS = 2
-"""Threads of a job that compete with other programs for CPUs, at least: the training's own and a worker's."""
+"""Threads of a job that compete with other programs for CPUs, at least: the training's own and a
+worker's."""
 
 
 class Unobserved(WhyidleError):
@@ -46,8 +48,8 @@ class Unobserved(WhyidleError):
 
 
 def advice_of(run: Run, facts: Facts) -> Advice | None:
-    """Give advice on the loader of the training process that ran most steps; `None` where the run does not tell
-    enough."""
+    """Give advice on the loader of the training process that ran most steps; `None` where the run
+    does not tell enough."""
     try:
         return Advice(workload_of(run, facts))
     except (Unobserved, ValueError, ArithmeticError, LookupError):
@@ -56,7 +58,8 @@ def advice_of(run: Run, facts: Facts) -> Advice | None:
 
 
 def workload_of(run: Run, facts: Facts) -> Workload:
-    """Find what preparing batches and training on them cost, in the training process that ran most steps.
+    """Find what preparing batches and training on them cost, in the training process that ran most
+    steps.
 
     Args:
         facts: of that process.
@@ -94,13 +97,15 @@ def workload_of(run: Run, facts: Facts) -> Workload:
     if not serial:
         ran = measured(window.steps["cpu_ns"])
         known = facts.running is not None and not np.isnan(ran).all()
-        # What the training's thread ran in a fetch: all but what it ran in its own part of the step.
+        # What the training's thread ran in a fetch: all but what it ran in its own part of the
+        # step.
         most_ns = max(0.0, float(np.nanmean(ran)) - (facts.running or 0.0) * float(host_ns.mean())) if known else None
         ready_ns, waited_ns, delay_ns = _handoff(steps, batches, most_ns, sampling_ns)
     handoff_ns = ready_ns
     if handoff_ns is None:
         handoff_ns = Assumed.handoff_ns(facts.handed) if waited_ns is None else Assumed.OF_WAITED * waited_ns
-    # The training touches a worker's batch while it works on its step: that is no time of a step's own.
+    # The training touches a worker's batch while it works on its step: that is no time of a step's
+    # own.
     touch_ns = 0.0 if settings.pin_memory else Assumed.TOUCH_NS_PER_BYTE * float(batch_bytes or 0)
     if shares:
         touch_ns = min(touch_ns, 0.5 * float(np.median(host_ns)))
@@ -136,7 +141,8 @@ def workload_of(run: Run, facts: Facts) -> Workload:
         cpus=cpus,
         memory_bytes=_median(host, "memory_available_bytes"),
         shm_bytes=None if shm_used is None or shm_size is None else max(0, shm_size - shm_used),
-        # Of the tree's memory no process's own part is told; the training's is no smaller than a worker's.
+        # Of the tree's memory no process's own part is told; the training's is no smaller than a
+        # worker's.
         worker_bytes=None if whole is None or not settings.num_workers else whole // (1 + settings.num_workers),
     )
 
@@ -166,8 +172,8 @@ def _settings(run: Run, facts: Facts) -> LoaderSettings:
 
 
 def _require_one_loader(steps: Records, events: Records, pauses: Records) -> None:
-    """Raise `Unobserved` unless all batches come from one loader, one for each step: its iterators follow each other,
-    those of several loaders take turns."""
+    """Raise `Unobserved` unless all batches come from one loader, one for each step: its iterators
+    follow each other, those of several loaders take turns."""
     together = events["value"][events["what"] == EventKind.BATCHES_TOGETHER]
     if len(together) and together[-1] > 1:
         raise Unobserved(f"Each step fetches {together[-1]} batches before it computes, which cannot be replayed.")
@@ -180,12 +186,13 @@ def _require_one_loader(steps: Records, events: Records, pauses: Records) -> Non
 def _making(batches: Records, threads: int, crowded: bool) -> tuple[Times, Times, Times]:
     """Divide what making each batch took into computing, waiting and reading.
 
-    Waiting for a CPU is left out, as how long that is depends on the setting. A CPU second is taken as it was counted,
-    although CPUs that share a core, a cache or a clock slow each other.
+    Waiting for a CPU is left out, as how long that is depends on the setting. A CPU second is taken
+    as it was counted, although CPUs that share a core, a cache or a clock slow each other.
 
     Args:
         threads: threads that work on a batch together.
-        crowded: other programs use the machine's CPUs, so that waiting of a kind that is not known is for those.
+        crowded: other programs use the machine's CPUs, so that waiting of a kind that is not known
+            is for those.
     """
     batches = batches[np.argsort(batches["begin_ns"], kind="stable")]
     wall = (batches["end_ns"] - batches["begin_ns"]).astype(np.float64)
@@ -208,7 +215,8 @@ def _making(batches: Records, threads: int, crowded: bool) -> tuple[Times, Times
     running = np.maximum(0.0, wall - np.nan_to_num(queued))
     read = np.minimum(read, running)
     cpu = np.minimum(cpu, running - read)
-    # Where waiting for a CPU was not counted, decoding and transforming are known to wait for nothing else.
+    # Where waiting for a CPU was not counted, decoding and transforming are known to wait for
+    # nothing else.
     wait = np.where(np.isnan(queued) & (~np.isnan(stages["decode"]) | crowded), 0.0, running - read - cpu)
     return cpu * scale, wait * scale, read * scale
 
@@ -216,16 +224,20 @@ def _making(batches: Records, threads: int, crowded: bool) -> tuple[Times, Times
 def _handoff(
     steps: Records, batches: Records, most_ns: float | None, sampling_ns: float
 ) -> tuple[float | None, float | None, float]:
-    """Find what taking over a batch costs where nothing delays it; first fetches of epochs are left out.
+    """Find what taking over a batch costs where nothing delays it; first fetches of epochs are left
+    out.
 
     Args:
         most_ns: CPU time that the training's thread spent on it, the mean; `None`: not known.
         sampling_ns: what the sampler took of it, the mean.
 
     Returns:
-        Length of a fetch whose batch lay ready; time from a batch's end in its worker to the end of the fetch that
-        waited for it; what batches were on their way longer than that, the mean, as the thread of a busy worker that
-        sends them waits for its interpreter, and whoever wants a CPU for that. `None`: too few fetches were of the
+        Length of a fetch whose batch lay ready; time from a batch's end in its worker to the end of
+        the fetch that
+        waited for it; what batches were on their way longer than that, the mean, as the thread of a
+        busy worker that
+        sends them waits for its interpreter, and whoever wants a CPU for that. `None`: too few
+        fetches were of the
         kind.
     """
     ordinary = steps[((steps["flags"] & StepFlag.FIRST_OF_EPOCH) == 0) & (steps["fetch_end_ns"] != NOT_MEASURED)]
@@ -233,12 +245,14 @@ def _handoff(
     begin, end = ordinary["fetch_begin_ns"][place], ordinary["fetch_end_ns"][place]
     finished = batches["end_ns"][batch]
     waits = (finished > begin) & (finished <= end)
-    # A batch that was finished when the training last waited for another one may have been taken over then.
+    # A batch that was finished when the training last waited for another one may have been taken
+    # over then.
     last_wait = np.maximum.accumulate(np.where(waits, end, 0))
     ready = (finished + LAIN_NS <= begin) & (finished > last_wait)
 
     def undelayed(lengths: npt.NDArray[np.int64]) -> float | None:
-        """Take the median; where that is far from the quickest ones, something delays most, and those tell it."""
+        """Take the median; where that is far from the quickest ones, something delays most, and
+        those tell it."""
         if len(lengths) < LEAST_FETCHES:
             return None
         quick, usual = np.quantile(lengths, (QUICK, 0.5))
@@ -251,8 +265,8 @@ def _handoff(
     least = waited if taken is None else taken
     if least is None:
         return None, None, 0.0
-    # Of a fetch that was not held up it is only known that its batch was there before. What takes longer than making
-    # the next batch is held up by something else.
+    # Of a fetch that was not held up it is only known that its batch was there before. What takes
+    # longer than making the next batch is held up by something else.
     held = end - begin > least + HELD_NS
     making = float((batches["end_ns"] - batches["begin_ns"]).mean())
     late = np.clip(end - finished - max(least, waited or 0.0), 0, making)
@@ -266,8 +280,9 @@ def _handoff(
 
 
 def _start(steps: Records, batches: Records) -> float | None:
-    """Find the time from asking for an iterator until one of its workers took up a batch: the median over the iterators
-    that were made, of workers that persist over those that started them. `None` where no such begin was seen."""
+    """Find the time from asking for an iterator until one of its workers took up a batch: the
+    median over the iterators that were made, of workers that persist over those that started them.
+    `None` where no such begin was seen."""
     first = steps[((steps["flags"] & StepFlag.FIRST_OF_EPOCH) != 0) & (steps["loader"] != NOT_MEASURED)]
     _, new = np.unique(first["loader"], return_index=True)
     begins = []
@@ -279,8 +294,8 @@ def _start(steps: Records, batches: Records) -> float | None:
 
 
 def _batches_per_epoch(steps: Records) -> int | None:
-    """Count the batches of the longest pass that another one followed, since passes may be left early; `None` where
-    none was."""
+    """Count the batches of the longest pass that another one followed, since passes may be left
+    early; `None` where none was."""
     first = np.flatnonzero((steps["flags"] & StepFlag.FIRST_OF_EPOCH) != 0)
     if len(first) < 2:
         return None
@@ -293,10 +308,12 @@ def _batches_per_epoch(steps: Records) -> int | None:
 
 
 def _host(steps: Records, host: Records, events: Records, facts: Facts, serial: Records | None) -> Times:
-    """Find the training's own time of each step that another one of its epoch follows, waiting for a CPU left out.
+    """Find the training's own time of each step that another one of its epoch follows, waiting for
+    a CPU left out.
 
     Args:
-        serial: the batches that the training made itself, whose waiting for a CPU is theirs; `None`: it made none.
+        serial: the batches that the training made itself, whose waiting for a CPU is theirs;
+            `None`: it made none.
     """
     after = steps[1:]
     follows = (
@@ -317,7 +334,8 @@ def _host(steps: Records, host: Records, events: Records, facts: Facts, serial: 
         return own
     makers = measured(np.empty(0) if serial is None else serial["run_queue_ns"])
     elsewhere = 0.0 if np.isnan(makers).all() else float(np.nanmean(makers))
-    # Some of it was in fetches: what makes a step longer than the quickest ones is at most of the step itself.
+    # Some of it was in fetches: what makes a step longer than the quickest ones is at most of the
+    # step itself.
     longer = np.maximum(0.0, own - np.quantile(own, QUICK))
     waited = max(0.0, float(queued.mean()) - elsewhere)
     quick = own - longer * min(1.0, waited / max(1.0, float(longer.mean())))
@@ -329,7 +347,8 @@ def _host(steps: Records, host: Records, events: Records, facts: Facts, serial: 
 
 
 def _device(steps: Records, pauses: Records) -> Times | None:
-    """Find the work of each step on the device, its copy included, its pauses not; `None` where no step has stamps."""
+    """Find the work of each step on the device, its copy included, its pauses not; `None` where no
+    step has stamps."""
 
     def both(records: Records, begin: str, end: str) -> npt.NDArray[np.bool_]:
         known: npt.NDArray[np.bool_] = (records[begin] != NOT_MEASURED) & (records[end] != NOT_MEASURED)
@@ -352,8 +371,8 @@ def _device(steps: Records, pauses: Records) -> Times | None:
 
 
 def _waits_for_the_device(steps: Records) -> bool:
-    """Whether the training waits for its device in most steps: by its calls, and nothing was queued any more when it
-    asked for the next batch."""
+    """Whether the training waits for its device in most steps: by its calls, and nothing was queued
+    any more when it asked for the next batch."""
     waits = np.nan_to_num(measured(steps["sync_ns"])) > 0
     known = (steps["flags"] & StepFlag.DRAINED_KNOWN) != 0
     drained = (steps["flags"] & StepFlag.DRAINED_AT_ENTRY) != 0
@@ -391,7 +410,8 @@ def _cpus(facts: Facts) -> float:
 def _cpus_left(run: Run, facts: Facts, workers: int) -> float:
     """CPUs that other settings may use, by what the sampler saw of the host."""
     window, threads = facts.window, max(LEAST_THREADS, workers + 1)
-    # What the job's other training threads used: they are of its tree, and yet leave less to this training.
+    # What the job's other training threads used: they are of its tree, and yet leave less to this
+    # training.
     peers = 0.0
     for other in {(file.header.rank, file.header.pid) for file in run.files(STEP)} - {run.leading_writer()}:
         steps = run.records(STEP, other)

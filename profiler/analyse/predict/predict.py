@@ -1,4 +1,5 @@
-"""Throughput of any loader settings from what a recorded run cost: rates, waits and what binds, of replayed steps."""
+"""Throughput of any loader settings from what a recorded run cost: rates, waits and what binds, of
+replayed steps."""
 
 from __future__ import annotations
 
@@ -16,8 +17,9 @@ from .workload import Prediction, Times, Workload
 
 
 class Assumed:
-    """What torch's loader costs on Linux, where a run does not tell: measured on two virtual CPUs with torch 2.15, at
-    batches of 4 kB to 13 MB, of 1 to 100 tensors and 0 to 10,000 other objects."""
+    """What torch's loader costs on Linux, where a run does not tell: measured on two virtual CPUs
+    with torch 2.15, at batches of 4 kB to 13 MB, of 1 to 100 tensors and 0 to 10,000 other
+    objects."""
 
     HANDOFF_NS = 800_000.0
     """Taking over a batch that lies ready, whatever is in it."""
@@ -28,21 +30,25 @@ class Assumed:
     TENSORS = 2
     """In a batch that nobody looked into."""
     TOUCH_NS_PER_BYTE = 0.43
-    """Memory that was mapped for a batch costs a page fault for each page when the training first looks at it."""
+    """Memory that was mapped for a batch costs a page fault for each page when the training first
+    looks at it."""
     SHARE_NS_PER_TENSOR = 225_000.0
-    """CPU time of a worker on a batch that the training's own process would not need: memory that all see, pickling."""
+    """CPU time of a worker on a batch that the training's own process would not need: memory that
+    all see, pickling."""
     SHARE_NS_PER_BYTE = 0.64
     """What each byte of the batch adds to that."""
     CONTENTION = 0.1
-    """Share by which whatever computes takes longer where all other CPUs compute too: caches, memory and power are
-    shared. Measured with two: none for most pairs of work, 0.25 beside work that waits for memory."""
+    """Share by which whatever computes takes longer where all other CPUs compute too: caches,
+    memory and power are shared. Measured with two: none for most pairs of work, 0.25 beside work
+    that waits for memory."""
     MOST_CONTENTION = 0.25
     """What that may well be."""
     OF_WAITED = 0.6
-    """The hand-over's part of the time from a batch's end to the end of the fetch that waited for it."""
+    """The hand-over's part of the time from a batch's end to the end of the fetch that waited for
+    it."""
     START_NS = 25e6
-    """Starting a worker, and ending it with its epoch, as `Workload.start_ns`: 1, 4, 8 and 16 forked workers took 67,
-    105, 200 and 470 ms."""
+    """Starting a worker, and ending it with its epoch, as `Workload.start_ns`: 1, 4, 8 and 16
+    forked workers took 67, 105, 200 and 470 ms."""
 
     @staticmethod
     def contention(most: float, cpus: float) -> float:
@@ -67,9 +73,11 @@ class Assumed:
 STEPS, SEQUENCES = 192, 8
 """Steps, and sequences of them, that each setting is replayed with."""
 MODEL_SD = 0.06
-"""Standard deviation of a predicted log rate that is due to the model itself, beside all that is counted. A choice."""
+"""Standard deviation of a predicted log rate that is due to the model itself, beside all that is
+counted. A choice."""
 UNSEEN_SD = 0.3
-"""Standard deviation of the log of a batch's time that a recording of few batches may not have seen. A choice."""
+"""Standard deviation of the log of a batch's time that a recording of few batches may not have
+seen. A choice."""
 UNKNOWN_HANDOFF_NS = 3e6
 """Hand-over that may well be where none was measured: the slow end of a prediction's interval."""
 _Z90 = 1.645
@@ -79,9 +87,10 @@ _Z90 = 1.645
 def predict(workload: Workload, settings: Sequence[LoaderSettings]) -> list[Prediction]:
     """Replay a training with each setting: the predictions in their order, each time the same.
 
-    Pinning is predicted as equal: what a copy from pageable memory costs is part of the recorded step and not known
-    apart. The interval holds 90 % of what would be measured if the recorded batches are what is to come: from sequences
-    drawn from them, from hand-overs or storage limits that were not seen, and from what the model is off by.
+    Pinning is predicted as equal: what a copy from pageable memory costs is part of the recorded
+    step and not known apart. The interval holds 90 % of what would be measured if the recorded
+    batches are what is to come: from sequences drawn from them, from hand-overs or storage limits
+    that were not seen, and from what the model is off by.
     """
     rng = np.random.default_rng(0)
     cases = [
@@ -117,9 +126,9 @@ def predict(workload: Workload, settings: Sequence[LoaderSettings]) -> list[Pred
 
 
 def _doubts(workload: Workload) -> tuple[dict[str, Any], dict[str, Any]]:
-    """(fields of the workload at their worst, at their best) that the recording does not tell: the hand-over, and what
-    two that compute slow each other by, where no worker did; and reads that may slow each other beyond as many as were
-    seen at a time."""
+    """(fields of the workload at their worst, at their best) that the recording does not tell: the
+    hand-over, and what two that compute slow each other by, where no worker did; and reads that may
+    slow each other beyond as many as were seen at a time."""
     low: dict[str, Any] = {}
     high: dict[str, Any] = {}
     if not workload.handoff_known:
@@ -139,9 +148,10 @@ def _doubts(workload: Workload) -> tuple[dict[str, Any], dict[str, Any]]:
 def with_batch_size(workload: Workload, size: int, rng: np.random.Generator) -> Workload:
     """Put the samples of a workload together to batches of another size.
 
-    Samples lie one after the other as they were made, from a random batch on, what a batch took spread evenly over its
-    own; another size cuts that line elsewhere. So smaller batches come out too even. Bytes, drawing, the hand-over and
-    the step grow with the size: a step's fixed part, too, so that larger batches look no better than they may be.
+    Samples lie one after the other as they were made, from a random batch on, what a batch took
+    spread evenly over its own; another size cuts that line elsewhere. So smaller batches come out
+    too even. Bytes, drawing, the hand-over and the step grow with the size: a step's fixed part,
+    too, so that larger batches look no better than they may be.
     """
     old, times = workload.batch_size, size / workload.batch_size
     if size == old:
@@ -169,8 +179,8 @@ def with_batch_size(workload: Workload, size: int, rng: np.random.Generator) -> 
 
 
 def infeasible(workload: Workload, settings: LoaderSettings) -> str | None:
-    """Say why settings cannot run here: what they would need beyond the recorded ones, and what there is. `None` where
-    they can, or nothing is known."""
+    """Say why settings cannot run here: what they would need beyond the recorded ones, and what
+    there is. `None` where they can, or nothing is known."""
     recorded, loader, before = workload.settings, loader_of(settings), loader_of(workload.settings)
     recorded_bytes = float(workload.batch_bytes or 0)
     batch = recorded_bytes * (settings.batch_size or workload.batch_size) / workload.batch_size

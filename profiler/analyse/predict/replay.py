@@ -1,17 +1,15 @@
-"""What a loader would do with other settings: torch's DataLoader protocol, replayed event by event on recorded times.
+"""One setting of a loader replayed: torch's DataLoader protocol, event by event, on recorded times.
 
-To be read beside `torch/utils/data/dataloader.py`, whose names it uses. An epoch begins with W x P batches ordered,
-batch i from worker i mod W. A worker takes its orders one after the other. The training takes finished batches from one
-queue in the order in which they were finished, and pays the hand-over for each; one that comes before its turn is laid
-aside, or given to the training at once where `in_order` is off. For each batch handed over the training draws the
-indices of another and orders that from the next worker in turn, or, out of order, from the next in turn with less than
-its share on order. So finished batches whose turn it is not yet count among the W x P.
+To be read beside `torch/utils/data/dataloader.py`, whose names it uses. Workers get W x P batches
+at first, batch i goes to worker i mod W, and for each batch handed over the training draws and
+orders another. It takes finished batches in the order in which they were finished, pays the
+hand-over of each, and lays aside what came before its turn, so that those count among the W x P.
 
-Making a batch is reading, then waiting, then computing. All that compute share the CPUs evenly, the training among
-them; reads share the storage. Each of these has a clock that runs at the speed its users have: what a worker has to do
-ends at a fixed time of that clock, and a change of speed touches one number instead of one a worker. A device takes up
-a step when the training begins it or its last step is done, and ends it no sooner than the training has. Whether copies
-are part of `device_ns` or of `host_ns`, exposed or overlapped with that, is the recording's business.
+A batch is read, then waited for, then computed. All that compute share the CPUs evenly, the
+training among them; reads share the storage. Each kind has a clock that runs at the speed its users
+have: what a worker has to do ends at a fixed time of that clock, and a change of speed touches one
+number instead of one a worker. A device begins a step when the training does or its last step is
+done, and ends it no sooner than the training.
 """
 
 from __future__ import annotations
@@ -23,6 +21,7 @@ from heapq import heappop, heappush
 from math import inf
 
 import numpy as np
+import numpy.typing as npt
 
 from ...record.tuning import LoaderSettings
 from .workload import Binding, Times, Workload
@@ -32,22 +31,24 @@ MOST_EVENTS = 16
 MOST_OUTSTANDING = 1 << 14
 """Batches on order in a replay: more are an error of the record."""
 LEAST_LOST = 0.05
-"""Share of the wall time that has to be lost to the loader before anything of it is called the limit."""
+"""Share of the wall time that has to be lost to the loader before anything of it is called the
+limit."""
 CPUS_CONTENDED = 0.2
-"""Share of the time lost while workers are busy that is lost because they have less than a CPU each, from which the
-CPUs bind and not the number of workers."""
+"""Share of the time lost while workers are busy, lost because they have less than a CPU each, from
+which the CPUs bind and not the number of workers."""
 LEAST_NS = 1.0
 """Time of a step that is left where all of its work is said to vanish: a rate needs one."""
 RUN_AHEAD = 4
-"""Steps that a training may be ahead of a device it does not wait for: as many common ones as a launch queue of 1,024
-kernels holds. It smooths single late batches and changes no average."""
+"""Steps that a training may be ahead of a device it does not wait for: as many common ones as a
+launch queue of 1,024 kernels holds. It smooths single late batches and changes no average."""
 READ, WAIT, CPU, MAIN = range(4)
-"""The clocks: of readers, of time itself, of workers that compute, of the training process. A batch is made in the
-order of the first three."""
+"""The clocks: of readers, of time itself, of workers that compute, of the training process. A batch
+is made in the order of the first three."""
 POOLS = {"threads", "dali-cpu", "dali-gpu"}
 """Loaders whose `num_workers` threads prepare the samples of one batch together."""
 AHEAD = {"prefetch": 3}
-"""Batches that a loader takes from its workers before the training asks: two pinned and one on its way."""
+"""Batches that a loader takes from its workers before the training asks: two pinned and one on its
+way."""
 
 Act = tuple[float, float]
 """What the training process is at: (until when by its clock, CPUs that it uses meanwhile)."""
@@ -86,14 +87,15 @@ def loader_of(settings: LoaderSettings, threads_per_worker: int = 1) -> Loader:
 
 
 def draw(workload: Workload, sequences: int, length: int, rng: np.random.Generator) -> list[Workload]:
-    """The training on so many sequences of so many batches, drawn from the recorded ones with their steps.
+    """Draw sequences of batches and their steps from the recorded ones.
 
-    Stretches of the recording in random order, over all sequences each as often as any other: what follows one another
-    stays together, as slow batches often come in a row, and sequences differ as recordings of their length would, while
-    all of them together have the tail that was recorded. What is left of a difference in the mean is scaled away.
+    Stretches of the recording in random order, over all sequences each as often as any other: slow
+    batches that came in a row stay together, sequences differ as recordings of their length would,
+    and all together have the recorded tail. What is left of a difference in the mean is scaled
+    away.
     """
 
-    def places(recorded: int) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
+    def places(recorded: int) -> npt.NDArray[np.int64]:
         long = int(np.clip(round(2 * recorded ** (1 / 3)), 1, recorded))
         starts = np.arange(0, recorded, long)
         rounds = -(-sequences * length // recorded)
@@ -104,7 +106,7 @@ def draw(workload: Workload, sequences: int, length: int, rng: np.random.Generat
     batches = places(len(workload.cpu_ns))
     steps = batches if len(workload.host_ns) == len(workload.cpu_ns) else places(len(workload.host_ns))
 
-    def drawn(times: Times, chosen: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> Times:
+    def drawn(times: Times, chosen: npt.NDArray[np.int64]) -> Times:
         found = times[chosen % len(times)]
         mean = found.mean()
         return (found * (times.mean() / mean) if mean > 0 else found).reshape(sequences, length)
@@ -122,7 +124,8 @@ class Replay:
     """A training from a cold start at 0, and what came of it. Times in ns.
 
     Raises:
-        ArithmeticError: too many batches are on order; or it comes to no end, as with times that are no numbers.
+        ArithmeticError: too many batches are on order; or times are no numbers, so that it comes to
+            no end.
     """
 
     def __init__(self, workload: Workload, loader: Loader, steps: int) -> None:
@@ -132,11 +135,13 @@ class Replay:
         self.ends: list[float] = []
         """When each step was done; on the device where there is one."""
         self.stalls: list[float] = []
-        """How long the device, or the training on the processor, waited for its data, in each step."""
+        """How long the device, or the training on the processor, waited for its data, in each
+        step."""
         self.lost = dict.fromkeys((Binding.CPU, Binding.STORAGE, Binding.ORDER, Binding.WORKERS, Binding.START), 0.0)
-        """Time that the training waited for workers with less than a CPU each, or lacked CPUs itself; for workers whose
-        reads slowed each other; while workers had nothing to do, as all that was on order were batches whose turn it
-        was not yet; for workers at full speed; for the first batches of epochs."""
+        """Time that the training waited for workers with less than a CPU each, or lacked CPUs
+        itself; for workers whose reads slowed each other; while workers had nothing to do, as all
+        that was on order were batches whose turn it was not yet; for workers at full speed; for the
+        first batches of epochs."""
         self.now = 0.0
         self._clocks = [0.0] * 4
         self._main_due = inf
@@ -144,7 +149,8 @@ class Replay:
         self._waits = self._starved = False
         """Whether it waits for workers; other than for the first batch of an epoch."""
         self._due: list[list[tuple[float, int, int]]] = [[], [], []]
-        """Workers at each part of making a batch: (when they will be through, by its clock; worker; batch)."""
+        """Workers at each part of making a batch: (when they will be through, by its clock; worker;
+        batch)."""
         pace = 1 / loader.threads
         sharing = workload.sharing_ns if loader.processes else 0.0
         cpu = workload.cpu_ns * pace + sharing
@@ -165,23 +171,25 @@ class Replay:
 
     @property
     def ns_per_batch(self) -> float:
-        """Time that a batch takes. Where epochs are longer than what was replayed, the beginning of one and the steady
-        rest are put together by the length of an epoch; where they never end only the rest counts."""
+        """Time that a batch takes. Where epochs are longer than what was replayed, the beginning of
+        one and the steady rest are put together by the length of an epoch; where they never end
+        only the rest counts."""
         ends, steps, epoch = self.ends, self.steps, self.workload.batches_per_epoch or 0
         if not self.loader.workers:
             return max(LEAST_NS, ends[-1] / steps)
         if whole := steps // epoch * epoch if epoch else 0:
             return max(LEAST_NS, ends[whole - 1] / whole)
         settled = min(max(self.loader.outstanding, min(32, steps // 4)), steps // 2)
-        # Workers that prepare batches equally fast hand them over in bursts of one each: whole bursts.
+        # Workers that prepare batches equally fast hand them over in bursts of one each: whole
+        # bursts.
         settled = min(settled + (steps - settled) % self.loader.workers, steps - 1)
         steady = (ends[-1] - ends[settled - 1]) / (steps - settled)
         return max(LEAST_NS, (ends[-1] + (epoch - steps) * steady) / epoch if epoch else steady)
 
     @property
     def _begins(self) -> float:
-        """Weight of the beginning of an epoch that is longer than what was replayed, by its length. Without workers the
-        first batch is made as any other."""
+        """Weight of the beginning of an epoch that is longer than what was replayed, by its length.
+        Without workers the first batch is made as any other."""
         epoch = self.workload.batches_per_epoch
         return 1.0 if not self.loader.workers else min(1.0, self.steps / epoch) if epoch else 0.0
 
@@ -193,8 +201,8 @@ class Replay:
 
     @property
     def binding(self) -> str:
-        """What limits the rate, as `Binding` has it: what most of the time beyond the training's own was lost to; while
-        it waits, by what the workers are at."""
+        """What limits the rate, as `Binding` has it: what most of the time beyond the training's
+        own was lost to; while it waits, by what the workers are at."""
         load, lost, begins, least = self.workload, dict(self.lost), self._begins, LEAST_LOST * self.ends[-1]
         if float(np.sum(self.stalls)) - lost[Binding.START] * (1 - begins) <= least:
             return Binding.CPU if lost[Binding.CPU] > least else Binding.TRAINING
@@ -292,7 +300,8 @@ class Replay:
     # A worker
 
     def _worker_loop(self, worker: int, batch: int = -1, part: int = READ) -> None:
-        """`_worker_loop`, from that part of making a batch on until there is something that takes time."""
+        """`_worker_loop`, from that part of making a batch on until there is something that takes
+        time."""
         queue = self._index_queues[worker]
         while True:
             if batch < 0:
@@ -305,7 +314,8 @@ class Replay:
                 if takes > 0:
                     heappush(self._due[clock], (self._clocks[clock] + takes, worker, batch))
                     return
-            # A worker that goes on with its next batch is in the way of its thread that sends this one.
+            # A worker that goes on with its next batch is in the way of its thread that sends this
+            # one.
             delay = self.workload.delay_ns if queue and self.loader.processes else 0.0
             arrives = self.now + self.workload.latency_ns + delay
             self._result_queue.append((batch, worker, arrives))
@@ -317,16 +327,19 @@ class Replay:
     # The machine
 
     def _speeds(self, reading: int, computing: int, demand: float) -> tuple[float, float, float]:
-        """Speeds of the clocks of readers, of workers that compute and of the training, which uses so many CPUs."""
+        """Speeds of the clocks of readers, of workers that compute and of the training, which uses
+        so many CPUs."""
         load, threads = self.workload, self.loader.threads
         share = min(1.0, load.cpus / max(computing * threads + demand, 1e-9))
         storage = min(1.0, (load.storage_parallel or inf) / max(reading * threads, 1e-9))
-        # Only what the training computes is slowed: one that sleeps, or waits for its device, does so in time.
+        # Only what the training computes is slowed: one that sleeps, or waits for its device, does
+        # so in time.
         part = min(1.0, demand)
         return storage, share / (1 + load.contention * max(computing - 1, 0)), 1 / (part / share + 1 - part)
 
     def _run(self) -> None:
-        """Go from event to event: what is due first, by the clock it runs by, and at its present speed."""
+        """Go from event to event: what is due first, by the clock it runs by, and at its present
+        speed."""
         speeds: dict[tuple[int, int, float], tuple[float, float, float]] = {}
         reads, waits, computes = self._due
         clocks, workers = self._clocks, self.loader.workers
@@ -340,7 +353,8 @@ class Replay:
                     speeds[key] = self._speeds(*key)
                 read_speed, cpu_speed, main_speed = speeds[key]
                 passes, part = inf, MAIN
-                # Where several workers are through at the same instant they come one after the other.
+                # Where several workers are through at the same instant they come one after the
+                # other.
                 if waits:
                     passes, part = waits[0][0] - self.now, WAIT
                 if reads and (until := (reads[0][0] - clocks[READ]) / read_speed) < passes:

@@ -1,4 +1,5 @@
-"""What the replay is fed with: what preparing batches and training on them cost, apart from any setting."""
+"""What the replay is fed with: what preparing batches and training on them cost, apart from any
+setting."""
 
 from __future__ import annotations
 
@@ -15,8 +16,8 @@ Times = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Workload:
-    """What a recorded training costs, apart from its settings. Times in ns; arrays hold one value a recorded batch, or
-    step, in the order of recording."""
+    """What a recorded training costs, apart from its settings. Times in ns; arrays hold one value a
+    recorded batch, or step, in the order of recording."""
 
     settings: LoaderSettings
     """The settings with which it was recorded."""
@@ -29,10 +30,11 @@ class Workload:
     read_ns: Times
     """Part of making each batch that waited in reads of files."""
     host_ns: Times
-    """What the training does of itself from one fetch's end to the next fetch's begin, waiting for the device left out;
-    on the processor all of its step."""
+    """What the training does of itself from one fetch's end to the next fetch's begin, waiting for
+    the device left out; on the processor all of its step."""
     device_ns: Times | None = None
-    """Work of each step on a device with a queue, its copy included; `None` where the processor is the device."""
+    """Work of each step on a device with a queue, its copy included; `None` where the processor is
+    the device."""
     synchronous: bool = True
     """Whether the training waits for the device in each step, or nearly so."""
     handoff_ns: float = 0.0
@@ -42,18 +44,20 @@ class Workload:
     latency_ns: float = 0.0
     """From a batch's end in its worker until the training could take it."""
     drawing_ns: float = 0.0
-    """What the sampler takes for the indices of a batch, in the training process, before the batch can be ordered."""
+    """What the sampler takes for the indices of a batch, in the training process, before the batch
+    can be ordered."""
     delay_ns: float = 0.0
-    """What that takes longer while the worker makes its next batch: the thread that sends waits for the worker's
-    interpreter, or for a CPU."""
+    """What that takes longer while the worker makes its next batch: the thread that sends waits for
+    the worker's interpreter, or for a CPU."""
     sharing_ns: float = 0.0
-    """CPU time that a worker process needs for a batch beyond `cpu_ns`, which is what the training process would need:
-    memory that both see, pickling."""
+    """CPU time that a worker process needs for a batch beyond `cpu_ns`, which is what the training
+    process would need: memory that both see, pickling."""
     main_cpus: float = 1.0
     """CPUs that the training process uses while it works on a step."""
     start_ns: float = 0.0
-    """From asking for an iterator until the first worker takes up a batch, for each of the loader's processes, the
-    training's own one of them: workers are started one after the other, and before any gets work."""
+    """From asking for an iterator until the first worker takes up a batch, for each of the loader's
+    processes, the training's own one of them: workers are started one after the other, and before
+    any gets work."""
     batches_per_epoch: int | None = None
     """Batches of `batch_size` in an epoch; `None` where that is not known."""
     batch_bytes: int | None = None
@@ -61,13 +65,16 @@ class Workload:
     threads_per_worker: int = 1
     """Threads of a worker that work on its batch together."""
     contention: float = 0.0
-    """Share by which each further busy worker slows every other one down, beyond the CPUs they share."""
+    """Share by which each further busy worker slows every other one down, beyond the CPUs they
+    share."""
     cpus: float = 1.0
     """CPUs that the job may use, affinity and quota counted."""
     storage_parallel: float | None = None
-    """Readers at full speed at a time, beyond which reads slow each other; `None`: no limit seen."""
+    """Readers at full speed at a time, beyond which reads slow each other; `None`: no limit
+    seen."""
     memory_bytes: int | None = None
-    """Memory that was still to be had beside the recorded workers; `None`: not known, as of the next two."""
+    """Memory that was still to be had beside the recorded workers; `None`: not known, as of the
+    next two."""
     shm_bytes: int | None = None
     """Bytes of /dev/shm that were free beside the recorded workers."""
     worker_bytes: int | None = None
@@ -91,7 +98,8 @@ class Prediction:
     high: float
     """Upper end of that interval."""
     stall_share: float
-    """Share of the wall time, 0..1, in which the device (or the training on the processor) waits for data."""
+    """Share of the wall time, 0..1, in which the device (or the training on the processor) waits
+    for data."""
     binding: str
     """What binds it: see `Binding`."""
     infeasible: str | None = None
