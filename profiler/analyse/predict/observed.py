@@ -141,7 +141,7 @@ def workload_of(run: Run, facts: Facts) -> Workload:
         cpus=cpus,
         memory_bytes=_median(host, "memory_available_bytes"),
         shm_bytes=None if shm_used is None or shm_size is None else max(0, shm_size - shm_used),
-        # Of the tree's memory no process's own part is told; the training's is no smaller than a
+        # Only the tree's memory is known, not each process's; the training's is no smaller than a
         # worker's.
         worker_bytes=None if whole is None or not settings.num_workers else whole // (1 + settings.num_workers),
     )
@@ -265,7 +265,7 @@ def _handoff(
     least = waited if taken is None else taken
     if least is None:
         return None, None, 0.0
-    # Of a fetch that was not held up it is only known that its batch was there before. What takes
+    # A fetch that was not held up tells only that its batch was there before. What takes
     # longer than making the next batch is held up by something else.
     held = end - begin > least + HELD_NS
     making = float((batches["end_ns"] - batches["begin_ns"]).mean())

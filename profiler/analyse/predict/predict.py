@@ -118,10 +118,12 @@ def predict(workload: Workload, settings: Sequence[LoaderSettings]) -> list[Pred
             for known in (_doubts(loads[size]) if loader.workers else ({}, {}))
         )
         rate = size * 1e9 / mean[n]
-        figures = rate, rate / away[n] / max(1.0, slower), rate * away[n] / min(1.0, faster), stall[n]
-        said[loader, size] = (*map(float, figures), first[n].binding)
+        low, high = rate / away[n] / max(1.0, slower), rate * away[n] / min(1.0, faster)
+        figures = float(rate), float(low), float(high), float(stall[n])
+        said[loader, size] = Prediction(settings[0], *figures, first[n].binding)
     return [
-        Prediction(each, *said[case], infeasible(workload, each)) for case, each in zip(cases, settings, strict=True)
+        replace(said[case], settings=each, infeasible=infeasible(workload, each))
+        for case, each in zip(cases, settings, strict=True)
     ]
 
 

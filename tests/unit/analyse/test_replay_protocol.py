@@ -118,3 +118,20 @@ def test_what_has_no_end_is_refused(host_ns: float, outstanding: int) -> None:
     load = replace(recorded(Spec(""), 8), host_ns=np.full(8, host_ns))
     with pytest.raises(ArithmeticError):
         Replay(load, Loader(2, outstanding=outstanding), 20)
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "workers", "loader"),
+    [
+        (None, 0, Loader(0)),
+        (None, 3, Loader(3, 2, 6, processes=True)),
+        ("prefetch", 3, Loader(3, 2, 9, processes=True)),
+        ("threads", 3, Loader(1, 3, 3)),
+        ("naive", 3, Loader(0)),
+        ("caffe", 3, Loader(1, 1, 3)),
+    ],
+)
+def test_what_prepares_batches_depends_on_the_kind_of_loader(
+    pipeline: str | None, workers: int, loader: Loader
+) -> None:
+    assert loader_of(LoaderSettings(workers, 2 if workers else None, pipeline=pipeline), 2) == loader
