@@ -64,11 +64,17 @@ def test_predictions_do_not_depend_on_what_else_is_asked() -> None:
         (SPECS["constant"], LoaderSettings(1, 2), Binding.WORKERS),
         (SPECS["constant"], LoaderSettings(8, 2), Binding.TRAINING),
         (replace(SPECS["cpu_bound"], cpus=2), LoaderSettings(8, 2), Binding.CPU),
+        (replace(SPECS["cpu_bound"], cpus=3.5), LoaderSettings(3, 2), Binding.CPU),
         (SPECS["throttled"], LoaderSettings(8, 2), Binding.STORAGE),
         (SPECS["stragglers"], LoaderSettings(8, 1), Binding.ORDER),
         (SPECS["large_payload"], LoaderSettings(8, 2), Binding.HANDOFF),
         (replace(SPECS["constant"], batches_per_epoch=10, start_ns=60 * MS), LoaderSettings(8, 2), Binding.START),
         (replace(SPECS["constant"], batches_per_epoch=5000), LoaderSettings(8, 2), Binding.TRAINING),
+        (
+            replace(SPECS["constant"], batches_per_epoch=50_000, start_ns=1500 * MS),
+            LoaderSettings(2, 2),
+            Binding.WORKERS,
+        ),
         (
             replace(SPECS["constant"], host_ns=2 * MS, device_ns=30 * MS, synchronous=False),
             LoaderSettings(4, 2),
@@ -78,6 +84,13 @@ def test_predictions_do_not_depend_on_what_else_is_asked() -> None:
 )
 def test_what_binds_is_named(spec: Spec, loader: LoaderSettings, binds: str) -> None:
     assert predict(recorded(spec, 600), [loader])[0].binding == binds
+
+
+def test_the_beginning_of_a_long_epoch_is_a_small_share_of_it() -> None:
+    (said,) = predict(
+        recorded(replace(SPECS["constant"], batches_per_epoch=50_000, start_ns=200 * MS)), [LoaderSettings(8, 2)]
+    )
+    assert said.stall_share < 0.05
 
 
 def test_a_handoff_nobody_measured_widens_the_interval_where_there_are_workers() -> None:
