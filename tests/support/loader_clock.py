@@ -2,7 +2,7 @@
 
 Processes are generators. What one yields is an amount of work of some kind, which the simulation works off at the
 speed that kind has at the moment, or `None`: not before something else has happened. Nothing is shared with
-`analyse.replay`, so that an error of one shows against the other. Times in ns.
+`analyse.predict.replay`, so that an error of one shows against the other. Times in ns.
 
 Physics: a worker reads, waits, computes, in this order; finished batches reach the training `latency_ns` later in the
 order in which they were finished; taking one out costs the training `handoff_ns`, also where it came too early and
@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from whyidle.analyse.predict.workload import MachineLimits, Times, Workload
+from whyidle.analyse.predict.workload import Times, Workload
 from whyidle.record.tuning import LoaderSettings
 
 MS = 1e6
@@ -58,6 +58,10 @@ class Spec:
     drawing_ns: float = 0.0
     """Of the sampler on a batch's indices, in the training, before the batch is ordered."""
     latency_ns: float = 0.1 * MS
+    delay_ns: float = 0.0
+    """What that takes longer while the worker has more to do."""
+    sharing_ns: float = 0.0
+    """CPU time of a worker to hand a batch over."""
     main_cpus: float = 1.0
     cpus: float = 8.0
     contention: float = 0.0
@@ -120,6 +124,8 @@ class _Training:
         self.given = [0] * workers
         """Batches of each worker that were not handed over yet."""
         self.turn = 0
+        self.sent: deque[int] = deque()
+        """Finished batches that have not arrived: none overtakes another."""
         self.arrived: deque[tuple[int, int]] = deque()
         self.issued, self.epoch_end = 0, 0
         self.most_outstanding = 0
@@ -163,11 +169,15 @@ class _Training:
             batch = self.indices[worker].popleft()
             yield "read", self.made.read_ns[batch]
             yield "wait", self.made.wait_ns[batch]
-            yield "cpu", self.made.cpu_ns[batch]
-            self.blocked.append(self.travel(worker, batch))
+            yield "cpu", self.made.cpu_ns[batch] + self.spec.sharing_ns
+            self.blocked.append(self.travel(worker, batch, self.spec.delay_ns if self.indices[worker] else 0.0))
 
-    def travel(self, worker: int, batch: int) -> Iterator[Activity]:
-        yield "wait", self.spec.latency_ns
+    def travel(self, worker: int, batch: int, delay_ns: float) -> Iterator[Activity]:
+        self.sent.append(batch)
+        yield "wait", self.spec.latency_ns + delay_ns
+        while self.sent[0] != batch:
+            yield None
+        self.sent.popleft()
         self.arrived.append((worker, batch))
 
     def device(self, step_ns: float) -> Iterator[Activity]:
@@ -321,25 +331,25 @@ def recorded(spec: Spec, batches: int = 300, seed: int = 0, settings: LoaderSett
     """What an exact recording of so many batches would say, without any noise of its own."""
     rng = np.random.default_rng(seed)
     made = spec.made(rng, batches)
-    nothing = np.zeros(batches)
     return Workload(
         settings=settings or spec.baseline,
         batch_size=spec.batch_size,
         cpu_ns=made.cpu_ns,
         wait_ns=made.wait_ns,
         read_ns=made.read_ns,
-        collate_ns=nothing,
-        slowest_ns=np.full(batches, np.nan),
         host_ns=spec.hosts(rng, batches),
         device_ns=None if spec.device_ns is None else np.full(batches, spec.device_ns),
         synchronous=spec.synchronous,
         handoff_ns=spec.handoff_ns,
         drawing_ns=spec.drawing_ns,
         latency_ns=spec.latency_ns,
+        delay_ns=spec.delay_ns,
+        sharing_ns=spec.sharing_ns,
         main_cpus=spec.main_cpus,
         start_ns=spec.start_ns,
         batches_per_epoch=spec.batches_per_epoch,
-        limits=MachineLimits(spec.cpus, storage_parallel=spec.storage_parallel),
+        cpus=spec.cpus,
+        storage_parallel=spec.storage_parallel,
         contention=spec.contention,
     )
 

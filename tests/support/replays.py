@@ -27,6 +27,5 @@ def _once(replays: Callable[..., Any]) -> Callable[..., Any]:
 def replays_are_answered_once() -> Iterator[None]:
     """For tests that print one recording in many forms. Import it where it is to be so."""
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("predict", "predict_each"):
-            patch.setattr(advice, name, _once(getattr(advice, name)))
+        patch.setattr(advice, "predict", _once(advice.predict))
         yield

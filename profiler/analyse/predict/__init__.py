@@ -1,1 +1,2 @@
-"""What a loader would do with other settings: torch's DataLoader protocol, replayed on recorded times."""
+"""What a loader would do with other settings: torch's DataLoader protocol, replayed on recorded
+times."""

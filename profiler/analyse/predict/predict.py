@@ -1,33 +1,25 @@
-"""Throughput of any loader settings, from what a recorded run cost.
-
-Without workers: every batch is made by the training process when it is asked for. Rates, stalls and what binds,
-from replayed steps. What a run without workers cannot tell of them.
-
-Answers of one line, for what is worth replaying and for what a replay is compared with. Times in any one unit;
-formulas with the literature they are from in brackets.
-"""
+"""Throughput of any loader settings from what a recorded run cost: rates, waits and what binds, of
+replayed steps."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache
+from math import ceil
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ...record.tuning import LoaderSettings
 from ..run.loader_stats import HandedOver
-from .cases import Line, hands, in_processes, prepare, rows_of, together
-from .protocol import RUN_AHEAD, replay
-from .rows import DrawnTimes, Ints, Replayed, ReplayRows
-from .workload import Binding, Prediction, Times, Workload
+from .replay import Replay, draw, loader_of
+from .workload import Prediction, Times, Workload
 
 
 class Assumed:
-    """What torch's loader costs on Linux, where a run does not tell: measured on two virtual CPUs with torch 2.15, at
-    batches of 4 kB to 13 MB, of 1 to 100 tensors and 0 to 10,000 other objects."""
+    """What torch's loader costs on Linux, where a run does not tell: measured on two virtual CPUs
+    with torch 2.15, at batches of 4 kB to 13 MB, of 1 to 100 tensors and 0 to 10,000 other
+    objects."""
 
     HANDOFF_NS = 800_000.0
     """Taking over a batch that lies ready, whatever is in it."""
@@ -38,21 +30,25 @@ class Assumed:
     TENSORS = 2
     """In a batch that nobody looked into."""
     TOUCH_NS_PER_BYTE = 0.43
-    """Memory that was mapped for a batch costs a page fault for each page when the training first looks at it."""
+    """Memory that was mapped for a batch costs a page fault for each page when the training first
+    looks at it."""
     SHARE_NS_PER_TENSOR = 225_000.0
-    """CPU time of a worker on a batch that the training's own process would not need: memory that all see, pickling."""
+    """CPU time of a worker on a batch that the training's own process would not need: memory that
+    all see, pickling."""
     SHARE_NS_PER_BYTE = 0.64
     """What each byte of the batch adds to that."""
     CONTENTION = 0.1
-    """Share by which whatever computes takes longer where all other CPUs compute too: caches, memory and power are
-    shared. Measured with two: none for most pairs of work, 0.25 beside work that waits for memory."""
+    """Share by which whatever computes takes longer where all other CPUs compute too: caches,
+    memory and power are shared. Measured with two: none for most pairs of work, 0.25 beside work
+    that waits for memory."""
     MOST_CONTENTION = 0.25
     """What that may well be."""
     OF_WAITED = 0.6
-    """The hand-over's part of the time from a batch's end to the end of the fetch that waited for it."""
+    """The hand-over's part of the time from a batch's end to the end of the fetch that waited for
+    it."""
     START_NS = 25e6
-    """Starting a worker, and ending it with its epoch, as `Workload.start_ns`: 1, 4, 8 and 16 forked workers took 67,
-    105, 200 and 470 ms."""
+    """Starting a worker, and ending it with its epoch, as `Workload.start_ns`: 1, 4, 8 and 16
+    forked workers took 67, 105, 200 and 470 ms."""
 
     @staticmethod
     def contention(most: float, cpus: float) -> float:
@@ -74,341 +70,138 @@ class Assumed:
         )
 
 
-LEAST_LOST = 0.05
-"""Share of the wall time that has to be lost to the loader before anything of it is called the limit."""
-CPUS_CONTENDED = 0.2
-"""Of the time lost while workers are busy, the share lost because they have less than a CPU each, from which the CPUs
-bind and not the number of workers."""
-
-
-def ns_per_batch(ends: Times, outstanding: Ints, workers: Ints, epoch: Ints) -> Times:
-    """Time that a batch takes in each row. Where epochs are longer than what was replayed, the beginning of one and the
-    steady rest are put together by the length of an epoch; 0: it never ends, and only the rest counts."""
-    steps = ends.shape[1]
-    row = np.arange(len(ends))
-    settled = np.clip(outstanding, min(32, steps // 4), steps // 2)
-    # Workers that prepare batches equally fast hand them over in bursts of one each: whole bursts.
-    settled = np.minimum(settled + (steps - settled) % np.maximum(workers, 1), steps - 1)
-    steady = (ends[:, -1] - ends[row, settled - 1]) / (steps - settled)
-    whole = np.where(epoch > 0, steps // np.maximum(epoch, 1) * epoch, 0)
-    within = ends[row, np.maximum(whole, 1) - 1] / np.maximum(whole, 1)
-    beyond = (ends[:, -1] + (epoch - steps) * steady) / np.maximum(epoch, 1)
-    taken: Times = np.where(epoch == 0, steady, np.where(whole > 0, within, beyond))
-    return taken
-
-
-def binding(rows: ReplayRows, replayed: Replayed) -> list[str]:
-    """What limits each row, as `Binding` has it: what most of the time beyond the training's own was lost to; while it
-    waits, by what the workers are at."""
-    steps = replayed.ends.shape[1]
-    begins = np.where(rows.epoch > 0, np.minimum(1.0, steps / np.maximum(rows.epoch, 1)), 0.0)
-    loading = Binding.CPU, Binding.STORAGE, Binding.ORDER, Binding.WORKERS, Binding.START
-    names = (*loading, Binding.HANDOFF, Binding.SAMPLER)
-    # Workers that slow each other leave no CPU to further ones.
-    full = replayed.lost_cpu > CPUS_CONTENDED * (replayed.lost_cpu + replayed.lost_workers)
-    lost: npt.NDArray[np.float64] = np.stack(
-        [
-            replayed.lost_cpu + full * replayed.lost_workers,
-            replayed.lost_storage,
-            replayed.lost_idle,
-            ~full * replayed.lost_workers,
-            replayed.lost_first * begins,
-            steps * rows.handoff,
-            steps * rows.drawing,
-        ]
-    )
-    stalled = replayed.stalls.sum(axis=1) - replayed.lost_first * (1 - begins)
-    least = LEAST_LOST * replayed.ends[:, -1]
-    waits = stalled > least
-    slowed = replayed.lost_cpu > least
-    most = lost.argmax(axis=0)
-    return [
-        names[m] if w else Binding.CPU if s else Binding.TRAINING for m, w, s in zip(most, waits, slowed, strict=True)
-    ]
-
-
-_LOSS, _POWER = 0.84, 1.2
-"""Coefficients of what handing over in order costs, fitted to replays of 2 to 16 workers, prefetch 1 to 8, spreads 0.2
-to 1: mean error 4 %, at most 20 %."""
-
-
-@cache
-def largest_of(workers: int) -> float:
-    """Expected largest of so many standard normal numbers."""
-    if workers < 2:
-        return 0.0
-    at = np.linspace(0.0, 12.0, 2401)
-    above = np.array([0.5 * math.erfc(x / math.sqrt(2)) for x in at])
-    least = 1 - (1 - above) ** workers - above**workers
-    # By the trapezium rule, which numpy has by one name before 2.0 and by another from then on.
-    return float(((least[1:] + least[:-1]) / 2 * np.diff(at)).sum())
-
-
-def in_order_efficiency(spread: float, workers: int, prefetch: int) -> float:
-    """Share of their speed that workers keep although batches are handed over in order, with a training that takes
-    them at once. `spread`: standard deviation of preparing a batch, of its mean."""
-    return float(1 / (1 + _LOSS * spread**_POWER * largest_of(workers) / prefetch))
-
-
-def prefetch_needed(spread: float, workers: int, loss: float) -> int:
-    """Prefetch factor with which handing over in order costs workers no more than a share `loss` of their speed."""
-    if not 0 < loss < 1:
-        raise ValueError(f"a loss is between 0 and 1, not {loss}")
-    needed: float = _LOSS * spread**_POWER * largest_of(workers) * (1 - loss) / loss
-    return max(1, math.ceil(needed - 1e-9))
-
-
-def making_with(workers: int, cpu: float, other: float, cpus: float) -> float:
-    """Time that preparing a batch takes while as many workers as that are busy."""
-    making = cpu + other
-    return other + cpu * max(1.0, workers * cpu / making / cpus) if making else 0.0
-
-
-def workers_needed(
-    cpu: float,
-    other: float,
-    step: float,
-    *,
-    cpus: float,
-    spread: float = 0.0,
-    prefetch: int = 2,
-    most: int = 128,
-) -> int | None:
-    """Fewest workers whose batches come as fast as the training takes them; `None`: no number of them does.
-
-    `cpu` and `other`: parts of preparing a batch; `step`: of the training on a batch, hand-off included.
-    """
-    for workers in range(1, most + 1):
-        making = making_with(workers, cpu, other, cpus)
-        if making / workers <= step * in_order_efficiency(spread, workers, prefetch) * (1 + 1e-9):
-            return workers
-    return None
-
-
-def memory_held(outstanding: int, batch_bytes: float) -> float:
-    """Bytes of batches under way, and of the one in use."""
-    return (outstanding + 1) * batch_bytes
-
-
-def serial(workload: Workload, drawn: DrawnTimes, step_scale: float = 1.0) -> tuple[Times, Times]:
-    """(when each step is done, how long it waited for its indices and its batch), ns, [sequence, step]."""
-    limits = workload.limits
-    share = min(1.0, limits.cpus)
-    part = min(1.0, workload.main_cpus)
-    own = 1 / (part * max(1.0, workload.main_cpus / limits.cpus) + 1 - part)
-    reads = min(1.0, limits.storage_parallel or 1.0)
-    making = workload.scale * (drawn.read / reads + drawn.wait + drawn.cpu / share) + workload.drawing_ns / share
-    host = step_scale * drawn.host / own
-    if drawn.device is None:
-        return np.cumsum(making + host, axis=1), making
-    ends, stalls = np.zeros_like(host), np.zeros_like(host)
-    now, device = np.zeros(len(host)), np.zeros(len(host))
-    for step in range(host.shape[1]):
-        begin = now + making[:, step]
-        stalls[:, step] = np.maximum(0.0, begin - device)
-        now = begin + host[:, step]
-        device = np.maximum(np.maximum(begin, device) + step_scale * drawn.device[:, step], now)
-        ends[:, step] = device
-        if workload.synchronous:
-            now = device
-        elif step >= RUN_AHEAD:
-            now = np.maximum(now, ends[:, step - RUN_AHEAD])
-    return ends, stalls
-
-
-FEW_SETTINGS = (192, 8)
-"""(steps, sequences of them) that each setting is replayed with where they are few."""
-MANY_SETTINGS = (200, 3)
-"""(steps, sequences of them) that each setting is replayed with where they are many: a thousand take less than a
-second."""
+STEPS, SEQUENCES = 192, 8
+"""Steps, and sequences of them, that each setting is replayed with."""
 MODEL_SD = 0.06
-"""Standard deviation of a predicted log rate that is due to the model itself, beside all that is counted. A choice."""
+"""Standard deviation of a predicted log rate that is due to the model itself, beside all that is
+counted. A choice."""
 UNSEEN_SD = 0.3
-"""Standard deviation of the log of a batch's time that a recording of few batches may not have seen. A choice."""
+"""Standard deviation of the log of a batch's time that a recording of few batches may not have
+seen. A choice."""
 UNKNOWN_HANDOFF_NS = 3e6
-"""What a hand-off may well cost where none was measured: the slow end of a prediction's interval."""
-LEAST_NS = 1.0
-"""Time of a step that is left where all of its work is said to vanish: a rate needs one."""
+"""Hand-over that may well be where none was measured: the slow end of a prediction's interval."""
 _Z90 = 1.645
 """Standard deviations to either side of a 90 % interval of a normal value."""
 
 
-def predict(
-    workload: Workload, settings: Sequence[LoaderSettings], *, seed: int = 0, step: Line | None = None
-) -> list[Prediction]:
-    """What the replay says of each setting, in their order.
+def predict(workload: Workload, settings: Sequence[LoaderSettings]) -> list[Prediction]:
+    """Replay a training with each setting: the predictions in their order, each time the same.
 
-    `step` is the time of a step by batch size, where it was measured (see `sizes`). Pinning is predicted as equal: what
-    a copy from pageable memory costs is part of the recorded step and not known apart. The interval holds 90 % of what
-    would be measured if the recorded batches are what is to come: from sequences drawn from them, from hand-offs
-    or storage limits that were not seen, and from what the model is off by.
+    Pinning is predicted as equal: what a copy from pageable memory costs is part of the recorded
+    step and not known apart. The interval holds 90 % of what would be measured if the recorded
+    batches are what is to come: from sequences drawn from them, from hand-overs or storage limits
+    that were not seen, and from what the model is off by.
     """
-    return predict_each([workload], settings, seed=seed, step=step)[0]
+    rng = np.random.default_rng(0)
+    cases = [
+        (loader_of(each, workload.threads_per_worker), each.batch_size or workload.batch_size) for each in settings
+    ]
+    loads = {size: with_batch_size(workload, size, rng) for size in sorted({size for _, size in cases})}
+    drawn = {size: draw(load, SEQUENCES, STEPS, rng) for size, load in loads.items()}
+    # One of those settings that the replay does not tell apart.
+    different = list(dict.fromkeys(cases))
+    replays = [[Replay(drawn[size][k], loader, STEPS) for loader, size in different] for k in range(SEQUENCES)]
+    ns = np.array([[each.ns_per_batch for each in sequence] for sequence in replays])
+    stall = np.array([[each.stall_share for each in sequence] for sequence in replays]).mean(axis=0)
+    # The variance of few sequences is mixed with that of settings that are bound by the same.
+    own, first = np.log(ns).var(axis=0, ddof=1), replays[0]
+    kinds = [(each.loader.workers > 0, each.binding) for each in first]
+    alike = np.array([own[[kind == other for other in kinds]].mean() for kind in kinds])
+    variance = ((SEQUENCES - 1) * own + 3 * alike) / (SEQUENCES + 2)
+    # That of sequences is put to the length of the recording.
+    recorded = np.array([len(loads[size].cpu_ns) for _, size in different])
+    away = np.exp(_Z90 * np.sqrt((variance * STEPS + UNSEEN_SD**2) / recorded + MODEL_SD**2))
+    mean, said = ns.mean(axis=0), {}
+    for n, (loader, size) in enumerate(different):
+        slower, faster = (
+            Replay(replace(drawn[size][0], **known), loader, STEPS).ns_per_batch / ns[0, n] if known else 1.0
+            for known in (_doubts(loads[size]) if loader.workers else ({}, {}))
+        )
+        rate = size * 1e9 / mean[n]
+        low, high = rate / away[n] / max(1.0, slower), rate * away[n] / min(1.0, faster)
+        figures = float(rate), float(low), float(high), float(stall[n])
+        said[loader, size] = Prediction(settings[0], *figures, first[n].binding)
+    return [
+        replace(said[case], settings=each, infeasible=infeasible(workload, each))
+        for case, each in zip(cases, settings, strict=True)
+    ]
 
 
-def predict_each(
-    workloads: Sequence[Workload], settings: Sequence[LoaderSettings], *, seed: int = 0, step: Line | None = None
-) -> list[list[Prediction]]:
-    """What `predict` says of the same settings for each of several variants of one recording, all replayed at once: a
-    replay of three times the rows takes hardly longer."""
-    if not settings:
-        return [[] for _ in workloads]
-    asked = [_Asked(each, settings, seed, step) for each in workloads]
-    replayed = [each for each in asked if each.different]
-    if replayed:
-        first = np.cumsum([0, *(len(each.drawn.cpu) for each in replayed)]).tolist()
-        rows = [replace(each.rows, draw=each.rows.draw + n) for each, n in zip(replayed, first, strict=False)]
-        of_all = replay(ReplayRows.joined(rows), together([each.drawn for each in replayed]), asked[0].steps)
-        begin = 0
-        for each in replayed:
-            each.take(of_all.at(slice(begin, begin + len(each.rows))))
-            begin += len(each.rows)
-    return [each.predictions() for each in asked]
-
-
-def _extent(settings: int) -> tuple[int, int]:
-    """(steps, sequences of them) that each of so many settings is replayed with."""
-    return FEW_SETTINGS if settings <= 100 else MANY_SETTINGS
-
-
-class _Asked:
-    """Settings that are asked for of one workload: what is replayed for them, and what that says."""
-
-    def __init__(self, workload: Workload, settings: Sequence[LoaderSettings], seed: int, step: Line | None) -> None:
-        self.workload = workload
-        self.steps, self.sequences = _extent(len(settings))
-        rng = np.random.default_rng(seed)
-        self.cases, self.workloads, self.draws = prepare(workload, settings, self.steps, self.sequences, rng, step)
-        self.drawn = together(self.draws)
-        self.different = list({case.key: case for case in self.cases if case.hands.workers}.values())
-        """What is replayed: of settings that the replay does not tell apart, one."""
-        self._said: dict[object, Prediction] = {}
-        if self.different:
-            plain = rows_of(self.workloads, self.different, self.sequences)
-            self._low, self._high = _doubts(self.workloads[0], plain)
-            kinds = [replace(plain, draw=plain.draw + k) for k in range(self.sequences)]
-            kinds += [doubt for doubt in (self._low, self._high) if doubt is not None]
-            self.rows = ReplayRows.joined(kinds)
-            """Each sequence of every case, then every case with what is not known at its worst and at its best."""
-
-    def take(self, replayed: Replayed) -> None:
-        """What the replay made of `rows`."""
-        every, number, sequences = self.rows, len(self.different), self.sequences
-        ns = ns_per_batch(replayed.ends, every.outstanding, every.workers, every.epoch).reshape(-1, number)
-        ns = np.maximum(LEAST_NS, ns)
-        sequence = ns[:sequences]
-        bound = binding(every, replayed)[:number]
-        spread = _spread(np.log(sequence), bound, self.steps, len(self.workloads[0].cpu_ns))
-        slower = ns[sequences] / ns[0] if self._low is not None else np.ones(number)
-        faster = ns[-1] / ns[0] if self._high is not None else np.ones(number)
-        stall = _stall(replayed.stalls, replayed.ends, every.epoch).reshape(-1, number)[:sequences].mean(axis=0)
-        size = np.array([self.workloads[case.workload].batch_size for case in self.different])
-        rate, away = size * 1e9 / sequence.mean(axis=0), np.exp(_Z90 * spread)
-        low, high = rate / away / np.maximum(1.0, slower), rate * away / np.minimum(1.0, faster)
-        for n, case in enumerate(self.different):
-            figures = float(rate[n]), float(low[n]), float(high[n]), float(stall[n])
-            self._said[case.key] = Prediction(case.settings, *figures, bound[n])
-
-    def predictions(self) -> list[Prediction]:
-        """Of each setting, in their order."""
-        alone = {
-            case.workload: _serial(self.workloads[case.workload], self.draws[case.workload], self.steps)
-            for case in self.cases
-            if not case.hands.workers
-        }
-        said = [self._said[case.key] if case.hands.workers else alone[case.workload] for case in self.cases]
-        return [
-            replace(each, settings=case.settings, infeasible=infeasible(self.workload, case.settings))
-            for each, case in zip(said, self.cases, strict=True)
-        ]
-
-
-def _doubts(workload: Workload, rows: ReplayRows) -> tuple[ReplayRows | None, ReplayRows | None]:
-    """(rows with what is not known at its worst, at its best): the hand-off, and what two that compute slow each
-    other by, where no worker did; and reads that may slow each other beyond as many as were seen at a time. `None`:
-    nothing of the kind is unknown."""
-    low = high = None
+def _doubts(workload: Workload) -> tuple[dict[str, Any], dict[str, Any]]:
+    """(fields of the workload at their worst, at their best) that the recording does not tell: the
+    hand-over, and what two that compute slow each other by, where no worker did; and reads that may
+    slow each other beyond as many as were seen at a time."""
+    low: dict[str, Any] = {}
+    high: dict[str, Any] = {}
     if not workload.handoff_known:
-        low = replace(rows, handoff=np.maximum(2 * rows.handoff, UNKNOWN_HANDOFF_NS))
-        high = replace(rows, handoff=rows.handoff / 3)
+        low["handoff_ns"] = max(2 * workload.handoff_ns, UNKNOWN_HANDOFF_NS)
+        high["handoff_ns"] = workload.handoff_ns / 3
     if workload.settings.num_workers == 0:
-        most = Assumed.contention(Assumed.MOST_CONTENTION, workload.limits.cpus)
-        low = replace(low or rows, contention=np.maximum(rows.contention, most))
-        high = replace(high or rows, contention=np.zeros(len(rows)))
-    reading = float(workload.read_ns.mean())
-    making = reading + float(workload.wait_ns.mean() + workload.cpu_ns.mean())
-    if workload.limits.storage_parallel is None and reading > 0.01 * making:
-        recorded = hands(workload.settings, workload.threads_per_worker)
+        low["contention"] = max(workload.contention, Assumed.contention(Assumed.MOST_CONTENTION, workload.cpus))
+        high["contention"] = 0.0
+    reading, making = float(workload.read_ns.mean()), float(workload.making_ns.mean())
+    if workload.storage_parallel is None and reading > 0.01 * making:
+        recorded = loader_of(workload.settings, workload.threads_per_worker)
         seen = max(1.0, max(1, recorded.workers * recorded.threads) * reading / making)
-        low = replace(low or rows, storage=np.full(len(rows), seen))
+        low["storage_parallel"] = seen
     return low, high
 
 
-def _spread(logs: Times, bound: list[str], steps: int, recorded: int) -> Times:
-    """Standard deviation of the log rate. That of sequences is put to the length of the recording; with few of them,
-    mixed with that of settings that are bound by the same."""
-    own = logs.var(axis=0, ddof=1)
-    names = np.array(bound)
-    pooled = np.empty_like(own)
-    for name in set(bound):
-        pooled[names == name] = own[names == name].mean()
-    free = len(logs) - 1
-    mixed = (free * own + 3 * pooled) / (free + 3)
-    return _in_all(mixed, steps, recorded)
+def with_batch_size(workload: Workload, size: int, rng: np.random.Generator) -> Workload:
+    """Put the samples of a workload together to batches of another size.
 
+    Samples lie one after the other as they were made, from a random batch on, what a batch took
+    spread evenly over its own; another size cuts that line elsewhere. So smaller batches come out
+    too even. Bytes, drawing, the hand-over and the step grow with the size: a step's fixed part,
+    too, so that larger batches look no better than they may be.
+    """
+    old, times = workload.batch_size, size / workload.batch_size
+    if size == old:
+        return workload
+    recorded = len(workload.cpu_ns) * max(1, ceil(times))
+    # The line's end is joined to its begin, and what is left over is left out.
+    edges = (int(rng.integers(recorded)) * old + np.arange(max(1, recorded * old // size) + 1) * size) / old
 
-def _in_all(variance: Times, steps: int, recorded: int) -> Times:
-    spread: Times = np.sqrt((variance * steps + UNSEEN_SD**2) / recorded + MODEL_SD**2)
-    return spread
+    def cut(batches: Times) -> Times:
+        line = np.cumsum(np.tile(batches, 2 * recorded // len(batches)))
+        return np.diff(np.interp(edges, np.arange(len(line) + 1), np.concatenate([[0.0], line])))
 
-
-def _stall(stalls: Times, ends: Times, epoch: Ints) -> Times:
-    """Share of the wall time that each row waits for data, the beginnings of epochs weighed by their length."""
-    steps = ends.shape[1]
-    first = stalls[:, 0] * np.where(epoch == 0, 1.0, np.clip(1 - steps / np.maximum(epoch, 1), 0.0, 1.0))
-    share: Times = np.clip((stalls.sum(axis=1) - first) / np.maximum(LEAST_NS, ends[:, -1] - first), 0.0, 1.0)
-    return share
-
-
-def _serial(workload: Workload, drawn: DrawnTimes, steps: int) -> Prediction:
-    ends, stalls = serial(workload, drawn)
-    ends, stalls = ends[:, :steps], stalls[:, :steps]
-    per = np.maximum(LEAST_NS, ends[:, -1] / steps)
-    stall = float((stalls.sum(axis=1) / (per * steps)).mean())
-    (spread,) = _in_all(np.log(per).var(ddof=1, keepdims=True), steps, len(workload.cpu_ns))
-    rate = workload.batch_size * 1e9 / float(per.mean())
-    away = float(np.exp(_Z90 * spread))
-    most = Binding.SERIAL if workload.scale * workload.making_ns.mean() >= workload.drawing_ns else Binding.SAMPLER
-    bound = most if stall > LEAST_LOST else Binding.TRAINING
-    return Prediction(LoaderSettings(0), rate, rate / away, rate * away, stall, bound)
+    grows = ("host_ns", "handoff_ns", "drawing_ns", "sharing_ns", "delay_ns")
+    changed = {name: getattr(workload, name) * times for name in grows}
+    changed |= {name: cut(getattr(workload, name)) for name in ("cpu_ns", "wait_ns", "read_ns")}
+    epoch, size_bytes, device_ns = workload.batches_per_epoch, workload.batch_bytes, workload.device_ns
+    return replace(
+        workload,
+        batch_size=size,
+        device_ns=None if device_ns is None else device_ns * times,
+        batches_per_epoch=None if epoch is None else max(1, round(epoch / times)),
+        batch_bytes=None if size_bytes is None else round(size_bytes * times),
+        **changed,
+    )
 
 
 def infeasible(workload: Workload, settings: LoaderSettings) -> str | None:
-    """Why settings cannot run here: what they would need beyond the recorded ones, and what there is. `None` where they
-    can, or nothing is known."""
-    limits, recorded = workload.limits, workload.settings
-    size = settings.batch_size or workload.batch_size
-    batch = (workload.batch_bytes or 0) * size / workload.batch_size
-    before = memory_held(recorded.outstanding, float(workload.batch_bytes or 0))
-    after = memory_held(settings.outstanding, batch)
-    if limits.shm_bytes is not None and in_processes(settings) and settings.num_workers:
-        shared = after - (before if in_processes(recorded) and recorded.num_workers else 0.0)
-        if shared > limits.shm_bytes:
-            return (
-                f"{settings.outstanding + 1} batches of {_bytes(batch)} take {_bytes(shared)} more of /dev/shm, "
-                f"but only {_bytes(limits.shm_bytes)} are free"
-            )
-    if limits.memory_bytes is not None:
-        processes = (settings.num_workers if in_processes(settings) else 0) - (
-            recorded.num_workers if in_processes(recorded) else 0
+    """Say why settings cannot run here: what they would need beyond the recorded ones, and what
+    there is. `None` where they can, or nothing is known."""
+    recorded, loader, before = workload.settings, loader_of(settings), loader_of(workload.settings)
+    recorded_bytes = float(workload.batch_bytes or 0)
+    batch = recorded_bytes * (settings.batch_size or workload.batch_size) / workload.batch_size
+    # The batch in use is one more.
+    held_before, held = (recorded.outstanding + 1) * recorded_bytes, (settings.outstanding + 1) * batch
+    shared = held - held_before * before.processes
+    if workload.shm_bytes is not None and loader.processes and shared > workload.shm_bytes:
+        return (
+            f"{settings.outstanding + 1} batches of {_bytes(batch)} take {_bytes(shared)} more of /dev/shm, "
+            f"but only {_bytes(workload.shm_bytes)} are free"
         )
-        more = after - before + processes * (limits.worker_bytes or 0)
-        if more > limits.memory_bytes:
-            pinned = ", all of which may be pinned" if settings.pin_memory else ""
-            return (
-                f"{settings.num_workers} workers and {settings.outstanding + 1} batches of {_bytes(batch)}{pinned} "
-                f"take {_bytes(more)} more memory, but only {_bytes(limits.memory_bytes)} are available"
-            )
+    processes = settings.num_workers * loader.processes - recorded.num_workers * before.processes
+    more = held - held_before + processes * (workload.worker_bytes or 0)
+    if workload.memory_bytes is not None and more > workload.memory_bytes:
+        pinned = ", all of which may be pinned" if settings.pin_memory else ""
+        return (
+            f"{settings.num_workers} workers and {settings.outstanding + 1} batches of {_bytes(batch)}{pinned} "
+            f"take {_bytes(more)} more memory, but only {_bytes(workload.memory_bytes)} are available"
+        )
     return None
 
 

@@ -1,8 +1,9 @@
-"""What the replay is fed with: what preparing batches and training on them cost, apart from any setting."""
+"""What the replay is fed with: what preparing batches and training on them cost, apart from any
+setting."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -14,25 +15,9 @@ Times = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class MachineLimits:
-    """What settings must not exceed. `None`: not known."""
-
-    cpus: float
-    """CPUs that the job may use, affinity and quota counted."""
-    memory_bytes: int | None = None
-    """Memory that was still to be had beside the recorded workers."""
-    shm_bytes: int | None = None
-    """Bytes of /dev/shm that were free beside the recorded workers."""
-    worker_bytes: int | None = None
-    """Memory that a worker takes of its own."""
-    storage_parallel: float | None = None
-    """Readers at full speed at a time, beyond which reads slow each other; `None`: no limit seen."""
-
-
-@dataclass(frozen=True)
 class Workload:
-    """What a recorded training costs, apart from its settings. Times in ns; arrays hold one value a recorded batch, or
-    step, in the order of recording."""
+    """What a recorded training costs, apart from its settings. Times in ns; arrays hold one value a
+    recorded batch, or step, in the order of recording."""
 
     settings: LoaderSettings
     """The settings with which it was recorded."""
@@ -44,15 +29,12 @@ class Workload:
     """Part of making each batch that waited for neither CPU nor reads: sleeps, locks, network."""
     read_ns: Times
     """Part of making each batch that waited in reads of files."""
-    collate_ns: Times
-    """The part of `cpu_ns` that is putting samples together."""
-    slowest_ns: Times
-    """Part of making each batch that its slowest sample took; NaN where that is not known."""
     host_ns: Times
-    """What the training does of itself from one fetch's end to the next fetch's begin, waiting for the device left out;
-    on the processor all of its step."""
+    """What the training does of itself from one fetch's end to the next fetch's begin, waiting for
+    the device left out; on the processor all of its step."""
     device_ns: Times | None = None
-    """Work of each step on a device with a queue, its copy included; `None` where the processor is the device."""
+    """Work of each step on a device with a queue, its copy included; `None` where the processor is
+    the device."""
     synchronous: bool = True
     """Whether the training waits for the device in each step, or nearly so."""
     handoff_ns: float = 0.0
@@ -62,29 +44,41 @@ class Workload:
     latency_ns: float = 0.0
     """From a batch's end in its worker until the training could take it."""
     drawing_ns: float = 0.0
-    """What the sampler takes for the indices of a batch, in the training process, before the batch can be ordered."""
+    """What the sampler takes for the indices of a batch, in the training process, before the batch
+    can be ordered."""
     delay_ns: float = 0.0
-    """What that takes longer while the worker makes its next batch: the thread that sends waits for the worker's
-    interpreter, or for a CPU."""
+    """What that takes longer while the worker makes its next batch: the thread that sends waits for
+    the worker's interpreter, or for a CPU."""
     sharing_ns: float = 0.0
-    """CPU time that a worker process needs for a batch beyond `cpu_ns`, which is what the training process would need:
-    memory that both see, pickling."""
+    """CPU time that a worker process needs for a batch beyond `cpu_ns`, which is what the training
+    process would need: memory that both see, pickling."""
     main_cpus: float = 1.0
     """CPUs that the training process uses while it works on a step."""
     start_ns: float = 0.0
-    """From asking for an iterator until the first worker takes up a batch, for each of the loader's processes, the
-    training's own one of them: workers are started one after the other, and before any gets work."""
+    """From asking for an iterator until the first worker takes up a batch, for each of the loader's
+    processes, the training's own one of them: workers are started one after the other, and before
+    any gets work."""
     batches_per_epoch: int | None = None
     """Batches of `batch_size` in an epoch; `None` where that is not known."""
     batch_bytes: int | None = None
     """Bytes of a finished batch; `None` where that is not known."""
-    limits: MachineLimits = field(default_factory=lambda: MachineLimits(1.0))
     threads_per_worker: int = 1
     """Threads of a worker that work on its batch together."""
     contention: float = 0.0
-    """Share by which each further busy worker slows every other one down, beyond the CPUs they share."""
-    scale: float = 1.0
-    """Factor by which preparing a batch takes longer than recorded: fitted to trials."""
+    """Share by which each further busy worker slows every other one down, beyond the CPUs they
+    share."""
+    cpus: float = 1.0
+    """CPUs that the job may use, affinity and quota counted."""
+    storage_parallel: float | None = None
+    """Readers at full speed at a time, beyond which reads slow each other; `None`: no limit
+    seen."""
+    memory_bytes: int | None = None
+    """Memory that was still to be had beside the recorded workers; `None`: not known, as of the
+    next two."""
+    shm_bytes: int | None = None
+    """Bytes of /dev/shm that were free beside the recorded workers."""
+    worker_bytes: int | None = None
+    """Memory that a worker takes of its own."""
 
     @property
     def making_ns(self) -> Times:
@@ -104,7 +98,8 @@ class Prediction:
     high: float
     """Upper end of that interval."""
     stall_share: float
-    """Share of the wall time, 0..1, in which the device (or the training on the processor) waits for data."""
+    """Share of the wall time, 0..1, in which the device (or the training on the processor) waits
+    for data."""
     binding: str
     """What binds it: see `Binding`."""
     infeasible: str | None = None

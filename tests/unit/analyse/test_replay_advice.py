@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-import dataclasses
+import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from support.judged_waits import COMPUTING, CPUS, judge, only, waiting_for_data
+from support.loader_clock import SPECS, Spec, recorded, simulate
 from support.planted_runs import Making, hosted, pooled
 from whyidle.analyse.causes.diagnosis import findings_of
 from whyidle.analyse.causes.finding import Finding
-from whyidle.analyse.predict.advice import MOST_OFF, Advice
-from whyidle.analyse.predict.workload import MachineLimits, Workload
+from whyidle.analyse.predict.advice import MOST_OFF, Advice, VanishedWork, prefetch_needed, without
+from whyidle.analyse.predict.predict import predict
+from whyidle.analyse.predict.workload import Workload
 from whyidle.analyse.run.analysis import analyse
 from whyidle.record.run import open_run
 from whyidle.record.tuning import LoaderSettings
@@ -31,12 +36,10 @@ def workload(wait_ms: float = 40.0, cpu_ms: float = 0.5, **more: object) -> Work
         "cpu_ns": cpu_ms * MS * ones,
         "wait_ns": wait_ms * MS * ones,
         "read_ns": 0 * ones,
-        "collate_ns": 0 * ones,
-        "slowest_ns": np.nan * ones,
         "host_ns": 10 * MS * ones,
         "handoff_ns": 0.5 * MS,
         "main_cpus": 0.2,
-        "limits": MachineLimits(cpus=4.0),
+        "cpus": 4.0,
     }
     return Workload(**given | more)  # type: ignore[arg-type]
 
@@ -74,7 +77,7 @@ def test_cause_and_share_are_the_same_without_a_replay(tmp_path: Path) -> None:
     facts = with_replay.facts
     assert facts.advice is not None
     assert with_replay.verdict.cause == "input.too_few_workers"
-    without = findings_of(dataclasses.replace(facts, advice=None))
+    without = findings_of(replace(facts, advice=None))
     assert [(f.cause, f.share) for f in without] == [(f.cause, f.share) for f in with_replay.findings]
     assert without[0].next != with_replay.findings[0].next
 
@@ -82,7 +85,7 @@ def test_cause_and_share_are_the_same_without_a_replay(tmp_path: Path) -> None:
 def judged(folder: Path, advice: Advice, waits: dict[str, float], workers: int = 0, **told: Any) -> Finding:
     """The finding of a training that came as fast as its replay."""
     facts = waiting_for_data(folder)
-    facts = dataclasses.replace(facts, samples=round(advice.now.samples_per_s * facts.parts.wall_ns / 1e9))
+    facts = replace(facts, samples=round(advice.now.samples_per_s * facts.parts.wall_ns / 1e9))
     return only(judge(facts, COMPUTING | {"workers": 1} | waits, CPUS, set_workers=workers, advice=advice, **told))
 
 
@@ -124,8 +127,103 @@ def test_what_gains_next_to_nothing_is_not_advised(tmp_path: Path, cpu_ms: float
 
 
 def test_cpus_that_are_used_up_are_no_reason_for_more_workers_than_they_run() -> None:
-    computing = workload(wait_ms=0.0, cpu_ms=40.0, limits=MachineLimits(cpus=2.0))
+    computing = workload(wait_ms=0.0, cpu_ms=40.0, cpus=2.0)
     advice = Advice(computing)
     assert advice.cheapest(lambda settings: settings.num_workers > 2) is None
-    waiting = Advice(workload(wait_ms=40.0, cpu_ms=4.0, limits=MachineLimits(cpus=2.0)))
+    waiting = Advice(workload(wait_ms=40.0, cpu_ms=4.0, cpus=2.0))
     assert waiting.cheapest(lambda settings: settings.num_workers > 2) is not None
+
+
+@pytest.mark.parametrize(
+    ("workers", "loss", "prefetch"), [(1, 0.1, 1), (2, 0.1, 3), (4, 0.2, 2), (8, 0.1, 6), (8, 0.3, 2)]
+)
+def test_the_prefetch_asked_for_loses_no_more_than_that_in_the_replay(workers: int, loss: float, prefetch: int) -> None:
+    spread = 0.6
+    assert prefetch_needed(spread, workers, loss) == prefetch
+    times = np.random.default_rng(1).gamma(spread**-2, 40 * MS * spread**2, 1000)
+    own = {"cpu_ns": np.zeros(1000), "wait_ns": times, "host_ns": np.full(1000, 0.01 * MS), "handoff_ns": 0.0}
+    load = replace(recorded(SPECS["constant"], 1000), **own, latency_ns=0.0, batches_per_epoch=None)
+    rate = predict(load, [LoaderSettings(workers, prefetch)])[0].samples_per_s
+    assert rate / (workers * 32 * 1e9 / times.mean()) >= 1 - 1.4 * loss
+
+
+def less(spec: Spec, making: float = 0.0, loop_ns: float = 0.0) -> Spec:
+    """The physics with so much less to do, on the reference's side."""
+    left = 1 - making
+    return replace(
+        spec,
+        cpu=lambda rng, batches: left * spec.cpu(rng, batches),
+        wait=lambda rng, batches: left * spec.wait(rng, batches),
+        read=lambda rng, batches: left * spec.read(rng, batches),
+        host_ns=spec.host_ns - loop_ns,
+    )
+
+
+@pytest.mark.parametrize("name", ["constant", "cpu_bound", "throttled"])
+@pytest.mark.parametrize("settings", [LoaderSettings(0), LoaderSettings(2, 2)], ids=["serial", "workers"])
+@pytest.mark.parametrize("gone", [VanishedWork(making=0.7), VanishedWork(loop_ns=6 * MS)], ids=["making", "loop"])
+def test_the_replay_without_work_meets_the_training_without_it(
+    name: str, settings: LoaderSettings, gone: VanishedWork
+) -> None:
+    spec = SPECS[name]
+    (said,) = predict(without(recorded(spec, 400, settings=settings), gone), [settings])
+    came = simulate(less(spec, gone.making, gone.loop_ns), settings, 700, 5).rate(100)
+    assert said.samples_per_s == pytest.approx(came, rel=0.03)
+
+
+def test_what_leaves_the_loop_for_the_workers_is_made_there() -> None:
+    spec = replace(SPECS["constant"], cpus=8, host_ns=30 * MS)
+    settings = LoaderSettings(4, 2)
+    workload = without(recorded(spec, 300, settings=settings), VanishedWork(loop_ns=20 * MS, moved=True))
+    assert workload.cpu_ns.mean() == pytest.approx(25 * MS)
+    assert workload.host_ns.mean() == pytest.approx(10 * MS)
+    (said,) = predict(workload, [settings])
+    heavier = replace(spec, cpu=lambda rng, batches: np.full(batches, 25 * MS), host_ns=10 * MS)
+    assert said.samples_per_s == pytest.approx(simulate(heavier, settings, 700).rate(100), rel=0.03)
+
+
+@given(
+    waits=st.lists(st.floats(0, 1e9), min_size=1, max_size=40),
+    share=st.floats(0, 1),
+)
+def test_queueing_goes_from_the_longest_waits_first_and_no_wait_grows(waits: list[float], share: float) -> None:
+    workload = replace(recorded(SPECS["constant"], len(waits)), wait_ns=np.array(waits))
+    left = without(workload, VanishedWork(queueing=share)).wait_ns
+    assert left.sum() == pytest.approx((1 - share) * sum(waits), rel=1e-6, abs=1e-3)
+    assert (left <= np.array(waits) + 1e-6).all()
+    cut = left < np.array(waits) - 1e-6
+    # All that were cut are as long as each other, and no shorter than those that were not.
+    if cut.any():
+        assert np.ptp(left[cut]) <= 1e-3 + 1e-9 * left.max()
+        assert left[~cut].max(initial=0.0) <= left[cut].max() + 1e-3
+
+
+@pytest.mark.parametrize("settings", [LoaderSettings(0), LoaderSettings(2, 2)], ids=["serial", "workers"])
+def test_a_training_of_which_nothing_is_left_has_a_rate_yet(settings: LoaderSettings) -> None:
+    spec = replace(SPECS["constant"], handoff_ns=0.0, latency_ns=0.0)
+    everything = VanishedWork(making=1.0, loop_ns=1e12)
+    (said,) = predict(without(recorded(spec, 50, settings=settings), everything), [settings])
+    assert math.isfinite(said.samples_per_s)
+    assert said.samples_per_s > 1e6
+    assert 0 <= said.stall_share <= 1
+    assert said.low <= said.samples_per_s <= said.high
+
+
+@pytest.mark.parametrize("quicker", [0.0, 0.3])
+def test_other_computing_gets_quicker_by_its_share_of_what_vanished(quicker: float) -> None:
+    """Of 60 ms of CPU time a batch, 40 made and 20 trained on, 30 vanish: half of it, so half of the effect."""
+    spec = replace(SPECS["constant"], host_ns=20 * MS)
+    workload = replace(
+        recorded(spec, 50), cpu_ns=np.full(50, 40.0 * MS), wait_ns=np.full(50, 7.0 * MS), handoff_ns=0.0, main_cpus=1.0
+    )
+    left = without(workload, VanishedWork(making=0.75), quicker)
+    assert left.cpu_ns.mean() == pytest.approx(10 * MS * (1 - quicker / 2))
+    assert left.host_ns.mean() == pytest.approx(20 * MS * (1 - quicker / 2))
+    assert left.wait_ns.mean() == pytest.approx(0.25 * 7 * MS), "what waits has no caches"
+
+
+def test_work_that_is_moved_makes_nothing_quicker() -> None:
+    moved = without(recorded(SPECS["constant"], 50), VanishedWork(loop_ns=5 * MS, moved=True), 0.3)
+    still = without(recorded(SPECS["constant"], 50), VanishedWork(loop_ns=5 * MS, moved=True))
+    assert (moved.host_ns == still.host_ns).all()
+    assert (moved.cpu_ns == still.cpu_ns).all()

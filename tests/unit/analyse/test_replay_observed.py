@@ -87,8 +87,8 @@ def training(
             {
                 "worker": number % (workers or 1), "samples": 8, "threads": 1, "begin_ns": ns(begin),
                 "end_ns": ns(max(end, begin + made_ms)), "cpu_ns": cpu_ms * MS, "process_cpu_ns": cpu_ms * MS,
-                "run_queue_ns": queue_ms * MS, "read_ns": 0, "collate_ns": 0.5 * MS, "batch_bytes": 4096, "skipped": 0,
-                "slowest_ns": 4 * MS, **numbers, **(batch or {}),
+                "run_queue_ns": queue_ms * MS, "read_ns": 0, "batch_bytes": 4096, "skipped": 0,
+                **numbers, **(batch or {}),
             }
         )  # fmt: skip
         at += fetch + step_ms
@@ -116,8 +116,6 @@ def test_making_is_told_in_its_parts_without_the_waiting_for_a_cpu(tmp_path: Pat
     assert workload.cpu_ns + workload.sharing_ns == pytest.approx(2 * MS)
     assert 0 < workload.sharing_ns < 1 * MS
     assert np.median(workload.wait_ns) == pytest.approx(6 * MS)
-    assert np.median(workload.collate_ns) + workload.sharing_ns == pytest.approx(0.5 * MS)
-    assert np.median(workload.slowest_ns) == pytest.approx(4 * MS)
     assert not workload.read_ns.any()
 
 
@@ -131,8 +129,8 @@ def test_the_trainings_side_and_the_settings_are_told(tmp_path: Path) -> None:
     assert workload.latency_ns == pytest.approx(LATENCY_MS * MS)
     assert workload.start_ns * 3 == pytest.approx(20 * MS)
     assert (workload.batches_per_epoch, workload.batch_size, workload.batch_bytes) == (30, 8, 4096)
-    limits = workload.limits
-    assert (limits.cpus, limits.memory_bytes, limits.shm_bytes, limits.worker_bytes) == (4.0, 10**9, 20, 10**8)
+    limits = workload.cpus, workload.memory_bytes, workload.shm_bytes, workload.worker_bytes
+    assert limits == (4.0, 10**9, 20, 10**8)
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -218,9 +216,9 @@ def test_cpus_that_others_use_are_not_the_jobs(tmp_path: Path) -> None:
     facts = facts_of(run)
     busy = {"machine_busy_pct": 75.0, "tree_cpus": 1.0}
     shared = dataclasses.replace(facts, sampled=dataclasses.replace(facts.sampled, **busy))
-    assert workload_of(run, facts).limits.cpus == 4.0
+    assert workload_of(run, facts).cpus == 4.0
     # Others use two of the four, and three threads of the job compete with them.
-    assert workload_of(run, shared).limits.cpus == pytest.approx(4 * 3 / 5)
+    assert workload_of(run, shared).cpus == pytest.approx(4 * 3 / 5)
 
 
 def test_cpus_that_other_trainings_of_the_job_use_are_not_this_ones(tmp_path: Path) -> None:
@@ -237,15 +235,7 @@ def test_cpus_that_other_trainings_of_the_job_use_are_not_this_ones(tmp_path: Pa
     run = open_run(folder)
     facts = facts_of(run)
     assert facts is not None
-    assert workload_of(run, facts).limits.cpus == pytest.approx(4 * 3 / 5, rel=0.05)
-
-
-def test_later_records_can_be_left_out(tmp_path: Path) -> None:
-    run = open_run(training(tmp_path / "run"))
-    facts = facts_of(run)
-    whole, half = workload_of(run, facts), workload_of(run, facts, until_ns=ns(800))
-    assert 0 < len(half.cpu_ns) < len(whole.cpu_ns)
-    assert 0 < len(half.host_ns) < len(whole.host_ns)
+    assert workload_of(run, facts).cpus == pytest.approx(4 * 3 / 5, rel=0.05)
 
 
 def turns(steps: Any) -> None:
