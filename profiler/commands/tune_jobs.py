@@ -20,7 +20,7 @@ from ..record.run import new_folder, new_folder_for
 from ..record.secret import without_secrets
 from ..report.words.code import command_line
 from ..terminal.console import console
-from ..tune.bench.launch import Launch, script_hint
+from ..tune.training import Launch, script_hint
 from .options import are, given
 
 OF_SCENARIOS = ("data", "device", "net", "pipelines", "limit", "no_augment", "seed", "workers", "prefetch")

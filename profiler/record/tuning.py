@@ -129,6 +129,10 @@ class Block:
     """Where its workers persist: the same, of beginning another pass with the same workers. `None`: not measured."""
     memory_bytes: int | None = None
     """The device's most memory in use; on the processor the resident memory of training and workers."""
+    workers_bytes: int | None = None
+    """Memory of the loader's workers, bytes; what they share is counted once. `None`: not measured."""
+    workers_cpus: float | None = None
+    """CPUs that the loader's workers used; `None`: not measured."""
     held: bool = False
     """Batches had been fetched before: what the training does without a loader."""
 

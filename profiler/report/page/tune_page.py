@@ -12,9 +12,7 @@ from math import isfinite, isnan
 
 from ...analyse.statistics import Estimate
 from ...record.tuning import LoaderSettings
-from ...tune.search.candidates import describe
-from ...tune.search.result import BatchAdvice, Trial
-from ...tune.search.tuning import Tuning
+from ...tune.result import BatchAdvice, Trial, Tuning, describe
 from ..document import Caution, CodeChange, blocks_of_kind
 from ..documents.tuning import BATCH, CHANGE, TRIED, change, mark_of, measured, said_memory, said_rate, tuning_document
 from ..render.html import page_parts, page_sections
@@ -55,7 +53,7 @@ class SizeRow:
 
 def trial_rows(result: Tuning) -> list[TrialRow]:
     """The fastest first; what was not measured last."""
-    trials = sorted(result.tuned.trials, key=lambda trial: -(trial.samples_per_s or 0.0))
+    trials = sorted(result.trials, key=lambda trial: -(trial.samples_per_s or 0.0))
     # Room at the right for half of the largest mark.
     whole = (
         _most(value for t in trials for value in (t.samples_per_s, t.rate.high if t.rate else None, t.predicted))
@@ -68,7 +66,7 @@ def _trial(result: Tuning, trial: Trial, whole: float) -> TrialRow:
     note = trial.error if trial.status != "ok" else trial.dropped
     at, low, high = _mark(trial.rate, whole)
     return TrialRow(
-        settings=_settings(trial.settings, result.tuned.baseline.settings),
+        settings=_settings(trial.settings, result.baseline.settings),
         said=measured(trial).plain.strip(),
         predicted_said=said_rate(trial.predicted),
         blocks=trial.blocks,
@@ -136,7 +134,7 @@ def _percent(value: float | None, whole: float) -> float | None:
 
 def page(result: Tuning, notices: Sequence[str] = (), environment: Sequence[tuple[str, str]] = ()) -> str:
     """Make the page. `notices`: of its data; `environment`: (what, value) of what was tuned when and where."""
-    tuned, document = result.tuned, tuning_document(result)
+    document = tuning_document(result)
     sections = {section.title: section for section in page_sections(document.blocks)}
     because = sections.pop("")
     changes = list(change(result)) if result.changed else []
@@ -157,8 +155,8 @@ def page(result: Tuning, notices: Sequence[str] = (), environment: Sequence[tupl
         instead=page_parts([block for block in changes if not isinstance(block, CodeChange)]),
         paste=_to_paste(result),
         trials=trial_rows(result),
-        batch=None if tuned.batch is None or batch is None else batch.blocks,
-        sizes=[] if tuned.batch is None else size_rows(tuned.batch),
+        batch=None if result.batch is None or batch is None else batch.blocks,
+        sizes=[] if result.batch is None else size_rows(result.batch),
         sections=list(sections.values()),
         environment=environment,
     )
@@ -166,21 +164,20 @@ def page(result: Tuning, notices: Sequence[str] = (), environment: Sequence[tupl
 
 def _tiles(result: Tuning) -> list[tuple[str, str, str]]:
     """(what, figure, what it is about)."""
-    tuned = result.tuned
     emulated = "emulated " if result.device.get("kind") == "emulated" else ""
-    best, now = (said_rate(trial.samples_per_s) for trial in (tuned.best, tuned.baseline))
-    tiles = [(f"now, {emulated}samples/s", now, _between(tuned.baseline.rate))]
+    best, now = (said_rate(trial.samples_per_s) for trial in (result.best, result.baseline))
+    tiles = [(f"now, {emulated}samples/s", now, _between(result.baseline.rate))]
     if result.changed:
-        tiles.append((f"best, {emulated}samples/s", best, _between(tuned.best.rate)))
-        tiles.append(("speed-up", f"{tuned.speedup.value:.2f}×", _speedup_range(tuned.speedup)))
-    if tuned.headroom is not None:
-        tiles.append(("an infinitely fast loader", *_headroom(result, tuned.headroom)))
-    return [*tiles, ("time of the search", f"{tuned.wall_s:.0f} s", f"{result.steps} steps; weights are discarded")]
+        tiles.append((f"best, {emulated}samples/s", best, _between(result.best.rate)))
+        tiles.append(("speed-up", f"{result.speedup:.2f}×", _speedup_range(result.gain)))
+    if result.headroom is not None:
+        tiles.append(("an infinitely fast loader", *_headroom(result, result.headroom)))
+    return [*tiles, ("time of the search", f"{result.wall_s:.0f} s", f"{result.steps} steps; weights are discarded")]
 
 
 def _headroom(result: Tuning, headroom: float) -> tuple[str, str]:
     """Give what was measured; where a setting was faster, that setting's gain, which noise explains."""
-    now, most = result.tuned.baseline.samples_per_s, result.beyond_ceiling
+    now, most = result.baseline.samples_per_s, result.beyond_ceiling
     if not now or most is None:
         return f"{100 * headroom:+.0f} %", "compared with now"
     measured = f"no more than the fastest setting, within noise (measured {100 * headroom:+.0f} %)"
@@ -201,5 +198,5 @@ def _to_paste(result: Tuning) -> str | None:
     """Give all arguments of the DataLoader; `None` where nothing changes, or the change is another command."""
     if not result.changed or result.scenario is not None:
         return None
-    best = arguments(result.settings(result.tuned.best.settings))
+    best = arguments(result.best.settings)
     return ", ".join(f"{name}={value}" for name, value in best.items())
