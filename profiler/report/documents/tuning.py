@@ -99,26 +99,14 @@ _TRIES: dict[str, Callable[[LoaderSettings, LoaderSettings], bool]] = {
 """Whether other settings than the best are those that would be next to try, by what binds."""
 
 
-def _why_not(result: Tuning) -> str | None:
-    """Why what would be next to try is not: it was tried, and nothing was gained by it, or it cannot be."""
-    tries = _TRIES.get(result.binding_constraint or "")
-    tried = [trial for trial in result.trials if tries and tries(result.best.settings, trial.settings)]
-    if tried:
-        slow = any(trial.rate is not None for trial in tried)
-        return f"That was tried and {'is no faster here' if slow else 'failed'}: see above."
-    fixed = any(words.startswith("num_workers: ") for words in result.not_tested)
-    serial = result.binding_constraint == Binding.SERIAL
-    return "Workers cannot be used here: see below." if fixed and serial else None
-
-
 def tuning_document(result: Tuning, notices: Sequence[str] = ()) -> Document:
-    """All of it. `notices`: of its data, where nobody has read them just before."""
+    """Tell all of it, and on one screen. `notices`: of its data, where nobody has read them just before."""
     of_data = tuple(Paragraph(toned(f"data: {notice}", "yellow")) for notice in notices)
-    return Document((*of_data, *_blocks(result)), (*of_data, *_brief(result)))
+    return Document((*of_data, *_blocks(result, True)), (*of_data, *_blocks(result, False)))
 
 
-def _head(result: Tuning) -> Iterator[Block]:
-    yield Title(headline(result))
+def _blocks(result: Tuning, full: bool) -> Iterator[Block]:
+    yield Title(f"{result.what} on {result.device.get('title') or 'unknown device'}: {_gain(result)}")
     if result.device.get("kind") == "emulated":
         yield emulated_device()
     yield Paragraph(_because(result))
@@ -127,6 +115,53 @@ def _head(result: Tuning) -> Iterator[Block]:
         yield Heading(CHANGE)
         yield from change(result)
         yield Space()
+    if full:
+        yield Heading(TRIED)
+        yield _trials(result, result.trials)
+        yield from under(_remarks(result))
+    else:
+        yield Heading(f"{TRIED}, fastest first")
+        trials = sorted(result.trials, key=lambda each: 0.0 if each.rate is None else -each.rate.value)
+        yield _trials(result, trials[:MOST_TRIALS])
+    yield Space()
+    yield from _pace(result)
+    if not full:
+        if (sizes := result.batch) is not None:
+            largest, enough = _size(sizes.b_max), _size(sizes.b_95)
+            yield Paragraph(f"{BATCH}: largest that fits {largest}, smallest within 5 % of the best {enough}.")
+        yield from brief.quality(list(_quality(result))[:1], (*result.notes, *result.not_tested))
+        return
+    if result.batch is not None:
+        yield Heading(BATCH)
+        yield from under(_batch(result.batch))
+        yield Space()
+    yield Heading("Cost and precision of this search")
+    yield from (Paragraph(words, 1) for words in _quality(result))
+    if result.not_tested:
+        yield Space()
+        yield Heading("Not tested")
+        yield from (Paragraph(_one_line(words), 1) for words in result.not_tested)
+
+
+def _pace(result: Tuning) -> Iterator[Block]:
+    """Tell what sets the pace, and what to try next; where that was tried and gained nothing, or cannot be, say so."""
+    binding = result.binding_constraint
+    if binding is None:
+        return
+    yield Heading(f"What sets the pace {'then' if result.changed else 'now'}")
+    meaning, following = _BINDS.get(binding, (_sentence(binding), ""))
+    yield Paragraph(meaning, 1)
+    following = following and f"Next to try: {following}"
+    tries = _TRIES.get(binding)
+    tried = [trial for trial in result.trials if tries and tries(result.best.settings, trial.settings)]
+    if tried:
+        slow = any(trial.rate is not None for trial in tried)
+        following = f"That was tried and {'is no faster here' if slow else 'failed'}: see above."
+    elif binding == Binding.SERIAL and any(words.startswith("num_workers: ") for words in result.not_tested):
+        following = "Workers cannot be used here: see below."
+    if following:
+        yield Paragraph(following, 1)
+    yield Space()
 
 
 def costs_of(result: Tuning) -> str:
@@ -152,58 +187,6 @@ def costs_of(result: Tuning) -> str:
     return f"Cost of {workers} ({now.settings.num_workers} now): {', '.join(told)}."
 
 
-def _brief(result: Tuning) -> Iterator[Block]:
-    """One screen."""
-    yield from _head(result)
-    yield Heading(f"{TRIED}, fastest first")
-    trials = sorted(result.trials, key=lambda each: 0.0 if each.rate is None else -each.rate.value)
-    yield _trials(result, trials[:MOST_TRIALS])
-    yield Space()
-    yield from _pace(result)
-    if result.batch is not None:
-        sizes = (
-            f"largest that fits {_size(result.batch.b_max)}, smallest within 5 % of the best {_size(result.batch.b_95)}"
-        )
-        yield Paragraph(f"{BATCH}: {sizes}.")
-    yield from brief.quality(list(_quality(result))[:1], (*result.notes, *result.not_tested))
-
-
-def _pace(result: Tuning) -> Iterator[Block]:
-    binding = result.binding_constraint
-    if binding is None:
-        return
-    yield Heading(f"What sets the pace {'then' if result.changed else 'now'}")
-    meaning, following = _BINDS.get(binding, (f"{_sentence(binding)}", ""))
-    yield Paragraph(meaning, 1)
-    if following:
-        yield Paragraph(_why_not(result) or f"Next to try: {following}", 1)
-    yield Space()
-
-
-def _blocks(result: Tuning) -> Iterator[Block]:
-    yield from _head(result)
-    yield Heading(TRIED)
-    yield _trials(result, result.trials)
-    yield from under(_remarks(result))
-    yield Space()
-    yield from _pace(result)
-    if result.batch is not None:
-        yield Heading(BATCH)
-        yield from under(_batch(result.batch))
-        yield Space()
-    yield Heading("Cost and precision of this search")
-    yield from (Paragraph(words, 1) for words in _quality(result))
-    if result.not_tested:
-        yield Space()
-        yield Heading("Not tested")
-        yield from (Paragraph(_one_line(words), 1) for words in result.not_tested)
-
-
-def headline(result: Tuning) -> str:
-    """What was tuned, on what, and what that gained."""
-    return f"{result.what} on {result.device.get('title') or 'unknown device'}: {_gain(result)}"
-
-
 def _gain(result: Tuning) -> str:
     if result.ended == SearchEnd.NOTHING_TO_GAIN:
         return "nothing to gain from the loader"
@@ -217,16 +200,11 @@ def _gain(result: Tuning) -> str:
         kept = "nothing faster found"
         return f"{kept} so far" if result.ended in (SearchEnd.BUDGET, SearchEnd.STOPPED) else kept
     times = result.gain
+    interval = "interval unknown" if isnan(times.low) else f"95 % interval {times.low:.2f}–{times.high:.2f}"
     if times.low <= 1:
-        return f"as fast with less ({times.value:.2f}×, {_interval(times)})"
-    found = f"{times.value:.2f}× faster ({_interval(times)})"
+        return f"as fast with less ({times.value:.2f}×, {interval})"
+    found = f"{times.value:.2f}× faster ({interval})"
     return f"{found}, so far" if result.ended in (SearchEnd.BUDGET, SearchEnd.STOPPED) else found
-
-
-def _interval(times: Estimate) -> str:
-    if isnan(times.low):
-        return "interval unknown"
-    return f"95 % interval {times.low:.2f}–{times.high:.2f}"
 
 
 def _because(result: Tuning) -> str:
@@ -247,59 +225,39 @@ def _because(result: Tuning) -> str:
             f"{said_rate(result.beyond_ceiling or 0.0)}: the difference is noise."
         )
     if result.ended != SearchEnd.DECIDED or not result.changed:
-        said.append(_sentence(_new_in(result.because)))
+        # Without the finding that the headline has.
+        why = result.because.partition("; promising, not proven: ")[0].partition("; so far ")[0]
+        said.append(_sentence(why))
     return " ".join(said)
-
-
-def _new_in(because: str) -> str:
-    """Why it ended, without the finding that the headline has."""
-    for repeated in ("; promising, not proven: ", "; so far "):
-        because = because.partition(repeated)[0]
-    return because
 
 
 def change(result: Tuning) -> Iterator[Block]:
     """Show the patch of the program, or the arguments that change, before and after, of a scenario the command that has
     them; and what the workers cost."""
-    yield from _change(result)
-    if costs := costs_of(result):
-        yield Paragraph(costs, 1)
-
-
-def _change(result: Tuning) -> Iterator[Block]:
-    before, after = result.baseline.settings, result.best.settings
+    before, after, patch = result.baseline.settings, result.best.settings, result.patch
     old, new = arguments(before), arguments(after)
     differ = [name for name in {**old, **new} if old.get(name) != new.get(name)]
-    if result.scenario is not None:
-        yield Paragraph(f"whyidle compare {result.scenario} {' '.join((*_options(after), *_device(result)))}", 1)
-        return
-    if result.patch is not None and (result.patch.diff or result.patch.command):
-        yield from patched(result.patch)
-        return
 
     def call(values: dict[str, str]) -> str:
         return ", ".join(("DataLoader(…", *(f"{name}={values[name]}" for name in differ if name in values))) + ")"
 
-    yield CodeChange((f"- {call(old)}", f"+ {call(new)}"))
-    if result.patch is not None:
-        yield from patched(result.patch)
-
-
-def _device(result: Tuning) -> Iterator[str]:
-    """The one that was tuned on, as `--device` names it."""
-    kind, name = result.device.get("kind"), result.device.get("name")
-    if kind is not None:
-        yield f"--device {name if kind == 'emulated' else kind}"
-
-
-def _options(settings: LoaderSettings) -> Iterator[str]:
-    """Of `whyidle compare`, for a scenario."""
-    if settings.pipeline is not None:
-        yield f"--pipelines {settings.pipeline}"
-    if settings.batch_size is not None:
-        yield f"--batch-sizes {settings.batch_size}"
-    if settings.num_workers:
-        yield f"--workers {settings.num_workers} --prefetch {settings.prefetch_factor}"
+    if result.scenario is not None:
+        kind, name = result.device.get("kind"), result.device.get("name")
+        words = {
+            "pipelines": after.pipeline,
+            "batch-sizes": after.batch_size,
+            "workers": after.num_workers or None,
+            "prefetch": after.prefetch_factor,
+            "device": name if kind == "emulated" else kind,
+        }
+        given = " ".join(f"--{option} {value}" for option, value in words.items() if value is not None)
+        yield Paragraph(f"whyidle compare {result.scenario} {given}", 1)
+    elif patch is None or not (patch.diff or patch.command):
+        yield CodeChange((f"- {call(old)}", f"+ {call(new)}"))
+    if patch is not None and result.scenario is None:
+        yield from patched(patch)
+    if costs := costs_of(result):
+        yield Paragraph(costs, 1)
 
 
 _COLUMNS: dict[str, Callable[[LoaderSettings], str]] = {
@@ -361,29 +319,16 @@ def measured(trial: Trial) -> Phrase:
 def _quality(result: Tuning) -> Iterator[str]:
     again = "" if result.starts <= 1 else f" in {result.starts} starts"
     yield f"The search took {result.wall_s:.0f} s and {result.steps} training steps{again}; weights are discarded."
-    yield from _two_rates(result)
+    whole, steady = result.best.samples_per_s, result.best.steady_samples_per_s
+    if whole is not None and steady is not None and steady > (1 + STARTS_COUNT) * whole:
+        within = f"within an epoch it is {said_rate(steady)} samples/s with {describe(result.best.settings)}"
+        yield f"Rates include the beginnings of epochs; {within}."
     if result.noise is not None:
         yield f"Blocks of one setting differ by {100 * result.noise:.1f} % (standard deviation, drift removed)."
-    error = result.prediction_error
-    if error is not None:
-        median, most, settings = error
-        yield (
-            f"Predictions of {counted(settings, 'setting')} are off by {100 * median:.0f} % (median), "
-            f"{100 * most:.0f} % at most."
-        )
-    for note in result.notes:
-        yield f"note: {note}"
-
-
-def _two_rates(result: Tuning) -> Iterator[str]:
-    """Which rate is which, where the beginnings of epochs cost much."""
-    best = result.best
-    whole, steady = best.samples_per_s, best.steady_samples_per_s
-    if whole is not None and steady is not None and steady > (1 + STARTS_COUNT) * whole:
-        yield (
-            f"Rates include the beginnings of epochs; within an epoch it is {said_rate(steady)} samples/s with "
-            f"{describe(best.settings)}."
-        )
+    if (error := result.prediction_error) is not None:
+        off = f"{100 * error[0]:.0f} % (median), {100 * error[1]:.0f} % at most"
+        yield f"Predictions of {counted(error[2], 'setting')} are off by {off}."
+    yield from (f"note: {note}" for note in result.notes)
 
 
 def _batch(advice: BatchAdvice) -> Iterator[Block]:
