@@ -200,11 +200,6 @@ class _Command:
         analysis = self._recorded(bench)
         for sentence in said_of_writes(bench.writes()):
             progress.say(sentence)
-        if ready.world_size > 1:
-            raise NothingToTune(
-                f"the training has {ready.world_size} ranks, which would have to change their settings together. Tune "
-                "it as one process on one device; each rank's loader is as that one's."
-            )
         self._kept.save(self.folder)
         progress.phase("predicting settings")
         if analysis.facts is None:

@@ -19,12 +19,11 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
 
-from ..analyse.cells.batch_size.compared import RunTerms, SweepFit
-from ..analyse.run.stall_breakdown import TOTAL
 from ..analyse.statistics import Estimate, Values
 from ..matrix.matrix import rounds
 from ..record.files import plain
@@ -33,7 +32,7 @@ from ..record.run import create_run
 from ..record.tuning import Block, LoaderSettings
 from .result import BatchAdvice
 from .search import Bench, BenchEnded, TrialFailed
-from .standing import WORTH_TUNING
+from .standing import WORTH_TUNING, BlockFit
 from .training import KILLED, OUTPUT, Launch, last_lines, popen
 from .watchdog import end_all, watched
 
@@ -420,19 +419,12 @@ def sizes_to_measure(own: int, largest: int, workers: int = 0) -> list[int]:
     """Choose four to six sizes, geometric, the program's own first and then the largest, should there be no time for
     all; smaller ones divide the own, so that gradients can be accumulated to the same global batch."""
     most = max(FEWEST_SIZES, min(MOST_SIZES, MANY_PROCESSES // max(1, workers)))
-    most_below = min(MOST_BELOW, most - 3)
-    above: list[int] = []
-    room = most - 1 - most_below
-    steps = next((n for n in range(room, 0, -1) if largest / own >= APART**n), 0)
-    ratio = max(2.0, (largest / own) ** (1 / steps)) if steps else 0.0
-    size = float(own)
-    while steps and size * ratio <= largest * 1.001 and len(above) < room:
-        size *= ratio
-        above.append(largest if size * APART > largest else neat(round(size)))
-    if largest >= APART * (above[-1] if above else own):
-        above = [*above[: room - 1], largest]
+    most_above = most - 1 - min(MOST_BELOW, most - 3)
+    steps = min(most_above, max(round(math.log2(largest / own)), int(largest >= APART * own)))
+    above = [neat(round(own * (largest / own) ** (step / steps))) for step in range(1, steps)]
+    above = [*(size for size in above if size * APART <= largest), *([largest] if steps else [])]
     below: list[int] = []
-    while len(below) < most - 1 - len(above) and len(below) < (most_below if len(above) > 1 else 3):
+    while len(below) < min(most - 1 - len(above), MOST_BELOW if len(above) > 1 else 3):
         last = below[-1] if below else own
         # The largest divisor that is at most half of it, and not far less.
         smaller = next((part for part in range(last // 2, max(0, last // 5), -1) if last % part == 0), None)
@@ -454,20 +446,20 @@ class Measurements:
     ended: str | None = None
     """Why no more could be measured; `None` where it could."""
 
-    def fit(self) -> SweepFit | None:
-        """Take the drift of the machine out; `None` without a block."""
+    def fit(self) -> BlockFit:
+        """Take the drift of the machine out."""
         every = [(size, number, block) for size, blocks in self.blocks.items() for number, block in blocks]
-        runs = [RunTerms(size, number, {TOTAL: 1e6 / block.samples_per_s}) for size, number, block in every]
-        return SweepFit(runs) if runs else None
+        return BlockFit([(size, number, math.log(block.samples_per_s)) for size, number, block in every])
 
     def rates(self) -> dict[int, Estimate]:
-        """Give the samples/s by size, from µs a sample."""
-        fit, found = self.fit(), {}
-        for size in sorted(self.blocks) if fit is not None else ():
-            assert fit is not None
-            took = fit.at(size, TOTAL)
-            found[size] = Estimate(1e6 / took.value, 1e6 / took.high, 1e6 / took.low if took.low > 0 else math.inf)
-        return found
+        """Give the samples/s by size."""
+        if not self.blocks:
+            return {}
+        fit, first = self.fit(), next(iter(self.blocks))
+        logs = {size: [math.log(block.samples_per_s) for _, block in blocks] for size, blocks in self.blocks.items()}
+        level, error = fmean(logs[first]), fit.noise / math.sqrt(len(logs[first]))
+        found = {size: fit.ratio(size, first).shifted(level).exp() for size in sorted(self.blocks)}
+        return found | {first: fit.around(level, error).exp()}
 
     def waiting(self) -> dict[int, float]:
         """Give the share of the time in which the training waited for a batch, 0..1, by size."""
@@ -628,7 +620,7 @@ def advise(
 
 def _conclude(question: Question, ladder: Ladder | None, found: Measurements) -> BatchAdvice:
     """Tell what follows from all that was measured."""
-    own, rates, fit = question.batch_size, found.rates(), found.fit()
+    own, rates = question.batch_size, found.rates()
     notes = list(_of_memory(question, ladder))
     if found.ended:
         notes.append(f"Throughput was not measured further: {found.ended}")
@@ -644,7 +636,7 @@ def _conclude(question: Question, ladder: Ladder | None, found: Measurements) ->
         off_line=off_line,
         alone=dict(found.alone),
     )
-    if len(rates) < 2 or fit is None:
+    if len(rates) < 2:
         return replace(advice, notes=(*notes, "Throughput was measured at fewer than two sizes"))
     b_95, earliest, latest = knee(rates)
     waiting = found.waiting()
@@ -679,11 +671,8 @@ def _conclude(question: Question, ladder: Ladder | None, found: Measurements) ->
     if alpha is None and len(rates) > 2:
         notes.append("Larger batches do not make steps longer, so no line is drawn")
 
-    def faster(size: int) -> bool:
-        more = rates[size].value > (1 + WORTH_TUNING) * rates[own].value
-        return more and fit.change(size, own, TOTAL).above_zero
-
-    clearly = [size for size in rates if own in rates and faster(size)]
+    gains = {size: found.fit().ratio(size, own) for size in rates if own in rates}
+    clearly = [size for size, gain in gains.items() if gain.low > 0 and gain.value > math.log(1 + WORTH_TUNING)]
     # A smaller batch that is clearly faster, to be accumulated to the same global one; what larger ones would do.
     smaller = [size for size in clearly if size < own and own % size == 0]
     if (micro := max(smaller, key=lambda size: rates[size].value, default=None)) is not None:

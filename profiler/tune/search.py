@@ -506,7 +506,8 @@ class _Search:
                 baseline=own, best=own, trials=(own,), ended=ended, because=why, wall_s=wall_s, not_tested=notes
             )
         best = self._best(now, ended)
-        if now.noisy and ended != SearchEnd.NOTHING_TO_GAIN and not self._clear(now, best):
+        clear = best != self.own and now.gain(best, self.proven_from).low > CLEAR
+        if now.noisy and ended != SearchEnd.NOTHING_TO_GAIN and not clear:
             best = self.own
             ended = SearchEnd.TOO_NOISY if ended in (SearchEnd.DECIDED, SearchEnd.BUDGET) else ended
         gain = now.gain(best, self.proven_from)
@@ -554,17 +555,10 @@ class _Search:
         near = [each for each in floor if each == own or now.gain(each, self.proven_from).low > -MOST_LOST]
         return min(near, key=lambda each: cost(each, own))
 
-    def _clear(self, now: Standing, best: LoaderSettings) -> bool:
-        """Tell whether the decision stands although the machine is noisy."""
-        if best == self.own:
-            return all(now.gain(each).high < SAME for each in now.settings if each != best and now.eligible(each))
-        return now.gain(best, self.proven_from).low > CLEAR
-
     def _promising(self, now: Standing) -> str | None:
         """Name what was clearly faster than the baseline, and was not run long enough to be returned."""
-        least = CLEAR if now.noisy else 0.0
         few = [each for each in now.settings if each not in self.failed and not now.eligible(each)]
-        few = [each for each in few if now.gain(each).low > least]
+        few = [each for each in few if now.gain(each).low > 0]
         if not few:
             return None
         each = max(few, key=lambda each: now.gain(each).value)

@@ -245,7 +245,7 @@ class Ready:
     steps: int = 0
     """Steps done until then."""
     device: str | None = None
-    world_size: int = 1
+    """`cpu`, `cuda` or `emulated`."""
 
 
 class ScriptBench:
@@ -366,9 +366,8 @@ class ScriptBench:
             answer = self._receive(training)
             if answer is not None and answer["say"] == Word.READY:
                 said = {name: answer.get(name) for name in ("batches_per_epoch", "samples", "device")}
-                settings, ranks = LoaderSettings.from_json(answer["settings"]), int(answer.get("world_size") or 1)
-                steps, fixed = int(answer.get("steps") or 0), dict(answer.get("fixed") or {})
-                self._ready = Ready(settings, fixed=fixed, steps=steps, world_size=ranks, **said)
+                settings, steps = LoaderSettings.from_json(answer["settings"]), int(answer.get("steps") or 0)
+                self._ready = Ready(settings, fixed=dict(answer.get("fixed") or {}), steps=steps, **said)
                 self.steps += steps
                 return
             if answer is not None and answer["say"] == Word.REFUSED:
