@@ -340,12 +340,10 @@ class _Command:
         advised, proof, why = advised_of(analysis.findings, ready.settings), None, ""
         if advised is None or analysis.facts is None:
             bench.end()
-            why = f"Nothing to prove: no advice on {title} changes a setting of its loader."
-            if analysis.verdict.cause is None:
-                why += f" {analysis.verdict.title} A larger --budget records more steps."
-            elif analysis.verdict.next:
-                first = analysis.verdict.next[0].change
-                why += f" The first advice: {first}. Follow it, and compare with `whyidle diff`."
+            why = (
+                f"Nothing to prove: no advice on {title} changes a setting of its loader. What it is: whyidle report "
+                f"{self.folder / RECORDING}"
+            )
         else:
             plan = self._plan(ready, analysis.facts.batch_size or 1, self._arguments.budget)
             self.progress.phase("measuring both loaders in turns")

@@ -44,6 +44,8 @@ MOST_PROOFS = 5
 MARGIN = 1.25
 """Factor on what a block is expected to take; so much must be left of the budget."""
 PREFETCHES = (1, 2, 4, 8)
+MANY = 8
+"""Workers from which on settings are tried in larger steps."""
 MANY_WORKERS = (*range(1, 17), 20, 24, 28, 32, 40, 48, 56, 64)
 
 Predict = Callable[[Sequence[LoaderSettings]], Sequence[Prediction]]
@@ -344,8 +346,10 @@ class _Search:
             wanted.insert(0, replace(own, persistent_workers=True))
         if own.in_order and plan.out_of_order and pick.num_workers and "in_order" not in plan.fixed:
             wanted.append(replace(pick, in_order=False))
-        more = [each for each in able if each.num_workers == self._more_than(max(1, pick.num_workers))]
-        few = [each.num_workers for each in able if 0 < each.num_workers <= 0.8 * pick.num_workers]
+        # Of many workers each takes its time to start: half of them are tried, and more only if those are too few.
+        many = pick.num_workers > MANY
+        more = [each for each in able if not many and each.num_workers == self._more_than(max(1, pick.num_workers))]
+        few = [each.num_workers for each in able if 0 < each.num_workers <= pick.num_workers * (0.5 if many else 0.8)]
         fewer = [each for each in able if each.num_workers == max(few, default=-1)]
         deeper = [each for each in able if each.num_workers == pick.num_workers]
         deeper = [each for each in deeper if each.outstanding > pick.outstanding]
