@@ -178,10 +178,11 @@ class _Search:
             self._measure(order)
         if self.own in self.failed:
             return SearchEnd.FAILED
-        while (nothing := self._nothing_to_gain()) is None and 0 < self._held() < MOST_HELD:
+        stall_share = self.predicted(self.own).stall_share
+        while (nothing := self.standing().nothing_to_gain(stall_share)) is None and self.round + 1 < MOST_HELD:
             self.round += 1
             # In turns: what comes second in a round is no better off in the end.
-            for order in (None, self.own) if self._held() % 2 else (self.own, None):
+            for order in (None, self.own) if self.round % 2 else (self.own, None):
                 self._measure(order)
         if nothing:
             self._note_what_is_cheaper()
@@ -198,7 +199,7 @@ class _Search:
             new = self._around(now)[: MOST_ADDED - added]
             added += len(new)
             self.alive += new
-            self.winner, _ = now.pick([self.own, *(each for each in self.alive if each in now.settings)])
+            self.winner, _ = now.pick(self.alive)
             rest = [each for each in self.alive if each != self.winner]
             if not rest and now.is_open(self.winner):
                 rest = [self.own]
@@ -237,8 +238,8 @@ class _Search:
 
     def _drop(self, now: Standing) -> None:
         """Give up whatever cannot be what is returned: slower than the fastest, or too dear for what it may gain."""
-        winner, fastest = now.pick([self.own, *(each for each in self.alive if each in now.settings)])
-        for each in [each for each in self.alive if each in now.blocks and each != winner]:
+        winner, fastest = now.pick(self.alive)
+        for each in [each for each in self.alive if each in now.settings and each != winner]:
             dearer = cost(each, self.own) > cost(winner, self.own)
             most = now.ratio(each, winner).high - toll(each, winner)
             if dearer and most >= WORTH_TUNING and now.ratio(each, fastest).high >= 0:
@@ -252,7 +253,7 @@ class _Search:
     def _around(self, now: Standing) -> list[LoaderSettings]:
         """Give what lies around the best so far and was not tried: more workers where the most are the fastest, the
         middle where fewer are too few, a deeper queue where the replay expects something of it."""
-        winner, fastest = now.pick([self.own, *(each for each in self.alive if each in now.settings)])
+        winner, fastest = now.pick(self.alive)
         tried = {entry.settings for entry in self.entries if not entry.held}
         counts = sorted({each.num_workers for each in tried})
         wanted = []
@@ -273,12 +274,6 @@ class _Search:
     def _more_than(self, workers: int) -> int:
         more = [count for count in MANY_WORKERS if workers * 1.2 <= count <= self.plan.most_workers]
         return more[0] if more else workers
-
-    def _nothing_to_gain(self) -> bool | None:
-        return self.standing().nothing_to_gain(self.predicted(self.own).stall_share)
-
-    def _held(self) -> int:
-        return sum(entry.held for entry in self.entries)
 
     # What the replay proposes.
 
@@ -447,8 +442,7 @@ class _Search:
         best, speedup = self.own, 1.0
         if any(each.block and each.settings == self.own and not each.held for each in self.entries):
             now = self.standing()
-            run = [each for each in now.settings if now.eligible(each) and each not in self.failed]
-            best, _ = now.pick([self.own, *run])
+            best, _ = now.pick([each for each in now.settings if now.eligible(each) and each not in self.failed])
             speedup = 1.0 if best == self.own else exp(now.fit.ratio(best, self.own).value)
         block = done + (entry is None)
         ahead = 2 if self.phase == SearchPhase.PROOF else len(self.alive) + 2 * LEAST_PROOFS
@@ -655,7 +649,7 @@ class _Search:
         notes += [f"{describe(settings)}: {why}" for settings, why in left_out.items() if settings not in run]
         ranked = now is not None and ended not in (SearchEnd.NOTHING_TO_GAIN, SearchEnd.TOO_NOISY)
         if now is not None and ranked and "num_workers" not in self.plan.fixed:
-            _, fastest = now.pick([each for each in now.settings if each not in self.failed] or [self.own])
+            _, fastest = now.pick([each for each in now.settings if each not in self.failed])
             if fastest.num_workers >= self.plan.most_workers:
                 notes.append(f"more than {fastest.num_workers} workers: --max-workers allows more")
         return dict.fromkeys(notes)

@@ -214,12 +214,12 @@ class Standing:
         return self.fit.ratio(settings, self.own, OUTSIDE / max(1, len(self.settings) - 1))
 
     def pick(self, among: Iterable[LoaderSettings]) -> tuple[LoaderSettings, LoaderSettings]:
-        """Give the setting to take, and the fastest.
+        """Give the setting to take, and the fastest, of these and the baseline, as far as they were measured.
 
         The cheapest is taken (`cost`) that the fastest does not beat: beyond the interval between the two, and by more
         than its additional workers have to earn (`earned`).
         """
-        run = list(among)
+        run = [self.own, *(each for each in self.settings if each in set(among))]
         fastest = max(run, key=lambda each: self.fit.ratio(each, self.own).value)
         unbeaten = [each for each in run if not earned(fastest, each, self.ratio(fastest, each))]
         return min(unbeaten, key=lambda each: cost(each, self.own)), fastest
