@@ -4,10 +4,14 @@ advice on a training's loader within one run."""
 from __future__ import annotations
 
 import argparse
+import json
+import os
 import shutil
+import sys
 import time
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,13 +21,18 @@ from ..analyse.predict.observed import workload_of
 from ..analyse.predict.predict import predict
 from ..analyse.run.analysis import Analysis, analyse
 from ..analyse.run.sample_sizes import sample_sizes
+from ..capture.bootstrap import RUN, environment
 from ..capture.cpu_budget import cpu_budget
+from ..devices.choose import choose
 from ..errors import RecordError, WhyidleError
 from ..interrupts import end_like_ctrl_c
-from ..record.run import open_run
+from ..matrix.experiment import described
+from ..record.run import new_folder, new_folder_for, open_run
+from ..record.secret import without_secrets
 from ..record.tuning import LoaderSettings
 from ..report.contract import tuning as tune_json
 from ..report.documents.tuning import proof_document, tuning_document
+from ..report.words.code import command_line
 from ..terminal.console import console, show_document, shown_again, write_json
 from ..terminal.progress import TuneProgress
 from ..tune.batch import Question, advise, cannot, child_probe
@@ -32,9 +41,8 @@ from ..tune.prove import advised_of, prove
 from ..tune.result import RECORDING, BatchAdvice, SearchEnd, Tuning, TuningFile
 from ..tune.search import Predict, search
 from ..tune.standing import Entry, SearchPlan
-from ..tune.training import NothingToTune, Ready, ScriptBench
+from ..tune.training import Launch, NothingToTune, Ready, ScriptBench, script_hint
 from . import options
-from .tune_jobs import TuneJob, job
 
 BUDGET_S = 120.0
 LEAST_BUDGET_S = 20.0
@@ -44,6 +52,11 @@ LEAST_TRIALS_S = 12.0
 AUTO, NONE = "auto", "none"
 BATCH_SHARE, LEAST_BATCH_S = 0.4, 10.0
 """Share of the budget that is kept for batch sizes, and seconds that they need at least."""
+OF_SCENARIOS = ("data", "device", "net", "pipelines", "limit", "no_augment", "seed", "workers", "prefetch")
+MODULE = "whyidle.scenarios.tuning"
+PARALLEL = ("workers", "threads", "prefetch", "dali-cpu", "dali-gpu")
+"""Loaders that do more than one thing at a time, and so have something to tune."""
+NONE_GIVEN = "nothing to tune was given. Write `whyidle tune -- python train.py`, or name a scenario."
 INTERRUPTED = 130
 SHOWN_FILES = 5
 STRETCHES = ((80, 5.0), (40, 1.0))
@@ -135,7 +148,7 @@ class _Command:
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         self._arguments = arguments
-        self._job: TuneJob = job(arguments)
+        self._job = _job(arguments)
         if arguments.prove and self._job.scenario is not None:
             raise WhyidleError("--prove takes a command, not a scenario: whyidle tune --prove -- python train.py")
         self.folder: Path = arguments.out or self._job.folder
@@ -405,3 +418,123 @@ def _budget(text: str) -> float:
             f"{text!r} is too little, or no number of seconds: a few settings need {LEAST_BUDGET_S:.0f} s at least"
         )
     return seconds
+
+
+# What there is to tune: a command of the user's, or a scenario.
+
+
+@dataclass(frozen=True)
+class TuneJob:
+    """One thing to tune."""
+
+    asked: dict[str, Any]
+    """What is tuned, as the command was given it: kept in the tuning's folder."""
+    title: str
+    folder: Path
+    """Where it goes if nothing else is asked for; not made yet."""
+    launch: Launch
+    scenario: str | None = None
+    pipelines: tuple[str, ...] = ()
+    """Further loaders to try."""
+    notices: tuple[str, ...] = ()
+
+
+def _job(arguments: argparse.Namespace) -> TuneJob:
+    """Read what the command line asks for.
+
+    Raises:
+        WhyidleError: a mistake in it.
+    """
+    from whyidle.scenarios.registry import NAMES
+
+    words: list[str] = arguments.what
+    if not words:
+        raise WhyidleError(NONE_GIVEN)
+    first = words[0]
+    # One word alone is a scenario's name unless it is to be run. The parser does not tell whether `--` came before.
+    runs = first not in NAMES and (os.sep in first or first.endswith(".py") or shutil.which(first) is not None)
+    if len(words) == 1 and sys.argv[-2:] != ["--", first] and not runs:
+        return scenario_job(_checked(arguments, first), arguments.budget)
+    if alien := options.given(arguments, OF_SCENARIOS):
+        raise WhyidleError(f"{alien} {options.are(alien)} of scenarios, and this is a command. Leave it out.")
+    # Asked here, before a folder is made for it.
+    if shutil.which(first) is None:
+        raise WhyidleError(f"there is no program {first!r} to run.{script_hint(words)}")
+
+    def settings(folder: Path, tune: Mapping[str, Any]) -> Mapping[str, str]:
+        return environment(folder, os.environ, {"tune": dict(tune)})
+
+    launch = Launch(words, settings, _mark, overwrite=arguments.overwrite, budget_s=arguments.budget)
+    said = without_secrets(words)
+    return TuneJob({"command": said}, command_line(said), new_folder_for(words, "tune-"), launch)
+
+
+def _checked(arguments: argparse.Namespace, name: str) -> dict[str, Any]:
+    """Check a scenario's options before anything starts: a wrong device, net, loader or folder is one message.
+
+    Raises:
+        WhyidleError: such a mistake.
+    """
+    from whyidle.pipelines.registry import unavailable, unfit
+    from whyidle.scenarios.registry import scenario
+
+    chosen = scenario(name)
+    # Not before the scenario, which says it where there is no torch.
+    from whyidle.scenarios.scenario import DataRequest, step_times
+
+    [device] = described([arguments.device])
+    [net] = chosen.nets_for(device["kind"], [arguments.net] if arguments.net else None)
+    if device["kind"] == "emulated":
+        step_times(choose(device["name"])).net(chosen.profile_net(net))
+    for each in arguments.pipelines or ():
+        if each not in PARALLEL:
+            raise WhyidleError(
+                f"loader {each!r} has nothing to tune. Loaders with workers or threads are {', '.join(PARALLEL)}; "
+                f"`whyidle compare {name} --pipelines {each}` shows how fast it is."
+            )
+        if missing := unavailable(each):
+            raise WhyidleError(missing)
+    data = arguments.data or chosen.find_data(net, lambda text: console(stderr=True).print(text, markup=False))
+    dataset = chosen.open_data(
+        DataRequest(
+            folder=data, net=net, augment=not arguments.no_augment, store=chosen.stores[0], limit=arguments.limit
+        )
+    )
+    fitting = [each for each in PARALLEL if not unavailable(each) and not unfit(each, dataset)]
+    return {
+        "scenario": name,
+        "net": net,
+        "device": device["name"],
+        "data": str(data.resolve()),
+        "pipelines": list(arguments.pipelines or fitting),
+        "batch_size": arguments.batch_size or chosen.batch_sizes[0],
+        "workers": arguments.workers or 0,
+        "prefetch": arguments.prefetch,
+        "augment": not arguments.no_augment,
+        "limit": arguments.limit,
+        "seed": arguments.seed,
+        "notices": list(dataset.notices()),
+    }
+
+
+def scenario_job(asked: dict[str, Any], budget_s: float | None) -> TuneJob:
+    """Make the job of a scenario whose options were checked."""
+    from whyidle.scenarios.registry import require_installed
+
+    require_installed(f"scenario {asked['scenario']}")
+    spec = {key: value for key, value in asked.items() if key not in ("pipelines", "notices")}
+    spec["pipeline"], *more = asked["pipelines"]
+
+    def settings(folder: Path, tune: Mapping[str, Any]) -> Mapping[str, str]:
+        told = json.dumps({**spec, "tune": dict(tune)})
+        return {**os.environ, RUN: str(folder.resolve()), "WHYIDLE_TUNING": told}
+
+    # -P: what lies in the user's working folder must not stand in for a module of ours.
+    command, description = [sys.executable, "-P", "-m", MODULE], {"trial": spec, "command": None}
+    launch = Launch(command, settings, _mark, budget_s=budget_s, description=description)
+    title, folder = f"{asked['scenario']} · {asked['net']}", new_folder(f"tune-{asked['scenario']}")
+    return TuneJob(asked, title, folder, launch, asked["scenario"], tuple(more), tuple(asked["notices"]))
+
+
+def _mark(folder: Path) -> str:
+    return f"{RUN}={folder.resolve()}"

@@ -12,7 +12,7 @@ import pytest
 
 from support.runs import WITHOUT_COMPILER
 from whyidle.capture.bootstrap import RUN, environment
-from whyidle.commands.tune_jobs import scenario_job
+from whyidle.commands.tune import scenario_job
 from whyidle.tune.batch import Climb, ProbeOutcome, child_probe
 from whyidle.tune.training import Launch
 
