@@ -91,11 +91,6 @@ class Fetching:
         self._batches: Iterator[Batch] = iter(())
         self.restart()
 
-    @property
-    def pids(self) -> list[int]:
-        """What the loaders of scenarios cost is not measured."""
-        return []
-
     def next(self) -> tuple[Batch, int]:
         batch = next(self._batches, None)
         if batch is None:

@@ -198,11 +198,9 @@ class Channel:
         line, self._buffer = self._buffer.split(b"\n", 1)
         try:
             message = json.loads(line)
-        except ValueError as error:
+            return {**message, "say": message["say"]}
+        except (ValueError, TypeError, KeyError) as error:
             raise ChannelClosed(f"no message: {line[:80]!r}") from error
-        if not isinstance(message, dict) or "say" not in message:
-            raise ChannelClosed(f"no message: {line[:80]!r}")
-        return message
 
     def close(self) -> None:
         os.close(self._in)

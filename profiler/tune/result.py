@@ -61,6 +61,18 @@ def _estimate(value: float, low: float | None, high: float | None) -> Estimate:
 
 
 @dataclass(frozen=True)
+class WorkersCost:
+    """What a loader's workers cost. `None`: not measured."""
+
+    memory_bytes: int | None = None
+    """Memory of all of them; what they share is counted once."""
+    cpus: float | None = None
+    """CPUs that they used."""
+    start_s: float | None = None
+    """Seconds from the beginning of an epoch to its first batch."""
+
+
+@dataclass(frozen=True)
 class Trial:
     """Settings that were run, over all of their blocks."""
 
@@ -86,12 +98,8 @@ class Trial:
     """Blocks that were measured."""
     dropped: str | None = None
     """Why they were not tried further; `None` where they were."""
-    workers_bytes: int | None = None
-    """Memory of the loader's workers, bytes; what they share is counted once. `None`: not measured."""
-    workers_cpus: float | None = None
-    """CPUs that the loader's workers used; `None`: not measured."""
-    start_s: float | None = None
-    """Seconds from the beginning of an epoch to its first batch; `None`: not measured."""
+    cost: WorkersCost | None = None
+    """What the loader's workers cost; `None`: there are none, or nothing of it was measured."""
 
     @property
     def rate(self) -> Estimate | None:

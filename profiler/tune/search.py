@@ -20,7 +20,7 @@ from ..analyse.statistics import Estimate
 from ..errors import WhyidleError
 from ..matrix.matrix import rounds
 from ..record.tuning import DEFAULT_PREFETCH, Block, LoaderSettings
-from .result import SearchEnd, Trial, Tuning, describe
+from .result import SearchEnd, Trial, Tuning, WorkersCost, describe
 from .standing import HELD, LEAST_PROOFS, WORTH_TUNING, Entry, SearchPlan, Standing, cost, toll
 
 SAME = 0.015
@@ -591,22 +591,22 @@ class _Search:
             # As the speedup: what it is by the rounds that it was proven in.
             own = now.gain(settings, self.proven_from) if settings == best else now.fit.ratio(settings, self.own)
         rate, blocks = own.shifted(now.own_log).exp(), now.blocks[settings]
-        cpus = [block.workers_cpus for block in blocks if block.workers_cpus is not None]
         steady = rate.value
         if self.plan.batches_per_epoch is not None:
             samples = self.plan.batches_per_epoch * self.plan.batch_size
             steady = samples / max(1e-9, samples / rate.value - now.start_ns(settings) / 1e9)
+        used = [block.workers_bytes for block in blocks if block.workers_bytes is not None]
+        cpus = [block.workers_cpus for block in blocks if block.workers_cpus is not None]
+        starts = any(block.start_ns is not None for block in blocks)
+        start_s = now.start_ns(settings) / 1e9 if starts else None
+        workers = WorkersCost(max(used, default=None), fmean(cpus) if cpus else None, start_s)
         return replace(
             trial,
             samples_per_s=rate.value,
             low=rate.low,
             high=rate.high,
             steady_samples_per_s=steady,
-            workers_bytes=max((b.workers_bytes for b in blocks if b.workers_bytes is not None), default=None),
-            workers_cpus=fmean(cpus)
-            if (cpus := [b.workers_cpus for b in blocks if b.workers_cpus is not None])
-            else None,
-            start_s=now.start_ns(settings) / 1e9 if any(b.start_ns is not None for b in blocks) else None,
+            cost=workers if settings.num_workers and workers != WorkersCost() else None,
         )
 
     def _because(self, now: Standing, ended: str, best: LoaderSettings, gain: Estimate) -> str:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from whyidle.record.tuning import LoaderSettings
-from whyidle.tune.result import BatchAdvice, SearchEnd, Trial, Tuning
+from whyidle.tune.result import BatchAdvice, SearchEnd, Trial, Tuning, WorkersCost
 
 
 def trial(settings: LoaderSettings, rate: float | None, predicted: float | None = None, **more: Any) -> Trial:
@@ -19,9 +19,7 @@ NOW = trial(LoaderSettings(0), 412.0, 400.0)
 BEST = trial(
     LoaderSettings(4, 4, pin_memory=True, persistent_workers=True),
     *(754.0, 800.0),
-    workers_bytes=1_230_000_000,
-    workers_cpus=1.64,
-    start_s=0.41,
+    cost=WorkersCost(1_230_000_000, 1.64, 0.41),
 )
 SLOWER = trial(LoaderSettings(2, 2), 601.0, 640.0, dropped="20 % slower than 4 workers")
 FAILED = trial(LoaderSettings(8, 2), None, 760.0, status="failed", error="RuntimeError: no\nroom", blocks=0)

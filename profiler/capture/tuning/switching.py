@@ -81,12 +81,7 @@ def sentence(error: BaseException) -> str:
 
 
 class BatchSource(Protocol):
-    """Batches made with some settings."""
-
-    @property
-    def pids(self) -> list[int]:
-        """Processes of its workers."""
-        ...
+    """Batches made with some settings. One that has `pids`, processes of its workers, is asked what they cost."""
 
     def next(self) -> Fetched:
         """Give the next batch. Raises StopIteration where a pass over the data ends."""
@@ -408,7 +403,7 @@ class Switching:
         if due is Due.NOTHING:
             return
         self._stands()
-        pids = [] if isinstance(self._source, Kept | None) else self._source.pids
+        pids: list[int] = getattr(self._source, "pids", [])
         if due is Due.SETTLING:
             self._settle(measured)
         elif due is Due.BEGIN:

@@ -13,7 +13,7 @@ from ...analyse.statistics import Estimate
 from ...record.tuning import LoaderSettings
 from ...tune.patch import Patch
 from ...tune.prove import Proof
-from ...tune.result import BatchAdvice, SearchEnd, Trial, Tuning, describe
+from ...tune.result import BatchAdvice, SearchEnd, Trial, Tuning, WorkersCost, describe
 from ..document import (
     Block,
     CodeChange,
@@ -165,12 +165,12 @@ def _pace(result: Tuning) -> Iterator[Block]:
 
 
 def costs_of(result: Tuning) -> str:
-    """Name what the workers of the best settings cost, beside those of the program's own; empty where neither has any,
-    or nothing of it was measured."""
-    now, then = result.baseline, result.best
+    """Name what the workers of the best settings cost, beside those of the program's own; empty where nothing of it was
+    measured."""
+    now, then = result.baseline.cost or WorkersCost(), result.best.cost or WorkersCost()
     figures = (
-        ("memory", now.workers_bytes, then.workers_bytes, 1e-6, " MB"),
-        ("CPUs in use", now.workers_cpus, then.workers_cpus, 1.0, ""),
+        ("memory", now.memory_bytes, then.memory_bytes, 1e-6, " MB"),
+        ("CPUs in use", now.cpus, then.cpus, 1.0, ""),
         ("time to start", now.start_s, then.start_s, 1.0, " s"),
     )
 
@@ -179,12 +179,10 @@ def costs_of(result: Tuning) -> str:
 
     told = []
     for name, before, after, scale, unit in figures:
-        beside = f" ({figure(before, scale)} now)" if before is not None and now.settings.num_workers else ""
+        beside = "" if before is None else f" ({figure(before, scale)} now)"
         told += [] if after is None else [f"{name} {figure(after, scale)}{unit}{beside}"]
-    if not told or not now.settings.num_workers + then.settings.num_workers:
-        return ""
-    workers = counted(then.settings.num_workers, "worker")
-    return f"Cost of {workers} ({now.settings.num_workers} now): {', '.join(told)}."
+    workers = counted(result.best.settings.num_workers, "worker")
+    return f"Cost of {workers} ({result.baseline.settings.num_workers} now): {', '.join(told)}." if told else ""
 
 
 def _gain(result: Tuning) -> str:

@@ -98,8 +98,6 @@ class Queue:
             self.free[worker] = max(self.free[worker], self.world.now) + self.service
             self.ready.append(self.free[worker])
 
-    pids: tuple[int, ...] = ()
-
     def next(self) -> tuple[Any, int | None]:
         if self.fails_at == self.given:
             raise ValueError("no such sample")

@@ -191,7 +191,7 @@ def test_short_epochs_make_workers_persistent() -> None:
     tuned, _, _ = run(SimulatedBench(spec))
     assert tuned.best.settings.persistent_workers
     assert tuned.best.steady_samples_per_s > tuned.baseline.samples_per_s * 1.5
-    assert (tuned.baseline.start_s, tuned.best.start_s) == (pytest.approx(0.24), 0.0)
+    assert (tuned.baseline.cost.start_s, tuned.best.cost.start_s) == (pytest.approx(0.24), 0.0)
 
 
 def test_the_program_s_own_workers_are_kept_alive_where_that_is_all_that_helps() -> None:
