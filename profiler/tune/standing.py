@@ -22,6 +22,10 @@ WORTH_TUNING = 0.03
 proposed. Less than `causes.finding.LEAST_GAIN`, since it is measured here and not read off one recording."""
 TOLL = 0.02
 """Log rate that each doubling of workers must gain, beyond the interval."""
+LEAST_FREEDOM = 2
+"""Degrees of freedom from which on the noise counts as measured."""
+UNSEEN = 0.15
+"""As `UNSURE`, as long as how noisy the machine is was only assumed: one block is no reason to drop a setting."""
 UNSURE = 0.3
 """Share of cases in which the intervals that settings are picked and dropped by miss the truth."""
 NOT_THE_LOADER = 0.05
@@ -198,7 +202,7 @@ class Standing:
 
     def ratio(self, one: LoaderSettings, other: LoaderSettings) -> Estimate:
         """Give the log of how much faster one is, with the interval that settings are picked by."""
-        return self.fit.ratio(one, other, UNSURE)
+        return self.fit.ratio(one, other, UNSURE if self.fit.freedom >= LEAST_FREEDOM else UNSEEN)
 
     def gain(self, settings: LoaderSettings, proven_from: int | None = None) -> Estimate:
         """Give the log gain over the baseline: from the rounds since it was picked (from `proven_from` on), as it was
@@ -232,7 +236,7 @@ class Standing:
     @property
     def noisy(self) -> bool:
         """Whether the machine's own changes are larger than what is to be told apart."""
-        return (self.fit.seen_noise or 0.0) > TOO_NOISY and self.fit.freedom >= 2
+        return (self.fit.seen_noise or 0.0) > TOO_NOISY and self.fit.freedom >= LEAST_FREEDOM
 
     @property
     def headroom(self) -> float | None:

@@ -1,7 +1,6 @@
 """The JSON of a tuning, `tune --json`, written and read back, and that of an advice that was tried.
 
-The fields of `tune.result.Tuning` are its keys; what it took is in `cost`, and all of `baseline` and `best` but the rate
-is in `trials` alone.
+The fields of `tune.result.Tuning` are its keys; what it took is in `cost`, what `baseline` and `best` cost in `trials`.
 """
 
 from __future__ import annotations

