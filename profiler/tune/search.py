@@ -404,9 +404,7 @@ class _Search:
             self._measure(settings)
             return
         self.alive.remove(settings)
-        self.left_out[settings] = (
-            f"with a second block it takes about {2 * takes:.0f} s, and {max(0, left):.0f} s were left"
-        )
+        self.left_out[settings] = f"two blocks take about {2 * takes:.0f} s, and {max(0, left):.0f} s were left"
 
     def _measure(self, order: LoaderSettings | None) -> None:
         """Have one block measured; `None`: without a loader. Raises _OutOfTime where it would not fit."""
