@@ -23,8 +23,8 @@ from statistics import fmean
 import numpy as np
 
 from benchmarks.tuning.blocks import Grid, Point, read
-from whyidle.analyse.predict.fit import ReplayModel
 from whyidle.analyse.predict.observed import workload_of
+from whyidle.analyse.predict.predict import predict
 from whyidle.analyse.predict.workload import Workload
 from whyidle.analyse.run.facts import facts_of
 from whyidle.record.run import open_run
@@ -34,8 +34,7 @@ TRAIN = Path(__file__).parent / "tuning" / "programs" / "train.py"
 RECORDED: tuple[Point, ...] = ((2, 2), (0, None))
 SECONDS = 8.0
 """Of a recorded training."""
-LEARNT, BOUNDS = "replay, one trial", "bounds"
-MODELS = ("replay", LEARNT, BOUNDS, "M/M/1/K")
+MODELS = ("replay", "bounds", "M/M/1/K")
 Choices = dict[tuple[int, str, str], tuple[Point, float]]
 """By workers of the recorded run, workload and model: the setting, and what of the best's rate is missing."""
 
@@ -51,8 +50,8 @@ class Row:
     measured: float
     predicted: dict[str, float]
     """Samples/s by model."""
-    within: dict[str, bool]
-    """Whether the measured rate lies in the interval, of models that have one."""
+    within: bool
+    """Whether the measured rate lies in the replay's interval."""
 
     def error(self, model: str) -> float:
         return abs(self.predicted[model] / self.measured - 1)
@@ -129,25 +128,12 @@ def observed(folder: Path) -> Workload:
 
 def judged(grid: Grid, recorded: Point, workload: Workload) -> Iterator[Row]:
     """Every setting of the grid."""
-    learnt = ReplayModel(workload)
-    # One trial of the recorded setting, which is in the grid too.
-    learnt.learn([(workload.settings, grid.rate(recorded))])
-    replays = {"replay": ReplayModel(workload), LEARNT: learnt}
-    forms: dict[str, Callable[[Workload, LoaderSettings], float]] = {BOUNDS: bound, "M/M/1/K": queue}
+    forms: dict[str, Callable[[Workload, LoaderSettings], float]] = {"bounds": bound, "M/M/1/K": queue}
     settings = [replace(workload.settings.with_workers(w), prefetch_factor=ahead) for w, ahead in grid.points]
-    said = {name: model.predict(settings) for name, model in replays.items()}
-    for place, point in enumerate(grid.points):
+    for point, asked, told in zip(grid.points, settings, predict(workload, settings), strict=True):
         measured = grid.rate(point)
-        told = {name: each[place] for name, each in said.items()}
-        predicted = {name: each.samples_per_s for name, each in told.items()}
-        predicted |= {name: form(workload, settings[place]) for name, form in forms.items()}
-        within = {name: each.low <= measured <= each.high for name, each in told.items()}
-        yield Row(grid.workload, recorded[0], point, measured, predicted, within)
-
-
-def is_judged(row: Row, model: str) -> bool:
-    """Not by the setting whose rate it was told."""
-    return not (model == LEARNT and row.point in RECORDED and row.point[0] == row.recorded)
+        predicted = {"replay": told.samples_per_s} | {name: form(workload, asked) for name, form in forms.items()}
+        yield Row(grid.workload, recorded[0], point, measured, predicted, told.low <= measured <= told.high)
 
 
 def chosen(rows: Sequence[Row], model: str) -> Point:
@@ -184,8 +170,8 @@ def tables(rows: Sequence[Row], choices: Choices, noises: dict[str, list[float]]
         for name in [*dict.fromkeys(row.workload for row in of_run), None]:
             part = [row for row in of_run if name in (None, row.workload)]
             off = [each for key, values in noises.items() if name in (None, key) for each in values]
-            errors = " | ".join(spread([row.error(model) for row in part if is_judged(row, model)]) for model in MODELS)
-            inside = 100 * fmean(row.within["replay"] for row in part)
+            errors = " | ".join(spread([row.error(model) for row in part]) for model in MODELS)
+            inside = 100 * fmean(row.within for row in part)
             yield f"| {name or 'all'} | {len(part)} | {errors} | {spread(off)} | {inside:.0f} % |"
         yield "\nIts choice: workers, prefetch (% below the grid's best)\n"
         yield f"| workload | {' | '.join(MODELS)} |"

@@ -170,7 +170,6 @@ class TunedTraining:
             line,
             time.monotonic_ns,
             self._device.synchronize,
-            lambda *_: self._device.memory_used(),
             _end,
             lambda: os.getppid() == tuner,
         )
@@ -251,14 +250,9 @@ def _tune(spec: TuningSpec, folder: Path, line: Channel) -> None:
         # Beginnings of passes are in the rates already, see `Fetching`.
         batches_per_epoch=None,
         samples=len(dataset),
-        dataset="map",
         fixed=FIXED,
-        start_method=None,
         device=device.kind,
-        asynchronous=device.asynchronous,
         steps=training.steps,
-        world_size=1,
-        pid=os.getpid(),
     )
     training.obey(line)
 

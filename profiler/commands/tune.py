@@ -1,44 +1,73 @@
-"""`whyidle tune`: finds loader settings for a training, and proves the gain by trial."""
+"""`whyidle tune`: finds loader settings for a training, and proves the gain by trial; with `--prove`, tries the first
+advice on a training's loader within one run."""
 
 from __future__ import annotations
 
 import argparse
+import json
+import os
 import shutil
+import sys
 import time
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from ..analyse.predict.advice import MOST_WORKERS, Advice
-from ..analyse.predict.fit import ReplayModel
 from ..analyse.predict.observed import workload_of
-from ..analyse.predict.workload import Workload
+from ..analyse.predict.predict import predict
 from ..analyse.run.analysis import Analysis, analyse
 from ..analyse.run.facts import sample_sizes
+from ..capture.bootstrap import RUN, environment
 from ..capture.cpu_budget import cpu_budget
+from ..devices.choose import choose
 from ..errors import RecordError, WhyidleError
 from ..interrupts import end_like_ctrl_c
-from ..record.run import open_run
+from ..matrix.experiment import described
+from ..record.run import new_folder, new_folder_for, open_run
+from ..record.secret import without_secrets
+from ..record.tuning import LoaderSettings
 from ..report.contract import tuning as tune_json
-from ..report.contract.encode import builtins
-from ..report.documents.tuning import tuning_document
+from ..report.documents.tuning import proof_document, tuning_document
+from ..report.words.code import command_line
 from ..terminal.console import console, show_document, shown_again, write_json
 from ..terminal.progress import TuneProgress
-from ..tune.bench.script_bench import NothingToTune, Ready, ScriptBench
+from ..tune.batch import Question, advise, cannot, child_probe
 from ..tune.patch import loader_made, patch_of, require_new, write_patch
-from ..tune.search.candidates import SearchPlan
-from ..tune.search.result import SearchEnd
-from ..tune.search.search import search
-from ..tune.search.tuning import RECORDING, Tuning, TuningFile
-from . import options, tune_batch, tune_jobs, tune_prove
+from ..tune.prove import advised_of, prove
+from ..tune.result import RECORDING, BatchAdvice, SearchEnd, Tuning, TuningFile
+from ..tune.search import Predict, search
+from ..tune.standing import Entry, SearchPlan
+from ..tune.training import Launch, NothingToTune, Ready, ScriptBench, script_hint
+from . import options
 
 BUDGET_S = 120.0
 LEAST_BUDGET_S = 20.0
 """A first stretch of a few seconds, and a few blocks each of a few settings."""
 LEAST_TRIALS_S = 12.0
 """However long the program took to start: a few settings in a few blocks."""
+AUTO, NONE = "auto", "none"
+BATCH_SHARE, LEAST_BATCH_S = 0.4, 10.0
+"""Share of the budget that is kept for batch sizes, and seconds that they need at least."""
+OF_SCENARIOS = ("data", "device", "net", "pipelines", "limit", "no_augment", "seed", "workers", "prefetch")
+MODULE = "whyidle.scenarios.tuning"
+PARALLEL = ("workers", "threads", "prefetch", "dali-cpu", "dali-gpu")
+"""Loaders that do more than one thing at a time, and so have something to tune."""
+NONE_GIVEN = "nothing to tune was given. Write `whyidle tune -- python train.py`, or name a scenario."
 INTERRUPTED = 130
 SHOWN_FILES = 5
+STRETCHES = ((80, 5.0), (40, 1.0))
+"""Steps and seconds that are recorded before `--prove` asks for advice, as a short run would be; and of a training that
+ends before."""
+MOST_STARTS = 12
+"""Trainings of few steps are started for each pair of blocks."""
+PROVING = (
+    "whyidle starts and records your command, then lets it train with its own loader and the advised one in turns. It "
+    "ends the command before it is done: do not keep what it learned."
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -68,8 +97,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--max-workers", type=options.count, metavar="N", help="try no more (default: 8, or 4 a CPU)")
     parser.add_argument(
         "--batch-sizes",
-        type=_largest,
-        default=tune_batch.AUTO,
+        type=lambda text: text if text in (AUTO, NONE) else options.count(text),
+        default=AUTO,
         metavar="auto|none|N",
         help="look for a batch size too, of at most N samples (auto: unless on the processor)",
     )
@@ -94,79 +123,80 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     end_like_ctrl_c()
     require_new(arguments.patch)
-    if arguments.prove:
-        return tune_prove.run(arguments, _copy_recording)
     command = _Command(arguments)
+    if arguments.prove:
+        return command.prove()
     options.require_folder(arguments.json, command.folder)
     try:
-        result = command.run()
+        result = command.tune()
     except KeyboardInterrupt:
-        command.say("Stopped before anything was measured.")
+        command.progress.say("Stopped before anything was measured.")
         return INTERRUPTED
     if arguments.json != "-":
         target = console()
         show_document(tuning_document(result), target, arguments.full)
         target.print(f"\n{shown_again(command.folder, arguments.full)}", soft_wrap=True, markup=False)
     if arguments.patch is not None:
-        command.say(write_patch(result.patch, arguments.patch))
+        command.progress.say(write_patch(result.patch, arguments.patch))
     if arguments.json:
         write_json(tune_json.tuning(result), arguments.json)
-    return INTERRUPTED if command.ended == SearchEnd.STOPPED else int(command.ended == SearchEnd.FAILED)
+    return INTERRUPTED if result.ended == SearchEnd.STOPPED else int(result.ended == SearchEnd.FAILED)
 
 
 class _Command:
-    """One tuning."""
+    """One tuning, or one proof."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         self._arguments = arguments
-        self._job = tune_jobs.job(arguments)
+        self._job = _job(arguments)
+        if arguments.prove and self._job.scenario is not None:
+            raise WhyidleError("--prove takes a command, not a scenario: whyidle tune --prove -- python train.py")
         self.folder: Path = arguments.out or self._job.folder
         if self.folder.is_dir() and any(self.folder.iterdir()):
             raise WhyidleError(f"{self.folder} is not empty. Choose another folder with --out.")
         self._kept = TuningFile(self._job.asked, time.strftime("%Y-%m-%dT%H:%M:%S%z"))
-        self._target = console(stderr=True)
+        self.progress = TuneProgress(console(stderr=True), arguments.no_live)
         self._begun = time.monotonic()
-        self.ended = ""
-        """Why the search did."""
 
-    def say(self, sentence: str) -> None:
-        self._target.print(sentence, markup=False, soft_wrap=not self._target.is_terminal)
+    def tune(self) -> Tuning:
+        """Search, and keep the result in the folder.
 
-    def run(self) -> Tuning:
-        """
         Raises:
             WhyidleError: nothing can be tuned; nothing but recordings is left of it.
             KeyboardInterrupt: before anything was measured.
         """
         self._announce()
         new = not self.folder.exists()
-        try:
-            self.folder.mkdir(0o700, parents=True, exist_ok=True)
-        except OSError as error:
-            raise RecordError(f"cannot make {self.folder}: {error.strerror}. Choose another with --out.") from error
-        progress = TuneProgress(self._target, self._arguments.no_live)
+        self._make_folder()
+        progress = self.progress
         try:
             with progress, ScriptBench(self._job.launch, self.folder, progress.tick, progress.say) as bench:
-                result = self._tune(bench, progress)
+                result = self._tune(bench)
         except WhyidleError:
             if new and not any(self.folder.glob("training-*/output.txt")):
                 # Nothing was started, so there is nothing to keep.
                 shutil.rmtree(self.folder, ignore_errors=True)
             raise
         with suppress(RecordError):
-            replace(self._kept, result=builtins(tune_json.tuning(result))).save(self.folder)
+            replace(self._kept, result=tune_json.tuning(result)).save(self.folder)
         return result
+
+    def _make_folder(self) -> None:
+        try:
+            self.folder.mkdir(0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise RecordError(f"cannot make {self.folder}: {error.strerror}. Choose another with --out.") from error
 
     def _announce(self) -> None:
         job, arguments = self._job, self._arguments
-        lines = [f"Tuning the loader of {job.title}."]
         what = "Your command" if job.scenario is None else "Its training"
-        lines.append(
+        lines = [
+            f"Tuning the loader of {job.title}.",
             f"{what} is started (again should it end), trains on its own data for some {arguments.budget:.0f} s in all "
-            "with several loader settings, and is ended without finishing; what it learns is lost."
-        )
-        if arguments.batch_sizes != tune_batch.NONE:
-            unless = "Unless it trains on the processor, batch" if arguments.batch_sizes == tune_batch.AUTO else "Batch"
+            "with several loader settings, and is ended without finishing; what it learns is lost.",
+        ]
+        if arguments.batch_sizes != NONE:
+            unless = "Unless it trains on the processor, batch" if arguments.batch_sizes == AUTO else "Batch"
             lines.append(f"{unless} sizes are tried too, in a start each (--batch-sizes none leaves that out).")
         if job.scenario is None:
             lines.append(
@@ -175,153 +205,207 @@ class _Command:
                 else "It is stopped before it overwrites a file that is there now (--overwrite lets it)."
             )
             lines.append(f"What it prints goes to {self.folder}/training-1/output.txt.")
-        lines += [f"data: {notice}" for notice in job.notices]
-        for line in lines:
-            self.say(line)
+        for line in (*lines, *(f"data: {notice}" for notice in job.notices)):
+            self.progress.say(line)
 
-    def _tune(self, bench: ScriptBench, progress: TuneProgress) -> Tuning:
-        arguments, ready = self._arguments, bench.ready
-        assert bench.run_folder is not None
-        _copy_recording(bench.run_folder, self.folder / RECORDING)
+    def _tune(self, bench: ScriptBench) -> Tuning:
+        ready, progress = bench.ready, self.progress
+        analysis = self._recorded(bench)
         for sentence in said_of_writes(bench.writes()):
             progress.say(sentence)
-        self._refuse_ranks(ready)
         self._kept.save(self.folder)
         progress.phase("predicting settings")
-        analysis, workload = self._observed()
-        question = tune_batch.wanted(arguments.batch_sizes, ready)
-        share = 1 - tune_batch.SHARE if question.looked_at else 1.0
-        budget = self._left(progress)
-        plan = self._plan(ready, workload, share * budget)
-        model = ReplayModel(workload)
-        begun = time.monotonic()
+        if analysis.facts is None:
+            raise WhyidleError(f"no steps of a training were seen: {' '.join(analysis.notes)}")
+        workload = workload_of(open_run(self.folder / RECORDING), analysis.facts)
+        sizes = self._arguments.batch_sizes
+        # `auto` is for accelerators: on a processor, trying what fits means to fill the machine's memory.
+        of_sizes = sizes != NONE and not (sizes == AUTO and ready.device == "cpu")
+        budget = self._left_s()
+        # All that were tried last live side by side: a few workers a CPU, or as many as an advice would name.
+        most = min(MOST_WORKERS, max(8, 4 * round(cpu_budget().budget), Advice(workload).most_workers))
+        plan = self._plan(ready, workload.batch_size, budget * (1 - BATCH_SHARE if of_sizes else 1))
+        plan = replace(plan, most_workers=self._arguments.max_workers or most)
+        model, begun = partial(predict, workload), time.monotonic()
         tuned = search(bench, model, plan, progress.show)
-        self.ended = tuned.ended
         if tuned.baseline.samples_per_s is None:
             if tuned.ended == SearchEnd.STOPPED:
                 raise KeyboardInterrupt
             raise NothingToTune(f"nothing was measured: {tuned.because}")
-        if question.looked_at and tuned.ended in (SearchEnd.DECIDED, SearchEnd.NOTHING_TO_GAIN, SearchEnd.BUDGET):
+        if of_sizes and tuned.ended in (SearchEnd.DECIDED, SearchEnd.NOTHING_TO_GAIN, SearchEnd.BUDGET):
             left = budget - (time.monotonic() - begun)
-            sizes, launch = sample_sizes(analysis.facts), self._job.launch
             try:
-                advice = tune_batch.batch_advice(question, launch, bench, model, plan, tuned, sizes, left, progress)
-                tuned = replace(tuned, batch=advice)
+                tuned = replace(tuned, batch=self._batch(bench, model, plan, tuned, analysis, left))
             except KeyboardInterrupt:
-                self.ended = SearchEnd.STOPPED
-                tuned = replace(tuned, ended=self.ended, because="stopped by Ctrl-C while batch sizes were tried")
-        patch = None
-        if self._job.scenario is None and tuned.best.settings != tuned.baseline.settings:
-            made = loader_made(open_run(self.folder / RECORDING))
-            patch = patch_of(made, ready.settings, tuned.best.settings, self._job.asked["command"], Path.cwd())
-        return Tuning(
+                because = "stopped by Ctrl-C while batch sizes were tried"
+                tuned = replace(tuned, ended=SearchEnd.STOPPED, because=because)
+        kept = [path for kind, path in bench.writes() if kind == "refused"]
+        return replace(
+            tuned,
             what=self._job.title,
             device=analysis.info.get("device") or {},
-            tuned=replace(tuned, wall_s=time.monotonic() - self._begun),
+            wall_s=time.monotonic() - self._begun,
             scenario=self._job.scenario,
             batch_size=plan.batch_size,
             steps=bench.steps,
             starts=bench.starts,
-            notes=tuple(_notes(bench)),
-            patch=patch,
+            notes=tuple(f"The training was kept from overwriting {path}." for path in kept),
+            patch=self._patch(ready, tuned.best.settings) if tuned.changed and self._job.scenario is None else None,
         )
 
-    def _left(self, progress: TuneProgress) -> float:
-        """Seconds for trials: what the program's start and the first stretch have left of the budget."""
-        spent = time.monotonic() - self._begun
-        left = float(self._arguments.budget) - spent
-        if left >= LEAST_TRIALS_S:
-            return left
-        progress.say(
-            f"The program took {spent:.0f} s to start and to be recorded; trials go on for {LEAST_TRIALS_S:.0f} s, "
-            f"which is beyond the budget of {self._arguments.budget:.0f} s."
-        )
-        return LEAST_TRIALS_S
+    def _recorded(self, bench: ScriptBench) -> Analysis:
+        """Keep the first stretch, with the program's own settings, as it is while the training waits; its recording
+        goes on. Analyse it."""
+        assert bench.run_folder is not None
+        of, to = bench.run_folder, self.folder / RECORDING
+        shutil.rmtree(to, ignore_errors=True)
+        to.mkdir(0o700)
+        for path in (*of.glob("*.rec"), *of.glob("*.json"), *of.glob("*.jsonl"), *of.glob("*notices.txt")):
+            shutil.copyfile(path, to / path.name)
+        return analyse(open_run(to))
 
-    def _observed(self) -> tuple[Analysis, Workload]:
-        run = open_run(self.folder / RECORDING)
-        analysis = analyse(run)
-        if analysis.facts is None:
-            raise WhyidleError(f"no steps of a training were seen: {' '.join(analysis.notes)}")
-        return analysis, workload_of(run, analysis.facts)
-
-    def _plan(self, ready: Ready, workload: Workload, budget_s: float) -> SearchPlan:
-        arguments, cuda = self._arguments, ready.said.get("device") == "cuda"
+    def _plan(self, ready: Ready, batch_size: int, budget_s: float) -> SearchPlan:
+        cuda = ready.device == "cuda"
         return SearchPlan(
             baseline=ready.settings,
-            batch_size=ready.settings.batch_size or workload.batch_size,
+            batch_size=ready.settings.batch_size or batch_size,
             budget_s=budget_s,
             batches_per_epoch=ready.batches_per_epoch,
-            cpus=workload.limits.cpus,
             cuda=cuda,
-            out_of_order=arguments.out_of_order,
+            out_of_order=self._arguments.out_of_order,
             pipelines=self._job.pipelines,
             # Without a CUDA device nobody expects pinned memory to be tried.
             fixed={name: why for name, why in ready.fixed.items() if cuda or name != "pin_memory"},
-            most_workers=arguments.max_workers or _most_workers(workload),
         )
 
-    def _refuse_ranks(self, ready: Ready) -> None:
-        ranks = ready.said.get("world_size") or 1
-        if ranks > 1:
-            raise NothingToTune(
-                f"the training has {ranks} ranks, which would have to change their settings together. Tune it as one "
-                "process on one device; each rank's loader is as that one's."
+    def _patch(self, ready: Ready, settings: LoaderSettings) -> Any:
+        made = loader_made(open_run(self.folder / RECORDING))
+        return patch_of(made, ready.settings, settings, self._job.asked["command"], Path.cwd())
+
+    def _left_s(self) -> float:
+        """Give the seconds for trials: what the program's start and the first stretch have left of the budget."""
+        spent = time.monotonic() - self._begun
+        left = float(self._arguments.budget) - spent
+        if left < LEAST_TRIALS_S:
+            self.progress.say(
+                f"The program took {spent:.0f} s to start and to be recorded; trials go on for {LEAST_TRIALS_S:.0f} s, "
+                f"which is beyond the budget of {self._arguments.budget:.0f} s."
             )
+        return max(left, LEAST_TRIALS_S)
+
+    def _batch(
+        self, bench: ScriptBench, model: Predict, plan: SearchPlan, tuned: Tuning, analysis: Analysis, left_s: float
+    ) -> BatchAdvice:
+        """Advise a batch size: half of the time goes to children that try what fits."""
+        if why := plan.fixed.get("batch_size"):
+            return cannot(why)
+        if left_s < LEAST_BATCH_S:
+            return cannot(f"only {max(0.0, left_s):.0f} s of the budget were left")
+        until, progress, ready = time.monotonic() + left_s, self.progress, bench.ready
+        samples, asked, notes = sample_sizes(analysis.facts), self._arguments.batch_sizes, list[str]()
+        settings = tuned.best.settings
+
+        def race(size: int) -> LoaderSettings | None:
+            left = until - time.monotonic()
+            own = replace(settings, batch_size=size)
+            shorter = replace(plan, baseline=own, batch_size=size, budget_s=left, batches_per_epoch=None)
+            return search(bench, model, shorter, progress.show).best.settings if left > LEAST_BATCH_S else None
+
+        if ready.device == "cuda":
+            # The children need its part of the GPU's memory; it is started again for what follows.
+            bench.pause()
+        probe = child_probe(
+            self._job.launch,
+            bench.folder,
+            plan.batch_size,
+            first=samples.largest,
+            began=bench.began,
+            on_tick=progress.tick,
+            notes=notes,
+        )
+        most = None if asked == AUTO else int(asked)
+        question = Question(settings, plan.batch_size, ready.samples, most, samples.vary)
+        advice = advise(bench, probe, question, left_s, say=progress.phase, race=race)
+        return replace(advice, notes=(*advice.notes, *notes))
+
+    def prove(self) -> int:
+        """Try the first advice on the loader, and tell whether it kept its promise; exit code 1 where that could not be
+        measured."""
+        progress = self.progress
+        progress.say(f"Proving the advice on the loader of {self._job.title}.")
+        progress.say(PROVING)
+        self._make_folder()
+        with progress:
+            for steps, seconds in STRETCHES:
+                launch = replace(self._job.launch, after_steps=steps, after_s=seconds, most_starts=MOST_STARTS)
+                with ScriptBench(launch, self.folder, progress.tick, progress.say) as bench:
+                    try:
+                        ready = bench.ready
+                    except NothingToTune:
+                        if (steps, seconds) == STRETCHES[-1]:
+                            raise
+                        continue
+                    return self._prove(bench, ready)
+        raise AssertionError("the last stretch either is taken or raises")
+
+    def _prove(self, bench: ScriptBench, ready: Ready) -> int:
+        analysis, title, target = self._recorded(bench), self._job.title, self._arguments.json
+        advised, proof, why = advised_of(analysis.findings, ready.settings), None, ""
+        if advised is None or analysis.facts is None:
+            bench.end()
+            why = (
+                f"Nothing to prove: no advice on {title} changes a setting of its loader. What it is: whyidle report "
+                f"{self.folder / RECORDING}"
+            )
+        else:
+            plan = self._plan(ready, analysis.facts.batch_size or 1, self._arguments.budget)
+            self.progress.phase("measuring both loaders in turns")
+
+            def on_block(entry: Entry) -> None:
+                name = "as it is" if entry.settings == ready.settings else "advised"
+                rate = entry.block.samples_per_s if entry.block is not None else 0.0
+                self.progress.say(f"{name}: {rate:.0f} samples/s in this block")
+
+            outside = analysis.facts.parts.share("boundary")
+            proof = prove(bench, plan, advised, outside, on_block)
+            bench.end()
+            if proof.measured is not None and proof.measured.low > 1:
+                proof = replace(proof, patch=self._patch(ready, advised.settings))
+            why = proof.why_not
+        if target != "-" and proof is None:
+            console().print(why, markup=False, soft_wrap=True)
+        elif target != "-" and proof is not None:
+            show_document(proof_document(title, proof), console())
+        if target:
+            write_json(tune_json.proof(title, proof, ready.settings, why, analysis.verdict), target)
+        if self._arguments.patch is not None:
+            self.progress.say(write_patch(None if proof is None else proof.patch, self._arguments.patch))
+        return int(proof is not None and proof.measured is None)
 
 
 def said_of_writes(writes: list[tuple[str, str]]) -> list[str]:
-    """Of (kind, path) in the order of time. What is the user's to remove is apart from what was there before."""
+    """Tell of (kind, path) in the order of time. What is the user's to remove is apart from what was there before."""
     kinds: dict[str, str] = {}
     for kind, path in writes:
         # What was added to first was there, whatever followed; what was made first may be added to afterwards.
         kinds.setdefault(path, kind)
-    said = []
-    if new := _named(kinds, "new"):
-        said.append(f"The training wrote new files: {new}. They are yours to remove.")
-    if added := _named(kinds, "append"):
-        said.append(f"The training added to files that were there, or opened them to change them: {added}.")
-    if over := _named(kinds, "overwrite"):
-        said.append(f"The training overwrote or removed files that were there: {over}.")
-    return said
-
-
-def _named(kinds: dict[str, str], kind: str) -> str:
-    paths = [path for path, each in kinds.items() if each == kind]
-    more = f" and {len(paths) - SHOWN_FILES} more" if len(paths) > SHOWN_FILES else ""
-    return ", ".join(paths[:SHOWN_FILES]) + more
-
-
-def _most_workers(workload: Workload) -> int:
-    """Each of them takes memory, and all that were tried last live side by side: a few a CPU, or as many as an advice
-    would name."""
-    asked = Advice(workload).most_workers
-    return min(MOST_WORKERS, max(8, 4 * round(cpu_budget().budget), asked))
-
-
-def _copy_recording(of: Path, to: Path) -> None:
-    """The first stretch, with the program's own settings, as it is while the training waits: its recording goes on."""
-    shutil.rmtree(to, ignore_errors=True)
-    to.mkdir(0o700)
-    for path in (*of.glob("*.rec"), *of.glob("*.json"), *of.glob("*.jsonl"), *of.glob("*notices.txt")):
-        shutil.copyfile(path, to / path.name)
-
-
-def _notes(bench: ScriptBench) -> list[str]:
-    kept = [path for kind, path in bench.writes() if kind == "refused"]
-    return [f"The training was kept from overwriting {path}." for path in kept]
+    said = {
+        "new": "The training wrote new files: {}. They are yours to remove.",
+        "append": "The training added to files that were there, or opened them to change them: {}.",
+        "overwrite": "The training overwrote or removed files that were there: {}.",
+    }
+    sentences = []
+    for kind, sentence in said.items():
+        paths = [path for path, each in kinds.items() if each == kind]
+        more = f" and {len(paths) - SHOWN_FILES} more" if len(paths) > SHOWN_FILES else ""
+        sentences += [sentence.format(", ".join(paths[:SHOWN_FILES]) + more)] if paths else []
+    return sentences
 
 
 def _workers(text: str) -> int:
     if not text.isdigit():
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 on")
     return int(text)
-
-
-def _largest(text: str) -> str | int:
-    if text in (tune_batch.AUTO, tune_batch.NONE):
-        return text
-    return options.count(text)
 
 
 def _budget(text: str) -> float:
@@ -334,3 +418,123 @@ def _budget(text: str) -> float:
             f"{text!r} is too little, or no number of seconds: a few settings need {LEAST_BUDGET_S:.0f} s at least"
         )
     return seconds
+
+
+# What there is to tune: a command of the user's, or a scenario.
+
+
+@dataclass(frozen=True)
+class TuneJob:
+    """One thing to tune."""
+
+    asked: dict[str, Any]
+    """What is tuned, as the command was given it: kept in the tuning's folder."""
+    title: str
+    folder: Path
+    """Where it goes if nothing else is asked for; not made yet."""
+    launch: Launch
+    scenario: str | None = None
+    pipelines: tuple[str, ...] = ()
+    """Further loaders to try."""
+    notices: tuple[str, ...] = ()
+
+
+def _job(arguments: argparse.Namespace) -> TuneJob:
+    """Read what the command line asks for.
+
+    Raises:
+        WhyidleError: a mistake in it.
+    """
+    from whyidle.scenarios.registry import NAMES
+
+    words: list[str] = arguments.what
+    if not words:
+        raise WhyidleError(NONE_GIVEN)
+    first = words[0]
+    # One word alone is a scenario's name unless it is to be run. The parser does not tell whether `--` came before.
+    runs = first not in NAMES and (os.sep in first or first.endswith(".py") or shutil.which(first) is not None)
+    if len(words) == 1 and sys.argv[-2:] != ["--", first] and not runs:
+        return scenario_job(_checked(arguments, first), arguments.budget)
+    if alien := options.given(arguments, OF_SCENARIOS):
+        raise WhyidleError(f"{alien} {options.are(alien)} of scenarios, and this is a command. Leave it out.")
+    # Asked here, before a folder is made for it.
+    if shutil.which(first) is None:
+        raise WhyidleError(f"there is no program {first!r} to run.{script_hint(words)}")
+
+    def settings(folder: Path, tune: Mapping[str, Any]) -> Mapping[str, str]:
+        return environment(folder, os.environ, {"tune": dict(tune)})
+
+    launch = Launch(words, settings, _mark, overwrite=arguments.overwrite, budget_s=arguments.budget)
+    said = without_secrets(words)
+    return TuneJob({"command": said}, command_line(said), new_folder_for(words, "tune-"), launch)
+
+
+def _checked(arguments: argparse.Namespace, name: str) -> dict[str, Any]:
+    """Check a scenario's options before anything starts: a wrong device, net, loader or folder is one message.
+
+    Raises:
+        WhyidleError: such a mistake.
+    """
+    from whyidle.pipelines.registry import unavailable, unfit
+    from whyidle.scenarios.registry import scenario
+
+    chosen = scenario(name)
+    # Not before the scenario, which says it where there is no torch.
+    from whyidle.scenarios.scenario import DataRequest, step_times
+
+    [device] = described([arguments.device])
+    [net] = chosen.nets_for(device["kind"], [arguments.net] if arguments.net else None)
+    if device["kind"] == "emulated":
+        step_times(choose(device["name"])).net(chosen.profile_net(net))
+    for each in arguments.pipelines or ():
+        if each not in PARALLEL:
+            raise WhyidleError(
+                f"loader {each!r} has nothing to tune. Loaders with workers or threads are {', '.join(PARALLEL)}; "
+                f"`whyidle compare {name} --pipelines {each}` shows how fast it is."
+            )
+        if missing := unavailable(each):
+            raise WhyidleError(missing)
+    data = arguments.data or chosen.find_data(net, lambda text: console(stderr=True).print(text, markup=False))
+    dataset = chosen.open_data(
+        DataRequest(
+            folder=data, net=net, augment=not arguments.no_augment, store=chosen.stores[0], limit=arguments.limit
+        )
+    )
+    fitting = [each for each in PARALLEL if not unavailable(each) and not unfit(each, dataset)]
+    return {
+        "scenario": name,
+        "net": net,
+        "device": device["name"],
+        "data": str(data.resolve()),
+        "pipelines": list(arguments.pipelines or fitting),
+        "batch_size": arguments.batch_size or chosen.batch_sizes[0],
+        "workers": arguments.workers or 0,
+        "prefetch": arguments.prefetch,
+        "augment": not arguments.no_augment,
+        "limit": arguments.limit,
+        "seed": arguments.seed,
+        "notices": list(dataset.notices()),
+    }
+
+
+def scenario_job(asked: dict[str, Any], budget_s: float | None) -> TuneJob:
+    """Make the job of a scenario whose options were checked."""
+    from whyidle.scenarios.registry import require_installed
+
+    require_installed(f"scenario {asked['scenario']}")
+    spec = {key: value for key, value in asked.items() if key not in ("pipelines", "notices")}
+    spec["pipeline"], *more = asked["pipelines"]
+
+    def settings(folder: Path, tune: Mapping[str, Any]) -> Mapping[str, str]:
+        told = json.dumps({**spec, "tune": dict(tune)})
+        return {**os.environ, RUN: str(folder.resolve()), "WHYIDLE_TUNING": told}
+
+    # -P: what lies in the user's working folder must not stand in for a module of ours.
+    command, description = [sys.executable, "-P", "-m", MODULE], {"trial": spec, "command": None}
+    launch = Launch(command, settings, _mark, budget_s=budget_s, description=description)
+    title, folder = f"{asked['scenario']} · {asked['net']}", new_folder(f"tune-{asked['scenario']}")
+    return TuneJob(asked, title, folder, launch, asked["scenario"], tuple(more), tuple(asked["notices"]))
+
+
+def _mark(folder: Path) -> str:
+    return f"{RUN}={folder.resolve()}"

@@ -127,8 +127,10 @@ class Block:
     """Where the loader was made anew for this block: from asking for its iterator to its first batch."""
     restart_ns: int | None = None
     """Where its workers persist: the same, of beginning another pass with the same workers. `None`: not measured."""
-    memory_bytes: int | None = None
-    """The device's most memory in use; on the processor the resident memory of training and workers."""
+    workers_bytes: int | None = None
+    """Memory of the loader's workers, bytes; what they share is counted once. `None`: not measured."""
+    workers_cpus: float | None = None
+    """CPUs that the loader's workers used; `None`: not measured."""
     held: bool = False
     """Batches had been fetched before: what the training does without a loader."""
 
@@ -196,11 +198,9 @@ class Channel:
         line, self._buffer = self._buffer.split(b"\n", 1)
         try:
             message = json.loads(line)
-        except ValueError as error:
+            return {**message, "say": message["say"]}
+        except (ValueError, TypeError, KeyError) as error:
             raise ChannelClosed(f"no message: {line[:80]!r}") from error
-        if not isinstance(message, dict) or "say" not in message:
-            raise ChannelClosed(f"no message: {line[:80]!r}")
-        return message
 
     def close(self) -> None:
         os.close(self._in)

@@ -13,7 +13,7 @@ from ..report.contract import tuning as tune_json
 from ..report.contract.encode import Content
 from ..report.document import Document
 from ..report.documents.tuning import tuning_document
-from ..tune.search.tuning import RECORDING, TUNE_JSON, Tuning, TuningFile
+from ..tune.result import RECORDING, TUNE_JSON, Tuning, TuningFile
 from .result import Result
 
 

@@ -22,20 +22,11 @@ from ..report import live
 from ..report.documents import cells_table
 from ..report.render import bars
 from ..report.render.text import renderables
-from ..tune.search.candidates import describe
-from ..tune.search.race import SearchPhase
-from ..tune.search.search import SearchProgress
+from ..tune.result import describe
+from ..tune.search import SearchProgress
 
 PLAIN_SECONDS = 15.0
 """Between lines that say that it goes on, where the output is no terminal."""
-_PHASES = {
-    SearchPhase.HEADROOM: "is there anything to gain?",
-    SearchPhase.RACE: "comparing settings",
-    SearchPhase.PIN: "comparing pinned memory",
-    SearchPhase.RESTART: "measuring how epochs begin",
-}
-
-
 LIVE_ROWS = 14
 """Rows that are left to the run under way, below the table of those that ran."""
 
@@ -175,7 +166,7 @@ class TuneProgress(Drawn):
         left = max(0.0, now.left_s - (time.monotonic() - self._at if now.entry is None else 0.0))
         tried = f"{len(self._tried)} setting{'s' * (len(self._tried) != 1)} tried"
         done = f"block {now.block} of about {now.blocks}"
-        return f"{done}, {tried}, at most {live.duration(left)} left · {_PHASES.get(now.phase, now.phase)}"
+        return f"{done}, {tried}, at most {live.duration(left)} left · {now.phase}"
 
     def _state(self, now: SearchProgress) -> str:
         what = "batches kept in memory" if now.held else describe(now.settings, now.baseline)

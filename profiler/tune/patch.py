@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..analyse.where.places import is_users
-from ..analyse.where.source import Function, SourceFile, function_of, is_within_one, name_of, parsed
+from ..analyse.where.source import SourceFile, function_of, is_within_one, name_of, parsed
 from ..errors import WhyidleError
 from ..record.run import Run
 from ..record.schema import EVENT, EventKind
@@ -46,7 +46,7 @@ class Patch:
         return replace(self, diff=line_without_secrets(self.diff))
 
 
-class NotFound(Exception):
+class _NotFound(Exception):
     """Why the call that makes the loader cannot be edited, as a sentence."""
 
 
@@ -100,8 +100,8 @@ def patch_of(
         folder: in which it was started.
     """
     try:
-        return _Change(_loader_call(made), before, after, command).patch(folder.resolve())
-    except NotFound as why:
+        return _changed(_loader_call(made), before, after, command, folder.resolve())
+    except _NotFound as why:
         listed = ", ".join(f"{name}={value!r}" for name, value in before.changed_to(after).items())
         return Patch(by_hand=(f"{why} Set there: {listed}.",))
 
@@ -115,21 +115,11 @@ class _LoaderCall:
     stack: tuple[Call, ...]
     """The program's own calls, the outermost first; the last one makes the loader."""
 
-    @property
-    def file(self) -> Path:
-        return Path(self.stack[-1].file)
-
     def place(self, node: ast.expr) -> str:
-        return f"{self.file.name}:{node.lineno}"
-
-    @property
-    def unpacked(self) -> ast.expr | None:
-        """An argument with a star, which may hold any other; `None` without one."""
-        starred = [each.value for each in self.node.args if isinstance(each, ast.Starred)]
-        return next(iter([*starred, *(each.value for each in self.node.keywords if each.arg is None)]), None)
+        return f"{Path(self.stack[-1].file).name}:{node.lineno}"
 
     def argument(self, name: str) -> ast.expr | None:
-        """The expression that gives an argument; `None` where the call does not say it."""
+        """Find the expression that gives an argument; `None` where the call does not say it."""
         for keyword in self.node.keywords:
             if keyword.arg == name:
                 return keyword.value
@@ -140,10 +130,7 @@ class _LoaderCall:
 
 
 def _loader_call(made: CallStack) -> _LoaderCall:
-    """
-    Raises:
-        NotFound: there is none to be edited.
-    """
+    """Find the call. Raises _NotFound where there is none to be edited."""
     stack: list[Call] = []
     for call in made:
         if is_within_one(call) and stack:
@@ -152,112 +139,82 @@ def _loader_call(made: CallStack) -> _LoaderCall:
         elif is_users(call):
             stack.append(call)
     if not stack:
-        raise NotFound("whyidle did not see where the program makes its loader.")
+        raise _NotFound("whyidle did not see where the program makes its loader.")
     call = stack[-1]
     place, source, function = f"{call.file}:{call.line}", parsed(call.file), function_of(call)
     if source is None or (function is None and not call.function.endswith("<module>")):
-        raise NotFound(f"The source at {place} cannot be read, or has changed since.")
-    covering = [
-        node
-        for node in ast.walk(source.module)
-        if isinstance(node, ast.Call) and node.lineno <= call.line <= (node.end_lineno or node.lineno)
-    ]
-    nodes = [node for node in covering if _makes_loader(node, source, function)]
+        raise _NotFound(f"The source at {place} cannot be read, or has changed since.")
+    imports = [each for each in ast.walk(source.module) if isinstance(each, ast.ImportFrom)]
+    names = {alias.asname: alias.name for each in imports for alias in each.names}
+    own = None if function is None else source.class_of(function)
+    nodes = []
+    for node in ast.walk(source.module):
+        if isinstance(node, ast.Call) and node.lineno <= call.line <= (node.end_lineno or node.lineno):
+            made_of = [name_of(base) for base in own.bases] if own is not None else []
+            called = made_of if _is_super(node) else [names.get(name_of(node.func), name_of(node.func))]
+            nodes += [node] if any(LOADER in name for name in called) else []
     if not nodes:
-        raise NotFound(f"No call at {place} makes a loader: a library makes it there.")
+        raise _NotFound(f"No call at {place} makes a loader: a library makes it there.")
     line = max(node.lineno for node in nodes)
     innermost = [node for node in nodes if node.lineno == line]
     if len(innermost) > 1:
-        raise NotFound(f"Several loaders are made at {place}.")
+        raise _NotFound(f"Several loaders are made at {place}.")
     return _LoaderCall(innermost[0], source, tuple(stack))
 
 
-def _makes_loader(node: ast.Call, source: SourceFile, function: Function | None) -> bool:
-    if _is_super(node):
-        own = None if function is None else source.class_of(function)
-        return own is not None and any(LOADER in name_of(base) for base in own.bases)
-    imports = [each for each in ast.walk(source.module) if isinstance(each, ast.ImportFrom)]
-    names = {alias.asname: alias.name for each in imports for alias in each.names}
-    return LOADER in names.get(name_of(node.func), name_of(node.func))
-
-
 def _is_super(node: ast.Call) -> bool:
-    """Whether it is `super().__init__(…)`."""
+    """Tell whether it is `super().__init__(…)`."""
     of = node.func
-    return (
-        isinstance(of, ast.Attribute)
-        and of.attr == "__init__"
-        and isinstance(of.value, ast.Call)
-        and name_of(of.value.func) == "super"
-    )
+    called = isinstance(of, ast.Attribute) and of.attr == "__init__" and isinstance(of.value, ast.Call)
+    return called and name_of(of.value.func) == "super"  # type: ignore[attr-defined]
 
 
-class _Change:
-    """One change, while it is made up."""
-
-    def __init__(
-        self, call: _LoaderCall, before: LoaderSettings, after: LoaderSettings, command: Sequence[str]
-    ) -> None:
-        self._call = call
-        self._before = before
-        self._started = list(command)
-        self._command = list(command)
-        self._edits: list[tuple[ast.expr | ast.keyword, str]] = []
-        """(node, text in its place)."""
-        self._by_hand: list[str] = []
-        wanted = before.changed_to(after)
-        if not after.num_workers:
-            wanted |= {name: value for name, value in OF_WORKERS.items() if call.argument(name) is not None}
-        added = {name: value for name, value in wanted.items() if call.argument(name) is None}
-        for name, value in wanted.items():
-            if (given := call.argument(name)) is not None:
-                self._set(name, value, given)
-        if added and call.unpacked is not None:
-            words = f"{call.place(call.node)} unpacks `{ast.unparse(call.unpacked)}`"
-            self._by_hand += [f"{words}: set {name}={value!r} there." for name, value in added.items()]
-            added = {}
-        self._added = _for_no_workers(added, call.argument("num_workers"))
-
-    def _set(self, name: str, value: Any, given: ast.expr) -> None:
-        place, ran = self._call.place(given), getattr(self._before, name)
-        if isinstance(given, ast.Constant):
-            applies = self._before.num_workers or name in POSITIONS
+def _changed(
+    call: _LoaderCall, before: LoaderSettings, after: LoaderSettings, started: Sequence[str], folder: Path
+) -> Patch:
+    """Make the change up. Raises _NotFound where the file cannot be read or edited."""
+    command, edits, by_hand = list(started), list[tuple[ast.expr, str]](), list[str]()
+    wanted = before.changed_to(after)
+    if not after.num_workers:
+        wanted |= {name: value for name, value in OF_WORKERS.items() if call.argument(name) is not None}
+    added = {}
+    for name, value in wanted.items():
+        given, ran = call.argument(name), getattr(before, name)
+        if given is None:
+            added[name] = value
+        elif isinstance(given, ast.Constant):
+            applies = before.num_workers or name in POSITIONS
             if applies and given.value not in (ran, value, None):
-                self._by_hand.append(f"{place} says {name}={given.value!r} where {ran!r} ran: set it to {value!r}.")
+                says = f"{call.place(given)} says {name}={given.value!r}"
+                by_hand.append(f"{says} where {ran!r} ran: set it to {value!r}.")
             elif given.value != value:
-                self._edits.append((given, repr(value)))
-        elif (command := self._by_option(given, value)) is not None:
-            self._command = command
+                edits.append((given, repr(value)))
+        elif (option := _option(given, call, command)) is not None and (said := option.set_in(command, value)):
+            command = said
         else:
-            text = ast.unparse(given)
-            self._by_hand.append(f"{name} comes from `{text}` ({place}), {ran!r} in this run: set it to {value!r}.")
-
-    def _by_option(self, given: ast.expr, value: Any) -> list[str] | None:
-        """The command with the option that an expression reads; `None` where it reads none, and where the program is
-        not what the command names."""
-        words = {Path(word).name for word in self._started if word.endswith(".py")}
-        if Path(self._call.stack[0].file).name not in words and "-m" not in self._started:
-            return None
-        option = _option(given, self._call)
-        return None if option is None else option.set_in(self._command, value)
-
-    def patch(self, folder: Path) -> Patch:
-        """
-        Raises:
-            NotFound: the file cannot be read or edited.
-        """
-        file, command = self._call.file, () if self._command == self._started else tuple(self._command)
-        if not self._edits and not self._added:
-            return Patch(command=command, by_hand=tuple(self._by_hand))
-        root = folder if file.is_relative_to(folder) else file.parent
-        try:
-            content = file.read_bytes()
-            edited = _edited(content, self._edits, self._call.node, self._added)
-            ast.parse(edited)
-            diff = _unified_diff(content, edited, file.relative_to(root).as_posix())
-        except (OSError, SyntaxError, ValueError) as error:
-            raise NotFound(f"{self._call.place(self._call.node)} could not be edited ({error}).") from None
-        return Patch(diff, str(root), command, tuple(self._by_hand))
+            comes = f"{name} comes from `{ast.unparse(given)}` ({call.place(given)})"
+            by_hand.append(f"{comes}, {ran!r} in this run: set it to {value!r}.")
+    # An argument with a star may hold any other.
+    stars = [each.value for each in call.node.args if isinstance(each, ast.Starred)]
+    stars += [each.value for each in call.node.keywords if each.arg is None]
+    if added and stars:
+        words = f"{call.place(call.node)} unpacks `{ast.unparse(stars[0])}`"
+        by_hand += [f"{words}: set {name}={value!r} there." for name, value in added.items()]
+        added = {}
+    arguments = _for_no_workers(added, call.argument("num_workers"))
+    patch = Patch(command=() if command == list(started) else tuple(command), by_hand=tuple(by_hand))
+    if not edits and not arguments:
+        return patch
+    file = Path(call.stack[-1].file)
+    root = folder if file.is_relative_to(folder) else file.parent
+    try:
+        content = file.read_bytes()
+        edited = _edited(content, edits, call.node, arguments)
+        ast.parse(edited)
+        diff = _unified_diff(content, edited, file.relative_to(root).as_posix())
+    except (OSError, SyntaxError, ValueError) as error:
+        raise _NotFound(f"{call.place(call.node)} could not be edited ({error}).") from None
+    return replace(patch, diff=diff, folder=str(root))
 
 
 def _for_no_workers(added: Mapping[str, Any], workers: ast.expr | None) -> list[str]:
@@ -308,22 +265,23 @@ class _Option:
 
     flags: tuple[str, ...]
     """`-j`, `--workers`."""
-    action: str = "store"
+    action: str
     """argparse's, `store_true` and its kin; an option with a value is `store`."""
 
     @property
-    def _long(self) -> str:
+    def long(self) -> str:
         return next((flag for flag in self.flags if flag.startswith("--")), self.flags[0])
 
-    @property
-    def name(self) -> str:
-        """Of its value."""
-        return self._long.lstrip("-").replace("-", "_")
-
     def set_in(self, words: list[str], value: Any) -> list[str] | None:
-        """The command that sets an option so; `None` where the option cannot say it."""
+        """Give the command that sets an option so; `None` where the option cannot say it."""
         if isinstance(value, bool) and self.action != "store":
-            return self._switched(words, value)
+            negated = f"--no-{self.long[2:]}"
+            left = [word for word in words if word not in (*self.flags, negated)]
+            if self.action == "BooleanOptionalAction":
+                return [*left, self.long if value else negated]
+            if self.action not in ("store_true", "store_false"):
+                return None
+            return [*left, self.long] if value == (self.action == "store_true") else left
         for at, word in enumerate(words):
             name, equals, _ = word.partition("=")
             if name in self.flags and equals:
@@ -333,41 +291,35 @@ class _Option:
             short = next((each for each in self.flags if not each.startswith("--") and word.startswith(each)), None)
             if short is not None and word[len(short) :].isdigit():
                 return [*words[:at], f"{short}{value}", *words[at + 1 :]]
-        return [*words, self._long, str(value)]
-
-    def _switched(self, words: list[str], value: bool) -> list[str] | None:
-        if self.action == "BooleanOptionalAction":
-            negated = f"--no-{self._long[2:]}"
-            left = [word for word in words if word not in (*self.flags, negated)]
-            return [*left, self._long if value else negated]
-        if self.action not in ("store_true", "store_false"):
-            return None
-        left = [word for word in words if word not in self.flags]
-        return [*left, self._long] if value == (self.action == "store_true") else left
+        return [*words, self.long, str(value)]
 
 
-def _option(given: ast.expr, call: _LoaderCall) -> _Option | None:
-    """The option that an expression reads: by an attribute or item of its name that one of the files on the stack
-    declares (argparse), or by a parameter that a decorator gives (click)."""
+def _option(given: ast.expr, call: _LoaderCall, command: Sequence[str]) -> _Option | None:
+    """Find the option that an expression reads: by an attribute or item of its name that one of the files on the stack
+    declares (argparse), or by a parameter that a decorator gives (click). `None` where it reads none, and where the
+    program is not what the command names."""
+    programs = {Path(word).name for word in command if word.endswith(".py")}
+    if Path(call.stack[0].file).name not in programs and "-m" not in command:
+        return None
     if isinstance(given, ast.Name):
         function = function_of(call.stack[-1])
-        decorators = [] if function is None else function.decorator_list
-        calls = [each for each in decorators if isinstance(each, ast.Call) and name_of(each.func) == "option"]
-        name = given.id
+        nodes: list[ast.AST] = [] if function is None else list(function.decorator_list)
+        name, declares = given.id, "option"
     elif isinstance(given, ast.Attribute | ast.Subscript):
         sources = [parsed(file) for file in dict.fromkeys(each.file for each in call.stack)]
         nodes = [node for source in sources if source is not None for node in ast.walk(source.module)]
-        calls = [node for node in nodes if isinstance(node, ast.Call) and name_of(node.func) == "add_argument"]
         item = given.slice if isinstance(given, ast.Subscript) else None
         name = given.attr if isinstance(given, ast.Attribute) else str(getattr(item, "value", ""))
+        declares = "add_argument"
     else:
         return None
+    calls = [node for node in nodes if isinstance(node, ast.Call) and name_of(node.func) == declares]
     found = [option for each in calls if (option := _declared(each, name)) is not None]
     return found[0] if len(found) == 1 else None
 
 
 def _declared(call: ast.Call, name: str) -> _Option | None:
-    """The option that a call declares, if its value has this name."""
+    """Read the option that a call declares, if its value has this name."""
     words = [each.value for each in call.args if isinstance(each, ast.Constant) and isinstance(each.value, str)]
     flags = tuple(word for word in words if word.startswith("-"))
     if not flags:
@@ -377,4 +329,4 @@ def _declared(call: ast.Call, name: str) -> _Option | None:
     said = "store" if action is None else action.value if isinstance(action, ast.Constant) else name_of(action)
     option = _Option(flags, str(said))
     named = {dest.value} if isinstance(dest, ast.Constant) else {word for word in words if word not in flags}
-    return option if name in (named or {option.name}) else None
+    return option if name in (named or {option.long.lstrip("-").replace("-", "_")}) else None

@@ -10,15 +10,13 @@ from ..analyse.causes.finding import Finding, Next
 from ..analyse.speedup import Speedup
 from ..analyse.statistics import Estimate
 from ..record.tuning import Block, LoaderSettings
-from .bench.bench import Bench, BenchEnded, TrialFailed
 from .patch import Patch
-from .search.candidates import Entry, SearchPlan, arm_of
-from .search.scoreboard import Standing
+from .search import Bench, BenchEnded, TrialFailed
+from .standing import Entry, SearchPlan, Standing
 
 BLOCK_S, LEAST_BLOCK_S = 1.0, 0.1
 """Length of a block, and of the shortest ones: of trainings that end within longer ones."""
-LEAST_ROUNDS = 4
-MOST_ROUNDS = 20
+LEAST_ROUNDS, MOST_ROUNDS = 4, 20
 SURE = 0.05
 """Reach of the measured interval, in log rate, from which no further round is run."""
 
@@ -60,13 +58,12 @@ class Proof:
 
 
 def advised_of(findings: tuple[Finding, ...], baseline: LoaderSettings) -> Advised | None:
-    """The first advice that is a setting of the loader; `None` without one."""
+    """Find the first advice that is a setting of the loader; `None` without one."""
     every = [(each.cause or "", change) for each in findings for change in each.next]
     for number, (cause, change) in enumerate(every):
-        if change.settings:
-            settings = baseline.with_arguments(change.settings)
-            if settings != baseline:
-                return Advised(cause, change, settings, number == 0)
+        settings = baseline.with_arguments(change.settings) if change.settings else baseline
+        if settings != baseline:
+            return Advised(cause, change, settings, number == 0)
     return None
 
 
@@ -101,7 +98,8 @@ def prove(bench: Bench, plan: SearchPlan, advised: Advised, outside: float, on_b
 
 
 def _block(bench: Bench, settings: LoaderSettings, seconds: float) -> tuple[Block, float]:
-    """A block of these settings, and its length: half as long, and again, where the training ends within it.
+    """Measure a block of these settings, and give its length: half as long, and again, where the training ends within
+    it.
 
     Raises:
         TrialFailed: it ends within the shortest ones too, or they do not work.
@@ -116,11 +114,8 @@ def _block(bench: Bench, settings: LoaderSettings, seconds: float) -> tuple[Bloc
 
 
 def _measured(entries: list[Entry], plan: SearchPlan, settings: LoaderSettings, outside: float) -> Estimate | None:
-    """The rate over the baseline's, of the whole time; `None` before each has two blocks."""
-    counts = [sum(entry.settings == each for entry in entries) for each in (plan.baseline, settings)]
-    if min(counts) < 2:
+    """Give the rate over the baseline's, of the whole time; `None` before each has two blocks."""
+    if min(sum(entry.settings == each for entry in entries) for each in (plan.baseline, settings)) < 2:
         return None
-    now = Standing(entries, plan)
-    shift = now.epoch_gain(settings, plan.baseline) if arm_of(settings) == now.own else 0.0
-    ratio = now.measured.ratio(arm_of(settings), now.own).shifted(shift)
+    ratio = Standing(entries, plan).fit.ratio(settings, plan.baseline)
     return Estimate(*(1 / ((1 - outside) / exp(each) + outside) for each in (ratio.value, ratio.low, ratio.high)))

@@ -15,23 +15,19 @@ from support.loader_clock import SPECS
 from support.pairs import SOME, ahead, crowded, noisy
 from support.planted_runs import Making, hosted, looked, serial, trained, until
 from support.planted_stacks import plant_log
-from support.simulated_bench import ClockModel, SimulatedBench, biased, plan_of
+from support.simulated_bench import SimulatedBench, biased, plan_of, predicts
 from support.stacks import BACKWARD, FETCH, LIB, NEXT, TORCH, WORKER, record_threads, stack
-from support.tuned import ADVICE, BEST, NOW, RESULT, SLOWER, TUNED, trial
+from support.tuned import ADVICE, BEST, NOW, RESULT, SLOWER, trial
 from whyidle.analyse.attached.seen import SeenThread
-from whyidle.analyse.statistics import Estimate
 from whyidle.record.attached import ProcessStates, write_states
 from whyidle.record.run import create_run, update_run
 from whyidle.record.schema import HOST, LoaderFlag
 from whyidle.record.stacks import Call
 from whyidle.record.tuning import LoaderSettings
 from whyidle.report.contract import tuning as tune_json
-from whyidle.report.contract.encode import builtins
 from whyidle.scenarios.planted import MS, START, Step
-from whyidle.tune.bench.bench import TrialFailed
-from whyidle.tune.search.result import SearchEnd, Tuned
-from whyidle.tune.search.search import search
-from whyidle.tune.search.tuning import Tuning, TuningFile
+from whyidle.tune.result import SearchEnd, Tuning, TuningFile
+from whyidle.tune.search import TrialFailed, search
 
 BEGAN = "2026-01-01T00:00:00"
 
@@ -39,7 +35,7 @@ BEGAN = "2026-01-01T00:00:00"
 def _kept(at: Path, result: Tuning | None, **asked: Any) -> None:
     folder = at / "tuned"
     folder.mkdir()
-    told = None if result is None else builtins(tune_json.tuning(result))
+    told = None if result is None else tune_json.tuning(result)
     command = {"command": ["python", "train.py"]} | asked
     TuningFile(command, BEGAN, told).save(folder)
 
@@ -51,20 +47,17 @@ def _first_stretch(at: Path) -> None:
 
 
 def tuned_script(at: Path) -> None:
-    _kept(
-        at,
-        replace(RESULT, tuned=replace(TUNED, batch=ADVICE), notes=("the loss was not a number once",)),
-    )
+    _kept(at, replace(RESULT, batch=ADVICE, notes=("the loss was not a number once",)))
     _first_stretch(at)
 
 
 def tuned_scenario(at: Path) -> None:
     device = {"kind": "emulated", "name": "emulated:h200", "title": "emulated H200", "count": 1}
     other = trial(LoaderSettings(0, pipeline="threads"), 700.0, 690.0)
-    tuned = replace(TUNED, trials=(NOW, SLOWER, other, BEST), promising="6 workers were 20 % faster")
+    tuned = replace(RESULT, trials=(NOW, SLOWER, other, BEST), promising="6 workers were 20 % faster")
     _kept(
         at,
-        replace(RESULT, what="ssd, vgg", scenario="ssd", device=device, tuned=tuned, starts=3),
+        replace(tuned, what="ssd, vgg", scenario="ssd", device=device, starts=3),
         scenario="ssd",
         notices=["image corrupt: 3, left out"],
     )
@@ -72,46 +65,52 @@ def tuned_scenario(at: Path) -> None:
 
 def tuned_for_nothing(at: Path) -> None:
     nothing = replace(
-        TUNED,
+        RESULT,
         best=NOW,
-        speedup=Estimate(1.0, 1.0, 1.0),
+        speedup=1.0,
+        speedup_low=1.0,
+        speedup_high=1.0,
         headroom=0.01,
         ended=SearchEnd.NOTHING_TO_GAIN,
         because="a loader that takes no time would gain 1 %",
         trials=(NOW,),
-        binding=None,
+        binding_constraint=None,
     )
-    _kept(at, replace(RESULT, tuned=nothing))
+    _kept(at, nothing)
 
 
 def tuned_in_noise(at: Path) -> None:
     noisy_ = replace(
-        TUNED,
+        RESULT,
         best=NOW,
-        speedup=Estimate(1.0, float("nan"), float("nan")),
+        speedup=1.0,
+        speedup_low=None,
+        speedup_high=None,
         ended=SearchEnd.TOO_NOISY,
         because="blocks of one setting differ by 40 %",
         noise=0.4,
     )
     smaller = replace(ADVICE, micro_batch=8, accumulate=2, loader_bound=False)
-    _kept(at, replace(RESULT, tuned=replace(noisy_, batch=smaller)))
+    _kept(at, replace(noisy_, batch=smaller))
 
 
 @cache
-def _searched(name: str, budget_s: float, interrupt_after: int | None, seed: int) -> Tuned:
+def _searched(name: str, budget_s: float, interrupt_after: int | None, seed: int) -> Tuning:
     spec = SPECS[name]
     fails = {LoaderSettings(5, 1): TrialFailed("no space in /dev/shm", out_of_memory=True)}
     bench = SimulatedBench(spec, seed, 0.03, 0.005, fails=fails, interrupt_after=interrupt_after)
-    return search(bench, ClockModel(biased(spec)), plan_of(spec, budget_s), lambda progress: None)
+    found = search(bench, predicts(biased(spec)), plan_of(spec, budget_s), lambda progress: None)
+    known = {name: getattr(RESULT, name) for name in ("what", "device", "steps")}
+    return replace(found, batch_size=spec.batch_size, **known)
 
 
 def tuned_by_a_search(at: Path) -> None:
-    _kept(at, replace(RESULT, tuned=_searched("constant", 60.0, None, 1), batch_size=8))
+    _kept(at, _searched("constant", 60.0, None, 1))
 
 
 def tuned_until_stopped(at: Path) -> None:
     """By Ctrl-C, with a result."""
-    _kept(at, replace(RESULT, tuned=_searched("constant", 60.0, 4, 2), batch_size=8))
+    _kept(at, _searched("constant", 60.0, 4, 2))
 
 
 def tuned_and_killed(at: Path) -> None:

@@ -17,8 +17,8 @@ import pytest
 from support.runs import WHYIDLE, WITHOUT_COMPILER, report, short_folder
 from whyidle.commands.main import main
 from whyidle.terminal.progress import TuneProgress
-from whyidle.tune.bench.watchdog import members
-from whyidle.tune.search.search import SearchProgress
+from whyidle.tune.search import SearchProgress
+from whyidle.tune.watchdog import members
 
 TRAIN = (
     WITHOUT_COMPILER

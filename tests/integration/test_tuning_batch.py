@@ -12,10 +12,9 @@ import pytest
 
 from support.runs import WITHOUT_COMPILER
 from whyidle.capture.bootstrap import RUN, environment
-from whyidle.commands.tune_jobs import scenario_job
-from whyidle.tune.batch.ladder import ProbeOutcome, climb
-from whyidle.tune.batch.probe import child_probe
-from whyidle.tune.bench.launch import Launch
+from whyidle.commands.tune import scenario_job
+from whyidle.tune.batch import Climb, ProbeOutcome, child_probe
+from whyidle.tune.training import Launch
 
 SECONDS = 250.0
 """For a probe, which takes a few on a machine of its own."""
@@ -82,7 +81,7 @@ def script(tmp_path: Path, *parts: str) -> Launch:
 def test_the_ladder_finds_the_limit_of_the_address_space_and_names_only_what_was_run(tmp_path: Path) -> None:
     """2 MiB a sample, of 700 MiB and of all that torch maps anyway, 5 % of which are the margin."""
     probe = child_probe(script(tmp_path, LIMITED, LOOP), tmp_path / "probes", 8)
-    found = climb(probe, 8, 100 * SECONDS, dataset_samples=3000)
+    found = Climb(probe, 8, 100 * SECONDS, dataset_samples=3000).climb()
     assert found.b_max is not None
     ran = found.probes[found.b_max]
     assert ran.outcome == ProbeOutcome.OK

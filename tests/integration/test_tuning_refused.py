@@ -246,7 +246,6 @@ while True:
 def test_a_stream_that_is_its_own_iterator_and_begins_anew_is_tuned(tmp_path: Path, program: str) -> None:
     with tuned(tmp_path, PARTS + program + ENDLESS) as tuner:
         ready = tuner.ready()
-        assert ready["dataset"] == "iterable"
         assert LoaderSettings.from_json(ready["settings"]) == NONE
         assert tuner.makers(tuner.block(NONE)) == {(0, -1)}
         assert tuner.makers(tuner.block(NONE.with_workers(1))) == {(1, 0)}

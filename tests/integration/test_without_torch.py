@@ -19,14 +19,11 @@ import pytest
 from packaging.requirements import Requirement
 
 from support.pairs import noisy
-from whyidle.analyse.statistics import Estimate
+from support.tuned import RESULT
 from whyidle.record.comparison import CellRecord, write_comparison
-from whyidle.record.tuning import LoaderSettings
 from whyidle.report.contract import tuning as tune_json
-from whyidle.report.contract.encode import builtins
 from whyidle.scenarios.registry import NAMES
-from whyidle.tune.search.result import SearchEnd, Trial, Tuned
-from whyidle.tune.search.tuning import Tuning, TuningFile
+from whyidle.tune.result import TuningFile
 
 ROOT = Path(__file__).parents[2]
 RECORDED = ROOT / "tests" / "data" / "v1" / "starved"
@@ -103,26 +100,6 @@ def comparison(folder: Path, **setting: object) -> Path:
     return folder
 
 
-def tuning() -> Tuning:
-    """A result as `tune` keeps it in its folder."""
-    now = Trial(LoaderSettings(0), "ok", None, Estimate(99.0, 90.0, 110.0), 99.0, None, 9.0, 6)
-    best = Trial(LoaderSettings(4, 4), "ok", None, Estimate(180.0, 170.0, 190.0), 180.0, None, 9.0, 6)
-    tuned = Tuned(
-        baseline=now,
-        best=best,
-        trials=(now, best),
-        speedup=Estimate(1.8, 1.7, 1.9),
-        headroom=0.9,
-        ended=SearchEnd.DECIDED,
-        because="4 workers are faster",
-        binding=None,
-        not_tested=(),
-        noise=0.03,
-        wall_s=60.0,
-    )
-    return Tuning("python train.py", {"kind": "cpu", "title": "A processor"}, tuned, None, 16, 200)
-
-
 @pytest.fixture(scope="module")
 def said(python: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Said]:
     """What each command answered there. All in one process: a fault in what one imports is a fault in all."""
@@ -131,7 +108,7 @@ def said(python: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Sa
     (folder / "three").mkdir()
     compared = comparison(folder / "three" / "ssd", scenario="ssd", net="ssd300")
     (tuned := folder / "tuned").mkdir()
-    TuningFile({"command": ["python"]}, "2026-01-01T00:00:00", result=builtins(tune_json.tuning(tuning()))).save(tuned)
+    TuningFile({"command": ["python"]}, "2026-01-01T00:00:00", result=tune_json.tuning(RESULT)).save(tuned)
     written = folder / "written"
     written.mkdir()
     mine = folder / "mine.py"
@@ -188,7 +165,7 @@ def said(python: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Sa
         ("check", "all 3 checks hold"),
         ("compare runs", "samples/s"),
         ("comparison", "workers"),
-        ("tuning", "1.80× faster"),
+        ("tuning", "1.83× faster"),
     ],
 )
 def test_what_was_recorded_is_read(said: dict[str, Said], what: str, holds: str) -> None:

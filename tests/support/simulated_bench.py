@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from math import exp, log
+from math import exp
 
 import numpy as np
 
 from support.loader_clock import Made, Spec, Times, simulate
 from whyidle.analyse.predict.workload import Binding, Prediction
 from whyidle.record.tuning import Block, LoaderSettings
-from whyidle.tune.bench.bench import BenchEnded, TrialFailed
-from whyidle.tune.search.candidates import SearchPlan
+from whyidle.tune.search import BenchEnded, TrialFailed
+from whyidle.tune.standing import SearchPlan
 
 GRID = [LoaderSettings(0), *(LoaderSettings(w, p) for w in range(1, 9) for p in (1, 2, 4, 8))]
 STEPS = 120
@@ -165,31 +165,15 @@ class SimulatedBench:
         )
 
 
-@dataclass
-class ClockModel:
-    """Predicts by the simulator itself, but of a training it was told wrong about; learns how much longer making is."""
+def predicts(spec: Spec) -> Callable[[Sequence[LoaderSettings]], list[Prediction]]:
+    """Predict by the simulator itself, of a training that may be another one than the one that is measured."""
 
-    spec: Spec
-    scale: float = 1.0
-
-    def predict(self, settings: Sequence[LoaderSettings]) -> list[Prediction]:
-        return [self._one(each) for each in settings]
-
-    def learn(self, trials: Sequence[tuple[LoaderSettings, float]], *, steady: bool = False) -> None:
-        def off(scale: float) -> float:
-            spec = scaled(self.spec, scale)
-            return sum(log(rate(spec, each) / known) ** 2 for each, known in trials)
-
-        self.scale = min((0.8, 1.0, 1.25), key=off)
-
-    def _spec(self) -> Spec:
-        return scaled(self.spec, self.scale)
-
-    def _one(self, settings: LoaderSettings) -> Prediction:
-        spec = self._spec()
+    def one(settings: LoaderSettings) -> Prediction:
         value = truth(spec, settings)
         stall = max(0.0, 1 - value / held_rate(spec))
         return Prediction(settings, value, value * 0.85, value * 1.15, stall, Binding.WORKERS)
+
+    return lambda settings: [one(each) for each in settings]
 
 
 @cache
@@ -211,7 +195,7 @@ def biased(spec: Spec) -> Spec:
 
 
 def plan_of(spec: Spec, budget_s: float = 120.0, **given: object) -> SearchPlan:
-    usual = {"most_workers": 8, "cpus": spec.cpus}
+    usual = {"most_workers": 8}
     return SearchPlan(spec.baseline, spec.batch_size, budget_s, spec.batches_per_epoch, **(usual | given))  # type: ignore[arg-type]
 
 

@@ -12,10 +12,10 @@ from ...record.run import Run
 from ...record.schema import BATCH, EVENT, HOST, NOT_MEASURED, PAUSE, STEP, EventKind, PauseKind, StepFlag
 from ...record.tuning import DEFAULT_PREFETCH, LoaderSettings
 from ..intervals import covered
-from ..run.stall_breakdown import rises
-from ..run.window import lasting, under_way
 from ..run.facts import Facts
 from ..run.loader_stats import of_training, within
+from ..run.stall_breakdown import rises
+from ..run.window import lasting, under_way
 from ..shares import MOSTLY
 from .advice import Advice
 from .predict import Assumed

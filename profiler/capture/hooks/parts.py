@@ -75,8 +75,6 @@ some 1 to 3 µs each."""
 MOST_ITEMS = 32
 """Items of a list that are looked at for that."""
 DEEPEST = 8
-MOST_WEIGHED = 20_000
-"""Parts of a batch that are weighed."""
 _CODE = (type, FunctionType, BuiltinFunctionType, MethodType, functools.partial, weakref.ref)
 """Data may be callable too: a graph of torch_geometric is."""
 _PLAIN = (str, bytes, bytearray, int, float, complex, type(None), *_CODE)
@@ -212,29 +210,3 @@ def bytes_of(batch: Any) -> int:
         elif not isinstance(part, _PLAIN):
             todo += [(inner, depth + 1) for inner in fields_of(part).values()]
     return total if tensors else NOT_MEASURED
-
-
-def weigh(batch: Any) -> int | None:
-    """Bytes in a batch, nested as it may be; `None` where nothing in it has a size, or it has no end."""
-    nbytes = tensors = 0
-    parts = [batch]
-    seen: set[int] = set()
-    while parts:
-        part = parts.pop()
-        if isinstance(part, torch.Tensor):
-            tensors += 1
-            if has_plain_memory(part):
-                nbytes += shape_of(part)[2]
-        elif isinstance(part, str | bytes | bytearray):
-            nbytes += len(part)
-        elif part is None or isinstance(part, int | float | complex | type) or id(part) in seen:
-            continue
-        elif isinstance(part, np.ndarray):
-            nbytes += bytes_of_array(part)
-        else:
-            seen.add(id(part))
-            inside = parts_of(part, MOST_WEIGHED + 1)
-            parts += fields_of(part).values() if inside is None else inside
-        if len(seen) + tensors + len(parts) > MOST_WEIGHED:
-            return None
-    return nbytes or None

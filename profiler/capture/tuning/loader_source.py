@@ -1,8 +1,11 @@
-"""The batches of a DataLoader that was made for the tuner, and how workers behind an iterator rest and end."""
+"""Clones of a program's DataLoader with other settings, their batches, and how workers behind an iterator rest and
+end."""
 
 from __future__ import annotations
 
 import contextlib
+import multiprocessing
+import pickle
 import signal
 import time
 import warnings
@@ -10,16 +13,27 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import torch
 from torch._C import _remove_worker_pids
-from torch.utils.data import DataLoader
+from torch.utils.data import BatchSampler, DataLoader, dataloader
 
-from ...record.tuning import LoaderSettings
+from ...errors import WhyidleError
+from ...record.tuning import DEFAULT_PREFETCH, LoaderSettings
+from ..hooks.loader_facts import own_workers
 from ..hooks.samples import samples_of
 
 HANDED_OVER_S = 0.01
 """How long workers are left alone once all batches are made: one counts as made before it is pickled."""
 CLOSE_REST_S = 2.0
 """How long workers may take to finish what they make, before they are ended without being asked."""
+MOST_PICKLED = 64 << 20
+"""Bytes of a dataset after which it counts as one that can be pickled."""
+_KNOWN_ITERATORS = (dataloader._SingleProcessDataLoaderIter, dataloader._MultiProcessingDataLoaderIter)
+_STATEFUL = "torchdata.stateful_dataloader."
+
+
+class CannotRebuild(WhyidleError):
+    """A loader of which there can be no clone, or none with such settings."""
 
 
 class LoaderSource:
@@ -34,7 +48,7 @@ class LoaderSource:
             # The pass never ends: what an epoch's beginning costs is measured apart.
             name = "batch_sampler" if loader._auto_collation else "sampler"
             drawn = self._drawn.append if settings.in_order else None
-            loader.__dict__[name] = Shared(indices, getattr(loader, name), drawn)
+            loader.__dict__[name] = _Shared(indices, getattr(loader, name), drawn)
         self._iterator = self._begin()
 
     @property
@@ -69,7 +83,8 @@ class LoaderSource:
         for worker in self._workers():
             code = worker.exitcode
             if code is not None and code < 0:
-                return f"worker {worker.pid} was ended by signal: {_signal(-code)}"
+                name = signal.Signals(-code).name if -code in set(signal.Signals) else str(-code)
+                return f"worker {worker.pid} was ended by signal: {name}"
             if code:
                 return f"worker {worker.pid} ended with exit code {code}"
         return None
@@ -150,8 +165,8 @@ def _forget_workers(iterator: Any) -> None:
         iterator._worker_pids_set = False
 
 
-def endless(sampler: Any) -> Iterator[Any]:
-    """A sampler that begins anew where it ends."""
+def _endless(sampler: Any) -> Iterator[Any]:
+    """Draw from a sampler that begins anew where it ends."""
     some = True
     while some:
         some = False
@@ -160,13 +175,11 @@ def endless(sampler: Any) -> Iterator[Any]:
             yield each
 
 
-class Shared:
+class _Shared:
     """A sampler that goes on with what other loaders draw from too."""
 
     def __init__(self, indices: Iterator[Any], sampler: Any, drawn: Callable[[int], object] | None) -> None:
-        self._indices = indices
-        self._sampler = sampler
-        self._drawn = drawn
+        self._indices, self._sampler, self._drawn = indices, sampler, drawn
 
     def __iter__(self) -> Iterator[Any]:
         for each in self._indices:
@@ -178,7 +191,171 @@ class Shared:
         return len(self._sampler)
 
 
-def _signal(number: int) -> str:
-    with contextlib.suppress(ValueError):
-        return signal.Signals(number).name
-    return str(number)
+class Siblings:
+    """Clones of one DataLoader with other settings."""
+
+    def __init__(self, loader: DataLoader[Any], iterator: Any, anew: bool = False) -> None:
+        """Raises CannotRebuild. `iterator`: one that it made; `anew`: after others of the training's."""
+        kind = type(iterator)
+        name = f"{kind.__module__}.{kind.__qualname__}"
+        if kind not in _KNOWN_ITERATORS and not kind.__module__.startswith(_STATEFUL):
+            raise CannotRebuild(f"batches come from {name}, an iterator that is not torch's own")
+        self.loader = loader
+        sampler = loader._index_sampler
+        for part in (sampler, getattr(sampler, "sampler", None)):
+            if part is not None and hasattr(type(part), "__next__"):
+                raise CannotRebuild(
+                    f"its sampler ({type(part).__name__}) is an iterator, which can be used only once. "
+                    "Give the DataLoader a sampler that makes a new iterator each time."
+                )
+        self.iterable = loader._dataset_kind == dataloader._DatasetKind.Iterable
+        code = getattr(getattr(type(loader.dataset), "__iter__", None), "__code__", None)
+        if self.iterable and not anew and hasattr(type(loader.dataset), "__next__") and not (code and code.co_names):
+            # To iterate over it is no more than to be given it.
+            raise CannotRebuild(
+                f"the dataset ({type(loader.dataset).__name__}) is its own iterator, whose __iter__ does not start "
+                "again, so it can be used only once. Let its __iter__ return a new iterator each time."
+            )
+        self._iterator = iterator
+        self.fixed = {name: why for name, why in self._why_fixed().items() if why}
+        """Fields of LoaderSettings that cannot be changed, each with why."""
+        self._endless: dict[int | None, Iterator[Any]] = {}
+        """Indices of one pass after the other, by batch size. All siblings draw from the same: else each would begin
+        with samples that another one has already brought into memory."""
+
+    def settings(self) -> LoaderSettings:
+        """Those of the loader itself."""
+        loader, workers = self.loader, int(self.loader.num_workers)
+        return LoaderSettings(
+            workers,
+            int(loader.prefetch_factor or DEFAULT_PREFETCH) if workers else None,
+            bool(loader.pin_memory),
+            self.batch_size,
+            None,
+            bool(getattr(loader, "in_order", True)) if workers else True,
+            bool(loader.persistent_workers) if workers else False,
+        )
+
+    @property
+    def batch_size(self) -> int | None:
+        """`None` where torch does not make its batches."""
+        batches: Any = self.loader.batch_sampler
+        return int(batches.batch_size) if _is_plain(batches) else None
+
+    def samples(self) -> int | None:
+        """In the dataset, where it tells."""
+        with contextlib.suppress(Exception):
+            dataset: Any = self.loader.dataset
+            return len(dataset)
+        return None
+
+    def batches_per_epoch(self) -> int | None:
+        # Not len(loader): of an iterable dataset that leaves a trace, by which torch warns later.
+        with contextlib.suppress(Exception):
+            if not self.iterable:
+                return len(self.loader._index_sampler)
+            samples, size = self.samples(), self.batch_size
+            if samples is not None and size:
+                return samples // size if self.loader.drop_last else -(-samples // size)
+        return None
+
+    def make(self, settings: LoaderSettings) -> LoaderSource:
+        """Make a source of batches. Raises CannotRebuild."""
+        clone = self.clone(settings)
+        if self.iterable:
+            return LoaderSource(clone, settings)
+        size = settings.batch_size or self.batch_size
+        return LoaderSource(clone, settings, self._endless.setdefault(size, _endless(clone._index_sampler)))
+
+    def clone(self, settings: LoaderSettings) -> DataLoader[Any]:
+        own = self.settings()
+        for name, why in self.fixed.items():
+            value = getattr(settings, name)
+            if value != getattr(own, name) and value is not None:
+                raise CannotRebuild(f"{name} cannot be {value} here: {why}")
+        clone: DataLoader[Any] = object.__new__(type(self.loader))
+        # Past `__setattr__`, which refuses what may not change on a loader in use.
+        fields = clone.__dict__
+        fields.update(self.loader.__dict__)
+        fields.pop("_get_iterator", None)
+        fields.update(
+            num_workers=settings.num_workers,
+            prefetch_factor=settings.prefetch_factor,
+            pin_memory=settings.pin_memory,
+            persistent_workers=settings.persistent_workers,
+            _iterator=None,
+            _IterableDataset_len_called=None,
+        )
+        if "in_order" in fields:
+            fields["in_order"] = settings.in_order
+        if settings.num_workers == 0:
+            fields["timeout"] = 0
+        if "next_iter_state" in fields:  # torchdata's StatefulDataLoader
+            fields.update(next_iter_state=None, _initial_iter_for_state_dict=False)
+        size = settings.batch_size
+        if size is not None and size != own.batch_size:
+            batches = self.loader.batch_sampler
+            assert isinstance(batches, BatchSampler)
+            if self.loader.drop_last and (samples := self.samples()) is not None and size > samples:
+                raise CannotRebuild(f"{samples} samples do not fill a batch of {size}")
+            fields["batch_sampler"] = type(batches)(batches.sampler, size, batches.drop_last)
+            fields["batch_size"] = size
+        return clone
+
+    def _why_fixed(self) -> dict[str, str | None]:
+        loader = self.loader
+        batches = loader.batch_sampler
+        why_size = None
+        if batches is None:
+            why_size = "the dataset forms its batches itself (batch_size=None)"
+        elif not _is_plain(batches):
+            why_size = f"{type(batches).__module__}.{type(batches).__qualname__} forms its batches"
+        no_accelerator = getattr(torch, "accelerator", None) is not None and not torch.accelerator.is_available()
+        return {
+            "batch_size": why_size,
+            "in_order": None if hasattr(loader, "in_order") else f"torch {torch.__version__} has no in_order",
+            "pin_memory": "there is no accelerator to pin memory for" if no_accelerator else None,
+            "num_workers": self._why_no_workers(),
+        }
+
+    def _why_no_workers(self) -> str | None:
+        """Why there cannot be workers, where the program has none itself."""
+        loader = self.loader
+        if own_workers(loader.dataset, getattr(self._iterator, "_dataset_fetcher", None)) is not None:
+            return "the dataset has its own workers, which a loader's worker cannot start"
+        context = loader.multiprocessing_context
+        method = context.get_start_method() if context is not None else multiprocessing.get_start_method(True)
+        method = str(method or multiprocessing.get_all_start_methods()[0])
+        if loader.num_workers or method == "fork":
+            return None
+        try:
+            pickle.Pickler(_Discarded()).dump((loader.dataset, loader.collate_fn, loader.worker_init_fn))
+        except _Enough:
+            pass
+        except Exception as error:
+            return f"workers start by {method}, and their dataset or functions cannot be pickled ({error})"
+        return None
+
+
+class _Enough(Exception):
+    pass
+
+
+class _Discarded:
+    """A file that keeps nothing, of a size that is enough to know that a dataset can be pickled."""
+
+    def __init__(self) -> None:
+        self._left = MOST_PICKLED
+
+    def write(self, data: Any) -> int:
+        size = memoryview(data).nbytes
+        self._left -= size
+        if self._left < 0:
+            raise _Enough
+        return size
+
+
+def _is_plain(batches: Any) -> bool:
+    """Tell whether they are put together by torch's own BatchSampler, or by torchdata's, which keeps its state."""
+    kind = type(batches)
+    return kind is BatchSampler or (kind.__name__ == "BatchSampler" and kind.__module__.startswith(_STATEFUL))

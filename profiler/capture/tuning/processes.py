@@ -28,6 +28,12 @@ def lives(pid: int) -> bool:
     return True
 
 
+def cpu_ns(pid: int) -> int:
+    """CPU time that a process has used, ns; 0 where it has ended."""
+    stat = parse_stat(read(f"{PROC}/{pid}/stat"))
+    return 0 if stat is None else stat.cpu_ns
+
+
 def descendants(pid: int) -> list[int]:
     children: dict[int, list[int]] = {}
     for name in filter(str.isdigit, names(str(PROC))):

@@ -40,24 +40,21 @@ from .processes import PROC, descendants, goes_first, kill_descendants, lives, p
 
 @dataclass(frozen=True)
 class MemoryUse:
-    """Bytes. `None`: not known."""
+    """Memory of this training, bytes. `None`: not known."""
 
     peak_bytes: int | None
     """The most so far; of a device, what the allocator took from it."""
     capacity_bytes: int | None
-    """What there is for this training: what it holds and what is free now, so without what others hold."""
+    """Size of what there is for this training: what it holds and what is free now, so without what others hold."""
     on_device: bool
     retries: int = 0
-    """How often the allocator had to free its caches to serve a request."""
+    """Times that the allocator had to free its caches to serve a request."""
     refused: int = 0
-    """How often it could not serve one after that."""
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+    """Times that it could not serve one after that."""
 
 
 def memory_use(device: Device | None = None) -> MemoryUse:
-    """Of this process and, where the processor is the device, of its children.
+    """Measure this process and, where the processor is the device, its children.
 
     Args:
         device: an emulated one has a memory of its own; else what torch uses is looked at.
@@ -69,27 +66,23 @@ def memory_use(device: Device | None = None) -> MemoryUse:
     if cuda is None or not cuda.is_initialized():
         return _of_host()
     most, gpu = max((cuda.max_memory_allocated(index), -index) for index in range(cuda.device_count()))
-    return _of_cuda(cuda, -gpu) if most else _of_host()
-
-
-def _of_cuda(cuda: Any, gpu: int) -> MemoryUse:
-    """Of one GPU. Other processes' memory, and this one's context, is neither free nor reserved."""
-    stats = cuda.memory_stats(gpu)
-    free, _ = cuda.mem_get_info(gpu)
-    peak = int(cuda.max_memory_reserved(gpu))
-    return MemoryUse(
-        peak,
-        int(free) + int(cuda.memory_reserved(gpu)),
-        True,
-        int(stats.get("num_alloc_retries", 0)),
-        int(stats.get("num_ooms", 0)),
-    )
+    if not most:
+        return _of_host()
+    # Other processes' memory, and this one's context, is neither free nor reserved.
+    stats, (free, _) = cuda.memory_stats(-gpu), cuda.mem_get_info(-gpu)
+    peak, capacity = int(cuda.max_memory_reserved(-gpu)), int(free) + int(cuda.memory_reserved(-gpu))
+    return MemoryUse(peak, capacity, True, int(stats.get("num_alloc_retries", 0)), int(stats.get("num_ooms", 0)))
 
 
 def _of_host() -> MemoryUse:
-    """Resident memory against what the machine or the control group can give; or, where the address space is limited
-    to less than that, what is mapped of it."""
-    own = _status(PROC / "self" / "status")
+    """Measure resident memory against what the machine or the control group can give; or, where the address space is
+    limited to less than that, what is mapped of it."""
+    own: dict[str, int] = {}
+    with contextlib.suppress(OSError, ValueError):
+        for line in (PROC / "self" / "status").read_text().splitlines():
+            name, _, rest = line.partition(":")
+            if name in ("VmPeak", "VmHWM", "VmRSS"):
+                own[name] = 1024 * int(rest.split()[0])
     children = sum(proportional_bytes(pid) for pid in descendants(os.getpid()))
     peak = own.get("VmHWM", 0) + children
     capacity = (memory_available() or 0) + own.get("VmRSS", 0) + children
@@ -97,17 +90,6 @@ def _of_host() -> MemoryUse:
     if limit != resource.RLIM_INFINITY and limit < capacity:
         return MemoryUse(own.get("VmPeak"), limit, False)
     return MemoryUse(peak or None, capacity if peak else None, False)
-
-
-def _status(path: Path) -> dict[str, int]:
-    """The sizes in a process's status, bytes."""
-    found = {}
-    with contextlib.suppress(OSError, ValueError):
-        for line in path.read_text().splitlines():
-            name, _, rest = line.partition(":")
-            if name in ("VmPeak", "VmHWM", "VmRSS"):
-                found[name] = 1024 * int(rest.split()[0])
-    return found
 
 
 LEAST_STEPS = 3
@@ -200,7 +182,7 @@ class Probing:
             "done": done,
             "loaders": self.loaders,
             "worst_first": self._worst > 0,
-            "memory": memory_use(self._device).to_json(),
+            "memory": asdict(memory_use(self._device)),
         }
         write_json(self._folder / f"probe-{os.getpid()}.json", said)
 
@@ -216,21 +198,16 @@ def _resize(owner: Any, name: str, place: int, probe: Probing, unless: tuple[str
 
     @functools.wraps(make)
     def made(self: Any, *args: Any, **kwargs: Any) -> None:
+        def given(name: str, place: int, default: Any) -> Any:
+            return args[place] if len(args) > place else kwargs.get(name, default)
+
         with contextlib.suppress(Exception):
-            args, kwargs = changed(args, kwargs)
+            if (unless is None or given(*unless, None) is None) and given(name, place, 1) == probe.was:
+                probe.loaders += 1
+                if len(args) > place:
+                    args = (*args[:place], probe.size, *args[place + 1 :])
+                else:
+                    kwargs = {**kwargs, name: probe.size}
         make(self, *args, **kwargs)
-
-    def given(args: tuple[Any, ...], kwargs: dict[str, Any], name: str, place: int, default: Any) -> Any:
-        return args[place] if len(args) > place else kwargs.get(name, default)
-
-    def changed(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        if unless is not None and given(args, kwargs, *unless, None) is not None:
-            return args, kwargs
-        if given(args, kwargs, name, place, 1) != probe.was:
-            return args, kwargs
-        probe.loaders += 1
-        if len(args) > place:
-            return (*args[:place], probe.size, *args[place + 1 :]), kwargs
-        return args, {**kwargs, name: probe.size}
 
     owner.__init__ = made

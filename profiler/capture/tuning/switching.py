@@ -1,22 +1,14 @@
 """A training that is given its batches as the tuner orders, and measured: settings take turns within seconds.
 
-All that is measured lies between two borders of steps, and the device is waited for at those two only.
+Each settings has a source of batches (a clone of the program's loader, or whatever makes batches for them), which is
+kept, paused, until the tuner closes it. A measurement begins and ends at borders of steps, and the device is waited for
+at those two only. First the loader settles: the training takes so many batches that its queue is as full as these
+settings keep it. What follows is measured, until it is long enough to be believed. Where something else than training
+comes into that, it settles and is measured anew.
 
-What is said of settings that do not work, and whether they failed for want of memory.
-
-When a measurement of loader settings begins and ends: a function of what was trained up to each border of steps.
-First the loader settles: the training takes so many batches that its queue is as full as these settings keep it.
-What follows is measured, until it is long enough to be believed. Where something else than training comes into
-that, it settles and is measured anew.
-
-Where a training's batches come from while loader settings are tried: a source for each settings, side by side.
-Knows nothing of torch's loader: a source is whatever makes batches for some settings. Each is kept, paused, until
-the tuner closes it; so blocks of several settings can follow each other within seconds.
-
-Batches that were fetched once and are handed out again and again, as if a loader took no time. A training may
-change what it is given. So each time it gets new lists and dictionaries, around the same tensors; of these torch
-counts the changes. Where there were any, batches are fetched anew, and copies are handed out that were made before
-the block began.
+Batches may also be *held*: fetched once and handed out again and again, as if a loader took no time. A training may
+change what it is given. So each time it gets new lists and dictionaries, around the same tensors; of these torch counts
+the changes. Where there were any, batches are fetched anew, and copies are handed out that were made before the block.
 """
 
 from __future__ import annotations
@@ -34,119 +26,43 @@ import torch
 from ...errors import WhyidleError
 from ...record.memory_signs import WITHOUT_MEMORY
 from ...record.tuning import LONGEST_BLOCK, Block, ChannelClosed, LoaderSettings, Word
-from ..hooks.parts import fields_of, parts_of, weigh
+from ..hooks.parts import fields_of, parts_of
 from ..hooks.switch import from_a_signal
 from ..memory_limits import memory_available
+from .processes import cpu_ns, proportional_bytes
 
+S = 1_000_000_000
 KEPT = 8
+"""Batches that are held."""
 MOST_COPIES = 256
-MEMORY_SHARE = 0.1
-"""Of the memory that is available, for copies of them."""
+COPIES_SHARE = 0.1
+"""Share of the available memory that copies of them may take."""
 MOST_PARTS = 20_000
+LEAST_BATCHES = 8
+BURSTS = 3
+"""Workers that started together finish together: a block has so many of such bursts at least."""
+FEWEST = 3
+"""Batches that a block has however slow they are."""
+SETTLE_SHARE = 0.5
+"""Share of the time asked for: longer than that no more batches than there are workers are trained to settle."""
+MOST_CUTS = 2
+"""Times that a block is begun anew because a validation or a new epoch came into it, before what lies between two such
+is taken for it."""
+MOST_TRIES = 12
+LONGEST_REST_S = 10.0
+"""For workers to finish what they had begun when their source was paused."""
+LONGEST_DRAIN_NS = 5 * S
+"""For a queue to be emptied of what it holds."""
+ASK_EVERY_S, LOOK_EVERY_NS = 0.5, S
+"""How often a training looks whether its tuner lives: one that waits, and one that trains."""
 
-
-class NotKept(WhyidleError):
-    """These batches cannot be handed out twice."""
-
-
-class Kept:
-    """A few batches of one size."""
-
-    def __init__(self) -> None:
-        self._batches: list[tuple[Any, int | None]] = []
-        self._tensors: list[list[torch.Tensor]] = []
-        self._versions: list[list[int]] = []
-        self._turn = 0
-        self._copies: list[tuple[Any, int | None]] = []
-        self._copying = False
-
-    @property
-    def filled(self) -> bool:
-        return bool(self._batches)
-
-    @property
-    def changed(self) -> bool:
-        """The training changes its batches in place: what is kept is no longer as it was fetched."""
-        return not self._copying and any(
-            tensor._version != version
-            for tensors, versions in zip(self._tensors, self._versions, strict=True)
-            for tensor, version in zip(tensors, versions, strict=True)
-        )
-
-    @property
-    def used_up(self) -> bool:
-        return self._copying and not self._copies
-
-    def fill(self, fetch: Callable[[], tuple[Any, int | None]]) -> None:
-        """Raises NotKept where batches are nothing that can be kept, and whatever `fetch` raises."""
-        self._copying = self.changed
-        self._batches = [fetch() for _ in range(KEPT)]
-        self._tensors = [tensors_in(batch) for batch, _ in self._batches]
-        self._versions = [[tensor._version for tensor in tensors] for tensors in self._tensors]
-        self._turn = 0
-        try:
-            _renewed(self._batches[0][0], self._tensors[0])
-        except Exception as error:
-            raise NotKept(f"batches of {type(self._batches[0][0]).__name__} cannot be kept ({error})") from error
-
-    def begin(self) -> None:
-        """A block begins: copies are made, where they are needed."""
-        if not self._copying:
-            return
-        nbytes = weigh(self._batches[0][0])
-        room = 0 if nbytes is None else int(MEMORY_SHARE * (memory_available() or 0) / nbytes)
-        if room < KEPT:
-            raise NotKept("the training changes its batches in place, and there is no memory for copies of them")
-        with torch.no_grad():
-            self._copies = [
-                (_renewed(batch, tensors, clone=True), samples)
-                for _ in range(min(room, MOST_COPIES) // KEPT)
-                for (batch, samples), tensors in zip(self._batches, self._tensors, strict=True)
-            ]
-
-    def next(self) -> tuple[Any, int | None]:
-        if self._copying and self._copies:
-            return self._copies.pop()
-        turn = self._turn
-        self._turn = (turn + 1) % KEPT
-        batch, samples = self._batches[turn]
-        return _renewed(batch, self._tensors[turn], clone=self._copying), samples
-
-
-def tensors_in(batch: Any) -> list[torch.Tensor]:
-    """Nested as they may be."""
-    found: list[torch.Tensor] = []
-    parts = [batch]
-    seen: set[int] = set()
-    while parts:
-        part = parts.pop()
-        if isinstance(part, torch.Tensor):
-            found.append(part)
-        elif part is None or isinstance(part, str | bytes | int | float | complex | type) or id(part) in seen:
-            continue
-        else:
-            seen.add(id(part))
-            inside = parts_of(part, MOST_PARTS)
-            parts += fields_of(part).values() if inside is None else inside
-        if len(seen) + len(found) > MOST_PARTS:
-            break  # the rest is copied with what it lies in
-    return found
-
-
-def _renewed(batch: Any, tensors: list[torch.Tensor], clone: bool = False) -> Any:
-    """The batch with everything in it new, but for these tensors, unless `clone`."""
-    memo: dict[int, Any] = {id(tensor): _cloned(tensor) if clone else tensor for tensor in tensors}
-    return copy.deepcopy(batch, memo)
-
-
-def _cloned(tensor: torch.Tensor) -> torch.Tensor:
-    copied = tensor.clone()
-    return copied.pin_memory() if tensor.device.type == "cpu" and tensor.is_pinned() else copied
+Fetched = tuple[Any, int | None]
+"""A batch, and its samples where that is known."""
 
 
 def is_out_of_memory(error: BaseException, said: str = "") -> bool:
-    """Whether it failed for want of memory: of the device, of the machine, or of /dev/shm. `said`: what else is known
-    about it."""
+    """Tell whether it failed for want of memory: of the device, of the machine, or of /dev/shm. `said`: what else is
+    known about it."""
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return True
     if isinstance(error, OSError) and error.errno in (errno.ENOMEM, errno.ENOSPC):
@@ -155,7 +71,7 @@ def is_out_of_memory(error: BaseException, said: str = "") -> bool:
 
 
 def sentence(error: BaseException) -> str:
-    """What went wrong, in one line: of an error from a worker what it was there."""
+    """Tell what went wrong, in one line: of an error from a worker what it was there."""
     if isinstance(error, WhyidleError):
         return str(error)
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
@@ -164,17 +80,11 @@ def sentence(error: BaseException) -> str:
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
 
-LONGEST_REST_S = 10.0
-"""For workers to finish what they had begun when their source was paused."""
-LONGEST_DRAIN_NS = 5_000_000_000
-"""For a queue to be emptied of what it holds."""
-
-
 class BatchSource(Protocol):
-    """Batches made with some settings."""
+    """Batches made with some settings. One that has `pids`, processes of its workers, is asked what they cost."""
 
-    def next(self) -> tuple[Any, int | None]:
-        """A batch, and its samples where that is known. Raises StopIteration where a pass over the data ends."""
+    def next(self) -> Fetched:
+        """Give the next batch. Raises StopIteration where a pass over the data ends."""
         ...
 
     def restart(self) -> None:
@@ -190,159 +100,90 @@ class BatchSource(Protocol):
         ...
 
     def why_failed(self) -> str | None:
-        """What became of its workers, where one of them died."""
+        """Tell what became of its workers, where one of them died."""
         ...
 
 
-class BatchSources:
-    """All that the tuner has not closed. Whatever a source raises passes through."""
+class Kept:
+    """A few batches of one size that are handed out again and again."""
 
-    def __init__(self, make: Callable[[LoaderSettings], BatchSource], now: Callable[[], int]) -> None:
-        self._make = make
-        self._now = now
-        self._all: dict[LoaderSettings, BatchSource] = {}
-        self._kept: dict[int | None, Kept] = {}
-        """By batch size."""
-        self._working: LoaderSettings | None = None
-        """Whose workers may be at work: those of the source that was taken from last."""
-        self.current: BatchSource | Kept | None = None
-        """What is taken from."""
-        self._first: tuple[Any, int | None] | None = None
-        """The batch that a new source began with, not handed out yet."""
-        self._pass_ended = False
+    def __init__(self) -> None:
+        self._batches: list[tuple[Fetched, list[torch.Tensor], list[int]]] = []
+        """Batches with their tensors, and how often those were changed in place until they were fetched."""
+        self._copies: list[Fetched] = []
+        self._copying = False
+        """The training changes what it is given: it gets copies."""
+        self._turn = 0
 
-    def pass_ended(self) -> bool:
-        """Whether a pass over the data has ended since this was asked last."""
-        ended, self._pass_ended = self._pass_ended, False
-        return ended
+    @property
+    def filled(self) -> bool:
+        return bool(self._batches)
 
-    def take(self) -> tuple[Any, int | None]:
-        """The next batch of the current source, and its samples where they are known."""
-        source = self.current
-        assert source is not None
-        if isinstance(source, Kept):
-            return source.next()
-        first, self._first = self._first, None
-        return first if first is not None else self._next_of(source)
+    @property
+    def changed(self) -> bool:
+        """Whether the training changes its batches in place: what is kept is no longer as it was fetched."""
+        known = (pair for _, tensors, versions in self._batches for pair in zip(tensors, versions, strict=True))
+        return not self._copying and any(tensor._version != version for tensor, version in known)
 
-    def use(self, settings: LoaderSettings) -> tuple[int | None, int | None]:
-        """Take from the source for these settings from here on.
+    @property
+    def used_up(self) -> bool:
+        return self._copying and not self._copies
 
-        Returns how long its first batch took to come, if it is made now, and that of another pass, if its workers
-        persist; ns.
-        """
-        self._pause()
-        took: tuple[int | None, int | None] = None, None
-        self.current = self._all.get(settings)
-        if self.current is None:
-            took = self._start(settings)
-        self._working = settings
-        return took
-
-    def use_kept(self, settings: LoaderSettings) -> Kept:
-        """Hand out a few batches of this size again and again from here on."""
-        self._pause()
-        kept = self._kept.setdefault(settings.batch_size, Kept())
-        self.current = kept
-        if not kept.filled:
-            self._fill(kept, settings)
-        return kept
-
-    def settle(self, settings: LoaderSettings, fresh: bool = False) -> None:
-        """Bring the current source to where it would be after a while of training. `fresh`: it was just made."""
-        source = self.current
-        if isinstance(source, Kept):
-            if source.changed:
-                self._fill(source, settings)
-            source.begin()
-        elif source is not None and not fresh:
-            source.rest(LONGEST_REST_S)
-            until = self._now() + LONGEST_DRAIN_NS
-            for _ in range(settings.outstanding):
-                if self._now() > until:
-                    break
-                self._next_of(source)
-        self._pass_ended = False
-
-    def why_failed(self, settings: LoaderSettings) -> str | None:
-        """What became of its workers, where one of them died."""
-        source = self._all.get(settings)
-        return None if source is None else source.why_failed()
-
-    def close(self, settings: LoaderSettings) -> None:
-        """End a source, if there is one for these settings. Never raises."""
-        source = self._all.pop(settings, None)
-        if self._working == settings:
-            self._working = None
-        if source is not None:
-            self._leave(source)
-            with contextlib.suppress(Exception):
-                source.close()
-
-    def forget_kept(self, settings: LoaderSettings) -> None:
-        """Batches of this size are not kept any longer."""
-        self._leave(self._kept.pop(settings.batch_size, None))
-
-    def _leave(self, source: BatchSource | Kept | None) -> None:
-        if self.current is source:
-            self.current = self._first = None
-
-    def _pause(self) -> None:
-        self._first = None
-        paused = None if self._working is None else self._all.get(self._working)
-        if paused is not None:
-            # Its workers would take CPU from the block that follows; to drain a queue takes a full one too.
-            paused.rest(LONGEST_REST_S)
-
-    def _start(self, settings: LoaderSettings) -> tuple[int, int | None]:
-        begin = self._now()
-        self.current = source = self._all[settings] = self._make(settings)
-        self._first = self._next_of(source)
-        took, again = self._now() - begin, None
-        if settings.persistent_workers:
-            # As at an epoch's end: nothing of the pass before is under way any longer.
-            source.rest(LONGEST_REST_S)
-            begin = self._now()
-            source.restart()
-            self._first = self._next_of(source)
-            again = self._now() - begin
-        return took, again
-
-    def _fill(self, kept: Kept, settings: LoaderSettings) -> None:
-        """Fetch the batches that are handed out again and again, from a source of that size that is there."""
-        alike = [each for each in self._all if each.batch_size == settings.batch_size]
-        alike.sort(key=lambda each: each != self._working)
-        own = alike[0] if alike else replace(settings, pipeline=None)
-        source = self._all.get(own)
-        if source is None:
-            source = self._all[own] = self._make(own)
-        kept.fill(lambda: self._next_of(source))
-        source.rest(LONGEST_REST_S)
-
-    def _next_of(self, source: BatchSource) -> tuple[Any, int | None]:
-        """The next batch; of another pass where one ends."""
+    def fill(self, fetch: Callable[[], Fetched]) -> None:
+        """Fetch them. Raises WhyidleError where batches are nothing that can be kept, and whatever `fetch` raises."""
+        self._copying, self._turn, self._batches = self.changed, 0, []
+        for _ in range(KEPT):
+            fetched = fetch()
+            tensors = tensors_in(fetched[0])
+            self._batches.append((fetched, tensors, [tensor._version for tensor in tensors]))
         try:
-            return source.next()
-        except StopIteration:
-            self._pass_ended = True
-            source.restart()
-        try:
-            return source.next()
-        except StopIteration:
-            raise RuntimeError("the loader gives no batches in another pass over the data") from None
+            self._renewed(0)
+        except Exception as error:
+            name = type(self._batches[0][0][0]).__name__
+            raise WhyidleError(f"batches of {name} cannot be kept ({error})") from error
+
+    def begin(self) -> None:
+        """Make copies for the block that begins, where they are needed."""
+        if not self._copying:
+            return
+        nbytes = sum(tensor.numel() * tensor.element_size() for tensor in self._batches[0][1])
+        room = min(MOST_COPIES, int(COPIES_SHARE * (memory_available() or 0) / max(1, nbytes)))
+        if room < KEPT:
+            raise WhyidleError("the training changes its batches in place, and there is no memory for copies of them")
+        with torch.no_grad():
+            self._copies = [self._renewed(turn) for _ in range(room // KEPT) for turn in range(KEPT)]
+
+    def next(self) -> Fetched:
+        if self._copies:
+            return self._copies.pop()
+        turn, self._turn = self._turn, (self._turn + 1) % KEPT
+        return self._renewed(turn)
+
+    def _renewed(self, turn: int) -> Fetched:
+        """Give a batch with everything in it new, but for its tensors where they need no copy."""
+        (batch, samples), tensors, _ = self._batches[turn]
+        memo: dict[int, Any] = {id(each): _cloned(each) if self._copying else each for each in tensors}
+        return copy.deepcopy(batch, memo), samples
 
 
-LEAST_BATCHES = 8
-BURSTS = 3
-"""Workers that started together finish together: a block has so many of such bursts at least."""
-FEWEST = 3
-"""Batches that a block has however slow they are."""
-SETTLE_SHARE = 0.5
-"""Of the time asked for: longer than that no more batches than there are workers are trained to settle."""
-MOST_CUTS = 2
-"""Times that a block is begun anew because a validation or a new epoch came into it, before what lies between two such
-is taken for it."""
-MOST_TRIES = 12
+def _cloned(tensor: torch.Tensor) -> torch.Tensor:
+    copied = tensor.clone()
+    return copied.pin_memory() if tensor.device.type == "cpu" and tensor.is_pinned() else copied
+
+
+def tensors_in(batch: Any) -> list[torch.Tensor]:
+    """Find the tensors, nested as they may be."""
+    found: list[torch.Tensor] = []
+    parts, seen = [batch], set[int]()
+    while parts and len(seen) + len(found) <= MOST_PARTS:  # the rest is copied with what it lies in
+        part = parts.pop()
+        if isinstance(part, torch.Tensor):
+            found.append(part)
+        elif not (part is None or isinstance(part, str | bytes | int | float | complex | type) or id(part) in seen):
+            seen.add(id(part))
+            inside = parts_of(part, MOST_PARTS)
+            parts += fields_of(part).values() if inside is None else inside
+    return found
 
 
 class Due(Enum):
@@ -369,13 +210,15 @@ class Measurement:
     held: bool
     """A few batches are trained on again and again."""
     kept: Kept | None = None
-    """Those."""
+    """Those batches."""
     start_ns: int | None = None
     restart_ns: int | None = None
     """As in `Block`."""
     begin_ns: int = 0
-    """Of what is measured; 0 while it settles."""
+    """When measuring began; 0 while it settles."""
     end_ns: int = 0
+    cpu_ns: int = 0
+    """CPU time of the loader's workers when measuring began."""
     _settling_ns: int = 0
     """When it began to settle."""
     _settled: int = 0
@@ -397,7 +240,7 @@ class Measurement:
         self._last = None
 
     def trains(self, samples: int | None, wait_ns: int) -> None:
-        """The training has its next batch, after so long."""
+        """Count the training's next batch, which came after so long."""
         if not self.begin_ns:
             self._settled += 1
             return
@@ -407,7 +250,7 @@ class Measurement:
         self._wait_ns += wait_ns
 
     def at_border(self, now: int, interrupted: bool, pass_ended: bool) -> Due:
-        """A step has ended.
+        """Tell what is due where a step has ended.
 
         Args:
             interrupted: something else than training came since the last batch.
@@ -434,20 +277,10 @@ class Measurement:
             self._last = now, self._batches, self._samples, self._wait_ns
         return Due.NOTHING
 
-    def block(self, memory_bytes: int | None) -> Block:
-        """What was measured."""
-        return Block(
-            self.settings,
-            self._batches,
-            self._samples,
-            self.begin_ns,
-            self.end_ns,
-            self._wait_ns,
-            self.start_ns,
-            self.restart_ns,
-            memory_bytes,
-            self.held,
-        )
+    def block(self, workers_bytes: int | None = None, workers_cpus: float | None = None) -> Block:
+        """Give what was measured."""
+        span = self.begin_ns, self.end_ns, self._wait_ns, self.start_ns, self.restart_ns
+        return Block(self.settings, self._batches, self._samples, *span, workers_bytes, workers_cpus, self.held)
 
     def _has_settled(self, now: int) -> bool:
         workers, outstanding = self.settings.num_workers, self.settings.outstanding
@@ -470,13 +303,6 @@ class Measurement:
         )
 
 
-S = 1_000_000_000
-ASK_EVERY_S = 0.5
-"""How often a training that waits looks whether its tuner lives."""
-LOOK_EVERY_NS = S
-"""The same of one that trains."""
-
-
 class Line(Protocol):
     """To the tuner: `record.tuning.Channel`."""
 
@@ -493,40 +319,37 @@ class Switching:
         line: Line,
         now: Callable[[], int],
         synchronise: Callable[[], None],
-        memory: Callable[[], int | None],
         stop: Callable[[], NoReturn],
         tuner_lives: Callable[[], bool] = lambda: True,
         stands: Callable[[], object] = lambda: None,
     ) -> None:
+        """Args:
+        make: a source for settings; raises where they do not work. WhyidleErrors are sentences for people.
+        now: ns of a clock that only goes forward.
+        synchronise: waits for the device.
+        stop: ends the process.
+        stands: called before the training is held up at a border.
         """
-        Args:
-            make: a source for settings; raises where they do not work. WhyidleErrors are sentences for people.
-            now: ns of a clock that only goes forward.
-            synchronise: waits for the device.
-            memory: asked where a block begins, and again where it ends: bytes at most in use since.
-            stop: ends the process.
-            stands: called before the training is held up at a border.
-        """
-        self._sources = BatchSources(make, now)
-        self._line = line
-        self._now = now
-        self._synchronise = synchronise
-        self._memory = memory
-        self._stop = stop
-        self._tuner_lives = tuner_lives
-        self._stands = stands
+        self._make, self._line, self._now, self._synchronise = make, line, now, synchronise
+        self._stop, self._tuner_lives, self._stands = stop, tuner_lives, stands
+        self._sources: dict[LoaderSettings, BatchSource] = {}
+        """All that the tuner has not closed."""
+        self._kept: dict[int | None, Kept] = {}
+        """Held batches, by batch size."""
+        self._working: BatchSource | None = None
+        """The source whose workers may be at work: that was taken from last."""
+        self._source: BatchSource | Kept | None = None
+        """What is taken from."""
+        self._first: Fetched | None = None
+        """The batch that a new source began with, not handed out yet."""
+        self._pass_ended = False
         self._measured: Measurement | None = None
         """The order under way."""
         self._at_border = False
         self._looked_ns = 0
 
-    @property
-    def source(self) -> BatchSource | Kept | None:
-        """Where batches come from."""
-        return self._sources.current
-
     def border(self, interrupted: bool = False) -> None:
-        """A step has ended. Returns when there is a setting to train on with, however long that takes.
+        """Note that a step has ended. Returns when there is a setting to train on with, however long that takes.
 
         Args:
             interrupted: something else than training came since the last batch: validation, say.
@@ -537,33 +360,36 @@ class Switching:
             self._looked_ns = now
             if not self._tuner_lives():
                 self._stop()
-        pass_ended = self._sources.pass_ended()
+        pass_ended, self._pass_ended = self._pass_ended, False
         measured = self._measured
         if measured is not None:
             try:
-                self._goes_on(measured, measured.at_border(now, interrupted, pass_ended))
+                self._go_on(measured, measured.at_border(now, interrupted, pass_ended))
             except Exception as error:
-                self._fails(measured, error)
+                self._fail(measured, error)
         if self._measured is None:
             self._obey()
 
-    def next(self) -> tuple[Any, int | None]:
-        """The batch to train on next, and its samples where they are known."""
+    def next(self) -> Fetched:
+        """Give the batch to train on next."""
         if not self._at_border:
             self.border()
         self._at_border = False
         while True:
-            measured = self._measured
+            measured, source = self._measured, self._source
             assert measured is not None
+            assert source is not None
             begin = self._now()
             try:
-                batch, samples = self._sources.take()
+                first, self._first = self._first, None
+                if first is None:
+                    first = source.next() if isinstance(source, Kept) else self._next_of(source)
             except Exception as error:
-                self._fails(measured, error)
+                self._fail(measured, error)
                 self._obey()
                 continue
-            measured.trains(samples, self._now() - begin)
-            return batch, samples
+            measured.trains(first[1], self._now() - begin)
+            return first
 
     def training_ended(self, why: str, out_of_memory: bool) -> None:
         """The training ends, and with it the order under way."""
@@ -572,28 +398,29 @@ class Switching:
             word = Word.OOM if out_of_memory else Word.FAILED
             self._line.send(word, settings=measured.settings.to_json(), why=why, ended=True)
 
-    def _goes_on(self, measured: Measurement, due: Due) -> None:
+    def _go_on(self, measured: Measurement, due: Due) -> None:
         """Do what is due at a border; an order that is over is answered."""
         if due is Due.NOTHING:
             return
         self._stands()
+        pids: list[int] = getattr(self._source, "pids", [])
         if due is Due.SETTLING:
-            self._sources.settle(measured.settings)
-            measured.settles(self._now())
+            self._settle(measured)
         elif due is Due.BEGIN:
+            measured.cpu_ns = sum(map(cpu_ns, pids))
             self._synchronise()
-            self._memory()
             measured.begin_ns = self._now()
         else:
             if due is Due.END:
                 self._synchronise()
                 measured.end_ns = self._now()
-            block = measured.block(self._memory())
+            cpus = (sum(map(cpu_ns, pids)) - measured.cpu_ns) / max(1, self._now() - measured.begin_ns)
+            costs = (sum(map(proportional_bytes, pids)), cpus) if pids else (None, None)
             self._measured = None
-            self._line.send(Word.BLOCK, block=block.to_json())
+            self._line.send(Word.BLOCK, block=measured.block(*costs).to_json())
 
-    def _fails(self, measured: Measurement, error: Exception) -> None:
-        """These settings do not work: that is said, and their source closed.
+    def _fail(self, measured: Measurement, error: Exception) -> None:
+        """Say that these settings do not work, and close their source.
 
         Raises what a signal handler of the program raised: it is the program's.
         """
@@ -601,11 +428,12 @@ class Switching:
             raise error
         why, settings = sentence(error), measured.settings
         if measured.held:
-            self._sources.forget_kept(settings)
+            self._leave(self._kept.pop(settings.batch_size, None))
         else:
-            if of_workers := self._sources.why_failed(settings):
+            source = self._sources.get(settings)
+            if source is not None and (of_workers := source.why_failed()):
                 why = f"{why} ({of_workers})"
-            self._sources.close(settings)
+            self._close(settings)
         self._measured = None
         word = Word.OOM if is_out_of_memory(error, why) else Word.FAILED
         self._line.send(word, settings=settings.to_json(), why=why)
@@ -614,38 +442,114 @@ class Switching:
         """Wait for orders, until one of them is to train on."""
         self._stands()
         while self._measured is None:
-            order = self._wait()
-            say = order["say"]
-            if say == Word.STOP:
-                self._stop()
-            settings = LoaderSettings.from_json(order["settings"])
-            if say == Word.CLOSE:
-                self._sources.close(settings)
-            elif say in (Word.MEASURE, Word.HELD):
-                ordered = Measurement(settings, int(order["seconds"] * S), held=say == Word.HELD)
-                try:
-                    self._begin(ordered)
-                except Exception as error:
-                    self._fails(ordered, error)
-
-    def _wait(self) -> dict[str, Any]:
-        while True:
             try:
                 order = self._line.receive(ASK_EVERY_S)
             except ChannelClosed:
                 self._stop()
-            if order is not None:
-                return order
-            if not self._tuner_lives():
+            if order is None:
+                if not self._tuner_lives():
+                    self._stop()
+                continue
+            if order["say"] == Word.STOP:
                 self._stop()
+            settings = LoaderSettings.from_json(order["settings"])
+            if order["say"] == Word.CLOSE:
+                self._close(settings)
+            elif order["say"] in (Word.MEASURE, Word.HELD):
+                ordered = Measurement(settings, int(order["seconds"] * S), held=order["say"] == Word.HELD)
+                try:
+                    self._begin(ordered)
+                except Exception as error:
+                    self._fail(ordered, error)
+
+    # Where batches come from. Whatever a source raises passes through.
 
     def _begin(self, ordered: Measurement) -> None:
         """Make ready what was ordered: what follows is trained."""
-        settings = ordered.settings
+        settings, self._first = ordered.settings, None
+        if self._working is not None:
+            # Its workers would take CPU from the block that follows; to drain a queue takes a full one too.
+            self._working.rest(LONGEST_REST_S)
         if ordered.held:
-            ordered.kept = self._sources.use_kept(settings)
+            kept = self._source = ordered.kept = self._kept.setdefault(settings.batch_size, Kept())
+            if not kept.filled:
+                self._fill(kept, settings)
+        elif settings in self._sources:
+            self._source = self._working = self._sources[settings]
         else:
-            ordered.start_ns, ordered.restart_ns = self._sources.use(settings)
-        self._sources.settle(settings, fresh=ordered.start_ns is not None)
-        ordered.settles(self._now())
+            self._start(ordered)
+        if ordered.start_ns is None:
+            self._settle(ordered)
+        else:
+            self._pass_ended = False
+            ordered.settles(self._now())
         self._measured = ordered
+
+    def _start(self, ordered: Measurement) -> None:
+        """Make a source, and measure how long its first batch takes to come, and that of another pass if its workers
+        persist."""
+        begin, settings = self._now(), ordered.settings
+        source = self._source = self._working = self._sources[settings] = self._make(settings)
+        self._first = self._next_of(source)
+        ordered.start_ns = self._now() - begin
+        if settings.persistent_workers:
+            # As at an epoch's end: nothing of the pass before is under way any longer.
+            source.rest(LONGEST_REST_S)
+            begin = self._now()
+            source.restart()
+            self._first = self._next_of(source)
+            ordered.restart_ns = self._now() - begin
+
+    def _settle(self, measured: Measurement) -> None:
+        """Bring the current source to where it would be after a while of training."""
+        source = self._source
+        if isinstance(source, Kept):
+            if source.changed:
+                self._fill(source, measured.settings)
+            source.begin()
+        elif source is not None:
+            source.rest(LONGEST_REST_S)
+            until = self._now() + LONGEST_DRAIN_NS
+            for _ in range(measured.settings.outstanding):
+                if self._now() > until:
+                    break
+                self._next_of(source)
+        self._pass_ended = False
+        measured.settles(self._now())
+
+    def _fill(self, kept: Kept, settings: LoaderSettings) -> None:
+        """Fetch the batches that are handed out again and again, from a source of that size that is there."""
+        alike = [each for each in self._sources if each.batch_size == settings.batch_size]
+        alike.sort(key=lambda each: self._sources[each] is not self._working)
+        own = alike[0] if alike else replace(settings, pipeline=None)
+        if own not in self._sources:
+            self._sources[own] = self._make(own)
+        source = self._sources[own]
+        kept.fill(lambda: self._next_of(source))
+        source.rest(LONGEST_REST_S)
+
+    def _next_of(self, source: BatchSource) -> Fetched:
+        """Give the next batch; of another pass where one ends."""
+        try:
+            return source.next()
+        except StopIteration:
+            self._pass_ended = True
+            source.restart()
+        try:
+            return source.next()
+        except StopIteration:
+            raise RuntimeError("the loader gives no batches in another pass over the data") from None
+
+    def _close(self, settings: LoaderSettings) -> None:
+        """End a source, if there is one for these settings. Never raises."""
+        source = self._sources.pop(settings, None)
+        if source is not None:
+            self._leave(source)
+            with contextlib.suppress(Exception):
+                source.close()
+
+    def _leave(self, source: BatchSource | Kept | None) -> None:
+        if self._source is source:
+            self._source = self._first = None
+        if self._working is source:
+            self._working = None

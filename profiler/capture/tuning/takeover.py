@@ -12,11 +12,10 @@ process whose end ends the training. `began`: when the tuner began; regular file
 
 *First answer*, once. Afterwards the training stands still between two steps and waits for orders.
 
-`ready`: `{"settings": {...}, "batches_per_epoch": 469 | null, "samples": 60000 | null, "dataset": "map" | "iterable",
-"fixed": {"batch_size": "why it cannot be changed here", ...}, "start_method": "fork", "device": "cpu" | "cuda",
-"asynchronous": false, "steps": 73, "world_size": 1, "pid": 4711}`. `settings`: of the program's own loader, with its
-batch size, or without where torch does not make its batches. `samples`: of the dataset, where it tells. `fixed`: names
-of `LoaderSettings` that other values cannot be tried of, each with why; `num_workers` there means no workers at all.
+`ready`: `{"settings": {...}, "batches_per_epoch": 469 | null, "samples": 60000 | null, "fixed": {"batch_size": "why it
+cannot be changed here", ...}, "device": "cpu" | "cuda", "steps": 73}`. `settings`: of the program's own loader, with
+its batch size, or without where torch does not make its batches. `samples`: of the dataset, where it tells. `fixed`:
+names of `LoaderSettings` that other values cannot be tried of, each with why; `num_workers` there means no workers.
 
 `refused`: `{"why": "..", "steps": 3}`: nothing can be tuned here; only `stop` is waited for. Also sent when the
 training ends before it was taken over; the process then ends by itself.
@@ -29,227 +28,32 @@ that order is answered by `failed` or `oom` with `"ended": true`, and the proces
 *Writes.* `tuning.writes` in the run folder: JSON lines `{"path": "...", "kind": "new" | "append" | "overwrite" |
 "refused"}` of what the training wrote to, or was stopped from overwriting, outside temporary folders and the run
 folder. See `guard`.
-
-Clones of a program's DataLoader with other settings.
 """
 
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
 import os
-import pickle
 import sys
 import threading
 import weakref
 from collections import deque
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
-import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
-from torch.utils.data import BatchSampler, DataLoader, dataloader
+from torch.utils.data import dataloader
 
-from ...errors import WhyidleError
-from ...record.tuning import DEFAULT_PREFETCH, Channel, ChannelClosed, LoaderSettings, Word
+from ...record.tuning import Channel, ChannelClosed, Word
 from ..hooks.loader import LoaderHook
-from ..hooks.loader_facts import own_workers
 from ..hooks.loop import Loop
 from ..hooks.switch import Switch
 from ..hooks.wrap import Wraps
 from ..loop_detector.loaders import Iteration, Part, Use
 from ..session import Session
-from .loader_source import LoaderSource, end_host, endless
-from .processes import goes_first, kill_descendants, lives, proportional_bytes
+from .loader_source import CannotRebuild, Siblings, end_host
+from .processes import goes_first, kill_descendants, lives
 from .switching import S, Switching, is_out_of_memory, sentence
-
-MOST_PICKLED = 64 << 20
-"""Bytes of a dataset after which it counts as one that can be pickled."""
-_KNOWN_ITERATORS = (dataloader._SingleProcessDataLoaderIter, dataloader._MultiProcessingDataLoaderIter)
-_STATEFUL = "torchdata.stateful_dataloader."
-
-
-class CannotRebuild(WhyidleError):
-    """A loader of which there can be no clone, or none with such settings."""
-
-
-class Siblings:
-    """What can be made of one DataLoader."""
-
-    def __init__(self, loader: DataLoader[Any], iterator: Any, anew: bool = False) -> None:
-        """Raises CannotRebuild. `iterator`: one that it made; `anew`: after others of the training's."""
-        kind = type(iterator)
-        name = f"{kind.__module__}.{kind.__qualname__}"
-        if kind not in _KNOWN_ITERATORS and not kind.__module__.startswith(_STATEFUL):
-            raise CannotRebuild(f"batches come from {name}, an iterator that is not torch's own")
-        self.loader = loader
-        sampler = loader._index_sampler
-        for part in (sampler, getattr(sampler, "sampler", None)):
-            if part is not None and hasattr(type(part), "__next__"):
-                raise CannotRebuild(
-                    f"its sampler ({type(part).__name__}) is an iterator, which can be used only once. "
-                    "Give the DataLoader a sampler that makes a new iterator each time."
-                )
-        self.iterable = loader._dataset_kind == dataloader._DatasetKind.Iterable
-        if self.iterable and not anew and _only_once(type(loader.dataset)):
-            raise CannotRebuild(
-                f"the dataset ({type(loader.dataset).__name__}) is its own iterator, whose __iter__ does not start "
-                "again, so it can be used only once. Let its __iter__ return a new iterator each time."
-            )
-        self._iterator = iterator
-        self.fixed = {name: why for name, why in self._why_fixed().items() if why}
-        """Fields of LoaderSettings that cannot be changed, each with why."""
-        self._endless: dict[int | None, Iterator[Any]] = {}
-        """Indices of one pass after the other, by batch size. All siblings draw from the same: else each would begin
-        with samples that another one has already brought into memory."""
-
-    def settings(self) -> LoaderSettings:
-        """Those of the loader itself."""
-        loader, workers = self.loader, int(self.loader.num_workers)
-        return LoaderSettings(
-            workers,
-            int(loader.prefetch_factor or DEFAULT_PREFETCH) if workers else None,
-            bool(loader.pin_memory),
-            self.batch_size,
-            None,
-            bool(getattr(loader, "in_order", True)) if workers else True,
-            bool(loader.persistent_workers) if workers else False,
-        )
-
-    @property
-    def batch_size(self) -> int | None:
-        """`None` where torch does not make its batches."""
-        batches: Any = self.loader.batch_sampler
-        return int(batches.batch_size) if _is_plain(batches) else None
-
-    @property
-    def start_method(self) -> str:
-        context = self.loader.multiprocessing_context
-        method = context.get_start_method() if context is not None else multiprocessing.get_start_method(True)
-        return str(method or multiprocessing.get_all_start_methods()[0])
-
-    def samples(self) -> int | None:
-        """In the dataset, where it tells."""
-        with contextlib.suppress(Exception):
-            dataset: Any = self.loader.dataset
-            return len(dataset)
-        return None
-
-    def batches_per_epoch(self) -> int | None:
-        # Not len(loader): of an iterable dataset that leaves a trace, by which torch warns later.
-        with contextlib.suppress(Exception):
-            if not self.iterable:
-                return len(self.loader._index_sampler)
-            samples, size = self.samples(), self.batch_size
-            if samples is not None and size:
-                return samples // size if self.loader.drop_last else -(-samples // size)
-        return None
-
-    def make(self, settings: LoaderSettings) -> LoaderSource:
-        """Raises CannotRebuild."""
-        clone = self.clone(settings)
-        if self.iterable:
-            return LoaderSource(clone, settings)
-        size = settings.batch_size or self.batch_size
-        return LoaderSource(clone, settings, self._endless.setdefault(size, endless(clone._index_sampler)))
-
-    def clone(self, settings: LoaderSettings) -> DataLoader[Any]:
-        own = self.settings()
-        for name, why in self.fixed.items():
-            value = getattr(settings, name)
-            if value != getattr(own, name) and value is not None:
-                raise CannotRebuild(f"{name} cannot be {value} here: {why}")
-        clone: DataLoader[Any] = object.__new__(type(self.loader))
-        # Past `__setattr__`, which refuses what may not change on a loader in use.
-        fields = clone.__dict__
-        fields.update(self.loader.__dict__)
-        fields.pop("_get_iterator", None)
-        fields.update(
-            num_workers=settings.num_workers,
-            prefetch_factor=settings.prefetch_factor,
-            pin_memory=settings.pin_memory,
-            persistent_workers=settings.persistent_workers,
-            _iterator=None,
-            _IterableDataset_len_called=None,
-        )
-        if "in_order" in fields:
-            fields["in_order"] = settings.in_order
-        if settings.num_workers == 0:
-            fields["timeout"] = 0
-        if "next_iter_state" in fields:  # torchdata's StatefulDataLoader
-            fields.update(next_iter_state=None, _initial_iter_for_state_dict=False)
-        size = settings.batch_size
-        if size is not None and size != own.batch_size:
-            batches = self.loader.batch_sampler
-            assert isinstance(batches, BatchSampler)
-            if self.loader.drop_last and (samples := self.samples()) is not None and size > samples:
-                raise CannotRebuild(f"{samples} samples do not fill a batch of {size}")
-            fields["batch_sampler"] = type(batches)(batches.sampler, size, batches.drop_last)
-            fields["batch_size"] = size
-        return clone
-
-    def _why_fixed(self) -> dict[str, str | None]:
-        loader = self.loader
-        batches = loader.batch_sampler
-        why_size = None
-        if batches is None:
-            why_size = "the dataset forms its batches itself (batch_size=None)"
-        elif not _is_plain(batches):
-            why_size = f"{type(batches).__module__}.{type(batches).__qualname__} forms its batches"
-        no_accelerator = getattr(torch, "accelerator", None) is not None and not torch.accelerator.is_available()
-        return {
-            "batch_size": why_size,
-            "in_order": None if hasattr(loader, "in_order") else f"torch {torch.__version__} has no in_order",
-            "pin_memory": "there is no accelerator to pin memory for" if no_accelerator else None,
-            "num_workers": self._why_no_workers(),
-        }
-
-    def _why_no_workers(self) -> str | None:
-        """Why there cannot be workers, where the program has none itself."""
-        loader = self.loader
-        if own_workers(loader.dataset, getattr(self._iterator, "_dataset_fetcher", None)) is not None:
-            return "the dataset has its own workers, which a loader's worker cannot start"
-        if loader.num_workers or self.start_method == "fork":
-            return None
-        try:
-            pickle.Pickler(_Measure()).dump((loader.dataset, loader.collate_fn, loader.worker_init_fn))
-        except _Enough:
-            pass
-        except Exception as error:
-            return f"workers start by {self.start_method}, and their dataset or functions cannot be pickled ({error})"
-        return None
-
-
-def _only_once(kind: type) -> bool:
-    """Whether such a data set is its own iterator, and to iterate over it is no more than to be given it."""
-    code = getattr(getattr(kind, "__iter__", None), "__code__", None)
-    return hasattr(kind, "__next__") and not (code and code.co_names)
-
-
-def _is_plain(batches: Any) -> bool:
-    """Whether they are put together by torch's own BatchSampler, or by torchdata's, which keeps its state."""
-    kind = type(batches)
-    return kind is BatchSampler or (kind.__name__ == "BatchSampler" and kind.__module__.startswith(_STATEFUL))
-
-
-class _Enough(Exception):
-    pass
-
-
-class _Measure:
-    """A file that keeps nothing."""
-
-    def __init__(self) -> None:
-        self._written = 0
-
-    def write(self, data: Any) -> int:
-        size = memoryview(data).nbytes
-        self._written += size
-        if self._written > MOST_PICKLED:
-            raise _Enough
-        return size
-
 
 TAKEN = "tuning.taken"
 """File in the run folder by which one process of a program is the one that answers."""
@@ -299,10 +103,12 @@ class Takeover:
         """Of the border that is being passed; 0 outside."""
         self._made: deque[tuple[weakref.ref[Any], Any]] = deque(maxlen=MOST_LOADERS)
         """The latest iterators, and their loaders: a program may keep no more of a loader than its iterator."""
+
+        def was_made(made: tuple[Any, Any], _returned: Any) -> None:
+            self._made.append((weakref.ref(made[0]), made[1]))
+
         self._wraps = Wraps(Switch("the loader's iterators", "tuning may not find the loader", session.notice))
-        self._wraps.around(
-            dataloader._BaseDataLoaderIter, "__init__", lambda *made: made[:2], self._was_made, None, None
-        )
+        self._wraps.around(dataloader._BaseDataLoaderIter, "__init__", lambda *made: made[:2], was_made, None, None)
         self._hook = register_optimizer_step_post_hook(self._updated)
 
     def before(self, iterator: Any, of: Iteration | None, now: int) -> int:
@@ -315,7 +121,9 @@ class Takeover:
                     return now
                 self._take_over(iterator, of)
             elif iterator is not self._iterator:
-                self._looks_elsewhere(of)
+                self._elsewhere += of.use is Use.TRAINS and self._loop.open is of and self._loop.learnt
+                if self._elsewhere > ALONE:
+                    raise CannotRebuild(MADE_ANEW)
                 return now
             self._elsewhere = 0
             of.queue = None  # that of the loader itself, which makes no batches any longer
@@ -347,10 +155,6 @@ class Takeover:
             elif not raised:
                 why += ". Let it train longer, for example with more epochs"
             self._refuse(why, wait=False)
-
-    def _was_made(self, made: tuple[Any, Any], _returned: Any) -> None:
-        iterator, loader = made
-        self._made.append((weakref.ref(iterator), loader))
 
     def _due(self, of: Iteration, now: int) -> bool:
         if now >= self._look_ns:
@@ -427,7 +231,6 @@ class Takeover:
             line,
             self._now,
             lambda: self._session.device.synchronize(),
-            self._memory,
             self._stop,
             self._tuner_lives,
             self._stands,
@@ -438,14 +241,9 @@ class Takeover:
             settings=siblings.settings().to_json(),
             batches_per_epoch=siblings.batches_per_epoch(),
             samples=siblings.samples(),
-            dataset="iterable" if siblings.iterable else "map",
             fixed=siblings.fixed,
-            start_method=siblings.start_method,
             device=self._session.device.kind,
-            asynchronous=self._session.device.asynchronous,
             steps=self._steps.count,
-            world_size=1,
-            pid=os.getpid(),
         )
 
     def _border(self, of: Iteration, now: int) -> None:
@@ -461,12 +259,6 @@ class Takeover:
             self._border_ns = 0
             loop.fetching = False
             loop.part = part
-
-    def _looks_elsewhere(self, of: Iteration) -> None:
-        """Another loader is asked for a batch."""
-        self._elsewhere += of.use is Use.TRAINS and self._loop.open is of and self._loop.learnt
-        if self._elsewhere > ALONE:
-            raise CannotRebuild(MADE_ANEW)
 
     def _stands(self) -> None:
         """The training does not go on at once: its step is over."""
@@ -535,14 +327,6 @@ class Takeover:
 
     def _tuner_lives(self) -> bool:
         return not self._tuner or lives(self._tuner)
-
-    def _memory(self) -> int | None:
-        if self._session.device.kind == "cuda":
-            most = int(torch.cuda.max_memory_allocated(self._session.device.torch_device))
-            torch.cuda.reset_peak_memory_stats(self._session.device.torch_device)
-            return most
-        source = None if self._switching is None else self._switching.source
-        return sum(proportional_bytes(pid) for pid in [os.getpid(), *getattr(source, "pids", ())]) or None
 
     def _fails(self, error: Exception) -> NoReturn:
         """Something of ours went wrong: this training is of no use to the tuner any longer."""

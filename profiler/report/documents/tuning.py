@@ -1,22 +1,19 @@
-"""A tuning in words: what is gained, the change to make, what was tried, what binds now, what it rests on.
-
-A change of the program, as it is shown: the diff, the command to run, and what is left to be done by hand.
-"""
+"""A tuning in words: what is gained, the change to make and its costs, what was tried, what sets the pace, how sure it
+is. And an advice that was tried: promised and measured speed side by side."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from math import isnan
 
 from ...analyse.predict.workload import Binding
+from ...analyse.speedup import Speedup
 from ...analyse.statistics import Estimate
 from ...record.tuning import LoaderSettings
 from ...tune.patch import Patch
-from ...tune.search.candidates import describe
-from ...tune.search.result import BatchAdvice, SearchEnd, Trial
-from ...tune.search.tuning import Tuning, prediction_error
+from ...tune.prove import Proof
+from ...tune.result import BatchAdvice, SearchEnd, Trial, Tuning, WorkersCost, describe
 from ..document import (
     Block,
     CodeChange,
@@ -32,7 +29,7 @@ from ..document import (
     under,
 )
 from ..phrase import Phrase, Words, toned
-from ..words.figures import NOT_MEASURED, arguments, counted
+from ..words.figures import KEPT, NOT_MEASURED, arguments, counted, factor
 from . import brief
 
 
@@ -102,26 +99,14 @@ _TRIES: dict[str, Callable[[LoaderSettings, LoaderSettings], bool]] = {
 """Whether other settings than the best are those that would be next to try, by what binds."""
 
 
-def _why_not(result: Tuning) -> str | None:
-    """Why what would be next to try is not: it was tried, and nothing was gained by it, or it cannot be."""
-    tuned = result.tuned
-    tries = _TRIES.get(tuned.binding or "")
-    tried = [trial for trial in tuned.trials if tries and tries(tuned.best.settings, trial.settings)]
-    if tried:
-        slow = any(trial.rate is not None for trial in tried)
-        return f"That was tried and {'is no faster here' if slow else 'failed'}: see above."
-    fixed = tuned.binding == Binding.SERIAL and any(words.startswith("num_workers: ") for words in tuned.not_tested)
-    return "Workers cannot be used here: see below." if fixed else None
-
-
 def tuning_document(result: Tuning, notices: Sequence[str] = ()) -> Document:
-    """All of it. `notices`: of its data, where nobody has read them just before."""
+    """Tell all of it, and on one screen. `notices`: of its data, where nobody has read them just before."""
     of_data = tuple(Paragraph(toned(f"data: {notice}", "yellow")) for notice in notices)
-    return Document((*of_data, *_blocks(result)), (*of_data, *_brief(result)))
+    return Document((*of_data, *_blocks(result, True)), (*of_data, *_blocks(result, False)))
 
 
-def _head(result: Tuning) -> Iterator[Block]:
-    yield Title(headline(result))
+def _blocks(result: Tuning, full: bool) -> Iterator[Block]:
+    yield Title(f"{result.what} on {result.device.get('title') or 'unknown device'}: {_gain(result)}")
     if result.device.get("kind") == "emulated":
         yield emulated_device()
     yield Paragraph(_because(result))
@@ -130,99 +115,106 @@ def _head(result: Tuning) -> Iterator[Block]:
         yield Heading(CHANGE)
         yield from change(result)
         yield Space()
-
-
-def _brief(result: Tuning) -> Iterator[Block]:
-    """One screen."""
-    tuned = result.tuned
-    yield from _head(result)
-    yield Heading(f"{TRIED}, fastest first")
-    trials = sorted(tuned.trials, key=lambda each: 0.0 if each.rate is None else -each.rate.value)
-    yield _trials(result, trials[:MOST_TRIALS])
+    if full:
+        yield Heading(TRIED)
+        yield _trials(result, result.trials)
+        yield from under(_remarks(result))
+    else:
+        yield Heading(f"{TRIED}, fastest first")
+        trials = sorted(result.trials, key=lambda each: 0.0 if each.rate is None else -each.rate.value)
+        yield _trials(result, trials[:MOST_TRIALS])
     yield Space()
     yield from _pace(result)
-    if tuned.batch is not None:
-        sizes = (
-            f"largest that fits {_size(tuned.batch.b_max)}, smallest within 5 % of the best {_size(tuned.batch.b_95)}"
-        )
-        yield Paragraph(f"{BATCH}: {sizes}.")
-    yield from brief.quality(list(_quality(result))[:1], (*result.notes, *tuned.not_tested))
-
-
-def _pace(result: Tuning) -> Iterator[Block]:
-    binding = result.tuned.binding
-    if binding is None:
+    if not full:
+        if (sizes := result.batch) is not None:
+            largest, enough = _size(sizes.b_max), _size(sizes.b_95)
+            yield Paragraph(f"{BATCH}: largest that fits {largest}, smallest within 5 % of the best {enough}.")
+        yield from brief.quality(list(_quality(result))[:1], (*result.notes, *result.not_tested))
         return
-    yield Heading(f"What sets the pace {'then' if result.changed else 'now'}")
-    meaning, following = _BINDS.get(binding, (f"{_sentence(binding)}", ""))
-    yield Paragraph(meaning, 1)
-    if following:
-        yield Paragraph(_why_not(result) or f"Next to try: {following}", 1)
-    yield Space()
-
-
-def _blocks(result: Tuning) -> Iterator[Block]:
-    tuned = result.tuned
-    yield from _head(result)
-    yield Heading(TRIED)
-    yield _trials(result, tuned.trials)
-    yield from under(_remarks(result))
-    yield Space()
-    yield from _pace(result)
-    if tuned.batch is not None:
+    if result.batch is not None:
         yield Heading(BATCH)
-        yield from under(_batch(tuned.batch))
+        yield from under(_batch(result.batch))
         yield Space()
     yield Heading("Cost and precision of this search")
     yield from (Paragraph(words, 1) for words in _quality(result))
-    if tuned.not_tested:
+    if result.not_tested:
         yield Space()
         yield Heading("Not tested")
-        yield from (Paragraph(_one_line(words), 1) for words in tuned.not_tested)
+        yield from (Paragraph(_one_line(words), 1) for words in result.not_tested)
 
 
-def headline(result: Tuning) -> str:
-    """What was tuned, on what, and what that gained."""
-    return f"{result.what} on {result.device.get('title') or 'unknown device'}: {_gain(result)}"
+def _pace(result: Tuning) -> Iterator[Block]:
+    """Tell what sets the pace, and what to try next; where that was tried and gained nothing, or cannot be, say so."""
+    binding = result.binding_constraint
+    if binding is None:
+        return
+    yield Heading(f"What sets the pace {'then' if result.changed else 'now'}")
+    meaning, following = _BINDS.get(binding, (_sentence(binding), ""))
+    yield Paragraph(meaning, 1)
+    following = following and f"Next to try: {following}"
+    tries = _TRIES.get(binding)
+    tried = [trial for trial in result.trials if tries and tries(result.best.settings, trial.settings)]
+    if tried:
+        slow = any(trial.rate is not None for trial in tried)
+        following = f"That was tried and {'is no faster here' if slow else 'failed'}: see above."
+    elif binding == Binding.SERIAL and any(words.startswith("num_workers: ") for words in result.not_tested):
+        following = "Workers cannot be used here: see below."
+    if following:
+        yield Paragraph(following, 1)
+    yield Space()
+
+
+def costs_of(result: Tuning) -> str:
+    """Name what the workers of the best settings cost, beside those of the program's own; empty where nothing of it was
+    measured."""
+    now, then = result.baseline.cost or WorkersCost(), result.best.cost or WorkersCost()
+    figures = (
+        ("memory", now.memory_bytes, then.memory_bytes, 1e-6, " MB"),
+        ("CPUs in use", now.cpus, then.cpus, 1.0, ""),
+        ("time to start", now.start_s, then.start_s, 1.0, " s"),
+    )
+
+    def figure(value: float, scale: float) -> str:
+        return f"{value * scale:.0f}" if value * scale >= 100 else f"{value * scale:.2g}"
+
+    told = []
+    for name, before, after, scale, unit in figures:
+        beside = "" if before is None else f" ({figure(before, scale)} now)"
+        told += [] if after is None else [f"{name} {figure(after, scale)}{unit}{beside}"]
+    workers = counted(result.best.settings.num_workers, "worker")
+    return f"Cost of {workers} ({result.baseline.settings.num_workers} now): {', '.join(told)}." if told else ""
 
 
 def _gain(result: Tuning) -> str:
-    tuned = result.tuned
-    if tuned.ended == SearchEnd.NOTHING_TO_GAIN:
+    if result.ended == SearchEnd.NOTHING_TO_GAIN:
         return "nothing to gain from the loader"
-    if tuned.ended == SearchEnd.TOO_NOISY:
+    if result.ended == SearchEnd.TOO_NOISY:
         return "undecided, this machine is too noisy"
-    if tuned.ended == SearchEnd.FAILED:
+    if result.ended == SearchEnd.FAILED:
         return "undecided, the training ended too early"
-    if tuned.promising is not None and not result.changed:
-        return f"promising, not proven: {tuned.promising}; a larger --budget decides it"
+    if result.promising is not None and not result.changed:
+        return f"promising, not proven: {result.promising}; a larger --budget decides it"
     if not result.changed:
         kept = "nothing faster found"
-        return f"{kept} so far" if tuned.ended in (SearchEnd.BUDGET, SearchEnd.STOPPED) else kept
-    times = tuned.speedup
+        return f"{kept} so far" if result.ended in (SearchEnd.BUDGET, SearchEnd.STOPPED) else kept
+    times = result.gain
+    interval = "interval unknown" if isnan(times.low) else f"95 % interval {times.low:.2f}–{times.high:.2f}"
     if times.low <= 1:
-        return f"as fast with less ({times.value:.2f}×, {_interval(times)})"
-    found = f"{times.value:.2f}× faster ({_interval(times)})"
-    return f"{found}, so far" if tuned.ended in (SearchEnd.BUDGET, SearchEnd.STOPPED) else found
-
-
-def _interval(times: Estimate) -> str:
-    if isnan(times.low):
-        return "interval unknown"
-    return f"95 % interval {times.low:.2f}–{times.high:.2f}"
+        return f"as fast with less ({times.value:.2f}×, {interval})"
+    found = f"{times.value:.2f}× faster ({interval})"
+    return f"{found}, so far" if result.ended in (SearchEnd.BUDGET, SearchEnd.STOPPED) else found
 
 
 def _because(result: Tuning) -> str:
     """The rates that it comes to, and the reason it ended, where that is not the same."""
-    tuned = result.tuned
-    now, then = tuned.baseline.samples_per_s, tuned.best.samples_per_s
+    now, then = result.baseline.samples_per_s, result.best.samples_per_s
     said = []
     if now is not None and result.changed and then is not None:
-        own = describe(tuned.baseline.settings, tuned.best.settings)
-        best = describe(tuned.best.settings, tuned.baseline.settings)
+        own = describe(result.baseline.settings, result.best.settings)
+        best = describe(result.best.settings, result.baseline.settings)
         said.append(f"{said_rate(then)} samples/s with {best}; {said_rate(now)} now ({own}).")
     elif now is not None:
-        said.append(f"{said_rate(now)} samples/s now ({describe(tuned.baseline.settings)}).")
+        said.append(f"{said_rate(now)} samples/s now ({describe(result.baseline.settings)}).")
     if result.ceiling is not None and result.beyond_ceiling is None:
         said.append(f"An infinitely fast loader would give {said_rate(result.ceiling)}.")
     elif result.ceiling is not None:
@@ -230,113 +222,86 @@ def _because(result: Tuning) -> str:
             f"Cached batches gave {said_rate(result.ceiling)}, the fastest setting "
             f"{said_rate(result.beyond_ceiling or 0.0)}: the difference is noise."
         )
-    if tuned.ended != SearchEnd.DECIDED or not result.changed:
-        said.append(_sentence(_new_in(tuned.because)))
+    if result.ended != SearchEnd.DECIDED or not result.changed:
+        # Without the finding that the headline has.
+        why = result.because.partition("; promising, not proven: ")[0].partition("; so far ")[0]
+        said.append(_sentence(why))
     return " ".join(said)
 
 
-def _new_in(because: str) -> str:
-    """Why it ended, without the finding that the headline has."""
-    for repeated in ("; promising, not proven: ", "; so far "):
-        because = because.partition(repeated)[0]
-    return because
-
-
 def change(result: Tuning) -> Iterator[Block]:
-    """The patch of the program, or the arguments that change, before and after; of a scenario the command that has
-    them."""
-    before, after = (result.settings(t.settings) for t in (result.tuned.baseline, result.tuned.best))
+    """Show the patch of the program, or the arguments that change, before and after, of a scenario the command that has
+    them; and what the workers cost."""
+    before, after, patch = result.baseline.settings, result.best.settings, result.patch
     old, new = arguments(before), arguments(after)
     differ = [name for name in {**old, **new} if old.get(name) != new.get(name)]
-    if result.scenario is not None:
-        yield Paragraph(f"whyidle compare {result.scenario} {' '.join((*_options(after), *_device(result)))}", 1)
-        return
-    if result.patch is not None and (result.patch.diff or result.patch.command):
-        yield from patched(result.patch)
-        return
 
     def call(values: dict[str, str]) -> str:
         return ", ".join(("DataLoader(…", *(f"{name}={values[name]}" for name in differ if name in values))) + ")"
 
-    yield CodeChange((f"- {call(old)}", f"+ {call(new)}"))
-    if result.patch is not None:
-        yield from patched(result.patch)
+    if result.scenario is not None:
+        kind, name = result.device.get("kind"), result.device.get("name")
+        words = {
+            "pipelines": after.pipeline,
+            "batch-sizes": after.batch_size,
+            "workers": after.num_workers or None,
+            "prefetch": after.prefetch_factor,
+            "device": name if kind == "emulated" else kind,
+        }
+        given = " ".join(f"--{option} {value}" for option, value in words.items() if value is not None)
+        yield Paragraph(f"whyidle compare {result.scenario} {given}", 1)
+    elif patch is None or not (patch.diff or patch.command):
+        yield CodeChange((f"- {call(old)}", f"+ {call(new)}"))
+    if patch is not None and result.scenario is None:
+        yield from patched(patch)
+    if costs := costs_of(result):
+        yield Paragraph(costs, 1)
 
 
-def _device(result: Tuning) -> Iterator[str]:
-    """The one that was tuned on, as `--device` names it."""
-    kind, name = result.device.get("kind"), result.device.get("name")
-    if kind is not None:
-        yield f"--device {name if kind == 'emulated' else kind}"
-
-
-def _options(settings: LoaderSettings) -> Iterator[str]:
-    """Of `whyidle compare`, for a scenario."""
-    if settings.pipeline is not None:
-        yield f"--pipelines {settings.pipeline}"
-    if settings.batch_size is not None:
-        yield f"--batch-sizes {settings.batch_size}"
-    if settings.num_workers:
-        yield f"--workers {settings.num_workers} --prefetch {settings.prefetch_factor}"
-
-
-@dataclass(frozen=True)
-class _SettingColumn:
-    title: str
-    value: Callable[[LoaderSettings], str]
-
-
-_COLUMNS = (
-    _SettingColumn("loader", lambda s: s.pipeline or "its own"),
-    _SettingColumn("workers", lambda s: str(s.num_workers)),
-    _SettingColumn("prefetch", lambda s: "-" if s.prefetch_factor is None else str(s.prefetch_factor)),
-    _SettingColumn("pinned", lambda s: "yes" if s.pin_memory else "no"),
-    _SettingColumn("order", lambda s: "any" if not s.in_order else "kept"),
-    _SettingColumn("persist", lambda s: "yes" if s.persistent_workers else "no"),
-    _SettingColumn("batch", lambda s: "" if s.batch_size is None else str(s.batch_size)),
-)
+_COLUMNS: dict[str, Callable[[LoaderSettings], str]] = {
+    "loader": lambda s: s.pipeline or "its own",
+    "workers": lambda s: str(s.num_workers),
+    "prefetch": lambda s: "-" if s.prefetch_factor is None else str(s.prefetch_factor),
+    "pinned": lambda s: "yes" if s.pin_memory else "no",
+    "order": lambda s: "any" if not s.in_order else "kept",
+    "persist": lambda s: "yes" if s.persistent_workers else "no",
+    "batch": lambda s: "" if s.batch_size is None else str(s.batch_size),
+}
 """A setting is shown by what differs between those tried, workers always."""
 
 
 def _trials(result: Tuning, trials: Sequence[Trial]) -> TableBlock:
-    """One row a setting; fits 80 columns."""
-    shown = [replace(trial, settings=result.settings(trial.settings)) for trial in trials]
-    told = [c for c in _COLUMNS if c.title == "workers" or len({c.value(t.settings) for t in shown}) > 1]
+    """Show one row a setting; fits 80 columns."""
+    differ = {head: cell for head, cell in _COLUMNS.items() if len({cell(t.settings) for t in trials}) > 1}
+    told = {head: cell for head, cell in _COLUMNS.items() if head in differ or head == "workers"}
     columns = [
-        *(TableColumn(each.title, right=each.title != "loader", wraps=False) for each in told),
+        *(TableColumn(head, right=head != "loader", wraps=False) for head in told),
         TableColumn("samples/s (95 %)", wraps=False),
-        TableColumn("predicted", right=True, wraps=False),
-        TableColumn("blocks", right=True, wraps=False),
+        *(TableColumn(head, right=True, wraps=False) for head in ("predicted", "blocks")),
         TableColumn(wraps=False),
     ]
     rows: list[tuple[Words, ...]] = []
-    for trial in shown:
+    for trial in trials:
         mark = mark_of(result, trial)
-        rows.append(
-            (
-                *(each.value(trial.settings) for each in told),
-                measured(trial),
-                said_rate(trial.predicted),
-                str(trial.blocks),
-                toned(mark, "bold green" if "best" in mark else "bold" if "now" in mark else ""),
-            )
-        )
+        tone = "bold green" if "best" in mark else "bold" if "now" in mark else ""
+        cells = (cell(trial.settings) for cell in told.values())
+        rows.append((*cells, measured(trial), said_rate(trial.predicted), str(trial.blocks), toned(mark, tone)))
     return table(rows, *columns, indent=1)
 
 
 def mark_of(result: Tuning, trial: Trial) -> str:
-    """`now` for the program's own settings, `best` for those found, `out` for what was given up."""
-    marked = (("now", result.tuned.baseline), ("best", result.tuned.best))
-    of = [word for word, each in marked if result.settings(trial.settings) == result.settings(each.settings)]
+    """Give `now` for the program's own settings, `best` for those found, `out` for what was given up."""
+    marked = (("now", result.baseline), ("best", result.best))
+    of = [word for word, each in marked if trial.settings == each.settings]
     return "now" if not result.changed and of else ", ".join(of) or ("out" if trial.dropped else "")
 
 
 def _remarks(result: Tuning) -> Iterator[Paragraph]:
     """Why a setting was not tried further, a line each."""
-    for trial in result.tuned.trials:
+    for trial in result.trials:
         note = trial.error if trial.status != "ok" else trial.dropped
         if note:
-            said = f"{describe(trial.settings, result.tuned.baseline.settings)}: {_one_line(note)}"
+            said = f"{describe(trial.settings, result.baseline.settings)}: {_one_line(note)}"
             yield Paragraph(toned(said, "yellow" if trial.status != "ok" else "dim"))
 
 
@@ -350,32 +315,18 @@ def measured(trial: Trial) -> Phrase:
 
 
 def _quality(result: Tuning) -> Iterator[str]:
-    tuned = result.tuned
     again = "" if result.starts <= 1 else f" in {result.starts} starts"
-    yield f"The search took {tuned.wall_s:.0f} s and {result.steps} training steps{again}; weights are discarded."
-    yield from _two_rates(result)
-    if tuned.noise is not None:
-        yield f"Blocks of one setting differ by {100 * tuned.noise:.1f} % (standard deviation, drift removed)."
-    error = prediction_error(tuned.trials)
-    if error is not None:
-        median, most, settings = error
-        yield (
-            f"Predictions of {counted(settings, 'setting')} are off by {100 * median:.0f} % (median), "
-            f"{100 * most:.0f} % at most."
-        )
-    for note in result.notes:
-        yield f"note: {note}"
-
-
-def _two_rates(result: Tuning) -> Iterator[str]:
-    """Which rate is which, where the beginnings of epochs cost much."""
-    best = result.tuned.best
-    whole, steady = best.samples_per_s, best.steady_samples_per_s
+    yield f"The search took {result.wall_s:.0f} s and {result.steps} training steps{again}; weights are discarded."
+    whole, steady = result.best.samples_per_s, result.best.steady_samples_per_s
     if whole is not None and steady is not None and steady > (1 + STARTS_COUNT) * whole:
-        yield (
-            f"Rates include the beginnings of epochs; within an epoch it is {said_rate(steady)} samples/s with "
-            f"{describe(best.settings)}."
-        )
+        within = f"within an epoch it is {said_rate(steady)} samples/s with {describe(result.best.settings)}"
+        yield f"Rates include the beginnings of epochs; {within}."
+    if result.noise is not None:
+        yield f"Blocks of one setting differ by {100 * result.noise:.1f} % (standard deviation, drift removed)."
+    if (error := result.prediction_error) is not None:
+        off = f"{100 * error[0]:.0f} % (median), {100 * error[1]:.0f} % at most"
+        yield f"Predictions of {counted(error[2], 'setting')} are off by {off}."
+    yield from (f"note: {note}" for note in result.notes)
 
 
 def _batch(advice: BatchAdvice) -> Iterator[Block]:
@@ -439,3 +390,42 @@ def _sentence(text: str) -> str:
 
 def _one_line(text: str) -> str:
     return " ".join(text.split())
+
+
+def proof_document(what: str, told: Proof) -> Document:
+    """Hold what was promised against what came."""
+
+    def blocks() -> Iterator[Block]:
+        verdict = f"the promise was {KEPT[told.kept]}"
+        if told.measured is None:
+            verdict = "the advice could not be tried"
+        elif told.promised is None:
+            verdict = f"{factor(told.measured.value)}× as fast; nothing was promised"
+        yield Title(f"{what}: {verdict}")
+        yield Space()
+        first = "The first advice" if told.advised.first else "The first advice that changes a loader setting"
+        yield Heading(f"{first}, for {told.advised.cause}")
+        yield Paragraph(told.advised.change.change, 1)
+        yield Space()
+        yield Heading("Tried")
+        figures = (("promised", told.promised, "90 %"), ("measured", told.measured, "95 %"))
+        rows = [(name, *_factors(times), level) for name, times, level in figures]
+        heads = (TableColumn(""), TableColumn("speed-up", right=True), TableColumn("interval"))
+        yield table(rows, *heads, TableColumn("level", right=True), indent=1)
+        settings = describe(told.advised.settings, told.baseline)
+        rounds = counted(told.rounds, "round")
+        yield Paragraph(f"Measured in turns, {rounds}: {settings} against {describe(told.baseline)}.", 1)
+        if told.why_not:
+            yield Paragraph(f"Not measured: {told.why_not}.", 1)
+        if told.patch is not None:
+            yield Space()
+            yield Heading(CHANGE)
+            yield from patched(told.patch)
+
+    return Document(tuple(blocks()))
+
+
+def _factors(times: Speedup | Estimate | None) -> tuple[str, str]:
+    if times is None:
+        return NOT_MEASURED, ""
+    return f"{factor(times.value)}×", f"{factor(times.low)}–{factor(times.high)}"

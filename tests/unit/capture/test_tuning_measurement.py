@@ -43,7 +43,7 @@ def test_it_settles_by_what_the_queue_holds_and_lasts_as_long_as_was_asked_for()
     trained = Trained()
     assert trained.until(Due.BEGIN) == TWO.outstanding
     assert trained.until(Due.END) == 10
-    block = trained.measured.block(memory_bytes=None)
+    block = trained.measured.block()
     assert (block.batches, block.samples, block.wait_ns) == (10, 40, 30 * MS)
     assert block.end_ns - block.begin_ns == 100 * MS
 
@@ -65,8 +65,8 @@ def test_what_comes_into_it_begins_it_anew_and_in_the_end_what_lies_between_coun
         assert trained.step() is Due.NOTHING
     before = trained.now
     assert trained.step(interrupted, not interrupted) is Due.ENDED
-    block = trained.measured.block(memory_bytes=7)
-    assert (block.batches, block.end_ns, block.memory_bytes) == (FEWEST, before, 7)
+    block = trained.measured.block(7, 0.5)
+    assert (block.batches, block.end_ns, block.workers_bytes, block.workers_cpus) == (FEWEST, before, 7, 0.5)
 
 
 def test_passes_that_are_too_short_to_measure_within_one_are_measured_across() -> None:

@@ -36,7 +36,6 @@ class World:
             self,
             lambda: self.now,
             lambda: self.synchronised.append(self.now),
-            lambda: 1000,
             self.stop,
             lambda: self.alive,
         )

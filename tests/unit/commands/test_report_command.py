@@ -18,7 +18,7 @@ from whyidle.record.run import create_run
 from whyidle.scenarios import roofline
 from whyidle.scenarios.planted import Step, train
 from whyidle.scenarios.voc.generate import compose
-from whyidle.tune.search.tuning import TUNE_JSON
+from whyidle.tune.result import TUNE_JSON
 
 
 @pytest.fixture

@@ -13,29 +13,27 @@ import pytest
 
 from support.page_content import Element, parsed
 from support.rendered import rendered
-from support.tuned import ADVICE, BEST, FAILED, NOW, RESULT, TUNED, trial
+from support.tuned import ADVICE, BEST, FAILED, NOW, RESULT, SLOWER, trial
 from whyidle.analyse.predict.workload import Binding
-from whyidle.analyse.statistics import Estimate
 from whyidle.commands.main import main
 from whyidle.errors import RecordError
 from whyidle.record.tuning import LoaderSettings
 from whyidle.report.contract import tuning as tune_json
-from whyidle.report.contract.encode import builtins
 from whyidle.report.documents.tuning import tuning_document
 from whyidle.report.page import tune_page
 from whyidle.terminal.console import json_text
 from whyidle.tune.patch import Patch
-from whyidle.tune.search.result import SearchEnd
-from whyidle.tune.search.tuning import Tuning, TuningFile, prediction_error
+from whyidle.tune.result import SearchEnd, Tuning, TuningFile, WorkersCost
 
 HOSTILE = "<script>alert(1)</script>\x1b[31m"
-ONCE = Estimate(1.0, 1.0, 1.0)
+ONCE = {"speedup": 1.0, "speedup_low": 1.0, "speedup_high": 1.0}
+UNKNOWN = {"speedup": 1.83, "speedup_low": nan, "speedup_high": nan}
 SAID = "6 workers, prefetch 2 was 2.9 times as fast in one block"
 
 
 def tuned(**known: Any) -> Tuning:
     """The same with another outcome."""
-    return replace(RESULT, tuned=replace(TUNED, **known))
+    return replace(RESULT, **known)
 
 
 def shown(result: Tuning) -> Element:
@@ -57,19 +55,20 @@ DIFF = "--- a/train.py\n+++ b/train.py\n@@ -1 +1 @@\n-loader = DataLoader(a)\n+l
 ARGUMENTS = "+ DataLoader(…, num_workers=4, prefetch_factor=4, pin_memory=True, persistent_workers=True)"
 RUN = ("python", "train.py", "-j", "4")
 BEFORE = trial(LoaderSettings(8, 4, pin_memory=True), 700.0)
+MEASURED = replace(BEFORE, cost=WorkersCost(10**8, 0.02, 0.9))
 PLAIN = trial(LoaderSettings(4, 2, persistent_workers=True), 754.0)
 TWO = LoaderSettings(2, 2)
 THERE_ARE_NONE = "num_workers: the dataset has workers of its own"
-SERIAL: dict[str, Any] = {"best": NOW, "binding": Binding.SERIAL, "speedup": ONCE}
+SERIAL: dict[str, Any] = {"best": NOW, "binding_constraint": Binding.SERIAL, **ONCE}
 PIPELINES = {
-    "baseline": replace(NOW, settings=LoaderSettings(0, pipeline="workers")),
-    "best": replace(BEST, settings=LoaderSettings(3, 2, pipeline="prefetch")),
+    "baseline": replace(NOW, settings=LoaderSettings(0, pipeline="workers", batch_size=8)),
+    "best": replace(BEST, settings=LoaderSettings(3, 2, pipeline="prefetch", batch_size=8)),
 }
 SCENARIO = replace(tuned(**PIPELINES, trials=tuple(PIPELINES.values())), what="ssd", scenario="ssd", batch_size=8)
 COMPARED = "whyidle compare ssd --pipelines prefetch --batch-sizes 8 --workers 3 --prefetch 2 --device"
 H200 = {"kind": "emulated", "name": "emulated:h200", "title": "An emulated H200"}
 STEADY = replace(BEST, steady_samples_per_s=900.0)
-CUT = {"best": NOW, "speedup": ONCE, "ended": SearchEnd.BUDGET}
+CUT: dict[str, Any] = {"best": NOW, "ended": SearchEnd.BUDGET, **ONCE}
 STOPPED = {"ended": SearchEnd.STOPPED, "because": "stopped by Ctrl-C"}
 FASTER = {"b_95": None, "failed": {}, "alpha_ns": 9e4, "beta_ns": 10.389e6}
 CASES: list[tuple[Tuning, tuple[str, ...], tuple[str, ...]]] = [
@@ -122,7 +121,7 @@ CASES: list[tuple[Tuning, tuple[str, ...], tuple[str, ...]]] = [
         (),
     ),
     (
-        tuned(speedup=Estimate(1.0, 0.98, 1.02), because="as fast and costs less"),
+        tuned(speedup=1.0, speedup_low=0.98, speedup_high=1.02, because="as fast and costs less"),
         ("as fast with less (1.00×, 95 % interval 0.98–1.02)",),
         ("within an epoch",),
     ),
@@ -133,7 +132,13 @@ CASES: list[tuple[Tuning, tuple[str, ...], tuple[str, ...]]] = [
         ("largest tried that fits 64", "n/a the loader sets the pace", "takes about 0.1 ms + 10.4 ms a sample."),
         ("larger ones gain little",),
     ),
-    (tuned(speedup=Estimate(1.83, nan, nan)), ("1.83× faster (interval unknown)",), ("nan",)),
+    (tuned(**UNKNOWN), ("1.83× faster (interval unknown)",), ("nan",)),
+    (
+        tuned(baseline=MEASURED, trials=(MEASURED, BEST)),
+        ("Cost of 4 workers (8 now): memory 1230 MB (100 now), CPUs in use 1.6 (0.02 now), time to start 0.41 s (0.9",),
+        (),
+    ),
+    (tuned(best=SLOWER, trials=(NOW, SLOWER)), ("num_workers=2",), ("Cost of 2 workers",)),
 ]
 
 
@@ -152,22 +157,22 @@ def test_an_outcome_is_told_in_words_and_read_back_says_the_same(
 
 @pytest.mark.parametrize("binding", sorted(value for name, value in vars(Binding).items() if name.isupper()))
 def test_what_sets_the_pace_is_said_in_sentences(binding: str) -> None:
-    said = text(tuned(binding=binding, trials=(NOW, BEST), not_tested=())).split("What sets the pace then ")[1]
+    said = text(tuned(binding_constraint=binding, trials=(NOW, BEST), not_tested=())).split("What sets the pace then ")[
+        1
+    ]
     assert said[0].isupper()
     assert "Next to try: " in said
     assert f"{binding}: " not in said
 
 
 def test_figures_that_are_not_known_are_null_and_predictions_need_both() -> None:
-    endless = tuned(speedup=Estimate(1.83, 0.0, inf))
+    endless = tuned(speedup_low=0.0, speedup_high=inf)
     assert stored(endless)["speedup_high"] is None
     assert stored(tune_json.read(stored(endless))) == stored(endless)
     assert [stored(RESULT)["batch"][key] for key in ("b_max", "b_95", "b_star")] == [None] * 3
     assert stored(tuned(**CUT, promising=SAID))["best"]["settings"] == stored(RESULT)["baseline"]["settings"]
-    error = prediction_error((NOW, BEST, FAILED))
-    assert error is not None
-    assert error[1:] == (pytest.approx(abs(800 / 754 - 1)), 2)
-    assert prediction_error((FAILED,)) is None
+    assert tuned(trials=(NOW, BEST, FAILED)).prediction_error[1:] == (pytest.approx(abs(800 / 754 - 1)), 2)
+    assert tuned(trials=(FAILED,)).prediction_error is None
 
 
 def test_a_result_of_an_older_version_of_the_program_is_read() -> None:
@@ -177,7 +182,7 @@ def test_a_result_of_an_older_version_of_the_program_is_read() -> None:
     del told["batch"]["loader_bound"]
     told["batch"] |= {"b_star": 512.0, "noise_samples": {"mean": 3.0}}
     for each in told["trials"]:
-        del each["dropped"]
+        del each["dropped"], each["cost"]
     assert "1.83× faster" in text(tune_json.read(told))
 
 
@@ -191,11 +196,11 @@ def test_what_is_no_result_is_refused(name: str, value: object) -> None:
 
 
 def test_the_page_claims_no_more_than_was_found() -> None:
-    page = shown(tuned(best=NOW, speedup=ONCE))
+    page = shown(tuned(best=NOW, **ONCE))
     assert "nothing faster found" in page.all("h1")[0].words
     assert not page.all("pre")
     assert "speed-up" not in page.words
-    page = shown(tuned(speedup=Estimate(1.83, nan, nan), headroom=0.5))
+    page = shown(tuned(**UNKNOWN, headroom=0.5))
     assert "interval unknown" in page.words
     assert not re.search(r"\bnan\b", page.words)
     assert "no more than the fastest setting, within noise (measured +50 %)" in page.words
@@ -222,7 +227,7 @@ def test_whatever_a_tuning_holds_stays_words() -> None:
 def test_what_was_said_of_the_data_is_said_again_and_a_tuning_without_a_result_names_its_recording(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for name, told in (("tuned", builtins(tune_json.tuning(RESULT))), ("cut", None)):
+    for name, told in (("tuned", tune_json.tuning(RESULT)), ("cut", None)):
         (tmp_path / name).mkdir()
         asked = {"command": ["python", "train.py"], "notices": ["image corrupt: 3, left out"]}
         TuningFile(asked, "2026-01-01T00:00:00", result=told).save(tmp_path / name)

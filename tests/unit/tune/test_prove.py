@@ -13,11 +13,11 @@ from support.simulated_bench import SimulatedBench, rate
 from whyidle.analyse.causes.finding import Finding, Next
 from whyidle.analyse.speedup import Speedup
 from whyidle.record.tuning import Block, LoaderSettings
-from whyidle.report.contract.proof import proof as contract
-from whyidle.report.documents.proof import proof_document
-from whyidle.tune.bench.bench import TrialFailed
+from whyidle.report.contract.tuning import proof as contract
+from whyidle.report.documents.tuning import proof_document
 from whyidle.tune.prove import LEAST_ROUNDS, MOST_ROUNDS, Advised, Proof, advised_of, prove
-from whyidle.tune.search.candidates import Entry, SearchPlan
+from whyidle.tune.search import TrialFailed
+from whyidle.tune.standing import Entry, SearchPlan
 
 OWN, MORE = LoaderSettings(2, 2), LoaderSettings(4, 2)
 SPEC = SPECS["constant"]
@@ -99,7 +99,8 @@ def test_what_cannot_be_run_is_not_measured_and_says_why() -> None:
     assert (proof.measured, proof.kept) == (None, None)
     shown = rendered(proof_document("python train.py", proof))
     assert "Not measured: no memory for 4 workers." in shown
-    assert contract("python train.py", proof, OWN, proof.why_not, {}).measured is None
+    told = contract("python train.py", proof, OWN, proof.why_not, finding("a"))
+    assert (told["measured"], told["kept"], told["why_not"]) == (None, None, "no memory for 4 workers")
 
 
 def test_ctrl_c_leaves_what_was_measured_until_then() -> None:

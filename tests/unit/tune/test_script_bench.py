@@ -22,12 +22,10 @@ from whyidle.commands.tune import said_of_writes
 from whyidle.errors import WhyidleError
 from whyidle.record.run import open_run
 from whyidle.record.tuning import ANSWERS, ORDERS, LoaderSettings
-from whyidle.tune.bench import script_bench, watchdog
-from whyidle.tune.bench import script_bench as training
-from whyidle.tune.bench.bench import BenchEnded, TrialFailed
-from whyidle.tune.bench.launch import Launch
-from whyidle.tune.bench.script_bench import NothingToTune, ScriptBench
-from whyidle.tune.bench.watchdog import end_all, members
+from whyidle.tune import training, watchdog
+from whyidle.tune.search import BenchEnded, TrialFailed
+from whyidle.tune.training import Launch, NothingToTune, ScriptBench
+from whyidle.tune.watchdog import end_all, members
 
 MARK = "WHYIDLE_BENCH_TEST"
 ANSWERS_ORDERS = """
@@ -89,8 +87,7 @@ def test_orders_are_answered_by_blocks_and_nothing_is_left_at_the_end(bench: tup
     write(program, "child = subprocess.Popen(['sleep', '1000'], start_new_session=True)\n" + LOOP)
     four = LoaderSettings(4, 2, batch_size=4)
     assert running.baseline == LoaderSettings(0, batch_size=4)
-    assert running.batches_per_epoch == 10
-    assert running.ready.fixed == {"in_order": "why not"}
+    assert (running.ready.batches_per_epoch, running.ready.fixed) == (10, {"in_order": "why not"})
     assert running.measure(four, 0.5).settings == four
     assert running.held(0.5).held
     assert running.steps == 60 + 20 + 20
@@ -223,7 +220,7 @@ def test_settings_with_which_it_hangs_fail(tmp_path: Path, monkeypatch: pytest.M
 def test_no_answer_is_waited_for_much_longer_than_the_budget(
     tmp_path: Path, budget_s: float | None, waits: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(script_bench, "time", SimpleNamespace(monotonic=lambda: 7.0, time=lambda: 7.0))
+    monkeypatch.setattr(training, "time", SimpleNamespace(monotonic=lambda: 7.0, time=lambda: 7.0))
     bench = ScriptBench(launch_of(tmp_path, budget_s), tmp_path, lambda: None, lambda _: None)
     assert bench._patience(1.0) == pytest.approx(4.0 + waits, abs=1)
 
@@ -334,7 +331,7 @@ TUNER = f"""
 import os, subprocess, sys
 from multiprocessing.connection import Listener
 from pathlib import Path
-from whyidle.tune.bench.watchdog import watched
+from whyidle.tune.watchdog import watched
 with watched(sys.argv[1], 0.2) as tell:
     gone = Listener(family="AF_UNIX")
     tell([Path(gone.address).parent])

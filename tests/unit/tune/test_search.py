@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from math import inf, isnan
 
@@ -15,34 +15,36 @@ from hypothesis import strategies as st
 from support.loader_clock import SPECS
 from support.simulated_bench import (
     GRID,
-    ClockModel,
     SimulatedBench,
     biased,
     held_rate,
     least_workers,
     plan_of,
+    predicts,
     rate,
     regret,
     scaled,
     truth,
 )
 from whyidle.analyse.predict.workload import Binding, Prediction
-from whyidle.record.tuning import LoaderSettings
-from whyidle.tune.bench.bench import BenchEnded, TrialFailed
-from whyidle.tune.search.candidates import Entry, Predicted, SearchPlan, arm_of, choose, cost, describe, space
-from whyidle.tune.search.race import MARGIN, SearchPhase
-from whyidle.tune.search.result import SearchEnd, Tuned
-from whyidle.tune.search.scoreboard import BlockFit, BlockRate
-from whyidle.tune.search.search import SearchProgress, search
+from whyidle.analyse.statistics import Estimate
+from whyidle.record.tuning import Block, LoaderSettings
+from whyidle.tune.result import SearchEnd, Tuning, describe
+from whyidle.tune.search import MARGIN, BenchEnded, Predict, SearchPhase, SearchProgress, TrialFailed, search
+from whyidle.tune.standing import TOLL, BlockFit, Entry, SearchPlan, Standing, cost, earned
 
 CONSTANT = SPECS["constant"]
 
 
-def run(bench: SimulatedBench, plan: SearchPlan | None = None) -> tuple[Tuned, list[SearchProgress], list[Entry]]:
+def run(bench: SimulatedBench, plan: SearchPlan | None = None) -> tuple[Tuning, list[SearchProgress], list[Entry]]:
     events: list[SearchProgress] = []
-    model = ClockModel(biased(bench.spec))
-    tuned = search(bench, model, plan or plan_of(bench.spec), events.append)
+    tuned = search(bench, predicts(biased(bench.spec)), plan or plan_of(bench.spec), events.append)
     return tuned, events, [event.entry for event in events if event.entry]
+
+
+def plain(settings: LoaderSettings) -> LoaderSettings:
+    """As they were ordered: results name the batch size."""
+    return replace(settings, batch_size=None)
 
 
 @pytest.mark.parametrize("budget", [4.0, 6.0, 9.0, 13.0, 20.0])
@@ -52,47 +54,45 @@ def test_the_budget_is_kept(name: str, budget: float) -> None:
     tuned, _, _ = run(bench, plan_of(SPECS[name], budget))
     assert bench.now() <= budget
     assert tuned.ended in (SearchEnd.BUDGET, SearchEnd.DECIDED)
-    assert tuned.best.blocks >= 2 or tuned.best.settings == bench.baseline
+    assert tuned.best.blocks >= 2 or not tuned.changed
 
 
 def test_a_budget_for_nothing_returns_the_baseline_and_a_limit_on_workers_is_named() -> None:
     bench = SimulatedBench(CONSTANT)
     tuned, _, _ = run(bench, plan_of(CONSTANT, 0.1))
-    assert (bench.run, tuned.best.settings, tuned.ended) == ([], bench.baseline, SearchEnd.BUDGET)
+    assert (bench.run, plain(tuned.best.settings), tuned.ended) == ([], bench.baseline, SearchEnd.BUDGET)
     tuned, _, _ = run(SimulatedBench(CONSTANT), plan_of(CONSTANT, most_workers=3))
     assert tuned.best.settings.num_workers == 3
     assert "more than 3 workers: --max-workers allows more" in tuned.not_tested
 
 
-@pytest.mark.parametrize("after", [0, 1, 3, 5, 7])
+@pytest.mark.parametrize("after", [0, 1, 3, 5, 7, 9])
 def test_ctrl_c_returns_the_best_so_far(after: int) -> None:
     tuned, _, _ = run(SimulatedBench(CONSTANT, interrupt_after=after))
-    assert tuned.ended == SearchEnd.STOPPED
-    assert tuned.best.blocks >= 2 or tuned.best.settings == CONSTANT.baseline
-    if after == 7:
-        assert tuned.speedup.value > 1.5
+    assert (tuned.ended, tuned.because.partition(";")[0]) == (SearchEnd.STOPPED, "stopped by Ctrl-C")
+    assert tuned.best.blocks >= 2 or not tuned.changed
+    assert after < 9 or tuned.speedup > 1.5
 
 
 def test_a_training_that_ends_leaves_what_was_found() -> None:
-    bench = SimulatedBench(CONSTANT, fails={LoaderSettings(5, 1): BenchEnded("the training ended with exit code 3")})
+    bench = SimulatedBench(CONSTANT, fails={LoaderSettings(4, 1): BenchEnded("the training ended with exit code 3")})
     tuned, _, _ = run(bench)
     assert tuned.ended == SearchEnd.FAILED
     assert "exit code 3" in tuned.because
-    assert tuned.best.settings in bench.run
+    assert plain(tuned.best.settings) in bench.run
 
 
 def test_settings_that_fail_are_told_and_the_search_goes_on() -> None:
     fails = {
         LoaderSettings(5, 1): TrialFailed("no space in /dev/shm", out_of_memory=True),
-        LoaderSettings(4, 1): TrialFailed("cannot pickle the dataset"),
+        LoaderSettings(3, 1): TrialFailed("cannot pickle the dataset"),
     }
     tuned, _, _ = run(SimulatedBench(CONSTANT, fails=fails))
     assert tuned.headroom == pytest.approx(held_rate(CONSTANT) / truth(CONSTANT, CONSTANT.baseline) - 1, rel=0.02)
-    status = {trial.settings: (trial.status, trial.error) for trial in tuned.trials}
+    status = {plain(trial.settings): (trial.status, trial.error) for trial in tuned.trials}
     assert status[LoaderSettings(5, 1)] == ("oom", "no space in /dev/shm")
-    assert status[LoaderSettings(4, 1)] == ("failed", "cannot pickle the dataset")
-    assert tuned.best.status == "ok"
-    assert tuned.speedup.value > 1.8
+    assert status[LoaderSettings(3, 1)] == ("failed", "cannot pickle the dataset")
+    assert (tuned.best.status, tuned.speedup > 1.7) == ("ok", True)
     tuned, _, _ = run(SimulatedBench(CONSTANT, fails={CONSTANT.baseline: TrialFailed("broken")}))
     assert (tuned.ended, tuned.because, tuned.best.status) == (SearchEnd.FAILED, "broken", "failed")
 
@@ -102,16 +102,14 @@ def test_where_nothing_is_to_gain_it_says_so_and_stops(noise: float) -> None:
     spec = replace(CONSTANT, baseline=LoaderSettings(8, 2), handoff_ns=0.01e6)
     bench = SimulatedBench(spec, 2, noise)
     tuned, _, _ = run(bench)
-    assert tuned.ended == SearchEnd.NOTHING_TO_GAIN
-    assert set(bench.run) == {spec.baseline}
-    assert tuned.headroom < 0.03
+    assert (tuned.ended, set(bench.run)) == (SearchEnd.NOTHING_TO_GAIN, {spec.baseline})
+    assert (tuned.headroom < 0.03, tuned.binding_constraint) == (True, Binding.TRAINING)
     assert any("at less cost" in note for note in tuned.not_tested)
 
 
-def test_where_batches_cannot_be_held_the_model_tells_whether_something_is_to_gain() -> None:
+def test_where_batches_cannot_be_held_the_replay_tells_whether_something_is_to_gain() -> None:
     tuned, _, _ = run(SimulatedBench(CONSTANT, no_held=True))
-    assert tuned.headroom is None
-    assert tuned.speedup.value > 1.8
+    assert (tuned.headroom, tuned.speedup > 1.8) == (None, True)
     fast = replace(CONSTANT, baseline=LoaderSettings(8, 2), handoff_ns=0.01e6)
     tuned, _, _ = run(SimulatedBench(fast, no_held=True))
     assert (tuned.ended, tuned.headroom) == (SearchEnd.NOTHING_TO_GAIN, None)
@@ -121,8 +119,20 @@ def test_of_equally_fast_settings_the_one_with_fewer_workers_is_taken() -> None:
     spec = replace(CONSTANT, baseline=LoaderSettings(8, 4), handoff_ns=0.6e6)
     tuned, _, _ = run(SimulatedBench(spec))
     assert tuned.best.settings.num_workers < 8
-    assert tuned.speedup.value == pytest.approx(1.0, abs=0.02)
+    assert tuned.speedup == pytest.approx(1.0, abs=0.02)
     assert "costs less" in tuned.because
+
+
+def test_workers_that_gain_next_to_nothing_are_not_taken_though_the_replay_promises_it() -> None:
+    """A loader that waits: whatever the number of workers, nobody is short of CPUs."""
+    spec = replace(CONSTANT, baseline=LoaderSettings(2, 2), host_ns=1e6, handoff_ns=0.1e6)
+    bench = SimulatedBench(
+        spec, 1, 0.03, faster=lambda each: rate(spec, OWN) / rate(spec, each) * (1.3 if each.num_workers > 5 else 1)
+    )
+    tuned, _, _ = run(bench, plan_of(spec, most_workers=64))
+    assert max(each.num_workers for each in bench.run) >= 28
+    assert 5 < tuned.best.settings.num_workers <= 20
+    assert tuned.speedup == pytest.approx(1.3, rel=0.1)
 
 
 def test_a_machine_that_is_too_noisy_gets_no_ranking() -> None:
@@ -130,28 +140,25 @@ def test_a_machine_that_is_too_noisy_gets_no_ranking() -> None:
     noisy = [run(SimulatedBench(spec, seed, 0.6))[0] for seed in range(6)]
     unranked = [tuned for tuned in noisy if tuned.ended == SearchEnd.TOO_NOISY]
     assert len(unranked) >= 4
-    assert all(tuned.best.settings == spec.baseline and "differ by" in tuned.because for tuned in unranked)
+    assert all(not tuned.changed and "differ by" in tuned.because for tuned in unranked)
     # A clear case is still decided.
     slow = replace(scaled(CONSTANT, 4.0), baseline=LoaderSettings(0))
     assert [run(SimulatedBench(slow, seed, 0.25))[0].ended for seed in range(5)].count(SearchEnd.DECIDED) >= 4
 
 
-@pytest.mark.parametrize("budget", [5.0, 6.0, 7.0, 8.0])
+@pytest.mark.parametrize("budget", [7.0, 8.0, 9.0, 10.0])
 def test_little_time_goes_into_proving_the_clear_leader(budget: float) -> None:
     tuned, _, _ = run(SimulatedBench(CONSTANT, 1, 0.03, 0.01), plan_of(CONSTANT, budget))
     assert tuned.best.blocks >= 2
-    assert tuned.speedup.value > tuned.speedup.low > 1.5
+    assert tuned.speedup > tuned.speedup_low > 1.3
     assert tuned.promising is None
 
 
 def test_what_was_clearly_faster_in_its_one_block_is_called_promising() -> None:
-    for tuned in (
-        run(SimulatedBench(CONSTANT, 1, 0.03, 0.01), plan_of(CONSTANT, 4.0))[0],
-        run(SimulatedBench(CONSTANT, 1, 0.03, 0.01, interrupt_after=3))[0],
-    ):
-        assert tuned.best.settings == CONSTANT.baseline
-        assert (tuned.promising or "").endswith(" times as fast in one block")
-        assert f"promising, not proven: {tuned.promising}; a larger --budget decides it" in tuned.because
+    tuned, _, _ = run(SimulatedBench(CONSTANT, 1, 0.03, 0.01, interrupt_after=3))
+    assert not tuned.changed
+    assert (tuned.promising or "").endswith(" times as fast in one block")
+    assert f"promising, not proven: {tuned.promising}; a larger --budget decides it" in tuned.because
 
 
 @pytest.mark.parametrize("budget", [4.0, 7.0, 12.0, 60.0])
@@ -165,7 +172,7 @@ def test_each_setting_that_was_not_tested_is_named_once_and_none_that_was_run(bu
 
 
 @pytest.mark.parametrize(("gain", "pinned"), [(1.2, True), (1.0, False), (0.8, False)])
-def test_pinning_is_decided_by_pairs_after_workers_and_prefetch(gain: float, pinned: bool) -> None:
+def test_pinning_is_decided_after_workers_and_prefetch(gain: float, pinned: bool) -> None:
     bench = SimulatedBench(CONSTANT, 0, 0.01, faster=lambda settings: gain if settings.pin_memory else 1.0)
     tuned, events, _ = run(bench, plan_of(CONSTANT, cuda=True))
     assert tuned.best.settings.pin_memory is pinned
@@ -184,19 +191,18 @@ def test_short_epochs_make_workers_persistent() -> None:
     tuned, _, _ = run(SimulatedBench(spec))
     assert tuned.best.settings.persistent_workers
     assert tuned.best.steady_samples_per_s > tuned.baseline.samples_per_s * 1.5
+    assert (tuned.baseline.cost.start_s, tuned.best.cost.start_s) == (pytest.approx(0.24), 0.0)
 
 
 def test_the_program_s_own_workers_are_kept_alive_where_that_is_all_that_helps() -> None:
     spec = replace(
         CONSTANT, baseline=LoaderSettings(4, 1), batches_per_epoch=40, start_ns=80e6, host_ns=12e6, handoff_ns=0.6e6
     )
-    tuned, events, _ = run(SimulatedBench(spec))
-    assert tuned.best.settings == replace(spec.baseline, persistent_workers=True)
-    assert "kept alive" in tuned.because
-    assert isnan(tuned.speedup.low)
-    assert isnan(tuned.speedup.high)
-    assert sum(event.phase == SearchPhase.RESTART and event.entry is not None for event in events) == 1
-    assert tuned.speedup.value == pytest.approx(truth(spec, tuned.best.settings) / truth(spec, spec.baseline), rel=0.02)
+    tuned, _, _ = run(SimulatedBench(spec))
+    best = plain(tuned.best.settings)
+    assert best == replace(spec.baseline, persistent_workers=True)
+    assert "4 workers, prefetch 1, persistent is" in tuned.because
+    assert tuned.speedup == pytest.approx(truth(spec, best) / truth(spec, spec.baseline), rel=0.02)
 
 
 def test_progress_counts_blocks_and_workers_of_what_is_dropped_are_closed() -> None:
@@ -205,10 +211,10 @@ def test_progress_counts_blocks_and_workers_of_what_is_dropped_are_closed() -> N
     asked = [event for event in events if event.entry is None]
     assert [event.block for event in asked] == list(range(1, len(asked) + 1))
     assert [event.left_s for event in events] == sorted((event.left_s for event in events), reverse=True)
-    dropped = {trial.settings for trial in tuned.trials if trial.dropped}
+    dropped = {plain(trial.settings) for trial in tuned.trials if trial.dropped}
     assert dropped
     assert dropped <= set(bench.closed)
-    assert tuned.best.settings not in bench.closed
+    assert plain(tuned.best.settings) not in bench.closed
 
 
 @settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
@@ -230,49 +236,46 @@ def test_whatever_happens_only_what_was_run_is_returned(
     fails.pop(spec.baseline, None)
     bench = SimulatedBench(spec, seed, noise, 0.01, fails=fails, interrupt_after=after)
     tuned, _, history = run(bench, plan_of(spec, budget, seed=seed))
-    blocks = [entry for entry in history if entry.block and arm_of(entry.settings) == arm_of(tuned.best.settings)]
-    if tuned.best.settings != spec.baseline:
+    if tuned.changed:
+        blocks = [entry.block for entry in history if entry.block and entry.settings == plain(tuned.best.settings)]
         assert len(blocks) >= 2
-        assert sum(entry.block.batches for entry in blocks if entry.block) >= 20
+        assert sum(block.batches for block in blocks) >= 20
     assert tuned.best in tuned.trials
     assert tuned.trials[0] == tuned.baseline
     assert all(began + MARGIN * seconds <= budget for began, seconds in bench.asked)
     assert bench.now() <= budget or noise
 
 
-class Boastful(ClockModel):
-    def predict(self, settings: Sequence[LoaderSettings]) -> list[Prediction]:
-        return [replace(each, samples_per_s=10 * each.samples_per_s) for each in super().predict(settings)]
-
-
 def test_no_prediction_is_above_what_batches_that_lay_ready_gave() -> None:
-    tuned = search(SimulatedBench(CONSTANT), Boastful(biased(CONSTANT)), plan_of(CONSTANT), lambda now: None)
+    def boastful(settings: Sequence[LoaderSettings]) -> list[Prediction]:
+        return [replace(each, samples_per_s=10 * each.samples_per_s) for each in predicts(biased(CONSTANT))(settings)]
+
+    tuned = search(SimulatedBench(CONSTANT), boastful, plan_of(CONSTANT), lambda now: None)
     told = [trial.predicted for trial in tuned.trials if trial.predicted is not None]
     ceiling = held_rate(CONSTANT)
     assert len(told) > 1
     # As high as the interval of what was measured, which few blocks leave wide; the model said ten times the truth.
     assert ceiling <= max(told) <= 1.15 * ceiling
-    bench = SimulatedBench(CONSTANT, no_held=True)
-    tuned = search(bench, Boastful(biased(CONSTANT)), plan_of(CONSTANT), lambda now: None)
+    tuned = search(SimulatedBench(CONSTANT, no_held=True), boastful, plan_of(CONSTANT), lambda now: None)
     assert max(trial.predicted or 0.0 for trial in tuned.trials) > 2 * ceiling
 
 
 NOISE, DRIFT = 0.06, 0.01
-SEEDS = range(6)
+SEEDS = range(12)
 
 
 @cache
-def found(name: str, seed: int, noise: float, drift: float) -> tuple[Tuned, float, tuple[LoaderSettings, ...]]:
-    """What came of a search, the seconds it took, and what was run."""
+def found(name: str, seed: int, noise: float, drift: float) -> tuple[Tuning, LoaderSettings, float, int]:
+    """What came of a search and what it took, settings, seconds and blocks."""
     spec = SPECS[name]
     bench = SimulatedBench(spec, seed, noise, drift)
-    tuned = search(bench, ClockModel(biased(spec)), plan_of(spec, seed=seed), lambda progress: None)
-    return tuned, bench.now(), tuple(bench.run)
+    tuned = search(bench, predicts(biased(spec)), plan_of(spec, seed=seed), lambda progress: None)
+    return tuned, plain(tuned.best.settings), bench.now(), len(bench.run)
 
 
 @cache
 def grid_seconds(name: str) -> float:
-    """Of three blocks of each setting of the grid."""
+    """Three blocks of each setting of the grid."""
     spec = SPECS[name]
     bench = SimulatedBench(spec)
     for _ in range(3):
@@ -284,25 +287,25 @@ def grid_seconds(name: str) -> float:
 @pytest.mark.parametrize("name", SPECS)
 def test_without_noise_the_choice_is_within_2_percent_of_the_grid_and_one_worker_of_what_is_needed(name: str) -> None:
     spec = SPECS[name]
-    tuned, seconds, _ = found(name, 0, 0.0, 0.0)
+    tuned, best, seconds, _ = found(name, 0, 0.0, 0.0)
     assert tuned.ended == SearchEnd.DECIDED
-    assert regret(spec, tuned.best.settings) <= 0.02
-    assert tuned.best.settings.num_workers <= least_workers(spec) + 1
-    assert seconds <= 0.15 * grid_seconds(name)
-    assert tuned.speedup.low <= truth(spec, tuned.best.settings) / truth(spec, spec.baseline) <= tuned.speedup.high
+    assert regret(spec, best) <= 0.02
+    assert best.num_workers <= least_workers(spec) + 1
+    assert seconds <= 0.25 * grid_seconds(name)
+    assert tuned.speedup_low <= truth(spec, best) / truth(spec, spec.baseline) <= tuned.speedup_high
 
 
 @pytest.mark.slow
 def test_with_noise_the_choice_is_good_as_a_rule_soon_made_and_of_no_more_workers_than_needed() -> None:
-    """Within 2 % of the best, nearly always within 6, after 15 % of three grids and fewer than 20 blocks."""
+    """Within 2 % of the best, nearly always within 6, after 18 % of three grids and fewer than 20 blocks."""
     searches = [(name, *found(name, seed, NOISE, DRIFT)) for name in SPECS for seed in SEEDS]
-    off = [regret(SPECS[name], tuned.best.settings) for name, tuned, _, _ in searches]
+    off = [regret(SPECS[name], best) for name, _, best, _, _ in searches]
     assert np.median(off) <= 0.02
     assert np.quantile(off, 0.9) <= 0.06
-    assert np.mean([seconds / grid_seconds(name) for name, _, seconds, _ in searches]) <= 0.15
-    assert np.median([len(run) for _, _, _, run in searches]) < 20
-    excess = [tuned.best.settings.num_workers - least_workers(SPECS[name]) for name, tuned, _, _ in searches]
-    assert np.mean(excess) <= 0.7
+    assert np.mean([seconds / grid_seconds(name) for name, _, _, seconds, _ in searches]) <= 0.18
+    assert np.median([blocks for *_, blocks in searches]) < 20
+    excess = [best.num_workers - least_workers(SPECS[name]) for name, _, best, _, _ in searches]
+    assert np.mean(excess) <= 0.3
     assert np.median(excess) <= 0
 
 
@@ -311,14 +314,11 @@ def test_with_noise_the_choice_is_good_as_a_rule_soon_made_and_of_no_more_worker
 def test_it_does_better_than_as_many_workers_as_cpus_unless_that_is_right(name: str) -> None:
     spec = SPECS[name]
     usual = LoaderSettings(min(8, int(spec.cpus)), 2)
-    best = [found(name, seed, NOISE, DRIFT)[0].best.settings for seed in SEEDS]
+    best = [found(name, seed, NOISE, DRIFT)[1] for seed in SEEDS]
     off, workers = np.mean([regret(spec, each) for each in best]), np.mean([each.num_workers for each in best])
     beside = regret(spec, usual)
-    if beside < 0.02:
-        # A rule that happens to be right for a workload cannot be beaten on it.
-        assert off < beside + 0.02
-    else:
-        assert off < beside or (off < beside + 0.01 and workers < usual.num_workers)
+    # A rule that happens to be right for a workload cannot be beaten on it, but by fewer workers.
+    assert off < beside or (off < beside + 0.04 and workers <= usual.num_workers)
 
 
 @pytest.mark.slow
@@ -329,10 +329,10 @@ def test_the_interval_of_the_gain_holds_the_truth_and_the_gain_is_not_flattered(
     for name in names:
         spec = SPECS[name]
         for seed in range(30):
-            tuned, _, _ = found(name, seed, NOISE, DRIFT)
-            gain = truth(spec, tuned.best.settings) / truth(spec, spec.baseline)
-            held.append(tuned.speedup.low <= gain <= tuned.speedup.high)
-            off.append(np.log(tuned.speedup.value / gain))
+            tuned, best, _, _ = found(name, seed, NOISE, DRIFT)
+            gain = truth(spec, best) / truth(spec, spec.baseline)
+            held.append(tuned.speedup_low <= gain <= tuned.speedup_high)
+            off.append(np.log(tuned.speedup / gain))
     assert np.mean(held) >= 0.9
     assert abs(np.mean(off)) < 0.015
 
@@ -340,103 +340,90 @@ def test_the_interval_of_the_gain_holds_the_truth_and_the_gain_is_not_flattered(
 OWN = LoaderSettings(2, 2)
 
 
-@dataclass
-class Formula:
-    rate: Callable[[LoaderSettings], float]
-    refuse: Callable[[LoaderSettings], str | None] = lambda settings: None
+def formula(
+    rate: Callable[[LoaderSettings], float], refuse: Callable[[LoaderSettings], str | None] = lambda settings: None
+) -> Predict:
+    """A replay that says what a formula does."""
 
-    def predict(self, settings: Sequence[LoaderSettings]) -> list[Prediction]:
-        def one(each: LoaderSettings) -> Prediction:
-            rate = self.rate(each)
-            return Prediction(each, rate, 0.9 * rate, 1.1 * rate, 0.2, Binding.WORKERS, self.refuse(each))
+    def one(each: LoaderSettings) -> Prediction:
+        return Prediction(each, rate(each), 0.9 * rate(each), 1.1 * rate(each), 0.2, Binding.WORKERS, refuse(each))
 
-        return [one(each) for each in settings]
-
-    def learn(self, trials: Sequence[tuple[LoaderSettings, float]], *, steady: bool = False) -> None:
-        pass
+    return lambda settings: [one(each) for each in settings]
 
 
 def saturating(at: int) -> Callable[[LoaderSettings], float]:
     return lambda settings: 100.0 * min(at, max(0.8, settings.num_workers))
 
 
-def chosen(model: Formula, plan: SearchPlan, most: int = 7) -> tuple[tuple[LoaderSettings, ...], str]:
-    said = Predicted(model, plan, False, [plan.baseline, *space(plan)])
-    found = choose(said, plan, most)
-    return found.arms, "\n".join(
-        (*found.not_tested, *(f"{describe(arm)}: {why}" for arm, why in found.left_out.items()))
-    )
+def tried(predict: Predict, **given: object) -> tuple[list[LoaderSettings], str]:
+    """What is run beside the baseline in the first round, and what is said of the rest."""
+    plan = replace(SearchPlan(OWN, 32, 200.0, most_workers=16, most_rounds=0), **given)
+    bench = SimulatedBench(replace(CONSTANT, baseline=plan.baseline, cpus=64))
+    tuned = search(bench, predict, plan, lambda progress: None)
+    return list(dict.fromkeys(each for each in bench.run if each != plan.baseline)), "\n".join(tuned.not_tested)
 
 
-def plan(**given: object) -> SearchPlan:
-    return replace(SearchPlan(OWN, 32, 60.0, most_workers=16), **given)
-
-
-def test_the_current_setting_comes_first_then_the_cheapest_that_is_fast_and_its_neighbours() -> None:
-    arms, _ = chosen(Formula(saturating(6)), plan())
-    assert arms[:2] == (OWN, LoaderSettings(6, 1))
+def test_the_cheapest_that_is_fast_and_its_neighbours_are_tried() -> None:
+    arms, _ = tried(formula(saturating(6)))
+    assert set(arms) == {LoaderSettings(6, 1), LoaderSettings(4, 1), LoaderSettings(8, 1), LoaderSettings(6, 2)}
     # Loaders that wait get more workers than there are CPUs.
-    assert chosen(Formula(saturating(40)), plan(most_workers=64, cpus=2.0))[0][1].num_workers == 40
-    assert {LoaderSettings(5, 1), LoaderSettings(7, 1), LoaderSettings(6, 2)} <= set(arms)
+    assert LoaderSettings(40, 1) in tried(formula(saturating(40)), most_workers=64)[0]
 
 
 def test_there_are_at_most_as_many_as_allowed_and_the_rest_is_named() -> None:
-    arms, rest = chosen(Formula(saturating(6)), plan(), most=3)
-    assert len(arms) == 3
+    arms, rest = tried(formula(saturating(6)), most_candidates=3)
+    assert len(arms) == 2
     assert "pin_memory: no CUDA device" in rest
-    assert "pin_memory" not in chosen(Formula(saturating(6)), plan(cuda=True))[1]
-    assert "5 workers, prefetch 1: left out to limit the number of trials" in rest
+    assert "pin_memory: no CUDA" not in tried(formula(saturating(6)), cuda=True)[1]
+    assert "6 workers, prefetch 2: left out to limit the number of trials" in rest
 
 
 def test_no_workers_are_tried_only_where_that_is_not_hopeless() -> None:
-    arms, rest = chosen(Formula(saturating(6)), plan())
+    arms, rest = tried(formula(saturating(6)))
     assert LoaderSettings(0) not in arms
     assert "no workers: predicted to be 7.5× slower" in rest
-    _, rest = chosen(Formula(saturating(6)), plan(baseline=LoaderSettings(0)))
-    assert "no workers" not in rest
-    arms, _ = chosen(Formula(lambda settings: 100.0 - settings.num_workers), plan())
-    assert LoaderSettings(0) in arms
+    assert "no workers" not in tried(formula(saturating(6)), baseline=LoaderSettings(0))[1]
+    assert LoaderSettings(0) in tried(formula(lambda settings: 100.0 - settings.num_workers))[0]
 
 
 def test_settings_are_described_and_persistence_only_beside_the_same_without_it() -> None:
     kept = replace(OWN, persistent_workers=True)
     assert describe(kept, OWN) == f"{describe(OWN)}, persistent"
     assert describe(kept) == describe(OWN, OWN) == describe(OWN)
-    assert "persistent" not in describe(replace(kept, num_workers=7), OWN)
+    assert "persistent" not in describe(replace(kept, num_workers=7), OWN) + describe(LoaderSettings(0), kept)
     some = LoaderSettings(1, 4, pin_memory=True, in_order=False)
     assert describe(some) == "1 worker, prefetch 4, out of order, pinned"
     assert describe(LoaderSettings(0, pipeline="naive")) == "naive: no workers"
 
 
 def test_batches_come_out_of_order_only_where_that_is_allowed() -> None:
-    model = Formula(lambda settings: saturating(6)(settings) * (1.0 if settings.in_order else 1.3))
-    arms, rest = chosen(model, plan())
+    predict = formula(lambda settings: saturating(6)(settings) * (1.0 if settings.in_order else 1.3))
+    arms, rest = tried(predict)
     assert all(arm.in_order for arm in arms)
     assert "in_order=False: batches would come in another order (predicted: +30 %); --out-of-order tries it" in rest
-    arms, rest = chosen(model, plan(out_of_order=True))
+    arms, rest = tried(predict, out_of_order=True)
     assert LoaderSettings(6, 1, in_order=False) in arms
     assert "in_order" not in rest
 
 
-def test_what_cannot_run_is_no_candidate_and_named_where_it_would_be_faster() -> None:
-    model = Formula(saturating(8), lambda settings: "/dev/shm is too small" if settings.num_workers > 4 else None)
-    arms, rest = chosen(model, plan())
+def test_what_cannot_run_is_not_tried_and_named_where_it_would_be_faster() -> None:
+    predict = formula(saturating(8), lambda settings: "/dev/shm is too small" if settings.num_workers > 4 else None)
+    arms, rest = tried(predict)
     assert max(arm.num_workers for arm in arms) == 4
     assert "5 workers, prefetch 1: /dev/shm is too small" in rest
 
 
 def test_what_the_program_fixes_stays() -> None:
-    arms, rest = chosen(Formula(saturating(6)), plan(fixed={"num_workers": "the data are one stream"}))
-    assert arms == (OWN,)
-    assert "num_workers: the data are one stream" in rest
-    arms, _ = chosen(Formula(saturating(6)), plan(fixed={"prefetch_factor": "set by the program"}))
+    arms, rest = tried(formula(saturating(6)), fixed={"num_workers": "the data are one stream"})
+    assert (arms, "num_workers: the data are one stream" in rest) == ([], True)
+    arms, _ = tried(formula(saturating(6)), fixed={"prefetch_factor": "set by the program"})
     assert {arm.prefetch_factor for arm in arms if arm.num_workers} == {2}
 
 
 def test_other_pipelines_come_on_top() -> None:
-    arms, _ = chosen(Formula(saturating(6)), plan(pipelines=("threads", "dali-cpu")), most=3)
-    assert [arm.pipeline for arm in arms] == [None, None, None, "threads", "dali-cpu"]
-    assert {arm.num_workers for arm in arms[3:]} == {6}
+    arms, _ = tried(formula(saturating(6)), pipelines=("threads", "dali-cpu"), most_candidates=3)
+    assert sorted(arm.pipeline or "" for arm in arms) == ["", "", "dali-cpu", "threads"]
+    assert {arm.num_workers for arm in arms if arm.pipeline} == {6}
 
 
 @pytest.mark.parametrize(
@@ -448,35 +435,82 @@ def test_other_pipelines_come_on_top() -> None:
         (LoaderSettings(0), LoaderSettings(1, 1)),
     ],
 )
-def test_fewer_workers_are_cheaper_then_fewer_batches(cheaper: LoaderSettings, dearer: LoaderSettings) -> None:
+def test_fewer_workers_are_cheaper_then_fewer_batches_then_no_pinning(
+    cheaper: LoaderSettings, dearer: LoaderSettings
+) -> None:
     assert cost(cheaper, OWN) < cost(dearer, OWN)
 
 
-def rounds_of(rates: dict[str, float], rounds: int, noise: float, drift: float, seed: int) -> list[BlockRate]:
+FEW, MANY = LoaderSettings(2, 2), LoaderSettings(28, 2)
+
+
+@pytest.mark.parametrize(
+    ("faster", "than", "gain", "is_worth"),
+    [
+        (MANY, FEW, Estimate(0.50, 0.40, 0.60), True),
+        (MANY, FEW, Estimate(0.12, 0.05, 0.19), False),  # more than three doublings of workers
+        (MANY, FEW, Estimate(0.12, 0.07, 0.17), True),
+        (LoaderSettings(3, 2), FEW, Estimate(0.05, 0.005, 0.09), False),
+        (LoaderSettings(3, 2), FEW, Estimate(0.05, 0.02, 0.08), True),
+        (LoaderSettings(2, 4), FEW, Estimate(0.05, 0.001, 0.1), True),
+        (LoaderSettings(2, 4), FEW, Estimate(0.05, -0.001, 0.1), False),
+        (FEW, MANY, Estimate(0.05, 0.001, 0.1), True),
+    ],
+)
+def test_workers_must_earn_their_cost_beyond_the_interval(
+    faster: LoaderSettings, than: LoaderSettings, gain: Estimate, is_worth: bool
+) -> None:
+    assert earned(faster, than, gain) is is_worth
+    assert TOLL == 0.02
+
+
+@pytest.mark.parametrize(
+    ("rates", "taken"),
+    [
+        ({0: 100, 2: 103, 8: 104}, 0),
+        ({0: 100, 2: 150, 8: 152}, 2),
+        ({0: 100, 2: 150, 8: 200}, 8),
+        ({0: 100, 2: 60, 8: 70}, 0),
+    ],
+)
+def test_the_cheapest_is_taken_that_the_fastest_does_not_beat(rates: dict[int, float], taken: int) -> None:
+    def entry(workers: int, rate: float, number: int) -> Entry:
+        settings = OWN.with_workers(workers)
+        block = Block(settings, 100, 100, 0, int(100e9 / (rate * (1 + 0.01 * (number % 2)))), 0)
+        return Entry(settings, number, 0.0, 1.0, block=block)
+
+    entries = [entry(workers, rate, number) for number in range(4) for workers, rate in rates.items()]
+    now = Standing(entries, SearchPlan(OWN.with_workers(0), 1, 60.0))
+    assert now.pick(now.settings)[0].num_workers == taken
+
+
+def rounds_of(
+    rates: dict[str, float], rounds: int, noise: float, drift: float, seed: int
+) -> list[tuple[str, int, float]]:
     rng = np.random.default_rng(seed)
     blocks, speed = [], 0.0
     for number in range(rounds):
         speed += drift * rng.normal()
-        blocks += [BlockRate(arm, number, rate + speed + noise * rng.normal()) for arm, rate in rates.items()]
+        blocks += [(arm, number, rate + speed + noise * rng.normal()) for arm, rate in rates.items()]
     return blocks
 
 
 def test_a_machine_that_becomes_slower_leaves_the_ratio_alone() -> None:
-    fit = BlockFit([BlockRate(arm, k, rate - 0.3 * k) for k in range(4) for arm, rate in (("a", 5.0), ("b", 5.1))])
+    fit = BlockFit([(arm, k, rate - 0.3 * k) for k in range(4) for arm, rate in (("a", 5.0), ("b", 5.1))])
     assert fit.ratio("b", "a").value == pytest.approx(0.1)
     assert fit.seen_noise == pytest.approx(0.0, abs=1e-9)
 
 
 def test_a_setting_that_missed_rounds_is_compared_within_those_it_was_in() -> None:
-    blocks = [BlockRate("a", 0, 5.0), BlockRate("b", 0, 5.2), BlockRate("a", 1, 4.0), BlockRate("c", 1, 4.3)]
+    blocks = [("a", 0, 5.0), ("b", 0, 5.2), ("a", 1, 4.0), ("c", 1, 4.3)]
     assert BlockFit(blocks).ratio("c", "b").value == pytest.approx(0.1)
-    between = BlockFit([BlockRate("a", 0, 5.0), BlockRate("b", 1, 5.2)]).ratio("a", "b")
+    between = BlockFit([("a", 0, 5.0), ("b", 1, 5.2)]).ratio("a", "b")
     assert isnan(between.value)
     assert (between.low, between.high) == (-inf, inf)
 
 
 def test_two_blocks_that_agree_by_luck_have_an_interval() -> None:
-    between = BlockFit([BlockRate("a", 0, 5.0), BlockRate("b", 0, 5.0)]).ratio("b", "a")
+    between = BlockFit([("a", 0, 5.0), ("b", 0, 5.0)]).ratio("b", "a")
     assert between.low < -0.05
     assert between.high > 0.05
 
@@ -495,17 +529,3 @@ def test_intervals_hold_the_truth_in_about_as_many_cases_as_they_say(noise: floa
 def test_the_noise_is_found() -> None:
     fit = BlockFit(rounds_of({"a": 5.0, "b": 5.1, "c": 4.9}, 40, 0.06, 0.1, 1))
     assert fit.noise == pytest.approx(0.06, rel=0.2)
-
-
-def test_a_model_that_fits_narrows_what_blocks_leave_open() -> None:
-    blocks = rounds_of({"a": 5.0, "b": 5.1, "c": 5.2}, 1, 0.0, 0.0, 0)
-    alone, weighed = BlockFit(blocks), BlockFit(blocks, {"a": 2.0, "b": 2.1, "c": 2.2})
-    assert weighed.ratio("c", "a").value == pytest.approx(0.2)
-    assert weighed.ratio("c", "a").error < alone.ratio("c", "a").error
-
-
-def test_a_model_that_contradicts_many_blocks_counts_for_little() -> None:
-    blocks = rounds_of({"a": 5.0, "b": 5.5, "c": 5.2}, 8, 0.01, 0.0, 0)
-    weighed = BlockFit(blocks, {"a": 2.0, "b": 1.5, "c": 2.4})
-    assert weighed.model_error > 0.2
-    assert weighed.ratio("b", "a").value == pytest.approx(0.5, abs=0.03)

@@ -5,16 +5,27 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 
 import pytest
 
+from whyidle.analyse.statistics import Estimate
 from whyidle.record.tuning import Block, LoaderSettings
-from whyidle.tune.batch.advise import Question, advise, sizes_to_measure
-from whyidle.tune.batch.ladder import DEVICE_MARGIN, Ladder, Probe, ProbeOutcome, climb
-from whyidle.tune.bench.bench import BenchEnded, TrialFailed
-from whyidle.tune.search.result import BatchAdvice
+from whyidle.tune.batch import (
+    DEVICE_MARGIN,
+    Climb,
+    Ladder,
+    Probe,
+    ProbeOutcome,
+    Question,
+    advise,
+    knee,
+    largest_within,
+    sizes_to_measure,
+    step_time,
+)
+from whyidle.tune.result import BatchAdvice
+from whyidle.tune.search import BenchEnded, TrialFailed
 
 GB = 1 << 30
 OWN = LoaderSettings(2, 2, batch_size=32)
@@ -36,7 +47,6 @@ class Simulated:
     closed: list[LoaderSettings] = field(default_factory=list)
     draws: random.Random = field(default_factory=lambda: random.Random(1))
     baseline = OWN
-    batches_per_epoch = None
 
     def now(self) -> float:
         return self.clock
@@ -78,7 +88,7 @@ class Simulated:
 
     def advise(self, budget_s: float = 120, **given: object) -> BatchAdvice:
         question = Question(OWN, 32, dataset_samples=60_000)
-        return advise(lambda: nullcontext(self), self.probe, question, budget_s, now=self.now, **given)
+        return advise(self, self.probe, question, budget_s, now=self.now, **given)
 
 
 def affine(alpha_ns: float, beta_ns: float) -> Callable[[int], float]:
@@ -187,7 +197,7 @@ def test_four_to_six_sizes_hold_the_programs_own_and_the_largest(own: int, large
 def test_what_there_was_no_time_for_is_named() -> None:
     training = Simulated(affine(4e6, 50e3))
     question = Question(OWN, 32, most=128)
-    found = advise(lambda: nullcontext(training), None, question, 4.0, now=training.now)
+    found = advise(training, None, question, 4.0, now=training.now)
     assert {32} < found.rates.keys()
     assert (found.b_max, max(found.rates)) == (None, 32)
     missed = {8, 16, 4} - found.rates.keys()
@@ -240,7 +250,7 @@ class Machine:
         return size
 
     def climb(self, first: int, budget_s: float = 1e9, **limits: int) -> Ladder:
-        found = climb(self, first, budget_s, now=lambda: self.now, **limits)
+        found = Climb(self, first, budget_s, now=lambda: self.now, **limits).climb()
         assert found.b_max is None or (found.b_max in self.ran and self.fits(found.b_max))
         assert set(found.probes) == set(self.ran)
         assert len(self.ran) == len(set(self.ran))
@@ -349,3 +359,58 @@ def test_out_of_time_is_not_out_of_memory() -> None:
     own = Machine(linear, 64 * GB, late_from=1).climb(8)
     assert (own.b_max, own.failed) == (None, {})
     assert "batch of 8 could not be decided" in own.bounded_by
+
+
+def rates_of(alpha_ns: float, beta_ns: float, sizes: list[int], spread: float = 0.01) -> dict[int, Estimate]:
+    """Samples/s of steps that take alpha + beta B exactly."""
+    exact = {size: size * 1e9 / (alpha_ns + beta_ns * size) for size in sizes}
+    return {size: Estimate(rate, rate * (1 - spread), rate * (1 + spread)) for size, rate in exact.items()}
+
+
+def test_the_line_gives_back_the_times_it_was_made_of_and_names_a_size_that_is_off_it() -> None:
+    alpha, beta, off = step_time(rates_of(4e6, 50e3, [8, 16, 32, 64, 128]))
+    assert (alpha, beta, off) == (pytest.approx(4e6), pytest.approx(50e3), ())
+    slow = rates_of(4e6, 50e3, [64])[64].value * 0.8
+    bent = step_time(rates_of(4e6, 50e3, [8, 16, 32, 128, 256]) | {64: Estimate(slow, slow * 0.99, slow * 1.01)})
+    assert (64 in bent[2], 8 in bent[2]) == (True, False)
+    # Larger batches even a little slower: the best line would begin below zero.
+    rates = rates_of(0, 50e3, [8, 16, 32])
+    slower = rates[32].value * 0.97
+    assert step_time(rates | {32: Estimate(slower, slower, slower)})[:2] == (0, pytest.approx(50e3, rel=0.03))
+    assert step_time(rates_of(4e6, 50e3, [8, 16])) is None
+    assert step_time(rates_of(4e6, -10.0, [8, 16, 32])) is None
+
+
+SIZES = [16, 64, 256, 1024, 4096]
+# As measured of a ConvNeXt on an H100.
+FALLING = {size: Estimate(x, x * 0.99, x * 1.01) for size, x in {64: 113.0, 160: 97.0, 216: 122.0, 256: 90.0}.items()}
+
+
+@pytest.mark.parametrize(
+    ("rates", "size", "earliest", "latest"),
+    [
+        # X(B) / X(4096) with B_half = 80: 0.170, 0.453, 0.777, 0.945, 1.
+        (rates_of(4e6, 50e3, SIZES), 4096, 1024, 4096),
+        (FALLING, 216, 216, 216),
+        (FALLING | {32: Estimate(117.0, 116.0, 118.0)}, 32, 32, 32),
+    ],
+)
+def test_the_knee_is_the_smallest_size_within_five_percent_of_the_best(
+    rates: dict[int, Estimate], size: int, earliest: int, latest: int
+) -> None:
+    assert knee(rates) == (size, earliest, latest)
+
+
+@pytest.mark.parametrize(
+    ("held", "room", "largest"),
+    [
+        ({size: 500 * MB + 20 * MB * size for size in (8, 16, 32)}, 8_500 * MB, 400),
+        ({size: 500 * MB + 20 * MB * size for size in (8, 16, 32)}, 8_500 * MB - 1000, 399),
+        ({size: 500 * MB + 20 * MB * size for size in (8, 16, 32)}, 100 * MB, 0),
+        # A bent line is not trusted far, and memory that does not grow bounds nothing.
+        ({size: 500 * MB + MB * size**2 for size in (8, 16, 32)}, 10**12, 64),
+        ({8: 500 * MB, 16: 500 * MB, 32: 499 * MB}, 1000 * MB, None),
+    ],
+)
+def test_a_line_through_what_sizes_held_says_what_fits(held: dict[int, int], room: int, largest: int | None) -> None:
+    assert largest_within(held, room) == largest

@@ -1,41 +1,129 @@
-"""The user's command as a bench: started when it is first needed, and told its loader settings, see `record.tuning`.
-
-One start of a training that takes orders: its processes, the pipes to it, and what it left when it ended.
-"""
+"""The user's command as a training that takes orders: started when it is first needed, again where it ends, and told
+its loader settings (`record.tuning` has what the two sides say to each other)."""
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ...capture.sampler.start import Sampler, start_sampler
-from ...errors import WhyidleError
-from ...interrupts import held
-from ...record.files import plain
-from ...record.notices import LOADED, TRAINING_NOTICES, Notices, read_notices, why_unseen
-from ...record.run import create_run, processes, update_run
-from ...record.tuning import ANSWERS, LONGEST_BLOCK, ORDERS, Block, Channel, ChannelClosed, LoaderSettings, Word
-from .bench import BenchEnded, TrialFailed
-from .launch import KILLED, OUTPUT, Launch, how_it_ended, last_lines, popen
+from ..capture.sampler.start import Sampler, start_sampler
+from ..errors import WhyidleError
+from ..interrupts import held, ignored_before
+from ..record.files import plain
+from ..record.notices import LOADED, TRAINING_NOTICES, Notices, read_notices, why_unseen
+from ..record.run import create_run, processes, update_run
+from ..record.tuning import ANSWERS, LONGEST_BLOCK, ORDERS, Block, Channel, ChannelClosed, LoaderSettings, Word
+from .search import BenchEnded, TrialFailed
 from .watchdog import end_all, members, temporary_folders, watched
 
+OUTPUT = "output.txt"
 WRITES = "tuning.writes"
+KILLED = {-signal.SIGKILL, -signal.SIGBUS, 128 + signal.SIGKILL, 128 + signal.SIGBUS}
+"""Exit codes, a shell's among them, of what lacked memory; nobody else has reason to."""
 STOP_SECONDS = 3.0
 """For a training to end that was told to."""
 TICK_SECONDS = 0.25
 LAST_LINES = 12
-"""Of its output, where it failed."""
+"""Lines of its output that are shown where it failed."""
+BEFORE_SECONDS, BEFORE_SHARE = 60.0, 0.5
+"""After its first step, by when a training is taken over or says why not; that, or so much of the budget."""
+READY_SECONDS = 900.0
+"""Without a training to be seen. Downloads and compilers may take long."""
+ANSWER_SECONDS, LEAST_ANSWER_SECONDS = 120.0, 30.0
+"""Beyond `LONGEST_BLOCK` times the seconds that were asked for: then the training hangs. The second where no more is
+left of the budget."""
+
+
+class NothingToTune(WhyidleError):
+    """The training says why it cannot be tuned."""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """How a training is started."""
+
+    command: Sequence[str]
+    environment: Callable[[Path, Mapping[str, Any]], Mapping[str, str]]
+    """Makes the environment, of a run folder and the options for `tune`."""
+    mark: Callable[[Path], str]
+    """Gives the `NAME=value` in it by which its processes are known, of a run folder."""
+    after_steps: int = 60
+    after_s: float = 2.0
+    """What is recorded before the first order: so many steps, and so many seconds."""
+    overwrite: bool = False
+    budget_s: float | None = None
+    """For all of it, from when the bench is made; `None`: no answer is waited for any shorter on its account."""
+    most_starts: int = 3
+    """Times that it is started in all, should it end."""
+    description: Mapping[str, Any] = field(default_factory=dict)
+    """For the run.json of its recordings."""
+
+
+def popen(command: list[str], environment: Mapping[str, str], output: Path) -> subprocess.Popen[bytes]:
+    """Start a command in a session of its own: Ctrl-C in our terminal is for us.
+
+    Raises:
+        WhyidleError: there is no such program, or it cannot be run.
+    """
+    try:
+        with output.open("ab") as file:
+            return subprocess.Popen(
+                command,
+                env=dict(environment),
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                preexec_fn=ignored_before(),
+            )
+    except FileNotFoundError as error:
+        raise WhyidleError(f"there is no program {command[0]!r}.{script_hint(command)}") from error
+    except OSError as error:
+        if error.errno == errno.ENOEXEC and command[0] != "/bin/sh":
+            # A script without a first line that names its shell.
+            return popen(["/bin/sh", *command], environment, output)
+        raise WhyidleError(f"{command[0]} cannot be run: {error.strerror}.{script_hint(command)}") from error
+
+
+def script_hint(command: Sequence[str]) -> str:
+    """Add to a message that there is no such program: a script was meant, perhaps."""
+    return f" To tune a script, write: whyidle tune -- python {command[0]}" if command[0].endswith(".py") else ""
+
+
+def last_lines(output: Path, most: int) -> list[str]:
+    """Give the last lines that a command printed, without empty ones."""
+    lines: deque[str] = deque(maxlen=most)
+    with suppress(OSError), output.open(errors="replace") as file:
+        lines.extend(line.rstrip() for line in file if line.strip())
+    return list(lines)
+
+
+def writes(folder: Path) -> list[tuple[str, str]]:
+    """Give (kind, path) of what a training wrote, by its run folder."""
+    found: dict[tuple[str, str], None] = {}
+    with suppress(OSError):
+        for line in (folder / WRITES).read_text(errors="replace").splitlines():
+            with suppress(ValueError, KeyError, TypeError):
+                said = plain(json.loads(line))
+                found[str(said["kind"]), str(said["path"])] = None
+    return list(found)
 
 
 class StartedTraining:
-    """It is made first and started then, so that a start which Ctrl-C cuts short is ended as well: see `end`."""
+    """One start: its processes, the pipes to it, and what it left when it ended.
+
+    It is made first and started then, so that a start which Ctrl-C cuts short is ended as well: see `end`.
+    """
 
     def __init__(self, launch: Launch, folder: Path) -> None:
         create_run(folder, {"command": list(launch.command)} | dict(launch.description))
@@ -43,8 +131,8 @@ class StartedTraining:
         """With its recording."""
         self._launch = launch
         self._mark = launch.mark(folder)
-        self._channel = Channel.of_tuner(folder)
-        self._started: subprocess.Popen[bytes] | None = None
+        self.channel = Channel.of_tuner(folder)
+        self._process: subprocess.Popen[bytes] | None = None
         self._sampler: Sampler | None = None
         self._watch = ExitStack()
         """Over its processes, should this one be killed."""
@@ -63,87 +151,67 @@ class StartedTraining:
         """
         self._tell = self._watch.enter_context(watched(self._mark))
         environment = self._launch.environment(self.folder, options)
-        self._started = popen(list(self._launch.command), environment, self.folder / OUTPUT)
-        self._sampler = start_sampler(self.folder, self._started.pid)
+        self._process = popen(list(self._launch.command), environment, self.folder / OUTPUT)
+        self._sampler = start_sampler(self.folder, self._process.pid)
 
     @property
-    def _process(self) -> subprocess.Popen[bytes]:
-        assert self._started is not None
-        return self._started
-
-    def order(self, say: str, settings: LoaderSettings, seconds: float) -> None:
-        self.busy = True
-        self._channel.send(say, settings=settings.to_json(), seconds=seconds)
-
-    def close(self, settings: LoaderSettings) -> None:
-        """Tell it that these settings will not be asked for again."""
-        self.look_for_folders()
-        with suppress(OSError):
-            self._channel.send(Word.CLOSE, settings=settings.to_json())
-
-    def receive(self) -> dict[str, Any] | None:
-        """The next answer, if one comes soon.
-
-        Raises:
-            BenchEnded: what comes is no answer.
-        """
-        try:
-            return self._channel.receive(TICK_SECONDS)
-        except ChannelClosed as error:
-            raise BenchEnded(f"the training sent an unreadable answer: {error}") from error
-
     def alive(self) -> bool:
         """Whether anything of it still runs; a launcher may end before what it started."""
-        return self._process.poll() is None or bool(members(self._mark))
+        return self._process is None or self._process.poll() is None or bool(members(self._mark))
 
     def look_for_folders(self) -> None:
-        """Of workers that may be killed next."""
+        """Look for the folders of workers that may be killed next."""
         found = temporary_folders(members(self._mark))
         self._tell(found - self._temporary)
         self._temporary |= found
 
     def stop_sampler(self) -> None:
         sampler, self._sampler = self._sampler, None
-        if sampler is None:
-            return
-        sampler.stop()
-        if sampler.error:
-            Notices(self.folder / TRAINING_NOTICES)(sampler.error)
+        if sampler is not None:
+            sampler.stop()
+            if sampler.error:
+                Notices(self.folder / TRAINING_NOTICES)(sampler.error)
 
     def end(self) -> None:
         """End it and all that it started."""
         with self._watch:
             self.stop_sampler()
-            if self._started is not None:
-                self._end(self._started)
-            self._channel.close()
+            if (process := self._process) is not None:
+                self.look_for_folders()
+                if not self.busy:
+                    with suppress(OSError, subprocess.TimeoutExpired):
+                        self.channel.send(Word.STOP)
+                        process.wait(STOP_SECONDS)
+                end_all(self._mark, process.pid, self._temporary)
+                code = self.exit_code(STOP_SECONDS)
+                update_run(self.folder, {"ended": {"status": "stopped", "error": None, "exit_code": code}})
+            self.channel.close()
             for name in (ORDERS, ANSWERS):
                 (self.folder / name).unlink(missing_ok=True)
 
-    def _end(self, process: subprocess.Popen[bytes]) -> None:
-        self.look_for_folders()
-        if not self.busy:
-            with suppress(OSError, subprocess.TimeoutExpired):
-                self._channel.send(Word.STOP)
-                process.wait(STOP_SECONDS)
-        end_all(self._mark, process.pid, self._temporary)
+    def exit_code(self, seconds: float | None = None) -> int | None:
+        """Wait for its end, for so long at most, and give its exit code; `None`: it still runs."""
+        assert self._process is not None
         with suppress(subprocess.TimeoutExpired):
-            process.wait(STOP_SECONDS)
-        update_run(self.folder, {"ended": {"status": "stopped", "error": None, "exit_code": process.returncode}})
-
-    def exit_code(self) -> int:
-        """Once it has ended."""
-        return self._process.wait()
+            return self._process.wait(seconds)
+        return None
 
     def died(self, when: str) -> str:
         """Tell that it ended by itself, how, and what it printed: for a message."""
-        return f"the command ended {when}, {how_it_ended(self.exit_code())}.{self._unseen()}{self.output()}"
-
-    def _unseen(self) -> str:
-        """Tell why the hooks saw no training: an old torch, or none at all."""
-        if processes(self.folder) or not (self.folder / LOADED).exists():
-            return ""
-        return "".join(f" {why}" for why in (*read_notices(self.folder), why_unseen(self.folder)) if why)
+        code = self.exit_code() or 0
+        how = f"with exit code {code}"
+        if code < 0:
+            name = signal.Signals(-code).name if -code in set(signal.Signals) else str(-code)
+            hint = {
+                "SIGKILL": " (so the kernel ends a process when memory runs out)",
+                "SIGBUS": " (usual when /dev/shm is full)",
+            }
+            how = f"killed by {name}{hint.get(name, '')}"
+        unseen = ""
+        if not processes(self.folder) and (self.folder / LOADED).exists():
+            # The hooks saw no training: an old torch, or none at all.
+            unseen = "".join(f" {why}" for why in (*read_notices(self.folder), why_unseen(self.folder)) if why)
+        return f"the command ended {when}, {how}.{unseen}{self.output()}"
 
     def refused(self, why: str) -> str:
         """Tell why it cannot be tuned, as it said itself: for a message."""
@@ -153,12 +221,8 @@ class StartedTraining:
                 f"the training was stopped, as it would overwrite {kept[0]}, which existed before. Let it write "
                 "elsewhere, or allow it with --overwrite."
             )
-        return f"nothing can be tuned: {plain(why).rstrip('.')}.{self.output() if self._failed() else ''}"
-
-    def _failed(self) -> bool:
-        with suppress(subprocess.TimeoutExpired):
-            return self._process.wait(STOP_SECONDS) != 0
-        return False
+        output = self.output() if self.exit_code(STOP_SECONDS) else ""
+        return f"nothing can be tuned: {plain(why).rstrip('.')}.{output}"
 
     def output(self) -> str:
         """Give its last output: for a message."""
@@ -169,32 +233,6 @@ class StartedTraining:
         return "\n".join((f" Its last output ({path}):", *(f"  {plain(line)}" for line in lines)))
 
 
-def writes(folder: Path) -> list[tuple[str, str]]:
-    """(kind, path) of what a training wrote, by its run folder."""
-    found: dict[tuple[str, str], None] = {}
-    with suppress(OSError):
-        for line in (folder / WRITES).read_text(errors="replace").splitlines():
-            with suppress(ValueError, KeyError, TypeError):
-                said = plain(json.loads(line))
-                found[str(said["kind"]), str(said["path"])] = None
-    return list(found)
-
-
-BEFORE_SECONDS = 60.0
-"""After its first step, by when a training is taken over or says why not; or `BEFORE_SHARE` of the budget."""
-BEFORE_SHARE = 0.5
-READY_SECONDS = 900.0
-"""Without a training to be seen. Downloads and compilers may take long."""
-ANSWER_SECONDS = 120.0
-"""Beyond `LONGEST_BLOCK` times the seconds that were asked for: then the training hangs."""
-LEAST_ANSWER_SECONDS = 30.0
-"""The same, where no more is left of the budget."""
-
-
-class NothingToTune(WhyidleError):
-    """The training says why it cannot be tuned."""
-
-
 @dataclass(frozen=True)
 class Ready:
     """What a training said of itself."""
@@ -203,22 +241,11 @@ class Ready:
     batches_per_epoch: int | None = None
     samples: int | None = None
     fixed: dict[str, str] = field(default_factory=dict)
-    """What other values cannot be tried of, each with why."""
+    """Settings that other values cannot be tried of, each with why."""
     steps: int = 0
-    """Done until then."""
-    said: dict[str, Any] = field(default_factory=dict)
-    """All of it."""
-
-    @classmethod
-    def from_json(cls, said: Mapping[str, Any]) -> Ready:
-        return cls(
-            LoaderSettings.from_json(said["settings"]),
-            said.get("batches_per_epoch"),
-            said.get("samples"),
-            dict(said.get("fixed") or {}),
-            int(said.get("steps") or 0),
-            dict(said),
-        )
+    """Steps done until then."""
+    device: str | None = None
+    """`cpu`, `cuda` or `emulated`."""
 
 
 class ScriptBench:
@@ -237,17 +264,17 @@ class ScriptBench:
         self._until = None if launch.budget_s is None else time.monotonic() + launch.budget_s
         self._training: StartedTraining | None = None
         self._open: set[LoaderSettings] = set()
-        """Whose workers live, with all that they have made ready."""
+        """Settings whose workers live, with all that they have made ready."""
         self._why = ""
-        """It ended the last time."""
+        """Why it ended the last time."""
         self._ready: Ready | None = None
         self.run_folder: Path | None = None
-        """Of the latest start."""
+        """Run folder of the latest start."""
         self.starts = 0
         self._paused = 0
         """Times that it was ended by us."""
         self.steps = 0
-        """Recorded or measured, over all starts."""
+        """Steps that were recorded or measured, over all starts."""
 
     def __enter__(self) -> ScriptBench:
         return self
@@ -257,7 +284,7 @@ class ScriptBench:
 
     @property
     def ready(self) -> Ready:
-        """Starts the training where it has not been.
+        """What the training said of itself; it is started where it has not been.
 
         Raises:
             NothingToTune: it says that nothing can be tuned.
@@ -272,10 +299,6 @@ class ScriptBench:
     def baseline(self) -> LoaderSettings:
         return self.ready.settings
 
-    @property
-    def batches_per_epoch(self) -> int | None:
-        return self.ready.batches_per_epoch
-
     def now(self) -> float:
         return time.monotonic()
 
@@ -287,12 +310,15 @@ class ScriptBench:
         return self._order(Word.HELD, replace(self.baseline, batch_size=size), seconds)
 
     def close(self, settings: LoaderSettings) -> None:
+        self._open.discard(settings)
         if self._training is not None:
-            self._open.discard(settings)
-            self._training.close(settings)
+            self._training.look_for_folders()
+            with suppress(OSError):
+                self._training.channel.send(Word.CLOSE, settings=settings.to_json())
 
     def writes(self) -> list[tuple[str, str]]:
-        """(kind, path) of the files that the training wrote outside temporary folders, or was kept from overwriting."""
+        """Give (kind, path) of the files that the training wrote outside temporary folders, or was kept from
+        overwriting."""
         return [] if self.run_folder is None else writes(self.run_folder)
 
     def pause(self) -> None:
@@ -315,8 +341,7 @@ class ScriptBench:
             raise BenchEnded(f"the training was started {self._launch.most_starts} times and ended each time{last}")
         self.starts += 1
         self._open.clear()
-        launch = self._launch
-        first = self._ready is None
+        launch, first = self._launch, self._ready is None
         folder = self.folder / f"training-{len(list(self.folder.glob('training-*'))) + 1}"
         training = self._training = StartedTraining(launch, folder)
         self.run_folder = folder
@@ -340,12 +365,14 @@ class ScriptBench:
         while True:
             answer = self._receive(training)
             if answer is not None and answer["say"] == Word.READY:
-                self._ready = Ready.from_json(answer)
-                self.steps += self._ready.steps
+                said = {name: answer.get(name) for name in ("batches_per_epoch", "samples", "device")}
+                settings, steps = LoaderSettings.from_json(answer["settings"]), int(answer.get("steps") or 0)
+                self._ready = Ready(settings, fixed=dict(answer.get("fixed") or {}), steps=steps, **said)
+                self.steps += steps
                 return
             if answer is not None and answer["say"] == Word.REFUSED:
                 raise NothingToTune(training.refused(str(answer.get("why", ""))))
-            if answer is None and not training.alive():
+            if answer is None and not training.alive:
                 raise WhyidleError(training.died("before whyidle could take over its training"))
             if time.monotonic() > until:
                 raise WhyidleError(
@@ -356,7 +383,8 @@ class ScriptBench:
         tried = False
         while True:
             training = self._training or self._begin_again()
-            training.order(say, settings, seconds)
+            training.busy = True
+            training.channel.send(say, settings=settings.to_json(), seconds=seconds)
             answer = self._await_answer(training, self._patience(seconds))
             if answer is None:
                 continue
@@ -367,14 +395,14 @@ class ScriptBench:
                 if say == Word.MEASURE:
                     self._open.add(settings)
                 return block
-            out_of_memory = answer["say"] == Word.OOM
-            why = str(answer["why"]) if answer.get("died") else plain(str(answer.get("why", "")))
-            if tried or not self._may_do_alone(settings, out_of_memory, bool(answer.get("ended"))):
-                raise TrialFailed(why, out_of_memory, bool(answer.get("ended")))
+            out_of_memory, ended = answer["say"] == Word.OOM, bool(answer.get("ended"))
+            if tried or not self._may_do_alone(settings, out_of_memory, ended):
+                why = str(answer.get("why", ""))
+                raise TrialFailed(why if answer.get("died") else plain(why), out_of_memory, ended)
             tried = True
 
     def _may_do_alone(self, settings: LoaderSettings, out_of_memory: bool, ended: bool) -> bool:
-        """Whether what went wrong may be others' doing; they are out of the way then.
+        """Tell whether what went wrong may be others' doing; they are out of the way then.
 
         A training ends of itself too: its data or its schedule are used up, with whatever settings. And queues of
         loaders that are paused take memory that these settings would have in real use.
@@ -388,28 +416,27 @@ class ScriptBench:
         return bool(others) if out_of_memory else ended
 
     def _patience(self, seconds: float) -> float:
-        """How long the answer to an order is waited for."""
+        """Give how long the answer to an order is waited for."""
         longest = LONGEST_BLOCK * seconds
         left = ANSWER_SECONDS if self._until is None else self._until - time.monotonic() - longest
         return longest + min(ANSWER_SECONDS, max(LEAST_ANSWER_SECONDS, left))
 
     def _await_answer(self, training: StartedTraining, seconds: float) -> dict[str, Any] | None:
-        """`None`: the program came to its own end, which is not these settings' doing."""
+        """Wait for the answer; `None`: the program came to its own end, which is not these settings' doing."""
         until = time.monotonic() + seconds
         while True:
             answer = self._receive(training)
             if answer is not None and answer["say"] in (Word.BLOCK, Word.FAILED, Word.OOM):
                 training.busy = False
                 return answer
-            if answer is None and not training.alive():
+            if answer is None and not training.alive:
                 code = training.exit_code()
                 why = training.died("during a measurement")
                 self.end()
                 if code == 0:
                     return None
                 self._why = why
-                word = Word.OOM if code in KILLED else Word.FAILED
-                return {"say": word, "why": why, "ended": True, "died": True}
+                return {"say": Word.OOM if code in KILLED else Word.FAILED, "why": why, "ended": True, "died": True}
             if time.monotonic() > until:
                 self._why = (
                     f"the training did not answer for {seconds:.0f} s and was ended: with these settings it or a "
@@ -430,6 +457,13 @@ class ScriptBench:
             raise BenchEnded(str(error)) from error
 
     def _receive(self, training: StartedTraining) -> dict[str, Any] | None:
-        """The next answer, if one comes soon."""
+        """Give the next answer, if one comes soon.
+
+        Raises:
+            BenchEnded: what comes is no answer.
+        """
         self._on_tick()
-        return training.receive()
+        try:
+            return training.channel.receive(TICK_SECONDS)
+        except ChannelClosed as error:
+            raise BenchEnded(f"the training sent an unreadable answer: {error}") from error

@@ -1,1 +1,0 @@
-"""How large a batch should be: what fits, and what is fast."""

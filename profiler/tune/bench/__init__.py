@@ -1,1 +1,0 @@
-"""A training under way whose loader takes orders, and its end."""

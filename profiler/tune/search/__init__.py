@@ -1,1 +1,0 @@
-"""Which loader settings to try next, and what to believe of those that were tried."""
