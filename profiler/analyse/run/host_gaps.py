@@ -321,21 +321,37 @@ def _evaluation(
     )
     # What the makers of batches did, where that is known.
     theirs = batches[(batches["loader"] != NOT_MEASURED) & ~np.isin(batches["loader"], window.all_steps["loader"])]
-    starting = first = working = ran = slow_starts = 0
+    starting = first = working = ran = slow_starts = drawn_on = 0
     made = []
     iterators: set[int] = set()
+    iterations: set[tuple[int, int]] = set()
     for one in passes:
         begin, end = int(one["t_ns"]), int(one["end_ns"])
-        mine = theirs[(theirs["begin_ns"] >= begin) & (theirs["begin_ns"] < end)]
+        mine = theirs[(theirs["end_ns"] > begin) & (theirs["begin_ns"] < end)]
         if len(mine) == 0:
             continue
+        iteration = {(int(each["loader"]), int(each["batch"]) >> 32) for each in mine}
+        goes_on = not iterations.isdisjoint(iteration)
+        iterations |= iteration
+        if goes_on:
+            # It draws on from an iterator of an earlier pass, whose workers went on meanwhile. Not all batches are
+            # recorded: what is known is the time until those are ready that were under way when it began.
+            mine = mine[mine["begin_ns"] <= begin]
+            if len(mine) == 0:
+                continue
+            end, drawn_on = min(end, int(mine["end_ns"].max())), drawn_on + 1
+            ran += end - begin
+        else:
+            mine = mine[mine["begin_ns"] >= begin]
+            if len(mine) == 0:
+                continue
+            place = mine["begin_ns"].argmin()
+            taken_up = int(mine["begin_ns"][place])
+            until, making = taken_up - begin, int(mine["end_ns"][place]) - taken_up
+            starting, first, ran = starting + until, first + making, ran + end - taken_up
+            slow_starts += until >= making and until + making >= MOSTLY * int(one["value"])
+            iterators.add(int(mine["loader"][place]))
         made.append(mine)
-        place = mine["begin_ns"].argmin()
-        taken_up = int(mine["begin_ns"][place])
-        until, making = taken_up - begin, int(mine["end_ns"][place]) - taken_up
-        starting, first, ran = starting + until, first + making, ran + end - taken_up
-        slow_starts += until >= making and until + making >= MOSTLY * int(one["value"])
-        iterators.add(int(mine["loader"][place]))
         working += sum(
             total(clip(union(each["begin_ns"], each["end_ns"]), begin, end))
             for each in (mine[mine["worker"] == worker] for worker in np.unique(mine["worker"]))
@@ -344,14 +360,20 @@ def _evaluation(
         return found
     every = np.concatenate(made)
     timed = every[every["cpu_ns"] != NOT_MEASURED]
+    whole_ns = working
+    batches_a_pass: float | None = (len(every) + int(every["skipped"].clip(0).sum())) / len(made)
+    if drawn_on >= MOSTLY * len(made):
+        # Its workers also prepare batches while the training goes on, and there are no passes that end.
+        whole_ns, batches_a_pass = round(float((every["end_ns"] - every["begin_ns"]).mean()) * len(passes)), None
+        found = replace(found, using_ns=max(0, window.end_ns - window.begin_ns - waited))
     lasted = int((timed["end_ns"] - timed["begin_ns"] - or_zero(timed["run_queue_ns"])).sum())
     return replace(
         found,
         starting_ns=round(starting * exposed),
         first_ns=round(first * exposed),
         busy=min(1.0, working / (ran * workers)) if workers else None,
-        making_ns=waited if workers == 0 else working,
-        batches=(len(every) + int(every["skipped"].clip(0).sum())) / len(made),
+        making_ns=waited if workers == 0 else whole_ns,
+        batches=batches_a_pass,
         cpu_share=min(1.0, float(timed["cpu_ns"].sum()) / lasted) if lasted > 0 else None,
         slow_starts=slow_starts,
         renewed=len(iterators) == len(made),

@@ -460,7 +460,7 @@ def made(
                 "end_ns": begin + batch * length + round(busy * length),
                 "samples": 8,
                 "loader": 90 if persistent else 90 + number,
-                "batch": batch * workers + worker,
+                "batch": (number << 32) + batch * workers + worker,
                 "threads": 1,
                 "cpu_ns": NOT_MEASURED if cpu is None else round(cpu * round(busy * length)),
             }
@@ -570,6 +570,32 @@ def test_validation_is_given_the_workers_that_keep_up_with_it(
     told = re.match(r"Set `num_workers=(\d+)` for the validation loader", change)
     assert told is not None, change
     assert int(told[1]) == wanted
+
+
+@pytest.mark.parametrize(
+    ("recorded", "cpus", "change"), [(1, 192, "num_workers=4"), (2, 192, "num_workers=4"), (1, 1, "")]
+)
+def test_a_validation_that_draws_on_from_one_iterator_waits_for_workers_at_work(
+    tmp_path: Path, recorded: int, cpus: int, change: str
+) -> None:
+    """One batch a pass, whose making begins where the pass before ends; of the batches each, or each second, is known.
+    Making takes all the time, of which 63 % is waited for: Little's law, 1 / 0.37 at 80 % busy."""
+    folder = tmp_path / "run"
+    spans = bounded(folder, 0.7)
+    evaluated(folder, spans, 0.9, workers=1)
+    ends = [spans[0][0] - (spans[1][1] - spans[0][1]), *(end for _, end in spans)]
+    rows = [
+        {"worker": 0, "begin_ns": ends[n], "end_ns": ends[n + 1] - MS, "samples": 8, "loader": 90, "batch": n}
+        | {"threads": 1, "cpu_ns": NOT_MEASURED}
+        for n in range(0, len(spans), recorded)
+    ]
+    add(folder, BATCH, rows)
+    add(folder, HOST, [{"t_ns": START + n * 100 * MS, "cpus": 1000 * cpus} for n in range(20)])
+    finding = found(folder)["host.boundary"]
+    seen = evidence(finding)
+    assert seen["Cause of the validation's wait"] == "input.too_few_workers"
+    assert seen["Validation workers busy"] > 95
+    assert finding.next[0].change.startswith(f"Set `{change}" if change else "Make validation samples cheaper")
 
 
 @pytest.mark.parametrize(("waited", "cpus", "goes"), [(0.8, None, 0.8), (0.999, 2, 0.5), (0.999, 4, 0.75)])
