@@ -10,8 +10,7 @@ import contextlib
 import hashlib
 from pathlib import Path
 
-from .delivery import add_lines
-from .files import MOST_DIGITS, plain, read_recorded
+from .files import MOST_DIGITS, add_lines, plain, read_recorded
 from .schema import NOT_MEASURED
 
 NAMES = "names.tsv"

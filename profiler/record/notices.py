@@ -8,8 +8,7 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
-from .delivery import add_lines
-from .files import plain, read_recorded
+from .files import add_lines, plain, read_recorded
 
 LOADED = "bootstrap-loaded"
 """A Python of the command read its environment."""

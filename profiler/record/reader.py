@@ -1,25 +1,28 @@
 """Reading record files: whole, by column, or followed while they are written.
 
 Files are read, never mapped: a file that is cut short under a reader would be a SIGBUS.
+
+A record of a day's training is a row of 32 fields, and whoever asks for one field of 864,000 rows, or for those of some
+rows, has all 32 moved through memory. In `Columns` a field is an array of its own. A field that is the same in all
+records (not measured, as a rule) takes no memory, and of a selection a field is picked out when it is first asked for.
 """
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from ..errors import RecordError
-from .columns import Gathering, Records, Rows
 from .files import open_recorded
 from .schema import EVENT, FORMAT_VERSION, HEADER, HEADER_BYTES, KINDS, MAGIC, NAN, NOT_MEASURED, EventKind, Kind
-
-__all__ = ["Follower", "RecordFile", "RecordHeader", "Records", "Rows", "measured", "read_all", "read_header"]
 
 CHUNK_BYTES = 1 << 20
 MOST_BYTES = 1 << 38
@@ -30,6 +33,199 @@ AHEAD_BYTES = 1 << 15
 """Read with the header of a file that is followed. A job that has ended leaves thousands of small ones."""
 FEW = 64
 """Records that a look at a growing file asks for first: most looks find fewer."""
+
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
+"""Parameters of glibc's `mallopt`."""
+KEPT_ARRAY_BYTES = 32 << 20
+"""Of an array that is kept: the most that glibc takes. Columns of a day's steps have 7 to 14 MB."""
+KEPT_BYTES = 1 << 30
+
+Rows = npt.NDArray[np.void]
+"""Records one after another: a structured array with the dtype of its kind."""
+Values = npt.NDArray[Any]
+NUMBER = "seq"
+"""The first field of every kind: 1, 2, 3 … within a file."""
+Which = slice | npt.NDArray[np.bool_] | npt.NDArray[np.integer[Any]]
+
+
+class Columns:
+    """Records of one kind, to be asked as `Rows` are: by the name of a field, or for some of the records. Not to be
+    written; `numpy.asarray` makes `Rows` of them."""
+
+    __slots__ = ("__weakref__", "_known", "_numbers", "_of", "_which", "dtype", "size")
+
+    def __init__(
+        self,
+        dtype: np.dtype[np.void],
+        size: int,
+        known: dict[str, Values],
+        of: Columns | None = None,
+        which: slice | npt.NDArray[np.integer[Any]] = slice(None),
+        numbers: Sequence[range] = (),
+    ) -> None:
+        """
+        Args:
+            known: columns that are there already.
+            of: the records that the others are picked from.
+            which: of those, these.
+            numbers: their `seq`, made when it is asked for.
+        """
+        self.dtype = dtype
+        self.size = size
+        self._known = known
+        self._of = of
+        self._which = which
+        self._numbers = numbers
+
+    def __len__(self) -> int:
+        return self.size
+
+    @overload
+    def __getitem__(self, key: str) -> Values: ...
+    @overload
+    def __getitem__(self, key: int | np.integer[Any]) -> np.void: ...
+    @overload
+    def __getitem__(self, key: Which) -> Columns: ...
+    @overload
+    def __getitem__(self, key: list[str]) -> Rows: ...
+    def __getitem__(self, key: str | int | np.integer[Any] | Which | list[str]) -> Values | Columns | np.void | Rows:
+        if isinstance(key, str):
+            found = self._known.get(key)
+            return found if found is not None else self._picked(key)
+        if isinstance(key, slice):
+            return self._selected(key, len(range(*key.indices(self.size))))
+        if isinstance(key, (int, np.integer)):
+            row = np.empty(1, dtype=self.dtype)
+            place = range(self.size)[int(key)]
+            for name in self.dtype.names or ():
+                row[name] = self._value(name, place)
+            found_row: np.void = row[0]
+            return found_row
+        if isinstance(key, list):
+            return self._rows(key)
+        if key.dtype != np.bool_:
+            return self._selected(key.astype(np.int64), len(key))
+        count = int(np.count_nonzero(key))
+        if count == len(key):
+            return self
+        # Steps after the warm-up, and others that follow each other, need not be copied.
+        first = int(key.argmax())
+        if key[first : first + count].all():
+            return self._selected(slice(first, first + count), count)
+        return self._selected(np.flatnonzero(key), count)
+
+    def __iter__(self) -> Iterator[np.void]:
+        return iter(np.asarray(self))
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Rows:
+        return self._rows(self.dtype.names or ())
+
+    def _selected(self, which: slice | npt.NDArray[np.integer[Any]], count: int) -> Columns:
+        if self._of is not None and isinstance(self._which, np.ndarray):
+            # Of some of the selected records, all of these need not be picked out.
+            return Columns(self.dtype, count, {}, self._of, self._which[which])
+        return Columns(self.dtype, count, {}, self, which)
+
+    def _picked(self, name: str) -> Values:
+        if self._of is None:
+            if name == NUMBER:
+                return np.concatenate([np.arange(part.start, part.stop) for part in (range(0), *self._numbers)])
+            raise ValueError(f"no field of name {name}")
+        whole = self._of[name]
+        if whole.strides == (0,) and self.size:
+            found = np.broadcast_to(whole[:1], self.size)
+        else:
+            found = whole[self._which]
+            found.flags.writeable = False
+        self._known[name] = found
+        return found
+
+    def _value(self, name: str, place: int) -> Any:
+        """Of one record, without picking those of the others."""
+        known = self._known.get(name)
+        if known is not None:
+            return known[place]
+        if self._of is None:
+            for part in self._numbers if name == NUMBER else ():
+                if place < len(part):
+                    return part[place]
+                place -= len(part)
+            raise ValueError(f"no field of name {name}")
+        which = self._which
+        return self._of._value(name, range(self._of.size)[which][place] if isinstance(which, slice) else which[place])
+
+    def _rows(self, names: Sequence[str]) -> Rows:
+        rows = np.empty(self.size, dtype=[(name, self.dtype[name]) for name in names])
+        for name in names:
+            rows[name] = self[name]
+        return rows
+
+
+Records = Rows | Columns
+"""Records of one kind, however they lie in memory."""
+
+
+def with_column(records: Records, name: str, values: Values) -> Records:
+    """The same records with other values in one field."""
+    if isinstance(records, Columns):
+        return Columns(records.dtype, len(records), {name: values}, records)
+    changed = records.copy()
+    changed[name] = values
+    return changed
+
+
+def only(records: Records, names: Sequence[str]) -> Records:
+    """The same records with these fields alone, which hold on to no others."""
+    if not isinstance(records, Columns):
+        kept: Rows = np.asarray(records[list(names)])
+        return kept
+    dtype = np.dtype([(name, records.dtype[name]) for name in names])
+    return Columns(dtype, len(records), {name: records[name] for name in names})
+
+
+class Gathering:
+    """Puts records that are read piece by piece into columns."""
+
+    def __init__(self, dtype: np.dtype[np.void], most: int) -> None:
+        """`most`: records at most; no memory is used for those that do not come."""
+        self._dtype = dtype
+        self._most = most
+        self._count = 0
+        self._first = np.zeros(dtype.itemsize // 8, dtype=np.int64)
+        self._columns: dict[int, npt.NDArray[np.int64]] = {}
+        """Number of the field → its values, once two of them differ."""
+        self._numbers: list[range] = []
+        """The first field, `seq`: the records of a file are numbered through."""
+
+    def add(self, rows: Rows) -> None:
+        """Rows that follow each other in a file; they may be overwritten afterwards."""
+        words = rows.view(np.int64).reshape(len(rows), -1)
+        number = int(words[0, 0])
+        begins = self._numbers.pop().start if self._numbers and self._numbers[-1].stop == number else number
+        self._numbers.append(range(begins, number + len(rows)))
+        count, end = self._count, self._count + len(rows)
+        if count == 0:
+            self._first = words[0].copy()
+        for field in range(1, words.shape[1]):
+            if field not in self._columns and (words[:, field] != self._first[field]).any():
+                self._columns[field] = np.empty(self._most, dtype=np.int64)
+                self._columns[field][:count] = self._first[field]
+        for field, column in self._columns.items():
+            column[count:end] = words[:, field]
+        self._count = end
+
+    def columns(self) -> Columns:
+        """All that was added."""
+        known: dict[str, Values] = {}
+        for number, name in enumerate(self._dtype.names or ()):
+            if name == NUMBER:
+                continue
+            varies = self._columns.get(number)
+            values = np.broadcast_to(self._first[number : number + 1], self._count) if varies is None else varies
+            values = values[: self._count].view(self._dtype[name])
+            values.flags.writeable = False
+            known[name] = values
+        return Columns(self._dtype, self._count, known, numbers=self._numbers)
 
 
 @dataclass(frozen=True)
@@ -44,52 +240,48 @@ class RecordHeader:
     closed: bool
 
 
-def read_header(path: Path) -> RecordHeader:
-    """The header of a record file.
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[int]:
+    # A job has thousands of files: what Python's own files do besides would take most of the time.
+    file = open_recorded(path, MOST_BYTES)
+    try:
+        yield file
+    finally:
+        os.close(file)
+
+
+class RecordFile:
+    """The records of one file, up to the last whole one.
 
     Raises:
         RecordError: not a record file, cut within its header, or of an unknown version or kind.
     """
-    return _header(path)[0]
-
-
-def _header(path: Path, more: int = 0) -> tuple[RecordHeader, int, bytes]:
-    """(the header, how many bytes the file has, up to `more` of those after the header)"""
-    try:
-        # A job has thousands of files: what Python's own files do besides would take most of the time.
-        file = open_recorded(path, MOST_BYTES)
-        try:
-            page, size = os.pread(file, HEADER_BYTES + more, 0), os.fstat(file).st_size
-        finally:
-            os.close(file)
-    except OSError as error:
-        raise RecordError(f"cannot read {path}: {error.strerror}.") from error
-    if len(page) < HEADER_BYTES or not page.startswith(MAGIC):
-        if size == 0:
-            raise RecordError(f"{path} is empty: its records could not be written. Was the disk full?")
-        raise RecordError(f"{path} is not a whyidle record file, or is cut off within its first page.")
-    _, version, header_bytes, record_bytes, rank, pid, dropped, closed, ended = HEADER.unpack_from(page)
-    name = ended.rstrip(b"\0").decode("ascii", "replace")
-    if version != FORMAT_VERSION:
-        raise RecordError(
-            f"{path} has record format {version}; this whyidle reads format {FORMAT_VERSION}. "
-            "Read it with the version of whyidle that recorded it, or a newer one."
-        )
-    kind = KINDS.get(name)
-    if kind is None or header_bytes != HEADER_BYTES or record_bytes != kind.record_bytes:
-        raise RecordError(f"{path} holds records of an unknown kind: {name!r} of {record_bytes} bytes.")
-    return RecordHeader(path, kind, rank, pid, dropped, bool(closed)), size, page[HEADER_BYTES:]
-
-
-class RecordFile:
-    """The records of one file, up to the last whole one."""
 
     def __init__(self, path: Path, ahead: int = 0) -> None:
         """`ahead`: bytes of records to read with the header, at most."""
-        self.header, size, self.ahead = _header(path, ahead)
+        try:
+            with _opened(path) as file:
+                page, size = os.pread(file, HEADER_BYTES + ahead, 0), os.fstat(file).st_size
+        except OSError as error:
+            raise RecordError(f"cannot read {path}: {error.strerror}.") from error
+        if len(page) < HEADER_BYTES or not page.startswith(MAGIC):
+            if size == 0:
+                raise RecordError(f"{path} is empty: its records could not be written. Was the disk full?")
+            raise RecordError(f"{path} is not a whyidle record file, or is cut off within its first page.")
+        _, version, header_bytes, record_bytes, rank, pid, dropped, closed, ended = HEADER.unpack_from(page)
+        name = ended.rstrip(b"\0").decode("ascii", "replace")
+        if version != FORMAT_VERSION:
+            raise RecordError(
+                f"{path} has record format {version}; this whyidle reads format {FORMAT_VERSION}. "
+                "Read it with the version of whyidle that recorded it, or a newer one."
+            )
+        kind = KINDS.get(name)
+        if kind is None or header_bytes != HEADER_BYTES or record_bytes != kind.record_bytes:
+            raise RecordError(f"{path} holds records of an unknown kind: {name!r} of {record_bytes} bytes.")
         self.path = path
-        self._dtype = self.header.kind.dtype
-        self.most_at_first = max(0, size - HEADER_BYTES) // self.header.kind.record_bytes
+        self.header = RecordHeader(path, kind, rank, pid, dropped, bool(closed))
+        self.ahead = page[HEADER_BYTES:]
+        self.most_at_first = max(0, size - HEADER_BYTES) // kind.record_bytes
         """How many records fitted into the file when it was opened."""
 
     def read(self, first: int, count: int) -> Rows:
@@ -99,16 +291,14 @@ class RecordFile:
             OSError: the file cannot be read (any more).
         """
         size = self.header.kind.record_bytes
-        file = open_recorded(self.path, MOST_BYTES)
-        try:
-            data = os.pread(file, count * size, HEADER_BYTES + first * size)
-        finally:
-            os.close(file)
-        return self.stored(data, first)
+        with _opened(self.path) as file:
+            return self.stored(os.pread(file, count * size, HEADER_BYTES + first * size), first)
 
     def stored(self, data: bytes, first: int = 0) -> Rows:
         """The whole records in what was read of the file from number `first` on."""
-        records: Rows = np.frombuffer(data, dtype=self._dtype, count=len(data) // self.header.kind.record_bytes)
+        records: Rows = np.frombuffer(
+            data, dtype=self.header.kind.dtype, count=len(data) // self.header.kind.record_bytes
+        )
         fits = records["seq"] == np.arange(first + 1, first + 1 + len(records))
         return self._sound(records if fits.all() else records[: int(np.argmin(fits))])
 
@@ -137,17 +327,19 @@ class RecordFile:
         An array is valid until the next one is asked for: all share one buffer.
         """
         kind = self.header.kind
-        file = open_recorded(self.path, MOST_BYTES)
-        try:
+        with _opened(self.path) as file:
             # A job has thousands of small files, for which a large buffer would cost more than the reading.
             left = os.fstat(file).st_size - HEADER_BYTES - first * kind.record_bytes
             per_chunk = max(1, min(CHUNK_BYTES, left) // kind.record_bytes)
-            buffer = bytearray(per_chunk * kind.record_bytes)
+            buffer = memoryview(bytearray(per_chunk * kind.record_bytes))
             records: Rows = np.frombuffer(buffer, dtype=kind.dtype)
             expected = np.arange(1, per_chunk + 1, dtype=np.int64)
             os.lseek(file, HEADER_BYTES + first * kind.record_bytes, os.SEEK_SET)
             while True:
-                whole = _read_full(file, buffer) // kind.record_bytes
+                done = 0
+                while done < len(buffer) and (got := os.readv(file, [buffer[done:]])):
+                    done += got
+                whole = done // kind.record_bytes
                 fits = records["seq"][:whole] == expected[:whole] + first
                 valid = whole if fits.all() else int(np.argmin(fits))
                 if valid:
@@ -155,14 +347,11 @@ class RecordFile:
                 if valid < per_chunk:
                     return
                 first += valid
-        finally:
-            os.close(file)
 
     def count(self) -> int:
         """How many whole records there are, without reading them: their numbers end where the file does."""
         size = self.header.kind.record_bytes
-        file = open_recorded(self.path, MOST_BYTES)
-        try:
+        with _opened(self.path) as file:
             low, high = 0, (os.fstat(file).st_size - HEADER_BYTES) // size
             # Of a file that is complete, the last one tells at once.
             middle = high - 1
@@ -173,8 +362,6 @@ class RecordFile:
                 else:
                     high = middle
                 middle = (low + high) // 2
-        finally:
-            os.close(file)
         return low
 
     def is_cut(self) -> bool:
@@ -185,20 +372,6 @@ class RecordFile:
     def all(self) -> Records:
         """All records in memory at once."""
         return read_all([self], self.header.kind)
-
-    def sums(self) -> dict[str, float]:
-        """The sum of every field's measured values, in constant memory; `seq` counts the records."""
-        fields = self.header.kind.fields
-        totals: dict[str, float] = {f.name: 0 for f in fields}
-        for chunk in self.chunks():
-            totals["seq"] += len(chunk)
-            for field in fields[1:]:
-                values = chunk[field.name]
-                if field.type == "f8":
-                    totals[field.name] += float(np.nansum(values))
-                else:
-                    totals[field.name] += int(np.sum(values, where=values != NOT_MEASURED))
-        return totals
 
 
 class Follower:
@@ -221,10 +394,6 @@ class Follower:
         self._all = self._file.stored(self._file.ahead) if whole else None
         """Of a small file that is complete, all its records until the first look."""
         self._file.ahead = b""
-
-    def first(self) -> Rows:
-        """The first record of the file, if there is one."""
-        return self._file.read(0, 1)
 
     def new(self) -> Rows:
         """Records stored since the last call."""
@@ -286,13 +455,15 @@ def joined(parts: Sequence[Records], kind: Kind) -> Rows:
     return found
 
 
-def _read_full(fd: int, buffer: bytearray) -> int:
-    """Fill the buffer from the file's position; fewer bytes only at the end of the file."""
-    view = memoryview(buffer)
-    done = 0
-    while done < len(buffer):
-        got = os.readv(fd, [view[done:]])
-        if got == 0:
-            break
-        done += got
-    return done
+def reuse_memory() -> None:
+    """For the rest of this process; does nothing where the C library is not glibc.
+
+    Judging a long recording makes and drops hundreds of arrays. To get as much from the system each time, page by page,
+    took a tenth of the time.
+    """
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError, TypeError):
+        return
+    mallopt(M_MMAP_THRESHOLD, KEPT_ARRAY_BYTES)
+    mallopt(M_TRIM_THRESHOLD, KEPT_BYTES)

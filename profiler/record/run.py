@@ -1,15 +1,15 @@
-"""A run folder as a whole: its `run.json` and its record files.
+"""A run folder as a whole: its `run.json`, its record files, and what else lies in it.
 
-What the sampler's devices are called, and what drives them: `devices.json` in the run folder.
-
-The training processes of a run, each in its own words: `process-RANK-PID.json` in the run folder. The command that
-starts a training knows neither how many processes will train nor on what; each of them says so itself when its
-recording begins.
+`devices.json`: what the sampler's devices are called, and what drives them. `process-RANK-PID.json`: the training
+processes, each in its own words, for the command that starts a training knows neither how many processes will train nor
+on what. `image-files.json`: image files that a training reads. `attach-processes.json`: what `whyidle attach` saw the
+processes do.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import platform
 import re
@@ -17,25 +17,53 @@ import socket
 import sys
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from fnmatch import fnmatchcase
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from weakref import WeakValueDictionary
 
 import numpy as np
 
 from .. import __version__
 from ..errors import RecordError
-from .columns import Columns, Records, Rows, with_column
-from .delivery import put_text
-from .files import read_json, write_json
-from .reader import RecordFile, RecordHeader, read_all
+from .comparison import COMPARISON_JSON
+from .files import as_a, put_text, read_json, read_object, write_json
+from .names import NAMES
+from .notices import ARMED, LOADED, SAMPLER_NOTICES, TRAINING_NOTICES
+from .reader import Columns, RecordFile, RecordHeader, Records, Rows, read_all, with_column
+from .scalars import SCALARS, WANTED
 from .schema import DEVICE, FORMAT_VERSION, HOST, KINDS, MEMORY, NAN, NOT_MEASURED, STEP, Field, Kind
 from .secret import without_secrets
+from .stacks import STACKS
 
+FORMAT = "whyidle-run"
+RUN_JSON = "run.json"
 DEVICES = "devices.json"
+IMAGE_FILES = "image-files.json"
+"""Written by the training: `files`, some of them."""
+DECODING = "image_decoding"
+"""The key of run.json, added when the command has ended."""
+STATES = "attach-processes.json"
+PAGE = "report.html"
+"""Name of a result's page, in the folder of what it is about, where none is given."""
+PAGES = ("page that whyidle wrote", rb'<!doctype html>.*<meta name="generator" content="(?:whyidle|stallscope)">')
+MOST_OF_BEGIN = 4096
+_MARKERS = (RUN_JSON, COMPARISON_JSON, "tune.json")
+"""Of a folder in which something was recorded, one of these is there."""
+_RECORDED = (
+    *(*_MARKERS, "*.rec", "process-*.json", NAMES, DEVICES, STACKS, STATES, SCALARS, WANTED, IMAGE_FILES),
+    *(SAMPLER_NOTICES, TRAINING_NOTICES, LOADED, ARMED, "tuning.*", "output.txt", "truth.json"),
+)
+"""Files of a recording, and what trainings that whyidle starts leave beside their records."""
+MOST_RANKS = 1 << 20
+AGAIN = 10_000_000
+"""Added to a process id for each recording the folder holds of it already: a program may replace itself by another, and
+machines that share a folder may give the same id twice. No process id is as large."""
+Writer = tuple[int, int]
+"""(rank, process id)"""
 
 
 @dataclass(frozen=True)
@@ -59,36 +87,17 @@ def note_devices(folder: Path, devices: Sequence[SampledDevice], driver: str | N
 
 def sampled_devices(folder: Path) -> tuple[SampledDevice, ...] | None:
     """Those that were noted; `None` where nothing was, or what was cannot be read."""
-    listed = _content(folder).get("devices")
+    listed = read_object(folder / DEVICES).get("devices")
     if not isinstance(listed, list):
         return None
-    known = [each for each in listed if isinstance(each, dict) and isinstance(each.get("number"), int)]
-    return tuple(SampledDevice(each["number"], _name(each), _power_limit(each)) for each in known)
+    known = [device for each in listed if (device := as_a(SampledDevice, each)) is not None]
+    return tuple(device for device in known if device.power_limit_mw is None or device.power_limit_mw > 0)
 
 
 def sampled_driver(folder: Path) -> str | None:
     """The version of the driver of the sampled devices; `None` where it was not noted."""
-    version = _content(folder).get("driver")
+    version = read_object(folder / DEVICES).get("driver")
     return version if isinstance(version, str) and version else None
-
-
-def _content(folder: Path) -> dict[str, object]:
-    """Nothing where there is none, or it cannot be read."""
-    try:
-        content = read_json(folder / DEVICES)
-    except RecordError:
-        return {}
-    return content if isinstance(content, dict) else {}
-
-
-def _name(told: dict[str, object]) -> str | None:
-    name = told.get("name")
-    return name if isinstance(name, str) and name else None
-
-
-def _power_limit(told: dict[str, object]) -> int | None:
-    limit = told.get("power_limit_mw")
-    return limit if isinstance(limit, int) and limit > 0 else None
 
 
 @dataclass(frozen=True)
@@ -117,12 +126,6 @@ class TrainingProcess:
     def device(self) -> dict[str, Any]:
         device = self.info.get("device")
         return device if isinstance(device, dict) else {}
-
-
-MOST_RANKS = 1 << 20
-AGAIN = 10_000_000
-"""Added to a process id for each recording the folder holds of it already: a program may replace itself by another, and
-machines that share a folder may give the same id twice. No process id is as large."""
 
 
 def writer_number(folder: Path, rank: int) -> int:
@@ -155,21 +158,108 @@ def processes(folder: Path) -> list[TrainingProcess]:
     """Those of a run folder, by rank and process id; what cannot be read is left out."""
     found = []
     for path in folder.glob("process-*.json"):
-        try:
-            info = read_json(path)
-        except RecordError:
-            continue
-        if not isinstance(info, dict) or not isinstance(info.get("rank"), int) or not isinstance(info.get("pid"), int):
-            continue
-        found.append(TrainingProcess(info["rank"], info["pid"], str(info.get("host", "")), info))
+        info = read_object(path)
+        if isinstance(info.get("rank"), int) and isinstance(info.get("pid"), int):
+            found.append(TrainingProcess(info["rank"], info["pid"], str(info.get("host", "")), info))
     return sorted(found, key=lambda p: (p.rank, p.pid))
 
 
-FORMAT = "whyidle-run"
-RUN_JSON = "run.json"
+@dataclass(frozen=True)
+class ImageDecoding:
+    """How many of a training's images the machine decodes a second, and nothing else."""
 
-Writer = tuple[int, int]
-"""(rank, process id)"""
+    files: int
+    """Of so many that were tried."""
+    decoder: str
+    """The library."""
+    cores: int
+    one_core: float
+    """Images/s of one core, the others idle."""
+    all_cores: float
+    """Images/s of all of them at once."""
+
+    @classmethod
+    def of(cls, info: Mapping[str, Any]) -> Self | None:
+        """What run.json says; `None` where that is nothing, or nothing of the kind."""
+        found = as_a(cls, info.get(DECODING))
+        known = (
+            found is not None and found.cores > 0 and all(0 < r < math.inf for r in (found.one_core, found.all_cores))
+        )
+        return found if known else None
+
+    def told(self) -> dict[str, Any]:
+        """Keys to add to run.json."""
+        return {DECODING: asdict(self)}
+
+
+def write_image_files(folder: Path, files: Sequence[str]) -> None:
+    """Say which image files a training reads.
+
+    Raises:
+        OSError: it could not be written.
+    """
+    put_text(folder, IMAGE_FILES, json.dumps({"files": list(files)}))
+
+
+def read_image_files(folder: Path) -> list[str]:
+    """Those that are there; none where the training wrote none, or something else."""
+    files = read_object(folder / IMAGE_FILES).get("files")
+    # A pipe of that name would be waited for.
+    return [name for name in files if isinstance(name, str) and Path(name).is_file()] if isinstance(files, list) else []
+
+
+@dataclass(frozen=True)
+class ProcessStates:
+    """What `/proc` told of one process of the tree. `None` where the kernel did not."""
+
+    pid: int
+    parent: int
+    name: str
+    """The kernel's: a loader's worker calls itself `pt_data_worker` from torch 2.6 on."""
+    command: str = ""
+    rank: int | None = None
+    seconds: float = 0.0
+    """From the first to the last look at its counters."""
+    looks: int = 0
+    states: dict[str, int] = field(default_factory=dict)
+    """The kernel's letter of the main thread → looks."""
+    cpu_ns: int | None = None
+    """Of all its threads."""
+    main_cpu_ns: int | None = None
+    """Of the main thread."""
+    main_queue_ns: int | None = None
+    """The main thread was runnable and waited for a CPU."""
+    read_bytes: int | None = None
+    """From storage."""
+    read_chars: int | None = None
+    """From storage or cache."""
+    python: bool | None = None
+    ours: bool = False
+    """A process of whyidle."""
+    present: float = 1.0
+    """Share of the looks at the tree in which it was there."""
+
+
+def write_states(folder: Path, processes: list[ProcessStates]) -> None:
+    """Replace the file of states.
+
+    Raises:
+        OSError: it cannot be written; what was there before is still there.
+    """
+    write_json(folder / STATES, {"processes": [asdict(process) for process in processes]})
+
+
+def read_states(folder: Path) -> list[ProcessStates]:
+    """The processes of the tree; none where nothing was kept.
+
+    Raises:
+        RecordError: what was kept is damaged.
+    """
+    path = folder / STATES
+    found = [as_a(ProcessStates, entry) for entry in read_json(path)["processes"]] if path.exists() else []
+    if None in found:
+        raise RecordError(f"{path} is damaged: it describes no processes.")
+    return [process for process in found if process is not None]
 
 
 def new_run_id() -> str:
@@ -201,8 +291,6 @@ def create_run(folder: Path, description: dict[str, Any]) -> Path:
     Raises:
         RecordError: the folder cannot be made or written, or already holds a run, or a file by a name of ours.
     """
-    from .recorded import recorded_in
-
     facts = _standing_facts() | description
     if facts["command"]:
         facts["command"] = without_secrets(facts["command"])
@@ -274,14 +362,12 @@ class _RecordFiles:
     def __init__(self) -> None:
         self.paths: dict[str, list[Path]] | None = None
         """By the name of a kind, sorted."""
-        self.opened: dict[tuple[str, Writer | None], list[RecordFile]] = {}
-        """By the name of a kind and who wrote them; `None`: all of the kind."""
-        self.sampled: dict[str, Records] = {}
-        """All records of the sampler's kinds that were read, by the name of the kind."""
-        self.of_rank: dict[tuple[str, int], list[RecordFile]] = {}
-        """By the name of a kind and the rank of who wrote them."""
+        self.opened: dict[tuple[str, Writer | int | None], list[RecordFile]] = {}
+        """By the name of a kind and who wrote them, or that one's rank; `None`: all of the kind."""
         self.held: WeakValueDictionary[tuple[str, Writer | None], Records] = WeakValueDictionary()
         """What was read and is still held by somebody, by the name of the kind and who wrote it."""
+        self.sampled: list[Records] = []
+        """All records of the sampler's kinds that were read, which are held for every rank to ask."""
         self.unrecorded: dict[str, list[Field]] = {}
         """By the name of a kind, `Run.unrecorded`."""
 
@@ -301,20 +387,15 @@ class Run:
     record_files: _RecordFiles = field(default_factory=_RecordFiles, repr=False, compare=False)
     """Shared with what `replace` makes of the run."""
 
-    def files(self, kind: Kind, writer: Writer | None = None) -> list[RecordFile]:
-        """The files of one kind, by rank and process; of one writer or of all. Not to be changed."""
+    def files(self, kind: Kind, writer: Writer | int | None = None) -> list[RecordFile]:
+        """The files of one kind, by rank and process; of one writer, of all of a rank or of all. Not to be changed."""
         opened = self.record_files.opened
         if (kind.name, None) not in opened:
             every = opened[kind.name, None] = self._open(kind)
             for file in every:
-                opened.setdefault((kind.name, (file.header.rank, file.header.pid)), []).append(file)
-                self.record_files.of_rank.setdefault((kind.name, file.header.rank), []).append(file)
+                for who in ((file.header.rank, file.header.pid), file.header.rank):
+                    opened.setdefault((kind.name, who), []).append(file)
         return opened.get((kind.name, writer), [])
-
-    def files_of_rank(self, kind: Kind, rank: int) -> list[RecordFile]:
-        """The files of one kind that any process of a rank wrote. Not to be changed."""
-        self.files(kind)
-        return self.record_files.of_rank.get((kind.name, rank), [])
 
     def _open(self, kind: Kind) -> list[RecordFile]:
         if self.record_files.paths is None:
@@ -342,9 +423,6 @@ class Run:
     def records(self, kind: Kind, writer: Writer | None = None) -> Records:
         """All records of one kind, files one after another; of one writer or of all. Not to be written: as long as they
         are held, whoever asks again is given the same."""
-        sampled = self.record_files.sampled
-        if writer is None and kind.name in sampled:
-            return sampled[kind.name]
         held = self.record_files.held.get((kind.name, writer))
         if held is not None:
             return held
@@ -356,7 +434,7 @@ class Run:
             records.flags.writeable = False
         self.record_files.held[kind.name, writer] = records
         if writer is None and kind in (HOST, MEMORY, DEVICE):
-            sampled[kind.name] = records
+            self.record_files.sampled.append(records)
         return records
 
     def chunks(self, kind: Kind, writer: Writer | None = None) -> Iterator[tuple[RecordHeader, Rows]]:
@@ -376,11 +454,11 @@ class Run:
         known = self.record_files.unrecorded.get(kind.name)
         if known is None:
             told = self.info.get("fields")
-            of_kind = told.get(kind.name) if isinstance(told, dict) else None
-            names = (
-                {each[0] for each in of_kind if isinstance(each, list) and each} if isinstance(of_kind, list) else None
-            )
-            known = [] if names is None else [each for each in kind.fields if each.name not in names]
+            named = told.get(kind.name) if isinstance(told, dict) else None
+            known = []
+            if isinstance(named, list):
+                names = {each[0] for each in named if isinstance(each, list) and each}
+                known = [each for each in kind.fields if each.name not in names]
             self.record_files.unrecorded[kind.name] = known
         return known
 
@@ -422,3 +500,39 @@ def runs_within(folder: Path) -> list[Path]:
         return []
     # There may be ten thousand, and a path object takes longer than the look.
     return [folder / name for name in names if os.path.exists(f"{folder}/{name}/{RUN_JSON}")]  # noqa: PTH110
+
+
+def is_recording(folder: str) -> bool:
+    """Whether something was recorded there, by a look at its names alone."""
+    return any(os.path.isfile(f"{folder}/{marker}") for marker in _MARKERS)  # noqa: PTH113
+
+
+def recorded_in(folder: Path) -> str | None:
+    """A name in the folder that a recording, or its page, has too; `None` where there is none, or no folder."""
+    names = os.listdir(folder) if folder.is_dir() else ()
+    found = (name for name in names if name == PAGE or _is_recorded(name))
+    return min(found, key=lambda name: name != RUN_JSON, default=None)
+
+
+def _is_recorded(name: str) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in _RECORDED)
+
+
+def refuse_recorded(path: Path, only: tuple[str, bytes] | None = None, with_option: str = "") -> None:
+    """That a file may be written there.
+
+    Args:
+        only: the kind of file whose place alone it may take, in words, and a pattern of how those begin.
+        with_option: how another is named, such as ` with -o`.
+
+    Raises:
+        RecordError: it is one of a recording, or would be taken for one; or it is none of that kind.
+    """
+    real = Path(os.path.realpath(path))
+    if _is_recorded(real.name) and is_recording(str(real.parent)):
+        raise RecordError(f"{path} is a file of a recording, which would be lost. Name another file.")
+    if only is not None and real.is_file():
+        with real.open("rb") as file:
+            begin = file.read(MOST_OF_BEGIN)
+        if begin and re.match(only[1], begin, re.DOTALL) is None:
+            raise RecordError(f"{path} exists and is not a {only[0]}. Name another file{with_option}.")

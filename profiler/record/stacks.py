@@ -16,8 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from .delivery import add_lines
-from .files import open_recorded, plain, read_recorded
+from .files import add_lines, open_recorded, plain, read_recorded
 from .schema import NOT_MEASURED
 from .secret import LEFT_OUT, line_without_secrets
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import select
 import time
 from collections.abc import Mapping
@@ -24,6 +25,14 @@ ORDERS = "tuning.orders"
 ANSWERS = "tuning.answers"
 MOST_BYTES = 1 << 20
 """Of one message; nothing said here comes near it."""
+WITHOUT_MEMORY = re.compile(
+    r"out of memory|OutOfMemory|MemoryError|DefaultCPUAllocator|can(?:no|')t allocate memory|_ALLOC_FAILED"
+    r"|unable to mmap|unable to allocate shared memory|(?:out of|insufficient) shared memory"
+    r"|torch_\S*>: No space left on device|bus error|sigbus|sigkill|signal: killed",
+    re.IGNORECASE,
+)
+"""Of a message, or of a line that a program printed: by torch, its libraries, Python or the kernel. That a disk is full
+is none of them."""
 
 
 @dataclass(frozen=True)

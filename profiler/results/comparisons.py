@@ -16,8 +16,7 @@ from ..analyse.cells.roofline import rooflines
 from ..analyse.cells.scaling import scaling
 from ..errors import WhyidleError
 from ..record.comparison import is_comparison, read_comparison
-from ..record.recorded import PAGE
-from ..record.run import is_run, runs_within
+from ..record.run import PAGE, is_run, runs_within
 from ..report.contract import comparison as compare_json
 from ..report.contract.encode import Content
 from ..report.document import Document

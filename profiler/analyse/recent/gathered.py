@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ...record.columns import Records, copied
-from ...record.reader import joined
+from ...record.reader import Records, joined
 from ...record.run import Run, SampledDevice, TrainingProcess, Writer
 from ...record.schema import (
     BATCH,
@@ -293,7 +292,7 @@ class Folder:
         """The last records of one file; what an older recording does not tell, and holds zeros of, is not measured."""
         records, later = source.records(since_ns), self._later.get(source.header.kind.name)
         if later:
-            records = copied(records)
+            records = np.array(records)
             for field in later:
                 records[field.name] = NAN if field.type == "f8" else NOT_MEASURED
         return records

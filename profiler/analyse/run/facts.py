@@ -478,7 +478,7 @@ def facts_of(run: Run, mine: Writer | None = None, looks: ProcessLooks | None = 
         read_names(run.folder),
         looks,
     )
-    others = sum(f.header.pid != mine[1] and f.count() > 0 for f in run.files_of_rank(STEP, mine[0]))
+    others = sum(f.header.pid != mine[1] and f.count() > 0 for f in run.files(STEP, mine[0]))
     contents = run.records(CONTENT, mine)
     wasted = wasted_samples_of(window, contents, facts.iterable, facts.device_kind != "cpu")
     handed = handed_over_of(contents, window.all_steps)

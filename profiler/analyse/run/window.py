@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from ...record.columns import only
-from ...record.reader import Records
+from ...record.reader import Records, only
 from ...record.schema import NOT_MEASURED, EventKind, StepFlag
 
 MOST_WARMUP_STEPS = 5

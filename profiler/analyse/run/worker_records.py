@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ...record.columns import Records, with_column
+from ...record.reader import Records, with_column
 from ...record.schema import NOT_MEASURED
 from .window import Window
 

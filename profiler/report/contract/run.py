@@ -20,7 +20,7 @@ from ...analyse.run.facts import Facts
 from ...analyse.run.metrics import METRICS
 from ...analyse.run.stall_breakdown import PARTS
 from ...analyse.run.worker_deaths import WorkerDeath
-from ...record.image_files import ImageDecoding
+from ...record.run import ImageDecoding
 from . import cost as cost_json
 from . import over_time
 from .common import DeviceJson, FindingJson, finding

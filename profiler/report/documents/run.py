@@ -24,7 +24,7 @@ from ...analyse.run.startup import (
 )
 from ...analyse.run.trends import FALLS, FLAT, GROWS, JUMPS, Trend
 from ...analyse.run.worker_deaths import said_of
-from ...record.image_files import ImageDecoding
+from ...record.run import ImageDecoding
 from ..document import (
     LEFT,
     RIGHT,

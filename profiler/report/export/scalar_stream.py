@@ -14,7 +14,7 @@ from pathlib import Path
 from ...analyse.recent.reader import RecentReader
 from ...errors import WhyidleError
 from ...record.files import plain, write_text
-from ...record.recorded import refuse_recorded
+from ...record.run import refuse_recorded
 from ...record.scalars import tell, wanted
 from . import prometheus, scalars
 

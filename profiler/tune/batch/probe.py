@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from ...record.files import plain
-from ...record.memory_signs import WITHOUT_MEMORY
 from ...record.run import create_run
+from ...record.tuning import WITHOUT_MEMORY
 from ..bench.launch import KILLED, OUTPUT, Launch, last_lines, popen
 from ..bench.watchdog import end_all, watched
 from .ladder import LEAST_STEPS, Probe, ProbeOutcome, Try

@@ -16,7 +16,6 @@ from whyidle.analyse.causes.diagnosis import findings_of, verdict_of
 from whyidle.analyse.causes.input.memory import soon_full
 from whyidle.analyse.run.facts import Facts, WastedSamples, wasted_samples_of
 from whyidle.analyse.run.memory_growth import MemoryGrowth, MemoryLimitSeen, memory_growth_of
-from whyidle.record.columns import copied
 from whyidle.record.schema import CONTENT, HOST, MEMORY, NOT_MEASURED, MemoryLimitOf, StepFlag
 
 
@@ -82,7 +81,7 @@ def test_batches_that_every_worker_makes_are_repeated(
 @pytest.mark.parametrize("queued", [True, False])
 def test_batches_that_nothing_is_computed_with_are_passed_over(tmp_path: Path, queued: bool) -> None:
     facts = waiting_for_data(tmp_path / "run")
-    steps = copied(facts.window.steps)
+    steps = np.array(facts.window.steps)
     steps["flags"][::2] |= StepFlag.COMPUTED_NOTHING
     steps["flags"][::2] &= ~(StepFlag.FORWARD_SEEN | StepFlag.OPTIMIZER)
     for name in ("backward_begin_ns", "optimizer_end_ns"):

@@ -16,12 +16,10 @@ from hypothesis import strategies as st
 from support.small_disk import small_disk
 from whyidle.capture.sampler.receiver import Receiver, listen
 from whyidle.record import segment
-from whyidle.record.delivery import address, deliver, received_here
+from whyidle.record.files import deliver, received_here, socket_address
 from whyidle.record.reader import RecordFile
-from whyidle.record.ring import RecordRing
 from whyidle.record.schema import PAUSE, Kind
-from whyidle.record.segment import RecordWriter
-from whyidle.record.sink import Drain, RecordSink
+from whyidle.record.segment import RecordRing, RecordSink, RecordWriter
 
 ROOM = 64
 """Records that memory holds."""
@@ -44,13 +42,13 @@ class Sampler:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.lives = True
-        self.drain: Drain | None = None
+        self.drain: RecordSink | None = None
 
     def deliver(self, _folder: Path, message: dict[str, Any] | None = None, descriptor: int = -1) -> bool:
         if self.lives and message is not None:
             kind: Kind = KIND
             ring = RecordRing(kind.record_bytes, message["length"], descriptor)
-            self.drain = Drain(ring, RecordSink(self.folder, kind, message["rank"], message["pid"], message["slot"]))
+            self.drain = RecordSink(ring, self.folder, kind, message["rank"], message["pid"], message["slot"])
         return self.lives
 
 
@@ -76,7 +74,7 @@ def test_the_file_holds_what_was_stored_and_not_said_to_be_lost(
             return really(file, data, offset)
 
         patch.setattr(segment, "deliver", sampler.deliver)
-        patch.setattr("whyidle.record.sink.os.pwrite", write)
+        patch.setattr("whyidle.record.segment.os.pwrite", write)
         # As if it were long ago each time: who is gone is noticed at once.
         patch.setattr(segment, "EVERY_NS", 0)
         writer = RecordWriter(folder, KIND, 3, 4711, slot=slot, length=ROOM * KIND.record_bytes)
@@ -99,13 +97,13 @@ def test_the_file_holds_what_was_stored_and_not_said_to_be_lost(
                 else:
                     assert number > ROOM // 2
             elif what == "drain" and sampler.drain is not None and sampler.lives:
-                sampler.drain()
+                sampler.drain.write()
             elif what == "fail":
                 full = not full
             elif what == "die":
                 sampler.lives = False
                 if sampler.drain is not None:
-                    sampler.drain.sink.let_go()
+                    sampler.drain.let_go()
         full = False
         if sampler.lives:
             writer.close()
@@ -142,7 +140,7 @@ def test_what_another_user_delivers_is_not_taken(tmp_path: Path) -> None:
         received_here.clear()
         os.setuid(54321)
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
-            connection.connect(address(tmp_path))
+            connection.connect(socket_address(tmp_path))
             connection.send(json.dumps({"put": "run.json", "text": "forged"}).encode())
         os._exit(deliver(tmp_path, {"put": "run.json", "text": "forged"}))
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

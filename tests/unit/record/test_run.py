@@ -13,10 +13,10 @@ from whyidle.analyse.run.analysis import analyse
 from whyidle.errors import RecordError
 from whyidle.record.comparison import COMPARISON_JSON, CellRecord, is_comparison, read_comparison, write_comparison
 from whyidle.record.files import plain, read_json, replacing, write_text
-from whyidle.record.memory_signs import WITHOUT_MEMORY
 from whyidle.record.run import create_run, open_run, update_run
 from whyidle.record.schema import FORMAT_VERSION, KINDS, STEP
 from whyidle.record.segment import RecordWriter
+from whyidle.record.tuning import WITHOUT_MEMORY
 
 
 def test_a_new_run_says_what_its_records_mean(tmp_path: Path) -> None:

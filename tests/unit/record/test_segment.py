@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from whyidle.errors import RecordError
-from whyidle.record import sink
+from whyidle.record import segment
 from whyidle.record.names import LONGEST, Names, read_names
 from whyidle.record.reader import Follower, RecordFile
 from whyidle.record.run import create_run, open_run
@@ -67,7 +67,7 @@ def test_records_are_counted_without_reading_them(tmp_path: Path, stored: int) -
     follower = Follower(writer.path, last=3)
     assert follower.new()["step"].tolist() == [n * 100 for n in range(max(0, stored - 3), stored)]
     assert follower.seen == stored
-    assert follower.first()["step"].tolist() == ([0] if stored else [])
+    assert follower.at(0)["step"].tolist() == ([0] if stored else [])
     assert not RecordFile(writer.path).header.closed
     writer.close()
     writer.close()
@@ -129,18 +129,6 @@ def test_files_that_are_none_are_refused_with_one_sentence(tmp_path: Path, damag
     writer.path.write_bytes(damage(writer.path.read_bytes()))
     with pytest.raises(RecordError, match=message):
         RecordFile(writer.path)
-
-
-def test_sums_leave_out_what_was_not_measured(tmp_path: Path) -> None:
-    writer = RecordWriter(tmp_path, DEVICE)
-    for util in (10.0, float("nan"), 30.0):
-        row = DEVICE.missing()
-        row[3], row[9] = util, 100
-        writer.append(*row)
-    writer.close()
-    sums = RecordFile(writer.path).sums()
-    told = [sums[name] for name in ("seq", "utilisation_pct", "memory_used_bytes", "power_mw")]
-    assert told == [3, 40.0, 300, 0]
 
 
 def in_a_child(does: Callable[[], bool]) -> bool:
@@ -243,7 +231,7 @@ def test_a_full_disk_is_counted_over_all_workers_of_a_slot(folder: Path, monkeyp
             raise OSError(28, "No space left on device")
         return really(file, data, offset)
 
-    monkeypatch.setattr(sink.os, "pwrite", full)
+    monkeypatch.setattr(segment.os, "pwrite", full)
     for _ in range(2):
         writer = RecordWriter(folder, BATCH, 3, 4711, slot=True)
         store(writer, 2, 3)
