@@ -17,8 +17,7 @@ from ..capture.cpu_budget import cpu_budget
 from ..capture.sampler.stack_options import StackOptions
 from ..capture.sampler.start import start_sampler
 from ..errors import WhyidleError
-from ..record.code import CODE
-from ..record.code_revision import CodeRevision
+from ..record.code import CODE, CodeRevision
 from ..record.files import plain
 from ..record.latest import note_latest
 from ..record.notices import TRAINING_NOTICES, Notices, why_unseen

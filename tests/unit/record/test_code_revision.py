@@ -12,7 +12,7 @@ import pytest
 
 from support.fakes.driver import wait_for
 from support.repository import git
-from whyidle.record.code_revision import CHUNK, CodeRevision
+from whyidle.record.code import CHUNK, CodeRevision
 
 
 @pytest.fixture
@@ -31,8 +31,8 @@ def project(tmp_path: Path) -> Path:
 def asked(*command: str | Path) -> dict[str, Any] | None:
     """What is found once git has answered."""
     with CodeRevision([str(word) for word in command]) as revision:
-        for question in revision.questions:
-            question.process.wait(60)
+        for process in revision.asked:
+            process.wait(60)
     return revision.found()
 
 
@@ -78,7 +78,7 @@ def test_more_changes_than_a_pipe_holds_are_changes(project: Path) -> None:
         (project / name).write_text("x")
     git(project, "add", ".")
     with CodeRevision(["python", str(project / "src" / "train.py")]) as revision:
-        head, status, tracked = (question.process for question in revision.questions)
+        head, status, tracked = revision.asked
         for answering in (head, tracked):
             answering.wait(60)
         assert select.select([status.stdout], [], [], 60)[0]
@@ -98,7 +98,7 @@ def test_without_repository_nothing_is_found(project: Path, tmp_path: Path, monk
     assert asked("python", tmp_path / "empty" / "train.py") is None
     monkeypatch.setenv("PATH", str(tmp_path))
     with CodeRevision(["python", str(project / "src" / "train.py")]) as revision:
-        assert [question.process for question in revision.questions] == [None] * 3
+        assert revision.asked == [None] * 3
     assert revision.found() is None
 
 
@@ -185,7 +185,7 @@ def test_what_has_answered_is_no_zombie_and_the_time_ends(fake: Callable[[str], 
     for _pid, _state, _parent, group, session, terminal, *_ in stats(log):
         assert (group, terminal, int(session) == os.getsid(0)) == (session, "0", False)
     with CodeRevision(["python", "-c", "pass"], most_seconds=1000) as revision:
-        pids = [question.process.pid for question in revision.questions if question.process is not None]
+        pids = [process.pid for process in revision.asked]
 
         def reaped() -> bool:
             revision.tick()
@@ -195,7 +195,7 @@ def test_what_has_answered_is_no_zombie_and_the_time_ends(fake: Callable[[str], 
         assert stats(log)
     with CodeRevision(["python", "-c", "pass"], most_seconds=0) as revision:
         revision.tick()
-        assert all(question.process is None for question in revision.questions)
+        assert all(process.returncode is not None for process in revision.asked)
 
 
 HASHED = "0123456789" * 4
