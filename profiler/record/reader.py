@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, overload
@@ -43,8 +43,6 @@ KEPT_BYTES = 1 << 30
 Rows = npt.NDArray[np.void]
 """Records one after another: a structured array with the dtype of its kind."""
 Values = npt.NDArray[Any]
-NUMBER = "seq"
-"""The first field of every kind: 1, 2, 3 … within a file."""
 Which = slice | npt.NDArray[np.bool_] | npt.NDArray[np.integer[Any]]
 
 
@@ -52,7 +50,7 @@ class Columns:
     """Records of one kind, to be asked as `Rows` are: by the name of a field, or for some of the records. Not to be
     written; `numpy.asarray` makes `Rows` of them."""
 
-    __slots__ = ("__weakref__", "_known", "_numbers", "_of", "_which", "dtype", "size")
+    __slots__ = ("__weakref__", "_known", "_of", "_which", "dtype", "size")
 
     def __init__(
         self,
@@ -61,21 +59,18 @@ class Columns:
         known: dict[str, Values],
         of: Columns | None = None,
         which: slice | npt.NDArray[np.integer[Any]] = slice(None),
-        numbers: Sequence[range] = (),
     ) -> None:
         """
         Args:
             known: columns that are there already.
             of: the records that the others are picked from.
             which: of those, these.
-            numbers: their `seq`, made when it is asked for.
         """
         self.dtype = dtype
         self.size = size
         self._known = known
         self._of = of
         self._which = which
-        self._numbers = numbers
 
     def __len__(self) -> int:
         return self.size
@@ -95,12 +90,9 @@ class Columns:
         if isinstance(key, slice):
             return self._selected(key, len(range(*key.indices(self.size))))
         if isinstance(key, (int, np.integer)):
-            row = np.empty(1, dtype=self.dtype)
             place = range(self.size)[int(key)]
-            for name in self.dtype.names or ():
-                row[name] = self._value(name, place)
-            found_row: np.void = row[0]
-            return found_row
+            row: np.void = np.asarray(self[place : place + 1])[0]
+            return row
         if isinstance(key, list):
             return self._rows(key)
         if key.dtype != np.bool_:
@@ -128,8 +120,6 @@ class Columns:
 
     def _picked(self, name: str) -> Values:
         if self._of is None:
-            if name == NUMBER:
-                return np.concatenate([np.arange(part.start, part.stop) for part in (range(0), *self._numbers)])
             raise ValueError(f"no field of name {name}")
         whole = self._of[name]
         if whole.strides == (0,) and self.size:
@@ -139,20 +129,6 @@ class Columns:
             found.flags.writeable = False
         self._known[name] = found
         return found
-
-    def _value(self, name: str, place: int) -> Any:
-        """Of one record, without picking those of the others."""
-        known = self._known.get(name)
-        if known is not None:
-            return known[place]
-        if self._of is None:
-            for part in self._numbers if name == NUMBER else ():
-                if place < len(part):
-                    return part[place]
-                place -= len(part)
-            raise ValueError(f"no field of name {name}")
-        which = self._which
-        return self._of._value(name, range(self._of.size)[which][place] if isinstance(which, slice) else which[place])
 
     def _rows(self, names: Sequence[str]) -> Rows:
         rows = np.empty(self.size, dtype=[(name, self.dtype[name]) for name in names])
@@ -183,49 +159,33 @@ def only(records: Records, names: Sequence[str]) -> Records:
     return Columns(dtype, len(records), {name: records[name] for name in names})
 
 
-class Gathering:
-    """Puts records that are read piece by piece into columns."""
+def by_column(parts: Iterable[Rows], kind: Kind, most: int) -> Columns:
+    """Put records that are read piece by piece into columns. A piece may be overwritten once the next is asked for.
 
-    def __init__(self, dtype: np.dtype[np.void], most: int) -> None:
-        """`most`: records at most; no memory is used for those that do not come."""
-        self._dtype = dtype
-        self._most = most
-        self._count = 0
-        self._first = np.zeros(dtype.itemsize // 8, dtype=np.int64)
-        self._columns: dict[int, npt.NDArray[np.int64]] = {}
-        """Number of the field → its values, once two of them differ."""
-        self._numbers: list[range] = []
-        """The first field, `seq`: the records of a file are numbered through."""
-
-    def add(self, rows: Rows) -> None:
-        """Rows that follow each other in a file; they may be overwritten afterwards."""
+    `most`: records at most; no memory is used for those that do not come.
+    """
+    first = np.zeros(kind.record_bytes // 8, dtype=np.int64)
+    varying: dict[int, npt.NDArray[np.int64]] = {}
+    """Number of the field → its values, once two of them differ."""
+    count = 0
+    for rows in parts:
         words = rows.view(np.int64).reshape(len(rows), -1)
-        number = int(words[0, 0])
-        begins = self._numbers.pop().start if self._numbers and self._numbers[-1].stop == number else number
-        self._numbers.append(range(begins, number + len(rows)))
-        count, end = self._count, self._count + len(rows)
         if count == 0:
-            self._first = words[0].copy()
-        for field in range(1, words.shape[1]):
-            if field not in self._columns and (words[:, field] != self._first[field]).any():
-                self._columns[field] = np.empty(self._most, dtype=np.int64)
-                self._columns[field][:count] = self._first[field]
-        for field, column in self._columns.items():
+            first = words[0].copy()
+        end = count + len(rows)
+        for field in range(words.shape[1]):
+            if field not in varying and (words[:, field] != first[field]).any():
+                varying[field] = np.empty(most, dtype=np.int64)
+                varying[field][:count] = first[field]
+        for field, column in varying.items():
             column[count:end] = words[:, field]
-        self._count = end
-
-    def columns(self) -> Columns:
-        """All that was added."""
-        known: dict[str, Values] = {}
-        for number, name in enumerate(self._dtype.names or ()):
-            if name == NUMBER:
-                continue
-            varies = self._columns.get(number)
-            values = np.broadcast_to(self._first[number : number + 1], self._count) if varies is None else varies
-            values = values[: self._count].view(self._dtype[name])
-            values.flags.writeable = False
-            known[name] = values
-        return Columns(self._dtype, self._count, known, numbers=self._numbers)
+        count = end
+    known: dict[str, Values] = {}
+    for number, name in enumerate(kind.dtype.names or ()):
+        values = varying[number] if number in varying else np.broadcast_to(first[number : number + 1], count)
+        known[name] = values[:count].view(kind.dtype[name])
+        known[name].flags.writeable = False
+    return Columns(kind.dtype, count, known)
 
 
 @dataclass(frozen=True)
@@ -427,13 +387,14 @@ def read_all(files: Sequence[RecordFile], kind: Kind) -> Records:
         return joined([chunk.copy() for file in files for chunk in file.chunks()], kind)
     # A file may have no records where it has room for them, and be as large as it likes.
     counts = [file.count() for file in files]
-    gathering = Gathering(kind.dtype, sum(counts))
-    for file, count in zip(files, counts, strict=True):
-        for chunk in file.chunks():
-            # It may have grown since it was counted.
-            if len(counted := chunk[: max(0, count + 1 - int(chunk["seq"][0]))]):
-                gathering.add(counted)
-    return gathering.columns()
+    # It may have grown since it was counted.
+    counted = (
+        rows
+        for file, count in zip(files, counts, strict=True)
+        for chunk in file.chunks()
+        if len(rows := chunk[: max(0, count + 1 - int(chunk["seq"][0]))])
+    )
+    return by_column(counted, kind, sum(counts))
 
 
 def measured(values: npt.NDArray[Any]) -> npt.NDArray[np.float64]:

@@ -35,7 +35,7 @@ from .names import NAMES
 from .notices import ARMED, LOADED, SAMPLER_NOTICES, TRAINING_NOTICES
 from .reader import Columns, RecordFile, RecordHeader, Records, Rows, read_all, with_column
 from .scalars import SCALARS, WANTED
-from .schema import DEVICE, FORMAT_VERSION, HOST, KINDS, MEMORY, NAN, NOT_MEASURED, STEP, Field, Kind
+from .schema import DEVICE, FORMAT_VERSION, HOST, KINDS, MEMORY, STEP, Field, Kind
 from .secret import without_secrets
 from .stacks import STACKS
 
@@ -428,7 +428,7 @@ class Run:
             return held
         records: Records = read_all(self.files(kind, writer), kind)
         for later in self.unrecorded(kind):
-            missing = np.array([NAN if later.type == "f8" else NOT_MEASURED])
+            missing = np.array([later.missing])
             records = with_column(records, later.name, np.broadcast_to(missing, len(records)))
         if not isinstance(records, Columns):
             records.flags.writeable = False
@@ -446,7 +446,7 @@ class Run:
         for file in self.files(kind, writer):
             for chunk in file.chunks():
                 for field_ in later:
-                    chunk[field_.name] = NAN if field_.type == "f8" else NOT_MEASURED
+                    chunk[field_.name] = field_.missing
                 yield file.header, chunk
 
     def unrecorded(self, kind: Kind) -> list[Field]:

@@ -11,10 +11,10 @@ import pytest
 from whyidle.record.reader import (
     FEW_ROWS,
     Columns,
-    Gathering,
     RecordFile,
     Records,
     Rows,
+    by_column,
     only,
     read_all,
     reuse_memory,
@@ -40,10 +40,7 @@ def rows() -> Rows:
 
 @pytest.fixture
 def columns(rows: Rows) -> Columns:
-    gathering = Gathering(HOST.dtype, 2 * COUNT)
-    for part in np.split(rows, (300, 301, 500)):
-        gathering.add(part)
-    return gathering.columns()
+    return by_column(np.split(rows, (300, 301, 500)), HOST, 2 * COUNT)
 
 
 def test_all_fields_come_back(rows: Rows, columns: Columns) -> None:
