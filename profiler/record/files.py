@@ -78,6 +78,13 @@ def read_recorded(path: Path) -> bytes:
         return file.read()
 
 
+def read_lines(path: Path) -> list[bytes]:
+    """Lines of a text of a recording; none where there is no text to be read. Raises as `open_recorded` does."""
+    with contextlib.suppress(OSError):
+        return read_recorded(path).splitlines()
+    return []
+
+
 def read_json(path: Path) -> Any:
     """The content, with control characters in texts replaced: they would act on a terminal. What is no number, or none
     that a float holds, is `None`: not measured. What was written under the program's earlier name reads as if it had

@@ -10,7 +10,7 @@ import contextlib
 import hashlib
 from pathlib import Path
 
-from .files import MOST_DIGITS, add_lines, plain, read_recorded
+from .files import MOST_DIGITS, add_lines, plain, read_lines
 from .schema import NOT_MEASURED
 
 NAMES = "names.tsv"
@@ -44,9 +44,8 @@ class Names:
 def read_names(folder: Path) -> dict[int, str]:
     """All names of a run folder by number; lines that are none are left out. Raises as `open_recorded` does."""
     names = {}
-    with contextlib.suppress(OSError):
-        for line in read_recorded(folder / NAMES).decode(errors="replace").splitlines():
-            number, tab, text = line.partition("\t")
-            if tab and number.isdecimal() and len(number) <= MOST_DIGITS:
-                names[int(number)] = plain(text)
+    for line in read_lines(folder / NAMES):
+        number, tab, text = line.partition(b"\t")
+        if tab and number.isdigit() and len(number) <= MOST_DIGITS:
+            names[int(number)] = plain(text.decode(errors="replace"))
     return names

@@ -262,11 +262,6 @@ def read_states(folder: Path) -> list[ProcessStates]:
     return [process for process in found if process is not None]
 
 
-def new_run_id() -> str:
-    """Sortable by start, unique without coordination."""
-    return time.strftime("%Y%m%d-%H%M%S-") + uuid.uuid4().hex[:6]
-
-
 def new_folder_for(command: Sequence[str], before: str = "") -> Path:
     """As `new_folder`, named after the command's script, or its program."""
     scripts = [part for part in command if part.endswith(".py")]
@@ -291,7 +286,21 @@ def create_run(folder: Path, description: dict[str, Any]) -> Path:
     Raises:
         RecordError: the folder cannot be made or written, or already holds a run, or a file by a name of ours.
     """
-    facts = _standing_facts() | description
+    facts = {
+        "format": FORMAT,
+        "version": FORMAT_VERSION,
+        # Sortable by start, unique without coordination.
+        "id": time.strftime("%Y%m%d-%H%M%S-") + uuid.uuid4().hex[:6],
+        "whyidle": __version__,
+        "python": platform.python_version(),
+        "command": sys.argv,
+        "started_at": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "clock": {"time_ns": time.time_ns(), "monotonic_ns": time.monotonic_ns()},
+        "host": {"name": socket.gethostname(), "machine": platform.machine(), "cpus": os.cpu_count()},
+        "fields": {kind.name: [[f.name, f.type, f.unit, f.meaning] for f in kind.fields] for kind in KINDS.values()},
+        "ended": None,
+        **description,
+    }
     if facts["command"]:
         facts["command"] = without_secrets(facts["command"])
     try:
@@ -316,35 +325,12 @@ def update_run(folder: Path, changes: dict[str, Any]) -> bool:
     return True
 
 
-def _standing_facts() -> dict[str, Any]:
-    return {
-        "format": FORMAT,
-        "version": FORMAT_VERSION,
-        "id": new_run_id(),
-        "whyidle": __version__,
-        "python": platform.python_version(),
-        "command": sys.argv,
-        "started_at": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-        "clock": {"time_ns": time.time_ns(), "monotonic_ns": time.monotonic_ns()},
-        "host": {"name": socket.gethostname(), "machine": platform.machine(), "cpus": os.cpu_count()},
-        "fields": {kind.name: [[f.name, f.type, f.unit, f.meaning] for f in kind.fields] for kind in KINDS.values()},
-        "ended": None,
-    }
-
-
-def _what_it_is(folder: Path) -> str:
-    """Instead of a run folder."""
-    if not folder.exists():
-        return "does not exist"
-    return f"is not a run folder: it has no {RUN_JSON}" if folder.is_dir() else "is a file, not a run folder"
-
-
 def _read_json(folder: Path) -> dict[str, Any]:
     path = folder / RUN_JSON
     if not path.is_file():
-        raise RecordError(
-            f"{folder} {_what_it_is(folder)}. Name a folder that `whyidle run`, `attach` or `compare` wrote."
-        )
+        what = f"is not a run folder: it has no {RUN_JSON}" if folder.is_dir() else "is a file, not a run folder"
+        what = what if folder.exists() else "does not exist"
+        raise RecordError(f"{folder} {what}. Name a folder that `whyidle run`, `attach` or `compare` wrote.")
     content = read_json(path)
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise RecordError(f"{path} is not a whyidle run.")

@@ -11,8 +11,7 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..errors import RecordError
-from .files import read_json, write_json
+from .files import read_object, write_json
 
 WANTED = "scalars-wanted.json"
 SCALARS = "scalars.json"
@@ -50,13 +49,8 @@ def want(folder: Path, every_s: float) -> None:
 
 def wanted(folder: Path) -> float | None:
     """How often figures are asked for, in seconds; `None`: nobody asks, or it cannot be read. Never raises."""
-    try:
-        if not (folder / WANTED).exists():
-            return None
-        every = float(read_json(folder / WANTED)["every_s"])
-        return every if 0 < every <= MOST_SECONDS else None
-    except (OSError, RecordError, KeyError, TypeError, ValueError, OverflowError):
-        return None
+    every = read_object(folder / WANTED).get("every_s")
+    return float(every) if isinstance(every, int | float) and 0 < every <= MOST_SECONDS else None
 
 
 def tell(folder: Path, told: Told) -> None:
@@ -81,10 +75,10 @@ def state(folder: Path) -> tuple[int, int] | None:
 def told(folder: Path) -> Told | None:
     """The newest figures; `None` where there are none that can be read."""
     try:
-        content = read_json(folder / SCALARS)
+        content = read_object(folder / SCALARS)
         ranks = {int(rank): _values(values) for rank, values in content["ranks"].items()}
         return Told(int(content["step"]), _values(content["values"]), ranks)
-    except (RecordError, KeyError, TypeError, ValueError, OverflowError, AttributeError):
+    except (KeyError, TypeError, ValueError, OverflowError, AttributeError):
         return None
 
 

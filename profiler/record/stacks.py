@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from .files import add_lines, open_recorded, plain, read_recorded
+from .files import add_lines, open_recorded, plain, read_lines
 from .schema import NOT_MEASURED
 from .secret import LEFT_OUT, line_without_secrets
 
@@ -96,11 +96,7 @@ def kept_text(line: str) -> str:
 
 def left_out_of(folder: Path, commands: Iterable[object]) -> int:
     """How many values were left out of a recording, of its lines of source and of these forms of its command."""
-    calls: dict[int, tuple[int, Call]] = {}
-    with contextlib.suppress(OSError):
-        for line in read_recorded(folder / STACKS).splitlines():
-            if LEFT_OUT.encode() in line:
-                _read(line, calls)
+    calls = _calls(line for line in read_lines(folder / STACKS) if LEFT_OUT.encode() in line)
     lines = {(call.file, call.line): call.text.count(LEFT_OUT) for _, call in calls.values()}
     return sum(lines.values()) + max((str(each).count(LEFT_OUT) for each in commands), default=0)
 
@@ -139,11 +135,7 @@ class StackTable:
 
 def read_stacks(folder: Path) -> StackTable:
     """All stacks of a run folder; lines that are none are left out. Raises as `open_recorded` does."""
-    calls: dict[int, tuple[int, Call]] = {}
-    with contextlib.suppress(OSError):
-        for line in read_recorded(folder / STACKS).splitlines():
-            _read(line, calls)
-    return StackTable(calls)
+    return StackTable(_calls(read_lines(folder / STACKS)))
 
 
 class StackFollower:
@@ -162,21 +154,17 @@ class StackFollower:
         with contextlib.suppress(OSError), os.fdopen(open_recorded(self._path), "rb") as file:
             file.seek(self._read)
             *lines, rest = file.read(MOST_AT_A_LOOK).split(b"\n")
-            for line in lines:
-                _read(line, self._calls)
+            self._calls |= _calls(lines)
             # A line is written whole; one that is as long as all that is read is none.
             self._read = file.tell() - (len(rest) if len(rest) < MOST_AT_A_LOOK else 0)
 
 
-def _read(line: bytes, calls: dict[int, tuple[int, Call]]) -> None:
-    with contextlib.suppress(ValueError, LookupError, TypeError, RecursionError):
-        told = json.loads(line)
-        calls[int(told["call"])] = (
-            int(told["from"]),
-            Call(
-                plain(str(told["function"])),
-                plain(str(told["file"])),
-                int(told["line"]),
-                plain(str(told.get("text", ""))),
-            ),
-        )
+def _calls(lines: Iterable[bytes]) -> dict[int, tuple[int, Call]]:
+    """Number → the number of the call it was made from, and the call; lines that are none are left out."""
+    calls = {}
+    for line in lines:
+        with contextlib.suppress(ValueError, LookupError, TypeError, RecursionError):
+            told = {"text": ""} | json.loads(line)
+            function, file, text = (plain(str(told[name])) for name in ("function", "file", "text"))
+            calls[int(told["call"])] = int(told["from"]), Call(function, file, int(told["line"]), text)
+    return calls
