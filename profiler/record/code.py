@@ -72,7 +72,7 @@ class Code:
 
     @classmethod
     def of(cls, info: Mapping[str, Any]) -> Self | None:
-        """What run.json says; `None` where that is nothing, or no revision."""
+        """Read what run.json says; `None` where that is nothing, or no revision."""
         found = as_a(cls, info.get(CODE))
         return found if found is not None and _REVISION.fullmatch(found.revision) else None
 
@@ -107,7 +107,7 @@ class CodeRevision:
         self._end()
 
     def tick(self) -> None:
-        """Due about once a second: an end to what has taken too long."""
+        """End what has taken too long; due about once a second."""
         for process in self.asked:
             if process is not None:
                 process.poll()  # or it would be a zombie
@@ -115,7 +115,7 @@ class CodeRevision:
             self._end()
 
     def found(self) -> dict[str, Any] | None:
-        """For run.json, of what was answered until now."""
+        """Give what run.json is to say, by what was answered until now."""
         (code, head), (whole, changes), *tracked = self._end()
         lines = head.decode(errors="replace").splitlines()
         if code != 0 or len(lines) != 2:

@@ -27,13 +27,13 @@ from ..errors import RecordError
 
 T = TypeVar("T")
 MOST_DIGITS = 21
-"""Of a whole number of 64 bits, with its sign."""
+"""Characters of a whole number of 64 bits, with its sign."""
 _EARLIER, _NAME = "stallscope", "whyidle"
 """What this program was called when it recorded the first runs, and what it is called."""
 APPENDED = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 """How a file is opened that a folder may hold: not through a link, and no pipe is waited for."""
 MOST_BYTES = 256 << 20
-"""Of a file of a recording, other than records."""
+"""Bytes of a file of a recording, other than records."""
 _NO_TEXT = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 """Signs that control a terminal, break a line, show what follows in another order, or stand for a byte that is no text
 (of a file's name)."""
@@ -47,8 +47,8 @@ received_here: set[bytes] = set()
 
 
 def open_recorded(path: Path, most: int = MOST_BYTES) -> int:
-    """A descriptor to read a file of a recording by. A recording may be anyone's: opening a file of it never waits and
-    leads to no other, and what is read has an end.
+    """Open a file of a recording for reading; returns its descriptor. A recording may be anyone's: opening a file of
+    it never waits and leads to no other, and what is read has an end.
 
     Args:
         path: its last part may be no link; that the user names a folder by one is the user's choice.
@@ -73,22 +73,22 @@ def open_recorded(path: Path, most: int = MOST_BYTES) -> int:
 
 
 def read_recorded(path: Path) -> bytes:
-    """All of a file of a recording. Raises as `open_recorded` does."""
+    """Read all of a file of a recording. Raises as `open_recorded` does."""
     with os.fdopen(open_recorded(path), "rb") as file:
         return file.read()
 
 
 def read_lines(path: Path) -> list[bytes]:
-    """Lines of a text of a recording; none where there is no text to be read. Raises as `open_recorded` does."""
+    """Read the lines of a text of a recording; none where there is no text. Raises as `open_recorded` does."""
     with contextlib.suppress(OSError):
         return read_recorded(path).splitlines()
     return []
 
 
 def read_json(path: Path) -> Any:
-    """The content, with control characters in texts replaced: they would act on a terminal. What is no number, or none
-    that a float holds, is `None`: not measured. What was written under the program's earlier name reads as if it had
-    been written under today's.
+    """Read a JSON file, with control characters in texts replaced: they would act on a terminal. What is no number, or
+    none that a float holds, is `None`: not measured. What was written under the program's earlier name reads as if it
+    had been written under today's.
 
     Raises:
         RecordError: it cannot be read, or is no JSON.
@@ -109,7 +109,7 @@ def read_json(path: Path) -> Any:
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """The object in a JSON file; empty where there is none that can be read."""
+    """Read the object in a JSON file; empty where there is none that can be read."""
     with contextlib.suppress(RecordError):
         content = read_json(path)
         return content if isinstance(content, dict) else {}
@@ -117,8 +117,8 @@ def read_object(path: Path) -> dict[str, Any]:
 
 
 def as_a(kind: type[T], content: Any) -> T | None:
-    """What was read of JSON as a data class; `None` where a field without default lacks, or one is of another type.
-    What stands for no field is left out."""
+    """Convert what was read of JSON to a data class; `None` where a field without default is missing, or one is of
+    another type. Unknown fields are ignored."""
     # Whoever records has no use for it.
     import msgspec
 
@@ -128,8 +128,8 @@ def as_a(kind: type[T], content: Any) -> T | None:
 
 
 def under_todays_name(content: dict[str, Any]) -> dict[str, Any]:
-    """An object of JSON; one whose `format` begins with the program's earlier name with today's in place of it, and the
-    version of the program that wrote it under today's name."""
+    """Rename an object of JSON whose `format` begins with the program's earlier name: today's stands in place of it,
+    also as the key of the version of the program that wrote it."""
     written = content.get("format")
     if not isinstance(written, str) or not written.startswith(f"{_EARLIER}-"):
         return content
@@ -154,7 +154,7 @@ def _finite(text: str) -> float | None:
 
 
 def plain(value: Any) -> Any:
-    """The value with every character in its texts replaced by `?` that acts on a terminal, or that no encoding can
+    """Replace every character in the texts of a value by `?` that acts on a terminal, or that no encoding can
     write; line breaks and tabs stay."""
     if isinstance(value, str):
         return value if value.isprintable() else _NO_TEXT.sub("?", value)
@@ -166,21 +166,21 @@ def plain(value: Any) -> Any:
 
 
 def one_line(text: str) -> str:
-    """A text as it may be printed, whoever recorded words of it: plain, and in one line but for further lines of our
-    own, which begin with two blanks."""
+    """Make a text one that may be printed, whoever recorded words of it: plain, and in one line but for further lines
+    of our own, which begin with two blanks."""
     return re.sub(r"\n(?!  )", "?", str(plain(text)))
 
 
 def no_commands(text: str) -> str:
-    """Lines none of which a CI service that reads logs would take for a command to it."""
+    """Make lines none of which a CI service that reads logs would take for a command to it."""
     return _COMMAND.sub(r"\1?", text)
 
 
 @contextlib.contextmanager
 def replacing(path: Path, named: bool = False) -> Iterator[IO[bytes]]:
-    """A file to write: one beside `path` that takes its place where the block ends well, and else is gone. So nobody
-    sees half of one, and nothing is written through a link: one that lies at `path` is replaced. Where the user has
-    `named` it, a link stays one, and a pipe or a device, such as /dev/null, is written to itself.
+    """Open a file to write: one beside `path` that takes its place where the block ends well, and else is gone. So
+    nobody sees half of one, and nothing is written through a link: one that lies at `path` is replaced. Where the user
+    has `named` it, a link stays one, and a pipe or a device, such as /dev/null, is written to itself.
 
     Raises:
         OSError: it could not take the place.
@@ -204,7 +204,7 @@ def replacing(path: Path, named: bool = False) -> Iterator[IO[bytes]]:
 
 
 def write_text(path: Path, text: str, named: bool = False) -> None:
-    """Written at once, as `replacing` does.
+    """Write a text at once, as `replacing` does.
 
     Raises:
         OSError: it could not be written; what was there before is still there.
@@ -214,7 +214,7 @@ def write_text(path: Path, text: str, named: bool = False) -> None:
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
-    """As `write_text`.
+    """Write JSON, as `write_text` does.
 
     Raises:
         OSError: it could not be written; what was there before is still there.
@@ -224,7 +224,7 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
 
 @functools.cache
 def socket_address(folder: Path) -> bytes:
-    """Of the socket on which this folder's sampler listens: of its path alone, as seen from here. The folder is not
+    """Name the socket on which this folder's sampler listens: by its path alone, as seen from here. The folder is not
     asked."""
     path = os.fsencode(folder.absolute())
     try:
@@ -235,14 +235,14 @@ def socket_address(folder: Path) -> bytes:
 
 
 def peer(connection: socket.socket) -> tuple[int, int]:
-    """(process, user) at the other end."""
+    """Tell who is at the other end: (process, user)."""
     told = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     process, user, _ = _CREDENTIALS.unpack(told)
     return process, user
 
 
 def deliver(folder: Path, message: dict[str, Any] | None = None, descriptor: int = -1) -> bool:
-    """Whether a sampler of this folder listens, which has or will have the message. Never waits, never raises.
+    """Send a message; whether a sampler of this folder listens, which has or will have it. Never waits, never raises.
 
     Args:
         message: by default none, which only asks.
@@ -256,7 +256,7 @@ def deliver(folder: Path, message: dict[str, Any] | None = None, descriptor: int
         try:
             connection.connect(socket_address(folder))
             if peer(connection)[1] != os.geteuid() or len(data) > MOST_MESSAGE:
-                # Of another user, who may listen under any name, or whose folder it is: neither takes from the other.
+                # Another user may listen under any name, or own the folder: neither takes from the other.
                 return False
             if data:
                 socket.send_fds(connection, [data], [descriptor] if descriptor >= 0 else [], socket.MSG_NOSIGNAL)
@@ -278,7 +278,7 @@ def add_lines(folder: Path, name: str, lines: str, most: int, once: bool = False
 
 
 def append_lines(path: Path, lines: str, most: int, once: bool) -> bool:
-    """As `add_lines`, to the file itself.
+    """Append lines as `add_lines` does, to the file itself.
 
     Raises:
         OSError: it cannot be opened, or is a link.

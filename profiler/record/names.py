@@ -28,7 +28,7 @@ class Names:
         self._said: set[int] = set()
 
     def number(self, text: str) -> int:
-        """The number of a name, which is in the file from now on; `NOT_MEASURED` where that is not possible."""
+        """Give the number of a name, which is in the file from now on; `NOT_MEASURED` where that is not possible."""
         line = " ".join(plain(text).split())
         if len(line) > LONGEST:
             line = "…" + line[1 - LONGEST :]
@@ -42,7 +42,7 @@ class Names:
 
 
 def read_names(folder: Path) -> dict[int, str]:
-    """All names of a run folder by number; lines that are none are left out. Raises as `open_recorded` does."""
+    """Read all names of a run folder by number; lines that are none are left out. Raises as `open_recorded` does."""
     names = {}
     for line in read_lines(folder / NAMES):
         number, tab, text = line.partition(b"\t")

@@ -20,7 +20,7 @@ ARMED = "bootstrap-armed"
 
 
 def why_unseen(folder: Path, within: str = "") -> str | None:
-    """Why no process of a command that has ended was seen to train, in a sentence; `None` where the notices of the
+    """Say in a sentence why no process of a command that has ended was seen to train; `None` where the notices of the
     training have said it: a Python or torch that is too old, say.
 
     Args:
@@ -57,6 +57,6 @@ class Notices:
 
 
 def read_notices(folder: Path) -> list[str]:
-    """All sentences of a run folder, by file and in the order they were said. Raises as `open_recorded` does."""
+    """Read all sentences of a run folder, by file and in the order they were said. Raises as `open_recorded` does."""
     lines = [line for name in (SAMPLER_NOTICES, TRAINING_NOTICES) for line in read_lines(folder / name) if line]
     return list(dict.fromkeys(plain(line.decode(errors="replace")) for line in lines))

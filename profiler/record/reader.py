@@ -26,7 +26,7 @@ from .schema import EVENT, FORMAT_VERSION, HEADER, HEADER_BYTES, KINDS, MAGIC, N
 
 CHUNK_BYTES = 1 << 20
 MOST_BYTES = 1 << 38
-"""Of a record file: what a process may write in ten years."""
+"""Bytes of a record file: what a process may write in ten years."""
 FEW_ROWS = 4096
 """Records up to which they are kept as rows: a megabyte of the largest."""
 AHEAD_BYTES = 1 << 15
@@ -37,7 +37,7 @@ FEW = 64
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 """Parameters of glibc's `mallopt`."""
 KEPT_ARRAY_BYTES = 32 << 20
-"""Of an array that is kept: the most that glibc takes. Columns of a day's steps have 7 to 14 MB."""
+"""Bytes of an array that is kept: the most that glibc takes. Columns of a day's steps have 7 to 14 MB."""
 KEPT_BYTES = 1 << 30
 
 Rows = npt.NDArray[np.void]
@@ -114,7 +114,7 @@ class Columns:
 
     def _selected(self, which: slice | npt.NDArray[np.integer[Any]], count: int) -> Columns:
         if self._of is not None and isinstance(self._which, np.ndarray):
-            # Of some of the selected records, all of these need not be picked out.
+            # Picking some of the selected records takes no picking of all these.
             return Columns(self.dtype, count, {}, self._of, self._which[which])
         return Columns(self.dtype, count, {}, self, which)
 
@@ -142,7 +142,7 @@ Records = Rows | Columns
 
 
 def with_column(records: Records, name: str, values: Values) -> Records:
-    """The same records with other values in one field."""
+    """Give the same records with other values in one field."""
     if isinstance(records, Columns):
         return Columns(records.dtype, len(records), {name: values}, records)
     changed = records.copy()
@@ -151,7 +151,7 @@ def with_column(records: Records, name: str, values: Values) -> Records:
 
 
 def only(records: Records, names: Sequence[str]) -> Records:
-    """The same records with these fields alone, which hold on to no others."""
+    """Give the same records with these fields alone, which hold on to no others."""
     if not isinstance(records, Columns):
         kept: Rows = np.asarray(records[list(names)])
         return kept
@@ -245,7 +245,7 @@ class RecordFile:
         """How many records fitted into the file when it was opened."""
 
     def read(self, first: int, count: int) -> Rows:
-        """At most `count` whole records from number `first` (from 0) on; cheap where there are few. Not to be written.
+        """Read at most `count` whole records from number `first` (from 0) on; cheap if few. Not to be written.
 
         Raises:
             OSError: the file cannot be read (any more).
@@ -255,7 +255,7 @@ class RecordFile:
             return self.stored(os.pread(file, count * size, HEADER_BYTES + first * size), first)
 
     def stored(self, data: bytes, first: int = 0) -> Rows:
-        """The whole records in what was read of the file from number `first` on."""
+        """Give the whole records in what was read of the file from number `first` on."""
         records: Rows = np.frombuffer(
             data, dtype=self.header.kind.dtype, count=len(data) // self.header.kind.record_bytes
         )
@@ -282,7 +282,7 @@ class RecordFile:
         return sound
 
     def chunks(self, first: int = 0) -> Iterator[Rows]:
-        """Runs of whole records from number `first` (from 0) on, about a megabyte each.
+        """Read runs of whole records from number `first` (from 0) on, about a megabyte each.
 
         An array is valid until the next one is asked for: all share one buffer.
         """
@@ -309,11 +309,11 @@ class RecordFile:
                 first += valid
 
     def count(self) -> int:
-        """How many whole records there are, without reading them: their numbers end where the file does."""
+        """Count the whole records without reading them: their numbers end where the file does."""
         size = self.header.kind.record_bytes
         with _opened(self.path) as file:
             low, high = 0, (os.fstat(file).st_size - HEADER_BYTES) // size
-            # Of a file that is complete, the last one tells at once.
+            # If the file is complete, the last one tells at once.
             middle = high - 1
             while low < high:
                 stored = os.pread(file, 8, HEADER_BYTES + middle * size)
@@ -325,12 +325,12 @@ class RecordFile:
         return low
 
     def is_cut(self) -> bool:
-        """Whether a file that was complete ends in the middle of a record."""
+        """Tell whether a file that was complete ends in the middle of a record."""
         size = self.path.stat().st_size - HEADER_BYTES
         return self.header.closed and size % self.header.kind.record_bytes != 0
 
     def all(self) -> Records:
-        """All records in memory at once."""
+        """Read all records into memory at once."""
         return read_all([self], self.header.kind)
 
 
@@ -352,11 +352,11 @@ class Follower:
         size = self._file.most_at_first * self.header.kind.record_bytes
         whole = self.header.closed and not skips and size <= len(self._file.ahead)
         self._all = self._file.stored(self._file.ahead) if whole else None
-        """Of a small file that is complete, all its records until the first look."""
+        """All records of a small file that is complete, until the first look."""
         self._file.ahead = b""
 
     def new(self) -> Rows:
-        """Records stored since the last call."""
+        """Read the records stored since the last call."""
         if self._all is not None:
             found, self._all = self._all, None
             self.seen = len(found)
@@ -371,18 +371,18 @@ class Follower:
         return joined(parts if len(parts) == 1 else [part for part in parts if len(part)], self.header.kind)
 
     def at(self, number: int) -> Rows:
-        """The record of that number, from 0, alone; empty where there is none."""
+        """Read the record of that number, from 0, alone; empty where there is none."""
         return self._file.read(number, 1)
 
     def latest(self, count: int) -> Rows:
-        """The last `count` records seen, as they stand now: late fields may have been filled in since."""
+        """Read the last `count` records seen, as they stand now: late fields may have been filled in since."""
         wanted = min(count, self.seen)
         return self._file.read(self.seen - wanted, wanted)
 
 
 def read_all(files: Sequence[RecordFile], kind: Kind) -> Records:
-    """All records of files of one kind, one file after another: by column where there are many. A job has thousands of
-    small files, of which columns would cost more than they save."""
+    """Read all records of files of one kind, one after another: by column where there are many. A job has thousands of
+    small files, whose columns would cost more than they save."""
     if sum(file.most_at_first for file in files) <= FEW_ROWS:
         return joined([chunk.copy() for file in files for chunk in file.chunks()], kind)
     # A file may have no records where it has room for them, and be as large as it likes.
@@ -398,14 +398,14 @@ def read_all(files: Sequence[RecordFile], kind: Kind) -> Records:
 
 
 def measured(values: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-    """Field values as floats, with NaN for what was not measured."""
+    """Make field values floats, with NaN for what was not measured."""
     if values.dtype.kind == "f":
         return values.astype(np.float64)
     return np.where(values == NOT_MEASURED, NAN, values.astype(np.float64))
 
 
 def joined(parts: Sequence[Records], kind: Kind) -> Rows:
-    """Parts of a kind one after another, without copying a single one again."""
+    """Join parts of a kind one after another, without copying a single one again."""
     if len(parts) == 1 and isinstance(parts[0], np.ndarray):
         return parts[0]
     # What numpy.concatenate does to find out that all are alike takes longer than to copy small ones.
@@ -417,7 +417,7 @@ def joined(parts: Sequence[Records], kind: Kind) -> Rows:
 
 
 def reuse_memory() -> None:
-    """For the rest of this process; does nothing where the C library is not glibc.
+    """Keep freed memory for the rest of this process; does nothing where the C library is not glibc.
 
     Judging a long recording makes and drops hundreds of arrays. To get as much from the system each time, page by page,
     took a tenth of the time.

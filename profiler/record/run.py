@@ -52,7 +52,7 @@ PAGE = "report.html"
 PAGES = ("page that whyidle wrote", rb'<!doctype html>.*<meta name="generator" content="(?:whyidle|stallscope)">')
 MOST_OF_BEGIN = 4096
 _MARKERS = (RUN_JSON, COMPARISON_JSON, "tune.json")
-"""Of a folder in which something was recorded, one of these is there."""
+"""Files one of which is in every folder in which something was recorded."""
 _RECORDED = (
     *(*_MARKERS, "*.rec", "process-*.json", NAMES, DEVICES, STACKS, STATES, SCALARS, WANTED, IMAGE_FILES),
     *(SAMPLER_NOTICES, TRAINING_NOTICES, LOADED, ARMED, "tuning.*", "output.txt", "truth.json"),
@@ -86,7 +86,7 @@ def note_devices(folder: Path, devices: Sequence[SampledDevice], driver: str | N
 
 
 def sampled_devices(folder: Path) -> tuple[SampledDevice, ...] | None:
-    """Those that were noted; `None` where nothing was, or what was cannot be read."""
+    """Read which devices were noted; `None` where nothing was, or what was cannot be read."""
     listed = read_object(folder / DEVICES).get("devices")
     if not isinstance(listed, list):
         return None
@@ -95,7 +95,7 @@ def sampled_devices(folder: Path) -> tuple[SampledDevice, ...] | None:
 
 
 def sampled_driver(folder: Path) -> str | None:
-    """The version of the driver of the sampled devices; `None` where it was not noted."""
+    """Read the version of the driver of the sampled devices; `None` where it was not noted."""
     version = read_object(folder / DEVICES).get("driver")
     return version if isinstance(version, str) and version else None
 
@@ -129,7 +129,7 @@ class TrainingProcess:
 
 
 def writer_number(folder: Path, rank: int) -> int:
-    """The number under which this process may write: its id, unless that is taken."""
+    """Choose the number under which this process may write: its id, unless that is taken."""
     number = os.getpid()
     while any(folder.glob(f"*-{rank}-{number}.*")):
         number += AGAIN
@@ -155,7 +155,7 @@ def describe_process(folder: Path, rank: int, writer: int, facts: dict[str, Any]
 
 
 def processes(folder: Path) -> list[TrainingProcess]:
-    """Those of a run folder, by rank and process id; what cannot be read is left out."""
+    """Read who trained in a run folder, by rank and process id; what cannot be read is left out."""
     found = []
     for path in folder.glob("process-*.json"):
         info = read_object(path)
@@ -169,7 +169,7 @@ class ImageDecoding:
     """How many of a training's images the machine decodes a second, and nothing else."""
 
     files: int
-    """Of so many that were tried."""
+    """How many were tried."""
     decoder: str
     """The library."""
     cores: int
@@ -180,7 +180,7 @@ class ImageDecoding:
 
     @classmethod
     def of(cls, info: Mapping[str, Any]) -> Self | None:
-        """What run.json says; `None` where that is nothing, or nothing of the kind."""
+        """Read what run.json says; `None` where that is nothing, or nothing of the kind."""
         found = as_a(cls, info.get(DECODING))
         known = (
             found is not None and found.cores > 0 and all(0 < r < math.inf for r in (found.one_core, found.all_cores))
@@ -188,7 +188,7 @@ class ImageDecoding:
         return found if known else None
 
     def told(self) -> dict[str, Any]:
-        """Keys to add to run.json."""
+        """Give the keys to add to run.json."""
         return {DECODING: asdict(self)}
 
 
@@ -202,7 +202,7 @@ def write_image_files(folder: Path, files: Sequence[str]) -> None:
 
 
 def read_image_files(folder: Path) -> list[str]:
-    """Those that are there; none where the training wrote none, or something else."""
+    """Read which image files are there; none where the training wrote none, or something else."""
     files = read_object(folder / IMAGE_FILES).get("files")
     # A pipe of that name would be waited for.
     return [name for name in files if isinstance(name, str) and Path(name).is_file()] if isinstance(files, list) else []
@@ -224,9 +224,9 @@ class ProcessStates:
     states: dict[str, int] = field(default_factory=dict)
     """The kernel's letter of the main thread → looks."""
     cpu_ns: int | None = None
-    """Of all its threads."""
+    """CPU time of all its threads."""
     main_cpu_ns: int | None = None
-    """Of the main thread."""
+    """CPU time of the main thread."""
     main_queue_ns: int | None = None
     """The main thread was runnable and waited for a CPU."""
     read_bytes: int | None = None
@@ -250,7 +250,7 @@ def write_states(folder: Path, processes: list[ProcessStates]) -> None:
 
 
 def read_states(folder: Path) -> list[ProcessStates]:
-    """The processes of the tree; none where nothing was kept.
+    """Read the processes of the tree; none where nothing was kept.
 
     Raises:
         RecordError: what was kept is damaged.
@@ -263,7 +263,7 @@ def read_states(folder: Path) -> list[ProcessStates]:
 
 
 def new_folder_for(command: Sequence[str], before: str = "") -> Path:
-    """As `new_folder`, named after the command's script, or its program."""
+    """Name a folder as `new_folder` does, after the command's script, or its program."""
     scripts = [part for part in command if part.endswith(".py")]
     modules = [after for flag, after in pairwise(command) if flag == "-m"]
     what = Path((scripts or modules or list(command))[0]).stem
@@ -271,7 +271,7 @@ def new_folder_for(command: Sequence[str], before: str = "") -> Path:
 
 
 def new_folder(name: str) -> Path:
-    """`runs/NAME-DATE-TIME`, with a number where that is taken; not made yet."""
+    """Name a folder `runs/NAME-DATE-TIME`, with a number where that is taken; it is not made yet."""
     folder = base = Path("runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
     number = 2
     while folder.exists():
@@ -363,7 +363,7 @@ class Run:
     """A recorded run: `info` is `run.json`; records are read when asked for.
 
     Which record files there are, their headers and what the sampler saw stay as they were at the first question about
-    them: a job has thousands of files, and each of its ranks asks. Of a run that goes on, open it again to see more.
+    them: a job has thousands of files, and each of its ranks asks. Open a run that goes on again to see more.
     """
 
     folder: Path
@@ -374,7 +374,7 @@ class Run:
     """Shared with what `replace` makes of the run."""
 
     def files(self, kind: Kind, writer: Writer | int | None = None) -> list[RecordFile]:
-        """The files of one kind, by rank and process; of one writer, of all of a rank or of all. Not to be changed."""
+        """List the files of one kind, by rank and process: one writer's, a rank's or all. Not to be changed."""
         opened = self.record_files.opened
         if (kind.name, None) not in opened:
             every = opened[kind.name, None] = self._open(kind)
@@ -399,7 +399,7 @@ class Run:
         return files
 
     def leading_writer(self) -> Writer | None:
-        """The training process that ran most steps; `None` where no step was recorded."""
+        """Find the training process that ran most steps; `None` where no step was recorded."""
         files = self.files(STEP)
         if not files:
             return None
@@ -407,8 +407,8 @@ class Run:
         return header.rank, header.pid
 
     def records(self, kind: Kind, writer: Writer | None = None) -> Records:
-        """All records of one kind, files one after another; of one writer or of all. Not to be written: as long as they
-        are held, whoever asks again is given the same."""
+        """Read all records of one kind, files one after another; of one writer or of all. Not to be written: as long as
+        they are held, whoever asks again is given the same."""
         held = self.record_files.held.get((kind.name, writer))
         if held is not None:
             return held
@@ -424,7 +424,7 @@ class Run:
         return records
 
     def chunks(self, kind: Kind, writer: Writer | None = None) -> Iterator[tuple[RecordHeader, Rows]]:
-        """All records of one kind about a megabyte at a time, each array with the header of its file.
+        """Read all records of one kind about a megabyte at a time, each array with the header of its file.
 
         An array is valid until the next one is asked for.
         """
@@ -436,7 +436,7 @@ class Run:
                 yield file.header, chunk
 
     def unrecorded(self, kind: Kind) -> list[Field]:
-        """Fields that came after the run was recorded: where they are now, its records hold zeros."""
+        """List the fields that came after the run was recorded: where they are now, its records hold zeros."""
         known = self.record_files.unrecorded.get(kind.name)
         if known is None:
             told = self.info.get("fields")
@@ -449,7 +449,7 @@ class Run:
         return known
 
     def dropped(self) -> int:
-        """Records that could not be stored, over all files."""
+        """Count the records that could not be stored, over all files."""
         return sum(f.header.dropped for kind in KINDS.values() for f in self.files(kind))
 
 
@@ -473,12 +473,12 @@ def open_run(folder: Path) -> Run:
 
 
 def is_run(folder: Path) -> bool:
-    """Whether the folder holds a run (of any version)."""
+    """Tell whether the folder holds a run (of any version)."""
     return (folder / RUN_JSON).is_file()
 
 
 def runs_within(folder: Path) -> list[Path]:
-    """The run folders directly in a folder, by name; a link is none, for it may lead anywhere."""
+    """Find the run folders directly in a folder, by name; a link is none, for it may lead anywhere."""
     try:
         with os.scandir(folder) as entries:
             names = sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
@@ -489,12 +489,12 @@ def runs_within(folder: Path) -> list[Path]:
 
 
 def is_recording(folder: str) -> bool:
-    """Whether something was recorded there, by a look at its names alone."""
+    """Tell whether something was recorded there, by a look at its names alone."""
     return any(os.path.isfile(f"{folder}/{marker}") for marker in _MARKERS)  # noqa: PTH113
 
 
 def recorded_in(folder: Path) -> str | None:
-    """A name in the folder that a recording, or its page, has too; `None` where there is none, or no folder."""
+    """Find a name in the folder that a recording, or its page, has too; `None` where there is none, or no folder."""
     names = os.listdir(folder) if folder.is_dir() else ()
     found = (name for name in names if name == PAGE or _is_recorded(name))
     return min(found, key=lambda name: name != RUN_JSON, default=None)
@@ -505,7 +505,7 @@ def _is_recorded(name: str) -> bool:
 
 
 def refuse_recorded(path: Path, only: tuple[str, bytes] | None = None, with_option: str = "") -> None:
-    """That a file may be written there.
+    """Make sure that a file may be written there.
 
     Args:
         only: the kind of file whose place alone it may take, in words, and a pattern of how those begin.

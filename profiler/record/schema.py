@@ -26,7 +26,7 @@ HEADER_BYTES = 4096
 
 
 HEADER = struct.Struct("<8sIIIIqqq16s")
-"""Of the first page: magic, version, header bytes, record bytes, rank, pid, dropped records, closed (0/1), kind."""
+"""The first page: magic, version, header bytes, record bytes, rank, pid, dropped records, closed (0/1), kind."""
 COUNTERS_OFFSET = struct.calcsize("<8sIIIIq")
 """Where dropped records and *closed* are."""
 
@@ -72,15 +72,15 @@ class Kind:
         sizes = {"flags": 2**62} | dict.fromkeys(_ANY, 2**63 - 1)
         usual = [2**63 - 1 if f.type == "f8" else 2**42 if f.unit == "count" else 2**60 for f in self.fields]
         self.most = np.array([sizes.get(f.name, most) for f, most in zip(self.fields, usual, strict=True)])
-        """Of each field the largest size, of either sign, that anything measures; of floats, whose bits are no number,
-        and of what stands for something, the largest that there is."""
+        """Largest size of each field, of either sign, that anything measures; for floats, whose bits are no number, and
+        for what stands for something, the largest that there is."""
 
     def offset(self, field: str) -> int:
-        """Byte offset of a field within a record."""
+        """Give the byte offset of a field within a record."""
         return 8 * [f.name for f in self.fields].index(field)
 
     def missing(self) -> list[float | int]:
-        """A body of which nothing has been measured yet."""
+        """Make a body of which nothing has been measured yet."""
         return [f.missing for f in self.fields[1:]]
 
 
@@ -192,8 +192,8 @@ CONTENT = Kind(
     Field("objects", "whatever else is in it and no list of things: arrays, strings, numbers"),
     Field("object_bytes", "bytes of the arrays and strings among those"),
 )
-"""What came of the samples of a batch, and what it consists of. Of the batches of a worker the first ones are looked at
-so, then few."""
+"""What came of the samples of a batch, and what it consists of. The first batches of a worker are looked at so,
+then few."""
 
 PAUSE = Kind(
     "pause",
@@ -207,7 +207,7 @@ PAUSE = Kind(
     Field("device_end_ns", "device: it could go on with what came after the call"),
 )
 """A call within a step that waited for the device, or copied: between its two device stamps the stream that computes
-had nothing to compute (but for COPY_AHEAD). Of very many such calls in a step the later ones have no device stamps."""
+had nothing to compute (but for COPY_AHEAD). The later ones of very many such calls in a step have no device stamps."""
 
 DEVICE = Kind(
     "device",
@@ -241,7 +241,7 @@ DEVICE = Kind(
     Field("pcie_max_generation", "PCIe link generation that device and slot are capable of"),
     Field("pcie_max_width", "PCIe link width that device and slot are capable of"),
 )
-"""One look at an accelerator by the sampler. Of a utilisation ring only the first four fields are set."""
+"""One look at an accelerator by the sampler. A utilisation ring sets only the first four fields."""
 
 HOST = Kind(
     "host",

@@ -103,7 +103,7 @@ class RecordRing:
         if descriptor is not None:
             sealed = fcntl.fcntl(descriptor, fcntl.F_GET_SEALS) & _SEALS == _SEALS
             if not sealed or os.fstat(descriptor).st_size != self._length:
-                # Of a file that may shrink, a read may kill the reader.
+                # Reading a file that shrinks may kill the reader.
                 raise OSError("this is no memory of a ring")
         shared = mmap.MAP_SHARED | (mmap.MAP_ANONYMOUS if self.descriptor < 0 else 0)
         address = _mmap(None, self._length, mmap.PROT_READ | mmap.PROT_WRITE, shared, self.descriptor, 0)
@@ -122,15 +122,15 @@ class RecordRing:
 
     @property
     def address(self) -> int:
-        """Of the first record in memory."""
+        """Address of the first record in memory."""
         return self._address + PAGE
 
     def place(self, number: int) -> int:
-        """Where record `number`, from 1, lies among the records, in bytes."""
+        """Locate record `number`, from 1, among the records, in bytes."""
         return (number - 1) % self.capacity * self.record_bytes
 
     def room(self, stored: int) -> int:
-        """How many records may be stored in a row after the first `stored`; 0 until some are written to the file."""
+        """Count the records that may be stored in a row after the first `stored`; 0 until some are in the file."""
         done = min(max(self.words[DONE], 0), stored)
         return min(done + self.capacity // 2 - stored, self.capacity - stored % self.capacity)
 
@@ -139,7 +139,7 @@ class RecordRing:
         self.bytes[_FLAGS + (number - 1) % self.capacity // self._group] = 1
 
     def take_patched(self, done: int) -> Iterator[int]:
-        """Numbers of the first `done` records that may have changed since the last call."""
+        """Give the numbers of the first `done` records that may have changed since the last call."""
         flags = bytes(self.bytes[_FLAGS:PAGE])
         at = flags.find(1)
         while at >= 0:
@@ -151,7 +151,7 @@ class RecordRing:
             at = flags.find(1, at + 1)
 
     def fresh(self, done: int) -> int:
-        """How many records lie in a row after the first `done`, up to the end of the memory."""
+        """Count the records that lie in a row after the first `done`, up to the end of the memory."""
         at, step = (PAGE + self.place(done + 1)) >> 3, self.record_bytes >> 3
         most = self.capacity - done % self.capacity
         for count in range(most):
@@ -160,7 +160,7 @@ class RecordRing:
         return most
 
     def records(self, number: int, count: int = 1) -> memoryview:
-        """So many records in a row from `number` on."""
+        """Give so many records in a row from `number` on."""
         begin = PAGE + self.place(number)
         return self.bytes[begin : begin + count * self.record_bytes]
 
@@ -279,8 +279,8 @@ class RecordSink:
                 self._turn.release()
 
     def close(self) -> int:
-        """Write the last time: what cannot be written is lost. Returns how many records that are. Nothing is read of
-        the ring afterwards."""
+        """Write the last time: what cannot be written is lost. Returns how many records that are. The ring is not read
+        afterwards."""
         with self._turn:
             self._over = True
             self._write()
@@ -430,7 +430,7 @@ class RecordWriter(AppenderBase):
         return self._ring is not None and bool(self._ring.words[REFUSED])
 
     def forked(self) -> None:
-        """A child has the memory, and must not store into it."""
+        """Let go of the memory, which a child has and must not store into."""
         self._ring = None
         self._limit = self._position = 0
         sink, self._sink = self._sink, None
@@ -455,7 +455,7 @@ class RecordWriter(AppenderBase):
         return self._stored()
 
     def store(self, body: array[int]) -> int:
-        """As `append`, for fields that lie in a row already: cheaper where a record is filled in bit by bit."""
+        """Store as `append` does fields that lie in a row already: cheaper where a record is filled in bit by bit."""
         if self._position >= self._limit and not self._room():
             return -1
         first = (self._position >> 3) + 1

@@ -59,7 +59,7 @@ class StackNames:
         self._said: dict[tuple[int, str, str, int], int] = {}
 
     def number(self, stack: Sequence[Call]) -> int:
-        """The number of a stack, which is in the file from now on; `NOT_MEASURED` where that is not possible."""
+        """Give the number of a stack, which is in the file from now on; `NOT_MEASURED` where that is not possible."""
         at, lines, fresh = 0, [], []
         for call in stack:
             key = at, call.file, call.function, call.line
@@ -89,13 +89,13 @@ class StackNames:
 
 
 def kept_text(line: str) -> str:
-    """What is kept of a line of source."""
+    """Cut a line of source to what is kept of it."""
     # What is cut off must not be half of a key, which none would know by then.
     return str(plain(line_without_secrets(line[: 4 * MOST_TEXT])))[:MOST_TEXT]
 
 
 def left_out_of(folder: Path, commands: Iterable[object]) -> int:
-    """How many values were left out of a recording, of its lines of source and of these forms of its command."""
+    """Count the values that were left out of a recording: of its lines of source and of these forms of its command."""
     calls = _calls(line for line in read_lines(folder / STACKS) if LEFT_OUT.encode() in line)
     lines = {(call.file, call.line): call.text.count(LEFT_OUT) for _, call in calls.values()}
     return sum(lines.values()) + max((str(each).count(LEFT_OUT) for each in commands), default=0)
@@ -118,7 +118,7 @@ class StackTable:
         return len(self._calls)
 
     def stack(self, number: int) -> CallStack:
-        """Empty where the number stands for none."""
+        """Find a stack by its number; empty where it stands for none."""
         found = self._stacks.get(number)
         if found is None:
             stack: list[Call] = []
@@ -128,13 +128,13 @@ class StackTable:
                 stack.append(call)
             found = tuple(reversed(stack))
             if at == 0:
-                # Of any other the file may still tell.
+                # The file may still tell of any other.
                 self._stacks[number] = found
         return found
 
 
 def read_stacks(folder: Path) -> StackTable:
-    """All stacks of a run folder; lines that are none are left out. Raises as `open_recorded` does."""
+    """Read all stacks of a run folder; lines that are none are left out. Raises as `open_recorded` does."""
     return StackTable(_calls(read_lines(folder / STACKS)))
 
 
