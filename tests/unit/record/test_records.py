@@ -1,9 +1,10 @@
 """Records on their way from the process that stores them through shared memory into a file, whoever writes it, and
-back: round trips, torn tails, patches, files that workers continue."""
+back: round trips, torn tails, patches, files that workers continue; by row and by column."""
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import os
 import signal
@@ -22,9 +23,19 @@ from whyidle.capture.sampler.receiver import Receiver, listen
 from whyidle.errors import RecordError
 from whyidle.record import segment
 from whyidle.record.files import deliver, received_here, socket_address
-from whyidle.record.reader import Follower, RecordFile
+from whyidle.record.reader import (
+    FEW_ROWS,
+    Columns,
+    Follower,
+    RecordFile,
+    Rows,
+    by_column,
+    only,
+    reuse_memory,
+    with_column,
+)
 from whyidle.record.run import create_run, open_run
-from whyidle.record.schema import BATCH, DEVICE, HEADER_BYTES, KINDS, NOT_MEASURED, PAUSE, SPAN, STEP, Kind
+from whyidle.record.schema import BATCH, DEVICE, HEADER_BYTES, HOST, KINDS, NOT_MEASURED, PAUSE, SPAN, STEP, Kind
 from whyidle.record.segment import RecordRing, RecordSink, RecordWriter
 
 ROOM = 64
@@ -382,3 +393,71 @@ def test_a_disk_that_is_full_when_a_recording_begins_takes_it_once_there_is_room
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         receiver.close()
         assert RecordFile(disk / f"{PAUSE.name}-3-4711.rec").count() == 2
+
+
+COUNT = 1000
+
+
+@pytest.fixture
+def rows() -> Rows:
+    """Of two files."""
+    found = np.zeros(COUNT, dtype=HOST.dtype)
+    found["seq"] = np.concatenate((np.arange(1, 302), np.arange(1, COUNT - 300)))
+    found["t_ns"] = np.arange(COUNT) * 7
+    found["late_ns"] = NOT_MEASURED
+    found["steal_pct"] = np.nan
+    found["machine_busy_pct"][600:] = 3.5
+    return found
+
+
+@pytest.fixture
+def columns(rows: Rows) -> Columns:
+    return by_column(np.split(rows, (300, 301, 500)), HOST, 2 * COUNT)
+
+
+@pytest.mark.parametrize(
+    "which",
+    [
+        *(slice(None), slice(3, None), slice(None, None, -2), np.array([9, 2, 2, -1]), np.empty(0, dtype=np.int64)),
+        *(np.arange(COUNT) > 4, np.arange(COUNT) % 3 == 1, np.ones(COUNT, dtype=bool), np.zeros(COUNT, dtype=bool)),
+    ],
+)
+def test_by_column_records_say_what_they_say_as_rows(which: Any, rows: Rows, columns: Columns) -> None:
+    for records, same in ((columns[which], rows[which]), (columns[which][1:], rows[which][1:])):
+        assert np.array(records).tobytes() == same.tobytes()
+        assert (len(records), records.size) == (len(same), len(same))
+        if len(same):
+            assert (records[-1].tobytes(), records[0].tobytes()) == (same[-1].tobytes(), same[0].tobytes())
+
+
+def test_columns_take_no_memory_for_what_never_changes_and_are_not_written(rows: Rows, columns: Columns) -> None:
+    assert columns["late_ns"].strides == columns[::2]["late_ns"].strides == (0,)
+    assert columns["t_ns"].strides == (8,)
+    for records in (columns, columns[::2]):
+        with pytest.raises(ValueError, match="read-only"):
+            records["t_ns"][0] = 1
+    assert with_column(columns, "t_ns", rows["t_ns"] + 1)["t_ns"][0] == 1
+    assert columns["t_ns"][0] == 0
+
+
+@pytest.mark.parametrize("kept", [FEW_ROWS, FEW_ROWS + 1])
+def test_many_records_are_read_by_column_and_few_as_rows(tmp_path: Path, kept: int) -> None:
+    writer = store(RecordWriter(tmp_path, SPAN), *range(kept))
+    writer.close()
+    assert isinstance(RecordFile(writer.path).all(), Columns) is (kept > FEW_ROWS)
+    assert numbers(writer.path) == list(range(kept))
+
+
+@pytest.mark.parametrize("by", [by_column, None])
+def test_some_fields_alone_hold_on_to_no_others(rows: Rows, columns: Columns, by: object) -> None:
+    kept = only((columns if by else rows)[5:], ("t_ns", "late_ns"))
+    assert len(kept) == COUNT - 5
+    assert (kept[3:]["t_ns"] == rows["t_ns"][8:]).all()
+    assert (kept["late_ns"] == NOT_MEASURED).all()
+    with pytest.raises(ValueError, match="steal_pct"):
+        kept["steal_pct"]
+
+
+def test_another_c_library_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: object())
+    reuse_memory()
