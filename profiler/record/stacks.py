@@ -65,7 +65,8 @@ class StackNames:
             key = at, call.file, call.function, call.line
             known = self._said.get(key)
             if known is None:
-                known = _number(*key)
+                told = "\0".join(map(str, key)).encode(errors="surrogateescape")
+                known = int.from_bytes(hashlib.blake2b(told, digest_size=8).digest(), "little") >> 1
                 fresh.append((key, known))
                 lines.append(self._line(known, at, call))
             at = known
@@ -99,11 +100,6 @@ def left_out_of(folder: Path, commands: Iterable[object]) -> int:
     calls = _calls(line for line in read_lines(folder / STACKS) if LEFT_OUT.encode() in line)
     lines = {(call.file, call.line): call.text.count(LEFT_OUT) for _, call in calls.values()}
     return sum(lines.values()) + max((str(each).count(LEFT_OUT) for each in commands), default=0)
-
-
-def _number(within: int, file: str, function: str, line: int) -> int:
-    told = "\0".join((str(within), file, function, str(line))).encode(errors="surrogateescape")
-    return int.from_bytes(hashlib.blake2b(told, digest_size=8).digest(), "little") >> 1
 
 
 class StackTable:
