@@ -13,8 +13,8 @@ from pathlib import Path
 from threading import get_native_id
 
 from ..devices.protocol import Device
-from ..record.image_files import write_image_files
 from ..record.notices import TRAINING_NOTICES, Notices
+from ..record.run import write_image_files
 from ..record.schema import BATCH, EVENT, NOT_MEASURED, PAUSE, SPAN, STEP, EventKind
 from ..record.segment import RecordWriter
 from ..record.stacks import Call, StackNames

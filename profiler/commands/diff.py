@@ -9,7 +9,7 @@ from pathlib import Path
 from ..analyse.diff.difference import difference
 from ..analyse.diff.sides import in_both, side_of
 from ..errors import WhyidleError
-from ..record.reused_memory import reuse_memory
+from ..record.reader import reuse_memory
 from ..report.contract import diff as diff_json
 from ..report.documents.diff import diff_document
 from ..terminal.console import show_in, write_json

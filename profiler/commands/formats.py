@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import WhyidleError
 from ..record.files import plain
-from ..record.recorded import PAGE, PAGES
+from ..record.run import PAGE, PAGES
 from ..report.document import Document
 from ..report.export.files import STDOUT, layered, opened, together
 from ..report.export.table import Table, about_of, require_pyarrow, write_csv, write_parquet

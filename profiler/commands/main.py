@@ -142,7 +142,7 @@ def _of_own_scenario(error: Exception) -> str | None:
 
 def _of_a_recording(error: Exception, arguments: argparse.Namespace, words: Sequence[str]) -> str | None:
     """That recordings are damaged, which a command read; `None` of one that reads none, or to show where it failed."""
-    from ..record.recorded import is_recording
+    from ..record.run import is_recording
 
     folders = [word for word in words if is_recording(word) and word != getattr(arguments, "output", None)]
     reads = arguments.verb in READ or (arguments.verb in ("compare", "roofline") and folders)

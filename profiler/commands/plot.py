@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ..errors import WhyidleError
 from ..record.files import plain
-from ..record.recorded import PAGES, refuse_recorded
+from ..record.run import PAGES, refuse_recorded
 from ..report.plot import check_picture
 from ..results.result import PICTURES, Picture, Result
 from ..terminal.console import write_file

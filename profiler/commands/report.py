@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from ..record.files import plain
-from ..record.reused_memory import reuse_memory
+from ..record.reader import reuse_memory
 from ..results.opening import open_result
 from ..results.result import PICTURES
 from . import cost_options, formats, options, plot

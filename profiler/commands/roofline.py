@@ -12,8 +12,7 @@ from ..capture.cpu_budget import cpu_budget
 from ..errors import WhyidleError
 from ..matrix.ceilings import PLACE, Ceiling
 from ..matrix.experiment import Request, Sources, described
-from ..record.image_files import read_image_files
-from ..record.run import RUN_JSON
+from ..record.run import RUN_JSON, read_image_files
 from ..report.contract.comparison import roofline
 from ..report.documents.roofline import roofline_document
 from ..terminal.console import console, json_text, show_document, write_json

@@ -17,13 +17,11 @@ from ..capture.cpu_budget import cpu_budget
 from ..capture.sampler.stack_options import StackOptions
 from ..capture.sampler.start import start_sampler
 from ..errors import WhyidleError
-from ..record.code import CODE
-from ..record.code_revision import CodeRevision
+from ..record.code import CODE, CodeRevision
 from ..record.files import plain
-from ..record.image_files import read_image_files
 from ..record.latest import note_latest
 from ..record.notices import TRAINING_NOTICES, Notices, why_unseen
-from ..record.run import RUN_JSON, create_run, new_folder_for, open_run, processes, update_run
+from ..record.run import RUN_JSON, create_run, new_folder_for, open_run, processes, read_image_files, update_run
 from ..record.schema import STEP
 from ..report.export.scalar_stream import Figures
 from ..results.recordings import RunResult

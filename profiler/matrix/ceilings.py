@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ..analyse.cells.studies import ROOFLINE
 from ..capture.probes.all_cores import AllCores
 from ..errors import WhyidleError
-from ..record.image_files import ImageDecoding
+from ..record.run import ImageDecoding
 
 if TYPE_CHECKING:
     from whyidle.pipelines.protocol import Dataset, Settings

@@ -1,42 +1,80 @@
-"""The code that a recorded command ran, as run.json names it: a revision of git, and whether that is all of it."""
+"""The code that a recorded command ran, as run.json names it: a revision of git, and whether that is all of it.
+
+Git is asked while the command runs, which waits for none of it. It takes no lock, writes nothing, and runs no program
+that the repository names. It is in a session of its own, out of the terminal's reach. Where there is no git, no
+repository, or no answer, nothing is known, and nothing is said.
+"""
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, Self
+
+from .files import as_a
 
 CODE = "code"
 """The key of run.json."""
 SHOWN = 10
 """Signs of a revision that are shown: enough for git to find it."""
 _REVISION = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
+MOST_SECONDS = 10.0
+"""For an answer, even of a training that goes on: a folder of files may be on a network that hangs."""
+NICE = 10
+"""The training comes first."""
+REAP_SECONDS = 0.5
+"""For what was killed to be gone. What hangs in the kernel goes when it can."""
+CHUNK = 65536
+"""As much as a pipe holds."""
+LONGEST_BRANCH = 250
+
+# The first refuses where a version of git is too old to know it. Neither a file system monitor is started, nor content
+# fetched that a partial clone lacks.
+GIT = ("git", "--no-optional-locks", "--literal-pathspecs", "-c", "core.fsmonitor=false")
+HEAD = ("rev-parse", "HEAD", "--symbolic-full-name", "HEAD")
+STATUS = r"""
+set -- "$@" --no-literal-pathspecs
+submodules=none
+if "$@" config --get-regexp '^filter\..*\.(clean|process)$' > /dev/null; then
+    filtered=$("$@" ls-files -- ':(top)' ':(top,exclude,attr:!filter)') && test -z "$filtered" || exit 2
+    submodules=dirty
+fi
+exec "$@" status --porcelain --untracked-files=no --no-renames --ignore-submodules="$submodules"
+"""
+"""For a shell. Of files with a filter, as of git-lfs, status would pass the content through that program, which may
+take long or do anything: where there are such, it is not asked. Submodules may have their own."""
+TRACKED = ("ls-files", "--error-unmatch", "--")
+UNTRACKED = 1
+"""Exit code of the last for a file that git does not track."""
+_BRANCHES = "refs/heads/"
+_ANOTHER_REPOSITORY = {
+    *("GIT_DIR", "GIT_WORK_TREE", "GIT_COMMON_DIR", "GIT_INDEX_FILE", "GIT_NAMESPACE", "GIT_PREFIX"),
+    *("GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES"),
+}
+"""Variables that git sets for its hooks: they would answer for another folder than the script's."""
 
 
 @dataclass(frozen=True)
 class Code:
     revision: str
     """The full hash."""
-    branch: str | None
+    branch: str | None = None
     """`None`: on none."""
-    changed: bool | None
+    changed: bool | None = None
     """Whether files that git tracks differed from the revision, or the script is none of them; `None`: not known."""
 
     @classmethod
     def of(cls, info: Mapping[str, Any]) -> Self | None:
-        """What run.json says; `None` where that is nothing, or no revision."""
-        told = info.get(CODE)
-        if not isinstance(told, Mapping):
-            return None
-        revision, branch, changed = (told.get(name) for name in ("revision", "branch", "changed"))
-        if not isinstance(revision, str) or not _REVISION.fullmatch(revision):
-            return None
-        return cls(
-            revision,
-            branch if isinstance(branch, str) and branch else None,
-            changed if isinstance(changed, bool) else None,
-        )
+        """Read what run.json says; `None` where that is nothing, or no revision."""
+        found = as_a(cls, info.get(CODE))
+        return found if found is not None and _REVISION.fullmatch(found.revision) else None
 
     @property
     def short(self) -> str:
@@ -44,3 +82,95 @@ class Code:
 
     def __str__(self) -> str:
         return self.short + {True: " + changes", False: "", None: " (changes unknown)"}[self.changed]
+
+
+class CodeRevision:
+    """Asks git about a command's code. Use as a context manager around the command's life. Nothing here raises, or
+    waits for git."""
+
+    def __init__(self, command: Sequence[str], most_seconds: float = MOST_SECONDS) -> None:
+        script = _script(command)
+        self._until = time.monotonic() + most_seconds
+        git = (*GIT, "-C", os.fspath(Path() if script is None else script.parent))
+        questions = [(*git, *HEAD), ("sh", "-c", STATUS, "sh", *git)]
+        if script is not None:
+            questions.append((*git, *TRACKED, script.name))
+        self.asked = [_ask(words) for words in questions]
+        """The processes that answer; `None` for one that could not be started."""
+        self._answers: list[tuple[int | None, bytes]] = []
+        """What each has answered, once all are over."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._end()
+
+    def tick(self) -> None:
+        """End what has taken too long; due about once a second."""
+        for process in self.asked:
+            if process is not None:
+                process.poll()  # or it would be a zombie
+        if time.monotonic() >= self._until:
+            self._end()
+
+    def found(self) -> dict[str, Any] | None:
+        """Give what run.json is to say, by what was answered until now."""
+        (code, head), (whole, changes), *tracked = self._end()
+        lines = head.decode(errors="replace").splitlines()
+        if code != 0 or len(lines) != 2:
+            return None
+        branch = lines[1].removeprefix(_BRANCHES)[:LONGEST_BRANCH] if lines[1].startswith(_BRANCHES) else None
+        is_tracked = tracked[0][0] if tracked else 0
+        # The first lines are enough, should there be more than the pipe holds.
+        changed = True if changes or is_tracked == UNTRACKED else False if whole == is_tracked == 0 else None
+        said = Code.of({CODE: {"revision": lines[0], "branch": branch, "changed": changed}})
+        return None if said is None else asdict(said)
+
+    def _end(self) -> list[tuple[int | None, bytes]]:
+        if not self._answers:
+            for process in self.asked:
+                if process is not None and process.poll() is None:
+                    with suppress(OSError):
+                        # And whatever it started.
+                        os.killpg(process.pid, signal.SIGKILL)
+            self._answers = [_answer(process) for process in self.asked]
+        return self._answers
+
+
+def _ask(words: Sequence[str]) -> subprocess.Popen[bytes] | None:
+    environment = {name: value for name, value in os.environ.items() if name not in _ANOTHER_REPOSITORY}
+    with suppress(OSError, ValueError):
+        return subprocess.Popen(
+            words,
+            env=environment | {"GIT_NO_LAZY_FETCH": "1"},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            preexec_fn=lambda: os.nice(NICE),
+        )
+    return None
+
+
+def _answer(process: subprocess.Popen[bytes] | None) -> tuple[int | None, bytes]:
+    """Exit code, `None` where it could not be asked or was killed, and what it left in the pipe, which something else
+    may still hold open."""
+    code, answer = -1, b""
+    if process is not None:
+        with suppress(subprocess.TimeoutExpired):
+            code = process.wait(REAP_SECONDS)
+        assert process.stdout is not None
+        with process.stdout as pipe, suppress(OSError):
+            os.set_blocking(pipe.fileno(), False)
+            answer = os.read(pipe.fileno(), CHUNK)
+    return code if code >= 0 else None, answer
+
+
+def _script(command: Sequence[str]) -> Path | None:
+    """The program that the command names, where its code lies: behind links, as Python looks for it."""
+    for word in command:
+        with suppress(OSError, ValueError):
+            if word.endswith(".py") and Path(word).is_file():
+                return Path(word).resolve()
+    return None

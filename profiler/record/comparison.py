@@ -43,12 +43,12 @@ def write_comparison(folder: Path, setting: dict[str, Any], cells: Sequence[Cell
 
 
 def is_comparison(folder: Path) -> bool:
-    """Whether the folder holds a comparison (of any version)."""
+    """Tell whether the folder holds a comparison (of any version)."""
     return (folder / COMPARISON_JSON).is_file()
 
 
 def read_comparison(folder: Path) -> tuple[dict[str, Any], list[CellRecord]]:
-    """The setting and the cells of a comparison, finished or not.
+    """Read the setting and the cells of a comparison, finished or not.
 
     Raises:
         RecordError: none there, not readable, or of an unknown version.

@@ -26,7 +26,7 @@ def note_latest(folder: Path) -> None:
 
 
 def latest() -> Path | None:
-    """The newest run folder, if it still exists."""
+    """Find the newest run folder, if it still exists."""
     folder = noted()
     with suppress(OSError):
         if folder is not None and folder.is_dir():
@@ -35,7 +35,7 @@ def latest() -> Path | None:
 
 
 def noted() -> Path | None:
-    """The newest run folder, though it may be gone by now."""
+    """Find the newest run folder, though it may be gone by now."""
     with suppress(OSError, ValueError, RuntimeError):
         return Path(os.fsdecode(_pointer().read_bytes()))
     return None

@@ -10,8 +10,7 @@ import contextlib
 import hashlib
 from pathlib import Path
 
-from .delivery import add_lines
-from .files import MOST_DIGITS, plain, read_recorded
+from .files import MOST_DIGITS, add_lines, plain, read_lines
 from .schema import NOT_MEASURED
 
 NAMES = "names.tsv"
@@ -29,7 +28,7 @@ class Names:
         self._said: set[int] = set()
 
     def number(self, text: str) -> int:
-        """The number of a name, which is in the file from now on; `NOT_MEASURED` where that is not possible."""
+        """Give the number of a name, which is in the file from now on; `NOT_MEASURED` where that is not possible."""
         line = " ".join(plain(text).split())
         if len(line) > LONGEST:
             line = "…" + line[1 - LONGEST :]
@@ -43,11 +42,10 @@ class Names:
 
 
 def read_names(folder: Path) -> dict[int, str]:
-    """All names of a run folder by number; lines that are none are left out. Raises as `open_recorded` does."""
+    """Read all names of a run folder by number; lines that are none are left out. Raises as `open_recorded` does."""
     names = {}
-    with contextlib.suppress(OSError):
-        for line in read_recorded(folder / NAMES).decode(errors="replace").splitlines():
-            number, tab, text = line.partition("\t")
-            if tab and number.isdecimal() and len(number) <= MOST_DIGITS:
-                names[int(number)] = plain(text)
+    for line in read_lines(folder / NAMES):
+        number, tab, text = line.partition(b"\t")
+        if tab and number.isdigit() and len(number) <= MOST_DIGITS:
+            names[int(number)] = plain(text.decode(errors="replace"))
     return names

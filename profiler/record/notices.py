@@ -5,12 +5,14 @@ How far the hooks of `whyidle run` and `tune` got into a command: empty files th
 
 from __future__ import annotations
 
-import contextlib
 from pathlib import Path
 
-from .delivery import add_lines
-from .files import plain, read_recorded
+from .files import add_lines, plain, read_lines
 
+SAMPLER_NOTICES = "sampler-notices.txt"
+TRAINING_NOTICES = "training-notices.txt"
+MOST_BYTES = 1 << 20
+"""Nothing is added to a file this large."""
 LOADED = "bootstrap-loaded"
 """A Python of the command read its environment."""
 ARMED = "bootstrap-armed"
@@ -18,7 +20,7 @@ ARMED = "bootstrap-armed"
 
 
 def why_unseen(folder: Path, within: str = "") -> str | None:
-    """Why no process of a command that has ended was seen to train, in a sentence; `None` where the notices of the
+    """Say in a sentence why no process of a command that has ended was seen to train; `None` where the notices of the
     training have said it: a Python or torch that is too old, say.
 
     Args:
@@ -39,14 +41,6 @@ def why_unseen(folder: Path, within: str = "") -> str | None:
     return "whyidle saw no torch: no Python that the command started imported it, so there were no steps to record."
 
 
-SAMPLER_NOTICES = "sampler-notices.txt"
-TRAINING_NOTICES = "training-notices.txt"
-
-
-MOST_BYTES = 1 << 20
-"""Nothing is added to a file this large."""
-
-
 class Notices:
     """Appends sentences to a file, one a line. Never raises: a full disk has no room for them."""
 
@@ -63,10 +57,6 @@ class Notices:
 
 
 def read_notices(folder: Path) -> list[str]:
-    """All sentences of a run folder, by file and in the order they were said. Raises as `open_recorded` does."""
-    said = []
-    for name in (SAMPLER_NOTICES, TRAINING_NOTICES):
-        with contextlib.suppress(OSError):
-            text = read_recorded(folder / name).decode(errors="replace")
-            said += [plain(line) for line in text.splitlines() if line]
-    return list(dict.fromkeys(said))
+    """Read all sentences of a run folder, by file and in the order they were said. Raises as `open_recorded` does."""
+    lines = [line for name in (SAMPLER_NOTICES, TRAINING_NOTICES) for line in read_lines(folder / name) if line]
+    return list(dict.fromkeys(plain(line.decode(errors="replace")) for line in lines))

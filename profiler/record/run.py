@@ -1,15 +1,15 @@
-"""A run folder as a whole: its `run.json` and its record files.
+"""A run folder as a whole: its `run.json`, its record files, and what else lies in it.
 
-What the sampler's devices are called, and what drives them: `devices.json` in the run folder.
-
-The training processes of a run, each in its own words: `process-RANK-PID.json` in the run folder. The command that
-starts a training knows neither how many processes will train nor on what; each of them says so itself when its
-recording begins.
+`devices.json`: what the sampler's devices are called, and what drives them. `process-RANK-PID.json`: the training
+processes, each in its own words, for the command that starts a training knows neither how many processes will train nor
+on what. `image-files.json`: image files that a training reads. `attach-processes.json`: what `whyidle attach` saw the
+processes do.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import platform
 import re
@@ -17,26 +17,53 @@ import socket
 import sys
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from fnmatch import fnmatchcase
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from weakref import WeakValueDictionary
 
 import numpy as np
 
 from .. import __version__
 from ..errors import RecordError
-from .columns import Columns, Records, Rows, with_column
-from .delivery import put_text
-from .files import read_json, write_json
-from .reader import RecordFile, RecordHeader, read_all
-from .schema import DEVICE, FORMAT_VERSION, HOST, KINDS, MEMORY, NAN, NOT_MEASURED, STEP, Field, Kind
+from .comparison import COMPARISON_JSON
+from .files import as_a, put_text, read_json, read_object, write_json
+from .names import NAMES
+from .notices import ARMED, LOADED, SAMPLER_NOTICES, TRAINING_NOTICES
+from .reader import Columns, RecordFile, RecordHeader, Records, Rows, read_all, with_column
+from .scalars import SCALARS, WANTED
+from .schema import DEVICE, FORMAT_VERSION, HOST, KINDS, MEMORY, STEP, Field, Kind
 from .secret import without_secrets
-from .stacks import StackTable, read_stacks
+from .stacks import STACKS, StackTable, read_stacks
 
+FORMAT = "whyidle-run"
+RUN_JSON = "run.json"
 DEVICES = "devices.json"
+IMAGE_FILES = "image-files.json"
+"""Written by the training: `files`, some of them."""
+DECODING = "image_decoding"
+"""The key of run.json, added when the command has ended."""
+STATES = "attach-processes.json"
+PAGE = "report.html"
+"""Name of a result's page, in the folder of what it is about, where none is given."""
+PAGES = ("page that whyidle wrote", rb'<!doctype html>.*<meta name="generator" content="(?:whyidle|stallscope)">')
+MOST_OF_BEGIN = 4096
+_MARKERS = (RUN_JSON, COMPARISON_JSON, "tune.json")
+"""Files one of which is in every folder in which something was recorded."""
+_RECORDED = (
+    *(*_MARKERS, "*.rec", "process-*.json", NAMES, DEVICES, STACKS, STATES, SCALARS, WANTED, IMAGE_FILES),
+    *(SAMPLER_NOTICES, TRAINING_NOTICES, LOADED, ARMED, "tuning.*", "output.txt", "truth.json"),
+)
+"""Files of a recording, and what trainings that whyidle starts leave beside their records."""
+MOST_RANKS = 1 << 20
+AGAIN = 10_000_000
+"""Added to a process id for each recording the folder holds of it already: a program may replace itself by another, and
+machines that share a folder may give the same id twice. No process id is as large."""
+Writer = tuple[int, int]
+"""(rank, process id)"""
 
 
 @dataclass(frozen=True)
@@ -59,37 +86,18 @@ def note_devices(folder: Path, devices: Sequence[SampledDevice], driver: str | N
 
 
 def sampled_devices(folder: Path) -> tuple[SampledDevice, ...] | None:
-    """Those that were noted; `None` where nothing was, or what was cannot be read."""
-    listed = _content(folder).get("devices")
+    """Read which devices were noted; `None` where nothing was, or what was cannot be read."""
+    listed = read_object(folder / DEVICES).get("devices")
     if not isinstance(listed, list):
         return None
-    known = [each for each in listed if isinstance(each, dict) and isinstance(each.get("number"), int)]
-    return tuple(SampledDevice(each["number"], _name(each), _power_limit(each)) for each in known)
+    known = [device for each in listed if (device := as_a(SampledDevice, each)) is not None]
+    return tuple(device for device in known if device.power_limit_mw is None or device.power_limit_mw > 0)
 
 
 def sampled_driver(folder: Path) -> str | None:
-    """The version of the driver of the sampled devices; `None` where it was not noted."""
-    version = _content(folder).get("driver")
+    """Read the version of the driver of the sampled devices; `None` where it was not noted."""
+    version = read_object(folder / DEVICES).get("driver")
     return version if isinstance(version, str) and version else None
-
-
-def _content(folder: Path) -> dict[str, object]:
-    """Nothing where there is none, or it cannot be read."""
-    try:
-        content = read_json(folder / DEVICES)
-    except RecordError:
-        return {}
-    return content if isinstance(content, dict) else {}
-
-
-def _name(told: dict[str, object]) -> str | None:
-    name = told.get("name")
-    return name if isinstance(name, str) and name else None
-
-
-def _power_limit(told: dict[str, object]) -> int | None:
-    limit = told.get("power_limit_mw")
-    return limit if isinstance(limit, int) and limit > 0 else None
 
 
 @dataclass(frozen=True)
@@ -120,14 +128,8 @@ class TrainingProcess:
         return device if isinstance(device, dict) else {}
 
 
-MOST_RANKS = 1 << 20
-AGAIN = 10_000_000
-"""Added to a process id for each recording the folder holds of it already: a program may replace itself by another, and
-machines that share a folder may give the same id twice. No process id is as large."""
-
-
 def writer_number(folder: Path, rank: int) -> int:
-    """The number under which this process may write: its id, unless that is taken."""
+    """Choose the number under which this process may write: its id, unless that is taken."""
     number = os.getpid()
     while any(folder.glob(f"*-{rank}-{number}.*")):
         number += AGAIN
@@ -153,33 +155,115 @@ def describe_process(folder: Path, rank: int, writer: int, facts: dict[str, Any]
 
 
 def processes(folder: Path) -> list[TrainingProcess]:
-    """Those of a run folder, by rank and process id; what cannot be read is left out."""
+    """Read who trained in a run folder, by rank and process id; what cannot be read is left out."""
     found = []
     for path in folder.glob("process-*.json"):
-        try:
-            info = read_json(path)
-        except RecordError:
-            continue
-        if not isinstance(info, dict) or not isinstance(info.get("rank"), int) or not isinstance(info.get("pid"), int):
-            continue
-        found.append(TrainingProcess(info["rank"], info["pid"], str(info.get("host", "")), info))
+        info = read_object(path)
+        if isinstance(info.get("rank"), int) and isinstance(info.get("pid"), int):
+            found.append(TrainingProcess(info["rank"], info["pid"], str(info.get("host", "")), info))
     return sorted(found, key=lambda p: (p.rank, p.pid))
 
 
-FORMAT = "whyidle-run"
-RUN_JSON = "run.json"
+@dataclass(frozen=True)
+class ImageDecoding:
+    """How many of a training's images the machine decodes a second, and nothing else."""
 
-Writer = tuple[int, int]
-"""(rank, process id)"""
+    files: int
+    """How many were tried."""
+    decoder: str
+    """The library."""
+    cores: int
+    one_core: float
+    """Images/s of one core, the others idle."""
+    all_cores: float
+    """Images/s of all of them at once."""
+
+    @classmethod
+    def of(cls, info: Mapping[str, Any]) -> Self | None:
+        """Read what run.json says; `None` where that is nothing, or nothing of the kind."""
+        found = as_a(cls, info.get(DECODING))
+        known = (
+            found is not None and found.cores > 0 and all(0 < r < math.inf for r in (found.one_core, found.all_cores))
+        )
+        return found if known else None
+
+    def told(self) -> dict[str, Any]:
+        """Give the keys to add to run.json."""
+        return {DECODING: asdict(self)}
 
 
-def new_run_id() -> str:
-    """Sortable by start, unique without coordination."""
-    return time.strftime("%Y%m%d-%H%M%S-") + uuid.uuid4().hex[:6]
+def write_image_files(folder: Path, files: Sequence[str]) -> None:
+    """Say which image files a training reads.
+
+    Raises:
+        OSError: it could not be written.
+    """
+    put_text(folder, IMAGE_FILES, json.dumps({"files": list(files)}))
+
+
+def read_image_files(folder: Path) -> list[str]:
+    """Read which image files are there; none where the training wrote none, or something else."""
+    files = read_object(folder / IMAGE_FILES).get("files")
+    # A pipe of that name would be waited for.
+    return [name for name in files if isinstance(name, str) and Path(name).is_file()] if isinstance(files, list) else []
+
+
+@dataclass(frozen=True)
+class ProcessStates:
+    """What `/proc` told of one process of the tree. `None` where the kernel did not."""
+
+    pid: int
+    parent: int
+    name: str
+    """The kernel's: a loader's worker calls itself `pt_data_worker` from torch 2.6 on."""
+    command: str = ""
+    rank: int | None = None
+    seconds: float = 0.0
+    """From the first to the last look at its counters."""
+    looks: int = 0
+    states: dict[str, int] = field(default_factory=dict)
+    """The kernel's letter of the main thread → looks."""
+    cpu_ns: int | None = None
+    """CPU time of all its threads."""
+    main_cpu_ns: int | None = None
+    """CPU time of the main thread."""
+    main_queue_ns: int | None = None
+    """The main thread was runnable and waited for a CPU."""
+    read_bytes: int | None = None
+    """From storage."""
+    read_chars: int | None = None
+    """From storage or cache."""
+    python: bool | None = None
+    ours: bool = False
+    """A process of whyidle."""
+    present: float = 1.0
+    """Share of the looks at the tree in which it was there."""
+
+
+def write_states(folder: Path, processes: list[ProcessStates]) -> None:
+    """Replace the file of states.
+
+    Raises:
+        OSError: it cannot be written; what was there before is still there.
+    """
+    write_json(folder / STATES, {"processes": [asdict(process) for process in processes]})
+
+
+def read_states(folder: Path) -> list[ProcessStates]:
+    """Read the processes of the tree; none where nothing was kept.
+
+    Raises:
+        RecordError: what was kept is damaged.
+    """
+    path = folder / STATES
+    found = [as_a(ProcessStates, entry) for entry in read_json(path)["processes"]] if path.exists() else []
+    if None in found:
+        raise RecordError(f"{path} is damaged: it describes no processes.")
+    return [process for process in found if process is not None]
 
 
 def new_folder_for(command: Sequence[str], before: str = "") -> Path:
-    """As `new_folder`, named after the command's script, or its program."""
+    """Name a folder as `new_folder` does, after the command's script, or its program."""
     scripts = [part for part in command if part.endswith(".py")]
     modules = [after for flag, after in pairwise(command) if flag == "-m"]
     what = Path((scripts or modules or list(command))[0]).stem
@@ -187,7 +271,7 @@ def new_folder_for(command: Sequence[str], before: str = "") -> Path:
 
 
 def new_folder(name: str) -> Path:
-    """`runs/NAME-DATE-TIME`, with a number where that is taken; not made yet."""
+    """Name a folder `runs/NAME-DATE-TIME`, with a number where that is taken; it is not made yet."""
     folder = base = Path("runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
     number = 2
     while folder.exists():
@@ -202,9 +286,21 @@ def create_run(folder: Path, description: dict[str, Any]) -> Path:
     Raises:
         RecordError: the folder cannot be made or written, or already holds a run, or a file by a name of ours.
     """
-    from .recorded import recorded_in
-
-    facts = _standing_facts() | description
+    facts = {
+        "format": FORMAT,
+        "version": FORMAT_VERSION,
+        # Sortable by start, unique without coordination.
+        "id": time.strftime("%Y%m%d-%H%M%S-") + uuid.uuid4().hex[:6],
+        "whyidle": __version__,
+        "python": platform.python_version(),
+        "command": sys.argv,
+        "started_at": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "clock": {"time_ns": time.time_ns(), "monotonic_ns": time.monotonic_ns()},
+        "host": {"name": socket.gethostname(), "machine": platform.machine(), "cpus": os.cpu_count()},
+        "fields": {kind.name: [[f.name, f.type, f.unit, f.meaning] for f in kind.fields] for kind in KINDS.values()},
+        "ended": None,
+        **description,
+    }
     if facts["command"]:
         facts["command"] = without_secrets(facts["command"])
     try:
@@ -229,35 +325,12 @@ def update_run(folder: Path, changes: dict[str, Any]) -> bool:
     return True
 
 
-def _standing_facts() -> dict[str, Any]:
-    return {
-        "format": FORMAT,
-        "version": FORMAT_VERSION,
-        "id": new_run_id(),
-        "whyidle": __version__,
-        "python": platform.python_version(),
-        "command": sys.argv,
-        "started_at": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-        "clock": {"time_ns": time.time_ns(), "monotonic_ns": time.monotonic_ns()},
-        "host": {"name": socket.gethostname(), "machine": platform.machine(), "cpus": os.cpu_count()},
-        "fields": {kind.name: [[f.name, f.type, f.unit, f.meaning] for f in kind.fields] for kind in KINDS.values()},
-        "ended": None,
-    }
-
-
-def _what_it_is(folder: Path) -> str:
-    """Instead of a run folder."""
-    if not folder.exists():
-        return "does not exist"
-    return f"is not a run folder: it has no {RUN_JSON}" if folder.is_dir() else "is a file, not a run folder"
-
-
 def _read_json(folder: Path) -> dict[str, Any]:
     path = folder / RUN_JSON
     if not path.is_file():
-        raise RecordError(
-            f"{folder} {_what_it_is(folder)}. Name a folder that `whyidle run`, `attach` or `compare` wrote."
-        )
+        what = f"is not a run folder: it has no {RUN_JSON}" if folder.is_dir() else "is a file, not a run folder"
+        what = what if folder.exists() else "does not exist"
+        raise RecordError(f"{folder} {what}. Name a folder that `whyidle run`, `attach` or `compare` wrote.")
     content = read_json(path)
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise RecordError(f"{path} is not a whyidle run.")
@@ -275,14 +348,12 @@ class _RecordFiles:
     def __init__(self) -> None:
         self.paths: dict[str, list[Path]] | None = None
         """By the name of a kind, sorted."""
-        self.opened: dict[tuple[str, Writer | None], list[RecordFile]] = {}
-        """By the name of a kind and who wrote them; `None`: all of the kind."""
-        self.sampled: dict[str, Records] = {}
-        """All records of the sampler's kinds that were read, by the name of the kind."""
-        self.of_rank: dict[tuple[str, int], list[RecordFile]] = {}
-        """By the name of a kind and the rank of who wrote them."""
+        self.opened: dict[tuple[str, Writer | int | None], list[RecordFile]] = {}
+        """By the name of a kind and who wrote them, or that one's rank; `None`: all of the kind."""
         self.held: WeakValueDictionary[tuple[str, Writer | None], Records] = WeakValueDictionary()
         """What was read and is still held by somebody, by the name of the kind and who wrote it."""
+        self.sampled: list[Records] = []
+        """All records of the sampler's kinds that were read, which are held for every rank to ask."""
         self.unrecorded: dict[str, list[Field]] = {}
         """By the name of a kind, `Run.unrecorded`."""
         self.stacks: StackTable | None = None
@@ -294,7 +365,7 @@ class Run:
     """A recorded run: `info` is `run.json`; records are read when asked for.
 
     Which record files there are, their headers and what the sampler saw stay as they were at the first question about
-    them: a job has thousands of files, and each of its ranks asks. Of a run that goes on, open it again to see more.
+    them: a job has thousands of files, and each of its ranks asks. Open a run that goes on again to see more.
     """
 
     folder: Path
@@ -304,20 +375,15 @@ class Run:
     record_files: _RecordFiles = field(default_factory=_RecordFiles, repr=False, compare=False)
     """Shared with what `replace` makes of the run."""
 
-    def files(self, kind: Kind, writer: Writer | None = None) -> list[RecordFile]:
-        """The files of one kind, by rank and process; of one writer or of all. Not to be changed."""
+    def files(self, kind: Kind, writer: Writer | int | None = None) -> list[RecordFile]:
+        """List the files of one kind, by rank and process: one writer's, a rank's or all. Not to be changed."""
         opened = self.record_files.opened
         if (kind.name, None) not in opened:
             every = opened[kind.name, None] = self._open(kind)
             for file in every:
-                opened.setdefault((kind.name, (file.header.rank, file.header.pid)), []).append(file)
-                self.record_files.of_rank.setdefault((kind.name, file.header.rank), []).append(file)
+                for who in ((file.header.rank, file.header.pid), file.header.rank):
+                    opened.setdefault((kind.name, who), []).append(file)
         return opened.get((kind.name, writer), [])
-
-    def files_of_rank(self, kind: Kind, rank: int) -> list[RecordFile]:
-        """The files of one kind that any process of a rank wrote. Not to be changed."""
-        self.files(kind)
-        return self.record_files.of_rank.get((kind.name, rank), [])
 
     def _open(self, kind: Kind) -> list[RecordFile]:
         if self.record_files.paths is None:
@@ -335,7 +401,7 @@ class Run:
         return files
 
     def leading_writer(self) -> Writer | None:
-        """The training process that ran most steps; `None` where no step was recorded."""
+        """Find the training process that ran most steps; `None` where no step was recorded."""
         files = self.files(STEP)
         if not files:
             return None
@@ -343,27 +409,24 @@ class Run:
         return header.rank, header.pid
 
     def records(self, kind: Kind, writer: Writer | None = None) -> Records:
-        """All records of one kind, files one after another; of one writer or of all. Not to be written: as long as they
-        are held, whoever asks again is given the same."""
-        sampled = self.record_files.sampled
-        if writer is None and kind.name in sampled:
-            return sampled[kind.name]
+        """Read all records of one kind, files one after another; of one writer or of all. Not to be written: as long as
+        they are held, whoever asks again is given the same."""
         held = self.record_files.held.get((kind.name, writer))
         if held is not None:
             return held
         records: Records = read_all(self.files(kind, writer), kind)
         for later in self.unrecorded(kind):
-            missing = np.array([NAN if later.type == "f8" else NOT_MEASURED])
+            missing = np.array([later.missing])
             records = with_column(records, later.name, np.broadcast_to(missing, len(records)))
         if not isinstance(records, Columns):
             records.flags.writeable = False
         self.record_files.held[kind.name, writer] = records
         if writer is None and kind in (HOST, MEMORY, DEVICE):
-            sampled[kind.name] = records
+            self.record_files.sampled.append(records)
         return records
 
     def chunks(self, kind: Kind, writer: Writer | None = None) -> Iterator[tuple[RecordHeader, Rows]]:
-        """All records of one kind about a megabyte at a time, each array with the header of its file.
+        """Read all records of one kind about a megabyte at a time, each array with the header of its file.
 
         An array is valid until the next one is asked for.
         """
@@ -371,19 +434,19 @@ class Run:
         for file in self.files(kind, writer):
             for chunk in file.chunks():
                 for field_ in later:
-                    chunk[field_.name] = NAN if field_.type == "f8" else NOT_MEASURED
+                    chunk[field_.name] = field_.missing
                 yield file.header, chunk
 
     def unrecorded(self, kind: Kind) -> list[Field]:
-        """Fields that came after the run was recorded: where they are now, its records hold zeros."""
+        """List the fields that came after the run was recorded: where they are now, its records hold zeros."""
         known = self.record_files.unrecorded.get(kind.name)
         if known is None:
             told = self.info.get("fields")
-            of_kind = told.get(kind.name) if isinstance(told, dict) else None
-            names = (
-                {each[0] for each in of_kind if isinstance(each, list) and each} if isinstance(of_kind, list) else None
-            )
-            known = [] if names is None else [each for each in kind.fields if each.name not in names]
+            named = told.get(kind.name) if isinstance(told, dict) else None
+            known = []
+            if isinstance(named, list):
+                names = {each[0] for each in named if isinstance(each, list) and each}
+                known = [each for each in kind.fields if each.name not in names]
             self.record_files.unrecorded[kind.name] = known
         return known
 
@@ -395,7 +458,7 @@ class Run:
         return self.record_files.stacks
 
     def dropped(self) -> int:
-        """Records that could not be stored, over all files."""
+        """Count the records that could not be stored, over all files."""
         return sum(f.header.dropped for kind in KINDS.values() for f in self.files(kind))
 
 
@@ -419,12 +482,12 @@ def open_run(folder: Path) -> Run:
 
 
 def is_run(folder: Path) -> bool:
-    """Whether the folder holds a run (of any version)."""
+    """Tell whether the folder holds a run (of any version)."""
     return (folder / RUN_JSON).is_file()
 
 
 def runs_within(folder: Path) -> list[Path]:
-    """The run folders directly in a folder, by name; a link is none, for it may lead anywhere."""
+    """Find the run folders directly in a folder, by name; a link is none, for it may lead anywhere."""
     try:
         with os.scandir(folder) as entries:
             names = sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
@@ -432,3 +495,39 @@ def runs_within(folder: Path) -> list[Path]:
         return []
     # There may be ten thousand, and a path object takes longer than the look.
     return [folder / name for name in names if os.path.exists(f"{folder}/{name}/{RUN_JSON}")]  # noqa: PTH110
+
+
+def is_recording(folder: str) -> bool:
+    """Tell whether something was recorded there, by a look at its names alone."""
+    return any(os.path.isfile(f"{folder}/{marker}") for marker in _MARKERS)  # noqa: PTH113
+
+
+def recorded_in(folder: Path) -> str | None:
+    """Find a name in the folder that a recording, or its page, has too; `None` where there is none, or no folder."""
+    names = os.listdir(folder) if folder.is_dir() else ()
+    found = (name for name in names if name == PAGE or _is_recorded(name))
+    return min(found, key=lambda name: name != RUN_JSON, default=None)
+
+
+def _is_recorded(name: str) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in _RECORDED)
+
+
+def refuse_recorded(path: Path, only: tuple[str, bytes] | None = None, with_option: str = "") -> None:
+    """Make sure that a file may be written there.
+
+    Args:
+        only: the kind of file whose place alone it may take, in words, and a pattern of how those begin.
+        with_option: how another is named, such as ` with -o`.
+
+    Raises:
+        RecordError: it is one of a recording, or would be taken for one; or it is none of that kind.
+    """
+    real = Path(os.path.realpath(path))
+    if _is_recorded(real.name) and is_recording(str(real.parent)):
+        raise RecordError(f"{path} is a file of a recording, which would be lost. Name another file.")
+    if only is not None and real.is_file():
+        with real.open("rb") as file:
+            begin = file.read(MOST_OF_BEGIN)
+        if begin and re.match(only[1], begin, re.DOTALL) is None:
+            raise RecordError(f"{path} exists and is not a {only[0]}. Name another file{with_option}.")

@@ -11,8 +11,7 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..errors import RecordError
-from .files import read_json, write_json
+from .files import read_object, write_json
 
 WANTED = "scalars-wanted.json"
 SCALARS = "scalars.json"
@@ -22,7 +21,7 @@ MOST_BYTES = 1 << 20
 """No file of ours is larger: with a thousand ranks it has 200 kB."""
 
 PREFIX = "whyidle/"
-"""Of the names that a logger sees."""
+"""What the names that a logger sees begin with."""
 
 Values = dict[str, float]
 """By name, without a prefix; what was not measured is left out."""
@@ -36,7 +35,7 @@ class Told:
     """How many steps had begun when the figures were taken."""
     values: Values
     ranks: dict[int, Values]
-    """Of a job of several ranks: each rank's own."""
+    """Each rank's own, in a job of several; else empty."""
 
 
 def want(folder: Path, every_s: float) -> None:
@@ -49,14 +48,9 @@ def want(folder: Path, every_s: float) -> None:
 
 
 def wanted(folder: Path) -> float | None:
-    """How often figures are asked for, in seconds; `None`: nobody asks, or it cannot be read. Never raises."""
-    try:
-        if not (folder / WANTED).exists():
-            return None
-        every = float(read_json(folder / WANTED)["every_s"])
-        return every if 0 < every <= MOST_SECONDS else None
-    except (OSError, RecordError, KeyError, TypeError, ValueError, OverflowError):
-        return None
+    """Tell how often figures are asked for, in seconds; `None`: nobody asks, or it cannot be read. Never raises."""
+    every = read_object(folder / WANTED).get("every_s")
+    return float(every) if isinstance(every, int | float) and 0 < every <= MOST_SECONDS else None
 
 
 def tell(folder: Path, told: Told) -> None:
@@ -70,7 +64,7 @@ def tell(folder: Path, told: Told) -> None:
 
 
 def state(folder: Path) -> tuple[int, int] | None:
-    """What changes whenever figures are written; `None` where there are none."""
+    """Give what changes whenever figures are written; `None` where there are none."""
     with contextlib.suppress(OSError):
         stat = (folder / SCALARS).stat()
         if stat.st_size <= MOST_BYTES:
@@ -79,12 +73,12 @@ def state(folder: Path) -> tuple[int, int] | None:
 
 
 def told(folder: Path) -> Told | None:
-    """The newest figures; `None` where there are none that can be read."""
+    """Read the newest figures; `None` where there are none that can be read."""
     try:
-        content = read_json(folder / SCALARS)
+        content = read_object(folder / SCALARS)
         ranks = {int(rank): _values(values) for rank, values in content["ranks"].items()}
         return Told(int(content["step"]), _values(content["values"]), ranks)
-    except (RecordError, KeyError, TypeError, ValueError, OverflowError, AttributeError):
+    except (KeyError, TypeError, ValueError, OverflowError, AttributeError):
         return None
 
 

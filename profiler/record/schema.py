@@ -12,10 +12,8 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
 FORMAT_VERSION = 1
 MAGIC = b"STALLREC"
@@ -28,7 +26,7 @@ HEADER_BYTES = 4096
 
 
 HEADER = struct.Struct("<8sIIIIqqq16s")
-"""Of the first page: magic, version, header bytes, record bytes, rank, pid, dropped records, closed (0/1), kind."""
+"""The first page: magic, version, header bytes, record bytes, rank, pid, dropped records, closed (0/1), kind."""
 COUNTERS_OFFSET = struct.calcsize("<8sIIIIq")
 """Where dropped records and *closed* are."""
 
@@ -42,74 +40,51 @@ class Field:
     @property
     def unit(self) -> str:
         """Read off the end of the name, where every field carries its unit."""
-        for ending, unit in _UNITS:
-            if self.name.endswith(ending):
-                return unit
-        return "count"
+        return next((unit for ending, unit in _UNITS if self.name.endswith(ending)), "count")
+
+    @property
+    def missing(self) -> float | int:
+        """What stands for a value that was not measured."""
+        return NAN if self.type == "f8" else NOT_MEASURED
 
 
 _ANY = ("value", "batch", "stream", "slowest_index", "slowest_name", "name", "fingerprint", "stack")
 """Fields that hold a number which stands for something, as large as numbers come."""
 _UNITS = (
-    ("_ns", "ns"),
-    ("_bytes", "bytes"),
-    ("_pct", "%"),
-    ("_mw", "mW"),
-    ("_mhz", "MHz"),
-    ("_c", "degrees C"),
-    ("_us", "µs"),
+    *(("_ns", "ns"), ("_us", "µs"), ("_bytes", "bytes"), ("_pct", "%")),
+    *(("_mw", "mW"), ("_mhz", "MHz"), ("_c", "degrees C")),
 )
 
 
-@dataclass(frozen=True)
 class Kind:
     """One kind of record: its name is the first part of its files' names."""
 
-    name: str
-    fields: tuple[Field, ...]
-    record_bytes: int
-
-    @cached_property
-    def dtype(self) -> np.dtype[np.void]:
+    def __init__(self, name: str, record_bytes: int, *fields: Field) -> None:
+        self.name = name
+        self.record_bytes = record_bytes
+        self.fields = (Field("seq", "1, 2, 3 … within the file, stored last"), *fields)
+        types = [(f.name, f"<{f.type}") for f in self.fields]
+        spare = range(record_bytes // 8 - len(types))
+        self.dtype: np.dtype[np.void] = np.dtype(types + [(f"_{number}", "<i8") for number in spare])
         """For `numpy.fromfile`; unused slots at the end are `_0`, `_1`, …"""
-        names = [f.name for f in self.fields] + [f"_{i}" for i in range(self._spare)]
-        types = [f.type for f in self.fields] + ["i8"] * self._spare
-        return np.dtype([(n, f"<{t}") for n, t in zip(names, types, strict=True)])
-
-    @cached_property
-    def most(self) -> npt.NDArray[np.int64]:
-        """Of each field the largest size, of either sign, that anything measures; of floats, whose bits are no number,
-        and of what stands for something, the largest that there is."""
+        self.body = struct.Struct("<" + "".join("d" if f.type == "f8" else "q" for f in fields))
+        """All fields after `seq`, for one store."""
         sizes = {"flags": 2**62} | dict.fromkeys(_ANY, 2**63 - 1)
         usual = [2**63 - 1 if f.type == "f8" else 2**42 if f.unit == "count" else 2**60 for f in self.fields]
-        return np.array([sizes.get(f.name, most) for f, most in zip(self.fields, usual, strict=True)])
-
-    @property
-    def body(self) -> struct.Struct:
-        """All fields after `seq`, for one store."""
-        return struct.Struct("<" + "".join("d" if f.type == "f8" else "q" for f in self.fields[1:]))
-
-    @property
-    def _spare(self) -> int:
-        return self.record_bytes // 8 - len(self.fields)
+        self.most = np.array([sizes.get(f.name, most) for f, most in zip(self.fields, usual, strict=True)])
+        """Largest size of each field, of either sign, that anything measures; for floats, whose bits are no number, and
+        for what stands for something, the largest that there is."""
 
     def offset(self, field: str) -> int:
-        """Byte offset of a field within a record."""
+        """Give the byte offset of a field within a record."""
         return 8 * [f.name for f in self.fields].index(field)
 
     def missing(self) -> list[float | int]:
-        """A body of which nothing has been measured yet."""
-        return [NAN if f.type == "f8" else NOT_MEASURED for f in self.fields[1:]]
+        """Make a body of which nothing has been measured yet."""
+        return [f.missing for f in self.fields[1:]]
 
 
-def _kind(name: str, record_bytes: int, *fields: Field) -> Kind:
-    kind = Kind(name, (Field("seq", "1, 2, 3 … within the file, stored last"), *fields), record_bytes)
-    if len(kind.fields) * 8 > record_bytes:
-        raise ValueError(f"{name}: {len(kind.fields)} fields do not fit {record_bytes} bytes")
-    return kind
-
-
-STEP = _kind(
+STEP = Kind(
     "step",
     256,
     Field("step", "number of the step within the process, from 0"),
@@ -146,7 +121,7 @@ STEP = _kind(
 )
 """One training step. The five device stamps are filled in later, when the device has reached them."""
 
-BATCH = _kind(
+BATCH = Kind(
     "batch",
     256,
     Field("step", "the step that consumed the batch, where its maker was told"),
@@ -186,7 +161,7 @@ BATCH = _kind(
 `step`, or `training`, `loader` and `batch`, tell which step consumed it.
 """
 
-TRANSFORM = _kind(
+TRANSFORM = Kind(
     "transform",
     64,
     Field("training", "process id of the training"),
@@ -199,7 +174,7 @@ TRANSFORM = _kind(
 )
 """What one transform took for the samples of one batch. Few batches are measured so."""
 
-CONTENT = _kind(
+CONTENT = Kind(
     "content",
     128,
     Field("training", "process id of the training"),
@@ -217,10 +192,10 @@ CONTENT = _kind(
     Field("objects", "whatever else is in it and no list of things: arrays, strings, numbers"),
     Field("object_bytes", "bytes of the arrays and strings among those"),
 )
-"""What came of the samples of a batch, and what it consists of. Of the batches of a worker the first ones are looked at
-so, then few."""
+"""What came of the samples of a batch, and what it consists of. The first batches of a worker are looked at so,
+then few."""
 
-PAUSE = _kind(
+PAUSE = Kind(
     "pause",
     64,
     Field("step", "the step it happened in"),
@@ -232,9 +207,9 @@ PAUSE = _kind(
     Field("device_end_ns", "device: it could go on with what came after the call"),
 )
 """A call within a step that waited for the device, or copied: between its two device stamps the stream that computes
-had nothing to compute (but for COPY_AHEAD). Of very many such calls in a step the later ones have no device stamps."""
+had nothing to compute (but for COPY_AHEAD). The later ones of very many such calls in a step have no device stamps."""
 
-DEVICE = _kind(
+DEVICE = Kind(
     "device",
     256,
     Field("t_ns", "when the sample was taken, or the end of its window"),
@@ -266,9 +241,9 @@ DEVICE = _kind(
     Field("pcie_max_generation", "PCIe link generation that device and slot are capable of"),
     Field("pcie_max_width", "PCIe link width that device and slot are capable of"),
 )
-"""One look at an accelerator by the sampler. Of a utilisation ring only the first four fields are set."""
+"""One look at an accelerator by the sampler. A utilisation ring sets only the first four fields."""
 
-HOST = _kind(
+HOST = Kind(
     "host",
     256,
     Field("t_ns", "when the sample was taken"),
@@ -305,7 +280,7 @@ HOST = _kind(
 )
 """One look at the host by the sampler; cumulative counters start wherever the kernel's stand."""
 
-MEMORY = _kind(
+MEMORY = Kind(
     "memory",
     128,
     Field("t_ns", "when the sample was taken"),
@@ -319,7 +294,7 @@ MEMORY = _kind(
 )
 """One look at the limits on the training's memory by the sampler. A limit above the machine's memory is none."""
 
-SPAN = _kind(
+SPAN = Kind(
     "span",
     64,
     Field("device", "number of the device among those of the run"),
@@ -331,7 +306,7 @@ SPAN = _kind(
 )
 """Work of an emulated device, as it really happens on its timeline: the ground truth of a run."""
 
-EVENT = _kind(
+EVENT = Kind(
     "event",
     64,
     Field("t_ns", "when it happened"),
@@ -341,7 +316,7 @@ EVENT = _kind(
 )
 """Things that happen to a training outside its steps."""
 
-STACK = _kind(
+STACK = Kind(
     "stack",
     64,
     Field("t_ns", "when the thread was looked at"),
@@ -354,9 +329,8 @@ STACK = _kind(
 )
 """One look at the stack of a Python thread, of the training or of another process of its tree."""
 
-KINDS: dict[str, Kind] = {
-    kind.name: kind for kind in (STEP, BATCH, TRANSFORM, CONTENT, PAUSE, DEVICE, HOST, MEMORY, SPAN, EVENT, STACK)
-}
+_ALL = (STEP, BATCH, TRANSFORM, CONTENT, PAUSE, DEVICE, HOST, MEMORY, SPAN, EVENT, STACK)
+KINDS = {kind.name: kind for kind in _ALL}
 
 
 class StepFlag:

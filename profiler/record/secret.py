@@ -33,7 +33,7 @@ _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
 
 
 def without_secrets(command: Sequence[str]) -> list[str]:
-    """The words of a command, with `LEFT_OUT` in place of what is, or looks like, a secret: values of options whose
+    """Write a command's words with `LEFT_OUT` in place of what is, or looks like, a secret: values of options whose
     name ends in `token`, `api-key`, `password` or `secret`, but for numbers; and what `line_without_secrets` finds."""
     said, named = [], False
     for word in command:
@@ -50,7 +50,7 @@ def without_secrets(command: Sequence[str]) -> list[str]:
 
 
 def line_without_secrets(line: str) -> str:
-    """A line of source, or another text, with `LEFT_OUT` in place of literals that are given to such a name, of
+    """Write a line of source, or another text, with `LEFT_OUT` in place of literals that are given to such a name, of
     passwords in addresses, and of what looks like a key: it begins as keys do, or is 20 random signs or more."""
     for pattern in (_LITERAL, _IN_ADDRESS):
         line = pattern.sub(_value, line)
@@ -58,7 +58,7 @@ def line_without_secrets(line: str) -> str:
 
 
 def left_out_note(count: int) -> list[str]:
-    """The sentence that says so, where anything was left out."""
+    """Say how many values were left out, where any were."""
     what = "1 value was" if count == 1 else f"{count} values were"
     return [f"{what} not recorded, as possible secrets: `{LEFT_OUT}` stands there instead."] if count else []
 
@@ -71,7 +71,7 @@ def _random(found: re.Match[str]) -> str:
     """Signs in a row, with those left out that nobody named anything by. A hash in a path stays."""
     run, in_path = found["run"], bool(found["before"] or found["after"])
     signs = "".join(pieces := _PIECE.findall(run))
-    # Of several pieces: base64, whose signs + / - _ are rare.
+    # Several pieces: base64, whose signs + / - _ are rare.
     joined = len(pieces) > 1 and 7 * len(pieces) <= len(signs) and _is_random(signs, 1)
     if joined and not in_path and re.search("[a-z]", signs) and re.search("[A-Z]", signs):
         return LEFT_OUT

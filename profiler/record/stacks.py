@@ -16,8 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from .delivery import add_lines
-from .files import open_recorded, plain, read_recorded
+from .files import add_lines, open_recorded, plain, read_lines
 from .schema import NOT_MEASURED
 from .secret import LEFT_OUT, line_without_secrets
 
@@ -60,13 +59,14 @@ class StackNames:
         self._said: dict[tuple[int, str, str, int], int] = {}
 
     def number(self, stack: Sequence[Call]) -> int:
-        """The number of a stack, which is in the file from now on; `NOT_MEASURED` where that is not possible."""
+        """Give the number of a stack, which is in the file from now on; `NOT_MEASURED` where that is not possible."""
         at, lines, fresh = 0, [], []
         for call in stack:
             key = at, call.file, call.function, call.line
             known = self._said.get(key)
             if known is None:
-                known = _number(*key)
+                told = "\0".join(map(str, key)).encode(errors="surrogateescape")
+                known = int.from_bytes(hashlib.blake2b(told, digest_size=8).digest(), "little") >> 1
                 fresh.append((key, known))
                 lines.append(self._line(known, at, call))
             at = known
@@ -90,25 +90,16 @@ class StackNames:
 
 
 def kept_text(line: str) -> str:
-    """What is kept of a line of source."""
+    """Cut a line of source to what is kept of it."""
     # What is cut off must not be half of a key, which none would know by then.
     return str(plain(line_without_secrets(line[: 4 * MOST_TEXT])))[:MOST_TEXT]
 
 
 def left_out_of(folder: Path, commands: Iterable[object]) -> int:
-    """How many values were left out of a recording, of its lines of source and of these forms of its command."""
-    calls: dict[int, tuple[int, Call]] = {}
-    with contextlib.suppress(OSError):
-        for line in read_recorded(folder / STACKS).splitlines():
-            if LEFT_OUT.encode() in line:
-                _read(line, calls)
+    """Count the values that were left out of a recording: of its lines of source and of these forms of its command."""
+    calls = _calls(line for line in read_lines(folder / STACKS) if LEFT_OUT.encode() in line)
     lines = {(call.file, call.line): call.text.count(LEFT_OUT) for _, call in calls.values()}
     return sum(lines.values()) + max((str(each).count(LEFT_OUT) for each in commands), default=0)
-
-
-def _number(within: int, file: str, function: str, line: int) -> int:
-    told = "\0".join((str(within), file, function, str(line))).encode(errors="surrogateescape")
-    return int.from_bytes(hashlib.blake2b(told, digest_size=8).digest(), "little") >> 1
 
 
 class StackTable:
@@ -123,7 +114,7 @@ class StackTable:
         return len(self._calls)
 
     def stack(self, number: int) -> CallStack:
-        """Empty where the number stands for none."""
+        """Find a stack by its number; empty where it stands for none."""
         found = self._stacks.get(number)
         if found is None:
             stack: list[Call] = []
@@ -133,18 +124,14 @@ class StackTable:
                 stack.append(call)
             found = tuple(reversed(stack))
             if at == 0:
-                # Of any other the file may still tell.
+                # The file may still tell of any other.
                 self._stacks[number] = found
         return found
 
 
 def read_stacks(folder: Path) -> StackTable:
-    """All stacks of a run folder; lines that are none are left out. Raises as `open_recorded` does."""
-    calls: dict[int, tuple[int, Call]] = {}
-    with contextlib.suppress(OSError):
-        for line in read_recorded(folder / STACKS).splitlines():
-            _read(line, calls)
-    return StackTable(calls)
+    """Read all stacks of a run folder; lines that are none are left out. Raises as `open_recorded` does."""
+    return StackTable(_calls(read_lines(folder / STACKS)))
 
 
 class StackFollower:
@@ -163,21 +150,17 @@ class StackFollower:
         with contextlib.suppress(OSError), os.fdopen(open_recorded(self._path), "rb") as file:
             file.seek(self._read)
             *lines, rest = file.read(MOST_AT_A_LOOK).split(b"\n")
-            for line in lines:
-                _read(line, self._calls)
+            self._calls |= _calls(lines)
             # A line is written whole; one that is as long as all that is read is none.
             self._read = file.tell() - (len(rest) if len(rest) < MOST_AT_A_LOOK else 0)
 
 
-def _read(line: bytes, calls: dict[int, tuple[int, Call]]) -> None:
-    with contextlib.suppress(ValueError, LookupError, TypeError, RecursionError):
-        told = json.loads(line)
-        calls[int(told["call"])] = (
-            int(told["from"]),
-            Call(
-                plain(str(told["function"])),
-                plain(str(told["file"])),
-                int(told["line"]),
-                plain(str(told.get("text", ""))),
-            ),
-        )
+def _calls(lines: Iterable[bytes]) -> dict[int, tuple[int, Call]]:
+    """Number → the number of the call it was made from, and the call; lines that are none are left out."""
+    calls = {}
+    for line in lines:
+        with contextlib.suppress(ValueError, LookupError, TypeError, RecursionError):
+            told = {"text": ""} | json.loads(line)
+            function, file, text = (plain(str(told[name])) for name in ("function", "file", "text"))
+            calls[int(told["call"])] = int(told["from"]), Call(function, file, int(told["line"]), text)
+    return calls

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import select
 import time
 from collections.abc import Mapping
@@ -23,7 +24,15 @@ LONGEST_BLOCK = 4
 ORDERS = "tuning.orders"
 ANSWERS = "tuning.answers"
 MOST_BYTES = 1 << 20
-"""Of one message; nothing said here comes near it."""
+"""Bytes of one message; nothing said here comes near it."""
+WITHOUT_MEMORY = re.compile(
+    r"out of memory|OutOfMemory|MemoryError|DefaultCPUAllocator|can(?:no|')t allocate memory|_ALLOC_FAILED"
+    r"|unable to mmap|unable to allocate shared memory|(?:out of|insufficient) shared memory"
+    r"|torch_\S*>: No space left on device|bus error|sigbus|sigkill|signal: killed",
+    re.IGNORECASE,
+)
+"""Words of a message, or of a line that a program printed: by torch, its libraries, Python or the kernel. That a
+disk is full is none of them."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +62,7 @@ class LoaderSettings:
         return self.num_workers * (self.prefetch_factor or 0)
 
     def with_workers(self, workers: int) -> LoaderSettings:
-        """The same with another number of workers, as torch's DataLoader allows it."""
+        """Give the same with another number of workers, as torch's DataLoader allows it."""
         if workers == 0:
             return replace(self, num_workers=0, prefetch_factor=None, in_order=True, persistent_workers=False)
         return replace(self, num_workers=workers, prefetch_factor=self.prefetch_factor or DEFAULT_PREFETCH)
@@ -68,13 +77,13 @@ class LoaderSettings:
         return said
 
     def with_arguments(self, arguments: Mapping[str, Any]) -> LoaderSettings:
-        """The same with these arguments of torch's DataLoader, those of workers as torch has them without saying."""
+        """Give the same with these arguments of torch's DataLoader, those of workers as torch has them unsaid."""
         given = dict(arguments)
         workers = self.with_workers(int(given.pop("num_workers", self.num_workers)))
         return replace(workers, **given) if workers.num_workers or "pin_memory" in given else workers
 
     def changed_to(self, other: LoaderSettings) -> dict[str, Any]:
-        """The arguments of torch's DataLoader to set for `other`; those that torch sets so by itself left out."""
+        """List the arguments of torch's DataLoader to set for `other`, without those that torch sets so by itself."""
         usual = replace(LoaderSettings(1, DEFAULT_PREFETCH), pin_memory=self.pin_memory).arguments
         before = {**usual, **self.arguments}
         return {name: value for name, value in other.arguments.items() if value != before[name]}
@@ -84,7 +93,7 @@ class LoaderSettings:
 
     @classmethod
     def from_json(cls, given: dict[str, Any]) -> LoaderSettings:
-        """Raises ValueError or TypeError for what is none."""
+        """Read settings from JSON. Raises ValueError or TypeError for what is none."""
         return cls(**{f.name: given[f.name] for f in fields(cls) if f.name in given})
 
 
@@ -169,7 +178,7 @@ class Channel:
 
     @classmethod
     def of_tuner(cls, folder: Path) -> Channel:
-        """Makes the pipes in the run folder."""
+        """Make the pipes in the run folder."""
         for name in (ORDERS, ANSWERS):
             os.mkfifo(folder / name, 0o600)
         return cls(folder / ANSWERS, folder / ORDERS)
@@ -182,7 +191,7 @@ class Channel:
         os.write(self._out, json.dumps({"say": say, **content}).encode() + b"\n")
 
     def receive(self, seconds: float) -> dict[str, Any] | None:
-        """The next message within so many seconds.
+        """Wait so many seconds for the next message; `None` where none came.
 
         Raises:
             ChannelClosed: what comes is no message.

@@ -13,8 +13,7 @@ from ..analyse.cells.comparison import Cell, Comparison, load
 from ..analyse.cells.cost import COST_SCENARIO, SETTING, Price, place_of, setting_of
 from ..errors import WhyidleError
 from ..record.comparison import is_comparison, read_comparison
-from ..record.recorded import PAGE
-from ..record.run import is_run
+from ..record.run import PAGE, is_run
 from ..report.contract import comparison as compare_json
 from ..report.contract.encode import Content
 from ..report.document import Document

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from ..errors import WhyidleError
 from ..record.files import no_commands, write_text
-from ..record.recorded import refuse_recorded
+from ..record.run import refuse_recorded
 from ..report.contract.encode import Content, builtins
 from ..report.document import Document
 from ..report.export.files import STDOUT, opened

@@ -27,9 +27,8 @@ import numpy as np
 from ..analyse.statistics import Estimate, Values
 from ..matrix.matrix import rounds
 from ..record.files import plain
-from ..record.memory_signs import WITHOUT_MEMORY
 from ..record.run import create_run
-from ..record.tuning import Block, LoaderSettings
+from ..record.tuning import WITHOUT_MEMORY, Block, LoaderSettings
 from .result import BatchAdvice
 from .search import Bench, BenchEnded, TrialFailed
 from .standing import WORTH_TUNING, BlockFit

@@ -19,8 +19,7 @@ from support.simulated_bench import SimulatedBench, biased, plan_of, predicts
 from support.stacks import BACKWARD, FETCH, LIB, NEXT, TORCH, WORKER, record_threads, stack
 from support.tuned import ADVICE, BEST, NOW, RESULT, SLOWER, trial
 from whyidle.analyse.attached.seen import SeenThread
-from whyidle.record.attached import ProcessStates, write_states
-from whyidle.record.run import create_run, update_run
+from whyidle.record.run import ProcessStates, create_run, update_run, write_states
 from whyidle.record.schema import HOST, LoaderFlag
 from whyidle.record.stacks import Call
 from whyidle.record.tuning import LoaderSettings

@@ -24,6 +24,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stderr, redirect_stdout, suppress
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -46,13 +47,8 @@ TEXTS = (
 SPARSE_BYTES = 1 << 43
 
 
-def alter(folder: Path, outside: Path, random: Random) -> list[str]:
-    """Change one to three things in a recording; what was done, to be read. `outside`: a folder beside it, to which
-    links lead."""
-    return [_alter(folder, outside, random) for _ in range(random.choice((1, 1, 1, 2, 3)))]
-
-
-def _alter(folder: Path, outside: Path, random: Random) -> str:
+def alter(folder: Path, outside: Path, random: Random) -> str:
+    """Change something in a recording. Returns what was done, to be read. `outside`: where links lead to."""
     files = sorted(path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
     files = [path for path in files if path.stat().st_size < SPARSE_BYTES]
     if not files:
@@ -61,30 +57,14 @@ def _alter(folder: Path, outside: Path, random: Random) -> str:
     for path in files:
         by_kind.setdefault(path.name.partition("-")[0] + path.suffix, []).append(path)
     path = random.choice(by_kind[random.choice(sorted(by_kind))])
-    ways: list[Callable[[Path, Path, Random], str]] = [_bits, _cut, _doubled, _replaced]
-    if path.suffix == ".rec":
-        ways += [_word, _word, _field, _field, _header]
-    elif path.suffix == ".json":
-        ways += [_node] * 8
+    own = {".rec": [_word, _word, _field, _field, _header], ".json": [_node] * 8}.get(path.suffix, [_line] * 3)
+    way = random.choice([_bits, _cut, _doubled, _replaced, *own])
+    if way in (_doubled, _replaced):
+        told = way(path, outside, random)
     else:
-        ways += [_line] * 3
-    way = random.choice(ways)
-    return f"{path.relative_to(folder)}: {way.__name__} {way(path, outside, random)}"
-
-
-def _bits(path: Path, _: Path, random: Random) -> str:
-    raw = bytearray(path.read_bytes())
-    places = [random.randrange(len(raw)) for _ in range(random.randint(1, 20))] if raw else []
-    for place in places:
-        raw[place] ^= 1 << random.randrange(8)
-    path.write_bytes(raw)
-    return str(places)
-
-
-def _cut(path: Path, _: Path, random: Random) -> str:
-    size = random.randint(0, path.stat().st_size)
-    os.truncate(path, size)
-    return str(size)
+        told, changed = way(bytearray(path.read_bytes()), path, random)
+        path.write_bytes(changed)
+    return f"{path.relative_to(folder)}: {way.__name__} {told}"
 
 
 def _doubled(path: Path, _: Path, random: Random) -> str:
@@ -99,90 +79,82 @@ def _doubled(path: Path, _: Path, random: Random) -> str:
 
 def _replaced(path: Path, outside: Path, random: Random) -> str:
     """By what is no file, or by another one."""
-    kind = random.choice(
-        ("gone", "empty", "secret", "zeros", "dangling", "itself", "pipe", "folder", "socket", "sparse")
-    )
     raw = path.read_bytes()
     path.unlink()
-    links = {
-        "secret": str(outside / "secret.txt"),
-        "zeros": "/dev/zero",
-        "dangling": str(outside / "no"),
-        "itself": path,
-    }
-    if kind == "empty":
-        path.touch()
-    elif kind in links:
-        path.symlink_to(links[kind])
-    elif kind == "pipe":
-        os.mkfifo(path)
-    elif kind == "folder":
-        path.mkdir()
-    elif kind == "socket":
+
+    def bound() -> None:
         with socket.socket(socket.AF_UNIX) as at, suppress(OSError):
             at.bind(str(path))
-    elif kind == "sparse":
+
+    def sparse() -> None:
         path.write_bytes(raw)
         os.truncate(path, SPARSE_BYTES)
+
+    links = {"secret": outside / "secret.txt", "zeros": "/dev/zero", "dangling": outside / "no", "itself": path}
+    ways: dict[str, Callable[[], object]] = {
+        **{name: partial(path.symlink_to, to) for name, to in links.items()},
+        **{"gone": lambda: None, "empty": path.touch, "pipe": partial(os.mkfifo, path), "folder": path.mkdir},
+        **{"socket": bound, "sparse": sparse},
+    }
+    kind = random.choice(sorted(ways))
+    ways[kind]()
     return kind
 
 
-def _word(path: Path, _: Path, random: Random) -> str:
-    size = path.stat().st_size
-    if size < HEADER_BYTES + 8:
-        return "nothing"
-    place = HEADER_BYTES + 8 * random.randrange((size - HEADER_BYTES) // 8)
-    value = _packed(random)
-    with path.open("r+b") as file:
-        file.seek(place)
-        file.write(value)
-    return f"{place}: {value!r}"
+def _bits(raw: bytearray, _: Path, random: Random) -> tuple[str, bytes]:
+    places = [random.randrange(len(raw)) for _ in range(random.randint(1, 20))] if raw else []
+    for place in places:
+        raw[place] ^= 1 << random.randrange(8)
+    return str(places), raw
+
+
+def _cut(raw: bytearray, _: Path, random: Random) -> tuple[str, bytes]:
+    size = random.randint(0, len(raw))
+    return str(size), raw[:size]
 
 
 def _packed(random: Random) -> bytes:
-    return (
-        struct.pack("<q", random.choice(NUMBERS)) if random.random() < 0.7 else struct.pack("<d", random.choice(FLOATS))
-    )
+    is_whole = random.random() < 0.7
+    return struct.pack("<q", random.choice(NUMBERS)) if is_whole else struct.pack("<d", random.choice(FLOATS))
 
 
-def _field(path: Path, _: Path, random: Random) -> str:
+def _word(raw: bytearray, _: Path, random: Random) -> tuple[str, bytes]:
+    if len(raw) < HEADER_BYTES + 8:
+        return "nothing", raw
+    place, value = random.randrange(HEADER_BYTES, len(raw) - 7, 8), _packed(random)
+    raw[place : place + 8] = value
+    return f"{place}: {value!r}", raw
+
+
+def _field(raw: bytearray, path: Path, random: Random) -> tuple[str, bytes]:
     """One field of all records, or from one on."""
     kind = KINDS.get(path.name.partition("-")[0])
-    raw = bytearray(path.read_bytes())
     if kind is None or len(raw) <= HEADER_BYTES:
-        return "nothing"
-    field = random.choice(kind.fields[1:])
-    value = _packed(random)
+        return "nothing", raw
+    field, value = random.choice(kind.fields[1:]), _packed(random)
     first = random.choice((0, random.randrange(1 + len(raw) // kind.record_bytes)))
-    for begin in range(HEADER_BYTES + first * kind.record_bytes, len(raw) - kind.record_bytes + 1, kind.record_bytes):
-        raw[begin + kind.offset(field.name) : begin + kind.offset(field.name) + 8] = value
-    path.write_bytes(raw)
-    return f"{field.name} from {first}: {value!r}"
+    begin = HEADER_BYTES + first * kind.record_bytes + kind.offset(field.name)
+    for place in range(begin, len(raw) - 7, kind.record_bytes):
+        raw[place : place + 8] = value
+    return f"{field.name} from {first}: {value!r}", raw
 
 
-def _header(path: Path, _: Path, random: Random) -> str:
-    place, size = random.choice(((8, 4), (12, 4), (16, 4), (20, 4), (24, 4), (32, 8), (40, 8), (48, 8)))
+def _header(raw: bytearray, _: Path, random: Random) -> tuple[str, bytes]:
+    place, size = random.choice((*((at, 4) for at in range(8, 28, 4)), (32, 8), (40, 8), (48, 8)))
     value = random.choice(NUMBERS) % 2 ** (8 * size)
-    raw = bytearray(path.read_bytes())
     raw[place : place + size] = value.to_bytes(size, "little")
-    path.write_bytes(raw)
-    return f"{place}: {value}"
+    return f"{place}: {value}", raw
 
 
-def _line(path: Path, _: Path, random: Random) -> str:
-    lines = path.read_text(errors="replace").split("\n")
+def _line(raw: bytearray, _: Path, random: Random) -> tuple[str, bytes]:
+    lines = raw.decode(errors="replace").split("\n")
     text = random.choice(TEXTS)
     lines.insert(random.randrange(len(lines)), text)
-    path.write_text("\n".join(lines), errors="surrogateescape")
-    return ascii(text[:40])
+    return ascii(text[:40]), "\n".join(lines).encode(errors="surrogateescape")
 
 
-def _node(path: Path, _: Path, random: Random) -> str:
+def _node(raw: bytearray, _: Path, random: Random) -> tuple[str, bytes]:
     """Another value at some place of a JSON."""
-    try:
-        content = json.loads(path.read_bytes())
-    except ValueError:
-        return "nothing"
     places: list[tuple[Any, Any]] = []
 
     def walk(node: Any) -> None:
@@ -190,9 +162,10 @@ def _node(path: Path, _: Path, random: Random) -> str:
             places.append((node, key))
             walk(node[key])
 
-    walk(content)
+    with suppress(ValueError):
+        walk(content := json.loads(raw))
     if not places:
-        return "nothing"
+        return "nothing", raw
     within, key = random.choice(places)
     old = within[key]
     deep: Any = []
@@ -208,14 +181,7 @@ def _node(path: Path, _: Path, random: Random) -> str:
         del within[key]
     else:
         within[key] = value
-    path.write_text(json.dumps(content))
-    return f"{key!a:.60} {value!a:.60}"
-
-
-def linked_away(folder: Path, outside: Path) -> None:
-    """A folder within a recording becomes a link to where it is now."""
-    shutil.move(folder, outside / folder.name)
-    folder.symlink_to(outside / folder.name)
+    return f"{key!a:.60} {value!a:.60}", json.dumps(content).encode()
 
 
 ALTERED = int(os.environ.get("WHYIDLE_ALTERED", "600"))
@@ -246,10 +212,8 @@ OF_TABLE = (
     *(("report", "table", "--format", "html", "--with-runs"), ("live", "table", "--once")),
     ("diff", "table/0-workers-b8", "table/1-naive-b8"),
 )
-OF_TUNING = (
-    ("report", "tuned"),
-    ("report", "tuned", "--json"),
-    *(("report", "tuned", "--format", f) for f in ("html", "markdown")),
+OF_TUNING = tuple(
+    ("report", "tuned", *form) for form in ((), ("--json",), *(("--format", f) for f in ("html", "markdown")))
 )
 OF_ATTACHED = (
     *(("report", "run"), ("report", "run", "--json"), ("live", "run", "--once"), ("live", "run", "--once", "--json")),
@@ -257,46 +221,27 @@ OF_ATTACHED = (
     *(("report", "run", "--format", "speedscope", *OUT), ("report", "run", "--format", "csv", "--table", "host")),
 )
 OF_HOSTS = (
-    ("report", "job"),
-    ("report", "job", "--json"),
-    ("report", "job/beta", "job/alpha"),
+    *(("report", "job"), ("report", "job", "--json"), ("report", "job/beta", "job/alpha")),
     ("report", "job", "--format", "html"),
 )
 READ_BY: dict[str, tuple[str, tuple[tuple[str, ...], ...]]] = {
-    "with-stacks": ("run", OF_RUN),
-    "too-few-workers": ("run", OF_RUN),
-    "several-causes": ("run", OF_RUN),
-    "ranks-late-for-data": ("run", OF_RUN),
+    **dict.fromkeys(("with-stacks", "too-few-workers", "several-causes", "ranks-late-for-data"), ("run", OF_RUN)),
     "ranks-two-hosts": ("job", OF_HOSTS),
     "compare-loaders": ("table", OF_TABLE),
-    "tuned-script": ("tuned", OF_TUNING),
-    "tuned-by-a-search": ("tuned", OF_TUNING),
+    **dict.fromkeys(("tuned-script", "tuned-by-a-search"), ("tuned", OF_TUNING)),
     "attached-workers": ("run", OF_ATTACHED),
 }
 _COMMAND = re.compile(r"^\s*::(?!(error|warning|notice) title=whyidle check)|##\[|##vso\[", re.MULTILINE)
 _PYTHON = tuple({os.path.realpath(each) for each in (sys.prefix, sys.base_prefix, *sysconfig.get_paths().values())})
 _SYSTEM = ("/proc/", "/sys/", "/dev/null", "/dev/urandom", "/etc/localtime", "/usr/share/zoneinfo", "/usr/share/locale")
 _OF_FILES = {
-    "open",
-    "os.listdir",
-    "os.scandir",
-    "os.remove",
-    "os.rmdir",
-    "os.mkdir",
-    "os.truncate",
-    "os.chmod",
-    "os.utime",
+    *("open", "os.listdir", "os.scandir", "os.remove", "os.rmdir"),
+    *("os.mkdir", "os.truncate", "os.chmod", "os.utime"),
 }
 _OF_TWO = {"os.rename", "os.link", "os.symlink"}
 _NEVER = {
-    "subprocess.Popen",
-    "os.system",
-    "os.exec",
-    "os.posix_spawn",
-    "os.fork",
-    "socket.connect",
-    "socket.bind",
-    "socket.sendto",
+    *("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.fork"),
+    *("socket.connect", "socket.bind", "socket.sendto"),
 }
 
 
@@ -325,9 +270,8 @@ def test_whatever_a_recording_holds_it_is_read_in_peace(recorded: Path, tmp_path
     workers = [_forked(_all_of, recorded, tmp_path, first) for first in range(AT_A_TIME)]
     ended = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in workers]
     assert ended == [0] * AT_A_TIME
-    told = [
-        json.loads(line) for path in sorted(tmp_path.glob("told-*.jsonl")) for line in path.read_text().splitlines()
-    ]
+    lines = [line for path in sorted(tmp_path.glob("told-*.jsonl")) for line in path.read_text().splitlines()]
+    told = [json.loads(line) for line in lines]
     assert len(told) == ALTERED
     # What is altered is mostly read all the same, or called damaged: neither of them alone would be a test.
     codes = Counter(each["code"] for each in told)
@@ -368,18 +312,19 @@ def _one(recorded: Path, base: Path, number: int) -> dict[str, Any]:
     shutil.copytree(recorded / kind, base / "at")
     outside.mkdir()
     (outside / "secret.txt").write_text(f"{SECRET}\n1\t{SECRET}\n")
-    done = alter(base / "at" / name, outside, chance)
+    done = [alter(base / "at" / name, outside, chance) for _ in range(chance.choice((1, 1, 1, 2, 3)))]
     argv = chance.choice(commands)
     if name == "table" and chance.random() < 0.05:
         run = chance.choice(sorted(path for path in (base / "at" / name).iterdir() if path.is_dir()))
-        linked_away(run, outside)
+        shutil.move(run, outside / run.name)
+        run.symlink_to(outside / run.name)
         done.append(f"{run.name} is a link")
-    before = _content(outside)
+    before = {path: path.read_bytes() for path in _files(outside)}
     pid = _forked(_command, base, argv)
     code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     result = base / "result.json"
     told = json.loads(result.read_text()) if result.is_file() else {"code": code, "wrong": [f"it ended with {code}"]}
-    if _content(outside) != before:
+    if {path: path.read_bytes() for path in _files(outside)} != before:
         told["wrong"].append("something outside was written")
     if any(SECRET.encode() in path.read_bytes() for path in _files(base / "at")):
         told["wrong"].append("what lies outside is in a file within")
@@ -390,10 +335,6 @@ def _files(folder: Path) -> Iterator[Path]:
     for path in folder.rglob("*"):
         if path.is_file() and not path.is_symlink() and path.stat().st_size < 1 << 30:
             yield path
-
-
-def _content(folder: Path) -> dict[str, bytes]:
-    return {str(path): path.read_bytes() for path in _files(folder)}
 
 
 def _command(base: Path, argv: tuple[str, ...]) -> None:

@@ -7,7 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -49,23 +49,10 @@ if __name__ == "__main__":
 STEPS = 64
 
 
-class Hanging:
-    """The folder, and what makes it hang."""
-
-    def __init__(self, folder: Path, server: subprocess.Popen[bytes]) -> None:
-        self.folder = folder
-        self._server = server
-
-    def hangs(self) -> None:
-        os.kill(self._server.pid, signal.SIGSTOP)
-
-    def answers(self) -> None:
-        os.kill(self._server.pid, signal.SIGCONT)
-
-
 @contextmanager
-def hanging(folder: Path) -> Iterator[Hanging]:
-    """A folder of a FUSE file system. Skips the test where there is none to be had: it needs bindfs."""
+def hanging(folder: Path) -> Iterator[tuple[Path, int]]:
+    """A folder of a FUSE file system, and the process whose stop makes it hang. Skips the test where there is none:
+    it needs bindfs."""
     behind, mount = folder / "behind", folder / "mount"
     behind.mkdir()
     mount.mkdir()
@@ -76,20 +63,13 @@ def hanging(folder: Path) -> Iterator[Hanging]:
         while not os.path.ismount(mount):
             if server.poll() is not None:
                 pytest.skip("bindfs cannot mount here")
-        yield Hanging(mount, server)
+        yield mount, server.pid
     finally:
         if server.poll() is None:
             server.send_signal(signal.SIGCONT)
         subprocess.run(["umount", "-l", str(mount)], capture_output=True)
         server.kill()
         server.wait()
-
-
-PURE = [pytest.param(False, id="C"), pytest.param(True, id="Python")]
-
-
-def truncated(path: Path) -> None:
-    os.truncate(path, 0)
 
 
 def overwritten(path: Path) -> None:
@@ -103,8 +83,8 @@ def replaced(path: Path) -> None:
     other.replace(path)
 
 
-def removed(path: Path) -> None:
-    path.unlink()
+SPOILT = {"truncated": lambda path: os.truncate(path, 0), "overwritten": overwritten, "replaced": replaced}
+SPOILT |= {"removed": Path.unlink}
 
 
 class Half:
@@ -112,17 +92,12 @@ class Half:
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self.process = process
-        assert self._line() == "half\n"
+        assert process.stdout.readline() == "half\n"
 
     def goes_on(self) -> str:
         """Its last line."""
-        assert self.process.stdin is not None
         self.process.stdin.write("\n")
         self.process.stdin.flush()
-        return self._line()
-
-    def _line(self) -> str:
-        assert self.process.stdout is not None
         return self.process.stdout.readline()
 
 
@@ -150,40 +125,28 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> str:
     return said
 
 
-def spoil_each(run: Path, spoil: Callable[[Path], None]) -> int:
-    paths = [path for path in run.iterdir() if path.is_file()]
-    for path in paths:
-        spoil(path)
-    return len(paths)
-
-
 @pytest.mark.parametrize(
-    ("spoil", "pure"),
+    ("spoil", "pure", "workers"),
     [
-        (truncated, False),
-        pytest.param(truncated, True, marks=pytest.mark.slow),
+        ("truncated", False, 0),
         *(
-            pytest.param(spoil, pure, marks=pytest.mark.slow)
-            for spoil in (overwritten, replaced, removed)
+            pytest.param(spoil, pure, workers, marks=pytest.mark.slow)
+            for spoil in SPOILT
             for pure in (False, True)
+            for workers in ((0, 2) if spoil == "truncated" else (0,))
+            if (spoil, pure, workers) != ("truncated", False, 0)
         ),
     ],
 )
 def test_a_training_whose_record_files_are_spoilt_ends_as_it_would_have(
-    tmp_path: Path, alone: str, spoil: Callable[[Path], None], pure: bool
+    tmp_path: Path, alone: str, spoil: str, pure: bool, workers: int
 ) -> None:
-    with training(tmp_path, tmp_path / "run", pure) as half:
-        assert spoil_each(tmp_path / "run", spoil) > 5
+    with training(tmp_path, tmp_path / "run", pure, workers) as half:
+        paths = [path for path in (tmp_path / "run").iterdir() if path.is_file()]
+        for path in paths:
+            SPOILT[spoil](path)
         said = half.goes_on()
-    assert (said, half.process.returncode) == (alone, 7)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("pure", PURE)
-def test_so_does_one_whose_workers_files_are_spoilt(tmp_path: Path, alone: str, pure: bool) -> None:
-    with training(tmp_path, tmp_path / "run", pure, workers=2) as half:
-        spoil_each(tmp_path / "run", truncated)
-        said = half.goes_on()
+    assert len(paths) > 5
     assert (said, half.process.returncode) == (alone, 7)
 
 
@@ -198,14 +161,14 @@ def test_so_does_one_whose_workers_files_are_spoilt(tmp_path: Path, alone: str, 
 )
 def test_a_folder_that_hangs_holds_up_no_step(tmp_path: Path, alone: str, pure: bool, workers: int, start: str) -> None:
     """Workers are started anew in each epoch, so the second half has all that a training ever asks of the folder."""
-    with hanging(tmp_path) as folder:
-        with training(tmp_path, folder.folder / "run", pure, workers, start) as half:
-            folder.hangs()
+    with hanging(tmp_path) as (folder, server):
+        with training(tmp_path, folder / "run", pure, workers, start) as half:
+            os.kill(server, signal.SIGSTOP)
             said = half.goes_on()
             # It has trained to its end, and the folder has not answered since half of it.
-            folder.answers()
+            os.kill(server, signal.SIGCONT)
         assert (said, half.process.returncode) == (alone, 7)
-        assert len(open_run(folder.folder / "run").records(STEP)) == STEPS
+        assert len(open_run(folder / "run").records(STEP)) == STEPS
 
 
 def test_a_training_whose_sampler_is_killed_keeps_all_its_records(tmp_path: Path, alone: str) -> None:

@@ -15,7 +15,7 @@ import support.warm as warm
 from support.repository import git
 from whyidle.commands import run as run_command
 from whyidle.commands.main import main
-from whyidle.record.code_revision import CodeRevision
+from whyidle.record.code import CodeRevision
 
 TRAINING = "print('out')\n"
 HANGS = """#!/bin/sh
@@ -45,9 +45,9 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
             super().__init__(command, most_seconds=1000)
 
         def found(self) -> dict[str, Any] | None:
-            for question in self.questions:
-                if question.process is not None:
-                    question.process.wait(100)
+            for process in self.asked:
+                if process is not None:
+                    process.wait(100)
             return super().found()
 
     monkeypatch.setattr(run_command, "CodeRevision", Patient)

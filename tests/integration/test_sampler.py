@@ -22,7 +22,7 @@ from whyidle.capture.sampler.devices import MARGIN_NS, WINDOW_NS, busy_ns
 from whyidle.capture.sampler.start import Sampler, start_sampler
 from whyidle.devices.conditions import Conditions
 from whyidle.record.notices import SAMPLER_NOTICES
-from whyidle.record.reader import Records, read_header
+from whyidle.record.reader import RecordFile, Records
 from whyidle.record.run import create_run, open_run
 from whyidle.record.schema import DEVICE, HOST, NOT_MEASURED, SPAN, SpanKind
 from whyidle.record.segment import RecordWriter
@@ -132,7 +132,7 @@ def test_a_busy_tree_is_measured_through_its_end(run: Path) -> None:
     assert records["main_threads"].max() >= 1
     assert records["main_threads"][-1] == NOT_MEASURED
     assert set(records["cpus"].tolist()) == {round(1000 * cpu_budget().budget)}
-    assert all(read_header(path).closed for path in run.glob("*.rec"))
+    assert all(RecordFile(path).header.closed for path in run.glob("*.rec"))
 
 
 def test_samples_keep_the_jittered_plan(run: Path, sampler: Sampler) -> None:
@@ -165,7 +165,7 @@ def test_signals_to_end_end_it_well(run: Path, sampler: Sampler, number: int) ->
     wait_for(lambda: not running(pid))
     sampler.stop()
     assert sampler.error is None
-    assert all(read_header(path).closed for path in run.glob("*.rec"))
+    assert all(RecordFile(path).header.closed for path in run.glob("*.rec"))
 
 
 def test_ctrl_c_does_not_end_it(run: Path, sampler: Sampler) -> None:
@@ -225,7 +225,7 @@ def test_it_dies_with_its_starter_even_if_a_fork_holds_the_pipe(run: Path) -> No
     finally:
         starter.stdout.close()
         os.kill(fork, signal.SIGKILL)
-    assert all(read_header(path).closed for path in run.glob("*.rec"))
+    assert all(RecordFile(path).header.closed for path in run.glob("*.rec"))
 
 
 def test_one_that_does_not_end_is_terminated(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -297,6 +297,6 @@ def test_a_disk_that_fills_up_loses_records_and_counts_them(disk: Path) -> None:
         assert running(sampler.pid)
     assert sampler.error is None
     # The last look comes at the end, whatever came before it.
-    assert sum(read_header(path).dropped for path in run.glob("*.rec")) > 0
+    assert sum(RecordFile(path).header.dropped for path in run.glob("*.rec")) > 0
     records = hosts(run)
     assert records["seq"].tolist() == list(range(1, len(records) + 1))

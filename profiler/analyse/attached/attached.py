@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ...record.attached import ProcessStates, read_states
 from ...record.notices import read_notices
-from ...record.run import Run
+from ...record.run import ProcessStates, Run, read_states
 from ...record.schema import DEVICE, HOST, STEP
 from ...record.secret import left_out_note
 from ...record.stacks import left_out_of

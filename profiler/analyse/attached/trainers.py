@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ...record.attached import ProcessStates
+from ...record.run import ProcessStates
 from ...record.stacks import CallStack
 from ..statistics import Estimate, wilson
 from ..where.located import LEAST_LOOKS, LEAST_SHARE

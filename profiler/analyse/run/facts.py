@@ -290,7 +290,7 @@ def facts_of(run: Run, mine: Writer | None = None, looks: ProcessLooks | None = 
     return replace(
         facts,
         cut_steps=cut,
-        other_processes=sum(f.header.pid != mine[1] and f.count() > 0 for f in run.files_of_rank(schema.STEP, mine[0])),
+        other_processes=sum(f.header.pid != mine[1] and f.count() > 0 for f in run.files(schema.STEP, mine[0])),
         wasted=loader_stats.wasted_samples_of(window, contents, facts.iterable, facts.device_kind != "cpu"),
         handed=loader_stats.handed_over_of(contents, window.all_steps),
         memory=resource_usage.memory_growth_of(

@@ -20,8 +20,7 @@ from math import sqrt
 
 import numpy as np
 
-from ...record.columns import with_column
-from ...record.reader import Records, measured
+from ...record.reader import Records, measured, with_column
 from ...record.schema import NOT_MEASURED, StepFlag, ThreadState
 from ...record.stacks import CallStack
 from ..intervals import clip, intersect, total, union

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...record.columns import only
-from ...record.reader import Records
+from ...record.reader import Records, only
 from ...record.schema import NOT_MEASURED, EventKind, LoaderFlag, StepFlag
 from ..intervals import Intervals, covered, union
 

@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ...interrupts import held
-from ...record.attached import ProcessStates, write_states
-from ...record.run import create_run, update_run
+from ...record.run import ProcessStates, create_run, update_run, write_states
 from ...record.secret import without_secrets
 from ..sampler.procfs import command_of, is_python, read
 from ..sampler.schedule import NS_PER_S, Cadence

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from ...devices.conditions import Conditions
 from ...errors import RecordError
-from ...record.reader import Follower, Rows, read_header
+from ...record.reader import Follower, Rows
 from ...record.run import RUN_JSON, note_devices, processes
 from ...record.schema import DEVICE, NOT_MEASURED, SPAN, STEP, Kind, SpanKind
 from ...record.segment import EVERY_NS
@@ -82,8 +82,8 @@ class EmulatedSource:
         self._start_ns = start_ns
         self._conditions = conditions
         self._next_ns = start_ns
-        self._followers: dict[Path, tuple[Follower, int]] = {}
-        """Record file → (its reader, pid of the process that writes it)."""
+        self._followers: dict[Path, Follower] = {}
+        """Record file → its reader."""
         self._open = {device: np.empty((2, 0), dtype=np.int64) for device in range(count)}
         """Device → begin and end of the spans that reach into windows not written yet."""
         self._device_of: dict[int, int] = {}
@@ -151,14 +151,14 @@ class EmulatedSource:
         for path in self._folder.glob(f"{kind.name}-*.rec"):
             try:
                 if path not in self._followers:
-                    self._followers[path] = Follower(path), read_header(path).pid
-                follower, pid = self._followers[path]
+                    self._followers[path] = Follower(path)
+                follower = self._followers[path]
                 records = follower.new()
             except (OSError, RecordError):
                 # Just being made, or already being removed.
                 continue
             if len(records):
-                fresh.append((records, pid))
+                fresh.append((records, follower.header.pid))
         return fresh
 
 

@@ -11,11 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import RecordError
-from ...record.delivery import MOST_MESSAGE, address, append_lines, peer, received_here
-from ...record.files import write_text
-from ...record.ring import CLOSED, REFUSED, RecordRing
+from ...record.files import MOST_MESSAGE, append_lines, peer, received_here, socket_address, write_text
 from ...record.schema import KINDS, Kind
-from ...record.sink import Drain, RecordSink
+from ...record.segment import CLOSED, REFUSED, RecordRing, RecordSink
 
 MOST_WAITING = 1024
 """Messages that the sampler has not taken yet."""
@@ -29,7 +27,7 @@ def listen(folder: Path) -> socket.socket | None:
     with contextlib.suppress(OSError):
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
-            listener.bind(address(folder))
+            listener.bind(socket_address(folder))
             listener.listen(MOST_WAITING)
             return listener
         except OSError:
@@ -45,7 +43,7 @@ class Receiver:
         self.listener = listener
         """To wait at for something to read."""
         self._waiting: list[socket.socket] = []
-        self._drains: list[tuple[Drain, int]] = []
+        self._sinks: list[tuple[RecordSink, int]] = []
         """With the process that stores."""
         self._unmade: list[tuple[RecordRing, tuple[Kind, int, int, bool], int]] = []
         """Of which no file could be made yet, with whose they are."""
@@ -53,7 +51,7 @@ class Receiver:
         """Whether processes are to be told that they may not be looked into."""
         if listener is not None:
             listener.setblocking(False)
-            received_here.add(address(folder))
+            received_here.add(socket_address(folder))
 
     def look(self) -> None:
         """Take what has come. Never raises."""
@@ -61,22 +59,22 @@ class Receiver:
         unmade, self._unmade = self._unmade, []
         for ring, who, process in unmade:
             try:
-                self._drains.append((Drain(ring, RecordSink(self._folder, *who, done=0)), process))
+                self._sinks.append((RecordSink(ring, self._folder, *who, begun=True), process))
             except RecordError:
                 # A full disk, say: until there is room the records wait in memory.
                 if _lives(process):
                     self._unmade.append((ring, who, process))
         kept = []
-        for drain, process in self._drains:
-            over = bool(drain.ring.words[CLOSED]) or not _lives(process)
-            drain.ring.words[REFUSED] = self.refused
+        for sink, process in self._sinks:
+            over = bool(sink.ring.words[CLOSED]) or not _lives(process)
+            sink.ring.words[REFUSED] = self.refused
             if over:
-                drain.close()
-                drain.ring.close()
+                sink.close()
+                sink.ring.close()
             else:
-                drain()
-                kept.append((drain, process))
-        self._drains = kept
+                sink.write()
+                kept.append((sink, process))
+        self._sinks = kept
 
     def close(self) -> None:
         """Take what is there, and leave the rest to those who have it: they write themselves from now on."""
@@ -87,10 +85,10 @@ class Receiver:
         self.look()
         if self.listener is not None:
             self.listener.close()
-            received_here.discard(address(self._folder))
-        for drain, _ in self._drains:
-            drain.close()
-        self._drains.clear()
+            received_here.discard(socket_address(self._folder))
+        for sink, _ in self._sinks:
+            sink.close()
+        self._sinks.clear()
 
     def _accept(self) -> None:
         while self.listener is not None:

@@ -24,8 +24,7 @@ from typing import Any, NoReturn, Protocol
 import torch
 
 from ...errors import WhyidleError
-from ...record.memory_signs import WITHOUT_MEMORY
-from ...record.tuning import LONGEST_BLOCK, Block, ChannelClosed, LoaderSettings, Word
+from ...record.tuning import LONGEST_BLOCK, WITHOUT_MEMORY, Block, ChannelClosed, LoaderSettings, Word
 from ..hooks.parts import fields_of, parts_of
 from ..hooks.switch import from_a_signal
 from ..memory_limits import memory_available

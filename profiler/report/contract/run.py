@@ -18,7 +18,7 @@ from ...analyse.run.facts import Facts
 from ...analyse.run.stall_breakdown import PARTS
 from ...analyse.run.startup import Startup
 from ...analyse.run.trends import Trend
-from ...record.image_files import ImageDecoding
+from ...record.run import ImageDecoding
 from . import cost as cost_json
 from .common import Json, finding, picked, present
 

@@ -10,7 +10,7 @@ from ...analyse.cells.studies import ASIDE, BESIDE, MAKING, NEAR, STORED, Loadin
 from ...analyse.run.loader_stats import Timed
 from ...analyse.where.stage_shares import Stages
 from ...analyse.where.stages import HANDING_STAGES, STAGES
-from ...record.image_files import ImageDecoding
+from ...record.run import ImageDecoding
 from ..document import Block, Caution, Document, FittingColumn, FittingTable, Heading, Paragraph, Space, Title
 from ..phrase import Length, line
 from ..words.figures import counted, share

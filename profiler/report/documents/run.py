@@ -13,7 +13,7 @@ from ...analyse.run.loader_stats import WAITING, WAITING_FOR_CPU, LoaderStats
 from ...analyse.run.resource_usage import said_of
 from ...analyse.run.stall_breakdown import PARTS, TOTAL, UNTOLD
 from ...analyse.run.trends import FALLS, FLAT, GROWS, JUMPS, Trend
-from ...record.image_files import ImageDecoding
+from ...record.run import ImageDecoding
 from ..document import (
     BAR_SIGNS,
     LEFT,

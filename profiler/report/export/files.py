@@ -16,7 +16,7 @@ from typing import IO, Any, cast
 
 from ...errors import WhyidleError
 from ...record.files import replacing
-from ...record.recorded import refuse_recorded
+from ...record.run import refuse_recorded
 
 STDOUT = "-"
 

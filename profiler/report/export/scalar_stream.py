@@ -19,7 +19,7 @@ from ...analyse.run.metrics import METRICS
 from ...analyse.run.stall_breakdown import PARTS
 from ...errors import WhyidleError
 from ...record.files import plain, write_text
-from ...record.recorded import refuse_recorded
+from ...record.run import refuse_recorded
 from ...record.scalars import tell, wanted
 from . import scalars
 

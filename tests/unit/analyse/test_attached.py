@@ -19,8 +19,7 @@ from whyidle.analyse.attached.trainers import Cpu, Trainer, Workers, spread
 from whyidle.analyse.causes.finding import Finding
 from whyidle.analyse.run.resource_usage import Sampled
 from whyidle.analyse.statistics import Estimate, wilson
-from whyidle.record.attached import ProcessStates, write_states
-from whyidle.record.run import create_run, open_run
+from whyidle.record.run import ProcessStates, create_run, open_run, write_states
 from whyidle.record.stacks import Call, CallStack
 from whyidle.report.contract import attached as attach_json
 from whyidle.report.documents.attached import attached_document

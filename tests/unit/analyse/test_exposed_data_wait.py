@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from support.crafted import facts_of_run
 from whyidle.analyse.run.exposed_data_wait import Shape, Spread, Waits, shape_of, waits_of
-from whyidle.record.columns import copied
 from whyidle.record.run import open_run
 from whyidle.record.schema import BATCH, NOT_MEASURED
 from whyidle.scenarios.planted import MS, Step, train
@@ -169,7 +168,7 @@ def test_slow_samples_in_a_sixth_of_the_batches_and_in_each_first_one_are_told_a
     train(tmp_path / "run", [plan] * 4, trace=made)
     facts = facts_of_run(tmp_path / "run")
     # The trace of these trainings knows no single samples; workers' records do.
-    batches = copied(open_run(tmp_path / "run").records(BATCH))
+    batches = np.array(open_run(tmp_path / "run").records(BATCH))
     slow = batches["step"] % 6 == 0
     batches["slowest_ns"] = np.where(slow, 290 * MS, 3 * MS)
     batches["loader"], batches["batch"] = 1, batches["step"]
@@ -193,7 +192,7 @@ def test_slow_samples_in_a_sixth_of_the_batches_and_in_each_first_one_are_told_a
 def test_an_iterator_is_left_early_if_more_of_its_batches_were_made_than_taken(tmp_path: Path) -> None:
     train(tmp_path / "run", [[Step()] * 2] * 40, trace=lambda _step, begin, end: trace(0, begin, end))
     facts = facts_of_run(tmp_path / "run")
-    window = dataclasses.replace(facts.window, steps=copied(facts.window.steps))
+    window = dataclasses.replace(facts.window, steps=np.array(facts.window.steps))
     steps = window.steps
     steps["loader"], steps["batch"] = steps["step"] // 2, steps["step"] % 2
     made = np.repeat(open_run(tmp_path / "run").records(BATCH)[:1], len(steps))

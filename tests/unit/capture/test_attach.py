@@ -23,8 +23,7 @@ from whyidle.capture.sampler import stack_looks
 from whyidle.capture.stacks.source import SourceLines
 from whyidle.capture.stacks.spy import NoStacks
 from whyidle.errors import WhyidleError
-from whyidle.record.attached import read_states
-from whyidle.record.run import open_run
+from whyidle.record.run import open_run, read_states
 from whyidle.record.schema import STACK
 
 

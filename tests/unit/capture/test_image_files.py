@@ -11,7 +11,7 @@ import pytest
 
 from whyidle.capture.hooks.loop import MOST, image_files
 from whyidle.matrix.ceilings import decoding_of
-from whyidle.record.image_files import IMAGE_FILES, ImageDecoding, read_image_files, write_image_files
+from whyidle.record.run import IMAGE_FILES, ImageDecoding, read_image_files, write_image_files
 
 
 @pytest.fixture

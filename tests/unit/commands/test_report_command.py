@@ -11,10 +11,8 @@ from support.jobs import Rank, record
 from whyidle.commands.main import main
 from whyidle.commands.verbs import VERBS
 from whyidle.errors import WhyidleError
-from whyidle.record.image_files import write_image_files
 from whyidle.record.latest import note_latest
-from whyidle.record.recorded import refuse_recorded
-from whyidle.record.run import create_run
+from whyidle.record.run import create_run, refuse_recorded, write_image_files
 from whyidle.scenarios import roofline
 from whyidle.scenarios.planted import Step, train
 from whyidle.scenarios.voc.generate import compose

@@ -23,11 +23,10 @@ from whyidle.commands import roofline
 from whyidle.commands.main import main, parser
 from whyidle.errors import WhyidleError
 from whyidle.record.files import read_json
-from whyidle.record.image_files import IMAGE_FILES
 from whyidle.record.names import NAMES
 from whyidle.record.notices import TRAINING_NOTICES
 from whyidle.record.reader import read_all
-from whyidle.record.run import DEVICES, RUN_JSON, open_run, runs_within, update_run
+from whyidle.record.run import DEVICES, IMAGE_FILES, RUN_JSON, open_run, runs_within, update_run
 from whyidle.record.schema import EVENT, HEADER_BYTES, HOST, NOT_MEASURED, EventKind, Kind
 from whyidle.record.stacks import STACKS
 from whyidle.scenarios.planted import MS, PlantedWorkers, Step

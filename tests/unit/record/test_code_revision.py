@@ -12,7 +12,7 @@ import pytest
 
 from support.fakes.driver import wait_for
 from support.repository import git
-from whyidle.record.code_revision import CHUNK, CodeRevision
+from whyidle.record.code import CHUNK, CodeRevision
 
 
 @pytest.fixture
@@ -23,23 +23,26 @@ def project(tmp_path: Path) -> Path:
     (folder / "src" / "train.py").write_text("print(1)\n")
     (folder / "src" / "net.py").write_text("print(2)\n")
     git(folder, "init", "--quiet", "--initial-branch", "a/b")
-    git(folder, "add", ".")
-    git(folder, "commit", "--quiet", "--message", "first")
+    commit(folder)
     return folder
+
+
+def commit(folder: Path) -> None:
+    git(folder, "add", ".")
+    git(folder, "commit", "--quiet", "--message", "all")
 
 
 def asked(*command: str | Path) -> dict[str, Any] | None:
     """What is found once git has answered."""
     with CodeRevision([str(word) for word in command]) as revision:
-        for question in revision.questions:
-            question.process.wait(60)
+        for process in revision.asked:
+            process.wait(60)
     return revision.found()
 
 
 def test_the_revision_is_that_of_the_script(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    revision = git(project, "rev-parse", "HEAD")
-    expected = {"revision": revision, "branch": "a/b", "changed": False}
+    expected = {"revision": git(project, "rev-parse", "HEAD"), "branch": "a/b", "changed": False}
     assert asked("torchrun", "--nproc-per-node", "2", project / "src" / "train.py", "other.py") == expected
     (tmp_path / "link.py").symlink_to(project / "src" / "train.py")
     assert asked("python", "link.py") == expected
@@ -51,10 +54,8 @@ def test_the_revision_is_that_of_the_script(project: Path, tmp_path: Path, monke
 
 
 def test_changes_are_told_and_files_that_git_does_not_track_are_none_but_the_script(project: Path) -> None:
-    script = project / "src" / "train.py"
-
-    def changed() -> object:
-        return (asked("python", script) or {})["changed"]
+    def changed(script: str = "train.py") -> object:
+        return (asked("python", project / "src" / script) or {})["changed"]
 
     (project / "notes.txt").write_text("x")
     assert changed() is False
@@ -62,23 +63,18 @@ def test_changes_are_told_and_files_that_git_does_not_track_are_none_but_the_scr
     assert changed() is True
     git(project, "add", "src/net.py")
     assert changed() is True
-    git(project, "commit", "--quiet", "--message", "second")
+    commit(project)
     assert changed() is False
-    script = project / "src" / "new[1].py"
-    script.write_text("print(4)\n")
-    assert changed() is True
-    git(project, "add", ".")
-    git(project, "commit", "--quiet", "--message", "third")
-    assert changed() is False
-
-
-def test_more_changes_than_a_pipe_holds_are_changes(project: Path) -> None:
-    names = [f"{'x' * 100}{number}" for number in range(CHUNK // 100)]
-    for name in names:
-        (project / name).write_text("x")
+    (project / "src" / "new[1].py").write_text("print(4)\n")
+    assert changed("new[1].py") is True
+    commit(project)
+    assert changed("new[1].py") is False
+    # More than a pipe holds are changes, too.
+    for number in range(CHUNK // 100):
+        (project / f"{'x' * 100}{number}").write_text("x")
     git(project, "add", ".")
     with CodeRevision(["python", str(project / "src" / "train.py")]) as revision:
-        head, status, tracked = (question.process for question in revision.questions)
+        head, status, tracked = revision.asked
         for answering in (head, tracked):
             answering.wait(60)
         assert select.select([status.stdout], [], [], 60)[0]
@@ -98,7 +94,7 @@ def test_without_repository_nothing_is_found(project: Path, tmp_path: Path, monk
     assert asked("python", tmp_path / "empty" / "train.py") is None
     monkeypatch.setenv("PATH", str(tmp_path))
     with CodeRevision(["python", str(project / "src" / "train.py")]) as revision:
-        assert [question.process for question in revision.questions] == [None] * 3
+        assert revision.asked == [None] * 3
     assert revision.found() is None
 
 
@@ -123,8 +119,7 @@ def test_no_filter_of_the_repository_is_run(project: Path, tmp_path: Path) -> No
     assert found["changed"] is False
     (project / ".gitattributes").write_text("*.bin filter=slow\n")
     (project / "model.bin").write_text("x")
-    git(project, "add", ".")
-    git(project, "commit", "--quiet", "--message", "second")
+    commit(project)
     ran.unlink()
     os.utime(project / "model.bin", (1e9, 1e9))
     assert asked("python", script) == found | {"revision": git(project, "rev-parse", "HEAD"), "changed": None}
@@ -132,70 +127,64 @@ def test_no_filter_of_the_repository_is_run(project: Path, tmp_path: Path) -> No
 
 
 @pytest.fixture
-def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
-    """Puts a git of these words in the place of the real one; the file has the process that each start of it was."""
+def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Callable[[], list[list[str]]]]:
+    """Puts a git of these words in the place of the real one. Returns what tells the state, parent, group, session,
+    terminal … of the process that each start of it was."""
+    log, program = tmp_path / "log", tmp_path / "bin" / "git"
 
-    def put(words: str) -> Path:
-        log = tmp_path / "log"
-        program = tmp_path / "bin" / "git"
+    def stats() -> list[list[str]]:
+        return [line.rpartition(") ")[2].split() for line in log.read_text().splitlines()] if log.exists() else []
+
+    def put(words: str) -> Callable[[], list[list[str]]]:
         program.parent.mkdir()
         program.write_text(f'#!/bin/sh\nread word\ncat /proc/$$/stat >> "{log}"\n{words}\n')
         program.chmod(0o755)
         monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
-        return log
+        return stats
 
     return put
 
 
-def stats(log: Path) -> list[list[str]]:
-    """(state, parent, group, session, terminal …) of each process, its pid first."""
-    lines = log.read_text().splitlines() if log.exists() else []
-    return [[line.split()[0], *line.rpartition(") ")[2].split()] for line in lines]
+def test_a_git_that_hangs_is_killed_with_what_it_started(fake: Callable[..., Any]) -> None:
+    stats = fake("sleep 1000 & sleep 1000")
 
+    def is_alive(group: int) -> bool:
+        for stat in Path("/proc").glob("[0-9]*/stat"):
+            try:
+                state, _, of = stat.read_text().rpartition(") ")[2].split()[:3]
+            except (OSError, ValueError):
+                continue
+            if int(of) == group and state not in "ZX":
+                return True
+        return False
 
-def test_a_git_that_hangs_is_killed_with_what_it_started(fake: Callable[[str], Path]) -> None:
-    log = fake("sleep 1000 & sleep 1000")
     with CodeRevision(["python", "-c", "pass"], most_seconds=0) as revision:
-        wait_for(lambda: len(stats(log)) == 2)
+        wait_for(lambda: len(stats()) == 2)
         revision.tick()
-        for _pid, _state, _parent, group, *_ in stats(log):
+        for _state, _parent, group, *_ in stats():
             with pytest.raises(ProcessLookupError):
                 os.kill(int(group), 0)
-            wait_for(lambda group=group: not alive_in(int(group)))
+            wait_for(lambda group=group: not is_alive(int(group)))
     assert revision.found() is None
 
 
-def alive_in(group: int) -> bool:
-    """Whether anything of a process group runs."""
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            state, _, of = stat.read_text().rpartition(") ")[2].split()[:3]
-        except (OSError, ValueError):
-            continue
-        if int(of) == group and state not in "ZX":
-            return True
-    return False
-
-
-def test_what_has_answered_is_no_zombie_and_the_time_ends(fake: Callable[[str], Path]) -> None:
-    log = fake("exit 1")
+def test_what_has_answered_is_no_zombie_and_the_time_ends(fake: Callable[..., Any]) -> None:
+    stats = fake("exit 1")
     assert asked("python", "-c", "pass") is None
     # The second question is a shell's, which asks twice. None has a terminal, nor our session.
-    assert len(stats(log)) == 3
-    for _pid, _state, _parent, group, session, terminal, *_ in stats(log):
+    assert len(stats()) == 3
+    for _state, _parent, group, session, terminal, *_ in stats():
         assert (group, terminal, int(session) == os.getsid(0)) == (session, "0", False)
     with CodeRevision(["python", "-c", "pass"], most_seconds=1000) as revision:
-        pids = [question.process.pid for question in revision.questions if question.process is not None]
 
         def reaped() -> bool:
             revision.tick()
-            return not any(Path(f"/proc/{pid}").exists() for pid in pids)
+            return not any(Path(f"/proc/{process.pid}").exists() for process in revision.asked)
 
         wait_for(reaped)
-        assert stats(log)
     with CodeRevision(["python", "-c", "pass"], most_seconds=0) as revision:
         revision.tick()
-        assert all(question.process is None for question in revision.questions)
+        assert all(process.returncode is not None for process in revision.asked)
 
 
 HASHED = "0123456789" * 4
@@ -209,7 +198,7 @@ UNKNOWN = f'case "$*" in *rev-parse*) echo {HASHED}; echo refs/heads/main;; *) e
         (UNKNOWN, {"revision": HASHED, "branch": "main", "changed": None}),
     ],
 )
-def test_what_is_no_answer_of_git_is_none(fake: Callable[[str], Path], words: str, found: object) -> None:
+def test_what_is_no_answer_of_git_is_none(fake: Callable[..., Any], words: str, found: object) -> None:
     """A status that is not known is not called unchanged."""
     fake(words)
     assert asked("python", "-c", "pass") == found

@@ -13,31 +13,35 @@ from whyidle.analyse.run.analysis import analyse
 from whyidle.errors import RecordError
 from whyidle.record.comparison import COMPARISON_JSON, CellRecord, is_comparison, read_comparison, write_comparison
 from whyidle.record.files import plain, read_json, replacing, write_text
-from whyidle.record.memory_signs import WITHOUT_MEMORY
-from whyidle.record.run import create_run, open_run, update_run
+from whyidle.record.run import (
+    DEVICES,
+    STATES,
+    ProcessStates,
+    SampledDevice,
+    create_run,
+    open_run,
+    read_states,
+    sampled_devices,
+    update_run,
+    write_states,
+)
 from whyidle.record.schema import FORMAT_VERSION, KINDS, STEP
 from whyidle.record.segment import RecordWriter
+from whyidle.record.tuning import WITHOUT_MEMORY
 
 
-def test_a_new_run_says_what_its_records_mean(tmp_path: Path) -> None:
-    create_run(tmp_path / "run", {"device": {"kind": "cpu"}})
-    info = open_run(tmp_path / "run").info
-    assert info["device"] == {"kind": "cpu"}
-    assert info["ended"] is None
-    assert set(info["fields"]) == set(KINDS)
-    units = {name: unit for name, _type, unit, _meaning in info["fields"]["step"]}
+def test_a_new_run_says_what_its_records_mean_and_updates_keep_it(tmp_path: Path) -> None:
+    folder = create_run(tmp_path / "run", {"device": {"kind": "cpu"}})
+    before = open_run(folder).info
+    assert (before["device"], before["ended"], set(before["fields"])) == ({"kind": "cpu"}, None, set(KINDS))
+    units = {name: unit for name, _type, unit, _meaning in before["fields"]["step"]}
     assert [units[name] for name in ("fetch_begin_ns", "copy_bytes", "samples")] == ["ns", "bytes", "count"]
-
-
-def test_updates_keep_the_rest(tmp_path: Path) -> None:
-    create_run(tmp_path / "run", {"plan": {"steps": 3}})
-    assert update_run(tmp_path / "run", {"ended": {"status": "ok"}})
-    info = open_run(tmp_path / "run").info
-    assert (info["plan"], info["ended"]) == ({"steps": 3}, {"status": "ok"})
-    assert [p.name for p in (tmp_path / "run").iterdir()] == ["run.json"]
+    assert update_run(folder, {"ended": {"status": "ok"}})
+    assert open_run(folder).info == before | {"ended": {"status": "ok"}}
+    assert [path.name for path in folder.iterdir()] == ["run.json"]
     assert not update_run(tmp_path / "gone", {"ended": {}})
     with pytest.raises(RecordError, match="already holds a run"):
-        create_run(tmp_path / "run", {})
+        create_run(folder, {})
 
 
 def test_a_folder_without_run_and_an_unknown_version_are_one_sentence(tmp_path: Path) -> None:
@@ -70,33 +74,51 @@ def test_a_damaged_file_is_told_and_the_others_are_read(tmp_path: Path) -> None:
     assert "step-9-1.rec is not a whyidle record file" in damaged
 
 
+def test_what_describes_no_device_is_left_out_and_no_process_damage(tmp_path: Path) -> None:
+    assert sampled_devices(tmp_path) is None
+    listed = '{"number": "1"}, {"number": 2, "name": 7}, {"number": 3, "power_limit_mw": -1}, 7'
+    (tmp_path / DEVICES).write_text(f'{{"devices": [{{"number": 0, "name": "GPU", "more": 1}}, {listed}]}}')
+    assert sampled_devices(tmp_path) == (SampledDevice(0, "GPU"),)
+    process = ProcessStates(7, 1, "python", states={"R": 3})
+    write_states(tmp_path, [process])
+    assert read_states(tmp_path) == [process]
+    (tmp_path / STATES).write_text('{"processes": [{"pid": 1}]}')
+    with pytest.raises(RecordError, match="describes no processes"):
+        read_states(tmp_path)
+
+
 def test_a_comparison_comes_back_as_written(tmp_path: Path) -> None:
     cells = [CellRecord("naive", 8, "ok", None, ("naive-b8-r0",)), CellRecord("caffe", 8, "oom", "too big", ())]
     assert not is_comparison(tmp_path)
     write_comparison(tmp_path, {"net": "ssd300"}, cells)
     assert is_comparison(tmp_path)
     assert read_comparison(tmp_path) == ({"net": "ssd300"}, cells)
-    path = tmp_path / "comparison.json"
+    path = tmp_path / COMPARISON_JSON
     path.write_text(json.dumps(json.loads(path.read_text()) | {"version": 9}))
     with pytest.raises(RecordError, match="version 9; this whyidle reads version 1"):
         read_comparison(tmp_path)
+    for name in ("../elsewhere", "/elsewhere", "..", "", "a/b", 3):
+        # It names only runs beside it.
+        cell = {"pipeline": "naive", "batch_size": 8, "status": "ok", "error": None, "runs": [name]}
+        path.write_text(json.dumps({"format": "whyidle-comparison", "version": 1, "setting": {}, "cells": [cell]}))
+        with pytest.raises(RecordError, match="not a readable comparison"):
+            read_comparison(tmp_path)
 
 
-@pytest.mark.parametrize(
-    "said",
-    [
-        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB",
-        "RuntimeError: [enforce fail at alloc_cpu.cpp:117] DefaultCPUAllocator: can't allocate memory",
-        "OSError: [Errno 12] Cannot allocate memory",
-        "RuntimeError: unable to mmap 4096 bytes from file </torch_1_2_3>",
-        "RuntimeError: unable to write to file </torch_7_8_9>: No space left on device (28)",
-        "RuntimeError: DataLoader worker (pid 5) is killed by signal: Bus error. It is possible ...",
-        "ValueError: no more (worker 5 was ended by signal: Killed)",
-        "RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
-    ],
+OUT_OF_MEMORY = (
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB",
+    "RuntimeError: [enforce fail at alloc_cpu.cpp:117] DefaultCPUAllocator: can't allocate memory",
+    "OSError: [Errno 12] Cannot allocate memory",
+    "RuntimeError: unable to mmap 4096 bytes from file </torch_1_2_3>",
+    "RuntimeError: unable to write to file </torch_7_8_9>: No space left on device (28)",
+    "RuntimeError: DataLoader worker (pid 5) is killed by signal: Bus error. It is possible ...",
+    "ValueError: no more (worker 5 was ended by signal: Killed)",
+    "RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
 )
-def test_what_lacked_memory_is_known_by_what_it_says(said: str) -> None:
-    assert WITHOUT_MEMORY.search(said)
+
+
+def test_what_lacked_memory_is_known_by_what_it_says() -> None:
+    assert [said for said in OUT_OF_MEMORY if not WITHOUT_MEMORY.search(said)] == []
     assert not WITHOUT_MEMORY.search("OSError: [Errno 28] No space left on device: 'log.txt'")
 
 
@@ -109,15 +131,12 @@ def test_version_1_is_read_with_the_figures_it_had() -> None:
     assert '"format": "stallscope-run"' in (DATA / "v1" / "starved" / "run.json").read_text()
     assert FORMAT_VERSION == 1
     analysis = analyse(open_run(DATA / "v1" / "starved"))
-    facts = analysis.facts
+    facts, sampled = analysis.facts, analysis.facts.sampled
     assert (len(facts.window.steps), facts.window.warmup_steps, facts.samples) == (95, 5, 760)
-    assert facts.samples_per_s == pytest.approx(391.9, abs=0.1)
-    assert facts.parts.share("input") == pytest.approx(0.490, abs=0.001)
-    assert facts.parts.share("copy") == pytest.approx(0.020, abs=0.001)
-    assert facts.sampled.utilisation_pct == 48.0
-    assert facts.sampled.tree_cpus == pytest.approx(1.9)
-    assert facts.sampled.cpu_budget == 2.0
-    assert facts.sampled.sm_active_pct is None
+    shares = facts.samples_per_s, facts.parts.share("input"), facts.parts.share("copy")
+    assert shares == (pytest.approx(391.9, abs=0.1), pytest.approx(0.490, abs=0.001), pytest.approx(0.020, abs=0.001))
+    assert (sampled.utilisation_pct, sampled.cpu_budget, sampled.sm_active_pct) == (48.0, 2.0, None)
+    assert sampled.tree_cpus == pytest.approx(1.9)
     assert facts.loader.workers == 2
     assert analysis.verdict.cause == "input.cpu_exhausted"
     assert analysis.dropped_records == 0
@@ -183,12 +202,3 @@ def test_texts_can_be_shown_and_written() -> None:
     hostile = "a\x1b[31m\udce9\u202eb\tc\nd é \N{GRINNING FACE}"
     assert plain([{hostile: hostile}]) == [{plain(hostile): "a?[31m??b\tc\nd é \N{GRINNING FACE}"}]
     plain(hostile).encode()
-
-
-@pytest.mark.parametrize("name", ["../elsewhere", "/elsewhere", "..", "", "a/b", 3])
-def test_a_comparison_names_only_runs_beside_it(tmp_path: Path, name: object) -> None:
-    cell = {"pipeline": "naive", "batch_size": 8, "status": "ok", "error": None, "runs": [name]}
-    content = {"format": "whyidle-comparison", "version": 1, "setting": {}, "cells": [cell]}
-    (tmp_path / COMPARISON_JSON).write_text(json.dumps(content))
-    with pytest.raises(RecordError, match="not a readable comparison"):
-        read_comparison(tmp_path)

@@ -1,4 +1,4 @@
-"""Stacks of a run: what is named comes back, whoever names it, and damaged lines are left out."""
+"""Stacks and names of a run: what is named comes back, whoever names it, and damaged lines are left out."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from whyidle.record import stacks
+from whyidle.record.names import LONGEST, NAMES, Names, read_names
 from whyidle.record.schema import NOT_MEASURED
 from whyidle.record.stacks import STACKS, Call, StackNames, read_stacks
 
@@ -82,3 +83,23 @@ def test_where_nothing_can_be_written_or_too_much_was_a_stack_has_no_number(tmp_
     assert read_stacks(tmp_path / "gone").stack(NOT_MEASURED) == ()
     (tmp_path / STACKS).write_bytes(b"\n" * stacks.MOST_BYTES)
     assert StackNames(tmp_path).number([MAIN]) == NOT_MEASURED
+
+
+def test_names_are_the_same_for_all_writers_and_written_once(tmp_path: Path) -> None:
+    one, two = Names(tmp_path), Names(tmp_path)
+    number = one.number("Resize")
+    assert [two.number("Resize"), one.number("Resize")] == [number] * 2
+    other = two.number("Normalise")
+    assert read_names(tmp_path) == {number: "Resize", other: "Normalise"}
+    assert len((tmp_path / NAMES).read_text().splitlines()) == 2
+    assert Names(tmp_path / "missing").number("Resize") == NOT_MEASURED
+
+
+def test_names_cannot_harm_whoever_reads_them(tmp_path: Path) -> None:
+    number = Names(tmp_path).number("a\tb\n\x1b[2Jc" + "x" * 1000 + "end")
+    read = read_names(tmp_path)[number]
+    assert len(read) == LONGEST
+    assert read.endswith("end")
+    assert "\x1b" not in (tmp_path / NAMES).read_text()
+    (tmp_path / NAMES).write_text("1 one\n-2\ttwo\n\u0663\tthree\n9999999999999999999999\tfour\n\n5\tf\x1bve\n")
+    assert read_names(tmp_path) == {5: "f?ve"}

@@ -19,8 +19,7 @@ from whyidle.analyse.attached.causes import findings_of, verdict_of
 from whyidle.analyse.attached.seen import SeenThread
 from whyidle.analyse.attached.series import MOST_VALUES, Series, series_of
 from whyidle.commands.main import main
-from whyidle.record.attached import ProcessStates, write_states
-from whyidle.record.run import Run, create_run, open_run
+from whyidle.record.run import ProcessStates, Run, create_run, open_run, write_states
 from whyidle.record.schema import HOST
 from whyidle.record.stacks import Call
 from whyidle.report.page import attach_page
