@@ -12,8 +12,7 @@ from pathlib import Path
 
 from ..record.schema import MemoryLimitOf
 from .cpu_budget import CgroupLevel, cgroup_levels
-from .probes.container import in_container
-from .sampler.procfs import parse_pairs, read
+from .sampler.procfs import in_container, parse_pairs, read
 
 NO_LIMIT_BYTES = 1 << 60
 """What version 1 writes for no limit is the largest multiple of a page; as much as this no machine has."""

@@ -262,8 +262,7 @@ class Devices:
             return EmulatedSource(self._folder, device.count, device.memory_bytes, since_ns, device.conditions)
         if device.kind in ("cuda", None):
             # Loaded here only: most of what NVML costs at start is its binding.
-            from .gpu import NvmlSource
-            from .nvml import Gateway
+            from .nvml import Gateway, NvmlSource
 
             self._gateway = self._gateway or Gateway(self._say)
             source = NvmlSource(self._gateway, device.uuids, since_ns)

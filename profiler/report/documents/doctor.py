@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
 
 from ...record.check import Check, Status
 from ..document import Block, Document, Heading, Space, TableBlock, TableColumn, Title, table
-from ..phrase import Phrase, Words, line, toned
+from ..phrase import Words, line, toned
 
 _SIGNS: dict[Status, tuple[str, str]] = {
     "ok": ("✓", "green"),
@@ -23,62 +23,41 @@ _OF_GPU = re.compile(r"GPU (\d+)(.*)")
 
 
 def doctor_document(found: Sequence[Check]) -> Document:
-    """All checks, by group."""
+    """Lay out all checks, by group."""
     return Document(tuple(_blocks(found)))
 
 
 def _blocks(found: Sequence[Check]) -> Iterator[Block]:
-    yield Title(_summary(found))
+    summary = [("What can be measured here: ", "bold")]
+    for status, (sign, tone) in _SIGNS.items():
+        if count := sum(check.status == status for check in found):
+            summary += [(", ", "bold")] * (len(summary) > 1) + [(f"{sign} {count} {status}", f"bold {tone}")]
+    yield Title(line(*summary))
     for group, checks in groupby(found, key=lambda check: check.group):
         yield Space()
         yield Heading(group)
-        for check in _alike(list(checks)):
-            yield from _lines(check)
+        for check in _alike(checks):
+            sign, tone = _SIGNS[check.status]
+            quiet = "dim" if check.status == "not applicable" else ""
+            yield _row(toned(sign, tone), toned(check.name, quiet), toned(check.says, quiet), widths=(1, NAME_WIDTH))
+            for word, what, of_word in (("lost", check.lost, tone), ("fix", check.fix, "bold")):
+                if what and check.status in ("limited", "missing"):
+                    yield _row("", toned(word, of_word), what, widths=(3, 4))
 
 
-def _summary(found: Sequence[Check]) -> Phrase:
-    counts = {status: sum(check.status == status for check in found) for status in _SIGNS}
-    told = [
-        (f"{_SIGNS[status][0]} {count} {status}", f"bold {_SIGNS[status][1]}")
-        for status, count in counts.items()
-        if count
-    ]
-    apart = [piece for each in told for piece in ((", ", "bold"), each)][1:]
-    return line(("What can be measured here: ", "bold"), *apart)
-
-
-def _alike(checks: Sequence[Check]) -> list[Check]:
+def _alike(checks: Iterable[Check]) -> list[Check]:
     """Let GPUs with the same words share a line."""
     merged: dict[tuple[str, ...], tuple[Check, list[str]]] = {}
     for check in checks:
         of_gpu = _OF_GPU.fullmatch(check.name)
         number, what = of_gpu.groups() if of_gpu else ("", check.name)
-        key = (what, check.status, check.says, check.lost, check.fix)
-        merged.setdefault(key, (check, []))[1].append(number)
+        merged.setdefault((what, check.status, check.says, check.lost, check.fix), (check, []))[1].append(number)
     return [
         replace(check, name=f"GPU {','.join(numbers)}{key[0]}" if numbers[0] else check.name)
         for key, (check, numbers) in merged.items()
     ]
 
 
-def _lines(check: Check) -> Iterator[TableBlock]:
-    sign, tone = _SIGNS[check.status]
-    quiet = "dim" if check.status == "not applicable" else ""
-    yield _row(
-        toned(sign, tone),
-        toned(check.name, quiet),
-        toned(check.says, quiet),
-        widths=(1, NAME_WIDTH),
-    )
-    if check.status in ("ok", "not applicable"):
-        return
-    for word, what in (("lost", check.lost), ("fix", check.fix)):
-        if what:
-            yield _row("", toned(word, tone if word == "lost" else "bold"), what, widths=(3, 4))
-
-
 def _row(*cells: Words, widths: tuple[int, int]) -> TableBlock:
-    first, second = widths
-    return table(
-        [cells], TableColumn(width=first), TableColumn(width=second), TableColumn(grows=True, folds=True), gap=1
-    )
+    columns = [*(TableColumn(width=width) for width in widths), TableColumn(grows=True, folds=True)]
+    return table([cells], *columns, gap=1)
