@@ -16,15 +16,17 @@ from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from ..errors import DeviceOutOfMemory
 from .clock import Clock, RealClock
 from .conditions import Conditions
-from .profiles import Accelerator
 from .protocol import ARRIVAL_NS, Copy, Event, Stream
+
+if TYPE_CHECKING:
+    from .profiles import Accelerator
 
 COMPUTE, COPY = 1, 2
 """As `record.schema.SpanKind`."""

@@ -377,7 +377,7 @@ Call = Callable[[Any], Any]
 """A question to the driver about the device whose handle it is given."""
 
 
-class Reading(NamedTuple):
+class GpuFigures(NamedTuple):
     """Figures of a GPU that one question to the driver gives."""
 
     metric: str
@@ -397,29 +397,31 @@ def _processes(found: Sequence[Any]) -> Values:
     return {"processes": len(found)} | told
 
 
-UTILISATION = Reading(
+UTILISATION = GpuFigures(
     RATES,
     lambda rates: {"utilisation_pct": rates.gpu, "memory_util_pct": rates.memory},
     lambda h: pynvml.nvmlDeviceGetUtilizationRates(h),
 )
 STATE = (
-    Reading(
+    GpuFigures(
         MEMORY,
         lambda memory: {"memory_used_bytes": memory.used, "memory_total_bytes": memory.total},
         lambda h: pynvml.nvmlDeviceGetMemoryInfo(h, version=pynvml.nvmlMemory_v2),
         lambda h: pynvml.nvmlDeviceGetMemoryInfo(h),
     ),
-    Reading("the multiprocessor clock", "sm_clock_mhz", lambda h: pynvml.nvmlDeviceGetClockInfo(h, SM)),
-    Reading(POWER, "power_mw", lambda h: pynvml.nvmlDeviceGetPowerUsage(h)),
-    Reading(
+    GpuFigures("the multiprocessor clock", "sm_clock_mhz", lambda h: pynvml.nvmlDeviceGetClockInfo(h, SM)),
+    GpuFigures(POWER, "power_mw", lambda h: pynvml.nvmlDeviceGetPowerUsage(h)),
+    GpuFigures(
         "the highest multiprocessor clock",
         "sm_clock_max_mhz",
         lambda h: pynvml.nvmlDeviceGetMaxClockInfo(h, SM),
         highest_of="sm_clock_mhz",
     ),
-    Reading("the memory clock", "memory_clock_mhz", lambda h: pynvml.nvmlDeviceGetClockInfo(h, pynvml.NVML_CLOCK_MEM)),
-    Reading("temperature", "temperature_c", lambda h: pynvml.nvmlDeviceGetTemperature(h, CORE)),
-    Reading(
+    GpuFigures(
+        "the memory clock", "memory_clock_mhz", lambda h: pynvml.nvmlDeviceGetClockInfo(h, pynvml.NVML_CLOCK_MEM)
+    ),
+    GpuFigures("temperature", "temperature_c", lambda h: pynvml.nvmlDeviceGetTemperature(h, CORE)),
+    GpuFigures(
         "clock event reasons",
         "throttle_reasons",
         lambda h: pynvml.nvmlDeviceGetCurrentClocksEventReasons(h),
@@ -427,22 +429,22 @@ STATE = (
     ),
 )
 LINK = (
-    Reading("PCIe generation", "pcie_generation", lambda h: pynvml.nvmlDeviceGetCurrPcieLinkGeneration(h)),
-    Reading("PCIe width", "pcie_width", lambda h: pynvml.nvmlDeviceGetCurrPcieLinkWidth(h)),
-    Reading(
+    GpuFigures("PCIe generation", "pcie_generation", lambda h: pynvml.nvmlDeviceGetCurrPcieLinkGeneration(h)),
+    GpuFigures("PCIe width", "pcie_width", lambda h: pynvml.nvmlDeviceGetCurrPcieLinkWidth(h)),
+    GpuFigures(
         "the highest PCIe generation",
         "pcie_max_generation",
         lambda h: pynvml.nvmlDeviceGetMaxPcieLinkGeneration(h),
         highest_of="pcie_generation",
     ),
-    Reading(
+    GpuFigures(
         "the greatest PCIe width",
         "pcie_max_width",
         lambda h: pynvml.nvmlDeviceGetMaxPcieLinkWidth(h),
         highest_of="pcie_width",
     ),
 )
-ON_DEVICE = Reading(
+ON_DEVICE = GpuFigures(
     PROCESSES,
     _processes,
     lambda h: pynvml.nvmlDeviceGetComputeRunningProcesses_v3(h),
@@ -536,7 +538,7 @@ class Gpu:
             records.append({"t_ns": now_ns} | state)
         return [row(DEVICE, device=self._device, **values) for values in records]
 
-    def _read(self, *readings: Reading) -> Values:
+    def _read(self, *readings: GpuFigures) -> Values:
         values: Values = {}
         for metric, gives, call, older, highest_of in readings:
             if highest_of and values.get(highest_of) is None:

@@ -9,7 +9,6 @@ import pytest
 
 from whyidle.capture.cpu_budget import cgroup_levels
 from whyidle.capture.memory_limits import memory_available, memory_limits, oom_kills, tightest
-from whyidle.capture.probes.cpus import memory
 from whyidle.capture.sampler import host
 from whyidle.capture.sampler.host import Host
 from whyidle.record.schema import HOST, MEMORY, NOT_MEASURED, Kind, MemoryLimitOf
@@ -155,15 +154,3 @@ def test_the_sampler_records_the_limit_and_what_it_leaves(tmp_path: Path, monkey
     (root / "sys/fs/cgroup/job/memory.events").write_text("oom_kill 1\n")
     seen.sample(2 * S, 0)
     assert named(MEMORY, seen.memory)["oom_kills"] == 1
-
-
-def test_doctor_says_the_limit_where_it_says_the_memory(tmp_path: Path) -> None:
-    root = machine(tmp_path, "0::/job\n", group("job", 4 * GIB, 3 * GIB))
-    check = memory(root)
-    assert check.status == "limited"
-    assert check.says == "4.0 GiB of the machine's 64.0 GiB, by a limit of /job, 1.0 GiB available now."
-    assert "kills" in check.lost
-    assert (check.values["limit_bytes"], check.values["available_bytes"]) == (4 * GIB, GIB)
-    (root / "sys/fs/cgroup/job/memory.max").write_text("max\n")
-    assert (memory(root).status, memory(root).values["limit_bytes"]) == ("ok", None)
-    assert memory(tmp_path / "nothing").status == "missing"
