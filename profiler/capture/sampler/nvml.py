@@ -23,7 +23,7 @@ from .row import Row, row
 from .schedule import NS_PER_S, Cadence
 
 Say = Callable[[str], None]
-SM, CORE = pynvml.NVML_CLOCK_SM, pynvml.NVML_TEMPERATURE_GPU
+SM, MEM, CORE = pynvml.NVML_CLOCK_SM, pynvml.NVML_CLOCK_MEM, pynvml.NVML_TEMPERATURE_GPU
 Values = dict[str, float | None]
 
 RATES = "utilisation rates"
