@@ -57,7 +57,19 @@ class Receiver:
 
     def look(self) -> None:
         """Take what has come. Never raises."""
-        self._accept()
+        while self.listener is not None:
+            try:
+                connection, _ = self.listener.accept()
+            except OSError:
+                break
+            connection.setblocking(False)
+            self._waiting.append(connection)
+        waiting, self._waiting = self._waiting, []
+        for connection in waiting:
+            if self._take(connection):
+                connection.close()
+            else:
+                self._waiting.append(connection)
         unmade, self._unmade = self._unmade, []
         for ring, who, process in unmade:
             try:
@@ -91,21 +103,6 @@ class Receiver:
         for drain, _ in self._drains:
             drain.close()
         self._drains.clear()
-
-    def _accept(self) -> None:
-        while self.listener is not None:
-            try:
-                connection, _ = self.listener.accept()
-            except OSError:
-                break
-            connection.setblocking(False)
-            self._waiting.append(connection)
-        waiting, self._waiting = self._waiting, []
-        for connection in waiting:
-            if self._take(connection):
-                connection.close()
-            else:
-                self._waiting.append(connection)
 
     def _take(self, connection: socket.socket) -> bool:
         """Whether nothing more is to come from there."""
