@@ -25,7 +25,7 @@ import torch
 from .protocol import ARRIVAL_NS, Copy, Device, Event, Stream
 
 RESOLUTION_NS = 500
-"""Of an event's stamp, as CUDA documents it."""
+"""Resolution of an event's stamp, ns, as CUDA documents it."""
 ASSUMED_DRIFT = 20e-6
 """How far the device's rate may be from the host's where it has not been measured: two ordinary crystals."""
 ASSUMED_WANDER = 1e-6
@@ -183,7 +183,7 @@ class CudaEvent:
         self.event = event
         self.stream: Stream = None
         self.number = 0
-        """Of those recorded by its device: a later one on the same stream has a higher number."""
+        """Number among those recorded by its device: a later one on the same stream has a higher one."""
         self._device = device
 
     def done(self) -> bool:

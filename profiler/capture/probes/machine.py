@@ -296,7 +296,7 @@ def _file_system(folder: Path, root: Path) -> str | None:
         if not separator or len(fields) < 5 or not kinds:
             continue
         point = fields[4].replace("\\040", " ")
-        # Of mounts on top of one another the last counts.
+        # Among mounts on top of one another the last counts.
         if (folder == Path(point) or Path(point) in folder.parents) and len(point) >= best:
             best, kind = len(point), kinds[0]
     return kind

@@ -178,7 +178,7 @@ class Devices:
         self._look = Cadence(PERIOD_NS)
         self._stamps: dict[Path, tuple[int, int]] = {}
         self._uuids: list[str] = []
-        """Of the GPUs of training processes, in the order in which these told them: their numbers stay."""
+        """UUIDs of the GPUs of training processes, in the order in which these named them: their numbers stay."""
         self._device = RunDevice()
         self._chosen: RunDevice | None = None
         self._source: EmulatedSource | NvmlSource | None = None

@@ -18,8 +18,8 @@ from .schedule import NS_PER_S, Cadence
 from .tree import Member, ProcessTree
 
 SHARE = 0.005
-"""Of the sampler's time that scans of threads may take, rounds of proportional memory, and looks at limits on memory,
-each: `smaps_rollup` makes the kernel walk page tables, `memory.stat` add up over all CPUs."""
+"""Share of the sampler's time that scans of threads, rounds of proportional memory, and looks at limits on memory may
+take, each: `smaps_rollup` makes the kernel walk page tables, `memory.stat` add up over all CPUs."""
 SCAN_PERIOD_NS, MEMORY_PERIOD_NS, LIMITS_PERIOD_NS = NS_PER_S, NS_PER_S, 10 * NS_PER_S
 PSS_PERIOD_NS, PSS_FIRST_NS = 5 * NS_PER_S, 2 * NS_PER_S
 _SUMMED = {"tree_pss_bytes": (b"Pss",), "tree_private_bytes": (b"Private_Clean", b"Private_Dirty")}
@@ -60,7 +60,7 @@ class Host:
         moved = groups is not None and groups != self._groups
         if self._tree.seen and (self._limits.due(now_ns) or moved):
             self._groups = groups
-            # Of the training process; kept after its end.
+            # Those of the training process are kept after its end.
             with contextlib.suppress(OSError):
                 self._cpus = round(1000 * cpu_budget(self._pid, self._root).budget)
                 self._levels = cgroup_levels(self._pid, self._root)

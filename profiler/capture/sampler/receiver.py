@@ -25,7 +25,7 @@ _FILE = re.compile(r"[\w-]+\.(json|jsonl|tsv|txt)")
 
 
 def listen(folder: Path) -> socket.socket | None:
-    """What a sampler of this folder listens on; `None` where it cannot. Another process may be given it."""
+    """Open what a sampler of this folder listens on; `None` where it cannot. Another process may be given it."""
     with contextlib.suppress(OSError):
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
@@ -38,17 +38,17 @@ def listen(folder: Path) -> socket.socket | None:
 
 
 class Receiver:
-    """The sampler's end: what processes deliver gets into the folder."""
+    """Takes what processes deliver and puts it into the run folder."""
 
     def __init__(self, folder: Path, listener: socket.socket | None) -> None:
         self._folder = folder
         self.listener = listener
-        """To wait at for something to read."""
+        """Socket that is readable when something has come; `None`: nobody can deliver."""
         self._waiting: list[socket.socket] = []
         self._drains: list[tuple[Drain, int]] = []
-        """With the process that stores."""
+        """Rings that are emptied into files, each with the process that stores into it."""
         self._unmade: list[tuple[RecordRing, tuple[Kind, int, int, bool], int]] = []
-        """Of which no file could be made yet, with whose they are."""
+        """Rings without a file yet, with what names the file and the process that stores into them."""
         self.refused = False
         """Whether processes are to be told that they may not be looked into."""
         if listener is not None:
@@ -138,7 +138,7 @@ class Receiver:
 
 
 def _lives(process: int) -> bool:
-    """Of another machine's view of processes nothing is known: it lives."""
+    """Whether a process lives. One of which this machine knows nothing does."""
     try:
         os.kill(process, 0)
     except ProcessLookupError:

@@ -297,14 +297,13 @@ def test_what_a_driver_does_not_give_is_one_sentence_and_no_zero(
 
 MIDWAY = 40
 """The number of the call from which on a scripted failure holds: three or four looks are done by then."""
+REPLACED = (
+    "The NVIDIA driver was replaced while its old kernel module is still loaded (RM has detected an NVML/RM version "
+    "mismatch.): no accelerator figures from here on. Running CUDA programs go on; reload the module or reboot."
+)
 FAILURES = [
     (15, "GPU 0 of the run no longer answers (GPU is lost): its figures end here. The kernel log names the Xid."),
-    (
-        18,
-        "The NVIDIA driver was replaced while its old kernel module is still loaded (RM has detected an NVML/RM "
-        "version mismatch.): no accelerator figures from here on. Running CUDA programs go on; reload the "
-        "module or reboot.",
-    ),
+    (18, REPLACED),
     (
         999,
         "The NVIDIA driver stopped answering (Unknown Error): no accelerator figures from here on. A container loses "
@@ -357,12 +356,7 @@ def test_a_lost_gpu_ends_alone(looks: Looks, driver: FakeDriver, code: int, word
     [
         (9, "No NVIDIA driver here (Driver Not Loaded): no accelerator figures.\n"),
         (4, "The NVIDIA driver refuses this user (Insufficient Permissions): no accelerator figures.\n"),
-        (
-            18,
-            "The NVIDIA driver was replaced while its old kernel module is still loaded (RM has detected an NVML/RM "
-            "version mismatch.): no accelerator figures from here on. Running CUDA programs go on; reload "
-            "the module or reboot.\n",
-        ),
+        (18, f"{REPLACED}\n"),
     ],
 )
 def test_a_driver_that_does_not_start_is_one_sentence_and_no_record(
