@@ -13,8 +13,8 @@ import pynvml
 
 from ...record.check import Check
 from ...record.schema import DEVICE, NOT_MEASURED
-from ..sampler.nvml import GPM_MARK, SHORTEST_WINDOW_NS, Gateway, NvmlSource, text, words
-from ..sampler.procfs import in_container
+from ..memory_limits import in_container
+from ..sampler.nvml import GPM_MARK, SHORTEST_WINDOW_NS, Gateway, NvmlSource, words
 from ..sampler.schedule import NS_PER_S
 
 GROUP = "Accelerator"
@@ -50,7 +50,7 @@ def driver(root: Path = Path("/")) -> Check:
     except pynvml.NVMLError as error:
         return _no_driver(error.value, root)
     count = int(_or(0, pynvml.nvmlDeviceGetCount))
-    version = text(_or(None, pynvml.nvmlSystemGetDriverVersion))
+    version = _or(None, pynvml.nvmlSystemGetDriverVersion)
     cuda = _or(None, pynvml.nvmlSystemGetCudaDriverVersion_v2)
     runs = None if cuda is None else f"{cuda // 1000}.{cuda % 1000 // 10}"
     says = f"Driver {version}" if version else "A driver of unknown version"
@@ -126,7 +126,7 @@ class _Look:
         self._name = f"GPU {number}"
         self._said: list[str] = []
         self._handle = _or(None, lambda: pynvml.nvmlDeviceGetHandleByIndex(number))
-        uuid = text(_or(None, lambda: pynvml.nvmlDeviceGetUUID(self._handle)))
+        uuid = _or(None, lambda: pynvml.nvmlDeviceGetUUID(self._handle))
         self._start = time.monotonic_ns()
         self._source = NvmlSource(Gateway(self._said.append), [uuid], self._start) if uuid else None
         self._seen: dict[str, float] = {}
@@ -149,7 +149,7 @@ class _Look:
         ]
 
     def _whole(self, refused: list[str]) -> Check:
-        model = text(_or(None, lambda: pynvml.nvmlDeviceGetName(self._handle))) or "Unknown model"
+        model = _or(None, lambda: pynvml.nvmlDeviceGetName(self._handle)) or "Unknown model"
         memory, used, processes = map(self._seen.get, ("memory_total_bytes", "utilisation_pct", "processes"))
         says = model + (f", {memory / 2**30:.0f} GiB" if memory else "")
         says += f", {processes:.0f} process{'' if processes == 1 else 'es'} on it." if processes else "."

@@ -22,11 +22,10 @@ from ...record.check import Check
 from ...record.schema import STEP
 from ...record.segment import RecordWriter
 from ..cpu_budget import cgroup_levels, cpu_budget
-from ..memory_limits import machine_memory, memory_available, memory_limits, oom_kills, tightest
+from ..memory_limits import in_container, machine_memory, memory_available, memory_limits, oom_kills, tightest
 from ..sampler.host import shared_memory, throttling
 from ..sampler.procfs import (
     MachineCpu,
-    in_container,
     parse_machine_cpu,
     parse_pairs,
     parse_pressure,

@@ -210,11 +210,6 @@ def words(code: int) -> str:
     return str(pynvml.NVMLError(code))
 
 
-def text(told: Any) -> str | None:
-    """Decode what older bindings give as bytes."""
-    return told.decode(errors="replace") if isinstance(told, bytes) else told
-
-
 METRICS = {2: "sm_active_pct", 3: "sm_occupancy_pct", 5: "tensor_active_pct", 10: "dram_active_pct"}
 """NVML_GPM_METRIC_… number → DEVICE field."""
 SHORTEST_WINDOW_NS = 100_000_000
@@ -236,8 +231,9 @@ class Gpm:
         support = gateway.read(device, GPM, lambda h: pynvml.nvmlGpmQueryDeviceSupport(h), prepares=True)
         self._older = self._newer = None
         if support is not None and support.isSupportedDevice:
-            alloc = lambda _: pynvml.nvmlGpmSampleAlloc()  # noqa: E731 - asked twice
-            self._older, self._newer = (gateway.read(device, GPM, alloc, prepares=True) for _ in range(2))
+            self._older, self._newer = (
+                gateway.read(device, GPM, lambda _: pynvml.nvmlGpmSampleAlloc(), prepares=True) for _ in range(2)
+            )
         # Large, so made once.
         self._request = pynvml.c_nvmlGpmMetricsGet_t()
         self._request.version = pynvml.NVML_GPM_METRICS_GET_VERSION
@@ -489,7 +485,7 @@ class NvmlSource:
         """The version of the driver, asked once; `None`: not told."""
         for device in [*handles][:1]:
             version = gateway.read(device, "the version of the driver", lambda _: pynvml.nvmlSystemGetDriverVersion())
-            self.driver = text(version)
+            self.driver = version
         self._critical = CriticalErrors(gateway, handles, start_ns)
         self._look_for_errors = Cadence(STATE_PERIOD_NS)
 
@@ -505,7 +501,7 @@ def _described(gateway: Gateway, device: int) -> SampledDevice:
     """What does not change while it is sampled."""
     name = gateway.read(device, "what the GPU is called", lambda h: pynvml.nvmlDeviceGetName(h))
     limit = gateway.read(device, "the power limit", lambda h: pynvml.nvmlDeviceGetEnforcedPowerLimit(h))
-    return SampledDevice(device, text(name), limit)
+    return SampledDevice(device, name, limit)
 
 
 class Gpu:

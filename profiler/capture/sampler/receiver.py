@@ -8,7 +8,6 @@ import os
 import re
 import socket
 from pathlib import Path
-from typing import Any
 
 from ...errors import RecordError
 from ...record.delivery import MOST_MESSAGE, address, append_lines, peer, received_here
@@ -105,13 +104,25 @@ class Receiver:
         self._drains.clear()
 
     def _take(self, connection: socket.socket) -> bool:
-        """Whether nothing more is to come from there."""
+        """Take a message; whether nothing more is to come from there."""
         descriptors: list[int] = []
         try:
             data, descriptors, *_ = socket.recv_fds(connection, MOST_MESSAGE, 1)
             process, user = peer(connection)
-            if data and user == os.geteuid():
-                self._handle(json.loads(data), descriptors, process)
+            if not data or user != os.geteuid():
+                return True
+            message = json.loads(data)
+            name = message.get("add") or message.get("put")
+            if name is None:
+                kind = KINDS[message["kind"]]
+                if 0 < message["length"] <= MOST_RING:
+                    ring = RecordRing(kind.record_bytes, message["length"], descriptors[0])
+                    who = kind, int(message["rank"]), int(message["pid"]), bool(message["slot"])
+                    self._unmade.append((ring, who, process))
+            elif _FILE.fullmatch(name) and "put" in message:
+                write_text(self._folder / name, message["text"])
+            elif _FILE.fullmatch(name):
+                append_lines(self._folder / name, message["lines"], message["most"], message["once"])
         except BlockingIOError:
             return False
         except (OSError, ValueError, KeyError, TypeError):
@@ -121,20 +132,6 @@ class Receiver:
             for descriptor in descriptors:
                 os.close(descriptor)
         return True
-
-    def _handle(self, message: dict[str, Any], descriptors: list[int], process: int) -> None:
-        name = message.get("add") or message.get("put")
-        if name is None:
-            kind = KINDS[message["kind"]]
-            if 0 < message["length"] <= MOST_RING:
-                ring = RecordRing(kind.record_bytes, message["length"], descriptors[0])
-                who = kind, int(message["rank"]), int(message["pid"]), bool(message["slot"])
-                self._unmade.append((ring, who, process))
-        elif _FILE.fullmatch(name):
-            if "put" in message:
-                write_text(self._folder / name, message["text"])
-            else:
-                append_lines(self._folder / name, message["lines"], message["most"], message["once"])
 
 
 def _lives(process: int) -> bool:

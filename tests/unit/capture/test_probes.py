@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
+from whyidle.capture.memory_limits import in_container
 from whyidle.capture.probes import look, machine, python
-from whyidle.capture.sampler.procfs import MachineCpu, in_container
+from whyidle.capture.sampler.procfs import MachineCpu
 from whyidle.capture.stacks.spy import NoStacks
 from whyidle.record.check import Check
 
