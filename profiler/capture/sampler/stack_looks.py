@@ -149,6 +149,8 @@ class StackLooks:
         """Process → why its stacks were not seen."""
         self._writer = RecordWriter(folder, STACK)
         self._lines = SourceLines()
+        self._pid = root
+        """The process whose stack is being named: its source files are looked for where it sees them."""
         source = (lambda file, line: self._lines(self._pid, file, line)) if options.source else None
         self._names = StackNames(folder, source)
         self._looked: dict[Key, _Looked] = {}
@@ -162,8 +164,6 @@ class StackLooks:
         self._asked_ns = 0
         self._changed_ns = 0
         """When the folder changed last, by its own clock."""
-        self._pid = root
-        """The process whose stack is being named: its source files are looked for where it sees them."""
 
     @property
     def inputs(self) -> list[Spy]:
