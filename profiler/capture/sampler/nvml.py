@@ -62,17 +62,17 @@ DRIVER_GONE = {
 DOUBTFUL = {pynvml.NVML_ERROR_OPERATING_SYSTEM, pynvml.NVML_ERROR_UNKNOWN}
 """One metric's trouble, or the loss of `/dev/nvidia*`: a second call tells."""
 _STOPPED = (
-    "The NVIDIA driver stopped answering ({why}): {here}. A container loses its /dev/nvidia* this way when systemd "
+    "stopped answering ({}): {}. A container loses its /dev/nvidia* this way when systemd "
     "reloads on the host; restart the container."
 )
 DRIVER_FAILED = dict.fromkeys(DOUBTFUL, _STOPPED) | {
     pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: (
-        "The NVIDIA driver was replaced while its old kernel module is still loaded ({why}): no accelerator figures "
+        "was replaced while its old kernel module is still loaded ({}): no accelerator figures "
         "from here on. Running CUDA programs go on; reload the module or reboot."
     ),
-    pynvml.NVML_ERROR_NO_PERMISSION: "The NVIDIA driver refuses this user ({why}): {here}.",
+    pynvml.NVML_ERROR_NO_PERMISSION: "refuses this user ({}): {}.",
 }
-"""Error → what is said when the driver fails with it; others are a driver that is not there, or was unloaded."""
+"""Error → what is said of the driver when it fails with it; others: it is not there, or was unloaded."""
 
 
 class Gateway:
@@ -172,14 +172,13 @@ class Gateway:
             )
         elif code in NEVER_HERE | DOUBTFUL:
             self._never.add((device, metric))
-            says = "No longer measured" if (device, metric) in self._answered else "Not measured"
+            verb = "No longer" if (device, metric) in self._answered else "Not"
+            why = f"This GPU or its driver does not give it ({words(code)})"
             if code == pynvml.NVML_ERROR_NO_PERMISSION:
-                way_out = "run as root"
+                why = f"The driver refuses it to this user ({words(code)}); run as root"
                 if metric.endswith(GPM_MARK):
-                    way_out += ", or load the driver with NVreg_RestrictProfilingToAdminUsers=0"
-                self.say(f"{says}: {metric}. The driver refuses it to this user ({words(code)}); {way_out}.")
-            else:
-                self.say(f"{says}: {metric}. This GPU or its driver does not give it ({words(code)}).")
+                    why += ", or load the driver with NVreg_RestrictProfilingToAdminUsers=0"
+            self.say(f"{verb} measured: {metric}. {why}.")
         else:
             self.say(f"Reading {metric} failed at least once ({words(code)}); those samples lack it.")
 
@@ -200,9 +199,12 @@ class Gateway:
 
     def _driver_failed(self, code: int) -> None:
         self.ended = True
-        here = "no accelerator figures from here on" if self._started else "no accelerator figures"
-        gone = "The NVIDIA driver was unloaded" if self._started else "No NVIDIA driver here"
-        self.say(DRIVER_FAILED.get(code, f"{gone} ({{why}}): {{here}}.").format(why=words(code), here=here))
+        here = "no accelerator figures" + " from here on" * self._started
+        if self._started or code in DRIVER_FAILED:
+            says = DRIVER_FAILED.get(code, "was unloaded ({}): {}.").format(words(code), here)
+            self.say(f"The NVIDIA driver {says}")
+        else:
+            self.say(f"No NVIDIA driver here ({words(code)}): {here}.")
 
 
 def words(code: int) -> str:
@@ -314,7 +316,7 @@ class CriticalErrors:
         try:
             events = pynvml.nvmlEventSetCreate()
         except pynvml.NVMLError as error:
-            self._unwatched("Not watched", error.value)
+            self._unwatched("Not", error.value)
             return
         for handle in handles.values():
             # As many kinds as each can report. Some containers refuse it.
@@ -325,7 +327,7 @@ class CriticalErrors:
                 pynvml.nvmlDeviceRegisterEvents(handle, kinds, events)
                 self._events = events
             except pynvml.NVMLError as error:
-                self._unwatched("Not watched", error.value)
+                self._unwatched("Not", error.value)
 
     def look(self, now_ns: int) -> None:
         """Say what the driver has reported since the last look."""
@@ -337,7 +339,7 @@ class CriticalErrors:
             except pynvml.NVMLError as error:
                 if error.value != pynvml.NVML_ERROR_TIMEOUT:
                     self._events = None
-                    self._unwatched("No longer watched", error.value)
+                    self._unwatched("No longer", error.value)
                 return
             self._tell(event, now_ns)
 
@@ -359,7 +361,7 @@ class CriticalErrors:
         if code not in DRIVER_GONE:
             # Whoever reads the next figure says that the driver has gone.
             self._gateway.say(
-                f"{verb}: critical errors of the GPU (Xid, ECC). The driver does not report them here "
+                f"{verb} watched: critical errors of the GPU (Xid, ECC). The driver does not report them here "
                 f"({words(code)}); the kernel log has them."
             )
 
