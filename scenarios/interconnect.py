@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from whyidle.devices.profiles import Accelerator, Figure, Origin
+from whyidle.devices.profiles import Accelerator, Figure
 from whyidle.errors import WhyidleError
 
 SERVER = "+server"
@@ -39,7 +39,7 @@ class Interconnect:
             "interconnect": self.name,
             "way": "parameter server" if self.server else "ring",
             "gb_per_s": self.gb_per_s.value,
-            "origin": str(self.gb_per_s.origin),
+            "origin": self.gb_per_s.origin,
             "bytes": nbytes,
             "ms": self.exchange_ns(nbytes, ranks) / 1e6,
             "overlap": 0.0,
@@ -47,7 +47,7 @@ class Interconnect:
 
 
 def _link(name: str, gb_per_s: float, text: str, doubt: str) -> Interconnect:
-    return Interconnect(name, Figure(gb_per_s, Origin("published", text, doubt)))
+    return Interconnect(name, Figure(value=gb_per_s, source=text, doubt=doubt))
 
 
 _LINKS = "Nominal; a ring may not use all of the links."
@@ -85,7 +85,7 @@ def named(name: str) -> Interconnect:
     rate = _RATE.fullmatch(link)
     if rate and float(rate[1]) > 0:
         gb_per_s = float(rate[1]) / 8 / (1000 if rate[2] == "M" else 1)
-        return Interconnect(name, Figure(gb_per_s, Origin("recorded", "a rate of the user's")), server)
+        return Interconnect(name, Figure(value=gb_per_s, recorded="a rate of the user's"), server)
     if link not in INTERCONNECTS:
         raise WhyidleError(
             f"unknown interconnect {name!r}. Choose one of {', '.join(INTERCONNECTS)}, or a rate such as 940Mbit/s; "

@@ -12,8 +12,7 @@ from pathlib import Path
 
 from ..record.schema import MemoryLimitOf
 from .cpu_budget import CgroupLevel, cgroup_levels
-from .probes.container import in_container
-from .sampler.procfs import parse_pairs, read
+from .sampler.procfs import parse_pairs, read, read_text
 
 NO_LIMIT_BYTES = 1 << 60
 """What version 1 writes for no limit is the largest multiple of a page; as much as this no machine has."""
@@ -135,3 +134,24 @@ def _whose(level: CgroupLevel, top: bool, root: Path) -> int:
         # In a namespace of its own the container's group is the top.
         return MemoryLimitOf.CONTAINER
     return MemoryLimitOf.SLICE if level.path.endswith(".slice") else MemoryLimitOf.GROUP
+
+
+def in_container(root: Path = Path("/")) -> bool:
+    """Whether this is a container: then the way out of most troubles lies with who started it.
+
+    By the files of Docker, Podman, whatever systemd runs in, Kubernetes (`/var/run` is `/run`) or Apptainer, the
+    variables this process was started with, the first process's groups, or a `/` made of an image's layers. Systems
+    that boot from an image (composefs) mount it under its name.
+    """
+    files = (".dockerenv", "run/.containerenv", "run/systemd/container", "run/secrets/kubernetes.io", ".singularity.d")
+    if any((root / name).exists() for name in files):
+        return True
+    variables = read_text(root / "proc/self/environ").split("\0")
+    if any(variable.startswith(("container=", "KUBERNETES_SERVICE_HOST=")) for variable in variables):
+        return True
+    # In a cgroup namespace of its own, as cgroup 2 has it, a container is told "0::/".
+    groups = read_text(root / "proc/1/cgroup")
+    if any(group in groups for group in ("docker", "kubepods", "containerd", "libpod", "lxc")):
+        return True
+    mounts = (line.partition(" - ") for line in read_text(root / "proc/self/mountinfo").splitlines())
+    return any(m.split()[4:5] == ["/"] and kind.split()[:2] == ["overlay", "overlay"] for m, _, kind in mounts)

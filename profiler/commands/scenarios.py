@@ -88,4 +88,4 @@ def _devices() -> list[dict[str, Any]]:
 
 def _source(accelerator: Accelerator) -> str:
     """Where its step times are from: those of the detector that most have, else of the first net."""
-    return accelerator.provenance("ssd300" if "ssd300" in accelerator.nets else next(iter(accelerator.nets)))
+    return accelerator.nets["ssd300" if "ssd300" in accelerator.nets else next(iter(accelerator.nets))].origin

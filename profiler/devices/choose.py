@@ -17,16 +17,14 @@ def choose(name: str) -> Device:
     Raises:
         WhyidleError: no such device here.
     """
-    if name == "auto":
-        name = "cuda" if _has_cuda() else "cpu"
-    if name == "cpu":
+    if (gpu := _gpu(name)) is not None:
+        from .cuda import CudaDevice
+
+        return CudaDevice(gpu)
+    if name in ("auto", "cpu"):
         from .cpu import CpuDevice
 
         return CpuDevice()
-    if name == "cuda" or name.startswith("cuda:"):
-        from .cuda import CudaDevice
-
-        return CudaDevice(_gpu_number(name))
     if name.startswith(EMULATED):
         from .emulated import EmulatedDevice
         from .profiles.load import load
@@ -47,25 +45,22 @@ def describe(name: str) -> dict[str, Any]:
     Raises:
         WhyidleError: no such device here.
     """
-    if name == "auto":
-        name = "cuda" if _has_cuda() else "cpu"
-    if name == "cuda" or name.startswith("cuda:"):
+    if (gpu := _gpu(name)) is not None:
         from .cuda import describe_gpu
 
-        return describe_gpu(_gpu_number(name))
+        return describe_gpu(gpu)
     return choose(name).describe()
 
 
-def _has_cuda() -> bool:
-    import torch
-
-    return torch.cuda.is_available()
-
-
-def _gpu_number(name: str) -> int:
+def _gpu(name: str) -> int | None:
+    """The number of the GPU that is meant; `None` where it is another device, or `auto` without a GPU."""
+    if name not in ("auto", "cuda") and not name.startswith("cuda:"):
+        return None
     import torch
 
     if not torch.cuda.is_available():
+        if name == "auto":
+            return None
         raise WhyidleError(
             "--device cuda: torch sees no CUDA device here. Use --device cpu, or an emulated one such as "
             "--device emulated:v100."

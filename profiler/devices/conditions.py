@@ -28,7 +28,7 @@ class Conditions:
     pcie_generation: int = 4
     pcie_width: int = 16
     pcie_max_generation: int = 4
-    """Of the link that the profile's copies ran on."""
+    """PCIe generation of the link that the profile's copies ran on."""
     pcie_max_width: int = 16
     others: float = 0.0
     """Share of the device's time that kernels of other processes take."""

@@ -5,15 +5,11 @@ float32 of milliseconds. So two things lie between an event and the host's clock
 
 - A chain (`CudaDevice`). Each stamp is measured from a reference nearby; an event that is read takes the reference's
   place if the two are 0.1 s apart or more. The sum is an integer of nanoseconds. Nothing needs to succeed for that.
-- A map (`host_clock.py`) from that sum to the host's clock, tied down by brackets: events on an idle side stream
+- A map (`HostClock`) from that sum to the host's clock, tied down by brackets: events on an idle side stream
   between two stamps of the host. They tell where the host's clock stands and how fast the device's runs. Where the
   side stream is late no bracket succeeds; the map goes on at the last known rate, and knows how far it may be off.
 
 Not yet run on a GPU: written against torch's documentation, tested with a stand-in for torch.cuda.
-
-The device's clock told on the host's: a continuous map, tied down by brackets. A bracket is a moment of the device
-between two stamps of the host. It tells where the host's clock stands and, with others, how fast the device's runs.
-Where no bracket succeeds the map goes on at the last known rate, and knows how far it may be off.
 """
 
 from __future__ import annotations
@@ -26,10 +22,10 @@ from typing import Any
 
 import torch
 
-from .protocol import ARRIVAL_NS, Copy, Event, Stream
+from .protocol import ARRIVAL_NS, Copy, Device, Event, Stream
 
 RESOLUTION_NS = 500
-"""Of an event's stamp, as CUDA documents it."""
+"""Resolution of an event's stamp, ns, as CUDA documents it."""
 ASSUMED_DRIFT = 20e-6
 """How far the device's rate may be from the host's where it has not been measured: two ordinary crystals."""
 ASSUMED_WANDER = 1e-6
@@ -187,7 +183,7 @@ class CudaEvent:
         self.event = event
         self.stream: Stream = None
         self.number = 0
-        """Of those recorded by its device: a later one on the same stream has a higher number."""
+        """Number among those recorded by its device: a later one on the same stream has a higher one."""
         self._device = device
 
     def done(self) -> bool:
@@ -197,7 +193,7 @@ class CudaEvent:
         return self._device.host_time_ns(self)
 
 
-class CudaDevice:
+class CudaDevice(Device):
     kind = "cuda"
     asynchronous = True
 

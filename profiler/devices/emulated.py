@@ -16,15 +16,17 @@ from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from ..errors import DeviceOutOfMemory
 from .clock import Clock, RealClock
 from .conditions import Conditions
-from .profiles import Accelerator
-from .protocol import ARRIVAL_NS, Copy, Event, Stream
+from .protocol import ARRIVAL_NS, Copy, Device, Event, Stream
+
+if TYPE_CHECKING:
+    from .profiles import Accelerator
 
 COMPUTE, COPY = 1, 2
 """As `record.schema.SpanKind`."""
@@ -79,7 +81,7 @@ class EmulatedStream:
         """Nothing queued from now on starts before this: an event of another stream."""
 
 
-class EmulatedDevice:
+class EmulatedDevice(Device):
     kind = "emulated"
     asynchronous = True
     torch_device = torch.device("cpu")
@@ -143,9 +145,6 @@ class EmulatedDevice:
         on = stream or self._compute
         return EmulatedEvent(self._start(on), on, self.clock)
 
-    def release(self, event: Event) -> None:
-        pass
-
     def side_stream(self) -> EmulatedStream:
         return self._side
 
@@ -197,17 +196,11 @@ class EmulatedDevice:
         if then_ns:
             self.clock.wait_until(self.clock.now() + then_ns)
 
-    def captures(self) -> bool:
-        return False
-
     def settle(self, mark: Event, limit_ns: int) -> None:
         self.clock.wait_until(min(self.clock.now() + limit_ns, mark.time_ns()))
 
     def arrival_ns(self) -> int:
         return ARRIVAL_NS
-
-    def clock_uncertainty_ns(self) -> int | None:
-        return 0
 
     def operations(self) -> int:
         return self._computations
@@ -257,14 +250,7 @@ class EmulatedDevice:
     def describe(self) -> dict[str, Any]:
         conditions = self.spec.conditions
         told = {} if conditions is None else {"conditions": conditions.describe()}
-        return told | {
-            "kind": self.kind,
-            "name": self.name,
-            "title": self.title,
-            "count": 1,
-            "uuids": [],
-            "memory_bytes": self.spec.memory_bytes,
-        }
+        return told | super().describe() | {"memory_bytes": self.spec.memory_bytes}
 
     def _held(self) -> int:
         """Bytes taken from the device, those cached included."""

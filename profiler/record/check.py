@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -22,5 +23,5 @@ class Check:
     """What is not measured, or goes wrong, because of it."""
     fix: str = ""
     """How to change that; empty where nothing can be done, or need be."""
-    values: dict[str, float | str | None] = field(default_factory=dict)
+    values: Mapping[str, float | str | None] = field(default_factory=dict)
     """The figures by themselves, for programs; `None`: not measured."""

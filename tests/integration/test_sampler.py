@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -145,26 +146,26 @@ def test_samples_keep_the_jittered_plan(run: Path, sampler: Sampler) -> None:
     assert all(b - a >= PERIOD_NS // 2 for a, b in pairwise(planned))
 
 
-def test_closing_standard_input_ends_it_with_a_last_look(run: Path, sampler: Sampler) -> None:
-    pid = sampler.pid
+@pytest.mark.parametrize("end", ["stop", signal.SIGTERM, signal.SIGHUP, shutil.rmtree])
+def test_each_way_to_end_it_ends_it_well(run: Path, sampler: Sampler, end: Any) -> None:
+    pid, told = sampler.pid, time.monotonic_ns()
     assert pid is not None
-    told = time.monotonic_ns()
+    if isinstance(end, signal.Signals):
+        os.kill(pid, end)
+    elif end is shutil.rmtree:
+        shutil.rmtree(run)
+    if end != "stop":
+        wait_for(lambda: not running(pid))
     sampler.stop()
     sampler.stop()
     assert sampler.error is None
     assert not running(pid)
+    if end is shutil.rmtree:
+        assert not run.exists()
+        return
+    # With a last look.
     assert hosts(run)["t_ns"][-1] >= told
     assert hosts(run)["run_queue_ns"][-1] != NOT_MEASURED
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_signals_to_end_end_it_well(run: Path, sampler: Sampler, number: int) -> None:
-    pid = sampler.pid
-    assert pid is not None
-    os.kill(pid, number)
-    wait_for(lambda: not running(pid))
-    sampler.stop()
-    assert sampler.error is None
     assert all(RecordFile(path).header.closed for path in run.glob("*.rec"))
 
 
@@ -174,16 +175,6 @@ def test_ctrl_c_does_not_end_it(run: Path, sampler: Sampler) -> None:
     seen = len(hosts(run))
     wait_for(lambda: len(hosts(run)) > seen + 2)
     assert running(sampler.pid)
-
-
-def test_it_ends_when_the_run_folder_is_deleted(run: Path, sampler: Sampler) -> None:
-    pid = sampler.pid
-    assert pid is not None
-    shutil.rmtree(run)
-    wait_for(lambda: not running(pid))
-    sampler.stop()
-    assert sampler.error is None
-    assert not run.exists()
 
 
 def test_there_are_never_two_for_one_run(run: Path, sampler: Sampler) -> None:

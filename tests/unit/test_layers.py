@@ -23,7 +23,7 @@ LAYERS: dict[str, tuple[set[str], set[str]]] = {
     "native": (set(), set()),
     "api": ({"capture", "record", "report"}, set()),
     "record": ({"errors", "native"}, set()),
-    "devices": ({"errors"}, {"torch", "pynvml"}),
+    "devices": ({"errors"}, {"torch", "msgspec"}),
     "capture": ({"errors", "interrupts", "native", "record", "devices"}, {"torch", "pynvml", "msgspec"}),
     "analyse": ({"errors", "native", "record"}, {"tsdownsample"}),
     "matrix": ({"errors", "record", "devices", "capture", "analyse"}, set()),

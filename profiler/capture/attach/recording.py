@@ -106,8 +106,9 @@ class States:
         alive = []
         for member in self._tree.alive:
             key = member.pid, member.stat.started
-            now = _counters(member.pid, member.counters.cpu_ns)
-            now |= {"read_bytes": member.counters.read_storage, "read_chars": member.counters.read_chars}
+            now = _counters(member.pid, member.counters["tree_cpu_ns"])
+            counted = member.counters.get
+            now |= {"read_bytes": counted("read_storage_bytes"), "read_chars": counted("read_chars_bytes")}
             process = self._watched.get(key)
             if process is None:
                 if len(self._watched) >= MOST_ENDED:

@@ -20,7 +20,6 @@ from ...errors import WhyidleError
 
 Parts = Mapping[str, Callable[[], object]]
 """What is measured, by name: each call does it for one sample."""
-
 _PATIENCE_S = 60.0
 """Beyond the time that was asked for, until a process counts as gone."""
 
@@ -111,38 +110,26 @@ def _serve(prepare: Callable[[int], Parts], number: int, pipe: Connection, other
         for other in others:  # held open here, they would not end with the process that holds their other end
             other.close()
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for whoever measures
-        _answer_all(prepare, number, pipe)
-    finally:
-        os._exit(0)  # nothing of the parent's is torn down twice
-
-
-def _answer_all(prepare: Callable[[int], Parts], number: int, pipe: Connection) -> None:
-    try:
         parts = prepare(number)
         pipe.send(tuple(parts))
         while True:
             name, seconds = pipe.recv()
             pipe.send(_rate(parts[name], seconds))
-    except (EOFError, OSError) as error:
-        if not isinstance(error, EOFError):
-            _tell(pipe, error)
+    except EOFError:
+        pass
     except Exception as error:
-        _tell(pipe, error)
-
-
-def _tell(pipe: Connection, error: Exception) -> None:
-    with suppress(OSError):
-        pipe.send(str(error) or type(error).__name__)
+        with suppress(OSError):
+            pipe.send(str(error) or type(error).__name__)
+    finally:
+        os._exit(0)  # nothing of the parent's is torn down twice
 
 
 def _rate(part: Callable[[], object], seconds: float) -> float:
-    """Of doing it for so long, and once at least."""
-    clock = time.perf_counter
-    begin = clock()
-    done = 0
-    while True:
+    """Do it for so long, and once at least; return how often a second."""
+    begin = time.perf_counter()
+    done, lasted = 0, 0.0
+    while lasted < seconds or lasted <= 0:
         part()
         done += 1
-        lasted = clock() - begin
-        if lasted >= seconds and lasted > 0:
-            return done / lasted
+        lasted = time.perf_counter() - begin
+    return done / lasted

@@ -7,35 +7,35 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ...record.check import Check
-from . import cpus, driver, gpus, libraries, python, stacks, storage
+from . import accelerator, machine, python
 
 
 def look(runs: Path, root: Path = Path("/")) -> list[Check]:
-    """Everything about measuring on this machine; takes as long as importing torch, and a second.
+    """Check everything about measuring on this machine; takes as long as importing torch, and a second.
 
     A check that fails itself says so and leaves the others alone.
 
     Args:
         runs: where recordings are to lie.
     """
-    begin, before = time.monotonic(), cpus.machine(root)
-    found = [*_safely(driver.GROUP, driver.NAME, lambda: [driver.driver(root)])]
-    shown = found[0].values.get("gpus")
-    found += _safely(driver.GROUP, "GPUs", gpus.gpus)
-    found += _safely(python.GROUP, "Python", lambda: python.python(shown))
-    found += _safely(cpus.GROUP, "CPUs", lambda: cpus.cpus(root))
-    found += _safely(storage.GROUP, "Storage", lambda: storage.storage(runs, root))
-    found += _safely(stacks.GROUP, "Stacks", lambda: stacks.stacks(root))
-    found += _safely(libraries.GROUP, "Libraries", libraries.libraries)
+    begin, before = time.monotonic(), machine.machine_cpu(root)
+    found: list[Check] = []
+    probes: tuple[tuple[str, str, Callable[[], list[Check]]], ...] = (
+        (accelerator.GROUP, accelerator.DRIVER, lambda: [accelerator.driver(root)]),
+        (accelerator.GROUP, "GPUs", lambda: accelerator.gpus()),
+        (python.GROUP, "Python", lambda: python.python(found[0].values.get("gpus"))),
+        (machine.CPUS, "CPUs", lambda: machine.cpus(root)),
+        (machine.STORAGE, "Storage", lambda: machine.storage(runs, root)),
+        (machine.STACKS, "Stacks", lambda: machine.stacks(root)),
+        ("Libraries", "Libraries", python.libraries),
+    )
+    for group, name, probe in probes:
+        try:
+            found += probe()
+        except Exception as error:
+            says = f"The check failed: {type(error).__name__}: {error}"
+            found.append(Check(group, name, "missing", says, "The result of this check."))
     # The longer between its two looks the surer: so it is the last, told with the other checks of the CPUs.
-    stolen = cpus.steal(before, cpus.machine(root), time.monotonic() - begin)
-    place = next((n for n, check in enumerate(found) if check.group == cpus.GROUP), len(found))
+    stolen = machine.steal(before, machine.machine_cpu(root), time.monotonic() - begin)
+    place = next(n for n, check in enumerate(found) if check.group == machine.CPUS)
     return [*found[: place + 1], stolen, *found[place + 1 :]]
-
-
-def _safely(group: str, name: str, probe: Callable[[], list[Check]]) -> list[Check]:
-    try:
-        return probe()
-    except Exception as error:
-        says = f"The check failed: {type(error).__name__}: {error}"
-        return [Check(group, name, "missing", says, "The result of this check.")]

@@ -1,12 +1,15 @@
-"""A Python started as `whyidle run` starts one: whether our hooks get into it, and what its torch can do."""
+"""A Python started as `whyidle run` starts one: whether our hooks get into it, what its torch can do, and libraries."""
 
 from __future__ import annotations
 
+import contextlib
+import importlib.metadata
 import json
 import os
 import subprocess
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +17,7 @@ from ... import native
 from ...record.check import Check
 from ...record.notices import ARMED, LOADED, TRAINING_NOTICES
 from ..bootstrap import LEAST_TORCH, environment, too_old
+from ..sampler.procfs import read_text
 
 GROUP = "Python and torch"
 RUN_WITH = "2.15"
@@ -30,6 +34,18 @@ WITHOUT_TORCH = (
     "Trainings in this environment, and the studies (compare, data, tune SCENARIO). A command with its own Python "
     "uses that one's torch; `attach` and commands that read recordings need none."
 )
+LIBRARIES = (
+    ("torchvision", "torchvision", "The studies: compare, data, and tune SCENARIO.", "studies"),
+    ("Pillow", "pillow", "The studies: compare, data, and tune SCENARIO.", "studies"),
+    ("SPDL", "spdl-core", "The `threads` loader of `compare`.", "studies"),
+    ("simplejpeg", "simplejpeg", "The `fused` loaders of `compare`; rooflines use Pillow's decoding.", "fused"),
+    ("OpenCV", "opencv-python*", "The `fused` loaders of `compare`; rooflines use Pillow's resizing.", "fused"),
+    ("DALI", "nvidia-dali-cuda*", "The `dali-cpu` and `dali-gpu` loaders of `compare`.", "dali"),
+    ("pyarrow", "pyarrow", "`report --format parquet`.", "parquet"),
+    ("matplotlib", "matplotlib", "Pictures (`--plot`).", "plot"),
+    ("lmdb", "lmdb", "Scenarios that store samples in LMDB.", "studies"),
+)
+"""Name, package as installed (where it ends in `*` the begin of it), what is lost without it, our extra with it."""
 _ASK = """
 import json, multiprocessing, sys
 said = {"sitecustomize": getattr(sys.modules.get("sitecustomize"), "__file__", None)}
@@ -55,24 +71,29 @@ print("whyidle-doctor:" + json.dumps(said))
 
 
 def python(gpus: float | str | None) -> list[Check]:
-    """`gpus`: how many the driver shows; `None` without a driver. Takes as long as importing torch."""
+    """Check a Python started as `whyidle run` starts one. Takes as long as importing torch.
+
+    Args:
+        gpus: how many the driver shows; `None` without a driver.
+    """
     with tempfile.TemporaryDirectory(prefix="st-") as folder:
         said, why = _ask(Path(folder))
-        loaded, armed = (Path(folder) / LOADED).exists(), (Path(folder) / ARMED).exists()
-        notices = Path(folder) / TRAINING_NOTICES
-        noticed = notices.read_text(errors="replace").strip() if notices.exists() else ""
+        loaded, armed = ((Path(folder) / name).exists() for name in (LOADED, ARMED))
+        noticed = read_text(Path(folder) / TRAINING_NOTICES).strip()
     if said is None:
         lost = "Whether a training can be recorded here."
         return [Check(GROUP, "Python", "missing", f"A Python started for this check failed: {why}.", lost)]
-    return [_hooks(said, loaded, armed, noticed), _torch(said), _cuda(said, gpus), _workers(said)]
+    method, sharing = said["start_method"], said.get("sharing")
+    says = f"Started by {method}{f', share memory by {sharing}' if sharing else ''}."
+    workers = Check(GROUP, "Workers", "ok", says, values={"start_method": method, "sharing_strategy": sharing})
+    return [_hooks(said, loaded, armed, noticed), _torch(said), _cuda(said, gpus), workers]
 
 
 def _ask(folder: Path) -> tuple[dict[str, Any] | None, str]:
-    settings = environment(folder, os.environ, {})
     try:
         done = subprocess.run(
             [sys.executable, "-c", _ASK],
-            env=settings,
+            env=environment(folder, os.environ, {}),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -91,33 +112,30 @@ def _ask(folder: Path) -> tuple[dict[str, Any] | None, str]:
 
 
 def _hooks(said: dict[str, Any], loaded: bool, armed: bool, noticed: str) -> Check:
-    name = "Hooks (whyidle run)"
-    theirs = said.get("sitecustomize")
-    values: dict[str, float | str | None] = {
+    theirs, version = said.get("sitecustomize"), sys.version.split()[0]
+    values = {
         "loaded": "yes" if loaded else "no",
         "armed": "yes" if armed else "no",
-        "python": sys.version.split()[0],
+        "python": version,
         "executable": sys.executable,
         "sitecustomize": theirs,
         "in_c": "no" if native.extension is None else "yes",
     }
+    found = partial(Check, GROUP, "Hooks (whyidle run)", values=values)
     lost = "`whyidle run` records no steps, only host and accelerator."
     if not loaded:
-        says = "Python did not read our sitecustomize."
         fix = "Remove what makes it ignore PYTHONPATH: a wrapper with -I, -E or -S, say (PYTHONSAFEPATH is harmless)."
-        return Check(GROUP, name, "missing", says, lost, fix, values)
+        return found("missing", "Python did not read our sitecustomize.", lost, fix)
     if "no_torch" in said:
         says = "Python reads our sitecustomize, but there is no torch to hook into."
-        return Check(GROUP, name, "missing", says, lost, OTHER_PYTHON, values)
+        return found("missing", says, lost, OTHER_PYTHON)
     if not armed:
         says = f"Python reads our sitecustomize, but the hooks were not set up{f': {noticed}' if noticed else '.'}"
-        fix = UPDATE if too_old(str(said["torch"])) else RECORDING
-        return Check(GROUP, name, "missing", says, lost, fix, values)
+        return found("missing", says, lost, UPDATE if too_old(str(said["torch"])) else RECORDING)
     own = theirs is not None and Path(theirs).resolve().parent != Path(environment.__code__.co_filename).parent / "site"
-    says = f"They load in Python {values['python']}" + (f"; {theirs} runs after ours." if own else ".")
     in_c = "in C" if native.extension is not None else f"in Python ({native.why_not}), so they cost more"
-    says += f" Their steady path is {in_c}. They do not load in python -I, -E or -S."
-    return Check(GROUP, name, "ok", says, values=values)
+    says = f"They load in Python {version}{f'; {theirs} runs after ours' if own else ''}. Their steady path is {in_c}."
+    return found("ok", f"{says} They do not load in python -I, -E or -S.")
 
 
 def _torch(said: dict[str, Any]) -> Check:
@@ -126,40 +144,53 @@ def _torch(said: dict[str, Any]) -> Check:
         says = f"Cannot be imported: {why}"[:200] if why else f"Not installed in this environment ({sys.prefix})."
         fix = "Install torch for this machine's CUDA: pytorch.org/get-started."
         return Check(GROUP, "torch", "missing", says, WITHOUT_TORCH, fix, {"version": None})
-    version = str(said["torch"])
-    values: dict[str, float | str | None] = {"version": version, "cuda": said["cuda"], "hip": said["hip"]}
-    built = f"for CUDA {said['cuda']}" if said["cuda"] else "for ROCm" if said["hip"] else "for the CPU only"
-    says = f"{version}, built {built}."
+    version, cuda, hip = str(said["torch"]), said["cuda"], said["hip"]
+    found = partial(Check, GROUP, "torch", values={"version": version, "cuda": cuda, "hip": hip})
+    says = f"{version}, built {f'for CUDA {cuda}' if cuda else 'for ROCm' if hip else 'for the CPU only'}."
     if too_old(version):
         lost = f"`whyidle run` and `tune` watch no training with it: the hooks need {LEAST_TORCH} or newer."
-        return Check(GROUP, "torch", "limited", says, lost, UPDATE, values)
+        return found("limited", says, lost, UPDATE)
     if not version.startswith(f"{RUN_WITH}."):
         says += f" The hooks were last tested with {RUN_WITH}; one that does not fit leaves itself out, with a notice."
-    return Check(GROUP, "torch", "ok", says, values=values)
+    return found("ok", says)
 
 
 def _cuda(said: dict[str, Any], gpus: float | str | None) -> Check:
-    name = "CUDA in torch"
-    built, count = said.get("cuda"), said.get("gpus")
-    values: dict[str, float | str | None] = {"available": "yes" if said.get("available") else "no", "gpus": count}
-    if said.get("available"):
-        says = f"{count} usable GPU{'' if count == 1 else 's'}."
-        return Check(GROUP, name, "ok", says, values=values)
-    lost = "Trainings on a GPU; `compare --device emulated:NAME` can emulate one."
+    available, count = said.get("available"), said.get("gpus")
+    values = {"available": "yes" if available else "no", "gpus": count}
+    found = partial(Check, GROUP, "CUDA in torch", values=values)
+    if available:
+        return found("ok", f"{count} usable GPU{'' if count == 1 else 's'}.")
     if not gpus or "no_torch" in said:
-        why = "No torch to use it." if gpus else "No GPU to use."
-        return Check(GROUP, name, "not applicable", why, values=values)
-    if not built:
+        return found("not applicable", "No torch to use it." if gpus else "No GPU to use.")
+    lost = "Trainings on a GPU; `compare --device emulated:NAME` can emulate one."
+    if not said.get("cuda"):
         says = "There is a GPU, but this torch was built without CUDA."
-        return Check(GROUP, name, "missing", says, lost, "Install the CUDA build: pytorch.org/get-started.", values)
+        return found("missing", says, lost, "Install the CUDA build: pytorch.org/get-started.")
     why = " ".join(str(said.get("refused") or "torch does not say why").split())[:200]
     fix = "Usually the driver is older than this CUDA: update it, or install a torch for an older CUDA. "
     fix += "CUDA_VISIBLE_DEVICES may also hide every GPU."
-    return Check(GROUP, name, "missing", f"There is a GPU, but torch cannot use it: {why}", lost, fix, values)
+    return found("missing", f"There is a GPU, but torch cannot use it: {why}", lost, fix)
 
 
-def _workers(said: dict[str, Any]) -> Check:
-    method = said["start_method"]
-    values: dict[str, float | str | None] = {"start_method": method, "sharing_strategy": said.get("sharing")}
-    says = f"Started by {method}" + (f", share memory by {said['sharing']}." if said.get("sharing") else ".")
-    return Check(GROUP, "Workers", "ok", says, values=values)
+def libraries() -> list[Check]:
+    """Check the libraries that more of whyidle needs, or that it hooks into."""
+    return [_library(*row) for row in LIBRARIES]
+
+
+def _library(name: str, package: str, lost: str, extra: str) -> Check:
+    version = _version(package)
+    found = partial(Check, "Libraries", name, values={"version": version})
+    if version is not None:
+        return found("ok", f"{version}.")
+    return found("missing", "Not installed.", lost, f"pip install 'whyidle[{extra}]'")
+
+
+def _version(package: str) -> str | None:
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        if not package.endswith("*"):
+            return importlib.metadata.version(package)
+        for found in importlib.metadata.distributions():
+            if (found.name or "").lower().startswith(package[:-1]):
+                return found.version
+    return None

@@ -20,8 +20,8 @@ import argparse  # noqa: E402
 import socket  # noqa: E402
 from pathlib import Path  # noqa: E402
 
-from . import stack_options  # noqa: E402
 from .loop import record  # noqa: E402
+from .stack_options import StackOptions  # noqa: E402
 
 HIGHEST_RATE = 50.0
 
@@ -42,11 +42,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("folder", type=Path, metavar="RUN_FOLDER")
     parser.add_argument("--pid", type=int, required=True, help="root of the training's process tree")
     parser.add_argument("--rate", type=_rate, default=5.0, metavar="HZ", help="samples per second (default: 5)")
-    stack_options.add_arguments(parser)
+    parser.add_argument("--stacks", type=float, default=0.0, metavar="HZ", help="stack samples per second (0: none)")
+    parser.add_argument("--no-source", action="store_true", help="record no lines of source")
+    parser.add_argument("--not-within", action="store_true", help="no process samples its own stacks")
     parser.add_argument("--listen", type=int, metavar="FD", help="socket that processes deliver to")
     options = parser.parse_args(arguments)
     listener = None if options.listen is None else socket.socket(fileno=options.listen)
-    return record(options.folder.absolute(), options.pid, options.rate, START_NS, stack_options.of(options), listener)
+    stacks = StackOptions(min(options.stacks, HIGHEST_RATE), not options.no_source, not options.not_within)
+    return record(options.folder.absolute(), options.pid, options.rate, START_NS, stacks, listener)
 
 
 if __name__ == "__main__":

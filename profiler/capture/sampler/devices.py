@@ -10,9 +10,10 @@ from __future__ import annotations
 import contextlib
 import json
 import socket
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +28,7 @@ from .row import Row, row
 from .schedule import NS_PER_S, Cadence
 
 if TYPE_CHECKING:
-    from .nvml import Gateway, Say
+    from .nvml import Gateway, NvmlSource, Say
 
 
 WINDOW_NS = round(NS_PER_S / 6)
@@ -35,6 +36,8 @@ MARGIN_NS = 100_000_000 + EVERY_NS
 """How long after its end a window is written. A span is recorded before it begins, but the process that records it
 may be held up between the two, and may write it to the file itself, now and then."""
 PERIOD_NS = NS_PER_S
+UNNAMED_NS = 10 * NS_PER_S
+"""How long a run may leave open which devices it uses before all GPUs are sampled, in NVML's order."""
 
 Stamps = npt.NDArray[np.int64]
 
@@ -58,37 +61,50 @@ def busy_ns(begin: Stamps, end: Stamps, edges: Stamps) -> Stamps:
     return covered[1:] - covered[:-1]
 
 
+@dataclass(frozen=True)
+class RunDevice:
+    """What the run says about its device. `kind` is `None` while it says nothing."""
+
+    kind: str | None = None
+    uuids: tuple[str, ...] = ()
+    count: int = 1
+    memory_bytes: int | None = None
+    conditions: Conditions | None = None
+    """Under which it is emulated."""
+
+    @classmethod
+    def of(cls, info: Any) -> RunDevice:
+        """Read leniently: the file is written by another process, perhaps of another version."""
+        device = info.get("device") if isinstance(info, dict) else None
+        if not isinstance(device, dict) or not isinstance(device.get("kind"), str):
+            # Where nothing trains, nothing will name a device: all GPUs are looked at.
+            return cls("cuda" if isinstance(info, dict) and info.get("watching") else None)
+        uuids, count, memory = (device.get(key) for key in ("uuids", "count", "memory_bytes"))
+        return cls(
+            device["kind"],
+            tuple(map(str, uuids)) if isinstance(uuids, list) else (),
+            count if isinstance(count, int) and count > 0 else 1,
+            memory if isinstance(memory, int) else None,
+            Conditions.of(device.get("conditions")),
+        )
+
+
 class EmulatedSource:
-    """Follows the span and step records of a run on an emulated device.
+    """Follows the span and step records of a run on an emulated device. More devices than it says are noticed when
+    they compute. `start_ns`: where the first window begins."""
 
-    Args:
-        folder: the run.
-        count: emulated devices of the run; more are noticed when they compute.
-        memory_bytes: what run.json says one has.
-        start_ns: where the first window begins.
-        conditions: what run.json says they work under.
-    """
-
-    def __init__(
-        self,
-        folder: Path,
-        count: int,
-        memory_bytes: int | None,
-        start_ns: int,
-        conditions: Conditions | None = None,
-    ) -> None:
+    def __init__(self, folder: Path, device: RunDevice, start_ns: int) -> None:
         self._folder = folder
-        self._memory_bytes = memory_bytes
-        self._start_ns = start_ns
-        self._conditions = conditions
-        self._next_ns = start_ns
+        self._run = device
+        self._start_ns = self._next_ns = start_ns
         self._followers: dict[Path, Follower] = {}
         """Record file → its reader."""
-        self._open = {device: np.empty((2, 0), dtype=np.int64) for device in range(count)}
+        self._open = {number: np.empty((2, 0), dtype=np.int64) for number in range(device.count)}
         """Device → begin and end of the spans that reach into windows not written yet."""
         self._device_of: dict[int, int] = {}
         """Process → the device it computes on, as its spans say."""
         self._used: dict[int, int] = {}
+        """Device → bytes in use."""
         self._cadence = Cadence(PERIOD_NS)
 
     def sample(self, now_ns: int, last: bool = False) -> list[Row]:
@@ -98,20 +114,16 @@ class EmulatedSource:
         for spans, pid in self._fresh(SPAN):
             self._take_spans(spans, pid)
         for steps, pid in self._fresh(STEP):
-            self._take_steps(steps, pid)
-        conditions = {} if self._conditions is None else self._conditions.state(now_ns - self._start_ns)
-        states = [
-            row(
-                DEVICE,
-                t_ns=now_ns,
-                device=device,
-                memory_used_bytes=self._used.get(device),
-                memory_total_bytes=self._memory_bytes,
-                **conditions,
-            )
-            for device in sorted(self._open)
+            told = steps["memory_bytes"][steps["memory_bytes"] != NOT_MEASURED]
+            if len(told) and pid in self._device_of:
+                self._used[self._device_of[pid]] = int(told[-1])
+        conditions, total = self._run.conditions, self._run.memory_bytes
+        state = {} if conditions is None else conditions.state(now_ns - self._start_ns)
+        used = [(number, self._used.get(number)) for number in sorted(self._open)]
+        return self._windows(now_ns) + [
+            row(DEVICE, t_ns=now_ns, device=number, memory_used_bytes=held, memory_total_bytes=total, **state)
+            for number, held in used
         ]
-        return self._windows(now_ns) + states
 
     def _windows(self, now_ns: int) -> list[Row]:
         count = (now_ns - MARGIN_NS - self._next_ns) // WINDOW_NS
@@ -120,7 +132,7 @@ class EmulatedSource:
         edges = self._next_ns + np.arange(count + 1, dtype=np.int64) * WINDOW_NS
         self._next_ns = int(edges[-1])
         rows = []
-        others = 0.0 if self._conditions is None else self._conditions.others
+        others = 0.0 if self._run.conditions is None else self._run.conditions.others
         for device, spans in sorted(self._open.items()):
             busy = busy_ns(spans[0], spans[1], edges)
             # Any kernel of any program counts: those of others run on while the training's do not.
@@ -140,64 +152,16 @@ class EmulatedSource:
             before = self._open.get(device, np.empty((2, 0), dtype=np.int64))
             self._open[device] = np.hstack([before, np.array([mine["begin_ns"], mine["end_ns"]])])
 
-    def _take_steps(self, steps: Rows, pid: int) -> None:
-        used = steps["memory_bytes"][steps["memory_bytes"] != NOT_MEASURED]
-        if len(used) and pid in self._device_of:
-            self._used[self._device_of[pid]] = int(used[-1])
-
-    def _fresh(self, kind: Kind) -> list[tuple[Rows, int]]:
+    def _fresh(self, kind: Kind) -> Iterator[tuple[Rows, int]]:
         """New records of each file of a kind, with the pid of its writer."""
-        fresh = []
         for path in self._folder.glob(f"{kind.name}-*.rec"):
-            try:
+            # Without those just being made, or already being removed.
+            with contextlib.suppress(OSError, RecordError):
                 if path not in self._followers:
                     self._followers[path] = Follower(path)
                 follower = self._followers[path]
-                records = follower.new()
-            except (OSError, RecordError):
-                # Just being made, or already being removed.
-                continue
-            if len(records):
-                fresh.append((records, follower.header.pid))
-        return fresh
-
-
-LOOK_PERIOD_NS = NS_PER_S
-UNNAMED_NS = 10 * NS_PER_S
-"""How long a run may leave open which devices it uses before all GPUs are sampled, in NVML's order."""
-
-
-class DeviceSource(Protocol):
-    """Samples the devices of one kind."""
-
-    def sample(self, now_ns: int, last: bool = False) -> list[Row]: ...
-
-
-@dataclass(frozen=True)
-class RunDevice:
-    """What the run says about its device. `kind` is `None` while it says nothing."""
-
-    kind: str | None = None
-    uuids: tuple[str, ...] = ()
-    count: int = 1
-    memory_bytes: int | None = None
-    conditions: Conditions | None = None
-
-    @classmethod
-    def of(cls, info: Any) -> RunDevice:
-        """Read leniently: the file is written by another process, perhaps of another version."""
-        device = info.get("device") if isinstance(info, dict) else None
-        if not isinstance(device, dict) or not isinstance(device.get("kind"), str):
-            # Where nothing trains, nothing will name a device: all GPUs are looked at.
-            return cls("cuda" if isinstance(info, dict) and info.get("watching") else None)
-        uuids, count, memory = (device.get(key) for key in ("uuids", "count", "memory_bytes"))
-        return cls(
-            device["kind"],
-            tuple(map(str, uuids)) if isinstance(uuids, list) else (),
-            count if isinstance(count, int) and count > 0 else 1,
-            memory if isinstance(memory, int) else None,
-            Conditions.of(device.get("conditions")),
-        )
+                if len(records := follower.new()):
+                    yield records, follower.header.pid
 
 
 class Devices:
@@ -211,13 +175,13 @@ class Devices:
         self._folder = folder
         self._say = say
         self._start_ns = start_ns
-        self._look = Cadence(LOOK_PERIOD_NS)
+        self._look = Cadence(PERIOD_NS)
         self._stamps: dict[Path, tuple[int, int]] = {}
         self._uuids: list[str] = []
-        """Of the GPUs of training processes, in the order in which these told them: their numbers stay."""
+        """UUIDs of the GPUs of training processes, in the order in which these named them: their numbers stay."""
         self._device = RunDevice()
         self._chosen: RunDevice | None = None
-        self._source: DeviceSource | None = None
+        self._source: EmulatedSource | NvmlSource | None = None
         self._gateway: Gateway | None = None
 
     def sample(self, now_ns: int, last: bool = False) -> list[Row]:
@@ -256,14 +220,13 @@ class Devices:
         self._uuids += [uuid for each in gpus for uuid in each.uuids if uuid not in self._uuids]
         return RunDevice("cuda", tuple(self._uuids), len(self._uuids))
 
-    def _choose(self, device: RunDevice, since_ns: int) -> DeviceSource | None:
+    def _choose(self, device: RunDevice, since_ns: int) -> EmulatedSource | NvmlSource | None:
         if device.kind == "emulated":
             self._say("Accelerator figures are those of an emulated device, computed from its records.")
-            return EmulatedSource(self._folder, device.count, device.memory_bytes, since_ns, device.conditions)
+            return EmulatedSource(self._folder, device, since_ns)
         if device.kind in ("cuda", None):
             # Loaded here only: most of what NVML costs at start is its binding.
-            from .gpu import NvmlSource
-            from .nvml import Gateway
+            from .nvml import Gateway, NvmlSource
 
             self._gateway = self._gateway or Gateway(self._say)
             source = NvmlSource(self._gateway, device.uuids, since_ns)

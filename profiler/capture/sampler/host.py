@@ -6,6 +6,7 @@ import contextlib
 import os
 import resource
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from ...record.schema import HOST, MEMORY
@@ -16,16 +17,14 @@ from .row import Row, row
 from .schedule import NS_PER_S, Cadence
 from .tree import Member, ProcessTree
 
-SCAN_PERIOD_NS = NS_PER_S
-SCAN_SHARE = 0.005
-PSS_PERIOD_NS = 5 * NS_PER_S
-PSS_FIRST_NS = 2 * NS_PER_S
-PSS_SHARE = 0.005
-LIMITS_PERIOD_NS = 10 * NS_PER_S
-MEMORY_PERIOD_NS = NS_PER_S
-MEMORY_SHARE = 0.005
-"""Of the sampler's time at most: `memory.stat` makes the kernel add up over all CPUs."""
+SHARE = 0.005
+"""Share of the sampler's time that scans of threads, rounds of proportional memory, and looks at limits on memory may
+take, each: `smaps_rollup` makes the kernel walk page tables, `memory.stat` add up over all CPUs."""
+SCAN_PERIOD_NS, MEMORY_PERIOD_NS, LIMITS_PERIOD_NS = NS_PER_S, NS_PER_S, 10 * NS_PER_S
+PSS_PERIOD_NS, PSS_FIRST_NS = 5 * NS_PER_S, 2 * NS_PER_S
 _SUMMED = {"tree_pss_bytes": (b"Pss",), "tree_private_bytes": (b"Private_Clean", b"Private_Dirty")}
+_THROTTLED = {b"throttled_usec", b"throttled_time"}
+Values = dict[str, float | None]
 
 
 class Host:
@@ -36,7 +35,7 @@ class Host:
         self._root = root
         self._proc = str(root / "proc")
         self._tree = ProcessTree(pid, self._proc)
-        self._scan = Cadence(SCAN_PERIOD_NS, share=SCAN_SHARE)
+        self._scan = Cadence(SCAN_PERIOD_NS, share=SHARE)
         self._pss = PssRound(self._proc, start_ns)
         self._limits = Cadence(LIMITS_PERIOD_NS)
         self._machine: MachineCpu | None = None
@@ -55,24 +54,24 @@ class Host:
 
     def sample(self, now_ns: int, late_ns: int, last: bool = False) -> Row:
         """The body of a HOST record. `last` reads what would otherwise have waited for its turn."""
-        values: dict[str, float | None] = {"t_ns": now_ns, "late_ns": late_ns}
-        values |= self._look_at_tree(now_ns, last)
+        values: Values = {"t_ns": now_ns, "late_ns": late_ns} | self._look_at_tree(now_ns, last)
         # Batch systems and containers put a process into its group after it has started.
         groups = read(f"{self._proc}/{self._pid}/cgroup")
         moved = groups is not None and groups != self._groups
         if self._tree.seen and (self._limits.due(now_ns) or moved):
             self._groups = groups
-            self._look_up_limits()
+            # Those of the training process are kept after its end.
+            with contextlib.suppress(OSError):
+                self._cpus = round(1000 * cpu_budget(self._pid, self._root).budget)
+                self._levels = cgroup_levels(self._pid, self._root)
         values["cpus"] = self._cpus
         self.memory = self._memory.sample(now_ns, last, moved)
-        values |= self._look_at_machine()
-        values |= throttling(self._levels)
-        values |= shared_memory(self._root)
+        values |= self._look_at_machine() | throttling(self._levels) | shared_memory(self._root)
         helpers = resource.getrusage(resource.RUSAGE_CHILDREN)
         values["sampler_cpu_ns"] = time.process_time_ns() + round(1e9 * (helpers.ru_utime + helpers.ru_stime))
         return row(HOST, **values)
 
-    def _look_at_tree(self, now_ns: int, last: bool) -> dict[str, float | None]:
+    def _look_at_tree(self, now_ns: int, last: bool) -> Values:
         tree = self._tree
         tree.look()
         scanned = self._scan.due(now_ns) or last
@@ -83,48 +82,36 @@ class Host:
         if not tree.seen:
             return {}
         alive, totals = tree.alive, tree.totals()
+        if not scanned:
+            del totals["run_queue_ns"]
         return {
-            "tree_cpu_ns": totals.cpu_ns,
+            **totals,
+            **self._pss.step(now_ns, alive),
             "main_cpu_ns": tree.main_cpu_ns,
             "main_threads": tree.main_threads,
             "main_thread_queue_ns": tree.main_thread_queue_ns if scanned else None,
-            "run_queue_ns": totals.run_queue_ns if scanned else None,
             "tree_processes": len(alive),
             "tree_threads": sum(m.stat.threads for m in alive),
             "tree_rss_bytes": sum(m.stat.rss_bytes for m in alive),
             "main_rss_bytes": next((m.stat.rss_bytes for m in alive if m.pid == self._pid), None),
-            **self._pss.step(now_ns, alive),
-            "read_chars_bytes": totals.read_chars,
-            "read_storage_bytes": totals.read_storage,
-            "major_faults": totals.major_faults,
-            "minor_faults": totals.minor_faults,
         }
 
-    def _look_up_limits(self) -> None:
-        """Affinity and quota of the training process; kept after its end."""
-        with contextlib.suppress(OSError):
-            self._cpus = round(1000 * cpu_budget(self._pid, self._root).budget)
-            self._levels = cgroup_levels(self._pid, self._root)
-
-    def _look_at_machine(self) -> dict[str, float | None]:
+    def _look_at_machine(self) -> Values:
         before, self._machine = self._machine, parse_machine_cpu(read(f"{self._proc}/stat"))
         shares = self._machine.shares_since(before) if self._machine and before else None
         busy, iowait, steal = shares or (None, None, None)
         memory = parse_pairs(read(f"{self._proc}/meminfo"))
-        available, swap, unused = (memory.get(name) for name in (b"MemAvailable", b"SwapTotal", b"SwapFree"))
-        could_give = [1024 * available] if available is not None else []
+        swap, unused = memory.get(b"SwapTotal"), memory.get(b"SwapFree")
+        could_give = [1024 * memory[name] for name in (b"MemAvailable",) if name in memory]
         could_give += [left] if (left := self._memory.left_bytes) is not None else []
-        pressure = {
-            f"{name}_pressure_us": parse_pressure(read(f"{self._proc}/pressure/{name}"))
-            for name in ("cpu", "io", "memory")
-        }
+        pressure = {name: parse_pressure(read(f"{self._proc}/pressure/{name}")) for name in ("cpu", "io", "memory")}
         return {
             "machine_busy_pct": busy,
             "machine_iowait_pct": iowait,
             "steal_pct": steal,
             "memory_available_bytes": min(could_give, default=None),
             "swap_used_bytes": None if swap is None or unused is None else (swap - unused) * 1024,
-            **pressure,
+            **{f"{name}_pressure_us": stalled for name, stalled in pressure.items()},
         }
 
 
@@ -137,7 +124,7 @@ class MemoryLooks:
     def __init__(self, pid: int, root: Path = Path("/")) -> None:
         self._pid = pid
         self._root = root
-        self._cadence = Cadence(MEMORY_PERIOD_NS, share=MEMORY_SHARE)
+        self._cadence = Cadence(MEMORY_PERIOD_NS, share=SHARE)
         self._limits_cadence = Cadence(LIMITS_PERIOD_NS)
         self._limits: list[MemoryLimit] = []
         self._levels: list[CgroupLevel] = []
@@ -181,16 +168,14 @@ class PssRound:
 
     def __init__(self, proc: str, start_ns: int) -> None:
         self._proc = proc
-        self._cadence = Cadence(PSS_PERIOD_NS, start_ns + PSS_FIRST_NS, PSS_SHARE)
+        self._cadence = Cadence(PSS_PERIOD_NS, start_ns + PSS_FIRST_NS, SHARE)
         self._left: list[int] = []
-        self._sums: dict[str, int] | None = None
+        self._sums: dict[str, int] = {}
+        """Empty where one living process could not be read: such a round has no sums."""
         self._took_ns = 0
 
-    def step(self, now_ns: int, alive: list[Member]) -> dict[str, int]:
-        """The sums of the tree in bytes, by their fields' names, when a round ends with this call; otherwise empty.
-
-        A round of which one living process could not be read has no sums.
-        """
+    def step(self, now_ns: int, alive: Sequence[Member]) -> dict[str, int]:
+        """The sums of the tree in bytes, by their fields' names, when a round ends with this call; otherwise empty."""
         if not self._left:
             if not self._cadence.due(now_ns):
                 return {}
@@ -199,38 +184,29 @@ class PssRound:
         begin = time.monotonic_ns()
         while self._left:
             pid = self._left.pop()
-            told = parse_pairs(read(f"{self._proc}/{pid}/smaps_rollup"))
-            if b"Pss" in told:
-                for field, names in _SUMMED.items():
-                    if self._sums is not None:
-                        self._sums[field] += 1024 * sum(told.get(name, 0) for name in names)
+            found = parse_pairs(read(f"{self._proc}/{pid}/smaps_rollup"))
+            if b"Pss" in found:
+                for field in self._sums:
+                    self._sums[field] += 1024 * sum(found.get(name, 0) for name in _SUMMED[field])
                 break
             if any(m.pid == pid for m in alive):
-                self._sums = None
+                self._sums = {}
         self._took_ns += time.monotonic_ns() - begin
         if self._left:
             return {}
         self._cadence.cost(now_ns, self._took_ns)
-        return self._sums or {}
+        return self._sums
 
 
-def throttling(levels: list[CgroupLevel]) -> dict[str, float | None]:
+def throttling(levels: Sequence[CgroupLevel]) -> Values:
     """Time and periods in which a cgroup was throttled, summed over the levels that may throttle."""
-    time_us: int | None = None
-    periods: int | None = None
-    for level in levels:
-        stat = parse_pairs(read(str(level.folder / "cpu.stat")))
-        spent = stat.get(b"throttled_usec")
-        if spent is None and b"throttled_time" in stat:
-            spent = stat[b"throttled_time"] // 1000
-        if spent is not None:
-            time_us = (time_us or 0) + spent
-        if b"nr_throttled" in stat:
-            periods = (periods or 0) + stat[b"nr_throttled"]
-    return {"throttled_us": time_us, "throttled_periods": periods}
+    stats = [parse_pairs(read(str(level.folder / "cpu.stat"))) for level in levels]
+    spent = [s.get(b"throttled_usec", s.get(b"throttled_time", 0) // 1000) for s in stats if _THROTTLED & s.keys()]
+    periods = [stat[b"nr_throttled"] for stat in stats if b"nr_throttled" in stat]
+    return {"throttled_us": sum(spent) if spent else None, "throttled_periods": sum(periods) if periods else None}
 
 
-def shared_memory(root: Path) -> dict[str, float | None]:
+def shared_memory(root: Path) -> Values:
     """Use and size of `/dev/shm`, where it is a file system of its own."""
     folder = root / "dev/shm"
     try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from pathlib import Path
 
 TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -25,6 +26,11 @@ def read(path: str) -> bytes | None:
         return None
     finally:
         os.close(fd)
+
+
+def read_text(path: Path) -> str:
+    """The same as text; empty where it cannot be read."""
+    return (read(str(path)) or b"").decode(errors="replace")
 
 
 def names(path: str) -> list[str]:

@@ -8,7 +8,6 @@ import os
 import re
 import socket
 from pathlib import Path
-from typing import Any
 
 from ...errors import RecordError
 from ...record.files import MOST_MESSAGE, append_lines, peer, received_here, socket_address, write_text
@@ -23,7 +22,7 @@ _FILE = re.compile(r"[\w-]+\.(json|jsonl|tsv|txt)")
 
 
 def listen(folder: Path) -> socket.socket | None:
-    """What a sampler of this folder listens on; `None` where it cannot. Another process may be given it."""
+    """Open what a sampler of this folder listens on; `None` where it cannot. Another process may be given it."""
     with contextlib.suppress(OSError):
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
@@ -36,17 +35,17 @@ def listen(folder: Path) -> socket.socket | None:
 
 
 class Receiver:
-    """The sampler's end: what processes deliver gets into the folder."""
+    """Takes what processes deliver and puts it into the run folder."""
 
     def __init__(self, folder: Path, listener: socket.socket | None) -> None:
         self._folder = folder
         self.listener = listener
-        """To wait at for something to read."""
+        """Socket that is readable when something has come; `None`: nobody can deliver."""
         self._waiting: list[socket.socket] = []
         self._sinks: list[tuple[RecordSink, int]] = []
-        """With the process that stores."""
+        """Files that rings are emptied into, each with the process that stores into it."""
         self._unmade: list[tuple[RecordRing, tuple[Kind, int, int, bool], int]] = []
-        """Of which no file could be made yet, with whose they are."""
+        """Rings without a file yet, with what names the file and the process that stores into them."""
         self.refused = False
         """Whether processes are to be told that they may not be looked into."""
         if listener is not None:
@@ -55,7 +54,19 @@ class Receiver:
 
     def look(self) -> None:
         """Take what has come. Never raises."""
-        self._accept()
+        while self.listener is not None:
+            try:
+                connection, _ = self.listener.accept()
+            except OSError:
+                break
+            connection.setblocking(False)
+            self._waiting.append(connection)
+        waiting, self._waiting = self._waiting, []
+        for connection in waiting:
+            if self._take(connection):
+                connection.close()
+            else:
+                self._waiting.append(connection)
         unmade, self._unmade = self._unmade, []
         for ring, who, process in unmade:
             try:
@@ -90,29 +101,26 @@ class Receiver:
             sink.close()
         self._sinks.clear()
 
-    def _accept(self) -> None:
-        while self.listener is not None:
-            try:
-                connection, _ = self.listener.accept()
-            except OSError:
-                break
-            connection.setblocking(False)
-            self._waiting.append(connection)
-        waiting, self._waiting = self._waiting, []
-        for connection in waiting:
-            if self._take(connection):
-                connection.close()
-            else:
-                self._waiting.append(connection)
-
     def _take(self, connection: socket.socket) -> bool:
-        """Whether nothing more is to come from there."""
+        """Take a message; whether nothing more is to come from there."""
         descriptors: list[int] = []
         try:
             data, descriptors, *_ = socket.recv_fds(connection, MOST_MESSAGE, 1)
             process, user = peer(connection)
-            if data and user == os.geteuid():
-                self._handle(json.loads(data), descriptors, process)
+            if not data or user != os.geteuid():
+                return True
+            message = json.loads(data)
+            name = message.get("add") or message.get("put")
+            if name is None:
+                kind = KINDS[message["kind"]]
+                if 0 < message["length"] <= MOST_RING:
+                    ring = RecordRing(kind.record_bytes, message["length"], descriptors[0])
+                    who = kind, int(message["rank"]), int(message["pid"]), bool(message["slot"])
+                    self._unmade.append((ring, who, process))
+            elif _FILE.fullmatch(name) and "put" in message:
+                write_text(self._folder / name, message["text"])
+            elif _FILE.fullmatch(name):
+                append_lines(self._folder / name, message["lines"], message["most"], message["once"])
         except BlockingIOError:
             return False
         except (OSError, ValueError, KeyError, TypeError):
@@ -123,23 +131,9 @@ class Receiver:
                 os.close(descriptor)
         return True
 
-    def _handle(self, message: dict[str, Any], descriptors: list[int], process: int) -> None:
-        name = message.get("add") or message.get("put")
-        if name is None:
-            kind = KINDS[message["kind"]]
-            if 0 < message["length"] <= MOST_RING:
-                ring = RecordRing(kind.record_bytes, message["length"], descriptors[0])
-                who = kind, int(message["rank"]), int(message["pid"]), bool(message["slot"])
-                self._unmade.append((ring, who, process))
-        elif _FILE.fullmatch(name):
-            if "put" in message:
-                write_text(self._folder / name, message["text"])
-            else:
-                append_lines(self._folder / name, message["lines"], message["most"], message["once"])
-
 
 def _lives(process: int) -> bool:
-    """Of another machine's view of processes nothing is known: it lives."""
+    """Whether a process lives. One of which this machine knows nothing does."""
     try:
         os.kill(process, 0)
     except ProcessLookupError:

@@ -149,7 +149,10 @@ class StackLooks:
         """Process → why its stacks were not seen."""
         self._writer = RecordWriter(folder, STACK)
         self._lines = SourceLines()
-        self._names = StackNames(folder, self._source if options.source else None)
+        self._pid = root
+        """The process whose stack is being named: its source files are looked for where it sees them."""
+        source = (lambda file, line: self._lines(self._pid, file, line)) if options.source else None
+        self._names = StackNames(folder, source)
         self._looked: dict[Key, _Looked] = {}
         self._stretches: list[_Stretch] = []
         self._begin_ns = self._managed_ns = time.monotonic_ns()
@@ -161,8 +164,6 @@ class StackLooks:
         self._asked_ns = 0
         self._changed_ns = 0
         """When the folder changed last, by its own clock."""
-        self._pid = root
-        """The process whose stack is being named: its source files are looked for where it sees them."""
 
     @property
     def inputs(self) -> list[Spy]:
@@ -339,25 +340,19 @@ class StackLooks:
         if self._ask is not None:
             self._trainings = self._ask()
             return
-        if not self._may_have_changed():
+        # A job of many ranks has many files, which hardly ever change.
+        before = self._changed_ns
+        try:
+            self._changed_ns = self._folder.stat().st_mtime_ns
+        except OSError:
+            return
+        if self._changed_ns == before and time.time_ns() - before >= SETTLED_NS:
             return
         here = socket.gethostname()
         found = [process for process in processes(self._folder) if process.host == here]
         self._told = bool(found)
         if found:
             self._trainings = {process.pid % AGAIN: process.thread or process.pid % AGAIN for process in found}
-
-    def _may_have_changed(self) -> bool:
-        """Whether the folder may have another file than when it was looked through last. A job of many ranks has many
-        of them, which hardly ever change."""
-        before = self._changed_ns
-        with contextlib.suppress(OSError):
-            self._changed_ns = self._folder.stat().st_mtime_ns
-            return self._changed_ns != before or time.time_ns() - before < SETTLED_NS
-        return False
-
-    def _source(self, file: str, line: int) -> str:
-        return self._lines(self._pid, file, line)
 
 
 def _looked_at(told_ns: int, before_ns: float, trace: SpyTrace, offset_ns: float) -> int:

@@ -1,11 +1,8 @@
-"""Which stacks the sampler looks at: as options of its command line, and as whoever starts it says it."""
+"""Which stacks the sampler looks at, as whoever starts it says it."""
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import dataclass
-
-HIGHEST_RATE = 50.0
 
 
 @dataclass(frozen=True)
@@ -26,14 +23,3 @@ class StackOptions:
 
 
 NO_STACKS = StackOptions(rate=0.0)
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--stacks", type=float, default=0.0, metavar="HZ", help="stack samples per second (0: none)")
-    parser.add_argument("--no-source", action="store_true", help="record no lines of source")
-    parser.add_argument("--not-within", action="store_true", help="no process samples its own stacks")
-
-
-def of(options: argparse.Namespace) -> StackOptions:
-    """What a command line of `add_arguments` asks for."""
-    return StackOptions(min(options.stacks, HIGHEST_RATE), not options.no_source, not options.not_within)

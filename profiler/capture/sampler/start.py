@@ -6,9 +6,7 @@ import contextlib
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from ...record.notices import SAMPLER_NOTICES
@@ -43,25 +41,21 @@ class Sampler:
         if process.stdin is not None:
             with contextlib.suppress(OSError):
                 process.stdin.close()
-        end: tuple[Callable[[], None], ...] = (process.terminate, process.kill)
-        for push in (None, *end):
+        for push in (None, process.terminate, process.kill):
             if push is not None:
                 self.error = f"The sampler did not end within {timeout:g} s and was stopped."
                 push()
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self._judge(process.wait(timeout))
+                code = process.wait(timeout)
+                if code and self.error is None:
+                    self.error = f"The sampler ended with exit code {code}; {SAMPLER_NOTICES} in the run folder "
+                    self.error += "may say why."
                 return
-
-    def _judge(self, code: int) -> None:
-        if code and self.error is None:
-            self.error = f"The sampler ended with exit code {code}; {SAMPLER_NOTICES} in the run folder may say why."
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
 
@@ -87,9 +81,8 @@ def start_sampler(folder: Path, pid: int, rate: float = 5.0, stacks: StackOption
             pass_fds=given,
         )
     except (OSError, ValueError) as error:
-        return Sampler(
-            None, f"The sampler could not be started ({error}), so host and accelerator figures are missing."
-        )
+        why = f"The sampler could not be started ({error}), so host and accelerator figures are missing."
+        return Sampler(None, why)
     finally:
         if listener is not None:
             listener.close()

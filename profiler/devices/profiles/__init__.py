@@ -1,70 +1,81 @@
 """Profiles of accelerators: what an emulated device must know of a real one, and where each number is from.
 
-`load.load(name)` reads one. Here is what a profile means: how long a step takes, how many kernels it
-launches and how much memory it needs. `docs/accelerators.md` has all numbers with their doubts.
+The structures are those of the TOML files, of which `load.load(name)` reads one. Here is what a profile means: how long
+a step takes, how many kernels it launches and how much memory it needs. `docs/accelerators.md` has all numbers with
+their doubts.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Any
+
+from msgspec import Meta, Struct, field
 
 from ...errors import WhyidleError
 
 if TYPE_CHECKING:
     from ..emulated import EmulatedSpec
 
-OriginKind = Literal["published", "derived", "recorded"]
-
 UPDATE_PASSES = 5
 """SGD with momentum reads weight, gradient and momentum and writes weight and momentum."""
-
 FLOAT32_BYTES = 4
+Line = Annotated[str, Meta(pattern=r"^[^\n]*\S[^\n]*\Z")]
+Positive = Annotated[float, Meta(gt=0, lt=1e300)]
+Count = Annotated[int, Meta(ge=0)]
 
 
-@dataclass(frozen=True)
-class Origin:
-    """Where a number is from: a public source, a computation from such numbers, or the user's measurement."""
-
-    kind: OriginKind
-    text: str
-    doubt: str | None = None
-
-    def __str__(self) -> str:
-        return f"{self.kind}: {self.text}"
+class ProfileTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One table of a profile."""
 
 
-@dataclass(frozen=True)
-class Figure:
-    """One number of a profile with its origin. The unit is in the name of what holds it."""
+class Sourced(ProfileTable, frozen=True, kw_only=True):
+    """What states its origin: a public source, a computation from such numbers, or the user's measurement."""
 
-    value: float
-    origin: Origin
+    source: Line | None = None
+    derived: Line | None = None
+    recorded: Line | None = None
+    doubt: Line | None = None
+
+    def __post_init__(self) -> None:
+        if sum(text is not None for text in (self.source, self.derived, self.recorded)) != 1:
+            raise ValueError("name its origin with exactly one of source, derived, recorded")
+
+    @property
+    def kind(self) -> str:
+        """`published`, `derived` or `recorded`."""
+        return "published" if self.source else "derived" if self.derived else "recorded"
+
+    @property
+    def origin(self) -> str:
+        """Where it is from, on one line: `published: …`, `derived: …`, `recorded: …`."""
+        return f"{self.kind}: {self.source or self.derived or self.recorded}"
 
 
-@dataclass(frozen=True)
-class Kernels:
+class Figure(Sourced, frozen=True, kw_only=True):
+    """One number of a profile. The unit is in the name of what holds it."""
+
+    value: Positive
+
+
+class Kernels(Sourced, frozen=True, kw_only=True):
     """Kernels one training step launches."""
 
-    forward: int
-    backward: int
-    optimizer: int
-    origin: Origin
+    forward: Annotated[int, Meta(ge=1)]
+    backward: Count
+    optimizer: Count
 
     @property
     def total(self) -> int:
         return self.forward + self.backward + self.optimizer
 
 
-@dataclass(frozen=True)
-class NetProfile:
+class NetProfile(ProfileTable, frozen=True, kw_only=True):
     """What belongs to a net whatever it runs on. Counts are per sample at its input size, in fp32."""
 
     name: str
-    title: str
-    input_size: int
+    title: Line
+    input_size: Annotated[int, Meta(ge=1)]
     """Side of the square input, pixels."""
     forward_macs: Figure
     parameters: Figure
@@ -73,41 +84,64 @@ class NetProfile:
     kernels: Kernels
 
 
-@dataclass(frozen=True)
-class Nets:
-    """All nets known, and what a training process needs on the device beside its net."""
+class Common(ProfileTable, frozen=True, kw_only=True):
+    """What a training process needs on the device beside its net."""
 
-    nets: Mapping[str, NetProfile]
     context_bytes: Figure
     workspace_bytes: Figure
     bytes_per_parameter: Figure
     """Weight, gradient and momentum."""
 
 
-@dataclass(frozen=True)
-class NetOnAccelerator:
-    """Throughput of training one net, at one or several batch sizes."""
+class Nets(ProfileTable, frozen=True, kw_only=True):
+    """All nets known, and what they have in common."""
+
+    nets: dict[str, NetProfile]
+    common: Common
+
+
+class Throughput(Sourced, frozen=True, kw_only=True):
+    """Throughput of training at one or several batch sizes."""
+
+    batch_sizes: tuple[Positive, ...]
+    """Ascending. Not whole where derived from another net: 16 images of VGG-16 are the work of 7.89 of SSD300."""
+    samples_per_s: tuple[Positive, ...]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        sizes, rates = self.batch_sizes, self.samples_per_s
+        if not sizes or len(sizes) != len(rates):
+            raise ValueError(f"{len(rates)} values of samples_per_s for {len(sizes)} batch sizes")
+        steps = [size / rate for size, rate in zip(sizes, rates, strict=True)]
+        if list(sizes) != sorted(set(sizes)) or steps != sorted(steps):
+            raise ValueError("batch sizes must ascend, and a larger batch cannot take less time")
+
+
+class NetOnAccelerator(Throughput, frozen=True, kw_only=True):
+    """Throughput of training one net."""
 
     net: NetProfile
-    batch_sizes: tuple[float, ...]
-    """Ascending. Not whole where derived from another net: 16 images of VGG-16 are the work of 7.89 of
-    SSD300."""
-    samples_per_s: tuple[float, ...]
-    precision: str
-    origin: Origin
+    precision: Line
+    based_on: Line | Throughput | None = field(name="from", default=None)
+    """What a derived throughput is computed from: `ACCELERATOR/NET`, or a figure given in place."""
+    factors: tuple[dict[str, Any], ...] = ()
+    """What that is multiplied by."""
 
 
-@dataclass(frozen=True)
-class Phases:
-    """Shares of a step, which sum to 1."""
-
-    forward: float
-    backward: float
-    optimizer: float
+class Memory(ProfileTable, frozen=True, kw_only=True):
+    bytes: Figure
+    gb_per_s: Figure
 
 
-@dataclass(frozen=True)
-class Link:
+class Peak(ProfileTable, frozen=True, kw_only=True):
+    """Arithmetic at most."""
+
+    fp32_tflops: Figure
+    tf32_tflops: Figure | None = None
+    """Dense. `None` where there are no tensor cores for it."""
+
+
+class Link(ProfileTable, frozen=True, kw_only=True):
     """The way from the host's memory to the device's."""
 
     generation: Figure
@@ -120,24 +154,32 @@ class Link:
     """Fixed cost of one copy."""
 
 
-@dataclass(frozen=True)
-class Accelerator:
+class Phases(ProfileTable, frozen=True):
+    """Shares of a step, which sum to 1."""
+
+    forward: float
+    backward: float
+    optimizer: float
+
+
+class Accelerator(ProfileTable, frozen=True, kw_only=True):
     """A real accelerator in numbers."""
 
-    name: str
-    title: str
-    memory_bytes: Figure
-    memory_gb_per_s: Figure
-    peak_fp32_tflops: Figure
-    peak_tf32_tflops: Figure | None
-    """Dense. `None` where there are no tensor cores for it."""
+    name: Line
+    title: Line
+    memory: Memory
+    peak: Peak
     link: Link
     kernel_us: Figure
     """What one kernel costs in a row of kernels that do next to nothing."""
     forward_share: Figure
     """Forward as a share of forward and backward."""
-    nets: Mapping[str, NetOnAccelerator]
-    common: Nets
+    nets: dict[str, NetOnAccelerator]
+    common: Common
+
+    def __post_init__(self) -> None:
+        if self.forward_share.value >= 1:
+            raise ValueError("forward_share.value: expected a share below 1")
 
     def net(self, net: str) -> NetOnAccelerator:
         """
@@ -162,7 +204,13 @@ class Accelerator:
             WhyidleError: unknown net, or a batch size below 1.
         """
         _require_batch(batch_size)
-        sizes, times = self._knots(self.net(net))
+        known = self.net(net)
+        sizes = (0.0, *known.batch_sizes)
+        times = [size / rate * 1e9 for size, rate in zip(known.batch_sizes, known.samples_per_s, strict=True)]
+        start = float(self.launch_floor_ns(net))
+        if len(times) > 1:
+            start = max(start, times[0] - (times[1] - times[0]) / (sizes[2] - sizes[1]) * sizes[1])
+        times.insert(0, min(start, times[0]))
         right = min(max(bisect_left(sizes, batch_size), 1), len(sizes) - 1)
         left = right - 1
         slope = (times[right] - times[left]) / (sizes[right] - sizes[left])
@@ -183,7 +231,7 @@ class Accelerator:
         """
         step_ns = self.step_ns(net, batch_size)
         traffic = UPDATE_PASSES * FLOAT32_BYTES * self.net(net).net.parameters.value
-        optimizer = min(traffic / self.memory_gb_per_s.value / step_ns, 1.0)
+        optimizer = min(traffic / self.memory.gb_per_s.value / step_ns, 1.0)
         forward = (1.0 - optimizer) * self.forward_share.value
         return Phases(forward, 1.0 - optimizer - forward, optimizer)
 
@@ -208,14 +256,6 @@ class Accelerator:
         weights = common.bytes_per_parameter.value * what.parameters.value
         return round(fixed + weights + batch_size * what.activation_bytes.value)
 
-    def provenance(self, net: str) -> str:
-        """Where the throughput of a net is from, on one line: `published: …`, `derived: …`, `recorded: …`.
-
-        Raises:
-            WhyidleError: unknown net.
-        """
-        return str(self.net(net).origin)
-
     def spec(self) -> EmulatedSpec:
         """The numbers an emulated device takes."""
         from ..emulated import EmulatedSpec
@@ -223,21 +263,11 @@ class Accelerator:
         return EmulatedSpec(
             name=self.name,
             title=self.title,
-            memory_bytes=int(self.memory_bytes.value),
+            memory_bytes=int(self.memory.bytes.value),
             pinned_bytes_per_s=self.link.pinned_gb_per_s.value * 1e9,
             pageable_bytes_per_s=self.link.pageable_gb_per_s.value * 1e9,
             copy_latency_ns=round(self.link.latency_us.value * 1e3),
         )
-
-    def _knots(self, known: NetOnAccelerator) -> tuple[list[float], list[float]]:
-        """Batch sizes from 0 and the step time in ns at each; straight in between."""
-        sizes = known.batch_sizes
-        times = [size / rate * 1e9 for size, rate in zip(sizes, known.samples_per_s, strict=True)]
-        start = float(self.launch_floor_ns(known.net.name))
-        if len(sizes) > 1:
-            slope = (times[1] - times[0]) / (sizes[1] - sizes[0])
-            start = max(start, times[0] - slope * sizes[0])
-        return [0.0, *sizes], [min(start, times[0]), *times]
 
 
 def _require_batch(batch_size: int) -> None:

@@ -88,15 +88,14 @@ NAMES = tuple(f.name for f in DEVICE.fields[1:])
 VIRTUAL = """
 import json, sys
 from types import SimpleNamespace
-from whyidle.capture.sampler import gpu
-from whyidle.capture.sampler.nvml import Gateway
+from whyidle.capture.sampler import nvml
 uuids, steps = json.loads(sys.argv[1])
 said, rows, start = [], [], 10**15
 shown = start
-gpu.time = SimpleNamespace(monotonic_ns=lambda: shown)
+nvml.time = SimpleNamespace(monotonic_ns=lambda: shown)
 # Each sentence once, as the sampler's notices do.
 say = lambda sentence: sentence in said or said.append(sentence)
-source = gpu.NvmlSource(Gateway(say), uuids, start)
+source = nvml.NvmlSource(nvml.Gateway(say), uuids, start)
 for step in steps:
     # Samples are there at the first look, too.
     shown = start + round(step * 1e9) + 20_000_000

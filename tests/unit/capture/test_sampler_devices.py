@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from whyidle.capture.sampler import gpu, nvml
+from whyidle.capture.sampler import nvml
 from whyidle.capture.sampler.devices import UNNAMED_NS, Devices
 from whyidle.capture.sampler.row import Row
 from whyidle.record.files import write_json
@@ -49,7 +49,7 @@ def sampled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sampled:
         def sample(self, now_ns: int, last: bool = False) -> list[Row]:
             return []
 
-    monkeypatch.setattr(gpu, "NvmlSource", Source)
+    monkeypatch.setattr(nvml, "NvmlSource", Source)
     monkeypatch.setattr(nvml, "Gateway", lambda _say: None)
     return made
 

@@ -95,8 +95,9 @@ def sample(host: Host, now_ns: int, last: bool = False) -> dict[str, float | Non
     return {n: None if v == NOT_MEASURED or v != v else v for n, v in named}
 
 
-def test_tree_includes_children_of_any_thread_and_their_children(fake: FakeRoot) -> None:
-    fake.process(10, cpu=100, waits={10: 5, 11: 7}, children={10: "20", 11: "21 "}, rss=3)
+@pytest.mark.parametrize("name", ["python", "a b", "x) S 1 (y", "((", ")"])
+def test_tree_includes_children_of_any_thread_and_their_children(fake: FakeRoot, name: str) -> None:
+    fake.process(10, name=name, cpu=100, waits={10: 5, 11: 7}, children={10: "20", 11: "21 "}, rss=3)
     fake.process(20, 10, cpu=30, waits={20: 1}, children={20: "30"}, rss=2)
     fake.process(21, 10, cpu=4, io=(50, 6), faults=(8, 9))
     fake.process(30, 20, cpu=2, io=(1000, 60), faults=(10, 1), waits={30: 2})
@@ -196,22 +197,16 @@ def test_the_first_thread_of_the_training_is_told_apart_from_all_others(fake: Fa
     assert (values["main_threads"], values["tree_threads"]) == (3, 5)
     assert (values["main_thread_queue_ns"], values["run_queue_ns"]) == (40, 551)
     fake.process(10, waits={10: 90})
+    # Threads are scanned seldom, and at the end.
     between = sample(host, S // 5)
-    assert (between["main_threads"], between["main_thread_queue_ns"]) == (1, None)
+    assert (between["main_threads"], between["main_thread_queue_ns"], between["run_queue_ns"]) == (1, None, None)
+    assert sample(host, S // 5, last=True)["main_thread_queue_ns"] == 90
     assert sample(host, 11 * S)["main_thread_queue_ns"] == 90
     fake.process(10, state="Z", waits={10: 90}, io=None)
     assert sample(host, 12 * S)["main_threads"] is None
     fake.gone(10)
     ended = sample(host, 23 * S)
     assert (ended["main_threads"], ended["main_thread_queue_ns"]) == (None, 90)
-
-
-def test_threads_are_scanned_seldom_and_at_the_end(fake: FakeRoot) -> None:
-    fake.process(10, waits={10: 4})
-    host = Host(10, 0, fake.root)
-    waits = [sample(host, now)["run_queue_ns"] for now in (0, S // 5, S // 2, 11 * S)]
-    assert waits == [4, None, None, 4]
-    assert sample(host, 11 * S + 1, last=True)["run_queue_ns"] == 4
 
 
 def test_missing_files_are_not_measured_rather_than_zero(fake: FakeRoot) -> None:
@@ -291,17 +286,6 @@ def test_pss_is_not_measured_where_one_process_refuses(fake: FakeRoot) -> None:
     fake.process(20, 10, pss=1)
     late = 2 * PSS_PERIOD_NS
     assert [sample(host, late + i)["tree_pss_bytes"] for i in range(2)] == [None, 101 * 1024]
-
-
-@pytest.mark.parametrize("name", ["python", "a b", "x) S 1 (y", "((", ")"])
-def test_stat_is_read_past_any_name(name: str) -> None:
-    fields = ["R", "42"] + [str(100 + i) for i in range(48)]
-    stat = parse_stat(f"7 ({name}) {' '.join(fields)}\n".encode())
-    assert stat is not None
-    assert (stat.parent, stat.minor_faults, stat.major_faults) == (42, 105, 107)
-    assert stat.cpu_ns == (109 + 110) * TICK_NS
-    assert (stat.threads, stat.started, stat.rss_bytes) == (115, 117, 119 * PAGE_BYTES)
-    assert not stat.ended
 
 
 @pytest.mark.parametrize("text", [None, b"", b"7 (python) S 1 2", b"7 (python) S x" + b" y" * 50])

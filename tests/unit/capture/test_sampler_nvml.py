@@ -1,4 +1,8 @@
-"""NVML as the sampler uses it: the real `pynvml`, loading a library made from `tests/support/fakes/nvml.c`."""
+"""NVML as the sampler uses it: the real `pynvml`, loading a library made from `tests/support/fakes/nvml.c`.
+
+A driver that fails, before or in the midst of a run: each failure is a sentence of its own, what was read before is
+kept, and what cannot be read is missing, never 0.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +14,23 @@ from typing import Any
 
 import pytest
 
-from support.fakes.driver import HEALTHY, NAMES, FakeDriver
+from support.fakes.driver import HEALTHY, NAMES, FakeDriver, Named
 from whyidle.commands.main import main
 from whyidle.record.run import SampledDevice, open_run, sampled_devices, sampled_driver
 
+Looks = Callable[..., tuple[list[str], list[list[Named]]]]
 
-def test_the_source_says_what_the_driver_says(looks: Callable[..., Any], driver: FakeDriver) -> None:
+FIGURES = {"utilisation_pct", "sm_active_pct", "memory_used_bytes", "power_mw", "sm_clock_mhz", "temperature_c"}
+ALL = HEALTHY + "gpm 61 12 8 33\n"
+"""A GPU that answers everything."""
+REFUSES = "This GPU or its driver does not give it"
+
+
+def figures(look: list[Named]) -> set[str]:
+    return set().union(*look) - {"t_ns", "device", "window_ns"} if look else set()
+
+
+def test_the_source_says_what_the_driver_says(looks: Looks, driver: FakeDriver) -> None:
     script = HEALTHY + "gpm 61.5 12.25 8.5 33\n"
     said, found = looks(script, [i / 5 for i in range(12)])
     rows = [r for look in found for r in look]
@@ -60,7 +75,7 @@ def test_the_source_says_what_the_driver_says(looks: Callable[..., Any], driver:
     assert not called & {"nvmlDeviceGetPcieThroughput", "nvmlDeviceGetComputeRunningProcesses_v3"}
 
 
-def test_rare_readings_come_rarely(looks: Callable[..., Any], driver: FakeDriver) -> None:
+def test_rare_readings_come_rarely(looks: Looks, driver: FakeDriver) -> None:
     steps = [i / 5 for i in range(5 * 60)]
     said, rows = looks(HEALTHY, steps)
     assert said == []
@@ -74,25 +89,7 @@ def test_rare_readings_come_rarely(looks: Callable[..., Any], driver: FakeDriver
     assert [r["processes"] for r in last] == [2]
 
 
-LINK = ("pcie_generation", "pcie_width", "pcie_max_generation", "pcie_max_width")
-
-
-def test_a_capability_that_is_refused_leaves_the_figure_itself(looks: Callable[..., Any], driver: FakeDriver) -> None:
-    refused = {
-        "nvmlDeviceGetMaxClockInfo": "the highest multiprocessor clock",
-        "nvmlDeviceGetMaxPcieLinkGeneration": "the highest PCIe generation",
-        "nvmlDeviceGetMaxPcieLinkWidth": "the greatest PCIe width",
-    }
-    said, rows = looks(HEALTHY + "" + "".join(f"fault {name} 3\n" for name in refused), [0, 2, 13])
-    seen = set().union(*(r for look in rows for r in look))
-    assert {"sm_clock_mhz", "pcie_generation", "pcie_width"} <= seen
-    assert not {"sm_clock_max_mhz", "pcie_max_generation", "pcie_max_width"} & seen
-    words = "This GPU or its driver does not give it (Not Supported)."
-    assert sorted(said) == sorted(f"Not measured: {metric}. {words}" for metric in refused.values())
-    assert all([name for name, _ in driver.calls()].count(function) == 1 for function in refused)
-
-
-def test_devices_are_those_named_in_their_order(looks: Callable[..., Any], driver: FakeDriver) -> None:
+def test_devices_are_those_named_in_their_order(looks: Looks, driver: FakeDriver) -> None:
     script = HEALTHY + "devices 3\nfault nvmlDeviceGetPowerUsage 3 0 2\n"
     said, rows = looks(script, [0], uuids=("GPU-fake-2", "GPU-fake-0", "GPU-else"))
     assert [(r["device"], r.get("power_mw")) for r in rows[0]] == [(0, None), (1, 312_500)]
@@ -144,65 +141,7 @@ def test_where_nothing_trains_all_gpus_are_looked_at_at_once(
     assert all(device["busy_pct"][-1] == 37 for device in devices)
 
 
-def test_a_driver_without_a_gpu_says_so(looks: Callable[..., Any]) -> None:
-    said = "The NVIDIA driver shows no GPU here, so there are no accelerator figures."
-    assert looks("devices 0\n", [0]) == ([said], [[]])
-
-
-REFUSED = [
-    (3, "Not Supported"),
-    (13, "Function Not Found"),
-    (25, "fake error 25"),
-    (2, "Invalid Argument"),
-]
-STATE = {
-    "nvmlDeviceGetPowerUsage": ("power draw", {"power_mw"}),
-    "nvmlDeviceGetTemperature": ("temperature", {"temperature_c"}),
-    "nvmlDeviceGetCurrentClocksEventReasons": ("clock event reasons", {"throttle_reasons"}),
-}
-
-
-@pytest.mark.parametrize(("code", "words"), REFUSED)
-def test_a_metric_that_is_refused_is_asked_for_once_and_never_zero(
-    looks: Callable[..., Any], driver: FakeDriver, code: int, words: str
-) -> None:
-    script = HEALTHY + "" + "".join(f"fault {name} {code}\n" for name in STATE)
-    said, rows = looks(script, [0, 1, 2])
-    states = [r for look in rows for r in look if "memory_used_bytes" in r]
-    assert len(states) == 3
-    missing = set().union(*(fields for _, fields in STATE.values()))
-    assert all(not missing & set(state) for state in states)
-    for function, (metric, _) in STATE.items():
-        assert [name for name, _ in driver.calls()].count(function) == 1
-        assert f"Not measured: {metric}. This GPU or its driver does not give it ({words})." in said
-    assert len(said) == len(STATE)
-
-
-def test_older_names_of_a_call_are_tried(looks: Callable[..., Any]) -> None:
-    said, rows = looks(HEALTHY + "fault nvmlDeviceGetMemoryInfo_v2 13\n", [0])
-    assert [r["memory_used_bytes"] for r in rows[0] if "power_mw" in r] == [5_000_000_000]
-    assert said == []
-
-
-def test_a_refused_permission_names_the_setting(looks: Callable[..., Any]) -> None:
-    script = HEALTHY + "gpm 1 2 3 4\nfault nvmlGpmSampleGet 4\n"
-    said, rows = looks(script, [0, 0.2, 0.4])
-    assert not [r for look in rows for r in look if "sm_active_pct" in r]
-    assert said == [
-        "Not measured: multiprocessor activity (GPM). The driver refuses it to this user (Insufficient "
-        "Permissions); run as root, or load the driver with NVreg_RestrictProfilingToAdminUsers=0."
-    ]
-
-
-def test_a_gpm_metric_that_is_missing_leaves_the_others(looks: Callable[..., Any]) -> None:
-    said, rows = looks(HEALTHY + "gpm 61 -1 nan 4\n", [0, 0.2, 0.4])
-    windows = [r for look in rows for r in look if "sm_active_pct" in r]
-    assert len(windows) == 2
-    assert all(set(w) == {"t_ns", "device", "window_ns", "sm_active_pct", "dram_active_pct"} for w in windows)
-    assert said == ["Not measured: sm_occupancy_pct (GPM). This GPU or its driver does not give it (Not Supported)."]
-
-
-def test_counters_fall_back_to_the_older_thermal_one(looks: Callable[..., Any]) -> None:
+def test_counters_fall_back_to_the_older_thermal_one(looks: Looks) -> None:
     script = """
         memory 1 2
         state 1 1 1 1 1 1 1 1
@@ -222,10 +161,205 @@ def test_counters_fall_back_to_the_older_thermal_one(looks: Callable[..., Any]) 
     ]
 
 
-def test_a_memory_figure_that_is_marked_absent_is_not_measured(looks: Callable[..., Any]) -> None:
-    """The driver marks it with 2^64 - 1, which no field holds."""
-    script = HEALTHY.replace("memory 5000000000 ", f"memory {2**64 - 1} ")
-    _, rows = looks(script, [0])
-    (state,) = [r for r in rows[0] if "power_mw" in r]
-    assert "memory_used_bytes" not in state
-    assert state["memory_total_bytes"] == 80_000_000_000
+NOT_GIVEN = f"{REFUSES} (Not Supported)."
+PERMISSION = "The driver refuses it to this user (Insufficient Permissions); run as root"
+UNWATCHED = "critical errors of the GPU (Xid, ECC). The driver does not report them here"
+NO_GPU = "The NVIDIA driver shows no GPU here, so there are no accelerator figures."
+UNTOLD = 2**64 - 1
+"""How the driver marks what it does not tell."""
+
+
+@pytest.mark.parametrize(
+    ("script", "said", "missing", "holds"),
+    [
+        # Refused for good: asked for once.
+        *(
+            (
+                f"fault nvmlDeviceGetPowerUsage {code}",
+                [f"Not measured: power draw. {REFUSES} ({words})."],
+                "power_mw",
+                {},
+            )
+            for code, words in (
+                (3, "Not Supported"),
+                (13, "Function Not Found"),
+                (25, "fake error 25"),
+                (2, "Invalid Argument"),
+            )
+        ),
+        ("fault nvmlDeviceGetTemperature 3", [f"Not measured: temperature. {NOT_GIVEN}"], "temperature_c", {}),
+        (
+            "fault nvmlDeviceGetCurrentClocksEventReasons 3",
+            [f"Not measured: clock event reasons. {NOT_GIVEN}"],
+            "throttle_reasons",
+            {},
+        ),
+        # A capability leaves the figure itself.
+        (
+            "fault nvmlDeviceGetMaxClockInfo 3",
+            [f"Not measured: the highest multiprocessor clock. {NOT_GIVEN}"],
+            "sm_clock_max_mhz",
+            {"sm_clock_mhz": 1755},
+        ),
+        (
+            "fault nvmlDeviceGetMaxPcieLinkGeneration 3",
+            [f"Not measured: the highest PCIe generation. {NOT_GIVEN}"],
+            "pcie_max_generation",
+            {"pcie_generation": 5, "pcie_max_width": 16},
+        ),
+        (
+            "fault nvmlDeviceGetMaxPcieLinkWidth 3",
+            [f"Not measured: the greatest PCIe width. {NOT_GIVEN}"],
+            "pcie_max_width",
+            {"pcie_width": 16, "pcie_max_generation": 5},
+        ),
+        ("devices 0", [NO_GPU], "utilisation_pct power_mw", {}),
+        # Older names of a call are tried.
+        ("fault nvmlDeviceGetMemoryInfo_v2 13", [], "", {"memory_used_bytes": 5_000_000_000}),
+        # A permission names the setting.
+        (
+            "fault nvmlGpmSampleGet 4",
+            [
+                f"Not measured: multiprocessor activity (GPM). {PERMISSION}, or load the driver with "
+                "NVreg_RestrictProfilingToAdminUsers=0."
+            ],
+            "sm_active_pct",
+            {},
+        ),
+        (
+            "fault nvmlDeviceGetPowerUsage 4 2",
+            [f"No longer measured: power draw. {PERMISSION}."],
+            "",
+            {"power_mw": 312_500},
+        ),
+        # A metric that is missing leaves the others; what is no number is not measured.
+        (
+            "gpm 61 -1 nan 4",
+            [f"Not measured: sm_occupancy_pct (GPM). {NOT_GIVEN}"],
+            "sm_occupancy_pct tensor_active_pct",
+            {"sm_active_pct": 61, "dram_active_pct": 4},
+        ),
+        (f"memory {UNTOLD} 80000000000", [], "memory_used_bytes", {"memory_total_bytes": 80_000_000_000}),
+        (
+            "held 6000000000 2000000000",
+            [],
+            "",
+            {"processes": 2, "processes_bytes": 8 * 10**9, "largest_process_bytes": 6 * 10**9},
+        ),
+        (f"held 6000000000 {UNTOLD}", [], "processes_bytes largest_process_bytes", {"processes": 2}),
+        # A passing error leaves a hole, and is retried.
+        (
+            "fault nvmlDeviceGetPowerUsage 20",
+            ["Reading power draw failed at least once (Insufficient Memory); those samples lack it."],
+            "power_mw",
+            {},
+        ),
+        # Critical errors are told once, with their time.
+        (
+            "devices 2\nevent 1 8 79 3\nevent 1 8 79 4\nevent 0 8 4242 4\nevent 0 2 0 7",
+            [
+                "GPU 1 of the run reported Xid 79 (the GPU has fallen off the bus), 2 s after sampling began.",
+                "GPU 0 of the run reported Xid 4242, 2 s after sampling began.",
+                "GPU 0 of the run reported an uncorrectable memory error (ECC), 3 s after sampling began.",
+            ],
+            "",
+            {"power_mw": 312_500},
+        ),
+        *(
+            (
+                f"devices 2\n{script}",
+                [f"{verb} watched: {UNWATCHED} ({words}); the kernel log has them."],
+                "",
+                {"power_mw": 312_500},
+            )
+            for script, verb, words in (
+                ("fault nvmlDeviceRegisterEvents 4", "Not", "Insufficient Permissions"),
+                ("eventkinds 0", "Not", "Not Supported"),
+                ("fault nvmlEventSetWait_v2 999 2", "No longer", "Unknown Error"),
+            )
+        ),
+    ],
+)
+def test_what_a_driver_does_not_give_is_one_sentence_and_no_zero(
+    looks: Looks, driver: FakeDriver, script: str, said: list[str], missing: str, holds: dict[str, float]
+) -> None:
+    found, rows = looks(f"{ALL}{script}\n", [0, 1, 2, 3, 4, 13])
+    assert found == said
+    seen: Named = {}
+    for row in (row for look in rows for row in look):
+        seen |= row
+    assert not set(missing.split()) & set(seen)
+    assert holds.items() <= seen.items()
+    if script.startswith("fault nvmlDeviceGet") and said:
+        asked = {"Not": 1, "No": 3, "Reading": 6}[said[0].split()[0]]
+        assert [name for name, _ in driver.calls()].count(script.split()[1]) == asked
+
+
+MIDWAY = 40
+"""The number of the call from which on a scripted failure holds: three or four looks are done by then."""
+REPLACED = (
+    "The NVIDIA driver was replaced while its old kernel module is still loaded (RM has detected an NVML/RM version "
+    "mismatch.): no accelerator figures from here on. Running CUDA programs go on; reload the module or reboot."
+)
+FAILURES = [
+    (15, "GPU 0 of the run no longer answers (GPU is lost): its figures end here. The kernel log names the Xid."),
+    (18, REPLACED),
+    (
+        999,
+        "The NVIDIA driver stopped answering (Unknown Error): no accelerator figures from here on. A container loses "
+        "its /dev/nvidia* this way when systemd reloads on the host; restart the container.",
+    ),
+    (4, "The NVIDIA driver refuses this user (Insufficient Permissions): no accelerator figures from here on."),
+    (9, "The NVIDIA driver was unloaded (Driver Not Loaded): no accelerator figures from here on."),
+]
+
+
+@pytest.mark.parametrize(("code", "sentence"), FAILURES, ids=lambda value: value if isinstance(value, int) else "")
+def test_a_failure_in_the_midst_of_a_run_is_one_sentence_and_keeps_what_was_read(
+    looks: Looks, driver: FakeDriver, code: int, sentence: str
+) -> None:
+    said, rows = looks(ALL + f"fault * {code} {MIDWAY}\n", [float(i) for i in range(12)])
+    assert said == [sentence]
+    assert figures(rows[1]) >= FIGURES
+    ended = next(i for i, look in enumerate(rows) if not look)
+    assert 2 <= ended < 12
+    assert all(look == [] for look in rows[ended:])
+    # The look in which it failed keeps what it had read: all of it figures that were really there.
+    values = {name: {r[name] for look in rows[:ended] for r in look if name in r} for name in FIGURES}
+    assert values == {
+        "utilisation_pct": {37},
+        "sm_active_pct": {61},
+        "memory_used_bytes": {5_000_000_000},
+        "power_mw": {312_500},
+        "sm_clock_mhz": {1755},
+        "temperature_c": {64},
+    }
+    # Nothing is asked of it any more, but for the calls that told one metric's failure from the driver's.
+    assert len(driver.calls()) <= MIDWAY + 3
+
+
+@pytest.mark.parametrize(("code", "words"), [(15, "GPU is lost"), (16, "GPU requires restart")])
+def test_a_lost_gpu_ends_alone(looks: Looks, driver: FakeDriver, code: int, words: str) -> None:
+    script = HEALTHY + f"devices 2\nfault * {code} 30 1\n"
+    said, rows = looks(script, [float(i) for i in range(10)])
+    powers = [[r["device"] for r in look if "power_mw" in r] for look in rows]
+    assert powers[0] == [0, 1]
+    assert powers[-1] == [0]
+    assert len([gpu for _, gpu in driver.calls() if gpu == 1]) == 31
+    assert said == [
+        f"GPU 1 of the run no longer answers ({words}): its figures end here. The kernel log names the Xid."
+    ]
+
+
+@pytest.mark.parametrize(
+    ("code", "sentence"),
+    [
+        (9, "No NVIDIA driver here (Driver Not Loaded): no accelerator figures.\n"),
+        (4, "The NVIDIA driver refuses this user (Insufficient Permissions): no accelerator figures.\n"),
+        (18, f"{REPLACED}\n"),
+    ],
+)
+def test_a_driver_that_does_not_start_is_one_sentence_and_no_record(
+    recorded: Callable[..., tuple[list[Named], str]], code: int, sentence: str
+) -> None:
+    assert recorded(f"init {code}\n") == ([], sentence)
