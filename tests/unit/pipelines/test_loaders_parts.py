@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -62,27 +63,12 @@ def test_a_batch_holds_the_samples_in_the_order_asked_for(photos: Any) -> None:
         assert np.array_equal(rows[:, 1:].numpy(), photos.targets(index))
 
 
-@given(st.lists(st.integers(0, 4), min_size=1, max_size=8))
-def test_packed_rows_know_their_place_in_the_batch(objects: list[int]) -> None:
-    targets = [np.full((n, 5), place, np.float32) for place, n in enumerate(objects)]
-    packed = assemble.pack(targets)
-    assert packed.shape == (sum(objects), 6)
-    assert packed.dtype == np.float32
-    assert np.array_equal(packed[:, 0], packed[:, 3])
-    assert np.bincount(packed[:, 0].astype(int), minlength=len(objects)).tolist() == objects
-
-
-@pytest.mark.parametrize("content", [b"", b"no image at all", None], ids=["empty", "text", "truncated"])
-def test_a_broken_file_is_named(photos: Any, tmp_path: Path, content: bytes | None) -> None:
+@pytest.mark.parametrize("content", [b"", b"no image at all"], ids=["empty", "text"])
+def test_a_broken_file_is_named(tmp_path: Path, content: bytes) -> None:
     broken = tmp_path / "broken.jpg"
-    broken.write_bytes(photos.path(0).read_bytes()[:700] if content is None else content)
+    broken.write_bytes(content)
     with pytest.raises(DataError, match=r"broken\.jpg cannot be decoded"):
         photos_module.decode(photos_module.read(broken), broken)
-
-
-def test_a_missing_file_is_named_with_the_reason(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"gone\.jpg cannot be read: No such file"):
-        photos_module.read(tmp_path / "gone.jpg")
 
 
 ANY = st.builds(
@@ -95,75 +81,36 @@ ANY = st.builds(
 
 
 @given(st.integers(0, 60), ANY, st.integers(0, 1000))
-def test_an_epoch_visits_every_sample_once(samples: int, settings: Settings, epoch: int) -> None:
-    order = epoch_order(samples, settings, epoch)
+def test_an_epoch_visits_every_sample_once_and_batches_are_its_order_cut_up(
+    samples: int, settings: Settings, epoch: int
+) -> None:
+    order, groups = epoch_order(samples, settings, epoch), batches(samples, settings, epoch)
     assert sorted(order) == list(range(samples))
     assert settings.shuffle or order == sorted(order)
-
-
-@given(st.integers(0, 60), ANY, st.integers(0, 1000))
-def test_batches_are_the_order_cut_up(samples: int, settings: Settings, epoch: int) -> None:
-    groups = batches(samples, settings, epoch)
-    order = epoch_order(samples, settings, epoch)
     joined = [index for group in groups for index in group]
     assert joined == order[: len(joined)]
     assert len(groups) == count(samples, settings)
     assert all(len(group) == settings.batch_size for group in groups[:-1])
-    left_out = samples - len(joined)
-    assert left_out == (samples % settings.batch_size if settings.drop_last else 0)
+    assert samples - len(joined) == (samples % settings.batch_size if settings.drop_last else 0)
 
 
-def test_epochs_and_seeds_shuffle_differently_and_repeatably() -> None:
-    def order(seed: int, epoch: int) -> list[int]:
-        return epoch_order(50, Settings(batch_size=4, seed=seed), epoch)
+def test_seeds_and_epochs_shuffle_differently_and_augmentation_depends_on_the_index_besides() -> None:
+    every = list(product(range(3), range(3)))
+    orders = [tuple(epoch_order(50, Settings(4, seed=seed), epoch)) for seed, epoch in every]
+    assert len(set(orders)) == 9
+    assert orders[5] == tuple(epoch_order(50, Settings(4, seed=1), 2))
+    assert orders[3] != tuple(randomness(Settings(4, seed=1), 0, 0).permutation(50).tolist())
 
-    orders = [order(seed, epoch) for seed in range(3) for epoch in range(3)]
-    assert len({tuple(o) for o in orders}) == 9
-    assert order(1, 2) == order(1, 2)
-
-
-def test_augmentation_depends_on_seed_epoch_and_index_alone() -> None:
     def drawn(seed: int, epoch: int, index: int, batch_size: int = 4) -> float:
         return randomness(Settings(batch_size=batch_size, seed=seed), epoch, index).random()
 
-    numbers = {drawn(seed, epoch, index) for seed in range(3) for epoch in range(3) for index in range(3)}
-    assert len(numbers) == 27
+    assert len({drawn(*each, index) for each in every for index in range(3)}) == 27
     assert drawn(1, 2, 0) == drawn(1, 2, 0, batch_size=9)
 
 
-def test_the_shuffling_is_not_the_augmentation_of_sample_zero() -> None:
-    settings = Settings(batch_size=4)
-    assert epoch_order(50, settings, 3) != randomness(settings, 3, 0).permutation(50).tolist()
-
-
-@given(st.lists(st.integers(), max_size=40), st.integers(1, 5))
-def test_everything_comes_once_and_in_order(items: list[int], capacity: int) -> None:
-    thread = Background(iter(items), capacity, "test")
-    assert list(thread) == items
-    thread.close()
-
-
-def test_it_never_makes_more_than_it_may_hold(until: Any) -> None:
-    made: list[int] = []
-
+def test_a_thread_that_works_ahead_gives_an_exception_after_the_good_items_and_once() -> None:
     def source() -> Iterator[int]:
-        for item in range(10):
-            made.append(item)
-            yield item
-
-    thread = Background(source(), 3, "test")
-    assert until(lambda: thread.ready() == 3)
-    assert made == [0, 1, 2]
-    assert next(thread) == 0
-    assert until(lambda: thread.ready() == 3)
-    assert made == [0, 1, 2, 3]
-    thread.close()
-
-
-def test_an_exception_comes_after_the_good_items_and_once() -> None:
-    def source() -> Iterator[int]:
-        yield 1
-        yield 2
+        yield from (1, 2)
         raise KeyError("spoilt")
 
     thread = Background(source(), 5, "test")
@@ -174,7 +121,7 @@ def test_an_exception_comes_after_the_good_items_and_once() -> None:
     thread.close()
 
 
-def test_closing_stops_a_full_thread_and_closes_its_source_there(until: Any) -> None:
+def test_closing_it_when_full_stops_it_and_closes_its_source_there(until: Any) -> None:
     closed_by: list[int] = []
 
     def source() -> Iterator[int]:
@@ -193,20 +140,3 @@ def test_closing_stops_a_full_thread_and_closes_its_source_there(until: Any) -> 
     assert len(closed_by) == 1
     assert closed_by[0] != threading.get_ident()
     assert list(thread) == []
-
-
-def test_closing_the_first_of_a_chain_frees_the_second() -> None:
-    started = threading.Event()
-
-    def waiting() -> Iterator[int]:
-        yield 0
-        started.wait()
-        yield 1
-
-    first = Background(waiting(), 1, "first")
-    second = Background((item for item in first), 5, "second")
-    assert next(second) == 0  # from here on the second waits for the first
-    started.set()
-    first.close()
-    second.close()
-    assert not [thread for thread in threading.enumerate() if thread.name in ("first", "second")]
