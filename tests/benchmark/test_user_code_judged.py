@@ -43,12 +43,6 @@ RIGHT = _report(_finding(ZIPPED.cause, _line(RIGHT_LINE), _line(1)))
 HEALTHY = _report(_finding("none", remedy=""))
 
 
-def test_a_report_that_names_cause_line_and_remedy_is_right() -> None:
-    answer = judged(ZIPPED, RIGHT, HEALTHY)
-    assert (answer.cause_first, answer.line_first, answer.remedy_first, answer.quiet) == (True, True, True, True)
-    assert answer.line == f"broken.py:{RIGHT_LINE} line {RIGHT_LINE}"
-
-
 @pytest.mark.parametrize(
     ("lines", "first", "among"),
     [
@@ -91,7 +85,9 @@ def test_a_fault_that_cost_nothing_in_its_run_is_not_judged() -> None:
     )
     assert "- cause first: 1 of 1 (100 %, 95 % interval 21 to 100); in 1 the fault cost nothing" in lines
     assert sum("not judged: the fault cost nothing here" in line for line in lines) == 1
-    assert judged(ZIPPED, RIGHT, HEALTHY, cost=0.1).cause_first is True
+    right = judged(ZIPPED, RIGHT, HEALTHY, cost=0.1)
+    assert (right.cause_first, right.line_first, right.remedy_first, right.quiet) == (True, True, True, True)
+    assert right.line == f"broken.py:{RIGHT_LINE} line {RIGHT_LINE}"
 
 
 def _results() -> list[ProgramResult]:
@@ -115,14 +111,10 @@ def test_no_figure_is_of_both_halves() -> None:
         "- cause first: 1 of 2",
         "- cause first: 1 of 1",
     ]
-
-
-def test_rounds_that_differ_are_told_in_the_row_of_their_program() -> None:
-    (row,) = [line for line in tables(_results()[:1]) if "`zipped_structures`" in line]
+    # Rounds that differ are told in the row of their program.
+    row = next(line for line in lines if "`zipped_structures`" in line)
     cells = [cell.strip() for cell in row.strip("|").split("|")]
-    assert cells[2].startswith("**1 of 2**")
-    assert cells[5].startswith("yes")
-    assert cells[6] == "2.9x"
+    assert (cells[2].startswith("**1 of 2**"), cells[5].startswith("yes"), cells[6]) == (True, True, "2.9x")
 
 
 class _Runs:

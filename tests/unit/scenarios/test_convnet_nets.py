@@ -19,14 +19,7 @@ from whyidle.pipelines.protocol import Batch
 from whyidle.record.run import open_run
 from whyidle.record.schema import STEP
 from whyidle.scenarios.convnets.benchmark import EmulatedForward, Forward, Gradients
-from whyidle.scenarios.convnets.nets import (
-    NETS,
-    AlexNetBenchmark,
-    Cifar10Net,
-    build,
-    classification_loss,
-    sgd,
-)
+from whyidle.scenarios.convnets.nets import NETS, AlexNetBenchmark, Cifar10Net, build, classification_loss, sgd
 from whyidle.scenarios.training import Training
 
 PARAMETERS = {
@@ -89,13 +82,12 @@ def test_responses_are_normalised_by_tensorflows_formula(net: str, radius: int, 
     np.testing.assert_allclose(normalised.numpy(), expected, rtol=1e-5)
 
 
-@pytest.mark.parametrize(("branches", "each"), [(2, 0.3), (1, 0.4)])
-def test_side_branches_count_for_a_part_of_the_loss(branches: int, each: float) -> None:
-    said = torch.tensor([[2.0, -1.0]])
-    labels = torch.tensor([0])
+def test_side_branches_count_for_a_part_of_the_loss() -> None:
+    said, labels = torch.tensor([[2.0, -1.0]]), torch.tensor([0])
     alone = classification_loss(lambda images: said, said, labels)
-    together = classification_loss(lambda images: (said,) * (1 + branches), said, labels)
-    assert together.item() == pytest.approx(alone.item() * (1 + branches * each))
+    for branches, each in ((2, 0.3), (1, 0.4)):
+        together = classification_loss(lambda images: (said,) * (1 + branches), said, labels)  # noqa: B023
+        assert together.item() == pytest.approx(alone.item() * (1 + branches * each))
 
 
 def test_only_the_hidden_layers_of_the_cifar_net_decay() -> None:
@@ -142,8 +134,5 @@ class TestBenchmark:
         assert steps_seen(tmp_path / "run", training, batch_of(torch.empty(128, 1)), 2) == 2
         assert queued == [(pytest.approx(70e6, rel=1e-4), 33)] * 2
         assert titanx.step_ns("alexnet-forward-backward", 128) == pytest.approx(244e6, rel=1e-4)
-
-    def test_emulated_memory_ends_at_some_batch_size(self) -> None:
-        titanx = load("titanx")
         with pytest.raises(DeviceOutOfMemory):
             EmulatedForward(EmulatedDevice(titanx.spec()), titanx, "alexnet-forward", 10_000)

@@ -15,16 +15,16 @@ import pytest
 from support.idx_files import NAMES, idx, make_set, write
 from whyidle.errors import DataError
 from whyidle.scenarios.datasets.fetch import fetch
-from whyidle.scenarios.datasets.idx import FASHION_MNIST, MNIST, IdxImages, IdxSet
+from whyidle.scenarios.datasets.idx import FASHION_MNIST, MNIST, IdxImages
 
 IMAGES, LABELS = NAMES["train"]
 
 
-def own(folder: Path) -> IdxSet:
-    """The set in a folder, as if it had been published."""
-    contents = {name: (folder / name).read_bytes() for pair in NAMES.values() for name in pair}
-    md5 = {name: hashlib.md5(content, usedforsecurity=False).hexdigest() for name, content in contents.items()}
-    return replace(FASHION_MNIST, title="Own", content_md5=md5)
+def md5_of(folder: Path, suffix: str = "") -> dict[str, str]:
+    def of(name: str) -> str:
+        return hashlib.md5((folder / f"{name}{suffix}").read_bytes(), usedforsecurity=False).hexdigest()
+
+    return {name: of(name) for pair in NAMES.values() for name in pair}
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_flat_or_as_torchvision_has_it_packed_or_not(tmp_path: Path, inner: str,
 
 def test_the_published_files_go_without_a_word_and_others_are_named(tmp_path: Path) -> None:
     folder = make_set(tmp_path / "plain")
-    which = own(folder)
+    which = replace(FASHION_MNIST, title="Own", content_md5=md5_of(folder))  # as if it had been published
     for there in (folder, make_set(tmp_path / "packed", suffix=".gz")):
         same = IdxImages.open(which, there)
         assert (same.title, list(same.notices())) == ("Own", [])
@@ -51,17 +51,6 @@ def test_the_published_files_go_without_a_word_and_others_are_named(tmp_path: Pa
     [notice] = other.notices()
     assert str(folder / IMAGES) in notice
     assert "is not the published file of Own" in notice
-
-
-@pytest.mark.parametrize("suffix", ["", ".gz"])
-def test_a_file_that_is_cut_off_is_named(tmp_path: Path, suffix: str) -> None:
-    make_set(tmp_path, suffix=suffix)
-    file = tmp_path / f"{IMAGES}{suffix}"
-    file.write_bytes(file.read_bytes()[:-100])
-    with pytest.raises(DataError, match=r"is cut off|ended before") as caught:
-        IdxImages.open(FASHION_MNIST, tmp_path)
-    assert str(file) in str(caught.value)
-    assert FASHION_MNIST.mirrors[0] in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -87,12 +76,9 @@ def test_a_file_that_contradicts_itself_or_its_partner_is_refused(
     assert str(tmp_path / name) in str(caught.value)
 
 
-def test_an_empty_folder_is_told_what_it_lacks(tmp_path: Path) -> None:
+def test_the_first_whole_set_of_this_machine_comes_before_a_download(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=f"has no {IMAGES}, nor has raw/ or MNIST/raw/ in it"):
         IdxImages.open(MNIST, tmp_path)
-
-
-def test_the_first_whole_set_of_this_machine_comes_before_a_download(tmp_path: Path) -> None:
     half, whole = make_set(tmp_path / "half"), make_set(tmp_path / "whole", suffix=".gz")
     (half / NAMES["test"][1]).unlink()
     assert replace(FASHION_MNIST, places=(tmp_path / "absent", half, whole)).find(print) == whole
@@ -101,12 +87,7 @@ def test_the_first_whole_set_of_this_machine_comes_before_a_download(tmp_path: P
 
 def test_a_download_goes_to_the_cache_and_says_so(tmp_path: Path, cache_folder: Path) -> None:
     server = make_set(tmp_path / "server", suffix=".gz")
-    md5 = {
-        name: hashlib.md5((server / f"{name}.gz").read_bytes(), usedforsecurity=False).hexdigest()
-        for pair in NAMES.values()
-        for name in pair
-    }
-    which = replace(FASHION_MNIST, places=(), mirrors=(f"{server.as_uri()}/",), md5=md5)
+    which = replace(FASHION_MNIST, places=(), mirrors=(f"{server.as_uri()}/",), md5=md5_of(server, ".gz"))
     said: list[str] = []
     folder = which.find(said.append)
     assert folder.is_relative_to(cache_folder)
@@ -127,6 +108,16 @@ def test_debians_copy_is_the_published_set() -> None:
 CONTENT = bytes(range(256)) * 20
 MD5 = hashlib.md5(CONTENT, usedforsecurity=False).hexdigest()
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_a_file_that_is_cut_off_is_named(tmp_path: Path, suffix: str) -> None:
+    file = make_set(tmp_path, suffix=suffix) / f"{IMAGES}{suffix}"
+    file.write_bytes(file.read_bytes()[:-100])
+    with pytest.raises(DataError, match=r"is cut off|ended before") as caught:
+        IdxImages.open(FASHION_MNIST, tmp_path)
+    for said in (str(file), FASHION_MNIST.mirrors[0]):
+        assert said in str(caught.value)
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -156,23 +147,19 @@ def server() -> Iterator[str]:
         running.shutdown()
 
 
-def nothing(text: str) -> None:
-    """Says nothing."""
-
-
-def test_a_file_is_there_once_its_checksum_is_right(server: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("first", [[], ["absent"], ["cut-off"], ["other"]])
+def test_a_file_is_there_once_its_checksum_is_right_from_the_first_mirror_that_has_it(
+    server: str, tmp_path: Path, first: list[str]
+) -> None:
     said: list[str] = []
     target = tmp_path / "set" / "file.gz"
-    assert fetch([f"{server}/whole"], target, md5=MD5, say=said.append) == target
+    asked = [f"{server}/{name}" for name in (*first, "whole")]
+    assert fetch(asked, target, md5=MD5, say=said.append) == target
     assert target.read_bytes() == CONTENT
-    assert said == [f"Downloading {server}/whole"]
+    assert said[-1] == f"Downloading {server}/whole"
     assert [path.name for path in target.parent.iterdir()] == ["file.gz"]
-
-
-@pytest.mark.parametrize("bad", ["absent", "cut-off", "other"])
-def test_the_next_mirror_is_asked(server: str, tmp_path: Path, bad: str) -> None:
-    fetch([f"{server}/{bad}", f"{server}/whole"], tmp_path / "file", md5=MD5, say=nothing)
-    assert (tmp_path / "file").read_bytes() == CONTENT
+    # What is there is not fetched again.
+    assert fetch(["http://127.0.0.1:9/file"], target, sha256=SHA256, say=said.append).read_bytes() == CONTENT
 
 
 @pytest.mark.parametrize(("bad", "why"), [("absent", "Not Found"), ("cut-off", "its md5 is"), ("other", "its md5 is")])
@@ -180,38 +167,25 @@ def test_a_bad_download_leaves_nothing_and_says_where_to_put_the_file(
     server: str, tmp_path: Path, bad: str, why: str
 ) -> None:
     with pytest.raises(DataError) as caught:
-        fetch([f"{server}/{bad}"], tmp_path / "file.gz", md5=MD5, say=nothing)
+        fetch([f"{server}/{bad}"], tmp_path / "file.gz", md5=MD5, say=print)
     assert "\n" not in str(caught.value)
     for part in (why, f"{server}/{bad}", f"put the file (md5 {MD5}) into {tmp_path}", "--data"):
         assert part in str(caught.value)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_that_cannot_be_made_is_told(server: str, tmp_path: Path) -> None:
-    (tmp_path / "taken").write_text("a file")
+def test_what_cannot_be_fetched_is_told_and_what_is_there_left_alone(
+    server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_bytes(CONTENT[:-1])
+    with pytest.raises(DataError, match=f"is cut off or another file: its md5 is .*the published one's {MD5}"):
+        fetch([f"{server}/whole"], tmp_path / "file", md5=MD5, say=print)
+    assert (tmp_path / "file").read_bytes() == CONTENT[:-1]
     with pytest.raises(DataError, match="could not be downloaded"):
-        fetch([f"{server}/whole"], tmp_path / "taken" / "file", md5=MD5, say=nothing)
-
-
-def test_where_apt_is_the_package_of_the_set_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        fetch([f"{server}/whole"], tmp_path / "file" / "within", md5=MD5, say=print)
+    with pytest.raises(ValueError, match="no checksum"):
+        fetch([], tmp_path / "other", say=print)
+    # Where apt is, the package of the set is named.
     monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
     with pytest.raises(DataError, match=r"`apt install dataset-fashion-mnist` .* Or put the file \(md5"):
-        replace(FASHION_MNIST, mirrors=()).download(tmp_path, nothing)
-
-
-def test_what_is_there_is_not_fetched_again(tmp_path: Path) -> None:
-    (tmp_path / "file").write_bytes(CONTENT)
-    assert fetch(["http://127.0.0.1:9/file"], tmp_path / "file", sha256=SHA256, say=nothing).read_bytes() == CONTENT
-
-
-def test_another_file_in_its_place_is_refused_and_left_alone(server: str, tmp_path: Path) -> None:
-    (tmp_path / "file").write_bytes(CONTENT[:-1])
-    with pytest.raises(DataError, match="is cut off or another file: its md5 is") as caught:
-        fetch([f"{server}/whole"], tmp_path / "file", md5=MD5, say=nothing)
-    assert f"the published one's {MD5}" in str(caught.value)
-    assert (tmp_path / "file").read_bytes() == CONTENT[:-1]
-
-
-def test_a_download_without_a_checksum_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="no checksum"):
-        fetch([], tmp_path / "file", say=nothing)
+        replace(FASHION_MNIST, mirrors=()).download(tmp_path, print)

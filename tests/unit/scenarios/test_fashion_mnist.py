@@ -31,17 +31,14 @@ def opened(folder: Path, net: str = "cnn5", **rest: Any) -> Any:
 
 
 class TestData:
-    def test_four_fifths_train_and_the_rest_validates(self, folder: Path) -> None:
+    def test_four_fifths_train_the_rest_validates_and_a_limit_takes_the_beginning(self, folder: Path) -> None:
         train, held_back = opened(folder), opened(folder, split="validation")
         assert (len(train), len(held_back), len(opened(folder, split="test"))) == (48, 12, 20)
         images = [image.tobytes() for part in (train, held_back) for image in part.images]
         assert len(set(images)) == 60
-
-    def test_the_split_is_the_same_every_time_and_a_limit_takes_its_beginning(self, folder: Path) -> None:
         few = opened(folder, limit=7)
-        assert len(few) == 7
-        assert np.array_equal(few.images, opened(folder).images[:7])
-        assert len(opened(folder, split="test", limit=7)) == 7
+        assert len(few) == len(opened(folder, split="test", limit=7)) == 7
+        assert np.array_equal(few.images, train.images[:7])
 
     def test_pixels_are_standardised_with_the_training_images_whatever_the_part(self, folder: Path) -> None:
         train = opened(folder)
@@ -58,11 +55,6 @@ class TestData:
         assert 0 <= float(batch.inputs.min()) < float(batch.inputs.max()) <= 1
         assert batch.targets.dtype == torch.int64
 
-    def test_augmentation_is_one_stage_more(self, folder: Path) -> None:
-        plain, augmented = opened(folder), opened(folder, augment=True)
-        assert augmented.stages == (Affine(), *plain.stages)
-        assert augmented.describe() == plain.describe()
-
     def test_all_outputs_name_the_set_and_that_it_is_not_the_published_one(self, folder: Path) -> None:
         told = opened(folder).describe()
         assert told["samples"] == 48
@@ -70,6 +62,9 @@ class TestData:
         assert told["set"] == f"{folder}, not Fashion-MNIST"
         assert told["test"] == 20
         assert len(opened(folder).notices()) == 4
+        augmented = opened(folder, augment=True)
+        assert augmented.stages == (Affine(), *opened(folder).stages)
+        assert augmented.describe() == told
 
     def test_what_is_wrong_is_said_before_a_training(self, folder: Path, tmp_path: Path) -> None:
         with pytest.raises(WhyidleError, match=r"no split 'dev'\. Choose train, validation or test"):
@@ -82,31 +77,17 @@ class TestData:
             opened(file.parent)
 
 
-def parameters(model: nn.Module) -> int:
-    return sum(each.numel() for each in model.parameters())
-
-
-def keras_total(model: nn.Module) -> int:
-    """Keras counts the running means and variances of batch norm too."""
-    return parameters(model) + sum(each.numel() for name, each in model.named_buffers() if "running" in name)
-
-
-@pytest.mark.parametrize(("net", "total"), [("cnn5", 8_457_322), ("mlp", 468_874)])
-def test_as_many_parameters_as_keras_printed(net: str, total: int) -> None:
-    assert keras_total(build(net)) == total
-
-
 @pytest.mark.parametrize("net", NETS)
-def test_every_net_takes_gray_images_and_gives_ten_logits(net: str) -> None:
-    model = build(net).eval()
-    assert model(torch.zeros(2, 1, 28, 28)).shape == (2, 10)
-    assert not any(isinstance(part, nn.Softmax) for part in model.modules())
-
-
-@pytest.mark.parametrize("net", NETS)
-def test_keras_defaults(net: str) -> None:
+def test_nets_are_keras_with_its_defaults_and_as_many_parameters_as_it_printed(net: str) -> None:
     torch.manual_seed(0)
-    for part in build(net).modules():
+    model = build(net)
+    # Keras counts the running means and variances of batch norm too.
+    kept = [*model.parameters(), *(each for name, each in model.named_buffers() if "running" in name)]
+    total = sum(each.numel() for each in kept)
+    assert {"cnn5": 8_457_322, "mlp": 468_874}.get(net, total) == total
+    assert model.eval()(torch.zeros(2, 1, 28, 28)).shape == (2, 10)
+    assert not any(isinstance(part, nn.Softmax) for part in model.modules())
+    for part in model.modules():
         if isinstance(part, nn.BatchNorm1d | nn.BatchNorm2d):
             assert (part.momentum, part.eps) == (pytest.approx(0.01), 1e-3)
         if isinstance(part, nn.Conv2d | nn.Linear):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -18,13 +20,9 @@ def saying(*probabilities: tuple[float, ...]) -> torch.Tensor:
     return torch.tensor([probabilities]).log()
 
 
-def test_no_offset_means_the_prior_itself() -> None:
+def test_decoding_undoes_the_encoding_of_the_loss_and_no_offset_means_the_prior_itself() -> None:
     boxes = decode(torch.zeros(1, 3, 4), PRIORS)
-    torch.testing.assert_close(boxes[0, 0], torch.tensor([0.2, 0.2, 0.4, 0.4]))
-    torch.testing.assert_close(boxes[0, 2], torch.tensor([0.5, 0.6, 0.9, 0.8]))
-
-
-def test_decoding_undoes_the_encoding_of_the_loss() -> None:
+    torch.testing.assert_close(boxes[0, [0, 2]], torch.tensor([[0.2, 0.2, 0.4, 0.4], [0.5, 0.6, 0.9, 0.8]]))
     torch.manual_seed(0)
     shapes = build("ssd-micro", 2).priors
     low = torch.rand(5, len(shapes), 2) * 0.5
@@ -32,23 +30,23 @@ def test_decoding_undoes_the_encoding_of_the_loss() -> None:
     torch.testing.assert_close(decode(encode(boxes, shapes), shapes), boxes, rtol=1e-4, atol=1e-5)
 
 
-def test_of_two_boxes_of_a_class_on_one_object_the_surer_is_kept() -> None:
-    # The first two priors overlap by 0.18 / 0.22 = 0.82.
-    [found] = detect(torch.zeros(1, 3, 4), saying((0.1, 0.6, 0.3), (0.1, 0.8, 0.1), (0.2, 0.4, 0.4)), PRIORS)
-    of_first = found.scores[found.classes == 1]
-    torch.testing.assert_close(of_first, torch.tensor([0.8, 0.4]))
-    torch.testing.assert_close(found.boxes[0], torch.tensor([0.22, 0.2, 0.42, 0.4]))
-
-
-def test_boxes_of_different_classes_do_not_drive_each_other_out() -> None:
-    [found] = detect(torch.zeros(1, 3, 4), saying((0.1, 0.6, 0.3), (0.98, 0.01, 0.01), (0.98, 0.01, 0.01)), PRIORS)
-    assert found.classes.tolist() == [1, 2]
-    assert found.scores.tolist() == pytest.approx([0.6, 0.3])
-
-
-def test_what_is_taken_for_background_is_no_detection() -> None:
-    [found] = detect(torch.zeros(1, 3, 4), saying(*[(0.99, 0.005, 0.005)] * 3), PRIORS)
-    assert len(found.scores) == 0
+@pytest.mark.parametrize(
+    ("said", "classes", "scores"),
+    [
+        # The first two priors overlap by 0.18 / 0.22 = 0.82: the surer box of a class is kept.
+        (((0.1, 0.6, 0.3), (0.1, 0.8, 0.1), (0.2, 0.4, 0.4)), [1, 1, 2, 2], [0.8, 0.4, 0.4, 0.3]),
+        # Boxes of different classes do not drive each other out.
+        (((0.1, 0.6, 0.3), (0.98, 0.01, 0.01), (0.98, 0.01, 0.01)), [1, 2], [0.6, 0.3]),
+        # Background is no detection.
+        (((0.99, 0.005, 0.005),) * 3, [], []),
+    ],
+)
+def test_what_is_said_is_a_box_of_its_class_and_once(said: Any, classes: list[int], scores: list[float]) -> None:
+    [found] = detect(torch.zeros(1, 3, 4), saying(*said), PRIORS)
+    assert sorted(found.classes.tolist()) == classes
+    assert found.scores.tolist() == pytest.approx(scores)
+    if len(scores) == 4:
+        torch.testing.assert_close(found.boxes[0], torch.tensor([0.22, 0.2, 0.42, 0.4]))
 
 
 def test_boxes_end_where_the_image_does() -> None:
@@ -90,23 +88,23 @@ def found(*rows: tuple[float, ...]) -> Detections:
     return Detections(table[:, 2:], table[:, 1].long(), table[:, 0])
 
 
-def test_an_object_is_found_once_by_the_surest_of_its_detections() -> None:
-    twice = found((0.6, *ONE), (0.9, 1, 0.0, 0.0, 0.2, 0.19), (0.5, *OTHER))
-    assert hits(twice, objects(ONE, OTHER)).tolist() == [False, True, True]
-
-
-def test_a_detection_of_another_class_or_too_far_off_is_no_hit() -> None:
-    # The second overlaps by 0.02 / 0.06 = 0.33, the third by 0.008 / 0.072 = 0.11.
-    said = found((0.9, 2, 0.0, 0.0, 0.2, 0.2), (0.8, 1, 0.1, 0.0, 0.3, 0.2), (0.7, 1, 0.16, 0.0, 0.36, 0.2))
-    assert hits(said, objects(ONE)).tolist() == [False, True, False]
-
-
-def test_the_overlap_asked_for_is_the_studys() -> None:
-    # A box of a height of h over one of height 1 and the same width: IoU h.
-    low, high = (1, 0.0, 0.0, 0.5, IOU - 0.01), (1, 0.0, 0.0, 0.5, IOU + 0.01)
-    whole = objects((1, 0.0, 0.0, 0.5, 1.0))
-    assert hits(found((0.9, *low)), whole).tolist() == [False]
-    assert hits(found((0.9, *high)), whole).tolist() == [True]
+@pytest.mark.parametrize(
+    ("said", "real", "expected"),
+    [
+        # An object is found once, by the surest of its detections.
+        (((0.6, *ONE), (0.9, 1, 0.0, 0.0, 0.2, 0.19), (0.5, *OTHER)), (ONE, OTHER), [False, True, True]),
+        # The first is of another class; the second overlaps by 0.02 / 0.06 = 0.33, the third by 0.008 / 0.072 = 0.11.
+        (
+            ((0.9, 2, *ONE[1:]), (0.8, 1, 0.1, 0.0, 0.3, 0.2), (0.7, 1, 0.16, 0.0, 0.36, 0.2)),
+            *((ONE,), [False, True, False]),
+        ),
+        # A box of a height of h over one of height 1 and the same width: IoU h.
+        (((0.9, 1, 0.0, 0.0, 0.5, IOU - 0.01),), ((1, 0.0, 0.0, 0.5, 1.0),), [False]),
+        (((0.9, 1, 0.0, 0.0, 0.5, IOU + 0.01),), ((1, 0.0, 0.0, 0.5, 1.0),), [True]),
+    ],
+)
+def test_which_detections_are_hits(said: Any, real: Any, expected: list[bool]) -> None:
+    assert hits(found(*said), objects(*real)).tolist() == expected
 
 
 def test_a_curve_computed_by_hand() -> None:
@@ -127,27 +125,18 @@ def test_a_curve_computed_by_hand() -> None:
     assert drawn.precision_at(0.25) == 1.0
     assert drawn.precision_at(0.3) == pytest.approx(2 / 3)
     assert drawn.precision_at(0.6) == 0.0
-
-
-def test_equal_scores_are_one_point_whatever_their_order() -> None:
+    # Equal scores are one point, whatever their order.
     rows = [(0.5, *ONE), (0.5, 2, 0.3, 0.3, 0.4, 0.4)]
     for order in (rows, rows[::-1]):
         assert curve([(found(*order), objects(ONE))]).points == (PrecisionPoint(0.5, 0.5, 1.0),)
 
 
-def test_a_net_that_says_nothing_has_no_curve_and_no_accuracy() -> None:
+def test_a_net_that_says_nothing_has_no_curve_and_no_accuracy_and_a_long_curve_is_thinned() -> None:
     told = result(curve([(found(), objects(ONE))]), 1)
     assert told["accuracy"] == told["precision"] == told["recall"] == 0.0
-    assert told["threshold"] is None
-    assert told["curve"] == []
-    assert told["objects"] == 1
-
-
-def test_a_long_curve_is_thinned_with_both_ends_kept() -> None:
+    assert (told["threshold"], told["curve"], told["objects"]) == (None, [], 1)
     long = PrecisionCurve(tuple(PrecisionPoint(1 - n / 1000, 0.5, n / 1000) for n in range(1000)), 1000, 1000)
     told = result(long, 7)
     assert len(told["curve"]) == 50
-    assert told["curve"][0] == [0.0, 0.5]
-    assert told["curve"][-1] == [0.999, 0.5]
-    assert told["samples"] == 7
-    assert told["iou"] == 0.2
+    assert (told["curve"][0], told["curve"][-1]) == ([0.0, 0.5], [0.999, 0.5])
+    assert (told["samples"], told["iou"]) == (7, 0.2)

@@ -27,18 +27,17 @@ def test_a_net_is_as_large_as_the_documentation_says_and_computes_without_a_valu
     size, parameters, count = SIZES[name]
     with torch.device("meta"):
         net = build(name, 21)
+        if name == "ssd300":
+            published = SSD300_VGG16_Weights.COCO_V1.meta["num_params"]
+            assert sum(each.numel() for each in build(name, 91).parameters()) == published
     locations, confidences = net(torch.empty(2, 3, size, size, device="meta"))
     assert image_size(name) == size
     assert sum(each.numel() for each in net.parameters()) == parameters
     assert (locations.shape, confidences.shape) == ((2, count, 4), (2, count, 21))
     assert net.priors.shape == (count, 4)
     assert net.priors.dtype == torch.float32
-
-
-def test_ssd300_with_cocos_classes_has_the_size_torchvision_publishes() -> None:
-    with torch.device("meta"):
-        net = build("ssd300", 91)
-    assert sum(each.numel() for each in net.parameters()) == SSD300_VGG16_Weights.COCO_V1.meta["num_params"]
+    assert net.to("meta").priors.device.type == "meta"
+    assert "priors" not in net.state_dict()
 
 
 @pytest.mark.slow
@@ -69,11 +68,15 @@ def test_weights_start_with_variance_one_over_fan_in() -> None:
         assert not convolution.bias.any()
 
 
-def test_the_first_priors_of_ssd300_are_the_papers() -> None:
+def test_priors_of_ssd300_are_the_papers_and_lie_where_caffes_do() -> None:
     side, between = 30 / 300, sqrt(30 * 60) / 300
     shapes = [[side, side], [between, between], [side * sqrt(2), side / sqrt(2)], [side / sqrt(2), side * sqrt(2)]]
     expected = [[x / 300, 4 / 300, *shape] for x in (4, 12) for shape in shapes]
-    torch.testing.assert_close(build("ssd300", 2).priors[:8], torch.tensor(expected))
+    priors = build("ssd300", 2).priors
+    torch.testing.assert_close(priors[:8], torch.tensor(expected))
+    # 10 cells of 32 pixels are 320: the paper's steps are powers of two, not fractions of 300.
+    third = priors[38 * 38 * 4 + 19 * 19 * 6 :][: 10 * 10 * 6]
+    assert third[:, :2].max().item() == pytest.approx(304 / 300)
 
 
 @pytest.mark.parametrize(
@@ -90,12 +93,6 @@ def test_squares_have_the_papers_sizes_for_voc(name: str, scales: list[float]) -
     torch.testing.assert_close((1000 * squares).round().unique(), (1000 * expected).round().unique())
 
 
-def test_last_centres_of_ssd300s_third_map_lie_outside_as_in_caffe() -> None:
-    # 10 cells of 32 pixels are 320: the paper's steps are powers of two, not fractions of 300.
-    third = build("ssd300", 2).priors[38 * 38 * 4 + 19 * 19 * 6 :][: 10 * 10 * 6]
-    assert third[:, :2].max().item() == pytest.approx(304 / 300)
-
-
 def test_outputs_are_ordered_like_the_priors() -> None:
     torch.manual_seed(0)
     net = build("ssd-mini", 4).eval()
@@ -109,12 +106,6 @@ def test_outputs_are_ordered_like_the_priors() -> None:
         centre_x, centre_y = net.priors[cell * 4, :2] * 96
         assert abs(columns.mean() - centre_x) <= 4
         assert abs(rows.mean() - centre_y) <= 4
-
-
-def test_priors_move_with_the_net_but_are_not_saved() -> None:
-    net = build("ssd-mini", 3)
-    assert "priors" not in net.state_dict()
-    assert net.to("meta").priors.device.type == "meta"
 
 
 @pytest.mark.parametrize(

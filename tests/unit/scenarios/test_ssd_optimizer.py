@@ -20,28 +20,13 @@ class Small(nn.Module):
         self.classify = nn.Conv2d(16, 2, 3)
 
 
-def rates(batch_size: int, steps: int) -> list[list[float]]:
-    """The rates that each of these steps took: of the kernels, and of the rest."""
-    net = Small()
-    optimizer = muon(net, batch_size)
-    taken = []
-    for _ in range(steps):
-        taken.append([group["lr"] for group in optimizer.param_groups])
-        for parameter in net.parameters():
-            parameter.grad = torch.zeros_like(parameter)
-        optimizer.step()
-    return taken
-
-
-def highest(batch_size: int) -> list[float]:
-    return [group["initial_lr"] for group in muon(Small(), batch_size).param_groups]
-
-
 def test_the_rates_grow_with_the_square_root_of_the_batch() -> None:
-    assert highest(128) == pytest.approx([4 * rate for rate in highest(8)])
-    assert highest(AT) == [KERNEL_RATE, RATE]
+    made = {size: muon(Small(), size) for size in (AT, 8, 64, 128, 192)}
+    highest = {size: [group["initial_lr"] for group in each.param_groups] for size, each in made.items()}
+    assert highest[128] == pytest.approx([4 * rate for rate in highest[8]])
+    assert highest[AT] == [KERNEL_RATE, RATE]
     # And squared gradients are forgotten over as many images.
-    images = [size / (1 - muon(Small(), size).defaults["betas"][1]) for size in (8, 64, 192)]
+    images = [size / (1 - made[size].defaults["betas"][1]) for size in (8, 64, 192)]
     assert images == pytest.approx([images[0]] * 3)
 
 
@@ -57,19 +42,17 @@ def test_the_plan_is_counted_in_images_and_alike_at_every_batch_size(batch_size:
     assert falling == sorted(falling, reverse=True)
 
 
-def test_every_step_takes_the_next_rates_of_the_plan() -> None:
-    expected = [share(step * 192, 192) for step in range(6)]
-    taken = rates(192, 6)
-    assert [kernels for kernels, _ in taken] == pytest.approx([KERNEL_RATE * each for each in expected])
-    assert [rest for _, rest in taken] == pytest.approx([RATE * each for each in expected])
-    assert expected[0] < expected[5]
-
-
-def test_no_head_of_the_reduced_net_learns_by_muon() -> None:
+def test_every_step_takes_the_next_rates_of_the_plan_and_no_head_learns_by_muon() -> None:
     net = build("ssd-micro", 3)
-    kernels, rest = (group["params"] for group in muon(net, 192).param_groups)
-    assert len(kernels) == 9
-    assert {id(weight) for weight in net.head.parameters()} < {*map(id, rest)}
+    optimizer = muon(net, 192)
+    kernels, rest = optimizer.param_groups
+    assert len(kernels["params"]) == 9
+    assert {id(weight) for weight in net.head.parameters()} < {*map(id, rest["params"])}
+    for step in range(6):
+        expected = share(step * 192, 192)
+        assert (kernels["lr"], rest["lr"]) == pytest.approx((KERNEL_RATE * expected, RATE * expected))
+        optimizer.step()
+    assert share(0, 192) < share(5 * 192, 192)
 
 
 def test_a_kernel_moves_as_far_in_every_direction_and_everything_else_by_adam() -> None:

@@ -49,42 +49,29 @@ def test_a_terminal_shows_a_bar_beside_the_same_items(monkeypatch: pytest.Monkey
     assert "checking images" in shown.getvalue()
 
 
-def test_what_is_composed_can_be_read_without_findings(made: Path) -> None:
+def test_what_is_composed_can_be_read_without_findings_and_is_like_voc(made: Path) -> None:
     dataset = VocDataset.open(made)
-    assert len(dataset) == 40
-    assert dataset.findings == []
-    assert dataset.classes == 20
-    assert dataset.describe()["stand_in"] == "Pascal VOC's photographs: images composed by whyidle"
+    assert (len(dataset), dataset.findings, dataset.classes) == (40, [], 20)
     for i in range(len(dataset)):
         with Image.open(dataset.path(i)) as image:
-            assert image.size == tuple(dataset.sizes[i])
-            assert image.mode == "RGB"
+            assert (image.size, image.mode) == (tuple(dataset.sizes[i]), "RGB")
         targets = dataset.targets(i)
         assert 1 <= len(targets) <= 8
         assert (targets[:, 1:3] < targets[:, 3:]).all()
-        assert targets[:, 1:].min() >= 0
-        assert targets[:, 1:].max() <= 1
-
-
-def test_images_are_like_those_of_voc(made: Path) -> None:
-    facts = VocDataset.open(made).describe()
+        assert 0 <= targets[:, 1:].min() <= targets[:, 1:].max() <= 1
+    facts = dataset.describe()
+    assert facts["stand_in"] == "Pascal VOC's photographs: images composed by whyidle"
     assert 80e3 < facts["mean_bytes"] < 120e3
-    assert 420 < facts["mean_width"] < 500
-    assert 340 < facts["mean_height"] < 440
-    dataset = VocDataset.open(made)
+    assert (420 < facts["mean_width"] < 500, 340 < facts["mean_height"] < 440) == (True, True)
     assert dataset.sizes.max() == 500
     assert (dataset.sizes == (500, 375)).all(axis=1).mean() > 0.4
     assert (dataset.sizes == (375, 500)).all(axis=1).any()
     assert dataset.file_bytes.std() > 15e3
-
-
-def test_a_fifth_is_for_validation(made: Path) -> None:
-    layout = Layout(year(made))
-    train, val, both = (layout.names(split) for split in ("train", "val", "trainval"))
+    # A fifth is for validation: drawn, not cut off.
+    train, val, both = (Layout(year(made)).names(split) for split in ("train", "val", "trainval"))
     assert (len(train), len(val)) == (32, 8)
-    assert not set(train) & set(val)
-    assert both == sorted(train + val)
-    assert val != both[-8:]  # drawn, not cut off
+    assert both == sorted({*train, *val})
+    assert val != both[-8:]
 
 
 def test_boxes_are_exact_to_the_pixel_of_what_is_visible(made: Path) -> None:
@@ -108,9 +95,6 @@ def test_owners_are_where_the_picture_was_painted(monkeypatch: pytest.MonkeyPatc
     for index in range(8):
         painting = module.paint(3, index)
         np.testing.assert_array_equal(painting.image, painting.owner >= 0)
-
-
-def test_objects_overlap_and_leave_the_frame_but_stay_visible() -> None:
     objects = [placed for index in range(12) for placed in paint(11, index).objects]
     assert {(placed.occluded, placed.truncated) for placed in objects} >= {(True, False), (False, True), (False, False)}
     assert len({placed.name for placed in objects}) > 10
@@ -159,33 +143,29 @@ def test_an_interrupted_set_is_continued(tmp_path: Path) -> None:
     assert contents(tmp_path / "set") == contents(tmp_path / "whole")
 
 
-@pytest.mark.parametrize(("images", "seed"), [(39, 7), (41, 7), (40, 8)])
-def test_another_set_is_not_overwritten(made: Path, images: int, seed: int) -> None:
-    before = contents(made)
-    with pytest.raises(DataError, match=f"holds another set than {images} images of seed {seed}"):
-        compose(made, images, seed)
-    assert contents(made) == before
-
-
-def test_a_foreign_folder_is_not_touched(tmp_path: Path) -> None:
+def test_a_foreign_folder_and_another_set_are_not_touched(made: Path, tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("years of work")
-    with pytest.raises(DataError, match="whyidle did not make it, so nothing was written"):
-        compose(tmp_path, 2, 0)
-    assert contents(tmp_path) == {"thesis.tex": hashlib.sha256(b"years of work").hexdigest()}
-    with pytest.raises(DataError, match="whyidle did not make it"):
-        compose(tmp_path / "thesis.tex", 2, 0)
     (tmp_path / "odd").mkdir()
     (tmp_path / "odd" / "whyidle-data.json").write_text("{")
-    with pytest.raises(DataError, match="holds another set"):
-        compose(tmp_path / "odd", 2, 0)
-    for images, seed, said in ((0, 0, "at least 1"), (1, -1, "seed -1 cannot be used")):
+    before = contents(made), contents(tmp_path)
+    for out, images, seed, said in (
+        (tmp_path, 2, 0, "whyidle did not make it, so nothing was written"),
+        (tmp_path / "thesis.tex", 2, 0, "whyidle did not make it"),
+        (tmp_path / "odd", 2, 0, "holds another set"),
+        (tmp_path / "set", 0, 0, "at least 1"),
+        (tmp_path / "set", 1, -1, "seed -1 cannot be used"),
+        *((made, *set_, "holds another set than {} images of seed {}".format(*set_)) for set_ in ((39, 7), (40, 8))),
+    ):
         with pytest.raises(DataError, match=said):
-            compose(tmp_path / "set", images, seed)
+            compose(out, images, seed)
+    assert (contents(made), contents(tmp_path)) == before
     assert not (tmp_path / "set").exists()
 
 
-def test_a_full_disk_is_one_message_and_leaves_no_half_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = Path.write_bytes
+def test_what_cannot_be_written_is_one_message_and_leaves_no_half_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, out = Path.write_bytes, tmp_path / "set"
 
     def full(file: Path, data: bytes) -> int:
         if "2012_000003.jpg" in file.name:
@@ -194,26 +174,16 @@ def test_a_full_disk_is_one_message_and_leaves_no_half_files(tmp_path: Path, mon
         return real(file, data)
 
     monkeypatch.setattr(Path, "write_bytes", full)
-    with pytest.raises(DataError) as caught:
-        compose(tmp_path / "set", 4, 0, workers=1)
-    message = str(caught.value)
-    assert "No space left on device" in message
-    assert str(tmp_path / "set") in message
-    assert "Run the same command again" in message
-    images = [file.name for file in (year(tmp_path / "set") / "JPEGImages").iterdir()]
-    assert sorted(images) == ["2012_000001.jpg", "2012_000002.jpg"]
-
+    with pytest.raises(DataError, match=f"{out}.*No space left on device.*Run the same command again"):
+        compose(out, 4, 0, workers=1)
+    images = year(out) / "JPEGImages"
+    assert sorted(file.name for file in images.iterdir()) == ["2012_000001.jpg", "2012_000002.jpg"]
     monkeypatch.undo()
-    compose(tmp_path / "set", 4, 0, workers=1)
-    assert len(Layout(year(tmp_path / "set")).names("trainval")) == 4
-
-
-def test_a_failure_in_a_worker_process_is_the_same_message(tmp_path: Path) -> None:
-    out = tmp_path / "set"
-    compose(out, 3, 0, workers=1)
+    compose(out, 4, 0, workers=1)
+    assert len(Layout(year(out)).names("trainval")) == 4
+    # In a worker process it is the same message.
     (year(out) / "Annotations" / "2012_000002.xml").unlink()
-    image = year(out) / "JPEGImages" / "2012_000002.jpg"
-    image.unlink()
-    image.mkdir()
+    (images / "2012_000002.jpg").unlink()
+    (images / "2012_000002.jpg").mkdir()
     with pytest.raises(DataError, match=r"Cannot write the images to .*: Is a directory"):
-        compose(out, 3, 0, workers=2)
+        compose(out, 4, 0, workers=2)
