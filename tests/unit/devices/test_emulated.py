@@ -235,11 +235,8 @@ def test_a_device_is_chosen_by_its_name_and_an_unknown_one_is_one_message(monkey
     assert "emulated" in device.title
     assert device.describe()["kind"] == "emulated"
     assert device.profile is not None
-    for name, said in (
-        ("cuda", "sees no CUDA device"),
-        *((n, "") for n in ("tpu", "emulated:no", "emulated:/a.toml", "")),
-    ):
-        with pytest.raises(WhyidleError, match=said) as error:
+    for name in ("cuda", "tpu", "emulated:nosuch", "emulated:/no/such/file.toml", ""):
+        with pytest.raises(WhyidleError, match="sees no CUDA device" if name == "cuda" else None) as error:
             choose(name)
         assert "\n" not in str(error.value)
 

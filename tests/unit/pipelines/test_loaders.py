@@ -1,11 +1,13 @@
-"""What holds for every loader: same order, same samples, honest traces, clean ends."""
+"""Loaders by name, and what holds for every one: same order, same samples, honest traces, clean ends; Caffe's layer."""
 
 from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,11 +18,12 @@ import pytest
 import torch
 from unit.pipelines.conftest import made
 
-from whyidle.errors import DataError, WhyidleError
+from whyidle.errors import DataError, MissingExtra, WhyidleError
 from whyidle.pipelines import registry
+from whyidle.pipelines.caffe import PREFETCH_COUNT, CaffePipeline, Codec
 from whyidle.pipelines.order import batches
 from whyidle.pipelines.protocol import Batch, Image, Pipeline, Settings, Targets
-from whyidle.pipelines.stages import plain_stages, ssd_stages
+from whyidle.pipelines.stages import Distort, Expand, RandomCrop, Resize, plain_stages, ssd_stages
 
 HERE = [name for name in registry.NAMES if registry.unavailable(name) is None]
 OURS = ["caffe", "workers", "threads", "prefetch"]
@@ -165,23 +168,6 @@ def test_an_abandoned_epoch_leaves_nothing_running(name: str, photos: Any, copie
     loader.close()
 
 
-@pytest.mark.parametrize("broken", ["truncated", "missing"])
-@pytest.mark.parametrize("name", HERE)
-def test_a_bad_file_is_named(
-    name: str, broken: str, photos: Any, copier: Any, tmp_path: Path, nothing_left: Any
-) -> None:
-    bad = tmp_path / "bad one.jpg"
-    if broken == "truncated":
-        bad.write_bytes(photos.path(0).read_bytes()[:1500])
-    nothing_left()
-    dataset = replace(photos, files=(*photos.files, bad))
-    loader = open_loader(name, dataset, replace(SETTINGS, drop_last=False), copier)
-    with pytest.raises(DataError, match=r"bad one\.jpg cannot be") as caught:
-        list(loader.epoch(0))
-    assert "Traceback" not in str(caught.value)
-    loader.close()
-
-
 @dataclass(frozen=True)
 class Faulty:
     """A stage with a programming mistake, or one that kills the process it runs in, unless that is the one given."""
@@ -196,20 +182,30 @@ class Faulty:
         return image, targets
 
 
-@pytest.mark.parametrize("name", ["workers", "prefetch", *FUSED])
-def test_a_dead_worker_is_reported_with_a_way_out(name: str, photos: Any, copier: Any, nothing_left: Any) -> None:
+FAULTS: dict[str, tuple[list[str], type[Exception], str]] = {
+    "truncated": (HERE, DataError, r"bad one\.jpg cannot be decoded"),
+    "missing": (HERE, DataError, r"bad one\.jpg cannot be read"),
+    "mistake": (["naive", *OURS, *FUSED], ZeroDivisionError, "in a stage"),
+    "death": (["workers", "prefetch", *FUSED], WhyidleError, r"loader process died.*fewer workers"),
+}
+"""What goes wrong: in which loaders, what they raise, and what they say."""
+
+
+@pytest.mark.parametrize(("fault", "name"), [(fault, name) for fault, (names, *_) in FAULTS.items() for name in names])
+def test_what_goes_wrong_is_told_and_leaves_nothing_running(
+    fault: str, name: str, photos: Any, copier: Any, tmp_path: Path, nothing_left: Any
+) -> None:
+    _, error, said = FAULTS[fault]
+    bad = tmp_path / "bad one.jpg"
+    if fault == "truncated":
+        bad.write_bytes(photos.path(0).read_bytes()[:1500])
+    stages = {"mistake": [Faulty()], "death": [Faulty(os.getpid())]}.get(fault)
+    dataset = replace(photos, files=(*photos.files, bad)) if stages is None else photos.staged(*stages)
     nothing_left()
-    loader = open_loader(name, photos.staged(Faulty(os.getpid())), SETTINGS, copier)
-    with pytest.raises(WhyidleError, match=r"loader process died.*fewer workers"):
+    loader = open_loader(name, dataset, replace(SETTINGS, drop_last=False), copier)
+    with pytest.raises(error, match=said) as caught:
         list(loader.epoch(0))
-    loader.close()
-
-
-@pytest.mark.parametrize("name", ["naive", *OURS, *FUSED])
-def test_a_mistake_in_a_stage_keeps_its_type(name: str, photos: Any, copier: Any) -> None:
-    loader = open_loader(name, photos.staged(Faulty()), SETTINGS, copier)
-    with pytest.raises(ZeroDivisionError, match="in a stage"):
-        list(loader.epoch(0))
+    assert stages or "Traceback" not in str(caught.value)
     loader.close()
 
 
@@ -257,4 +253,114 @@ def test_prefetch_does_not_keep_a_batch_back_for_a_later_one(photos: Any, copier
     assert (len(copier.of("start")), first.copy) == (1, "under way")
     gate.set()
     assert len(list(iterator)) == len(loader) - 1
+    loader.close()
+
+
+def test_the_names_are_those_of_the_contract_and_each_leads_to_a_loader_and_one_line() -> None:
+    names = "naive caffe workers threads prefetch fused fused-exact dali-cpu dali-gpu"
+    assert tuple(names.split()) == registry.NAMES
+    for name in registry.NAMES:
+        assert registry.factory(name).name == name  # type: ignore[attr-defined]
+        line = registry.describe(name)
+        assert 10 < len(line) < 100
+        assert "\n" not in line
+
+
+@pytest.mark.parametrize("ask", [registry.factory, registry.describe, registry.unavailable])
+def test_an_unknown_name_is_answered_with_the_known_ones(ask: Any) -> None:
+    with pytest.raises(WhyidleError, match=r"no loader 'wokers'.*naive, caffe, workers, threads"):
+        ask("wokers")
+
+
+@pytest.mark.parametrize(
+    ("name", "module", "install"),
+    [("dali-cpu", "nvidia.dali", "whyidle[dali]"), ("threads", "spdl.pipeline", "whyidle[studies]")],
+)
+def test_a_missing_library_says_what_to_install(
+    name: str, module: str, install: str, photos: Any, copier: Any, monkeypatch: Any
+) -> None:
+    def no_parent(wanted: str) -> None:
+        raise ModuleNotFoundError(wanted)
+
+    monkeypatch.setitem(sys.modules, module, None)  # what makes an import fail
+    with pytest.raises(MissingExtra) as caught:
+        registry.factory(name)(photos, Settings(batch_size=4), copier)
+    assert f"pip install '{install}'" in str(caught.value)
+    for find in (lambda wanted: None, no_parent):
+        monkeypatch.setattr(registry, "find_spec", find)
+        assert f"pip install '{install}'" in (registry.unavailable(name) or "")
+
+
+@pytest.mark.skipif(registry.unavailable("dali-cpu") is not None, reason="DALI is not installed")
+def test_dali_on_a_gpu_needs_one(photos: Any, copier: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert "CUDA device" in (registry.unavailable("dali-gpu") or "")
+    with pytest.raises(WhyidleError, match=r"needs a CUDA device.*dali-cpu"):
+        registry.factory("dali-gpu")(photos, Settings(batch_size=4), copier)
+
+
+OF_EIGHT = Settings(batch_size=8, seed=1)
+
+
+class Counting(Codec):
+    def __init__(self) -> None:
+        self.done: Counter[str] = Counter()
+
+    def decode(self, data: bytes, path: Path) -> Image:
+        self.done["decoded"] += 1
+        return super().decode(data, path)
+
+    def encode(self, image: Image) -> bytes:
+        self.done["encoded"] += 1
+        return super().encode(image)
+
+
+def counts(dataset: Any, copier: Any, epochs: int) -> tuple[float, float]:
+    """(decodes, encodes) per image."""
+    codec = Counting()
+    loader = CaffePipeline(dataset, OF_EIGHT, copier, codec)
+    samples = sum(batch.samples for epoch in range(epochs) for batch in loader.epoch(epoch))
+    loader.close()
+    assert samples == epochs * len(dataset)
+    return codec.done["decoded"] / samples, codec.done["encoded"] / samples
+
+
+def test_an_augmented_image_is_decoded_3_5_and_encoded_2_5_times_on_average(photos: Any, copier: Any) -> None:
+    decodes, encodes = counts(photos.staged(*ssd_stages(64)).times(4), copier, epochs=5)
+    assert decodes == encodes + 1  # each JPEG written is read again, and the file once
+    assert encodes == pytest.approx(2.5, abs=0.1)
+
+
+@pytest.mark.parametrize(
+    ("stages", "encodes"),
+    [
+        ((), 0),
+        ((Distort(probability=0.0),), 1),
+        ((RandomCrop(min_ious=()),), 1),
+        ((Expand(probability=0.0),), 0),
+        ((Expand(probability=1.0),), 1),
+        ((Resize(80),), 0),
+    ],
+)
+def test_which_steps_write_a_jpeg(stages: Any, encodes: int, photos: Any, copier: Any) -> None:
+    dataset = photos.staged(*stages, *plain_stages(64)).times(4)
+    assert counts(dataset, copier, epochs=1) == (1 + encodes, encodes)
+
+
+def test_a_jpeg_between_steps_costs_little_quality(photos: Any) -> None:
+    codec = Codec()
+    image = codec.decode(photos.path(0).read_bytes(), photos.path(0))
+    again = codec.decode(codec.encode(image[:, ::-1]), photos.path(0))
+    assert again.shape == image.shape
+    assert np.abs(again.astype(int) - image[:, ::-1]).mean() < 4
+
+
+def test_it_works_three_batches_ahead_and_no_further(photos: Any, copier: Any, until: Any) -> None:
+    codec = Counting()
+    loader = CaffePipeline(photos.times(10), OF_EIGHT, copier, codec)
+    running = loader.epoch(0)
+    for taken in range(2):
+        assert until(lambda: loader.queue is not None and loader.queue.ready() == PREFETCH_COUNT)
+        assert codec.done["decoded"] == (PREFETCH_COUNT + taken) * OF_EIGHT.batch_size
+        next(running)
     loader.close()
