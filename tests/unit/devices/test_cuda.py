@@ -155,23 +155,22 @@ def test_no_stamp_is_overtaken_by_a_later_one_and_none_changes_when_a_bracket_su
     assert off <= (device.clock_uncertainty_ns() or 0) < off + 2 * MS
 
 
-def test_a_wide_bracket_does_not_spoil_what_narrow_ones_told(drifting: Callable[[float], Machine]) -> None:
-    machine = drifting(30e-6)
+@pytest.mark.parametrize(
+    ("drift", "late_ns", "set_by_ns"),
+    # Just within the limit, so that the middle of the bracket is off by 1 ms; or the clock was set.
+    [(30e-6, 1_900 * US, 0), (0.0, 0, 3 * MS), (0.0, 0, 500 * MS)],
+)
+def test_a_wide_bracket_spoils_nothing_and_stamps_find_back_to_a_clock_that_was_set(
+    drifting: Callable[[float], Machine], drift: float, late_ns: int, set_by_ns: int
+) -> None:
+    machine = drifting(drift)
     device = cuda.CudaDevice()
     ended(machine, device, 120 * S)
-    machine.gpu.late_ns[CLOCK] = 1_900 * US  # just within the limit: the middle of the bracket is off by 1 ms
-    off = ended(machine, device, 120 * S)
-    assert max(off) < 10 * US
-
-
-@pytest.mark.parametrize("by_ns", [3 * MS, 500 * MS])
-def test_after_a_clock_was_set_stamps_find_back_to_it(machine: Machine, by_ns: int) -> None:
-    device = cuda.CudaDevice()
-    ended(machine, device, 60 * S)
-    machine.gpu.set_at_ns, machine.gpu.set_by_ns = machine.now_ns, by_ns
-    ended(machine, device, 30 * S)
-    off = ended(machine, device, 60 * S)
-    assert max(off) < 10 * US
+    machine.gpu.late_ns[CLOCK] = late_ns
+    if set_by_ns:
+        machine.gpu.set_at_ns, machine.gpu.set_by_ns = machine.now_ns, set_by_ns
+        ended(machine, device, 30 * S)
+    assert max(ended(machine, device, 120 * S)) < 10 * US
 
 
 def test_marks_of_a_device_far_behind_are_told_as_exactly_as_others(machine: Machine) -> None:
@@ -270,17 +269,16 @@ def test_differentiable_operations_of_the_thread_change_the_number_and_others_do
     assert len({device.operations() for _ in range(5)}) == 5
 
 
-def test_memory_is_asked_for_once_in_many_steps(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_is_asked_for_once_in_many_steps_and_retries_are_those_the_allocator_counts(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     device, asked = cuda.CudaDevice(), []
     kept = torch.zeros(1024, device="cuda")
-    monkeypatch.setattr(torch._C, "_cuda_memoryStats", lambda index: asked.append(index) or machine.gpu.statistics())
-    assert {device.memory_used() for _ in range(40)} == {kept.nbytes}
+    with monkeypatch.context() as patch:
+        patch.setattr(torch._C, "_cuda_memoryStats", lambda index: asked.append(index) or machine.gpu.statistics())
+        assert {device.memory_used() for _ in range(40)} == {kept.nbytes}
     assert asked == [0, 0]
-
-
-def test_retries_of_the_allocator_are_those_it_counts(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     device = cuda.CudaDevice()
-    torch.cuda.init()
     assert device.allocation_retries() == 0
     machine.gpu.retries = 3
     assert device.allocation_retries() == 3

@@ -135,15 +135,6 @@ def test_memory_is_kept_given_back_before_it_runs_out_and_then_out(machine_of: C
     assert torch.cuda.max_memory_allocated() == kept.nbytes
 
 
-def test_a_failed_assert_is_heard_of_by_who_waits_and_then_by_every_call(machine: Machine) -> None:
-    tensor, event = torch.ones(3, device="cuda"), marked()
-    torch._assert_async(torch.zeros(1, device="cuda"))
-    for call in (torch.cuda.synchronize, event.query, event.record, tensor.cpu, torch.cuda.Stream, lambda: tensor * 2):
-        with pytest.raises(torch.AcceleratorError, match="device-side assert triggered"):
-            call()
-    torch.cuda.synchronize(1)  # another device's
-
-
 def test_a_forked_child_cannot_use_what_its_parent_has_initialised(machine: Machine) -> None:
     for call in (marked().query, lambda: torch.ones(3, device="cuda")):
         child = os.fork()
