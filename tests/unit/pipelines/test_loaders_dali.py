@@ -254,10 +254,12 @@ class Sharpen:
         return "Sharpen()"
 
 
-@pytest.mark.parametrize("stage", [Flip(), Sharpen()], ids=str)
-def test_a_stage_without_a_counterpart_is_told_beforehand_and_refused_by_name(stage: Any, copier: Any) -> None:
-    dataset = cast("Any", gray(stage, Standardise()))
-    assert f"cannot do the stage {str(stage)[:4]}" in (registry.unfit("dali-cpu", dataset) or "")
-    with pytest.raises(WhyidleError, match=r"cannot do the stage .*\(.*workers or threads"):
-        registry.factory("dali-cpu")(dataset, SETTINGS, copier)
+def test_a_stage_without_a_counterpart_is_refused_by_name_and_one_of_arrays_told_beforehand(
+    photos: Any, copier: Any
+) -> None:
+    arrays, files = cast("Any", gray(Flip(), Standardise())), photos.staged(Sharpen(), *plain_stages(64))
+    for dataset, name in ((arrays, "Flip"), (files, "Sharpen")):
+        with pytest.raises(WhyidleError, match=rf"cannot do the stage {name}\(.*workers or threads"):
+            registry.factory("dali-cpu")(dataset, SETTINGS, copier)
+    assert "cannot do the stage Flip" in (registry.unfit("dali-cpu", arrays) or "")
     assert registry.unfit("dali-cpu", cast("Any", gray(Affine(), Standardise()))) is None
