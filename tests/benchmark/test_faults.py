@@ -7,7 +7,6 @@ import itertools
 import os
 import time
 from collections import Counter
-from itertools import pairwise
 from pathlib import Path
 
 import psutil
@@ -22,7 +21,6 @@ from whyidle.devices.emulated import EmulatedDevice, EmulatedSpec
 from whyidle.errors import WhyidleError
 from whyidle_bench.batch_sizes import DEVICE
 from whyidle_bench.cases import samples
-from whyidle_bench.cases import samples as module
 from whyidle_bench.cases.accelerator import MEMORY, Computing
 from whyidle_bench.cases.case import (
     COLD,
@@ -59,7 +57,7 @@ from whyidle_bench.sweeps.sweep import Sweep, steps_of
 from whyidle_bench.sweeps.truth import true_terms
 
 
-def test_each_cause_is_planted_in_three_severities_of_which_the_worse_costs_more() -> None:
+def test_each_cause_is_planted_in_three_severities_of_which_the_worse_costs_more_beside_controls() -> None:
     faults = cases(kinds=("fault",))
     assert set(CODES) - {cause for case in faults for cause in case.causes} == {"rank.exchange"}
     for variant in {case.name.rpartition("-")[0] for case in faults}:
@@ -68,9 +66,6 @@ def test_each_cause_is_planted_in_three_severities_of_which_the_worse_costs_more
         bands = [case.share or (0.0, 0.0) for case in of_variant]
         assert all(0 < low < high < 1 for low, high in bands), variant
         assert bands == sorted(bands), variant
-
-
-def test_there_are_healthy_controls_on_both_devices() -> None:
     controls = cases(kinds=("control",))
     assert len(controls) >= 12
     assert Counter(case.plan.device for case in controls)["cpu"] >= 3
@@ -87,6 +82,7 @@ def test_every_plan_can_be_run_and_judged() -> None:
             assert planted.part in PARTS, case.name
             assert case.steps_hit(number), f"{case.name}: {planted.cause} hits no step"
             assert max(case.steps_hit(number)) < plan.steps
+    assert len({sweep.cause for sweep in SWEEPS.values()}) == 11
 
 
 def test_the_steps_that_a_fault_hits_are_known_beforehand() -> None:
@@ -98,30 +94,27 @@ def test_the_steps_that_a_fault_hits_are_known_beforehand() -> None:
     tenth = Case("c", ("host.step_gap",), "mild", gaps, hit=PLANTED)
     assert tenth.steps_hit() == {9, 19}
     assert len(Case("d", ("input.serial",), "mild", Plan(batches=7)).steps_hit()) == 7
-
-
-def test_what_is_planted_to_grow_begins_to_after_a_while_and_is_all_there_at_the_end() -> None:
+    # What is planted to grow begins to after a while and is all there at the end.
     plan = Plan(step=PlannedStep(grows_ms=10), batches=100)
-    assert [plan.grown(step) for step in (0, 15)] == [0, 0]
-    assert plan.grown(100) == 1
+    assert [plan.grown(step) for step in (0, 15, 100)] == [0, 0, 1]
     assert 0 < plan.grown(16) < plan.grown(50) < plan.grown(99)
-    grown = Case("grows", ("run.slowing",), "mild", plan, hit=GROWN)
-    assert grown.steps_hit() == frozenset(range(16, 100))
+    assert Case("e", ("run.slowing",), "mild", plan, hit=GROWN).steps_hit() == frozenset(range(16, 100))
 
 
-def test_what_lies_before_the_first_step_is_a_share_of_the_whole_run() -> None:
-    case = Case("start", ("run.startup",), "mild", Plan(start=Start(index_s=3)), part="start")
-    stamps = [Stamp("start", 0, 30), Stamp("fetch", 30, 40)]
-    assert true_share(stamps, [], (50, 100), case, (0, 100)) == {"run.startup": pytest.approx(0.3)}
-
-
-def test_cases_are_chosen_by_name_by_cause_and_by_kind() -> None:
+def test_cases_and_sweeps_are_chosen_by_name_by_cause_and_by_kind() -> None:
     assert [case.name for case in cases(["input.serial-mild"])] == ["input.serial-mild"]
     assert {case.causes[0] for case in cases(["input.storage"], ["fault"])} == {"input.storage"}
     assert {case.kind for case in cases(kinds=["control"])} == {"control"}
-    assert len(cases()) == len(CASES)
+    assert (len(cases()), sweeps()) == (len(CASES), list(SWEEPS.values()))
+    assert [sweep.name for sweep in sweeps(["padding", "accounting"])] == ["accounting", "padding"]
     with pytest.raises(WhyidleError, match=r"unknown case 'input\.nothing'"):
         cases(["input.nothing"])
+    with pytest.raises(WhyidleError, match=r"unknown case 'pading'\. Did you mean padding"):
+        sweeps(["padding", "pading"])
+    with pytest.raises(ValueError, match="no whole number of batches of 7"):
+        steps_of(768, 7)
+    assert unmet(()) is None
+    assert unmet(("cpus",)) == ("needs at least two CPUs" if len(os.sched_getaffinity(0)) == 1 else None)
 
 
 def test_what_a_fault_costs_is_its_time_with_the_device_idle() -> None:
@@ -136,16 +129,15 @@ def test_what_a_fault_costs_is_its_time_with_the_device_idle() -> None:
     # A copy and a boundary count more than a fetch that lasts meanwhile.
     stamps, spans = [Stamp("fetch", 0, 100), Stamp("boundary", 50, 70)], [EngineSpan("copying", 10, 30)]
     assert [exposed_ns(stamps, spans, 0, 100, part, EVERY) for part in ("fetch", "copying", "boundary")] == [60, 20, 20]
-
-
-def test_the_shares_of_a_compound_do_not_overlap() -> None:
+    # The shares of a compound do not overlap; what lies before the first step is a share of the whole run.
     causes = ("input.too_few_workers", "input.worker_restart")
     case = Case("both", causes, "both", Plan(), ("fetch", "fetch"), (lambda tag: tag != FIRST, FIRST))
     stamps = [Stamp("fetch", 0, 40, FIRST), Stamp("fetch", 50, 60)]
-    assert true_share(stamps, [EngineSpan("compute", 40, 50)], (0, 100), case) == {
-        "input.too_few_workers": pytest.approx(0.1),
-        "input.worker_restart": pytest.approx(0.4),
-    }
+    shares = true_share(stamps, [EngineSpan("compute", 40, 50)], (0, 100), case)
+    assert shares == {causes[0]: pytest.approx(0.1), causes[1]: pytest.approx(0.4)}
+    case = Case("start", ("run.startup",), "mild", Plan(start=Start(index_s=3)), part="start")
+    stamps = [Stamp("start", 0, 30), Stamp("fetch", 30, 40)]
+    assert true_share(stamps, [], (50, 100), case, (0, 100)) == {"run.startup": pytest.approx(0.3)}
 
 
 def test_uneven_samples_take_what_the_plan_says_on_average(tmp_path: Path) -> None:
@@ -186,29 +178,19 @@ def test_busy_processes_of_others_are_no_children_and_end_with_the_training() ->
     wait_for(lambda: not busy() - before)
 
 
-def test_what_a_machine_lacks_is_said() -> None:
-    assert unmet(()) is None
-    if len(os.sched_getaffinity(0)) == 1:
-        assert unmet(("cpus",)) == "needs at least two CPUs"
-    else:
-        assert unmet(("cpus",)) is None
-
-
-def test_a_shared_lock_is_held_while_one_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_serves_one_is_held_while_one_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     served, waited = ServesOne("lock"), []
     monkeypatch.setattr(samples, "sleep_ms", lambda ms: waited.append((ms, served.lock.acquire(block=False))))
     served.wait_ms(7.0)
     assert waited == [(7.0, False)]
     assert served.lock.acquire(block=False), "and let go of then"
-
-
-def test_a_shared_rate_lets_each_wait_for_all_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    served, waited = ServesOne("rate"), []
+    # A rate lets each wait for all before it.
+    served, slept = ServesOne("rate"), []
     monkeypatch.setattr(samples.time, "monotonic", lambda: 100.0)
-    monkeypatch.setattr(samples.time, "sleep", waited.append)
+    monkeypatch.setattr(samples.time, "sleep", slept.append)
     for _ in range(3):
         served.wait_ms(10.0)
-    assert waited == pytest.approx([0.01, 0.02, 0.03])
+    assert slept == pytest.approx([0.01, 0.02, 0.03])
 
 
 def test_a_planned_sampler_gives_all_indices_and_stamps_what_it_does(tmp_path: Path) -> None:
@@ -226,7 +208,6 @@ def test_a_planned_sampler_gives_all_indices_and_stamps_what_it_does(tmp_path: P
 
 
 MS = 1_000_000
-Told = list[tuple[str, int, int, str]]
 
 
 def device(told: list[tuple[int, int]], retry_ms: int = 5) -> EmulatedDevice:
@@ -241,16 +222,13 @@ def share(plan: Plan, cause: str, part: str, stamps: list[Stamp], spans: list[En
     return true_share(stamps, spans, (0, 100), case)[cause]
 
 
-def test_what_a_slow_clock_takes_longer_is_lost_and_nothing_else() -> None:
+def test_the_truth_of_a_fault_of_the_device_is_what_it_lost() -> None:
     spans = [EngineSpan("compute", 0, 40), EngineSpan("copying", 40, 60)]
     assert lost(spans, Conditions(sm_clock=0.5)) == [EngineSpan("lost", 20, 40)]
     assert lost(spans, Conditions(others=0.75)) == [EngineSpan("lost", 10, 40)]
     assert lost(spans, Conditions(pcie_generation=3)) == [EngineSpan("lost copying", 50, 60)]
     assert lost(spans, Conditions(throttle_reasons=4)) == []
-
-
-def test_the_truth_of_a_fault_of_the_device_is_what_it_lost() -> None:
-    spans = [EngineSpan("compute", 0, 40), EngineSpan("copying", 40, 60), EngineSpan("compute", 60, 100)]
+    spans.append(EngineSpan("compute", 60, 100))
     hot = Plan(accelerator=PlannedDevice(Conditions(sm_clock=0.75)))
     assert share(hot, "device.throttled", "lost", [], spans) == pytest.approx(0.2)
     # Half of the copy is the link's; what of that lies behind computing costs nothing.
@@ -265,7 +243,7 @@ def test_the_truth_of_a_fault_of_the_device_is_what_it_lost() -> None:
 
 def test_launches_one_by_one_leave_gaps_and_say_how_long_they_took(monkeypatch: pytest.MonkeyPatch) -> None:
     spans: list[tuple[int, int]] = []
-    told: Told = []
+    told: list[tuple[str, int, int, str]] = []
     emulated = device(spans)
     monkeypatch.setattr(
         "whyidle_bench.cases.accelerator.burn_ms",
@@ -280,7 +258,7 @@ def test_launches_one_by_one_leave_gaps_and_say_how_long_they_took(monkeypatch: 
 
 def test_only_the_first_step_of_a_shape_takes_longer() -> None:
     spans: list[tuple[int, int]] = []
-    told: Told = []
+    told: list[tuple[str, int, int, str]] = []
     computing = Computing(device(spans), PlannedDevice(first_ms=30.0), lambda *each: told.append(each))
     for shape in ((4, 16), (4, 17), (4, 16), (4, 17)):
         computing.begin(shape)
@@ -290,7 +268,7 @@ def test_only_the_first_step_of_a_shape_takes_longer() -> None:
 
 
 def test_each_planned_step_finds_no_memory_and_waits_for_the_allocator() -> None:
-    told: Told = []
+    told: list[tuple[str, int, int, str]] = []
     emulated = device([], retry_ms=7)
     plan = PlannedDevice(retry_ms=7.0, retry_every=2, retry_from=3)
     computing = Computing(emulated, plan, lambda *each: told.append(each))
@@ -309,7 +287,7 @@ def test_collections_take_the_share_that_is_planned(
     clock = VirtualClock(1000 * MS)
     monkeypatch.setattr(time, "monotonic_ns", clock.now)
     monkeypatch.setattr(gc, "collect", lambda: clock.wait_until(clock.now() + collection_ms * MS))
-    told: Told = []
+    told: list[tuple[str, int, int, str]] = []
     work = HostWork(PlannedHost(collecting=planned, objects=10), lambda *each: told.append(each))
     begin = clock.now()
     for _ in range(100):
@@ -335,12 +313,6 @@ def test_compounds_have_two_causes_each_with_its_part_and_tags_that_differ() -> 
                 assert sum(hits) < 2, (case.name, tag)
 
 
-def test_every_cause_of_the_contract_is_planted_and_named_first_in_its_sweeps() -> None:
-    assert len({sweep.cause for sweep in SWEEPS.values()}) == 11
-    assert all(name.split(".")[0] == sweep.cause for name, sweep in SWEEPS.items())
-    assert {sweep.grew for sweep in SWEEPS.values()} <= {*TERMS, None}
-
-
 @pytest.mark.parametrize("sweep", SWEEPS.values(), ids=lambda sweep: sweep.name)
 def test_each_size_is_a_training_that_can_be_judged(sweep: Sweep) -> None:
     plans = [sweep.plan(size) for size in sweep.sizes]
@@ -350,22 +322,13 @@ def test_each_size_is_a_training_that_can_be_judged(sweep: Sweep) -> None:
     assert {plan.device for plan in plans} == {"emulated"}
     described = device_of(plans[0]).describe()
     assert {name: described[name] for name in DEVICE} == DEVICE
-
-
-@pytest.mark.parametrize("sweep", SWEEPS.values(), ids=lambda sweep: sweep.name)
-def test_only_accounting_processes_more_samples_at_a_larger_size(sweep: Sweep) -> None:
-    counts = [sweep.plan(size).steps * size for size in sweep.sizes]
-    if sweep.cause == "accounting":
-        assert {sweep.plan(size).steps for size in sweep.sizes} == {sweep.plan(sweep.sizes[0]).steps}
-        assert all(later > earlier for earlier, later in pairwise(counts))
-    else:
-        assert len(set(counts)) == 1
-
-
-def test_an_epoch_has_fewer_batches_than_workers_only_where_that_is_planted() -> None:
-    for sweep in SWEEPS.values():
-        few = [sweep.plan(size).batches < sweep.plan(size).loader.workers for size in sweep.sizes]
-        assert few == ([False, True] if sweep.cause == "fewer_batches_than_workers" else [False] * len(few))
+    assert (sweep.name.split(".")[0], sweep.grew in {*TERMS, None}) == (sweep.cause, True)
+    counts, steps = [plan.steps * plan.loader.batch for plan in plans], [plan.steps for plan in plans]
+    accounting = sweep.cause == "accounting"  # which alone processes more samples at a larger size
+    assert (len(set(counts)), counts) == (len(plans) if accounting else 1, sorted(counts))
+    assert not accounting or len(set(steps)) == 1
+    few = [plan.batches < plan.loader.workers for plan in plans]
+    assert few == ([False, True] if sweep.cause == "fewer_batches_than_workers" else [False] * len(few))
 
 
 def test_khosravis_nets_are_below_the_loaders_floor_but_for_the_fifth() -> None:
@@ -379,15 +342,6 @@ def test_khosravis_nets_are_below_the_loaders_floor_but_for_the_fifth() -> None:
             plan = sweep.plan(size)
             slower = max(plan.data.sleep_ms, plan.step.compute_ms / size)
             assert slower == pytest.approx(khosravi.sample_ms(seconds))
-
-
-def test_sweeps_are_chosen_by_name() -> None:
-    assert [sweep.name for sweep in sweeps(["padding", "accounting"])] == ["accounting", "padding"]
-    assert sweeps() == list(SWEEPS.values())
-    with pytest.raises(WhyidleError, match=r"unknown case 'pading'\. Did you mean padding"):
-        sweeps(["padding", "pading"])
-    with pytest.raises(ValueError, match="no whole number of batches of 7"):
-        steps_of(768, 7)
 
 
 def test_padding_falls_to_the_fill_ratio_in_closed_form(tmp_path: Path) -> None:
@@ -424,12 +378,12 @@ def test_batches_of_uneven_lengths_are_padded_with_zeros_to_the_longest(tmp_path
 
 def test_unpickling_holds_up_the_training_and_no_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     held: list[float] = []
-    monkeypatch.setattr(module, "sleep_ms", lambda ms: held.append(ms) if ms else None)
+    monkeypatch.setattr(samples, "sleep_ms", lambda ms: held.append(ms) if ms else None)
     plan = Plan(Data(unpickling_ms=30.0), Loader(workers=1, batch=2), batches=4)
-    samples = Samples(plan, 0, tmp_path)
-    module.collate(plan.data, [samples[0], samples[1]])  # as the worker does
+    drawn = Samples(plan, 0, tmp_path)
+    samples.collate(plan.data, [drawn[0], drawn[1]])  # as the worker does
     assert held == []
-    assert sum(1 for _ in loader_of(plan, samples)) == 4
+    assert sum(1 for _ in loader_of(plan, drawn)) == 4
     assert held == [30.0] * 4
 
 
@@ -466,9 +420,7 @@ def test_a_retry_of_the_allocator_is_within_the_steps_computation() -> None:
     found = true_terms(stamps, [EngineSpan("compute", 30_000, 90_000)], (0, 100_000), 2)
     assert (found["compute"], found["host"], found["total"]) == (40.0, 5.0, 50.0)
     assert true_terms([Stamp("fetch", 0, 10)], [EngineSpan("copying", 0, 10)], (0, 10), 4) is None
-
-
-def test_steps_that_are_computed_in_several_pieces_are_as_many_samples() -> None:
+    # Steps that are computed in several pieces are as many samples.
     stamps = [Stamp("fetch", 0, 10_000), Stamp("fetch", 10_000, 20_000)]
     pieces = [EngineSpan("compute", at, at + 10_000) for at in range(20_000, 60_000, 10_000)]
     found = true_terms(stamps, pieces, (0, 60_000), 4)

@@ -68,14 +68,10 @@ def test_a_sweep_is_judged_beside_what_was_planted(tmp_path: Path, capsys: pytes
     shown = capsys.readouterr()
     assert "Cause and term as planted: 2 of 2." in shown.out
     assert shown.err.splitlines()[0].startswith("10 runs of about ")
-
-
-def test_what_was_kept_is_judged_again_with_the_same_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    _, told = measured(tmp_path, "--cases", GROWS, "--repeats", "2")
-    shown = capsys.readouterr().out
+    # What was kept is judged again with the same result.
     again = tmp_path / "again.json"
     assert main(["batch-sizes", "--from", str(tmp_path / "made"), "--json", str(again)]) == 0
-    assert capsys.readouterr().out == shown
+    assert capsys.readouterr().out == shown.out
     assert json.loads(again.read_text()) == told
 
 

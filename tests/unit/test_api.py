@@ -11,7 +11,7 @@ import traceback
 from collections.abc import AsyncIterator, Iterator, Sequence, Sized
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -38,8 +38,25 @@ def loader(count: int) -> DataLoader[Any]:
     return DataLoader(TensorDataset(torch.ones(count, 3)), batch_size=4)
 
 
-def test_importing_it_imports_neither_torch_nor_what_records() -> None:
-    code = "import sys, whyidle; print([m for m in sys.modules if 'torch' in m or 'whyidle.c' in m])"
+@pytest.mark.parametrize(
+    ("code", "absent"),
+    [
+        ("import whyidle", ("torch", "whyidle.c")),  # nor what records
+        ("import whyidle.scenarios.voc.read, whyidle.scenarios.voc.generate, whyidle.pipelines.stages", ("torch",)),
+        (
+            "from whyidle.pipelines import registry; [registry.factory(name) for name in registry.NAMES]",
+            ("nvidia.dali", "spdl.pipeline"),
+        ),
+        (
+            "import whyidle_bench.faults, whyidle_bench.cases.registry, whyidle_bench.cases.machine, "
+            "whyidle_bench.batch_sizes, whyidle_bench.sweeps.truth",
+            ("torch",),
+        ),
+    ],
+    ids=["api", "reading", "loaders", "benchmark"],
+)
+def test_importing_it_imports_nothing_that_it_does_not_need(code: str, absent: tuple[str, ...]) -> None:
+    code += f"; import sys; print([name for name in sys.modules if name.startswith({absent})])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 
@@ -84,44 +101,32 @@ class Batches(Sequence[torch.Tensor]):
     __hash__ = None
 
 
-class Restarts:
-    def __iter__(self) -> Restarts:
-        self.left = 3
-        return self
-
-    def __next__(self) -> torch.Tensor:
-        if not self.left:
-            raise StopIteration
-        self.left -= 1
-        return torch.ones(2, 3)
-
-
-def test_an_iterator_that_begins_anew_with_each_loop_does_so_when_it_is_watched(tmp_path: Path) -> None:
-    net = Net()
-    with recorded(tmp_path):
-        watched = whyidle.watch(Restarts())
-        for _ in range(3):
-            for x in watched:
-                net.learn(x)
-    steps = steps_of(tmp_path)
-    assert steps["samples"].tolist() == [2] * 9
-    assert steps["epoch"].tolist() == [0] * 3 + [1] * 3 + [2] * 3
-
-
-def test_what_nothing_can_stand_for_is_given_back_as_it_is(tmp_path: Path) -> None:
+def test_what_nothing_can_stand_for_is_as_it_is_and_within_a_compiled_function_all_is_nothing(tmp_path: Path) -> None:
     async def later() -> AsyncIterator[int]:
         yield 1
 
+    @torch.compile(backend="eager", fullgraph=True)
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        whyidle.step()
+        with whyidle.phase("forward"):
+            return x * 2
+
     with recorded(tmp_path):
+        assert forward(torch.ones(2)).tolist() == [2.0, 2.0]
         for thing in ([1], (1,), {"a": 1}, range(3), torch.ones(2), torch.ones(2).numpy(), later(), "text"):
             assert whyidle.watch(thing) is thing
 
 
-def test_what_is_watched_has_the_special_methods_of_what_it_stands_for_and_no_others(tmp_path: Path) -> None:
+def test_what_is_watched_is_a_loader_to_the_recording_and_itself_to_everything_else(tmp_path: Path) -> None:
+    net, batches = Net(), cast("Any", Batches())
     with recorded(tmp_path):
-        batches: Any = Batches()
         watched = whyidle.watch(batches)
         assert watched is not batches
+        assert isinstance(watched, Batches)
+        assert (len(watched), watched[-1:], bool(watched), len(watched.held)) == (5, batches[-1:], True, 5)
+        with pytest.raises(TypeError):
+            next(watched)
+        # It has the special methods of what it stands for and no others.
         with watched as inner:
             assert inner is watched
         assert (watched + 1, watched == batches, watched == whyidle.watch(Batches())) == ("added", True, True)
@@ -132,28 +137,6 @@ def test_what_is_watched_has_the_special_methods_of_what_it_stands_for_and_no_ot
         assert not isinstance(generator, Sized)
         assert not callable(generator)
         assert not hasattr(whyidle.watch(iter([1])), "send")
-
-
-def test_phases_and_steps_within_a_compiled_function_are_nothing(tmp_path: Path) -> None:
-    @torch.compile(backend="eager", fullgraph=True)
-    def forward(x: torch.Tensor) -> torch.Tensor:
-        whyidle.step()
-        with whyidle.phase("forward"):
-            return x * 2
-
-    with recorded(tmp_path):
-        assert forward(torch.ones(2)).tolist() == [2.0, 2.0]
-
-
-def test_what_is_watched_is_a_loader_to_the_recording_and_itself_to_everything_else(tmp_path: Path) -> None:
-    net, batches = Net(), Batches()
-    with recorded(tmp_path):
-        watched = whyidle.watch(batches)
-        assert watched is not batches
-        assert isinstance(watched, Batches)
-        assert (len(watched), watched[-1:], bool(watched), len(watched.held)) == (5, batches[-1:], True, 5)
-        with pytest.raises(TypeError):
-            next(watched)
         assert type(pickle.loads(pickle.dumps(watched))) is Batches
         for _ in range(2):
             for x in watched:
@@ -193,15 +176,39 @@ def test_a_watched_generator_can_be_sent_to_thrown_into_and_closed(tmp_path: Pat
     assert said == [None, None, "this", "closed"]
 
 
-def test_the_batch_size_can_be_told(tmp_path: Path) -> None:
-    net, batches = Net(), loader(8)
+class Restarts:
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        self.left = iter([torch.ones(2, 3)] * 3)
+        return self
+
+    def __next__(self) -> torch.Tensor:
+        return next(self.left)
+
+
+def test_an_iterator_begins_anew_with_each_loop_the_batch_size_can_be_told_and_other_threads_mark_nothing(
+    tmp_path: Path,
+) -> None:
+    def beside() -> None:
+        whyidle.step()
+        with whyidle.phase("data"), whyidle.phase("beside"):
+            pass
+
+    net, batches, restarts = Net(), loader(8), Restarts()
     with recorded(tmp_path):
+        watched = whyidle.watch(restarts)
+        for x in (x for _ in range(3) for x in watched):
+            net.learn(x)
         assert whyidle.watch(batches) is batches
         for _ in whyidle.watch(iter(range(3)), batch_size=32):
             net.learn(torch.ones(2, 3))
         for (x,) in whyidle.watch(batches, batch_size=7):
+            thread = threading.Thread(target=beside)
+            thread.start()
+            thread.join()
             net.learn(x)
-    assert steps_of(tmp_path)["samples"].tolist() == [32] * 3 + [7] * 2
+    steps = steps_of(tmp_path)
+    assert steps["samples"].tolist() == [2] * 9 + [32] * 3 + [7] * 2
+    assert steps["epoch"][:9].tolist() == [0] * 3 + [1] * 3 + [2] * 3
 
 
 def test_an_error_of_what_is_watched_reaches_the_training_and_is_no_step(tmp_path: Path) -> None:
@@ -220,35 +227,22 @@ def test_an_error_of_what_is_watched_reaches_the_training_and_is_no_step(tmp_pat
     assert len(steps_of(tmp_path)) == 1
 
 
-def test_waits_for_data_that_are_marked_begin_steps(tmp_path: Path) -> None:
-    net = Net()
+@pytest.mark.parametrize("around", [False, True], ids=["marked", "around a loader's fetch"])
+def test_waits_for_data_that_are_marked_begin_steps(tmp_path: Path, around: bool) -> None:
+    net, iterator = Net(), iter(loader(20))
     with recorded(tmp_path):
-        for number in range(6):
-            if number % 3 == 0:
+        for number in range(5):
+            if not around and number % 3 == 0:
                 with torch.no_grad():
                     for _ in range(4):
                         with whyidle.phase("data"):
                             pass
             with whyidle.phase("data"):
-                time.sleep(0.002)
-            net.learn(torch.ones(2, 3))
-    steps = steps_of(tmp_path)
-    assert len(steps) == 6
-    assert (steps["fetch_end_ns"] - steps["fetch_begin_ns"] >= 2_000_000).all()
-    assert (steps["samples"] == NOT_MEASURED).all()
-
-
-def test_a_wait_around_a_loaders_fetch_is_that_fetch_and_what_is_around_it(tmp_path: Path) -> None:
-    net = Net()
-    with recorded(tmp_path):
-        iterator = iter(loader(20))
-        for _ in range(5):
-            with whyidle.phase("data"):
-                (x,) = next(iterator)
+                (x,) = next(iterator) if around else (torch.ones(2, 3),)
                 time.sleep(0.003)
             net.learn(x)
     steps = steps_of(tmp_path)
-    assert steps["samples"].tolist() == [4] * 5
+    assert steps["samples"].tolist() == [4 if around else NOT_MEASURED] * 5
     assert (steps["fetch_end_ns"] - steps["fetch_begin_ns"] >= 3_000_000).all()
 
 
@@ -302,23 +296,6 @@ def test_phases_are_named_and_between_steps_they_are_boundaries(tmp_path: Path) 
     assert any('phase "write summary"' in note for note in analysis.notes)
 
 
-def test_other_threads_mark_nothing(tmp_path: Path) -> None:
-    net = Net()
-
-    def beside() -> None:
-        whyidle.step()
-        with whyidle.phase("data"), whyidle.phase("beside"):
-            pass
-
-    with recorded(tmp_path):
-        for (x,) in loader(20):
-            thread = threading.Thread(target=beside)
-            thread.start()
-            thread.join()
-            net.learn(x)
-    assert steps_of(tmp_path)["samples"].tolist() == [4] * 5
-
-
 class Stamped(torch.Tensor):
     """A batch that knows how it was made."""
 
@@ -367,19 +344,19 @@ def test_a_loader_can_tell_how_its_batches_were_made_and_how_many_are_ready(tmp_
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_loader_that_tells_of_itself_is_not_recorded_as_a_data_loader_besides(tmp_path: Path, workers: int) -> None:
     own = DataLoader(TensorDataset(torch.ones(16, 3)), batch_size=4, num_workers=workers)
+    net, told = Net(), whyidle.MadeBatch(begin_ns=1, end_ns=2, worker=7)
 
     def batches() -> Iterator[Any]:
         yield from own
 
-    net, told = Net(), whyidle.MadeBatch(begin_ns=1, end_ns=2, worker=7)
     with recorded(tmp_path):
-        for (x,) in whyidle.watch(batches(), made=lambda _: told):
-            net.learn(x)
-        for (x,) in whyidle.watch(own, made=lambda _: told):
-            net.learn(x)
-    batches_made = open_run(tmp_path / "run").records(BATCH)
-    assert batches_made["worker"].tolist() == [7] * 8
-    assert batches_made["step"].tolist() == list(range(8))
+        # A batch whose step is taken back was made for none: the first is looked at and thrown away.
+        next(iter(whyidle.watch((stamped(0) for _ in range(3)), made=lambda batch: batch.made)))
+        for each in (batches(), own):
+            for (x,) in whyidle.watch(each, made=lambda _: told):
+                net.learn(x)
+    made = open_run(tmp_path / "run").records(BATCH)
+    assert (made["worker"].tolist(), made["step"].tolist()) == ([7] * 8, list(range(8)))
 
 
 def test_what_fails_while_a_loader_is_asked_ends_the_telling_and_nothing_else(tmp_path: Path) -> None:
@@ -395,14 +372,3 @@ def test_what_fails_while_a_loader_is_asked_ends_the_telling_and_nothing_else(tm
     assert set(steps["queue_ready"]) == {NOT_MEASURED}
     notices = (tmp_path / "run" / "training-notices.txt").read_text()
     assert notices.count("the program's own report on batches") == 1
-
-
-def test_a_batch_whose_step_is_taken_back_was_made_for_none(tmp_path: Path) -> None:
-    """The first batch is looked at and thrown away."""
-    net = Net()
-    with recorded(tmp_path):
-        next(iter(whyidle.watch((stamped(0) for _ in range(3)), made=lambda batch: batch.made)))
-        for x in whyidle.watch((stamped(1) for _ in range(3)), made=lambda batch: batch.made):
-            net.learn(x.as_subclass(torch.Tensor))
-    batches = open_run(tmp_path / "run").records(BATCH)
-    assert (batches["worker"].tolist(), batches["step"].tolist()) == ([1] * 3, [0, 1, 2])

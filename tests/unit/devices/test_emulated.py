@@ -100,19 +100,16 @@ def test_a_copy_on_the_side_stream_runs_beside_computation_until_waited_for() ->
     assert device.spans[2][1] == LAUNCH + 3 * MS
     assert device.spans[3][1] == LAUNCH + 4 * MS
 
+    both = Recorded()
+    both.copy(batch(10_000_000), pinned=True, stream=both.side_stream())
+    both.copy(batch(10_000_000), pinned=True)
+    assert both.spans[1][1] == both.spans[0][2], "one copy engine serves all streams"
+
     late = Recorded()
     tensors, copy = late.copy(batch(100_000_000), pinned=True, stream=late.side_stream())
     late.wait_for(copy, tensors)
     late.compute(1 * MS)
     assert late.spans[1][1] == copy.end.time_ns()
-
-
-def test_one_copy_engine_serves_all_streams() -> None:
-    device = Recorded()
-    device.copy(batch(10_000_000), pinned=True, stream=device.side_stream())
-    device.copy(batch(10_000_000), pinned=True)
-    first, second = device.spans
-    assert second[1] == first[2]
 
 
 def test_memory_beyond_the_capacity_raises_what_an_oom_would() -> None:
@@ -129,13 +126,9 @@ def test_memory_beyond_the_capacity_raises_what_an_oom_would() -> None:
     assert (device.allocation_retries(), device.memory_used(), device.now()) == (0, 900, 0)
 
 
-def under(**conditions: Any) -> Recorded:
-    return Recorded(conditions=Conditions(**conditions))
-
-
 def took(**conditions: Any) -> list[int]:
     """How long a computation, a pinned and a pageable copy take."""
-    device = under(**conditions)
+    device = Recorded(conditions=Conditions(**conditions))
     device.compute(3 * MS)
     for pinned in (True, False):
         device.copy(batch(10_000_000), pinned=pinned)
@@ -160,35 +153,20 @@ def test_clocks_and_other_processes_make_computation_longer_and_the_link_makes_b
     assert took(**conditions) == [3 * MS * slower, link * MS + 10_000, link * 2 * MS + 10_000]
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        *({"sm_clock": wrong} for wrong in (0, 1.1)),
-        *({"others": wrong} for wrong in (1, -0.1)),
-        {"pcie_width": 0},
-        {"pcie_generation": 5},
-        {"processes": -1},
-        {"throttle_reasons": -1},
-    ],
-)
-def test_conditions_under_which_no_device_works_are_refused(wrong: dict[str, float]) -> None:
-    with pytest.raises(ValueError, match=f"{next(iter(wrong)).split('_')[0]}|PCIe"):
-        Conditions(**wrong)  # type: ignore[arg-type]
-
-
-def test_conditions_reach_run_json_and_come_back() -> None:
+def test_conditions_reach_run_json_and_come_back_and_impossible_ones_are_refused() -> None:
     conditions = Conditions(sm_clock=0.7, throttle_reasons=0x20, pcie_width=4, others=0.3, processes=2)
     told = json.loads(json.dumps(Recorded(conditions=conditions).describe()))["conditions"]
     assert Conditions.of(told) == conditions
     assert "conditions" not in Recorded().describe()
-
-
-@pytest.mark.parametrize(
-    "told", [None, [], "hot", {"sm_clock": "half"}, {"sm_clock": 7}, {"throttle_reasons": 1.5}, {"others": None}]
-)
-def test_conditions_are_read_as_far_as_they_are_understood(told: Any) -> None:
-    assert Conditions.of(told) is None
+    # They are read as far as they are understood.
+    unread: list[Any] = [None, [], "hot", {"sm_clock": "half"}, {"sm_clock": 7}, {"throttle_reasons": 1.5}]
+    assert [Conditions.of(each) for each in (*unread, {"others": None})] == [None] * 7
     assert Conditions.of({"sm_clock": 0.5, "colour": 3}) == Conditions(sm_clock=0.5)  # of a later version
+    wrong: list[dict[str, Any]] = [*({"sm_clock": share} for share in (0, 1.1)), *({"others": s} for s in (1, -0.1))]
+    wrong += [{"pcie_width": 0}, {"pcie_generation": 5}, {"processes": -1}, {"throttle_reasons": -1}]
+    for each in wrong:
+        with pytest.raises(ValueError, match=f"{next(iter(each)).split('_')[0]}|PCIe"):
+            Conditions(**each)
 
 
 def test_a_cached_block_is_used_again_if_it_is_large_enough() -> None:
@@ -209,14 +187,10 @@ def test_a_request_that_fits_no_free_block_waits_for_the_device_and_frees_the_ca
     assert (device.allocation_retries(), device.memory_used()) == (1, 700)
     device.allocate(550)
     assert (device.allocation_retries(), device.now()) == (1, LAUNCH + 10 * MS)
-
-
-def test_growing_requests_near_the_limit_retry_now_and_then_and_with_room_never() -> None:
-    sizes = [200, 210, 220, 230, 240, 250, 260, 270]
     retries = []
-    for memory_bytes in (500, 1000, 5000):
+    for memory_bytes in (500, 1000, 5000):  # growing requests retry near the limit and with room never
         device = Recorded(memory_bytes=memory_bytes)
-        for nbytes in sizes:
+        for nbytes in range(200, 280, 10):
             device.allocate(nbytes)
         retries.append(device.allocation_retries())
         assert device.now() == retries[-1] * 5 * MS
@@ -254,33 +228,24 @@ def test_engines_never_overlap_themselves_and_time_never_runs_back(work: list[tu
     assert all(e <= device.now() for _, _, e in device.spans)
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device here")
-def test_without_a_gpu_auto_is_the_cpu_and_cuda_is_one_message() -> None:
+def test_a_device_is_chosen_by_its_name_and_an_unknown_one_is_one_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert choose("auto").kind == "cpu"
-    with pytest.raises(WhyidleError, match="sees no CUDA device"):
-        choose("cuda")
-
-
-@pytest.mark.parametrize("name", ["tpu", "emulated:nosuch", "emulated:/no/such/file.toml", ""])
-def test_an_unknown_device_is_one_message(name: str) -> None:
-    with pytest.raises(WhyidleError) as error:
-        choose(name)
-    assert "\n" not in str(error.value)
-
-
-def test_an_emulated_device_is_chosen_with_its_profile() -> None:
     device = choose("emulated:v100")
     assert isinstance(device, EmulatedDevice)
     assert "emulated" in device.title
     assert device.describe()["kind"] == "emulated"
     assert device.profile is not None
+    for name in ("cuda", "tpu", "emulated:nosuch", "emulated:/no/such/file.toml", ""):
+        with pytest.raises(WhyidleError, match="sees no CUDA device" if name == "cuda" else None) as error:
+            choose(name)
+        assert "\n" not in str(error.value)
 
 
 def test_on_the_cpu_nothing_is_copied_and_every_event_is_done() -> None:
     device, tensor = choose("cpu"), torch.ones(3)
     (moved,), copy = device.copy([tensor], pinned=False)
-    assert moved is tensor
-    assert copy.nbytes == 0
+    assert (moved is tensor, copy.nbytes) == (True, 0)
     event = device.record()
     assert event.done()
     assert event.time_ns() <= device.now()

@@ -5,13 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
-import numpy as np
 import pytest
 import torch
 import torchvision.ops  # noqa: F401 - its operators
-from torch import nn
 
-from support.cuda import MS, US, GpuSpec, Machine, NotPlayed, S
+from support.cuda import MS, GpuSpec, Machine, NotPlayed
 
 MB = 10**6
 Call = Callable[[], object]
@@ -50,23 +48,22 @@ def slow(machine_of: Callable[..., Machine]) -> Machine:
 def test_the_host_waits_for_copies_but_for_pinned_ones_that_it_does_not_want_to_wait_for(
     slow: Machine, pinned: bool, non_blocking: bool
 ) -> None:
-    batch = torch.zeros(10_000).pin_memory() if pinned else torch.zeros(10_000)
+    batch, sides = torch.zeros(10_000), [torch.cuda.Stream() for _ in range(2)]
+    batch = batch.pin_memory() if pinned else batch
     waited = 0 if pinned and non_blocking else 40 if pinned else 50
     assert took(slow, lambda: batch.to("cuda", non_blocking=non_blocking)) == pytest.approx(waited, abs=0.2)
     assert took(slow, torch.cuda.synchronize) == pytest.approx(40 if waited == 0 else 0, abs=0.2)
+    if waited == 0:  # beside the computation, and one after another
+        spin(30)
+        for side in sides:
+            with torch.cuda.stream(side):
+                batch.to("cuda", non_blocking=True)
+        assert [took(slow, side.synchronize) for side in sides] == pytest.approx([10, 10], abs=0.3)
 
 
 @pytest.mark.parametrize("read", ["item", "tolist", "cpu", "__float__", "__bool__", "nonzero"])
 def test_who_reads_a_value_waits_for_what_is_queued(slow: Machine, read: str) -> None:
     assert took(slow, getattr(torch.ones(1, device="cuda"), read)) == pytest.approx(30, abs=0.3)
-
-
-def test_copies_run_beside_the_computation_and_one_after_another(slow: Machine) -> None:
-    batch, sides = torch.zeros(10_000).pin_memory(), [torch.cuda.Stream() for _ in range(2)]
-    for side in sides:
-        with torch.cuda.stream(side):
-            batch.to("cuda", non_blocking=True)
-    assert [took(slow, side.synchronize) for side in sides] == pytest.approx([10, 10], abs=0.3)
 
 
 def test_events_are_reached_when_the_work_before_them_is_done(machine: Machine) -> None:
@@ -84,18 +81,6 @@ def test_events_are_reached_when_the_work_before_them_is_done(machine: Machine) 
     assert not first.query()  # what it marked before is forgotten
 
 
-def test_elapsed_time_is_a_float32_of_a_clock_that_drifts_and_ticks(machine_of: Callable[..., Machine]) -> None:
-    machine = machine_of(GpuSpec(drift=30e-6, answer_late_ns=2 * MS))
-    first = marked()
-    machine.host(100 * S + 1234 * US)
-    second = marked()
-    machine.host(MS)
-    assert not second.query()
-    machine.host(2 * MS)
-    told = first.elapsed_time(second)
-    assert told == float(np.float32(told)) == pytest.approx(100_001.234 + 3, abs=0.02)
-
-
 def test_streams_work_side_by_side_until_one_is_told_to_wait(machine: Machine) -> None:
     side = torch.cuda.Stream()
     began = machine.now_ns
@@ -108,22 +93,6 @@ def test_streams_work_side_by_side_until_one_is_told_to_wait(machine: Machine) -
     torch.cuda.current_stream().wait_stream(side)
     spin(5)
     assert took(machine, torch.cuda.synchronize) == pytest.approx(15, abs=0.1)
-
-
-def test_a_full_queue_makes_the_host_wait(machine_of: Callable[..., Machine]) -> None:
-    machine = machine_of(GpuSpec(queue_depth=4))
-    torch.cuda.synchronize()
-    assert took(machine, lambda: [spin(10) for _ in range(5)]) == pytest.approx(10, abs=0.1)
-
-
-def test_streams_come_from_a_pool_and_are_a_threads_own(machine: Machine) -> None:
-    streams = [torch.cuda.Stream(1) for _ in range(33)]
-    assert streams[32] == streams[0]
-    assert len(set(streams)) == 32
-    with torch.cuda.stream(streams[0]):
-        assert torch.cuda.current_device() == 1
-        assert torch._C._cuda_getCurrentRawStream(1) == streams[0].cuda_stream != 0
-    assert torch.cuda.current_device() == torch._C._cuda_getCurrentRawStream(1) == 0
 
 
 TOUCHES: list[Call] = [
@@ -164,15 +133,6 @@ def test_memory_is_kept_given_back_before_it_runs_out_and_then_out(machine_of: C
     with pytest.raises(torch.OutOfMemoryError, match=r"CUDA out of memory\. Tried to allocate"):
         torch.zeros(MB, device="cuda")
     assert torch.cuda.max_memory_allocated() == kept.nbytes
-
-
-def test_a_failed_assert_is_heard_of_by_who_waits_and_then_by_every_call(machine: Machine) -> None:
-    tensor, event = torch.ones(3, device="cuda"), marked()
-    torch._assert_async(torch.zeros(1, device="cuda"))
-    for call in (torch.cuda.synchronize, event.query, event.record, tensor.cpu, torch.cuda.Stream, lambda: tensor * 2):
-        with pytest.raises(torch.AcceleratorError, match="device-side assert triggered"):
-            call()
-    torch.cuda.synchronize(1)  # another device's
 
 
 def test_a_forked_child_cannot_use_what_its_parent_has_initialised(machine: Machine) -> None:
@@ -250,14 +210,6 @@ def test_captured_work_does_not_run_until_it_is_replayed(machine: Machine) -> No
     assert [work.name for work in machine.gpu.works].count("mul") == 4
 
 
-def test_a_tensor_says_where_it_is_and_its_views_and_results_are_there_too(machine: Machine) -> None:
-    tensor = torch.ones(4, 4).to("cuda:1")
-    for each in (tensor, tensor.T, tensor[0], tensor + 1, torch.zeros_like(tensor), tensor.new_zeros(2), tensor.half()):
-        assert (each.device, each.is_cuda, each.get_device()) == (torch.device("cuda", 1), True, 1)
-    assert tensor.cpu().device == torch.device("cpu")
-    assert tensor.to("cuda:1") is tensor
-
-
 def test_a_backward_pass_runs_on_the_streams_of_the_forward_pass_and_joins_the_current_one(machine: Machine) -> None:
     weight, side = torch.ones(3, device="cuda", requires_grad=True), torch.cuda.Stream()
     with torch.cuda.stream(side):
@@ -269,24 +221,3 @@ def test_a_backward_pass_runs_on_the_streams_of_the_forward_pass_and_joins_the_c
     loss.backward()
     assert {work.name: work.stream for work in machine.gpu.works}["mul"] == side.stream_id
     assert took(machine, torch.cuda.current_stream().synchronize) == pytest.approx(10, abs=0.2)
-
-
-@pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.AdamW])
-def test_a_model_trains_on_the_device_with_torchs_own_autograd_and_optimizers(machine: Machine, kind: type) -> None:
-    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1)).to("cuda")
-    optimizer, losses, waited = kind(model.parameters(), lr=0.001), [], machine.synchronised
-    for _ in range(20):
-        loss = (model(torch.ones(3, 4, device="cuda")) - 1).square().mean()
-        optimizer.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        losses.append(loss.item())
-    assert losses[-1] < losses[0]
-    assert machine.synchronised - waited == 20
-    assert all(p.is_cuda and p.grad is not None and p.grad.is_cuda for p in model.parameters())
-
-
-def test_without_a_machine_torch_is_what_it_was() -> None:
-    assert torch.ones(3).device == torch.device("cpu")
-    assert "device" not in vars(torch.Tensor)

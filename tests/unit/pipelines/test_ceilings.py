@@ -27,7 +27,7 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 PARTS = ["read", "decode whole", "decode", "draw", "colours", "resize", "normalise", "collate"]
 
 
-def test_each_part_of_a_photograph_is_done_alone(photos: Sequence[Path]) -> None:
+def test_each_part_of_a_photograph_is_done_alone_one_sample_after_the_other(photos: Sequence[Path]) -> None:
     data = LoosePhotos(photos, 64, augment=True)
     parts = ceilings.parts(data, range(len(data)), Settings(4))
     assert [name for name in parts if name in PARTS] == PARTS
@@ -35,10 +35,6 @@ def test_each_part_of_a_photograph_is_done_alone(photos: Sequence[Path]) -> None
     assert made["decode"].dtype == np.uint8
     assert (made["normalise"].shape, made["normalise"].dtype) == ((3, 64, 64), np.float32)
     assert made["collate"].shape == (4, 3, 64, 64)
-
-
-def test_parts_take_one_sample_after_the_other(photos: Sequence[Path]) -> None:
-    data = LoosePhotos(photos, 64, augment=False)
     read = ceilings.parts(data, range(3), Settings(4))["read"]
     sizes = [data.path(index).stat().st_size for index in (0, 1, 2, 0)]
     assert [len(bytes(read())) for _ in sizes] == sizes  # type: ignore[call-overload]
@@ -52,16 +48,12 @@ def test_each_process_has_samples_of_its_own_from_all_of_the_data(photos: Sequen
     assert ceilings.chosen(data, 20, 21) == [20 % len(data)]  # more processes than samples
 
 
-def test_no_more_is_decoded_than_the_size_asked_for_needs(photos: Sequence[Path]) -> None:
+def test_no_more_is_decoded_than_is_needed_and_stages_that_see_pixels_are_called(photos: Sequence[Path]) -> None:
     data = LoosePhotos(photos, 32, augment=False)
     parts = ceilings.parts(data, [0], Settings(1))
     small: Any = parts["decode"]()
     whole: Any = parts["decode whole"]()
     assert 32 <= min(small.shape[:2]) < min(whole.shape[:2]) / 2
-
-
-def test_stages_that_see_pixels_are_called_as_they_are(photos: Sequence[Path]) -> None:
-    data = LoosePhotos(photos, 64, augment=False)
     data.stages = [data.stages[0], lambda image, targets, random: (image + 1, targets), data.stages[-1]]
     names = list(ceilings.parts(data, [0, 1], Settings(2)))
     assert names.index("resize") < names.index("function") < names.index("normalise")

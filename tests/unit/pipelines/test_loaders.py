@@ -1,26 +1,34 @@
-"""What holds for every loader: same order, same samples, honest traces, clean ends."""
+"""Loaders by name, what holds for every one (same order, same samples, honest traces, clean ends), and their parts."""
 
 from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from unit.pipelines.conftest import made
 
-from whyidle.errors import DataError, WhyidleError
-from whyidle.pipelines import registry
-from whyidle.pipelines.order import batches
+from whyidle.errors import DataError, MissingExtra, WhyidleError
+from whyidle.pipelines import assemble, registry
+from whyidle.pipelines import photos as photos_module
+from whyidle.pipelines.background import Background
+from whyidle.pipelines.caffe import PREFETCH_COUNT, CaffePipeline, Codec
+from whyidle.pipelines.order import batches, count, epoch_order, randomness
 from whyidle.pipelines.protocol import Batch, Image, Pipeline, Settings, Targets
-from whyidle.pipelines.stages import plain_stages, ssd_stages
+from whyidle.pipelines.stages import Distort, Expand, RandomCrop, Resize, plain_stages, ssd_stages
 
 HERE = [name for name in registry.NAMES if registry.unavailable(name) is None]
 OURS = ["caffe", "workers", "threads", "prefetch"]
@@ -98,43 +106,38 @@ def test_an_epoch_is_repeatable_by_its_number(name: str, photos: Any, copier: An
     assert all(torch.equal(a.inputs, b.inputs) for a, b in zip(first, again, strict=True))
 
 
-@pytest.mark.parametrize("name", ["naive", *OURS, *FUSED])
-def test_traces_lie_in_order_and_add_up(name: str, photos: Any, copier: Any) -> None:
+@pytest.mark.parametrize("name", HERE)
+def test_traces_lie_in_order_and_add_up_and_what_cannot_be_told_is_not_made_up(
+    name: str, photos: Any, copier: Any
+) -> None:
     begin = time.monotonic_ns()
     found = epochs(name, photos, replace(SETTINGS, drop_last=False), copier)
     end = time.monotonic_ns()
     for batch in found:
         trace = batch.trace
+        if name.startswith("dali"):
+            assert trace is None
+            continue
         assert trace is not None
         parts = (trace.read_ns, trace.decode_ns, trace.transform_ns, trace.collate_ns)
-        assert all(part is not None and part > 0 for part in parts)
+        assert all(part is not None and part > 0 for part in (*parts, trace.cpu_ns))
         assert begin <= trace.begin_ns <= trace.end_ns <= end
         assert trace.read_bytes == sum(photos.path(index).stat().st_size for index in batch.indices)
-        assert trace.cpu_ns is not None
-        assert trace.cpu_ns > 0
         assert trace.minor_faults is not None
         if name in ("naive", "workers", "prefetch", *FUSED):  # one thread made it
             assert sum(part or 0 for part in parts) <= trace.end_ns - trace.begin_ns
+    if name == "workers":
+        assert [batch.trace.worker for batch in found if batch.trace] == [0, 1, 0] * 2
 
 
-def test_each_worker_signs_its_batches(photos: Any, copier: Any) -> None:
-    found = epochs("workers", photos, SETTINGS, copier, (0,))
-    assert [batch.trace.worker for batch in found if batch.trace] == [0, 1]
-
-
-@pytest.mark.parametrize("name", [name for name in HERE if name.startswith("dali")])
-def test_what_cannot_be_told_is_not_made_up(name: str, photos: Any, copier: Any) -> None:
-    loader = open_loader(name, photos, SETTINGS, copier)
-    assert loader.queue is None
-    assert [batch.trace for batch in loader.epoch(0)] == [None, None]
-    loader.close()
-
-
-@pytest.mark.parametrize("name", QUEUED)
+@pytest.mark.parametrize("name", HERE)
 def test_the_queue_fills_to_its_capacity_and_not_beyond(name: str, photos: Any, copier: Any, until: Any) -> None:
     loader = open_loader(name, photos.times(5), SETTINGS, copier)
     queue = loader.queue
-    assert queue is not None
+    assert (queue is not None) == (name in QUEUED)
+    if queue is None:
+        loader.close()
+        return
     assert queue.capacity == QUEUED[name]
     assert queue.ready() == 0
     running = loader.epoch(0)
@@ -154,7 +157,11 @@ def test_the_queue_fills_to_its_capacity_and_not_beyond(name: str, photos: Any, 
 @pytest.mark.parametrize("name", HERE)
 def test_an_abandoned_epoch_leaves_nothing_running(name: str, photos: Any, copier: Any, nothing_left: Any) -> None:
     many = photos.times(5)
-    epochs(name, photos, SETTINGS, copier)  # what libraries start once and keep is there now
+    unused = open_loader(name, photos, replace(SETTINGS, batch_size=10), copier)
+    assert len(unused) == 1
+    unused.close()
+    # What libraries start once and keep is there from here on.
+    assert [batch.samples for batch in epochs(name, photos, replace(SETTINGS, batch_size=10), copier, (0,))] == [10]
     nothing_left()
     loader = open_loader(name, many, SETTINGS, copier)
     next(loader.epoch(0))
@@ -163,31 +170,6 @@ def test_an_abandoned_epoch_leaves_nothing_running(name: str, photos: Any, copie
     unfinished = loader.epoch(2)
     next(unfinished)
     loader.close()
-    loader.close()
-
-
-@pytest.mark.parametrize("name", HERE)
-def test_a_loader_can_be_closed_before_anything_happened(name: str, photos: Any, copier: Any) -> None:
-    loader = open_loader(name, photos, SETTINGS, copier)
-    assert len(loader) == 2
-    loader.close()
-    loader.close()
-
-
-@pytest.mark.parametrize("broken", ["truncated", "missing"])
-@pytest.mark.parametrize("name", HERE)
-def test_a_bad_file_is_named(
-    name: str, broken: str, photos: Any, copier: Any, tmp_path: Path, nothing_left: Any
-) -> None:
-    bad = tmp_path / "bad one.jpg"
-    if broken == "truncated":
-        bad.write_bytes(photos.path(0).read_bytes()[:1500])
-    nothing_left()
-    dataset = replace(photos, files=(*photos.files, bad))
-    loader = open_loader(name, dataset, replace(SETTINGS, drop_last=False), copier)
-    with pytest.raises(DataError, match=r"bad one\.jpg cannot be") as caught:
-        list(loader.epoch(0))
-    assert "Traceback" not in str(caught.value)
     loader.close()
 
 
@@ -205,20 +187,30 @@ class Faulty:
         return image, targets
 
 
-@pytest.mark.parametrize("name", ["workers", "prefetch", *FUSED])
-def test_a_dead_worker_is_reported_with_a_way_out(name: str, photos: Any, copier: Any, nothing_left: Any) -> None:
+FAULTS: dict[str, tuple[list[str], type[Exception], str]] = {
+    "truncated": (HERE, DataError, r"bad one\.jpg cannot be decoded"),
+    "missing": (HERE, DataError, r"bad one\.jpg cannot be read"),
+    "mistake": (["naive", *OURS, *FUSED], ZeroDivisionError, "in a stage"),
+    "death": (["workers", "prefetch", *FUSED], WhyidleError, r"loader process died.*fewer workers"),
+}
+"""What goes wrong: in which loaders, what they raise, and what they say."""
+
+
+@pytest.mark.parametrize(("fault", "name"), [(fault, name) for fault, (names, *_) in FAULTS.items() for name in names])
+def test_what_goes_wrong_is_told_and_leaves_nothing_running(
+    fault: str, name: str, photos: Any, copier: Any, tmp_path: Path, nothing_left: Any
+) -> None:
+    _, error, said = FAULTS[fault]
+    bad = tmp_path / "bad one.jpg"
+    if fault == "truncated":
+        bad.write_bytes(photos.path(0).read_bytes()[:1500])
+    stages = {"mistake": [Faulty()], "death": [Faulty(os.getpid())]}.get(fault)
+    dataset = replace(photos, files=(*photos.files, bad)) if stages is None else photos.staged(*stages)
     nothing_left()
-    loader = open_loader(name, photos.staged(Faulty(os.getpid())), SETTINGS, copier)
-    with pytest.raises(WhyidleError, match=r"loader process died.*fewer workers"):
+    loader = open_loader(name, dataset, replace(SETTINGS, drop_last=False), copier)
+    with pytest.raises(error, match=said) as caught:
         list(loader.epoch(0))
-    loader.close()
-
-
-@pytest.mark.parametrize("name", ["naive", *OURS, *FUSED])
-def test_a_mistake_in_a_stage_keeps_its_type(name: str, photos: Any, copier: Any) -> None:
-    loader = open_loader(name, photos.staged(Faulty()), SETTINGS, copier)
-    with pytest.raises(ZeroDivisionError, match="in a stage"):
-        list(loader.epoch(0))
+    assert stages or "Traceback" not in str(caught.value)
     loader.close()
 
 
@@ -269,6 +261,229 @@ def test_prefetch_does_not_keep_a_batch_back_for_a_later_one(photos: Any, copier
     loader.close()
 
 
-def test_prefetch_hands_out_a_single_batch_too(photos: Any, copier: Any) -> None:
-    found = epochs("prefetch", photos, replace(SETTINGS, batch_size=10), copier, (0,))
-    assert [batch.samples for batch in found] == [10]
+def test_the_names_are_those_of_the_contract_and_each_leads_to_a_loader_and_one_line() -> None:
+    names = "naive caffe workers threads prefetch fused fused-exact dali-cpu dali-gpu"
+    assert tuple(names.split()) == registry.NAMES
+    for name in registry.NAMES:
+        assert registry.factory(name).name == name  # type: ignore[attr-defined]
+        line = registry.describe(name)
+        assert 10 < len(line) < 100
+        assert "\n" not in line
+
+
+@pytest.mark.parametrize("ask", [registry.factory, registry.describe, registry.unavailable])
+def test_an_unknown_name_is_answered_with_the_known_ones(ask: Any) -> None:
+    with pytest.raises(WhyidleError, match=r"no loader 'wokers'.*naive, caffe, workers, threads"):
+        ask("wokers")
+
+
+@pytest.mark.parametrize(
+    ("name", "module", "install"),
+    [("dali-cpu", "nvidia.dali", "whyidle[dali]"), ("threads", "spdl.pipeline", "whyidle[studies]")],
+)
+def test_a_missing_library_says_what_to_install(
+    name: str, module: str, install: str, photos: Any, copier: Any, monkeypatch: Any
+) -> None:
+    def no_parent(wanted: str) -> None:
+        raise ModuleNotFoundError(wanted)
+
+    monkeypatch.setitem(sys.modules, module, None)  # what makes an import fail
+    with pytest.raises(MissingExtra) as caught:
+        registry.factory(name)(photos, Settings(batch_size=4), copier)
+    assert f"pip install '{install}'" in str(caught.value)
+    for find in (lambda wanted: None, no_parent):
+        monkeypatch.setattr(registry, "find_spec", find)
+        assert f"pip install '{install}'" in (registry.unavailable(name) or "")
+
+
+@pytest.mark.skipif(registry.unavailable("dali-cpu") is not None, reason="DALI is not installed")
+def test_dali_on_a_gpu_needs_one(photos: Any, copier: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert "CUDA device" in (registry.unavailable("dali-gpu") or "")
+    with pytest.raises(WhyidleError, match=r"needs a CUDA device.*dali-cpu"):
+        registry.factory("dali-gpu")(photos, Settings(batch_size=4), copier)
+
+
+OF_EIGHT = Settings(batch_size=8, seed=1)
+
+
+class Counting(Codec):
+    def __init__(self) -> None:
+        self.done: Counter[str] = Counter()
+
+    def decode(self, data: bytes, path: Path) -> Image:
+        self.done["decoded"] += 1
+        return super().decode(data, path)
+
+    def encode(self, image: Image) -> bytes:
+        self.done["encoded"] += 1
+        return super().encode(image)
+
+
+def counts(dataset: Any, copier: Any, epochs: int) -> tuple[float, float]:
+    """(decodes, encodes) per image."""
+    codec = Counting()
+    loader = CaffePipeline(dataset, OF_EIGHT, copier, codec)
+    samples = sum(batch.samples for epoch in range(epochs) for batch in loader.epoch(epoch))
+    loader.close()
+    assert samples == epochs * len(dataset)
+    return codec.done["decoded"] / samples, codec.done["encoded"] / samples
+
+
+def test_an_augmented_image_is_decoded_3_5_and_encoded_2_5_times_on_average(photos: Any, copier: Any) -> None:
+    decodes, encodes = counts(photos.staged(*ssd_stages(64)).times(4), copier, epochs=5)
+    assert decodes == encodes + 1  # each JPEG written is read again, and the file once
+    assert encodes == pytest.approx(2.5, abs=0.1)
+
+
+@pytest.mark.parametrize(
+    ("stages", "encodes"),
+    [
+        ((), 0),
+        ((Distort(probability=0.0),), 1),
+        ((RandomCrop(min_ious=()),), 1),
+        ((Expand(probability=0.0),), 0),
+        ((Expand(probability=1.0),), 1),
+        ((Resize(80),), 0),
+    ],
+)
+def test_which_steps_write_a_jpeg(stages: Any, encodes: int, photos: Any, copier: Any) -> None:
+    dataset = photos.staged(*stages, *plain_stages(64)).times(4)
+    assert counts(dataset, copier, epochs=1) == (1 + encodes, encodes)
+
+
+def test_a_jpeg_between_steps_costs_little_quality(photos: Any) -> None:
+    codec = Codec()
+    image = codec.decode(photos.path(0).read_bytes(), photos.path(0))
+    again = codec.decode(codec.encode(image[:, ::-1]), photos.path(0))
+    assert again.shape == image.shape
+    assert np.abs(again.astype(int) - image[:, ::-1]).mean() < 4
+
+
+def test_it_works_three_batches_ahead_and_no_further(photos: Any, copier: Any, until: Any) -> None:
+    codec = Counting()
+    loader = CaffePipeline(photos.times(10), OF_EIGHT, copier, codec)
+    running = loader.epoch(0)
+    for taken in range(2):
+        assert until(lambda: loader.queue is not None and loader.queue.ready() == PREFETCH_COUNT)
+        assert codec.done["decoded"] == (PREFETCH_COUNT + taken) * OF_EIGHT.batch_size
+        next(running)
+    loader.close()
+
+
+class Clock:
+    """Stands still but for what is told to take time."""
+
+    def __init__(self) -> None:
+        self.now = 1_000_000
+
+    def taking(self, ns: int, work: Any) -> Any:
+        def timed(*arguments: Any) -> Any:
+            self.now += ns
+            return work(*arguments)
+
+        return timed
+
+
+def test_each_part_of_a_trace_holds_its_own_time_and_nothing_else(photos: Any, monkeypatch: Any) -> None:
+    clock = Clock()
+    monkeypatch.setattr(assemble.time, "monotonic_ns", lambda: clock.now)
+    monkeypatch.setattr(photos_module, "read", clock.taking(1_000, photos_module.read))
+    monkeypatch.setattr(photos_module, "decode", clock.taking(20, photos_module.decode))
+    monkeypatch.setattr(assemble, "stack", clock.taking(7, assemble.stack))
+    stages = [clock.taking(300, stage) for stage in photos.stages]
+    samples = [assemble.make_sample(photos.staged(*stages), index, 0, SETTINGS) for index in (2, 0, 5)]
+    trace = assemble.collate(samples, worker=3, join=assemble.stack).trace
+    assert trace is not None
+    assert (trace.read_ns, trace.decode_ns, trace.transform_ns, trace.collate_ns) == (3_000, 60, 1_800, 7)
+    assert (trace.begin_ns, trace.end_ns, trace.worker) == (1_000_000, 1_004_867, 3)
+
+
+def test_a_batch_holds_the_samples_in_the_order_asked_for(photos: Any) -> None:
+    batch = assemble.make_batch(photos, [5, 0, 2], 0, SETTINGS, worker=0)
+    assert batch.indices == (5, 0, 2)
+    assert batch.inputs.dtype == batch.targets.dtype == torch.float32
+    for position, index in enumerate(batch.indices):
+        alone = assemble.make_batch(photos, [index], 0, SETTINGS, worker=0)
+        assert torch.equal(batch.inputs[position], alone.inputs[0])
+        rows = batch.targets[batch.targets[:, 0] == position]
+        assert np.array_equal(rows[:, 1:].numpy(), photos.targets(index))
+
+
+@pytest.mark.parametrize("content", [b"", b"no image at all"], ids=["empty", "text"])
+def test_a_broken_file_is_named(tmp_path: Path, content: bytes) -> None:
+    broken = tmp_path / "broken.jpg"
+    broken.write_bytes(content)
+    with pytest.raises(DataError, match=r"broken\.jpg cannot be decoded"):
+        photos_module.decode(photos_module.read(broken), broken)
+
+
+ANY = st.builds(
+    Settings,
+    batch_size=st.integers(1, 12),
+    drop_last=st.booleans(),
+    shuffle=st.booleans(),
+    seed=st.integers(0, 2**40),
+)
+
+
+@given(st.integers(0, 60), ANY, st.integers(0, 1000))
+def test_an_epoch_visits_every_sample_once_and_batches_are_its_order_cut_up(
+    samples: int, settings: Settings, epoch: int
+) -> None:
+    order, groups = epoch_order(samples, settings, epoch), batches(samples, settings, epoch)
+    assert sorted(order) == list(range(samples))
+    assert settings.shuffle or order == sorted(order)
+    joined = [index for group in groups for index in group]
+    assert joined == order[: len(joined)]
+    assert len(groups) == count(samples, settings)
+    assert all(len(group) == settings.batch_size for group in groups[:-1])
+    assert samples - len(joined) == (samples % settings.batch_size if settings.drop_last else 0)
+
+
+def test_seeds_and_epochs_shuffle_differently_and_augmentation_depends_on_the_index_besides() -> None:
+    every = list(product(range(3), range(3)))
+    orders = [tuple(epoch_order(50, Settings(4, seed=seed), epoch)) for seed, epoch in every]
+    assert len(set(orders)) == 9
+    assert orders[5] == tuple(epoch_order(50, Settings(4, seed=1), 2))
+    assert orders[3] != tuple(randomness(Settings(4, seed=1), 0, 0).permutation(50).tolist())
+
+    def drawn(seed: int, epoch: int, index: int, batch_size: int = 4) -> float:
+        return randomness(Settings(batch_size=batch_size, seed=seed), epoch, index).random()
+
+    assert len({drawn(*each, index) for each in every for index in range(3)}) == 27
+    assert drawn(1, 2, 0) == drawn(1, 2, 0, batch_size=9)
+
+
+def test_a_thread_that_works_ahead_gives_an_exception_after_the_good_items_and_once() -> None:
+    def source() -> Iterator[int]:
+        yield from (1, 2)
+        raise KeyError("spoilt")
+
+    thread = Background(source(), 5, "test")
+    assert [next(thread), next(thread)] == [1, 2]
+    with pytest.raises(KeyError, match="spoilt"):
+        next(thread)
+    assert list(thread) == []
+    thread.close()
+
+
+def test_closing_it_when_full_stops_it_and_closes_its_source_there(until: Any) -> None:
+    closed_by: list[int] = []
+
+    def source() -> Iterator[int]:
+        try:
+            while True:
+                yield 0
+        finally:
+            closed_by.append(threading.get_ident())
+
+    before = threading.active_count()
+    thread = Background(source(), 2, "test")
+    assert until(lambda: thread.ready() == 2)
+    thread.close()
+    thread.close()
+    assert threading.active_count() == before
+    assert len(closed_by) == 1
+    assert closed_by[0] != threading.get_ident()
+    assert list(thread) == []

@@ -1,7 +1,10 @@
+"""What stages make of images and boxes, and of a view told without pixels; affine ones against their matrices."""
+
 from __future__ import annotations
 
-import subprocess
-import sys
+import math
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +16,8 @@ from hypothesis import strategies as st
 from PIL import Image as PillowImage
 from PIL.Image import Resampling
 
+from whyidle.pipelines.affine import Affine
+from whyidle.pipelines.crops import Crop, Mirror, RandomResizedCrop
 from whyidle.pipelines.stages import (
     Distort,
     Expand,
@@ -21,8 +26,11 @@ from whyidle.pipelines.stages import (
     RandomCrop,
     Resize,
     plain_stages,
+    recoloured,
     ssd_stages,
 )
+from whyidle.pipelines.standardise import Standardise
+from whyidle.pipelines.view import View, Viewable
 
 Array = npt.NDArray[Any]
 NO_BOXES = np.zeros((0, 5), np.float32)
@@ -92,14 +100,6 @@ def test_sequences_are_in_the_order_of_the_study() -> None:
     assert plain_stages(300) == (Resize(300, "bilinear"), Normalise())
 
 
-def test_stages_need_no_torch() -> None:
-    code = "import sys, whyidle.pipelines.stages; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
-# Distort
-
-
 def changed(stage: Distort, level: int, seed: int) -> Array:
     grey = np.full((2, 2, 3), level, np.uint8)
     return run([stage], grey, NO_BOXES, seed)[0]
@@ -112,6 +112,28 @@ def test_brightness_adds_the_same_to_all_levels_within_its_bound_and_saturates()
     assert 25 < max(shifts) <= 32
     assert min(changed(stage, 250, seed).min() for seed in range(100)) >= 218
     assert max(changed(stage, 5, seed).max() for seed in range(100)) <= 37
+
+
+@pytest.mark.parametrize(
+    ("stage", "happened"),
+    [
+        # Only brightness moves a grey pixel when the other ranges are neutral.
+        (Distort(brightness=32, contrast=(1, 1), saturation=(1, 1), hue=0), lambda made, image: (made != image).any()),
+        (Expand(), lambda made, image: made.shape != image.shape),
+        (Flip(), lambda made, image: made[0, 0, 0] == 19 and np.array_equal(made, image[:, ::-1])),
+    ],
+    ids=["distort", "expand", "flip"],
+)
+def test_what_is_left_to_chance_happens_half_of_the_time_or_never(stage: Any, happened: Any) -> None:
+    image = np.full((20, 20, 3), 100, np.uint8) if isinstance(stage, Distort) else ramp(20, 20)
+    made = [run([stage], image, NO_BOXES, seed)[0] for seed in range(1000)]
+    assert 430 <= sum(bool(happened(each, image)) for each in made) <= 560
+    if isinstance(stage, Expand):
+        sides = [each.shape[0] for each in made if each.shape[0] > 20]
+        assert 75 <= max(sides) <= 80
+        assert 45 <= np.mean(sides) <= 55
+    never = replace(stage, probability=0.0)
+    assert all(run([never], image, NO_BOXES, seed)[0] is image for seed in range(20))
 
 
 def test_contrast_scales_the_levels_and_saturation_of_zero_leaves_grey_of_the_largest() -> None:
@@ -129,22 +151,6 @@ def test_hue_is_in_units_of_two_degrees() -> None:
     assert outs[:, 1].max() > 230
     assert outs[:, 2].max() > 230
     assert (np.minimum(outs[:, 1], outs[:, 2]) == 0).all()
-
-
-def test_distort_without_probability_changes_nothing() -> None:
-    image = ramp(9, 11)
-    for seed in range(20):
-        assert run([Distort(probability=0.0)], image, NO_BOXES, seed)[0] is image
-
-
-def test_each_change_of_colour_happens_half_of_the_time() -> None:
-    # Only brightness moves a grey pixel when the other ranges are neutral.
-    stage = Distort(brightness=32, contrast=(1, 1), saturation=(1, 1), hue=0)
-    moved = sum(changed(stage, 100, seed)[0, 0, 0] != 100 for seed in range(1000))
-    assert 430 <= moved <= 560
-
-
-# Expand
 
 
 @given(sample=samples(least=1), seed=seeds)
@@ -166,18 +172,6 @@ def test_expand_keeps_pixels_and_boxes_can_be_mapped_back(sample: tuple[Array, A
     back = (out[:, 1:] * canvas_sides - (left, top, left, top)) / ((width, height) * 2)
     np.testing.assert_allclose(back, targets[:, 1:], atol=1e-4)
     np.testing.assert_array_equal(out[:, 0], targets[:, 0])
-
-
-def test_expand_happens_with_its_probability_and_uses_its_range() -> None:
-    image = ramp(20, 20)
-    sides = [run([Expand()], image, NO_BOXES, seed)[0].shape[0] for seed in range(1000)]
-    expanded = [side for side in sides if side > 20]
-    assert 430 <= len(expanded) <= 560
-    assert 75 <= max(expanded) <= 80
-    assert 45 <= np.mean(expanded) <= 55
-
-
-# RandomCrop
 
 
 def where(crop: Array) -> tuple[int, int, int, int]:
@@ -239,68 +233,216 @@ def test_parts_respect_scale_and_aspect(seed: int) -> None:
     assert 0.5 - 2 * rounding / 0.2 <= width / height <= 2.0 + 2 * rounding / 0.2
 
 
-def test_crop_of_an_image_without_objects_ignores_overlaps() -> None:
+def test_crop_of_an_image_without_objects_ignores_overlaps_and_takes_all_candidates_equally_often() -> None:
     for seed in range(50):
         crop, out = run([RandomCrop(min_ious=(0.5,))], ramp(60, 80), NO_BOXES, seed)
         assert crop.shape == (60, 80, 3)
         assert out.shape == (0, 5)
     shapes = {run([RandomCrop()], ramp(60, 80), NO_BOXES, seed)[0].shape for seed in range(50)}
     assert len(shapes) > 10
-
-
-def test_crop_takes_all_candidates_equally_often() -> None:
     # One box as large as the image: every overlap is within reach, so there are seven candidates.
     targets = np.array([[1, 0, 0, 1, 1]], np.float32)
     parts = [where(run([RandomCrop()], ramp(100, 100), targets, seed)[0]) for seed in range(1000)]
-    whole = sum(part == (0, 0, 100, 100) for part in parts)
-    assert 100 <= whole <= 190  # a seventh is 143
+    assert 100 <= sum(part == (0, 0, 100, 100) for part in parts) <= 190  # a seventh is 143
 
 
-# Resize, Flip, Normalise
+NOISE = np.random.default_rng(0).integers(0, 256, (90, 120, 3), dtype=np.uint8)
 
 
-def test_bilinear_resize_is_the_antialiased_one_of_pillow() -> None:
-    random = np.random.default_rng(0)
-    image = random.integers(0, 256, (90, 120, 3), dtype=np.uint8)
-    out = run([Resize(30)], image, NO_BOXES, 0)[0]
-    expected = np.asarray(PillowImage.fromarray(image).resize((30, 30), Resampling.BILINEAR))
+def test_bilinear_resize_is_the_antialiased_one_of_pillow_and_random_uses_five_filters_equally() -> None:
+    out = run([Resize(30)], NOISE, NO_BOXES, 0)[0]
+    expected = np.asarray(PillowImage.fromarray(NOISE).resize((30, 30), Resampling.BILINEAR))
     np.testing.assert_array_equal(out, expected)
-    assert out.std() < image.std() / 2  # noise averages out only under antialiasing
-
-
-def test_random_resize_uses_five_filters_equally() -> None:
-    random = np.random.default_rng(0)
-    image = random.integers(0, 256, (40, 40, 3), dtype=np.uint8)
-    results = [run([Resize(23, "random")], image, NO_BOXES, seed)[0].tobytes() for seed in range(500)]
-    counts = [results.count(result) for result in set(results)]
+    assert out.std() < NOISE.std() / 2  # noise averages out only under antialiasing
+    small = NOISE[:40, :40]
+    counts = Counter(run([Resize(23, "random")], small, NO_BOXES, seed)[0].tobytes() for seed in range(500))
     assert len(counts) == 5
-    assert min(counts) > 60
+    assert min(counts.values()) > 60
 
 
 @given(sample=samples(), seed=seeds)
-def test_flipping_twice_gives_the_sample_back(sample: tuple[Array, Array], seed: int) -> None:
+def test_flipping_mirrors_and_twice_gives_the_sample_back(sample: tuple[Array, Array], seed: int) -> None:
     image, targets = sample
     once = run([Flip(probability=1.0)], image, targets, seed)
     twice = run([Flip(probability=1.0)], *once, seed)
     np.testing.assert_array_equal(twice[0], image)
     np.testing.assert_allclose(twice[1], targets, atol=2e-7)
-    if len(targets):
-        np.testing.assert_allclose(once[1][:, 1] + targets[:, 3], 1.0, atol=2e-7)
-
-
-def test_flip_mirrors_left_and_right_half_of_the_time() -> None:
-    image = ramp(4, 6)
-    outs = [run([Flip()], image, NO_BOXES, seed)[0] for seed in range(1000)]
-    flipped = [out for out in outs if out[0, 0, 0] == 5]
-    assert 430 <= len(flipped) <= 560
-    np.testing.assert_array_equal(flipped[0], image[:, ::-1])
+    np.testing.assert_allclose(once[1][:, 1] + targets[:, 3], 1.0, atol=2e-7)
 
 
 def test_normalise_subtracts_the_mean_and_nothing_else() -> None:
     image = ramp(3, 5)
     out = run([Normalise()], image, NO_BOXES, 0)[0]
-    assert out.shape == (3, 3, 5)
-    np.testing.assert_array_equal(out[0], image[..., 0] - np.float32(123))
-    np.testing.assert_array_equal(out[1], image[..., 1] - np.float32(117))
-    np.testing.assert_array_equal(out[2], image[..., 2] - np.float32(104))
+    np.testing.assert_array_equal(out, image.transpose(2, 0, 1) - np.float32([[[123]], [[117]], [[104]]]))
     assert run([Normalise()], image[:, ::-1], NO_BOXES, 0)[0].flags.c_contiguous
+
+
+GEOMETRY = [
+    *(Distort(), Expand(), Expand(fill=(1, 2, 3)), RandomCrop(), Resize(24), Resize(17, "random"), Flip()),
+    *(Crop(5), Mirror(), RandomResizedCrop(19)),
+]
+
+
+def drawn(view: View, image: Array) -> Array:
+    """The view, pixel by pixel as it says: coloured, laid on its canvas, resized, mirrored."""
+    coloured = image if view.colours is None else recoloured(image, view.colours)
+    if view.fill is None:
+        seen = coloured[-view.top : -view.top + view.height, -view.left : -view.left + view.width]
+    else:
+        seen = np.tile(np.array(view.fill, np.uint8), (view.height, view.width, 1))
+        top, left, bottom, right = view.part
+        seen[view.top + top : view.top + bottom, view.left + left : view.left + right] = coloured[
+            top:bottom, left:right
+        ]
+    assert seen.shape == (view.height, view.width, 3), "the image must be wherever no colour fills"
+    if view.size is not None:
+        seen = np.asarray(PillowImage.fromarray(seen).resize(view.size[::-1], view.filter))
+    return seen[:, ::-1] if view.mirrored else seen
+
+
+@given(
+    stages=st.lists(st.sampled_from(GEOMETRY), max_size=6),
+    sides=st.tuples(st.integers(8, 90), st.integers(8, 90)),
+    objects=st.integers(0, 4),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_view_says_what_the_stages_make(stages: Sequence[Any], sides: tuple[int, int], objects: int, seed: int) -> None:
+    given_numbers = np.random.default_rng(seed)
+    image = given_numbers.integers(0, 256, (*sides, 3), np.uint8)
+    corners = np.sort(given_numbers.random((objects, 2, 2)), axis=1).reshape(-1, 4)
+    targets = np.column_stack((np.ones(objects), corners)).astype(np.float32)
+    one, other = np.random.default_rng(seed), np.random.default_rng(seed)
+    view, told = View.whole(*sides), targets
+    made, boxes = image, targets
+    for stage in stages:
+        height, width = view.size or (view.height, view.width)
+        if isinstance(stage, Crop) and min(height, width) < stage.size:
+            continue
+        seen = stage.view(view, told, one)
+        if seen is None:
+            assert one.bit_generator.state == other.bit_generator.state, "refusing a view drew a number"
+            break
+        (view, told), (made, boxes) = seen, stage(made, boxes, other)
+    np.testing.assert_array_equal(drawn(view, image), made)
+    np.testing.assert_array_equal(told, boxes)
+    assert one.bit_generator.state == other.bit_generator.state
+
+
+def test_stages_that_look_at_pixels_have_no_view() -> None:
+    assert not isinstance(Normalise(), Viewable)
+    whole = View.whole(40, 30)
+    random = np.random.default_rng(1)
+    empty = np.empty((0, 5), np.float32)
+    resized, _ = Resize(20).view(whole, empty, random) or pytest.fail("a whole image can be resized")
+    assert Resize(10).view(resized, empty, random) is None, "a second resampling needs the pixels of the first"
+    assert Distort().view(resized, empty, random) is None
+    assert Crop(5).view(resized, empty, random) is None
+
+
+def test_part_of_an_image_that_is_not_seen_is_empty() -> None:
+    aside = View(image_height=10, image_width=10, height=4, width=4, top=20, left=-20, fill=(0, 0, 0))
+    top, left, bottom, right = aside.part
+    assert bottom == top
+    assert right == left
+
+
+LABEL = np.array(3)
+IMAGE = np.random.default_rng(0).integers(0, 256, (9, 12), np.uint8)
+STILL = Affine(rotation=0, shift=0, shear=0, zoom=0)
+
+
+class Drawn:
+    """A generator that gives these six numbers: turn, down, right, shear, zoom of rows, zoom of columns."""
+
+    def __init__(self, *numbers: float) -> None:
+        self._numbers = np.array(numbers)
+
+    def uniform(self, low: float, high: float, count: int) -> npt.NDArray[np.float64]:
+        assert (low, high, count) == (-1.0, 1.0, len(self._numbers))
+        return self._numbers
+
+
+def moved(stage: Affine, image: npt.NDArray[np.uint8] = IMAGE, *numbers: float) -> npt.NDArray[np.uint8]:
+    drawn: Any = Drawn(*(numbers or (0,) * 6))
+    out, targets = stage(image, LABEL, drawn)
+    assert targets is LABEL
+    return out
+
+
+def slowly(stage: Affine, image: npt.NDArray[np.uint8], numbers: list[float]) -> npt.NDArray[np.uint8]:
+    """rotation · shift · shear · zoom about the centre, one pixel at a time, nearest pixel, edges repeated."""
+    turn, down, right, shear, zoom_rows, zoom_columns = numbers
+    height, width = image.shape
+    a, s = math.radians(stage.rotation * turn), stage.shear_radians * shear
+    rotation = np.array([[math.cos(a), -math.sin(a), 0], [math.sin(a), math.cos(a), 0], [0, 0, 1]])
+    shift = np.array([[1, 0, stage.shift * height * down], [0, 1, stage.shift * width * right], [0, 0, 1]])
+    shearing = np.array([[1, -math.sin(s), 0], [0, math.cos(s), 0], [0, 0, 1]])
+    zoom = np.diag([1 + stage.zoom * zoom_rows, 1 + stage.zoom * zoom_columns, 1])
+    matrix = rotation @ shift @ shearing @ zoom
+    centre = np.array([(height - 1) / 2, (width - 1) / 2, 0])
+    out = np.empty_like(image)
+    for row in range(height):
+        for column in range(width):
+            y, x, _ = matrix @ (np.array([row, column, 1]) - centre) + centre
+            out[row, column] = image[
+                min(max(math.floor(y + 0.5), 0), height - 1), min(max(math.floor(x + 0.5), 0), width - 1)
+            ]
+    return out
+
+
+@given(st.lists(st.floats(-1, 1), min_size=6, max_size=6), st.sampled_from(["radians", "degrees"]))
+def test_it_is_the_product_of_four_matrices_about_the_centre(numbers: list[float], unit: Any) -> None:
+    stage = Affine(rotation=40, shift=0.2, shear=0.5, zoom=0.4, shear_unit=unit)
+    ours, slow = moved(stage, IMAGE, *numbers), slowly(stage, IMAGE, numbers)
+    # Where a source lies half way between two pixels the last bit decides.
+    assert (ours == slow).mean() > 0.9
+
+
+SQUARE = IMAGE[:9, :9]
+SHIFTED = np.concatenate((IMAGE[:, 3:], IMAGE[:, -1:], IMAGE[:, -1:], IMAGE[:, -1:]), axis=1)
+
+
+@pytest.mark.parametrize(
+    ("stage", "image", "numbers", "rows", "expected"),
+    [
+        (STILL, IMAGE, (1, 1, 1, 1, 1, 1), slice(None), IMAGE),
+        (replace(STILL, shift=3 / 12), IMAGE, (0, 0, 1, 0, 0, 0), slice(None), SHIFTED),
+        (replace(STILL, rotation=90), SQUARE, (1, 0, 0, 0, 0, 0), slice(None), np.rot90(SQUARE, -1)),
+        (replace(STILL, zoom=0.5), IMAGE, (0, 0, 0, 0, -1, 0), [0, 4], IMAGE[[2, 4]]),
+    ],
+    ids=["still", "shift repeats the edge", "quarter turn", "zoom of rows alone"],
+)
+def test_what_can_be_exact_is(stage: Affine, image: Any, numbers: Any, rows: Any, expected: Any) -> None:
+    assert np.array_equal(moved(stage, image, *numbers)[rows], expected)
+
+
+def test_a_shear_of_0_3_is_17_degrees_in_2017_and_next_to_nothing_a_year_later() -> None:
+    image = np.repeat(np.arange(28, dtype=np.uint8)[:, None], 28, axis=1)
+    before, after = Affine(shear=0.3), Affine(shear=0.3, shear_unit="degrees")
+    lean = (0, 0, 0, 1, 0, 0)
+    assert math.degrees(before.shear_radians) == pytest.approx(17.19, abs=0.01)
+    assert not np.array_equal(moved(before, image, *lean), image)
+    assert np.array_equal(moved(after, image, *lean), image)
+    same = Affine(shear=math.degrees(0.3), shear_unit="degrees")
+    assert np.array_equal(moved(same, image, *lean), moved(before, image, *lean))
+
+
+def test_colours_move_together_and_the_input_is_left_alone() -> None:
+    colours = np.stack([IMAGE, 255 - IMAGE, IMAGE // 2], axis=-1)
+    kept = colours.copy()
+    stage = Affine(rotation=30)
+    out, _ = stage(colours, LABEL, np.random.default_rng(1))
+    gray, _ = stage(IMAGE, LABEL, np.random.default_rng(1))
+    assert np.array_equal(colours, kept)
+    assert np.array_equal(out[..., 0], gray)
+    assert np.array_equal(out[..., 1], 255 - gray)
+    assert out.dtype == np.uint8
+
+
+def test_standardising_subtracts_and_divides_shares_of_the_highest_level_channels_first() -> None:
+    for image in (IMAGE[..., None], np.stack([IMAGE, 255 - IMAGE, IMAGE // 2], axis=-1)):
+        out, targets = Standardise(0.25, 0.5)(image.squeeze(), LABEL, np.random.default_rng(0))
+        assert (out.dtype, out.shape) == (np.float32, (image.shape[-1], 9, 12))
+        assert out.flags.c_contiguous
+        assert np.allclose(out, (np.moveaxis(image, -1, 0) / 255 - 0.25) / 0.5, atol=1e-6)
+        assert targets is LABEL

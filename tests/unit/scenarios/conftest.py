@@ -5,9 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from support.voc_sets import VocMaker
+
+
+def photographs(root: Path, **classes: int) -> Path:
+    """So many small JPEG files a class."""
+    for name, count in classes.items():
+        (root / name).mkdir(parents=True)
+        for number in range(count):
+            coarse = np.random.default_rng([len(name), number, ord(name[0])]).integers(0, 255, (5, 6, 3))
+            levels = Image.fromarray(coarse.astype(np.uint8)).resize((60, 50), Image.Resampling.BICUBIC)
+            levels.save(root / name / f"{number}.jpg", quality=90)
+    return root
 
 
 @pytest.fixture(autouse=True)

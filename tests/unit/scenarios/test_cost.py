@@ -54,10 +54,24 @@ def data_of(net: str, **more: Any) -> Any:
     return SCENARIO.open_data(DataRequest(folder=cost_data.stand_in_folder(), net=net, **{"limit": 64, **more}))
 
 
-@pytest.mark.parametrize(("net", "symbols"), PARAMETERS)
-def test_nets_have_as_many_trained_parameters_as_the_study_says(net: str, symbols: int) -> None:
-    model = cost_nets.build(net, symbols)
-    assert sum(each.numel() for each in model.parameters() if each.requires_grad) == PARAMETERS[net, symbols]
+def test_nets_have_as_many_trained_parameters_as_the_study_says() -> None:
+    for (net, symbols), number in PARAMETERS.items():
+        model = cost_nets.build(net, symbols)
+        assert sum(each.numel() for each in model.parameters() if each.requires_grad) == number, net
+
+
+def test_outputs_are_judged_and_learning_rates_decay_as_keras_has_it() -> None:
+    # One output a sample is judged as two classes.
+    said, targets = torch.tensor([2.0, -1.0]), torch.tensor([1, 1])
+    two = cost_nets.classes(said)
+    assert two.argmax(1).tolist() == [1, 0]
+    assert torch.nn.functional.cross_entropy(two, targets) == pytest.approx(float(cost_nets.loss(said, targets)))
+    model = torch.nn.Linear(2, 1)
+    optimizer = cost_nets.optimizer(model, "text-generator")
+    for _ in range(100):
+        model(torch.ones(1, 2)).sum().backward()
+        optimizer.step()
+    assert optimizer.param_groups[0]["lr"] == pytest.approx(0.001 / (1 + 1e-4 * 100))
 
 
 @pytest.mark.parametrize("net", cost_nets.NETS)
@@ -92,22 +106,6 @@ def test_the_unfused_lstm_computes_what_a_cell_step_by_step_does() -> None:
     assert lstm.bias.detach().reshape(4, 5).tolist() == [[0.0] * 5, [1.0] * 5, [0.0] * 5, [0.0] * 5]
 
 
-def test_one_output_a_sample_is_judged_as_two_classes() -> None:
-    said, targets = torch.tensor([2.0, -1.0]), torch.tensor([1, 1])
-    two = cost_nets.classes(said)
-    assert two.argmax(1).tolist() == [1, 0]
-    assert torch.nn.functional.cross_entropy(two, targets) == pytest.approx(float(cost_nets.loss(said, targets)))
-
-
-def test_learning_rates_decay_as_keras_decays_them() -> None:
-    model = torch.nn.Linear(2, 1)
-    optimizer = cost_nets.optimizer(model, "text-generator")
-    for _ in range(100):
-        model(torch.ones(1, 2)).sum().backward()
-        optimizer.step()
-    assert optimizer.param_groups[0]["lr"] == pytest.approx(0.001 / (1 + 1e-4 * 100))
-
-
 @pytest.mark.parametrize(("classes", "told"), [(MOST_CLASSES, True), (MOST_CLASSES + 1, False)])
 def test_of_very_many_classes_there_is_an_accuracy_and_no_confusion(classes: int, told: bool) -> None:
     labels = np.arange(12) % 4
@@ -123,25 +121,19 @@ def test_of_very_many_classes_there_is_an_accuracy_and_no_confusion(classes: int
         assert [found["confusion"][row][2] for row in range(4)] == [3, 3, 3, 3]
 
 
-def test_text_is_read_in_windows_each_with_the_character_that_follows() -> None:
-    data = text.windows("The Quick Brown Fox " * 10, None, None, {}, "")
-    window = "".join(data.alphabet[at] for at in data.decode(data.read(2), 2))
-    whole = "the quick brown fox " * 10
-    assert window == whole[6:46]
+def test_a_text_of_ones_own_is_read_in_windows_each_with_the_character_that_follows(tmp_path: Path) -> None:
+    file, whole = tmp_path / "mine.txt", "the quick brown fox " * 10
+    file.write_text(whole.title())
+    asked = DataRequest(folder=file, net="lstm-text")
+    data: Any = SCENARIO.open_data(asked)
+    assert "".join(data.alphabet[at] for at in data.decode(data.read(2), 2)) == whole[6:46]
     assert data.alphabet[int(data.targets(2))] == whole[46]
-
-
-def test_a_text_of_ones_own_is_no_stand_in_and_is_only_for_text_nets(tmp_path: Path) -> None:
-    file = tmp_path / "mine.txt"
-    file.write_text("my own words, over and over again. " * 10)
-    data = SCENARIO.open_data(DataRequest(folder=file, net="lstm-text"))
-    assert data.describe()["stand_in"] is None
-    assert data.describe()["files"] == ["mine.txt"]
+    assert (data.describe()["stand_in"], data.describe()["files"]) == (None, ["mine.txt"])
     with pytest.raises(DataError, match="mnist-mlp needs one with mnist"):
         SCENARIO.open_data(DataRequest(folder=file, net="mnist-mlp"))
     file.write_text("short")
     with pytest.raises(DataError, match=r"has 5 characters\. Name a text of more than 40"):
-        SCENARIO.open_data(DataRequest(folder=file, net="lstm-text"))
+        SCENARIO.open_data(asked)
     with pytest.raises(DataError, match="holds out no text"):
         data_of("lstm-text", split="test")
 
@@ -159,7 +151,7 @@ def test_a_named_folder_without_the_set_is_refused_not_replaced_by_a_stand_in(tm
         SCENARIO.open_data(DataRequest(folder=tmp_path / "none", net="mnist-cnn"))
 
 
-def records(count: int, label: int) -> bytes:
+def cifar_file(count: int, label: int) -> bytes:
     return b"".join(bytes([label]) + bytes([n % 256]) * 3072 for n in range(count))
 
 
@@ -167,7 +159,7 @@ def cifar_folder(folder: Path) -> Path:
     (folder / "cifar10" / cifar.FOLDER).mkdir(parents=True)
     for part in cifar.PARTS.values():
         for number, name in enumerate(part):
-            (folder / "cifar10" / cifar.FOLDER / name).write_bytes(records(3, number))
+            (folder / "cifar10" / cifar.FOLDER / name).write_bytes(cifar_file(3, number))
     return folder
 
 
@@ -199,23 +191,32 @@ def test_a_part_of_cifar_or_of_the_reviews_is_no_published_set(tmp_path: Path) -
     assert ["aclImdb/train/neg has 3, not 12500" in each for each in some.notices()] == [True, False]
 
 
-def test_broken_cifar_files_are_named_and_pickles_refused(tmp_path: Path) -> None:
+def test_broken_files_are_named_and_pickles_refused(tmp_path: Path) -> None:
     folder = cifar_folder(tmp_path) / "cifar10"
     second = folder / cifar.FOLDER / "data_batch_2.bin"
-    second.write_bytes(records(3, 1)[:-5])
-    with pytest.raises(DataError, match=r"data_batch_2.bin is cut off"):
-        cifar.open_cifar(folder, "train")
-    second.write_bytes(records(3, 77))
-    with pytest.raises(DataError, match="it has the label 77"):
-        cifar.open_cifar(folder, "train")
-    second.unlink()
-    with pytest.raises(DataError, match=r"data_batch_2.bin is missing"):
-        cifar.open_cifar(folder, "train")
+    for content, said in (
+        (cifar_file(3, 1)[:-5], "data_batch_2.bin is cut off"),
+        (cifar_file(3, 77), "it has the label 77"),
+        (None, "data_batch_2.bin is missing"),
+    ):
+        second.unlink() if content is None else second.write_bytes(content)
+        with pytest.raises(DataError, match=said):
+            cifar.open_cifar(folder, "train")
     pickled = tmp_path / "pickled" / "cifar-10-batches-py"
     pickled.mkdir(parents=True)
     (pickled / "data_batch_1").write_bytes(b"x")
     with pytest.raises(DataError, match="pickles"):
         cifar.open_cifar(tmp_path / "pickled", "train")
+    (imdb_folder(tmp_path / "empty") / "imdb" / "aclImdb" / "train" / "pos" / "1_9.txt").write_text("")
+    with pytest.raises(DataError, match=r"1_9.txt has no words"):
+        reviews.open_reviews(tmp_path / "empty" / "imdb", "train")
+    for name, content, said in (
+        ("imdb.npz", b"", "pickles"),
+        (reviews.ARCHIVE, b"half of it", "is cut off or another file"),
+    ):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(DataError, match=said):
+            reviews.open_reviews(tmp_path, "train")
 
 
 def test_the_studys_augmentation_moves_and_mirrors_and_changes_no_level() -> None:
@@ -255,18 +256,6 @@ def test_reviews_are_numbered_as_keras_numbers_them(tmp_path: Path, monkeypatch:
     good, bad = [1, 6, 6, 5, 9, 7], [1, 4, 5, 4, 8, 7]
     assert words == (good if int(data.targets(0)) else bad)
     assert sorted(int(data.targets(at)) for at in range(6)) == [0, 0, 0, 1, 1, 1]
-
-
-def test_what_are_no_reviews_is_named(tmp_path: Path) -> None:
-    (imdb_folder(tmp_path / "empty") / "imdb" / "aclImdb" / "train" / "pos" / "1_9.txt").write_text("")
-    with pytest.raises(DataError, match=r"1_9.txt has no words"):
-        reviews.open_reviews(tmp_path / "empty" / "imdb", "train")
-    (tmp_path / "imdb.npz").write_bytes(b"")
-    with pytest.raises(DataError, match="pickles"):
-        reviews.open_reviews(tmp_path, "train")
-    (tmp_path / reviews.ARCHIVE).write_bytes(b"half of it")
-    with pytest.raises(DataError, match="is cut off or another file"):
-        reviews.open_reviews(tmp_path, "train")
 
 
 def test_bigrams_of_the_training_reviews_follow_the_words() -> None:

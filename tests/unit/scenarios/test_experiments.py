@@ -139,13 +139,8 @@ def test_the_articles_plans_of_fashion_mnist() -> None:
 
 
 def test_studies_say_their_rounds_and_limits() -> None:
-    assert [each.name for each in scenario("ssd").experiments] == [
-        "loaders",
-        "stop-rule",
-        "accuracy",
-        "machines",
-        "devices",
-    ]
+    names = [each.name for each in scenario("ssd").experiments]
+    assert names == ["loaders", "stop-rule", "accuracy", "machines", "devices"]
     plan, threads = scenario("fashion-mnist").experiment("plan"), scenario("cost").experiment(None)
     assert (plan.repeats, plan.limit, threads.name, threads.repeats) == (2, 4000, "threads", 1)
     assert scenario("convnets").experiment(None).name == "differential"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -69,32 +70,24 @@ def test_the_rank_to_blame(
 SSD300_BYTES = 4 * 26_285_486
 
 
-def test_a_ring_moves_all_but_a_share_of_the_gradients_twice() -> None:
-    link = named("ethernet-1g")
-    assert link.exchange_ns(SSD300_BYTES, 1) == 0
-    assert link.exchange_ns(SSD300_BYTES, 2) == 841_135_552
-    assert link.exchange_ns(SSD300_BYTES, 8) == 1_471_987_216
+def test_how_long_gradients_are_exchanged() -> None:
+    # A ring moves all but a share of them twice; a server takes in and gives out a copy a device.
+    ring = named("ethernet-1g")
+    assert [ring.exchange_ns(SSD300_BYTES, ranks) for ranks in (1, 2, 8)] == [0, 841_135_552, 1_471_987_216]
     assert named("ethernet-10g").exchange_ns(SSD300_BYTES, 2) == 84_113_555
-
-
-def test_one_parameter_server_takes_in_and_gives_out_a_copy_a_device() -> None:
     server = named("ethernet-1g+server")
-    assert server.exchange_ns(SSD300_BYTES, 2) == 2 * named("ethernet-1g").exchange_ns(SSD300_BYTES, 2)
-    assert server.exchange_ns(SSD300_BYTES, 5) == 4 * server.exchange_ns(SSD300_BYTES, 2)
-    told = server.describe(SSD300_BYTES, 2)
+    assert [server.exchange_ns(SSD300_BYTES, ranks) / 841_135_552 for ranks in (2, 5)] == [2, 8]
+
+
+def test_interconnects_have_names_or_rates_or_are_the_link_of_the_profile() -> None:
+    told = named("ethernet-1g+server").describe(SSD300_BYTES, 2)
     assert (told["way"], told["overlap"]) == ("parameter server", 0.0)
     assert "802.3ab" in str(told["origin"])
-
-
-def test_a_rate_is_an_interconnect_too() -> None:
     assert named("940Mbit/s").gb_per_s.value == pytest.approx(0.1175)
     assert named("25Gbit/s+server").server
     for wrong in ("ethernet", "0Gbit/s", "25Gb", "+server", ""):
         with pytest.raises(WhyidleError, match="unknown interconnect"):
             named(wrong)
-
-
-def test_without_an_interconnect_it_is_the_link_of_the_profile() -> None:
     titanx = load("titanx")
     assert own_link(titanx).gb_per_s.value == titanx.link.pinned_gb_per_s.value
     assert "profile" in own_link(titanx).name
@@ -140,18 +133,16 @@ def test_ranks_exchange_behind_the_backward_pass(tmp_path: Path) -> None:
     assert exchange[1] - exchange[0] == named("ethernet-1g").exchange_ns(SSD300_BYTES, 2)
 
 
-def variant(device: str, ranks: int, interconnect: str | None = None) -> Variant:
-    return Variant(net="n", pipeline="naive", batch_size=8, device=device, ranks=ranks, interconnect=interconnect)
-
-
 def test_ranks_that_this_machine_cannot_run_say_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lacks(device: str, ranks: int, interconnect: str | None = None) -> str | None:
+        asked: Any = {"net": "n", "pipeline": "naive", "batch_size": 8, "interconnect": interconnect}
+        return unmet(Variant(**asked, device=device, ranks=ranks))
+
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
-    assert unmet(variant("cpu", 64)) is None
-    assert unmet(variant("emulated:k80", 8, "pcie3")) is None
-    assert unmet(variant("cuda", 2)) is None
-    assert unmet(variant("cuda:1", 1)) is None
-    assert unmet(variant("cuda", 4)) == "4 ranks need as many CUDA devices; this machine has 2"
-    assert "cuda:1 is one" in (unmet(variant("cuda:1", 2)) or "")
-    assert "only be emulated" in (unmet(variant("cpu", 2, "pcie3")) or "")
+    for fine in (("cpu", 64), ("emulated:k80", 8, "pcie3"), ("cuda", 2), ("cuda:1", 1)):
+        assert lacks(*fine) is None  # type: ignore[arg-type]
+    assert lacks("cuda", 4) == "4 ranks need as many CUDA devices; this machine has 2"
+    assert "cuda:1 is one" in (lacks("cuda:1", 2) or "")
+    assert "only be emulated" in (lacks("cpu", 2, "pcie3") or "")
     with pytest.raises(WhyidleError, match="unknown interconnect"):
-        unmet(variant("emulated:k80", 2, "token-ring"))
+        lacks("emulated:k80", 2, "token-ring")

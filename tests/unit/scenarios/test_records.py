@@ -6,10 +6,11 @@ import os
 import pickle
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from PIL import Image
+from unit.scenarios.conftest import photographs
 
 from whyidle.errors import DataError, MissingExtra
 from whyidle.pipelines.assemble import make_sample
@@ -28,12 +29,7 @@ STAGES = (Crop(32), Mirror(), Normalise())
 
 @pytest.fixture
 def photos(tmp_path: Path) -> ImageFolder:
-    for name in ("ant", "bee"):
-        (tmp_path / "set" / name).mkdir(parents=True)
-        for number in range(4):
-            levels = np.random.default_rng([len(name), number, ord(name[0])]).integers(0, 255, (50, 60, 3))
-            Image.fromarray(levels.astype(np.uint8)).save(tmp_path / "set" / name / f"{number}.jpg")
-    return open_folder(tmp_path / "set", (Resize(SIDE), *STAGES))
+    return open_folder(photographs(tmp_path / "set", ant=4, bee=4), (Resize(SIDE), *STAGES))
 
 
 def opened(photos: ImageFolder, said: list[str] | None = None) -> Records:
@@ -44,8 +40,17 @@ def stores(tmp_path: Path) -> list[Path]:
     return sorted((tmp_path / "cache").rglob("*.lmdb"))
 
 
-def test_both_stores_give_the_same_samples(photos: ImageFolder) -> None:
-    kept, settings = opened(photos), Settings(2)
+def test_a_store_is_made_once_its_size_said_before_and_gives_the_samples_of_the_files(
+    photos: ImageFolder, tmp_path: Path
+) -> None:
+    said: list[str] = []
+    opened(photos, said)
+    (file,) = stores(tmp_path)
+    assert SIDE * SIDE * 3 * 8 < file.stat().st_size <= store_bytes(8, SIDE)
+    before = file.stat().st_mtime_ns
+    kept, settings = opened(photos, said), Settings(2)
+    assert file.stat().st_mtime_ns == before
+    assert ["8 records of 40 × 40 × 3 bytes" in each for each in said] == [True]
     for index in range(len(photos)):
         one, other = (make_sample(data, index, 1, settings) for data in (photos, kept))
         np.testing.assert_array_equal(one.image, other.image)
@@ -56,33 +61,20 @@ def test_both_stores_give_the_same_samples(photos: ImageFolder) -> None:
         kept.read(99)
 
 
-def test_a_store_is_made_once_and_its_size_said_before(photos: ImageFolder, tmp_path: Path) -> None:
-    said: list[str] = []
-    opened(photos, said)
-    (file,) = stores(tmp_path)
-    assert SIDE * SIDE * 3 * 8 < file.stat().st_size <= store_bytes(8, SIDE)
-    before = file.stat().st_mtime_ns
-    opened(photos, said)
-    assert file.stat().st_mtime_ns == before
-    assert len(said) == 1
-    assert "8 records of 40 × 40 × 3 bytes" in said[0]
-
-
-def test_a_disk_that_is_too_small_is_told_before_anything_is_written(
-    photos: ImageFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("full", "said"),
+    [(True, r"records of 8 photographs take .* GB left\. Use --limit, or --store files"), (False, "cannot be read")],
+)
+def test_a_full_disk_or_a_photograph_that_cannot_be_read_leaves_no_half_of_a_store(
+    photos: ImageFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, full: bool, said: str
 ) -> None:
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10**6, 10**6, 10**4))  # type: ignore[attr-defined]
-    with pytest.raises(DataError, match=r"records of 8 photographs take .* GB left\. Use --limit, or --store files"):
+    if full:
+        monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(total=10**6, used=10**6, free=10**4))
+    else:
+        photos.path(5).unlink()
+    with pytest.raises(DataError, match=said):
         opened(photos)
-    assert not stores(tmp_path)
-
-
-def test_a_photograph_that_cannot_be_read_leaves_no_half_of_a_store(photos: ImageFolder, tmp_path: Path) -> None:
-    photos.path(5).unlink()
-    with pytest.raises(DataError, match="cannot be read"):
-        opened(photos)
-    assert not stores(tmp_path)
-    assert not list((tmp_path / "cache").rglob("*.part"))
+    assert not [*stores(tmp_path), *(tmp_path / "cache").rglob("*.part")]
 
 
 def test_choices_of_as_many_photographs_have_stores_side_by_side(photos: ImageFolder, tmp_path: Path) -> None:
@@ -101,29 +93,25 @@ def test_choices_of_as_many_photographs_have_stores_side_by_side(photos: ImageFo
     assert len(stores(tmp_path)) == 2
 
 
-def test_a_store_that_holds_other_records_than_its_name_says_is_refused(photos: ImageFolder, tmp_path: Path) -> None:
-    opened(photos)
-    (whole,) = stores(tmp_path)
-    opened(open_folder(tmp_path / "set", photos.stages, limit=4))
-    (few,) = set(stores(tmp_path)) - {whole}
-    records._OPENED.pop(few)[1].close()
-    few.replace(whole)
-    with pytest.raises(DataError, match=r"holds other records than those of.*Remove it"):
-        opened(photos)
-
-
-@pytest.mark.parametrize("foreign", ["no store", "of another program"])
+@pytest.mark.parametrize("foreign", ["no store", "of another program", "of other photographs"])
 def test_what_is_no_store_of_ours_is_refused(photos: ImageFolder, tmp_path: Path, foreign: str) -> None:
     opened(photos)
     (file,) = stores(tmp_path)
     records._OPENED.pop(file)[1].close()
     file.unlink()
+    said = "not a store of records that whyidle made"
     if foreign == "no store":
         file.write_bytes(b"something else" * 1000)
-    else:
+    elif foreign == "of another program":
         with lmdb.open(str(file), subdir=False, lock=False) as environment, environment.begin(write=True) as written:
             written.put(b"00000000", b"a datum")
-    with pytest.raises(DataError, match="not a store of records that whyidle made"):
+    else:
+        opened(open_folder(tmp_path / "set", photos.stages, limit=4))
+        (few,) = stores(tmp_path)
+        records._OPENED.pop(few)[1].close()
+        few.replace(file)
+        said = r"holds other records than those of.*Remove it"
+    with pytest.raises(DataError, match=said):
         opened(photos)
 
 

@@ -87,25 +87,36 @@ def train(folder: Path, device: EmulatedDevice, training: Training, ahead: bool 
         device.synchronize()
 
 
-def test_on_an_emulated_device_steps_have_the_stamps_of_what_was_queued(tmp_path: Path, device: EmulatedDevice) -> None:
-    train(tmp_path / "run", device, EmulatedTraining(device, V100, "ssd300", SIZE))
+@pytest.mark.parametrize("begun_ahead", [False, True])
+def test_on_an_emulated_device_steps_have_the_stamps_of_what_was_queued(
+    tmp_path: Path, device: EmulatedDevice, begun_ahead: bool
+) -> None:
+    train(tmp_path / "run", device, EmulatedTraining(device, V100, "ssd300", SIZE), begun_ahead)
     run = open_run(tmp_path / "run")
     steps, spans = run.records(STEP), run.records(SPAN)
     number = STEPS * EPOCHS
+
+    def flagged(flag: StepFlag) -> list[bool]:
+        return list((steps["flags"] & flag) > 0)
+
     assert steps["samples"].tolist() == [SIZE] * number
     assert steps["epoch"].tolist() == [0] * STEPS + [1] * STEPS
-    assert ((steps["flags"] & StepFlag.FIRST_OF_EPOCH) > 0).tolist() == ([True] + [False] * (STEPS - 1)) * EPOCHS
-    assert (steps["flags"] & StepFlag.OPTIMIZER).all()
+    assert flagged(StepFlag.FIRST_OF_EPOCH) == ([True] + [False] * (STEPS - 1)) * EPOCHS
+    assert all(flagged(StepFlag.OPTIMIZER))
+    # The first of an epoch is copied once it came: the second is on its way then.
+    assert (
+        flagged(StepFlag.COPIED_AHEAD) == flagged(StepFlag.PINNED) == ([False] + [begun_ahead] * (STEPS - 1)) * EPOCHS
+    )
     # Forward, backward and optimizer of the profile, one behind the other.
     computed = spans[spans["what"] == SpanKind.COMPUTE]
     assert len(computed) == 3 * number
     durations = (computed["end_ns"] - computed["begin_ns"]).reshape(number, 3).sum(axis=1)
     assert np.abs(durations - V100.step_ns("ssd300", SIZE)).max() <= 3
     assert np.abs(steps["device_end_ns"] - steps["device_begin_ns"] - durations).max() <= 3
-    # The copy of each batch, and the waits for the loss and for the end.
+    # The copy of each batch: a mark on an idle stream is reached when it arrives there.
     assert steps["copy_bytes"].tolist() == [SIZE * 6 * 4] * number
-    assert not (steps["flags"] & (StepFlag.PINNED | StepFlag.COPIED_AHEAD)).any()
-    copied = spans[spans["what"] == SpanKind.COPY]
+    copied = np.sort(spans[spans["what"] == SpanKind.COPY]["end_ns"])
+    assert set(np.sort(steps["device_copy_end_ns"]) - copied) <= {0, device.spec.launch_latency_ns}
     # Batches have what their loader stamped on them.
     batches = run.records(BATCH)
     assert batches["step"].tolist() == list(range(number))
@@ -113,27 +124,13 @@ def test_on_an_emulated_device_steps_have_the_stamps_of_what_was_queued(tmp_path
     assert {name: set(batches[name]) for name in stamped} == {name: {value} for name, value in stamped.items()}
     assert set(batches["end_ns"] - batches["begin_ns"]) == {FETCH_NS}
     assert set(steps["queue_ready"][1:STEPS]) == {2}
-    # A mark on an idle stream is reached when it arrives there.
-    assert set(steps["device_copy_end_ns"] - copied["end_ns"]) <= {0, device.spec.launch_latency_ns}
-    assert set(run.records(PAUSE)["what"]) == {PauseKind.SYNC}
-    assert run.records(PAUSE)["step"].tolist() == [3, 7, 11]
-
-
-def test_copies_begun_in_the_fetch_before_are_told_of_their_own_step(tmp_path: Path, device: EmulatedDevice) -> None:
-    train(tmp_path / "run", device, EmulatedTraining(device, V100, "ssd300", SIZE), ahead=True)
-    run = open_run(tmp_path / "run")
-    steps, spans = run.records(STEP), run.records(SPAN)
-    ahead = (steps["flags"] & StepFlag.COPIED_AHEAD) > 0
-    assert ahead.tolist() == ([False] + [True] * (STEPS - 1)) * EPOCHS
-    assert ((steps["flags"] & StepFlag.PINNED) > 0).tolist() == ahead.tolist()
-    # The first of an epoch is copied once it came: the second is on its way then.
-    copied = np.sort(spans[spans["what"] == SpanKind.COPY]["end_ns"])
-    assert set(np.sort(steps["device_copy_end_ns"]) - copied) <= {0, device.spec.launch_latency_ns}
-
-
-def test_a_loader_alone_has_steps_too(tmp_path: Path, device: EmulatedDevice) -> None:
-    train(tmp_path / "run", device, NoTraining())
-    steps = open_run(tmp_path / "run").records(STEP)
+    # The waits for the loss and for the end.
+    syncs = run.records(PAUSE)[run.records(PAUSE)["what"] == PauseKind.SYNC]
+    assert syncs["step"].tolist() == [3, 7, 11]
+    assert begun_ahead or len(syncs) == len(run.records(PAUSE))
+    # A loader alone has steps too.
+    train(tmp_path / "alone", device, NoTraining())
+    steps = open_run(tmp_path / "alone").records(STEP)
     assert set((steps["fetch_end_ns"] - steps["fetch_begin_ns"])[1 : STEPS - 1]) == {FETCH_NS}
 
 

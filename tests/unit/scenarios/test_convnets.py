@@ -1,63 +1,173 @@
-"""Labelled photographs: folders, bad files, the stand-in, what is cut out of them, and the scenario's experiments."""
+"""The scaling study: its nets by the formulas of others; labelled photographs, their stand-in, and crops of them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
-from PIL import Image
+from unit.scenarios.conftest import photographs
 
+import whyidle
+from whyidle.capture.recording import recording
 from whyidle.devices.cpu import CpuDevice
-from whyidle.errors import DataError
+from whyidle.devices.emulated import EmulatedDevice
+from whyidle.devices.profiles.load import load
+from whyidle.errors import DataError, DeviceOutOfMemory
 from whyidle.pipelines.assemble import make_batch, make_sample
-from whyidle.pipelines.crops import ChannelsLast, Crop, Mirror, RandomResizedCrop, StandardiseEach, cifar_stages
-from whyidle.pipelines.protocol import PhotoFiles, Settings
+from whyidle.pipelines.crops import Crop, Mirror, RandomResizedCrop, StandardiseEach
+from whyidle.pipelines.protocol import Batch, PhotoFiles, Settings
 from whyidle.pipelines.registry import factory, unavailable
+from whyidle.record.run import open_run
+from whyidle.record.schema import STEP
 from whyidle.scenarios.convnets import study as convnets
+from whyidle.scenarios.convnets.benchmark import EmulatedForward, Forward, Gradients
+from whyidle.scenarios.convnets.nets import NETS, AlexNetBenchmark, Cifar10Net, build, classification_loss, sgd
 from whyidle.scenarios.copying import BatchCopier
 from whyidle.scenarios.datasets.image_folder import ImageFolder, open_folder
 from whyidle.scenarios.datasets.labelled_photos import labelled_photos
 from whyidle.scenarios.registry import scenario
 from whyidle.scenarios.scenario import DataRequest
+from whyidle.scenarios.training import Training
+
+PARAMETERS = {
+    "alexnet": 61_100_840,
+    "googlenet": 13_004_888,
+    "resnet50": 25_557_032,
+    "inception_v3": 27_161_264,
+    "cifar10": 1_068_298,
+    "alexnet-forward": 2_469_696,
+    "alexnet-forward-backward": 2_469_696,
+}
+
+
+def steps_seen(folder: Path, training: Training, batch: Batch, number: int) -> int:
+    """How many steps the recording of so many has."""
+    with recording(folder, "cpu", sampler=False):
+        for each in whyidle.watch(iter([batch] * number)):
+            training.step(each)
+    return len(open_run(folder).records(STEP))
+
+
+def batch_of(inputs: torch.Tensor) -> Batch:
+    return Batch(inputs, torch.zeros(len(inputs), dtype=torch.int64), tuple(range(len(inputs))))
+
+
+@pytest.mark.parametrize("net", NETS)
+def test_a_net_has_the_parameters_of_the_study(net: str) -> None:
+    with torch.device("meta"):
+        model = build(net, 10 if net == "cifar10" else 1000)
+        # Few classes leave a net as large as for ImageNet, more make it larger.
+        further = [build(net, classes) for classes in (20, 1500)] if net in ("alexnet", "inception_v3") else []
+    assert sum(p.numel() for p in model.parameters()) == PARAMETERS[net]
+    assert model.training
+    larger = [sum(p.numel() for p in each.parameters()) - PARAMETERS[net] for each in further]
+    assert not larger or larger[0] == 0 < larger[1]
+
+
+def test_the_benchmark_ends_in_pool5_and_its_first_convolution_pads_as_tensorflow_does() -> None:
+    net = AlexNetBenchmark()
+    assert net(torch.zeros(2, 3, 224, 224)).shape == (2, 256, 6, 6)
+    # 56 windows of 11 at stride 4 over 224 pixels stick out by 7: by 3 on the left, by 4 on the right.
+    padded = net.features[0](torch.ones(1, 3, 224, 224))
+    assert padded.shape[-1] == 231
+    assert (padded[0, 0, 100] == 0).nonzero().flatten().tolist() == [0, 1, 2, 227, 228, 229, 230]
+
+
+@pytest.mark.parametrize(
+    ("net", "radius", "alpha", "bias"),
+    [("cifar10", 4, 0.001 / 9, 1.0), ("alexnet-forward", 5, 1e-4, 2.0)],
+)
+def test_responses_are_normalised_by_tensorflows_formula(net: str, radius: int, alpha: float, bias: float) -> None:
+    with torch.device("meta"):  # the layer has no weights
+        layer = build(net, 10).get_submodule("features.3")
+    features = np.random.default_rng(0).normal(0, 20, 64).astype(np.float32)
+    expected = [
+        value / (bias + alpha * (features[max(at - radius, 0) : at + radius + 1] ** 2).sum()) ** 0.75
+        for at, value in enumerate(features)
+    ]
+    normalised = layer(torch.from_numpy(features)[None, :, None, None]).flatten()
+    np.testing.assert_allclose(normalised.numpy(), expected, rtol=1e-5)
+
+
+def test_side_branches_count_for_a_part_of_the_loss() -> None:
+    said, labels = torch.tensor([[2.0, -1.0]]), torch.tensor([0])
+    alone = classification_loss(lambda images: said, said, labels)
+    for branches, each in ((2, 0.3), (1, 0.4)):
+        together = classification_loss(lambda images: (said,) * (1 + branches), said, labels)  # noqa: B023
+        assert together.item() == pytest.approx(alone.item() * (1 + branches * each))
+
+
+def test_only_the_hidden_layers_of_the_cifar_net_decay() -> None:
+    net = Cifar10Net(10)
+    decayed, others = sgd(net, "cifar10", 128).param_groups
+    assert [tuple(p.shape) for p in decayed["params"]] == [(384, 2304), (192, 384)]
+    assert (decayed["weight_decay"], others["weight_decay"]) == (0.004, 0)
+    assert len(others["params"]) == 8
+    assert decayed["lr"] == others["lr"] == 0.1
+
+
+class TestBenchmark:
+    @cached_property
+    def net(self) -> torch.nn.Conv2d:
+        return torch.nn.Conv2d(3, 4, 3)
+
+    @cached_property
+    def batch(self) -> Batch:
+        return batch_of(torch.ones(2, 3, 8, 8))
+
+    def test_a_forward_pass_alone_leaves_no_gradients_and_is_seen_as_a_step(self, tmp_path: Path) -> None:
+        training = Forward(self.net)
+        assert steps_seen(tmp_path / "run", training, self.batch, 3) == 3
+        assert self.net.weight.grad is None
+        assert training.read_loss() == pytest.approx(self.net(self.batch.inputs).square().sum().item() / 2)
+
+    def test_gradients_are_those_of_half_the_squares_and_nothing_is_learnt(self, tmp_path: Path) -> None:
+        before = self.net.weight.detach().clone()
+        assert steps_seen(tmp_path / "run", Gradients(self.net), self.batch, 2) == 2
+        assert torch.equal(self.net.weight, before)
+        said = self.net(self.batch.inputs)
+        (expected,) = torch.autograd.grad(said.square().sum() / 2, self.net.weight)
+        assert self.net.weight.grad is not None
+        torch.testing.assert_close(self.net.weight.grad, expected)
+
+    def test_emulated_a_pass_takes_what_was_published(self, tmp_path: Path) -> None:
+        titanx = load("titanx")
+        queued: list[tuple[int, int]] = []
+        device = SimpleNamespace(
+            require_memory=lambda nbytes: None,
+            compute=lambda duration_ns, kernels: queued.append((duration_ns, kernels)),
+        )
+        training = EmulatedForward(device, titanx, "alexnet-forward", 128)  # type: ignore[arg-type]
+        assert steps_seen(tmp_path / "run", training, batch_of(torch.empty(128, 1)), 2) == 2
+        assert queued == [(pytest.approx(70e6, rel=1e-4), 33)] * 2
+        assert titanx.step_ns("alexnet-forward-backward", 128) == pytest.approx(244e6, rel=1e-4)
+        with pytest.raises(DeviceOutOfMemory):
+            EmulatedForward(EmulatedDevice(titanx.spec()), titanx, "alexnet-forward", 10_000)
+
 
 RANDOM = np.random.default_rng
 LABEL = np.asarray(3)
 
 
-def photographs(root: Path, **classes: int) -> Path:
-    """So many small JPEG files a class."""
-    for name, count in classes.items():
-        (root / name).mkdir(parents=True)
-        for number in range(count):
-            levels = _levels(name, number)
-            Image.fromarray(levels).save(root / name / f"{number}.jpg", quality=90)
-    return root
-
-
-def _levels(name: str, number: int) -> Any:
-    coarse = RANDOM([len(name), number]).integers(0, 255, (5, 6, 3)).astype(np.uint8)
-    return np.asarray(Image.fromarray(coarse).resize((60, 50), Image.Resampling.BICUBIC))
-
-
 class TestFolder:
-    def test_classes_are_numbered_by_name_and_photographs_labelled_with_their_folder(self, tmp_path: Path) -> None:
-        data = open_folder(photographs(tmp_path / "set" / "train", zebra=2, ant=1), (), "train")
+    def test_classes_are_numbered_by_name_alike_in_every_split_and_label_photographs(self, tmp_path: Path) -> None:
+        photographs(tmp_path / "set" / "train", zebra=2, ant=1)
+        data = open_folder(tmp_path / "set" / "train", (), "train")
         assert data.class_names == ("ant", "zebra")
         assert [int(data.targets(i)) for i in range(3)] == [0, 1, 1]
         assert data.path(0) == tmp_path / "set" / "train" / "ant" / "0.jpg"
         assert isinstance(data, PhotoFiles)
         assert data.describe()["stand_in"] is None
-
-    def test_every_split_numbers_the_classes_alike(self, tmp_path: Path) -> None:
-        photographs(tmp_path / "train", ant=1, bee=1, cow=1)
-        photographs(tmp_path / "val", bee=1)
-        train, test = (open_folder(tmp_path, (), split) for split in ("train", "test"))
-        assert train.class_names == test.class_names
-        assert int(test.targets(0)) == 1
+        with pytest.raises(DataError, match=r"no val/ or test/ folder to evaluate on"):
+            open_folder(tmp_path / "set" / "train", (), "test")
+        photographs(tmp_path / "set" / "val", zebra=1)
+        test = open_folder(tmp_path / "set", (), "test")
+        assert (test.class_names, int(test.targets(0))) == (data.class_names, 1)
 
     def test_a_bad_file_is_named_and_left_out(self, tmp_path: Path) -> None:
         photographs(tmp_path, ant=3)
@@ -78,12 +188,6 @@ class TestFolder:
         )
         assert first.names.tolist() == again.names.tolist()
         assert set(first.labels.tolist()) == {0, 1}
-
-    def test_without_a_split_to_evaluate_on_nothing_is_evaluated(self, tmp_path: Path) -> None:
-        photographs(tmp_path, ant=2, bee=2)
-        assert len(open_folder(tmp_path, ())) == 4
-        with pytest.raises(DataError, match=r"no val/ or test/ folder to evaluate on"):
-            open_folder(tmp_path, (), "test")
 
     @pytest.mark.parametrize(
         ("make", "message"),
@@ -119,12 +223,10 @@ class TestStandIn:
         assert said[-1] == (5, 5)
         assert [file.name for file in tmp_path.iterdir()] == ["photos"]
         assert len(open_folder(tmp_path / "photos", (), "test")) == 1
-
-    def test_a_folder_of_something_else_is_left_alone(self, tmp_path: Path) -> None:
-        (tmp_path / "photos").mkdir()
-        (tmp_path / "photos" / "mine.txt").write_text("mine")
+        (tmp_path / "other").mkdir()
+        (tmp_path / "other" / "mine.txt").write_text("mine")
         with pytest.raises(DataError, match="does not hold the stand-in"):
-            labelled_photos(tmp_path / "photos", tmp_path / "composed", 5)
+            labelled_photos(tmp_path / "other", tmp_path / "composed", 5)
         assert not (tmp_path / "composed").exists()
 
 
@@ -174,24 +276,15 @@ class TestCrops:
         flat, _ = StandardiseEach()(np.full((4, 4, 3), 9, np.uint8), LABEL, RANDOM(0))
         assert not flat.any()
 
-    def test_distorted_images_are_as_small_as_the_tutorials(self) -> None:
-        image: Any = RANDOM(0).integers(0, 255, (3, 32, 32)).astype(np.uint8)
-        for stage in (ChannelsLast(), *cifar_stages()):
-            image, _ = stage(image, LABEL, RANDOM(0))
-        assert image.shape == (3, 24, 24)
-
 
 class TestScenario:
     study = scenario("convnets")
-
-    def request(self, folder: Path, net: str, **other: Any) -> DataRequest:
-        return DataRequest(folder=folder, net=net, **other)
 
     @pytest.mark.parametrize("augment", [False, True])
     @pytest.mark.parametrize(("net", "side"), [("alexnet", 224), ("inception_v3", 299), ("cifar10", 24)])
     def test_samples_have_the_size_of_the_net(self, tmp_path: Path, net: str, side: int, augment: bool) -> None:
         folder = photographs(tmp_path / "set", ant=2, bee=2)
-        data = self.study.open_data(self.request(folder, net, augment=augment))
+        data = self.study.open_data(DataRequest(folder=folder, net=net, augment=augment))
         batch = make_batch(data, [0, 3], 0, Settings(2), worker=0)
         assert batch.inputs.shape == (2, 3, side, side)
         assert batch.inputs.dtype == torch.float32
@@ -204,12 +297,14 @@ class TestScenario:
         settings = Settings(4, workers=1, shuffle=False)
         made = []
         for augment in (False, True):
-            data = self.study.open_data(self.request(folder, net, augment=augment))
+            data = self.study.open_data(DataRequest(folder=folder, net=net, augment=augment))
             loader = factory("dali-cpu")(data, settings, BatchCopier(CpuDevice()))
             (batch,) = loader.epoch(0)
             loader.close()
             made.append(batch)
-        plain = make_batch(self.study.open_data(self.request(folder, net)), [0, 1, 2, 3], 0, settings, worker=0)
+        plain = make_batch(
+            self.study.open_data(DataRequest(folder=folder, net=net)), [0, 1, 2, 3], 0, settings, worker=0
+        )
         assert (made[0].inputs - plain.inputs).abs().mean() < 0.02
         assert made[0].targets.tolist() == plain.targets.tolist()
         assert made[1].inputs.shape == plain.inputs.shape
@@ -221,19 +316,19 @@ class TestScenario:
         (tmp_path / "cifar-10-batches-bin").mkdir()
         for number in range(1, 6):
             (tmp_path / "cifar-10-batches-bin" / f"data_batch_{number}.bin").write_bytes(records.tobytes())
-        data = self.study.open_data(self.request(tmp_path, "cifar10", limit=4))
+        data = self.study.open_data(DataRequest(folder=tmp_path, net="cifar10", limit=4))
         assert len(data) == 4
         image = make_sample(data, 2, 0, Settings(1)).image
         plain = records[2, 1:].reshape(3, 32, 32)[:, 4:28, 4:28].astype(np.float32)
         np.testing.assert_allclose(image, (plain - plain.mean()) / plain.std(), atol=1e-4)
         with pytest.raises(DataError, match="already holds CIFAR-10 as raw records"):
-            self.study.open_data(self.request(tmp_path, "cifar10", store="lmdb"))
+            self.study.open_data(DataRequest(folder=tmp_path, net="cifar10", store="lmdb"))
         model = self.study.build("cifar10", data)
         self.study.loss(model, make_batch(data, [0, 1], 0, Settings(2), worker=0)).backward()
         assert len(self.study.optimizer(model, "cifar10", 2).param_groups) == 2
 
     def test_the_stand_in_is_found_and_labelled(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(convnets, "COMPOSED_IMAGES", 5)
-        data = self.study.open_data(self.request(self.study.find_data("alexnet", print), "alexnet"))
+        data = self.study.open_data(DataRequest(folder=self.study.find_data("alexnet", print), net="alexnet"))
         assert isinstance(data, ImageFolder)
         assert data.describe()["stand_in"]
