@@ -204,7 +204,7 @@ def _trainer(
             (validation_waits if validates else waits)[stacks.data_wait_kind(stack)] += weight
         elif what in ("data making", "validation making"):
             standing = stage_of(stack)
-            stages[SAMPLE if standing is None else standing.stage] += weight
+            stages[SAMPLE if standing is None else standing[0]] += weight
     of_it = [p for p in processes if is_worker(p, threads) and _owner(p, by_pid, trainers) == pid]
     return Trainer(
         pid=pid,
@@ -256,7 +256,7 @@ def _workers(processes: list[ProcessStates], threads: list[SeenThread]) -> Worke
             if standing is not None:
                 making += weight
                 stood[stack] += thread.stacks[stack]
-                stages[standing.stage] += weight
+                stages[standing[0]] += weight
                 places[stacks.leaf_of(stack)] += weight
     return Workers(
         count=sum(p.present for p in processes),
