@@ -14,7 +14,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.status import Status
 
-from ..analyse.attached.seen import so_far
+from ..analyse.attached.trainers import so_far
 from ..capture.attach.recording import Progress, record
 from ..capture.attach.target import Target, find, require_python
 from ..capture.sampler.schedule import NS_PER_S, Cadence

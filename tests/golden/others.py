@@ -18,7 +18,7 @@ from support.planted_stacks import plant_log
 from support.simulated_bench import SimulatedBench, biased, plan_of, predicts
 from support.stacks import BACKWARD, FETCH, LIB, NEXT, TORCH, WORKER, record_threads, stack
 from support.tuned import ADVICE, BEST, NOW, RESULT, SLOWER, trial
-from whyidle.analyse.attached.seen import SeenThread
+from whyidle.analyse.attached.trainers import SeenThread
 from whyidle.record.run import ProcessStates, create_run, update_run, write_states
 from whyidle.record.schema import HOST, LoaderFlag
 from whyidle.record.stacks import Call

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from whyidle.analyse.attached.seen import SeenThread
 from whyidle.analyse.attached.stacks import is_training
+from whyidle.analyse.attached.trainers import SeenThread
 from whyidle.record.schema import NOT_MEASURED, STACK, ThreadState
 from whyidle.record.segment import RecordWriter
 from whyidle.record.stacks import Call, CallStack, StackNames

@@ -17,8 +17,7 @@ from ..run.resource_usage import Sampled, quality_notes, sampled
 from ..run.window import Window
 from ..where.looks import Looks, all_looks
 from . import stacks
-from .seen import threads_of
-from .trainers import Trainer, is_worker, trainers_of
+from .trainers import Trainer, is_worker, threads_of, trainers_of
 
 STILL = "Tt"
 """The kernel's letters of a stopped process."""

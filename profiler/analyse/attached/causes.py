@@ -289,13 +289,13 @@ def _by_workers(seen: Attached, workers: Workers) -> _Waiting | None:
         return _Waiting("input.foreign_load", 0.6, "other programs use the CPUs that its workers need", more, advice)
     if full and queued >= QUEUED and budget is not None and workers.count > budget:
         why = f"its {workers.count:.0f} workers take turns on {budget:g} CPUs"
-        advice = f"Use at most {math.floor(budget)} workers. {CHEAPER.get(stage, 'Spend less CPU per sample')}"
+        advice = f"Use at most {math.floor(budget)} workers. {CHEAPER.get(stage, ('Spend less CPU per sample',))[0]}"
         return _Waiting("input.oversubscribed", 0.6, why, measured, advice)
     if full:
         mostly = f", the workers mostly for {STAGES[stage]}" if stage else ""
         why = f"its workers and the training use up the CPUs{mostly}"
         more = tuple(Evidence(f"Preparing batches: {s}", 100 * n, "%") for s, n in workers.stages.items())
-        advice = CHEAPER.get(stage, "Spend less CPU per sample, or add CPUs")
+        advice = CHEAPER.get(stage, ("Spend less CPU per sample, or add CPUs",))[0]
         return _Waiting("input.cpu_exhausted", 0.75, why, (*measured, *more), advice)
     what = " all the time, mostly waiting (network, locks, sleeps)"
     why = f"{number} busy{what if running + queued + io < MOSTLY * busy else ' all the time, and CPUs are left over'}"

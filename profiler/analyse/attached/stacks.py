@@ -48,7 +48,7 @@ _EVALUATION = re.compile(
 )
 """Where libraries evaluate."""
 
-_CLASS_RULES = Rows(
+_CLASSES = (
     ("ranks", r"torch/distributed/distributed_c10d\.py|torch/distributed/_functional_collectives", ""),
     ("sync", r"torch/(cuda|xpu)/(__init__|streams)\.py:(synchronize|wait_event|wait_stream|wait)\Z", ""),
     ("sync", r"torch/_tensor_str\.py|torch/_tensor\.py:__(repr|format|array)__\Z", ""),
@@ -74,8 +74,9 @@ _CLASS_RULES = Rows(
     ("optimizer", "", r"\.zero_grad\("),
     ("logging", "", r"\bprint\(|\blog(ger|ging)?\.|\bjson\.dump|\.write\(|\.add_scalar\("),
 )  # fmt: skip
+_CLASS_RULES = Rows(*_CLASSES)
 
-_TRAINING_RULES = _CLASS_RULES.only(TRAINING)
+_TRAINING_RULES = Rows(*(row for row in _CLASSES if row[0] in TRAINING))
 
 _DATA_WAIT_KINDS = Rows(
     ("unpacking", r"torch/multiprocessing/reductions\.py", ""),
@@ -97,11 +98,7 @@ def class_of(stack: CallStack) -> str:
     """What a training's thread is doing, as one of CLASSES."""
     if _imports(stack):
         return "importing"
-    for row in _ENCLOSING.rows:
-        assert row.calls is not None
-        if any(row.calls.search(place(frame)) for frame in stack):
-            return row.result
-    return _first(_CLASS_RULES, stack) or "python"
+    return _ENCLOSING.any(stack) or _CLASS_RULES.of(stack) or "python"
 
 
 def is_validation(stack: CallStack) -> bool:
@@ -112,12 +109,12 @@ def is_validation(stack: CallStack) -> bool:
 
 def training_part(stack: CallStack) -> str | None:
     """Of any stack: which part of TRAINING it is within, whatever its innermost frame does; `None` outside of them."""
-    return _first(_TRAINING_RULES, stack)
+    return _TRAINING_RULES.of(stack)
 
 
 def data_wait_kind(stack: CallStack) -> str:
     """Of a stack that waits for data: `waiting`, `unpacking`, `starting workers` or `ending workers`."""
-    return _first(_DATA_WAIT_KINDS, stack) or "waiting"
+    return _DATA_WAIT_KINDS.of(stack) or "waiting"
 
 
 def is_worker(stack: CallStack) -> bool:
@@ -188,11 +185,6 @@ def short(file: str) -> str:
 
 
 _LIBRARY = re.compile(r"/lib/python3\.\d+/(?!site-packages|dist-packages)|site-packages/torch/|\A<")
-
-
-def _first(rules: Rows, stack: CallStack) -> str | None:
-    found = rules.first(stack)
-    return None if found is None else found[0].result
 
 
 def is_blocked(stack: CallStack) -> bool:

@@ -1,19 +1,23 @@
-"""The processes that train, seen from outside: what each one's thread spends its time on, and what its workers do."""
+"""The processes that train, seen from outside: looks at each thread, from its first sight of training on; what the one
+that trains spends its time on, and what its workers do."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ...record.run import ProcessStates
+import numpy as np
+
+from ...record.run import ProcessStates, Run
+from ...record.schema import NOT_MEASURED, ThreadState
 from ...record.stacks import CallStack
 from ..statistics import Estimate, wilson
 from ..where.located import LEAST_LOOKS, LEAST_SHARE
+from ..where.looks import Looks, all_looks
 from ..where.places import Where, places
 from ..where.stages import SAMPLE, stage_of
 from . import stacks
-from .seen import SeenThread, training_looks
 
 WORKER_NAME = "pt_data_worker"
 MOST_TOP = 5
@@ -22,6 +26,79 @@ OWN = ("data wait", "data making", *stacks.VALIDATION.values(), "checkpoint", "l
 """What holds up one rank and not by itself the others."""
 
 Counts = defaultdict[str, float]
+
+
+@dataclass(frozen=True)
+class SeenThread:
+    """How often each stack of one thread was seen; of one that trains those since it was first seen training."""
+
+    pid: int
+    tid: int
+    """The kernel's."""
+    stacks: Counter[CallStack] = field(default_factory=Counter)
+    before: Counter[CallStack] = field(default_factory=Counter)
+    """Those before that."""
+    missed: int = 0
+    """Looks that failed, because the stack changed while it was read; those at its process as a whole."""
+
+    @property
+    def is_main(self) -> bool:
+        """Whether it is its process's first."""
+        return self.tid == self.pid
+
+    @property
+    def name(self) -> str:
+        return "MainThread" if self.is_main else str(self.tid)
+
+    @property
+    def looks(self) -> int:
+        return self.stacks.total()
+
+
+def threads_of(looks: Looks | None) -> list[SeenThread]:
+    """The threads that were looked at, by process and number."""
+    if looks is None:
+        return []
+    numbers = np.unique(looks.records["stack"]).tolist()
+    training = [number for number in numbers if stacks.is_training(looks.table.stack(number))]
+    found = []
+    for mine in _by_thread(looks):
+        pid, tid = int(mine.records["process"][0]), int(mine.records["thread"][0])
+        trains = np.isin(mine.records["stack"], training)
+        first = int(trains.argmax()) if trains.any() else 0
+        since = np.arange(len(mine)) >= first
+        ran = np.isin(mine.records["state"], (ThreadState.RUNS, NOT_MEASURED))
+        missed = int(((mine.records["stack"] == NOT_MEASURED) & ran & since).sum())
+        found.append(SeenThread(pid, tid, _counted(mine.kept(since)), _counted(mine.kept(~since)), missed))
+    return [thread for thread in found if thread.stacks]
+
+
+def _by_thread(looks: Looks) -> Iterator[Looks]:
+    _, whose = np.unique(looks.records[["process", "thread"]], return_inverse=True)
+    order = np.argsort(whose, kind="stable")
+    for part in np.split(order, np.flatnonzero(np.diff(whose[order])) + 1):
+        yield Looks(looks.records[part], looks.table)
+
+
+def _counted(looks: Looks) -> Counter[CallStack]:
+    return Counter({stack: count for stack, count in looks.stacks() if stack})
+
+
+def so_far(run: Run) -> dict[str, float]:
+    """Class → share of the looks at the thread that trains, the largest first; for a view in passing."""
+    threads = threads_of(all_looks(run))
+    thread = max(threads, key=training_looks, default=None)
+    if thread is None or not training_looks(thread):
+        return {}
+    counts: Counter[str] = Counter()
+    for stack, looks in thread.stacks.items():
+        counts[stacks.class_of(stack)] += looks
+    return {name: looks / thread.looks for name, looks in counts.most_common()}
+
+
+def training_looks(thread: SeenThread) -> int:
+    """Those that only a thread which trains can have given."""
+    return sum(count for stack, count in thread.stacks.items() if stacks.is_training(stack))
 
 
 def _lines(seen: Counter[CallStack], time: str) -> tuple[Where, ...]:
@@ -144,14 +221,11 @@ def trainers_of(
             chosen[thread.pid] = thread
     seen = bool(chosen)
     if not chosen:
-        chosen = {pid: _main_thread(pid, threads) for pid in _likely(processes, threads, root)}
+        mains = {t.pid: t for t in reversed(threads) if t.is_main}
+        chosen = {pid: mains.get(pid, SeenThread(pid, pid)) for pid in _likely(processes, threads, root)}
     pids = set(chosen)
     trainers = [_trainer(pid, thread, threads, processes, by_pid, pids, on_cpu) for pid, thread in chosen.items()]
     return sorted(trainers, key=lambda t: (t.rank is None, t.rank or 0, t.pid)), seen
-
-
-def _main_thread(pid: int, threads: list[SeenThread]) -> SeenThread:
-    return next((t for t in threads if t.pid == pid and t.is_main), SeenThread(pid, pid))
 
 
 def _likely(processes: list[ProcessStates], threads: list[SeenThread], root: int) -> list[int]:
@@ -204,7 +278,7 @@ def _trainer(
             (validation_waits if validates else waits)[stacks.data_wait_kind(stack)] += weight
         elif what in ("data making", "validation making"):
             standing = stage_of(stack)
-            stages[SAMPLE if standing is None else standing.stage] += weight
+            stages[SAMPLE if standing is None else standing[0]] += weight
     of_it = [p for p in processes if is_worker(p, threads) and _owner(p, by_pid, trainers) == pid]
     return Trainer(
         pid=pid,
@@ -256,7 +330,7 @@ def _workers(processes: list[ProcessStates], threads: list[SeenThread]) -> Worke
             if standing is not None:
                 making += weight
                 stood[stack] += thread.stacks[stack]
-                stages[standing.stage] += weight
+                stages[standing[0]] += weight
                 places[stacks.leaf_of(stack)] += weight
     return Workers(
         count=sum(p.present for p in processes),

@@ -9,7 +9,7 @@ from typing import Any
 from ..run.metrics import METRICS
 from ..speedup import Speedup
 from ..where.places import Where
-from ..where.stage_shares import Stages
+from ..where.stages import Stages
 
 LEAST_GAIN = 0.05
 """Throughput that a change must gain to be worth naming, as a share: a cause that costs less is `none`."""

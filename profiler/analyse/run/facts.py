@@ -23,7 +23,7 @@ from ..shares import MOSTLY
 from ..where.looks import ProcessLooks
 from ..where.own_loop import OwnLoop
 from ..where.places import Where
-from ..where.stage_shares import Stages
+from ..where.stages import Stages
 from . import exposed_data_wait, host_gaps, loader_stats, resource_usage
 from . import window as windows
 from .device_state import DeviceState, OutlierSteps, device_state, memory_pressure, shape_churn

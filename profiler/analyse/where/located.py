@@ -25,8 +25,7 @@ from .own_loop import OTHER, own_loop_of
 from .places import Where, place_of, places
 from .remedies import LOOP, MAKING, Stands, remedy_of, stands_at
 from .selection import MAKING_TIMES, Evidenced, Lines, Selected, making_stages_of, unseen
-from .stage_shares import handing_stages
-from .stages import CHEAPER, kind_of
+from .stages import CHEAPER, handing_stages
 
 LEAST_LOOKS = 5
 """Looks that a line needs to be told of, or its function: fewer are chance."""
@@ -73,7 +72,7 @@ def located(
     created = place_of(looks.training.table.stack(int(told[-1]))) if len(told) else None
     where_made = () if created is None else (unseen(created[0], LOADER_MADE),)
     stage, share = (None if facts.stages is None else facts.stages.costliest) or ("", 0.0)
-    cheaper = (Next(CHEAPER[stage], kind=kind_of(stage)),) if share >= LEAST_ADVISED and stage in CHEAPER else ()
+    cheaper = (Next(CHEAPER[stage][0], kind=CHEAPER[stage][1]),) if share >= LEAST_ADVISED and stage in CHEAPER else ()
     located = []
     for finding in findings:
         if finding.where:

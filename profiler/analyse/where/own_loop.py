@@ -24,7 +24,7 @@ from ..statistics import Estimate, wilson
 from .looks import Looks
 from .places import Where, is_users, places
 from .source import is_given_on, names_behind, names_of, statements_at
-from .stage_shares import Stages, stages_by_hand
+from .stages import Stages, stages_by_hand
 
 LEAST_LOOKS = 30
 LONG_STEP = 3.0

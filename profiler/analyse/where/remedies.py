@@ -9,21 +9,20 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from functools import partial
+from typing import NamedTuple
 
 from ...record.schema import ThreadState
 from ...record.stacks import CallStack
 from ..shares import MOSTLY
-from .given import Given, how_given, part_used
 from .looks import Looks
 from .places import FETCHER, Where, is_users, own_part, place_of, within
-from .source import loop_around, made_anew
+from .source import EACH, how_given, loop_around, made_anew, part_used
+from .stages import Rows
 
 
-@dataclass(frozen=True)
-class Remedy:
+class Remedy(NamedTuple):
     """A kind of change, and what it is here."""
 
     kind: str
@@ -31,19 +30,10 @@ class Remedy:
     change: str
 
 
-@dataclass(frozen=True)
-class RemedyRow:
-    """What a kind of call is recognised by, and what mends it."""
-
-    remedy: Remedy
-    calls: re.Pattern[str] | None
-    """Matches `file:function` of a call of a library's."""
-    text: re.Pattern[str] | None
-    """Matches the line of source of the user's own innermost call."""
-
-
-def _row(kind: str, change: str, calls: str = "", text: str = "") -> RemedyRow:
-    return RemedyRow(Remedy(kind, change), re.compile(calls) if calls else None, re.compile(text) if text else None)
+def _row(kind: str, change: str, calls: str = "", text: str = "") -> tuple[Remedy, str, str]:
+    """Make a row: a remedy, a pattern of `file:function` of a library's call, one of the source of the user's own
+    innermost call."""
+    return Remedy(kind, change), calls, text
 
 
 _OPEN = "Open it once per worker, at its first sample, and keep it open"
@@ -52,7 +42,7 @@ _KEEP = "Compute it once and keep the result on the object"
 _ONE_BY_ONE = "one by one in Python"
 _NUMPY = "Take the columns out as NumPy arrays once (`.to_numpy()`) and index those"
 
-MAKING = (
+_IN_MAKING = (
     _row("once", _OPEN, r"/zipfile(/__init__)?\.py:.*(_RealGetContents|__init__)\Z"),
     _row("once", _INDEX, r"/tarfile\.py:.*(open|next|getmember|_load|fromtarfile|frombuf|__init__)"),
     _row("once", _OPEN, r"/h5py/_hl/files\.py:|/zarr/.*:open|/netCDF4/|/rasterio/__init__\.py:open|/tables/file\.py:"),
@@ -90,26 +80,24 @@ MAKING = (
         r"/PIL/(ImageFile|JpegImagePlugin)\.py:",
     ),
 )
-"""In the making of samples and batches."""
+MAKING = Rows(*_IN_MAKING)
+"""What mends the making of samples and batches."""
 
 _HEADER = "Read sizes and lengths from the header, without decoding (`Image.open(path).size`)"
 _KEPT = "Write the result to a file and read that, since it is the same at every start"
 
-STARTING = (
+STARTING = Rows(
     _row(
         "cheaper",
         _HEADER,
         r"/(PIL|soundfile|torchaudio|torchvision/io|librosa|av|nibabel|imageio)/|/(soundfile|wave)\.py:",
         r"\bcv2\.imread\(|\bdecompress\(",
     ),
-    *(
-        RemedyRow(Remedy("once", _KEPT) if row.remedy.kind == "once" else row.remedy, row.calls, row.text)
-        for row in MAKING
-    ),
+    *((Remedy("once", _KEPT) if told.kind == "once" else told, calls, text) for told, calls, text in _IN_MAKING),
 )
 """Before the first step."""
 
-LOOP = (
+LOOP = Rows(
     _row(
         "less_often",
         "Save less often, or hand a copy to a thread or process that writes it",
@@ -130,6 +118,15 @@ LOOP = (
 """In the training loop's own work."""
 
 
+_SAME = Remedy("once", f"{_KEEP}, since it gets the same input for every sample")
+_AT_ONCE = Remedy("cheaper", f"Compute whole arrays at once (NumPy, torch) or compile it (numba), not {_ONE_BY_ONE}")
+_OR_ONCE = ", or the whole once for all its samples"
+_WAITING = {
+    ThreadState.SOCKET: Remedy("concurrent", "Request several at a time: concurrent requests, or larger ones"),
+    ThreadState.SHARED_LOCK: Remedy("own_handle", "Give each worker its own lock, connection or handle"),
+    ThreadState.FILE_LOCK: Remedy("own_handle", "Give each worker its own file"),
+}
+"""What mends a line of making that mostly waits, by what for."""
 _WATCHED = re.compile(
     r"metric|accura|score|\bwer\b|_wer|bleu|rouge|\blog|_log|report|monitor|evaluat|validat|confusion|plot|curve|draw"
     r"|progress|histor|stat(istic)?s",
@@ -153,9 +150,9 @@ def stands_at(where: Where) -> Stands:
 
 
 def remedy_of(
-    looks: Looks, where: Where, rows: Sequence[RemedyRow], making: bool, elsewhere: Looks
+    looks: Looks, where: Where, rows: Rows[Remedy], making: bool, elsewhere: Looks
 ) -> tuple[Remedy, Stands] | None:
-    """What mends a line, as far as what was seen of it tells; and which looks saw what is mended with it.
+    """Return what mends a line, as far as what was seen of it tells; and which looks saw what is mended with it.
 
     Args:
         looks: all looks of the time in question.
@@ -163,9 +160,10 @@ def remedy_of(
         elsewhere: looks at the same threads in other times: a loop that these stand in does more than that.
     """
     mine = looks.where(stands_at(where))
+    running = mine.in_state(ThreadState.RUNS)
 
     def by_row(stack: CallStack) -> Remedy | None:
-        return _fitting(own_part(stack), _text(stack), rows)
+        return _fitting(stack, rows)
 
     called = _most_of(mine, by_row)
     # What a call is says better how to do it once.
@@ -175,8 +173,8 @@ def remedy_of(
             # Other lines may tell the same: the change mends them too.
             alike = partial(_tells, tells, told)
             return _with_its_loop(told, alike, mine, looks, elsewhere) if told.change == _NUMPY else (told, alike)
-    running = mine.in_state(ThreadState.RUNS)
-    told = _of_waiting(mine) if making else None
+    states = mine.states() if making else Counter()
+    told = next((told for state, told in _WAITING.items() if states[state] >= MOSTLY * len(mine)), None)
     if told is None and len(running) >= MOSTLY * len(mine):
         told = _most_of(running, _watched_or_one_by_one if rows is LOOP else _one_by_one)
     if told is None:
@@ -189,7 +187,7 @@ def _tells(tells: Callable[[CallStack], Remedy | None], told: Remedy, stack: Cal
 
 
 def _most_of(mine: Looks, tells: Callable[[CallStack], Remedy | None]) -> Remedy | None:
-    """What most looks at a line tell."""
+    """Return what most looks at a line tell."""
     votes: Counter[Remedy] = Counter()
     for stack, count in mine.stacks():
         if (told := tells(stack)) is not None:
@@ -198,49 +196,57 @@ def _most_of(mine: Looks, tells: Callable[[CallStack], Remedy | None]) -> Remedy
     return best if count >= MOSTLY * len(mine) else None
 
 
+def _fitting(stack: CallStack, rows: Rows[Remedy]) -> Remedy | None:
+    """Return what mends a call of a library's, else what mends the line of source from which it was called."""
+    found, own = place_of(stack), own_part(stack)
+    depth = max((at for at, call in enumerate(own) if is_users(call)), default=-1)
+    return rows.any(own[depth + 1 :]) or rows.results[rows.by_text("" if found is None else found[0].text)]
+
+
+def _making(stack: CallStack) -> CallStack:
+    """Return the calls within torch's fetcher, which begin with what is given the index or the samples; none without
+    it."""
+    return within(own_part(stack), FETCHER) or ()
+
+
 def _given_the_same(stack: CallStack) -> Remedy | None:
-    if how_given(_making(own_part(stack)))[0] is not Given.SAME:
-        return None
-    return Remedy("once", f"{_KEEP}, since it gets the same input for every sample")
-
-
-def _part_used(stack: CallStack) -> Remedy | None:
-    """Of a whole of which a sample uses a part; what several samples take one item of each is kept for them."""
-    own = _making(own_part(stack))
-    given, part = how_given(own)
-    used = part_used(own)
-    if given is Given.SHARED and (used is None or used.one):
-        return Remedy("once", f"Compute it once per `{part}`, which several samples share, and keep the result")
-    if used is None:
-        return None
-    whole = f"{used.place.file.rpartition('/')[2]}:{used.place.line}"
-    also = ", or the whole once for all its samples" if given is Given.SHARED else ""
-    return Remedy("slice", f"Compute only the part used at {whole}{also}")
+    return None if how_given(_making(stack)) else _SAME
 
 
 def _made_anew(stack: CallStack) -> Remedy | None:
-    name = made_anew(_making(own_part(stack)))
-    if not name:
+    name = made_anew(_making(stack))
+    change = f"Create one `{name}` per setting and keep it, not a new one for each sample"
+    return Remedy("once", change) if name else None
+
+
+def _part_used(stack: CallStack) -> Remedy | None:
+    """Tell of a whole that a sample uses a part of; what several samples take one item of each is kept for them."""
+    own = _making(stack)
+    part, used = how_given(own), part_used(own)
+    shared = part not in ("", EACH)
+    if shared and (used is None or used[1]):
+        return Remedy("once", f"Compute it once per `{part}`, which several samples share, and keep the result")
+    if used is None:
         return None
-    return Remedy("once", f"Create one `{name}` per setting and keep it, not a new one for each sample")
+    whole = f"{used[0].file.rpartition('/')[2]}:{used[0].line}"
+    return Remedy("slice", f"Compute only the part used at {whole}{_OR_ONCE * shared}")
 
 
 def _one_by_one(stack: CallStack) -> Remedy | None:
-    """Of a look within Python's own work, in no library's function."""
-    if not is_users(stack[-1]) or loop_around(stack[-1]) is None:
-        return None
-    return Remedy("cheaper", f"Compute whole arrays at once (NumPy, torch) or compile it (numba), not {_ONE_BY_ONE}")
+    """Tell of a look within Python's own work, in no library's function."""
+    return _AT_ONCE if is_users(stack[-1]) and loop_around(stack[-1]) is not None else None
 
 
 def _watched_or_one_by_one(stack: CallStack) -> Remedy | None:
-    """In the loop's own time: what the training does not need may be done less often, by whatever means."""
+    """Tell, in the loop's own time, what the training does not need, so that it may be done less often by whatever
+    means."""
     told = _one_by_one(stack)
     watched = any(_WATCHED.search(f"{call.function} {call.text}") for call in stack if is_users(call))
     return Remedy("less_often", "Do it every 50th step, since it only monitors") if told and watched else told
 
 
 def _with_its_loop(told: Remedy, alike: Stands, mine: Looks, looks: Looks, elsewhere: Looks) -> tuple[Remedy, Stands]:
-    """What is done by cheaper means for whole arrays needs no loop in Python: what that does itself is mended too."""
+    """Add what a loop in Python does itself: what is done by cheaper means for whole arrays needs none."""
     of_loop = _of_loop(mine, elsewhere)
     if of_loop is None or not len(looks.where(lambda stack: of_loop(stack) and not alike(stack))):
         return told, alike
@@ -252,14 +258,14 @@ _Loop = tuple[str, str, int, int]
 
 
 def _loops(stack: CallStack) -> Iterator[_Loop]:
-    """Loops of the user's that a look is within, the outermost first, of each function one."""
-    for call in _own(stack):
+    """Yield loops of the user's that a look is within, the outermost first, of each function one."""
+    for call in _making(stack) or own_part(stack):
         if is_users(call) and (span := loop_around(call)) is not None:
             yield call.file, call.function, *span
 
 
 def _of_loop(mine: Looks, elsewhere: Looks) -> Stands | None:
-    """Which looks are within the loop in Python that most of these are in, the outermost of the user's that goes
+    """Return which looks are within the loop in Python that most of these are in, the outermost of the user's that goes
     through single things and does nothing else; `None` where they are in none."""
     theirs = {loop for stack, _ in elsewhere.stacks() for loop in _loops(stack)}
     loops: Counter[_Loop] = Counter()
@@ -271,52 +277,7 @@ def _of_loop(mine: Looks, elsewhere: Looks) -> Stands | None:
     ((file, function, first, last), count) = loops.most_common(1)[0]
 
     def within_it(stack: CallStack) -> bool:
-        return any(
-            (call.file, call.function) == (file, function) and first <= call.line <= last for call in _own(stack)
-        )
+        calls = _making(stack) or own_part(stack)
+        return any((call.file, call.function) == (file, function) and first <= call.line <= last for call in calls)
 
     return within_it if count >= MOSTLY * len(mine) else None
-
-
-def _own(stack: CallStack) -> CallStack:
-    """Of a stack what prepares samples, where it does."""
-    own = own_part(stack)
-    return _making(own) or own
-
-
-def _text(stack: CallStack) -> str:
-    found = place_of(stack)
-    return "" if found is None else found[0].text
-
-
-def _fitting(stack: CallStack, text: str, rows: Sequence[RemedyRow]) -> Remedy | None:
-    depth = max((at for at, call in enumerate(stack) if is_users(call)), default=-1)
-    names = [f"{call.file}:{call.function.rpartition('.')[2]}" for call in stack[depth + 1 :]]
-    for row in rows:
-        if row.calls is not None and any(row.calls.search(name) for name in names):
-            return row.remedy
-    for row in rows:
-        if row.text is not None and row.text.search(text):
-            return row.remedy
-    return None
-
-
-def _making(stack: CallStack) -> CallStack:
-    """The calls within torch's fetcher, which begin with what is given the index or the samples; none without it."""
-    return within(stack, FETCHER) or ()
-
-
-def _of_waiting(looks: Looks) -> Remedy | None:
-    """Of a line that mostly waits: for what."""
-    states = looks.states()
-    for state, remedy in (
-        (
-            ThreadState.SOCKET,
-            Remedy("concurrent", "Request several at a time: concurrent requests, or larger ones"),
-        ),
-        (ThreadState.SHARED_LOCK, Remedy("own_handle", "Give each worker its own lock, connection or handle")),
-        (ThreadState.FILE_LOCK, Remedy("own_handle", "Give each worker its own file")),
-    ):
-        if states[state] >= MOSTLY * len(looks):
-            return remedy
-    return None

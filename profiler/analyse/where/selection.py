@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import chain
 
@@ -19,9 +19,9 @@ from ..run.trends import growing
 from ..run.window import lasting, under_way
 from .looks import Looks, ProcessLooks
 from .places import FETCHER, Where, is_file, is_users, outside_models, places, within
-from .remedies import RemedyRow
+from .remedies import Remedy
 from .source import left_out, returned
-from .stage_shares import Stages, making_stages
+from .stages import Rows, Stages, making_stages
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Lines:
 
     select: Select
     """The looks that show it."""
-    remedies: Sequence[RemedyRow] | None = None
+    remedies: Rows[Remedy] | None = None
     """Advice for its lines; `None`: that for making batches where these are made meanwhile, else that for the loop."""
     mended: bool = True
     """Whether cheaper lines mend it; not where what the time is spent on is not why it is lost."""

@@ -8,8 +8,7 @@ from typing import Any
 from ...analyse.cells.comparison import Cell, place
 from ...analyse.cells.studies import ASIDE, BESIDE, MAKING, NEAR, STORED, LoadingPart, Roofline
 from ...analyse.run.loader_stats import Timed
-from ...analyse.where.stage_shares import Stages
-from ...analyse.where.stages import HANDING_STAGES, STAGES
+from ...analyse.where.stages import HANDING_STAGES, STAGES, Stages
 from ...record.run import ImageDecoding
 from ..document import Block, Caution, Document, FittingColumn, FittingTable, Heading, Paragraph, Space, Title
 from ..phrase import Length, line

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ...analyse.where.places import Where, is_users
-from ...analyse.where.stage_shares import OTHER, Stages
+from ...analyse.where.stages import OTHER, Stages
 from ...record.stacks import Call
 from .figures import counted, share, speedup
 

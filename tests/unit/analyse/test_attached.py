@@ -14,8 +14,7 @@ from support.stacks import CALL, ENGINE, FETCH, IMPORTS, LIB, NEXT, TORCH, WAIT,
 from whyidle.analyse.attached import stacks
 from whyidle.analyse.attached.attached import Attached, attached
 from whyidle.analyse.attached.causes import findings_of, verdict_of
-from whyidle.analyse.attached.seen import SeenThread
-from whyidle.analyse.attached.trainers import Cpu, Trainer, Workers, spread
+from whyidle.analyse.attached.trainers import Cpu, SeenThread, Trainer, Workers, spread
 from whyidle.analyse.causes.finding import Finding
 from whyidle.analyse.run.resource_usage import Sampled
 from whyidle.analyse.statistics import Estimate, wilson

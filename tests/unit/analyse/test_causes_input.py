@@ -43,7 +43,7 @@ from whyidle.analyse.run.resource_usage import MemoryGrowth, MemoryLimitSeen, me
 from whyidle.analyse.run.stall_breakdown import Gil
 from whyidle.analyse.speedup import SCATTER_SD
 from whyidle.analyse.statistics import Estimate, wilson
-from whyidle.analyse.where.stage_shares import Stages, StageShare
+from whyidle.analyse.where.stages import Stages, StageShare
 from whyidle.record.reader import copied
 from whyidle.record.schema import CONTENT, HOST, MEMORY, NOT_MEASURED, MemoryLimitOf, StepFlag, ThreadState
 from whyidle.scenarios.planted import MS

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from whyidle.analyse.where.given import Given, how_given, part_used
-from whyidle.analyse.where.source import left_out, loop_around
+from whyidle.analyse.where.source import EACH, how_given, left_out, loop_around, part_used
 from whyidle.record.stacks import Call
 
 SOURCE = """\
@@ -54,7 +53,7 @@ def make_kernel(rate, width):
 """
 
 
-SAME, OWN = (Given.SAME, ""), (Given.OWN, "")
+SAME = ""
 
 
 def at(folder: Path, source: str, function: str, line: int) -> Call:
@@ -87,7 +86,7 @@ def at(folder: Path, source: str, function: str, line: int) -> Call:
     ],
 )
 def test_a_line_is_the_same_for_every_sample_or_not(tmp_path: Path, stack: list[tuple[str, int]], same: bool) -> None:
-    assert (how_given(tuple(at(tmp_path, SOURCE, *each) for each in stack))[0] is Given.SAME) is same
+    assert (how_given(tuple(at(tmp_path, SOURCE, *each) for each in stack)) == SAME) is same
 
 
 OBJECTS = """\
@@ -123,14 +122,14 @@ class Store:
 def test_an_object_is_the_same_for_every_sample_if_what_makes_it_is(
     tmp_path: Path, stack: list[tuple[str, int]], same: bool
 ) -> None:
-    assert (how_given(tuple(at(tmp_path, OBJECTS, *each) for each in stack))[0] is Given.SAME) is same
+    assert (how_given(tuple(at(tmp_path, OBJECTS, *each) for each in stack)) == SAME) is same
 
 
 @pytest.mark.parametrize("change", [{"text": "something else"}, {"text": ""}, {"file": "/home/me/own.pyc"}])
 def test_source_that_is_no_longer_what_was_sampled_is_not_judged(tmp_path: Path, change: dict[str, str]) -> None:
     call = at(tmp_path, SOURCE, "Shards.__getitem__", 5)
     assert how_given((call,)) == SAME
-    assert how_given((replace(call, **change),)) == OWN
+    assert how_given((replace(call, **change),)) == EACH
 
 
 WINDOWS = """\
@@ -179,25 +178,23 @@ WHICH, CLIP = "index % len(self.clips)", "divmod(index, self.windows)[0]"
 @pytest.mark.parametrize(
     ("lines", "given"),
     [
-        ([7], (Given.SHARED, WHICH)),
-        ([8], (Given.SHARED, CLIP)),
-        ([9], OWN),
-        ([10], OWN),
-        ([11], OWN),
-        ([12], (Given.SHARED, "bisect.bisect(self.ends, index)")),
-        ([14, 35], (Given.SHARED, WHICH)),
+        ([7], WHICH),
+        ([8], CLIP),
+        ([9], EACH),
+        ([10], EACH),
+        ([11], EACH),
+        ([12], "bisect.bisect(self.ends, index)"),
+        ([14, 35], WHICH),
         # What is drawn on the way is another each time, whatever the call was given.
-        ([14, 38], OWN),
+        ([14, 38], EACH),
         ([18], SAME),
-        ([20], (Given.SHARED, "index // 4")),
-        ([24], (Given.SHARED, WHICH)),
-        ([26], OWN),
-        ([29], OWN),
+        ([20], "index // 4"),
+        ([24], WHICH),
+        ([26], EACH),
+        ([29], EACH),
     ],
 )
-def test_what_an_index_is_divided_by_is_shared_by_several_samples(
-    tmp_path: Path, lines: list[int], given: tuple[Given, str]
-) -> None:
+def test_what_an_index_is_divided_by_is_shared_by_several_samples(tmp_path: Path, lines: list[int], given: str) -> None:
     functions = {35: "Reader.all", 38: "Reader.chance"}
     source = WINDOWS.replace("opened.all(range", "opened.chance(range") if 38 in lines else WINDOWS
     stack = (at(tmp_path, source, functions.get(line, "Windows.__getitem__"), line) for line in lines)
@@ -268,7 +265,7 @@ def test_a_part_is_used_where_nothing_but_that_is_taken(
     tmp_path: Path, stack: list[tuple[str, int]], used: tuple[int, bool] | None
 ) -> None:
     found = part_used(tuple(at(tmp_path, PARTS, *each) for each in stack))
-    assert (None if found is None else (found.place.line, found.one)) == used
+    assert (None if found is None else (found[0].line, found[1])) == used
 
 
 TABLES = """\
@@ -296,7 +293,7 @@ def test_a_library_that_is_asked_by_an_index_makes_what_it_gives(
     library = Call("Dataset.__getitem__", "/venv/lib/python3.12/site-packages/datasets/arrow_dataset.py", 2)
     found = part_used((mine, library))
     assert (found is not None) is cut
-    assert found is None or found.place.line == line
+    assert found is None or found[0].line == line
 
 
 STREAM = """\
@@ -312,11 +309,11 @@ class Stream:
 """
 
 
-@pytest.mark.parametrize(("function", "line", "given"), [("__iter__", 4, Given.OWN), ("whole", 8, Given.SAME)])
+@pytest.mark.parametrize(("function", "line", "given"), [("__iter__", 4, EACH), ("whole", 8, SAME)])
 def test_a_loop_that_yields_makes_another_sample_each_turn(
-    tmp_path: Path, function: str, line: int, given: Given
+    tmp_path: Path, function: str, line: int, given: str
 ) -> None:
-    assert how_given((at(tmp_path, STREAM, f"Stream.{function}", line),)) == (given, "")
+    assert how_given((at(tmp_path, STREAM, f"Stream.{function}", line),)) == given
 
 
 LOOPS = """\

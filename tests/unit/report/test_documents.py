@@ -19,7 +19,7 @@ from whyidle.analyse.run.analysis import analyse
 from whyidle.analyse.run.stall_breakdown import TOTAL
 from whyidle.analyse.statistics import Estimate
 from whyidle.analyse.where.places import Where
-from whyidle.analyse.where.stage_shares import Stages, StageShare
+from whyidle.analyse.where.stages import Stages, StageShare
 from whyidle.record.notices import TRAINING_NOTICES, Notices
 from whyidle.record.run import open_run, update_run
 from whyidle.report import document as d

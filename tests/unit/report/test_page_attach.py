@@ -16,8 +16,8 @@ from support.page_content import Element, parsed
 from support.stacks import BACKWARD, TORCH, record_threads, stack
 from whyidle.analyse.attached.attached import attached
 from whyidle.analyse.attached.causes import findings_of, verdict_of
-from whyidle.analyse.attached.seen import SeenThread
 from whyidle.analyse.attached.series import MOST_VALUES, Series, series_of
+from whyidle.analyse.attached.trainers import SeenThread
 from whyidle.commands.main import main
 from whyidle.record.run import ProcessStates, Run, create_run, open_run, write_states
 from whyidle.record.schema import HOST
