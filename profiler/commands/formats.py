@@ -18,7 +18,7 @@ from ..record.recorded import PAGE, PAGES
 from ..report.document import Document
 from ..report.export.files import STDOUT, layered, opened, together
 from ..report.export.table import Table, about_of, require_pyarrow, write_csv, write_parquet
-from ..report.render.markdown import markdown
+from ..report.render import markdown
 from ..results.result import CELLS, STEPS, TABLES, Result
 from ..terminal.console import console, show_in, write_file, write_json
 from .options import add_full

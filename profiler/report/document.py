@@ -1,7 +1,7 @@
 """What a result says, as blocks: one document for each kind of result.
 
-A document holds words and figures, and no layout. `render/text.py` prints it on a terminal, `render/html.py` makes
-parts of a page of it, `render/markdown.py` a summary for a pull request: each has a table, kind of block → function.
+A document holds words and figures, and no layout. `render.py` prints it on a terminal, makes parts of a page of it,
+and a summary for a pull request, by one table: kind of block → its forms.
 What a terminal's character set lacks is the renderer's business too: documents are written with every sign.
 """
 
@@ -67,6 +67,7 @@ class TableColumn:
     """How a column of a table is set."""
 
     head: str = ""
+    cells: Sequence[Words] = ()
     right: bool = False
     """Figures stand to the right."""
     wraps: bool = True
@@ -80,55 +81,55 @@ class TableColumn:
     least: int | None = None
     most: int | None = None
     tone: Tone = ""
-
-
-@dataclass(frozen=True)
-class TableBlock:
-    """Rows of cells. Without `columns` every column is set in the plain way."""
-
-    rows: tuple[tuple[Words, ...], ...]
-    columns: tuple[TableColumn, ...] = ()
-    gap: int = 2
-    """Blanks between two columns."""
-    head_tone: Tone = "bold"
-    indent: int = 0
-    whole: bool = False
-    """Whether Markdown cuts neither rows nor words: what there is to do may stand at their end."""
-
-
-def table(
-    rows: Iterable[Sequence[Words]], *columns: TableColumn, gap: int = 2, head_tone: Tone = "bold", indent: int = 0
-) -> TableBlock:
-    """Make a table of rows that are still to be made."""
-    return TableBlock(tuple(tuple(row) for row in rows), columns, gap, head_tone, indent=indent)
+    folds_to: int | None = None
+    """Letters to which the words of a column of a table that fits may be folded; `None`: it stays as wide as it is."""
+    goes: int = 0
+    """Where there is too little room in a table that fits, columns go from the highest number down; 0 stays."""
+    instead: TableColumn | None = None
+    """Takes its place then."""
 
 
 RIGHT, LEFT = TableColumn(right=True), TableColumn()
 
 
 @dataclass(frozen=True)
-class FittingColumn:
-    """A column of a table that leaves out columns where there is too little room."""
+class TableBlock:
+    """Columns of equally many cells; where it fits, those without a cell are left out."""
 
-    head: str
-    cells: Sequence[Words]
-    right: bool = False
-    folds_to: int | None = None
-    """Letters to which its words may be folded; `None`: it stays as wide as it is."""
-    goes: int = 0
-    """Where there is too little room, columns go from the highest number down; 0 stays."""
-    instead: FittingColumn | None = None
-    """Takes its place then."""
-
-
-@dataclass(frozen=True)
-class FittingTable:
-    """A table whose columns go, those that matter least first, until the rest has room."""
-
-    columns: tuple[FittingColumn, ...]
+    columns: tuple[TableColumn, ...]
+    gap: int = 2
+    """Blanks between two columns."""
+    head_tone: Tone = "bold"
     indent: int = 0
+    whole: bool = False
+    """Whether Markdown cuts neither rows nor words: what there is to do may stand at their end."""
+    fits: bool = False
+    """Whether columns go, those that matter least first, until the rest has room."""
     legend_of: str | None = None
     """Head of a column of `Bar`s: a legend of all parts follows where that column is shown."""
+
+
+def table(
+    rows: Iterable[Sequence[Words]],
+    *columns: TableColumn,
+    gap: int = 2,
+    head_tone: Tone = "bold",
+    indent: int = 0,
+    whole: bool = False,
+) -> TableBlock:
+    """Make a table of rows. Those that have no column of `columns` are set in the plain way."""
+    filled = list(rows)
+    plain_ones = max((len(row) for row in filled), default=0) - len(columns)
+    made = [
+        replace(column, cells=tuple(row[place] if place < len(row) else "" for row in filled))
+        for place, column in enumerate((*columns, *[LEFT] * plain_ones))
+    ]
+    return TableBlock(tuple(made), gap, head_tone, indent, whole)
+
+
+def fitting_table(columns: Iterable[TableColumn], indent: int = 0, legend_of: str | None = None) -> TableBlock:
+    """Make a table that leaves out columns where there is too little room."""
+    return TableBlock(tuple(columns), indent=indent, fits=True, legend_of=legend_of)
 
 
 @dataclass(frozen=True)
@@ -179,7 +180,7 @@ class Section:
         return (Heading(self.title), *shown) if self.title and shown else shown
 
 
-Block = Title | Heading | Paragraph | Space | TableBlock | FittingTable | CodeChange | Caution | Section
+Block = Title | Heading | Paragraph | Space | TableBlock | CodeChange | Caution | Section
 
 
 @dataclass(frozen=True)
@@ -207,7 +208,7 @@ def blocks_of_kind(document: Document, kind: type[Kind]) -> list[Kind]:
 def under(blocks: Iterable[Block], steps: int = 1) -> Iterator[Block]:
     """Move blocks a step to the right; headings and empty lines stay where they are."""
     for block in blocks:
-        if isinstance(block, Paragraph | TableBlock | FittingTable):
+        if isinstance(block, Paragraph | TableBlock):
             yield replace(block, indent=block.indent + steps)
         else:
             yield block
@@ -399,8 +400,8 @@ def limits_section(rows: Sequence[LimitRow]) -> Section:
         for row in rows
     )
     figures = (TableColumn("measured", right=True), TableColumn("wanted", right=True))
-    cells = tuple((row.outcome, row.what, row.measured, row.wanted, row.note) for row in rows)
-    whole = TableBlock(cells, (TableColumn(), TableColumn("check"), *figures, TableColumn()), whole=True)
+    cells = ((row.outcome, row.what, row.measured, row.wanted, row.note) for row in rows)
+    whole = table(cells, LEFT, TableColumn("check"), *figures, whole=True)
     return Section("", tuple(Paragraph(words, one_line=True) for words in lines), page=(whole,), markdown=(whole,))
 
 
@@ -409,22 +410,22 @@ def sizes_section(name: str, verdict: BatchVerdict) -> Section:
     scale, said = sample_time.scale_of([verdict]), sample_time.sentence(verdict)
     parts = [*sample_time.shown_parts([verdict]), TOTAL]
     names = [line(PartSign(part) if part != TOTAL else " ", f" {part_name(part)}") for part in parts]
-    columns = [FittingColumn(f"{scale.unit} a sample", [*names, *MEASURED])]
+    columns = [TableColumn(f"{scale.unit} a sample", [*names, *MEASURED])]
     for place, (size, terms) in enumerate(verdict.terms.items()):
         figures = [*(scale.number(terms.get(part)) for part in parts), *sample_time.measured(verdict, size)]
         goes = 0 if size in (verdict.smaller, verdict.larger) else place + 1
-        columns.append(FittingColumn(f"batch {size}", figures, right=True, goes=goes))
+        columns.append(TableColumn(f"batch {size}", figures, right=True, goes=goes))
     moved = [
         f"{scale.number(change, '+')} {scale.spread(change)}".rstrip() + (" ▲" if part == verdict.grew else "")
         for part, change in ((part, verdict.changes.get(part)) for part in parts)
     ]
-    columns.append(FittingColumn(f"{verdict.smaller} to {verdict.larger}", [*moved, *[""] * len(MEASURED)]))
+    columns.append(TableColumn(f"{verdict.smaller} to {verdict.larger}", [*moved, *[""] * len(MEASURED)]))
     rows = [(item.what, evidence_value(item.value, item.unit), expected(item.expected)) for item in verdict.evidence]
     return Section(
         "",
         (
             Paragraph(toned(name, "bold"), 1),
-            FittingTable(tuple(columns), 2),
+            fitting_table(columns, 2),
             Paragraph(line(f"{said} ", (f"[{verdict.cause}]", "bold")), 2),
             *([table(rows, indent=2)] if rows else []),
             Paragraph(toned(sample_time.compared(verdict), "dim"), 2),
@@ -432,6 +433,3 @@ def sizes_section(name: str, verdict: BatchVerdict) -> Section:
         page=(),
         markdown=(Paragraph(line(f"{name}: {said} ", (verdict.cause, CODE)), 1),),
     )
-
-
-SizesOfBatch, LimitTable = sizes_section, limits_section

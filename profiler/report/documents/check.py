@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ...analyse.diff.check import FAILED, NOT_MEASURED, PASSED, REGRESSION, UNCLEAR, LimitCheck
 from ...record.files import one_line
-from ..document import Block, Caution, Document, LimitRow, LimitTable, Title
+from ..document import Block, Caution, Document, LimitRow, Title, limits_section
 
 _TONES = {"PASS": "green", "FAIL": "bold red", "UNCLEAR": "bold red", "N/A": "bold red", "SKIP": "yellow"}
 _OUTCOMES = {PASSED: "PASS", FAILED: "FAIL", UNCLEAR: "UNCLEAR", NOT_MEASURED: "N/A"}
@@ -19,7 +19,7 @@ def check_document(run: str, emulated: str | None, found: Sequence[LimitCheck]) 
     blocks: list[Block] = [Title(one_line(f"{run}: {said or f'all {len(found)} checks hold.'}"), one_line=True)]
     if emulated is not None:
         blocks.append(Caution("Emulated", f"it ran on {one_line(emulated)}, no GPU was measured.", one_line=True))
-    return Document((*blocks, LimitTable(tuple(limit_row(each, safe=True) for each in found))))
+    return Document((*blocks, limits_section(tuple(limit_row(each, safe=True) for each in found))))
 
 
 def limit_row(check: LimitCheck, *, safe: bool = False) -> LimitRow:

@@ -34,7 +34,7 @@ from ..documents.comparison import (
 from ..documents.cost import usd
 from ..documents.roofline import heading
 from ..phrase import plain_words
-from ..render.html import page_parts, page_sections
+from ..render import page_parts, page_sections
 from ..words import sample_time
 from ..words.figures import NOT_MEASURED, part_name, percent
 from ..words.sample_time import MEASURED, Scale, compared, known, measured, sentence

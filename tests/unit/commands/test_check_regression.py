@@ -21,8 +21,7 @@ from whyidle.commands.main import main
 from whyidle.record.run import update_run
 from whyidle.report.documents.check import check_document
 from whyidle.report.export.ci import junit_xml, workflow_commands
-from whyidle.report.render.markdown import markdown
-from whyidle.report.render.text import print_document
+from whyidle.report.render import markdown, print_document
 
 pytestmark = pytest.mark.usefixtures("own_folder")
 
