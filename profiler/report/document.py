@@ -433,3 +433,27 @@ def sizes_section(name: str, verdict: BatchVerdict) -> Section:
         page=(),
         markdown=(Paragraph(line(f"{name}: {said} ", (verdict.cause, CODE)), 1),),
     )
+
+
+MOST_BRIEF, LEAST_SAMPLES = 3, 5
+"""Lines of code, changes and notes in a short version; stack samples of a line, of which fewer may be chance."""
+
+
+def brief_actions(verdict: Finding, found: Sequence[Finding], now: float | None) -> Iterator[Block]:
+    """Show the lines of code, what to change, what else was found; `now`: samples a second."""
+    if where := [each for each in verdict.where if each.share is None or each.samples >= LEAST_SAMPLES][:MOST_BRIEF]:
+        yield from (code_section(where), Space())
+    if verdict.next:
+        yield from (changes_section(verdict.next[:MOST_BRIEF], now), Space())
+    if worth := [each for each in found if each is not verdict and each.severity not in ("none", "minor")]:
+        yield Paragraph(f"Also found: {', '.join(f'{each.cause} ({each.severity})' for each in worth)}.")
+
+
+def brief_quality(said: Sequence[str], notes: Sequence[str], show: bool = False) -> Iterator[Paragraph]:
+    """Say what it rests on, and how many notes --full has. `show`: print the first, which say why there is no
+    verdict."""
+    shown = notes[: MOST_BRIEF * show]
+    yield from (Paragraph(f"note: {note}") for note in shown)
+    more = [f"{counted(len(notes) - len(shown), 'note')}: --full"] if len(notes) > len(shown) else []
+    if said or more:
+        yield Paragraph(" · ".join([*said, *more]))

@@ -29,6 +29,7 @@ from ...analyse.cells.studies import (
 )
 from ...analyse.statistics import Range
 from ..document import (
+    MOST_BRIEF,
     Block,
     Caution,
     Document,
@@ -47,7 +48,6 @@ from ..phrase import Words, line, plain_words, toned
 from ..words.code import command_line
 from ..words.figures import NOT_MEASURED, counted, percent
 from ..words.sample_time import sentence
-from . import brief
 from .cells_table import (
     axes_shown,
     by_batch_size,
@@ -109,7 +109,7 @@ def _brief(result: Comparison, setting: dict[str, Any]) -> Iterator[Block]:
     of = "Emulated samples/s" if _emulated(setting) else "Samples/s"
     main = [*_head(result, setting), Heading(f"{of} (range), and the share of time that the device is busy")]
     main.append(by_batch_size(result.cells, MOST_ROWS))
-    main += [Paragraph(toned(words, "yellow"), 1) for words in list(errors(result))[: brief.MOST]]
+    main += [Paragraph(toned(words, "yellow"), 1) for words in list(errors(result))[:MOST_BRIEF]]
     main += winners(result, setting)
     told = sweeps(result)
     main += [Space(), Heading(SIZES)] if told else [Space(), Paragraph(ONE_SIZE)] * (setting["scenario"] is None)

@@ -28,6 +28,8 @@ from ..document import (
     Space,
     TableColumn,
     Title,
+    brief_actions,
+    brief_quality,
     changes_section,
     code_section,
     emulated_device,
@@ -42,7 +44,6 @@ from ..document import (
 from ..phrase import Bar, Length, PartSign, line
 from ..words.code import command_line, stage_rows
 from ..words.figures import LEAST_SHARE, NO_CAUSE, NOT_MEASURED, counted, evidence_value, part_name, percent, share
-from . import brief
 from .roofline import decoding_words
 
 FEW_RANKS, FEW_STEPS = 8, 10
@@ -101,10 +102,10 @@ def _brief(analysis: Analysis, cost: str | None) -> Iterator[Block]:
             whose = "The GPU is" if devices == 1 else f"The {devices} GPUs are"
             yield Paragraph(f"{whose} idle {share(idle, 0)} of the time: {24 * idle * devices:.1f} GPU-hours a day.", 1)
     yield Space()
-    yield from brief.actions(analysis.verdict, analysis.findings, rate_now(analysis))
+    yield from brief_actions(analysis.verdict, analysis.findings, rate_now(analysis))
     if 1 < len(analysis.ranks) <= FEW_RANKS and analysis.verdict.cause != "none":
         yield from (*ranks_blocks(analysis), Space())
-    yield from brief.quality(_quality(analysis)[1], analysis.notes, show=analysis.verdict.cause is None)
+    yield from brief_quality(_quality(analysis)[1], analysis.notes, show=analysis.verdict.cause is None)
 
 
 def _blocks(analysis: Analysis, cost: str | None) -> Iterator[Block]:

@@ -24,13 +24,13 @@ from ..document import (
     TableBlock,
     TableColumn,
     Title,
+    brief_quality,
     emulated_device,
     table,
     under,
 )
 from ..phrase import Phrase, Words, toned
 from ..words.figures import KEPT, NOT_MEASURED, arguments, counted, factor
-from . import brief
 
 
 def patched(patch: Patch) -> Iterator[Block]:
@@ -129,7 +129,7 @@ def _blocks(result: Tuning, full: bool) -> Iterator[Block]:
         if (sizes := result.batch) is not None:
             largest, enough = _size(sizes.b_max), _size(sizes.b_95)
             yield Paragraph(f"{BATCH}: largest that fits {largest}, smallest within 5 % of the best {enough}.")
-        yield from brief.quality(list(_quality(result))[:1], (*result.notes, *result.not_tested))
+        yield from brief_quality(list(_quality(result))[:1], (*result.notes, *result.not_tested))
         return
     if result.batch is not None:
         yield Heading(BATCH)
