@@ -408,17 +408,14 @@ def limits_section(rows: Sequence[LimitRow]) -> Section:
 def sizes_section(name: str, verdict: BatchVerdict) -> Section:
     """Show the time per sample of one loader by part and batch size, and why a larger batch is slower or not."""
     scale, said = sample_time.scale_of([verdict]), sample_time.sentence(verdict)
-    parts = [*sample_time.shown_parts([verdict]), TOTAL]
-    names = [line(PartSign(part) if part != TOTAL else " ", f" {part_name(part)}") for part in parts]
+    parts = sample_time.rows(verdict, scale)
+    names = [line(PartSign(each.part) if each.part != TOTAL else " ", f" {each.name}") for each in parts]
     columns = [TableColumn(f"{scale.unit} a sample", [*names, *MEASURED])]
-    for place, (size, terms) in enumerate(verdict.terms.items()):
-        figures = [*(scale.number(terms.get(part)) for part in parts), *sample_time.measured(verdict, size)]
+    for place, size in enumerate(verdict.terms):
+        figures = [*(each.figures[place] for each in parts), *sample_time.measured(verdict, size)]
         goes = 0 if size in (verdict.smaller, verdict.larger) else place + 1
         columns.append(TableColumn(f"batch {size}", figures, right=True, goes=goes))
-    moved = [
-        f"{scale.number(change, '+')} {scale.spread(change)}".rstrip() + (" ▲" if part == verdict.grew else "")
-        for part, change in ((part, verdict.changes.get(part)) for part in parts)
-    ]
+    moved = [each.change + " ▲" * each.grew for each in parts]
     columns.append(TableColumn(f"{verdict.smaller} to {verdict.larger}", [*moved, *[""] * len(MEASURED)]))
     rows = [(item.what, evidence_value(item.value, item.unit), expected(item.expected)) for item in verdict.evidence]
     return Section(

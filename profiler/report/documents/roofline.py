@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ...analyse.cells.comparison import Cell, place
-from ...analyse.cells.studies import ASIDE, BESIDE, MAKING, NEAR, STORED, LoadingPart, Roofline
+from ...analyse.cells.studies import ASIDE, BESIDE, MAKING, NEAR, STORED, Roofline
 from ...analyse.run.loader_stats import Timed
 from ...analyse.where.stage_shares import Stages
 from ...analyse.where.stages import HANDING_STAGES, STAGES
@@ -81,15 +81,11 @@ def _table(found: Roofline) -> TableBlock:
     """List its parts in the order in which they happen, those that are not needed last."""
     parts = sorted(found.parts, key=lambda part: list(_KINDS).index(part.kind))
     longest = max(1 / part.all_cores.value for part in parts)
-
-    def core_ms(part: LoadingPart) -> str:
-        return f"{found.cores * 1e3 / part.all_cores.value:.3f}"
-
     columns = (
         TableColumn("part", [part.name for part in parts]),
         column("one core", parts, lambda part: _number(part.one_core.value)),
         column(counted(found.cores, "core"), parts, lambda part: _number(part.all_cores.value)),
-        column("core ms", parts, core_ms),
+        column("core ms", parts, lambda part: f"{found.cores * 1e3 / part.all_cores.value:.3f}"),
         TableColumn("", [line(Length(round(BAR / part.all_cores.value / longest))) for part in parts], goes=2),
         TableColumn("", [_KINDS[part.kind] for part in parts], goes=1),
     )

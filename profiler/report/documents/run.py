@@ -24,7 +24,6 @@ from ..document import (
     Heading,
     Paragraph,
     Part,
-    Section,
     Space,
     TableColumn,
     Title,
@@ -112,7 +111,10 @@ def _blocks(analysis: Analysis, cost: str | None) -> Iterator[Block]:
     facts, verdict, now = analysis.facts, analysis.verdict, rate_now(analysis)
     yield from (*_head(analysis, cost), Space())
     if facts is not None:
-        yield from (_time(analysis, facts), Space())
+        title = f"Where the time went{f', averaged over {len(analysis.job.ranks)} ranks' if analysis.job else ''}"
+        step_ms, bar = facts.parts.wall_ns / facts.window.count / 1e6, facts.window.count >= FEW_STEPS
+        yield time_section(title, time_parts(analysis, facts), step_ms, bar, time_remarks(analysis, facts))
+        yield Space()
     if verdict.where:
         yield from (code_section(verdict.where), Space())
     if verdict.next:
@@ -215,13 +217,6 @@ def time_parts(analysis: Analysis, facts: Facts) -> list[Part]:
     if UNTOLD not in shares and "input" not in shares:
         parts.append(("input", None, "no fetch was recorded: waits for data are within the rest"))
     return parts
-
-
-def _time(analysis: Analysis, facts: Facts) -> Section:
-    title = f"Where the time went{f', averaged over {len(analysis.job.ranks)} ranks' if analysis.job else ''}"
-    step_ms = facts.parts.wall_ns / facts.window.count / 1e6
-    bar = facts.window.count >= FEW_STEPS
-    return time_section(title, time_parts(analysis, facts), step_ms, bar, time_remarks(analysis, facts))
 
 
 def time_remarks(analysis: Analysis, facts: Facts) -> list[str]:

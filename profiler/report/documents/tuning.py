@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterator, Sequence
 from math import isnan
 
 from ...analyse.predict.workload import Binding
-from ...analyse.speedup import Speedup
-from ...analyse.statistics import Estimate
 from ...record.tuning import LoaderSettings
 from ...tune.patch import Patch
 from ...tune.prove import Proof
@@ -409,7 +407,12 @@ def proof_document(what: str, told: Proof) -> Document:
         yield Space()
         yield Heading("Tried")
         figures = (("promised", told.promised, "90 %"), ("measured", told.measured, "95 %"))
-        rows = [(name, *_factors(times), level) for name, times, level in figures]
+        rows = [
+            (name, NOT_MEASURED, "", level)
+            if times is None
+            else (name, f"{factor(times.value)}×", f"{factor(times.low)}–{factor(times.high)}", level)
+            for name, times, level in figures
+        ]
         heads = (TableColumn(""), TableColumn("speed-up", right=True), TableColumn("interval"))
         yield table(rows, *heads, TableColumn("level", right=True), indent=1)
         settings = describe(told.advised.settings, told.baseline)
@@ -423,9 +426,3 @@ def proof_document(what: str, told: Proof) -> Document:
             yield from patched(told.patch)
 
     return Document(tuple(blocks()))
-
-
-def _factors(times: Speedup | Estimate | None) -> tuple[str, str]:
-    if times is None:
-        return NOT_MEASURED, ""
-    return f"{factor(times.value)}×", f"{factor(times.low)}–{factor(times.high)}"

@@ -189,19 +189,13 @@ def _sizes(verdicts: Mapping[str, BatchVerdict]) -> list[View]:
     longest = max((end(terms.get(TOTAL)) for v in verdicts.values() for terms in v.terms.values()), default=0.0)
     made = []
     for name, verdict in verdicts.items():
-        work, terms = [measured(verdict, size) for size in verdict.terms], []
-        for part in (*sample_time.shown_parts([verdict]), TOTAL):
-            change = verdict.changes.get(part)
-            said = f"{scale.number(change, '+')} {scale.spread(change)}".rstrip() if known(change) else ""
-            figures = [scale.number(each.get(part)) for each in verdict.terms.values()]
-            term = {"part": part, "name": part_name(part), "figures": figures, "change": said}
-            terms.append(term | {"grew": part == verdict.grew})
+        work = [measured(verdict, size) for size in verdict.terms]
         view = {
             "name": name,
             "unit": scale.unit,
             "sizes": list(verdict.terms),
             "bars": [_bar(size, terms, verdict, scale, longest) for size, terms in verdict.terms.items()],
-            "terms": terms,
+            "terms": sample_time.rows(verdict, scale),
             "work": [(name, [row[number] for row in work]) for number, name in enumerate(MEASURED)],
             "verdict": verdict,
             "text": sentence(verdict),
