@@ -7,7 +7,7 @@ What a terminal's character set lacks is the renderer's business too: documents 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -15,7 +15,6 @@ from ..analyse.causes.finding import Evidence, Finding, Next
 from ..analyse.cells.batch_size import BatchVerdict
 from ..analyse.run.stall_breakdown import TOTAL
 from ..analyse.where.places import Where
-from .phrase import CODE, FINE, STRONG, Bar, PartSign, Tone, Words, line, plain_words, toned
 from .words import sample_time
 from .words.code import in_lines, line_of, spent
 from .words.figures import (
@@ -30,6 +29,96 @@ from .words.figures import (
     share,
 )
 from .words.sample_time import MEASURED
+
+# Words in a row with their tones, and the small pictures between them.
+
+LEAST_SAID = 0.005
+"""A part below this share would read 0 %."""
+Tone = str
+"""How words are set off: `bold`, `dim`, or a colour (`yellow`, `bold red`, …), as a terminal knows them; empty: not."""
+STRONG, CODE, FINE = "strong", "code", "fine"
+"""Tones that Markdown alone has: strong emphasis, code, small print."""
+
+
+@dataclass(frozen=True)
+class Span:
+    """Words of one tone."""
+
+    words: str
+    tone: Tone = ""
+
+
+@dataclass(frozen=True)
+class Bar:
+    """Shares of time side by side: part of the stall breakdown → share 0 to 1."""
+
+    shares: Mapping[str, float]
+    width: int
+    """Signs that all of it takes."""
+
+    @property
+    def words(self) -> str:
+        """The same where nothing is drawn."""
+        return ", ".join(f"{part_name(part)} {share(of, 0)}" for part, of in self.shares.items() if of >= LEAST_SAID)
+
+
+@dataclass(frozen=True)
+class Length:
+    """One figure as a bar from the left."""
+
+    signs: int
+
+
+@dataclass(frozen=True)
+class PartSign:
+    """The sign that a part of the stall breakdown has in bars, in its colour."""
+
+    part: str
+
+
+Inline = Span | Bar | Length | PartSign
+
+
+@dataclass(frozen=True)
+class Phrase:
+    """Words in a row, of one tone or several."""
+
+    pieces: tuple[Inline, ...]
+
+    @property
+    def plain(self) -> str:
+        """The words alone, and those that stand for bars."""
+        return "".join(piece.words for piece in self.pieces if isinstance(piece, Span | Bar))
+
+
+Words = str | Phrase
+"""Of a block or a cell."""
+
+
+def plain_words(words: Words) -> str:
+    """Without tones and pictures."""
+    return words if isinstance(words, str) else words.plain
+
+
+def line(*pieces: str | tuple[str, Tone] | Inline | Phrase) -> Phrase:
+    """A line of several pieces: words, words with a tone, signs, other lines."""
+    return Phrase(tuple(inline for piece in pieces for inline in _inlines(piece)))
+
+
+def _inlines(piece: str | tuple[str, Tone] | Inline | Phrase) -> tuple[Inline, ...]:
+    if isinstance(piece, Phrase):
+        return piece.pieces
+    if isinstance(piece, str):
+        return (Span(piece),)
+    return (Span(*piece),) if isinstance(piece, tuple) else (piece,)
+
+
+def toned(words: str, tone: Tone) -> Phrase:
+    """Words of one tone."""
+    return Phrase((Span(words, tone),))
+
+
+# Blocks.
 
 
 @dataclass(frozen=True)

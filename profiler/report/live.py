@@ -15,7 +15,7 @@ from ..analyse.recent.snapshot import UNDER_WAY, DeviceView, Series, Snapshot
 from ..analyse.run.resource_usage import BUDGET_USED, SHM_FULL, said_of
 from ..record.files import plain
 from . import bars
-from .phrase import LEAST_SAID
+from .document import LEAST_SAID
 from .render import written
 from .words.code import short_file
 from .words.figures import NOT_MEASURED, evidence_value, expected, part_name, prediction, share

@@ -25,19 +25,30 @@ from ..analyse.run.stall_breakdown import PARTS
 from ..record.files import one_line, plain
 from . import bars
 from .document import (
+    CODE,
+    FINE,
+    STRONG,
+    Bar,
     Block,
     Caution,
     CodeChange,
     Document,
     Heading,
+    Length,
     Paragraph,
+    PartSign,
+    Phrase,
     Section,
     Space,
+    Span,
     TableBlock,
     TableColumn,
     Title,
+    Tone,
+    Words,
+    plain_words,
+    toned,
 )
-from .phrase import CODE, FINE, STRONG, Bar, Length, PartSign, Phrase, Span, Tone, Words, plain_words, toned
 
 _ASCII = str.maketrans(
     {"µ": "u", "±": "+-", "→": "->", "▲": "^", "…": "...", "–": "-", "−": "-", "×": "x", "✓": "+", "✗": "x", "·": "-"}

@@ -16,20 +16,23 @@ from ..document import (
     Block,
     Document,
     Heading,
+    Length,
     Paragraph,
     Space,
     Title,
+    Words,
     brief_actions,
     brief_quality,
     changes_section,
     code_section,
     evidence_section,
+    line,
     others_section,
     quality_section,
     table,
+    toned,
     verdict_section,
 )
-from ..phrase import Length, Words, line, toned
 from ..words.code import command_line
 from ..words.figures import NOT_MEASURED, counted, percent, share
 

@@ -9,8 +9,7 @@ from ...analyse.cells.comparison import BATCH_SIZE, OF_LOADING, PIPELINE, Cell, 
 from ...analyse.cells.studies import Roofline, of_limit
 from ...analyse.ranks import figures as ranks_figures
 from ...analyse.statistics import Range
-from ..document import TableBlock, TableColumn, fitting_table
-from ..phrase import Bar, Words, line, toned
+from ..document import Bar, TableBlock, TableColumn, Words, fitting_table, line, toned
 from ..words.figures import NOT_MEASURED, share
 
 BAR_WIDTH = 14

@@ -21,10 +21,12 @@ from ..document import (
     Space,
     TableColumn,
     Title,
+    Words,
     limits_section,
+    line,
     table,
+    toned,
 )
-from ..phrase import Words, line, toned
 
 _TONES = {"PASS": "green", "FAIL": "bold red", "UNCLEAR": "bold red", "N/A": "bold red", "SKIP": "yellow"}
 _OUTCOMES = {PASSED: "PASS", FAILED: "FAIL", UNCLEAR: "UNCLEAR", NOT_MEASURED: "N/A"}

@@ -39,12 +39,15 @@ from ..document import (
     TableBlock,
     TableColumn,
     Title,
+    Words,
     emulated_device,
     fitting_table,
+    line,
+    plain_words,
     sizes_section,
     table,
+    toned,
 )
-from ..phrase import Words, line, plain_words, toned
 from ..words.code import command_line
 from ..words.figures import NOT_MEASURED, counted, percent
 from ..words.sample_time import sentence

@@ -8,8 +8,7 @@ from typing import Any
 from ...analyse.cells.comparison import Cell, foreign_cpus
 from ...analyse.cells.cost import SETTING, Bill, CellCost, Price, Spent, cell_costs
 from ...analyse.statistics import ONE_RUN_REACH
-from ..document import Block, Document, Heading, Paragraph, Space, TableColumn, Title, fitting_table, table
-from ..phrase import toned
+from ..document import Block, Document, Heading, Paragraph, Space, TableColumn, Title, fitting_table, table, toned
 from ..words.figures import NOT_MEASURED, counted
 from .cells_table import column, head, place_columns
 

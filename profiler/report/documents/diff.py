@@ -25,10 +25,11 @@ from ..document import (
     TableBlock,
     TableColumn,
     Title,
+    Words,
     brief_quality,
     table,
+    toned,
 )
-from ..phrase import Words, toned
 from ..words.code import command_line, line_of
 from ..words.figures import KEPT, LEAST_SHARE, NOT_MEASURED, counted, factor
 

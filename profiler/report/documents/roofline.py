@@ -16,14 +16,15 @@ from ..document import (
     Caution,
     Document,
     Heading,
+    Length,
     Paragraph,
     Space,
     TableBlock,
     TableColumn,
     Title,
     fitting_table,
+    line,
 )
-from ..phrase import Length, line
 from ..words.figures import counted, share
 from .cells_table import column
 

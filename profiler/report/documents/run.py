@@ -18,12 +18,15 @@ from ..document import (
     BAR_SIGNS,
     LEFT,
     RIGHT,
+    Bar,
     Block,
     Caution,
     Document,
     Heading,
+    Length,
     Paragraph,
     Part,
+    PartSign,
     Space,
     TableColumn,
     Title,
@@ -33,6 +36,7 @@ from ..document import (
     code_section,
     emulated_device,
     evidence_section,
+    line,
     others_section,
     quality_section,
     table,
@@ -40,7 +44,6 @@ from ..document import (
     under,
     verdict_section,
 )
-from ..phrase import Bar, Length, PartSign, line
 from ..words.code import command_line, stage_rows
 from ..words.figures import LEAST_SHARE, NO_CAUSE, NOT_MEASURED, counted, evidence_value, part_name, percent, share
 from .roofline import decoding_words

@@ -18,16 +18,18 @@ from ..document import (
     Document,
     Heading,
     Paragraph,
+    Phrase,
     Space,
     TableBlock,
     TableColumn,
     Title,
+    Words,
     brief_quality,
     emulated_device,
     table,
+    toned,
     under,
 )
-from ..phrase import Phrase, Words, toned
 from ..words.figures import KEPT, NOT_MEASURED, arguments, counted, factor
 
 

@@ -17,6 +17,7 @@ from ...analyse.run.analysis import Analysis
 from ...analyse.run.stall_breakdown import PARTS, TOTAL, busy_strip
 from ...analyse.statistics import Estimate
 from ..contract import comparison as compare_json
+from ..document import plain_words
 from ..documents.cells_table import HEADS, axes_shown, in_words, loader_of, namer, waits_for
 from ..documents.comparison import (
     ONE_SIZE,
@@ -33,7 +34,6 @@ from ..documents.comparison import (
 )
 from ..documents.cost import usd
 from ..documents.roofline import heading
-from ..phrase import plain_words
 from ..render import page_parts, page_sections
 from ..words import sample_time
 from ..words.figures import NOT_MEASURED, part_name, percent

@@ -23,9 +23,9 @@ from whyidle.analyse.where.stage_shares import Stages, StageShare
 from whyidle.record.notices import TRAINING_NOTICES, Notices
 from whyidle.record.run import open_run, update_run
 from whyidle.report import document as d
+from whyidle.report.document import Bar, line
 from whyidle.report.documents.comparison import comparison_document
 from whyidle.report.documents.run import run_document
-from whyidle.report.phrase import Bar, line
 from whyidle.report.render import FORMS, LONGEST, MOST_PARAGRAPHS, MOST_ROWS, code, escaped, markdown, page_parts
 
 LINE = Where("/home/me/data.py", 27, "Shards.__getitem__", "open(x)", 0.84, 412, "ZipFile.open", "the time")
