@@ -28,7 +28,7 @@ from whyidle.record.schema import BATCH, DEVICE, EVENT, HOST, STEP, EventKind
 from whyidle.record.segment import RecordWriter
 from whyidle.report.contract import run as contract
 from whyidle.report.documents.run import run_document
-from whyidle.report.render.text import print_document
+from whyidle.report.render import print_document
 from whyidle.terminal.console import json_text
 
 RANKS = (256, 1024)

@@ -23,9 +23,9 @@ from ..analyse.diff.sides import analysed, folders_of
 from ..errors import WhyidleError
 from ..record.files import read_json
 from ..report.contract import checks as check_json
-from ..report.documents.check import check_document
+from ..report.documents.checks import check_document
 from ..report.export.ci import JUNITS, junit_xml, workflow_commands
-from ..report.render.markdown import markdown
+from ..report.render import markdown
 from ..terminal.console import console, json_text, show_document, write_file
 from .options import meant
 from .verbs import example_of

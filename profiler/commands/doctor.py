@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from ..report.contract import checks as check_json
-from ..report.documents.doctor import doctor_document
+from ..report.documents.checks import doctor_document
 from ..terminal.console import console, show_document, write_json
 
 

@@ -18,7 +18,7 @@ from ..record.run import PAGE, PAGES
 from ..report.document import Document
 from ..report.export.files import STDOUT, layered, opened, together
 from ..report.export.table import Table, about_of, require_pyarrow, write_csv, write_parquet
-from ..report.render.markdown import markdown
+from ..report.render import markdown
 from ..results.result import CELLS, STEPS, TABLES, Result
 from ..terminal.console import console, show_in, write_file, write_json
 from .options import add_full
@@ -187,12 +187,11 @@ def _write_trace(arguments: argparse.Namespace, result: Result) -> None:
 def _stretch(arguments: argparse.Namespace, trace: RunTrace, most_bytes: int) -> Stretch:
     from ..report.export.trace import asked_for, of_steps, telling
 
-    shown = [rank.timeline for rank in trace.ranks]
     if arguments.steps is not None:
-        return of_steps(shown, trace.axis, *arguments.steps)
+        return of_steps(trace, *arguments.steps)
     if arguments.from_s is not None or arguments.to_s is not None:
         return asked_for(trace.extent, arguments.from_s, arguments.to_s)
-    return telling(shown, trace.axis, trace.extent, most_bytes)
+    return telling(trace, most_bytes)
 
 
 def _check_parquet(arguments: argparse.Namespace) -> None:

@@ -18,8 +18,7 @@ from ..errors import WhyidleError
 from ..record.files import no_commands
 from ..record.latest import latest
 from ..record.run import create_run, sampled_devices
-from ..report import live
-from ..report.render import bars
+from ..report import bars, live
 from ..results.opening import newest_run
 from ..terminal import child
 from ..terminal.console import console, json_text, show

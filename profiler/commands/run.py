@@ -23,7 +23,7 @@ from ..record.latest import note_latest
 from ..record.notices import TRAINING_NOTICES, Notices, why_unseen
 from ..record.run import RUN_JSON, create_run, new_folder_for, open_run, processes, read_image_files, update_run
 from ..record.schema import STEP
-from ..report.export.scalar_stream import Figures
+from ..report.export.scalars import Figures
 from ..results.recordings import RunResult
 from ..terminal import child
 from ..terminal.beside import Beside

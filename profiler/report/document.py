@@ -1,13 +1,13 @@
 """What a result says, as blocks: one document for each kind of result.
 
-A document holds words and figures, and no layout. `render/text.py` prints it on a terminal, `render/html.py` makes
-parts of a page of it, `render/markdown.py` a summary for a pull request: each has a table, kind of block → function.
+A document holds words and figures, and no layout. `render.py` prints it on a terminal, makes parts of a page of it,
+and a summary for a pull request, by one table: kind of block → its forms.
 What a terminal's character set lacks is the renderer's business too: documents are written with every sign.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -15,7 +15,6 @@ from ..analyse.causes.finding import Evidence, Finding, Next
 from ..analyse.cells.batch_size import BatchVerdict
 from ..analyse.run.stall_breakdown import TOTAL
 from ..analyse.where.places import Where
-from .phrase import CODE, FINE, STRONG, Bar, PartSign, Tone, Words, line, plain_words, toned
 from .words import sample_time
 from .words.code import in_lines, line_of, spent
 from .words.figures import (
@@ -30,6 +29,96 @@ from .words.figures import (
     share,
 )
 from .words.sample_time import MEASURED
+
+# Words in a row with their tones, and the small pictures between them.
+
+LEAST_SAID = 0.005
+"""A part below this share would read 0 %."""
+Tone = str
+"""How words are set off: `bold`, `dim`, or a colour (`yellow`, `bold red`, …), as a terminal knows them; empty: not."""
+STRONG, CODE, FINE = "strong", "code", "fine"
+"""Tones that Markdown alone has: strong emphasis, code, small print."""
+
+
+@dataclass(frozen=True)
+class Span:
+    """Words of one tone."""
+
+    words: str
+    tone: Tone = ""
+
+
+@dataclass(frozen=True)
+class Bar:
+    """Shares of time side by side: part of the stall breakdown → share 0 to 1."""
+
+    shares: Mapping[str, float]
+    width: int
+    """Signs that all of it takes."""
+
+    @property
+    def words(self) -> str:
+        """The same where nothing is drawn."""
+        return ", ".join(f"{part_name(part)} {share(of, 0)}" for part, of in self.shares.items() if of >= LEAST_SAID)
+
+
+@dataclass(frozen=True)
+class Length:
+    """One figure as a bar from the left."""
+
+    signs: int
+
+
+@dataclass(frozen=True)
+class PartSign:
+    """The sign that a part of the stall breakdown has in bars, in its colour."""
+
+    part: str
+
+
+Inline = Span | Bar | Length | PartSign
+
+
+@dataclass(frozen=True)
+class Phrase:
+    """Words in a row, of one tone or several."""
+
+    pieces: tuple[Inline, ...]
+
+    @property
+    def plain(self) -> str:
+        """The words alone, and those that stand for bars."""
+        return "".join(piece.words for piece in self.pieces if isinstance(piece, Span | Bar))
+
+
+Words = str | Phrase
+"""Of a block or a cell."""
+
+
+def plain_words(words: Words) -> str:
+    """Without tones and pictures."""
+    return words if isinstance(words, str) else words.plain
+
+
+def line(*pieces: str | tuple[str, Tone] | Inline | Phrase) -> Phrase:
+    """A line of several pieces: words, words with a tone, signs, other lines."""
+    return Phrase(tuple(inline for piece in pieces for inline in _inlines(piece)))
+
+
+def _inlines(piece: str | tuple[str, Tone] | Inline | Phrase) -> tuple[Inline, ...]:
+    if isinstance(piece, Phrase):
+        return piece.pieces
+    if isinstance(piece, str):
+        return (Span(piece),)
+    return (Span(*piece),) if isinstance(piece, tuple) else (piece,)
+
+
+def toned(words: str, tone: Tone) -> Phrase:
+    """Words of one tone."""
+    return Phrase((Span(words, tone),))
+
+
+# Blocks.
 
 
 @dataclass(frozen=True)
@@ -67,6 +156,7 @@ class TableColumn:
     """How a column of a table is set."""
 
     head: str = ""
+    cells: Sequence[Words] = ()
     right: bool = False
     """Figures stand to the right."""
     wraps: bool = True
@@ -80,55 +170,55 @@ class TableColumn:
     least: int | None = None
     most: int | None = None
     tone: Tone = ""
-
-
-@dataclass(frozen=True)
-class TableBlock:
-    """Rows of cells. Without `columns` every column is set in the plain way."""
-
-    rows: tuple[tuple[Words, ...], ...]
-    columns: tuple[TableColumn, ...] = ()
-    gap: int = 2
-    """Blanks between two columns."""
-    head_tone: Tone = "bold"
-    indent: int = 0
-    whole: bool = False
-    """Whether Markdown cuts neither rows nor words: what there is to do may stand at their end."""
-
-
-def table(
-    rows: Iterable[Sequence[Words]], *columns: TableColumn, gap: int = 2, head_tone: Tone = "bold", indent: int = 0
-) -> TableBlock:
-    """Make a table of rows that are still to be made."""
-    return TableBlock(tuple(tuple(row) for row in rows), columns, gap, head_tone, indent=indent)
+    folds_to: int | None = None
+    """Letters to which the words of a column of a table that fits may be folded; `None`: it stays as wide as it is."""
+    goes: int = 0
+    """Where there is too little room in a table that fits, columns go from the highest number down; 0 stays."""
+    instead: TableColumn | None = None
+    """Takes its place then."""
 
 
 RIGHT, LEFT = TableColumn(right=True), TableColumn()
 
 
 @dataclass(frozen=True)
-class FittingColumn:
-    """A column of a table that leaves out columns where there is too little room."""
+class TableBlock:
+    """Columns of equally many cells; where it fits, those without a cell are left out."""
 
-    head: str
-    cells: Sequence[Words]
-    right: bool = False
-    folds_to: int | None = None
-    """Letters to which its words may be folded; `None`: it stays as wide as it is."""
-    goes: int = 0
-    """Where there is too little room, columns go from the highest number down; 0 stays."""
-    instead: FittingColumn | None = None
-    """Takes its place then."""
-
-
-@dataclass(frozen=True)
-class FittingTable:
-    """A table whose columns go, those that matter least first, until the rest has room."""
-
-    columns: tuple[FittingColumn, ...]
+    columns: tuple[TableColumn, ...]
+    gap: int = 2
+    """Blanks between two columns."""
+    head_tone: Tone = "bold"
     indent: int = 0
+    whole: bool = False
+    """Whether Markdown cuts neither rows nor words: what there is to do may stand at their end."""
+    fits: bool = False
+    """Whether columns go, those that matter least first, until the rest has room."""
     legend_of: str | None = None
     """Head of a column of `Bar`s: a legend of all parts follows where that column is shown."""
+
+
+def table(
+    rows: Iterable[Sequence[Words]],
+    *columns: TableColumn,
+    gap: int = 2,
+    head_tone: Tone = "bold",
+    indent: int = 0,
+    whole: bool = False,
+) -> TableBlock:
+    """Make a table of rows. Those that have no column of `columns` are set in the plain way."""
+    filled = list(rows)
+    plain_ones = max((len(row) for row in filled), default=0) - len(columns)
+    made = [
+        replace(column, cells=tuple(row[place] if place < len(row) else "" for row in filled))
+        for place, column in enumerate((*columns, *[LEFT] * plain_ones))
+    ]
+    return TableBlock(tuple(made), gap, head_tone, indent, whole)
+
+
+def fitting_table(columns: Iterable[TableColumn], indent: int = 0, legend_of: str | None = None) -> TableBlock:
+    """Make a table that leaves out columns where there is too little room."""
+    return TableBlock(tuple(columns), indent=indent, fits=True, legend_of=legend_of)
 
 
 @dataclass(frozen=True)
@@ -179,7 +269,7 @@ class Section:
         return (Heading(self.title), *shown) if self.title and shown else shown
 
 
-Block = Title | Heading | Paragraph | Space | TableBlock | FittingTable | CodeChange | Caution | Section
+Block = Title | Heading | Paragraph | Space | TableBlock | CodeChange | Caution | Section
 
 
 @dataclass(frozen=True)
@@ -207,7 +297,7 @@ def blocks_of_kind(document: Document, kind: type[Kind]) -> list[Kind]:
 def under(blocks: Iterable[Block], steps: int = 1) -> Iterator[Block]:
     """Move blocks a step to the right; headings and empty lines stay where they are."""
     for block in blocks:
-        if isinstance(block, Paragraph | TableBlock | FittingTable):
+        if isinstance(block, Paragraph | TableBlock):
             yield replace(block, indent=block.indent + steps)
         else:
             yield block
@@ -399,32 +489,29 @@ def limits_section(rows: Sequence[LimitRow]) -> Section:
         for row in rows
     )
     figures = (TableColumn("measured", right=True), TableColumn("wanted", right=True))
-    cells = tuple((row.outcome, row.what, row.measured, row.wanted, row.note) for row in rows)
-    whole = TableBlock(cells, (TableColumn(), TableColumn("check"), *figures, TableColumn()), whole=True)
+    cells = ((row.outcome, row.what, row.measured, row.wanted, row.note) for row in rows)
+    whole = table(cells, LEFT, TableColumn("check"), *figures, whole=True)
     return Section("", tuple(Paragraph(words, one_line=True) for words in lines), page=(whole,), markdown=(whole,))
 
 
 def sizes_section(name: str, verdict: BatchVerdict) -> Section:
     """Show the time per sample of one loader by part and batch size, and why a larger batch is slower or not."""
     scale, said = sample_time.scale_of([verdict]), sample_time.sentence(verdict)
-    parts = [*sample_time.shown_parts([verdict]), TOTAL]
-    names = [line(PartSign(part) if part != TOTAL else " ", f" {part_name(part)}") for part in parts]
-    columns = [FittingColumn(f"{scale.unit} a sample", [*names, *MEASURED])]
-    for place, (size, terms) in enumerate(verdict.terms.items()):
-        figures = [*(scale.number(terms.get(part)) for part in parts), *sample_time.measured(verdict, size)]
+    parts = sample_time.rows(verdict, scale)
+    names = [line(PartSign(each.part) if each.part != TOTAL else " ", f" {each.name}") for each in parts]
+    columns = [TableColumn(f"{scale.unit} a sample", [*names, *MEASURED])]
+    for place, size in enumerate(verdict.terms):
+        figures = [*(each.figures[place] for each in parts), *sample_time.measured(verdict, size)]
         goes = 0 if size in (verdict.smaller, verdict.larger) else place + 1
-        columns.append(FittingColumn(f"batch {size}", figures, right=True, goes=goes))
-    moved = [
-        f"{scale.number(change, '+')} {scale.spread(change)}".rstrip() + (" ▲" if part == verdict.grew else "")
-        for part, change in ((part, verdict.changes.get(part)) for part in parts)
-    ]
-    columns.append(FittingColumn(f"{verdict.smaller} to {verdict.larger}", [*moved, *[""] * len(MEASURED)]))
+        columns.append(TableColumn(f"batch {size}", figures, right=True, goes=goes))
+    moved = [each.change + " ▲" * each.grew for each in parts]
+    columns.append(TableColumn(f"{verdict.smaller} to {verdict.larger}", [*moved, *[""] * len(MEASURED)]))
     rows = [(item.what, evidence_value(item.value, item.unit), expected(item.expected)) for item in verdict.evidence]
     return Section(
         "",
         (
             Paragraph(toned(name, "bold"), 1),
-            FittingTable(tuple(columns), 2),
+            fitting_table(columns, 2),
             Paragraph(line(f"{said} ", (f"[{verdict.cause}]", "bold")), 2),
             *([table(rows, indent=2)] if rows else []),
             Paragraph(toned(sample_time.compared(verdict), "dim"), 2),
@@ -434,4 +521,25 @@ def sizes_section(name: str, verdict: BatchVerdict) -> Section:
     )
 
 
-SizesOfBatch, LimitTable = sizes_section, limits_section
+MOST_BRIEF, LEAST_SAMPLES = 3, 5
+"""Lines of code, changes and notes in a short version; stack samples of a line, of which fewer may be chance."""
+
+
+def brief_actions(verdict: Finding, found: Sequence[Finding], now: float | None) -> Iterator[Block]:
+    """Show the lines of code, what to change, what else was found; `now`: samples a second."""
+    if where := [each for each in verdict.where if each.share is None or each.samples >= LEAST_SAMPLES][:MOST_BRIEF]:
+        yield from (code_section(where), Space())
+    if verdict.next:
+        yield from (changes_section(verdict.next[:MOST_BRIEF], now), Space())
+    if worth := [each for each in found if each is not verdict and each.severity not in ("none", "minor")]:
+        yield Paragraph(f"Also found: {', '.join(f'{each.cause} ({each.severity})' for each in worth)}.")
+
+
+def brief_quality(said: Sequence[str], notes: Sequence[str], show: bool = False) -> Iterator[Paragraph]:
+    """Say what it rests on, and how many notes --full has. `show`: print the first, which say why there is no
+    verdict."""
+    shown = notes[: MOST_BRIEF * show]
+    yield from (Paragraph(f"note: {note}") for note in shown)
+    more = [f"{counted(len(notes) - len(shown), 'note')}: --full"] if len(notes) > len(shown) else []
+    if said or more:
+        yield Paragraph(" · ".join([*said, *more]))

@@ -14,9 +14,9 @@ from rich.text import Text
 from ..analyse.recent.snapshot import UNDER_WAY, DeviceView, Series, Snapshot
 from ..analyse.run.resource_usage import BUDGET_USED, SHM_FULL, said_of
 from ..record.files import plain
-from .phrase import LEAST_SAID
-from .render import bars
-from .render.phrases import written
+from . import bars
+from .document import LEAST_SAID
+from .render import written
 from .words.code import short_file
 from .words.figures import NOT_MEASURED, evidence_value, expected, part_name, prediction, share
 from .words.figures import percent as of_percent

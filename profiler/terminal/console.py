@@ -16,7 +16,7 @@ from ..record.run import refuse_recorded
 from ..report.contract.encode import Content, builtins
 from ..report.document import Document
 from ..report.export.files import STDOUT, opened
-from ..report.render.text import print_document
+from ..report.render import print_document
 
 PLAIN_WIDTH = 100
 """Where the output is not a terminal."""

@@ -18,10 +18,9 @@ from ..analyse.cells.comparison import Cell
 from ..analyse.recent.reader import RecentReader
 from ..errors import RecordError
 from ..matrix.matrix import PENDING, Matrix
-from ..report import live
+from ..report import bars, live
 from ..report.documents import cells_table
-from ..report.render import bars
-from ..report.render.text import renderables
+from ..report.render import renderables
 from ..tune.result import describe
 from ..tune.search import SearchProgress
 

@@ -7,7 +7,7 @@ import io
 from rich.console import Console
 
 from whyidle.report.document import Document
-from whyidle.report.render.text import print_document
+from whyidle.report.render import print_document
 
 
 def rendered(document: Document, width: int = 80, encoding: str = "utf-8") -> str:

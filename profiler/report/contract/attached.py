@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from ...analyse.attached.attached import UNKNOWN, Attached
 from ...analyse.attached.trainers import Cpu, Trainer, Workers
 from ...analyse.causes.finding import Finding
-from .common import DeviceJson, Json, finding, picked
+from .encode import Json, finding, picked
 
 
 def report(seen: Attached, verdict: Finding, findings: Iterable[Finding]) -> Json:
@@ -27,7 +27,7 @@ def report(seen: Attached, verdict: Finding, findings: Iterable[Finding]) -> Jso
             "seconds": seen.seconds,
             "ended_by": facts.get("why"),
             "host": info.get("host"),
-            "device": DeviceJson(seen.device_kind, (info.get("device") or {}).get("title")),
+            "device": {"kind": seen.device_kind, "name": (info.get("device") or {}).get("title")},
         },
         "trainers": [_trainer(each) for each in seen.trainers],
         "others": [{"pid": each.pid, "command": each.command or each.name} for each in seen.others],

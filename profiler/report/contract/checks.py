@@ -1,40 +1,22 @@
-"""The JSON of `whyidle check` and of `whyidle doctor`."""
+"""The JSON of `whyidle check` and of `whyidle doctor`: a check says as its fields what its keys mean."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from msgspec import Struct
-
 from ...analyse.diff.check import LimitCheck
 from ...record.check import Check
+from .encode import Json
 
 
-class LimitsJson(Struct, kw_only=True):
-    """A run and its limits."""
-
-    format: str = "whyidle-check"
-    version: int = 1
-    run: str
-    """Its folder."""
-    passed: bool
-    """What the exit code says."""
-    checks: Sequence[LimitCheck]
-    emulated: bool
-    """Whether the device was."""
+def of_run(run: str, found: Sequence[LimitCheck], emulated: bool) -> Json:
+    """Tell a run (`run`: its folder) and its limits, as `whyidle-check` version 1. `emulated`: whether its device was;
+    `passed` is what the exit code says."""
+    passed = all(each.holds for each in found)
+    head = {"format": "whyidle-check", "version": 1, "run": run, "passed": passed}
+    return {**head, "checks": found, "emulated": emulated}
 
 
-class MachineJson(Struct, kw_only=True):
-    """What can be measured on a machine."""
-
-    format: str = "whyidle-doctor"
-    version: int = 1
-    checks: Sequence[Check]
-
-
-def of_run(run: str, found: Sequence[LimitCheck], emulated: bool) -> LimitsJson:
-    return LimitsJson(run=run, passed=all(each.holds for each in found), checks=found, emulated=emulated)
-
-
-def of_machine(found: Sequence[Check]) -> MachineJson:
-    return MachineJson(checks=found)
+def of_machine(found: Sequence[Check]) -> Json:
+    """Tell what can be measured on a machine, as `whyidle-doctor` version 1."""
+    return {"format": "whyidle-doctor", "version": 1, "checks": found}

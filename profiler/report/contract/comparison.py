@@ -24,11 +24,8 @@ from ...analyse.cells.studies import (
 )
 from ...analyse.ranks import figures as ranks_figures
 from ...analyse.statistics import Estimate, Range
-from .common import finding
-from .encode import builtins
+from .encode import Json, builtins, finding
 from .run import breakdown
-
-Json = dict[str, Any]
 
 
 def comparison(result: Comparison, setting: Mapping[str, Any]) -> Json:

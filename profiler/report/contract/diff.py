@@ -6,15 +6,13 @@ What has the same name in the analysis is taken from there: `Faster`, `Changed`,
 
 from __future__ import annotations
 
-from typing import Any
-
 from ...analyse.diff.difference import Difference
 from ...analyse.diff.sides import Side
 from ...analyse.run.stall_breakdown import PARTS, TOTAL
-from .common import cause, next_of
+from .encode import Json, cause, next_of
 
 
-def difference(found: Difference) -> dict[str, Any]:
+def difference(found: Difference) -> Json:
     """Tell a difference, as `whyidle-diff` version 1; without `lines` where a run has no stack samples."""
     terms, changed, promise = found.times.terms, found.findings, found.promise
     return {
@@ -42,7 +40,7 @@ def difference(found: Difference) -> dict[str, Any]:
     }
 
 
-def _side(side: Side) -> dict[str, Any]:
+def _side(side: Side) -> Json:
     """Runs of one setting; but for `runs`, `steps` and `samples_per_s` keys describe the typical run."""
     info, device, rates = side.info, side.info.get("device") or {}, side.rates
     return {

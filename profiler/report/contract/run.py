@@ -7,7 +7,6 @@ registered metrics are taken by their names. The meaning of each key: docs/comma
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from ...analyse.cells.cost import Spent
 from ...analyse.ranks import figures as ranks_figures
@@ -19,11 +18,8 @@ from ...analyse.run.stall_breakdown import PARTS
 from ...analyse.run.startup import Startup
 from ...analyse.run.trends import Trend
 from ...record.run import ImageDecoding
-from . import cost as cost_json
-from .common import Json, finding, picked, present
+from .encode import Json, finding, picked, present
 
-BreakdownJson = dict[str, float | None]
-"""Shares of the wall time in percent; where all are known they sum to 100."""
 STAGES = {
     "imports_s": startup.IMPORTS,
     "set_up_s": startup.SET_UP,
@@ -57,7 +53,7 @@ def report(analysis: Analysis, spent: Spent | None = None) -> Json:
     } | present(
         {
             "ranks_detail": [_of_rank(part, analysis.job) for part in analysis.ranks],
-            "cost": None if spent is None else cost_json.spent(spent),
+            "cost": None if spent is None else _spent(spent),
             "worker_deaths": [
                 picked(each, "pid", "worker", "exit_code", "signal", "at_s", "likely", "way_out")
                 for each in analysis.deaths
@@ -67,8 +63,16 @@ def report(analysis: Analysis, spent: Spent | None = None) -> Json:
     )
 
 
-def breakdown(shares: Mapping[str, float]) -> BreakdownJson:
-    """Tell the parts of the wall time; `null`: not known."""
+def _spent(of: Spent) -> Json:
+    """The cost; `null` where the run's length, or what its time was spent on, is unknown."""
+    waited, outside = (None if share is None else 100 * share for share in (of.waited_share, of.boundary_share))
+    # Of it for time in which nothing was computed, and for time outside steps: validation, checkpoints.
+    shares = {"waited_pct": waited, "boundary_usd": of.boundary_usd, "boundary_pct": outside}
+    return picked(of, "price", "usd", "waited_usd") | shares
+
+
+def breakdown(shares: Mapping[str, float]) -> Json:
+    """Tell the parts of the wall time in percent; `null`: not known. Where all are known they sum to 100."""
     return {f"{part}_pct": 100 * shares[part] if part in shares else None for part in PARTS}
 
 
@@ -220,7 +224,7 @@ def _startup(of: Startup) -> Json:
 
 def _trend(of: Trend) -> Json:
     """A part of a step over the run; `grown_s` is `null` where it does not grow by itself."""
-    values: dict[str, Any] = {
+    return {
         "part": of.part,
         "first_fifth_ms": of.first_ms,
         "last_fifth_ms": of.last_ms,
@@ -232,4 +236,3 @@ def _trend(of: Trend) -> Json:
         "grown_s": None if of.grown is None else of.grown.value / 1e9,
         "why": of.why or None,
     }
-    return values

@@ -6,7 +6,6 @@ The fields of `tune.result.Tuning` are its keys; what it took is in `cost`, what
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from msgspec import ValidationError, convert
 
@@ -15,16 +14,15 @@ from ...errors import RecordError
 from ...record.tuning import LoaderSettings
 from ...tune.prove import Proof
 from ...tune.result import Tuning
-from .common import finding, next_of
-from .encode import builtins
+from .encode import Json, builtins, finding, next_of
 
 FORMAT, VERSION = "whyidle-tune", 1
 PROOF_FORMAT, PROOF_VERSION = "whyidle-proof", 1
-NOT_EXAMINED: dict[str, Any] = {"b_max": None, "b_95": None, "b_star": None, "notes": []}
+NOT_EXAMINED: Json = {"b_max": None, "b_95": None, "b_star": None, "notes": []}
 """`batch`, where batch sizes were not examined."""
 
 
-def tuning(result: Tuning) -> dict[str, Any]:
+def tuning(result: Tuning) -> Json:
     """Give the result as JSON has it."""
     error = result.prediction_error
     kept = replace(result, patch=result.patch and result.patch.kept())
@@ -36,7 +34,7 @@ def tuning(result: Tuning) -> dict[str, Any]:
     return told | {"cost": cost, "prediction": prediction, "batch": told["batch"] or NOT_EXAMINED}
 
 
-def read(content: dict[str, Any]) -> Tuning:
+def read(content: Json) -> Tuning:
     """Give the tuning that `content` tells of.
 
     Raises:
@@ -56,7 +54,7 @@ def read(content: dict[str, Any]) -> Tuning:
         raise RecordError(f"no readable result of a tuning ({type(error).__name__}: {error}).") from error
 
 
-def proof(what: str, told: Proof | None, baseline: LoaderSettings, why_not: str, report: Finding) -> dict[str, Any]:
+def proof(what: str, told: Proof | None, baseline: LoaderSettings, why_not: str, report: Finding) -> Json:
     """Give promised and measured speed as JSON has it.
 
     `advice` is `null` where none is a setting of the loader, `measured` (a rate over that of the training as it is,

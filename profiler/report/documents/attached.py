@@ -11,25 +11,30 @@ from ...analyse.causes.finding import Evidence, Finding
 from ...analyse.statistics import Estimate
 from ..document import (
     LEFT,
+    MOST_BRIEF,
     RIGHT,
     Block,
     Document,
     Heading,
+    Length,
     Paragraph,
     Space,
     Title,
+    Words,
+    brief_actions,
+    brief_quality,
     changes_section,
     code_section,
     evidence_section,
+    line,
     others_section,
     quality_section,
     table,
+    toned,
     verdict_section,
 )
-from ..phrase import Length, Words, line, toned
 from ..words.code import command_line
 from ..words.figures import NOT_MEASURED, counted, percent, share
-from . import brief
 
 LEAST_SHOWN = 0.005
 BAR = 20
@@ -92,11 +97,11 @@ def _brief(seen: Attached, verdict: Finding, findings: tuple[Finding, ...]) -> I
     yield Space()
     if not verdict.where and trainer is not None and (top := top_places(trainer)):
         yield Heading("Most of the time at")
-        places = ((share(part, 0), at, name) for part, at, name in top[: brief.MOST])
+        places = ((share(part, 0), at, name) for part, at, name in top[:MOST_BRIEF])
         yield from (table(places, RIGHT, LEFT, LEFT, indent=1), Space())
-    yield from brief.actions(verdict, findings, None)
+    yield from brief_actions(verdict, findings, None)
     said = "`whyidle run` also measures time per step and which waits the device notices"
-    yield from brief.quality([said], seen.notes, show=verdict.cause is None)
+    yield from brief_quality([said], seen.notes, show=verdict.cause is None)
 
 
 def _blocks(seen: Attached, verdict: Finding, findings: tuple[Finding, ...]) -> Iterator[Block]:

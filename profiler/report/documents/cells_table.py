@@ -9,8 +9,7 @@ from ...analyse.cells.comparison import BATCH_SIZE, OF_LOADING, PIPELINE, Cell, 
 from ...analyse.cells.studies import Roofline, of_limit
 from ...analyse.ranks import figures as ranks_figures
 from ...analyse.statistics import Range
-from ..document import FittingColumn, FittingTable
-from ..phrase import Bar, Words, line, toned
+from ..document import Bar, TableBlock, TableColumn, Words, fitting_table, line, toned
 from ..words.figures import NOT_MEASURED, share
 
 BAR_WIDTH = 14
@@ -25,9 +24,9 @@ BAR_GOES, RANGE_GOES, BUSY_GOES, CAUSE_GOES = 4, 3, 2, 1
 T = TypeVar("T")
 
 
-def column(heading: str, items: Iterable[T], said: Callable[[T], Words], goes: int = 0, **how: Any) -> FittingColumn:
+def column(heading: str, items: Iterable[T], said: Callable[[T], Words], goes: int = 0, **how: Any) -> TableColumn:
     """Make a column of figures, unless `how` says otherwise."""
-    return FittingColumn(heading, [said(each) for each in items], goes=goes, **{"right": True, **how})
+    return TableColumn(heading, [said(each) for each in items], goes=goes, **{"right": True, **how})
 
 
 def head(words: str, emulated: bool) -> str:
@@ -49,7 +48,7 @@ def table_of(
     runs: bool = False,
     legend: bool = False,
     limits: Sequence[Roofline] = (),
-) -> FittingTable:
+) -> TableBlock:
     """Make a row for each cell. Fits 80 columns: with many axes it has no bar, with more no range.
 
     Args:
@@ -79,10 +78,10 @@ def table_of(
         column(BAR, cells, bar, BAR_GOES, right=False),
         column("waits for", cells, waits_for, CAUSE_GOES, right=False, folds_to=10),
     )
-    return FittingTable(columns, legend_of=BAR if legend else None)
+    return fitting_table(columns, legend_of=BAR if legend else None)
 
 
-def by_batch_size(cells: Sequence[Cell], most: int) -> FittingTable:
+def by_batch_size(cells: Sequence[Cell], most: int) -> TableBlock:
     """Make a row a loader, the `most` fastest, and a column a batch size: samples/s (range) and how busy the device
     is."""
     names, rows = axes_shown(cells), dict[str, dict[int, Cell]]()
@@ -102,10 +101,10 @@ def by_batch_size(cells: Sequence[Cell], most: int) -> FittingTable:
     places = place_columns([next(iter(row.values())) for row in shown], names)
     columns = (
         *(each for each in places if each.head != HEADS[BATCH_SIZE]),
-        *(FittingColumn(f"batch {n}", [figure(row.get(n)) for row in shown], goes=at) for at, n in enumerate(sizes)),
-        FittingColumn("waits for", [waits_for(row[max(row)]) for row in shown], folds_to=10),
+        *(TableColumn(f"batch {n}", [figure(row.get(n)) for row in shown], goes=at) for at, n in enumerate(sizes)),
+        TableColumn("waits for", [waits_for(row[max(row)]) for row in shown], folds_to=10),
     )
-    return FittingTable(columns, indent=1)
+    return fitting_table(columns, indent=1)
 
 
 def axes_shown(cells: Sequence[Cell]) -> list[str]:
@@ -115,9 +114,7 @@ def axes_shown(cells: Sequence[Cell]) -> list[str]:
     return [name for name in varying(cells) if name in loading or name not in OF_LOADING]
 
 
-def place_columns(
-    cells: Sequence[Cell], names: Sequence[str] | None = None, whole: bool = False
-) -> list[FittingColumn]:
+def place_columns(cells: Sequence[Cell], names: Sequence[str] | None = None, whole: bool = False) -> list[TableColumn]:
     """Make columns of the axes on which the cells differ, or the named ones; then loader and batch size, unless they
     are the same beside an axis that is not. `whole`: even then."""
 
@@ -131,7 +128,7 @@ def place_columns(
 
     names = axes_shown(cells) if names is None else names
     found = [
-        FittingColumn(
+        TableColumn(
             HEADS.get(name, name),
             [value(cell, name) for cell in cells],
             right=all(type(cell.axes.get(name)) is int for cell in cells),
@@ -141,9 +138,9 @@ def place_columns(
     ]
     several = _several(cells)
     if whole or not names or PIPELINE in several:
-        found.append(FittingColumn("loader", [loader_of(cell) for cell in cells], folds_to=10))
+        found.append(TableColumn("loader", [loader_of(cell) for cell in cells], folds_to=10))
     if whole or not names or BATCH_SIZE in several:
-        found.append(FittingColumn("batch", [str(cell.batch_size) for cell in cells], right=True))
+        found.append(TableColumn("batch", [str(cell.batch_size) for cell in cells], right=True))
     return found
 
 

@@ -29,26 +29,28 @@ from ...analyse.cells.studies import (
 )
 from ...analyse.statistics import Range
 from ..document import (
+    MOST_BRIEF,
     Block,
     Caution,
     Document,
-    FittingColumn,
-    FittingTable,
     Heading,
     Paragraph,
-    SizesOfBatch,
     Space,
     TableBlock,
     TableColumn,
     Title,
+    Words,
     emulated_device,
+    fitting_table,
+    line,
+    plain_words,
+    sizes_section,
     table,
+    toned,
 )
-from ..phrase import Words, line, plain_words, toned
 from ..words.code import command_line
 from ..words.figures import NOT_MEASURED, counted, percent
 from ..words.sample_time import sentence
-from . import brief
 from .cells_table import (
     axes_shown,
     by_batch_size,
@@ -102,7 +104,7 @@ def _brief(result: Comparison, setting: dict[str, Any]) -> Iterator[Block]:
             1 + len(plain_words(block.words)) // 95
             if isinstance(block, Paragraph)
             else len(block.columns[0].cells) + 2
-            if isinstance(block, FittingTable)
+            if isinstance(block, TableBlock) and block.fits
             else 1
             for block in blocks
         )
@@ -110,7 +112,7 @@ def _brief(result: Comparison, setting: dict[str, Any]) -> Iterator[Block]:
     of = "Emulated samples/s" if _emulated(setting) else "Samples/s"
     main = [*_head(result, setting), Heading(f"{of} (range), and the share of time that the device is busy")]
     main.append(by_batch_size(result.cells, MOST_ROWS))
-    main += [Paragraph(toned(words, "yellow"), 1) for words in list(errors(result))[: brief.MOST]]
+    main += [Paragraph(toned(words, "yellow"), 1) for words in list(errors(result))[:MOST_BRIEF]]
     main += winners(result, setting)
     told = sweeps(result)
     main += [Space(), Heading(SIZES)] if told else [Space(), Paragraph(ONE_SIZE)] * (setting["scenario"] is None)
@@ -128,11 +130,11 @@ def _brief(result: Comparison, setting: dict[str, Any]) -> Iterator[Block]:
         section.append(block)
 
 
-def _section(title: str, columns: Iterable[FittingColumn] = ()) -> Iterator[Block]:
+def _section(title: str, columns: Iterable[TableColumn] = ()) -> Iterator[Block]:
     yield Space()
     yield Heading(title)
     if columns := tuple(columns):
-        yield FittingTable(columns, indent=1)
+        yield fitting_table(columns, indent=1)
 
 
 def _emulated(setting: Mapping[str, Any]) -> bool:
@@ -299,7 +301,7 @@ def winners(result: Comparison, setting: dict[str, Any]) -> Iterator[Block]:
         return
     yield from _section(f"Which {'' if setting['scenario'] is None else 'loader '}is fastest, and why")
     if len(groups) > MOST_TOLD:
-        yield FittingTable(tuple(_fastest(groups, kind == "emulated")), indent=1)
+        yield fitting_table(_fastest(groups, kind == "emulated"), indent=1)
         return
     device = {"emulated": "the emulated device", "cpu": "the processor"}.get(kind, "the device")
     names = [name for name in axes_shown(result.cells) if all(name in group.axes for group in groups)]
@@ -346,7 +348,7 @@ def _slowest(group: Group) -> tuple[Cell | None, float]:
     return (None, 1.0) if ratio < LEAST_RATIO or tied else (slowest, ratio)
 
 
-def _fastest(groups: Sequence[Group], emulated: bool) -> Iterator[FittingColumn]:
+def _fastest(groups: Sequence[Group], emulated: bool) -> Iterator[TableColumn]:
     """Give each group a line with its fastest cell."""
 
     def namer_of(group: Group) -> Callable[[Cell], str]:
@@ -428,7 +430,7 @@ def batch_size_blocks(verdicts: Mapping[str, BatchVerdict]) -> Iterator[Block]:
     for number, (name, verdict) in enumerate(verdicts.items()):
         if number:
             yield Space()
-        yield SizesOfBatch(name, verdict)
+        yield sizes_section(name, verdict)
 
 
 # What more ranks bring.
@@ -467,7 +469,7 @@ def curve_names(curves: Sequence[Curve]) -> list[str]:
     return [" ".join(word for number in differing if (word := each[number])) for each in parts]
 
 
-def _scaling(curves: Sequence[Curve], emulated: bool) -> Iterator[FittingColumn]:
+def _scaling(curves: Sequence[Curve], emulated: bool) -> Iterator[TableColumn]:
     points = [point for curve in curves for point in curve.points]
 
     def rate(point: Point, ranged: bool = False) -> str:
@@ -489,7 +491,7 @@ def _scaling(curves: Sequence[Curve], emulated: bool) -> Iterator[FittingColumn]
         for point in curve.points
     ]
     if any(told):
-        yield FittingColumn("", told, folds_to=10)
+        yield TableColumn("", told, folds_to=10)
     yield column("batch", points, lambda point: str(point.batch_size))
     yield column("ranks", points, lambda point: str(point.ranks))
     for title, said, goes in (("samples/s", rate, RATES_GO), ("speed-up", speedup, SPEEDUPS_GO)):
@@ -556,7 +558,7 @@ def _number(value: float | None) -> str:
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def _differential(tested: Sequence[Differential]) -> Iterator[FittingColumn]:
+def _differential(tested: Sequence[Differential]) -> Iterator[TableColumn]:
     def rate(of: str, each: Differential) -> str:
         return _number(None if (found := getattr(each, of)) is None else found.value)
 
@@ -600,7 +602,7 @@ def _unexpected(tested: Sequence[Differential]) -> Iterator[Block]:
         yield Paragraph(f"And {len(off) - MOST_OFF} more are off by less.", 2)
 
 
-def _augmentation(found: Sequence[Augmentation]) -> Iterator[FittingColumn]:
+def _augmentation(found: Sequence[Augmentation]) -> Iterator[TableColumn]:
     yield from place_columns([each.cell for each in found])
     yield column("plain s/epoch", found, lambda each: _number(each.plain_epoch_s), 1)
     yield column("augmented", found, lambda each: _number(each.augmented_epoch_s), 1)
@@ -658,7 +660,7 @@ def _results_blocks(result: Comparison, setting: dict[str, Any]) -> Iterator[Blo
         yield from _confusion(*max(known, key=lambda pair: accuracy_of(pair[0])), found, setting)
 
 
-def _results(found: Sequence[CellResult], metrics: Sequence[str], emulated: bool) -> Iterator[FittingColumn]:
+def _results(found: Sequence[CellResult], metrics: Sequence[str], emulated: bool) -> Iterator[TableColumn]:
     def seconds(mean: Range | None) -> str:
         return value_of(mean, ".0f" if mean is not None and mean.value >= 1000 else ".1f", " s")
 

@@ -8,8 +8,7 @@ from typing import Any
 from ...analyse.cells.comparison import Cell, foreign_cpus
 from ...analyse.cells.cost import SETTING, Bill, CellCost, Price, Spent, cell_costs
 from ...analyse.statistics import ONE_RUN_REACH
-from ..document import Block, Document, FittingTable, Heading, Paragraph, Space, TableColumn, Title, table
-from ..phrase import toned
+from ..document import Block, Document, Heading, Paragraph, Space, TableColumn, Title, fitting_table, table, toned
 from ..words.figures import NOT_MEASURED, counted
 from .cells_table import column, head, place_columns
 
@@ -78,7 +77,7 @@ def cost_blocks(cells: Sequence[Cell], setting: Mapping[str, Any]) -> Iterator[B
         columns.append(column(f"to {target:g}", costs, until))
     yield Space()
     yield Heading("What it costs")
-    yield FittingTable(tuple(columns), indent=1)
+    yield fitting_table(columns, indent=1)
     # Why costs, and so their ratios, may differ in the next run.
     doubts, priced = [], [each.cell for each in costs if each.usd_per_epoch is not None]
     if (others := foreign_cpus(facts for cell in priced for facts in cell.facts)) is not None:

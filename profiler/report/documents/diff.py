@@ -13,11 +13,25 @@ from ...analyse.run.stall_breakdown import PARTS, TOTAL
 from ...analyse.statistics import Estimate
 from ...analyse.where.places import is_users
 from ...record.code import CODE
-from ..document import LEFT, Block, Caution, Document, Heading, Paragraph, Space, TableBlock, TableColumn, Title, table
-from ..phrase import Words, toned
+from ..document import (
+    LEFT,
+    MOST_BRIEF,
+    Block,
+    Caution,
+    Document,
+    Heading,
+    Paragraph,
+    Space,
+    TableBlock,
+    TableColumn,
+    Title,
+    Words,
+    brief_quality,
+    table,
+    toned,
+)
 from ..words.code import command_line, line_of
 from ..words.figures import KEPT, LEAST_SHARE, NOT_MEASURED, counted, factor
-from . import brief
 
 MOVED = {
     "compute": ("computing", ""),
@@ -132,13 +146,13 @@ def _brief(found: Difference) -> Iterator[Block]:
     """One screen."""
     yield from _head(found)
     if changed := (*found.settings, *found.environment):
-        yield from _section("Changed", _settings(changed[: 2 * brief.MOST]))
+        yield from _section("Changed", _settings(changed[: 2 * MOST_BRIEF]))
     if lines := _users(found):
-        yield from _lines(found, lines[: brief.MOST])
+        yield from _lines(found, lines[:MOST_BRIEF])
     if found.because.look_at:
         yield Paragraph(f"To check: {'; '.join(found.because.look_at)}.")
     runs = (f"{counted(len(side.runs), 'run')} of {side.name}" for side in (found.a, found.b))
-    yield from brief.quality([f"Compared: {', '.join(runs)}"], found.notes)
+    yield from brief_quality([f"Compared: {', '.join(runs)}"], found.notes)
 
 
 def _blocks(found: Difference) -> Iterator[Block]:

@@ -6,12 +6,24 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ...analyse.cells.comparison import Cell, place
-from ...analyse.cells.studies import ASIDE, BESIDE, MAKING, NEAR, STORED, LoadingPart, Roofline
+from ...analyse.cells.studies import ASIDE, BESIDE, MAKING, NEAR, STORED, Roofline
 from ...analyse.run.loader_stats import Timed
 from ...analyse.where.stages import HANDING_STAGES, STAGES, Stages
 from ...record.run import ImageDecoding
-from ..document import Block, Caution, Document, FittingColumn, FittingTable, Heading, Paragraph, Space, Title
-from ..phrase import Length, line
+from ..document import (
+    Block,
+    Caution,
+    Document,
+    Heading,
+    Length,
+    Paragraph,
+    Space,
+    TableBlock,
+    TableColumn,
+    Title,
+    fitting_table,
+    line,
+)
 from ..words.figures import counted, share
 from .cells_table import column
 
@@ -65,23 +77,19 @@ def heading(each: Roofline, among: Sequence[Roofline]) -> str:
     return f"{TITLE}: {where}" if where else TITLE
 
 
-def _table(found: Roofline) -> FittingTable:
+def _table(found: Roofline) -> TableBlock:
     """List its parts in the order in which they happen, those that are not needed last."""
     parts = sorted(found.parts, key=lambda part: list(_KINDS).index(part.kind))
     longest = max(1 / part.all_cores.value for part in parts)
-
-    def core_ms(part: LoadingPart) -> str:
-        return f"{found.cores * 1e3 / part.all_cores.value:.3f}"
-
     columns = (
-        FittingColumn("part", [part.name for part in parts]),
+        TableColumn("part", [part.name for part in parts]),
         column("one core", parts, lambda part: _number(part.one_core.value)),
         column(counted(found.cores, "core"), parts, lambda part: _number(part.all_cores.value)),
-        column("core ms", parts, core_ms),
-        FittingColumn("", [line(Length(round(BAR / part.all_cores.value / longest))) for part in parts], goes=2),
-        FittingColumn("", [_KINDS[part.kind] for part in parts], goes=1),
+        column("core ms", parts, lambda part: f"{found.cores * 1e3 / part.all_cores.value:.3f}"),
+        TableColumn("", [line(Length(round(BAR / part.all_cores.value / longest))) for part in parts], goes=2),
+        TableColumn("", [_KINDS[part.kind] for part in parts], goes=1),
     )
-    return FittingTable(columns, indent=1)
+    return fitting_table(columns, indent=1)
 
 
 def decoding_words(

@@ -18,20 +18,25 @@ from ..document import (
     BAR_SIGNS,
     LEFT,
     RIGHT,
+    Bar,
     Block,
     Caution,
     Document,
     Heading,
+    Length,
     Paragraph,
     Part,
-    Section,
+    PartSign,
     Space,
     TableColumn,
     Title,
+    brief_actions,
+    brief_quality,
     changes_section,
     code_section,
     emulated_device,
     evidence_section,
+    line,
     others_section,
     quality_section,
     table,
@@ -39,10 +44,8 @@ from ..document import (
     under,
     verdict_section,
 )
-from ..phrase import Bar, Length, PartSign, line
 from ..words.code import command_line, stage_rows
 from ..words.figures import LEAST_SHARE, NO_CAUSE, NOT_MEASURED, counted, evidence_value, part_name, percent, share
-from . import brief
 from .roofline import decoding_words
 
 FEW_RANKS, FEW_STEPS = 8, 10
@@ -101,17 +104,20 @@ def _brief(analysis: Analysis, cost: str | None) -> Iterator[Block]:
             whose = "The GPU is" if devices == 1 else f"The {devices} GPUs are"
             yield Paragraph(f"{whose} idle {share(idle, 0)} of the time: {24 * idle * devices:.1f} GPU-hours a day.", 1)
     yield Space()
-    yield from brief.actions(analysis.verdict, analysis.findings, rate_now(analysis))
+    yield from brief_actions(analysis.verdict, analysis.findings, rate_now(analysis))
     if 1 < len(analysis.ranks) <= FEW_RANKS and analysis.verdict.cause != "none":
         yield from (*ranks_blocks(analysis), Space())
-    yield from brief.quality(_quality(analysis)[1], analysis.notes, show=analysis.verdict.cause is None)
+    yield from brief_quality(_quality(analysis)[1], analysis.notes, show=analysis.verdict.cause is None)
 
 
 def _blocks(analysis: Analysis, cost: str | None) -> Iterator[Block]:
     facts, verdict, now = analysis.facts, analysis.verdict, rate_now(analysis)
     yield from (*_head(analysis, cost), Space())
     if facts is not None:
-        yield from (_time(analysis, facts), Space())
+        title = f"Where the time went{f', averaged over {len(analysis.job.ranks)} ranks' if analysis.job else ''}"
+        step_ms, bar = facts.parts.wall_ns / facts.window.count / 1e6, facts.window.count >= FEW_STEPS
+        yield time_section(title, time_parts(analysis, facts), step_ms, bar, time_remarks(analysis, facts))
+        yield Space()
     if verdict.where:
         yield from (code_section(verdict.where), Space())
     if verdict.next:
@@ -214,13 +220,6 @@ def time_parts(analysis: Analysis, facts: Facts) -> list[Part]:
     if UNTOLD not in shares and "input" not in shares:
         parts.append(("input", None, "no fetch was recorded: waits for data are within the rest"))
     return parts
-
-
-def _time(analysis: Analysis, facts: Facts) -> Section:
-    title = f"Where the time went{f', averaged over {len(analysis.job.ranks)} ranks' if analysis.job else ''}"
-    step_ms = facts.parts.wall_ns / facts.window.count / 1e6
-    bar = facts.window.count >= FEW_STEPS
-    return time_section(title, time_parts(analysis, facts), step_ms, bar, time_remarks(analysis, facts))
 
 
 def time_remarks(analysis: Analysis, facts: Facts) -> list[str]:

@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterator, Sequence
 from math import isnan
 
 from ...analyse.predict.workload import Binding
-from ...analyse.speedup import Speedup
-from ...analyse.statistics import Estimate
 from ...record.tuning import LoaderSettings
 from ...tune.patch import Patch
 from ...tune.prove import Proof
@@ -20,17 +18,19 @@ from ..document import (
     Document,
     Heading,
     Paragraph,
+    Phrase,
     Space,
     TableBlock,
     TableColumn,
     Title,
+    Words,
+    brief_quality,
     emulated_device,
     table,
+    toned,
     under,
 )
-from ..phrase import Phrase, Words, toned
 from ..words.figures import KEPT, NOT_MEASURED, arguments, counted, factor
-from . import brief
 
 
 def patched(patch: Patch) -> Iterator[Block]:
@@ -129,7 +129,7 @@ def _blocks(result: Tuning, full: bool) -> Iterator[Block]:
         if (sizes := result.batch) is not None:
             largest, enough = _size(sizes.b_max), _size(sizes.b_95)
             yield Paragraph(f"{BATCH}: largest that fits {largest}, smallest within 5 % of the best {enough}.")
-        yield from brief.quality(list(_quality(result))[:1], (*result.notes, *result.not_tested))
+        yield from brief_quality(list(_quality(result))[:1], (*result.notes, *result.not_tested))
         return
     if result.batch is not None:
         yield Heading(BATCH)
@@ -409,7 +409,12 @@ def proof_document(what: str, told: Proof) -> Document:
         yield Space()
         yield Heading("Tried")
         figures = (("promised", told.promised, "90 %"), ("measured", told.measured, "95 %"))
-        rows = [(name, *_factors(times), level) for name, times, level in figures]
+        rows = [
+            (name, NOT_MEASURED, "", level)
+            if times is None
+            else (name, f"{factor(times.value)}×", f"{factor(times.low)}–{factor(times.high)}", level)
+            for name, times, level in figures
+        ]
         heads = (TableColumn(""), TableColumn("speed-up", right=True), TableColumn("interval"))
         yield table(rows, *heads, TableColumn("level", right=True), indent=1)
         settings = describe(told.advised.settings, told.baseline)
@@ -423,9 +428,3 @@ def proof_document(what: str, told: Proof) -> Document:
             yield from patched(told.patch)
 
     return Document(tuple(blocks()))
-
-
-def _factors(times: Speedup | Estimate | None) -> tuple[str, str]:
-    if times is None:
-        return NOT_MEASURED, ""
-    return f"{factor(times.value)}×", f"{factor(times.low)}–{factor(times.high)}"

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from xml.etree import ElementTree
 
 from ...analyse.diff.check import REGRESSION, LimitCheck
-from ..documents.check import limit_row
+from ..documents.checks import limit_row
 
 
 def _told(found: Sequence[LimitCheck]) -> Iterator[tuple[LimitCheck, str, str]]:
@@ -22,16 +22,14 @@ def workflow_commands(run: str, found: Sequence[LimitCheck]) -> Iterator[str]:
     for each, outcome, said in _told(found):
         if outcome != "PASS" or (each.note and each.name == REGRESSION):
             level = {"PASS": "notice", "SKIP": "warning"}.get(outcome, "error")
-            yield f"::{level} title={_property(f'whyidle check {each.name}')}::{_data(f'{run}: {said}')}"
+            # What ends a property of a command has a code of its own there.
+            title = _data(f"whyidle check {each.name}").replace(":", "%3A").replace(",", "%2C")
+            yield f"::{level} title={title}::{_data(f'{run}: {said}')}"
 
 
 def _data(text: str) -> str:
     """As GitHub's own toolkit escapes it: a line of a message must not become a command."""
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
-
-
-def _property(text: str) -> str:
-    return _data(text).replace(":", "%3A").replace(",", "%2C")
 
 
 JUNITS = ("JUnit of an earlier check", rb'<\?xml version="1.0" encoding="utf-8"\?>\n<testsuites name="whyidle"')

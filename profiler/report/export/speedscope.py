@@ -47,13 +47,14 @@ def speedscope_of(processes: Sequence[ProfiledProcess]) -> str | None:
         begins[clock] = min(first, begins.get(clock, first))
     frames: dict[Call, int] = {}
     profiles = [_profile(name, looks, begins[each.folder, each.host], frames) for name, looks, each in threads]
+    named = ({"name": call.function or "?", "file": call.file, "line": max(0, call.line)} for call in frames)
     content = {
         "$schema": SCHEMA,
         "exporter": f"whyidle {__version__}",
         "name": processes[0].folder.resolve().name,
         "activeProfileIndex": 0,
         "profiles": profiles,
-        "shared": {"frames": [_frame(call) for call in frames]},
+        "shared": {"frames": [{key: value for key, value in told.items() if value} for told in named]},
     }
     return json.dumps(content, allow_nan=False, separators=(",", ":")) + "\n"
 
@@ -96,8 +97,3 @@ def _profile(name: str, looks: Looks, begin_ns: int, frames: dict[Call, int]) ->
         "samples": [samples[number] for number in stacks],
         "weights": (np.append(gaps, usual) / NS_PER_S).tolist(),
     }
-
-
-def _frame(call: Call) -> dict[str, Any]:
-    told = {"name": call.function or "?", "file": call.file, "line": max(0, call.line)}
-    return {key: value for key, value in told.items() if value}

@@ -13,13 +13,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property, lru_cache, partial
+from pathlib import Path
 from typing import Any, TextIO
 
 import numpy as np
 import numpy.typing as npt
 
 from ...analyse.intervals import clip
-from ...analyse.ranks.membership import RankProcess, ranks_of
+from ...analyse.ranks.membership import ranks_of
 from ...analyse.run.analysis import Analysis
 from ...analyse.timeline.timeline import Timeline, timelines
 from ...errors import WhyidleError
@@ -54,17 +55,10 @@ class Tracks:
     """A number that no flow has yet."""
     _numbers: int = 0
 
-    def process(self, name: str) -> int:
-        """Begin a process; returns its number."""
-        return self._said("process", None, name)
-
-    def thread(self, pid: int, name: str) -> int:
-        """Begin a track of a process; returns its number."""
-        return self._said("thread", pid, name)
-
-    def _said(self, what: str, pid: int | None, name: str) -> int:
+    def track(self, name: str, pid: int | None = None) -> int:
+        """Begin a process, or a track of the process `pid`; returns its number."""
         self._numbers += 1
-        number = self._numbers
+        number, what = self._numbers, "process" if pid is None else "thread"
         head = {"ph": "M", "pid": number if pid is None else pid, "tid": 0 if pid is None else number, "ts": 0}
         self.metadata.append({**head, "name": f"{what}_name", "args": {"name": str(plain(name))}})
         self.metadata.append({**head, "name": f"{what}_sort_index", "args": {"sort_index": number}})
@@ -90,7 +84,7 @@ class Tracks:
             return np.empty(0, dtype=np.int64)
         lanes = lanes_of(begin, end)
         names = (name if n == 0 else f"{name} ({n + 1})" for n in range(int(lanes.max()) + 1))
-        threads = np.array([self.thread(pid, each) for each in names], dtype=np.int64)[lanes]
+        threads = np.array([self.track(each, pid) for each in names], dtype=np.int64)[lanes]
 
         def make(i: int) -> Iterator[Event]:
             yield complete(pid, int(threads[i]), int(begin[i]), int(end[i]), label(i), args(i))
@@ -159,9 +153,8 @@ class Stretch:
 
 @dataclass(frozen=True)
 class Extent:
-    """A run on the axis: where it begins and ends, and when its records are due, with the bytes of one."""
+    """A run on the axis, from 0 on: where it ends, and when its records are due, with the bytes of one."""
 
-    low: int
     high: int
     due: tuple[tuple[Stamps, int], ...]
 
@@ -170,116 +163,13 @@ class Extent:
         return sum(each * int(np.diff(np.searchsorted(at, (low, high), side="left"))[0]) for at, each in self.due)
 
 
-def extent_of(timelines: Sequence[Timeline], axis: Axis, work: Sequence[Records]) -> Extent:
-    """Measure a run on the axis. `work`: of each timeline, kernels and spans that will be shown."""
-    due: list[tuple[Stamps, int]] = []
-    high = 1
-    for number, timeline in enumerate(timelines):
-        offset = axis.ns(number, 0)
-        high = max(high, int(timeline.steps["step_end_ns"].max()) + offset, timeline.end_ns + offset)
-        stamps = {
-            "step": timeline.steps["fetch_begin_ns"],
-            "batch": timeline.lanes.batches["begin_ns"],
-            "pause": timeline.pauses["begin_ns"],
-            "event": timeline.events["t_ns"],
-            "work": work[number]["begin_ns"],
-        }
-        if number == 0:
-            stamps |= {"device": timeline.device["t_ns"], "host": timeline.host_samples["t_ns"]}
-        due += [(np.sort(at[at != NOT_MEASURED], kind="stable") + offset, BYTES[name]) for name, at in stamps.items()]
-        due += [(spans[:, 0] + offset, BYTES["part"]) for spans in timeline.parts.values()]
-    return Extent(0, high, tuple(due))
-
-
-def asked_for(extent: Extent, since_s: float | None, until_s: float | None) -> Stretch:
-    """Choose a stretch in seconds.
-
-    Raises:
-        WhyidleError: it is empty, or the run has nothing there.
-    """
-    low = extent.low if since_s is None else round(since_s * 1e9)
-    high = extent.high if until_s is None else round(until_s * 1e9)
-    length = f"the run's steps last from 0 to {extent.high / 1e9:.3f} s"
-    if since_s is not None and until_s is not None and high <= low:
-        raise WhyidleError(f"--from {since_s:g} --to {until_s:g} is an empty stretch: {length}.")
-    if low >= extent.high or high <= extent.low:
-        where = f"before {until_s:g} s" if since_s is None else f"from {since_s:g} s on"
-        if since_s is not None and until_s is not None:
-            where = f"from {since_s:g} to {until_s:g} s"
-        raise WhyidleError(f"nothing was recorded {where}: {length}.")
-    low, high = max(low, extent.low), min(high, extent.high)
-    return Stretch(low, high, f"{_seconds(low, high)}, as asked for")
-
-
-def of_steps(timelines: Sequence[Timeline], axis: Axis, first: int, last: int) -> Stretch:
-    """Choose steps `first` to `last`, the last one included, of all ranks.
-
-    Raises:
-        WhyidleError: no rank recorded any of them.
-    """
-    lows, highs = [], []
-    for number, timeline in enumerate(timelines):
-        steps = timeline.steps[(timeline.steps["step"] >= first) & (timeline.steps["step"] <= last)]
-        if len(steps):
-            lows.append(axis.ns(number, int(steps["fetch_begin_ns"].min())))
-            ends = (int(steps[name].max(initial=NOT_MEASURED)) for name in ("step_end_ns", "device_end_ns"))
-            highs.append(axis.ns(number, max(ends)))
-    if not lows:
-        recorded = [int(number) for t in timelines for number in (t.steps["step"].min(), t.steps["step"].max())]
-        raise WhyidleError(
-            f"no step from {first} to {last} was recorded; there are steps {min(recorded)} to {max(recorded)}."
-        )
-    return Stretch(min(lows), max(highs), f"steps {first} to {last}, {_seconds(min(lows), max(highs))}, as asked for")
-
-
-def telling(timelines: Sequence[Timeline], axis: Axis, extent: Extent, most_bytes: int) -> Stretch:
-    """Choose the whole run where that fits, else as much as fits around its worst stall."""
-    room = int(most_bytes * FILLED)
-    if extent.bytes(extent.low, extent.high) <= room:
-        return Stretch(extent.low, extent.high, f"the whole run, {_seconds(extent.low, extent.high)}")
-    centre, what = _worst(timelines, axis, extent)
-
-    def around(half: int) -> tuple[int, int]:
-        return max(extent.low, centre - half), min(extent.high, centre + half)
-
-    narrow, wide = 0, extent.high
-    while wide - narrow > 1_000_000:
-        half = (narrow + wide) // 2
-        narrow, wide = (half, wide) if extent.bytes(*around(half)) <= room else (narrow, half)
-    low, high = around(max(narrow, 1_000_000))
-    return Stretch(low, high, f"{_seconds(low, high)} of {extent.high / 1e9:.1f} s, around {what}")
-
-
-def _worst(timelines: Sequence[Timeline], axis: Axis, extent: Extent) -> tuple[int, str]:
-    """The middle of the longest stall that lies in one piece, and what it is."""
-    found: list[tuple[int, int, str]] = []
-    for number, timeline in enumerate(timelines):
-        for part in STALLS:
-            spans = timeline.parts.get(part)
-            if spans is None or len(spans) == 0:
-                continue
-            begin, end = spans[int(np.argmax(spans[:, 1] - spans[:, 0]))].tolist()
-            whose = f" on rank {timeline.rank}" if len(timelines) > 1 else ""
-            what = f"the longest stall{whose}: {(end - begin) / 1e6:.1f} ms of {part}"
-            found.append((end - begin, axis.ns(number, begin + (end - begin) // 2), what))
-    if not found:
-        return extent.high // 2, "the middle of the run, which has no stall"
-    _, middle, what = max(found)
-    return middle, f"{what}, at {middle / 1e9:.3f} s"
-
-
-def _seconds(low: int, high: int) -> str:
-    return f"{low / 1e9:.3f} to {high / 1e9:.3f} s"
-
-
-# Which processes and tracks a trace has, and what it says of itself.
-
-
 @dataclass(frozen=True)
 class RankTrace:
     """What the trace shows of one rank."""
 
     timeline: Timeline
+    offset_ns: int
+    """To be added to the rank's stamps."""
     run: Run
     writer: Writer
     info: dict[str, Any]
@@ -309,37 +199,125 @@ def trace_of(analysis: Analysis, runs: Sequence[Run]) -> RunTrace:
             "Export the recorded steps with `--format csv --table step_records`, the samples with `--table host`."
         )
     processes = {process.rank: process for process in ranks_of(runs)} if analysis.ranks else {}
-    ranks = tuple(_rank(timeline, processes.get(timeline.rank), runs[0]) for timeline in shown)
-    axis = axis_of(shown)
-    return RunTrace(ranks, axis, extent_of(shown, axis, [rank.spans for rank in ranks]), analysis)
+    axis, ranks, due, high = axis_of(shown), list[RankTrace](), list[tuple[Stamps, int]](), 1
+    for number, timeline in enumerate(shown):
+        if (process := processes.get(timeline.rank)) is not None:
+            run, writer, info = process.run, process.writer, process.info
+        else:
+            run, info = runs[0], runs[0].info
+            header = max(run.files(STEP), key=RecordFile.count).header
+            writer = header.rank, header.pid
+        offset, spans = axis.ns(number, 0), run.records(SPAN, writer)
+        ranks.append(RankTrace(timeline, offset, run, writer, info, spans))
+        high = max(high, int(timeline.steps["step_end_ns"].max()) + offset, timeline.end_ns + offset)
+        stamps = {
+            "step": timeline.steps["fetch_begin_ns"],
+            "batch": timeline.lanes.batches["begin_ns"],
+            "pause": timeline.pauses["begin_ns"],
+            "event": timeline.events["t_ns"],
+            "work": spans["begin_ns"],
+        }
+        if number == 0:
+            stamps |= {"device": timeline.device["t_ns"], "host": timeline.host_samples["t_ns"]}
+        due += [(np.sort(at[at != NOT_MEASURED], kind="stable") + offset, BYTES[name]) for name, at in stamps.items()]
+        due += [(spans[:, 0] + offset, BYTES["part"]) for spans in timeline.parts.values()]
+    return RunTrace(tuple(ranks), axis, Extent(high, tuple(due)), analysis)
 
 
-def _rank(timeline: Timeline, process: RankProcess | None, run: Run) -> RankTrace:
-    if process is not None:
-        run, writer, info = process.run, process.writer, process.info
-    else:
-        header = max(run.files(STEP), key=RecordFile.count).header
-        writer, info = (header.rank, header.pid), run.info
-    return RankTrace(timeline, run, writer, info, run.records(SPAN, writer))
+def asked_for(extent: Extent, since_s: float | None, until_s: float | None) -> Stretch:
+    """Choose a stretch in seconds.
+
+    Raises:
+        WhyidleError: it is empty, or the run has nothing there.
+    """
+    low = 0 if since_s is None else round(since_s * 1e9)
+    high = extent.high if until_s is None else round(until_s * 1e9)
+    length = f"the run's steps last from 0 to {extent.high / 1e9:.3f} s"
+    if since_s is not None and until_s is not None and high <= low:
+        raise WhyidleError(f"--from {since_s:g} --to {until_s:g} is an empty stretch: {length}.")
+    if low >= extent.high or high <= 0:
+        where = f"before {until_s:g} s" if since_s is None else f"from {since_s:g} s on"
+        if since_s is not None and until_s is not None:
+            where = f"from {since_s:g} to {until_s:g} s"
+        raise WhyidleError(f"nothing was recorded {where}: {length}.")
+    low, high = max(low, 0), min(high, extent.high)
+    return Stretch(low, high, f"{_seconds(low, high)}, as asked for")
+
+
+def of_steps(trace: RunTrace, first: int, last: int) -> Stretch:
+    """Choose steps `first` to `last`, the last one included, of all ranks.
+
+    Raises:
+        WhyidleError: no rank recorded any of them.
+    """
+    lows, highs, recorded = [], [], []
+    for rank in trace.ranks:
+        numbers = rank.timeline.steps["step"]
+        recorded += [int(numbers.min()), int(numbers.max())]
+        steps = rank.timeline.steps[(numbers >= first) & (numbers <= last)]
+        if len(steps):
+            lows.append(int(steps["fetch_begin_ns"].min()) + rank.offset_ns)
+            ends = (int(steps[name].max(initial=NOT_MEASURED)) for name in ("step_end_ns", "device_end_ns"))
+            highs.append(max(ends) + rank.offset_ns)
+    if not lows:
+        raise WhyidleError(
+            f"no step from {first} to {last} was recorded; there are steps {min(recorded)} to {max(recorded)}."
+        )
+    return Stretch(min(lows), max(highs), f"steps {first} to {last}, {_seconds(min(lows), max(highs))}, as asked for")
+
+
+def telling(trace: RunTrace, most_bytes: int) -> Stretch:
+    """Choose the whole run where that fits, else as much as fits around its worst stall: the longest in one piece."""
+    room, extent = int(most_bytes * FILLED), trace.extent
+    if extent.bytes(0, extent.high) <= room:
+        return Stretch(0, extent.high, f"the whole run, {_seconds(0, extent.high)}")
+    found: list[tuple[int, int, str]] = []
+    for rank in trace.ranks:
+        for part, spans in rank.timeline.parts.items():
+            if part in STALLS and len(spans):
+                begin, end = spans[int(np.argmax(spans[:, 1] - spans[:, 0]))].tolist()
+                whose = f" on rank {rank.timeline.rank}" if len(trace.ranks) > 1 else ""
+                what = f"the longest stall{whose}: {(end - begin) / 1e6:.1f} ms of {part}"
+                found.append((end - begin, begin + (end - begin) // 2 + rank.offset_ns, what))
+    _, centre, what = max(found, default=(0, extent.high // 2, ""))
+    what = f"{what}, at {centre / 1e9:.3f} s" if found else "the middle of the run, which has no stall"
+
+    def around(half: int) -> tuple[int, int]:
+        return max(0, centre - half), min(extent.high, centre + half)
+
+    narrow, wide = 0, extent.high
+    while wide - narrow > 1_000_000:
+        half = (narrow + wide) // 2
+        narrow, wide = (half, wide) if extent.bytes(*around(half)) <= room else (narrow, half)
+    low, high = around(max(narrow, 1_000_000))
+    return Stretch(low, high, f"{_seconds(low, high)} of {extent.high / 1e9:.1f} s, around {what}")
+
+
+def _seconds(low: int, high: int) -> str:
+    return f"{low / 1e9:.3f} to {high / 1e9:.3f} s"
+
+
+# Which processes and tracks a trace has, and what it says of itself.
 
 
 def tracks_of(trace: RunTrace, stretch: Stretch) -> Tracks:
     """Make every track of the stretch. What the sampler of a host saw is shown once."""
     tracks, several = Tracks(), len(trace.ranks) > 1
-    for number, rank in enumerate(trace.ranks):
-        _Scene(tracks, rank, trace.axis.ns(number, 0), stretch).add(several)
-    hosts = {rank.run.folder: number for number, rank in reversed(list(enumerate(trace.ranks)))}
-    for number in sorted(hosts.values()):
-        timeline, offset = trace.ranks[number].timeline, trace.axis.ns(number, 0)
+    hosts: dict[Path, RankTrace] = {}
+    for rank in trace.ranks:
+        _Scene(tracks, rank, stretch).add(several)
+        hosts.setdefault(rank.run.folder, rank)
+    for rank in hosts.values():
+        timeline, offset = rank.timeline, rank.offset_ns
         of_host = f" of {timeline.host}" if several and timeline.host else ""
         if len(timeline.device):
             emulated = "emulated " if timeline.facts.device_kind == "emulated" else ""
-            pid = tracks.process(f"{emulated}devices{of_host}, by the sampler")
+            pid = tracks.track(f"{emulated}devices{of_host}, by the sampler")
             for device in np.unique(timeline.device["device"]).tolist():
                 mine = timeline.device[timeline.device["device"] == device]
                 _add_counters(tracks, pid, f"device {device}: ", mine, offset, stretch, DEVICE_COUNTERS)
         if len(timeline.host_samples):
-            pid = tracks.process(f"host{of_host}, by the sampler")
+            pid = tracks.track(f"host{of_host}, by the sampler")
             _add_counters(tracks, pid, "", timeline.host_samples, offset, stretch, HOST_COUNTERS)
     return tracks
 
@@ -445,10 +423,9 @@ def _of_a_step(what: str, record: Any) -> str:
 class _Scene:
     """What of one rank lies within the exported stretch, on the trace's axis of time."""
 
-    def __init__(self, tracks: Tracks, rank: RankTrace, offset_ns: int, stretch: Stretch) -> None:
-        """`offset_ns`: to be added to the rank's stamps."""
+    def __init__(self, tracks: Tracks, rank: RankTrace, stretch: Stretch) -> None:
         self.tracks, self.rank, self.timeline = tracks, rank, rank.timeline
-        self.offset_ns, self.low, self.high = offset_ns, stretch.low, stretch.high
+        self.offset_ns, self.low, self.high = rank.offset_ns, stretch.low, stretch.high
         self.names = read_names(rank.run.folder)
 
     def add(self, several: bool) -> None:
@@ -456,8 +433,8 @@ class _Scene:
         rank, tracks, kind = self.rank, self.tracks, self.timeline.facts.device_kind
         who = f"rank {self.timeline.rank}: " if several else ""
         title = str((rank.info.get("device") or {}).get("title") or kind)
-        host = tracks.process(f"{who}training (process {rank.writer[1]})")
-        steps = tracks.thread(host, "steps")
+        host = tracks.track(f"{who}training (process {rank.writer[1]})")
+        steps = tracks.track("steps", host)
         self._steps(host, steps)
         self._calls(host)
         self._lasting(host)
@@ -466,10 +443,10 @@ class _Scene:
         ready = known["queue_ready"].astype(np.float64)
         begin = self.shifted(known["fetch_begin_ns"])
         tracks.counter(host, "finished batches waiting", "batches", begin, ready)
-        work = host if kind == "cpu" else tracks.process(f"{who}device ({title})")
+        work = host if kind == "cpu" else tracks.track(f"{who}device ({title})")
         self._device(work, kind == "cpu")
         if len(self.timeline.lanes.batches):
-            self._flows(host, steps, self._loader(tracks.process(f"{who}loader")))
+            self._flows(host, steps, self._loader(tracks.track(f"{who}loader")))
 
     def shift(self, stamp: int) -> int:
         """Put a stamp on the trace's axis, whose zero nothing is before."""

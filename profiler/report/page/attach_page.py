@@ -10,7 +10,7 @@ from ...analyse.causes.finding import Finding
 from ...analyse.where.looks import process_looks
 from ...record.run import Run
 from ..documents.attached import further, headline, told_shares, top_places, who, why
-from ..render.html import page_sections
+from ..render import page_sections
 from .flame import Stacks, drawn
 from .frame import render
 

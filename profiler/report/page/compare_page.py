@@ -17,6 +17,7 @@ from ...analyse.run.analysis import Analysis
 from ...analyse.run.stall_breakdown import PARTS, TOTAL, busy_strip
 from ...analyse.statistics import Estimate
 from ..contract import comparison as compare_json
+from ..document import plain_words
 from ..documents.cells_table import HEADS, axes_shown, in_words, loader_of, namer, waits_for
 from ..documents.comparison import (
     ONE_SIZE,
@@ -33,8 +34,7 @@ from ..documents.comparison import (
 )
 from ..documents.cost import usd
 from ..documents.roofline import heading
-from ..phrase import plain_words
-from ..render.html import page_parts, page_sections
+from ..render import page_parts, page_sections
 from ..words import sample_time
 from ..words.figures import NOT_MEASURED, part_name, percent
 from ..words.sample_time import MEASURED, Scale, compared, known, measured, sentence
@@ -189,19 +189,13 @@ def _sizes(verdicts: Mapping[str, BatchVerdict]) -> list[View]:
     longest = max((end(terms.get(TOTAL)) for v in verdicts.values() for terms in v.terms.values()), default=0.0)
     made = []
     for name, verdict in verdicts.items():
-        work, terms = [measured(verdict, size) for size in verdict.terms], []
-        for part in (*sample_time.shown_parts([verdict]), TOTAL):
-            change = verdict.changes.get(part)
-            said = f"{scale.number(change, '+')} {scale.spread(change)}".rstrip() if known(change) else ""
-            figures = [scale.number(each.get(part)) for each in verdict.terms.values()]
-            term = {"part": part, "name": part_name(part), "figures": figures, "change": said}
-            terms.append(term | {"grew": part == verdict.grew})
+        work = [measured(verdict, size) for size in verdict.terms]
         view = {
             "name": name,
             "unit": scale.unit,
             "sizes": list(verdict.terms),
             "bars": [_bar(size, terms, verdict, scale, longest) for size, terms in verdict.terms.items()],
-            "terms": terms,
+            "terms": sample_time.rows(verdict, scale),
             "work": [(name, [row[number] for row in work]) for number, name in enumerate(MEASURED)],
             "verdict": verdict,
             "text": sentence(verdict),

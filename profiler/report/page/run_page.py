@@ -38,7 +38,7 @@ from ...record.run import Run
 from ..document import Caution, Section, blocks_of_kind, code_rows, said_of, time_lines
 from ..documents.run import FEW_STEPS, pace, rate_now, run_document, time_parts, time_remarks
 from ..export.steps import axis_of
-from ..render.html import page_sections
+from ..render import page_sections
 from ..words.figures import share
 from .flame import stacks_of
 from .frame import render

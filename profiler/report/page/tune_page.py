@@ -11,7 +11,7 @@ from ...analyse.statistics import Estimate
 from ...tune.result import BatchAdvice, Trial, Tuning, describe
 from ..document import Caution, CodeChange, blocks_of_kind
 from ..documents.tuning import BATCH, CHANGE, TRIED, change, mark_of, measured, said_memory, said_rate, tuning_document
-from ..render.html import page_parts, page_sections
+from ..render import page_parts, page_sections
 from ..words.figures import arguments
 from .frame import render
 

@@ -23,7 +23,7 @@ from whyidle.record.run import open_run, update_run
 from whyidle.report.contract import comparison as compare_json
 from whyidle.report.document import Paragraph
 from whyidle.report.documents.cost import cost_blocks, usd
-from whyidle.report.render.phrases import text_of
+from whyidle.report.render import text_of
 from whyidle.scenarios.planted import MS, Step, train
 
 MINE = '[instances.mine]\nusd_per_hour = 2.5\nprovider = "me"\ndate = "2026"\nsource = "my bill"\n'

@@ -25,7 +25,7 @@ from whyidle.record.schema import EVENT, NOT_MEASURED, PAUSE, STEP, EventKind, P
 from whyidle.report import live
 from whyidle.report.contract import run as contract
 from whyidle.report.documents.run import run_document
-from whyidle.report.render.text import print_document
+from whyidle.report.render import print_document
 from whyidle.scenarios.planted import MS, Step, train
 
 SPEC = EmulatedSpec("test", "Test", 10**12, 10e9, 5e9)

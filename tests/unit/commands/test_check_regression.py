@@ -19,10 +19,9 @@ from whyidle.analyse.diff.sides import Side, side_of
 from whyidle.analyse.statistics import Estimate
 from whyidle.commands.main import main
 from whyidle.record.run import update_run
-from whyidle.report.documents.check import check_document
+from whyidle.report.documents.checks import check_document
 from whyidle.report.export.ci import junit_xml, workflow_commands
-from whyidle.report.render.markdown import markdown
-from whyidle.report.render.text import print_document
+from whyidle.report.render import markdown, print_document
 
 pytestmark = pytest.mark.usefixtures("own_folder")
 

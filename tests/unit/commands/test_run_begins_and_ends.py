@@ -24,8 +24,8 @@ from whyidle.commands import run
 from whyidle.commands.main import main
 from whyidle.record import scalars as kept
 from whyidle.record.latest import latest, note_latest
-from whyidle.report.export import scalar_stream as scalars
-from whyidle.report.export.scalar_stream import Figures
+from whyidle.report.export import scalars
+from whyidle.report.export.scalars import Figures
 from whyidle.terminal import child
 
 

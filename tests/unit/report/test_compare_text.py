@@ -13,11 +13,11 @@ from support.compared import content, printed, rows_of, words
 from whyidle.analyse.cells.comparison import Cell, compare
 from whyidle.analyse.cells.cost import Price, place_of, setting_of
 from whyidle.errors import WhyidleError
-from whyidle.report.document import FittingColumn
+from whyidle.report.document import TableColumn
 from whyidle.report.documents.comparison import comparison_title
 from whyidle.report.page import compare_page
 from whyidle.report.plot import MOST_MATRICES, PICTURES, draw_comparison
-from whyidle.report.render.text import fitting
+from whyidle.report.render import fitting
 
 NETS = ("alexnet", "googlenet", "resnet50", "inception", "vgg")
 DATA = {"samples": 1200, "unit": "review", "stand_in": "the IMDb reviews"}
@@ -121,9 +121,9 @@ def test_a_loader_that_runs_alone_is_not_said_to_starve_anything(planned: Planne
 
 def test_columns_go_from_the_least_important_on_until_the_rest_fits() -> None:
     columns = [
-        FittingColumn("place", ["somewhere"]),
-        FittingColumn("bar", ["#" * 20], goes=2),
-        FittingColumn("rate (range)", ["12.3 (12-13)"], goes=1, instead=FittingColumn("rate", ["12.3"])),
+        TableColumn("place", ["somewhere"]),
+        TableColumn("bar", ["#" * 20], goes=2),
+        TableColumn("rate (range)", ["12.3 (12-13)"], goes=1, instead=TableColumn("rate", ["12.3"])),
     ]
     kept = {width: [column.head for column in fitting(columns, width)] for width in (80, 40, 16)}
     assert kept == {80: ["place", "bar", "rate (range)"], 40: ["place", "rate (range)"], 16: ["place", "rate"]}

@@ -6,7 +6,7 @@ from support.rendered import rendered
 from whyidle.record.check import Check
 from whyidle.report.contract import checks as check_json
 from whyidle.report.contract.encode import builtins
-from whyidle.report.documents.doctor import doctor_document
+from whyidle.report.documents.checks import doctor_document
 
 CHECKS = [
     Check("Accelerator", "NVIDIA driver", "ok", "Driver 550, it shows 1 GPU.", values={"gpus": 1}),

@@ -23,12 +23,10 @@ from whyidle.analyse.where.stages import Stages, StageShare
 from whyidle.record.notices import TRAINING_NOTICES, Notices
 from whyidle.record.run import open_run, update_run
 from whyidle.report import document as d
+from whyidle.report.document import Bar, line
 from whyidle.report.documents.comparison import comparison_document
 from whyidle.report.documents.run import run_document
-from whyidle.report.phrase import Bar, line
-from whyidle.report.render.html import PARTS_OF_A_PAGE, page_parts
-from whyidle.report.render.markdown import LONGEST, MOST_PARAGRAPHS, MOST_ROWS, WRITTEN, code, escaped, markdown
-from whyidle.report.render.text import PRINTED
+from whyidle.report.render import FORMS, LONGEST, MOST_PARAGRAPHS, MOST_ROWS, code, escaped, markdown, page_parts
 
 LINE = Where("/home/me/data.py", 27, "Shards.__getitem__", "open(x)", 0.84, 412, "ZipFile.open", "the time")
 SPENT = ("me/data.py:27 in Shards.__getitem__", "open(x)", "84 % of the time, in ZipFile.open; 412 stack samples")
@@ -42,8 +40,8 @@ EXAMPLES: dict[str, tuple[d.Block, tuple[str, ...]]] = {
     "heading": (d.Heading("Device"), ("Device",)),
     "paragraph": (d.Paragraph("It trained."), ("It trained.",)),
     "space": (d.Space(), ()),
-    "table": (d.TableBlock((("workers", "2"),)), ("workers", "2")),
-    "fitting table": (d.FittingTable((d.FittingColumn("loader", ["naive"]),)), ("loader", "naive")),
+    "table": (d.table([("workers", "2")]), ("workers", "2")),
+    "fitting table": (d.fitting_table([d.TableColumn("loader", ["naive"])]), ("loader", "naive")),
     "change of code": (d.CodeChange(("- f(1)", "+ f(2)")), ("- f(1)", "+ f(2)")),
     "caution": (d.Caution("Stand-in data", "generated.", "(vgg)"), ("generated.",)),
     "verdict": (d.verdict_section(FOUND), ("Verdict", "input.serial", "major, confidence 0.9", "It waits.")),
@@ -80,7 +78,7 @@ def on_page(*blocks: d.Block) -> str:
 
 def test_every_kind_of_block_has_a_row_in_every_renderers_table() -> None:
     kinds = set(get_args(d.Block))
-    assert set(WRITTEN) == set(PARTS_OF_A_PAGE) == set(PRINTED) | {d.Section} == kinds
+    assert set(FORMS) == kinds
     assert {type(block) for block, _ in EXAMPLES.values()} == kinds
 
 
@@ -103,7 +101,7 @@ def test_a_block_says_the_same_in_every_form_and_keeps_to_its_columns(name: str)
         d.Paragraph(HOSTILE),
         d.Caution(HOSTILE, HOSTILE, HOSTILE),
         d.table([[HOSTILE]]),
-        d.FittingTable((d.FittingColumn(HOSTILE, [HOSTILE]),)),
+        d.fitting_table([d.TableColumn(HOSTILE, [HOSTILE])]),
         d.CodeChange((f"- {HOSTILE}",)),
         d.verdict_section(replace(FOUND, title=HOSTILE)),
         d.code_section([replace(LINE, file=HOSTILE, function=HOSTILE, code=HOSTILE, calls=HOSTILE)]),
@@ -190,12 +188,12 @@ def test_all_of_it_is_folded_below_the_short_version() -> None:
 
 def test_columns_go_by_their_own_rank_bars_are_words_and_pictures_leave_no_empty_column() -> None:
     columns = (
-        d.FittingColumn("stays", ["s" * 50]),
-        d.FittingColumn("goes later", ["l" * 50], goes=1),
-        d.FittingColumn("goes first", ["f" * 50], goes=2),
-        d.FittingColumn("bar", [line(Bar({"compute": 0.75, "input": 0.25, "copy": 0.001}, 8))]),
+        d.TableColumn("stays", ["s" * 50]),
+        d.TableColumn("goes later", ["l" * 50], goes=1),
+        d.TableColumn("goes first", ["f" * 50], goes=2),
+        d.TableColumn("bar", [line(Bar({"compute": 0.75, "input": 0.25, "copy": 0.001}, 8))]),
     )
-    text = told(d.FittingTable(columns))
+    text = told(d.fitting_table(columns))
     assert "| stays | goes later | bar |" in text
     assert "compute 75 %, input 25 % |" in text
     assert "| a | b |" in told(d.table([["a", "", "b"], ["c", "", "d"]]))

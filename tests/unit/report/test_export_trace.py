@@ -173,7 +173,7 @@ def test_batches_made_in_the_training_process_are_on_no_workers_track(tmp_path: 
 def test_of_a_run_that_is_too_large_what_is_around_the_worst_stall_is_shown(fed: Path) -> None:
     trace = opened(fed)
     timeline = trace.ranks[0].timeline
-    stretch = telling([timeline], trace.axis, trace.extent, 60_000)
+    stretch = telling(trace, 60_000)
     assert "around the longest stall" in stretch.why
     assert "ms of input" in stretch.why
     assert stretch.low < int(timeline.steps[40]["fetch_end_ns"]) - trace.axis.zero_ns < stretch.high
@@ -244,9 +244,8 @@ def test_steps_that_were_not_recorded_cannot_be_laid_out(tmp_path: Path, fed: Pa
     run = open_run(create_run(tmp_path / "empty", {}))
     with pytest.raises(WhyidleError, match="holds no step that the device has finished"):
         trace_of(analyse(run), [run])
-    trace = opened(fed)
     with pytest.raises(WhyidleError, match="no step from 700 to 800 was recorded; there are steps 0 to 99"):
-        of_steps([trace.ranks[0].timeline], trace.axis, 700, 800)
+        of_steps(opened(fed), 700, 800)
 
 
 @st.composite

@@ -17,8 +17,7 @@ from whyidle.analyse.recent.reader import RecentReader
 from whyidle.analyse.recent.snapshot import HostView, Snapshot
 from whyidle.analyse.where.places import Where
 from whyidle.record.run import create_run
-from whyidle.report import live
-from whyidle.report.render import bars
+from whyidle.report import bars, live
 from whyidle.terminal.console import json_text
 
 ALL = (

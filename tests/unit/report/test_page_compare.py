@@ -168,3 +168,11 @@ def test_with_runs_is_refused_where_it_means_nothing(
     assert main(["report", str(folder / "naive-b8-r0"), "--with-runs", *options]) == 2
     assert said in " ".join(capsys.readouterr().err.split())
     assert not (folder / "naive-b8-r0" / "report.html").exists()
+
+
+def test_a_change_that_is_not_known_is_told_as_not_measured(study: list[Cell]) -> None:
+    found = compare(study)
+    lost = {name: replace(each, changes={}) for name, each in found.batch_verdicts.items()}
+    page = compare_page.page(replace(found, batch_verdicts=lost), SETTING)
+    assert lost
+    assert re.search(r'<th scope="row">total</th>.*<td class="r">n/a</td>', page)

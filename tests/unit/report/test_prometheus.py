@@ -8,7 +8,7 @@ import pytest
 
 from whyidle.analyse.causes.finding import Finding
 from whyidle.analyse.recent.snapshot import DeviceView, HostView, Snapshot
-from whyidle.report.export.scalar_stream import prometheus_of
+from whyidle.report.export.scalars import prometheus_of
 
 parser = pytest.importorskip("prometheus_client.parser")
 

@@ -35,7 +35,7 @@ from whyidle.report.export.cells import cells_table
 from whyidle.report.export.table import write_csv
 from whyidle.report.page import compare_page
 from whyidle.report.page.run_page import duration, page
-from whyidle.report.render.markdown import markdown
+from whyidle.report.render import markdown
 from whyidle.report.words.figures import evidence_value
 from whyidle.scenarios.planted import MS, Step, train
 

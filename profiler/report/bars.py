@@ -8,8 +8,8 @@ from functools import lru_cache
 from rich.console import Console
 from rich.text import Text
 
-from ...analyse.run.stall_breakdown import PARTS, UNTOLD
-from ..words.figures import PART_COLOURS, part_name
+from ..analyse.run.stall_breakdown import PARTS, UNTOLD
+from .words.figures import PART_COLOURS, part_name
 
 _ALL = (*PARTS, UNTOLD)
 _SIGNS = dict(zip(_ALL, "█░▒▓▚·?", strict=True))

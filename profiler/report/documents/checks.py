@@ -1,0 +1,116 @@
+"""Checks in words: the limits that a run was held to, a row each; and what can be measured on a machine, a line for
+what is well, what is lost and how to fix it for the others."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import groupby
+
+from ...analyse.diff.check import FAILED, NOT_MEASURED, PASSED, REGRESSION, UNCLEAR, LimitCheck
+from ...record.check import Check, Status
+from ...record.files import one_line
+from ..document import (
+    Block,
+    Caution,
+    Document,
+    Heading,
+    LimitRow,
+    Space,
+    TableColumn,
+    Title,
+    Words,
+    limits_section,
+    line,
+    table,
+    toned,
+)
+
+_TONES = {"PASS": "green", "FAIL": "bold red", "UNCLEAR": "bold red", "N/A": "bold red", "SKIP": "yellow"}
+_OUTCOMES = {PASSED: "PASS", FAILED: "FAIL", UNCLEAR: "UNCLEAR", NOT_MEASURED: "N/A"}
+
+
+def check_document(run: str, emulated: str | None, found: Sequence[LimitCheck]) -> Document:
+    """Make a row for each check. `emulated`: the name of an emulated device."""
+    failed = [f"{each.name}{' (unclear)' * (each.status == UNCLEAR)}" for each in found if not each.holds]
+    said = f"{len(failed)} of {len(found)} checks fail: {', '.join(failed)}." if failed else ""
+    blocks: list[Block] = [Title(one_line(f"{run}: {said or f'all {len(found)} checks hold.'}"), one_line=True)]
+    if emulated is not None:
+        blocks.append(Caution("Emulated", f"it ran on {one_line(emulated)}, no GPU was measured.", one_line=True))
+    return Document((*blocks, limits_section(tuple(limit_row(each, safe=True) for each in found))))
+
+
+def limit_row(check: LimitCheck, *, safe: bool = False) -> LimitRow:
+    """Put a check in words; `outcome` is PASS or FAIL; UNCLEAR where noise hides it and N/A where not measured, which
+    fail; SKIP where that is allowed. `safe`: without what acts on a terminal, and in one line."""
+    outcome = "SKIP" if check.allowed and check.status != PASSED else _OUTCOMES[check.status]
+    measured = "not measured" if check.measured is None else _value(check.measured, check.unit)
+    if check.name == REGRESSION and isinstance(check.measured, float) and check.measured < 0:
+        measured = f"none ({_value(-check.measured, check.unit)} more throughput)"
+    wanted = f"{'at most' if check.at_most else 'at least'} {_value(check.limit, check.unit)}"
+    if check.name == "ended" or check.name.startswith("forbid "):
+        wanted = "required" if check.name == "ended" else "forbidden"
+    what, note = (one_line(text) if safe else text for text in (check.what, check.note))
+    return LimitRow(outcome, _TONES[outcome], what, measured, wanted, note)
+
+
+def _value(value: float | str, unit: str) -> str:
+    return value if isinstance(value, str) else f"{value:.4g} {unit}".rstrip()
+
+
+_SIGNS: dict[Status, tuple[str, str]] = {
+    "ok": ("✓", "green"),
+    "limited": ("!", "yellow"),
+    "missing": ("✗", "red"),
+    "not applicable": ("-", "dim"),
+}
+"""Status → its sign and tone."""
+NAME_WIDTH = 24
+_OF_GPU = re.compile(r"GPU (\d+)(.*)")
+
+
+def doctor_document(found: Sequence[Check]) -> Document:
+    """Show all checks of a machine, by group."""
+    counts = Counter(check.status for check in found)
+    told = [
+        (f"{sign} {counts[status]} {status}", f"bold {tone}")
+        for status, (sign, tone) in _SIGNS.items()
+        if counts[status]
+    ]
+    apart = [piece for each in told for piece in ((", ", "bold"), each)][1:]
+    blocks: list[Block] = [Title(line(("What can be measured here: ", "bold"), *apart))]
+    for group, checks in groupby(found, key=lambda check: check.group):
+        blocks += (Space(), Heading(group))
+        for check in _alike(checks):
+            blocks += _lines(check)
+    return Document(tuple(blocks))
+
+
+def _alike(checks: Iterable[Check]) -> list[Check]:
+    """Let GPUs with the same words share a line."""
+    merged: dict[tuple[str, ...], tuple[Check, list[str]]] = {}
+    for check in checks:
+        of_gpu = _OF_GPU.fullmatch(check.name)
+        number, what = of_gpu.groups() if of_gpu else ("", check.name)
+        key = (what, check.status, check.says, check.lost, check.fix)
+        merged.setdefault(key, (check, []))[1].append(number)
+    return [
+        replace(check, name=f"GPU {','.join(numbers)}{key[0]}" if numbers[0] else check.name)
+        for key, (check, numbers) in merged.items()
+    ]
+
+
+def _lines(check: Check) -> Iterator[Block]:
+    sign, tone = _SIGNS[check.status]
+    quiet = "dim" if check.status == "not applicable" else ""
+    rows: list[tuple[tuple[Words, Words, Words], tuple[int, int]]] = [
+        ((toned(sign, tone), toned(check.name, quiet), toned(check.says, quiet)), (1, NAME_WIDTH))
+    ]
+    if check.status not in ("ok", "not applicable"):
+        further = (("lost", tone, check.lost), ("fix", "bold", check.fix))
+        rows += [(("", toned(word, of_word), what), (3, 4)) for word, of_word, what in further if what]
+    for cells, widths in rows:
+        columns = (*(TableColumn(width=width) for width in widths), TableColumn(grows=True, folds=True))
+        yield table([cells], *columns, gap=1)

@@ -1,0 +1,398 @@
+"""Documents in the forms that they are read in: text for a terminal, parts of a page, Markdown as GitHub renders it.
+
+Text has a terminal's width, colours and signs; in a table that fits its width what matters least goes first, and is
+never cut. A page's templates lay out its parts: the words of the text, without its signs for bars. Markdown, for a pull
+request, has all blocks in their order, without pictures; long ones are cut, and say how much more there is.
+
+What was recorded (commands, paths, titles) is text in each of them, never markup: no link, no mention, no HTML comes of
+it, and nothing acts on a terminal.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import Any, NamedTuple
+
+from rich.cells import cell_len
+from rich.console import Console, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from ..analyse.run.stall_breakdown import PARTS
+from ..record.files import one_line, plain
+from . import bars
+from .document import (
+    CODE,
+    FINE,
+    STRONG,
+    Bar,
+    Block,
+    Caution,
+    CodeChange,
+    Document,
+    Heading,
+    Length,
+    Paragraph,
+    PartSign,
+    Phrase,
+    Section,
+    Space,
+    Span,
+    TableBlock,
+    TableColumn,
+    Title,
+    Tone,
+    Words,
+    plain_words,
+    toned,
+)
+
+_ASCII = str.maketrans(
+    {"µ": "u", "±": "+-", "→": "->", "▲": "^", "…": "...", "–": "-", "−": "-", "×": "x", "✓": "+", "✗": "x", "·": "-"}
+)
+
+
+def written(words: str, ascii_only: bool) -> str:
+    """Write words in the signs that the output has."""
+    return words.translate(_ASCII) if ascii_only else words
+
+
+def text_of(words: Words, ascii_only: bool = False, shown: Callable[[str], str] = one_line) -> Text:
+    """Write words with their tones and signs, as rich prints and measures them. `shown`: what is shown of words that
+    somebody may have recorded; in one line, unless they stand in a cell of a table."""
+    whole = Text()
+    for piece in (Span(words),) if isinstance(words, str) else words.pieces:
+        if isinstance(piece, Bar):
+            whole.append_text(bars.stacked(piece.shares, piece.width, ascii_only))
+        elif isinstance(piece, Length):
+            whole.append_text(Text(("#" if ascii_only else "█") * piece.signs))
+        elif isinstance(piece, PartSign):
+            whole.append_text(Text(bars.sign(piece.part, ascii_only), style=bars.colour(piece.part)))
+        else:
+            whole.append_text(Text(written(shown(piece.words), ascii_only), style=piece.tone))
+    return whole
+
+
+# Text.
+
+INDENT = 2
+"""Blanks of one step to the right."""
+BETWEEN = 2
+"""Blanks between two columns of a table that fits."""
+DIFF_TONES: Mapping[str, Tone] = {"-": "red", "+": "green"}
+"""Tone of a line of a diff, by its first sign."""
+
+
+def print_document(document: Document, console: Console, full: bool = True) -> None:
+    """Print it, all or the short version."""
+    ascii_only = bars.is_ascii(console)
+    for block in _unfolded(document.blocks if full else document.brief or document.blocks):
+        for each in FORMS[type(block)].text(block, console.width, ascii_only):
+            console.print(each, soft_wrap=getattr(block, "one_line", False))
+
+
+def renderables(block: Block, width: int, ascii_only: bool) -> Iterator[RenderableType]:
+    """Make what is printed of a block on so many columns."""
+    for each in _unfolded([block]):
+        yield from FORMS[type(each)].text(each, width, ascii_only)
+
+
+def _unfolded(blocks: Iterable[Block]) -> Iterator[Block]:
+    """Take sections apart."""
+    for block in blocks:
+        if isinstance(block, Section):
+            yield from [Heading(block.title)] if block.title else []
+            yield from _unfolded(block.text)
+        else:
+            yield block
+
+
+def _headed(block: Title | Heading, _: int, ascii_only: bool) -> Iterator[RenderableType]:
+    heading = text_of(block.words, ascii_only)
+    heading.style = "bold"
+    yield heading
+
+
+def _indented(what: RenderableType, steps: int = 1) -> RenderableType:
+    return Padding(what, (0, 0, 0, INDENT * steps)) if steps else what
+
+
+def _text_table(block: TableBlock, width: int, ascii_only: bool) -> Iterator[RenderableType]:
+    columns = _columns(block, width - INDENT * block.indent)
+    headed = any(column.head for column in columns)
+    made = Table(
+        box=None, padding=(0, block.gap, 0, 0), pad_edge=False, show_header=headed, header_style=block.head_tone
+    )
+    for column in columns:
+        made.add_column(
+            written(plain(column.head), ascii_only),
+            justify="right" if column.right else "left",
+            no_wrap=column.folds_to is None if block.fits else not column.wraps,
+            overflow="fold" if block.fits or column.folds else "ellipsis",
+            width=column.width,
+            min_width=_least(column) if block.fits else column.least,
+            max_width=column.most,
+            ratio=1 if column.grows else None,
+            style=column.tone,
+        )
+    for row in zip(*(column.cells for column in columns), strict=True):
+        made.add_row(*(text_of(cell, ascii_only, plain) for cell in row))
+    yield _indented(made, block.indent)
+    if any(column.head == block.legend_of for column in columns):
+        yield bars.legend(dict.fromkeys(PARTS, 1.0), ascii_only)
+
+
+def _columns(block: TableBlock, width: int) -> Sequence[TableColumn]:
+    return fitting(block.columns, width) if block.fits else block.columns
+
+
+def _least(column: TableColumn) -> int:
+    """Count the letters it takes at least. A bar takes the room of its signs."""
+    texts = (column.head, *(text_of(cell).plain for cell in column.cells))
+    widest = max(cell_len(line) for each in texts for line in each.splitlines() or [""])
+    if column.folds_to is None:
+        return widest
+    longest_word = max((cell_len(word) for each in texts for word in each.split()), default=0)
+    return min(widest, max(column.folds_to, longest_word))
+
+
+def fitting(columns: Sequence[TableColumn], width: int) -> list[TableColumn]:
+    """Choose those that fit, in their order. What stays whatever the room is may be too wide all the same."""
+    kept = [column for column in columns if column.cells]
+    while kept and sum(map(_least, kept)) + BETWEEN * (len(kept) - 1) > width:
+        place = max(range(len(kept)), key=lambda number: kept[number].goes)
+        first = kept[place]
+        if first.goes == 0:
+            break
+        kept[place : place + 1] = [first.instead] if first.instead is not None else []
+    return kept
+
+
+# Parts of a page.
+
+
+class PagePart(NamedTuple):
+    """What a macro of the templates shows."""
+
+    kind: str
+    """`heading`, `paragraph` or `rows`."""
+    words: str = ""
+    """Of a heading or a paragraph."""
+    head: tuple[str, ...] = ()
+    """Heads of the columns; empty where there are none."""
+    rows: tuple[tuple[str, ...], ...] = ()
+    right: tuple[bool, ...] = ()
+    """For each column whether it is figures."""
+
+
+class PageSection(NamedTuple):
+    """A card of a page."""
+
+    title: str
+    """Empty of what stands before the first heading."""
+    blocks: tuple[PagePart, ...]
+
+
+def page_sections(blocks: Iterable[Block]) -> list[PageSection]:
+    """Cut parts at their headings: each is a card of a page. Sections that hold nothing are left out."""
+    cards: list[tuple[str, list[PagePart]]] = [("", [])]
+    for part in page_parts(blocks):
+        if part.kind == "heading":
+            cards.append((part.words, []))
+        else:
+            cards[-1][1].append(part)
+    return [PageSection(title, tuple(within)) for title, within in cards if title or within]
+
+
+def page_parts(blocks: Iterable[Block]) -> list[PagePart]:
+    """Turn blocks into what the templates' macros take. Titles, cautions and sections with a picture are drawn by the
+    page itself."""
+    return [part for block in blocks for part in FORMS[type(block)].page(block)]
+
+
+def _page_words(words: Words) -> str:
+    return text_of(words, shown=plain).plain.strip()
+
+
+def _page_table(block: TableBlock) -> Iterator[PagePart]:
+    columns = [column for column in block.columns if column.cells]
+    heads = tuple(column.head.strip() for column in columns)
+    rows = tuple(zip(*(map(_page_words, column.cells) for column in columns), strict=True))
+    if rows:
+        yield PagePart("rows", "", heads if any(heads) else (), rows, tuple(column.right for column in columns))
+
+
+# Markdown.
+
+MOST_ROWS = 30
+MOST_PARAGRAPHS = 8
+"""In a row."""
+WIDEST = 120
+"""Signs that a row of a table may take, as a terminal has so many; where it takes more, columns go as they go there."""
+LONGEST = 1000
+"""Characters of one text."""
+_MARKUP = re.compile(r"[\\`*_{}\[\]|~$]|^[-+](?=\s|$)|(?<=^\d)[.)](?=\s)|(?<=^\d\d)[.)](?=\s)")
+_LINKED = re.compile(r"#|@|\bGH-(?=\d)|:(?=//)", re.IGNORECASE)
+"""Signs after which GitHub makes a link of an issue, a person or an address, also where they are escaped."""
+
+
+def markdown(document: Document) -> str:
+    """Write the short version, and below it, folded, all of it."""
+    lines = [f"### whyidle: {escaped(document.title)}", *_together(document.brief or document.blocks)]
+    if document.brief:
+        lines += ["", "<details><summary>All of it</summary>", *_together(document.blocks), "", "</details>"]
+    return "\n".join(lines) + "\n"
+
+
+def escaped(value: object, longest: int | None = LONGEST) -> str:
+    """Write a text as text: one line, with nothing in it that Markdown, HTML or GitHub acts on; cut where it is
+    longer."""
+    line = _line(value, longest).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    line = _MARKUP.sub(r"\\\g<0>", line)
+    # The last, since the reference of a character has such a sign.
+    return _LINKED.sub(r"\g<0>&#8203;", line).replace("www.", "www&#46;")
+
+
+def code(value: object) -> str:
+    """Write a text as code, outside of tables."""
+    line = _line(value) or " "
+    ticks = "`" * (1 + max((len(run) for run in re.findall("`+", line)), default=0))
+    pad = " " if line.startswith("`") or line.endswith("`") else ""
+    return f"{ticks}{pad}{line}{pad}{ticks}"
+
+
+def _line(value: object, longest: int | None = LONGEST) -> str:
+    line = " ".join(plain(str(value)).split())
+    return line if longest is None or len(line) <= longest else f"{line[: longest - 1]}…"
+
+
+def _together(blocks: Iterable[Block]) -> list[str]:
+    """Write all lines, those of a list without empty ones between them."""
+    together: list[str] = []
+    for kind, alike in groupby((each for each in blocks if not isinstance(each, Title | Space)), key=type):
+        shown = list(alike)
+        more = len(shown) - MOST_PARAGRAPHS if kind is Paragraph else 0
+        lines = [line for each in (shown[:MOST_PARAGRAPHS] if more > 0 else shown) for line in _lines(each)]
+        for line in (*lines, *_more(more, "paragraphs")):
+            if line.startswith("- ") and together[-2:-1] and together[-2].startswith("- ") and not together[-1]:
+                together.pop()
+            together.append(line)
+    return together
+
+
+def _lines(block: Block) -> Iterable[str]:
+    """Write one block, after an empty line."""
+    return FORMS[type(block)].markdown(block)
+
+
+def _paragraph(block: Paragraph) -> Iterator[str]:
+    pieces = block.words.pieces if isinstance(block.words, Phrase) else ()
+    if isinstance(block.words, Phrase) and all(isinstance(each, Bar) for each in pieces):
+        return
+    if any(isinstance(each, Span) and each.tone in TONES for each in pieces):
+        said = "".join(_span(each) for each in pieces if isinstance(each, Span))
+    else:
+        said = escaped(plain_words(block.words).strip().removeprefix("- " * bool(block.indent)))
+    yield from ("", f"- {said}" if block.indent else said)
+
+
+def _span(span: Span) -> str:
+    """Write words of one tone; blanks at their ends are kept."""
+    if span.tone in TONES:
+        return TONES[span.tone](span.words)
+    bare = span.words.strip()
+    return " " * span.words.startswith(" ") + escaped(bare) + " " * (span.words.endswith(" ") and bool(bare))
+
+
+TONES: Mapping[Tone, Callable[[str], str]] = {
+    CODE: code,
+    STRONG: lambda words: f"**{escaped(words)}**",
+    FINE: lambda words: f"<sub>{escaped(words)}</sub>",
+}
+
+
+def _section(block: Section) -> Iterator[str]:
+    if block.folded:
+        yield from ("", f"<details><summary>{escaped(block.title)}</summary>")
+    elif block.markdown is None and block.title:
+        yield from _lines(Heading(block.title))
+    for each in block.text if block.markdown is None else block.markdown:
+        yield from _lines(each)
+    if block.folded:
+        yield from ("", "</details>")
+
+
+def _caution(block: Caution) -> Iterable[str]:
+    where = f" {escaped(block.where)}" if block.where else ""
+    return ("", f"**{escaped(block.what)}{where}:** {escaped(block.words)}")
+
+
+def _markdown_table(block: TableBlock) -> Iterator[str]:
+    """Write a table, whole or with its first rows. Columns of pictures, and all others without a word, are left out."""
+    columns = _columns(block, WIDEST)
+    rows = max((len(column.cells) for column in columns), default=0)
+    most, longest = (rows, None) if block.whole else (MOST_ROWS, LONGEST)
+    texts = [(column, [_cell(cell, longest) for cell in column.cells[:most]]) for column in columns]
+    if shown := [(column, cells) for column, cells in texts if any(cells)]:
+        yield ""
+        yield f"| {' | '.join(escaped(column.head) for column, _ in shown)} |"
+        yield f"|{'|'.join(' --: ' if column.right else ' :-- ' for column, _ in shown)}|"
+        yield from (f"| {' | '.join(row)} |" for row in zip(*(cells for _, cells in shown), strict=True))
+    yield from _more(rows - most, "rows")
+
+
+def _cell(words: Words, longest: int | None) -> str:
+    """Its lines in one."""
+    return "; ".join(escaped(line, longest) for line in plain_words(words).splitlines() if line.strip())
+
+
+def _more(number: int, what: str) -> Iterator[str]:
+    if number > 0:
+        yield from ("", f"And {number} more {what if number > 1 else what[:-1]}.")
+
+
+class Form(NamedTuple):
+    """How a kind of block is shown."""
+
+    text: Callable[[Any, int, bool], Iterable[RenderableType]]
+    """On so many columns, in ASCII or not."""
+    page: Callable[[Any], Iterable[PagePart]]
+    markdown: Callable[[Any], Iterable[str]]
+
+
+def _nothing(*_: Any) -> tuple[()]:
+    return ()
+
+
+FORMS: Mapping[type[Block], Form] = {
+    Title: Form(_headed, _nothing, _nothing),
+    Heading: Form(
+        _headed,
+        lambda block: [PagePart("heading", block.words.strip())],
+        lambda block: ("", f"**{escaped(block.words)}**"),
+    ),
+    Paragraph: Form(
+        lambda block, _, ascii_only: [_indented(text_of(block.words, ascii_only), block.indent)],
+        lambda block: [PagePart("paragraph", words)] if (words := _page_words(block.words)) else [],
+        _paragraph,
+    ),
+    Space: Form(lambda *_: [Text()], _nothing, _nothing),
+    TableBlock: Form(_text_table, _page_table, _markdown_table),
+    CodeChange: Form(
+        lambda block, _, ascii_only: [
+            _indented(text_of(toned(words, DIFF_TONES.get(words[:1], "")), ascii_only)) for words in block.lines
+        ],
+        lambda block: [PagePart("paragraph", line) for line in block.lines],
+        lambda block: ("", "```diff", *map(_line, block.lines), "```"),
+    ),
+    Caution: Form(
+        lambda block, _, ascii_only: [] if block.quiet else [text_of(toned(block.said, "bold yellow"), ascii_only)],
+        _nothing,
+        _caution,
+    ),
+    Section: Form(_nothing, lambda block: page_parts(block.on_page()), _section),
+}
+"""Kind of block → its forms. A text takes sections apart before."""

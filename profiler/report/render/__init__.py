@@ -1,1 +1,0 @@
-"""Documents as text, as parts of a page, and as Markdown."""
