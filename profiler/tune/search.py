@@ -288,8 +288,7 @@ class _Search:
     def predicted(self, settings: LoaderSettings) -> Prediction:
         """Give what the replay says of a setting; it knows nothing of other pipelines."""
         asked = replace(settings, pipeline=self.own.pipeline)
-        if asked not in self._said:
-            self._ask([asked])
+        self._ask([asked])
         return self._said[asked]
 
     def _ask(self, settings: Sequence[LoaderSettings]) -> None:
@@ -370,13 +369,7 @@ class _Search:
         room = int(self._left_s() / (2.5 * MARGIN * max(costs, default=plan.block_s)))
         most = min(plan.most_candidates, max(2, room)) - 1
         self.left_out |= dict.fromkeys(wanted[most:], "left out to limit the number of trials")
-        self._note_what_is_not_asked(pick)
-        # The replay knows nothing of other loaders. They get as many workers as the program's own would need.
-        return wanted[:most] + [replace(pick, pipeline=name) for name in plan.pipelines if name != own.pipeline]
-
-    def _note_what_is_not_asked(self, pick: LoaderSettings) -> None:
-        plan = self.plan
-        if plan.baseline.in_order and not plan.out_of_order and pick.num_workers and "in_order" not in plan.fixed:
+        if own.in_order and not plan.out_of_order and pick.num_workers and "in_order" not in plan.fixed:
             loose = self._rate(replace(pick, in_order=False)) / self._rate(pick)
             gain = f" (predicted: {100 * (loose - 1):+.0f} %)" if loose > 1 + TIE else ""
             self.notes.append(f"in_order=False: batches would come in another order{gain}; --out-of-order tries it")
@@ -385,6 +378,8 @@ class _Search:
         if plan.batches_per_epoch is None and "persistent_workers" not in plan.fixed:
             why = "the length of an epoch is unknown, so beginnings of epochs do not count"
             self.notes.append(f"persistent_workers: {why}")
+        # The replay knows nothing of other loaders. They get as many workers as the program's own would need.
+        return wanted[:most] + [replace(pick, pipeline=name) for name in plan.pipelines if name != own.pipeline]
 
     def _note_what_is_cheaper(self) -> None:
         self.notes.append("other workers, prefetch, order and pinning: there is nothing to gain")
