@@ -221,7 +221,14 @@ class _Command:
         sizes = self._arguments.batch_sizes
         # `auto` is for accelerators: on a processor, trying what fits means to fill the machine's memory.
         of_sizes = sizes != NONE and not (sizes == AUTO and ready.device == "cpu")
-        budget = self._left_s()
+        # What the program's start and the first stretch have left.
+        spent = time.monotonic() - self._begun
+        budget = max(self._arguments.budget - spent, LEAST_TRIALS_S)
+        if self._arguments.budget - spent < LEAST_TRIALS_S:
+            progress.say(
+                f"The program took {spent:.0f} s to start and to be recorded; trials go on for {LEAST_TRIALS_S:.0f} s, "
+                f"which is beyond the budget of {self._arguments.budget:.0f} s."
+            )
         # All that were tried last live side by side: a few workers a CPU, or as many as an advice would name.
         most = min(MOST_WORKERS, max(8, 4 * round(cpu_budget().budget), Advice(workload).most_workers))
         plan = self._plan(ready, workload.batch_size, budget * (1 - BATCH_SHARE if of_sizes else 1))
@@ -281,17 +288,6 @@ class _Command:
     def _patch(self, ready: Ready, settings: LoaderSettings) -> Any:
         made = loader_made(open_run(self.folder / RECORDING))
         return patch_of(made, ready.settings, settings, self._job.asked["command"], Path.cwd())
-
-    def _left_s(self) -> float:
-        """Give the seconds for trials: what the program's start and the first stretch have left of the budget."""
-        spent = time.monotonic() - self._begun
-        left = float(self._arguments.budget) - spent
-        if left < LEAST_TRIALS_S:
-            self.progress.say(
-                f"The program took {spent:.0f} s to start and to be recorded; trials go on for {LEAST_TRIALS_S:.0f} s, "
-                f"which is beyond the budget of {self._arguments.budget:.0f} s."
-            )
-        return max(left, LEAST_TRIALS_S)
 
     def _batch(
         self, bench: ScriptBench, model: Predict, plan: SearchPlan, tuned: Tuning, analysis: Analysis, left_s: float

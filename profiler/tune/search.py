@@ -1,9 +1,10 @@
 """Which loader settings are fastest, measured within one training: blocks of several settings in interleaved rounds.
 
 First the program's own settings and what the training would do without a loader. Then the few settings that the replay
-of the recording singles out, in rounds that all of them share with the baseline; what is clearly slower is dropped,
-what lies around the best joins. When the intervals decide, only the winner and the baseline run on: how much faster it
-is comes from those rounds alone, as a winner is picked partly by luck.
+of the recording singles out, in rounds: what is surely not the choice is dropped, what lies around the best joins. A
+baseline that is clearly beaten pauses meanwhile, so that blocks go to what is near the best. When the intervals decide,
+only the winner and the baseline run on: how much faster it is comes from those rounds alone, as a winner is picked
+partly by luck.
 """
 
 from __future__ import annotations
@@ -21,10 +22,12 @@ from ..errors import WhyidleError
 from ..matrix.matrix import rounds
 from ..record.tuning import DEFAULT_PREFETCH, Block, LoaderSettings
 from .result import SearchEnd, Trial, Tuning, WorkersCost, describe
-from .standing import HELD, LEAST_PROOFS, WORTH_TUNING, Entry, SearchPlan, Standing, cost, toll
+from .standing import HELD, LEAST_PROOFS, WORTH_TUNING, Entry, SearchPlan, Standing, cost, earned, toll
 
 SAME = 0.015
 """Log rates that differ by no more are the same."""
+DROPPED = 0.1
+"""Share of cases in which the interval that settings are dropped by misses the truth: those near the best run on."""
 MOST_LOST = 0.1
 """Log rate by which a cheaper setting than the baseline may be slower at most, by its interval's low end."""
 CLEAR = log(1.10)
@@ -209,7 +212,9 @@ class _Search:
                 rest = [replace(self.winner, pin_memory=not self.winner.pin_memory)]
                 self.alive += rest
             self._close_rest()
-            orders = list(dict.fromkeys([self.own, self.winner, *self.alive]))
+            # A baseline that is clearly slower tells nothing more of the rest; the proof measures it again.
+            beaten = self.own not in rest and earned(self.winner, self.own, now.ratio(self.winner, self.own))
+            orders = list(dict.fromkeys([*([] if beaten and self.round else [self.own]), self.winner, *self.alive]))
             spent = self.round >= self.plan.most_rounds or len(self.entries) >= self.plan.most_blocks
             if rest and not spent:
                 if self._cost_of(orders) + self._cost_of([self.own, self.winner]) > self._left_s():
@@ -241,8 +246,8 @@ class _Search:
         winner, fastest = now.pick(self.alive)
         for each in [each for each in self.alive if each in now.settings and each != winner]:
             dearer = cost(each, self.own) > cost(winner, self.own)
-            most = now.ratio(each, winner).high - toll(each, winner)
-            if dearer and most >= WORTH_TUNING and now.ratio(each, fastest).high >= 0:
+            most = now.fit.ratio(each, winner, DROPPED).high - toll(each, winner)
+            if dearer and most >= WORTH_TUNING and now.fit.ratio(each, fastest, DROPPED).high >= 0:
                 continue
             self.alive.remove(each)
             slower, blocks = 1 - exp(now.ratio(each, winner).value), len(now.blocks[each])
@@ -269,7 +274,10 @@ class _Search:
             if each.outstanding > fastest.outstanding and self._rate(each) > (1 + TIE) * self._rate(fastest):
                 wanted.append(each)
                 break
-        return [each for each in dict.fromkeys(wanted) if each not in tried and self._can_run(each)]
+        # What the replay surely knows to be slower is not worth a block.
+        least = self._rate(winner)
+        able = [each for each in dict.fromkeys(wanted) if self._can_run(each) and self.predicted(each).high >= least]
+        return [each for each in able if each not in tried]
 
     def _more_than(self, workers: int) -> int:
         more = [count for count in MANY_WORKERS if workers * 1.2 <= count <= self.plan.most_workers]
@@ -280,8 +288,7 @@ class _Search:
     def predicted(self, settings: LoaderSettings) -> Prediction:
         """Give what the replay says of a setting; it knows nothing of other pipelines."""
         asked = replace(settings, pipeline=self.own.pipeline)
-        if asked not in self._said:
-            self._ask([asked])
+        self._ask([asked])
         return self._said[asked]
 
     def _ask(self, settings: Sequence[LoaderSettings]) -> None:
@@ -362,13 +369,7 @@ class _Search:
         room = int(self._left_s() / (2.5 * MARGIN * max(costs, default=plan.block_s)))
         most = min(plan.most_candidates, max(2, room)) - 1
         self.left_out |= dict.fromkeys(wanted[most:], "left out to limit the number of trials")
-        self._note_what_is_not_asked(pick)
-        # The replay knows nothing of other loaders. They get as many workers as the program's own would need.
-        return wanted[:most] + [replace(pick, pipeline=name) for name in plan.pipelines if name != own.pipeline]
-
-    def _note_what_is_not_asked(self, pick: LoaderSettings) -> None:
-        plan = self.plan
-        if plan.baseline.in_order and not plan.out_of_order and pick.num_workers and "in_order" not in plan.fixed:
+        if own.in_order and not plan.out_of_order and pick.num_workers and "in_order" not in plan.fixed:
             loose = self._rate(replace(pick, in_order=False)) / self._rate(pick)
             gain = f" (predicted: {100 * (loose - 1):+.0f} %)" if loose > 1 + TIE else ""
             self.notes.append(f"in_order=False: batches would come in another order{gain}; --out-of-order tries it")
@@ -377,6 +378,8 @@ class _Search:
         if plan.batches_per_epoch is None and "persistent_workers" not in plan.fixed:
             why = "the length of an epoch is unknown, so beginnings of epochs do not count"
             self.notes.append(f"persistent_workers: {why}")
+        # The replay knows nothing of other loaders. They get as many workers as the program's own would need.
+        return wanted[:most] + [replace(pick, pipeline=name) for name in plan.pipelines if name != own.pipeline]
 
     def _note_what_is_cheaper(self) -> None:
         self.notes.append("other workers, prefetch, order and pinning: there is nothing to gain")

@@ -26,8 +26,8 @@ LEAST_FREEDOM = 2
 """Degrees of freedom from which on the noise counts as measured."""
 UNSEEN = 0.15
 """As `UNSURE`, as long as how noisy the machine is was only assumed: one block is no reason to drop a setting."""
-UNSURE = 0.3
-"""Share of cases in which the intervals that settings are picked and dropped by miss the truth."""
+UNSURE = 0.4
+"""Share of cases in which the intervals that settings are picked by miss the truth."""
 NOT_THE_LOADER = 0.05
 """Log rate below the baseline from which blocks without a loader count as disturbed."""
 TOO_NOISY = 0.15

@@ -382,7 +382,17 @@ class ScriptBench:
     def _order(self, say: str, settings: LoaderSettings, seconds: float) -> Block:
         tried = False
         while True:
-            training = self._training or self._begin_again()
+            training = self._training
+            if training is None:
+                if self.starts > self._paused:
+                    number, most = self.starts + 1, self._launch.most_starts + self._paused
+                    self._say(f"The training has ended: starting it again ({number} of at most {most} starts).")
+                try:
+                    training = self._start()
+                except BenchEnded:
+                    raise
+                except WhyidleError as error:
+                    raise BenchEnded(str(error)) from error
             training.busy = True
             training.channel.send(say, settings=settings.to_json(), seconds=seconds)
             answer = self._await_answer(training, self._patience(seconds))
@@ -444,17 +454,6 @@ class ScriptBench:
                 )
                 self.end()
                 raise TrialFailed(self._why)
-
-    def _begin_again(self) -> StartedTraining:
-        if self.starts > self._paused:
-            most = self._launch.most_starts + self._paused
-            self._say(f"The training has ended: starting it again ({self.starts + 1} of at most {most} starts).")
-        try:
-            return self._start()
-        except BenchEnded:
-            raise
-        except WhyidleError as error:
-            raise BenchEnded(str(error)) from error
 
     def _receive(self, training: StartedTraining) -> dict[str, Any] | None:
         """Give the next answer, if one comes soon.

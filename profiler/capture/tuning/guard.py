@@ -107,13 +107,8 @@ class Guard:
 
     def replaces(self, path: Any) -> None:
         """Written anew, whatever it held."""
-        name = self._guarded(path)
-        if name is not None:
-            old = self._is_old(name)
-            if old is None:
-                self.note(name, "new")
-            else:
-                self._spoils(name, old)
+        if (name := self._guarded(path)) is not None:
+            self._spoils(name, self._is_old(name))
 
     def removes(self, path: Any, folder: int = -1) -> None:
         name = self._guarded(path, folder)
@@ -122,16 +117,10 @@ class Guard:
 
     def renames(self, source: Any, target: Any, source_folder: int = -1, target_folder: int = -1) -> None:
         self.removes(source, source_folder)
-        name = self._guarded(target, target_folder)
-        if name is None:
-            return
-        old = self._is_old(name)
-        if old:
-            self._spoils(name, old)
-        else:
-            self.note(name, "new")
+        if (name := self._guarded(target, target_folder)) is not None:
+            self._spoils(name, self._is_old(name))
 
-    def _spoils(self, name: str, old: bool) -> None:
+    def _spoils(self, name: str, old: bool | None) -> None:
         if not old:
             self.note(name, "new")
             return

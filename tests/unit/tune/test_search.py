@@ -296,16 +296,19 @@ def test_without_noise_the_choice_is_within_2_percent_of_the_grid_and_one_worker
 
 
 @pytest.mark.slow
-def test_with_noise_the_choice_is_good_as_a_rule_soon_made_and_of_no_more_workers_than_needed() -> None:
-    """Within 2 % of the best, nearly always within 6, after 18 % of three grids and fewer than 20 blocks."""
-    searches = [(name, *found(name, seed, NOISE, DRIFT)) for name in SPECS for seed in SEEDS]
+@pytest.mark.parametrize(("noise", "nine_in_ten"), [(0.03, 0.01), (NOISE, 0.02)])
+def test_with_noise_the_choice_is_good_soon_made_and_of_few_more_workers_than_needed(
+    noise: float, nine_in_ten: float
+) -> None:
+    """The best as a rule, nearly always within 2 %, after 17 % of three grids and 18 blocks."""
+    searches = [(name, *found(name, seed, noise, DRIFT)) for name in SPECS for seed in SEEDS]
     off = [regret(SPECS[name], best) for name, _, best, _, _ in searches]
-    assert np.median(off) <= 0.02
-    assert np.quantile(off, 0.9) <= 0.06
-    assert np.mean([seconds / grid_seconds(name) for name, _, _, seconds, _ in searches]) <= 0.18
-    assert np.median([blocks for *_, blocks in searches]) < 20
+    assert np.median(off) <= 0.001
+    assert np.quantile(off, 0.9) <= nine_in_ten
+    assert np.mean([seconds / grid_seconds(name) for name, _, _, seconds, _ in searches]) <= 0.17
+    assert np.median([blocks for *_, blocks in searches]) <= 18
     excess = [best.num_workers - least_workers(SPECS[name]) for name, _, best, _, _ in searches]
-    assert np.mean(excess) <= 0.3
+    assert np.mean(excess) <= 0.4
     assert np.median(excess) <= 0
 
 
