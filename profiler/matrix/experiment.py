@@ -174,10 +174,12 @@ def plan(request: Request, say: Callable[[str], None]) -> tuple[Matrix, list[Var
     """
     budget = None if request.budget is None else Budget(request.budget)
     from whyidle.scenarios.registry import scenario
+
+    chosen = scenario(request.scenario)
+    # What these import is known to be installed only now.
     from whyidle.scenarios.scenario import ExperimentRequest
     from whyidle.scenarios.variant import plain
 
-    chosen = scenario(request.scenario)
     experiment = chosen.experiment(request.experiment)
     devices = described(request.device)
     limit = request.limit or (None if request.as_published else experiment.limit)

@@ -23,7 +23,9 @@ def counted(least):
         number += 1
 
 def samples():
-    return sum(os.path.getsize(path) for path in glob.glob(os.environ["WHYIDLE_RUN"] + "/stack-*.rec")) / 64
+    """Behind a header of 4096 bytes there are 64 for each sample."""
+    files = glob.glob(os.environ["WHYIDLE_RUN"] + "/stack-*.rec")
+    return sum(max(0, os.path.getsize(path) - 4096) for path in files) / 64
 
 class World:
     """Takes several times as long as learning does, however slow the machine is."""

@@ -44,7 +44,6 @@ from whyidle.analyse.run.stall_breakdown import Gil
 from whyidle.analyse.speedup import SCATTER_SD
 from whyidle.analyse.statistics import Estimate, wilson
 from whyidle.analyse.where.stages import Stages, StageShare
-from whyidle.record.reader import copied
 from whyidle.record.schema import CONTENT, HOST, MEMORY, NOT_MEASURED, MemoryLimitOf, StepFlag, ThreadState
 from whyidle.scenarios.planted import MS
 
@@ -660,7 +659,7 @@ def test_batches_that_every_worker_makes_are_repeated(
 @pytest.mark.parametrize("queued", [True, False])
 def test_batches_that_nothing_is_computed_with_are_passed_over(tmp_path: Path, queued: bool) -> None:
     facts = waiting_for_data(tmp_path / "run")
-    steps = copied(facts.window.steps)
+    steps = np.array(facts.window.steps)
     steps["flags"][::2] |= StepFlag.COMPUTED_NOTHING
     steps["flags"][::2] &= ~(StepFlag.FORWARD_SEEN | StepFlag.OPTIMIZER)
     for name in ("backward_begin_ns", "optimizer_end_ns"):

@@ -17,7 +17,7 @@ from torch.utils.data._utils import worker as torch_worker
 import support.slow_data as slow_data
 from whyidle.analyse.predict.observed import LEAST_BATCHES
 from whyidle.analyse.run.window import MOST_WARMUP_STEPS
-from whyidle.capture.hooks.parts import bytes_of, weigh
+from whyidle.capture.hooks.parts import bytes_of
 from whyidle.capture.hooks.samples import samples_of
 from whyidle.capture.hooks.switch import Switch
 from whyidle.capture.workers.batch_content import BatchContent
@@ -279,20 +279,9 @@ class Seen(torch.Tensor):
         raise AssertionError("looked at")
 
 
-def test_batches_are_weighed_whatever_they_are_made_of() -> None:
-    class Encoding:
-        def __init__(self) -> None:
-            self.ids, self.text = torch.zeros(10, dtype=torch.int64), "abc"
-
-    assert weigh({"a": [torch.zeros(3), (torch.zeros(2, 2), None)], "b": Encoding(), "c": 3}) == 12 + 16 + 80 + 3
-    endless: list[Any] = []
-    endless.append(endless)
-    assert (weigh([1, None, 2.0]), weigh(endless)) == (None, None)
-
-
 def test_what_a_batch_would_make_when_it_is_looked_at_is_not_made() -> None:
     seen = torch.zeros(3, 2).as_subclass(Seen)
-    for look in (samples_of, bytes_of, weigh):
+    for look in (samples_of, bytes_of):
         for batch in (Lazy(), LazyShape(), [Lazy(), LazyShape()]):
             assert look(batch) in (None, NOT_MEASURED, 2)  # type: ignore[operator]
     assert samples_of(LazyDict(x=torch.zeros(5))) == 5
