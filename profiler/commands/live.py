@@ -97,6 +97,10 @@ def _first_figures(folder: Path) -> Snapshot:
 
 def _show(arguments: argparse.Namespace, source: Following, first: Snapshot | None) -> None:
     """On the screen, as one view, or as lines. `first`: the one view, where it is known already."""
+    if not arguments.once and _is_screen():
+        # A terminal says how large it is: what its shell exported may be another one's size, or an earlier one.
+        for name in ("COLUMNS", "LINES"):
+            os.environ.pop(name, None)
     target = console()
     target.no_color |= arguments.no_colour
     options = live.Options(ascii_only=arguments.ascii or bars.is_ascii(target))

@@ -24,6 +24,7 @@ from rich.text import Text
 from ..analyse.recent.reader import RecentReader, of_whole_run
 from ..analyse.recent.snapshot import UNDER_WAY, Snapshot
 from ..errors import RecordError
+from ..interrupts import held
 from ..record.latest import latest
 from ..record.schema import BATCH, STEP
 from ..report.live import Options, screen, views
@@ -153,7 +154,9 @@ class Screen:
         if self.has_keys:
             # Not raw: Ctrl-C and Ctrl-Z stay what they are.
             tty.setcbreak(self._in, termios.TCSADRAIN)
-        self._live.start(refresh=True)
+        # What rich has half begun it does not undo.
+        with held():
+            self._live.start(refresh=True)
 
     def _give_back(self) -> None:
         with suppress(OSError):  # the terminal is gone; a SIGHUP says so
