@@ -312,9 +312,9 @@ def judge(
     device: Records,
     host: Records,
     info: dict[str, Any],
-    transforms: Records | None = None,
-    names: Mapping[int, str] | None = None,
-    looks: ProcessLooks | None = None,
+    transforms: Records,
+    names: Mapping[int, str],
+    looks: ProcessLooks | None,
 ) -> Facts:
     """Gather a window's facts. `info`: run.json; `names`: what records name by number."""
     device_kind, queued = device_kind_of(info), device_kind_of(info) != "cpu"

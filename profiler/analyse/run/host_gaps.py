@@ -330,7 +330,7 @@ def _evaluation(
         mine = theirs[(theirs["end_ns"] > begin) & (theirs["begin_ns"] < end)]
         if len(mine) == 0:
             continue
-        iteration = {(int(each["loader"]), int(each["batch"]) >> 32) for each in mine}
+        iteration = set(zip(mine["loader"].tolist(), (mine["batch"] >> 32).tolist(), strict=True))
         goes_on = not iterations.isdisjoint(iteration)
         iterations |= iteration
         if goes_on:

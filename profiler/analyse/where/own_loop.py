@@ -24,7 +24,7 @@ from ..statistics import Estimate, wilson
 from .looks import Looks
 from .places import Where, is_users, places
 from .source import is_given_on, names_behind, names_of, statements_at
-from .stages import Stages, stages_by_hand
+from .stages import Stages, place, stages_by_hand
 
 LEAST_LOOKS = 30
 LONG_STEP = 3.0
@@ -78,7 +78,7 @@ class _Look:
         return self.stack[self.depth + 1] if len(self.stack) > self.depth + 1 else None
 
     def shows(self, what: re.Pattern[str]) -> bool:
-        return any(what.search(_named(call)) for call in self.stack[self.depth + 1 :])
+        return any(what.search(place(call)) for call in self.stack[self.depth + 1 :])
 
     @property
     def named_evaluation(self) -> bool:
@@ -109,19 +109,15 @@ def own_loop_of(looks: Looks, steps: Records) -> OwnLoop | None:
     )
 
 
-def _named(call: Call) -> str:
-    return f"{call.file}:{call.function.rpartition('.')[2]}"
-
-
 def _loop_parts(stacks: Mapping[int, CallStack]) -> dict[int, tuple[int, int | None]]:
     """By the number of a stack: the depth of the loop's function in it, the innermost in which was learnt as well (or
     computed, where no look saw learning), and that of the outermost call by which torch computes. Empty of no loop."""
     computes = {
-        n: next((d for d, c in enumerate(stack) if _COMPUTES.search(_named(c))), None) for n, stack in stacks.items()
+        n: next((d for d, c in enumerate(stack) if _COMPUTES.search(place(c))), None) for n, stack in stacks.items()
     }
 
     def functions_in_which(shows: re.Pattern[str]) -> set[tuple[int, str, str]]:
-        ways = (stacks[n][:inner] for n, inner in computes.items() if inner and shows.search(_named(stacks[n][inner])))
+        ways = (stacks[n][:inner] for n, inner in computes.items() if inner and shows.search(place(stacks[n][inner])))
         return {(depth, call.file, call.function) for way in ways for depth, call in enumerate(way)}
 
     functions = functions_in_which(_LEARNS) or functions_in_which(_COMPUTES)
