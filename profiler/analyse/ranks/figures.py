@@ -7,6 +7,7 @@ by `cells.comparison.rate_of`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from math import isnan
 from statistics import fmean
 
 from ...record.run import Run, Writer
@@ -16,7 +17,7 @@ from ..run.metrics import METRICS
 from .job import shares_of
 from .membership import ranks_of
 
-Read = Callable[[Facts], float | None]
+Read = Callable[[Facts], float]
 Combine = Callable[[list[float]], float]
 
 
@@ -45,7 +46,7 @@ def all_facts(analysis: Analysis) -> list[Facts]:
 
 def over_ranks(analysis: Analysis, read: Read, combine: Combine = fmean) -> float | None:
     """A figure over the ranks that have it; `None` where none has."""
-    known = [value for facts in all_facts(analysis) if (value := read(facts)) is not None]
+    known = [value for facts in all_facts(analysis) if not isnan(value := read(facts))]
     return combine(known) if known else None
 
 
@@ -56,13 +57,12 @@ def shares(analysis: Analysis) -> Mapping[str, float]:
 
 def wall_ns(analysis: Analysis) -> int | None:
     """Time in which all ranks ran; `None` where no step was recorded."""
-    known = analysis.job or (analysis.facts and analysis.facts.parts)
-    return known.wall_ns if known else None
+    return None if analysis.job is None else analysis.job.wall_ns
 
 
 def steps(analysis: Analysis) -> int | None:
     """Steps of the rank that leads the job, in the time in which all ranks ran; `None` where none was recorded."""
-    return analysis.job.steps if analysis.job else analysis.facts.window.count if analysis.facts else None
+    return None if analysis.job is None else analysis.job.steps
 
 
 def figure(analysis: Analysis, name: str) -> float | None:
@@ -74,10 +74,10 @@ def figure(analysis: Analysis, name: str) -> float | None:
         for host, one in [(part.host, part.analysis) for part in analysis.ranks] or [("", analysis)]:
             if one.facts is not None:
                 used = metric.of(one.facts)
-                hosts.setdefault(host, []).extend([] if used is None else [used])
+                hosts.setdefault(host, []).extend([] if isnan(used) else [used])
         return sum(map(fmean, hosts.values())) if hosts and all(hosts.values()) else None
     values = [metric.of(facts) for facts in all_facts(analysis)]
-    known = [value for value in values if value is not None]
+    known = [value for value in values if not isnan(value)]
     # A rank of which computing is not told from waiting leaves the job's unknown.
     unknown = name in ("busy_pct", "au_pct") and len(known) < len(values)
     return metric.over_ranks(known) if known and not unknown else None

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import RecordError
-from ...record.reader import RecordFile, Records
+from ...record.reader import RecordFile
 from ...record.run import Run, Writer, processes
 from ...record.schema import STEP
 
@@ -120,20 +120,20 @@ def _chosen(writers: Sequence[Writer], files: Mapping[Writer, RecordFile]) -> li
     if len(by_rank) in (1, len(writers)):
         return [max(of_rank, key=lambda writer: counts[writer]) for of_rank in by_rank.values()]
     longest = max(writers, key=lambda writer: counts[writer])
-    begin, end = _span(files[longest].all() if counts[longest] else None)
+    begin, end = _span(files.get(longest))
 
     def fits(writer: Writer) -> tuple[bool, bool, int]:
-        first, last = _span(files[writer].all() if counts[writer] else None)
+        first, last = _span(files.get(writer))
         return writer == longest, first < end and last > begin, counts[writer]
 
     return [max(of_rank, key=fits) for of_rank in by_rank.values()]
 
 
-def _span(steps: Records | None) -> tuple[int, int]:
-    """When steps began and ended, by the monotonic clock; zeros of none."""
-    if steps is None or not len(steps):
+def _span(steps: RecordFile | None) -> tuple[int, int]:
+    """When steps began and ended, by the monotonic clock, from the first and the last alone; zeros of none."""
+    if steps is None or not (count := steps.count()):
         return 0, 0
-    return int(steps["fetch_begin_ns"][0]), int(steps["step_end_ns"][-1])
+    return int(steps.read(0, 1)["fetch_begin_ns"][0]), int(steps.read(count - 1, 1)["step_end_ns"][0])
 
 
 def _without_those_that_left(ranks: list[RankProcess]) -> list[RankProcess]:
@@ -220,8 +220,8 @@ def _check(runs: Sequence[Run], ranks: Sequence[RankProcess]) -> None:
     spans = []
     for run in runs:
         # When its trainings ran, by the wall clock of their host.
-        steps = [(rank.wall_ns, run.records(STEP, rank.writer)) for rank in ranks if rank.run is run]
-        ran = [(ahead, *_span(of)) for ahead, of in steps if ahead is not None and len(of)]
+        steps = [(rank.wall_ns, file) for rank in ranks if rank.run is run for file in run.files(STEP, rank.writer)]
+        ran = [(ahead, *_span(file)) for ahead, file in steps if ahead is not None and file.count()]
         if ran:
             spans.append((min(f + ahead for ahead, f, _ in ran), max(e + ahead for ahead, _, e in ran), run.folder))
     for (_, ended, before), (began, _, folder) in pairwise(sorted(spans)):

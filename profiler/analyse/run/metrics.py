@@ -12,6 +12,7 @@ from operator import attrgetter as read
 from statistics import fmean
 from types import MappingProxyType
 
+from ...record.schema import NAN
 from .facts import MACHINE_FULL_PCT, Facts
 from .loader_stats import BUSY, MOSTLY_READING, QUEUED_PCT
 
@@ -23,8 +24,8 @@ class Metric:
     label: str
     """What evidence and limits call it, in words."""
     unit: str
-    of: Callable[[Facts], float | None]
-    """`None` where it was not measured."""
+    of: Callable[[Facts], float]
+    """NaN where it was not measured."""
     normal: str = ""
     """Value without a cause, to follow "normal:"; empty where that depends on the cause."""
     over_ranks: Callable[[list[float]], float] = fmean
@@ -37,9 +38,9 @@ class Metric:
     """Help text for Prometheus."""
 
 
-def _pct(of: Callable[[Facts], float]) -> Callable[[Facts], float | None]:
+def _pct(of: Callable[[Facts], float]) -> Callable[[Facts], float]:
     """A share of the computing in percent, where that is told from waiting."""
-    return lambda facts: 100 * of(facts) if facts.told_apart else None
+    return lambda facts: 100 * of(facts) if facts.told_apart else NAN
 
 
 def _below(limit: float) -> str:
@@ -91,7 +92,7 @@ _METRICS = (
         "slow_times",
         "Time to prepare batches waited for, relative to others",
         "times",
-        lambda f: None if f.waits.slow is None else f.waits.slow.times,
+        read("waits.slow_times"),
         "about 1",
     ),
     Metric("epochs", "Epochs in the window", "", read("waits.epochs")),

@@ -28,10 +28,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ...record.reader import Records, measured
-from ...record.schema import NOT_MEASURED, EventKind, PauseKind, StepFlag
+from ...record.schema import NAN, NOT_MEASURED, EventKind, PauseKind, StepFlag
 from ..intervals import EMPTY, Intervals, clip, complement, covered, intersect, subtract, total, union, union_of
-from ..shares import MOSTLY, NEARLY_ALL
-from .window import Lengths, Mask, Stamps, Window, batch_size_of, flagged, last_told, lasting, one_of, under_way
+from ..shares import NEARLY_ALL
+from .window import Lengths, Mask, Stamps, Window, flagged, last_told, lasting, one_of, under_way
 
 GAP_NS = 100_000
 """Idle stretch of the device that counts as a gap, at least: shorter ones are launch latency."""
@@ -373,14 +373,15 @@ def disagreeing(window: Window) -> int:
     return int(wrong.sum())
 
 
-def running_of(span: Lengths, cpu: Lengths, fetch_ns: Lengths | None = None) -> float | None:
-    """Share of its own time (see `own_time`) in which the training's thread ran, 0..1; the median over the steps.
+def running_of(span: Lengths, cpu: Lengths, fetch_ns: Lengths | Stamps | None = None) -> float:
+    """Share of its own time (see `own_time`) in which the training's thread ran, 0..1; the median over the steps. NaN
+    where that was not measured.
 
     `fetch_ns`: time in which it may have used as much CPU for preparing batches.
     """
     known = ~np.isnan(cpu) & (span > 0)
     if not known.any():
-        return None
+        return NAN
     cpu = cpu if fetch_ns is None else np.maximum(0.0, cpu - fetch_ns)
     return float(np.median(np.minimum(1.0, cpu[known] / span[known])))
 
@@ -501,71 +502,16 @@ def _with_gil(parts: Partition, gil: Gil, window: Window, asynchronous: bool) ->
     return replace(parts, compute_ns=parts.compute_ns - moved, host_ns=host_ns, gil_ns=min(host_ns, moved + of_gap))
 
 
-@dataclass(frozen=True)
-class DividedTime:
-    """One rank's window, where its time went, and what of that is known."""
-
-    window: Window
-    parts: Partition
-    device_kind: str
-    batch_size: int | None
-    samples: int
-    unfed_share: float
-    """Share of the steps whose fetch was not seen: their waits for data count as other time."""
-
-    @property
-    def samples_known(self) -> bool:
-        """Whether most steps' samples are known: else their figures are 0, not to be shown."""
-        return self.batch_size is not None
-
-    @property
-    def input_known(self) -> bool:
-        """Whether the fetches of most steps were seen."""
-        return self.unfed_share <= MOSTLY
-
-    @property
-    def told_apart(self) -> bool:
-        """Whether computing is told from waiting: without fetches, by copies that lead steps."""
-        return self.input_known or (
-            self.device_kind != "cpu" and float(np.mean(self.window.steps["copy_bytes"] > 0)) > MOSTLY
-        )
-
-    @property
-    def shares(self) -> dict[str, float]:
-        """Parts of the wall time that are known, 0..1, and as `UNTOLD` what is not told apart."""
-        shares = {part: self.parts.share(part) for part in PARTS}
-        if self.told_apart:
-            return {part: share for part, share in shares.items() if part != "input" or self.input_known}
-        # Of the time outside the steps, validation without a loader is not seen either.
-        known = {part: shares[part] for part in ("copy", "sync", "boundary") if part != "boundary" or shares[part] > 0}
-        return known | {UNTOLD: 1 - sum(known.values())}
-
-    @property
-    def untold_share(self) -> float:
-        """Share of the wall time, 0..1, not told apart into computing, waiting, evaluating."""
-        return self.shares.get(UNTOLD, 0.0)
-
-    @property
-    def samples_per_s(self) -> float:
-        return self.samples * 1e9 / self.parts.wall_ns
-
-
 def divided_time(
     window: Window, events: Records, pauses: Records, host: Records, device_kind: str
-) -> tuple[DividedTime, float | None, Gil | None]:
-    """(the time divided; share of its own time in which the thread ran, 0..1; waits for the GIL)"""
+) -> tuple[Partition, Gil | None, float]:
+    """(the time divided; waits for the GIL; share of its own time in which the thread ran, 0..1, NaN: not measured)"""
     steps, queued = window.steps, device_kind != "cpu"
     parts = partition(window, events, pauses, asynchronous=queued)
     own, cpu = own_time(window, pauses, events, backward_elsewhere=device_kind == "cuda")
     gil = gil_of(window, own, cpu, events, host)
-    if gil is not None:
-        parts = _with_gil(parts, gil, window, queued)
-    unseen = steps["fetch_end_ns"] == NOT_MEASURED
     making = None
     if not last_told(events, EventKind.LOADER_WORKERS):
         # The thread may have prepared the batches itself.
-        making = np.where(unseen, 0, steps["fetch_end_ns"] - steps["fetch_begin_ns"]).astype(np.float64)
-    running = running_of(own, cpu, making)
-    unfed = unseen & ~np.isin(steps["step"], pauses["step"][pauses["what"] == PauseKind.FETCH])
-    size = batch_size_of(window, events)
-    return DividedTime(window, parts, device_kind, size, window.samples, float(np.mean(unfed))), running, gil
+        making = np.where(steps["fetch_end_ns"] == NOT_MEASURED, 0, steps["fetch_end_ns"] - steps["fetch_begin_ns"])
+    return parts if gil is None else _with_gil(parts, gil, window, queued), gil, running_of(own, cpu, making)

@@ -17,6 +17,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
+from math import isnan
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -146,7 +147,7 @@ class Surroundings:
         """Means of a field at the beginning and at the end; `None`: either not measured."""
         times = records["t_ns"]
         one, other = (mean_of(records[(times >= low) & (times <= high)], name) for low, high in self._when)
-        return None if one is None or other is None else (one, other)
+        return None if isnan(one + other) else (one, other)
 
 
 LEAST_STEPS = 100

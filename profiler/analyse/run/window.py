@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...record.reader import Records, only
-from ...record.schema import NOT_MEASURED, EventKind, LoaderFlag, StepFlag
+from ...record.reader import Records, only, with_column
+from ...record.schema import NAN, NOT_MEASURED, EventKind, LoaderFlag, StepFlag
 from ..intervals import Intervals, covered, union
 
 Mask = npt.NDArray[np.bool_]
@@ -96,10 +96,25 @@ def known(records: Records, name: str) -> npt.NDArray[Any]:
     return np.asarray(values[~np.isnan(values) if values.dtype.kind == "f" else values != NOT_MEASURED])
 
 
-def mean_of(records: Records, name: str) -> float | None:
-    """Average what was measured of a field; `None` where nothing was."""
+def mean_of(records: Records, name: str) -> float:
+    """Average what was measured of a field; NaN where nothing was."""
     values = known(records, name)
-    return float(values.mean()) if len(values) else None
+    return float(values.mean()) if len(values) else NAN
+
+
+def or_nan(value: float | None) -> float:
+    """Take a figure as it is, and NaN for one that was not measured, with which no comparison holds."""
+    return NAN if value is None else value
+
+
+def or_none(value: float) -> float | None:
+    """Take a figure as it is, and `None` for NaN: for those who show it, and for what is not compared."""
+    return None if value != value else value
+
+
+def measured_or(value: float, otherwise: float = 0.0) -> float:
+    """Take a figure as it is, and another value for one that was not measured."""
+    return otherwise if value != value else value
 
 
 def or_zero(values: Stamps) -> Stamps:
@@ -179,7 +194,8 @@ def own_workers(events: Records) -> int | None:
 
 
 def plausible(steps: Records) -> Records:
-    """The steps without those whose bytes were overwritten since they were stored."""
+    """The steps without those whose bytes were overwritten since they were stored. Where it was not measured how many
+    were let pass before a step, none were."""
     if len(steps) == 0:
         return steps
     typical = int(np.median(steps["fetch_begin_ns"]))
@@ -190,6 +206,9 @@ def plausible(steps: Records) -> Records:
     for name in ("device_before_ns", "device_begin_ns", "device_end_ns", "skipped_end_ns", "fetch_end_ns"):
         good &= _within(steps[name], typical - A_MONTH_NS + 1, typical + A_MONTH_NS - 1)
     kept: Records = steps[good]
+    for name in ("skipped", "skipped_samples"):
+        if (kept[name] == NOT_MEASURED).any():
+            kept = with_column(kept, name, or_zero(kept[name]))
     return kept
 
 
@@ -227,7 +246,8 @@ def window_of(steps: Records, events: Records) -> Window | None:
         events[events["what"] == kind]
         for kind in (EventKind.SKIPPED_STEPS, EventKind.SKIPPED_SAMPLES, EventKind.BOUNDARY, EventKind.DEVICE_DONE)
     )
-    warmup = warmup_steps(len(steps) + int(steps["skipped"].sum() + skipped["value"].sum()))
+    skipped_after, skipped_samples_after = (int(or_zero(told["value"]).sum()) for told in (skipped, skipped_samples))
+    warmup = warmup_steps(len(steps) + int(steps["skipped"].sum()) + skipped_after)
     counted = steps[warmup:]
     device_done = int(done["t_ns"].max()) if len(done) else None
     after = _after(steps, events)
@@ -250,8 +270,8 @@ def window_of(steps: Records, events: Records) -> Window | None:
         counted,
         warmup,
         steps,
-        int(skipped["value"].sum()),
-        int(skipped_samples["value"].sum()),
+        skipped_after,
+        skipped_samples_after,
         device_done,
         after,
     )
