@@ -60,8 +60,8 @@ def warnings_of(facts: Facts) -> Iterator[str]:
             f"Steps take about {typical / 1e6:.2f} ms. To stay cheap, the hooks measured only {len(window.steps)} of "
             f"{window.count} steps; the others are counted, and assumed to be alike."
         )
-    if facts.doubtful is not None:
-        yield facts.doubtful.sentence
+    if facts.doubtful:
+        yield facts.doubtful
     ahead = float(np.mean(flagged(window.steps, StepFlag.FORWARD_AFTER)))
     if ahead > LEAST_DOUBTFUL:
         yield (

@@ -58,28 +58,8 @@ VARY = 1.1
 """Elements a sample of the largest batch over the median batch's, from which sizes vary."""
 
 
-@dataclass(frozen=True)
-class DoubtfulSteps:
-    """Steps that compute next to nothing beside others with as much work."""
-
-    short: int
-    of: int
-    """Steps that were looked at and whose computation is known."""
-    times: float | None
-    """Computation of the other steps over theirs, medians; `None` where theirs is nothing."""
-
-    @property
-    def sentence(self) -> str:
-        times = "nothing" if self.times is None else f"a {self.times:.0f}th of what the others do"
-        return (
-            f"{self.short} of {self.of} steps compute {times}, with as much work: these cannot all be steps. Times "
-            "of single steps are unreliable, and no cause rests on them. Call `whyidle.step()` in the loop, "
-            "where a step begins."
-        )
-
-
-def doubtful_steps(window: Window, events: Records, parts: Partition, asynchronous: bool) -> DoubtfulSteps | None:
-    """`None` where all steps are plausible."""
+def doubtful_steps(window: Window, events: Records, parts: Partition, asynchronous: bool) -> str:
+    """Say that some steps compute next to nothing beside others with as much work; empty where all are plausible."""
     steps = window.steps
     # What the compiler does in a step is no work of it.
     looked = per_step(window, under_way(lasting(events, EventKind.COMPILE)), asynchronous) == 0
@@ -88,21 +68,26 @@ def doubtful_steps(window: Window, events: Records, parts: Partition, asynchrono
     lengths = computing[looked]
     # Half of the whole time lies in steps that are no longer than the longest.
     if not lengths.any() or not (lengths * MOST_TIMES < lengths.max()).any():
-        return None
+        return ""
     longest = np.sort(lengths)[::-1]
     long = float(longest[np.searchsorted(np.cumsum(longest), lengths.sum() / 2)])
     short, others = (looked & which for which in (computing * MOST_TIMES < long, computing * MOST_TIMES >= long))
     if min(short.sum(), others.sum()) < max(1, LEAST_SHARE * looked.sum()):
-        return None
+        return ""
     if float(np.median(steps["samples"][short])) < LEAST_WORK * float(np.median(steps["samples"][others])):
-        return None
+        return ""
     usual = float(np.median(computing[short]))
-    times = float(np.median(computing[others])) / usual if usual > 0 else None
+    times = float(np.median(computing[others])) / usual if usual > 0 else math.inf
     learns = (steps["backward_begin_ns"] != NOT_MEASURED) | flagged(steps, StepFlag.OPTIMIZER)
     idle = float(np.mean(~learns[short])) > MOSTLY > float(np.mean(~learns[others]))
-    if not idle and (times is None or times < MOST_TIMES_AT_ALL):
-        return None
-    return DoubtfulSteps(int(short.sum()), int(looked.sum()), times)
+    if not idle and not MOST_TIMES_AT_ALL <= times < math.inf:
+        return ""
+    compute = "nothing" if times == math.inf else f"a {times:.0f}th of what the others do"
+    return (
+        f"{short.sum()} of {looked.sum()} steps compute {compute}, with as much work: these cannot all be steps. Times "
+        "of single steps are unreliable, and no cause rests on them. Call `whyidle.step()` in the loop, "
+        "where a step begins."
+    )
 
 
 @dataclass(frozen=True)
@@ -172,8 +157,8 @@ class Facts:
     """Time behind synchronising calls."""
     outside: host_gaps.Outside | None = None
     """Time outside the steps."""
-    doubtful: DoubtfulSteps | None = None
-    """Steps that can be none; where there are any, nothing is made of what single steps take."""
+    doubtful: str = ""
+    """That some steps can be none, in sentences: nothing is made then of what single steps take; empty otherwise."""
     shape_churn: OutlierSteps | None = None
     """Steps with input shapes not seen before, or in which torch's compiler was at work."""
     memory_pressure: OutlierSteps | None = None
@@ -329,7 +314,7 @@ def facts_of(run: Run, mine: Writer | None = None, looks: ProcessLooks | None = 
     waited_for_cpu = rises(host["t_ns"], host["main_thread_queue_ns"], window)
     doubtful = doubtful_steps(window, events, parts, queued)
     churn = pressure = None
-    if doubtful is None:
+    if not doubtful:
         churn = shape_churn(window, events, parts, queued)
         pressure = memory_pressure(window, events, parts, queued, seen.utilisation_pct) if queued else None
     facts = Facts(

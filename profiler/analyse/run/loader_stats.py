@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
@@ -48,7 +48,7 @@ MOSTLY_READING = 0.5
 MOST_SLOW_SAMPLES = 10
 """Slow samples of a run that are told, at most."""
 LARGEST = 1000
-"""Batches that these are looked for among at first."""
+"""Batches that these are looked for among."""
 LOCKS = (ThreadState.FILE_LOCK, ThreadState.SHARED_LOCK)
 _POLLED = re.compile(r"/site-packages/(?:filelock|portalocker|fasteners|lockfile)/")
 LEAST_LOOKS = 12
@@ -469,26 +469,16 @@ def made_in_fetch_pct(window: Window, batches: Records) -> float:
 def slowest_of(batches: Records, names: Mapping[int, str]) -> tuple[SlowSample, ...]:
     """The slowest samples, each once; at most one of each batch is known."""
     told = batches[batches["slowest_ns"] != NOT_MEASURED]
-    slow: list[SlowSample] = []
-    seen: set[int | None] = set()
-    took, indices, files = told["slowest_ns"], told["slowest_index"], told["slowest_name"]
-    for place in _largest_first(took):
-        index = None if indices[place] == NOT_MEASURED else int(indices[place])
-        if index in seen:
-            continue
-        seen |= set() if index is None else {index}
-        slow.append(SlowSample(float(took[place]) / 1e6, index, names.get(int(files[place]))))
-        if len(slow) == MOST_SLOW_SAMPLES:
-            break
-    return tuple(slow)
-
-
-def _largest_first(values: Stamps) -> Iterator[int]:
-    """Places of these values, the largest first; the rest of many are ordered only if asked for."""
-    least = int(np.partition(values, -LARGEST)[-LARGEST]) if len(values) > LARGEST else None
-    for some in (values >= least, values < least) if least is not None else (np.ones(len(values), dtype=bool),):
-        places = np.flatnonzero(some)
-        yield from places[np.argsort(values[places])[::-1]].tolist()
+    took = told["slowest_ns"]
+    # Ordering all of a day's batches would take long.
+    places = np.argpartition(took, -LARGEST)[-LARGEST:] if len(took) > LARGEST else np.arange(len(took))
+    largest = told[places[np.argsort(took[places])[::-1]]]
+    slow: dict[int, SlowSample] = {}
+    columns = (largest[f"slowest_{name}"].tolist() for name in ("ns", "index", "name"))
+    for place, (ns, index, name) in enumerate(zip(*columns, strict=True)):
+        known = None if index == NOT_MEASURED else index
+        slow.setdefault(-place - 1 if known is None else known, SlowSample(ns / 1e6, known, names.get(name)))
+    return tuple(slow.values())[:MOST_SLOW_SAMPLES]
 
 
 def _transforms_of(transforms: Records, batches: Records, names: Mapping[int, str]) -> tuple[TransformCost, ...]:

@@ -196,7 +196,6 @@ def test_a_batch_that_is_finished_before_the_one_that_is_due_is_not_on_its_way(t
     plan = [Step(fetch_ns=(30 if number % 2 else 1) * MS) for number in range(100)]
     train(tmp_path / "run", [plan], trace=trace, queue=QUEUE)
     facts = facts_of_run(tmp_path / "run")
-    assert facts.handoff_pct is not None
     assert facts.handoff_pct < 10
 
 
