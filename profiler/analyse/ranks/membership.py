@@ -12,6 +12,7 @@ from ...errors import RecordError
 from ...record.reader import RecordFile
 from ...record.run import Run, Writer, processes
 from ...record.schema import STEP
+from ..run.window import or_nan
 
 SAME_CLOCK_NS = 1_000_000_000
 """Difference of two ranks' starts of the monotonic clock, by the wall clock, up to which they share that clock: it
@@ -75,13 +76,13 @@ def surely_missing(ranks: Sequence[RankProcess]) -> list[int]:
     return missing(ranks) if len(ranks) > 1 or any(rank.launched for rank in ranks) else []
 
 
-def listed(numbers: Sequence[int], one: str = "rank", several: str = "ranks") -> str:
+def listed(numbers: Sequence[int]) -> str:
     """`rank 3`, `ranks 1 and 2`, `ranks 0, 1, 2 … (40 in all)`."""
     if len(numbers) == 1:
-        return f"{one} {numbers[0]}"
+        return f"rank {numbers[0]}"
     if len(numbers) > LISTED:
-        return f"{several} {', '.join(map(str, numbers[:LISTED]))} … ({len(numbers)} in all)"
-    return f"{several} {', '.join(map(str, numbers[:-1]))} and {numbers[-1]}"
+        return f"ranks {', '.join(map(str, numbers[:LISTED]))} … ({len(numbers)} in all)"
+    return f"ranks {', '.join(map(str, numbers[:-1]))} and {numbers[-1]}"
 
 
 def unended(ranks: Sequence[int]) -> str:
@@ -188,20 +189,15 @@ def wall_ns(pair: Any) -> int | None:
 def _with_clocks(ranks: list[RankProcess]) -> list[RankProcess]:
     """Number the monotonic clocks: one for each host, more where hosts of one name have started at different times."""
     numbered: list[RankProcess] = []
-    on_host: dict[str, list[RankProcess]] = {}
-    clocks = 0
     for rank in ranks:
-        beside = on_host.setdefault(rank.host, [])
-        shared = (other.clock for other in beside if _one_clock(other.wall_ns, rank.wall_ns))
+        clocks = max((other.clock + 1 for other in numbered), default=0)
+        shared = (
+            other.clock
+            for other in numbered
+            if other.host == rank.host and not abs(or_nan(other.wall_ns) - or_nan(rank.wall_ns)) >= SAME_CLOCK_NS
+        )
         numbered.append(replace(rank, clock=next(shared, clocks)))
-        clocks = max(clocks, numbered[-1].clock + 1)
-        beside.append(numbered[-1])
     return numbered
-
-
-def _one_clock(one: int | None, other: int | None) -> bool:
-    """Whether two ranks on hosts of one name share a monotonic clock, by when it started."""
-    return one is None or other is None or abs(one - other) < SAME_CLOCK_NS
 
 
 def _check(runs: Sequence[Run], ranks: Sequence[RankProcess]) -> None:

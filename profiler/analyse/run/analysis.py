@@ -97,11 +97,10 @@ def warnings_of(facts: Facts) -> Iterator[str]:
             f"{facts.other_processes + 1} training processes recorded into this folder; the figures are those of "
             "the one that ran most steps."
         )
-    uncertainty = facts.clock_uncertainty_ns
-    if uncertainty is not None and uncertainty > MOST_UNCERTAIN_NS:
+    if facts.clock_uncertainty_ns > MOST_UNCERTAIN_NS:
         yield (
-            f"The offset of the device's clock is known only to {uncertainty / 1e3:.0f} µs: the waits of each step "
-            "may be off by as much."
+            f"The offset of the device's clock is known only to {facts.clock_uncertainty_ns / 1e3:.0f} µs: the waits "
+            "of each step may be off by as much."
         )
     contradicted = disagreeing(window)
     if contradicted > max(1, MOST_DISAGREEING * len(window.steps)):
@@ -109,12 +108,8 @@ def warnings_of(facts: Facts) -> Iterator[str]:
             f"In {contradicted} of {len(window.steps)} steps, the device's clock and its reports of being done "
             "differ by more than 1 ms: the idle time of each such step may be off by as much."
         )
-    yield from _against_the_driver(facts)
-
-
-def _against_the_driver(facts: Facts) -> Iterator[str]:
-    utilisation, span = facts.sampled.utilisation_pct, 100 * facts.parts.stepping_share
-    if facts.device_kind != "cuda" or utilisation is None or not facts.told_apart:
+    utilisation, span = facts.sampled.utilisation_pct, 100 * parts.stepping_share
+    if facts.device_kind != "cuda" or not facts.told_apart:
         return
     if utilisation < span - LEAST_DISAGREEMENT_PCT:
         yield (
@@ -279,7 +274,14 @@ def _of_process(run: Run, writer: Writer | None) -> Analysis:
     shown = findings if verdict.cause is not None else ()
     phases = phases_of(facts.window, run.records(EVENT, writer), read_names(run.folder))
     failed = () if looks is None else look_notes(looks, facts.window)
-    notes = (*_notes(facts, shown), *failed, *phases)
+    quality = quality_notes(
+        facts.sampled,
+        facts.window,
+        device_kind=facts.device_kind,
+        foreign_cpus=facts.foreign_cpus,
+        found={finding.cause for finding in shown},
+    )
+    notes = (*warnings_of(facts), *quality, *failed, *phases)
     return Analysis(
         info=run.info,
         facts=facts,
@@ -346,8 +348,6 @@ def _run_notes(run: Run) -> list[str]:
     ]
     if dropped:
         notes.append(f"{dropped} records could not be stored: the disk was full.")
-    if run.info.get("headroom"):
-        notes.append("Recorded with --headroom, which is gone: steps with batches fetched ahead count like any other.")
     ended = run.info.get("ended") or {}
     if ended.get("status") not in (None, "ok"):
         why = f": {ended['error']}" if ended.get("error") else ""
@@ -355,17 +355,6 @@ def _run_notes(run: Run) -> list[str]:
     if run.info.get("ended") is None:
         notes.append("The recording was not ended: it still runs, or it was killed.")
     return notes
-
-
-def _notes(facts: Facts, findings: Sequence[Finding]) -> tuple[str, ...]:
-    quality = quality_notes(
-        facts.sampled,
-        facts.window,
-        device_kind=facts.device_kind,
-        foreign_cpus=facts.foreign_cpus,
-        found={finding.cause for finding in findings},
-    )
-    return (*warnings_of(facts), *quality)
 
 
 def parts_of(folder: Path) -> list[Path]:

@@ -58,13 +58,13 @@ VARY = 1.1
 """Elements a sample of the largest batch over the median batch's, from which sizes vary."""
 
 
-def doubtful_steps(window: Window, events: Records, parts: Partition, asynchronous: bool) -> str:
+def doubtful_steps(window: Window, events: Records, parts: Partition) -> str:
     """Say that some steps compute next to nothing beside others with as much work; empty where all are plausible."""
     steps = window.steps
     # What the compiler does in a step is no work of it.
-    looked = per_step(window, under_way(lasting(events, EventKind.COMPILE)), asynchronous) == 0
-    looked &= (steps["device_end_ns"] != NOT_MEASURED) | np.bool_(not asynchronous)
-    computing = per_step(window, parts.computing, asynchronous)
+    looked = per_step(window, under_way(lasting(events, EventKind.COMPILE))) == 0
+    looked &= (steps["device_end_ns"] != NOT_MEASURED) | np.bool_(not window.queued)
+    computing = per_step(window, parts.computing)
     lengths = computing[looked]
     # Half of the whole time lies in steps that are no longer than the longest.
     if not lengths.any() or not (lengths * MOST_TIMES < lengths.max()).any():
@@ -115,8 +115,6 @@ class Facts:
     """The loader's batches that are not mostly read from storage; `None`: all or none are."""
     machine_cpus: int | None
     """All CPUs of the machine, whether the job may use them or not."""
-    zero_windows_pct: float
-    """Utilisation windows that read 0 %."""
     set_workers: int | None
     """Worker processes of torch's DataLoader, as it is set; `None` for other loaders."""
     clock_uncertainty_ns: float
@@ -301,22 +299,23 @@ def facts_of(run: Run, mine: Writer | None = None, looks: ProcessLooks | None = 
     info, names, steps = run.info, read_names(run.folder), window.steps
     device, host, contents = run.records(schema.DEVICE), run.records(schema.HOST), run.records(schema.CONTENT, mine)
     device_kind, set_workers = device_kind_of(info), last_told(events, EventKind.LOADER_WORKERS)
-    queued = device_kind != "cpu"
+    queued = window.queued
     parts, gil, running = divided_time(window, events, pauses, host, device_kind)
     unseen = steps["step"][steps["fetch_end_ns"] == NOT_MEASURED]
     unfed = ~np.isin(unseen, pauses["step"][pauses["what"] == PauseKind.FETCH])
     batches = loader_stats.of_training(made, window.all_steps)
+    read = loader_stats.is_read(batches)
     iterable = loader_flag(events, LoaderFlag.ITERABLE)
     sampling = exposed_data_wait.sampling_of(window, events, parts)
     staging = host_gaps.staging_of(window, events, parts, names)
     seen = resource_usage.sampled(window, device, host)
     copied = steps[steps["copy_bytes"] > 0]
     waited_for_cpu = rises(host["t_ns"], host["main_thread_queue_ns"], window)
-    doubtful = doubtful_steps(window, events, parts, queued)
+    doubtful = doubtful_steps(window, events, parts)
     churn = pressure = None
     if not doubtful:
-        churn = shape_churn(window, events, parts, queued)
-        pressure = memory_pressure(window, events, parts, queued, seen.utilisation_pct) if queued else None
+        churn = shape_churn(window, events, parts)
+        pressure = memory_pressure(window, events, parts, seen.utilisation_pct) if queued else None
     facts = Facts(
         window=window,
         parts=parts,
@@ -325,7 +324,7 @@ def facts_of(run: Run, mine: Writer | None = None, looks: ProcessLooks | None = 
         samples=window.samples,
         unfed_share=float(unfed.sum()) / len(steps),
         loader=loader_stats.loader_of(window, batches, run.records(schema.TRANSFORM, mine), names),
-        loader_unread=loader_stats.unread_loader(window, batches),
+        loader_unread=None if read.all() or not read.any() else loader_stats.loader_of(window, batches[~read]),
         sampled=seen,
         pinned=_pinned(copied, pauses[pauses["step"] >= steps["step"][0]]),
         copied_ahead=bool(len(copied) and np.mean(flagged(copied, StepFlag.COPIED_AHEAD)) > MOSTLY),
@@ -333,7 +332,6 @@ def facts_of(run: Run, mine: Writer | None = None, looks: ProcessLooks | None = 
         waits=exposed_data_wait.waits_of(window, batches, parts, 0 if sampling is None else sampling.ns),
         main_queued_ns=math.nan if waited_for_cpu is None else float(waited_for_cpu.sum()) / window.looked_at,
         machine_cpus=(info.get("host") or {}).get("cpus"),
-        zero_windows_pct=resource_usage.swings_to_zero_pct(window, device),
         set_workers=set_workers,
         set_prefetch=last_told(events, EventKind.LOADER_PREFETCH),
         persistent_workers=loader_flag(events, LoaderFlag.PERSISTENT_WORKERS),
@@ -374,13 +372,14 @@ def _window(run: Run, mine: Writer, events: Records) -> tuple[Window | None, int
     damaged = f"{len(stored) - len(recorded)} records of steps are damaged and left out."
     if len(recorded) < len(stored) and damaged not in run.damaged:
         run.damaged.append(damaged)
-    if device_kind_of(run.info) != "cpu" and not (events["what"] == EventKind.DEVICE_DONE).any():
+    queued = device_kind_of(run.info) != "cpu"
+    if queued and not (events["what"] == EventKind.DEVICE_DONE).any():
         steps = windows.resolved(recorded)
     cut = len(recorded) - len(steps)
     if cut and len(steps):
         # What came after the last step that is known belongs to none.
         events = events[events["t_ns"] <= steps["step_end_ns"][-1]]
-    window = windows.window_of(steps, events)
+    window = windows.window_of(steps, events, queued)
     return (window if window is not None and window.wall_ns > 0 else None), cut, events
 
 

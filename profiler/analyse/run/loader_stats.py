@@ -345,6 +345,11 @@ def loader_of(
     made = np.bincount(np.unique(counted["worker"], return_inverse=True)[1], 1 + np.maximum(0, counted["skipped"]))
     sent = len(told) + _sum(told, "skipped")
 
+    # Decoding and transforming, where these are not told apart.
+    read, collate = measured(counted["read_ns"]), measured(counted["collate_ns"])
+    unsplit = ~np.isnan(read + collate) & (counted["decode_ns"] == NOT_MEASURED) & (counted["threads"] == 1)
+    rest, unsplit_ns = np.maximum(0, (working - read - collate)[unsplit]), float(working[unsplit].sum())
+
     def pct(name: str) -> float:
         """A field in percent of the time spent on the batches for which it was measured."""
         which = counted[name] != NOT_MEASURED
@@ -369,7 +374,7 @@ def loader_of(
         work_ms_per_batch=float(working.mean()) / 1e6 if len(counted) else NAN,
         samples_per_s_limit=sum(limits) or NAN,
         mean_batch_bytes=mean_of(counted, "batch_bytes"),
-        unsplit_pct=_unsplit_pct(counted),
+        unsplit_pct=100 * float(rest.sum()) / unsplit_ns if unsplit_ns else NAN,
         run_queue_pct=pct("run_queue_ns"),
         minor_faults_per_batch=mean_of(counted, "minor_faults"),
         major_faults=_sum(counted, "major_faults") if len(known(counted, "major_faults")) else NAN,
@@ -383,12 +388,6 @@ def loader_of(
         transforms=() if transforms is None else _transforms_of(transforms, batches, names or {}),
         timed=_timed(batches),
     )
-
-
-def unread_loader(window: Window, batches: Records) -> LoaderStats | None:
-    """The loader without batches that are mostly read from storage; `None`: all or none are."""
-    read = is_read(batches)
-    return None if read.all() or not read.any() else loader_of(window, batches[~read])
 
 
 def _timed(batches: Records) -> Timed | None:
@@ -439,16 +438,6 @@ def _working_ns(batches: Records) -> Lengths:
     stages = stages + np.where(apart, np.nan_to_num(measured(batches["transform_ns"])), 0)
     wall = (batches["end_ns"] - batches["begin_ns"]).astype(np.float64)
     return np.where(batches["threads"] > 1, stages, np.maximum(stages, wall))
-
-
-def _unsplit_pct(batches: Records) -> float:
-    read, collate = measured(batches["read_ns"]), measured(batches["collate_ns"])
-    which = ~np.isnan(read + collate) & (batches["decode_ns"] == NOT_MEASURED) & (batches["threads"] == 1)
-    working = _working_ns(batches[which])
-    if not working.sum():
-        return NAN
-    rest = np.maximum(0, working - read[which] - collate[which])
-    return 100 * float(rest.sum()) / float(working.sum())
 
 
 def _sum(batches: Records, name: str) -> int:

@@ -114,12 +114,12 @@ _EXPORTED = {
 """Figures for loggers and Prometheus: name for loggers if another one, gauge, meaning."""
 
 
-def _exported(metric: Metric) -> Metric:
-    logged, gauge, meaning = _EXPORTED[metric.name]
-    return replace(metric, logged=logged or metric.name, gauge=gauge, meaning=meaning)
-
-
+_BY_NAME = {each.name: each for each in _METRICS}
 METRICS: Mapping[str, Metric] = MappingProxyType(
-    {metric.name: _exported(metric) if metric.name in _EXPORTED else metric for metric in _METRICS}
+    _BY_NAME
+    | {
+        name: replace(_BY_NAME[name], logged=logged or name, gauge=gauge, meaning=meaning)
+        for name, (logged, gauge, meaning) in _EXPORTED.items()
+    }
 )
 """Metrics by name, in the order of the Prometheus output."""

@@ -130,6 +130,8 @@ class Sampled:
     """NVML's: share of time in which any kernel ran; of an emulated device computed alike."""
     utilisation_window_ms: float = NAN
     """Length of a window behind `utilisation_pct`; NaN: the driver does not say (1/6 to 1 s)."""
+    zero_windows_pct: float = NAN
+    """Utilisation windows that read 0 %."""
     sm_active_pct: float = NAN
     """Multiprocessors with work (GPM)."""
     sm_active_window_ms: float = NAN
@@ -198,13 +200,14 @@ def _of_devices(device: Records) -> dict[str, Any]:
     # A ring of windows and the slower look at other values share the file; weigh each window by its length.
     utilisation, utilisation_window_ms = _weighted(device, "utilisation_pct")
     sm_active, sm_active_window_ms = _weighted(device, "sm_active_pct")
-    memory, processes = known(device, "memory_used_bytes"), known(device, "processes")
+    memory, processes, busy = (known(device, name) for name in ("memory_used_bytes", "processes", "utilisation_pct"))
     # Whichever process is the training, the others hold at least what all but the largest do.
     told = device[(device["processes_bytes"] != NOT_MEASURED) & (device["largest_process_bytes"] > 0)]
     others = told["processes_bytes"] - told["largest_process_bytes"]
     return {
         "utilisation_pct": utilisation,
         "utilisation_window_ms": utilisation_window_ms,
+        "zero_windows_pct": 100 * float(np.mean(busy == 0)) if len(busy) else NAN,
         "sm_active_pct": sm_active,
         "sm_active_window_ms": sm_active_window_ms,
         "memory_peak_bytes": int(memory.max()) if len(memory) else NAN,
@@ -230,12 +233,6 @@ def _of_host(host: Records) -> dict[str, Any]:
         "sampler_cpus": _rate(host, "sampler_cpu_ns"),
         "throttled_s": _rise(host, "throttled_us") / 1e6,
     }
-
-
-def swings_to_zero_pct(window: Window, device: Records) -> float:
-    """Share of the utilisation windows that read 0 %, in percent; NaN without any."""
-    util = known(inside(device, window), "utilisation_pct")
-    return 100 * float(np.mean(util == 0)) if len(util) else NAN
 
 
 def _weighted(device: Records, name: str) -> tuple[float, float]:

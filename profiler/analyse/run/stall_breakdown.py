@@ -131,8 +131,8 @@ class Partition:
         return max(0, self.fetch_ns - self.input_ns)
 
 
-def partition(window: Window, events: Records, pauses: Records, asynchronous: bool) -> Partition:
-    """Blame the window's time. `asynchronous`: the device has a queue and stamps of its own."""
+def partition(window: Window, events: Records, pauses: Records) -> Partition:
+    """Blame the window's time."""
     steps, begin, end = window.steps, window.begin_ns, window.end_ns
     fetches = union_of(_spans(steps, "fetch_begin_ns", "fetch_end_ns"), _called(pauses, PauseKind.FETCH))
     fetches = clip(fetches, begin, end)
@@ -140,9 +140,9 @@ def partition(window: Window, events: Records, pauses: Records, asynchronous: bo
     firsts = clip(_spans(first, "fetch_begin_ns", "fetch_end_ns"), begin, end)
     collecting = under_way(lasting(events, EventKind.GARBAGE))
     boundaries = under_way(lasting(events, EventKind.BOUNDARY))
-    unseen, surely_computing, unresolved = unseen_of(window, asynchronous)
+    unseen, surely_computing, unresolved = unseen_of(window)
     # What is not needed any longer is let go of: these are the largest arrays of an analysis.
-    if asynchronous:
+    if window.queued:
         stepping = clip(_spans(window.all_steps, "device_begin_ns", "device_end_ns"), begin, end)
         computing = subtract(stepping, _pausing(window.all_steps, pauses))
         paused = total(stepping) - total(computing)
@@ -161,11 +161,11 @@ def partition(window: Window, events: Records, pauses: Records, asynchronous: bo
     gaps_ns = left[:, 1] - left[:, 0]
     gaps_ns = gaps_ns[gaps_ns >= GAP_NS]
     copying = calling = syncing = EMPTY
-    if asynchronous:
+    if window.queued:
         # Of a copy that the host waits for, the host's call says it all.
         copying, left = _take(left, _queued_copies(window.all_steps, pauses))
     loading, left = _take(left, fetches)
-    if asynchronous:
+    if window.queued:
         calls = _called(pauses, PauseKind.COPY, PauseKind.QUEUED_COPY, PauseKind.COPY_AHEAD)
         calling, left = _take(left, union_of(_spans(steps, "copy_begin_ns", "copy_end_ns"), calls))
         syncing, left = _take(left, _called(pauses, PauseKind.SYNC))
@@ -302,14 +302,14 @@ def _spans(records: Records, begin: str, end: str) -> Intervals:
     return union(records[begin], records[end])
 
 
-def unseen_of(window: Window, asynchronous: bool) -> tuple[Intervals, Intervals, int]:
+def unseen_of(window: Window) -> tuple[Intervals, Intervals, int]:
     """(stretches nobody looked at, those of them in which the device surely computed, steps without stamps).
 
     The second: where steps got no marks because the device was many steps behind, it had work all the while.
     """
     steps = window.all_steps
     unresolved = 0
-    if asynchronous:
+    if window.queued:
         end, before = steps["device_end_ns"], steps["device_before_ns"]
         dropped = flagged(steps, StepFlag.MARKS_DROPPED)
         # A step that computed nothing has nothing to stamp: of it all is known.
@@ -336,7 +336,7 @@ def unseen_of(window: Window, asynchronous: bool) -> tuple[Intervals, Intervals,
     if missing[-1] > missing[last + 1] or window.skipped_after:
         spans.append((end[kept[-1:]], np.array([window.end_ns])))
     unseen = clip(union(*map(np.concatenate, zip(*spans, strict=True))), window.begin_ns, window.end_ns)
-    if not asynchronous:
+    if not window.queued:
         return unseen, EMPTY, unresolved
     # All steps between two were dropped because the device was far behind, and it still was when the later one began.
     marked = _so_far(~dropped)
@@ -482,7 +482,7 @@ def gil_of(window: Window, own: Lengths, cpu: Lengths, events: Records, host: Re
     )
 
 
-def _with_gil(parts: Partition, gil: Gil, window: Window, asynchronous: bool) -> Partition:
+def _with_gil(parts: Partition, gil: Gil, window: Window) -> Partition:
     """Tell the waits for the lock apart.
 
     On a device with a queue they are part of what it idled behind the host. Where the processor is the device, what
@@ -493,7 +493,7 @@ def _with_gil(parts: Partition, gil: Gil, window: Window, asynchronous: bool) ->
     may_sleep = (behind >= NEARLY_ALL * gil.waited) & (gil.others < EXPLAINED * (end - begin))
     waited = np.where(may_sleep, 0.0, gil.waited)
     of_gap = round(parts.of_all_steps("host", float(np.minimum(behind, waited).sum())))
-    if asynchronous:
+    if window.queued:
         return replace(parts, gil_ns=min(parts.host_ns, of_gap))
     computing = covered(parts.computing, begin, end).astype(np.float64)
     of_computing = float(np.minimum(computing, np.maximum(0.0, waited - behind)).sum())
@@ -506,12 +506,11 @@ def divided_time(
     window: Window, events: Records, pauses: Records, host: Records, device_kind: str
 ) -> tuple[Partition, Gil | None, float]:
     """(the time divided; waits for the GIL; share of its own time in which the thread ran, 0..1, NaN: not measured)"""
-    steps, queued = window.steps, device_kind != "cpu"
-    parts = partition(window, events, pauses, asynchronous=queued)
+    steps, parts = window.steps, partition(window, events, pauses)
     own, cpu = own_time(window, pauses, events, backward_elsewhere=device_kind == "cuda")
     gil = gil_of(window, own, cpu, events, host)
     making = None
     if not last_told(events, EventKind.LOADER_WORKERS):
         # The thread may have prepared the batches itself.
         making = np.where(steps["fetch_end_ns"] == NOT_MEASURED, 0, steps["fetch_end_ns"] - steps["fetch_begin_ns"])
-    return parts if gil is None else _with_gil(parts, gil, window, queued), gil, running_of(own, cpu, making)
+    return parts if gil is None else _with_gil(parts, gil, window), gil, running_of(own, cpu, making)

@@ -224,7 +224,7 @@ def trends_of(
     Nothing of a run with too few steps, or whose first were not looked at. `batches`: those of the loader that trains.
     """
     window = facts.window
-    begin, end = spans_of(window, facts.device_kind != "cpu")
+    begin, end = spans_of(window)
     counts = (end > begin) & ~flagged(window.steps, StepFlag.FIRST_OF_EPOCH | StepFlag.NEW_SHAPE)
     block = _block_length((end - begin)[counts])
     if block is None or window.all_steps["step"][0] != 0:

@@ -50,6 +50,8 @@ class Window:
     """Steps that ran after the last one the hooks looked at."""
     skipped_samples_after: int = 0
     """Samples of the steps that ran after the last one the hooks looked at."""
+    queued: bool = False
+    """Whether the device has a queue, and stamps of its own; else it is the processor."""
     device_done_ns: int | None = None
     """When the device had done all that the training queued; `None` where that is not known."""
     after: AfterTraining | None = None
@@ -132,14 +134,14 @@ def elements_of(steps: Records) -> Stamps:
     return np.asarray((steps["flags"] >> StepFlag.ELEMENTS_SHIFT) & StepFlag.MOST_ELEMENTS)
 
 
-def spans_of(window: Window, asynchronous: bool) -> tuple[Stamps, Stamps]:
+def spans_of(window: Window) -> tuple[Stamps, Stamps]:
     """Begin and end of each step of the window; empty where they are not known.
 
     On a device with a queue a step lasts from the end of the computation before it to the end of its own: with what the
     device idled before it could compute. Elsewhere from its fetch to the next.
     """
     steps = window.steps
-    if not asynchronous:
+    if not window.queued:
         return steps["fetch_begin_ns"], steps["step_end_ns"]
     ends = window.all_steps["device_end_ns"]
     ended = np.where(ends == NOT_MEASURED, window.begin_ns, ends)
@@ -151,9 +153,9 @@ def spans_of(window: Window, asynchronous: bool) -> tuple[Stamps, Stamps]:
     return np.where(end == NOT_MEASURED, 0, begin), np.where(end == NOT_MEASURED, 0, end)
 
 
-def per_step(window: Window, intervals: Intervals, asynchronous: bool) -> Lengths:
+def per_step(window: Window, intervals: Intervals) -> Lengths:
     """How much of each step's span the set covers, ns."""
-    return covered(intervals, *spans_of(window, asynchronous)).astype(np.float64)
+    return covered(intervals, *spans_of(window)).astype(np.float64)
 
 
 def one_of(values: Stamps, wanted: Iterable[int]) -> Mask:
@@ -238,7 +240,7 @@ def warmup_steps(steps: int) -> int:
     return min(MOST_WARMUP_STEPS, int(steps * MOST_WARMUP_SHARE))
 
 
-def window_of(steps: Records, events: Records) -> Window | None:
+def window_of(steps: Records, events: Records, queued: bool) -> Window | None:
     """The window of one rank's steps, in the order they ran; `None` when no step was recorded."""
     if len(steps) == 0:
         return None
@@ -272,6 +274,7 @@ def window_of(steps: Records, events: Records) -> Window | None:
         steps,
         skipped_after,
         skipped_samples_after,
+        queued,
         device_done,
         after,
     )

@@ -388,8 +388,8 @@ def _device(analysis: Analysis, facts: Facts) -> Iterator[Block]:
         rows = [("busy", busy, f"the processor computes a step{whole} (AU is the same)")]
     else:
         utilisation = windows(seen.utilisation_window_ms, "any kernel of any program")
-        if facts.zero_windows_pct >= 0:
-            utilisation += f"; {facts.zero_windows_pct:.0f} % of the windows read 0"
+        if seen.zero_windows_pct >= 0:
+            utilisation += f"; {seen.zero_windows_pct:.0f} % of the windows read 0"
         stepping = share(parts.stepping_share if facts.told_apart else None)
         rows = [
             ("AU (MLPerf Storage)", stepping, f"from begin to end of a step{whole}"),

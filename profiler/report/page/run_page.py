@@ -207,7 +207,7 @@ def _picture(title: str, drawing: str) -> Markup:
 
 
 _ELSEWHERE = {"format", "version", "fields", "clock", "notices", "command", "id", "whyidle", "python", "torch"}
-_ELSEWHERE |= {"started_at", "host", "device", "ended", "plan", "code", "headroom"}
+_ELSEWHERE |= {"started_at", "host", "device", "ended", "plan", "code"}
 """Keys of run.json that have a line of their own, or are no settings of the run."""
 MOST_CHARACTERS = 300
 
