@@ -31,12 +31,9 @@ def leading(analysis: Analysis, runs: Sequence[Run]) -> tuple[Run, Writer] | Non
 
     `runs`: those that were analysed.
     """
-    if not analysis.ranks:
-        writer = runs[0].leading_writer()
-        return None if writer is None else (runs[0], writer)
-    trained = [part.rank for part in analysis.ranks if part.analysis.facts is not None]
-    number = analysis.job.lead if analysis.job is not None else next(iter(trained), None)
-    return next(((rank.run, rank.writer) for rank in ranks_of(runs) if rank.rank == number), None)
+    if (job := analysis.job) is None:
+        return None
+    return next(((rank.run, rank.writer) for rank in ranks_of(runs) if rank.rank == job.lead), None)
 
 
 def all_facts(analysis: Analysis) -> list[Facts]:

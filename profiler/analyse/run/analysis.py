@@ -192,7 +192,7 @@ def analyse(run: Run, *others: Run, briefly: bool = False) -> Analysis:
     else:
         found = _of_process(run, run.leading_writer() if briefly else None)
         # Of several ranks the job says it.
-        if killed := [rank.rank for rank in ranks if rank.killed and rank.run.records(STEP, rank.writer).size]:
+        if killed := [rank.rank for rank in ranks if rank.killed and rank.steps]:
             found = replace(found, notes=(f"{unended(killed).capitalize()}.", *found.notes))
     commands = [*(each.info.get("command") for each in runs), *(rank.argv for rank in ranks)]
     left_out = sum(left_out_of(each.folder, commands if each is run else ()) for each in runs)

@@ -31,18 +31,7 @@ from .device_state import DeviceState, OutlierSteps, device_state, memory_pressu
 from .stall_breakdown import PARTS, UNTOLD, Gil, Partition, divided_time, rises
 from .startup import Startup, startup_of
 from .trends import Trend, trends_of
-from .window import (
-    Window,
-    elements_of,
-    flagged,
-    last_told,
-    lasting,
-    loader_flag,
-    or_nan,
-    or_zero,
-    per_step,
-    under_way,
-)
+from .window import Window, elements_of, flagged, last_told, lasting, loader_flag, or_nan, or_zero, per_step, under_way
 
 MOST_TIMES = 100
 """Computation over that of others with as much work, from which those that do not learn are no steps."""

@@ -88,13 +88,12 @@ def once_per_looks(make: Callable[[Records], Found]) -> Callable[[Records], Foun
     @wraps(make)
     def told(looks: Records) -> Found:
         last = _last_made.get(make.__qualname__)
-        if last is not None and last[0] is looks:
-            found: Found = last[1]
-            return found
-        found = make(looks)
-        _last_made.pop(make.__qualname__, None)
-        if isinstance(looks, np.ndarray):
-            _last_made[make.__qualname__] = looks, found
+        if last is None or last[0] is not looks:
+            last = looks, make(looks)
+            _last_made.pop(make.__qualname__, None)
+            if isinstance(looks, np.ndarray):
+                _last_made[make.__qualname__] = last
+        found: Found = last[1]
         return found
 
     return told
