@@ -404,7 +404,7 @@ def _main_cpus(facts: Facts, host: Records, host_ns: Times, otherwise_ns: float)
 
 def _cpus(facts: Facts) -> float:
     """CPUs that the job may use, whether others use them or not."""
-    return measured_or(facts.sampled.cpu_budget, float(facts.machine_cpus or 1))
+    return measured_or(facts.sampled.cpu_budget) or float(facts.machine_cpus or 1)
 
 
 def _cpus_left(run: Run, facts: Facts, workers: int) -> float:

@@ -118,7 +118,7 @@ def straggler_of(lateness: Lateness) -> Straggler | None:
 
 
 def finding_of(
-    straggler: Straggler, lateness: Lateness, members: Mapping[int, Member], samples_per_s: float | None
+    straggler: Straggler, lateness: Lateness, members: Mapping[int, JobRank], samples_per_s: float | None
 ) -> Finding:
     """`rank.straggler`, with the cause of the rank's own diagnosis. `samples_per_s`: of the whole job."""
     facts = {rank: member.facts for rank, member in members.items() if member.facts is not None}
@@ -268,7 +268,7 @@ WALL_CLOCKS_APART_NS = 1_000_000_000
 those clocks are set by hand or by NTP, which keeps them within a second."""
 
 
-class Member(NamedTuple):
+class JobRank(NamedTuple):
     """One rank, and what was found about it by itself."""
 
     process: RankProcess
@@ -312,7 +312,7 @@ def job_of_one(rank: int, facts: Facts) -> Job:
     return Job(rank, (rank,), facts.samples, facts.parts.wall_ns, facts.window.count)
 
 
-def job_of(members: Sequence[Member]) -> tuple[Job, Finding, list[Finding], list[str]] | None:
+def job_of(members: Sequence[JobRank]) -> tuple[Job, Finding, list[Finding], list[str]] | None:
     """(the job of several ranks, its verdict, its findings, notes); `None` where no rank has a step to show."""
     by_rank = {member.process.rank: member for member in members}
     facts = {rank: member.facts for rank, member in by_rank.items() if member.facts is not None}
@@ -393,7 +393,7 @@ def _of_rank(found: Finding, rank: int, facts: Facts, job_samples_per_s: float) 
 
 
 def _throughput(
-    facts: Mapping[int, Facts], members: Mapping[int, Member], lateness: Lateness | None
+    facts: Mapping[int, Facts], members: Mapping[int, JobRank], lateness: Lateness | None
 ) -> tuple[int, int, dict[int, int]]:
     """(samples of all ranks, wall time, steps of each): while all of them ran, or from the first to the last."""
     ahead = _ahead_ns([members[rank] for rank in facts], lateness)
@@ -438,7 +438,7 @@ def _done_ns(steps: Records) -> Stamps:
     return np.where(steps["device_end_ns"] == NOT_MEASURED, steps["step_end_ns"], steps["device_end_ns"])
 
 
-def _ahead_ns(members: Sequence[Member], lateness: Lateness | None) -> list[int]:
+def _ahead_ns(members: Sequence[JobRank], lateness: Lateness | None) -> list[int]:
     """How far the clock of each rank is ahead of the first one's: as paired, else as the wall clocks say."""
     paired = {} if lateness is None else lateness.ahead_ns
     of_clock = {m.process.clock: int(paired[m.process.rank]) for m in members if m.process.rank in paired}
@@ -454,7 +454,7 @@ def _ahead_ns(members: Sequence[Member], lateness: Lateness | None) -> list[int]
     return ahead
 
 
-def _counts(members: Sequence[Member], facts: Mapping[int, Facts]) -> list[str]:
+def _counts(members: Sequence[JobRank], facts: Mapping[int, Facts]) -> list[str]:
     """Ranks without steps, that were killed, or ran fewer steps than the others, a sentence each."""
     notes = []
     if without := [m.process.rank for m in members if m.facts is None]:
@@ -470,7 +470,7 @@ def _counts(members: Sequence[Member], facts: Mapping[int, Facts]) -> list[str]:
     return notes
 
 
-def _clock_notes(lateness: Lateness, members: Mapping[int, Member]) -> list[str]:
+def _clock_notes(lateness: Lateness, members: Mapping[int, JobRank]) -> list[str]:
     """How well clocks were paired, and how much of the job that says something of."""
     notes = []
     rounds = lateness.behind_ns.shape[1]

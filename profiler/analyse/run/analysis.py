@@ -21,7 +21,7 @@ from ..causes.diagnosis import verdict_of, without_steps
 from ..causes.finding import Finding
 from ..intervals import clip, total
 from ..predict.observed import advice_of
-from ..ranks.job import Job, Member, job_of, job_of_one
+from ..ranks.job import Job, JobRank, job_of, job_of_one
 from ..ranks.membership import RankProcess, listed, missing, ranks_of, surely_missing, unended
 from ..where.located import found_with
 from ..where.looks import looks_at
@@ -218,7 +218,7 @@ def condensed(analysis: Analysis) -> Analysis:
 
 def _of_job(ranks: Sequence[RankProcess]) -> Analysis:
     """Several ranks, each by itself and together; the figures of one stand for all."""
-    members = [Member(rank, _of_process(replace(rank.run, info=rank.info), rank.writer)) for rank in ranks]
+    members = [JobRank(rank, _of_process(replace(rank.run, info=rank.info), rank.writer)) for rank in ranks]
     each = [member.analysis for member in members]
     found = job_of(members)
     job, verdict, findings, notes = found or (None, each[0].verdict, [], [])
