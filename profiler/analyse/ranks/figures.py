@@ -14,7 +14,7 @@ from ...record.run import Run, Writer
 from ..run.analysis import Analysis
 from ..run.facts import Facts
 from ..run.metrics import METRICS
-from .job import shares_of
+from ..run.stall_breakdown import PARTS, UNTOLD
 from .membership import ranks_of
 
 Read = Callable[[Facts], float]
@@ -48,18 +48,12 @@ def over_ranks(analysis: Analysis, read: Read, combine: Combine = fmean) -> floa
 
 
 def shares(analysis: Analysis) -> Mapping[str, float]:
-    """Known parts of the wall time, 0..1, averaged over the ranks; empty where no step was recorded."""
-    return shares_of([facts.shares for facts in all_facts(analysis)])
-
-
-def wall_ns(analysis: Analysis) -> int | None:
-    """Time in which all ranks ran; `None` where no step was recorded."""
-    return None if analysis.job is None else analysis.job.wall_ns
-
-
-def steps(analysis: Analysis) -> int | None:
-    """Steps of the rank that leads the job, in the time in which all ranks ran; `None` where none was recorded."""
-    return None if analysis.job is None else analysis.job.steps
+    """Parts of the wall time, 0..1, averaged over the ranks; empty where no step was recorded. A part that one rank
+    does not know, the job does not."""
+    ranks = [facts.shares for facts in all_facts(analysis)]
+    known = [part for part in PARTS if ranks and all(part in rank for rank in ranks)]
+    found = {part: fmean(rank[part] for rank in ranks) for part in known}
+    return found | {UNTOLD: 1 - sum(found.values())} if any(UNTOLD in rank for rank in ranks) else found
 
 
 def figure(analysis: Analysis, name: str) -> float | None:

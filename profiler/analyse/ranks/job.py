@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from statistics import fmean
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -17,7 +16,6 @@ from ...record.reader import Records
 from ...record.schema import NOT_MEASURED
 from ..causes.finding import LEAST_GAIN, Evidence, Finding, Next
 from ..run.facts import Facts
-from ..run.stall_breakdown import PARTS, UNTOLD
 from ..run.window import mean_of, measured_or, or_nan
 from ..shares import MOSTLY, NEARLY_ALL
 from ..statistics import median_of_known
@@ -371,13 +369,6 @@ _SLOW_DEVICE = (
     "others' wait for it lies within their computing. Check the devices' clocks (`nvidia-smi -q -d "
     "CLOCK,PERFORMANCE`), or run each rank by itself."
 )
-
-
-def shares_of(ranks: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Average parts of the wall time over ranks; a part that one rank does not know, the job does not."""
-    known = [part for part in PARTS if ranks and all(part in rank for rank in ranks)]
-    shares = {part: fmean(rank[part] for rank in ranks) for part in known}
-    return shares | {UNTOLD: 1 - sum(shares.values())} if any(UNTOLD in rank for rank in ranks) else shares
 
 
 def _of_rank(found: Finding, rank: int, facts: Facts, job_samples_per_s: float) -> Finding:

@@ -186,7 +186,11 @@ def waits_of(window: Window, batches: Records, parts: Partition, sampling_ns: in
     by_one = _is_slow(batches)[batch]
     ordinary = ~first[place]
     amounts = _divided(parts, begin[place], end[place], batches, batch, by_one, ordinary)
-    starting_ns = round(_starting(parts, batches, begin[first], end[first]))
+    # Until a worker takes up any batch; nothing where none is seen to.
+    taken_up = np.append(np.sort(batches["begin_ns"]), np.iinfo(np.int64).max)
+    taken_up = taken_up[np.searchsorted(taken_up[:-1], begin[first])]
+    until = np.where(taken_up < end[first], taken_up, begin[first])
+    starting_ns = round(float(_waited(parts, begin[first], until).sum()))
     filling_ns = max(0, parts.fill_ns - starting_ns)
     first_slow_ns = 0
     if by_one[first[place]].any() and by_one[first[place]].mean() >= MOSTLY:
@@ -204,6 +208,11 @@ def waits_of(window: Window, batches: Records, parts: Partition, sampling_ns: in
     earlier = begun + int(np.maximum(steps["skipped"][1 : begun + 1], 0).sum())
     pace = (parts.wall_ns - every_wait.input_ns) / max(1, window.count)
     iterators = known(steps[first], "loader")
+    # How long batches of steps that waited took to make; where some are slow by themselves, those.
+    made = (batches["end_ns"] - batches["begin_ns"])[batch].astype(np.float64)
+    hit = exposed[place] >= max(LEAST_HIT_NS, LEAST_HIT_SHARE * pace)
+    hit = hit & by_one if (hit & by_one).any() else hit
+    usual_ns = float(np.median(made)) if hit.any() else 0.0
     return Waits(
         sampling_ns=sampling_ns,
         starting_ns=starting_ns,
@@ -219,7 +228,7 @@ def waits_of(window: Window, batches: Records, parts: Partition, sampling_ns: in
         batches_per_epoch=(window.count - earlier) / epochs if epochs > 1 else NAN,
         left_early=_left_early(steps, batches),
         shape=shape_of(_waited(every_wait, begin, steps["step_end_ns"]), first, pace),
-        slow_times=_slow_times(exposed[place], pace, batches, batch, by_one),
+        slow_times=float(np.median(made[hit])) / usual_ns if usual_ns else NAN,
     )
 
 
@@ -273,25 +282,9 @@ def _period(lengths: Lengths, hits: Stamps) -> int | None:
     return period if returns and float(np.max(around)) >= NEARLY_ALL * float(lengths.sum()) else None
 
 
-def _slow_times(exposed: Lengths, pace_ns: float, batches: Records, batch: Stamps, by_one: Mask) -> float:
-    made = (batches["end_ns"] - batches["begin_ns"])[batch].astype(np.float64)
-    hit = exposed >= max(LEAST_HIT_NS, LEAST_HIT_SHARE * pace_ns)
-    if not hit.any() or not (usual := float(np.median(made))):
-        return NAN
-    hit = hit & by_one if (hit & by_one).any() else hit
-    return float(np.median(made[hit])) / usual
-
-
 def _waited(parts: Partition, begin: Stamps, end: Stamps) -> Lengths:
     """Exposed waiting within each [begin, end)."""
     return covered(parts.loading, begin, end).astype(np.float64)
-
-
-def _starting(parts: Partition, batches: Records, begin: Stamps, end: Stamps) -> float:
-    """Exposed waiting in first fetches until a worker takes up any batch; 0 where none is seen to."""
-    taken_up = np.append(np.sort(batches["begin_ns"]), np.iinfo(np.int64).max)
-    first = taken_up[np.searchsorted(taken_up[:-1], begin)]
-    return float(_waited(parts, begin, np.where(first < end, first, begin)).sum())
 
 
 def _left_early(steps: Records, batches: Records) -> float:

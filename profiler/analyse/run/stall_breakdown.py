@@ -162,8 +162,12 @@ def partition(window: Window, events: Records, pauses: Records) -> Partition:
     gaps_ns = gaps_ns[gaps_ns >= GAP_NS]
     copying = calling = syncing = EMPTY
     if window.queued:
-        # Of a copy that the host waits for, the host's call says it all.
-        copying, left = _take(left, _queued_copies(window.all_steps, pauses))
+        # When queued copies ran. Of a copy that the host waits for, the host's call says it all.
+        pinned = window.all_steps[flagged(window.all_steps, StepFlag.PINNED)]
+        further = _of(pauses, PauseKind.QUEUED_COPY, PauseKind.COPY_AHEAD)
+        copies = _spans(pinned, "device_copy_begin_ns", "device_copy_end_ns")
+        copying, left = _take(left, union_of(copies, _spans(further, "device_begin_ns", "device_end_ns")))
+        del pinned, copies
     loading, left = _take(left, fetches)
     if window.queued:
         calls = _called(pauses, PauseKind.COPY, PauseKind.QUEUED_COPY, PauseKind.COPY_AHEAD)
@@ -244,13 +248,6 @@ def _pausing(steps: Records, pauses: Records) -> Intervals:
     waits = _spans(_of(pauses, PauseKind.STREAM_WAIT), "device_begin_ns", "device_end_ns")
     further = _spans(_of(pauses, PauseKind.COPY_AHEAD), "device_begin_ns", "device_end_ns")
     return union_of(held, intersect(waits, union_of(_spans(steps[ahead], *by_step), further)))
-
-
-def _queued_copies(steps: Records, pauses: Records) -> Intervals:
-    """When queued copies ran, on the device's clock."""
-    copies = _spans(steps[flagged(steps, StepFlag.PINNED)], "device_copy_begin_ns", "device_copy_end_ns")
-    further = _of(pauses, PauseKind.QUEUED_COPY, PauseKind.COPY_AHEAD)
-    return union_of(copies, _spans(further, "device_begin_ns", "device_end_ns"))
 
 
 def _between_steps(window: Window) -> Intervals:

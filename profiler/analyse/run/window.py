@@ -235,11 +235,6 @@ def resolved(steps: Records) -> Records:
     return steps[:end]
 
 
-def warmup_steps(steps: int) -> int:
-    """How many of so many steps are the warm-up: at most five, and at most 5 %."""
-    return min(MOST_WARMUP_STEPS, int(steps * MOST_WARMUP_SHARE))
-
-
 def window_of(steps: Records, events: Records, queued: bool) -> Window | None:
     """The window of one rank's steps, in the order they ran; `None` when no step was recorded."""
     if len(steps) == 0:
@@ -249,7 +244,8 @@ def window_of(steps: Records, events: Records, queued: bool) -> Window | None:
         for kind in (EventKind.SKIPPED_STEPS, EventKind.SKIPPED_SAMPLES, EventKind.BOUNDARY, EventKind.DEVICE_DONE)
     )
     skipped_after, skipped_samples_after = (int(or_zero(told["value"]).sum()) for told in (skipped, skipped_samples))
-    warmup = warmup_steps(len(steps) + int(steps["skipped"].sum()) + skipped_after)
+    ran = len(steps) + int(steps["skipped"].sum()) + skipped_after
+    warmup = min(MOST_WARMUP_STEPS, int(ran * MOST_WARMUP_SHARE))
     counted = steps[warmup:]
     device_done = int(done["t_ns"].max()) if len(done) else None
     after = _after(steps, events)

@@ -349,5 +349,5 @@ def _tiles(analysis: Analysis, facts: Facts | None) -> Iterator[tuple[str, Any, 
         yield "utilisation", None if seen is None else f"{seen:.1f} %", about
     if step:
         yield "a step, median", f"{step['p50']:.1f} ms", f"95 % below {step['p95']:.1f} ms"
-    wall_ns = ranks_figures.wall_ns(analysis) or facts.parts.wall_ns
-    yield "window", duration(wall_ns / 1e9), f"{ranks_figures.steps(analysis)} steps after the warm-up"
+    if (job := analysis.job) is not None:
+        yield "window", duration(job.wall_ns / 1e9), f"{job.steps} steps after the warm-up"
