@@ -107,8 +107,8 @@ def range_of(values: Iterable[float], middle: Callable[[Sequence[float]], float]
 
 
 def median_of_known(values: Iterable[float | None]) -> float | None:
-    """The median without what is not known; `None` where nothing is."""
-    known = [value for value in values if value is not None]
+    """The median without what is not known, `None` or NaN; `None` where nothing is."""
+    known = [value for value in values if value is not None and value == value]
     return float(np.median(known)) if known else None
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..analyse.cells.comparison import cells_of_runs, compare, differences
+from ..analyse.run.window import or_none
 from ..capture.cpu_budget import cpu_budget
 from ..errors import WhyidleError
 from ..interrupts import end_like_ctrl_c
@@ -146,7 +147,7 @@ def _recorded_runs(arguments: argparse.Namespace) -> int:
     setting: dict[str, Any] = {
         "scenario": None,
         "device": {"kind": facts.device_kind, "title": facts.device_kind} | (info.get("device") or {}),
-        "cpu_budget": facts.sampled.cpu_budget,
+        "cpu_budget": or_none(facts.sampled.cpu_budget),
         "dataset": {},
         "notices": differences(cells),
     }

@@ -142,7 +142,7 @@ def test_a_recording_has_its_sampler_and_says_how_it_ended(tmp_path: Path) -> No
     facts = analysis_of_run(tmp_path / "run").facts
     assert facts is not None
     assert facts.window.count + facts.window.warmup_steps == 20 * epochs
-    assert facts.sampled.cpu_budget is not None
+    assert facts.sampled.cpu_budget > 0
     # Everything is as it was: the same loop again leaves nothing behind.
     before = len(run.records(STEP))
     train(loader, Clock())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,7 @@ from whyidle.analyse.run.loader_stats import LoaderStats
 from whyidle.analyse.run.resource_usage import Sampled
 from whyidle.scenarios.planted import MS, Step, train
 
-NOTHING: dict[str, Any] = dict.fromkeys(LoaderStats.__dataclass_fields__) | {
-    "workers": 2,
-    "slowest": (),
-    "transforms": (),
-}
+NOTHING: dict[str, Any] = {"workers": 2, "makers": 2}
 COMPUTING = {
     "workers": 2,
     "cpu_pct": 95.0,
@@ -38,7 +35,6 @@ COMPUTING = {
 CPUS = {"tree_cpus": 2.1, "cpu_budget": 8.0, "machine_busy_pct": 30.0}
 FULL = {"tree_cpus": 1.95, "cpu_budget": 2.0, "machine_busy_pct": 99.0}
 QUEUING = {"run_queue_pct": 70.0, "cpu_pct": 25.0}
-NO_SAMPLES: dict[str, Any] = dict.fromkeys(Sampled.__dataclass_fields__) | {"samples": 0, "host_samples": 0}
 
 
 def waiting_for_data(folder: Path) -> Facts:
@@ -54,8 +50,8 @@ def judge(
     return waits_explained(
         dataclasses.replace(
             run,
-            loader=LoaderStats(**NOTHING | {"process_cpu_pct": loader.get("cpu_pct")} | loader),
-            sampled=Sampled(**NO_SAMPLES | sampled),
+            loader=LoaderStats(**NOTHING | {"process_cpu_pct": loader.get("cpu_pct", math.nan)} | loader),
+            sampled=Sampled(**sampled),
             waits=dataclasses.replace(run.waits, told=1.0, **waits or {}),
             **facts,
         )

@@ -14,7 +14,7 @@ from ...record.schema import DEVICE, HOST, STEP
 from ...record.secret import left_out_note
 from ...record.stacks import left_out_of
 from ..run.resource_usage import Sampled, quality_notes, sampled
-from ..run.window import Window
+from ..run.window import Window, measured_or, or_nan, or_none
 from ..where.looks import Looks, all_looks
 from . import stacks
 from .trainers import Trainer, is_worker, threads_of, trainers_of
@@ -113,9 +113,10 @@ def _window(host: Any) -> Window | None:
 def _foreign(seen: Sampled | None, info: dict[str, Any]) -> float | None:
     """CPUs that processes outside the tree kept busy."""
     cpus = (info.get("host") or {}).get("cpus")
-    if seen is None or seen.machine_busy_pct is None or seen.tree_cpus is None or not isinstance(cpus, int):
+    if seen is None or not isinstance(cpus, int):
         return None
-    return max(0.0, seen.machine_busy_pct / 100 * cpus - seen.tree_cpus - (seen.sampler_cpus or 0.0))
+    used = seen.machine_busy_pct / 100 * cpus - seen.tree_cpus - measured_or(seen.sampler_cpus)
+    return or_none(max(used, 0.0))
 
 
 def _notes(
@@ -148,7 +149,7 @@ def _notes(
     else:
         kind = str((run.info.get("device") or {}).get("kind") or "cpu")
         notes += quality_notes(
-            seen, window, device_kind=kind, foreign_cpus=foreign, own_processes=max(1, len(trainers))
+            seen, window, device_kind=kind, foreign_cpus=or_nan(foreign), own_processes=max(1, len(trainers))
         )
     commands = [run.info.get("command"), *(each.command for each in processes)]
     notes += left_out_note(left_out_of(run.folder, commands))

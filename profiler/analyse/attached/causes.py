@@ -15,6 +15,7 @@ from ..causes.finding import LEAST_GAIN, MOST_UNNAMED, Evidence, Finding, Next, 
 from ..predict.advice import MOST_WORKERS
 from ..run.loader_stats import BUSY
 from ..run.resource_usage import BUDGET_USED
+from ..run.window import or_none
 from ..statistics import Z95, Estimate
 from ..where.places import Where
 from ..where.stages import CHEAPER, STAGES
@@ -109,9 +110,9 @@ def _findings(seen: Attached, trainer: Trainer) -> Iterator[Finding]:
 
 def _used(seen: Attached) -> float | None:
     """Share of time in which the GPU ran any kernel; `None` on a CPU and where it was not measured."""
-    if seen.device_kind == "cpu" or seen.sampled is None or seen.sampled.utilisation_pct is None:
+    if seen.device_kind == "cpu" or seen.sampled is None:
         return None
-    return seen.sampled.utilisation_pct / 100
+    return or_none(seen.sampled.utilisation_pct / 100)
 
 
 def _exposed(seen: Attached, share: float) -> float:
@@ -205,7 +206,7 @@ def _waiting(
     wait, making = trainer.share(waits_class), trainer.share(making_class)
     if wait + making <= 0:
         return None
-    budget = seen.sampled.cpu_budget if seen.sampled else None
+    budget = or_none(seen.sampled.cpu_budget) if seen.sampled else None
     if making >= wait:
         stage = main_stage(trainer.stages)
         why = f"it prepares batches itself, one after the other{f', mostly {STAGES[stage]}' if stage else ''}"
@@ -249,8 +250,8 @@ def _enough_workers(trainer: Trainer, budget: float | None, making: float, wait:
 
 def _by_workers(seen: Attached, workers: Workers) -> _Waiting | None:
     host = seen.sampled
-    cpu, budget = workers.cpu, host.cpu_budget if host else None
-    used = host.tree_cpus if host else None
+    cpu, budget = workers.cpu, or_none(host.cpu_budget) if host else None
+    used = or_none(host.tree_cpus) if host else None
     busy = _busy(workers)
     running, queued, io = cpu.running or 0.0, cpu.queued or 0.0, cpu.io or 0.0
     stage = main_stage(workers.stages)
@@ -405,9 +406,7 @@ def _without_stacks(seen: Attached, trainer: Trainer) -> Finding:
     used = _used(seen)
     idle = running is not None and running < MOSTLY and (seen.device_kind == "cpu" or (used or 1.0) < MOSTLY)
     if idle and busy is not None and busy >= BUSY and running is not None:
-        full = seen.sampled is not None and (seen.sampled.tree_cpus or 0.0) >= BUDGET_USED * (
-            seen.sampled.cpu_budget or math.inf
-        )
+        full = seen.sampled is not None and seen.sampled.tree_cpus >= BUDGET_USED * seen.sampled.cpu_budget
         title = f"The training process is idle {_pct(1 - running)} of the time while its workers are busy."
         cause = "input.cpu_exhausted" if full else "input.too_few_workers"
         return Finding(cause, title, _exposed(seen, 1 - running), 0.4, evidence, (Next("Read the stacks: see notes"),))

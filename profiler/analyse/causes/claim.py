@@ -100,11 +100,6 @@ def cause(code: str, *claims: Piece, lines: Lines | None = None) -> Callable[[Ca
     return lambda judge: Rule(code, claims, judge, judge.__doc__ or "", lines)
 
 
-def number(value: float | None) -> float:
-    """Return a figure; NaN where it was not measured, with which no comparison holds."""
-    return math.nan if value is None else value
-
-
 @dataclass
 class Claim:
     """An amount of wall time for one rule to explain, and what the rule says of it."""
@@ -145,7 +140,7 @@ class Claim:
 
     def __getitem__(self, metric: str) -> float:
         """Return a registered figure; NaN where it was not measured, with which no comparison holds."""
-        return number(METRICS[metric].of(self.facts))
+        return METRICS[metric].of(self.facts)
 
     @property
     def finding(self) -> Finding:
@@ -209,7 +204,7 @@ class Claim:
         facts = self.facts
         most = by_parts(facts, self.ns, ALL).value
         if self.on_cpu:
-            if facts.cpu_limit is None:
+            if math.isnan(facts.cpu_limit):
                 return Next(change, kind=kind, settings=settings or {})
             most = max(1.0, min(most, facts.cpu_limit))
         if supply is None:

@@ -49,6 +49,11 @@ class Evidence:
     expected: str = ""
     """What the value would be if this were not the cause."""
 
+    def __post_init__(self) -> None:
+        """Take NaN, as the analysis has it, for not measured."""
+        if self.value != self.value:
+            object.__setattr__(self, "value", None)
+
 
 def shown(metric: str, value: float | None, expected: str | None = None) -> Evidence:
     """A value of a registered metric as evidence; `expected`: in place of what is normal for it."""

@@ -14,6 +14,7 @@ from ...record.reader import measured
 from ..predict.advice import VanishedWork
 from ..run.device_state import OutlierSteps
 from ..run.host_gaps import BEFORE_COMPUTING, words_of
+from ..run.window import measured_or
 from ..shares import MOSTLY
 from ..where import selection
 from ..where.remedies import MAKING
@@ -242,9 +243,8 @@ def launch(claim: Claim) -> None:
     claim.shows(Evidence("First to last kernel of the steps, share of the time", spans, "%"))
     about = f"about {spans:.0f} %"
     claim.shows(Evidence("Kernels running, by the driver's utilisation", facts.sampled.utilisation_pct, "%", about))
-    running = None if facts.running is None else 100 * facts.running
     below = f"below {100 * DEVICE.running:.0f} %"
-    claim.shows(Evidence("Training thread on a CPU, share of its own time", running, "%", below))
+    claim.shows(Evidence("Training thread on a CPU, share of its own time", 100 * facts.running, "%", below))
     graphs = 'Use `torch.compile(model, mode="reduce-overhead")` or CUDA graphs to launch many kernels at once'
     claim.advise(graphs, least=0.2, likely=0.7)
     claim.advise("Use a larger batch: the same number of launches then does more work", likely=0.5)
@@ -392,11 +392,11 @@ def _moved(claim: Claim) -> Next:
     if speedup is not None:
         return as_next(facts, change, speedup, "in_workers")
     supply, budget = None, facts.sampled.cpu_budget
-    if facts.batch_size and budget is not None:
-        making_ms = claim.ms_a_step + (facts.loader.work_ms_per_batch or 0.0)
+    if facts.batch_size and budget == budget:
+        making_ms = claim.ms_a_step + measured_or(facts.loader.work_ms_per_batch)
         at_work = min(workers or 1, max(1, math.floor(budget)))
         supply = at_work * facts.batch_size * 1e3 / making_ms * facts.parts.wall_ns / 1e9 / facts.samples
-        supply = supply if facts.cpu_limit is None else min(supply, facts.cpu_limit)
+        supply = min(supply, facts.cpu_limit)
     return claim.overlapping(change, "in_workers", supply)
 
 

@@ -11,6 +11,7 @@ from ..run.exposed_data_wait import Spread
 from ..run.facts import Facts
 from ..run.loader_stats import HandedOver
 from ..run.resource_usage import MemoryGrowth, MemoryLimitSeen
+from ..run.window import measured_or
 from ..shares import MOSTLY
 from ..speedup import Speedup
 from ..where import selection
@@ -26,7 +27,6 @@ from .claim import (
     by_parts,
     by_replay,
     cause,
-    number,
     vanishing,
 )
 from .finding import Evidence, Finding, Next
@@ -103,7 +103,7 @@ def _drawn_cheaper(wait: Wait, change: str, likely: float) -> Next:
     found = by_replay(facts, VanishedWork(drawing_ns=0.0 if facts.sampling is None else facts.sampling.each_ns), less)
     if found is None:
         found = by_parts(facts, wait.ns, less)
-        if facts.set_workers and limit is not None and facts.samples_known:
+        if facts.set_workers and limit == limit and facts.samples_known:
             found = found.no_more_than(max(1.0, limit / facts.samples_per_s))
     return as_next(facts, change, found, "once")
 
@@ -121,8 +121,7 @@ def left_early(facts: Facts) -> bool:
     """Return whether the loop goes on to another iterator after so few batches that most of what
     was made ahead is lost."""
     waits = facts.waits
-    few = waits.batches_per_epoch is not None and waits.batches_per_epoch < 2 * (facts.set_workers or 0)
-    return few and waits.left_early is not None and waits.left_early >= MOSTLY
+    return waits.batches_per_epoch < 2 * (facts.set_workers or 0) and waits.left_early >= MOSTLY
 
 
 def _leaving(wait: Wait) -> str:
@@ -130,7 +129,7 @@ def _leaving(wait: Wait) -> str:
     loop leaves its iterators early."""
     facts, waits, staging = wait.facts, wait.facts.waits, wait.facts.staging
     batches = waits.batches_per_epoch
-    if not left_early(facts) or batches is None:
+    if not left_early(facts):
         return ""
     # Each iterator that is left is also waited for: its workers end before the loop goes on.
     removed_ns = waits.starting_ns + waits.filling_ns + (staging.ns if staging is not None else 0)
@@ -147,7 +146,7 @@ def _leaving(wait: Wait) -> str:
 
 
 def _left(facts: Facts) -> tuple[Evidence, ...]:
-    left = 100 * number(facts.waits.left_early)
+    left = 100 * facts.waits.left_early
     shows = Evidence("Iterators left while workers prepared more batches", left, "%", "near 0 %")
     return (shows,) if left_early(facts) else ()
 
@@ -194,7 +193,7 @@ def pipeline_fill(wait: Wait) -> None:
     has fewer batches than workers."""
     facts, batches, workers = wait.facts, wait.facts.waits.batches_per_epoch, wait.facts.set_workers
     each_ms, leaving = wait.ns / max(1, facts.waits.epochs) / 1e6, _leaving(wait)
-    few = workers is not None and batches is not None and batches < workers and not left_early(facts)
+    few = workers is not None and batches < workers and not left_early(facts)
     fewer = ", and an epoch has fewer batches than there are workers" if few else ""
     wait.says(f"{wait.begins}: the first batch of each epoch costs {each_ms:.0f} ms extra{leaving}{fewer}.", 0.8)
     wait.shows(
@@ -211,7 +210,7 @@ def pipeline_fill(wait: Wait) -> None:
     if not workers:
         changes = [f"Use longer epochs, or open the data before they begin (each first batch costs {took} more)"]
     else:
-        too_many = workers > (facts.sampled.cpu_budget or workers) or not wait.workers_busy
+        too_many = workers > measured_or(facts.sampled.cpu_budget, workers) or not wait.workers_busy
         if wait.queues and too_many and workers > 1 and facts.persistent_workers:
             queuing = "which wait for CPUs while they prepare the first batches"
             changes.insert(0, f"Use fewer than {workers} workers, {queuing} ({took} per epoch)")
@@ -258,7 +257,7 @@ def uneven(wait: Wait) -> None:
     varied = wait["slow_times"] >= INPUT.varied_times and not wait.workers_busy and loader.workers > 0
     spread = facts.waits.shape.spread in (Spread.SINGLE, Spread.IRREGULAR, Spread.PERIODIC)
     # The workers deliver, on average, what the training takes without waiting.
-    supplies = wait["samples_per_s_limit"] >= number(facts.samples_per_s_without(facts.parts.input_ns))
+    supplies = wait["samples_per_s_limit"] >= facts.samples_per_s_without(facts.parts.input_ns)
     if not wait.keeps_up and not (varied and spread and supplies):
         return
     says = f"{wait.begins}, although the loader keeps up on average: batches come unevenly."
@@ -292,12 +291,12 @@ def overkill(wait: Wait) -> None:
     """Workers cost more than they save: tiny samples would be made faster in the training than they are handed over."""
     loader, facts, held = wait.loader, wait.facts, wait.facts.handed
     sample_ms, work_ms, nbytes = loader.make_ms_per_sample, loader.work_ms_per_batch, loader.mean_batch_bytes
-    if not facts.set_workers or sample_ms is None or work_ms is None or wait.starved:
+    if not facts.set_workers or wait.starved or not sample_ms <= INPUT.tiny_sample_ms or not work_ms >= 0:
         return
-    waited_ms, here_ms = wait.ms_a_step, work_ms * (100 - (loader.run_queue_pct or 0.0)) / 100
+    waited_ms, here_ms = wait.ms_a_step, work_ms * (100 - measured_or(loader.run_queue_pct)) / 100
     # Handed over in one piece they are worth a worker.
     pieces = here_ms > INPUT.handover_ms and held is not None and _in_pieces(held)
-    if sample_ms > INPUT.tiny_sample_ms or pieces or number(nbytes) > INPUT.large_batch_bytes:
+    if pieces or nbytes > INPUT.large_batch_bytes:
         return
     if here_ms > INPUT.worth_making_here * waited_ms:
         return
@@ -372,8 +371,8 @@ def _on_its_way(wait: Wait) -> tuple[str, tuple[tuple[str, str], ...]]:
     if is_pickled(loader):
         tensors = "Return torch tensors instead of NumPy arrays or lists: they go through shared memory, not the pipe"
         return ", pickled through a pipe", ((tensors, "fewer_objects"), fewer_bytes)
-    nbytes, work_ms = loader.mean_batch_bytes, loader.work_ms_per_batch or 0.0
-    few = nbytes is not None and nbytes < INPUT.pickled_bytes and not (held is not None and _in_pieces(held))
+    nbytes, work_ms = loader.mean_batch_bytes, measured_or(loader.work_ms_per_batch)
+    few = nbytes < INPUT.pickled_bytes and not (held is not None and _in_pieces(held))
     if few and work_ms * 1e6 < INPUT.nearly_as_long * Assumed.handoff_ns(held):
         at_once = (
             "Index whole batches at once in the training process (`__getitems__`, or tensors that the loop slices "

@@ -10,9 +10,10 @@ from ...record.schema import NOT_MEASURED, ThreadState
 from ..predict.advice import VanishedWork
 from ..predict.predict import Assumed
 from ..run.loader_stats import HEAVILY_QUEUED_PCT, MOSTLY_READING, QUEUED_PCT, Exclusion, SeenWaiting, TimeGrowth
+from ..run.window import measured_or
 from ..where.selection import NOT_MENDED, OF_HANDS, OF_THE_MACHINE, PREPARING, WORTH_A_LINE, Lines, making
 from ..where.stages import cheaper_by_words
-from .claim import SUPPLY, Piece, cause, gains, number
+from .claim import SUPPLY, Piece, cause, gains
 from .finding import Evidence, Next, shown
 from .wait import CPUS, INPUT, Wait, Wanted
 
@@ -46,7 +47,7 @@ def serial(wait: Wait) -> None:
     change = wait.so_many(setting, wanted)
     to_try = change.speedup is not None and change.speedup.to_try
     long = INPUT.nearly_as_long * Assumed.handoff_ns(facts.handed) / 1e6 if not (gains(change) or to_try) else 0.0
-    if work_ms is not None and work_ms < max(INPUT.handover_ms, long):
+    if work_ms < max(INPUT.handover_ms, long):
         change = wait.removing(
             "Index a whole batch at once: use a dataset with `__getitems__`, or tensors that the loop slices itself "
             f"(handing a batch over takes a worker about as long as preparing it: {work_ms:.2f} ms)",
@@ -61,14 +62,14 @@ def serial(wait: Wait) -> None:
         *(*wait.waiting, *wait.stage, *wait.pace),
     )
     crowd = ""
-    if facts.crowded and (queued is None or queued >= QUEUED_PCT):
+    if facts.crowded and not queued < QUEUED_PCT:
         crowd = ", while other programs use the machine's CPUs (input.foreign_load)"
         wait.evidence.append(shown("run_queue_pct", queued))
         wait.shows(*CPUS)
         # They take as much of the wait as the training's thread waits for a CPU.
-        most = wait.ns if facts.main_queued_ns is None else min(wait.ns, facts.main_queued_ns)
+        most = min(wait.ns, facts.main_queued_ns)
         alone = wait.removing(ALONE, ns=most, likely=0.6)
-        wait.advice.insert(0 if (queued or 0.0) >= HEAVILY_QUEUED_PCT else 1, alone)
+        wait.advice.insert(0 if queued >= HEAVILY_QUEUED_PCT else 1, alone)
     wait.says(f"{wait.begins}: batches are prepared in the training process, one after the other{crowd}.", 0.95)
 
 
@@ -99,7 +100,7 @@ def in_its_own_thread(wait: Wait) -> None:
 def sharding(wait: Wait) -> None:
     """An iterable dataset divides itself so that some workers get no data, or next to none."""
     loader, workers, even = wait.loader, wait.facts.set_workers, wait.loader.even_workers
-    if not wait.facts.iterable or not workers or even is None or even >= INPUT.uneven * workers:
+    if not wait.facts.iterable or not workers or not even < INPUT.uneven * workers:
         return
     wait.says(f"{wait.begins}: only {even:.1f} of {workers} workers get data.", 0.9)
     wait.shows(
@@ -162,7 +163,7 @@ def general(wait: Wait) -> None:
         rest = "; CPU use was not measured, so the reason is a guess"
     elif wait.cpu_used:
         rest = "; the job uses up its CPUs, but its workers do not"
-    elif loader.worker_busy_pct is None:
+    elif math.isnan(loader.worker_busy_pct):
         rest = " while CPU is left over, and the loader does not tell what it does"
     elif wait.workers_busy:
         rest = "; its workers are busy all the time"
@@ -170,7 +171,7 @@ def general(wait: Wait) -> None:
         rest = " while CPU is left over and its workers are idle part of the time"
     if wanted.said is not None:
         change = wait.so_many(_more_workers(wait, wanted), wanted)
-    elif loader.work_ms_per_batch is not None and wanted.workers > loader.workers:
+    elif loader.work_ms_per_batch >= 0 and wanted.workers > loader.workers:
         change = wait.overlapping(_more_workers(wait, wanted), "workers")
     elif ahead is not None:
         deeper = f"Set `prefetch_factor={2 * ahead}` instead of {ahead} to prefetch more batches"
@@ -193,17 +194,17 @@ def _guess(wait: Wait, rest: str, change: Next) -> None:
 def quota(wait: Wait) -> None:
     """A cgroup stops the job again and again: it has used up its CPU quota for the moment."""
     facts, cpus, workers = wait.facts, wait.facts.sampled.cpu_budget, wait.facts.set_workers
-    stops = wait["throttled_s"] * 1e9 >= INPUT.throttled * facts.parts.wall_ns * max(1.0, cpus or 1.0)
+    stops = wait["throttled_s"] * 1e9 >= INPUT.throttled * facts.parts.wall_ns * max(1.0, cpus)
     near = not wait["cpus_used"] < INPUT.budget_used * wait["cpu_budget"]
     if not stops or wait.waits_mostly or not (near or wait.queues):
         return
-    of_cpus = "" if cpus is None else f" of {cpus:.3g} CPUs"
+    of_cpus = "" if math.isnan(cpus) else f" of {cpus:.3g} CPUs"
     wait.says(f"{wait.begins}: a CPU quota{of_cpus} stops the job again and again.", 0.9)
     wait.shows(
         "throttled_s", "cpus_used", "cpu_budget", Evidence("CPUs of the machine", facts.machine_cpus), "run_queue_pct"
     )
     wait.advise(MORE_CPUS, likely=0.6)
-    if cpus is not None and workers is not None and workers > cpus:
+    if workers is not None and workers > cpus:
         why = f"{workers} workers use up the quota at the start of each period"
         wait.advice.append(_fewer(wait, int(cpus), why, likely=0.6))
     wait.advice.append(_cheaper(wait))
@@ -229,7 +230,7 @@ def held_back(wait: Wait) -> None:
 def affinity(wait: Wait) -> None:
     """Workers are confined to fewer CPUs than the job may use, and wait for those."""
     workers, together, budget = wait.loader.workers, wait.loader.cpus, wait["cpu_budget"]
-    if not number(together) + 0.5 < budget or not wait.queues:
+    if not together + 0.5 < budget or not wait.queues:
         return
     confined = f"all {workers} workers run on {together} of the {budget:g} CPUs that the job may use"
     wait.says(f"{wait.begins}: {confined}.", 0.9)
@@ -248,8 +249,10 @@ def affinity(wait: Wait) -> None:
 def worker_threads(wait: Wait) -> None:
     """Each worker computes in a pool of threads, and together they are more than the CPUs."""
     loader, cpu = wait.loader, wait["cpu_pct"]
-    others = number(loader.process_cpu_pct) - cpu
-    pools = others >= INPUT.pool_pct * (1 - (loader.run_queue_pct or 0.0) / 100) and others >= INPUT.pool_times * cpu
+    others = loader.process_cpu_pct - cpu
+    pools = (
+        others >= INPUT.pool_pct * (1 - measured_or(loader.run_queue_pct) / 100) and others >= INPUT.pool_times * cpu
+    )
     if not pools or not (wait.cpu_used or wait.starved or (wait.queues and wait.few_cpus_left)):
         return
     each = f"each of the {loader.workers} workers starts threads of its own"
@@ -271,7 +274,7 @@ def foreign_load(wait: Wait) -> None:
     """Other programs, or the hypervisor, take CPU that the loader asks for: more of it than this job uses."""
     if not wait.starved or not wait.others_use_more:
         return
-    counted = wait.loader.run_queue_pct is not None
+    counted = wait.loader.run_queue_pct >= 0
     wait.says(f"{wait.begins}, while other programs use the machine's CPUs.", 0.85 if counted else 0.7)
     wait.shows(
         wait.figure("foreign_cpus", "fewer than this job uses"),
@@ -292,7 +295,7 @@ def oversubscribed(wait: Wait) -> None:
     """There are far more workers than CPUs, and they wait for each other in the run queue."""
     loader, budget, queued = wait.loader, wait["cpu_budget"], wait["run_queue_pct"]
     too_many = loader.workers >= INPUT.oversubscribed * budget
-    if not too_many or not queued >= max(HEAVILY_QUEUED_PCT, loader.waiting_pct or 0.0):
+    if not too_many or not queued >= max(HEAVILY_QUEUED_PCT, loader.waiting_pct):
         return
     spends = f"each spends {queued:.0f} % of its time waiting for one"
     wait.says(f"{wait.begins}: {loader.workers} workers compete for {budget:g} CPUs, and {spends}.", 0.85)
@@ -334,9 +337,9 @@ def starved(wait: Wait) -> None:
 
 
 def _delayed(wait: Wait, who: str, change: str) -> None:
-    queued, loader, most = number(wait.facts.main_queued_ns), wait.loader, INPUT.thread_queued * wait.ns
-    moving_ns = (loader.mean_batch_bytes or 0.0) / INPUT.moved_bytes_per_s * 1e9 * wait.facts.window.count
-    cheap = (loader.sent_bytes_per_batch or 0.0) <= INPUT.cheap_sent_bytes and moving_ns <= most
+    queued, loader, most = wait.facts.main_queued_ns, wait.loader, INPUT.thread_queued * wait.ns
+    moving_ns = measured_or(loader.mean_batch_bytes) / INPUT.moved_bytes_per_s * 1e9 * wait.facts.window.count
+    cheap = not loader.sent_bytes_per_batch > INPUT.cheap_sent_bytes and moving_ns <= most
     if not (queued >= most and wait.facts.machine_full and cheap):
         return
     finished = f"batches are finished, but its thread waits for a CPU to take them, because {who} the CPUs"
@@ -358,10 +361,10 @@ def _fewer(wait: Wait, cpus: int, why: str, likely: float) -> Next:
 
 def _cheaper(wait: Wait) -> Next:
     """Propose less of what takes most of preparing a batch, where that is known; how much less nobody can say."""
-    stage, share = wait.costliest or ("", None)
+    stage, share = wait.costliest or ("", math.nan)
     any_stage = "Spend less CPU per sample: smaller source images, fewer transforms, the GPU; or add CPUs", "cheaper"
     change, kind = cheaper_by_words(stage) or any_stage
-    if share is None:
+    if math.isnan(share):
         return wait.removing(change, kind, likely=0.6)
     return wait.removing(change, kind, gone=VanishedWork(making=share / 100), least=0.3, likely=0.6)
 
@@ -378,18 +381,18 @@ def storage(wait: Wait) -> None:
     """
     loader, batch_size, wanted = wait.loader, wait.facts.batch_size, wait.wanted
     read, stored, ms = loader.read_chars_bytes_per_sample, loader.storage_bytes_per_sample, loader.make_ms_per_sample
-    cold = None if not read or stored is None else stored / read
-    rate = read / (ms * loader.read_pct / 100 / 1e3) if read and ms and loader.read_pct else None
-    used = loader.mean_batch_bytes / batch_size if loader.mean_batch_bytes and batch_size else None
-    amplified = None if read is None or used is None else read / used
-    slow = number(rate) < INPUT.slow_bytes_per_s
-    if number(amplified) >= INPUT.amplified:
+    cold = stored / read if read else math.nan
+    rate = read / (ms * loader.read_pct / 100 / 1e3) if read and ms and loader.read_pct else math.nan
+    used = loader.mean_batch_bytes / batch_size if batch_size else math.nan
+    amplified = read / used if used else math.nan
+    slow = rate < INPUT.slow_bytes_per_s
+    if amplified >= INPUT.amplified:
         says = f", and reads {amplified:.0f} bytes for each byte that it uses"
         change = "Read less per sample: use chunks of the size that is used, and unpack no archive for one sample"
-    elif number(cold) >= INPUT.cold:
+    elif cold >= INPUT.cold:
         says = ", because the files are not in the page cache"
         change = "Copy the data to a local disk, or to memory if it fits; or read shards from start to end"
-    elif slow and number(read) < INPUT.small_read_bytes:
+    elif slow and read < INPUT.small_read_bytes:
         says = ", in many small reads that each take long"
         change = "Pack the files into shards (tar, LMDB, records) that are read in large pieces"
     elif slow:
@@ -400,13 +403,13 @@ def storage(wait: Wait) -> None:
     wait.shows(
         "read_pct",
         wait.figure("cpu_pct", "near 100 %"),
-        Evidence("Reads from storage, not from the cache", None if cold is None else 100 * cold, "%", "near 0 %"),
+        Evidence("Reads from storage, not from the cache", 100 * cold, "%", "near 0 %"),
         Evidence("Bytes read for a sample", read, "bytes"),
         Evidence("Bytes read for each byte of a batch", amplified, "", f"below {INPUT.amplified:.0f}"),
     )
     fast = f"above {INPUT.slow_bytes_per_s / 1e6:.0f} MB"
     wait.shows(Evidence("Bytes read per second of waiting", rate, "bytes", fast))
-    reading, more = VanishedWork(making=(loader.read_pct or 0.0) / 100), "Use more workers to hide the waiting"
+    reading, more = VanishedWork(making=measured_or(loader.read_pct) / 100), "Use more workers to hide the waiting"
     wait.advise(change, "order", gone=reading, least=0.5, likely=0.8)
     setting = f"{more}: `num_workers={wanted.workers}{wanted.besides}`"
     replayed = wanted.said is not None
@@ -507,7 +510,7 @@ def _freed(wait: Wait, told: Exclusion, change: str, *, shared_beyond: bool = Fa
     takes, on these CPUs. `shared_beyond`: what they share may be none of theirs, so that nothing need be gained."""
     change = f"{change} (more workers bring nothing)"
     # What is computed is not waited for.
-    freed = min(1 - told.alone.value, 1 - (wait.loader.cpu_pct or 0.0) / 100)
+    freed = min(1 - told.alone.value, 1 - measured_or(wait.loader.cpu_pct) / 100)
     if freed <= 0:
         return wait.overlapping(change, "own_handle")
     least = 0.0 if shared_beyond else max(0.0, 1 - told.alone.high) / freed

@@ -17,7 +17,7 @@ from ..run.stall_breakdown import UNTOLD
 from ..run.trends import growing
 from ..shares import MOSTLY, NEARLY_ALL
 from ..where.own_loop import EVALUATING, MAKING, OwnLoop
-from .claim import Piece, number
+from .claim import Piece
 from .wait import INPUT, is_pickled
 
 
@@ -77,7 +77,7 @@ def computing(facts: Facts) -> dict[Piece, float]:
     pieces[Piece.MEMORY], left = _take(left, 0.0 if memory is None else memory.compute_ns)
     pieces[Piece.GROWING], left = _take(left, grown_ns(facts, "compute") + grown_ns(facts, UNTOLD))
     idle, others = _idle_within(facts), 0.0 if facts.gil is None else facts.gil.others_busy
-    launching = number(facts.running) >= DEVICE.running and facts.parts.share("sync") <= DEVICE.sync
+    launching = facts.running >= DEVICE.running and facts.parts.share("sync") <= DEVICE.sync
     pieces[Piece.LAUNCHES], left = _take(left, idle * wall if launching else 0.0)
     # Between two launches other threads hold the lock for at most what they ran.
     holding = not launching and others >= DEVICE.holding
@@ -139,7 +139,7 @@ def foreign_kernels(facts: Facts) -> ForeignKernels | None:
     if state is None or (facts.device_kind == "cuda" and facts.set_workers is None):
         return None
     own = 1 + facts.other_processes + ((facts.set_workers or 0) if facts.starts_python else 0)
-    if (facts.sampled.gpu_processes or 0) <= own:
+    if not facts.sampled.gpu_processes > own:
         return None
     return foreign_kernels_of(facts.window, facts.parts, state.utilisation)
 
@@ -149,7 +149,7 @@ def _idle_within(facts: Facts) -> float:
     where that is not known, or too little to be told from how coarse it is."""
     if facts.device_kind == "cpu" or foreign_kernels(facts) is not None:
         return 0.0
-    below = facts.parts.share("compute") - number(facts.sampled.utilisation_pct) / 100
+    below = facts.parts.share("compute") - facts.sampled.utilisation_pct / 100
     coarse = DEVICE.utilisation_below if facts.window.looked_at == 1 else DEVICE.utilisation_far_below
     return below if below >= coarse else 0.0
 
@@ -169,8 +169,7 @@ def waits_of(facts: Facts) -> Sequence[tuple[Piece, int]]:
     if facts.made_in_training:
         making_ns = facts.parts.input_ns - round(grown) - waits.sampling_ns - held_ns(facts)
         return [(Piece.SAMPLING, waits.sampling_ns), (Piece.IN_TRAINING, making_ns)]
-    busy = facts.loader.worker_busy_pct
-    limit = busy is not None and busy >= 100 * BUSY
+    limit = facts.loader.worker_busy_pct >= 100 * BUSY
     # What the sampler took while the workers were at work all the time: they would not have been done sooner. Before
     # the first batch of an epoch they have nothing to do.
     drawn_ns = facts.sampling.ns - facts.sampling.first_ns if facts.sampling is not None and limit else 0
@@ -199,9 +198,9 @@ def held_ns(facts: Facts) -> int:
     if facts.gil is None or facts.gil.others_busy < DEVICE.holding or facts.pin_memory:
         return 0
     if facts.made_in_training:
-        known = work_ms is not None and waits.told > 0
-        making_ns = waits.sampling_ns + round((work_ms or 0.0) * 1e6 * facts.window.count)
-        return max(0, facts.parts.input_ns - making_ns) if known else 0
+        if not (work_ms >= 0 and waits.told > 0):
+            return 0
+        return max(0, facts.parts.input_ns - waits.sampling_ns - round(work_ms * 1e6 * facts.window.count))
     return waits.handed_ns if is_handed(facts) and not is_pickled(facts.loader) else 0
 
 
@@ -233,11 +232,10 @@ def is_handed(facts: Facts) -> bool:
     queue for CPUs, so do the threads that send. Unless batches are large: then what looks busy may be the sending.
     """
     waits, loader = facts.waits, facts.loader
-    if facts.making_seen is not None and facts.making_seen >= INPUT.at_work:
+    if facts.making_seen >= INPUT.at_work:
         # Whatever is on its way is sent by a thread that shares the interpreter with the making.
         return False
-    busy = loader.worker_busy_pct is not None and loader.worker_busy_pct >= 100 * BUSY
-    limit = busy or (loader.run_queue_pct or 0.0) >= HEAVILY_QUEUED_PCT
+    limit = loader.worker_busy_pct >= 100 * BUSY or loader.run_queue_pct >= HEAVILY_QUEUED_PCT
     handed = waits.handed_ns / max(1, waits.handed_ns + waits.making_ns + waits.slow_ns + waits.reading_ns)
-    large = (loader.mean_batch_bytes or 0.0) >= INPUT.large_batch_bytes and handed >= NEARLY_ALL
-    return (large or not limit) and loader.queue_capacity is not None and handed >= MOSTLY
+    large = loader.mean_batch_bytes >= INPUT.large_batch_bytes and handed >= NEARLY_ALL
+    return (large or not limit) and loader.queue_capacity >= 0 and handed >= MOSTLY

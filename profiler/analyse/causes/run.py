@@ -411,7 +411,7 @@ def _validation_waits(claim: Claim, evaluation: Evaluation | None, ns: float) ->
             claim.facts.sampled.cpu_budget,
         )
         most = MOST_WORKERS
-        if budget is not None and (cpu is None or claim.facts.crowded or 100 * (1 - cpu) < INPUT.waiting_pct):
+        if budget == budget and (cpu is None or claim.facts.crowded or 100 * (1 - cpu) < INPUT.waiting_pct):
             most = min(most, math.floor(budget))
         if evaluation.batches is not None:
             most = min(most, math.floor(evaluation.batches))

@@ -14,9 +14,10 @@ from ..predict.workload import Prediction
 from ..run.exposed_data_wait import Spread
 from ..run.loader_stats import BUSY, QUEUED_PCT, SURELY_GROWS, LoaderStats
 from ..run.resource_usage import BUDGET_USED
+from ..run.window import measured_or
 from ..shares import MOSTLY
 from ..where.stages import STAGES
-from .claim import Claim, as_next, by_settings, enough_workers, number
+from .claim import Claim, as_next, by_settings, enough_workers
 from .finding import LEAST_GAIN, Evidence, Next
 
 
@@ -124,8 +125,6 @@ ENOUGH_WORKERS = (
 def is_pickled(loader: LoaderStats) -> bool:
     """Return whether batches go through the pipe, and are no small matter."""
     sent, nbytes = loader.sent_bytes_per_batch, loader.mean_batch_bytes
-    if sent is None or nbytes is None:
-        return False
     return sent >= INPUT.pickled * nbytes and nbytes >= INPUT.pickled_bytes
 
 
@@ -170,8 +169,8 @@ class Wait(Claim):
     @property
     def keeps_up(self) -> bool:
         """Whether batches are ready, on average, and the workers have time to spare."""
-        ready, capacity = self["queue_ready_mean"], self.loader.queue_capacity
-        return not self.workers_busy and bool(capacity) and ready >= max(1.0, INPUT.ready * number(capacity))
+        capacity = self.loader.queue_capacity
+        return not self.workers_busy and capacity > 0 and self["queue_ready_mean"] >= max(1.0, INPUT.ready * capacity)
 
     @property
     def behind(self) -> bool:
@@ -182,7 +181,7 @@ class Wait(Claim):
     def says_nothing(self) -> bool:
         """Whether there is no DataLoader, and nothing known of how batches are made."""
         loader = self.loader
-        return self.facts.set_workers is None and loader.workers == 0 and loader.queue_capacity is None
+        return self.facts.set_workers is None and loader.workers == 0 and math.isnan(loader.queue_capacity)
 
     @property
     def cpu_known(self) -> bool:
@@ -193,9 +192,9 @@ class Wait(Claim):
     def cpu_used(self) -> bool:
         """Whether this job has used up the CPUs it may use: most of them where others use the rest."""
         used, loader = self["cpus_used"], self.loader
-        if loader.cpu_pct is not None and self.facts.loader_unread is not None:
+        if self.facts.loader_unread is not None:
             # CPUs while the batches in question were prepared, where these are not all.
-            used = max(used, loader.workers * loader.cpu_pct / 100 * (loader.worker_busy_pct or 0.0) / 100)
+            used = max(used, loader.workers * loader.cpu_pct / 100 * loader.worker_busy_pct / 100)
         most = INPUT.budget_used if self.starved else BUDGET_USED
         # A training on the processor uses it up whatever its loader does.
         return used >= most * self["cpu_budget"] and not (self.on_cpu and self.says_nothing)
@@ -216,19 +215,18 @@ class Wait(Claim):
         return self["run_queue_pct"] >= QUEUED_PCT
 
     @property
-    def queued_pct(self) -> float | None:
-        """Waiting for a CPU, share of preparing batches in percent, `None` where not measured.
+    def queued_pct(self) -> float:
+        """Waiting for a CPU, share of preparing batches in percent, NaN where not measured.
 
         The loader's own figure; where the training makes them itself, also that of its thread, of
         which at most what is on no CPU counts.
         """
-        loader, thread_ns = self.loader, self.facts.main_queued_ns
-        if loader.run_queue_pct is not None or not self.facts.made_in_training or thread_ns is None:
+        loader, facts = self.loader, self.facts
+        if loader.run_queue_pct >= 0 or not facts.made_in_training or not loader.work_ms_per_batch:
             return loader.run_queue_pct
-        if not loader.work_ms_per_batch or loader.cpu_pct is None:
-            return None
-        making_ns = loader.work_ms_per_batch * 1e6 * self.facts.window.count
-        return max(0.0, min(100 * thread_ns / making_ns, 100 - loader.cpu_pct - (loader.read_pct or 0.0)))
+        of_thread = 100 * facts.main_queued_ns / (loader.work_ms_per_batch * 1e6 * facts.window.count)
+        most = 100 - loader.cpu_pct - measured_or(loader.read_pct)
+        return math.nan if math.isnan(of_thread + most) else max(0.0, min(of_thread, most))
 
     @property
     def starved(self) -> bool:
@@ -236,15 +234,15 @@ class Wait(Claim):
         loader = self.loader
         if not self.facts.machine_full:
             return False
-        if loader.run_queue_pct is not None:
-            return self.queues and loader.run_queue_pct >= (loader.waiting_pct or 0.0)
-        return self["cpu_pct"] + (loader.read_pct or 0.0) < INPUT.loader_cpu_pct
+        if loader.run_queue_pct >= 0:
+            return self.queues and not loader.run_queue_pct < loader.waiting_pct
+        return loader.cpu_pct + measured_or(loader.read_pct) < INPUT.loader_cpu_pct
 
     @property
     def waits_mostly(self) -> bool:
         """Whether the loader mostly waits, for neither a CPU nor reads. Not on an accelerator with
         the CPUs used up: there it is for other threads of the loader."""
-        waits = number(self.loader.waiting_pct) >= INPUT.waiting_pct
+        waits = self.loader.waiting_pct >= INPUT.waiting_pct
         return waits and (self.on_cpu or not self.cpu_used)
 
     @property
@@ -286,12 +284,12 @@ class Wait(Claim):
             if said.settings.persistent_workers and not facts.persistent_workers:
                 besides += ", persistent_workers=True"
             return Wanted(said.settings.num_workers, besides, said)
-        if loader.work_ms_per_batch is None:
-            return Wanted(max(1, now, math.floor(budget or 2)), "")
+        if math.isnan(loader.work_ms_per_batch):
+            return Wanted(max(1, now, math.floor(measured_or(budget, 2))), "")
         most, batches = MOST_WORKERS, facts.waits.batches_per_epoch
-        if budget is not None:
+        if budget == budget:
             most = min(most, max(1, math.floor(budget / self._cpus_of_a_worker)))
-        if batches is not None:
+        if batches == batches:
             most = min(most, max(1, int(batches) // 2))
         return Wanted(max(now, enough_workers(loader.work_ms_per_batch, self.pace_ms, most)), "")
 
@@ -306,9 +304,9 @@ class Wait(Claim):
         """CPUs that a worker would use if it never waited for one: all of one where how much it
         waits was not measured, and may be much."""
         cpu, queued = self.loader.cpu_pct, self.queued_pct
-        if cpu is None or (queued is None and self.facts.crowded) or (queued or 0.0) >= 100:
+        if math.isnan(cpu) or (math.isnan(queued) and self.facts.crowded) or queued >= 100:
             return 1.0
-        return min(1.0, max(0.01, cpu / (100 - (queued or 0.0))))
+        return min(1.0, max(0.01, cpu / (100 - measured_or(queued))))
 
     # What to change.
 
@@ -349,12 +347,12 @@ class Wait(Claim):
         """Predict what so many workers could supply on these CPUs, if each gets the CPU it asks for; where other
         programs take the CPU from a training that prepares its batches itself, if each gets what that gets now."""
         per_sample_ms, cpu_pct, facts = self.loader.make_ms_per_sample, self.loader.cpu_pct, self.facts
-        if per_sample_ms is None or not facts.samples:
+        if math.isnan(per_sample_ms) or not facts.samples:
             return self.overlapping(change, kind, settings=settings)
         taken = facts.crowded and facts.made_in_training
-        unqueued = 1.0 if taken else 1 - min(99.0, self.queued_pct or 0.0) / 100
+        unqueued = 1.0 if taken else 1 - min(99.0, measured_or(self.queued_pct)) / 100
         supply, budget = workers * 1e3 / (per_sample_ms * unqueued), self.facts.sampled.cpu_budget
-        if budget is not None and cpu_pct:
+        if cpu_pct > 0:
             supply = min(supply, budget * 1e3 / (per_sample_ms * min(cpu_pct, 100.0) / 100))
         return self.overlapping(change, kind, supply * facts.parts.wall_ns / 1e9 / facts.samples, settings)
 
@@ -371,20 +369,20 @@ class Wait(Claim):
         """How much of preparing a sample is waiting, where that is most of it."""
         waiting, what = self.loader.waiting_pct, "Waiting for neither CPU nor reads, share of preparing a sample"
         shows = Evidence(what, waiting, "%", f"below {INPUT.waiting_pct:.0f} %")
-        return (shows,) if number(waiting) >= INPUT.waiting_pct else ()
+        return (shows,) if waiting >= INPUT.waiting_pct else ()
 
     @property
-    def costliest(self) -> tuple[str, float | None] | None:
-        """Stage that making batches takes most time for, in words, and its share in percent, `None` where not measured.
+    def costliest(self) -> tuple[str, float] | None:
+        """Stage that making batches takes most time for, in words, and its share in percent, NaN where not measured.
 
         By the loader's own clocks where those tell, else as stack samples saw it; `None` where neither does.
         """
         loader, seen = self.loader, self.facts.stages
         stage = loader.costliest
-        if seen is not None and seen.costliest is not None and loader.unsplit_pct is not None and stage != "reading":
+        if seen is not None and seen.costliest is not None and loader.unsplit_pct >= 0 and stage != "reading":
             stage, share = seen.costliest
             return STAGES[stage], 100 * share
-        return None if stage is None else (stage, loader.stages.get(stage))
+        return None if stage is None else (stage, loader.stages.get(stage, math.nan))
 
     @property
     def stage(self) -> tuple[Evidence, ...]:
@@ -399,12 +397,12 @@ class Wait(Claim):
         """Bytes read and pages touched, where they are many more than a batch has."""
         loader, samples, shows = self.loader, self.facts.batch_size, []
         nbytes, faults, work_ms = loader.mean_batch_bytes, loader.minor_faults_per_batch, loader.work_ms_per_batch
-        read, used = number(loader.read_chars_bytes_per_sample), nbytes / samples if nbytes and samples else math.nan
+        read, used = loader.read_chars_bytes_per_sample, nbytes / samples if nbytes and samples else math.nan
         if read >= INPUT.read_bytes and read >= INPUT.read_times * used:
             shows.append(Evidence("Bytes read for a sample", read, "bytes"))
             shows.append(Evidence("Bytes of a sample in its batch", used, "bytes"))
-        if faults and work_ms and faults * FAULT_MS >= INPUT.faults * work_ms:
-            expected = "" if nbytes is None else f"about {nbytes / PAGE_BYTES:.0f}"
+        if faults > 0 and work_ms > 0 and faults * FAULT_MS >= INPUT.faults * work_ms:
+            expected = "" if math.isnan(nbytes) else f"about {nbytes / PAGE_BYTES:.0f}"
             shows.append(Evidence("Page faults while preparing a batch", faults, "", expected))
         return tuple(shows)
 

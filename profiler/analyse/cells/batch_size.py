@@ -101,9 +101,7 @@ def terms_of(facts: Facts) -> Terms:
         NEW_SHAPES: 0.0 if facts.shape_churn is None else facts.shape_churn.total_ns,
     }
     per_sample = 1e-3 / facts.samples
-    collating = np.nan
-    if loader.collate_pct is not None and loader.make_ms_per_sample is not None:
-        collating = 1e3 * loader.make_ms_per_sample * loader.collate_pct / 100 / max(1, loader.workers)
+    collating = 1e3 * loader.make_ms_per_sample * loader.collate_pct / 100 / max(1, loader.workers)
     return {name: ns * per_sample for name, ns in times.items()} | {COLLATING: collating}
 
 
@@ -159,12 +157,11 @@ def _elements_per_sample(facts: Facts) -> float | None:
 
 
 def _new_pages(facts: Facts) -> float | None:
-    faults = facts.loader.minor_faults_per_batch
-    return None if faults is None or not facts.batch_size else faults / facts.batch_size
+    return facts.loader.minor_faults_per_batch / facts.batch_size if facts.batch_size else None
 
 
 Figure = Callable[[Facts], float | None]
-"""A figure of a run; `None` where not measured."""
+"""A figure of a run; `None` or NaN where not measured."""
 FIGURES: Mapping[str, tuple[str, str, Figure]] = {
     "batches": ("Batches per epoch", "", _batches_per_epoch),
     "workers": ("Workers", "", lambda run: float(max(run.set_workers or 0, run.loader.makers))),
@@ -172,16 +169,8 @@ FIGURES: Mapping[str, tuple[str, str, Figure]] = {
     "busy": ("Workers busy", "%", lambda run: None if run.made_in_training else run.loader.worker_busy_pct),
     "elements": ("Elements per sample", "", _elements_per_sample),
     "pages": ("Pages touched for the first time per sample", "", _new_pages),
-    "faults": (
-        "Page faults that read from disk, per sample,",
-        "",
-        lambda run: None if run.loader.major_faults is None else run.loader.major_faults / run.samples,
-    ),
-    "megabytes": (
-        "Bytes of a batch",
-        "MB",
-        lambda run: None if run.loader.mean_batch_bytes is None else run.loader.mean_batch_bytes / 1e6,
-    ),
+    "faults": ("Page faults that read from disk, per sample,", "", lambda run: run.loader.major_faults / run.samples),
+    "megabytes": ("Bytes of a batch", "MB", lambda run: run.loader.mean_batch_bytes / 1e6),
     "clock": (
         "Multiprocessor clock while computing",
         "MHz",

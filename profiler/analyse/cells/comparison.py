@@ -24,6 +24,7 @@ from ..causes.finding import Finding
 from ..ranks import figures as ranks_figures
 from ..run.analysis import Analysis, analyse, lacking_of
 from ..run.facts import Facts
+from ..run.window import measured_or
 from ..statistics import Range, median_place, range_of
 from .batch_size import HINDERING_CPUS, BatchVerdict, batch_verdict
 
@@ -48,9 +49,7 @@ T = TypeVar("T")
 
 def rate_of(analysis: Analysis) -> float | None:
     """Give the samples/s of a run, of all its ranks together; `None` where no step was recorded."""
-    if analysis.job is not None:
-        return analysis.job.samples_per_s
-    return None if analysis.facts is None else analysis.facts.samples_per_s
+    return None if analysis.job is None else analysis.job.samples_per_s
 
 
 def host_of(info: Mapping[str, Any]) -> str | None:
@@ -303,12 +302,8 @@ def compare(cells: Sequence[Cell]) -> Comparison:
 
 def foreign_cpus(runs: Iterable[Facts]) -> float | None:
     """Give the most CPUs that other programs kept busy, on a machine that had none to spare; `None` where none did."""
-    used = [
-        facts.foreign_cpus
-        for facts in runs
-        if facts.foreign_cpus is not None and facts.window.wall_ns >= SEEN_NS and facts.machine_full
-    ]
-    most = max(used, default=0.0)
+    seen = [facts for facts in runs if facts.window.wall_ns >= SEEN_NS and facts.machine_full]
+    most = max((measured_or(facts.foreign_cpus) for facts in seen), default=0.0)
     return most if most >= HINDERING_CPUS else None
 
 
@@ -411,7 +406,9 @@ def differences(cells: Sequence[Cell]) -> list[str]:
         "the program": (program(info.get("command")) for info in infos),
         "the device": ((info.get("device") or {}).get("title") for info in infos),
         "the machine": (row.host for row, _ in runs),
-        "the CPUs the job may use": (f"{budget:g}" if budget is not None else None for budget in budgets),
+        "the CPUs the job may use": (
+            f"{budget:g}" if budget is not None and budget == budget else None for budget in budgets
+        ),
         "the version of torch": (info.get("torch") for info in infos),
         "the version of Python": (info.get("python") for info in infos),
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from math import nan
+from math import isnan, nan
 from statistics import fmean, median
 from typing import Any, Literal
 
@@ -192,10 +192,10 @@ def _signs(
         words = f"other programs used {used:.1f} CPUs of a full machine: run it again without them"
         found.append(Reason("foreign_load", words))
     budget, of_net, of_loader = loader.sampled.cpu_budget, net.sampled.tree_cpus, loader.sampled.tree_cpus
-    if longer > 0 and budget is not None:
+    if longer > 0 and budget == budget:
         # Both together need more CPUs than there are, where each alone has them all to itself: CPU seconds that a
         # sample takes are what a net and a loader each took of the CPUs while they had them alone.
-        if of_net is None or of_loader is None:
+        if isnan(of_net + of_loader):
             if net.device_kind == "cpu" and overlaps:
                 found.append(Reason("cpu_shared", f"the net computes on the same {budget:g} CPUs as the loader"))
         elif (per_sample := of_net / alone.value + of_loader / loading.value) * expected.value > budget * _SPARE:

@@ -21,6 +21,7 @@ from ..run.facts import Facts
 from ..run.metrics import METRICS
 from ..run.resource_usage import LEAST_FOREIGN_CPUS
 from ..run.stall_breakdown import TOTAL
+from ..run.window import measured_or
 from ..statistics import RUN_NOISE, Estimate, median_of_known
 from .lines import MovedLine, moved_lines
 from .settings import VARIES, WORD, Setting, environment_of, other_trainings, settings_of
@@ -225,8 +226,7 @@ def _hidden(facts: Facts) -> float | None:
 
 
 def _cold(facts: Facts) -> float | None:
-    nbytes = facts.loader.storage_bytes_per_sample
-    return None if nbytes is None else nbytes / 1e3
+    return facts.loader.storage_bytes_per_sample / 1e3
 
 
 _FIGURES: tuple[_Row, ...] = (
@@ -445,7 +445,7 @@ def _notes(
         )
     elif single:
         yield f"Side {single[0]} is one run: the difference between repeats is taken from the other side."
-    others = {side.name: max(run.facts.foreign_cpus or 0.0 for run in side.runs) for side in (a, b)}
+    others = {side.name: max(measured_or(run.facts.foreign_cpus) for run in side.runs) for side in (a, b)}
     if loads := [f"{used:.1f} CPUs beside {name}" for name, used in others.items() if used >= LEAST_FOREIGN_CPUS]:
         yield f"Other programs used {' and '.join(loads)}: times include that, and scatter more."
         if noise is None and most > RUN_NOISE:

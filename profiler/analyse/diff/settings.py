@@ -10,6 +10,7 @@ from typing import Any
 from ...record.code import CODE, Code
 from ..run.facts import Facts
 from ..run.stall_breakdown import PARTS
+from ..run.window import or_none
 from .sides import Measured, Side
 
 THREADS = "threads of torch"
@@ -213,7 +214,7 @@ _ENVIRONMENT: tuple[tuple[str, Read, tuple[str, ...]], ...] = (
     ("host", "host.name", EVERYTHING),
     ("machine", "host.machine", EVERYTHING),
     ("CPUs of the machine", "host.cpus", ("input", "host")),
-    ("CPUs it may use", lambda run: run.facts.sampled.cpu_budget, ("input", "host")),
+    ("CPUs it may use", lambda run: or_none(run.facts.sampled.cpu_budget), ("input", "host")),
     ("Python", "python", ("input", "host")),
     ("torch", "torch", ("compute", "copy", "sync", "host")),
     ("torchvision", "environment.torchvision", ("input", "compute")),

@@ -29,7 +29,7 @@ from ..intervals import Intervals, covered, intersect, subtract, union, union_of
 from ..run.analysis import Analysis, analyse, condensed, lacking_of, parts_of
 from ..run.facts import Facts
 from ..run.stall_breakdown import TOTAL
-from ..run.window import Window
+from ..run.window import Window, measured_or
 from ..statistics import median_place
 
 SAMPLE, STEP = "sample", "step"
@@ -196,14 +196,13 @@ def _needs_cpu(facts: Facts) -> float:
     known = steps[steps["cpu_ns"] != NOT_MEASURED]
     lasted = float((known["step_end_ns"] - known["fetch_begin_ns"]).sum())
     queued, made = facts.main_queued_ns, facts.loader.cpu_pct
-    if lasted <= 0 or queued is None:
+    if lasted <= 0:
         return 1.0
     share = float(known["cpu_ns"].sum()) / lasted + queued / facts.parts.wall_ns
     if not facts.made_in_training:
         waited, making = facts.loader.run_queue_pct, facts.loader.worker_busy_pct
-        if made is None or waited is None:
-            return 1.0
-        share += min(1.0, (made + waited) / 100) * min(1.0, (100.0 if making is None else making) / 100)
+        share += min((made + waited) / 100, 1.0) * min(1.0, measured_or(making, 100.0) / 100)
+    # Of what was not measured, NaN, it is all.
     return min(1.0, share)
 
 

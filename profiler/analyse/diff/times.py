@@ -116,22 +116,22 @@ def times_of(a: Side, b: Side, noise: float | None = None) -> Times:
 def assumed_noise(run: Measured) -> float:
     """Standard deviation between runs of its setting, as a share: more where others filled the machine meanwhile."""
     others, cpus = run.facts.foreign_cpus, run.facts.machine_cpus
-    if others is None or not cpus or not run.facts.machine_full or others < LEAST_FOREIGN_CPUS:
+    if not cpus or not run.facts.machine_full or not others >= LEAST_FOREIGN_CPUS:
         return PAIR_PRIOR.noise
     return max(PAIR_PRIOR.noise, NOISE_OF_LOAD * min(1.0, others / cpus) * run.needs_cpu)
 
 
 def time_per_unit(run: Measured, unit: str) -> float:
     """µs per unit, of all ranks together."""
-    job, facts = run.analysis.job, run.facts
     if unit == STEP:
-        return facts.parts.wall_ns / 1e3 / facts.window.count
-    return job.wall_ns / 1e3 / job.samples if job is not None else facts.parts.wall_ns / 1e3 / facts.samples
+        return run.facts.parts.wall_ns / 1e3 / run.facts.window.count
+    assert run.analysis.job is not None
+    return run.analysis.job.wall_ns / 1e3 / run.analysis.job.samples
 
 
 def _runs(everyone: Sequence[Measured], unit: str, noise: float | None) -> tuple[list[_RunTimes], bool]:
     """Each run's terms, and whether beginnings of epochs were made to count alike in all, where they can be told."""
-    alone = unit == SAMPLE and all(run.analysis.job is None and run.facts.input_known for run in everyone)
+    alone = unit == SAMPLE and all(not run.analysis.ranks and run.facts.input_known for run in everyone)
     alike = alike_in_starts([run.facts for run in everyone]) if alone else None
     runs = []
     weighed = False

@@ -15,7 +15,7 @@ from ..intervals import covered
 from ..run.facts import Facts
 from ..run.loader_stats import of_training, within
 from ..run.stall_breakdown import rises
-from ..run.window import lasting, under_way
+from ..run.window import lasting, measured_or, under_way
 from ..shares import MOSTLY
 from .advice import Advice
 from .predict import Assumed
@@ -96,10 +96,10 @@ def workload_of(run: Run, facts: Facts) -> Workload:
     ready_ns, waited_ns, delay_ns = None, None, 0.0
     if not serial:
         ran = measured(window.steps["cpu_ns"])
-        known = facts.running is not None and not np.isnan(ran).all()
+        known = not np.isnan(facts.running) and not np.isnan(ran).all()
         # What the training's thread ran in a fetch: all but what it ran in its own part of the
         # step.
-        most_ns = max(0.0, float(np.nanmean(ran)) - (facts.running or 0.0) * float(host_ns.mean())) if known else None
+        most_ns = max(0.0, float(np.nanmean(ran)) - facts.running * float(host_ns.mean())) if known else None
         ready_ns, waited_ns, delay_ns = _handoff(steps, batches, most_ns, sampling_ns)
     handoff_ns = ready_ns
     if handoff_ns is None:
@@ -159,7 +159,7 @@ def _settings(run: Run, facts: Facts) -> LoaderSettings:
     if workers is None:
         workers = 0 if facts.made_in_training else facts.loader.makers
     capacity = facts.loader.queue_capacity
-    ahead = facts.set_prefetch or (capacity // workers if capacity and workers else None) or DEFAULT_PREFETCH
+    ahead = facts.set_prefetch or (int(capacity) // workers if capacity > 0 and workers else None) or DEFAULT_PREFETCH
     return LoaderSettings(
         num_workers=workers,
         prefetch_factor=ahead if workers else None,
@@ -404,7 +404,7 @@ def _main_cpus(facts: Facts, host: Records, host_ns: Times, otherwise_ns: float)
 
 def _cpus(facts: Facts) -> float:
     """CPUs that the job may use, whether others use them or not."""
-    return facts.sampled.cpu_budget or float(facts.machine_cpus or 1)
+    return measured_or(facts.sampled.cpu_budget) or float(facts.machine_cpus or 1)
 
 
 def _cpus_left(run: Run, facts: Facts, workers: int) -> float:
@@ -423,7 +423,7 @@ def _cpus_left(run: Run, facts: Facts, workers: int) -> float:
         return max(cpus - used, cpus * threads / (threads + used))
 
     cpus = left(_cpus(facts), peers)
-    if facts.foreign_cpus is None or facts.machine_cpus is None:
+    if np.isnan(facts.foreign_cpus) or facts.machine_cpus is None:
         return cpus
     return min(cpus, left(float(facts.machine_cpus), facts.foreign_cpus + peers))
 

@@ -7,16 +7,17 @@ by `cells.comparison.rate_of`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from math import isnan
 from statistics import fmean
 
 from ...record.run import Run, Writer
 from ..run.analysis import Analysis
 from ..run.facts import Facts
 from ..run.metrics import METRICS
-from .job import shares_of
+from ..run.stall_breakdown import PARTS, UNTOLD
 from .membership import ranks_of
 
-Read = Callable[[Facts], float | None]
+Read = Callable[[Facts], float]
 Combine = Callable[[list[float]], float]
 
 
@@ -30,12 +31,9 @@ def leading(analysis: Analysis, runs: Sequence[Run]) -> tuple[Run, Writer] | Non
 
     `runs`: those that were analysed.
     """
-    if not analysis.ranks:
-        writer = runs[0].leading_writer()
-        return None if writer is None else (runs[0], writer)
-    trained = [part.rank for part in analysis.ranks if part.analysis.facts is not None]
-    number = analysis.job.lead if analysis.job is not None else next(iter(trained), None)
-    return next(((rank.run, rank.writer) for rank in ranks_of(runs) if rank.rank == number), None)
+    if (job := analysis.job) is None:
+        return None
+    return next(((rank.run, rank.writer) for rank in ranks_of(runs) if rank.rank == job.lead), None)
 
 
 def all_facts(analysis: Analysis) -> list[Facts]:
@@ -45,24 +43,17 @@ def all_facts(analysis: Analysis) -> list[Facts]:
 
 def over_ranks(analysis: Analysis, read: Read, combine: Combine = fmean) -> float | None:
     """A figure over the ranks that have it; `None` where none has."""
-    known = [value for facts in all_facts(analysis) if (value := read(facts)) is not None]
+    known = [value for facts in all_facts(analysis) if not isnan(value := read(facts))]
     return combine(known) if known else None
 
 
 def shares(analysis: Analysis) -> Mapping[str, float]:
-    """Known parts of the wall time, 0..1, averaged over the ranks; empty where no step was recorded."""
-    return shares_of([facts.shares for facts in all_facts(analysis)])
-
-
-def wall_ns(analysis: Analysis) -> int | None:
-    """Time in which all ranks ran; `None` where no step was recorded."""
-    known = analysis.job or (analysis.facts and analysis.facts.parts)
-    return known.wall_ns if known else None
-
-
-def steps(analysis: Analysis) -> int | None:
-    """Steps of the rank that leads the job, in the time in which all ranks ran; `None` where none was recorded."""
-    return analysis.job.steps if analysis.job else analysis.facts.window.count if analysis.facts else None
+    """Parts of the wall time, 0..1, averaged over the ranks; empty where no step was recorded. A part that one rank
+    does not know, the job does not."""
+    ranks = [facts.shares for facts in all_facts(analysis)]
+    known = [part for part in PARTS if ranks and all(part in rank for rank in ranks)]
+    found = {part: fmean(rank[part] for rank in ranks) for part in known}
+    return found | {UNTOLD: 1 - sum(found.values())} if any(UNTOLD in rank for rank in ranks) else found
 
 
 def figure(analysis: Analysis, name: str) -> float | None:
@@ -74,10 +65,10 @@ def figure(analysis: Analysis, name: str) -> float | None:
         for host, one in [(part.host, part.analysis) for part in analysis.ranks] or [("", analysis)]:
             if one.facts is not None:
                 used = metric.of(one.facts)
-                hosts.setdefault(host, []).extend([] if used is None else [used])
+                hosts.setdefault(host, []).extend([] if isnan(used) else [used])
         return sum(map(fmean, hosts.values())) if hosts and all(hosts.values()) else None
     values = [metric.of(facts) for facts in all_facts(analysis)]
-    known = [value for value in values if value is not None]
+    known = [value for value in values if not isnan(value)]
     # A rank of which computing is not told from waiting leaves the job's unknown.
     unknown = name in ("busy_pct", "au_pct") and len(known) < len(values)
     return metric.over_ranks(known) if known and not unknown else None

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from statistics import fmean
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -17,10 +16,14 @@ from ...record.reader import Records
 from ...record.schema import NOT_MEASURED
 from ..causes.finding import LEAST_GAIN, Evidence, Finding, Next
 from ..run.facts import Facts
-from ..run.stall_breakdown import PARTS, UNTOLD
+from ..run.window import mean_of, measured_or, or_nan
 from ..shares import MOSTLY, NEARLY_ALL
+from ..statistics import median_of_known
 from .arrivals import Lateness, Stamps, lateness_of
 from .membership import LEAST_MORE_STEPS, RankProcess, listed, unended
+
+if TYPE_CHECKING:
+    from ..run.analysis import Analysis
 
 SPELLS = 20
 """Stretches that a run is cut into, whose means tell how sure a difference is: lateness comes in spells."""
@@ -113,35 +116,33 @@ def straggler_of(lateness: Lateness) -> Straggler | None:
 
 
 def finding_of(
-    straggler: Straggler,
-    lateness: Lateness,
-    members: Mapping[int, JobRank],
-    facts: Mapping[int, Facts],
-    samples_per_s: float | None,
+    straggler: Straggler, lateness: Lateness, members: Mapping[int, JobRank], samples_per_s: float | None
 ) -> Finding:
     """`rank.straggler`, with the cause of the rank's own diagnosis. `samples_per_s`: of the whole job."""
+    facts = {rank: member.facts for rank, member in members.items() if member.facts is not None}
     share = min(0.99, straggler.cost_ns / lateness.round_ns)
     who = listed(straggler.ranks)
     one = len(straggler.ranks) == 1
     part, own_ms, others_ms = _waited_for(straggler, lateness, facts)
     reason, change = _LATE_FOR[part]
-    cause = next((f for f in members[straggler.ranks[0]].findings if f.cause and part == _part(f.cause)), None)
+    found = {rank: members[rank].analysis.findings for rank in facts}
+    cause = next((f for f in found[straggler.ranks[0]] if f.cause and part == _part(f.cause)), None)
     where = sorted({host for rank in straggler.ranks if (host := members[rank].process.host)})
     on_cpu = any(f.device_kind == "cpu" for f in facts.values())
     most = None if samples_per_s is None or on_cpu else samples_per_s / (1 - share)
     changes = [n.change for n in cause.next] if cause else []
     # What is wrong on the other ranks as well does not make this one late.
-    alike = cause is not None and all(cause.cause in {f.cause for f in members[rank].findings} for rank in facts)
+    alike = cause is not None and all(cause.cause in {f.cause for f in each} for each in found.values())
     changes.insert(0 if alike else len(changes), change)
     own = [Evidence("Its own cause", cause.cause), *cause.evidence] if cause else []
     if part == "pause":
         on_cpu_ms = _on_cpu_ms(straggler, facts)
         own.insert(0, Evidence("Its thread on a CPU", on_cpu_ms, "ms per step", "as long as it computes"))
-    making = {rank: of.loader.make_ms_per_sample for rank, of in facts.items()} if part == "input" else {}
-    making_own, making_others = _medians(straggler, making)
-    if making_own is not None and making_others is not None:
-        typical = f"{making_others:.1f} ms on the others"
-        own.insert(0, Evidence("Preparing one sample, on a late rank", making_own, "ms", typical))
+    if part == "input":
+        making_own, making_others = _medians(straggler, {n: f.loader.make_ms_per_sample for n, f in facts.items()})
+        if not math.isnan(making_own + making_others):
+            typical = f"{making_others:.1f} ms on the others"
+            own.insert(0, Evidence("Preparing one sample, on a late rank", making_own, "ms", typical))
     return Finding(
         "rank.straggler",
         f"The other ranks wait {straggler.others_wait_ns / 1e6:.1f} ms per step for {who}, {100 * share:.0f} % of the "
@@ -166,18 +167,18 @@ def finding_of(
     )
 
 
-def _medians(straggler: Straggler, values: Mapping[int, float | None]) -> tuple[float | None, float | None]:
-    """(median over the late ranks, over the others) by rank; `None` where none of them was measured."""
-    late = [value for rank, value in values.items() if rank in straggler.ranks and value is not None]
-    others = [value for rank, value in values.items() if rank not in straggler.ranks and value is not None]
-    return float(np.median(late)) if late else None, float(np.median(others)) if others else None
+def _medians(straggler: Straggler, values: Mapping[int, float]) -> tuple[float, float]:
+    """(median over the late ranks, over the others) by rank; NaN where none of them was measured."""
+    late, others = (
+        median_of_known(value for rank, value in values.items() if (rank in straggler.ranks) == of_late)
+        for of_late in (True, False)
+    )
+    return or_nan(late), or_nan(others)
 
 
-def _on_cpu_ms(straggler: Straggler, facts: Mapping[int, Facts]) -> float | None:
-    """CPU time a step of the thread that trains, the median over these ranks; `None` where it was not measured."""
-    known = [cpu[cpu != NOT_MEASURED] for rank in straggler.ranks for cpu in (facts[rank].window.steps["cpu_ns"],)]
-    means = [float(cpu.mean()) for cpu in known if len(cpu)]
-    return float(np.median(means)) / 1e6 if means else None
+def _on_cpu_ms(straggler: Straggler, facts: Mapping[int, Facts]) -> float:
+    """CPU time a step of the thread that trains, the median over these ranks; NaN where it was not measured."""
+    return or_nan(median_of_known(mean_of(facts[rank].window.steps, "cpu_ns") / 1e6 for rank in straggler.ranks))
 
 
 def _waited_for(straggler: Straggler, lateness: Lateness, facts: Mapping[int, Facts]) -> tuple[str, float, float]:
@@ -188,12 +189,8 @@ def _waited_for(straggler: Straggler, lateness: Lateness, facts: Mapping[int, Fa
     compared = {rank: facts[rank] for rank in lateness.ranks}
     parts = {}
     for part in WAITS:
-        a_round = lateness.round_ns
-        amounts = {
-            rank: getattr(of.parts, f"{part}_ns") * (a_round / of.parts.wall_ns) for rank, of in compared.items()
-        }
-        there, here = _medians(straggler, amounts)
-        parts[part] = (there or 0.0) / 1e6, (here or 0.0) / 1e6
+        amounts = {rank: of.parts.share(part) * lateness.round_ns / 1e6 for rank, of in compared.items()}
+        parts[part] = tuple(map(measured_or, _medians(straggler, amounts)))
     part = max(parts, key=lambda name: parts[name][0] - parts[name][1])
     own, others = parts[part]
     late_ms = straggler.late_ns / 1e6
@@ -201,19 +198,18 @@ def _waited_for(straggler: Straggler, lateness: Lateness, facts: Mapping[int, Fa
     if own - others >= MOSTLY * late_ms or late_ms - explained <= own - others:
         return part, own, others
     of_own, of_others = _medians(straggler, {rank: _computing_ms(of) for rank, of in compared.items()})
-    if of_own is None or of_others is None:
+    if math.isnan(of_own + of_others):
         return "compute", late_ms - explained, 0.0
-    on_cpu = _on_cpu_ms(straggler, facts)
-    # It is read off the whole step, so there was even less of it in this part.
-    return "pause" if on_cpu is not None and on_cpu < MOSTLY * of_own else "compute", of_own, of_others
+    # CPU time is read off the whole step, so there was even less of it in this part.
+    return "pause" if _on_cpu_ms(straggler, facts) < MOSTLY * of_own else "compute", of_own, of_others
 
 
-def _computing_ms(facts: Facts) -> float | None:
-    """The forward pass, in which no rank waits for another one."""
+def _computing_ms(facts: Facts) -> float:
+    """The forward pass, in which no rank waits for another one; NaN where it is not known."""
     steps = facts.window.steps
     known = steps[(steps["backward_begin_ns"] > 0) & (steps["fetch_end_ns"] > 0)]
     if facts.device_kind != "cpu" or len(known) == 0:
-        return None
+        return math.nan
     return float(np.mean(known["backward_begin_ns"] - known["fetch_end_ns"])) / 1e6
 
 
@@ -270,56 +266,56 @@ WALL_CLOCKS_APART_NS = 1_000_000_000
 those clocks are set by hand or by NTP, which keeps them within a second."""
 
 
-@dataclass(frozen=True)
-class JobRank:
-    """One rank and what was found about it by itself."""
+class JobRank(NamedTuple):
+    """One rank, and what was found about it by itself."""
 
     process: RankProcess
-    facts: Facts | None
-    findings: tuple[Finding, ...]
-    verdict: Finding
+    analysis: Analysis
 
     @property
-    def rank(self) -> int:
-        return self.process.rank
+    def facts(self) -> Facts | None:
+        return self.analysis.facts
 
 
 @dataclass(frozen=True)
 class Job:
-    """A job's throughput, and what its ranks wait for each other."""
+    """A job's throughput, and what its ranks wait for each other. A single training process is a job of one rank."""
 
     lead: int
     """The rank whose own figures stand for the job: the one the others wait for, else the one that idles most."""
     ranks: tuple[int, ...]
+    """The ranks that have steps to show."""
     samples: int
     wall_ns: int
     """Time in which all ranks ran; from the first to the last where there was none."""
     steps: int
     """Steps of the rank that leads, in the time of `wall_ns`."""
-    late_ns: dict[int, float]
+    late_ns: Mapping[int, float] = field(default_factory=dict)
     """By rank, how much later than the others it is a step; empty where the ranks could not be compared."""
-    waits_ns: dict[int, float]
+    waits_ns: Mapping[int, float] = field(default_factory=dict)
     """By rank, how long it waits for the last one a step; empty where the ranks could not be compared."""
-    waiting_share: float | None
+    waiting_share: float | None = None
     """Share of the time in which ranks wait for each other, averaged over them; part of what counts as computing.
     `None` where they could not be compared."""
-    straggler: Straggler | None
+    straggler: Straggler | None = None
     """`None` where no rank is waited for, or it costs too little to be worth a word."""
-    verdict: Finding
-    findings: tuple[Finding, ...]
-    notes: tuple[str, ...]
 
     @property
     def samples_per_s(self) -> float:
         return self.samples * 1e9 / self.wall_ns
 
 
-def job_of(members: Sequence[JobRank]) -> Job | None:
-    """The job of these ranks; `None` where none of them has a step to show."""
-    facts = {m.rank: m.facts for m in members if m.facts is not None}
+def job_of_one(rank: int, facts: Facts) -> Job:
+    """A training process by itself as a job."""
+    return Job(rank, (rank,), facts.samples, facts.parts.wall_ns, facts.window.count)
+
+
+def job_of(members: Sequence[JobRank]) -> tuple[Job, Finding, list[Finding], list[str]] | None:
+    """(the job of several ranks, its verdict, its findings, notes); `None` where no rank has a step to show."""
+    by_rank = {member.process.rank: member for member in members}
+    facts = {rank: member.facts for rank, member in by_rank.items() if member.facts is not None}
     if not facts:
         return None
-    by_rank = {m.rank: m for m in members}
     notes = _counts(members, facts)
     lateness = None
     if len(facts) > 1:
@@ -335,10 +331,11 @@ def job_of(members: Sequence[JobRank]) -> Job | None:
     # Where none is waited for, the one that idles most: differences of less than a percent are none.
     idles = min(facts, key=lambda rank: (round(facts[rank].parts.share("compute"), 2), rank))
     lead = straggler.ranks[0] if straggler is not None else idles
-    findings = [_of_rank(f, by_rank[lead], rate) for f in by_rank[lead].findings]
-    verdict = _of_rank(by_rank[lead].verdict, by_rank[lead], rate)
+    leading = by_rank[lead].analysis
+    findings = [_of_rank(each, lead, facts[lead], rate) for each in leading.findings]
+    verdict = _of_rank(leading.verdict, lead, facts[lead], rate)
     if straggler is not None and lateness is not None:
-        found = finding_of(straggler, lateness, by_rank, facts, rate)
+        found = finding_of(straggler, lateness, by_rank, rate)
         if found.severity == "none":
             straggler = None
         # That the rank is late says more than its largest cause, if that is mostly what it costs.
@@ -355,20 +352,16 @@ def job_of(members: Sequence[JobRank]) -> Job | None:
         findings.insert(0 if not findings or exchanged.gain > findings[0].gain else len(findings), exchanged)
     if findings and (verdict.cause is not None or verdict.share):
         verdict = findings[0]
-    return Job(
-        lead=lead,
-        ranks=tuple(facts),
-        samples=samples,
-        wall_ns=wall_ns,
-        steps=steps[lead],
-        late_ns={} if lateness is None else dict(zip(lateness.ranks, map(float, lateness.late_ns), strict=True)),
-        waits_ns={} if lateness is None else dict(zip(lateness.ranks, map(float, lateness.waits_ns), strict=True)),
-        waiting_share=float(np.mean(lateness.waits_ns)) / lateness.round_ns if lateness is not None else None,
-        straggler=straggler,
-        verdict=verdict,
-        findings=tuple(findings),
-        notes=tuple(notes),
-    )
+    job = Job(lead, tuple(facts), samples, wall_ns, steps[lead], straggler=straggler)
+    if lateness is not None:
+        late_ns, waits_ns = (map(float, each) for each in (lateness.late_ns, lateness.waits_ns))
+        job = replace(
+            job,
+            late_ns=dict(zip(lateness.ranks, late_ns, strict=True)),
+            waits_ns=dict(zip(lateness.ranks, waits_ns, strict=True)),
+            waiting_share=float(np.mean(lateness.waits_ns)) / lateness.round_ns,
+        )
+    return job, verdict, findings if verdict.cause is not None else [], notes
 
 
 _SLOW_DEVICE = (
@@ -378,23 +371,16 @@ _SLOW_DEVICE = (
 )
 
 
-def shares_of(ranks: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Average parts of the wall time over ranks; a part that one rank does not know, the job does not."""
-    known = [part for part in PARTS if ranks and all(part in rank for rank in ranks)]
-    shares = {part: fmean(rank[part] for rank in ranks) for part in known}
-    return shares | {UNTOLD: 1 - sum(shares.values())} if any(UNTOLD in rank for rank in ranks) else shares
-
-
-def _of_rank(found: Finding, member: JobRank, job_samples_per_s: float) -> Finding:
+def _of_rank(found: Finding, rank: int, facts: Facts, job_samples_per_s: float) -> Finding:
     """A finding about one rank as one about the job: what it predicts, for all ranks together."""
-    if found.cause is None or member.facts is None:
+    if found.cause is None:
         return found
-    times = job_samples_per_s / member.facts.samples_per_s if member.facts.samples_known else 0.0
+    times = job_samples_per_s / facts.samples_per_s if facts.samples_known else 0.0
     following = []
     for n in found.next:
         predicted, low, high = (_scaled(value, times) for value in (n.predicted_samples_per_s, n.low, n.high))
         following.append(Next(n.change, predicted, low, high, n.kind))
-    return replace(found, title=f"Rank {member.rank}: {found.title}", next=tuple(following))
+    return replace(found, title=f"Rank {rank}: {found.title}", next=tuple(following))
 
 
 def _throughput(
@@ -446,7 +432,7 @@ def _done_ns(steps: Records) -> Stamps:
 def _ahead_ns(members: Sequence[JobRank], lateness: Lateness | None) -> list[int]:
     """How far the clock of each rank is ahead of the first one's: as paired, else as the wall clocks say."""
     paired = {} if lateness is None else lateness.ahead_ns
-    of_clock = {m.process.clock: int(paired[m.rank]) for m in members if m.rank in paired}
+    of_clock = {m.process.clock: int(paired[m.process.rank]) for m in members if m.process.rank in paired}
     first = members[0].process
     ahead = []
     for process in (member.process for member in members):
@@ -462,10 +448,10 @@ def _ahead_ns(members: Sequence[JobRank], lateness: Lateness | None) -> list[int
 def _counts(members: Sequence[JobRank], facts: Mapping[int, Facts]) -> list[str]:
     """Ranks without steps, that were killed, or ran fewer steps than the others, a sentence each."""
     notes = []
-    if without := [m.rank for m in members if m.facts is None]:
+    if without := [m.process.rank for m in members if m.facts is None]:
         them = "it" if len(without) == 1 else "them"
         notes.append(f"No steps of {listed(without)} were recorded: the job's figures leave {them} out.")
-    if killed := [m.rank for m in members if m.process.killed and m.facts is not None]:
+    if killed := [m.process.rank for m in members if m.process.killed and m.facts is not None]:
         notes.append(f"{unended(killed).capitalize()}.")
     counts = {rank: each.window.count + each.window.warmup_steps for rank, each in facts.items()}
     most = max(counts.values())

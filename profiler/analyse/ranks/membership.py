@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import RecordError
-from ...record.reader import RecordFile, Records
+from ...record.reader import RecordFile
 from ...record.run import Run, Writer, processes
 from ...record.schema import STEP
+from ..run.window import or_nan
 
 SAME_CLOCK_NS = 1_000_000_000
 """Difference of two ranks' starts of the monotonic clock, by the wall clock, up to which they share that clock: it
@@ -49,6 +50,11 @@ class RankProcess:
     launched: bool = False
     """Whether its launcher told it its place on its host, so that it is one of several for sure."""
 
+    @property
+    def steps(self) -> int:
+        """Count the steps that it recorded, without reading them."""
+        return sum(file.count() for file in self.run.files(STEP, self.writer))
+
 
 def ranks_of(runs: Sequence[Run]) -> list[RankProcess]:
     """All ranks that recorded, by number.
@@ -75,13 +81,13 @@ def surely_missing(ranks: Sequence[RankProcess]) -> list[int]:
     return missing(ranks) if len(ranks) > 1 or any(rank.launched for rank in ranks) else []
 
 
-def listed(numbers: Sequence[int], one: str = "rank", several: str = "ranks") -> str:
+def listed(numbers: Sequence[int]) -> str:
     """`rank 3`, `ranks 1 and 2`, `ranks 0, 1, 2 … (40 in all)`."""
     if len(numbers) == 1:
-        return f"{one} {numbers[0]}"
+        return f"rank {numbers[0]}"
     if len(numbers) > LISTED:
-        return f"{several} {', '.join(map(str, numbers[:LISTED]))} … ({len(numbers)} in all)"
-    return f"{several} {', '.join(map(str, numbers[:-1]))} and {numbers[-1]}"
+        return f"ranks {', '.join(map(str, numbers[:LISTED]))} … ({len(numbers)} in all)"
+    return f"ranks {', '.join(map(str, numbers[:-1]))} and {numbers[-1]}"
 
 
 def unended(ranks: Sequence[int]) -> str:
@@ -120,20 +126,20 @@ def _chosen(writers: Sequence[Writer], files: Mapping[Writer, RecordFile]) -> li
     if len(by_rank) in (1, len(writers)):
         return [max(of_rank, key=lambda writer: counts[writer]) for of_rank in by_rank.values()]
     longest = max(writers, key=lambda writer: counts[writer])
-    begin, end = _span(files[longest].all() if counts[longest] else None)
+    begin, end = _span(files.get(longest))
 
     def fits(writer: Writer) -> tuple[bool, bool, int]:
-        first, last = _span(files[writer].all() if counts[writer] else None)
+        first, last = _span(files.get(writer))
         return writer == longest, first < end and last > begin, counts[writer]
 
     return [max(of_rank, key=fits) for of_rank in by_rank.values()]
 
 
-def _span(steps: Records | None) -> tuple[int, int]:
-    """When steps began and ended, by the monotonic clock; zeros of none."""
-    if steps is None or not len(steps):
+def _span(steps: RecordFile | None) -> tuple[int, int]:
+    """When steps began and ended, by the monotonic clock, from the first and the last alone; zeros of none."""
+    if steps is None or not (count := steps.count()):
         return 0, 0
-    return int(steps["fetch_begin_ns"][0]), int(steps["step_end_ns"][-1])
+    return int(steps.read(0, 1)["fetch_begin_ns"][0]), int(steps.read(count - 1, 1)["step_end_ns"][0])
 
 
 def _without_those_that_left(ranks: list[RankProcess]) -> list[RankProcess]:
@@ -145,16 +151,14 @@ def _without_those_that_left(ranks: list[RankProcess]) -> list[RankProcess]:
     """
     if not any(rank.killed for rank in ranks):
         return ranks
-    counts = [len(rank.run.records(STEP, rank.writer)) for rank in ranks]
+    most = max(rank.steps for rank in ranks)
 
-    def left(rank: RankProcess, count: int) -> bool:
-        if (rank.run.info.get("ended") or {}).get("exit_code") != 0 or max(counts) - count > LEAST_MORE_STEPS:
+    def left(rank: RankProcess) -> bool:
+        if (rank.run.info.get("ended") or {}).get("exit_code") != 0 or most - rank.steps > LEAST_MORE_STEPS:
             return False
         return len(ranks) > 1 or rank.launched or _is_command_itself(rank)
 
-    return [
-        replace(rank, killed=rank.killed and not left(rank, count)) for rank, count in zip(ranks, counts, strict=True)
-    ]
+    return [replace(rank, killed=rank.killed and not left(rank)) for rank in ranks]
 
 
 def _is_command_itself(rank: RankProcess) -> bool:
@@ -188,20 +192,15 @@ def wall_ns(pair: Any) -> int | None:
 def _with_clocks(ranks: list[RankProcess]) -> list[RankProcess]:
     """Number the monotonic clocks: one for each host, more where hosts of one name have started at different times."""
     numbered: list[RankProcess] = []
-    on_host: dict[str, list[RankProcess]] = {}
-    clocks = 0
     for rank in ranks:
-        beside = on_host.setdefault(rank.host, [])
-        shared = (other.clock for other in beside if _one_clock(other.wall_ns, rank.wall_ns))
+        clocks = max((other.clock + 1 for other in numbered), default=0)
+        shared = (
+            other.clock
+            for other in numbered
+            if other.host == rank.host and not abs(or_nan(other.wall_ns) - or_nan(rank.wall_ns)) >= SAME_CLOCK_NS
+        )
         numbered.append(replace(rank, clock=next(shared, clocks)))
-        clocks = max(clocks, numbered[-1].clock + 1)
-        beside.append(numbered[-1])
     return numbered
-
-
-def _one_clock(one: int | None, other: int | None) -> bool:
-    """Whether two ranks on hosts of one name share a monotonic clock, by when it started."""
-    return one is None or other is None or abs(one - other) < SAME_CLOCK_NS
 
 
 def _check(runs: Sequence[Run], ranks: Sequence[RankProcess]) -> None:
@@ -220,8 +219,8 @@ def _check(runs: Sequence[Run], ranks: Sequence[RankProcess]) -> None:
     spans = []
     for run in runs:
         # When its trainings ran, by the wall clock of their host.
-        steps = [(rank.wall_ns, run.records(STEP, rank.writer)) for rank in ranks if rank.run is run]
-        ran = [(ahead, *_span(of)) for ahead, of in steps if ahead is not None and len(of)]
+        steps = [(rank.wall_ns, file) for rank in ranks if rank.run is run for file in run.files(STEP, rank.writer)]
+        ran = [(ahead, *_span(file)) for ahead, file in steps if ahead is not None and file.count()]
         if ran:
             spans.append((min(f + ahead for ahead, f, _ in ran), max(e + ahead for ahead, _, e in ran), run.folder))
     for (_, ended, before), (began, _, folder) in pairwise(sorted(spans)):

@@ -45,7 +45,7 @@ from ..run.device_state import IDLE, POWER_CAP, SLOWDOWN, THERMAL
 from ..run.facts import Facts, device_kind_of
 from ..run.loader_stats import loader_of, of_training
 from ..run.resource_usage import deaths_of
-from ..run.window import MOST_WARMUP_STEPS, resolved
+from ..run.window import MOST_WARMUP_STEPS, or_none, resolved
 from ..where.located import LEAST_LOOKS
 from ..where.looks import looks_at
 from ..where.places import Where, places
@@ -346,17 +346,16 @@ def _figures(analysis: Analysis, run: Run, now_ns: int | None) -> dict[str, Any]
     if facts is None or lead is None:
         return found
     loader, apart = facts.loader, not facts.made_in_training
-    rate = (facts if analysis.job is None else analysis.job).samples_per_s
     return found | {
         "rank": lead[1][0],
         "batch_size": facts.batch_size,
-        "samples_per_s": rate if facts.samples_known else None,
+        "samples_per_s": analysis.job.samples_per_s if analysis.job is not None and facts.samples_known else None,
         "steps_per_s": facts.window.count * SECOND_NS / facts.window.wall_ns,
         "shares": dict(of_job.shares(analysis)),
-        "queue_ready": loader.queue_ready_mean,
-        "queue_capacity": loader.queue_capacity,
+        "queue_ready": or_none(loader.queue_ready_mean),
+        "queue_capacity": or_none(loader.queue_capacity),
         "workers": (loader.workers or None) if apart else 0,
-        "worker_busy_pct": loader.worker_busy_pct if apart else None,
+        "worker_busy_pct": or_none(loader.worker_busy_pct) if apart else None,
         "made_in_training": not apart,
         "makers": tuple(_workers(facts, lead[0].records(BATCH, lead[1]), now_ns)) if apart else (),
         "rank_views": tuple(
@@ -381,9 +380,9 @@ def _workers(facts: Facts, batches: Records, now_ns: int | None) -> Iterator[Wor
         own = batches[batches["worker"] == number]
         made = loader_of(facts.window, own)
         quiet_s = None if now_ns is None else max(0, now_ns - int(own["end_ns"].max())) / SECOND_NS
-        yield WorkerView(
-            number, made.worker_busy_pct, made.read_pct, made.run_queue_pct, made.work_ms_per_batch, quiet_s
-        )
+        figures = (made.worker_busy_pct, made.read_pct, made.run_queue_pct, made.work_ms_per_batch)
+        busy_pct, reading_pct, queued_pct, batch_ms = map(or_none, figures)
+        yield WorkerView(number, busy_pct, reading_pct, queued_pct, batch_ms, quiet_s)
 
 
 def rates_of(steps: Rows) -> Series:

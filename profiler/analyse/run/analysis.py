@@ -21,7 +21,7 @@ from ..causes.diagnosis import verdict_of, without_steps
 from ..causes.finding import Finding
 from ..intervals import clip, total
 from ..predict.observed import advice_of
-from ..ranks.job import Job, JobRank, job_of
+from ..ranks.job import Job, JobRank, job_of, job_of_one
 from ..ranks.membership import RankProcess, listed, missing, ranks_of, surely_missing, unended
 from ..where.located import found_with
 from ..where.looks import looks_at
@@ -60,8 +60,8 @@ def warnings_of(facts: Facts) -> Iterator[str]:
             f"Steps take about {typical / 1e6:.2f} ms. To stay cheap, the hooks measured only {len(window.steps)} of "
             f"{window.count} steps; the others are counted, and assumed to be alike."
         )
-    if facts.doubtful is not None:
-        yield facts.doubtful.sentence
+    if facts.doubtful:
+        yield facts.doubtful
     ahead = float(np.mean(flagged(window.steps, StepFlag.FORWARD_AFTER)))
     if ahead > LEAST_DOUBTFUL:
         yield (
@@ -97,11 +97,10 @@ def warnings_of(facts: Facts) -> Iterator[str]:
             f"{facts.other_processes + 1} training processes recorded into this folder; the figures are those of "
             "the one that ran most steps."
         )
-    uncertainty = facts.clock_uncertainty_ns
-    if uncertainty is not None and uncertainty > MOST_UNCERTAIN_NS:
+    if facts.clock_uncertainty_ns > MOST_UNCERTAIN_NS:
         yield (
-            f"The offset of the device's clock is known only to {uncertainty / 1e3:.0f} µs: the waits of each step "
-            "may be off by as much."
+            f"The offset of the device's clock is known only to {facts.clock_uncertainty_ns / 1e3:.0f} µs: the waits "
+            "of each step may be off by as much."
         )
     contradicted = disagreeing(window)
     if contradicted > max(1, MOST_DISAGREEING * len(window.steps)):
@@ -109,12 +108,8 @@ def warnings_of(facts: Facts) -> Iterator[str]:
             f"In {contradicted} of {len(window.steps)} steps, the device's clock and its reports of being done "
             "differ by more than 1 ms: the idle time of each such step may be off by as much."
         )
-    yield from _against_the_driver(facts)
-
-
-def _against_the_driver(facts: Facts) -> Iterator[str]:
-    utilisation, span = facts.sampled.utilisation_pct, 100 * facts.parts.stepping_share
-    if facts.device_kind != "cuda" or utilisation is None or not facts.told_apart:
+    utilisation, span = facts.sampled.utilisation_pct, 100 * parts.stepping_share
+    if facts.device_kind != "cuda" or not facts.told_apart:
         return
     if utilisation < span - LEAST_DISAGREEMENT_PCT:
         yield (
@@ -149,7 +144,7 @@ class Analysis:
     machine: Sampled | None = None
     """What the sampler saw over the whole recording, of a run without steps."""
     job: Job | None = None
-    """What several ranks are together; other figures are the leading rank's. `None`: one rank."""
+    """What its ranks are together, one or several; other figures are the leading rank's. `None` without steps."""
     ranks: tuple[RankAnalysis, ...] = ()
     """Each of several ranks by itself; empty of a single one."""
     killed: tuple[int, ...] = ()
@@ -193,20 +188,19 @@ def analyse(run: Run, *others: Run, briefly: bool = False) -> Analysis:
     runs = (run, *others)
     ranks = ranks_of(runs)
     if len(ranks) > 1:
-        found = _of_job(runs, ranks)
+        found = _of_job(ranks)
     else:
-        alone = _of_process(run, run.leading_writer() if briefly else None)
+        found = _of_process(run, run.leading_writer() if briefly else None)
         # Of several ranks the job says it.
-        killed = [rank.rank for rank in ranks if rank.killed and rank.run.records(STEP, rank.writer).size]
-        notes = (*_run_notes(run), *_missing_notes(ranks), *([f"{unended(killed).capitalize()}."] if killed else []))
-        notes = (*notes, *alone.notes)
-        found = replace(alone, notes=notes, dropped_records=run.dropped())
+        if killed := [rank.rank for rank in ranks if rank.killed and rank.steps]:
+            found = replace(found, notes=(f"{unended(killed).capitalize()}.", *found.notes))
     commands = [*(each.info.get("command") for each in runs), *(rank.argv for rank in ranks)]
     left_out = sum(left_out_of(each.folder, commands if each is run else ()) for each in runs)
-    notes = (*found.notes, *left_out_note(left_out))
+    of_runs = [note for each in runs for note in _run_notes(each)]
     return replace(
         found,
-        notes=notes,
+        notes=tuple(dict.fromkeys((*of_runs, *_missing_notes(ranks), *found.notes, *left_out_note(left_out)))),
+        dropped_records=sum(each.dropped() for each in runs),
         left_out=left_out,
         killed=tuple(r.rank for r in ranks if r.killed),
         missing=tuple(surely_missing(ranks)),
@@ -222,31 +216,23 @@ def condensed(analysis: Analysis) -> Analysis:
     return replace(analysis, facts=facts, ranks=ranks)
 
 
-def _of_job(runs: Sequence[Run], ranks: Sequence[RankProcess]) -> Analysis:
-    parts = [
-        RankAnalysis(rank.rank, rank.host, _of_process(replace(rank.run, info=rank.info), rank.writer))
-        for rank in ranks
-    ]
-    by_itself = [part.analysis for part in parts]
-    job = job_of([JobRank(rank, a.facts, a.findings, a.verdict) for rank, a in zip(ranks, by_itself, strict=True)])
-    lead = next((part for part in parts if job is not None and part.rank == job.lead), parts[0])
-    notes = [note for run in runs for note in _run_notes(run)]
-    notes += _missing_notes(ranks)
-    if job is not None:
-        notes += job.notes
-    notes += [f"Rank {lead.rank}: {note}" for note in lead.analysis.notes]
-    verdict = job.verdict if job is not None else lead.analysis.verdict
+def _of_job(ranks: Sequence[RankProcess]) -> Analysis:
+    """Several ranks, each by itself and together; the figures of one stand for all."""
+    members = [JobRank(rank, _of_process(replace(rank.run, info=rank.info), rank.writer)) for rank in ranks]
+    each = [member.analysis for member in members]
+    found = job_of(members)
+    job, verdict, findings, notes = found or (None, each[0].verdict, [], [])
+    lead = next((member for member in members if job is not None and member.process.rank == job.lead), members[0])
     return replace(
         lead.analysis,
         info=ranks[0].run.info,
         verdict=verdict,
-        findings=job.findings if job is not None and verdict.cause is not None else (),
-        notes=tuple(dict.fromkeys(notes)),
-        dropped_records=sum(run.dropped() for run in runs),
-        duration_s=max((a.duration_s for a in by_itself if a.duration_s is not None), default=None),
+        findings=tuple(findings),
+        notes=(*notes, *(f"Rank {lead.process.rank}: {note}" for note in lead.analysis.notes)),
+        duration_s=max((a.duration_s for a in each if a.duration_s is not None), default=None),
         job=job,
-        ranks=tuple(parts),
-        deaths=tuple(death for each in by_itself for death in each.deaths),
+        ranks=tuple(RankAnalysis(rank.rank, rank.host, analysis) for rank, analysis in members),
+        deaths=tuple(death for analysis in each for death in analysis.deaths),
     )
 
 
@@ -275,7 +261,7 @@ def _of_process(run: Run, writer: Writer | None) -> Analysis:
     held = [run.records(kind, mine) for kind in (STEP, BATCH, EVENT, PAUSE) if mine is not None]
     looks = None if mine is None else looks_at(run, mine)
     facts = facts_of(run, mine, looks)
-    if facts is None:
+    if facts is None or mine is None:
         verdict = without_steps(len(run.records(STEP, writer)), run.records(EVENT, writer))
         return Analysis(run.info, None, verdict, (), (), 0, machine=_machine(run), deaths=deaths)
     if writer is None and not run.info.get("trial"):
@@ -288,7 +274,14 @@ def _of_process(run: Run, writer: Writer | None) -> Analysis:
     shown = findings if verdict.cause is not None else ()
     phases = phases_of(facts.window, run.records(EVENT, writer), read_names(run.folder))
     failed = () if looks is None else look_notes(looks, facts.window)
-    notes = (*_notes(facts, shown), *failed, *phases)
+    quality = quality_notes(
+        facts.sampled,
+        facts.window,
+        device_kind=facts.device_kind,
+        foreign_cpus=facts.foreign_cpus,
+        found={finding.cause for finding in shown},
+    )
+    notes = (*warnings_of(facts), *quality, *failed, *phases)
     return Analysis(
         info=run.info,
         facts=facts,
@@ -297,6 +290,7 @@ def _of_process(run: Run, writer: Writer | None) -> Analysis:
         notes=notes,
         dropped_records=0,
         duration_s=duration_s,
+        job=job_of_one(mine[0], facts),
         deaths=deaths,
     )
 
@@ -354,8 +348,6 @@ def _run_notes(run: Run) -> list[str]:
     ]
     if dropped:
         notes.append(f"{dropped} records could not be stored: the disk was full.")
-    if run.info.get("headroom"):
-        notes.append("Recorded with --headroom, which is gone: steps with batches fetched ahead count like any other.")
     ended = run.info.get("ended") or {}
     if ended.get("status") not in (None, "ok"):
         why = f": {ended['error']}" if ended.get("error") else ""
@@ -363,17 +355,6 @@ def _run_notes(run: Run) -> list[str]:
     if run.info.get("ended") is None:
         notes.append("The recording was not ended: it still runs, or it was killed.")
     return notes
-
-
-def _notes(facts: Facts, findings: Sequence[Finding]) -> tuple[str, ...]:
-    quality = quality_notes(
-        facts.sampled,
-        facts.window,
-        device_kind=facts.device_kind,
-        foreign_cpus=facts.foreign_cpus,
-        found={finding.cause for finding in findings},
-    )
-    return (*warnings_of(facts), *quality)
 
 
 def parts_of(folder: Path) -> list[Path]:

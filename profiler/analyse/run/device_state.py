@@ -166,7 +166,7 @@ def foreign_kernels_of(window: Window, parts: Partition, utilisation: Utilisatio
     if utilisation is None:
         return None
     begin, end = utilisation.begin_ns, utilisation.end_ns
-    unknown = union_of(parts.outside, subtract(unseen_of(window, True)[0], parts.computing))
+    unknown = union_of(parts.outside, subtract(unseen_of(window)[0], parts.computing))
     last = min(window.end_ns, int(window.steps["step_end_ns"].max()))
     within = (begin >= window.begin_ns) & (end <= last) & (covered(unknown, begin, end) == 0)
     if within.sum() < LEAST_WINDOWS:
@@ -270,7 +270,7 @@ class OutlierSteps:
         return self.compute_ns + self.host_ns
 
 
-def shape_churn(window: Window, events: Records, parts: Partition, asynchronous: bool) -> OutlierSteps | None:
+def shape_churn(window: Window, events: Records, parts: Partition) -> OutlierSteps | None:
     """Find steps with input shapes not seen before, or in which torch's compiler was at work.
 
     New shapes count as far as they take longer than their size explains: unusual lengths are both new and long.
@@ -281,7 +281,7 @@ def shape_churn(window: Window, events: Records, parts: Partition, asynchronous:
         for kind in (EventKind.COMPILE, EventKind.BOUNDARY)
     )
     compiling = subtract(compiling, boundaries)
-    compiled = per_step(window, compiling, asynchronous) > 0
+    compiled = per_step(window, compiling) > 0
     direct = [
         parts.of_all_steps(part, float(total(intersect(compiling, parts.when[part])))) for part in ("compute", "host")
     ]
@@ -293,10 +293,10 @@ def shape_churn(window: Window, events: Records, parts: Partition, asynchronous:
         odd, explained = compiled | (new & (elements > 0)), np.where(compiled, 1.0, larger**SIZE_EXPLAINS)
     if not odd.any():
         return None
-    found = _beyond(window, parts, odd, ordinary, asynchronous, explained)
+    found = _beyond(window, parts, odd, ordinary, explained)
     if found is not None and (found.times is None or found.times < LEAST_TIMES):
         found = None
-    if found is None or (not asynchronous and sum(direct) > found.total_ns):
+    if found is None or (not window.queued and sum(direct) > found.total_ns):
         # Work that the device had queued meanwhile is not told from the compiler's time.
         times, usual = (None, None) if found is None else (found.times, found.usual_ns)
         longest = float((compiling[:, 1] - compiling[:, 0]).max(initial=0))
@@ -306,9 +306,7 @@ def shape_churn(window: Window, events: Records, parts: Partition, asynchronous:
     return replace(found, count=len(compiling), compiling_ns=min(sum(direct), found.total_ns))
 
 
-def memory_pressure(
-    window: Window, events: Records, parts: Partition, asynchronous: bool, utilisation_pct: float | None = None
-) -> OutlierSteps | None:
+def memory_pressure(window: Window, events: Records, parts: Partition, utilisation_pct: float) -> OutlierSteps | None:
     """Find the steps around the allocator's retries; `None` if there were none, or nothing to compare with.
 
     Where nearly every step retries, the device's idling behind the host and within the steps is taken for it.
@@ -323,18 +321,18 @@ def memory_pressure(
     looks = union(begin[counted], at[counted])
     near = covered(looks, steps["fetch_begin_ns"], np.maximum(steps["step_end_ns"], steps["fetch_begin_ns"] + 1)) > 0
     retries = int(grew[counted].sum())
-    found = _beyond(window, parts, near, ~near, asynchronous)
+    found = _beyond(window, parts, near, ~near)
     if found is None:
-        both = per_step(window, parts.computing, asynchronous) + per_step(window, parts.hosting, asynchronous)
+        both = per_step(window, parts.computing) + per_step(window, parts.hosting)
         if retries <= MOST_RETRIED * len(near):
             # Told so often that no step is far from one: as many of the slowest as there were retries.
             near = np.zeros(len(both), dtype=bool)
             near[np.argsort(both)[-retries:]] = True
-            found = _beyond(window, parts, near, ~near, asynchronous)
+            found = _beyond(window, parts, near, ~near)
             if found is not None and (found.times or 0.0) < CLEARLY_SLOWER:
                 return None
         else:
-            idle = 0.0 if utilisation_pct is None else parts.share("compute") - utilisation_pct / 100
+            idle = parts.share("compute") - utilisation_pct / 100
             within = idle * parts.wall_ns if idle >= LEAST_IDLE else 0.0
             found = OutlierSteps(len(near), len(near), within, float(parts.host_ns), None, float(both.max()), None)
     if found is None or found.total_ns <= 0:
@@ -343,14 +341,14 @@ def memory_pressure(
 
 
 def _beyond(
-    window: Window, parts: Partition, odd: Mask, ordinary: Mask, asynchronous: bool, explained: Lengths | None = None
+    window: Window, parts: Partition, odd: Mask, ordinary: Mask, explained: Lengths | None = None
 ) -> OutlierSteps | None:
     """Compare the odd steps with the median of the ordinary ones; `None` with too few of either.
 
     `explained`: how many times as long each step may take without being odd; by default once.
     """
-    computing, behind = (per_step(window, when, asynchronous) for when in (parts.computing, parts.hosting))
-    stamped = (window.steps["device_end_ns"] != NOT_MEASURED) | np.bool_(not asynchronous)
+    computing, behind = (per_step(window, when) for when in (parts.computing, parts.hosting))
+    stamped = (window.steps["device_end_ns"] != NOT_MEASURED) | np.bool_(not window.queued)
     odd, ordinary = odd & stamped, ordinary & stamped
     if not odd.any() or ordinary.sum() < max(LEAST_OTHERS, LEAST_OTHERS_SHARE * len(odd)):
         return None

@@ -22,7 +22,7 @@ from enum import Enum
 import numpy as np
 
 from ...record.reader import Records
-from ...record.schema import NOT_MEASURED, EventKind
+from ...record.schema import NAN, NOT_MEASURED, EventKind
 from ..intervals import blocks, covered, intersect, subtract, total, union
 from ..shares import MOSTLY, NEARLY_ALL
 from .loader_stats import first_later_end, is_read, joined, unqueued_ns
@@ -99,25 +99,26 @@ class Waits:
     """Passes over the data that began in the window."""
     iterators: int | None
     """Iterators of the loader in these passes: one, where workers are kept. `None`: not known."""
-    batches_per_epoch: float | None
-    """Steps of each pass that began in the window; `None`: fewer than two passes."""
-    left_early: float | None
+    batches_per_epoch: float
+    """Steps of each pass that began in the window; NaN: fewer than two passes."""
+    left_early: float
     """Share of the loader's iterators, 0..1, the last left out, whose workers made more batches than were taken;
-    `None`: not told apart, or fewer than two."""
+    NaN: not told apart, or fewer than two."""
     shape: Shape
     """How waits are spread; without epochs' first fetches, unless these are nearly all."""
-    slow: Slow | None
-    """How much longer batches of waiting steps took; `None`: no step waited, or none is known."""
+    slow_times: float
+    """Time to make batches of steps that waited (if any, those slow by themselves) over that of all, medians; NaN: no
+    step waited, or none is known."""
 
     @property
     def total_ns(self) -> int:
         of_epochs = self.sampling_ns + self.starting_ns + self.filling_ns
         return of_epochs + self.handed_ns + self.slow_ns + self.reading_ns + self.making_ns
 
-    def pct(self, piece_ns: int) -> float | None:
-        """A piece in percent of the exposed wait; `None`: no wait, or no known batch."""
+    def pct(self, piece_ns: int) -> float:
+        """A piece in percent of the exposed wait; NaN: no wait, or no known batch."""
         whole = self.total_ns
-        return 100 * piece_ns / whole if whole and self.told > 0 else None
+        return 100 * piece_ns / whole if whole and self.told > 0 else NAN
 
 
 @dataclass(frozen=True)
@@ -167,14 +168,6 @@ def sampling_of(window: Window, events: Records, parts: Partition) -> Sampling |
     )
 
 
-@dataclass(frozen=True)
-class Slow:
-    """Batches of steps that waited (if any, those slow by themselves) against all batches."""
-
-    times: float
-    """Their median making time over that of all."""
-
-
 def waits_of(window: Window, batches: Records, parts: Partition, sampling_ns: int = 0) -> Waits:
     """Take the exposed wait apart.
 
@@ -193,7 +186,11 @@ def waits_of(window: Window, batches: Records, parts: Partition, sampling_ns: in
     by_one = _is_slow(batches)[batch]
     ordinary = ~first[place]
     amounts = _divided(parts, begin[place], end[place], batches, batch, by_one, ordinary)
-    starting_ns = round(_starting(parts, batches, begin[first], end[first]))
+    # Until a worker takes up any batch; nothing where none is seen to.
+    taken_up = np.append(np.sort(batches["begin_ns"]), np.iinfo(np.int64).max)
+    taken_up = taken_up[np.searchsorted(taken_up[:-1], begin[first])]
+    until = np.where(taken_up < end[first], taken_up, begin[first])
+    starting_ns = round(float(_waited(parts, begin[first], until).sum()))
     filling_ns = max(0, parts.fill_ns - starting_ns)
     first_slow_ns = 0
     if by_one[first[place]].any() and by_one[first[place]].mean() >= MOSTLY:
@@ -211,6 +208,11 @@ def waits_of(window: Window, batches: Records, parts: Partition, sampling_ns: in
     earlier = begun + int(np.maximum(steps["skipped"][1 : begun + 1], 0).sum())
     pace = (parts.wall_ns - every_wait.input_ns) / max(1, window.count)
     iterators = known(steps[first], "loader")
+    # How long batches of steps that waited took to make; where some are slow by themselves, those.
+    made = (batches["end_ns"] - batches["begin_ns"])[batch].astype(np.float64)
+    hit = exposed[place] >= max(LEAST_HIT_NS, LEAST_HIT_SHARE * pace)
+    hit = hit & by_one if (hit & by_one).any() else hit
+    usual_ns = float(np.median(made)) if hit.any() else 0.0
     return Waits(
         sampling_ns=sampling_ns,
         starting_ns=starting_ns,
@@ -223,10 +225,10 @@ def waits_of(window: Window, batches: Records, parts: Partition, sampling_ns: in
         told=len(place) / len(steps) if len(steps) else 0.0,
         epochs=epochs,
         iterators=len(np.unique(iterators)) if len(iterators) else None,
-        batches_per_epoch=(window.count - earlier) / epochs if epochs > 1 else None,
+        batches_per_epoch=(window.count - earlier) / epochs if epochs > 1 else NAN,
         left_early=_left_early(steps, batches),
         shape=shape_of(_waited(every_wait, begin, steps["step_end_ns"]), first, pace),
-        slow=_slow(exposed[place], pace, batches, batch, by_one),
+        slow_times=float(np.median(made[hit])) / usual_ns if usual_ns else NAN,
     )
 
 
@@ -280,33 +282,17 @@ def _period(lengths: Lengths, hits: Stamps) -> int | None:
     return period if returns and float(np.max(around)) >= NEARLY_ALL * float(lengths.sum()) else None
 
 
-def _slow(exposed: Lengths, pace_ns: float, batches: Records, batch: Stamps, by_one: Mask) -> Slow | None:
-    made = (batches["end_ns"] - batches["begin_ns"])[batch].astype(np.float64)
-    hit = exposed >= max(LEAST_HIT_NS, LEAST_HIT_SHARE * pace_ns)
-    if not hit.any() or not (usual := float(np.median(made))):
-        return None
-    hit = hit & by_one if (hit & by_one).any() else hit
-    return Slow(float(np.median(made[hit])) / usual)
-
-
 def _waited(parts: Partition, begin: Stamps, end: Stamps) -> Lengths:
     """Exposed waiting within each [begin, end)."""
     return covered(parts.loading, begin, end).astype(np.float64)
 
 
-def _starting(parts: Partition, batches: Records, begin: Stamps, end: Stamps) -> float:
-    """Exposed waiting in first fetches until a worker takes up any batch; 0 where none is seen to."""
-    taken_up = np.append(np.sort(batches["begin_ns"]), np.iinfo(np.int64).max)
-    first = taken_up[np.searchsorted(taken_up[:-1], begin)]
-    return float(_waited(parts, begin, np.where(first < end, first, begin)).sum())
-
-
-def _left_early(steps: Records, batches: Records) -> float | None:
+def _left_early(steps: Records, batches: Records) -> float:
     """An iterator that is left takes what its workers have made ahead with it."""
     told = steps[(steps["loader"] != NOT_MEASURED) & (steps["batch"] != NOT_MEASURED)]
     iterators = np.unique(told["loader"])[:-1]
     if len(iterators) == 0:
-        return None
+        return NAN
     left = []
     for iterator in iterators.tolist():
         taken = told["batch"][told["loader"] == iterator].max()

@@ -7,6 +7,7 @@ compute for several. Sums over the run hold all the same; what compares single s
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -27,10 +28,10 @@ from ..where.stages import Stages
 from . import exposed_data_wait, host_gaps, loader_stats, resource_usage
 from . import window as windows
 from .device_state import DeviceState, OutlierSteps, device_state, memory_pressure, shape_churn
-from .stall_breakdown import DividedTime, Gil, Partition, divided_time, rises
+from .stall_breakdown import PARTS, UNTOLD, Gil, Partition, divided_time, rises
 from .startup import Startup, startup_of
 from .trends import Trend, trends_of
-from .window import Window, elements_of, flagged, last_told, lasting, loader_flag, or_zero, per_step, under_way
+from .window import Window, elements_of, flagged, last_told, lasting, loader_flag, or_nan, or_zero, per_step, under_way
 
 MOST_TIMES = 100
 """Computation over that of others with as much work, from which those that do not learn are no steps."""
@@ -46,63 +47,56 @@ VARY = 1.1
 """Elements a sample of the largest batch over the median batch's, from which sizes vary."""
 
 
-@dataclass(frozen=True)
-class DoubtfulSteps:
-    """Steps that compute next to nothing beside others with as much work."""
-
-    short: int
-    of: int
-    """Steps that were looked at and whose computation is known."""
-    times: float | None
-    """Computation of the other steps over theirs, medians; `None` where theirs is nothing."""
-
-    @property
-    def sentence(self) -> str:
-        times = "nothing" if self.times is None else f"a {self.times:.0f}th of what the others do"
-        return (
-            f"{self.short} of {self.of} steps compute {times}, with as much work: these cannot all be steps. Times "
-            "of single steps are unreliable, and no cause rests on them. Call `whyidle.step()` in the loop, "
-            "where a step begins."
-        )
-
-
-def doubtful_steps(window: Window, events: Records, parts: Partition, asynchronous: bool) -> DoubtfulSteps | None:
-    """`None` where all steps are plausible."""
+def doubtful_steps(window: Window, events: Records, parts: Partition) -> str:
+    """Say that some steps compute next to nothing beside others with as much work; empty where all are plausible."""
     steps = window.steps
     # What the compiler does in a step is no work of it.
-    looked = per_step(window, under_way(lasting(events, EventKind.COMPILE)), asynchronous) == 0
-    looked &= (steps["device_end_ns"] != NOT_MEASURED) | np.bool_(not asynchronous)
-    computing = per_step(window, parts.computing, asynchronous)
+    looked = per_step(window, under_way(lasting(events, EventKind.COMPILE))) == 0
+    looked &= (steps["device_end_ns"] != NOT_MEASURED) | np.bool_(not window.queued)
+    computing = per_step(window, parts.computing)
     lengths = computing[looked]
     # Half of the whole time lies in steps that are no longer than the longest.
     if not lengths.any() or not (lengths * MOST_TIMES < lengths.max()).any():
-        return None
+        return ""
     longest = np.sort(lengths)[::-1]
     long = float(longest[np.searchsorted(np.cumsum(longest), lengths.sum() / 2)])
     short, others = (looked & which for which in (computing * MOST_TIMES < long, computing * MOST_TIMES >= long))
     if min(short.sum(), others.sum()) < max(1, LEAST_SHARE * looked.sum()):
-        return None
+        return ""
     if float(np.median(steps["samples"][short])) < LEAST_WORK * float(np.median(steps["samples"][others])):
-        return None
+        return ""
     usual = float(np.median(computing[short]))
-    times = float(np.median(computing[others])) / usual if usual > 0 else None
+    times = float(np.median(computing[others])) / usual if usual > 0 else math.inf
     learns = (steps["backward_begin_ns"] != NOT_MEASURED) | flagged(steps, StepFlag.OPTIMIZER)
     idle = float(np.mean(~learns[short])) > MOSTLY > float(np.mean(~learns[others]))
-    if not idle and (times is None or times < MOST_TIMES_AT_ALL):
-        return None
-    return DoubtfulSteps(int(short.sum()), int(looked.sum()), times)
+    if not idle and not MOST_TIMES_AT_ALL <= times < math.inf:
+        return ""
+    compute = "nothing" if times == math.inf else f"a {times:.0f}th of what the others do"
+    return (
+        f"{short.sum()} of {looked.sum()} steps compute {compute}, with as much work: these cannot all be steps. Times "
+        "of single steps are unreliable, and no cause rests on them. Call `whyidle.step()` in the loop, "
+        "where a step begins."
+    )
 
 
 @dataclass(frozen=True)
-class Facts(DividedTime):
-    """One rank's window and time, and what loader, device and host showed. `None`: unknown or none."""
+class Facts:
+    """One rank's window, where its time went, and what loader, device and host showed. `None`, of a figure NaN: unknown
+    or none."""
 
+    window: Window
+    parts: Partition
+    device_kind: str
+    batch_size: int | None
+    samples: int
+    unfed_share: float
+    """Share of the steps whose fetch was not seen: their waits for data count as other time."""
     loader: loader_stats.LoaderStats
     sampled: resource_usage.Sampled
     pinned: bool | None
     """Whether batches were copied from page-locked memory; `None` when nothing was copied."""
     copied_ahead: bool
-    made_in_fetch_pct: float | None
+    made_in_fetch_pct: float
     """Share of the batch making that happened while the training waited in the fetch."""
     waits: exposed_data_wait.Waits
     """What the training waited for when it waited for data."""
@@ -110,11 +104,9 @@ class Facts(DividedTime):
     """The loader's batches that are not mostly read from storage; `None`: all or none are."""
     machine_cpus: int | None
     """All CPUs of the machine, whether the job may use them or not."""
-    zero_windows_pct: float | None
-    """Utilisation windows that read 0 %."""
     set_workers: int | None
     """Worker processes of torch's DataLoader, as it is set; `None` for other loaders."""
-    clock_uncertainty_ns: int | None
+    clock_uncertainty_ns: float
     """How far the device's times may be from the host's clock."""
     cut_steps: int
     """Steps at the end that the device had not finished; they are not in the window."""
@@ -126,7 +118,7 @@ class Facts(DividedTime):
     """Batches that each of torch's worker processes prepares ahead, as it is set."""
     persistent_workers: bool | None = None
     """Whether torch's worker processes outlive an epoch, as it is set."""
-    main_queued_ns: float | None = None
+    main_queued_ns: float = math.nan
     """Time that the training's thread waited for a CPU."""
     iterable: bool | None = None
     """Whether the dataset is iterated over, and divides itself among the workers."""
@@ -140,7 +132,7 @@ class Facts(DividedTime):
     """Whether the loader is set to put batches into page-locked memory."""
     gil: Gil | None = None
     """Waiting for Python's global lock; `None` also without other Python threads."""
-    running: float | None = None
+    running: float = math.nan
     """Share of its time outside fetches and waiting calls in which the thread ran, 0..1."""
     sampling: exposed_data_wait.Sampling | None = None
     """What the loader's sampler took."""
@@ -152,14 +144,14 @@ class Facts(DividedTime):
     """Time behind synchronising calls."""
     outside: host_gaps.Outside | None = None
     """Time outside the steps."""
-    doubtful: DoubtfulSteps | None = None
-    """Steps that can be none; where there are any, nothing is made of what single steps take."""
+    doubtful: str = ""
+    """That some steps can be none, in sentences: nothing is made then of what single steps take; empty otherwise."""
     shape_churn: OutlierSteps | None = None
     """Steps with input shapes not seen before, or in which torch's compiler was at work."""
     memory_pressure: OutlierSteps | None = None
     """Steps in which the device's memory allocator had to try again."""
-    making_seen: float | None = None
-    """Share of looks at workers during waits for data in which they ran, 0..1; `None`: too few."""
+    making_seen: float = math.nan
+    """Share of looks at workers during waits for data in which they ran, 0..1; NaN: too few."""
     stages: Stages | None = None
     """What preparing batches consists of, by stack samples; `None` also of too few."""
     own_loop: OwnLoop | None = None
@@ -186,6 +178,42 @@ class Facts(DividedTime):
     """Memory of the loader's workers that grows without end."""
 
     @property
+    def samples_known(self) -> bool:
+        """Whether most steps' samples are known: else their figures are 0, not to be shown."""
+        return self.batch_size is not None
+
+    @property
+    def input_known(self) -> bool:
+        """Whether the fetches of most steps were seen."""
+        return self.unfed_share <= MOSTLY
+
+    @property
+    def told_apart(self) -> bool:
+        """Whether computing is told from waiting: without fetches, by copies that lead steps."""
+        return self.input_known or (
+            self.device_kind != "cpu" and float(np.mean(self.window.steps["copy_bytes"] > 0)) > MOSTLY
+        )
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """Parts of the wall time that are known, 0..1, and as `UNTOLD` what is not told apart."""
+        shares = {part: self.parts.share(part) for part in PARTS}
+        if self.told_apart:
+            return {part: share for part, share in shares.items() if part != "input" or self.input_known}
+        # Of the time outside the steps, validation without a loader is not seen either.
+        known = {part: shares[part] for part in ("copy", "sync", "boundary") if part != "boundary" or shares[part] > 0}
+        return known | {UNTOLD: 1 - sum(known.values())}
+
+    @property
+    def untold_share(self) -> float:
+        """Share of the wall time, 0..1, not told apart into computing, waiting, evaluating."""
+        return self.shares.get(UNTOLD, 0.0)
+
+    @property
+    def samples_per_s(self) -> float:
+        return self.samples * 1e9 / self.parts.wall_ns
+
+    @property
     def waiter(self) -> str:
         """Who waits, in a sentence: with the processor as device, only the training idles."""
         return "training" if self.device_kind == "cpu" else "device"
@@ -205,49 +233,44 @@ class Facts(DividedTime):
         """Whether batches are made in the training process, when it asks for them."""
         if self.set_workers is not None:
             return self.set_workers == 0
-        made = self.made_in_fetch_pct
-        return made is not None and made >= loader_stats.MADE_IN_FETCH_PCT and self.loader.queue_capacity is None
+        made_in_fetch = self.made_in_fetch_pct >= loader_stats.MADE_IN_FETCH_PCT
+        return made_in_fetch and math.isnan(self.loader.queue_capacity)
 
-    def samples_per_s_without(self, removed_ns: float) -> float | None:
-        """Samples/s if so much of the wall time vanished; `None` where samples are not known."""
-        if not self.samples_known:
-            return None
-        return self.samples * 1e9 / max(1.0, self.parts.wall_ns - removed_ns)
+    def samples_per_s_without(self, removed_ns: float) -> float:
+        """Samples/s if so much of the wall time vanished; NaN where samples are not known."""
+        return self.samples * 1e9 / max(1.0, self.parts.wall_ns - removed_ns) if self.samples_known else math.nan
 
     @property
-    def cpu_limit(self) -> float | None:
-        """Rate over today's at which all CPUs of the job would be busy, at today's cost."""
+    def cpu_limit(self) -> float:
+        """Rate over today's at which all CPUs of the job would be busy, at today's cost; NaN where not measured."""
         used, budget = self.sampled.tree_cpus, self.sampled.cpu_budget
-        return None if not used or budget is None else max(1.0, budget / used)
+        return max(budget / used, 1.0) if used else math.nan
 
     @property
-    def handoff_pct(self) -> float | None:
-        """Share of the exposed wait for data that came after the worker had finished the batch."""
+    def handoff_pct(self) -> float:
+        """Share of the exposed wait for data that came after the worker had finished the batch; NaN: not known."""
         return self.waits.pct(self.waits.handed_ns)
 
     @property
-    def blocked_pct(self) -> float | None:
-        """Share of the exposed wait, %, in which a later batch was finished before the due one."""
+    def blocked_pct(self) -> float:
+        """Share of the exposed wait, %, in which a later batch was finished before the due one; NaN: not known."""
         return self.waits.pct(self.waits.blocked_ns)
 
     @property
-    def foreign_cpus(self) -> float | None:
-        """CPUs that other programs of the machine kept busy."""
-        busy, mine = self.sampled.machine_busy_pct, self.sampled.tree_cpus
-        if busy is None or mine is None or self.machine_cpus is None:
-            return None
-        return max(0.0, busy / 100 * self.machine_cpus - mine)
+    def foreign_cpus(self) -> float:
+        """CPUs that other programs of the machine kept busy; NaN where not measured."""
+        used = self.sampled.machine_busy_pct / 100 * (self.machine_cpus or math.nan)
+        return max(used - self.sampled.tree_cpus, 0.0)
 
     @property
     def machine_full(self) -> bool:
         """Whether no CPU of the machine was left over; false where that was not measured."""
-        return self.sampled.machine_busy_pct is not None and self.sampled.machine_busy_pct >= MACHINE_FULL_PCT
+        return self.sampled.machine_busy_pct >= MACHINE_FULL_PCT
 
     @property
     def crowded(self) -> bool:
         """Whether the machine is full, and other programs use more of it than this job."""
-        foreign, mine = self.foreign_cpus, self.sampled.tree_cpus
-        return self.machine_full and foreign is not None and mine is not None and foreign > mine
+        return self.machine_full and self.foreign_cpus > self.sampled.tree_cpus
 
 
 def facts_of(run: Run, mine: Writer | None = None, looks: ProcessLooks | None = None) -> Facts | None:
@@ -258,119 +281,100 @@ def facts_of(run: Run, mine: Writer | None = None, looks: ProcessLooks | None = 
     mine = run.leading_writer() if mine is None else mine
     if mine is None or not run.files(schema.STEP):
         return None
-    stored = run.records(schema.STEP, mine)
-    steps = recorded = windows.plausible(stored)
-    damaged = f"{len(stored) - len(recorded)} records of steps are damaged and left out."
-    if len(recorded) < len(stored) and damaged not in run.damaged:
-        run.damaged.append(damaged)
-    events = run.records(schema.EVENT, mine)
-    if device_kind_of(run.info) != "cpu" and not (events["what"] == EventKind.DEVICE_DONE).any():
-        steps = windows.resolved(recorded)
-        if len(steps) == 0:
-            return None
-    if cut := len(recorded) - len(steps):
-        # What came after the last step that is known belongs to none.
-        events = events[events["t_ns"] <= steps["step_end_ns"][-1]]
-    window = windows.window_of(steps, events)
-    if window is None or window.wall_ns <= 0:
+    events, pauses, made = (run.records(kind, mine) for kind in (schema.EVENT, schema.PAUSE, schema.BATCH))
+    window, cut, events = _window(run, mine, events)
+    if window is None:
         return None
-    facts = judge(
-        window,
-        events,
-        run.records(schema.PAUSE, mine),
-        run.records(schema.BATCH, mine),
-        run.records(schema.DEVICE),
-        run.records(schema.HOST),
-        run.info,
-        run.records(schema.TRANSFORM, mine),
-        read_names(run.folder),
-        looks,
-    )
-    contents = run.records(schema.CONTENT, mine)
-    return replace(
-        facts,
-        cut_steps=cut,
-        other_processes=sum(f.header.pid != mine[1] and f.count() > 0 for f in run.files(schema.STEP, mine[0])),
-        wasted=loader_stats.wasted_samples_of(window, contents, facts.iterable, facts.device_kind != "cpu"),
-        handed=loader_stats.handed_over_of(contents, window.all_steps),
-        memory=resource_usage.memory_growth_of(
-            window, run.records(schema.HOST), run.records(schema.MEMORY), facts.set_workers, run.info
-        ),
-    )
-
-
-def device_kind_of(info: Mapping[str, Any]) -> str:
-    """`cpu`, `cuda` or `emulated`; `info` is run.json."""
-    return str((info.get("device") or {}).get("kind", "cpu"))
-
-
-def judge(
-    window: Window,
-    events: Records,
-    pauses: Records,
-    batches: Records,
-    device: Records,
-    host: Records,
-    info: dict[str, Any],
-    transforms: Records,
-    names: Mapping[int, str],
-    looks: ProcessLooks | None,
-) -> Facts:
-    """Gather a window's facts. `info`: run.json; `names`: what records name by number."""
-    device_kind, queued = device_kind_of(info), device_kind_of(info) != "cpu"
-    of_all, batches = batches, loader_stats.of_training(batches, window.all_steps)
-    divided, running, gil = divided_time(window, events, pauses, host, device_kind)
-    parts = divided.parts
+    info, names, steps = run.info, read_names(run.folder), window.steps
+    device, host, contents = run.records(schema.DEVICE), run.records(schema.HOST), run.records(schema.CONTENT, mine)
+    device_kind, set_workers = device_kind_of(info), last_told(events, EventKind.LOADER_WORKERS)
+    queued = window.queued
+    parts, gil, running = divided_time(window, events, pauses, host, device_kind)
+    unseen = steps["step"][steps["fetch_end_ns"] == NOT_MEASURED]
+    unfed = ~np.isin(unseen, pauses["step"][pauses["what"] == PauseKind.FETCH])
+    batches = loader_stats.of_training(made, window.all_steps)
+    read = loader_stats.is_read(batches)
+    iterable = loader_flag(events, LoaderFlag.ITERABLE)
     sampling = exposed_data_wait.sampling_of(window, events, parts)
     staging = host_gaps.staging_of(window, events, parts, names)
     seen = resource_usage.sampled(window, device, host)
-    doubtful = doubtful_steps(window, events, parts, queued)
-    copied = window.steps[window.steps["copy_bytes"] > 0]
+    copied = steps[steps["copy_bytes"] > 0]
     waited_for_cpu = rises(host["t_ns"], host["main_thread_queue_ns"], window)
+    doubtful = doubtful_steps(window, events, parts)
     churn = pressure = None
-    if doubtful is None:
-        churn = shape_churn(window, events, parts, queued)
-        pressure = memory_pressure(window, events, parts, queued, seen.utilisation_pct) if queued else None
+    if not doubtful:
+        churn = shape_churn(window, events, parts)
+        pressure = memory_pressure(window, events, parts, seen.utilisation_pct) if queued else None
     facts = Facts(
-        **vars(divided),
-        loader=loader_stats.loader_of(window, batches, transforms, names),
-        loader_unread=loader_stats.unread_loader(window, batches),
+        window=window,
+        parts=parts,
+        device_kind=device_kind,
+        batch_size=windows.batch_size_of(window, events),
+        samples=window.samples,
+        unfed_share=float(unfed.sum()) / len(steps),
+        loader=loader_stats.loader_of(window, batches, run.records(schema.TRANSFORM, mine), names),
+        loader_unread=None if read.all() or not read.any() else loader_stats.loader_of(window, batches[~read]),
         sampled=seen,
-        pinned=_pinned(copied, pauses[pauses["step"] >= window.steps["step"][0]]),
+        pinned=_pinned(copied, pauses[pauses["step"] >= steps["step"][0]]),
         copied_ahead=bool(len(copied) and np.mean(flagged(copied, StepFlag.COPIED_AHEAD)) > MOSTLY),
         made_in_fetch_pct=loader_stats.made_in_fetch_pct(window, batches),
         waits=exposed_data_wait.waits_of(window, batches, parts, 0 if sampling is None else sampling.ns),
-        main_queued_ns=None if waited_for_cpu is None else float(waited_for_cpu.sum()) / window.looked_at,
+        main_queued_ns=math.nan if waited_for_cpu is None else float(waited_for_cpu.sum()) / window.looked_at,
         machine_cpus=(info.get("host") or {}).get("cpus"),
-        zero_windows_pct=resource_usage.swings_to_zero_pct(window, device),
-        set_workers=last_told(events, EventKind.LOADER_WORKERS),
+        set_workers=set_workers,
         set_prefetch=last_told(events, EventKind.LOADER_PREFETCH),
         persistent_workers=loader_flag(events, LoaderFlag.PERSISTENT_WORKERS),
-        iterable=loader_flag(events, LoaderFlag.ITERABLE),
+        iterable=iterable,
         out_of_order=loader_flag(events, LoaderFlag.OUT_OF_ORDER),
         starts_python=loader_flag(events, LoaderFlag.STARTS_PYTHON),
-        own_workers=windows.own_workers(events),
         pin_memory=loader_flag(events, LoaderFlag.PIN_MEMORY),
+        own_workers=windows.own_workers(events),
         gil=gil,
         running=running,
         sampling=sampling,
         staging=staging,
         gaps=host_gaps.gaps_of(window, events, parts, names, staging),
         syncs=host_gaps.syncs_of(window, pauses, parts),
-        outside=host_gaps.outside_of(window, events, of_all, parts, names),
+        outside=host_gaps.outside_of(window, events, made, parts, names),
         doubtful=doubtful,
         shape_churn=churn,
         memory_pressure=pressure,
         device_state=device_state(window, device, parts) if queued else None,
         exclusion=loader_stats.exclusion_of(window, batches, looks),
-        clock_uncertainty_ns=last_told(events, EventKind.CLOCK_UNCERTAINTY),
-        cut_steps=0,
-        other_processes=0,
-        overhead_ns=float(np.median(window.steps["overhead_ns"])),
+        clock_uncertainty_ns=or_nan(last_told(events, EventKind.CLOCK_UNCERTAINTY)),
+        cut_steps=cut,
+        other_processes=sum(f.header.pid != mine[1] and f.count() > 0 for f in run.files(schema.STEP, mine[0])),
+        overhead_ns=float(np.median(steps["overhead_ns"])),
         startup=startup_of(window, events, batches, bool(info.get("trial"))),
+        wasted=loader_stats.wasted_samples_of(window, contents, iterable, queued),
+        handed=loader_stats.handed_over_of(contents, window.all_steps),
+        memory=resource_usage.memory_growth_of(window, host, run.records(schema.MEMORY), set_workers, info),
     )
     trends, memory = trends_of(facts, batches, device, host)
     return replace(facts, trends=trends, memory_grew=memory)
+
+
+def _window(run: Run, mine: Writer, events: Records) -> tuple[Window | None, int, Records]:
+    """(the window, `None` without one; steps at the end that the device had not finished; the events before these)"""
+    stored = run.records(schema.STEP, mine)
+    steps = recorded = windows.plausible(stored)
+    damaged = f"{len(stored) - len(recorded)} records of steps are damaged and left out."
+    if len(recorded) < len(stored) and damaged not in run.damaged:
+        run.damaged.append(damaged)
+    queued = device_kind_of(run.info) != "cpu"
+    if queued and not (events["what"] == EventKind.DEVICE_DONE).any():
+        steps = windows.resolved(recorded)
+    cut = len(recorded) - len(steps)
+    if cut and len(steps):
+        # What came after the last step that is known belongs to none.
+        events = events[events["t_ns"] <= steps["step_end_ns"][-1]]
+    window = windows.window_of(steps, events, queued)
+    return (window if window is not None and window.wall_ns > 0 else None), cut, events
+
+
+def device_kind_of(info: Mapping[str, Any]) -> str:
+    """`cpu`, `cuda` or `emulated`; `info` is run.json."""
+    return str((info.get("device") or {}).get("kind", "cpu"))
 
 
 def _pinned(copied: Records, pauses: Records) -> bool | None:

@@ -179,7 +179,7 @@ def _places(window: Window, gaps: Intervals, parts: Partition) -> tuple[tuple[st
 
 def _shape(window: Window, intervals: Intervals, parts: Partition) -> Shape:
     # Whatever the device idled behind, the host was at it: its own stamps tell the step.
-    lengths = per_step(window, intervals, asynchronous=False)
+    lengths = per_step(replace(window, queued=False), intervals)
     pace = (parts.wall_ns - total(intervals)) / max(1, window.count)
     return shape_of(lengths, window.firsts, pace)
 

@@ -12,23 +12,23 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
-from math import sqrt
+from math import isnan, sqrt
 
 import numpy as np
 
 from ...record.reader import Records, measured, with_column
-from ...record.schema import NOT_MEASURED, StepFlag, ThreadState
+from ...record.schema import NAN, NOT_MEASURED, StepFlag, ThreadState
 from ...record.stacks import CallStack
 from ..intervals import clip, intersect, total, union
 from ..shares import MOSTLY
 from ..statistics import Estimate, students_t, wilson
 from ..where.looks import Looks, ProcessLooks
 from ..where.places import own_part, place_of
-from .window import Lengths, Mask, Stamps, Window, flagged, known, mean_of, or_zero
+from .window import Lengths, Mask, Stamps, Window, flagged, known, mean_of, measured_or, or_zero
 
 WAITING_FOR_CPU = "waiting for a CPU"
 WAITING = "waiting otherwise"
@@ -48,7 +48,7 @@ MOSTLY_READING = 0.5
 MOST_SLOW_SAMPLES = 10
 """Slow samples of a run that are told, at most."""
 LARGEST = 1000
-"""Batches that these are looked for among at first."""
+"""Batches that these are looked for among."""
 LOCKS = (ThreadState.FILE_LOCK, ThreadState.SHARED_LOCK)
 _POLLED = re.compile(r"/site-packages/(?:filelock|portalocker|fasteners|lockfile)/")
 LEAST_LOOKS = 12
@@ -233,99 +233,92 @@ class Timed:
 
 @dataclass(frozen=True)
 class LoaderStats:
-    """How a loader makes batches. `None`: not told. Percentages: of making batches, if not said."""
+    """How a loader makes batches. NaN: not measured. Percentages: of making batches, if not said."""
 
     workers: int
     """Worker processes or threads that prepared batches."""
     makers: int
     """Workers that prepared batches by themselves: a pool of threads is one."""
-    read_pct: float | None
-    decode_pct: float | None
-    transform_pct: float | None
-    collate_pct: float | None
-    cpu_pct: float | None
+    read_pct: float = NAN
+    decode_pct: float = NAN
+    transform_pct: float = NAN
+    collate_pct: float = NAN
+    cpu_pct: float = NAN
     """CPU time of preparing a batch, of its wall time over its threads: low means waiting."""
-    worker_busy_pct: float | None
+    worker_busy_pct: float = NAN
     """Share of the window, or of its passes over the data where these are known, in which workers made batches; the
     mean over the workers."""
-    queue_ready_mean: float | None
+    queue_ready_mean: float = NAN
     """Batches that lay ready when the training asked for one; the mean."""
-    queue_capacity: int | None
+    queue_capacity: float = NAN
     """Batches that it can hold ready."""
-    make_ms_per_sample: float | None
+    make_ms_per_sample: float = NAN
     """Wall time from a batch's begin to its end, for each of its samples."""
-    work_ms_per_batch: float | None
+    work_ms_per_batch: float = NAN
     """Time spent on a batch, over all threads that work on it."""
-    samples_per_s_limit: float | None
+    samples_per_s_limit: float = NAN
     """Rate if nobody ever made the workers wait: their samples over the time they worked."""
-    mean_batch_bytes: float | None
-    unsplit_pct: float | None
+    mean_batch_bytes: float = NAN
+    unsplit_pct: float = NAN
     """Decoding and transforming together where not told apart, without waiting for reads."""
-    run_queue_pct: float | None
+    run_queue_pct: float = NAN
     """Makers ready to run, but waiting for a CPU."""
-    minor_faults_per_batch: float | None
+    minor_faults_per_batch: float = NAN
     """Page faults without I/O."""
-    major_faults: int | None
+    major_faults: float = NAN
     """Page faults that needed I/O, in all."""
-    read_chars_bytes_per_sample: float | None
+    read_chars_bytes_per_sample: float = NAN
     """Bytes that read calls got for a sample, from cache or storage (`read_chars_bytes`)."""
-    storage_bytes_per_sample: float | None
+    storage_bytes_per_sample: float = NAN
     """Bytes read from storage for a sample (`read_bytes` of the record)."""
-    process_cpu_pct: float | None
+    process_cpu_pct: float = NAN
     """CPU time of all threads of the workers; above `cpu_pct` where further ones compute."""
-    cpus: int | None
+    cpus: float = NAN
     """CPUs that the workers may run on, taken together."""
-    sent_bytes_per_batch: float | None
+    sent_bytes_per_batch: float = NAN
     """Bytes that a worker wrote for a batch, into the pipe to the training above all."""
-    even_workers: float | None
+    even_workers: float = NAN
     """How many workers with equal shares of the batches would be as uneven as these."""
-    slowest: tuple[SlowSample, ...]
+    slowest: tuple[SlowSample, ...] = ()
     """The samples that took longest, the longest first."""
-    transforms: tuple[TransformCost, ...]
+    transforms: tuple[TransformCost, ...] = ()
     """What each transform costs, in the order in which the dataset holds them."""
-    timed: Timed | None
+    timed: Timed | None = None
     """The batches in which transforms were timed; `None` without any."""
 
     @property
-    def prep_pct(self) -> float | None:
+    def prep_pct(self) -> float:
         """Decoding and transforming together, in percent of the time spent preparing batches."""
-        if self.unsplit_pct is not None:
-            return self.unsplit_pct
-        parts = [p for p in (self.decode_pct, self.transform_pct) if p is not None]
-        return sum(parts) if parts else None
+        parts = [part for part in (self.decode_pct, self.transform_pct) if not isnan(part)]
+        return measured_or(self.unsplit_pct, sum(parts) if parts else NAN)
 
     @property
-    def waiting_pct(self) -> float | None:
+    def waiting_pct(self) -> float:
         """Neither on a CPU nor waiting for one or for files: locks, sleeps, network, threads."""
-        parts = (self.cpu_pct, self.run_queue_pct, self.read_pct)
-        return None if None in parts else max(0.0, 100.0 - sum(p for p in parts if p is not None))
+        return max(100.0 - (self.cpu_pct + self.run_queue_pct + self.read_pct), 0.0)
 
     @property
     def costliest(self) -> str | None:
-        """The part of preparing a batch that takes longest, without waiting but for reads."""
-        known = {name: share for name, share in self.stages.items() if share is not None and name not in WAITS}
+        """The part of preparing a batch that takes longest, without waiting but for reads; `None`: none is known."""
+        known = {name: share for name, share in self.stages.items() if name not in WAITS}
         return max(known, key=lambda name: known[name]) if known else None
 
     @property
-    def stages(self) -> dict[str, float | None]:
-        """The parts of preparing a batch that are told apart; they overlap nowhere."""
-        if self.unsplit_pct is None:
-            inner = {"decoding": self.decode_pct, "transforming": self.transform_pct}
-            return {"reading": self.read_pct, **inner, "collating": self.collate_pct}
-        waiting, queued = self.waiting_pct, self.run_queue_pct
-        waits = (waiting or 0.0) + (queued or 0.0)
-        # Where the samples waited is not known: what exceeds their time happened in collating.
-        preparing = max(0.0, self.unsplit_pct - waits)
-        collate = self.collate_pct
-        if collate is not None:
-            collate = max(0.0, collate - max(0.0, waits - self.unsplit_pct))
-        return {
-            "reading": self.read_pct,
-            "preparing samples": preparing,
-            "collating": collate,
-            WAITING_FOR_CPU: queued,
-            WAITING: waiting,
-        }
+    def stages(self) -> dict[str, float]:
+        """The parts of preparing a batch that are known and told apart; they overlap nowhere."""
+        parts = {"reading": self.read_pct, "decoding": self.decode_pct, "transforming": self.transform_pct}
+        parts["collating"] = self.collate_pct
+        if not isnan(self.unsplit_pct):
+            # Where the samples waited is not known: what exceeds their time happened in collating.
+            waits = measured_or(self.waiting_pct) + measured_or(self.run_queue_pct)
+            parts = {
+                "reading": self.read_pct,
+                "preparing samples": max(0.0, self.unsplit_pct - waits),
+                "collating": max(self.collate_pct - max(0.0, waits - self.unsplit_pct), 0.0),
+                WAITING_FOR_CPU: self.run_queue_pct,
+                WAITING: self.waiting_pct,
+            }
+        return {name: part for name, part in parts.items() if not isnan(part)}
 
 
 def loader_of(
@@ -352,14 +345,19 @@ def loader_of(
     made = np.bincount(np.unique(counted["worker"], return_inverse=True)[1], 1 + np.maximum(0, counted["skipped"]))
     sent = len(told) + _sum(told, "skipped")
 
-    def pct(name: str) -> float | None:
+    # Decoding and transforming, where these are not told apart.
+    read, collate = measured(counted["read_ns"]), measured(counted["collate_ns"])
+    unsplit = ~np.isnan(read + collate) & (counted["decode_ns"] == NOT_MEASURED) & (counted["threads"] == 1)
+    rest, unsplit_ns = np.maximum(0, (working - read - collate)[unsplit]), float(working[unsplit].sum())
+
+    def pct(name: str) -> float:
         """A field in percent of the time spent on the batches for which it was measured."""
         which = counted[name] != NOT_MEASURED
         spent = float(working[which].sum())
-        return 100 * float(counted[name][which].astype(np.float64).sum()) / spent if spent else None
+        return 100 * float(counted[name][which].astype(np.float64).sum()) / spent if spent else NAN
 
-    def per_sample(name: str) -> float | None:
-        return _sum(counted, name) / recorded if recorded and len(known(counted, name)) else None
+    def per_sample(name: str) -> float:
+        return _sum(counted, name) / recorded if recorded and len(known(counted, name)) else NAN
 
     return LoaderStats(
         workers=threads,
@@ -369,33 +367,27 @@ def loader_of(
         transform_pct=pct("transform_ns"),
         collate_pct=pct("collate_ns"),
         cpu_pct=pct("cpu_ns"),
-        worker_busy_pct=min(100.0, 100 * (busy_ns / (threads * _passes_ns(window, counted)))) if threads else None,
+        worker_busy_pct=min(100.0, 100 * (busy_ns / (threads * _passes_ns(window, counted)))) if threads else NAN,
         queue_ready_mean=ready,
-        queue_capacity=int(capacity[0]) if len(capacity) else None,
-        make_ms_per_sample=made_ns / samples / 1e6 if samples and made_ns else None,
-        work_ms_per_batch=float(working.mean()) / 1e6 if len(counted) else None,
-        samples_per_s_limit=sum(limits) or None,
+        queue_capacity=int(capacity[0]) if len(capacity) else NAN,
+        make_ms_per_sample=made_ns / samples / 1e6 if samples and made_ns else NAN,
+        work_ms_per_batch=float(working.mean()) / 1e6 if len(counted) else NAN,
+        samples_per_s_limit=sum(limits) or NAN,
         mean_batch_bytes=mean_of(counted, "batch_bytes"),
-        unsplit_pct=_unsplit_pct(counted),
+        unsplit_pct=100 * float(rest.sum()) / unsplit_ns if unsplit_ns else NAN,
         run_queue_pct=pct("run_queue_ns"),
         minor_faults_per_batch=mean_of(counted, "minor_faults"),
-        major_faults=_sum(counted, "major_faults") if len(known(counted, "major_faults")) else None,
+        major_faults=_sum(counted, "major_faults") if len(known(counted, "major_faults")) else NAN,
         read_chars_bytes_per_sample=per_sample("read_chars_bytes"),
         storage_bytes_per_sample=per_sample("read_bytes"),
         process_cpu_pct=pct("process_cpu_ns"),
-        cpus=total(union(placed["first_cpu"], placed["first_cpu"] + placed["cpus"])) if len(placed) else None,
-        sent_bytes_per_batch=_sum(told, "sent_bytes") / sent if sent else None,
-        even_workers=float(1 / ((made / made.sum()) ** 2).sum()) if len(counted) else None,
+        cpus=total(union(placed["first_cpu"], placed["first_cpu"] + placed["cpus"])) if len(placed) else NAN,
+        sent_bytes_per_batch=_sum(told, "sent_bytes") / sent if sent else NAN,
+        even_workers=float(1 / ((made / made.sum()) ** 2).sum()) if len(counted) else NAN,
         slowest=slowest_of(counted, names or {}),
         transforms=() if transforms is None else _transforms_of(transforms, batches, names or {}),
         timed=_timed(batches),
     )
-
-
-def unread_loader(window: Window, batches: Records) -> LoaderStats | None:
-    """The loader without batches that are mostly read from storage; `None`: all or none are."""
-    read = is_read(batches)
-    return None if read.all() or not read.any() else loader_of(window, batches[~read])
 
 
 def _timed(batches: Records) -> Timed | None:
@@ -448,27 +440,17 @@ def _working_ns(batches: Records) -> Lengths:
     return np.where(batches["threads"] > 1, stages, np.maximum(stages, wall))
 
 
-def _unsplit_pct(batches: Records) -> float | None:
-    read, collate = measured(batches["read_ns"]), measured(batches["collate_ns"])
-    which = ~np.isnan(read + collate) & (batches["decode_ns"] == NOT_MEASURED) & (batches["threads"] == 1)
-    working = _working_ns(batches[which])
-    if not working.sum():
-        return None
-    rest = np.maximum(0, working - read[which] - collate[which])
-    return 100 * float(rest.sum()) / float(working.sum())
-
-
 def _sum(batches: Records, name: str) -> int:
     """A field summed over the batches for which it was measured."""
     return int(known(batches, name).sum())
 
 
-def made_in_fetch_pct(window: Window, batches: Records) -> float | None:
-    """Share of the batch making within the training's fetches, in percent; `None`: unknown."""
+def made_in_fetch_pct(window: Window, batches: Records) -> float:
+    """Share of the batch making within the training's fetches, in percent; NaN: unknown."""
     counted = batches[within(window, batches)]
     making = union(counted["begin_ns"], counted["end_ns"])
     if total(making) == 0:
-        return None
+        return NAN
     fetches = union(window.steps["fetch_begin_ns"], window.steps["fetch_end_ns"])
     return 100 * total(intersect(making, fetches)) / total(making)
 
@@ -476,26 +458,16 @@ def made_in_fetch_pct(window: Window, batches: Records) -> float | None:
 def slowest_of(batches: Records, names: Mapping[int, str]) -> tuple[SlowSample, ...]:
     """The slowest samples, each once; at most one of each batch is known."""
     told = batches[batches["slowest_ns"] != NOT_MEASURED]
-    slow: list[SlowSample] = []
-    seen: set[int | None] = set()
-    took, indices, files = told["slowest_ns"], told["slowest_index"], told["slowest_name"]
-    for place in _largest_first(took):
-        index = None if indices[place] == NOT_MEASURED else int(indices[place])
-        if index in seen:
-            continue
-        seen |= set() if index is None else {index}
-        slow.append(SlowSample(float(took[place]) / 1e6, index, names.get(int(files[place]))))
-        if len(slow) == MOST_SLOW_SAMPLES:
-            break
-    return tuple(slow)
-
-
-def _largest_first(values: Stamps) -> Iterator[int]:
-    """Places of these values, the largest first; the rest of many are ordered only if asked for."""
-    least = int(np.partition(values, -LARGEST)[-LARGEST]) if len(values) > LARGEST else None
-    for some in (values >= least, values < least) if least is not None else (np.ones(len(values), dtype=bool),):
-        places = np.flatnonzero(some)
-        yield from places[np.argsort(values[places])[::-1]].tolist()
+    took = told["slowest_ns"]
+    # Ordering all of a day's batches would take long.
+    places = np.argpartition(took, -LARGEST)[-LARGEST:] if len(took) > LARGEST else np.arange(len(took))
+    largest = told[places[np.argsort(took[places])[::-1]]]
+    slow: dict[int, SlowSample] = {}
+    columns = (largest[f"slowest_{name}"].tolist() for name in ("ns", "index", "name"))
+    for place, (ns, index, name) in enumerate(zip(*columns, strict=True)):
+        known = None if index == NOT_MEASURED else index
+        slow.setdefault(-place - 1 if known is None else known, SlowSample(ns / 1e6, known, names.get(name)))
+    return tuple(slow.values())[:MOST_SLOW_SAMPLES]
 
 
 def _transforms_of(transforms: Records, batches: Records, names: Mapping[int, str]) -> tuple[TransformCost, ...]:

@@ -12,6 +12,7 @@ from operator import attrgetter as read
 from statistics import fmean
 from types import MappingProxyType
 
+from ...record.schema import NAN
 from .facts import MACHINE_FULL_PCT, Facts
 from .loader_stats import BUSY, MOSTLY_READING, QUEUED_PCT
 
@@ -23,8 +24,8 @@ class Metric:
     label: str
     """What evidence and limits call it, in words."""
     unit: str
-    of: Callable[[Facts], float | None]
-    """`None` where it was not measured."""
+    of: Callable[[Facts], float]
+    """NaN where it was not measured."""
     normal: str = ""
     """Value without a cause, to follow "normal:"; empty where that depends on the cause."""
     over_ranks: Callable[[list[float]], float] = fmean
@@ -37,9 +38,9 @@ class Metric:
     """Help text for Prometheus."""
 
 
-def _pct(of: Callable[[Facts], float]) -> Callable[[Facts], float | None]:
+def _pct(of: Callable[[Facts], float]) -> Callable[[Facts], float]:
     """A share of the computing in percent, where that is told from waiting."""
-    return lambda facts: 100 * of(facts) if facts.told_apart else None
+    return lambda facts: 100 * of(facts) if facts.told_apart else NAN
 
 
 def _below(limit: float) -> str:
@@ -91,7 +92,7 @@ _METRICS = (
         "slow_times",
         "Time to prepare batches waited for, relative to others",
         "times",
-        lambda f: None if f.waits.slow is None else f.waits.slow.times,
+        read("waits.slow_times"),
         "about 1",
     ),
     Metric("epochs", "Epochs in the window", "", read("waits.epochs")),
@@ -113,12 +114,12 @@ _EXPORTED = {
 """Figures for loggers and Prometheus: name for loggers if another one, gauge, meaning."""
 
 
-def _exported(metric: Metric) -> Metric:
-    logged, gauge, meaning = _EXPORTED[metric.name]
-    return replace(metric, logged=logged or metric.name, gauge=gauge, meaning=meaning)
-
-
+_BY_NAME = {each.name: each for each in _METRICS}
 METRICS: Mapping[str, Metric] = MappingProxyType(
-    {metric.name: _exported(metric) if metric.name in _EXPORTED else metric for metric in _METRICS}
+    _BY_NAME
+    | {
+        name: replace(_BY_NAME[name], logged=logged or name, gauge=gauge, meaning=meaning)
+        for name, (logged, gauge, meaning) in _EXPORTED.items()
+    }
 )
 """Metrics by name, in the order of the Prometheus output."""

@@ -16,14 +16,15 @@ import signal
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from functools import wraps
+from math import isnan
 from typing import Any, TypeVar
 
 import numpy as np
 
 from ...record.reader import Records, measured
-from ...record.schema import NOT_MEASURED, EventKind, MemoryLimitOf
+from ...record.schema import NAN, NOT_MEASURED, EventKind, MemoryLimitOf
 from ..where.looks import ProcessLooks
-from .window import Lengths, Mask, Stamps, Window, known, mean_of
+from .window import Lengths, Mask, Stamps, Window, known, mean_of, measured_or
 
 LATE_NS = 100_000_000
 """A sample this much later than planned is called late: half of the default period."""
@@ -87,13 +88,12 @@ def once_per_looks(make: Callable[[Records], Found]) -> Callable[[Records], Foun
     @wraps(make)
     def told(looks: Records) -> Found:
         last = _last_made.get(make.__qualname__)
-        if last is not None and last[0] is looks:
-            found: Found = last[1]
-            return found
-        found = make(looks)
-        _last_made.pop(make.__qualname__, None)
-        if isinstance(looks, np.ndarray):
-            _last_made[make.__qualname__] = looks, found
+        if last is None or last[0] is not looks:
+            last = looks, make(looks)
+            _last_made.pop(make.__qualname__, None)
+            if isinstance(looks, np.ndarray):
+                _last_made[make.__qualname__] = last
+        found: Found = last[1]
         return found
 
     return told
@@ -119,53 +119,55 @@ def by_device(looks: Records) -> list[Records]:
 
 @dataclass(frozen=True)
 class Sampled:
-    """Means over the window; `None`: not measured. The worst of several devices if said."""
+    """Means over the window; NaN: not measured. The worst of several devices if said."""
 
-    utilisation_pct: float | None
-    """NVML's: share of time in which any kernel ran; of an emulated device computed alike."""
-    utilisation_window_ms: float | None
-    """Length of a window behind `utilisation_pct`; `None`: the driver does not say (1/6 to 1 s)."""
-    sm_active_pct: float | None
-    """Multiprocessors with work (GPM)."""
-    sm_active_window_ms: float | None
-    """Length of one of the windows behind `sm_active_pct`."""
-    memory_peak_bytes: int | None
-    """Most device memory that was in use, whoever used it."""
-    steal_pct: float | None
-    """Share of the machine's CPU time that the hypervisor took."""
-    machine_busy_pct: float | None
-    """Share of the machine's CPU time in use, whoever used it."""
-    tree_cpus: float | None
-    """CPUs the training's process tree kept busy on average."""
-    cpu_budget: float | None
-    """CPUs the job may use (affinity and quota)."""
-    late_samples_pct: float | None
-    """Share of the host's samples that came later than planned by more than `LATE_NS`."""
-    samples: int
+    samples: int = 0
     """Records of host and devices together."""
-    host_samples: int
-    device_samples: int
-    unseen_begin_s: float | None
-    """From the beginning of the window to the first sample of the host; `None` without one."""
-    unseen_end_s: float | None
+    host_samples: int = 0
+    device_samples: int = 0
+    utilisation_pct: float = NAN
+    """NVML's: share of time in which any kernel ran; of an emulated device computed alike."""
+    utilisation_window_ms: float = NAN
+    """Length of a window behind `utilisation_pct`; NaN: the driver does not say (1/6 to 1 s)."""
+    zero_windows_pct: float = NAN
+    """Utilisation windows that read 0 %."""
+    sm_active_pct: float = NAN
+    """Multiprocessors with work (GPM)."""
+    sm_active_window_ms: float = NAN
+    """Length of one of the windows behind `sm_active_pct`."""
+    memory_peak_bytes: float = NAN
+    """Most device memory that was in use, whoever used it."""
+    steal_pct: float = NAN
+    """Share of the machine's CPU time that the hypervisor took."""
+    machine_busy_pct: float = NAN
+    """Share of the machine's CPU time in use, whoever used it."""
+    tree_cpus: float = NAN
+    """CPUs the training's process tree kept busy on average."""
+    cpu_budget: float = NAN
+    """CPUs the job may use (affinity and quota)."""
+    late_samples_pct: float = NAN
+    """Share of the host's samples that came later than planned by more than `LATE_NS`."""
+    unseen_begin_s: float = NAN
+    """From the beginning of the window to the first sample of the host; NaN without one."""
+    unseen_end_s: float = NAN
     """From the last sample of the host to the end of the window."""
-    device_unseen_end_s: float | None
+    device_unseen_end_s: float = NAN
     """From the last sample of the device whose samples end first to the end of the window."""
-    sampler_cpus: float | None
+    sampler_cpus: float = NAN
     """CPUs the sampler itself kept busy."""
-    throttled_s: float | None
+    throttled_s: float = NAN
     """Time in which a CPU quota held the job back, summed over CPUs."""
-    power_capped_pct: float | None
+    power_capped_pct: float = NAN
     """Share of the time in which the power cap held clocks down; of the worst device."""
-    thermal_pct: float | None
+    thermal_pct: float = NAN
     """Share of the time in which temperature held clocks down; of the worst device."""
-    gpu_processes: int | None
+    gpu_processes: float = NAN
     """Most processes that had a context on one device at a time, the training among them."""
-    others_least_bytes: int | None
+    others_least_bytes: float = NAN
     """Device memory that other processes hold at least: that of all but the largest. Process ids are not compared: a
     container's differ from the host's."""
-    beyond_training_bytes: int | None
-    """Device memory in use beyond the training's allocator: that of others, its own context and libraries. `None` also
+    beyond_training_bytes: float = NAN
+    """Device memory in use beyond the training's allocator: that of others, its own context and libraries. NaN also
     with several devices: the steps of a rank do not say which is theirs."""
 
 
@@ -184,10 +186,10 @@ def sampled(window: Window, device: Records, host: Records) -> Sampled:
         **_of_devices(device),
         **_of_host(host),
         samples=len(device) + len(host),
-        unseen_begin_s=(int(host["t_ns"].min()) - window.begin_ns) / 1e9 if len(host) else None,
-        unseen_end_s=late[0] if len(host) else None,
-        device_unseen_end_s=max(late[len(host) > 0 :], default=None),
-        beyond_training_bytes=max(0, int(np.median(beyond))) if len(each) == 1 and len(beyond) else None,
+        unseen_begin_s=(int(host["t_ns"].min()) - window.begin_ns) / 1e9 if len(host) else NAN,
+        unseen_end_s=late[0] if len(host) else NAN,
+        device_unseen_end_s=max(late[len(host) > 0 :], default=NAN),
+        beyond_training_bytes=max(0, int(np.median(beyond))) if len(each) == 1 and len(beyond) else NAN,
     )
 
 
@@ -197,78 +199,72 @@ def _of_devices(device: Records) -> dict[str, Any]:
     # A ring of windows and the slower look at other values share the file; weigh each window by its length.
     utilisation, utilisation_window_ms = _weighted(device, "utilisation_pct")
     sm_active, sm_active_window_ms = _weighted(device, "sm_active_pct")
-    memory, processes = known(device, "memory_used_bytes"), known(device, "processes")
+    memory, processes, busy = (known(device, name) for name in ("memory_used_bytes", "processes", "utilisation_pct"))
     # Whichever process is the training, the others hold at least what all but the largest do.
     told = device[(device["processes_bytes"] != NOT_MEASURED) & (device["largest_process_bytes"] > 0)]
     others = told["processes_bytes"] - told["largest_process_bytes"]
     return {
         "utilisation_pct": utilisation,
         "utilisation_window_ms": utilisation_window_ms,
+        "zero_windows_pct": 100 * float(np.mean(busy == 0)) if len(busy) else NAN,
         "sm_active_pct": sm_active,
         "sm_active_window_ms": sm_active_window_ms,
-        "memory_peak_bytes": int(memory.max()) if len(memory) else None,
+        "memory_peak_bytes": int(memory.max()) if len(memory) else NAN,
         "device_samples": len(device),
         "power_capped_pct": _worst_pct(device, "power_capped_ns"),
         "thermal_pct": _worst_pct(device, "thermal_ns"),
-        "gpu_processes": int(processes.max()) if len(processes) else None,
-        "others_least_bytes": int(others.max()) if len(told) else None,
+        "gpu_processes": int(processes.max()) if len(processes) else NAN,
+        "others_least_bytes": int(others.max()) if len(told) else NAN,
     }
 
 
 @once_per_looks
 def _of_host(host: Records) -> dict[str, Any]:
     """What looks at the host say by themselves."""
-    late, cpus, throttled_us = known(host, "late_ns"), known(host, "cpus"), _rise(host, "throttled_us")
+    late, cpus = known(host, "late_ns"), known(host, "cpus")
     return {
         "steal_pct": mean_of(host, "steal_pct"),
         "machine_busy_pct": mean_of(host, "machine_busy_pct"),
         "tree_cpus": _rate(host, "tree_cpu_ns"),
-        "cpu_budget": float(cpus[-1]) / 1000 if len(cpus) else None,
-        "late_samples_pct": 100 * float(np.mean(late > LATE_NS)) if len(late) else None,
+        "cpu_budget": float(cpus[-1]) / 1000 if len(cpus) else NAN,
+        "late_samples_pct": 100 * float(np.mean(late > LATE_NS)) if len(late) else NAN,
         "host_samples": len(host),
         "sampler_cpus": _rate(host, "sampler_cpu_ns"),
-        "throttled_s": None if throttled_us is None else throttled_us / 1e6,
+        "throttled_s": _rise(host, "throttled_us") / 1e6,
     }
 
 
-def swings_to_zero_pct(window: Window, device: Records) -> float | None:
-    """Share of the utilisation windows that read 0 %, in percent; `None` without any."""
-    util = known(inside(device, window), "utilisation_pct")
-    return 100 * float(np.mean(util == 0)) if len(util) else None
-
-
-def _weighted(device: Records, name: str) -> tuple[float | None, float | None]:
+def _weighted(device: Records, name: str) -> tuple[float, float]:
     """(mean of a share over its windows, weighed by length if known; median length in ms)"""
     told = device[~np.isnan(device[name])]
     windowed = told[told["window_ns"] > 0]
     if len(windowed) == 0:
-        return mean_of(told, name), None
+        return mean_of(told, name), NAN
     length = windowed["window_ns"].astype(np.float64)
     return float(np.average(windowed[name], weights=length)), float(np.median(length)) / 1e6
 
 
-def _rise(records: Records, name: str) -> float | None:
-    """How much a cumulative counter rose over the window."""
+def _rise(records: Records, name: str) -> float:
+    """How much a cumulative counter rose over the window; NaN with fewer than two readings."""
     values = known(records, name)
-    return float(values[-1] - values[0]) if len(values) > 1 else None
+    return float(values[-1] - values[0]) if len(values) > 1 else NAN
 
 
-def _rate(host: Records, name: str) -> float | None:
-    """A counter's rise over the time between the first and the last sample, both in ns."""
-    rise = _rise(host, name)
+def _rate(host: Records, name: str) -> float:
+    """A counter's rise over the time between the first and the last sample, both in ns; NaN: not measured."""
     elapsed = int(host["t_ns"][-1] - host["t_ns"][0]) if len(host) > 1 else 0
-    return rise / elapsed if rise is not None and elapsed else None
+    return _rise(host, name) / elapsed if elapsed else NAN
 
 
-def _worst_pct(device: Records, name: str) -> float | None:
-    """A counter of ns over the time between first and last reading, %, of the worst device."""
+def _worst_pct(device: Records, name: str) -> float:
+    """A counter of ns over the time between first and last reading, %, of the worst device; NaN: not measured."""
     found = []
     for looks in by_device(device):
         rise, read = _rise(looks, name), looks["t_ns"][looks[name] != NOT_MEASURED]
         # A counter that falls was reset by a new driver or a reset GPU: what it counted before is not known.
-        if rise is not None and rise >= 0 and read[-1] > read[0]:
+        if rise >= 0 and read[-1] > read[0]:
             found.append(min(100.0, 100 * rise / int(read[-1] - read[0])))
-    return max(found, default=None)
+    return max(found, default=NAN)
 
 
 def quality_notes(
@@ -276,7 +272,7 @@ def quality_notes(
     window: Window,
     *,
     device_kind: str,
-    foreign_cpus: float | None,
+    foreign_cpus: float,
     own_processes: int = 1,
     found: Collection[str | None] = (),
 ) -> tuple[str, ...]:
@@ -289,14 +285,11 @@ def quality_notes(
         return ("The sampler recorded nothing in this window: utilisation and CPU figures are missing.",)
     seen, wall_s = sampled, window.wall_ns / 1e9
     least_s = max(LEAST_UNSEEN_S, LEAST_UNSEEN_SHARE * wall_s)
-    device_late_s = seen.device_unseen_end_s
-    if device_late_s is not None and device_late_s - (seen.unseen_end_s or 0.0) < max(LEAST_DEVICE_UNSEEN_S, least_s):
-        device_late_s = None
     notes = []
 
-    def say(value: float | None, least: float, text: str) -> None:
+    def say(value: float, least: float, text: str) -> None:
         """Note a figure that is known and not below what is worth a word."""
-        if value is not None and value >= least:
+        if value >= least:
             notes.append(text.format(value))
 
     whole = f"of the window of {wall_s:.0f} s"
@@ -309,16 +302,20 @@ def quality_notes(
         nothing = "recorded no accelerator in this window: utilisation and device memory are missing."
         say(not seen.device_samples, 1, f"The sampler {nothing}")
         ends = f"ended {{:.0f}} s before the end {whole}: utilisation is the mean of the part before."
-        say(device_late_s, 0, f"Samples of the accelerator {ends}")
+        host_ends_s = measured_or(seen.unseen_end_s)
+        say(
+            seen.device_unseen_end_s,
+            host_ends_s + max(LEAST_DEVICE_UNSEEN_S, least_s),
+            f"Samples of the accelerator {ends}",
+        )
     late = "of the samples came more than 0.1 s late: the host was too busy to sample on time."
     say(seen.late_samples_pct, 5, f"{{:.0f}} % {late}")
     say(seen.steal_pct, 5, "The hypervisor took {:.0f} % of the CPU: timings vary from run to run.")
     say(foreign_cpus, LEAST_FOREIGN_CPUS, "Other programs on this machine used {:.1f} CPUs meanwhile.")
-    quota = "" if seen.cpu_budget is None else f" of {seen.cpu_budget:.3g} CPUs"
+    quota = "" if isnan(seen.cpu_budget) else f" of {seen.cpu_budget:.3g} CPUs"
     stopped = "stopped the job for {:.1f} s, summed over CPUs: all waits include that time."
     say(seen.throttled_s, 0.01 * wall_s, f"The CPU quota{quota} {stopped}")
-    own = seen.sampler_cpus
-    say(None if own is None else 100 * own, 5, "The sampler itself used {:.0f} % of a CPU.")
+    say(100 * seen.sampler_cpus, 5, "The sampler itself used {:.0f} % of a CPU.")
     if device_kind == "cuda" and "device.contended" not in found:
         notes += _others(seen, own_processes)
     if device_kind == "cuda" and "device.throttled" not in found:
@@ -331,21 +328,21 @@ def quality_notes(
 
 def _others(seen: Sampled, own_processes: int) -> Iterator[str]:
     """What other processes have on the GPU, if anything shows."""
-    others = 0 if seen.gpu_processes is None else seen.gpu_processes - own_processes
+    others = seen.gpu_processes - own_processes
     least, beyond = seen.others_least_bytes, seen.beyond_training_bytes
     if others > 0:
         who = "1 other process" if others == 1 else f"{others} other processes"
         # They hold at least what all processes but the largest do, at most what is not torch's.
-        held = "" if beyond is None else f", with {beyond / 1e9:.1f} GB of its memory at most"
-        if least is not None:
+        held = "" if isnan(beyond) else f", with {beyond / 1e9:.1f} GB of its memory at most"
+        if not isnan(least):
             held = f", with {least / 1e9:.1f} GB of its memory at least"
-            if beyond is not None and beyond > least:
+            if beyond > least:
                 held = f", with {least / 1e9:.1f} to {beyond / 1e9:.1f} GB of its memory"
         yield (
             f"{who} had a context on the GPU{held}: utilisation counts their kernels as well, and steps may have "
             "waited for them."
         )
-    elif beyond is not None and beyond >= OWN_BEYOND_BYTES:
+    elif beyond >= OWN_BEYOND_BYTES:
         yield (
             f"{beyond / 1e9:.1f} GB of the GPU's memory were in use beyond what torch held: by a process that the "
             "driver does not show here, or by libraries beside torch's allocator."
@@ -441,9 +438,9 @@ def memory_growth_of(
         available = emulated - (taken - np.nanmin(taken))
         short, limit = available <= 0, None
     left = available[~np.isnan(available)]
-    swapped = _rise(seen, "swap_used_bytes") or 0.0
+    swapped = max(0.0, _rise(seen, "swap_used_bytes"))
     if limit is not None:
-        swapped = max(swapped, _rise(told[told["t_ns"] >= window.begin_ns], "swap_used_bytes") or 0.0)
+        swapped = max(swapped, _rise(told[told["t_ns"] >= window.begin_ns], "swap_used_bytes"))
     elapsed_s = float(seen["t_ns"][-1] - seen["t_ns"][0]) / 1e9
     stalled_us = _rise(seen, "memory_pressure_us")
     return MemoryGrowth(
@@ -453,8 +450,8 @@ def memory_growth_of(
         available_bytes=int(left[-1]) if len(left) else None,
         elapsed_s=elapsed_s,
         full_share=1.0 if swapped >= SWAPPED_BYTES else float(np.mean(short)),
-        stalled_share=stalled_us / 1e6 / elapsed_s if stalled_us is not None and elapsed_s else None,
-        swapped_bytes=max(0, int(swapped)),
+        stalled_share=stalled_us / 1e6 / elapsed_s if elapsed_s and not isnan(stalled_us) else None,
+        swapped_bytes=int(swapped),
         limit=limit,
         kills=kills_of(limits),
     )

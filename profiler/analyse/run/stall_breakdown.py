@@ -28,10 +28,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ...record.reader import Records, measured
-from ...record.schema import NOT_MEASURED, EventKind, PauseKind, StepFlag
+from ...record.schema import NAN, NOT_MEASURED, EventKind, PauseKind, StepFlag
 from ..intervals import EMPTY, Intervals, clip, complement, covered, intersect, subtract, total, union, union_of
-from ..shares import MOSTLY, NEARLY_ALL
-from .window import Lengths, Mask, Stamps, Window, batch_size_of, flagged, last_told, lasting, one_of, under_way
+from ..shares import NEARLY_ALL
+from .window import Lengths, Mask, Stamps, Window, flagged, last_told, lasting, one_of, under_way
 
 GAP_NS = 100_000
 """Idle stretch of the device that counts as a gap, at least: shorter ones are launch latency."""
@@ -131,8 +131,8 @@ class Partition:
         return max(0, self.fetch_ns - self.input_ns)
 
 
-def partition(window: Window, events: Records, pauses: Records, asynchronous: bool) -> Partition:
-    """Blame the window's time. `asynchronous`: the device has a queue and stamps of its own."""
+def partition(window: Window, events: Records, pauses: Records) -> Partition:
+    """Blame the window's time."""
     steps, begin, end = window.steps, window.begin_ns, window.end_ns
     fetches = union_of(_spans(steps, "fetch_begin_ns", "fetch_end_ns"), _called(pauses, PauseKind.FETCH))
     fetches = clip(fetches, begin, end)
@@ -140,9 +140,9 @@ def partition(window: Window, events: Records, pauses: Records, asynchronous: bo
     firsts = clip(_spans(first, "fetch_begin_ns", "fetch_end_ns"), begin, end)
     collecting = under_way(lasting(events, EventKind.GARBAGE))
     boundaries = under_way(lasting(events, EventKind.BOUNDARY))
-    unseen, surely_computing, unresolved = unseen_of(window, asynchronous)
+    unseen, surely_computing, unresolved = unseen_of(window)
     # What is not needed any longer is let go of: these are the largest arrays of an analysis.
-    if asynchronous:
+    if window.queued:
         stepping = clip(_spans(window.all_steps, "device_begin_ns", "device_end_ns"), begin, end)
         computing = subtract(stepping, _pausing(window.all_steps, pauses))
         paused = total(stepping) - total(computing)
@@ -161,11 +161,15 @@ def partition(window: Window, events: Records, pauses: Records, asynchronous: bo
     gaps_ns = left[:, 1] - left[:, 0]
     gaps_ns = gaps_ns[gaps_ns >= GAP_NS]
     copying = calling = syncing = EMPTY
-    if asynchronous:
-        # Of a copy that the host waits for, the host's call says it all.
-        copying, left = _take(left, _queued_copies(window.all_steps, pauses))
+    if window.queued:
+        # When queued copies ran. Of a copy that the host waits for, the host's call says it all.
+        pinned = window.all_steps[flagged(window.all_steps, StepFlag.PINNED)]
+        further = _of(pauses, PauseKind.QUEUED_COPY, PauseKind.COPY_AHEAD)
+        copies = _spans(pinned, "device_copy_begin_ns", "device_copy_end_ns")
+        copying, left = _take(left, union_of(copies, _spans(further, "device_begin_ns", "device_end_ns")))
+        del pinned, copies
     loading, left = _take(left, fetches)
-    if asynchronous:
+    if window.queued:
         calls = _called(pauses, PauseKind.COPY, PauseKind.QUEUED_COPY, PauseKind.COPY_AHEAD)
         calling, left = _take(left, union_of(_spans(steps, "copy_begin_ns", "copy_end_ns"), calls))
         syncing, left = _take(left, _called(pauses, PauseKind.SYNC))
@@ -246,13 +250,6 @@ def _pausing(steps: Records, pauses: Records) -> Intervals:
     return union_of(held, intersect(waits, union_of(_spans(steps[ahead], *by_step), further)))
 
 
-def _queued_copies(steps: Records, pauses: Records) -> Intervals:
-    """When queued copies ran, on the device's clock."""
-    copies = _spans(steps[flagged(steps, StepFlag.PINNED)], "device_copy_begin_ns", "device_copy_end_ns")
-    further = _of(pauses, PauseKind.QUEUED_COPY, PauseKind.COPY_AHEAD)
-    return union_of(copies, _spans(further, "device_begin_ns", "device_end_ns"))
-
-
 def _between_steps(window: Window) -> Intervals:
     """Time of the host between the last step of an epoch and the first fetch of the next."""
     steps = window.all_steps
@@ -302,14 +299,14 @@ def _spans(records: Records, begin: str, end: str) -> Intervals:
     return union(records[begin], records[end])
 
 
-def unseen_of(window: Window, asynchronous: bool) -> tuple[Intervals, Intervals, int]:
+def unseen_of(window: Window) -> tuple[Intervals, Intervals, int]:
     """(stretches nobody looked at, those of them in which the device surely computed, steps without stamps).
 
     The second: where steps got no marks because the device was many steps behind, it had work all the while.
     """
     steps = window.all_steps
     unresolved = 0
-    if asynchronous:
+    if window.queued:
         end, before = steps["device_end_ns"], steps["device_before_ns"]
         dropped = flagged(steps, StepFlag.MARKS_DROPPED)
         # A step that computed nothing has nothing to stamp: of it all is known.
@@ -336,7 +333,7 @@ def unseen_of(window: Window, asynchronous: bool) -> tuple[Intervals, Intervals,
     if missing[-1] > missing[last + 1] or window.skipped_after:
         spans.append((end[kept[-1:]], np.array([window.end_ns])))
     unseen = clip(union(*map(np.concatenate, zip(*spans, strict=True))), window.begin_ns, window.end_ns)
-    if not asynchronous:
+    if not window.queued:
         return unseen, EMPTY, unresolved
     # All steps between two were dropped because the device was far behind, and it still was when the later one began.
     marked = _so_far(~dropped)
@@ -373,14 +370,15 @@ def disagreeing(window: Window) -> int:
     return int(wrong.sum())
 
 
-def running_of(span: Lengths, cpu: Lengths, fetch_ns: Lengths | None = None) -> float | None:
-    """Share of its own time (see `own_time`) in which the training's thread ran, 0..1; the median over the steps.
+def running_of(span: Lengths, cpu: Lengths, fetch_ns: Lengths | Stamps | None = None) -> float:
+    """Share of its own time (see `own_time`) in which the training's thread ran, 0..1; the median over the steps. NaN
+    where that was not measured.
 
     `fetch_ns`: time in which it may have used as much CPU for preparing batches.
     """
     known = ~np.isnan(cpu) & (span > 0)
     if not known.any():
-        return None
+        return NAN
     cpu = cpu if fetch_ns is None else np.maximum(0.0, cpu - fetch_ns)
     return float(np.median(np.minimum(1.0, cpu[known] / span[known])))
 
@@ -481,7 +479,7 @@ def gil_of(window: Window, own: Lengths, cpu: Lengths, events: Records, host: Re
     )
 
 
-def _with_gil(parts: Partition, gil: Gil, window: Window, asynchronous: bool) -> Partition:
+def _with_gil(parts: Partition, gil: Gil, window: Window) -> Partition:
     """Tell the waits for the lock apart.
 
     On a device with a queue they are part of what it idled behind the host. Where the processor is the device, what
@@ -492,7 +490,7 @@ def _with_gil(parts: Partition, gil: Gil, window: Window, asynchronous: bool) ->
     may_sleep = (behind >= NEARLY_ALL * gil.waited) & (gil.others < EXPLAINED * (end - begin))
     waited = np.where(may_sleep, 0.0, gil.waited)
     of_gap = round(parts.of_all_steps("host", float(np.minimum(behind, waited).sum())))
-    if asynchronous:
+    if window.queued:
         return replace(parts, gil_ns=min(parts.host_ns, of_gap))
     computing = covered(parts.computing, begin, end).astype(np.float64)
     of_computing = float(np.minimum(computing, np.maximum(0.0, waited - behind)).sum())
@@ -501,71 +499,15 @@ def _with_gil(parts: Partition, gil: Gil, window: Window, asynchronous: bool) ->
     return replace(parts, compute_ns=parts.compute_ns - moved, host_ns=host_ns, gil_ns=min(host_ns, moved + of_gap))
 
 
-@dataclass(frozen=True)
-class DividedTime:
-    """One rank's window, where its time went, and what of that is known."""
-
-    window: Window
-    parts: Partition
-    device_kind: str
-    batch_size: int | None
-    samples: int
-    unfed_share: float
-    """Share of the steps whose fetch was not seen: their waits for data count as other time."""
-
-    @property
-    def samples_known(self) -> bool:
-        """Whether most steps' samples are known: else their figures are 0, not to be shown."""
-        return self.batch_size is not None
-
-    @property
-    def input_known(self) -> bool:
-        """Whether the fetches of most steps were seen."""
-        return self.unfed_share <= MOSTLY
-
-    @property
-    def told_apart(self) -> bool:
-        """Whether computing is told from waiting: without fetches, by copies that lead steps."""
-        return self.input_known or (
-            self.device_kind != "cpu" and float(np.mean(self.window.steps["copy_bytes"] > 0)) > MOSTLY
-        )
-
-    @property
-    def shares(self) -> dict[str, float]:
-        """Parts of the wall time that are known, 0..1, and as `UNTOLD` what is not told apart."""
-        shares = {part: self.parts.share(part) for part in PARTS}
-        if self.told_apart:
-            return {part: share for part, share in shares.items() if part != "input" or self.input_known}
-        # Of the time outside the steps, validation without a loader is not seen either.
-        known = {part: shares[part] for part in ("copy", "sync", "boundary") if part != "boundary" or shares[part] > 0}
-        return known | {UNTOLD: 1 - sum(known.values())}
-
-    @property
-    def untold_share(self) -> float:
-        """Share of the wall time, 0..1, not told apart into computing, waiting, evaluating."""
-        return self.shares.get(UNTOLD, 0.0)
-
-    @property
-    def samples_per_s(self) -> float:
-        return self.samples * 1e9 / self.parts.wall_ns
-
-
 def divided_time(
     window: Window, events: Records, pauses: Records, host: Records, device_kind: str
-) -> tuple[DividedTime, float | None, Gil | None]:
-    """(the time divided; share of its own time in which the thread ran, 0..1; waits for the GIL)"""
-    steps, queued = window.steps, device_kind != "cpu"
-    parts = partition(window, events, pauses, asynchronous=queued)
+) -> tuple[Partition, Gil | None, float]:
+    """(the time divided; waits for the GIL; share of its own time in which the thread ran, 0..1, NaN: not measured)"""
+    steps, parts = window.steps, partition(window, events, pauses)
     own, cpu = own_time(window, pauses, events, backward_elsewhere=device_kind == "cuda")
     gil = gil_of(window, own, cpu, events, host)
-    if gil is not None:
-        parts = _with_gil(parts, gil, window, queued)
-    unseen = steps["fetch_end_ns"] == NOT_MEASURED
     making = None
     if not last_told(events, EventKind.LOADER_WORKERS):
         # The thread may have prepared the batches itself.
-        making = np.where(unseen, 0, steps["fetch_end_ns"] - steps["fetch_begin_ns"]).astype(np.float64)
-    running = running_of(own, cpu, making)
-    unfed = unseen & ~np.isin(steps["step"], pauses["step"][pauses["what"] == PauseKind.FETCH])
-    size = batch_size_of(window, events)
-    return DividedTime(window, parts, device_kind, size, window.samples, float(np.mean(unfed))), running, gil
+        making = np.where(steps["fetch_end_ns"] == NOT_MEASURED, 0, steps["fetch_end_ns"] - steps["fetch_begin_ns"])
+    return parts if gil is None else _with_gil(parts, gil, window), gil, running_of(own, cpu, making)

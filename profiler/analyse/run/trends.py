@@ -13,10 +13,11 @@ compared between the first fifth of the run's steps and the last.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
+from math import isnan, nan
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,7 +27,7 @@ from ...record.schema import NOT_MEASURED, StepFlag
 from ..intervals import covered, total
 from ..shares import MOSTLY, NEARLY_ALL
 from ..statistics import Estimate, Values, theil_sen
-from .stall_breakdown import TOTAL, UNTOLD
+from .stall_breakdown import TERMS, TOTAL, UNTOLD
 from .window import Stamps, elements_of, flagged, mean_of, spans_of
 
 if TYPE_CHECKING:
@@ -47,106 +48,6 @@ MAKING_GROWS = 1.05
 """Making a batch over what it took at the beginning, up to which it does not grow."""
 NEAR_AN_EPOCH = 0.03
 """Share of the run's steps by which a jump of epochs may lie beside an epoch's begin."""
-
-
-class Surroundings:
-    """What is known of a process's run beside its steps, at its beginning and its end."""
-
-    def __init__(self, facts: Facts, batches: Records, device: Records, host: Records, kept: Stamps) -> None:
-        """`kept`: places of the steps that count, among those of the window."""
-        self._facts = facts
-        self._batches = batches
-        self._device = device
-        self._host = host[np.argsort(host["t_ns"], kind="stable")]
-        self.kept = kept
-        fifth = max(1, len(kept) // 5)
-        ends = [facts.window.steps[kept[:fifth]], facts.window.steps[kept[-fifth:]]]
-        self._when = [(int(part["fetch_begin_ns"][0]), int(part["step_end_ns"][-1])) for part in ends]
-        # Mean elements of the batches' tensors; 0 where they are not known of most.
-        sizes = [elements_of(part).astype(float) for part in ends]
-        self._sizes = [float(each[each > 0].mean()) if (each > 0).mean() > 0.5 else 0.0 for each in sizes]
-
-    def explains(self, part: str) -> str:
-        """Why a part may have risen, other than by growing; empty where nothing is known to."""
-        one, other = self._sizes
-        if one and other > LARGER * one:
-            return "as batches get larger"
-        foreign, busy = self._foreign()
-        if foreign is not None and foreign > MORE_FOREIGN_CPUS and busy > NEARLY_FULL_PCT:
-            return "as other programs take more CPU time"
-        steal = self._means(self._host, "steal_pct")
-        if steal is not None and steal[1] - steal[0] > MORE_STEAL_PCT:
-            return "as the hypervisor takes more CPU time"
-        if busy > NEARLY_FULL_PCT and self._queues_longer():
-            return "as the training waits longer for a CPU"
-        clock = self._means(self._device, "sm_clock_mhz")
-        if part != "input" and clock is not None and clock[0] and clock[1] / clock[0] < SLOWER_CLOCK:
-            return "as the device's clock falls"
-        if part == "input" and not self._facts.made_in_training and not self._making_grows():
-            return "while batches are prepared as fast as at the beginning"
-        return ""
-
-    def explains_jump(self, part: str, step: int) -> str:
-        """The same of a part that jumps at a step, of which more has to be known."""
-        steps = self._facts.window.steps["step"]
-        begins = steps[self._facts.window.firsts]
-        if len(begins) and np.abs(begins - step).min() <= NEAR_AN_EPOCH * float(steps[-1] - steps[0]):
-            return "at the start of an epoch"
-        if part not in ("input", "host"):
-            return "in a jump"
-        return "in a jump, beside programs that were not seen" if self._foreign()[0] is None else ""
-
-    def memory(self) -> tuple[float, float] | None:
-        """Memory of the processes at the beginning and at the end, bytes; `None`: not known."""
-        return self._means(self._host, "tree_pss_bytes") or self._means(self._host, "tree_rss_bytes")
-
-    def _foreign(self) -> tuple[float | None, float]:
-        """(CPUs others take more than at first, `None`: not known; CPU use at the end, %)"""
-        cpus = self._facts.machine_cpus
-        busy, mine = self._means(self._host, "machine_busy_pct"), self._rates("tree_cpu_ns")
-        if busy is None or mine is None or cpus is None:
-            return None, 0.0
-        one, other = (used / 100 * cpus - own for used, own in zip(busy, mine, strict=True))
-        return other - one, busy[1]
-
-    def _queues_longer(self) -> bool:
-        """Whether most of what steps take longer is the training's thread ready to run.
-
-        On a machine full from the beginning, programs that come take no more of it, but turns.
-        """
-        rates = self._rates("main_thread_queue_ns")
-        if rates is None:
-            return False
-        # Both stretches have as many steps.
-        one, other = (float(end - begin) for begin, end in self._when)
-        return other > one and rates[1] * other - rates[0] * one >= MOSTLY * (other - one)
-
-    def _rates(self, counter: str) -> tuple[float, float] | None:
-        """Rise of a counter in a ns, at the beginning and at the end; `None`: not known."""
-        found = []
-        for begin, end in self._when:
-            times, used = self._host["t_ns"], self._host[counter]
-            seen = (times >= begin) & (times <= end) & (used != NOT_MEASURED)
-            times, used = times[seen], used[seen]
-            if len(times) < 2 or times[-1] <= times[0]:
-                return None
-            found.append(float(used[-1] - used[0]) / float(times[-1] - times[0]))
-        return found[0], found[1]
-
-    def _making_grows(self) -> bool:
-        """Whether batches take longer to make; without a queue, none can have run empty."""
-        ended = self._batches["end_ns"]
-        if len(ended) == 0:
-            return self._facts.loader.queue_capacity is None
-        took = (ended - self._batches["begin_ns"]).astype(float)
-        one, other = (took[(ended >= low) & (ended <= high)] for low, high in self._when)
-        return len(one) > 0 and len(other) > 0 and bool(other.mean() > MAKING_GROWS * one.mean())
-
-    def _means(self, records: Records, name: str) -> tuple[float, float] | None:
-        """Means of a field at the beginning and at the end; `None`: either not measured."""
-        times = records["t_ns"]
-        one, other = (mean_of(records[(times >= low) & (times <= high)], name) for low, high in self._when)
-        return None if one is None or other is None else (one, other)
 
 
 LEAST_STEPS = 100
@@ -223,6 +124,98 @@ class _Change:
     """Sum of the squares that it leaves."""
 
 
+class _Surroundings:
+    """What is known of a process's run beside its steps, at its beginning and its end. Figures that are not are NaN."""
+
+    def __init__(self, facts: Facts, batches: Records, device: Records, host: Records, kept: Stamps) -> None:
+        """`kept`: places of the steps that count, among those of the window."""
+        self.facts, self.kept = facts, kept
+        self._host = host[np.argsort(host["t_ns"], kind="stable")]
+        fifth = max(1, len(kept) // 5)
+        ends = [facts.window.steps[part] for part in (kept[:fifth], kept[-fifth:])]
+        self._when = [(int(part["fetch_begin_ns"][0]), int(part["step_end_ns"][-1])) for part in ends]
+        busy, mine = self._means(self._host, "machine_busy_pct"), self._rises("tree_cpu_ns")
+        used = [pct / 100 * (facts.machine_cpus or nan) - own for pct, own in zip(busy, mine, strict=True)]
+        self._more_foreign_cpus = used[1] - used[0]
+        self._explanations = list(self._told(ends, busy[1], batches, device))
+
+    def explains(self, part: str) -> str:
+        """Why a part may have risen, other than by growing; empty where nothing is known to."""
+        return next((words for words, parts in self._explanations if part in parts), "")
+
+    def explains_jump(self, part: str, step: int) -> str:
+        """The same of a part that jumps at a step, of which more has to be known."""
+        steps = self.facts.window.steps["step"]
+        begins = steps[self.facts.window.firsts]
+        if len(begins) and np.abs(begins - step).min() <= NEAR_AN_EPOCH * float(steps[-1] - steps[0]):
+            return "at the start of an epoch"
+        if part not in ("input", "host"):
+            return "in a jump"
+        return "in a jump, beside programs that were not seen" if isnan(self._more_foreign_cpus) else ""
+
+    def memory(self) -> tuple[float, float] | None:
+        """Memory of the processes at the beginning and at the end, bytes; `None`: not known."""
+        means = (self._means(self._host, name) for name in ("tree_pss_bytes", "tree_rss_bytes"))
+        return next((each for each in means if not isnan(sum(each))), None)
+
+    def _told(
+        self, ends: Sequence[Records], busy_pct: float, batches: Records, device: Records
+    ) -> Iterator[tuple[str, tuple[str, ...]]]:
+        """Yield each reason that holds, in words, and the parts that it may be the reason of.
+
+        `ends`: the steps of the beginning and of the end; `busy_pct`: the machine's CPUs at the end.
+        """
+        every = (*TERMS, UNTOLD)
+        # Mean elements of the batches' tensors; 0 where they are not known of most.
+        sizes = [elements_of(part).astype(float) for part in ends]
+        one, other = (float(each[each > 0].mean()) if (each > 0).mean() > 0.5 else 0.0 for each in sizes)
+        if one and other > LARGER * one:
+            yield "as batches get larger", every
+        if self._more_foreign_cpus > MORE_FOREIGN_CPUS and busy_pct > NEARLY_FULL_PCT:
+            yield "as other programs take more CPU time", every
+        one, other = self._means(self._host, "steal_pct")
+        if other - one > MORE_STEAL_PCT:
+            yield "as the hypervisor takes more CPU time", every
+        # Most of what steps take longer is the training's thread ready to run: on a machine full from the beginning,
+        # programs that come take no more of it, but turns. Both stretches have as many steps.
+        length, later = (float(end - begin) for begin, end in self._when)
+        one, other = self._rises("main_thread_queue_ns")
+        longer = later > length and other * later - one * length >= MOSTLY * (later - length)
+        if busy_pct > NEARLY_FULL_PCT and longer:
+            yield "as the training waits longer for a CPU", every
+        one, other = self._means(device, "sm_clock_mhz")
+        if one and other / one < SLOWER_CLOCK:
+            yield "as the device's clock falls", tuple(part for part in every if part != "input")
+        if not self.facts.made_in_training and not self._making_grows(batches):
+            yield "while batches are prepared as fast as at the beginning", ("input",)
+
+    def _rises(self, counter: str) -> tuple[float, float]:
+        """Rise of a counter of the host in a ns, at the beginning and at the end."""
+        found = []
+        for begin, end in self._when:
+            times, used = self._host["t_ns"], self._host[counter]
+            seen = (times >= begin) & (times <= end) & (used != NOT_MEASURED)
+            times, used = times[seen], used[seen]
+            lasted = float(times[-1] - times[0]) if len(times) > 1 else 0.0
+            found.append(float(used[-1] - used[0]) / lasted if lasted > 0 else nan)
+        return found[0], found[1]
+
+    def _making_grows(self, batches: Records) -> bool:
+        """Whether batches take longer to make; without a queue, none can have run empty."""
+        ended = batches["end_ns"]
+        if len(ended) == 0:
+            return isnan(self.facts.loader.queue_capacity)
+        took = (ended - batches["begin_ns"]).astype(float)
+        one, other = (took[(ended >= low) & (ended <= high)] for low, high in self._when)
+        return len(one) > 0 and len(other) > 0 and bool(other.mean() > MAKING_GROWS * one.mean())
+
+    def _means(self, records: Records, name: str) -> tuple[float, float]:
+        """Means of a field at the beginning and at the end."""
+        times = records["t_ns"]
+        one, other = (mean_of(records[(times >= low) & (times <= high)], name) for low, high in self._when)
+        return one, other
+
+
 def trends_of(
     facts: Facts, batches: Records, device: Records, host: Records
 ) -> tuple[tuple[Trend, ...], tuple[float, float] | None]:
@@ -231,13 +224,13 @@ def trends_of(
     Nothing of a run with too few steps, or whose first were not looked at. `batches`: those of the loader that trains.
     """
     window = facts.window
-    begin, end = spans_of(window, facts.device_kind != "cpu")
+    begin, end = spans_of(window)
     counts = (end > begin) & ~flagged(window.steps, StepFlag.FIRST_OF_EPOCH | StepFlag.NEW_SHAPE)
     block = _block_length((end - begin)[counts])
     if block is None or window.all_steps["step"][0] != 0:
         return (), None
     kept = np.flatnonzero(counts)[int(counts.sum()) % block :]
-    around = Surroundings(facts, batches, device, host, kept)
+    around = _Surroundings(facts, batches, device, host, kept)
     begin, end = begin[kept], end[kept]
     spans = {part: when for part, when in facts.parts.when.items() if part != "boundary"}
     values: dict[str, Values] = {part: covered(when, begin, end).astype(float) for part, when in spans.items()}
@@ -266,7 +259,7 @@ def _block_length(lengths: Stamps) -> int | None:
     return least if len(lengths) // least >= LEAST_BLOCKS else len(lengths) // MOST_BLOCKS
 
 
-def _trend(facts: Facts, around: Surroundings, part: str, series: _Series, whole: Trend | None = None) -> Trend:
+def _trend(facts: Facts, around: _Surroundings, part: str, series: _Series, whole: Trend | None = None) -> Trend:
     slope, tau, told = _told(part, series)
     if told.shape == FALLS:
         return told
@@ -360,7 +353,7 @@ def _goes_on(facts: Facts, kept: Stamps, series: _Series, slope: float) -> bool:
     return within >= CARRIED * of_within and float(np.median(between)) >= CARRIED
 
 
-def _outside(facts: Facts, around: Surroundings) -> Trend | None:
+def _outside(facts: Facts, around: _Surroundings) -> Trend | None:
     """Find the trend of the stretches outside the steps; `None`: too few of them."""
     outside, steps = facts.parts.outside, facts.window.steps
     # A stretch is what lies between two steps, whatever it consists of.

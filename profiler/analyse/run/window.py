@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...record.reader import Records, only
-from ...record.schema import NOT_MEASURED, EventKind, LoaderFlag, StepFlag
+from ...record.reader import Records, only, with_column
+from ...record.schema import NAN, NOT_MEASURED, EventKind, LoaderFlag, StepFlag
 from ..intervals import Intervals, covered, union
 
 Mask = npt.NDArray[np.bool_]
@@ -50,6 +50,8 @@ class Window:
     """Steps that ran after the last one the hooks looked at."""
     skipped_samples_after: int = 0
     """Samples of the steps that ran after the last one the hooks looked at."""
+    queued: bool = False
+    """Whether the device has a queue, and stamps of its own; else it is the processor."""
     device_done_ns: int | None = None
     """When the device had done all that the training queued; `None` where that is not known."""
     after: AfterTraining | None = None
@@ -96,10 +98,25 @@ def known(records: Records, name: str) -> npt.NDArray[Any]:
     return np.asarray(values[~np.isnan(values) if values.dtype.kind == "f" else values != NOT_MEASURED])
 
 
-def mean_of(records: Records, name: str) -> float | None:
-    """Average what was measured of a field; `None` where nothing was."""
+def mean_of(records: Records, name: str) -> float:
+    """Average what was measured of a field; NaN where nothing was."""
     values = known(records, name)
-    return float(values.mean()) if len(values) else None
+    return float(values.mean()) if len(values) else NAN
+
+
+def or_nan(value: float | None) -> float:
+    """Take a figure as it is, and NaN for one that was not measured, with which no comparison holds."""
+    return NAN if value is None else value
+
+
+def or_none(value: float) -> float | None:
+    """Take a figure as it is, and `None` for NaN: for those who show it, and for what is not compared."""
+    return None if value != value else value
+
+
+def measured_or(value: float, otherwise: float = 0.0) -> float:
+    """Take a figure as it is, and another value for one that was not measured."""
+    return otherwise if value != value else value
 
 
 def or_zero(values: Stamps) -> Stamps:
@@ -117,14 +134,14 @@ def elements_of(steps: Records) -> Stamps:
     return np.asarray((steps["flags"] >> StepFlag.ELEMENTS_SHIFT) & StepFlag.MOST_ELEMENTS)
 
 
-def spans_of(window: Window, asynchronous: bool) -> tuple[Stamps, Stamps]:
+def spans_of(window: Window) -> tuple[Stamps, Stamps]:
     """Begin and end of each step of the window; empty where they are not known.
 
     On a device with a queue a step lasts from the end of the computation before it to the end of its own: with what the
     device idled before it could compute. Elsewhere from its fetch to the next.
     """
     steps = window.steps
-    if not asynchronous:
+    if not window.queued:
         return steps["fetch_begin_ns"], steps["step_end_ns"]
     ends = window.all_steps["device_end_ns"]
     ended = np.where(ends == NOT_MEASURED, window.begin_ns, ends)
@@ -136,9 +153,9 @@ def spans_of(window: Window, asynchronous: bool) -> tuple[Stamps, Stamps]:
     return np.where(end == NOT_MEASURED, 0, begin), np.where(end == NOT_MEASURED, 0, end)
 
 
-def per_step(window: Window, intervals: Intervals, asynchronous: bool) -> Lengths:
+def per_step(window: Window, intervals: Intervals) -> Lengths:
     """How much of each step's span the set covers, ns."""
-    return covered(intervals, *spans_of(window, asynchronous)).astype(np.float64)
+    return covered(intervals, *spans_of(window)).astype(np.float64)
 
 
 def one_of(values: Stamps, wanted: Iterable[int]) -> Mask:
@@ -179,7 +196,8 @@ def own_workers(events: Records) -> int | None:
 
 
 def plausible(steps: Records) -> Records:
-    """The steps without those whose bytes were overwritten since they were stored."""
+    """The steps without those whose bytes were overwritten since they were stored. Where it was not measured how many
+    were let pass before a step, none were."""
     if len(steps) == 0:
         return steps
     typical = int(np.median(steps["fetch_begin_ns"]))
@@ -190,6 +208,9 @@ def plausible(steps: Records) -> Records:
     for name in ("device_before_ns", "device_begin_ns", "device_end_ns", "skipped_end_ns", "fetch_end_ns"):
         good &= _within(steps[name], typical - A_MONTH_NS + 1, typical + A_MONTH_NS - 1)
     kept: Records = steps[good]
+    for name in ("skipped", "skipped_samples"):
+        if (kept[name] == NOT_MEASURED).any():
+            kept = with_column(kept, name, or_zero(kept[name]))
     return kept
 
 
@@ -214,12 +235,7 @@ def resolved(steps: Records) -> Records:
     return steps[:end]
 
 
-def warmup_steps(steps: int) -> int:
-    """How many of so many steps are the warm-up: at most five, and at most 5 %."""
-    return min(MOST_WARMUP_STEPS, int(steps * MOST_WARMUP_SHARE))
-
-
-def window_of(steps: Records, events: Records) -> Window | None:
+def window_of(steps: Records, events: Records, queued: bool) -> Window | None:
     """The window of one rank's steps, in the order they ran; `None` when no step was recorded."""
     if len(steps) == 0:
         return None
@@ -227,7 +243,9 @@ def window_of(steps: Records, events: Records) -> Window | None:
         events[events["what"] == kind]
         for kind in (EventKind.SKIPPED_STEPS, EventKind.SKIPPED_SAMPLES, EventKind.BOUNDARY, EventKind.DEVICE_DONE)
     )
-    warmup = warmup_steps(len(steps) + int(steps["skipped"].sum() + skipped["value"].sum()))
+    skipped_after, skipped_samples_after = (int(or_zero(told["value"]).sum()) for told in (skipped, skipped_samples))
+    ran = len(steps) + int(steps["skipped"].sum()) + skipped_after
+    warmup = min(MOST_WARMUP_STEPS, int(ran * MOST_WARMUP_SHARE))
     counted = steps[warmup:]
     device_done = int(done["t_ns"].max()) if len(done) else None
     after = _after(steps, events)
@@ -250,8 +268,9 @@ def window_of(steps: Records, events: Records) -> Window | None:
         counted,
         warmup,
         steps,
-        int(skipped["value"].sum()),
-        int(skipped_samples["value"].sum()),
+        skipped_after,
+        skipped_samples_after,
+        queued,
         device_done,
         after,
     )

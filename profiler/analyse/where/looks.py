@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from ...record.reader import Records
 from ...record.run import AGAIN, Run, Writer, processes
-from ...record.schema import NOT_MEASURED, STACK, ThreadState
+from ...record.schema import NAN, NOT_MEASURED, STACK, ThreadState
 from ...record.stacks import CallStack, StackTable
 from ..intervals import Intervals, inside
 from .places import FETCHER, WORKER, is_file, own_part, within
@@ -94,12 +94,12 @@ LEAST_SEEN = 20
 """Looks at workers from which it is said what they do while the training waits."""
 
 
-def making_seen(looks: ProcessLooks, waiting: Intervals) -> float | None:
-    """Of looks at workers within these times, the share in which they ran, making a batch; `None` of too few, and where
+def making_seen(looks: ProcessLooks, waiting: Intervals) -> float:
+    """Of looks at workers within these times, the share in which they ran, making a batch; NaN of too few, and where
     the kernel does not tell whether they ran."""
     of_workers = looks.workers.during(waiting)
     seen = len(of_workers) - of_workers.failed - of_workers.states()[NOT_MEASURED]
-    return len(of_workers.where(makes).in_state(ThreadState.RUNS)) / seen if seen >= LEAST_SEEN else None
+    return len(of_workers.where(makes).in_state(ThreadState.RUNS)) / seen if seen >= LEAST_SEEN else NAN
 
 
 def makes(stack: CallStack) -> bool:

@@ -7,6 +7,7 @@ registered metrics are taken by their names. The meaning of each key: docs/comma
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from math import nan
 
 from ...analyse.cells.cost import Spent
 from ...analyse.ranks import figures as ranks_figures
@@ -17,6 +18,7 @@ from ...analyse.run.facts import Facts
 from ...analyse.run.stall_breakdown import PARTS
 from ...analyse.run.startup import Startup
 from ...analyse.run.trends import Trend
+from ...analyse.run.window import or_none
 from ...record.run import ImageDecoding
 from .encode import Json, finding, picked, present
 
@@ -122,15 +124,13 @@ def _devices(analysis: Analysis) -> int | None:
 def _window(analysis: Analysis) -> Json:
     """The steps after the warm-up: steps and batch size of one rank, the rest of all."""
     facts, job = analysis.facts, analysis.job
-    known = job is not None or (facts is not None and facts.samples_known)
-    of = job or facts
-    wall_ns = ranks_figures.wall_ns(analysis)
+    known = facts is not None and facts.samples_known
     return {
         "steps": 0 if facts is None else facts.window.count,
         "warmup_steps": 0 if facts is None else facts.window.warmup_steps,
-        "samples": 0 if of is None else of.samples if known else None,
-        "wall_s": None if wall_ns is None else wall_ns / 1e9,
-        "samples_per_s": of.samples_per_s if of is not None and known else None,
+        "samples": 0 if job is None else job.samples if known else None,
+        "wall_s": None if job is None else job.wall_ns / 1e9,
+        "samples_per_s": job.samples_per_s if job is not None and known else None,
         "batch_size": None if facts is None else facts.batch_size,
         "step_ms": {name: analysis.step_ms.get(name) for name in ("mean", "p50", "p95", "p99")},
     }
@@ -151,7 +151,7 @@ def _gaps(analysis: Analysis) -> Json:
 
 def _input(analysis: Analysis) -> Json:
     def over_ranks(read: Callable[[Facts], float]) -> float | None:
-        return ranks_figures.over_ranks(analysis, lambda facts: read(facts) if facts.input_known else None)
+        return ranks_figures.over_ranks(analysis, lambda facts: read(facts) if facts.input_known else nan)
 
     workers = [known for facts in ranks_figures.all_facts(analysis) if (known := _workers(facts)) is not None]
     return {
@@ -182,12 +182,12 @@ def _headroom(analysis: Analysis) -> Json:
     if facts is not None and not (facts.samples_known and facts.input_known):
         method = "unknown: no fetch of its batches was recorded"
     elif facts is not None:
-        rate = None if facts.device_kind == "cpu" else facts.samples_per_s_without(facts.parts.input_ns)
+        rate = None if facts.device_kind == "cpu" else or_none(facts.samples_per_s_without(facts.parts.input_ns))
         if rate is None:
             method = "unknown: loader and training share the CPU"
         else:
             method, speedup = "partition: wall time without the exposed waits for data", rate / facts.samples_per_s
-    if job is not None and speedup is not None:
+    if job is not None and analysis.ranks and speedup is not None:
         rate, method = job.samples_per_s * speedup, f"{method}, on rank {job.lead}"
     # The last four are for readers of older reports, which may hold a measured rate.
     measured = {"low": None, "high": None, "stretches": 0, "reason": None}
@@ -197,7 +197,7 @@ def _headroom(analysis: Analysis) -> Json:
 def _quality(analysis: Analysis) -> Json:
     """What the figures rest on; overhead and late samples of the rank with the most."""
 
-    def most(read: Callable[[Facts], float | None]) -> float | None:
+    def most(read: Callable[[Facts], float]) -> float | None:
         return ranks_figures.over_ranks(analysis, read, max)
 
     return {

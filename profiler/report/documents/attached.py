@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from math import isnan, nan
 
 from ...analyse.attached.attached import UNKNOWN, Attached
 from ...analyse.attached.trainers import Cpu, Trainer, Workers
@@ -240,10 +241,10 @@ def _device(seen: Attached) -> Iterator[Block]:
     name = (seen.info.get("device") or {}).get("title") or "unknown: no permission to read the process's open files"
     rows = [("trains on", str(name))]
     if seen.device_kind != "cpu":
-        used, active = (None, None) if host is None else (host.utilisation_pct, host.sm_active_pct)
+        used, active = (nan, nan) if host is None else (host.utilisation_pct, host.sm_active_pct)
         what = (("utilisation (NVML)", used, "any kernel of any program"), ("SM active", active, "the multiprocessors"))
-        rows += [(name, NOT_MEASURED if of is None else f"{percent(of, 0)}, {whose}") for name, of, whose in what]
-    if host is not None and host.tree_cpus is not None and host.cpu_budget is not None:
+        rows += [(name, NOT_MEASURED if isnan(of) else f"{percent(of, 0)}, {whose}") for name, of, whose in what]
+    if host is not None and host.tree_cpus >= 0 and host.cpu_budget >= 0:
         rows.append(("CPUs in use", f"{host.tree_cpus:.1f} of the {host.cpu_budget:g} that this job may use"))
     yield from (table(rows, indent=1), Space())
 

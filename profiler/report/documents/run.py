@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import isnan
 
 from ...analyse.causes.diagnosis import LEAST_STEPS
 from ...analyse.ranks import figures as ranks_figures
@@ -114,7 +115,9 @@ def _blocks(analysis: Analysis, cost: str | None) -> Iterator[Block]:
     facts, verdict, now = analysis.facts, analysis.verdict, rate_now(analysis)
     yield from (*_head(analysis, cost), Space())
     if facts is not None:
-        title = f"Where the time went{f', averaged over {len(analysis.job.ranks)} ranks' if analysis.job else ''}"
+        title = "Where the time went"
+        if analysis.job is not None and analysis.ranks:
+            title += f", averaged over {len(analysis.job.ranks)} ranks"
         step_ms, bar = facts.parts.wall_ns / facts.window.count / 1e6, facts.window.count >= FEW_STEPS
         yield time_section(title, time_parts(analysis, facts), step_ms, bar, time_remarks(analysis, facts))
         yield Space()
@@ -209,7 +212,7 @@ def rate_now(analysis: Analysis) -> float | None:
     """Give samples a second, of all ranks together; `None` where samples are not known."""
     if analysis.facts is None or not analysis.facts.samples_known:
         return None
-    return (analysis.job or analysis.facts).samples_per_s
+    return None if analysis.job is None else analysis.job.samples_per_s
 
 
 def time_parts(analysis: Analysis, facts: Facts) -> list[Part]:
@@ -224,7 +227,7 @@ def time_parts(analysis: Analysis, facts: Facts) -> list[Part]:
 
 def time_remarks(analysis: Analysis, facts: Facts) -> list[str]:
     """Say what the parts of the time do not show, a sentence each."""
-    if (job := analysis.job) is not None:
+    if (job := analysis.job) is not None and analysis.ranks:
         if job.waiting_share is None or job.waiting_share < LEAST_SHARE:
             return []
         return [f"Within computing, ranks wait for the last of them {share(job.waiting_share)} of the time."]
@@ -368,7 +371,7 @@ def _machine(analysis: Analysis) -> Iterator[Block]:
         ("SM active", seen.sm_active_pct, "%"),
         ("GPU memory, most", seen.memory_peak_bytes, "bytes"),
     )
-    if rows := [(what, evidence_value(value, unit)) for what, value, unit in measured if value is not None]:
+    if rows := [(what, evidence_value(value, unit)) for what, value, unit in measured if value == value]:
         yield from (Heading("Machine, over the whole recording"), table(rows, indent=1), Space())
 
 
@@ -378,15 +381,15 @@ def _device(analysis: Analysis, facts: Facts) -> Iterator[Block]:
     whole = f", of the {parts.wall_ns / 1e9:.1f} s of the window" if facts.window.count >= FEW_STEPS else ""
     busy = share(parts.share("compute") if facts.told_apart else None)
 
-    def windows(length_ms: float | None, whose: str) -> str:
-        return whose if length_ms is None else f"{whose}, in windows of {length_ms:.0f} ms"
+    def windows(length_ms: float, whose: str) -> str:
+        return whose if isnan(length_ms) else f"{whose}, in windows of {length_ms:.0f} ms"
 
     if facts.device_kind == "cpu":
         rows = [("busy", busy, f"the processor computes a step{whole} (AU is the same)")]
     else:
         utilisation = windows(seen.utilisation_window_ms, "any kernel of any program")
-        if facts.zero_windows_pct is not None:
-            utilisation += f"; {facts.zero_windows_pct:.0f} % of the windows read 0"
+        if seen.zero_windows_pct >= 0:
+            utilisation += f"; {seen.zero_windows_pct:.0f} % of the windows read 0"
         stepping = share(parts.stepping_share if facts.told_apart else None)
         rows = [
             ("AU (MLPerf Storage)", stepping, f"from begin to end of a step{whole}"),
@@ -419,7 +422,7 @@ def _quality(analysis: Analysis) -> tuple[str | None, list[str]]:
         )
         steal = percent(ranks_figures.figure(analysis, "cpu_steal_pct"))
         short += [steps, f"overhead {overhead:.2f} %", f"CPU steal {steal}"]
-        if (others := facts.foreign_cpus or 0.0) >= LEAST_FOREIGN:
+        if (others := facts.foreign_cpus) >= LEAST_FOREIGN:
             short.append(f"other programs used {others:.1f} CPUs")
     if analysis.dropped_records:
         short.append(f"{analysis.dropped_records} records dropped")
@@ -460,14 +463,14 @@ def workers_blocks(facts: Facts, cause: str | None = None) -> Iterator[Block]:
     yield Heading("Workers of the training's loader" if cause == "host.boundary" and validates else "Workers")
     yield table(_who(facts, waits), indent=1)
     sample_ms = loader.make_ms_per_sample
-    if waits and (sample_ms is None or sample_ms >= LEAST_SAMPLE_MS):
+    if waits and not sample_ms < LEAST_SAMPLE_MS:
         yield Paragraph("Preparing batches, by what it waits for or does:", 1)
         yield table(_making(facts), LEFT, RIGHT, LEFT, indent=2)
         if reads := list(_reads(loader)):
             yield table(reads, indent=1)
         yield from _transforms(loader)
-        least = max(LEAST_SLOW_MS, SLOW_FACTOR * (sample_ms or float("inf")))
-        if slow := [sample for sample in loader.slowest if sample.ms > least][:MOST_SHOWN]:
+        least = SLOW_FACTOR * sample_ms
+        if slow := [each for each in loader.slowest if each.ms > LEAST_SLOW_MS and each.ms > least > 0][:MOST_SHOWN]:
             yield Paragraph("Straggler samples:", 1)
             index = ("" if each.index is None else f"index {each.index}" for each in slow)
             rows = ((_ms(each.ms), at, each.file or "") for each, at in zip(slow, index, strict=True))
@@ -480,13 +483,13 @@ def _who(facts: Facts, waits: bool) -> Iterator[tuple[str, str]]:
     if facts.made_in_training:
         yield "batches prepared", "in the training process"
     else:
-        busy = "" if loader.worker_busy_pct is None else f", busy {loader.worker_busy_pct:.0f} % of the time"
+        busy = "" if isnan(loader.worker_busy_pct) else f", busy {loader.worker_busy_pct:.0f} % of the time"
         yield "workers", f"{loader.workers}{busy}"
-    if loader.queue_ready_mean is not None and loader.queue_capacity:
+    if loader.queue_ready_mean >= 0 and loader.queue_capacity > 0:
         yield "batches ready", f"{loader.queue_ready_mean:.1f} of {loader.queue_capacity} when the training asks"
-    if loader.make_ms_per_sample is not None:
+    if loader.make_ms_per_sample >= 0:
         yield "a sample takes", _ms(loader.make_ms_per_sample)
-    if facts.blocked_pct is not None and facts.blocked_pct >= 1 and waits:
+    if facts.blocked_pct >= 1 and waits:
         yield "slow batches", f"{facts.blocked_pct:.0f} % of the wait is for one batch while a later one is finished"
 
 
@@ -495,13 +498,12 @@ def _making(facts: Facts) -> Iterator[tuple[str, str, str]]:
     loader, does = facts.loader, _DOES
     if facts.own_workers is not None:
         does = does | {"reading": "waiting for its own workers"}
-    known = {name: part for name, part in loader.stages.items() if part is not None}
-    for name, part in known.items():
+    for name, part in loader.stages.items():
         yield name, percent(part), does.get(name, "")
-    rest = 100.0 - sum(known.values())
+    rest = 100.0 - sum(loader.stages.values())
     if rest >= LEAST_REST_PCT:
         yield "the rest", percent(rest), "not divided further"
-    if loader.unsplit_pct is None and loader.cpu_pct is not None:
+    if isnan(loader.unsplit_pct) and loader.cpu_pct >= 0:
         yield "of all this", percent(min(100.0, loader.cpu_pct)), "on a CPU"
 
 
@@ -512,11 +514,11 @@ def _reads(loader: LoaderStats) -> Iterator[tuple[str, str]]:
         loader.storage_bytes_per_sample,
         loader.minor_faults_per_batch,
     )
-    if read is not None and read >= LEAST_READ_BYTES:
-        of_which = "" if stored is None else f", of which {stored / 1e3:.1f} kB from storage"
+    if read >= LEAST_READ_BYTES:
+        of_which = "" if isnan(stored) else f", of which {stored / 1e3:.1f} kB from storage"
         yield "a sample reads", f"{read / 1e3:.1f} kB{of_which}"
-    if faults is not None and (loader.major_faults or faults >= MANY_FAULTS):
-        slow = f", {loader.major_faults} with I/O in all" if loader.major_faults else ""
+    if faults >= 0 and (loader.major_faults > 0 or faults >= MANY_FAULTS):
+        slow = f", {loader.major_faults} with I/O in all" if loader.major_faults > 0 else ""
         yield "page faults", f"{faults:.0f} a batch{slow}"
 
 

@@ -110,13 +110,12 @@ def _of_run(folder: Path, name: str | None) -> dict[str, Any]:
         "cause": analysis.verdict.cause,
         "verdict": analysis.verdict.title,
     }
-    if facts is None:
+    if facts is None or analysis.job is None:
         return known
-    wall_ns = ranks_figures.wall_ns(analysis)
     return known | {
         "ranks": len(analysis.ranks) or 1,
-        "steps": ranks_figures.steps(analysis),
-        "wall_s": None if wall_ns is None else wall_ns / 1e9,
+        "steps": analysis.job.steps,
+        "wall_s": analysis.job.wall_ns / 1e9,
         "samples_per_s": row.figure("samples_per_s") if facts.samples_known else None,
         **{f"{part}_pct": 100 * share for part, share in ranks_figures.shares(analysis).items() if part in PARTS},
         "utilisation_pct": row.figure("utilisation_pct"),

@@ -139,7 +139,7 @@ def _chunks(timelines: Sequence[Timeline], axis: Axis) -> Iterator[Chunk]:
         window = timeline.facts.window
         # The stretch of each step that the parts share out; empty before the window, and where it is not known.
         before = np.zeros(len(timeline.steps) - len(window.steps), dtype=np.int64)
-        begin, end = spans_of(window, timeline.facts.device_kind != "cpu")
+        begin, end = spans_of(window)
         begin = np.concatenate((before, np.maximum(begin, window.begin_ns)))
         end = np.concatenate((before, np.minimum(end, window.end_ns)))
         # The place of each step's batch in the lanes; -1 where that is not known.

@@ -207,7 +207,7 @@ def _picture(title: str, drawing: str) -> Markup:
 
 
 _ELSEWHERE = {"format", "version", "fields", "clock", "notices", "command", "id", "whyidle", "python", "torch"}
-_ELSEWHERE |= {"started_at", "host", "device", "ended", "plan", "code", "headroom"}
+_ELSEWHERE |= {"started_at", "host", "device", "ended", "plan", "code"}
 """Keys of run.json that have a line of their own, or are no settings of the run."""
 MOST_CHARACTERS = 300
 
@@ -312,7 +312,7 @@ def page(analysis: Analysis, runs: Sequence[Run], cost: str | None = None) -> st
         shares=shares,
         why=why[0],
         why_words=why[1],
-        averaged=f", averaged over {len(job.ranks)} ranks" if job else "",
+        averaged=f", averaged over {len(job.ranks)} ranks" if job and analysis.ranks else "",
         changes=said_of(verdict.next, now),
         where=code_rows(verdict.where),
         others=[(found, said_of(found.next, now)) for found in others],
@@ -349,5 +349,5 @@ def _tiles(analysis: Analysis, facts: Facts | None) -> Iterator[tuple[str, Any, 
         yield "utilisation", None if seen is None else f"{seen:.1f} %", about
     if step:
         yield "a step, median", f"{step['p50']:.1f} ms", f"95 % below {step['p95']:.1f} ms"
-    wall_ns = ranks_figures.wall_ns(analysis) or facts.parts.wall_ns
-    yield "window", duration(wall_ns / 1e9), f"{ranks_figures.steps(analysis)} steps after the warm-up"
+    if (job := analysis.job) is not None:
+        yield "window", duration(job.wall_ns / 1e9), f"{job.steps} steps after the warm-up"

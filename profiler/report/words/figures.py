@@ -50,7 +50,7 @@ PART_COLOURS = dict(zip((*PARTS, UNTOLD), ("green", "red", "yellow", "magenta", 
 
 def percent(value: float | None, digits: int = 1) -> str:
     """Of a figure that is in percent already."""
-    return NOT_MEASURED if value is None else f"{value:.{digits}f} %"
+    return NOT_MEASURED if value is None or value != value else f"{value:.{digits}f} %"
 
 
 def share(value: float | None, digits: int = 1) -> str:

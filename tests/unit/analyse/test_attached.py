@@ -44,10 +44,9 @@ def test_failed_looks_count_as_running_and_never_as_waiting() -> None:
     assert sum(weights.values()) == pytest.approx(100)
 
 
-def host(**values: float | None) -> Sampled:
-    given: dict[str, Any] = dict.fromkeys(Sampled.__dataclass_fields__)
-    given |= {"samples": 9, "host_samples": 9, "device_samples": 9, "cpu_budget": 8.0, "tree_cpus": 2.0} | values
-    return Sampled(**given)
+def host(**values: float) -> Sampled:
+    given: dict[str, Any] = {"samples": 9, "host_samples": 9, "device_samples": 9, "cpu_budget": 8.0, "tree_cpus": 2.0}
+    return Sampled(**given | values)
 
 
 def workers(**values: Any) -> Workers:

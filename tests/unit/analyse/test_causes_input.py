@@ -28,7 +28,7 @@ from support.judged_waits import (
 from whyidle.analyse.causes.diagnosis import findings_of, verdict_of, waits_explained
 from whyidle.analyse.causes.finding import Finding
 from whyidle.analyse.causes.input_batches import soon_full
-from whyidle.analyse.run.exposed_data_wait import Sampling, Shape, Slow, Spread
+from whyidle.analyse.run.exposed_data_wait import Sampling, Shape, Spread
 from whyidle.analyse.run.facts import Facts
 from whyidle.analyse.run.loader_stats import (
     Exclusion,
@@ -212,7 +212,7 @@ GROWING = MemoryGrowth(1e7, False, 2, 100_000_000_000, 60.0, 0.0, 0.0, 0)
         limit("foreign_load", "main_queued_ns", 0.51, 0.49, IDLE, CROWDED_2, waits=ALL, **MACHINE_2),
         limit("foreign_load", "loader.sent_bytes_per_batch", 4096, 4097, IDLE, CROWDED_2, **MACHINE_2, **QUEUED_ALL),
         # A loader whose waiting for a CPU was not counted, on a full machine.
-        limit("foreign_load", "loader.cpu_pct", 79, 81, {"run_queue_pct": None}, CROWDED_2, **MACHINE_2),
+        limit("foreign_load", "loader.cpu_pct", 79, 81, {"run_queue_pct": math.nan}, CROWDED_2, **MACHINE_2),
         limit("overkill", "loader.make_ms_per_sample", 0.19, 0.21, TENTH, waits=ALL),
         limit("overkill", "loader.mean_batch_bytes", 0.99e6, 1.01e6, TENTH, waits=ALL),
         limit("overkill", "loader.work_ms_per_batch", 6.5, 7.5, TENTH, waits=ALL),
@@ -265,7 +265,7 @@ def test_no_wait_has_no_cause(run: Facts) -> None:
 
 
 def test_what_a_serial_fetch_waits_for_other_threads_is_the_lock_and_not_the_loader(run: Facts) -> None:
-    quick = LoaderStats(**NOTHING | COMPUTING | {"workers": 1, "work_ms_per_batch": 0.5, "queue_capacity": None})
+    quick = LoaderStats(**NOTHING | COMPUTING | {"workers": 1, "work_ms_per_batch": 0.5, "queue_capacity": math.nan})
     waits = dataclasses.replace(run.waits, told=1.0)
     facts = dataclasses.replace(run, set_workers=0, loader=quick, waits=waits)
     assert [each.cause for each in findings_of(facts)] == ["input.serial"]
@@ -299,7 +299,7 @@ DECODING = COMPUTING | {
     "workers": 1,
     "cpu_pct": 20.0,
     "read_pct": 2.0,
-    "run_queue_pct": None,
+    "run_queue_pct": math.nan,
     "make_ms_per_sample": 20.0,
     "work_ms_per_batch": 160.0,
 }
@@ -310,8 +310,8 @@ CROWDED = {"set_workers": 0, "machine_cpus": 2}
 QUEUED = "Waiting for a CPU, share of preparing batches"
 
 
-@pytest.mark.parametrize("queued", [None, 78.0])
-def test_where_others_use_the_cpus_no_more_workers_than_cpus_are_advised(run: Facts, queued: float | None) -> None:
+@pytest.mark.parametrize("queued", [math.nan, 78.0])
+def test_where_others_use_the_cpus_no_more_workers_than_cpus_are_advised(run: Facts, queued: float) -> None:
     """Samples that are not on a CPU may be waiting for one: that is no reason to have more workers than CPUs."""
     found = only(judge(run, DECODING | {"run_queue_pct": queued}, CROWD, **CROWDED))
     assert found.cause == "input.serial"
@@ -321,11 +321,11 @@ def test_where_others_use_the_cpus_no_more_workers_than_cpus_are_advised(run: Fa
     workers = next(each for each in found.next if each.change.startswith("Set `num_workers"))
     assert workers.change == "Set `num_workers=2` to prepare batches while the device computes"
     assert evidence(found)["CPUs other programs use"] == pytest.approx(1.7)
-    assert evidence(found)[QUEUED] == queued
+    assert evidence(found)[QUEUED] == (None if math.isnan(queued) else queued)
     # Each gets of the CPUs what the training gets now: 2 workers at 20 ms a sample.
     assert workers.predicted_samples_per_s == pytest.approx(max(100.0, run.samples_per_s), rel=0.01)
     first = found.next[0].change
-    assert first.startswith("Run it where nothing else runs" if queued else "Set `num_workers=2`")
+    assert first.startswith("Run it where nothing else runs" if queued >= 0 else "Set `num_workers=2`")
 
 
 def test_the_trainings_thread_tells_how_long_samples_made_in_it_wait_for_a_cpu(run: Facts) -> None:
@@ -346,7 +346,7 @@ def test_the_trainings_thread_tells_how_long_samples_made_in_it_wait_for_a_cpu(r
     [
         ({}, "decompress", 0.61, "decompressing", "Decompress less"),
         # The loader's own clocks know better where they tell decoding from transforming.
-        ({"unsplit_pct": None, "decode_pct": 20.0, "transform_pct": 70.0}, "decompress", 0.61, "transforming", ""),
+        ({"unsplit_pct": math.nan, "decode_pct": 20.0, "transform_pct": 70.0}, "decompress", 0.61, "transforming", ""),
         # What is the program's own code for the most part is no stage to make cheaper.
         ({}, "decode", 0.3, "preparing samples", "less CPU per sample"),
     ],
@@ -369,7 +369,7 @@ def test_the_loader_is_said_to_use_the_cpu_for_the_stage_that_looks_saw_most(
         ({"read_chars_bytes_per_sample": 4_100_000.0, "mean_batch_bytes": 32 * 300_000.0}, ["Bytes read for a sample"]),
         ({"read_chars_bytes_per_sample": 2_900_000.0, "mean_batch_bytes": 32 * 300_000.0}, []),
         ({"read_chars_bytes_per_sample": 9_000.0, "mean_batch_bytes": 32 * 8.0}, []),
-        ({"read_chars_bytes_per_sample": None, "mean_batch_bytes": 1.0}, []),
+        ({"read_chars_bytes_per_sample": math.nan, "mean_batch_bytes": 1.0}, []),
         ({"minor_faults_per_batch": 21_000.0, "work_ms_per_batch": 100.0}, ["Page faults while preparing a batch"]),
         ({"minor_faults_per_batch": 2_100.0, "work_ms_per_batch": 100.0}, []),
     ],
@@ -377,7 +377,7 @@ def test_the_loader_is_said_to_use_the_cpu_for_the_stage_that_looks_saw_most(
 def test_bytes_read_and_pages_touched_are_told_where_they_are_many(
     run: Facts, loader: dict[str, Any], told: list[str]
 ) -> None:
-    quiet = {"read_chars_bytes_per_sample": None, "minor_faults_per_batch": None, "mean_batch_bytes": 1e6}
+    quiet = {"read_chars_bytes_per_sample": math.nan, "minor_faults_per_batch": math.nan, "mean_batch_bytes": 1e6}
     facts = dataclasses.replace(run, batch_size=32)
     found = only(judge(facts, COMPUTING | quiet | loader, FULL, pieces(run), machine_cpus=2))
     assert found.cause == "input.cpu_exhausted"
@@ -417,7 +417,7 @@ def test_epochs_of_fewer_batches_than_workers_say_so(run: Facts) -> None:
 
 def test_single_slow_samples_are_stragglers_unless_order_does_not_matter(run: Facts) -> None:
     idle = COMPUTING | {"worker_busy_pct": 40.0, "queue_ready_mean": 3.5}
-    single = {"shape": Shape(Spread.SINGLE, 5, 100, None, 300 * MS), "slow": Slow(9.0)}
+    single = {"shape": Shape(Spread.SINGLE, 5, 100, None, 300 * MS), "slow_times": 9.0}
     waits = pieces(run, slow=0.98, blocked=0.9) | single
     found = only(judge(run, idle, CPUS, waits))
     assert found.cause == "input.straggler"
@@ -428,7 +428,7 @@ def test_single_slow_samples_are_stragglers_unless_order_does_not_matter(run: Fa
 
 def test_uneven_batches_of_a_loader_that_keeps_up_want_a_deeper_queue(run: Facts) -> None:
     uneven = COMPUTING | {"worker_busy_pct": 60.0, "queue_ready_mean": 1.2, "samples_per_s_limit": 1e6}
-    waits = pieces(run) | {"shape": Shape(Spread.IRREGULAR, 30, 100, None, 80 * MS), "slow": Slow(2.0)}
+    waits = pieces(run) | {"shape": Shape(Spread.IRREGULAR, 30, 100, None, 80 * MS), "slow_times": 2.0}
     found = only(judge(run, uneven, CPUS, waits))
     assert found.cause == "input.prefetch_depth"
     assert "prefetch_factor=4` instead of 2" in found.next[0].change
@@ -453,7 +453,7 @@ def test_a_loop_that_leaves_its_iterators_after_a_batch_is_told_to_keep_one(run:
     assert (found.cause, found.next[0].kind) == (cause, "once")
     assert "the loop takes only 1 batch of each and starts over" in found.title
     assert "next(batches)" in found.next[0].change
-    for whole in (few | {"left_early": 0.1}, few | {"left_early": None}, few | {"batches_per_epoch": 40.0}):
+    for whole in (few | {"left_early": 0.1}, few | {"left_early": math.nan}, few | {"batches_per_epoch": 40.0}):
         other = judge(run, COMPUTING, CPUS, pieces(run, **{piece: 0.9}) | whole, persistent_workers=False)[0]
         assert (other.cause, other.next[0].kind) == (cause, "settings")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import nan
 from typing import Any
 
 import pytest
@@ -85,7 +86,7 @@ def weigh(cell: Cell, nbytes: float) -> Cell:
     return known(cell, mean_batch_bytes=nbytes)
 
 
-def using(cell: Cell, cpus: float, machine_busy_pct: float | None = None) -> Cell:
+def using(cell: Cell, cpus: float, machine_busy_pct: float = nan) -> Cell:
     """Its processes kept so many CPUs busy, of the two that they may use."""
     return known(cell, {"tree_cpus": cpus, "cpu_budget": 2.0, "machine_busy_pct": machine_busy_pct})
 
@@ -102,12 +103,12 @@ def test_net_and_loader_that_need_more_cpus_than_there_are_explain_a_slower_trai
 @pytest.mark.parametrize(
     ("times", "busy_pct", "making_ms", "code"),
     [
-        ((20, 5, 30), None, None, "unknown"),
+        ((20, 5, 30), nan, None, "unknown"),
         ((20, 5, 30), 99.0, None, "foreign_load"),
         ((20, 5, 30), 30.0, None, "unknown"),
-        ((20, 5, 30), None, 3.7, "making"),
-        ((20, 5, 30), None, 2.6, "unknown"),
-        ((20, 18, 24), None, None, "balanced"),
+        ((20, 5, 30), nan, 3.7, "making"),
+        ((20, 5, 30), nan, 2.6, "unknown"),
+        ((20, 18, 24), nan, None, "balanced"),
         ((2, 0.5, 3), 99.0, None, "unknown"),  # workers that a short run had no time to see are no other programs
     ],
 )

@@ -124,15 +124,11 @@ def test_workers_at_a_lock_of_a_file_are_seen_there(
 
 
 @pytest.mark.parametrize("state", [ThreadState.SLEEP, ThreadState.SOCKET, ThreadState.LOCK])
-def test_waits_that_no_other_worker_causes_are_no_exclusion(tmp_path: Path, state: int) -> None:
+def test_waits_that_no_other_worker_causes_are_no_exclusion_few_looks_tell_nothing_and_one_worker_is_in_nobodys_way(
+    tmp_path: Path, state: int
+) -> None:
     looks = looked(tmp_path / "run", [ThreadState.RUNS, *[state] * 3] * 10)
     assert not told(exclusion_of(whole(), four_at_work(), looks)).waits_for_lock
-
-
-def test_few_looks_tell_nothing(tmp_path: Path) -> None:
-    looks = looked(tmp_path / "run", [ThreadState.SHARED_LOCK] * 8)
-    assert told(exclusion_of(whole(), four_at_work(), looks)).waiting is None
-
-
-def test_one_worker_is_in_nobodys_way() -> None:
+    few = looked(tmp_path / "few", [ThreadState.SHARED_LOCK] * 8)
+    assert told(exclusion_of(whole(), four_at_work(), few)).waiting is None
     assert exclusion_of(whole(), four_at_work()[::WORKERS]) is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -131,7 +132,7 @@ def test_a_wait_of_which_no_batch_is_known_is_all_making(tmp_path: Path) -> None
     train(tmp_path / "run", [[Step(fetch_ns=20 * MS)] * 100])
     found = waits(tmp_path / "run")
     assert (found.told, found.handed_ns, found.reading_ns, found.slow_ns) == (0, 0, 0, 0)
-    assert found.pct(found.making_ns) is None
+    assert math.isnan(found.pct(found.making_ns))
     assert dataclasses.replace(found, told=1.0).pct(found.making_ns) == pytest.approx(100, abs=1)
 
 
@@ -177,8 +178,7 @@ def test_slow_samples_in_a_sixth_of_the_batches_and_in_each_first_one_are_told_a
     found = waits_of(facts.window, batches, facts.parts)
     assert found.filling_ns == 0
     assert found.slow_ns > 0.8 * found.total_ns
-    assert found.slow is not None
-    assert found.slow.times > 2.5
+    assert found.slow_times > 2.5
 
     # On a busy machine each batch waits for a CPU, for a time of its own: no reason to take the slow one for usual.
     busy = batches.copy()
@@ -205,4 +205,4 @@ def test_an_iterator_is_left_early_if_more_of_its_batches_were_made_than_taken(t
     assert left == pytest.approx(np.isin(passes, further["loader"]).mean())
     assert 0.2 < left < 0.3
     steps["loader"] = 1
-    assert waits_of(window, made, facts.parts).left_early is None
+    assert math.isnan(waits_of(window, made, facts.parts).left_early)

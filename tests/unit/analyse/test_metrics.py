@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pytest
 
 from whyidle.analyse.ranks.figures import figure
 from whyidle.analyse.run.analysis import analyse
@@ -52,14 +53,14 @@ def facts(elements: list[int], samples: list[int], known: bool = True) -> Any:
     return SimpleNamespace(window=SimpleNamespace(steps=steps), loader=SimpleNamespace(slowest=slowest))
 
 
-def test_batches_of_padded_sequences_differ_and_name_their_slowest_samples() -> None:
-    assert sample_sizes(facts([800, 800, 1600, 880], [8] * 4)) == SampleSizes(True, (71, 3))
-
-
-def test_images_of_one_size_do_not_differ_though_a_last_batch_is_smaller() -> None:
-    assert sample_sizes(facts([800, 800, 300], [8, 8, 3])) == SampleSizes(False, ())
-
-
-def test_nothing_is_said_where_shapes_are_not_known() -> None:
-    assert sample_sizes(facts([800, 1600], [8, 8], known=False)) == SampleSizes(False, ())
-    assert sample_sizes(None) == SampleSizes(False, ())
+@pytest.mark.parametrize(
+    ("known", "sizes"),
+    [
+        (facts([800, 800, 1600, 880], [8] * 4), SampleSizes(True, (71, 3))),  # of padded sequences
+        (facts([800, 800, 300], [8, 8, 3]), SampleSizes(False, ())),  # of images, and a smaller last batch
+        (facts([800, 1600], [8, 8], known=False), SampleSizes(False, ())),
+        (None, SampleSizes(False, ())),
+    ],
+)
+def test_samples_that_differ_in_size_are_named_by_the_slowest(known: Any, sizes: SampleSizes) -> None:
+    assert sample_sizes(known) == sizes

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from math import nan
 from pathlib import Path
 from typing import Any
 
@@ -133,7 +135,7 @@ def seen_of(device: Records = HEALTHY_DEVICE, host: Records = HEALTHY_HOST, of: 
 def test_what_is_missing_or_cannot_be_trusted_is_said(
     said: str, device: Records | None, host: Records | None, how: dict[str, Any]
 ) -> None:
-    usual: dict[str, Any] = {"device_kind": "cuda", "foreign_cpus": None}
+    usual: dict[str, Any] = {"device_kind": "cuda", "foreign_cpus": nan}
     reserved = how.get("reserved")
     of = window(reserved and round(reserved * GB))
     seen = sampled(of, HEALTHY_DEVICE if device is None else device, HEALTHY_HOST if host is None else host)
@@ -145,7 +147,7 @@ def test_what_is_missing_or_cannot_be_trusted_is_said(
 def test_no_sample_at_all_is_no_figure() -> None:
     seen = seen_of(NO_DEVICE, NO_HOST)
     assert (seen.samples, seen.host_samples, seen.device_samples) == (0, 0, 0)
-    assert {value for name, value in vars(seen).items() if not name.endswith("samples")} == {None}
+    assert all(math.isnan(value) for name, value in vars(seen).items() if not name.endswith("samples"))
 
 
 def with_windows() -> Sampled:
@@ -178,27 +180,27 @@ TWO = devices(*(states(device=device, memory_used_bytes=20 * GB) for device in (
 @pytest.mark.parametrize(
     ("seen", "figures"),
     [
-        (seen_of(), {"utilisation_pct": 90, "utilisation_window_ms": None, "sampler_cpus": 0.01}),
-        (seen_of(), {"throttled_s": None, "thermal_pct": None}),
-        (seen_of(NO_DEVICE), {"utilisation_pct": None}),
+        (seen_of(), {"utilisation_pct": 90, "utilisation_window_ms": nan, "sampler_cpus": 0.01}),
+        (seen_of(), {"throttled_s": nan, "thermal_pct": nan}),
+        (seen_of(NO_DEVICE), {"utilisation_pct": nan}),
         (beyond(), {"beyond_training_bytes": GB}),
         # With several devices memory is not guessed.
-        (seen_of(TWO, of=window(reserved=GB)), {"beyond_training_bytes": None}),
+        (seen_of(TWO, of=window(reserved=GB)), {"beyond_training_bytes": nan}),
         # Slots that an older record did not use hold zeros.
-        (seen_of(shared(2, 5, processes_bytes=0, largest_process_bytes=0)), {"others_least_bytes": None}),
+        (seen_of(shared(2, 5, processes_bytes=0, largest_process_bytes=0)), {"others_least_bytes": nan}),
         (
             seen_of(devices(clocked(30, 0), clocked(2, 12.5, device=1))),
             {"power_capped_pct": 30, "thermal_pct": 12.5},
         ),
         # Counters that restarted are not a share.
-        (restarted(), {"power_capped_pct": None}),
+        (restarted(), {"power_capped_pct": nan}),
         # Windows weigh by their length and name it.
         (with_windows(), {"sm_active_pct": 56, "sm_active_window_ms": 200}),
         (with_windows(), {"utilisation_pct": 100, "utilisation_window_ms": 170}),
     ],
 )
 def test_figures_are_of_what_was_seen_and_else_none(seen: Sampled, figures: dict[str, float | None]) -> None:
-    assert {name: getattr(seen, name) for name in figures} == pytest.approx(figures)
+    assert {name: getattr(seen, name) for name in figures} == pytest.approx(figures, nan_ok=True)
 
 
 def test_steps_whose_stamps_contradict_the_device_are_counted_of_the_window_alone() -> None:
@@ -275,31 +277,28 @@ def test_steps_of_which_some_only_fetch_for_others_are_doubted_and_no_cause_is_m
     folder = train_on_cpu(tmp_path / "run", ([fetches_only()] * (together - 1) + [computes()]) * (160 // together))
     analysis = analysis_of_run(folder)
     assert analysis.facts is not None
-    doubtful = analysis.facts.doubtful
-    assert doubtful is not None
-    assert doubtful.times == pytest.approx(5000, rel=0.01)
     assert "device.shape_churn" not in {finding.cause for finding in analysis.findings}
-    (said,) = [note for note in analysis.notes if "these cannot all be steps" in note]
-    assert f"{doubtful.short} of {doubtful.of} steps compute a 5000th of what the others do" in said
+    assert "steps compute a 5000th of what the others do" in analysis.facts.doubtful
+    assert analysis.facts.doubtful in analysis.notes
 
 
 def test_steps_that_learn_are_doubted_only_beyond_what_tuning_explains(tmp_path: Path) -> None:
     for short_ms, doubted in ((2.5, False), (0.1, True)):
         steps = [fetches_only(short_ms, learns=True), computes()] * 40
         facts = facts_of_run(train_on_cpu(tmp_path / f"run{short_ms}", steps))
-        assert (facts.doubtful is not None) == doubted
+        assert bool(facts.doubtful) == doubted
 
 
 def test_single_steps_may_be_anything(tmp_path: Path) -> None:
     steps = [computes(1, new=False)] * 99 + [computes(5000)]
-    assert facts_of_run(train_on_cpu(tmp_path / "run", steps)).doubtful is None
+    assert facts_of_run(train_on_cpu(tmp_path / "run", steps)).doubtful == ""
 
 
 def test_what_the_compiler_took_is_no_reason_to_doubt(tmp_path: Path) -> None:
     folder = train_on_cpu(tmp_path / "run", ([computes(1, new=False)] * 9 + [computes(5000)]) * 10)
-    assert facts_of_run(folder).doubtful is not None
+    assert facts_of_run(folder).doubtful
     spans = [(int(step["fetch_end_ns"]), int(step["step_end_ns"])) for step in steps_of(folder)[9::10]]
     add_events(folder, [(begin, EventKind.COMPILE, NOT_MEASURED, end) for begin, end in spans])
     facts = facts_of_run(folder)
-    assert facts.doubtful is None
+    assert facts.doubtful == ""
     assert facts.shape_churn is not None

@@ -12,11 +12,13 @@ import pytest
 from support.crafted import facts_of_run
 from support.jobs import SECOND, START, Job, Rank, analysed, late_ms, record, said
 from whyidle.analyse.ranks.job import samples_within
+from whyidle.analyse.ranks.membership import ranks_of
 from whyidle.analyse.recent.reader import RecentReader
 from whyidle.analyse.run.analysis import Analysis, analyse
 from whyidle.errors import RecordError
-from whyidle.record.run import open_run, update_run
-from whyidle.record.schema import BATCH
+from whyidle.record.reader import RecordFile
+from whyidle.record.run import Run, open_run, update_run
+from whyidle.record.schema import BATCH, HEADER, HEADER_BYTES, STEP
 from whyidle.record.segment import RecordWriter
 from whyidle.report.contract import run as contract
 from whyidle.scenarios.planted import MS, Step, train
@@ -141,6 +143,21 @@ def test_wall_clocks_that_contradict_the_pairing_are_told(tmp_path: Path) -> Non
     off = {"beta": 30 * SECOND}
     analysis = analysed(record(tmp_path / "run", ranks, shifts={"beta": SECOND * 77}, wall_off_ns=off))
     assert said(analysis, "The wall clocks of beta and alpha differ by 30.0 s")
+
+
+def test_of_several_processes_of_a_rank_the_one_with_most_steps_counts_and_none_is_read_for_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = record(tmp_path / "run", [Rank(), Rank()]).folders[0]
+    (path,) = folder.glob("step-1-*.rec")
+    made, header = bytearray(path.read_bytes()), list(HEADER.unpack_from(path.read_bytes()))
+    pid = header[5]
+    header[5] += 1
+    made[: HEADER.size] = HEADER.pack(*header)
+    path.with_name(f"step-1-{pid + 1}.rec").write_bytes(made[: HEADER_BYTES + 40 * STEP.record_bytes])
+    monkeypatch.setattr(RecordFile, "all", None, raising=False)
+    monkeypatch.setattr(Run, "records", None)
+    assert [rank.writer for rank in ranks_of([open_run(folder)])] == [(0, pid), (1, pid)]
 
 
 def test_throughput_is_that_of_the_time_in_which_all_ranks_ran(tmp_path: Path) -> None:

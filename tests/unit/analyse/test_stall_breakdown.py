@@ -7,10 +7,13 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 
+from support.crafted import amend
 from support.trainings import Training, trainings
 from whyidle.analyse.run.facts import Facts, facts_of
 from whyidle.analyse.run.stall_breakdown import PARTS
+from whyidle.record.reader import Records
 from whyidle.record.run import open_run
+from whyidle.record.schema import NOT_MEASURED
 from whyidle.scenarios.planted import MS, Step, train
 
 
@@ -55,3 +58,17 @@ def test_every_part_of_a_random_training_is_what_the_engines_and_the_loop_really
     for part in PARTS:
         assert getattr(parts, f"{part}_ns") == pytest.approx(truth[part], abs=0.001 * window.wall_ns), (part, parts)
     assert parts.input_ns <= parts.fetch_ns
+
+
+def test_a_step_before_which_nobody_knows_how_many_were_let_pass_counts_alone(tmp_path: Path) -> None:
+    """Such a number is missing where the bytes of a record were overwritten."""
+    train(tmp_path / "run", [[Step(fetch_ns=20 * MS)] * 60])
+    known = facts(tmp_path / "run")
+
+    def forget(steps: Records) -> None:
+        steps["skipped"][:9:4] = steps["skipped_samples"][:9:4] = NOT_MEASURED
+
+    amend(tmp_path / "run", forget)
+    found = facts(tmp_path / "run")
+    assert (found.window.count, found.window.warmup_steps, found.samples) == (57, 3, known.samples)
+    assert found.parts == known.parts

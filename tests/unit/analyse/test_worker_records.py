@@ -81,23 +81,21 @@ def window(recorded: Records, end_ms: int) -> Window:
     return Window(int(recorded["fetch_begin_ns"][0]), end_ms * MS, recorded, 0, recorded)
 
 
-def test_batches_find_their_step_by_loader_pass_and_number() -> None:
-    recorded = steps((1, 0, 0, 1), (1, 1, 2, 3), (1, PASS, 4, 5), (2, 0, 6, 7))
-    made = rows(BATCH, batch(2, 0, 0, 1), batch(1, PASS, 0, 1), batch(1, 0, 0, 1), batch(1, 1, 0, 1))
-    assert of_training(made, recorded)["step"].tolist() == [3, 2, 0, 1]
-
-
-def test_loaders_of_a_validation_are_left_out_and_batches_for_nobody_kept_without_a_step() -> None:
-    recorded = steps((1, 0, 0, 1))
-    made = rows(BATCH, batch(7, 0, 0, 1), batch(1, 0, 0, 1), batch(1, 5, 0, 1), {"step": 0, "worker": 0})
-    found = of_training(made, recorded)
-    assert found["loader"].tolist() == [1, 1, NOT_MEASURED]
-    assert found["step"].tolist() == [0, NOT_MEASURED, 0]
-
-
-def test_no_step_of_a_loader_leaves_none_of_its_batches() -> None:
-    recorded = steps((NOT_MEASURED, NOT_MEASURED, 0, 1))
-    assert len(of_training(rows(BATCH, batch(1, 0, 0, 1)), recorded)) == 0
+@pytest.mark.parametrize(
+    ("fetched", "made", "loaders", "found"),
+    [
+        ([(1, 0), (1, 1), (1, PASS), (2, 0)], [(2, 0), (1, PASS), (1, 0), (1, 1)], [2, 1, 1, 1], [3, 2, 0, 1]),
+        # Those of a validation's loader are left out, those for nobody kept without a step.
+        ([(1, 0)], [(7, 0), (1, 0), (1, 5), None], [1, 1, NOT_MEASURED], [0, NOT_MEASURED, 0]),
+        ([(NOT_MEASURED, NOT_MEASURED)], [(1, 0)], [], []),
+    ],
+)
+def test_batches_find_their_step_by_loader_pass_and_number(
+    fetched: list[tuple[int, int]], made: list[tuple[int, int] | None], loaders: list[int], found: list[int]
+) -> None:
+    recorded = steps(*((*of, 2 * n, 2 * n + 1) for n, of in enumerate(fetched)))
+    told = of_training(rows(BATCH, *(batch(*of, 0, 1) if of else {"step": 0, "worker": 0} for of in made)), recorded)
+    assert (told["loader"].tolist(), told["step"].tolist()) == (loaders, found)
 
 
 def test_of_later_batches_of_a_pass_the_first_that_was_finished_counts() -> None:

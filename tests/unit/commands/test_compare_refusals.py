@@ -128,7 +128,7 @@ def test_a_size_too_large_for_the_data_is_skipped(tmp_path: Path) -> None:
 
 def test_each_line_of_progress_is_of_its_own_cell() -> None:
     said = io.StringIO()
-    runs = [SimpleNamespace(job=None, facts=SimpleNamespace(samples_per_s=rate)) for rate in (9.0, 5.0)]
+    runs = [SimpleNamespace(job=SimpleNamespace(samples_per_s=rate), facts=SimpleNamespace()) for rate in (9.0, 5.0)]
     setting = {"device": {"name": "emulated:k80, emulated:v100", "kind": "emulated"}}
     shown = MatrixProgress(Console(file=said), cast("Any", SimpleNamespace(setting=setting, runs_ahead=2)), plain=True)
     for device in ("emulated:k80", "emulated:v100"):
