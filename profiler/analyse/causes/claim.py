@@ -113,6 +113,8 @@ class Claim:
     ns: float
     code: str = ""
     """The cause that the rule stands for."""
+    validation: Finding | None = None
+    """What explains most of the wait for data of a validation, of time outside the steps; `None`: nothing does."""
     title: str = field(default="", init=False)
     confidence: float = field(default=0.0, init=False)
     evidence: list[Evidence] = field(default_factory=list, init=False)

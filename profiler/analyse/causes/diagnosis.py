@@ -9,6 +9,7 @@ from ...record.reader import Records
 from ...record.schema import EventKind
 from ..run.facts import Facts
 from ..run.stall_breakdown import UNTOLD
+from ..shares import MOSTLY
 from ..where.own_loop import COMPUTING
 from .claim import Claim, Piece
 from .finding import LEAST_GAIN, MOST_UNNAMED, Evidence, Finding, Next, no_verdict, without_name
@@ -18,6 +19,7 @@ from .pieces import counts, grown_ns, held_ns, own_pieces, pieces_of, waits_of
 from .run import kin_of_growth, leads, shares_seen
 from .table import explained
 from .wait import Wait
+from .windows import evaluation_facts
 
 LEAST_STEPS = 30
 """Steps after the warm-up that a verdict or a comparison needs: fewer support none, of a run, of ranks or of sizes."""
@@ -41,7 +43,7 @@ def findings_of(facts: Facts) -> tuple[Finding, ...]:
     found = waits_explained(facts)
     before = {} if facts.startup is None else {Piece.BEFORE: float(sum(facts.startup.own_ns.values()))}
     for piece, ns in (before | pieces_of(facts) | own_pieces(facts)).items():
-        cause = explained(piece, Claim(facts, ns))
+        cause = explained(piece, Claim(facts, ns, validation=_validation(facts) if piece is Piece.BOUNDARY else None))
         found += [] if cause is None else [cause]
     if all(each.cause != memory.code for each in found) and (soon := soon_full(facts)) is not None:
         found.append(soon)
@@ -58,6 +60,17 @@ def findings_of(facts: Facts) -> tuple[Finding, ...]:
     if found and not facts.told_apart and facts.own_loop is None:
         found[0] = replace(found[0], next=(*found[0].next, _TELL_APART))
     return tuple(found)
+
+
+def _validation(facts: Facts) -> Finding | None:
+    """Return what explains most of a validation's wait for data; `None` where most of it is not explained."""
+    evaluation = None if facts.outside is None else facts.outside.evaluation
+    if evaluation is None or evaluation.workers is None or evaluation.started_once:
+        return None
+    judged = evaluation_facts(facts, evaluation)
+    found = waits_explained(judged)
+    explained_ns = sum(each.share for each in found) * judged.parts.wall_ns
+    return max(found, key=lambda each: each.share) if found and explained_ns >= MOSTLY * evaluation.waited_ns else None
 
 
 def waits_explained(facts: Facts) -> list[Finding]:

@@ -9,7 +9,7 @@ from ..predict.advice import VanishedWork
 from ..predict.predict import Assumed
 from ..run.exposed_data_wait import Spread
 from ..run.facts import Facts
-from ..run.loader_stats import HandedOver
+from ..run.loader_stats import BUSY, HandedOver
 from ..run.resource_usage import MemoryGrowth, MemoryLimitSeen
 from ..shares import MOSTLY
 from ..speedup import Speedup
@@ -259,7 +259,8 @@ def uneven(wait: Wait) -> None:
     spread = facts.waits.shape.spread in (Spread.SINGLE, Spread.IRREGULAR, Spread.PERIODIC)
     # The workers deliver, on average, what the training takes without waiting.
     supplies = wait["samples_per_s_limit"] >= number(facts.samples_per_s_without(facts.parts.input_ns))
-    if not wait.keeps_up and not (varied and spread and supplies):
+    half_busy = wait.without_steps and 100 * MOSTLY <= wait["worker_busy_pct"] < 100 * BUSY
+    if not wait.keeps_up and not (varied and spread and supplies) and not half_busy:
         return
     says = f"{wait.begins}, although the loader keeps up on average: batches come unevenly."
     wait.says(says, 0.6 if varied else 0.4)

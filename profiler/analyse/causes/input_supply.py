@@ -9,7 +9,7 @@ import numpy as np
 from ...record.schema import NOT_MEASURED, ThreadState
 from ..predict.advice import VanishedWork
 from ..predict.predict import Assumed
-from ..run.loader_stats import HEAVILY_QUEUED_PCT, MOSTLY_READING, QUEUED_PCT, Exclusion, SeenWaiting, TimeGrowth
+from ..run.loader_stats import BUSY, HEAVILY_QUEUED_PCT, MOSTLY_READING, QUEUED_PCT, Exclusion, SeenWaiting, TimeGrowth
 from ..where.selection import NOT_MENDED, OF_HANDS, OF_THE_MACHINE, PREPARING, WORTH_A_LINE, Lines, making
 from ..where.stages import cheaper_by_words
 from .claim import SUPPLY, Piece, cause, gains, number
@@ -121,11 +121,11 @@ def too_few_workers(wait: Wait) -> None:
     Workers that mostly wait (for the network, locks, sleeps) may be more than the CPUs. Where
     nothing measured says why the loader does not keep up, the title calls the reason a guess.
     """
-    if not wait.workers_busy or not wait.cpu_known or wait.starved:
+    if not wait.workers_busy or wait.starved:
         return
     used, budget = wait["cpus_used"], wait["cpu_budget"]
-    uses = f"and the job uses {used:.1f} of its {budget:g} CPUs"
-    wait.says(f"{wait.begins}: {_count(wait.loader.workers)} busy all the time, {uses}.", 0.85)
+    uses = f", and the job uses {used:.1f} of its {budget:g} CPUs" if wait.cpu_known else ""
+    wait.says(f"{wait.begins}: {_count(wait.loader.workers)} busy all the time{uses}.", 0.85 if uses else 0.5)
     wait.shows("worker_busy_pct", "cpus_used", "cpu_budget", "queue_ready_mean", *wait.pace, *wait.touched)
     wanted = wait.wanted
     wait.advice.append(wait.so_many(_more_workers(wait, wanted), wanted))
@@ -158,14 +158,15 @@ def latency(wait: Wait) -> None:
 def general(wait: Wait) -> None:
     """The loader does not keep up; nothing measured says why."""
     loader, ahead, wanted = wait.loader, wait.facts.set_prefetch, wait.wanted
+    if wait.without_steps and wait["worker_busy_pct"] < 100 * BUSY:
+        # Where waits are not known one by one, nothing says why workers that have time to spare are waited for.
+        return
     if not wait.cpu_known:
         rest = "; CPU use was not measured, so the reason is a guess"
     elif wait.cpu_used:
         rest = "; the job uses up its CPUs, but its workers do not"
     elif loader.worker_busy_pct is None:
         rest = " while CPU is left over, and the loader does not tell what it does"
-    elif wait.workers_busy:
-        rest = "; its workers are busy all the time"
     else:
         rest = " while CPU is left over and its workers are idle part of the time"
     if wanted.said is not None:

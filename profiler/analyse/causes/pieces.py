@@ -240,4 +240,5 @@ def is_handed(facts: Facts) -> bool:
     limit = busy or (loader.run_queue_pct or 0.0) >= HEAVILY_QUEUED_PCT
     handed = waits.handed_ns / max(1, waits.handed_ns + waits.making_ns + waits.slow_ns + waits.reading_ns)
     large = (loader.mean_batch_bytes or 0.0) >= INPUT.large_batch_bytes and handed >= NEARLY_ALL
-    return (large or not limit) and loader.queue_capacity is not None and handed >= MOSTLY
+    queues = loader.queue_capacity is not None or bool(facts.set_workers)
+    return (large or not limit) and queues and handed >= MOSTLY

@@ -160,6 +160,11 @@ class Wait(Claim):
         told = self.whole and shape.spread not in (Spread.NOWHERE, Spread.FIRST_OF_EPOCH)
         return f"{text}, {shape.words}" if told else text
 
+    @property
+    def without_steps(self) -> bool:
+        """Whether no step is known by itself: of a window seen as a whole (`windows.py`)."""
+        return len(self.facts.window.steps) == 0
+
     # What the loader and the CPUs are like; false where it was not measured.
 
     @property
@@ -181,8 +186,8 @@ class Wait(Claim):
     @property
     def says_nothing(self) -> bool:
         """Whether there is no DataLoader, and nothing known of how batches are made."""
-        loader = self.loader
-        return self.facts.set_workers is None and loader.workers == 0 and loader.queue_capacity is None
+        unknown = self.facts.set_workers is None and self.facts.made_in_fetch_pct is None
+        return unknown and self.loader.workers == 0 and self.loader.queue_capacity is None
 
     @property
     def cpu_known(self) -> bool:

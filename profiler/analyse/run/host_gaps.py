@@ -13,7 +13,6 @@ from ...record.schema import NOT_MEASURED, EventKind, PauseKind, StepFlag
 from ..intervals import Intervals, clip, intersect, subtract, total, union, union_of
 from ..shares import MOSTLY, NEARLY_ALL
 from .exposed_data_wait import Shape, Spread, shape_of
-from .loader_stats import BUSY
 from .stall_breakdown import Partition
 from .window import Window, flagged, lasting, or_zero, per_step, under_way
 
@@ -211,8 +210,8 @@ class Evaluation:
     """CPU that preparing batches took, of the time in which it was not waiting for a CPU, 0..1."""
     slow_starts: int = 0
     """Passes that waited mostly for a worker to take up their first batch."""
-    renewed: bool = False
-    """Whether each pass has an iterator of its own: persistent workers keep one."""
+    iterators: int | None = None
+    """Iterators of these passes: persistent workers keep one."""
 
     @property
     def waits(self) -> bool:
@@ -222,27 +221,9 @@ class Evaluation:
     @property
     def started_once(self) -> bool:
         """Whether most of the waiting is for workers to start, in one pass only."""
-        return self._lacks == "starting" and self.slow_starts < LEAST_RESTARTS
-
-    @property
-    def cause(self) -> str | None:
-        """The contract's code of what its loader lacks; `None`: not known, or nothing."""
-        if self._lacks == "starting":
-            restarted = self.renewed and self.slow_starts >= LEAST_RESTARTS
-            return "input.worker_restart" if restarted else None
-        return self._lacks
-
-    @property
-    def _lacks(self) -> str | None:
-        """The code, or that most of the waiting is for workers to take up first batches of passes."""
-        if self.workers == 0:
-            return "input.serial"
-        busy = self.busy is not None and self.busy >= BUSY
-        starting, making = self.starting_ns or 0, self.first_ns or 0
-        # Both together count where workers have time to spare; busy ones are waited for afterwards too.
-        if (max(starting, making) if busy else starting + making) >= max(1.0, MOSTLY * self.waited_ns):
-            return "starting" if starting >= making else "input.pipeline_fill"
-        return "input.too_few_workers" if busy else None
+        starting, first = self.starting_ns or 0, self.first_ns or 0
+        mostly = starting >= first and starting + first >= max(1.0, MOSTLY * self.waited_ns)
+        return mostly and self.slow_starts < LEAST_RESTARTS
 
 
 @dataclass(frozen=True)
@@ -376,5 +357,5 @@ def _evaluation(
         batches=batches_a_pass,
         cpu_share=min(1.0, float(timed["cpu_ns"].sum()) / lasted) if lasted > 0 else None,
         slow_starts=slow_starts,
-        renewed=len(iterators) == len(made),
+        iterators=len(iterators) or None,
     )

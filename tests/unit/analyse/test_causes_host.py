@@ -513,10 +513,10 @@ def test_validation_that_waits_for_data_has_its_share(tmp_path: Path, share: flo
 @pytest.mark.parametrize(
     "row",
     [
-        (0.8, 0, {}, None, "input.serial", "waits for data: its loader has no workers.", "num_workers="),
-        (0.8, 2, BUSY, None, "input.too_few_workers", "", "now 2"),
+        (0.8, 0, {}, None, "input.serial", "in the training process, one after the other.", "num_workers="),
+        (0.8, 2, BUSY, None, "input.too_few_workers", ": 2 workers are busy all the time.", "instead of 2"),
         # Where more workers are of no use samples have to be cheaper.
-        (0.8, 4, BUSY, 2, "input.too_few_workers", "", "samples cheaper"),
+        (0.8, 4, BUSY, 2, "input.too_few_workers", "", "make samples cheaper"),
         (0.8, 2, {"starting": 0.7, "busy": 0.5}, None, "input.worker_restart", "", "persistent_workers=True"),
         # The first batch takes its part; both together are half of the waiting, and workers that idle not too few.
         (
@@ -525,10 +525,10 @@ def test_validation_that_waits_for_data_has_its_share(tmp_path: Path, share: flo
             {"starting": 0.27, "busy": 0.5},
             None,
             "input.worker_restart",
-            "each pass starts its workers anew.",
+            "ms per epoch.",
             "persistent_workers=True",
         ),
-        (0.6, 2, {"starting": 0.27, "busy": 0.95}, None, "input.too_few_workers", "", ""),
+        (0.6, 2, {"starting": 0.2, "busy": 0.95}, None, "input.too_few_workers", "", ""),
         (0.7, 2, {"starting": 0.05, "busy": 0.9, "first": 5}, None, "input.pipeline_fill", "", ""),
         (0.8, None, {}, None, None, "most of it on validation that waits for data.", ""),
         (0.05, 2, {}, None, None, "most of it on validation that computes.", "Validate less often"),
@@ -553,20 +553,20 @@ def test_what_validation_lacks_is_told_by_its_waits_and_workers(tmp_path: Path, 
         (0.6, 0, {}, 192, 2),
         (0.79, 0, {}, 192, 5),
         (0.89, 0, {}, 192, 11),
-        # As many as there are batches in a pass, and no more than that.
+        # As many as make two of a pass's batches, and no more than that.
         (0.999, 0, {}, 192, 64),
         (0.999, 0, {}, 4, 4),
-        (0.99, 2, BUSY, 192, 20),
+        (0.99, 2, BUSY, 192, 10),
         # Those that mostly wait may be more than the CPUs.
         (0.99, 2, BUSY | {"cpu": 0.9}, 4, 4),
-        (0.99, 2, BUSY | {"cpu": 0.1}, 4, 20),
+        (0.99, 2, BUSY | {"cpu": 0.1}, 4, 10),
     ],
 )
 def test_validation_is_given_the_workers_that_keep_up_with_it(
     tmp_path: Path, waited: float, workers: int, batches: dict[str, Any], cpus: int, wanted: int
 ) -> None:
     change = validated(tmp_path / "run", waited, workers, batches, cpus).next[0].change
-    told = re.match(r"Set `num_workers=(\d+)` for the validation loader", change)
+    told = re.match(r"For the validation loader: set `num_workers=(\d+)`", change)
     assert told is not None, change
     assert int(told[1]) == wanted
 
@@ -594,7 +594,8 @@ def test_a_validation_that_draws_on_from_one_iterator_waits_for_workers_at_work(
     seen = evidence(finding)
     assert seen["Cause of the validation's wait"] == "input.too_few_workers"
     assert seen["Validation workers busy"] > 95
-    assert finding.next[0].change.startswith(f"Set `{change}" if change else "Make validation samples cheaper")
+    change = f"set `{change}" if change else "make samples cheaper"
+    assert finding.next[0].change.startswith(f"For the validation loader: {change}")
 
 
 @pytest.mark.parametrize(("waited", "cpus", "goes"), [(0.8, None, 0.8), (0.999, 2, 0.5), (0.999, 4, 0.75)])
@@ -613,7 +614,7 @@ def test_no_more_is_promised_than_the_waiting_that_so_many_workers_remove(
 @pytest.mark.parametrize(("of_training", "advised"), [(2, False), (4, True)])
 def test_validation_is_not_told_to_take_what_it_has(tmp_path: Path, of_training: int, advised: bool) -> None:
     """Its two workers have time to spare, and what it waits for is not known."""
-    validated(tmp_path / "run", 0.6, 2, {"starting": 0.02, "busy": 0.5})
+    validated(tmp_path / "run", 0.6, 2, {"starting": 0.02, "busy": 0.3})
     loader_of(tmp_path / "run", of_training, 0)
     changes = [change.change for change in found(tmp_path / "run")["host.boundary"].next]
     assert any(change.startswith("Give the validation loader") for change in changes) is advised
@@ -628,8 +629,8 @@ def test_workers_that_start_once_are_not_told_to_be_persistent(tmp_path: Path) -
     made(tmp_path / "run", spans, workers=2, starting=0.7, busy=0.5, persistent=True)
     seen = outside_of(tmp_path / "run").evaluation
     assert seen.started_once
-    assert seen.cause is None
     finding = found(tmp_path / "run")["host.boundary"]
+    assert "Cause of the validation's wait" not in evidence(finding)
     assert not any("persistent_workers" in change.change for change in finding.next)
 
 

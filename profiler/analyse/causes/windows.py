@@ -1,0 +1,82 @@
+"""Windows of which no steps are known: a validation outside the steps, and a training seen from outside.
+
+Both are judged by the rules of the wait for data, as the training itself is. The clock is that of the thread that
+waits; all of the window is one step, with one batch of one sample, so no time of a step, batch or sample is told.
+"""
+
+from __future__ import annotations
+
+from dataclasses import MISSING, fields, replace
+from typing import Any, TypeVar
+
+import numpy as np
+
+from ...record.schema import STEP
+from ..intervals import EMPTY
+from ..run.exposed_data_wait import Shape, Spread, Waits
+from ..run.facts import Facts
+from ..run.host_gaps import Evaluation
+from ..run.loader_stats import LoaderStats
+from ..run.resource_usage import Sampled
+from ..run.stall_breakdown import Partition
+from ..run.window import Window
+
+Known = TypeVar("Known")
+
+
+def unknown(kind: type[Known], **known: Any) -> Known:
+    """Return such figures, of which all that is not given and has no default is not measured."""
+    needed = (each.name for each in fields(kind) if each.default is MISSING and each.default_factory is MISSING)  # type: ignore[arg-type]
+    return kind(**dict.fromkeys(needed) | known)
+
+
+def window_facts(wall_ns: float, waits: dict[str, Any], loader: dict[str, Any], **facts: Any) -> Facts:
+    """Return the facts of such a window.
+
+    `waits`: pieces of the wait for data, ns, and figures of epochs, as `Waits` has them; `loader`, `facts`: the fields
+    of `LoaderStats` and `Facts` that are known. `work_ms_per_batch` is the time of all its making.
+    """
+    pieces = dict.fromkeys((each.name for each in fields(Waits) if each.name.endswith("_ns")), 0)
+    pieces |= {name: round(of) for name, of in waits.items() if name.endswith("_ns")}
+    waited, wall = sum(pieces.values()), max(1, round(wall_ns))
+    of_epochs = {"told": 1.0, "epochs": 1, "shape": Shape(Spread.NOWHERE)} | waits
+    nowhere = {each.name: EMPTY for each in fields(Partition) if not each.compare}
+    amounts = {each.name: 0 for each in fields(Partition) if each.compare}
+    spent = {"wall_ns": wall, "input_ns": min(wall, waited), "compute_ns": max(0, wall - waited), "fetch_ns": waited}
+    none = np.empty(0, STEP.dtype)
+    given = {"workers": 0, "slowest": (), "transforms": (), "make_ms_per_sample": loader.get("work_ms_per_batch")}
+    return unknown(
+        Facts,
+        **{"window": Window(0, wall, none, 0, none, skipped_after=1), "device_kind": "cpu", "samples": 1}
+        | {"parts": Partition(**amounts | nowhere | spent), "waits": unknown(Waits, **of_epochs | pieces)}
+        | {"loader": unknown(LoaderStats, **given | loader), "sampled": unknown(Sampled), "unfed_share": 0.0}
+        | facts,
+    )
+
+
+def evaluation_facts(facts: Facts, evaluation: Evaluation) -> Facts:
+    """Return the facts of the passes over loaders that train nothing: what they took outside the steps."""
+    starting, first = evaluation.starting_ns or 0, evaluation.first_ns or 0
+    making = max(0, evaluation.waited_ns - starting - first)
+    making_ns, using_ns = evaluation.making_ns, evaluation.ns - evaluation.waited_ns
+    if making_ns is not None and evaluation.using_ns:
+        # Of the time to prepare batches as much as falls on the time outside the steps.
+        making_ns = round(making_ns * using_ns / evaluation.using_ns)
+    return window_facts(
+        evaluation.ns,
+        {
+            **{"starting_ns": starting, "filling_ns": first, "making_ns": making, "epochs": evaluation.passes},
+            **{"iterators": evaluation.iterators, "batches_per_epoch": evaluation.batches},
+        },
+        {
+            "workers": evaluation.workers or 0,
+            "worker_busy_pct": None if evaluation.busy is None else 100 * evaluation.busy,
+            "cpu_pct": None if evaluation.cpu_share is None else 100 * evaluation.cpu_share,
+            "work_ms_per_batch": None if making_ns is None else making_ns / 1e6,
+        },
+        device_kind=facts.device_kind,
+        # Time of the quota is summed over the whole run.
+        sampled=replace(facts.sampled, throttled_s=None),
+        machine_cpus=facts.machine_cpus,
+        set_workers=evaluation.workers,
+    )
