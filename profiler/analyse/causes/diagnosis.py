@@ -63,14 +63,17 @@ def findings_of(facts: Facts) -> tuple[Finding, ...]:
 
 
 def _validation(facts: Facts) -> Finding | None:
-    """Return what explains most of a validation's wait for data; `None` where most of it is not explained."""
     evaluation = None if facts.outside is None else facts.outside.evaluation
     if evaluation is None or evaluation.workers is None or evaluation.started_once:
         return None
-    judged = evaluation_facts(facts, evaluation)
-    found = waits_explained(judged)
-    explained_ns = sum(each.share for each in found) * judged.parts.wall_ns
-    return max(found, key=lambda each: each.share) if found and explained_ns >= MOSTLY * evaluation.waited_ns else None
+    return cause_of_wait(evaluation_facts(facts, evaluation))
+
+
+def cause_of_wait(window: Facts) -> Finding | None:
+    """Return the largest cause of a window's wait for data; `None` where most of the wait is not explained."""
+    found = waits_explained(window)
+    told = sum(each.share for each in found) >= MOSTLY * window.parts.share("input")
+    return max(found, key=lambda each: each.share) if found and told else None
 
 
 def waits_explained(facts: Facts) -> list[Finding]:

@@ -21,6 +21,7 @@ from .finding import Evidence, Next
 from .input_batches import PERSISTENT, persistence
 from .input_supply import serial
 from .pieces import own_ns, restarts
+from .windows import of_validation
 
 
 @dataclass(frozen=True)
@@ -387,10 +388,10 @@ def _validation_waits(claim: Claim, outside: Outside, ns: float) -> Next | None:
         return Next("Record more passes of validation: the one start of its workers then weighs less")
     if verdict is not None and evaluation is not None:
         best = verdict.next[0]
-        own = f"For the validation loader: {best.change[0].lower()}{best.change[1:]}"
-        if best.speedup is None or best.speedup.to_try:
-            return claim.removing(own, best.kind, ns, likely=0.6)
-        return claim.removing(own, best.kind, min(ns, evaluation.ns * (1 - 1 / best.speedup.value)), likely=0.9)
+        known = best.speedup is not None and not best.speedup.to_try
+        if best.speedup is not None and known:
+            ns = min(ns, evaluation.ns * (1 - 1 / best.speedup.value))
+        return claim.removing(of_validation(verdict), best.kind, ns, likely=0.9 if known else 0.6)
     if evaluation is not None and evaluation.workers and training is not None and evaluation.workers >= training:
         return None
     change = "Give the validation loader what the training's has: workers, prefetching, pinned memory"

@@ -20,6 +20,7 @@ from ..run.loader_stats import LoaderStats
 from ..run.resource_usage import Sampled
 from ..run.stall_breakdown import Partition
 from ..run.window import Window
+from .finding import Finding
 
 Known = TypeVar("Known")
 
@@ -40,15 +41,14 @@ def window_facts(wall_ns: float, waits: dict[str, Any], loader: dict[str, Any], 
     pieces |= {name: round(of) for name, of in waits.items() if name.endswith("_ns")}
     waited, wall = sum(pieces.values()), max(1, round(wall_ns))
     of_epochs = {"told": 1.0, "epochs": 1, "shape": Shape(Spread.NOWHERE)} | waits
-    nowhere = {each.name: EMPTY for each in fields(Partition) if not each.compare}
-    amounts = {each.name: 0 for each in fields(Partition) if each.compare}
-    spent = {"wall_ns": wall, "input_ns": min(wall, waited), "compute_ns": max(0, wall - waited), "fetch_ns": waited}
+    divided: dict[str, Any] = {each.name: 0 if each.compare else EMPTY for each in fields(Partition)}
+    divided |= {"wall_ns": wall, "input_ns": min(wall, waited), "compute_ns": max(0, wall - waited), "fetch_ns": waited}
     none = np.empty(0, STEP.dtype)
     given = {"workers": 0, "slowest": (), "transforms": (), "make_ms_per_sample": loader.get("work_ms_per_batch")}
     return unknown(
         Facts,
         **{"window": Window(0, wall, none, 0, none, skipped_after=1), "device_kind": "cpu", "samples": 1}
-        | {"parts": Partition(**amounts | nowhere | spent), "waits": unknown(Waits, **of_epochs | pieces)}
+        | {"parts": Partition(**divided), "waits": unknown(Waits, **of_epochs | pieces)}
         | {"loader": unknown(LoaderStats, **given | loader), "sampled": unknown(Sampled), "unfed_share": 0.0}
         | facts,
     )
@@ -80,3 +80,9 @@ def evaluation_facts(facts: Facts, evaluation: Evaluation) -> Facts:
         machine_cpus=facts.machine_cpus,
         set_workers=evaluation.workers,
     )
+
+
+def of_validation(found: Finding) -> str:
+    """Return the first change to the loader that a validation iterates over, in words."""
+    change = found.next[0].change
+    return f"For the validation loader: {change[0].lower()}{change[1:]}"
