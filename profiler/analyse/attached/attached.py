@@ -135,14 +135,14 @@ def _notes(
     stopped = max((_stopped(p) for p in processes), default=0.0)
     if stopped >= MOST_STOPPED:
         notes.append(f"A process of the tree was stopped from outside for {100 * stopped:.0f} % of the time.")
-    missed = [t for t in trainers if t.missed > MOST_MISSED * (t.looks + t.missed)]
+    missed = [t.by for t in trainers if t.by.missed > MOST_MISSED * (t.looks + t.by.missed)]
     if missed:
         share = max(t.missed / (t.looks + t.missed) for t in missed)
         notes.append(
             f"{100 * share:.0f} % of the training's stack samples failed, because the stack changed while it was read. "
             "They count as time in which the training ran, divided like its other running time."
         )
-    notes += [_begun_late(each) for each in trainers if each.before.total() >= LEAST_BEFORE]
+    notes += [_begun_late(each) for each in trainers if each.by.before.total() >= LEAST_BEFORE]
     if seen is None or window is None:
         notes.append("The sampler recorded nothing: utilisation and CPU figures are missing.")
     else:
@@ -157,9 +157,9 @@ def _notes(
 
 def _begun_late(trainer: Trainer) -> str:
     places: Counter[str] = Counter()
-    for stack, looks in trainer.before.items():
+    for stack, looks in trainer.by.before.items():
         places[stacks.leaf_of(stack)] += looks
-    (place, most), whole = places.most_common(1)[0], trainer.before.total()
+    (place, most), whole = places.most_common(1)[0], trainer.by.before.total()
     return (
         f"Process {trainer.pid} was first seen training after {whole} stack samples, which no figure includes: "
         f"{100 * most / whole:.0f} % of them {'' if place.startswith('importing') else 'in '}{place}."

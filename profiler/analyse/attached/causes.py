@@ -76,7 +76,7 @@ def verdict_of(seen: Attached, findings: tuple[Finding, ...]) -> Finding:
     device = () if seen.device_kind == "cpu" else ("sync", "copy")
     computing = trainer.share(*TRAINING, *device) if used is None else used
     if 1 - computing > MOST_UNNAMED:
-        rest = (each for each in trainer.stacks if each not in TRAINING)
+        rest = (each for each in trainer.shares if each not in TRAINING)
         return without_name(1 - computing, trainer.lines("the time that has no name", *rest), evidence)
     if seen.device_kind == "cpu":
         title = f"Nothing worth changing was seen: the training computes {_pct(computing)} of the time."

@@ -14,7 +14,7 @@ from support.stacks import CALL, ENGINE, FETCH, IMPORTS, LIB, NEXT, TORCH, WAIT,
 from whyidle.analyse.attached import stacks
 from whyidle.analyse.attached.attached import Attached, attached
 from whyidle.analyse.attached.causes import findings_of, verdict_of
-from whyidle.analyse.attached.trainers import Cpu, SeenThread, Trainer, Workers, spread
+from whyidle.analyse.attached.trainers import Cpu, SeenThread, Trainer, Workers
 from whyidle.analyse.causes.finding import Finding
 from whyidle.analyse.run.resource_usage import Sampled
 from whyidle.analyse.statistics import Estimate, wilson
@@ -36,9 +36,8 @@ def looked_at(folder: Path, thread: SeenThread, kind: str = "cpu") -> Attached:
 
 def test_failed_looks_count_as_running_and_never_as_waiting() -> None:
     busy = stack(CALL)
-    weights = spread(
-        SeenThread(1, 1, Counter({WAIT: 50, busy: 30, stack("/a.py:f", text="time.sleep(1)"): 10}), missed=10)
-    )
+    looks = Counter({WAIT: 50, busy: 30, stack("/a.py:f", text="time.sleep(1)"): 10})
+    weights = SeenThread(1, 1, looks, missed=10).weights
     assert weights[WAIT] == 50
     assert weights[busy] == pytest.approx(40)
     assert sum(weights.values()) == pytest.approx(100)
@@ -59,14 +58,13 @@ def workers(**values: Any) -> Workers:
     return Workers(**given | values)
 
 
-def trainer(shares: dict[str, float], **values: Any) -> Trainer:
-    looks = values.pop("looks", 200)
+def trainer(shares: dict[str, float], looks: int = 200, pid: int = 7, **values: Any) -> Trainer:
     given: dict[str, Any] = {
-        "pid": 7, "rank": None, "command": "python train.py", "thread": "MainThread", "main_thread": True, "missed": 0,
-        "cpu": Cpu(0.4, 0.0, 0.0), "waits": {"waiting": 1.0}, "stages": {}, "top": {}, "pin_thread": False,
-        "workers": None,
+        "rank": None, "cpu": Cpu(0.4, 0.0, 0.0), "waits": {"waiting": 1.0}, "validation_waits": {}, "stages": {},
+        "top": {}, "pin_thread": False, "workers": None,
     }  # fmt: skip
-    return Trainer(looks=looks, shares={n: wilson(s, looks) for n, s in shares.items()}, **given | values)
+    thread = SeenThread(pid, pid, Counter({WAIT: looks}))
+    return Trainer(thread, shares={n: wilson(s, looks) for n, s in shares.items()}, **given | values)
 
 
 def seen(*trainers: Trainer, kind: str | None = "cpu", **values: Any) -> Attached:
@@ -264,7 +262,7 @@ def test_looks_from_before_the_training_count_for_nothing_and_are_told_of(tmp_pa
     importing = Counter({stack(*IMPORTS, f"{TORCH}/__init__.py:<module>"): 20})
     found = looked_at(tmp_path / "run", SeenThread(7, 7, Counter({WAIT: 30, CHECKING: 20}), before=importing))
     (only,) = found.trainers
-    assert (only.looks, only.before.total()) == (50, 20)
+    assert (only.looks, only.by.before.total()) == (50, 20)
     assert only.shares.keys() == {"data wait", "python"}
     (note,) = [note for note in found.notes if "first seen training" in note]
     assert "after 20 stack samples" in note
