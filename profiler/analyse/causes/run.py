@@ -318,8 +318,9 @@ def _shows_outside(claim: Claim, outside: Outside, parts: dict[str, float]) -> N
         )
         if evaluation.waits and claim.validation is not None:
             claim.shows(Evidence("Cause of the validation's wait", claim.validation.cause))
-        if evaluation.busy is not None:
-            claim.shows(Evidence("Validation workers busy", 100 * evaluation.busy, "%", f"below {100 * BUSY:.0f} %"))
+        if evaluation.loader is not None:
+            busy = evaluation.loader.worker_busy_pct
+            claim.shows(Evidence("Validation workers busy", busy, "%", f"below {100 * BUSY:.0f} %"))
     if outside.saves:
         claim.shows(
             Evidence("Saving checkpoints", claim.pct(parts["saving"]), "%"),

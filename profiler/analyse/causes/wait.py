@@ -12,6 +12,7 @@ from ...record.tuning import DEFAULT_PREFETCH, LoaderSettings
 from ..predict.advice import BINDS, MOST_WORKERS, VanishedWork
 from ..predict.workload import Prediction
 from ..run.exposed_data_wait import Spread
+from ..run.host_gaps import NO_STEP
 from ..run.loader_stats import BUSY, QUEUED_PCT, SURELY_GROWS, LoaderStats
 from ..run.resource_usage import BUDGET_USED
 from ..shares import MOSTLY
@@ -163,7 +164,7 @@ class Wait(Claim):
     @property
     def without_steps(self) -> bool:
         """Whether no step is known by itself: of a window seen as a whole (`windows.py`)."""
-        return len(self.facts.window.steps) == 0
+        return self.facts.window.steps is NO_STEP
 
     # What the loader and the CPUs are like; false where it was not measured.
 

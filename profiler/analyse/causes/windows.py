@@ -9,13 +9,10 @@ from __future__ import annotations
 from dataclasses import MISSING, fields, replace
 from typing import Any, TypeVar
 
-import numpy as np
-
-from ...record.schema import STEP
 from ..intervals import EMPTY
 from ..run.exposed_data_wait import Shape, Spread, Waits
 from ..run.facts import Facts
-from ..run.host_gaps import Evaluation
+from ..run.host_gaps import NO_STEP, Evaluation
 from ..run.loader_stats import LoaderStats
 from ..run.resource_usage import Sampled
 from ..run.stall_breakdown import Partition
@@ -43,11 +40,10 @@ def window_facts(wall_ns: float, waits: dict[str, Any], loader: dict[str, Any], 
     of_epochs = {"told": 1.0, "epochs": 1, "shape": Shape(Spread.NOWHERE)} | waits
     divided: dict[str, Any] = {each.name: 0 if each.compare else EMPTY for each in fields(Partition)}
     divided |= {"wall_ns": wall, "input_ns": min(wall, waited), "compute_ns": max(0, wall - waited), "fetch_ns": waited}
-    none = np.empty(0, STEP.dtype)
     given = {"workers": 0, "slowest": (), "transforms": (), "make_ms_per_sample": loader.get("work_ms_per_batch")}
     return unknown(
         Facts,
-        **{"window": Window(0, wall, none, 0, none, skipped_after=1), "device_kind": "cpu", "samples": 1}
+        **{"window": Window(0, wall, NO_STEP, 0, NO_STEP), "device_kind": "cpu", "samples": 1}
         | {"parts": Partition(**divided), "waits": unknown(Waits, **of_epochs | pieces)}
         | {"loader": unknown(LoaderStats, **given | loader), "sampled": unknown(Sampled), "unfed_share": 0.0}
         | facts,
@@ -56,24 +52,21 @@ def window_facts(wall_ns: float, waits: dict[str, Any], loader: dict[str, Any], 
 
 def evaluation_facts(facts: Facts, evaluation: Evaluation) -> Facts:
     """Return the facts of the passes over loaders that train nothing: what they took outside the steps."""
-    starting, first = evaluation.starting_ns or 0, evaluation.first_ns or 0
-    making = max(0, evaluation.waited_ns - starting - first)
-    making_ns, using_ns = evaluation.making_ns, evaluation.ns - evaluation.waited_ns
+    making_ns, using_ns, known = evaluation.making_ns, evaluation.ns - evaluation.waited_ns, evaluation.loader
     if making_ns is not None and evaluation.using_ns:
         # Of the time to prepare batches as much as falls on the time outside the steps.
         making_ns = round(making_ns * using_ns / evaluation.using_ns)
+    work_ms = None if making_ns is None else making_ns / 1e6
+    all_of_it = {"make_ms_per_sample": work_ms, "work_ms_per_batch": work_ms}
+    starting_ns, first_ns = evaluation.starting_ns, evaluation.first_ns
     return window_facts(
         evaluation.ns,
         {
-            **{"starting_ns": starting, "filling_ns": first, "making_ns": making, "epochs": evaluation.passes},
+            **{"starting_ns": starting_ns, "filling_ns": first_ns, "epochs": evaluation.passes},
+            "making_ns": max(0, evaluation.waited_ns - starting_ns - first_ns),
             **{"iterators": evaluation.iterators, "batches_per_epoch": evaluation.batches},
         },
-        {
-            "workers": evaluation.workers or 0,
-            "worker_busy_pct": None if evaluation.busy is None else 100 * evaluation.busy,
-            "cpu_pct": None if evaluation.cpu_share is None else 100 * evaluation.cpu_share,
-            "work_ms_per_batch": None if making_ns is None else making_ns / 1e6,
-        },
+        {"workers": evaluation.workers or 0} | ({} if known is None else vars(known)) | all_of_it,
         device_kind=facts.device_kind,
         # Time of the quota is summed over the whole run.
         sampled=replace(facts.sampled, throttled_s=None),

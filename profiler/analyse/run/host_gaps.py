@@ -9,12 +9,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ...record.reader import Records
-from ...record.schema import NOT_MEASURED, EventKind, PauseKind, StepFlag
-from ..intervals import Intervals, clip, intersect, subtract, total, union, union_of
+from ...record.schema import NOT_MEASURED, STEP, EventKind, PauseKind, StepFlag
+from ..intervals import Intervals, covered, intersect, subtract, total, union, union_of
 from ..shares import MOSTLY, NEARLY_ALL
 from .exposed_data_wait import Shape, Spread, shape_of
+from .loader_stats import LoaderStats, loader_of, passes_of
 from .stall_breakdown import Partition
-from .window import Window, flagged, lasting, or_zero, per_step, under_way
+from .window import Window, flagged, lasting, per_step, under_way
 
 A_STOP_NS = 1_000_000_000
 """A single stretch of the host's own work this long is no part of a training loop."""
@@ -23,6 +24,8 @@ BEFORE_COMPUTING = "between the fetch and the computation"
 LEAST_STAGE = 0.03
 """Share of the wall time between batches' arrival and their forward passes, from which work on the batch is seen
 there: less is `zero_grad`, a scheduler, the loop's bookkeeping."""
+NO_STEP = np.full(1, NOT_MEASURED).astype(STEP.dtype)
+"""The one step of a window of which no steps are known."""
 LEAST_RESTARTS = 2
 """Validation passes that wait for workers to start, from which each starts them anew."""
 
@@ -194,24 +197,22 @@ class Evaluation:
     """Part of `ns` in which they waited for batches."""
     workers: int | None
     """Worker processes of the loader; of several loaders the fewest."""
-    starting_ns: int | None
-    """Part of `waited_ns` until a worker took up the first batch of a pass."""
-    first_ns: int | None
-    """Part of `waited_ns` in which the first batch of a pass was made."""
-    busy: float | None
-    """Share of the passes, their starts left out, in which a worker prepared batches, 0..1."""
+    using_ns: int
+    """Time of whole passes that did not wait for batches."""
+    loader: LoaderStats | None = None
+    """How their batches are made."""
     making_ns: int | None = None
     """Time spent preparing batches in whole passes, summed over the workers."""
-    using_ns: int = 0
-    """Time of whole passes that did not wait for batches."""
-    batches: float | None = None
-    """Batches that were made in a pass; the mean."""
-    cpu_share: float | None = None
-    """CPU that preparing batches took, of the time in which it was not waiting for a CPU, 0..1."""
+    starting_ns: int = 0
+    """Part of `waited_ns` until a worker took up the first batch of a pass."""
+    first_ns: int = 0
+    """Part of `waited_ns` in which the first batch of a pass was made."""
     slow_starts: int = 0
     """Passes that waited mostly for a worker to take up their first batch."""
     iterators: int | None = None
     """Iterators of these passes: persistent workers keep one."""
+    batches: float | None = None
+    """Batches that were made in a pass; the mean. `None` also where passes draw on from one iterator."""
 
     @property
     def waits(self) -> bool:
@@ -221,9 +222,8 @@ class Evaluation:
     @property
     def started_once(self) -> bool:
         """Whether most of the waiting is for workers to start, in one pass only."""
-        starting, first = self.starting_ns or 0, self.first_ns or 0
-        mostly = starting >= first and starting + first >= max(1.0, MOSTLY * self.waited_ns)
-        return mostly and self.slow_starts < LEAST_RESTARTS
+        both = self.starting_ns + self.first_ns >= max(1.0, MOSTLY * self.waited_ns)
+        return both and self.starting_ns >= self.first_ns and self.slow_starts < LEAST_RESTARTS
 
 
 @dataclass(frozen=True)
@@ -279,83 +279,46 @@ def _evaluation(
     passes = window.during(lasting(events, EventKind.EVALUATION))
     if len(passes) == 0:
         return None
+    begin, end, waited = passes["t_ns"], passes["end_ns"], passes["value"].clip(0)
     within = intersect(outside, under_way(passes))
-    spent = total(subtract(within, saving))
-    whole = int((passes["end_ns"] - passes["t_ns"]).sum())
+    spent, whole, waited_ns = total(subtract(within, saving)), int((end - begin).sum()), int(waited.sum())
     # Of a pass that began before the window, or while the device still had work, the waiting counts in proportion.
     exposed = total(within) / whole if whole else 0.0
     told = events[events["what"] == EventKind.EVALUATION_WORKERS]
-    told = told[(told["t_ns"] >= passes["t_ns"].min()) & (told["value"] >= 0)]
+    told = told[(told["t_ns"] >= begin.min()) & (told["value"] >= 0)]
     workers = int(told["value"].min()) if len(told) else None
-    waited = int(passes["value"].clip(0).sum())
     found = Evaluation(
         passes=len(passes),
         ns=spent,
-        waited_ns=min(spent, round(waited * exposed)),
+        waited_ns=min(spent, round(waited_ns * exposed)),
         workers=workers,
-        starting_ns=None,
-        first_ns=None,
-        busy=None,
+        using_ns=max(0, whole - waited_ns),
         # Without workers the pass waits for as long as its batches take.
-        making_ns=waited if workers == 0 else None,
-        using_ns=max(0, whole - waited),
+        making_ns=waited_ns if workers == 0 else None,
     )
     # What the makers of batches did, where that is known.
     theirs = batches[(batches["loader"] != NOT_MEASURED) & ~np.isin(batches["loader"], window.all_steps["loader"])]
-    starting = first = working = ran = slow_starts = drawn_on = 0
-    made = []
-    iterators: set[int] = set()
-    iterations: set[tuple[int, int]] = set()
-    for one in passes:
-        begin, end = int(one["t_ns"]), int(one["end_ns"])
-        mine = theirs[(theirs["end_ns"] > begin) & (theirs["begin_ns"] < end)]
-        if len(mine) == 0:
-            continue
-        iteration = set(zip(mine["loader"].tolist(), (mine["batch"] >> 32).tolist(), strict=True))
-        goes_on = not iterations.isdisjoint(iteration)
-        iterations |= iteration
-        if goes_on:
-            # It draws on from an iterator of an earlier pass, whose workers went on meanwhile. Not all batches are
-            # recorded: what is known is the time until those are ready that were under way when it began.
-            mine = mine[mine["begin_ns"] <= begin]
-            if len(mine) == 0:
-                continue
-            end, drawn_on = min(end, int(mine["end_ns"].max())), drawn_on + 1
-            ran += end - begin
-        else:
-            mine = mine[mine["begin_ns"] >= begin]
-            if len(mine) == 0:
-                continue
-            place = mine["begin_ns"].argmin()
-            taken_up = int(mine["begin_ns"][place])
-            until, making = taken_up - begin, int(mine["end_ns"][place]) - taken_up
-            starting, first, ran = starting + until, first + making, ran + end - taken_up
-            slow_starts += until >= making and until + making >= MOSTLY * int(one["value"])
-            iterators.add(int(mine["loader"][place]))
-        made.append(mine)
-        working += sum(
-            total(clip(union(each["begin_ns"], each["end_ns"]), begin, end))
-            for each in (mine[mine["worker"] == worker] for worker in np.unique(mine["worker"]))
-        )
-    if not ran:
+    theirs = np.sort(theirs[covered(union(begin, end), theirs["begin_ns"], theirs["end_ns"]) > 0], order="begin_ns")
+    if not workers or len(theirs) == 0:
         return found
-    every = np.concatenate(made)
-    timed = every[every["cpu_ns"] != NOT_MEASURED]
-    whole_ns = working
-    batches_a_pass: float | None = (len(every) + int(every["skipped"].clip(0).sum())) / len(made)
-    if drawn_on >= MOSTLY * len(made):
-        # Its workers also prepare batches while the training goes on, and there are no passes that end.
-        whole_ns, batches_a_pass = round(float((every["end_ns"] - every["begin_ns"]).mean()) * len(passes)), None
-        found = replace(found, using_ns=max(0, window.end_ns - window.begin_ns - waited))
-    lasted = int((timed["end_ns"] - timed["begin_ns"] - or_zero(timed["run_queue_ns"])).sum())
+    loader = loader_of(Window(int(begin.min()), int(end.max()), NO_STEP, 0, NO_STEP), theirs)
+    made, iterations = len(theirs) + int(theirs["skipped"].clip(0).sum()), len(np.unique(passes_of(theirs)))
+    mean_ns = 1e6 * (loader.work_ms_per_batch or 0.0)
+    found = replace(found, loader=loader, iterators=len(np.unique(theirs["loader"])))
+    if iterations <= (1 - MOSTLY) * len(passes):
+        # They draw on from one iterator, whose workers also prepare batches while the training goes on; not all batches
+        # are recorded.
+        using_ns = max(0, window.end_ns - window.begin_ns - waited_ns)
+        return replace(found, making_ns=round(mean_ns * len(passes)), using_ns=using_ns)
+    place = np.searchsorted(theirs["begin_ns"], begin)
+    first = theirs[np.minimum(place, len(theirs) - 1)]
+    seen = (first["begin_ns"] >= begin) & (first["begin_ns"] < end)
+    until, making = (first["begin_ns"] - begin)[seen], (first["end_ns"] - first["begin_ns"])[seen]
     return replace(
         found,
-        starting_ns=round(starting * exposed),
-        first_ns=round(first * exposed),
-        busy=min(1.0, working / (ran * workers)) if workers else None,
-        making_ns=waited if workers == 0 else whole_ns,
-        batches=batches_a_pass,
-        cpu_share=min(1.0, float(timed["cpu_ns"].sum()) / lasted) if lasted > 0 else None,
-        slow_starts=slow_starts,
-        iterators=len(iterators) or None,
+        making_ns=round(mean_ns * made),
+        starting_ns=round(int(until.sum()) * exposed),
+        first_ns=round(int(making.sum()) * exposed),
+        slow_starts=int(((until >= making) & (until + making >= MOSTLY * waited[seen])).sum()),
+        batches=made / iterations,
     )

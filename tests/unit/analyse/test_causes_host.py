@@ -522,7 +522,7 @@ def test_validation_that_waits_for_data_has_its_share(tmp_path: Path, share: flo
         (
             0.6,
             2,
-            {"starting": 0.27, "busy": 0.5},
+            {"starting": 0.27, "busy": 0.45},
             None,
             "input.worker_restart",
             "ms per epoch.",
@@ -582,10 +582,11 @@ def test_a_validation_that_draws_on_from_one_iterator_waits_for_workers_at_work(
     folder = tmp_path / "run"
     spans = bounded(folder, 0.7)
     evaluated(folder, spans, 0.9, workers=1)
-    ends = [spans[0][0] - (spans[1][1] - spans[0][1]), *(end for _, end in spans)]
+    ends = [spans[0][1] - (spans[1][1] - spans[0][1]), *(end for _, end in spans)]
     rows = [
         {"worker": 0, "begin_ns": ends[n], "end_ns": ends[n + 1] - MS, "samples": 8, "loader": 90, "batch": n}
-        | {"threads": 1, "cpu_ns": NOT_MEASURED}
+        | {"threads": 1, "cpu_ns": NOT_MEASURED, "skipped": recorded - 1}
+        | {"skipped_ns": (recorded - 1) * (spans[1][1] - spans[0][1])}
         for n in range(0, len(spans), recorded)
     ]
     add(folder, BATCH, rows)
