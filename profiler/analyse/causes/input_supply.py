@@ -178,10 +178,6 @@ def general(wait: Wait) -> None:
         change = wait.overlapping(deeper, "settings")
     else:
         change = wait.overlapping("Use more workers or threads, or prefetch more batches", "workers")
-    _guess(wait, rest, change)
-
-
-def _guess(wait: Wait, rest: str, change: Next) -> None:
     wait.says(f"{wait.begins}{rest}.", 0.4 if wait.cpu_known else 0.2)
     wait.shows(*CPUS, "worker_busy_pct", "queue_ready_mean")
     wait.advice.append(change)
@@ -308,7 +304,8 @@ def oversubscribed(wait: Wait) -> None:
 @cause("input.cpu_exhausted", *SUPPLY, lines=Lines(making, worth=WORTH_A_LINE, stages="making"))
 def cpu_exhausted(wait: Wait) -> None:
     """This job uses every CPU that it may use, and its loader goes short; the evidence names the costliest stage."""
-    if not wait.cpu_used or wait.waits_mostly or wait.keeps_up:
+    short = wait.cpu_used or (wait.starved and not wait.says_nothing)
+    if not short or wait.waits_mostly or wait.keeps_up:
         return
     if not (wait.workers_busy or wait.queues or wait.says_nothing):
         return
@@ -324,14 +321,6 @@ def delayed(wait: Wait) -> None:
     """Batches are finished, but the training's thread gets no CPU to take them: the machine is used up."""
     change = "Use fewer workers, to leave a CPU for the training's own thread"
     _delayed(wait, "the loader and other programs use", change)
-
-
-@cpu_exhausted.also(*SUPPLY)
-def starved(wait: Wait) -> None:
-    """The loader does not keep up on a full machine; nothing measured says more."""
-    if wait.starved:
-        rest = "; this job and other programs use up the machine's CPUs"
-        _guess(wait, rest, wait.overlapping("Give it CPUs of its own, or less work for them", "cheaper"))
 
 
 def _delayed(wait: Wait, who: str, change: str) -> None:

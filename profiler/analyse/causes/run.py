@@ -266,25 +266,25 @@ def boundary(claim: Claim) -> None:
     Where most of it is a validation that waits for data, the evidence has the code of what its loader lacks.
     """
     outside = claim.facts.outside
-    claim.shows(Evidence("Time outside the steps", claim.pct(), "%"))
-    mostly = ": validation, checkpoints, hooks"
     if outside is None:
-        claim.advise("Validate and save less often, or beside the training", "less_often")
-    else:
-        parts, evaluation = _outside_parts(claim.facts, outside), outside.evaluation
-        largest = max(parts, key=lambda name: parts[name])
-        most = largest if parts[largest] >= MOSTLY * claim.ns else "rest"
-        if most == "waiting" and evaluation is not None:
-            why = "" if claim.validation is None else claim.validation.title.partition(": ")[2].rstrip(".")
-            why = "mostly for the one start of its workers" if evaluation.started_once else why
-            mostly = f", most of it on validation that waits for data{f': {why}' if why else ''}"
-        elif most in _MOSTLY:
-            mostly = f", most of it {_MOSTLY[most]}"
-        elif outside.named and evaluation is None and not outside.saves:
-            mostly = f", part of it in {outside.named[0][0]}"
-        _shows_outside(claim, outside, parts)
-        claim.advice += _outside_changes(claim, outside, parts, largest)
-    claim.says(f"{claim.percent()} of the time is spent outside the steps{mostly}.", 0.9)
+        return
+    parts, evaluation, mostly = _outside_parts(claim.facts, outside), outside.evaluation, ""
+    largest = max(parts, key=lambda name: parts[name])
+    most = largest if parts[largest] >= MOSTLY * claim.ns else "rest"
+    if most == "waiting" and evaluation is not None:
+        why = "" if claim.validation is None else claim.validation.title.partition(": ")[2].rstrip(".")
+        why = "mostly for the one start of its workers" if evaluation.started_once else why
+        mostly = f", most of it on validation that waits for data{f': {why}' if why else ''}"
+    elif most in _MOSTLY:
+        mostly = f", most of it {_MOSTLY[most]}"
+    elif outside.named and evaluation is None and not outside.saves:
+        mostly = f", part of it in {outside.named[0][0]}"
+    claim.says(
+        f"{claim.percent()} of the time is spent outside the steps{mostly or ': validation, checkpoints, hooks'}.", 0.9
+    )
+    claim.shows(Evidence("Time outside the steps", claim.pct(), "%"))
+    _shows_outside(claim, outside, parts)
+    claim.advice += _outside_changes(claim, outside, parts, largest)
 
 
 def _outside_parts(facts: Facts, outside: Outside) -> dict[str, float]:

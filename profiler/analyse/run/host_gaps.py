@@ -12,7 +12,7 @@ from ...record.reader import Records
 from ...record.schema import NOT_MEASURED, STEP, EventKind, PauseKind, StepFlag
 from ..intervals import Intervals, covered, intersect, subtract, total, union, union_of
 from ..shares import MOSTLY, NEARLY_ALL
-from .exposed_data_wait import Shape, Spread, shape_of
+from .exposed_data_wait import Spread, shape_of
 from .loader_stats import LoaderStats, loader_of, passes_of
 from .stall_breakdown import Partition
 from .window import Window, flagged, lasting, per_step, under_way
@@ -31,30 +31,19 @@ LEAST_RESTARTS = 2
 
 
 @dataclass(frozen=True)
-class Staging:
-    """Work on each batch between its arrival and the forward pass, without garbage collections."""
+class Idling:
+    """Time that the device idled behind some work of the host."""
 
-    shape: Shape
-    """How it is spread over the steps."""
-    ns: int
-    """Time that the device idled behind it; on the processor all of it."""
     when: Intervals
     """When that was, in the steps that were looked at."""
-    named: tuple[tuple[str, float], ...]
-    """(what the program did meanwhile, if known; share of the wall time), the longest first"""
-
-
-@dataclass(frozen=True)
-class Gaps:
-    """Idle time behind the loop's own work, without garbage collections and staging."""
-
-    shape: Shape
-    """How it is spread over the steps."""
+    ns: int
+    """All of it, unsampled steps taken to be like the others; on the processor all of that work."""
+    words: str
+    """How it is spread over the steps, to put into a sentence."""
     longest_ns: int
-    """The longest stretch."""
+    """Length of the longest stretch."""
     longest_step: int | None
     """Number of the step that the longest stretch lies in; `None` before the first."""
-    total_ns: int
     places: tuple[tuple[str, float], ...]
     """(place in the step, in words; share of the wall time)"""
     named: tuple[tuple[str, float], ...]
@@ -63,50 +52,53 @@ class Gaps:
     @property
     def is_a_stop(self) -> bool:
         """Whether one long stretch makes up nearly all of it: a breakpoint, not the loop."""
-        return _is_a_stop(self.longest_ns, self.total_ns)
-
-    @property
-    def words(self) -> str:
-        return words_of(self.shape)
+        return self.longest_ns >= max(A_STOP_NS, NEARLY_ALL * total(self.when))
 
 
 @dataclass(frozen=True)
 class Syncs:
     """Synchronising calls, and the time that the device idled behind them."""
 
+    idling: Idling
     per_step: float
     """Calls in a step that was looked at; the mean."""
     steps: int
     """Steps with any call."""
-    of: int
-    """Steps that were looked at."""
-    longest_ns: int
-    """The longest stretch that the device idled behind a call."""
-    shape: Shape
-    """How that idling is spread over the steps."""
-
-    @property
-    def words(self) -> str:
-        return words_of(self.shape)
 
 
-def _is_a_stop(longest_ns: int, total_ns: int) -> bool:
-    return longest_ns >= A_STOP_NS and longest_ns >= NEARLY_ALL * total_ns
+Names = Mapping[int, str] | None
+"""What the program's phases are called, by number."""
 
 
-def words_of(shape: Shape) -> str:
-    """Where in the training something is that is spread so thinly that no step stands out, too."""
-    return "at every step" if shape.spread is Spread.NOWHERE else shape.words
+def _idling(window: Window, events: Records, parts: Partition, part: str, when: Intervals, names: Names) -> Idling:
+    lengths, steps = when[:, 1] - when[:, 0], window.steps
+    place = int(np.searchsorted(steps["fetch_begin_ns"], when[lengths.argmax(), 0], side="right")) - 1
+    # Whatever the device idled behind, the host was at it: its own stamps tell the step.
+    pace = (parts.wall_ns - total(when)) / max(1, window.count)
+    shape = shape_of(per_step(window, when, asynchronous=False), window.firsts, pace)
+    return Idling(
+        when=when,
+        ns=round(parts.of_all_steps(part, total(when))),
+        # Also what is spread so thinly that no step stands out is somewhere.
+        words="at every step" if shape.spread is Spread.NOWHERE else shape.words,
+        longest_ns=int(lengths.max()),
+        longest_step=int(steps["step"][place]) if place >= 0 else None,
+        places=_places(window, when, parts),
+        named=named_within(window, events, when, names),
+    )
 
 
-def staging_of(window: Window, events: Records, parts: Partition, names: Mapping[int, str] | None) -> Staging | None:
-    """`None`: none worth a word, a single stop of the program, or the model's call is not seen."""
+def staging_of(window: Window, events: Records, parts: Partition, names: Names) -> Idling | None:
+    """Find work on each batch between its arrival and the forward pass.
+
+    `None`: none worth a word, a single stop of the program, or the model's call is not seen.
+    """
     seen = window.all_steps[flagged(window.all_steps, StepFlag.FORWARD_SEEN)]
     when = intersect(_working(events, parts), union(seen["fetch_end_ns"], seen["forward_begin_ns"]))
-    ns = round(parts.of_all_steps("host", total(when)))
-    if ns < LEAST_STAGE * parts.wall_ns or _is_a_stop(int((when[:, 1] - when[:, 0]).max()), total(when)):
+    if parts.of_all_steps("host", total(when)) < LEAST_STAGE * parts.wall_ns:
         return None
-    return Staging(_shape(window, when, parts), ns, when, named_within(window, events, when, names))
+    found = _idling(window, events, parts, "host", when, names)
+    return None if found.is_a_stop else found
 
 
 def _working(events: Records, parts: Partition) -> Intervals:
@@ -114,44 +106,24 @@ def _working(events: Records, parts: Partition) -> Intervals:
     return subtract(parts.hosting, under_way(lasting(events, EventKind.GARBAGE)))
 
 
-def gaps_of(
-    window: Window, events: Records, parts: Partition, names: Mapping[int, str] | None, staging: Staging | None = None
-) -> Gaps | None:
-    """`None` where nothing else than the `staging` kept the device waiting."""
+def gaps_of(window: Window, events: Records, parts: Partition, names: Names, staging: Idling | None) -> Idling | None:
+    """Find time behind the loop's own work; `None` where nothing but garbage and `staging` kept the device waiting."""
     gaps = _working(events, parts)
     if staging is not None:
         gaps = subtract(gaps, staging.when)
-    if total(gaps) == 0:
-        return None
-    lengths = gaps[:, 1] - gaps[:, 0]
-    place = int(np.searchsorted(window.steps["fetch_begin_ns"], gaps[lengths.argmax(), 0], side="right")) - 1
-    return Gaps(
-        shape=_shape(window, gaps, parts),
-        longest_ns=int(lengths.max()),
-        longest_step=int(window.steps["step"][place]) if place >= 0 else None,
-        total_ns=total(gaps),
-        places=_places(window, gaps, parts),
-        named=named_within(window, events, gaps, names),
-    )
+    return _idling(window, events, parts, "host", gaps, names) if total(gaps) else None
 
 
-def syncs_of(window: Window, pauses: Records, parts: Partition) -> Syncs | None:
-    """`None` where the device never idled behind a synchronising call."""
+def syncs_of(window: Window, events: Records, pauses: Records, parts: Partition) -> Syncs | None:
+    """Count synchronising calls; `None` where the device never idled behind one."""
     if total(parts.syncing) == 0:
         return None
     of_steps = pauses[(pauses["what"] == PauseKind.SYNC) & np.isin(pauses["step"], window.steps["step"])]
-    return Syncs(
-        per_step=len(of_steps) / len(window.steps),
-        steps=len(np.unique(of_steps["step"])),
-        of=len(window.steps),
-        longest_ns=int((parts.syncing[:, 1] - parts.syncing[:, 0]).max()),
-        shape=_shape(window, parts.syncing, parts),
-    )
+    idling = _idling(window, events, parts, "sync", parts.syncing, None)
+    return Syncs(idling, len(of_steps) / len(window.steps), len(np.unique(of_steps["step"])))
 
 
-def named_within(
-    window: Window, events: Records, intervals: Intervals, names: Mapping[int, str] | None
-) -> tuple[tuple[str, float], ...]:
+def named_within(window: Window, events: Records, intervals: Intervals, names: Names) -> tuple[tuple[str, float], ...]:
     """Find the program's phases and checkpoints within some time, as shares of the wall time."""
     phases = lasting(events, EventKind.PHASE)
     spans = {SAVING: under_way(lasting(events, EventKind.SAVE))}
@@ -177,13 +149,6 @@ def _places(window: Window, gaps: Intervals, parts: Partition) -> tuple[tuple[st
         left = subtract(left, where)
     found.append(("during the computation", total(left)))
     return tuple((name, parts.of_all_steps("host", ns) / parts.wall_ns) for name, ns in found if ns)
-
-
-def _shape(window: Window, intervals: Intervals, parts: Partition) -> Shape:
-    # Whatever the device idled behind, the host was at it: its own stamps tell the step.
-    lengths = per_step(window, intervals, asynchronous=False)
-    pace = (parts.wall_ns - total(intervals)) / max(1, window.count)
-    return shape_of(lengths, window.firsts, pace)
 
 
 @dataclass(frozen=True)
@@ -247,9 +212,7 @@ class Outside:
     """Time from ends of epochs to the next, without evaluating, saving and phases."""
 
 
-def outside_of(
-    window: Window, events: Records, batches: Records, parts: Partition, names: Mapping[int, str] | None
-) -> Outside | None:
+def outside_of(window: Window, events: Records, batches: Records, parts: Partition, names: Names) -> Outside | None:
     """`None` where there is none. `batches`: of all loaders."""
     outside, steps = parts.outside, window.steps
     if total(outside) == 0:

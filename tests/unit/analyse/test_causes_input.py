@@ -102,6 +102,8 @@ IDLING = "its workers are idle part of the time."
         case("too_few_workers", {"cpu_pct": 3.0, "unsplit_pct": 97.0}, CROWDED_2, "num_workers="),
         case("too_few_workers", {"worker_busy_pct": 40.0}, {}, "while CPU is left over and", IDLING),
         case("cpu_exhausted", {}, FULL, "less CPU per sample", **MACHINE_2),
+        # A machine that is full, more than half of it with this job.
+        case("cpu_exhausted", QUEUING, FULL | {"tree_cpus": 1.1}, "less CPU per sample", **MACHINE_2),
         case("oversubscribed", {"workers": 8, **QUEUING}, FULL, "num_workers=2", set_workers=8, **MACHINE_2),
         case("foreign_load", QUEUING, CROWDED_2, "where nothing else runs", **MACHINE_2),
         case("affinity", {"cpus": 1, **QUEUING}, {"tree_cpus": 1.0}, "sched_setaffinity"),
