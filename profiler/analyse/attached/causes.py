@@ -184,7 +184,7 @@ def _window(seen: Attached, trainer: Trainer, wait: float, making: float, kinds:
     if seen.sampled is not None:
         facts["sampled"] = seen.sampled
     if making > 0 and making >= wait:
-        facts |= {"set_workers": 0, "stages": _stages(trainer.stages, trainer.looks)}
+        facts |= {"set_workers": 0, "made_in_fetch_pct": 100.0, "stages": _stages(trainer.stages, trainer.looks)}
         loader = _making(trainer, making * wall_ns, making)
     elif workers is not None:
         busy, generations = _busy(workers), round(workers.seen / workers.count) if workers.count else 1

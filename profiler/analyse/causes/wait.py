@@ -298,7 +298,7 @@ class Wait(Claim):
         if budget is not None:
             most = min(most, max(1, math.floor(budget / self._cpus_of_a_worker)))
         if batches is not None:
-            most = min(most, max(1, int(batches) // 2))
+            most = min(most, max(1, math.ceil(batches / 2)))
         return Wanted(max(now, enough_workers(loader.work_ms_per_batch, self.pace_ms, most)), "")
 
     def workers_setting(self, wanted: Wanted) -> str:
