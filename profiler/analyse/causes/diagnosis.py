@@ -16,7 +16,7 @@ from .finding import LEAST_GAIN, MOST_UNNAMED, Evidence, Finding, Next, no_verdi
 from .host_and_device import gil
 from .input_batches import PERSISTENT, memory, soon_full
 from .pieces import counts, grown_ns, held_ns, own_pieces, pieces_of, waits_of
-from .run import kin_of_growth, leads, shares_seen
+from .run import kin_of_growth, leads, shares_seen, slowing, starting_up
 from .table import explained
 from .wait import Wait
 from .windows import evaluation_facts
@@ -56,7 +56,7 @@ def findings_of(facts: Facts) -> tuple[Finding, ...]:
     found = [each for each in found if each.severity != "none"]
     found = [replace(each, next=_worth_saying(each.next)) for each in found]
     found.sort(key=lambda f: _took_ns(facts, f), reverse=True)
-    found = _growth_behind_its_part(facts, found)
+    _growth_behind_its_part(facts, found)
     if found and not facts.told_apart and facts.own_loop is None:
         found[0] = replace(found[0], next=(*found[0].next, _TELL_APART))
     return tuple(found)
@@ -127,20 +127,17 @@ def _worth_saying(changes: Sequence[Next]) -> tuple[Next, ...]:
 
 def _took_ns(facts: Facts, found: Finding) -> float:
     """Return the time that a finding is about: shares are of the window, but for that of what lies before it."""
-    if found.cause == "run.startup" and facts.startup is not None:
+    if found.cause == starting_up.code and facts.startup is not None:
         return found.share * facts.startup.run_ns
     return (found.gain / (1 + found.gain) if found.gain != float("inf") else 1.0) * facts.parts.wall_ns
 
 
-def _growth_behind_its_part(facts: Facts, found: Sequence[Finding]) -> list[Finding]:
+def _growth_behind_its_part(facts: Facts, found: list[Finding]) -> None:
     """Put growth that is not most of its part behind the cause of that part; all else keeps its order."""
-    kin = "" if leads(facts) else kin_of_growth(facts)
-    growth = [each for each in found if each.cause == "run.slowing"]
-    rest = [each for each in found if each.cause != "run.slowing"]
-    same = [at for at, each in enumerate(rest) if kin and (each.cause or "").startswith(kin)]
-    took = [_took_ns(facts, each) for each in rest]
-    at = max(same[0] + 1 if same else 0, sum(ns >= _took_ns(facts, one) for one in growth for ns in took))
-    return [*rest[:at], *growth, *rest[at:]]
+    kin, codes = "" if leads(facts) else kin_of_growth(facts), [each.cause or "" for each in found]
+    same = next((at for at, code in enumerate(codes) if kin and code.startswith(kin)), 0)
+    if slowing.code in codes[:same]:
+        found.insert(same, found.pop(codes.index(slowing.code)))
 
 
 def verdict_of(facts: Facts, findings: Sequence[Finding], ended: bool = False) -> Finding:
