@@ -180,16 +180,17 @@ def _window(seen: Attached, trainer: Trainer, wait: float, making: float, kinds:
     wall_ns, workers = 1e9 * max(1.0, seen.seconds), trainer.workers
     waits: dict[str, Any] = {"making_ns": (wait + making) * wall_ns}
     loader: dict[str, Any] = {}
-    facts: dict[str, Any] = {"made_in_fetch_pct": 0.0, "machine_cpus": (seen.info.get("host") or {}).get("cpus")}
-    if seen.sampled is not None:
-        facts["sampled"] = seen.sampled
+    cpus = (seen.info.get("host") or {}).get("cpus")
+    facts: dict[str, Any] = {"made_in_fetch_pct": 0.0, "machine_cpus": cpus if isinstance(cpus, int) else None}
+    facts |= {} if seen.sampled is None else {"sampled": seen.sampled}
     if making > 0 and making >= wait:
         facts |= {"set_workers": 0, "made_in_fetch_pct": 100.0, "stages": _stages(trainer.stages, trainer.looks)}
         loader = _making(trainer, making * wall_ns, making)
     elif workers is not None:
-        busy, generations = _busy(workers), round(workers.seen / workers.count) if workers.count else 1
-        facts |= {"set_workers": round(workers.count), "stages": _stages(workers.stages, workers.looks)}
-        loader = {"workers": round(workers.count), "worker_busy_pct": None if busy is None else 100 * busy}
+        busy, number = _busy(workers), max(1, round(workers.count))
+        generations = max(1, round(workers.seen / number))
+        facts |= {"set_workers": number, "stages": _stages(workers.stages, workers.looks)}
+        loader = {"workers": number, "worker_busy_pct": None if busy is None else 100 * busy}
         loader |= _making(workers, workers.count * busy * wall_ns, busy) if busy else {}
         kinds = kinds if wait * trainer.looks >= LEAST_LOOKS_OF_WAIT else {}
         starting = kinds.get("starting workers", 0.0) + kinds.get("ending workers", 0.0)
@@ -199,7 +200,7 @@ def _window(seen: Attached, trainer: Trainer, wait: float, making: float, kinds:
         pieces = {"starting_ns": starting * wait, "handed_ns": handed * wait}
         pieces["making_ns"] = wait + making - sum(pieces.values())
         waits = {name: share * wall_ns for name, share in pieces.items()}
-        waits |= {"epochs": max(1, generations), "iterators": max(1, generations)}
+        waits |= {"epochs": generations, "iterators": generations}
     return window_facts(wall_ns, waits, loader, **facts)
 
 

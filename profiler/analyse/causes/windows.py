@@ -6,6 +6,7 @@ waits; all of the window is one step, with one batch of one sample, so no time o
 
 from __future__ import annotations
 
+import math
 from dataclasses import MISSING, fields, replace
 from typing import Any, TypeVar
 
@@ -23,9 +24,10 @@ Known = TypeVar("Known")
 
 
 def unknown(kind: type[Known], **known: Any) -> Known:
-    """Return such figures, of which all that is not given and has no default is not measured."""
-    needed = (each.name for each in fields(kind) if each.default is MISSING and each.default_factory is MISSING)  # type: ignore[arg-type]
-    return kind(**dict.fromkeys(needed) | known)
+    """Return such figures, of which all that is not given, or `None`, and has no default is not measured."""
+    needed = (each for each in fields(kind) if each.default is MISSING and each.default_factory is MISSING)  # type: ignore[arg-type]
+    unmeasured = {each.name: None if "None" in str(each.type) else math.nan for each in needed}
+    return kind(**unmeasured | {name: value for name, value in known.items() if value is not None})
 
 
 def window_facts(wall_ns: float, waits: dict[str, Any], loader: dict[str, Any], **facts: Any) -> Facts:
@@ -43,7 +45,7 @@ def window_facts(wall_ns: float, waits: dict[str, Any], loader: dict[str, Any], 
     given = {"workers": 0, "slowest": (), "transforms": (), "make_ms_per_sample": loader.get("work_ms_per_batch")}
     return unknown(
         Facts,
-        **{"window": Window(0, wall, NO_STEP, 0, NO_STEP), "device_kind": "cpu", "samples": 1}
+        **{"window": Window(0, wall, NO_STEP, 0, NO_STEP), "device_kind": "cpu", "samples": 1, "copied_ahead": False}
         | {"parts": Partition(**divided), "waits": unknown(Waits, **of_epochs | pieces)}
         | {"loader": unknown(LoaderStats, **given | loader), "sampled": unknown(Sampled), "unfed_share": 0.0}
         | facts,
@@ -59,6 +61,10 @@ def evaluation_facts(facts: Facts, evaluation: Evaluation) -> Facts:
     work_ms = None if making_ns is None else making_ns / 1e6
     all_of_it = {"make_ms_per_sample": work_ms, "work_ms_per_batch": work_ms}
     starting_ns, first_ns = evaluation.starting_ns, evaluation.first_ns
+    throttled = facts.sampled.throttled_s
+    if throttled is not None:
+        # It is summed over the whole run.
+        throttled *= evaluation.ns / facts.parts.wall_ns
     return window_facts(
         evaluation.ns,
         {
@@ -68,8 +74,7 @@ def evaluation_facts(facts: Facts, evaluation: Evaluation) -> Facts:
         },
         {"workers": evaluation.workers or 0} | ({} if known is None else vars(known)) | all_of_it,
         device_kind=facts.device_kind,
-        # Time of the quota is summed over the whole run.
-        sampled=replace(facts.sampled, throttled_s=None),
+        sampled=replace(facts.sampled, throttled_s=throttled),
         machine_cpus=facts.machine_cpus,
         set_workers=evaluation.workers,
     )
