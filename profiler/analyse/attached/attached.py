@@ -126,8 +126,10 @@ def _notes(
     processes: list[ProcessStates],
     trainers: list[Trainer],
 ) -> list[str]:
-    facts = run.info["attach"]
-    notes = [*run.damaged, *(str(n) for n in run.info.get("notices", []) or []), *_read_notices(run)]
+    facts, kind = run.info["attach"], (run.info.get("device") or {}).get("kind")
+    # A training on the processor misses no driver.
+    notices = [n for n in read_notices(run.folder) if kind != "cpu" or not n.startswith("No NVIDIA driver here")]
+    notes = [*run.damaged, *(str(n) for n in run.info.get("notices", []) or []), *notices]
     if run.info.get("ended") is None:
         notes.append("The recording was not ended: it still runs, or it was killed.")
     if facts.get("why") == "target":
@@ -146,9 +148,8 @@ def _notes(
     if seen is None or window is None:
         notes.append("The sampler recorded nothing: utilisation and CPU figures are missing.")
     else:
-        kind = str((run.info.get("device") or {}).get("kind") or "cpu")
         notes += quality_notes(
-            seen, window, device_kind=kind, foreign_cpus=foreign, own_processes=max(1, len(trainers))
+            seen, window, device_kind=str(kind or "cpu"), foreign_cpus=foreign, own_processes=max(1, len(trainers))
         )
     commands = [run.info.get("command"), *(each.command for each in processes)]
     notes += left_out_note(left_out_of(run.folder, commands))
@@ -164,12 +165,6 @@ def _begun_late(trainer: Trainer) -> str:
         f"Process {trainer.pid} was first seen training after {whole} stack samples, which no figure includes: "
         f"{100 * most / whole:.0f} % of them {'' if place.startswith('importing') else 'in '}{place}."
     )
-
-
-def _read_notices(run: Run) -> list[str]:
-    """A training on the processor misses no driver."""
-    on_cpu = (run.info.get("device") or {}).get("kind") == "cpu"
-    return [n for n in read_notices(run.folder) if not (on_cpu and n.startswith("No NVIDIA driver here"))]
 
 
 def _stopped(process: ProcessStates) -> float:

@@ -46,9 +46,10 @@ _BY_THREAD = ("input.serial", "input.worker_restart", "input.pipeline_fill", "in
 def findings_of(seen: Attached) -> tuple[Finding, ...]:
     """What costs the training time, the largest share first."""
     trainer = seen.leading
-    if trainer is None or not _enough(seen, trainer):
+    if trainer is None or not (trainer.shares and seen.training_seen and trainer.looks >= LEAST_LOOKS):
         return ()
-    found = [f for f in _findings(seen, trainer) if f.severity != "none"]
+    own = [*_input(seen, trainer), *_validation(seen, trainer), *_loop(seen, trainer)]
+    found = [each for each in (*own, *_ranks(seen, trainer, own)) if each.severity != "none"]
     # A rank that holds the others up comes before what holds it up.
     return tuple(sorted(found, key=lambda f: (f.share, f.cause == "rank.straggler"), reverse=True))
 
@@ -89,22 +90,12 @@ def verdict_of(seen: Attached, findings: tuple[Finding, ...]) -> Finding:
     return Finding("none", title, 0.0, 0.7 if used >= WELL_USED else 0.4, (_utilisation(used), *evidence))
 
 
-def _enough(seen: Attached, trainer: Trainer) -> bool:
-    return bool(trainer.shares) and seen.training_seen and trainer.looks >= LEAST_LOOKS
-
-
 def _not_training(trainer: Trainer) -> str:
     top = max(((share, place) for places in trainer.top.values() for place, share in places), default=(0.0, ""))
     if not top[1]:
         return "no training was seen"
     doing = top[1] if top[1].startswith("importing ") else f"in {top[1]}"
     return f"no training was seen; its thread was mostly {doing} ({_pct(top[0])} of {trainer.looks} stack samples)"
-
-
-def _findings(seen: Attached, trainer: Trainer) -> Iterator[Finding]:
-    own = [*_input(seen, trainer), *_validation(seen, trainer), *_loop(seen, trainer)]
-    yield from own
-    yield from _ranks(seen, trainer, own)
 
 
 def _used(seen: Attached) -> float | None:
@@ -120,24 +111,19 @@ def _exposed(seen: Attached, share: float) -> float:
     return share if used is None else min(share, max(0.0, 1 - used))
 
 
-def _sure(seen: Attached, confidence: float, trainer: Trainer, share: float) -> float:
-    """Less sure where the device's idling is not known, and where the share may be below what is worth a change."""
-    if seen.device_kind != "cpu" and _used(seen) is None:
-        confidence *= UNEXPOSED
-    least = LEAST_GAIN / (1 + LEAST_GAIN)
-    half = Z95 * math.sqrt(max(0.0, share * (1 - share)) / max(1, trainer.looks))
-    return confidence if share - half >= least else confidence * UNEXPOSED
-
-
 def _as_seen(seen: Attached, trainer: Trainer, found: Finding) -> Finding:
-    """Return a finding with what is known of the device: it costs no more than what that did not run."""
-    used, device, evidence = _used(seen), "", found.evidence
+    """Return a finding with what is known of the device: it costs no more than the time in which that ran nothing.
+
+    It is less sure where the device's idling is not known, and where the share may be below what is worth a change.
+    """
+    used, device, evidence, sure, share = _used(seen), "", found.evidence, found.confidence, found.share
     if used is not None:
         evidence, device = (*evidence, _utilisation(used)), f" The GPU ran no kernel {_pct(1 - used)} of the time."
     elif seen.device_kind != "cpu":
-        device = " Whether the device idled meanwhile is not known."
-    sure = _sure(seen, found.confidence, trainer, found.share)
-    exposed = _exposed(seen, found.share)
+        sure, device = sure * UNEXPOSED, " Whether the device idled meanwhile is not known."
+    half = Z95 * math.sqrt(max(0.0, share * (1 - share)) / max(1, trainer.looks))
+    sure = sure if share - half >= LEAST_GAIN / (1 + LEAST_GAIN) else sure * UNEXPOSED
+    exposed = _exposed(seen, share)
     return replace(found, title=found.title + device, share=exposed, confidence=sure, evidence=evidence)
 
 

@@ -7,7 +7,7 @@ workers do.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -77,7 +77,10 @@ def threads_of(looks: Looks | None) -> list[SeenThread]:
     numbers = np.unique(looks.records["stack"]).tolist()
     training = [number for number in numbers if stacks.is_training(looks.table.stack(number))]
     found = []
-    for mine in _by_thread(looks):
+    _, whose = np.unique(looks.records[["process", "thread"]], return_inverse=True)
+    order = np.argsort(whose, kind="stable")
+    for part in np.split(order, np.flatnonzero(np.diff(whose[order])) + 1):
+        mine = Looks(looks.records[part], looks.table)
         pid, tid = int(mine.records["process"][0]), int(mine.records["thread"][0])
         trains = np.isin(mine.records["stack"], training)
         first = int(trains.argmax()) if trains.any() else 0
@@ -86,13 +89,6 @@ def threads_of(looks: Looks | None) -> list[SeenThread]:
         missed = int(((mine.records["stack"] == NOT_MEASURED) & ran & since).sum())
         found.append(SeenThread(pid, tid, _counted(mine.kept(since)), _counted(mine.kept(~since)), missed))
     return [thread for thread in found if thread.stacks]
-
-
-def _by_thread(looks: Looks) -> Iterator[Looks]:
-    _, whose = np.unique(looks.records[["process", "thread"]], return_inverse=True)
-    order = np.argsort(whose, kind="stable")
-    for part in np.split(order, np.flatnonzero(np.diff(whose[order])) + 1):
-        yield Looks(looks.records[part], looks.table)
 
 
 def _counted(looks: Looks) -> Counter[CallStack]:
