@@ -91,7 +91,13 @@ WAITING = {"data wait": 0.5, **COMPUTING}
     [
         (seen(trainer({"data making": 0.5, **COMPUTING})), "input.serial"),
         (seen(trainer(WAITING, workers=workers())), "input.too_few_workers"),
+        (seen(trainer(WAITING)), "input.too_few_workers"),
+        (seen(trainer(WAITING, workers=workers(count=0.3))), "input.too_few_workers"),
         (seen(trainer(WAITING, workers=workers()), sampled=host(tree_cpus=7.5)), "input.cpu_exhausted"),
+        (
+            seen(trainer(WAITING, workers=workers(cpu=Cpu(2.0, 0.3, 0.0, 0.6))), sampled=host(tree_cpus=7.5)),
+            "input.worker_threads",
+        ),
         (
             seen(trainer(WAITING, workers=workers(count=16.0, cpu=Cpu(0.4, 0.5, 0.0))), sampled=host(tree_cpus=7.8)),
             "input.oversubscribed",

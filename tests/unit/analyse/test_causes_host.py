@@ -441,10 +441,11 @@ def made(
     busy: float,
     first: int = 1,
     cpu: float | None = None,
+    read: float | None = None,
     persistent: bool = False,
 ) -> None:
     """Batches of the validation's loader: taken up after a share of each pass (of the first, where the workers are
-    persistent), each worker busy a share of the rest, and on a CPU for a part of that."""
+    persistent), each worker busy a share of the rest, and on a CPU, or reading, for a part of that."""
     rows = []
     for number, (begin, end) in enumerate(spans):
         if not persistent or number == 0:
@@ -460,6 +461,7 @@ def made(
                 "batch": (number << 32) + batch * workers + worker,
                 "threads": 1,
                 "cpu_ns": NOT_MEASURED if cpu is None else round(cpu * round(busy * length)),
+                "read_ns": NOT_MEASURED if read is None else round(read * round(busy * length)),
             }
             for batch in range(10 // first)
             for worker in range(workers)
@@ -520,6 +522,16 @@ def test_validation_that_waits_for_data_has_its_share(tmp_path: Path, share: flo
         (0.6, 2, {"starting": 0.27, "busy": 0.45}, None, "worker_restart", "ms per epoch.", "persistent_workers=True"),
         (0.6, 2, {"starting": 0.2, "busy": 0.95}, None, "too_few_workers", "", ""),
         (0.7, 2, {"starting": 0.05, "busy": 0.9, "first": 5}, None, "pipeline_fill", "", ""),
+        # Rules of the training's own wait that need no steps.
+        (
+            0.8,
+            2,
+            BUSY | {"cpu": 0.1, "read": 0.8},
+            None,
+            "storage",
+            ": the loader waits for storage.",
+            "faster storage",
+        ),
         (0.8, None, {}, None, None, "most of it on validation that waits for data.", ""),
         (0.05, 2, {}, None, None, "most of it on validation that computes.", "Validate less often"),
         # Little's law: the time its batches take over the time it needs for them, the workers busy 80 %; no more than
