@@ -188,7 +188,7 @@ class AttachedResult(RecordedResult):
 
         def profiled(trainer: Trainer, looks: Looks) -> ProfiledProcess:
             prefix = f"process {trainer.pid}: " if trainer.rank is None else f"rank {trainer.rank}: "
-            mine = process_looks(looks, trainer.pid, trainer.tid)
+            mine = process_looks(looks, trainer.pid, trainer.by.tid)
             return ProfiledProcess(self.folder, mine, prefix=prefix if len(trainers) > 1 else "")
 
         made = None if looks is None else speedscope_of([profiled(each, looks) for each in trainers])

@@ -127,8 +127,10 @@ def _notes(
     processes: list[ProcessStates],
     trainers: list[Trainer],
 ) -> list[str]:
-    facts = run.info["attach"]
-    notes = [*run.damaged, *(str(n) for n in run.info.get("notices", []) or []), *_read_notices(run)]
+    facts, kind = run.info["attach"], (run.info.get("device") or {}).get("kind")
+    # A training on the processor misses no driver.
+    notices = [n for n in read_notices(run.folder) if kind != "cpu" or not n.startswith("No NVIDIA driver here")]
+    notes = [*run.damaged, *(str(n) for n in run.info.get("notices", []) or []), *notices]
     if run.info.get("ended") is None:
         notes.append("The recording was not ended: it still runs, or it was killed.")
     if facts.get("why") == "target":
@@ -136,20 +138,23 @@ def _notes(
     stopped = max((_stopped(p) for p in processes), default=0.0)
     if stopped >= MOST_STOPPED:
         notes.append(f"A process of the tree was stopped from outside for {100 * stopped:.0f} % of the time.")
-    missed = [t for t in trainers if t.missed > MOST_MISSED * (t.looks + t.missed)]
+    missed = [t.by for t in trainers if t.by.missed > MOST_MISSED * (t.looks + t.by.missed)]
     if missed:
         share = max(t.missed / (t.looks + t.missed) for t in missed)
         notes.append(
             f"{100 * share:.0f} % of the training's stack samples failed, because the stack changed while it was read. "
             "They count as time in which the training ran, divided like its other running time."
         )
-    notes += [_begun_late(each) for each in trainers if each.before.total() >= LEAST_BEFORE]
+    notes += [_begun_late(each) for each in trainers if each.by.before.total() >= LEAST_BEFORE]
     if seen is None or window is None:
         notes.append("The sampler recorded nothing: utilisation and CPU figures are missing.")
     else:
-        kind = str((run.info.get("device") or {}).get("kind") or "cpu")
         notes += quality_notes(
-            seen, window, device_kind=kind, foreign_cpus=or_nan(foreign), own_processes=max(1, len(trainers))
+            seen,
+            window,
+            device_kind=str(kind or "cpu"),
+            foreign_cpus=or_nan(foreign),
+            own_processes=max(1, len(trainers)),
         )
     commands = [run.info.get("command"), *(each.command for each in processes)]
     notes += left_out_note(left_out_of(run.folder, commands))
@@ -158,19 +163,13 @@ def _notes(
 
 def _begun_late(trainer: Trainer) -> str:
     places: Counter[str] = Counter()
-    for stack, looks in trainer.before.items():
+    for stack, looks in trainer.by.before.items():
         places[stacks.leaf_of(stack)] += looks
-    (place, most), whole = places.most_common(1)[0], trainer.before.total()
+    (place, most), whole = places.most_common(1)[0], trainer.by.before.total()
     return (
         f"Process {trainer.pid} was first seen training after {whole} stack samples, which no figure includes: "
         f"{100 * most / whole:.0f} % of them {'' if place.startswith('importing') else 'in '}{place}."
     )
-
-
-def _read_notices(run: Run) -> list[str]:
-    """A training on the processor misses no driver."""
-    on_cpu = (run.info.get("device") or {}).get("kind") == "cpu"
-    return [n for n in read_notices(run.folder) if not (on_cpu and n.startswith("No NVIDIA driver here"))]
 
 
 def _stopped(process: ProcessStates) -> float:

@@ -6,12 +6,11 @@ that.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 
 from ...record.stacks import CallStack
 from ..where.places import is_users
 from ..where.source import draws_for_evaluation
-from ..where.stages import SAMPLE, WAITING, Rows, place
+from ..where.stages import Rows, place
 
 CLASSES = (
     "data wait",
@@ -133,12 +132,6 @@ def is_training(stack: CallStack) -> bool:
     if class_of(stack) in TRAINING:
         return not any(_BUILDING.search(place(frame)) for frame in stack)
     return any(_TRAINING_LOADER.search(place(frame)) for frame in stack)
-
-
-def main_stage(stages: Mapping[str, float]) -> str:
-    """The stage that takes most, of those of which something is made; empty where it has no name of its own."""
-    first = next(iter(stages), SAMPLE)
-    return "" if first == SAMPLE or first in WAITING else first
 
 
 def leaf_of(stack: CallStack) -> str:

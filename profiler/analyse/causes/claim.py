@@ -108,6 +108,8 @@ class Claim:
     ns: float
     code: str = ""
     """The cause that the rule stands for."""
+    validation: Finding | None = None
+    """What explains most of the wait for data of a validation, of time outside the steps; `None`: nothing does."""
     title: str = field(default="", init=False)
     confidence: float = field(default=0.0, init=False)
     evidence: list[Evidence] = field(default_factory=list, init=False)
@@ -173,6 +175,7 @@ class Claim:
         gone: VanishedWork | None = None,
         least: float | None = None,
         likely: float = 0.95,
+        most: float | None = None,
         settings: Mapping[str, Any] | None = None,
     ) -> Next:
         """Predict a change that takes time away, with a range, from where the wall time went.
@@ -180,11 +183,14 @@ class Claim:
         `change` has the exact code or flag, `kind` is one of `finding.REMEDIES`. At most `ns` of the window's time
         can vanish, by default all of the claim, at least the share `least` of it, by default what `vanishing` says,
         and `likely` is expected to. `gone`: work that the loader or the training is spared, which a replay of the
-        run is asked about first. `settings`: arguments of the DataLoader, where these are all of the change.
+        run is asked about first. `most`: the rate that something else allows, over today's, which a replay knows by
+        itself. `settings`: arguments of the DataLoader, where these are all of the change.
         """
         less = vanishing(likely, least)
         speedup = None if gone is None else by_replay(self.facts, gone, less)
-        speedup = speedup or by_parts(self.facts, self.ns if ns is None else ns, less)
+        if speedup is None:
+            speedup = by_parts(self.facts, self.ns if ns is None else ns, less)
+            speedup = speedup if most is None else speedup.no_more_than(max(1.0, most))
         return as_next(self.facts, change, speedup, kind, settings)
 
     @property

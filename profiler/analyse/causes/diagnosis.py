@@ -9,15 +9,17 @@ from ...record.reader import Records
 from ...record.schema import EventKind
 from ..run.facts import Facts
 from ..run.stall_breakdown import UNTOLD
+from ..shares import MOSTLY
 from ..where.own_loop import COMPUTING
 from .claim import Claim, Piece
 from .finding import LEAST_GAIN, MOST_UNNAMED, Evidence, Finding, Next, no_verdict, without_name
 from .host_and_device import gil
 from .input_batches import PERSISTENT, memory, soon_full
 from .pieces import counts, grown_ns, held_ns, own_pieces, pieces_of, waits_of
-from .run import kin_of_growth, leads, shares_seen
+from .run import kin_of_growth, leads, shares_seen, slowing, starting_up
 from .table import explained
 from .wait import Wait
+from .windows import evaluation_facts
 
 LEAST_STEPS = 30
 """Steps after the warm-up that a verdict or a comparison needs: fewer support none, of a run, of ranks or of sizes."""
@@ -41,7 +43,7 @@ def findings_of(facts: Facts) -> tuple[Finding, ...]:
     found = waits_explained(facts)
     before = {} if facts.startup is None else {Piece.BEFORE: float(sum(facts.startup.own_ns.values()))}
     for piece, ns in (before | pieces_of(facts) | own_pieces(facts)).items():
-        cause = explained(piece, Claim(facts, ns))
+        cause = explained(piece, Claim(facts, ns, validation=_validation(facts) if piece is Piece.BOUNDARY else None))
         found += [] if cause is None else [cause]
     if all(each.cause != memory.code for each in found) and (soon := soon_full(facts)) is not None:
         found.append(soon)
@@ -54,10 +56,24 @@ def findings_of(facts: Facts) -> tuple[Finding, ...]:
     found = [each for each in found if each.severity != "none"]
     found = [replace(each, next=_worth_saying(each.next)) for each in found]
     found.sort(key=lambda f: _took_ns(facts, f), reverse=True)
-    found = _growth_behind_its_part(facts, found)
+    _growth_behind_its_part(facts, found)
     if found and not facts.told_apart and facts.own_loop is None:
         found[0] = replace(found[0], next=(*found[0].next, _TELL_APART))
     return tuple(found)
+
+
+def _validation(facts: Facts) -> Finding | None:
+    evaluation = None if facts.outside is None else facts.outside.evaluation
+    if evaluation is None or evaluation.workers is None or evaluation.started_once:
+        return None
+    return cause_of_wait(evaluation_facts(facts, evaluation))
+
+
+def cause_of_wait(window: Facts) -> Finding | None:
+    """Return the largest cause of a window's wait for data; `None` where most of the wait is not explained."""
+    found = waits_explained(window)
+    told = sum(each.share for each in found) >= MOSTLY * window.parts.share("input")
+    return max(found, key=lambda each: each.share) if found and told else None
 
 
 def waits_explained(facts: Facts) -> list[Finding]:
@@ -111,20 +127,17 @@ def _worth_saying(changes: Sequence[Next]) -> tuple[Next, ...]:
 
 def _took_ns(facts: Facts, found: Finding) -> float:
     """Return the time that a finding is about: shares are of the window, but for that of what lies before it."""
-    if found.cause == "run.startup" and facts.startup is not None:
+    if found.cause == starting_up.code and facts.startup is not None:
         return found.share * facts.startup.run_ns
     return (found.gain / (1 + found.gain) if found.gain != float("inf") else 1.0) * facts.parts.wall_ns
 
 
-def _growth_behind_its_part(facts: Facts, found: Sequence[Finding]) -> list[Finding]:
+def _growth_behind_its_part(facts: Facts, found: list[Finding]) -> None:
     """Put growth that is not most of its part behind the cause of that part; all else keeps its order."""
-    kin = "" if leads(facts) else kin_of_growth(facts)
-    growth = [each for each in found if each.cause == "run.slowing"]
-    rest = [each for each in found if each.cause != "run.slowing"]
-    same = [at for at, each in enumerate(rest) if kin and (each.cause or "").startswith(kin)]
-    took = [_took_ns(facts, each) for each in rest]
-    at = max(same[0] + 1 if same else 0, sum(ns >= _took_ns(facts, one) for one in growth for ns in took))
-    return [*rest[:at], *growth, *rest[at:]]
+    kin, codes = "" if leads(facts) else kin_of_growth(facts), [each.cause or "" for each in found]
+    same = next((at for at, code in enumerate(codes) if kin and code.startswith(kin)), 0)
+    if slowing.code in codes[:same]:
+        found.insert(same, found.pop(codes.index(slowing.code)))
 
 
 def verdict_of(facts: Facts, findings: Sequence[Finding], ended: bool = False) -> Finding:

@@ -13,7 +13,7 @@ import numpy as np
 from ...record.reader import measured
 from ..predict.advice import VanishedWork
 from ..run.device_state import OutlierSteps
-from ..run.host_gaps import BEFORE_COMPUTING, words_of
+from ..run.host_gaps import BEFORE_COMPUTING
 from ..run.window import measured_or
 from ..shares import MOSTLY
 from ..where import selection
@@ -255,16 +255,16 @@ def launch(claim: Claim) -> None:
 @cause("host.sync", Piece.SYNC, lines=Lines(selection.syncing))
 def sync(claim: Claim) -> None:
     """Synchronising calls (`.item()`, `.cpu()`, printing tensors) keep the host from queuing work."""
-    calls, idles = claim.facts.syncs, f"The device idles {claim.percent()} of the time behind synchronising calls"
-    claim.says(f"{idles}{'' if calls is None else f', {calls.words}'}.", 0.7)
-    claim.shows(Evidence("Exposed time in synchronising calls", claim.pct(), "%", "near 0 %"))
-    each, hit, longest_ms = None, None, None
-    if calls is not None:
-        each, hit, longest_ms = calls.per_step, f"{calls.steps} of {calls.of}", calls.longest_ns / 1e6
+    facts, calls = claim.facts, claim.facts.syncs
+    if calls is None:
+        return
+    idles, hit = f"The device idles {claim.percent()} of the time behind", f"{calls.steps} of {len(facts.window.steps)}"
+    claim.says(f"{idles} synchronising calls, {calls.idling.words}.", 0.7)
     claim.shows(
-        Evidence("Synchronising calls per step", each, "", "0 in most steps"),
+        Evidence("Exposed time in synchronising calls", claim.pct(), "%", "near 0 %"),
+        Evidence("Synchronising calls per step", calls.per_step, "", "0 in most steps"),
         Evidence("Steps with such a call", hit, "", "few"),
-        Evidence("Longest idle time behind one", longest_ms, "ms"),
+        Evidence("Longest idle time behind one", calls.idling.longest_ns / 1e6, "ms"),
     )
     claim.advise(
         "Keep losses and metrics on the device (`total += loss.detach()`) and read them every 50th step: each "
@@ -360,7 +360,7 @@ def main_process(claim: Claim) -> None:
     if claim.on_cpu:
         begins = f"The training spends {claim.percent()} of the time working"
     takes = f"It takes {claim.ms_a_step:.2g} ms per step in the training process"
-    claim.says(f"{begins} on batches before their forward pass, {words_of(staging.shape)}. {takes}.", 0.8)
+    claim.says(f"{begins} on batches before their forward pass, {staging.words}. {takes}.", 0.8)
     claim.shows(Evidence("From a batch's arrival to its forward pass, per step", claim.ms_a_step, "ms", "near 0 ms"))
     for what, share in staging.named:
         claim.shows(Evidence(f"Part of it: {what}", 100 * share, "%"))

@@ -9,7 +9,7 @@ from ..predict.advice import VanishedWork
 from ..predict.predict import Assumed
 from ..run.exposed_data_wait import Spread
 from ..run.facts import Facts
-from ..run.loader_stats import HandedOver
+from ..run.loader_stats import BUSY, HandedOver
 from ..run.resource_usage import MemoryGrowth, MemoryLimitSeen
 from ..run.window import measured_or
 from ..shares import MOSTLY
@@ -27,7 +27,6 @@ from .claim import (
     by_parts,
     by_replay,
     cause,
-    vanishing,
 )
 from .finding import Evidence, Finding, Next
 from .pieces import restarts
@@ -80,7 +79,12 @@ def sampler(wait: Wait) -> None:
             "Choose the batches of an epoch beforehand and yield them from a list; where each depends on the one "
             "before, draw them in a thread or process ahead of the training"
         )
-        wait.advice += _drawn_cheaper(wait, arrays, 0.95), _drawn_cheaper(wait, ahead, 0.8)
+        # Behind the device it takes time, too, which is in its way once the device no longer waits.
+        gone, limit, most = VanishedWork(drawing_ns=sampling.each_ns), wait.loader.samples_per_s_limit, None
+        if workers and limit == limit and facts.samples_known:
+            most = limit / facts.samples_per_s
+        wait.advise(arrays, "once", gone=gone, likely=0.95, most=most)
+        wait.advise(ahead, "once", gone=gone, likely=0.8, most=most)
     however = ", however many workers there are" if workers else ""
     runs = f"It runs in the training process{however}"
     wait.says(f"{wait.begins}: the dataset sampler {what}. {runs}.", 0.95)
@@ -94,18 +98,6 @@ def sampler(wait: Wait) -> None:
         Evidence("num_workers", workers),
         *wait.pace,
     )
-
-
-def _drawn_cheaper(wait: Wait, change: str, likely: float) -> Next:
-    """Predict a change that takes so much of the claim away, as far as the workers could deliver more batches then."""
-    facts, less, limit = wait.facts, vanishing(likely), wait.loader.samples_per_s_limit
-    # Behind the device it takes time, too, which is in its way once the device no longer waits.
-    found = by_replay(facts, VanishedWork(drawing_ns=0.0 if facts.sampling is None else facts.sampling.each_ns), less)
-    if found is None:
-        found = by_parts(facts, wait.ns, less)
-        if facts.set_workers and limit == limit and facts.samples_known:
-            found = found.no_more_than(max(1.0, limit / facts.samples_per_s))
-    return as_next(facts, change, found, "once")
 
 
 # The beginnings of epochs.
@@ -258,7 +250,8 @@ def uneven(wait: Wait) -> None:
     spread = facts.waits.shape.spread in (Spread.SINGLE, Spread.IRREGULAR, Spread.PERIODIC)
     # The workers deliver, on average, what the training takes without waiting.
     supplies = wait["samples_per_s_limit"] >= facts.samples_per_s_without(facts.parts.input_ns)
-    if not wait.keeps_up and not (varied and spread and supplies):
+    half_busy = wait.without_steps and 100 * MOSTLY <= wait["worker_busy_pct"] < 100 * BUSY
+    if not wait.keeps_up and not (varied and spread and supplies) and not half_busy:
         return
     says = f"{wait.begins}, although the loader keeps up on average: batches come unevenly."
     wait.says(says, 0.6 if varied else 0.4)

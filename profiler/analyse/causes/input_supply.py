@@ -9,7 +9,7 @@ import numpy as np
 from ...record.schema import NOT_MEASURED, ThreadState
 from ..predict.advice import VanishedWork
 from ..predict.predict import Assumed
-from ..run.loader_stats import HEAVILY_QUEUED_PCT, MOSTLY_READING, QUEUED_PCT, Exclusion, SeenWaiting, TimeGrowth
+from ..run.loader_stats import BUSY, HEAVILY_QUEUED_PCT, MOSTLY_READING, QUEUED_PCT, Exclusion, SeenWaiting, TimeGrowth
 from ..run.window import measured_or
 from ..where.selection import NOT_MENDED, OF_HANDS, OF_THE_MACHINE, PREPARING, WORTH_A_LINE, Lines, making
 from ..where.stages import cheaper_by_words
@@ -122,11 +122,11 @@ def too_few_workers(wait: Wait) -> None:
     Workers that mostly wait (for the network, locks, sleeps) may be more than the CPUs. Where
     nothing measured says why the loader does not keep up, the title calls the reason a guess.
     """
-    if not wait.workers_busy or not wait.cpu_known or wait.starved:
+    if not wait.workers_busy or wait.starved:
         return
     used, budget = wait["cpus_used"], wait["cpu_budget"]
-    uses = f"and the job uses {used:.1f} of its {budget:g} CPUs"
-    wait.says(f"{wait.begins}: {_count(wait.loader.workers)} busy all the time, {uses}.", 0.85)
+    uses = f", and the job uses {used:.1f} of its {budget:g} CPUs" if wait.cpu_known else ""
+    wait.says(f"{wait.begins}: {_count(wait.loader.workers)} busy all the time{uses}.", 0.85 if uses else 0.5)
     wait.shows("worker_busy_pct", "cpus_used", "cpu_budget", "queue_ready_mean", *wait.pace, *wait.touched)
     wanted = wait.wanted
     wait.advice.append(wait.so_many(_more_workers(wait, wanted), wanted))
@@ -159,14 +159,15 @@ def latency(wait: Wait) -> None:
 def general(wait: Wait) -> None:
     """The loader does not keep up; nothing measured says why."""
     loader, ahead, wanted = wait.loader, wait.facts.set_prefetch, wait.wanted
+    if wait.without_steps and wait["worker_busy_pct"] < 100 * BUSY:
+        # Where waits are not known one by one, nothing says why workers that have time to spare are waited for.
+        return
     if not wait.cpu_known:
         rest = "; CPU use was not measured, so the reason is a guess"
     elif wait.cpu_used:
         rest = "; the job uses up its CPUs, but its workers do not"
     elif math.isnan(loader.worker_busy_pct):
         rest = " while CPU is left over, and the loader does not tell what it does"
-    elif wait.workers_busy:
-        rest = "; its workers are busy all the time"
     else:
         rest = " while CPU is left over and its workers are idle part of the time"
     if wanted.said is not None:
@@ -178,10 +179,6 @@ def general(wait: Wait) -> None:
         change = wait.overlapping(deeper, "settings")
     else:
         change = wait.overlapping("Use more workers or threads, or prefetch more batches", "workers")
-    _guess(wait, rest, change)
-
-
-def _guess(wait: Wait, rest: str, change: Next) -> None:
     wait.says(f"{wait.begins}{rest}.", 0.4 if wait.cpu_known else 0.2)
     wait.shows(*CPUS, "worker_busy_pct", "queue_ready_mean")
     wait.advice.append(change)
@@ -310,7 +307,8 @@ def oversubscribed(wait: Wait) -> None:
 @cause("input.cpu_exhausted", *SUPPLY, lines=Lines(making, worth=WORTH_A_LINE, stages="making"))
 def cpu_exhausted(wait: Wait) -> None:
     """This job uses every CPU that it may use, and its loader goes short; the evidence names the costliest stage."""
-    if not wait.cpu_used or wait.waits_mostly or wait.keeps_up:
+    short = wait.cpu_used or (wait.starved and not wait.says_nothing)
+    if not short or wait.waits_mostly or wait.keeps_up:
         return
     if not (wait.workers_busy or wait.queues or wait.says_nothing):
         return
@@ -326,14 +324,6 @@ def delayed(wait: Wait) -> None:
     """Batches are finished, but the training's thread gets no CPU to take them: the machine is used up."""
     change = "Use fewer workers, to leave a CPU for the training's own thread"
     _delayed(wait, "the loader and other programs use", change)
-
-
-@cpu_exhausted.also(*SUPPLY)
-def starved(wait: Wait) -> None:
-    """The loader does not keep up on a full machine; nothing measured says more."""
-    if wait.starved:
-        rest = "; this job and other programs use up the machine's CPUs"
-        _guess(wait, rest, wait.overlapping("Give it CPUs of its own, or less work for them", "cheaper"))
 
 
 def _delayed(wait: Wait, who: str, change: str) -> None:

@@ -238,4 +238,5 @@ def is_handed(facts: Facts) -> bool:
     limit = loader.worker_busy_pct >= 100 * BUSY or loader.run_queue_pct >= HEAVILY_QUEUED_PCT
     handed = waits.handed_ns / max(1, waits.handed_ns + waits.making_ns + waits.slow_ns + waits.reading_ns)
     large = loader.mean_batch_bytes >= INPUT.large_batch_bytes and handed >= NEARLY_ALL
-    return (large or not limit) and loader.queue_capacity >= 0 and handed >= MOSTLY
+    queues = loader.queue_capacity >= 0 or bool(facts.set_workers)
+    return (large or not limit) and queues and handed >= MOSTLY

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
-from ..predict.advice import MOST_WORKERS
 from ..run.facts import Facts
-from ..run.host_gaps import Evaluation, Outside
+from ..run.host_gaps import Outside
 from ..run.loader_stats import BUSY
 from ..run.stall_breakdown import TOTAL, UNTOLD
 from ..run.startup import COMPILING, FIRST_FETCH, IMPORTS, SET_UP, SKIPPING
@@ -18,12 +16,12 @@ from ..where import selection
 from ..where.own_loop import EVALUATING, MAKING, OwnLoop
 from ..where.remedies import STARTING
 from ..where.selection import WORTH_A_LINE, Lines, grows_most
-from .claim import Claim, Piece, cause, enough_workers
+from .claim import Claim, Piece, cause
 from .finding import Evidence, Next
 from .input_batches import PERSISTENT, persistence
 from .input_supply import serial
 from .pieces import own_ns, restarts
-from .wait import INPUT
+from .windows import of_validation
 
 
 @dataclass(frozen=True)
@@ -251,12 +249,6 @@ def _levels(trend: Trend) -> str:
 
 # Time outside the steps.
 
-_LACKS = {
-    "input.serial": "its loader has no workers",
-    "input.worker_restart": "each pass starts its workers anew",
-    "input.pipeline_fill": "mostly for the first batch of each pass",
-    "input.too_few_workers": "its loader has too few workers",
-}
 _MOSTLY = {
     "evaluating": "on validation that computes",
     "saving": "on saving checkpoints",
@@ -274,25 +266,25 @@ def boundary(claim: Claim) -> None:
     Where most of it is a validation that waits for data, the evidence has the code of what its loader lacks.
     """
     outside = claim.facts.outside
-    claim.shows(Evidence("Time outside the steps", claim.pct(), "%"))
-    mostly = ": validation, checkpoints, hooks"
     if outside is None:
-        claim.advise("Validate and save less often, or beside the training", "less_often")
-    else:
-        parts, evaluation = _outside_parts(claim.facts, outside), outside.evaluation
-        largest = max(parts, key=lambda name: parts[name])
-        most = largest if parts[largest] >= MOSTLY * claim.ns else "rest"
-        if most == "waiting" and evaluation is not None:
-            once = "mostly for the one start of its workers"
-            why = once if evaluation.started_once else _LACKS.get(evaluation.cause or "")
-            mostly = f", most of it on validation that waits for data{f': {why}' if why else ''}"
-        elif most in _MOSTLY:
-            mostly = f", most of it {_MOSTLY[most]}"
-        elif outside.named and evaluation is None and not outside.saves:
-            mostly = f", part of it in {outside.named[0][0]}"
-        _shows_outside(claim, outside, parts)
-        claim.advice += _outside_changes(claim, outside, parts, largest)
-    claim.says(f"{claim.percent()} of the time is spent outside the steps{mostly}.", 0.9)
+        return
+    parts, evaluation, mostly = _outside_parts(claim.facts, outside), outside.evaluation, ""
+    largest = max(parts, key=lambda name: parts[name])
+    most = largest if parts[largest] >= MOSTLY * claim.ns else "rest"
+    if most == "waiting" and evaluation is not None:
+        why = "" if claim.validation is None else claim.validation.title.partition(": ")[2].rstrip(".")
+        why = "mostly for the one start of its workers" if evaluation.started_once else why
+        mostly = f", most of it on validation that waits for data{f': {why}' if why else ''}"
+    elif most in _MOSTLY:
+        mostly = f", most of it {_MOSTLY[most]}"
+    elif outside.named and evaluation is None and not outside.saves:
+        mostly = f", part of it in {outside.named[0][0]}"
+    claim.says(
+        f"{claim.percent()} of the time is spent outside the steps{mostly or ': validation, checkpoints, hooks'}.", 0.9
+    )
+    claim.shows(Evidence("Time outside the steps", claim.pct(), "%"))
+    _shows_outside(claim, outside, parts)
+    claim.advice += _outside_changes(claim, outside, parts, largest)
 
 
 def _outside_parts(facts: Facts, outside: Outside) -> dict[str, float]:
@@ -324,10 +316,11 @@ def _shows_outside(claim: Claim, outside: Outside, parts: dict[str, float]) -> N
             Evidence("Validation passes", evaluation.passes),
             Evidence("Workers of the validation loader", evaluation.workers, "", "as many as the training's"),
         )
-        if evaluation.waits and evaluation.cause is not None:
-            claim.shows(Evidence("Cause of the validation's wait", evaluation.cause))
-        if evaluation.busy is not None:
-            claim.shows(Evidence("Validation workers busy", 100 * evaluation.busy, "%", f"below {100 * BUSY:.0f} %"))
+        if evaluation.waits and claim.validation is not None:
+            claim.shows(Evidence("Cause of the validation's wait", claim.validation.cause))
+        if evaluation.loader is not None:
+            busy = evaluation.loader.worker_busy_pct
+            claim.shows(Evidence("Validation workers busy", busy, "%", f"below {100 * BUSY:.0f} %"))
     if outside.saves:
         claim.shows(
             Evidence("Saving checkpoints", claim.pct(parts["saving"]), "%"),
@@ -353,8 +346,8 @@ def _outside_changes(claim: Claim, outside: Outside, parts: dict[str, float], la
         parts["waiting"] + parts["evaluating"],
         likely=0.8,
     )
-    changes = {
-        "waiting": _validation_waits(claim, outside.evaluation, parts["waiting"]),
+    changes: dict[str, Next | None] = {
+        "waiting": _validation_waits(claim, outside, parts["waiting"]),
         "evaluating": evaluate,
         "saving": claim.removing(
             "Save less often, or beside the training: use `torch.distributed.checkpoint.async_save`, or copy the state "
@@ -386,57 +379,24 @@ def _outside_changes(claim: Claim, outside: Outside, parts: dict[str, float], la
         names.sort(key=lambda name: name == "waiting")
     if largest == "waiting" and "evaluating" not in names:
         names.append("evaluating")
-    if "waiting" in names and changes["waiting"].kind == "less_often":
-        names.remove("waiting")
-    return tuple(changes[name] for name in names)
+    return tuple(change for change in map(changes.__getitem__, names) if change is not None)
 
 
-def _validation_waits(claim: Claim, evaluation: Evaluation | None, ns: float) -> Next:
-    """Propose what the validation's loader lacks."""
-    likely, kind = 0.6, "workers"
+def _validation_waits(claim: Claim, outside: Outside, ns: float) -> Next | None:
+    """Propose what the validation's loader lacks; `None` where it has all that the training's has."""
+    evaluation, verdict, training = outside.evaluation, claim.validation, claim.facts.set_workers
     if evaluation is not None and evaluation.started_once:
         return Next("Record more passes of validation: the one start of its workers then weighs less")
-    if evaluation is None or evaluation.cause is None:
-        change = "Give the validation loader what the training's has: workers, prefetching, pinned memory"
-        training = claim.facts.set_workers
-        if evaluation is not None and evaluation.workers and training is not None and evaluation.workers >= training:
-            # There is nothing to give it.
-            kind = "less_often"
-    elif evaluation.cause in ("input.serial", "input.too_few_workers"):
-        # As many as keep up, more than there are; no more than the CPUs, unless they mostly wait, nor than batches.
-        now, making, cpu, budget = (
-            evaluation.workers or 0,
-            evaluation.making_ns,
-            evaluation.cpu_share,
-            claim.facts.sampled.cpu_budget,
-        )
-        most = MOST_WORKERS
-        if budget == budget and (cpu is None or claim.facts.crowded or 100 * (1 - cpu) < INPUT.waiting_pct):
-            most = min(most, math.floor(budget))
-        if evaluation.batches is not None:
-            most = min(most, math.floor(evaluation.batches))
-        enough = most if making is None else enough_workers(making, evaluation.using_ns, most)
-        want = max(1, min(most, max(now + 1, enough)))
-        change = "Make validation samples cheaper (fewer transforms, smaller images), or use a part of the data"
-        if want > now:
-            change, likely = f"Set `num_workers={want}` for the validation loader, now {now}", 0.9
-            ns *= _gone(evaluation, want)
-    elif evaluation.cause == "input.worker_restart":
-        change, likely = "Set `persistent_workers=True` for the validation loader, and create it only once", 0.9
-        ns = min(ns, evaluation.starting_ns or 0)
-    else:
-        change = "Use smaller batches for validation, since it waits for each pass's first batch in full"
-    return claim.removing(change, kind, ns, likely=likely)
-
-
-def _gone(evaluation: Evaluation, workers: int) -> float:
-    """Return the share of the waiting that ends when so many workers share the making evenly."""
-    making, now, using = evaluation.making_ns, evaluation.workers or 0, evaluation.using_ns
-    if not making:
-        return 1 - max(1, now) / workers
-    left = max(0.0, making / workers - using)
-    # Without workers nothing is made beside the validation.
-    return 1 - min(1.0, left / max(1.0, making / now - using if now else making))
+    if verdict is not None and evaluation is not None:
+        best = verdict.next[0]
+        known = best.speedup is not None and not best.speedup.to_try
+        if best.speedup is not None and known:
+            ns = min(ns, evaluation.ns * (1 - 1 / best.speedup.value))
+        return claim.removing(of_validation(verdict), best.kind, ns, likely=0.9 if known else 0.6)
+    if evaluation is not None and evaluation.workers and training is not None and evaluation.workers >= training:
+        return None
+    change = "Give the validation loader what the training's has: workers, prefetching, pinned memory"
+    return claim.removing(change, "workers", ns, likely=0.6)
 
 
 # A loop without a loader, by its stack samples.

@@ -12,6 +12,7 @@ from ...record.tuning import DEFAULT_PREFETCH, LoaderSettings
 from ..predict.advice import BINDS, MOST_WORKERS, VanishedWork
 from ..predict.workload import Prediction
 from ..run.exposed_data_wait import Spread
+from ..run.host_gaps import NO_STEP
 from ..run.loader_stats import BUSY, QUEUED_PCT, SURELY_GROWS, LoaderStats
 from ..run.resource_usage import BUDGET_USED
 from ..run.window import measured_or
@@ -159,6 +160,11 @@ class Wait(Claim):
         told = self.whole and shape.spread not in (Spread.NOWHERE, Spread.FIRST_OF_EPOCH)
         return f"{text}, {shape.words}" if told else text
 
+    @property
+    def without_steps(self) -> bool:
+        """Whether no step is known by itself: of a window seen as a whole (`windows.py`)."""
+        return self.facts.window.steps is NO_STEP
+
     # What the loader and the CPUs are like; false where it was not measured.
 
     @property
@@ -180,8 +186,8 @@ class Wait(Claim):
     @property
     def says_nothing(self) -> bool:
         """Whether there is no DataLoader, and nothing known of how batches are made."""
-        loader = self.loader
-        return self.facts.set_workers is None and loader.workers == 0 and math.isnan(loader.queue_capacity)
+        unknown = self.facts.set_workers is None and math.isnan(self.facts.made_in_fetch_pct)
+        return unknown and self.loader.workers == 0 and math.isnan(self.loader.queue_capacity)
 
     @property
     def cpu_known(self) -> bool:
@@ -290,7 +296,7 @@ class Wait(Claim):
         if budget == budget:
             most = min(most, max(1, math.floor(budget / self._cpus_of_a_worker)))
         if batches == batches:
-            most = min(most, max(1, int(batches) // 2))
+            most = min(most, max(1, math.ceil(batches / 2)))
         return Wanted(max(now, enough_workers(loader.work_ms_per_batch, self.pace_ms, most)), "")
 
     def workers_setting(self, wanted: Wanted) -> str:

@@ -136,9 +136,9 @@ class Facts:
     """Share of its time outside fetches and waiting calls in which the thread ran, 0..1."""
     sampling: exposed_data_wait.Sampling | None = None
     """What the loader's sampler took."""
-    staging: host_gaps.Staging | None = None
+    staging: host_gaps.Idling | None = None
     """Work on each batch between its arrival and the forward pass."""
-    gaps: host_gaps.Gaps | None = None
+    gaps: host_gaps.Idling | None = None
     """Time behind the training loop's own work."""
     syncs: host_gaps.Syncs | None = None
     """Time behind synchronising calls."""
@@ -334,7 +334,7 @@ def facts_of(run: Run, mine: Writer | None = None, looks: ProcessLooks | None = 
         sampling=sampling,
         staging=staging,
         gaps=host_gaps.gaps_of(window, events, parts, names, staging),
-        syncs=host_gaps.syncs_of(window, pauses, parts),
+        syncs=host_gaps.syncs_of(window, events, pauses, parts),
         outside=host_gaps.outside_of(window, events, made, parts, names),
         doubtful=doubtful,
         shape_churn=churn,

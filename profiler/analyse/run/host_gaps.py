@@ -9,13 +9,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ...record.reader import Records
-from ...record.schema import NOT_MEASURED, EventKind, PauseKind, StepFlag
-from ..intervals import Intervals, clip, intersect, subtract, total, union, union_of
+from ...record.schema import NOT_MEASURED, STEP, EventKind, PauseKind, StepFlag
+from ..intervals import Intervals, covered, intersect, subtract, total, union, union_of
 from ..shares import MOSTLY, NEARLY_ALL
-from .exposed_data_wait import Shape, Spread, shape_of
-from .loader_stats import BUSY
+from .exposed_data_wait import Spread, shape_of
+from .loader_stats import LoaderStats, loader_of, passes_of
 from .stall_breakdown import Partition
-from .window import Window, flagged, lasting, or_zero, per_step, under_way
+from .window import Window, flagged, lasting, measured_or, per_step, under_way
 
 A_STOP_NS = 1_000_000_000
 """A single stretch of the host's own work this long is no part of a training loop."""
@@ -24,35 +24,26 @@ BEFORE_COMPUTING = "between the fetch and the computation"
 LEAST_STAGE = 0.03
 """Share of the wall time between batches' arrival and their forward passes, from which work on the batch is seen
 there: less is `zero_grad`, a scheduler, the loop's bookkeeping."""
+NO_STEP = np.full(1, NOT_MEASURED).astype(STEP.dtype)
+"""The one step of a window of which no steps are known."""
 LEAST_RESTARTS = 2
 """Validation passes that wait for workers to start, from which each starts them anew."""
 
 
 @dataclass(frozen=True)
-class Staging:
-    """Work on each batch between its arrival and the forward pass, without garbage collections."""
+class Idling:
+    """Time that the device idled behind some work of the host."""
 
-    shape: Shape
-    """How it is spread over the steps."""
-    ns: int
-    """Time that the device idled behind it; on the processor all of it."""
     when: Intervals
     """When that was, in the steps that were looked at."""
-    named: tuple[tuple[str, float], ...]
-    """(what the program did meanwhile, if known; share of the wall time), the longest first"""
-
-
-@dataclass(frozen=True)
-class Gaps:
-    """Idle time behind the loop's own work, without garbage collections and staging."""
-
-    shape: Shape
-    """How it is spread over the steps."""
+    ns: int
+    """All of it, unsampled steps taken to be like the others; on the processor all of that work."""
+    words: str
+    """How it is spread over the steps, to put into a sentence."""
     longest_ns: int
-    """The longest stretch."""
+    """Length of the longest stretch."""
     longest_step: int | None
     """Number of the step that the longest stretch lies in; `None` before the first."""
-    total_ns: int
     places: tuple[tuple[str, float], ...]
     """(place in the step, in words; share of the wall time)"""
     named: tuple[tuple[str, float], ...]
@@ -61,50 +52,53 @@ class Gaps:
     @property
     def is_a_stop(self) -> bool:
         """Whether one long stretch makes up nearly all of it: a breakpoint, not the loop."""
-        return _is_a_stop(self.longest_ns, self.total_ns)
-
-    @property
-    def words(self) -> str:
-        return words_of(self.shape)
+        return self.longest_ns >= max(A_STOP_NS, NEARLY_ALL * total(self.when))
 
 
 @dataclass(frozen=True)
 class Syncs:
     """Synchronising calls, and the time that the device idled behind them."""
 
+    idling: Idling
     per_step: float
     """Calls in a step that was looked at; the mean."""
     steps: int
     """Steps with any call."""
-    of: int
-    """Steps that were looked at."""
-    longest_ns: int
-    """The longest stretch that the device idled behind a call."""
-    shape: Shape
-    """How that idling is spread over the steps."""
-
-    @property
-    def words(self) -> str:
-        return words_of(self.shape)
 
 
-def _is_a_stop(longest_ns: int, total_ns: int) -> bool:
-    return longest_ns >= A_STOP_NS and longest_ns >= NEARLY_ALL * total_ns
+Names = Mapping[int, str] | None
+"""What the program's phases are called, by number."""
 
 
-def words_of(shape: Shape) -> str:
-    """Where in the training something is that is spread so thinly that no step stands out, too."""
-    return "at every step" if shape.spread is Spread.NOWHERE else shape.words
+def _idling(window: Window, events: Records, parts: Partition, part: str, when: Intervals, names: Names) -> Idling:
+    lengths, steps = when[:, 1] - when[:, 0], window.steps
+    place = int(np.searchsorted(steps["fetch_begin_ns"], when[lengths.argmax(), 0], side="right")) - 1
+    # Whatever the device idled behind, the host was at it: its own stamps tell the step.
+    pace = (parts.wall_ns - total(when)) / max(1, window.count)
+    shape = shape_of(per_step(replace(window, queued=False), when), window.firsts, pace)
+    return Idling(
+        when=when,
+        ns=round(parts.of_all_steps(part, total(when))),
+        # Also what is spread so thinly that no step stands out is somewhere.
+        words="at every step" if shape.spread is Spread.NOWHERE else shape.words,
+        longest_ns=int(lengths.max()),
+        longest_step=int(steps["step"][place]) if place >= 0 else None,
+        places=_places(window, when, parts),
+        named=named_within(window, events, when, names),
+    )
 
 
-def staging_of(window: Window, events: Records, parts: Partition, names: Mapping[int, str] | None) -> Staging | None:
-    """`None`: none worth a word, a single stop of the program, or the model's call is not seen."""
+def staging_of(window: Window, events: Records, parts: Partition, names: Names) -> Idling | None:
+    """Find work on each batch between its arrival and the forward pass.
+
+    `None`: none worth a word, a single stop of the program, or the model's call is not seen.
+    """
     seen = window.all_steps[flagged(window.all_steps, StepFlag.FORWARD_SEEN)]
     when = intersect(_working(events, parts), union(seen["fetch_end_ns"], seen["forward_begin_ns"]))
-    ns = round(parts.of_all_steps("host", total(when)))
-    if ns < LEAST_STAGE * parts.wall_ns or _is_a_stop(int((when[:, 1] - when[:, 0]).max()), total(when)):
+    if parts.of_all_steps("host", total(when)) < LEAST_STAGE * parts.wall_ns:
         return None
-    return Staging(_shape(window, when, parts), ns, when, named_within(window, events, when, names))
+    found = _idling(window, events, parts, "host", when, names)
+    return None if found.is_a_stop else found
 
 
 def _working(events: Records, parts: Partition) -> Intervals:
@@ -112,44 +106,24 @@ def _working(events: Records, parts: Partition) -> Intervals:
     return subtract(parts.hosting, under_way(lasting(events, EventKind.GARBAGE)))
 
 
-def gaps_of(
-    window: Window, events: Records, parts: Partition, names: Mapping[int, str] | None, staging: Staging | None = None
-) -> Gaps | None:
-    """`None` where nothing else than the `staging` kept the device waiting."""
+def gaps_of(window: Window, events: Records, parts: Partition, names: Names, staging: Idling | None) -> Idling | None:
+    """Find time behind the loop's own work; `None` where nothing but garbage and `staging` kept the device waiting."""
     gaps = _working(events, parts)
     if staging is not None:
         gaps = subtract(gaps, staging.when)
-    if total(gaps) == 0:
-        return None
-    lengths = gaps[:, 1] - gaps[:, 0]
-    place = int(np.searchsorted(window.steps["fetch_begin_ns"], gaps[lengths.argmax(), 0], side="right")) - 1
-    return Gaps(
-        shape=_shape(window, gaps, parts),
-        longest_ns=int(lengths.max()),
-        longest_step=int(window.steps["step"][place]) if place >= 0 else None,
-        total_ns=total(gaps),
-        places=_places(window, gaps, parts),
-        named=named_within(window, events, gaps, names),
-    )
+    return _idling(window, events, parts, "host", gaps, names) if total(gaps) else None
 
 
-def syncs_of(window: Window, pauses: Records, parts: Partition) -> Syncs | None:
-    """`None` where the device never idled behind a synchronising call."""
+def syncs_of(window: Window, events: Records, pauses: Records, parts: Partition) -> Syncs | None:
+    """Count synchronising calls; `None` where the device never idled behind one."""
     if total(parts.syncing) == 0:
         return None
     of_steps = pauses[(pauses["what"] == PauseKind.SYNC) & np.isin(pauses["step"], window.steps["step"])]
-    return Syncs(
-        per_step=len(of_steps) / len(window.steps),
-        steps=len(np.unique(of_steps["step"])),
-        of=len(window.steps),
-        longest_ns=int((parts.syncing[:, 1] - parts.syncing[:, 0]).max()),
-        shape=_shape(window, parts.syncing, parts),
-    )
+    idling = _idling(window, events, parts, "sync", parts.syncing, None)
+    return Syncs(idling, len(of_steps) / len(window.steps), len(np.unique(of_steps["step"])))
 
 
-def named_within(
-    window: Window, events: Records, intervals: Intervals, names: Mapping[int, str] | None
-) -> tuple[tuple[str, float], ...]:
+def named_within(window: Window, events: Records, intervals: Intervals, names: Names) -> tuple[tuple[str, float], ...]:
     """Find the program's phases and checkpoints within some time, as shares of the wall time."""
     phases = lasting(events, EventKind.PHASE)
     spans = {SAVING: under_way(lasting(events, EventKind.SAVE))}
@@ -177,13 +151,6 @@ def _places(window: Window, gaps: Intervals, parts: Partition) -> tuple[tuple[st
     return tuple((name, parts.of_all_steps("host", ns) / parts.wall_ns) for name, ns in found if ns)
 
 
-def _shape(window: Window, intervals: Intervals, parts: Partition) -> Shape:
-    # Whatever the device idled behind, the host was at it: its own stamps tell the step.
-    lengths = per_step(replace(window, queued=False), intervals)
-    pace = (parts.wall_ns - total(intervals)) / max(1, window.count)
-    return shape_of(lengths, window.firsts, pace)
-
-
 @dataclass(frozen=True)
 class Evaluation:
     """Passes over loaders that train nothing. `None`: not known."""
@@ -195,24 +162,22 @@ class Evaluation:
     """Part of `ns` in which they waited for batches."""
     workers: int | None
     """Worker processes of the loader; of several loaders the fewest."""
-    starting_ns: int | None
-    """Part of `waited_ns` until a worker took up the first batch of a pass."""
-    first_ns: int | None
-    """Part of `waited_ns` in which the first batch of a pass was made."""
-    busy: float | None
-    """Share of the passes, their starts left out, in which a worker prepared batches, 0..1."""
+    using_ns: int
+    """Time of whole passes that did not wait for batches."""
+    loader: LoaderStats | None = None
+    """How their batches are made."""
     making_ns: int | None = None
     """Time spent preparing batches in whole passes, summed over the workers."""
-    using_ns: int = 0
-    """Time of whole passes that did not wait for batches."""
-    batches: float | None = None
-    """Batches that were made in a pass; the mean."""
-    cpu_share: float | None = None
-    """CPU that preparing batches took, of the time in which it was not waiting for a CPU, 0..1."""
+    starting_ns: int = 0
+    """Part of `waited_ns` until a worker took up the first batch of a pass."""
+    first_ns: int = 0
+    """Part of `waited_ns` in which the first batch of a pass was made."""
     slow_starts: int = 0
     """Passes that waited mostly for a worker to take up their first batch."""
-    renewed: bool = False
-    """Whether each pass has an iterator of its own: persistent workers keep one."""
+    iterators: int | None = None
+    """Iterators of these passes: persistent workers keep one."""
+    batches: float | None = None
+    """Batches that were made in a pass; the mean. `None` also where passes draw on from one iterator."""
 
     @property
     def waits(self) -> bool:
@@ -222,27 +187,8 @@ class Evaluation:
     @property
     def started_once(self) -> bool:
         """Whether most of the waiting is for workers to start, in one pass only."""
-        return self._lacks == "starting" and self.slow_starts < LEAST_RESTARTS
-
-    @property
-    def cause(self) -> str | None:
-        """The contract's code of what its loader lacks; `None`: not known, or nothing."""
-        if self._lacks == "starting":
-            restarted = self.renewed and self.slow_starts >= LEAST_RESTARTS
-            return "input.worker_restart" if restarted else None
-        return self._lacks
-
-    @property
-    def _lacks(self) -> str | None:
-        """The code, or that most of the waiting is for workers to take up first batches of passes."""
-        if self.workers == 0:
-            return "input.serial"
-        busy = self.busy is not None and self.busy >= BUSY
-        starting, making = self.starting_ns or 0, self.first_ns or 0
-        # Both together count where workers have time to spare; busy ones are waited for afterwards too.
-        if (max(starting, making) if busy else starting + making) >= max(1.0, MOSTLY * self.waited_ns):
-            return "starting" if starting >= making else "input.pipeline_fill"
-        return "input.too_few_workers" if busy else None
+        both = self.starting_ns + self.first_ns >= max(1.0, MOSTLY * self.waited_ns)
+        return both and self.starting_ns >= self.first_ns and self.slow_starts < LEAST_RESTARTS
 
 
 @dataclass(frozen=True)
@@ -266,9 +212,7 @@ class Outside:
     """Time from ends of epochs to the next, without evaluating, saving and phases."""
 
 
-def outside_of(
-    window: Window, events: Records, batches: Records, parts: Partition, names: Mapping[int, str] | None
-) -> Outside | None:
+def outside_of(window: Window, events: Records, batches: Records, parts: Partition, names: Names) -> Outside | None:
     """`None` where there is none. `batches`: of all loaders."""
     outside, steps = parts.outside, window.steps
     if total(outside) == 0:
@@ -298,83 +242,46 @@ def _evaluation(
     passes = window.during(lasting(events, EventKind.EVALUATION))
     if len(passes) == 0:
         return None
+    begin, end, waited = passes["t_ns"], passes["end_ns"], passes["value"].clip(0)
     within = intersect(outside, under_way(passes))
-    spent = total(subtract(within, saving))
-    whole = int((passes["end_ns"] - passes["t_ns"]).sum())
+    spent, whole, waited_ns = total(subtract(within, saving)), int((end - begin).sum()), int(waited.sum())
     # Of a pass that began before the window, or while the device still had work, the waiting counts in proportion.
     exposed = total(within) / whole if whole else 0.0
     told = events[events["what"] == EventKind.EVALUATION_WORKERS]
-    told = told[(told["t_ns"] >= passes["t_ns"].min()) & (told["value"] >= 0)]
+    told = told[(told["t_ns"] >= begin.min()) & (told["value"] >= 0)]
     workers = int(told["value"].min()) if len(told) else None
-    waited = int(passes["value"].clip(0).sum())
     found = Evaluation(
         passes=len(passes),
         ns=spent,
-        waited_ns=min(spent, round(waited * exposed)),
+        waited_ns=min(spent, round(waited_ns * exposed)),
         workers=workers,
-        starting_ns=None,
-        first_ns=None,
-        busy=None,
+        using_ns=max(0, whole - waited_ns),
         # Without workers the pass waits for as long as its batches take.
-        making_ns=waited if workers == 0 else None,
-        using_ns=max(0, whole - waited),
+        making_ns=waited_ns if workers == 0 else None,
     )
     # What the makers of batches did, where that is known.
     theirs = batches[(batches["loader"] != NOT_MEASURED) & ~np.isin(batches["loader"], window.all_steps["loader"])]
-    starting = first = working = ran = slow_starts = drawn_on = 0
-    made = []
-    iterators: set[int] = set()
-    iterations: set[tuple[int, int]] = set()
-    for one in passes:
-        begin, end = int(one["t_ns"]), int(one["end_ns"])
-        mine = theirs[(theirs["end_ns"] > begin) & (theirs["begin_ns"] < end)]
-        if len(mine) == 0:
-            continue
-        iteration = set(zip(mine["loader"].tolist(), (mine["batch"] >> 32).tolist(), strict=True))
-        goes_on = not iterations.isdisjoint(iteration)
-        iterations |= iteration
-        if goes_on:
-            # It draws on from an iterator of an earlier pass, whose workers went on meanwhile. Not all batches are
-            # recorded: what is known is the time until those are ready that were under way when it began.
-            mine = mine[mine["begin_ns"] <= begin]
-            if len(mine) == 0:
-                continue
-            end, drawn_on = min(end, int(mine["end_ns"].max())), drawn_on + 1
-            ran += end - begin
-        else:
-            mine = mine[mine["begin_ns"] >= begin]
-            if len(mine) == 0:
-                continue
-            place = mine["begin_ns"].argmin()
-            taken_up = int(mine["begin_ns"][place])
-            until, making = taken_up - begin, int(mine["end_ns"][place]) - taken_up
-            starting, first, ran = starting + until, first + making, ran + end - taken_up
-            slow_starts += until >= making and until + making >= MOSTLY * int(one["value"])
-            iterators.add(int(mine["loader"][place]))
-        made.append(mine)
-        working += sum(
-            total(clip(union(each["begin_ns"], each["end_ns"]), begin, end))
-            for each in (mine[mine["worker"] == worker] for worker in np.unique(mine["worker"]))
-        )
-    if not ran:
+    theirs = np.sort(theirs[covered(union(begin, end), theirs["begin_ns"], theirs["end_ns"]) > 0], order="begin_ns")
+    if not workers or len(theirs) == 0:
         return found
-    every = np.concatenate(made)
-    timed = every[every["cpu_ns"] != NOT_MEASURED]
-    whole_ns = working
-    batches_a_pass: float | None = (len(every) + int(every["skipped"].clip(0).sum())) / len(made)
-    if drawn_on >= MOSTLY * len(made):
-        # Its workers also prepare batches while the training goes on, and there are no passes that end.
-        whole_ns, batches_a_pass = round(float((every["end_ns"] - every["begin_ns"]).mean()) * len(passes)), None
-        found = replace(found, using_ns=max(0, window.end_ns - window.begin_ns - waited))
-    lasted = int((timed["end_ns"] - timed["begin_ns"] - or_zero(timed["run_queue_ns"])).sum())
+    loader = loader_of(Window(int(begin.min()), int(end.max()), NO_STEP, 0, NO_STEP), theirs)
+    made, iterations = len(theirs) + int(theirs["skipped"].clip(0).sum()), len(np.unique(passes_of(theirs)))
+    mean_ns = 1e6 * measured_or(loader.work_ms_per_batch, 0.0)
+    found = replace(found, loader=loader, iterators=len(np.unique(theirs["loader"])))
+    if iterations <= (1 - MOSTLY) * len(passes):
+        # They draw on from one iterator, whose workers also prepare batches while the training goes on; not all batches
+        # are recorded.
+        using_ns = max(0, window.end_ns - window.begin_ns - waited_ns)
+        return replace(found, making_ns=round(mean_ns * len(passes)), using_ns=using_ns)
+    place = np.searchsorted(theirs["begin_ns"], begin)
+    first = theirs[np.minimum(place, len(theirs) - 1)]
+    seen = (first["begin_ns"] >= begin) & (first["begin_ns"] < end)
+    until, making = (first["begin_ns"] - begin)[seen], (first["end_ns"] - first["begin_ns"])[seen]
     return replace(
         found,
-        starting_ns=round(starting * exposed),
-        first_ns=round(first * exposed),
-        busy=min(1.0, working / (ran * workers)) if workers else None,
-        making_ns=waited if workers == 0 else whole_ns,
-        batches=batches_a_pass,
-        cpu_share=min(1.0, float(timed["cpu_ns"].sum()) / lasted) if lasted > 0 else None,
-        slow_starts=slow_starts,
-        renewed=len(iterators) == len(made),
+        making_ns=round(mean_ns * made),
+        starting_ns=round(int(until.sum()) * exposed),
+        first_ns=round(int(making.sum()) * exposed),
+        slow_starts=int(((until >= making) & (until + making >= MOSTLY * waited[seen])).sum()),
+        batches=made / iterations,
     )

@@ -43,7 +43,7 @@ def report(seen: Attached, verdict: Finding, findings: Iterable[Finding]) -> Jso
 
 def _trainer(trainer: Trainer) -> Json:
     return picked(trainer, "pid", "rank", "thread", "main_thread", "looks") | {
-        "missed_looks": trainer.missed,
+        "missed_looks": trainer.by.missed,
         "shares": {name: {"share": e.value, "low": e.low, "high": e.high} for name, e in trainer.shares.items()},
         "data_wait": trainer.waits,
         "data_making": trainer.stages,

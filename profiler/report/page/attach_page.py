@@ -44,9 +44,10 @@ def _stacks(seen: Attached) -> Stacks | None:
     trainer, looks = seen.leading, seen.looks
     if trainer is None or looks is None or not len(looks):
         return None
-    mine = process_looks(looks, trainer.pid, trainer.tid)
-    parts = [(what, mine.training.where(stood.__contains__)) for what, stood in trainer.stacks.items()]
-    before = mine.training.where(lambda stack: not any(stack in stood for stood in trainer.stacks.values()))
+    mine = process_looks(looks, trainer.pid, trainer.by.tid)
+    stood_in = trainer.tally.stacks
+    parts = [(what, mine.training.where(stood.__contains__)) for what, stood in stood_in.items()]
+    before = mine.training.where(lambda stack: not any(stack in stood for stood in stood_in.values()))
     parts = sorted(parts, key=lambda part: -len(part[1]))
     return drawn(mine, [("before training was first seen", before), *parts])
 

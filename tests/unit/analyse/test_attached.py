@@ -14,7 +14,7 @@ from support.stacks import CALL, ENGINE, FETCH, IMPORTS, LIB, NEXT, TORCH, WAIT,
 from whyidle.analyse.attached import stacks
 from whyidle.analyse.attached.attached import Attached, attached
 from whyidle.analyse.attached.causes import findings_of, verdict_of
-from whyidle.analyse.attached.trainers import Cpu, SeenThread, Trainer, Workers, spread
+from whyidle.analyse.attached.trainers import Cpu, SeenThread, Trainer, Workers
 from whyidle.analyse.causes.finding import Finding
 from whyidle.analyse.run.resource_usage import Sampled
 from whyidle.analyse.statistics import Estimate, wilson
@@ -36,9 +36,8 @@ def looked_at(folder: Path, thread: SeenThread, kind: str = "cpu") -> Attached:
 
 def test_failed_looks_count_as_running_and_never_as_waiting() -> None:
     busy = stack(CALL)
-    weights = spread(
-        SeenThread(1, 1, Counter({WAIT: 50, busy: 30, stack("/a.py:f", text="time.sleep(1)"): 10}), missed=10)
-    )
+    looks = Counter({WAIT: 50, busy: 30, stack("/a.py:f", text="time.sleep(1)"): 10})
+    weights = SeenThread(1, 1, looks, missed=10).weights
     assert weights[WAIT] == 50
     assert weights[busy] == pytest.approx(40)
     assert sum(weights.values()) == pytest.approx(100)
@@ -58,14 +57,13 @@ def workers(**values: Any) -> Workers:
     return Workers(**given | values)
 
 
-def trainer(shares: dict[str, float], **values: Any) -> Trainer:
-    looks = values.pop("looks", 200)
+def trainer(shares: dict[str, float], looks: int = 200, pid: int = 7, **values: Any) -> Trainer:
     given: dict[str, Any] = {
-        "pid": 7, "rank": None, "command": "python train.py", "thread": "MainThread", "main_thread": True, "missed": 0,
-        "cpu": Cpu(0.4, 0.0, 0.0), "waits": {"waiting": 1.0}, "stages": {}, "top": {}, "pin_thread": False,
-        "workers": None,
+        "rank": None, "cpu": Cpu(0.4, 0.0, 0.0), "waits": {"waiting": 1.0}, "validation_waits": {}, "stages": {},
+        "top": {}, "pin_thread": False, "workers": None,
     }  # fmt: skip
-    return Trainer(looks=looks, shares={n: wilson(s, looks) for n, s in shares.items()}, **given | values)
+    thread = SeenThread(pid, pid, Counter({WAIT: looks}))
+    return Trainer(thread, shares={n: wilson(s, looks) for n, s in shares.items()}, **given | values)
 
 
 def seen(*trainers: Trainer, kind: str | None = "cpu", **values: Any) -> Attached:
@@ -73,6 +71,7 @@ def seen(*trainers: Trainer, kind: str | None = "cpu", **values: Any) -> Attache
         "attach": {"pid": 7},
         "command": ["python", "train.py"],
         "device": {"kind": kind, "title": "x"} if kind else None,
+        "host": {"cpus": 8},
     }
     given: dict[str, Any] = {"sampled": host(), "foreign_cpus": 0.0}
     return Attached(info=info, seconds=20.0, trainers=trainers, others=(), **given | values)
@@ -91,23 +90,29 @@ WAITING = {"data wait": 0.5, **COMPUTING}
     [
         (seen(trainer({"data making": 0.5, **COMPUTING})), "input.serial"),
         (seen(trainer(WAITING, workers=workers())), "input.too_few_workers"),
+        (seen(trainer(WAITING)), "input.too_few_workers"),
+        (seen(trainer(WAITING, workers=workers(count=0.3))), "input.too_few_workers"),
         (seen(trainer(WAITING, workers=workers()), sampled=host(tree_cpus=7.5)), "input.cpu_exhausted"),
+        (
+            seen(trainer(WAITING, workers=workers(cpu=Cpu(2.0, 0.3, 0.0, 0.6))), sampled=host(tree_cpus=7.5)),
+            "input.worker_threads",
+        ),
         (
             seen(trainer(WAITING, workers=workers(count=16.0, cpu=Cpu(0.4, 0.5, 0.0))), sampled=host(tree_cpus=7.8)),
             "input.oversubscribed",
         ),
         (
-            seen(trainer(WAITING, workers=workers(cpu=Cpu(0.4, 0.5, 0.0))), foreign_cpus=6.0),
+            seen(trainer(WAITING, workers=workers(cpu=Cpu(0.4, 0.5, 0.0))), sampled=host(machine_busy_pct=99.0)),
             "input.foreign_load",
         ),
-        (seen(trainer(WAITING, workers=workers()), sampled=host(throttled_s=6.0)), "input.cpu_quota"),
+        (seen(trainer(WAITING, workers=workers()), sampled=host(throttled_s=6.0, cpu_budget=2.0)), "input.cpu_quota"),
         (seen(trainer(WAITING, workers=workers(cpu=Cpu(0.2, 0.0, 0.7)))), "input.storage"),
         (
             seen(trainer(WAITING, workers=workers(cpu=Cpu(0.1, 0.0, 0.0), stages={"read": 0.9, "decode": 0.1}))),
             "input.storage",
         ),
         (seen(trainer(WAITING, waits={"unpacking": 0.8, "waiting": 0.2}, workers=workers(busy=0.3))), "input.handoff"),
-        (seen(trainer(WAITING, waits={"starting workers": 0.7}, workers=workers())), "input.worker_restart"),
+        (seen(trainer(WAITING, waits={"starting workers": 0.7}, workers=workers(seen=8))), "input.worker_restart"),
         (seen(trainer({"checkpoint": 0.4, "forward": 0.6})), "host.boundary"),
         (seen(trainer({"logging": 0.4, "forward": 0.6})), "host.step_gap"),
         (seen(trainer({"python": 0.4, "forward": 0.6})), "host.step_gap"),
@@ -149,8 +154,8 @@ def test_the_rank_that_holds_the_others_up_is_the_one_the_verdict_is_about_with_
     assert (first.cause, second.cause) == ("rank.straggler", "input.too_few_workers")
     assert "rank 1" in first.title
     assert "50 % of its time" in first.title
-    assert first.next[0].change == "On rank 1 (input.too_few_workers): Set `num_workers` above 2"
-    assert "Workers at a time" in [e.what for e in first.evidence]
+    assert first.next[0].change == "On rank 1 (input.too_few_workers): Set `num_workers=5` instead of 2"
+    assert "Workers busy" in [e.what for e in first.evidence]
 
 
 def test_a_few_looks_at_a_wait_do_not_tell_its_kinds_apart() -> None:
@@ -180,7 +185,8 @@ def test_idle_workers_are_never_too_few(given: dict[str, Any], cause: str | None
         assert "waits 12 % of the time for data, but its workers do not show why" in verdict.title
     else:
         shown = {each.what: each for each in verdict.evidence}
-        assert (shown["Different workers"].value, shown["Different workers"].expected) == (28, "2")
+        anew = shown["Iterators of the loader in these epochs"]
+        assert (anew.value, anew.expected) == (14, "1")
         assert "persistent_workers=True" in verdict.next[0].change
 
 
@@ -261,7 +267,7 @@ def test_looks_from_before_the_training_count_for_nothing_and_are_told_of(tmp_pa
     importing = Counter({stack(*IMPORTS, f"{TORCH}/__init__.py:<module>"): 20})
     found = looked_at(tmp_path / "run", SeenThread(7, 7, Counter({WAIT: 30, CHECKING: 20}), before=importing))
     (only,) = found.trainers
-    assert (only.looks, only.before.total()) == (50, 20)
+    assert (only.looks, only.by.before.total()) == (50, 20)
     assert only.shares.keys() == {"data wait", "python"}
     (note,) = [note for note in found.notes if "first seen training" in note]
     assert "after 20 stack samples" in note
@@ -296,7 +302,7 @@ def test_as_many_workers_are_advised_as_have_to_be_under_way(
     shares = {"data making": making, "forward": 1 - making}
     found = judge(seen(trainer(shares, cpu=cpu), sampled=host(cpu_budget=budget)))
     assert found.cause == "input.serial"
-    assert found.next[0].change == f"Set `num_workers={wanted}` to prepare batches meanwhile"
+    assert found.next[0].change.startswith(f"Set `num_workers={wanted}`")
 
 
 SAVE = f"{TORCH}/serialization.py:save"
@@ -430,7 +436,10 @@ VALIDATING = {"validation wait": 0.5, **COMPUTING}
     ("what", "inner"),
     [
         (trainer(VALIDATING, workers=workers()), "input.too_few_workers"),
-        (trainer(VALIDATING, validation_waits={"starting workers": 0.9}, workers=workers()), "input.worker_restart"),
+        (
+            trainer(VALIDATING, validation_waits={"starting workers": 0.9}, workers=workers(seen=8)),
+            "input.worker_restart",
+        ),
         (trainer(VALIDATING, workers=workers(busy=0.01)), None),
     ],
 )

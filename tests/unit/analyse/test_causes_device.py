@@ -14,6 +14,7 @@ import pytest
 
 from support.crafted import add, add_events, amend, evidence, facts_of_run, found, steps_of, train_on_cpu
 from support.device_runs import COMPUTE, ODD, SEVERITIES, STEPS, clocked, computing, shares
+from support.judged_waits import rates
 from support.planted_runs import looked
 from whyidle.analyse.causes.claim import Piece
 from whyidle.analyse.causes.pieces import pieces_of
@@ -382,12 +383,8 @@ def linked(folder: Path, *looks: tuple[int, int], most: tuple[int, int] = (4, 16
 def test_exposed_copies_have_their_share(tmp_path: Path, share: float, pinned: bool, cause: str) -> None:
     folder = copying(tmp_path / "run", share, pinned=pinned)
     assert shares(folder) == {cause: pytest.approx(share, abs=0.02)}
-    change = found(folder)[cause].next[0]
-    assert change.low is not None
-    assert change.predicted_samples_per_s is not None
-    assert change.high is not None
-    now = facts_of_run(folder).samples_per_s
-    assert now * math.exp(-1.645 * SCATTER_SD) <= change.low < change.predicted_samples_per_s < change.high
+    low, rate, high = rates(found(folder)[cause].next[0])
+    assert facts_of_run(folder).samples_per_s * math.exp(-1.645 * SCATTER_SD) <= low < rate < high
 
 
 @pytest.mark.parametrize("share", [0.3, 0.6])
@@ -449,8 +446,6 @@ def test_no_change_for_a_slow_link_removes_more_than_it_costs(tmp_path: Path, sh
     assert (seen is None) == (share * (1 - width / 16) < 0.05)
     most = facts.samples_per_s_without(seen.share * facts.parts.wall_ns if seen else 0)
     assert most is not None
-    for change in seen.next if seen else ():
-        assert change.predicted_samples_per_s is not None
-        assert change.high is not None
-        assert change.predicted_samples_per_s <= most * 1.001
-        assert change.high <= most * math.exp(1.645 * SCATTER_SD) * 1.001
+    for _, rate, high in map(rates, seen.next if seen else ()):
+        assert rate <= most * 1.001
+        assert high <= most * math.exp(1.645 * SCATTER_SD) * 1.001

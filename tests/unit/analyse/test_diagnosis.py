@@ -136,21 +136,6 @@ def waiting(folder: Path, batch_ms: int = 0, fetch_ms: int = 20, epoch: int = 10
 QUEUE = SimpleNamespace(capacity=4, ready=lambda: 0)
 
 
-def test_batches_made_in_the_training_process_are_serial(tmp_path: Path) -> None:
-    waiting(tmp_path / "run")
-    hosted(tmp_path / "run", 1.0, 4)
-    found = verdict_of_run(tmp_path / "run")
-    assert (found.cause, found.severity) == ("input.serial", "critical")
-    assert 100 * found.share == pytest.approx(50, abs=2)
-    change = found.next[0]
-    # A batch takes 20 ms, a step without the wait 10: two workers at a time, and some spare time for these.
-    assert change.change.startswith("Set `num_workers=3")
-    # Eight samples in 20 ms and 90 % CPU: three workers could make 1200 a second, the device takes 800.
-    assert change.predicted_samples_per_s == pytest.approx(800, rel=0.03)
-    assert change.high is not None
-    assert change.predicted_samples_per_s <= change.high
-
-
 @pytest.mark.parametrize("inner", [0, 2])
 def test_no_workers_are_advised_around_a_data_set_with_workers_of_its_own(tmp_path: Path, inner: int) -> None:
     folder = serial(tmp_path / "run", 100, 20, Making(read=0.8, cpu=0.1))
