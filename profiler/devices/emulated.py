@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..errors import DeviceOutOfMemory
-from .clock import Clock, RealClock
+from .clock import Clock
 from .conditions import Conditions
 from .protocol import ARRIVAL_NS, Copy, Device, Event, Stream
 
@@ -101,7 +101,7 @@ class EmulatedDevice(Device):
         self.sink = sink
         self.profile = profile
         """Where step times come from; `None` for a device whose work is queued by hand."""
-        self.clock: Clock = clock or RealClock()
+        self.clock: Clock = clock or Clock()
         self.allocated_bytes = 0
         self.peak_bytes = 0
         self._computing = spec.conditions.computing if spec.conditions else 1.0

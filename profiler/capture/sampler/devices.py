@@ -20,11 +20,10 @@ import numpy.typing as npt
 
 from ...devices.conditions import Conditions
 from ...errors import RecordError
-from ...record.reader import Follower, Rows
+from ...record.reader import RecordFile, Rows
 from ...record.run import RUN_JSON, note_devices, processes
-from ...record.schema import DEVICE, NOT_MEASURED, SPAN, STEP, Kind, SpanKind
+from ...record.schema import DEVICE, NOT_MEASURED, SPAN, STEP, Kind, Row, SpanKind
 from ...record.segment import EVERY_NS
-from .row import Row, row
 from .schedule import NS_PER_S, Cadence
 
 if TYPE_CHECKING:
@@ -97,8 +96,8 @@ class EmulatedSource:
         self._folder = folder
         self._run = device
         self._start_ns = self._next_ns = start_ns
-        self._followers: dict[Path, Follower] = {}
-        """Record file → its reader."""
+        self._files: dict[Path, tuple[RecordFile, int]] = {}
+        """Path → the record file, and how many of its records were taken in."""
         self._open = {number: np.empty((2, 0), dtype=np.int64) for number in range(device.count)}
         """Device → begin and end of the spans that reach into windows not written yet."""
         self._device_of: dict[int, int] = {}
@@ -121,7 +120,7 @@ class EmulatedSource:
         state = {} if conditions is None else conditions.state(now_ns - self._start_ns)
         used = [(number, self._used.get(number)) for number in sorted(self._open)]
         return self._windows(now_ns) + [
-            row(DEVICE, t_ns=now_ns, device=number, memory_used_bytes=held, memory_total_bytes=total, **state)
+            DEVICE.row(t_ns=now_ns, device=number, memory_used_bytes=held, memory_total_bytes=total, **state)
             for number, held in used
         ]
 
@@ -139,7 +138,7 @@ class EmulatedSource:
             busy = busy + others * (WINDOW_NS - busy)
             self._open[device] = spans[:, spans[1] > self._next_ns]
             rows += [
-                row(DEVICE, t_ns=int(end), device=device, window_ns=WINDOW_NS, utilisation_pct=percent)
+                DEVICE.row(t_ns=int(end), device=device, window_ns=WINDOW_NS, utilisation_pct=percent)
                 for end, percent in zip(edges[1:], np.rint(100 * busy / WINDOW_NS), strict=True)
             ]
         return rows
@@ -157,11 +156,13 @@ class EmulatedSource:
         for path in self._folder.glob(f"{kind.name}-*.rec"):
             # Without those just being made, or already being removed.
             with contextlib.suppress(OSError, RecordError):
-                if path not in self._followers:
-                    self._followers[path] = Follower(path)
-                follower = self._followers[path]
-                if len(records := follower.new()):
-                    yield records, follower.header.pid
+                if path not in self._files:
+                    self._files[path] = RecordFile(path), 0
+                file, seen = self._files[path]
+                for records in file.chunks(seen):
+                    seen += len(records)
+                    self._files[path] = file, seen
+                    yield records, file.header.pid
 
 
 class Devices:

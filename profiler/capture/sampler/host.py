@@ -9,11 +9,10 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from ...record.schema import HOST, MEMORY
+from ...record.schema import HOST, MEMORY, Row
 from ..cpu_budget import CgroupLevel, cgroup_levels, cpu_budget
 from ..memory_limits import MemoryLimit, memory_limits, oom_kills, tightest
 from .procfs import MachineCpu, parse_machine_cpu, parse_pairs, parse_pressure, read
-from .row import Row, row
 from .schedule import NS_PER_S, Cadence
 from .tree import Member, ProcessTree
 
@@ -69,7 +68,7 @@ class Host:
         values |= self._look_at_machine() | throttling(self._levels) | shared_memory(self._root)
         helpers = resource.getrusage(resource.RUSAGE_CHILDREN)
         values["sampler_cpu_ns"] = time.process_time_ns() + round(1e9 * (helpers.ru_utime + helpers.ru_stime))
-        return row(HOST, **values)
+        return HOST.row(**values)
 
     def _look_at_tree(self, now_ns: int, last: bool) -> Values:
         tree = self._tree
@@ -144,10 +143,9 @@ class MemoryLooks:
         self.left_bytes = None if use is None else use.left_bytes
         self._cadence.cost(now_ns, time.monotonic_ns() - begin)
         if use is None:
-            return None if killed is None else row(MEMORY, t_ns=now_ns, oom_kills=killed)
+            return None if killed is None else MEMORY.row(t_ns=now_ns, oom_kills=killed)
         limit = use.limit
-        return row(
-            MEMORY,
+        return MEMORY.row(
             t_ns=now_ns,
             whose=limit.whose,
             slows=int(limit.slows),

@@ -18,8 +18,7 @@ from typing import Any, NamedTuple
 import pynvml
 
 from ...record.run import SampledDevice
-from ...record.schema import DEVICE
-from .row import Row, row
+from ...record.schema import DEVICE, Row
 from .schedule import NS_PER_S, Cadence
 
 Say = Callable[[str], None]
@@ -534,7 +533,7 @@ class Gpu:
         records: list[Values] = [] if window is None else [window]
         if any(value is not None for value in state.values()):
             records.append({"t_ns": now_ns} | state)
-        return [row(DEVICE, device=self._device, **values) for values in records]
+        return [DEVICE.row(device=self._device, **values) for values in records]
 
     def _read(self, *readings: GpuFigures) -> Values:
         values: Values = {}

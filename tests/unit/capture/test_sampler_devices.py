@@ -11,9 +11,9 @@ import pytest
 
 from whyidle.capture.sampler import nvml
 from whyidle.capture.sampler.devices import UNNAMED_NS, Devices
-from whyidle.capture.sampler.row import Row
 from whyidle.record.files import write_json
 from whyidle.record.run import create_run
+from whyidle.record.schema import Row
 
 S = 1_000_000_000
 START = 10**15

@@ -12,9 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from whyidle.capture.sampler.devices import MARGIN_NS, WINDOW_NS, EmulatedSource, RunDevice, busy_ns
-from whyidle.capture.sampler.row import Row
 from whyidle.devices.conditions import Conditions
-from whyidle.record.schema import DEVICE, NOT_MEASURED, SPAN, STEP, SpanKind
+from whyidle.record.schema import DEVICE, NOT_MEASURED, SPAN, STEP, Row, SpanKind
 from whyidle.record.segment import RecordWriter
 
 START = 50_000_000_000

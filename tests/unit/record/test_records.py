@@ -26,7 +26,6 @@ from whyidle.record.files import deliver, received_here, socket_address
 from whyidle.record.reader import (
     FEW_ROWS,
     Columns,
-    Follower,
     RecordFile,
     Rows,
     by_column,
@@ -87,20 +86,6 @@ def test_every_field_comes_back_as_stored(tmp_path: Path, kind: Kind) -> None:
     assert records["seq"].tolist() == [1, 2, 3]
     for place, field in enumerate(kind.fields[1:]):
         assert records[field.name].tolist() == [n * 100 + place for n in range(3)]
-
-
-@given(counts=st.lists(st.integers(0, 700), min_size=1, max_size=5))
-def test_a_follower_sees_every_record_once(tmp_path_factory: pytest.TempPathFactory, counts: list[int]) -> None:
-    writer = RecordWriter(tmp_path_factory.mktemp("follow"), BATCH)
-    follower = Follower(writer.path)
-    seen: list[int] = []
-    for count in counts:
-        store(writer, *range(writer.stored, writer.stored + count))
-        writer.flush()
-        seen += follower.new()["step"].tolist()
-    writer.close()
-    seen += follower.new()["step"].tolist()
-    assert seen == [n * 100 for n in range(sum(counts))]
 
 
 @pytest.mark.parametrize("stored", [0, 1, 5, 1000])
