@@ -97,6 +97,11 @@ class Kind:
                 body[place] = value
         return body
 
+    def measured(self, row: Row) -> dict[str, float]:
+        """Name those values of a body that were measured."""
+        pairs = zip(self._places, row, strict=True)
+        return {name: value for name, value in pairs if value != NOT_MEASURED and value == value}
+
 
 STEP = Kind(
     "step",

@@ -8,8 +8,8 @@ the share of each in which anything computed, in whole percent.
 from __future__ import annotations
 
 import contextlib
-import json
 import socket
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from ...devices.conditions import Conditions
 from ...errors import RecordError
+from ...record.files import read_object
 from ...record.reader import RecordFile, Rows
 from ...record.run import RUN_JSON, note_devices, processes
 from ...record.schema import DEVICE, NOT_MEASURED, SPAN, STEP, Kind, Row, SpanKind
@@ -34,7 +35,8 @@ WINDOW_NS = round(NS_PER_S / 6)
 MARGIN_NS = 100_000_000 + EVERY_NS
 """How long after its end a window is written. A span is recorded before it begins, but the process that records it
 may be held up between the two, and may write it to the file itself, now and then."""
-PERIOD_NS = NS_PER_S
+PERIOD_NS, LOOK_SHARE = NS_PER_S, 0.002
+"""How often is looked, and the share of a CPU that it may take to read which devices the run says it uses."""
 UNNAMED_NS = 10 * NS_PER_S
 """How long a run may leave open which devices it uses before all GPUs are sampled, in NVML's order."""
 
@@ -72,12 +74,12 @@ class RunDevice:
     """Under which it is emulated."""
 
     @classmethod
-    def of(cls, info: Any) -> RunDevice:
+    def of(cls, info: dict[str, Any]) -> RunDevice:
         """Read leniently: the file is written by another process, perhaps of another version."""
-        device = info.get("device") if isinstance(info, dict) else None
+        device = info.get("device")
         if not isinstance(device, dict) or not isinstance(device.get("kind"), str):
             # Where nothing trains, nothing will name a device: all GPUs are looked at.
-            return cls("cuda" if isinstance(info, dict) and info.get("watching") else None)
+            return cls("cuda" if info.get("watching") else None)
         uuids, count, memory = (device.get(key) for key in ("uuids", "count", "memory_bytes"))
         return cls(
             device["kind"],
@@ -176,8 +178,7 @@ class Devices:
         self._folder = folder
         self._say = say
         self._start_ns = start_ns
-        self._look = Cadence(PERIOD_NS)
-        self._stamps: dict[Path, tuple[int, int]] = {}
+        self._look = Cadence(PERIOD_NS, share=LOOK_SHARE)
         self._uuids: list[str] = []
         """UUIDs of the GPUs of training processes, in the order in which these named them: their numbers stay."""
         self._device = RunDevice()
@@ -188,7 +189,11 @@ class Devices:
     def sample(self, now_ns: int, last: bool = False) -> list[Row]:
         """Bodies of DEVICE records."""
         if self._look.due(now_ns) or last:
-            self._look_at_run()
+            begin = time.thread_time_ns()
+            if info := read_object(self._folder / RUN_JSON):
+                device = RunDevice.of(info)
+                self._device = device if device.kind is not None else self._of_processes()
+            self._look.cost(now_ns, time.thread_time_ns() - begin)
             named = self._device.kind is not None or now_ns - self._start_ns >= UNNAMED_NS
             if named and self._device != self._chosen:
                 # What a source recorded before the run named its devices anew is not recorded again.
@@ -196,17 +201,6 @@ class Devices:
                 self._chosen = self._device
                 self._source = self._choose(self._device, since_ns)
         return [] if self._source is None else self._source.sample(now_ns, last)
-
-    def _look_at_run(self) -> None:
-        """Read what is known by now. Files that are not written yet, or are being replaced, are looked at again."""
-        with contextlib.suppress(OSError, ValueError):
-            files = (self._folder / RUN_JSON, *self._folder.glob("process-*.json"))
-            stamps = {path: (stat.st_mtime_ns, stat.st_ino) for path in files for stat in (path.stat(),)}
-            if stamps == self._stamps:
-                return
-            device = RunDevice.of(json.loads((self._folder / RUN_JSON).read_text()))
-            self._device = device if device.kind is not None else self._of_processes()
-            self._stamps = stamps
 
     def _of_processes(self) -> RunDevice:
         """The devices of the training processes on this host."""

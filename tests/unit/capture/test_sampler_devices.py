@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,7 @@ def sampled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sampled:
         def sample(self, now_ns: int, last: bool = False) -> list[Row]:
             return []
 
+    monkeypatch.setattr(time, "thread_time_ns", lambda: 0)
     monkeypatch.setattr(nvml, "NvmlSource", Source)
     monkeypatch.setattr(nvml, "Gateway", lambda _say: None)
     return made

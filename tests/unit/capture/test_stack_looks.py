@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import socket
 from collections.abc import Callable, Collection
@@ -28,7 +27,7 @@ from whyidle.capture.sampler.tree import Member
 from whyidle.capture.stacks.spy import Look, NoStacks
 from whyidle.capture.stacks.trace import SpyTrace, ThreadStacks
 from whyidle.record.reader import RecordFile
-from whyidle.record.run import describe_process, processes
+from whyidle.record.run import describe_process
 from whyidle.record.schema import NOT_MEASURED, ThreadState
 from whyidle.record.stacks import Call, CallStack, read_stacks
 
@@ -120,6 +119,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> type[FakeSpy]:
     monkeypatch.setattr(stack_looks, "_runs", lambda pid: FakeSpy.now < FakeSpy.ends.get(pid, 1 << 62))
     monkeypatch.setattr(stack_looks, "thread_state", lambda pid, tid: ThreadState.RUNS)
     monkeypatch.setattr(stack_looks.time, "monotonic_ns", lambda: FakeSpy.now)
+    monkeypatch.setattr(stack_looks.time, "thread_time_ns", lambda: 0)
     return Fake
 
 
@@ -371,28 +371,3 @@ def test_looks_that_cost_much_become_fewer_and_then_rest(tmp_path: Path, fake: t
         assert len(rates) <= most
         assert len(rates) >= 0.5 * min(most, 300e9 / STRETCH_NS)
         assert rates[-1] == (LEAST_RATE if cost_ms >= 1000 else pytest.approx(rates[0], abs=8))
-
-
-def test_who_trains_is_read_again_only_where_the_folder_changed(
-    tmp_path: Path, fake: type[FakeSpy], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    read: list[Path] = []
-    monkeypatch.setattr(stack_looks, "processes", lambda folder: read.append(folder) or processes(folder))
-    changed = tmp_path.stat().st_mtime_ns
-    monkeypatch.setattr(stack_looks.time, "time_ns", lambda: changed + 9 * stack_looks.SETTLED_NS)
-    looks = StackLooks(tmp_path, LAUNCHER, StackOptions(), lambda _: None)
-    beat = itertools.count(1)
-
-    def look(times: int, changed_ns: int) -> int:
-        """How often the files of processes were read in so many looks, the folder having changed before."""
-        os.utime(tmp_path, ns=(changed_ns, changed_ns))
-        read.clear()
-        for _ in range(times):
-            looks.look(BEGIN_NS + next(beat) * NS_PER_S, [])
-        return len(read)
-
-    look(2, changed)
-    assert look(6, changed + 1) == 1
-    trains(tmp_path)
-    assert look(6, changed + 2) == 1
-    looks.close()
