@@ -163,7 +163,7 @@ def test_counters_fall_back_to_the_older_thermal_one(looks: Looks) -> None:
 
 NOT_GIVEN = f"{REFUSES} (Not Supported)."
 PERMISSION = "The driver refuses it to this user (Insufficient Permissions); run as root"
-UNWATCHED = "critical errors of the GPU (Xid, ECC). The driver does not report them here"
+WATCHED = "critical errors of the GPU (Xid, ECC), which the kernel log has"
 NO_GPU = "The NVIDIA driver shows no GPU here, so there are no accelerator figures."
 UNTOLD = 2**64 - 1
 """How the driver marks what it does not tell."""
@@ -268,14 +268,14 @@ UNTOLD = 2**64 - 1
         *(
             (
                 f"devices 2\n{script}",
-                [f"{verb} watched: {UNWATCHED} ({words}); the kernel log has them."],
+                [f"{verb} measured: {WATCHED}. {why}."],
                 "",
                 {"power_mw": 312_500},
             )
-            for script, verb, words in (
-                ("fault nvmlDeviceRegisterEvents 4", "Not", "Insufficient Permissions"),
-                ("eventkinds 0", "Not", "Not Supported"),
-                ("fault nvmlEventSetWait_v2 999 2", "No longer", "Unknown Error"),
+            for script, verb, why in (
+                ("fault nvmlDeviceRegisterEvents 4", "Not", PERMISSION),
+                ("eventkinds 0", "Not", f"{REFUSES} (Not Supported)"),
+                ("fault nvmlEventSetWait_v2 999 2", "No longer", f"{REFUSES} (Unknown Error)"),
             )
         ),
     ],
