@@ -103,15 +103,28 @@ def left_out_of(folder: Path, commands: Iterable[object]) -> int:
 
 
 class StackTable:
-    """The stacks of a run folder by number."""
+    """The stacks of a run folder by number. `look` reads on: of a run that goes on, what is new."""
 
-    def __init__(self, calls: dict[int, tuple[int, Call]]) -> None:
-        """`calls`: number → the number of the call it was made from (0: none), and the call."""
-        self._calls = calls
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / STACKS
+        self._read = 0
+        """Bytes of whole lines."""
+        self._calls: dict[int, tuple[int, Call]] = {}
+        """Number → the number of the call it was made from (0: none), and the call."""
         self._stacks: dict[int, CallStack] = {}
 
     def __len__(self) -> int:
         return len(self._calls)
+
+    def look(self, most: int = MOST_AT_A_LOOK) -> None:
+        """Read on, so many bytes at most: a reader that comes late has all of it after a few looks. Raises as
+        `open_recorded` does."""
+        with contextlib.suppress(OSError), os.fdopen(open_recorded(self._path), "rb") as file:
+            file.seek(self._read)
+            *lines, rest = file.read(most).split(b"\n")
+            self._calls |= _calls(lines)
+            # A line is written whole; one that is as long as all that is read is none.
+            self._read = file.tell() - (len(rest) if len(rest) < most else 0)
 
     def stack(self, number: int) -> CallStack:
         """Find a stack by its number; empty where it stands for none."""
@@ -131,28 +144,9 @@ class StackTable:
 
 def read_stacks(folder: Path) -> StackTable:
     """Read all stacks of a run folder; lines that are none are left out. Raises as `open_recorded` does."""
-    return StackTable(_calls(read_lines(folder / STACKS)))
-
-
-class StackFollower:
-    """The stacks of a run that goes on: each look reads what is new."""
-
-    def __init__(self, folder: Path) -> None:
-        self._path = folder / STACKS
-        self._read = 0
-        """Bytes of whole lines."""
-        self._calls: dict[int, tuple[int, Call]] = {}
-        self.table = StackTable(self._calls)
-
-    def look(self) -> None:
-        """Read on, `MOST_AT_A_LOOK` at most: a reader that comes late has all of it after a few looks. Raises
-        as `open_recorded` does."""
-        with contextlib.suppress(OSError), os.fdopen(open_recorded(self._path), "rb") as file:
-            file.seek(self._read)
-            *lines, rest = file.read(MOST_AT_A_LOOK).split(b"\n")
-            self._calls |= _calls(lines)
-            # A line is written whole; one that is as long as all that is read is none.
-            self._read = file.tell() - (len(rest) if len(rest) < MOST_AT_A_LOOK else 0)
+    table = StackTable(folder)
+    table.look(-1)
+    return table
 
 
 def _calls(lines: Iterable[bytes]) -> dict[int, tuple[int, Call]]:
