@@ -53,7 +53,7 @@ def test_the_revision_is_that_of_the_script(project: Path, tmp_path: Path, monke
 
 def test_changes_are_told_and_files_that_git_does_not_track_are_none_but_the_script(project: Path) -> None:
     def changed(script: str = "train.py") -> object:
-        return (asked("python", project / "src" / script) or {})["changed"]
+        return asked("python", project / "src" / script)["changed"]
 
     (project / "notes.txt").write_text("x")
     assert changed() is False
@@ -95,7 +95,7 @@ def test_nothing_in_the_repository_is_written(project: Path) -> None:
     os.utime(script, (1e9, 1e9))
     index = project / ".git" / "index"
     before = index.read_bytes(), sorted((project / ".git").iterdir())
-    assert (asked("python", script) or {})["changed"] is False
+    assert asked("python", script)["changed"] is False
     assert (index.read_bytes(), sorted((project / ".git").iterdir())) == before
     git(project, "status")
     assert index.read_bytes() != before[0]
