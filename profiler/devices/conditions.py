@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Self
 
 import msgspec
@@ -55,9 +55,6 @@ class Conditions:
         with contextlib.suppress(msgspec.ValidationError):
             return msgspec.convert(told, cls)
         return None
-
-    def describe(self) -> dict[str, Any]:
-        return asdict(self)
 
     @property
     def computing(self) -> float:

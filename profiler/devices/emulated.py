@@ -15,7 +15,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -249,7 +249,7 @@ class EmulatedDevice(Device):
 
     def describe(self) -> dict[str, Any]:
         conditions = self.spec.conditions
-        told = {} if conditions is None else {"conditions": conditions.describe()}
+        told = {} if conditions is None else {"conditions": asdict(conditions)}
         return told | super().describe() | {"memory_bytes": self.spec.memory_bytes}
 
     def _held(self) -> int:

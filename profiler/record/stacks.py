@@ -68,25 +68,15 @@ class StackNames:
                 told = "\0".join(map(str, key)).encode(errors="surrogateescape")
                 known = int.from_bytes(hashlib.blake2b(told, digest_size=8).digest(), "little") >> 1
                 fresh.append((key, known))
-                lines.append(self._line(known, at, call))
+                line = {"call": known, "from": at, "function": plain(call.function)[:MOST_TEXT]}
+                line |= {"file": plain(call.file)[:MOST_PATH], "line": call.line}
+                text = call.text or (self._source(call.file, call.line) if self._source is not None else "")
+                lines.append(json.dumps(line | ({"text": kept_text(text)} if text else {})) + "\n")
             at = known
         if lines and not add_lines(self._folder, STACKS, "".join(lines), MOST_BYTES):
             return NOT_MEASURED
         self._said.update(fresh)
         return at if stack else NOT_MEASURED
-
-    def _line(self, number: int, within: int, call: Call) -> str:
-        told = {
-            "call": number,
-            "from": within,
-            "function": plain(call.function)[:MOST_TEXT],
-            "file": plain(call.file)[:MOST_PATH],
-            "line": call.line,
-        }
-        text = call.text or (self._source(call.file, call.line) if self._source is not None else "")
-        if text:
-            told["text"] = kept_text(text)
-        return json.dumps(told) + "\n"
 
 
 def kept_text(line: str) -> str:

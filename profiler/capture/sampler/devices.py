@@ -113,7 +113,12 @@ class EmulatedSource:
         if not (self._cadence.due(now_ns) or last):
             return []
         for spans, pid in self._fresh(SPAN):
-            self._take_spans(spans, pid)
+            computing = spans[(spans["what"] == SpanKind.COMPUTE) & (spans["end_ns"] > self._next_ns)]
+            for device in np.unique(spans["device"]).tolist():
+                self._device_of[pid] = device
+                mine = computing[computing["device"] == device]
+                before = self._open.get(device, np.empty((2, 0), dtype=np.int64))
+                self._open[device] = np.hstack([before, np.array([mine["begin_ns"], mine["end_ns"]])])
         for steps, pid in self._fresh(STEP):
             told = steps["memory_bytes"][steps["memory_bytes"] != NOT_MEASURED]
             if len(told) and pid in self._device_of:
@@ -144,14 +149,6 @@ class EmulatedSource:
                 for end, percent in zip(edges[1:], np.rint(100 * busy / WINDOW_NS), strict=True)
             ]
         return rows
-
-    def _take_spans(self, spans: Rows, pid: int) -> None:
-        computing = spans[(spans["what"] == SpanKind.COMPUTE) & (spans["end_ns"] > self._next_ns)]
-        for device in np.unique(spans["device"]).tolist():
-            self._device_of[pid] = device
-            mine = computing[computing["device"] == device]
-            before = self._open.get(device, np.empty((2, 0), dtype=np.int64))
-            self._open[device] = np.hstack([before, np.array([mine["begin_ns"], mine["end_ns"]])])
 
     def _fresh(self, kind: Kind) -> Iterator[tuple[Rows, int]]:
         """New records of each file of a kind, with the pid of its writer."""

@@ -271,11 +271,9 @@ def test_a_child_of_ones_own_is_looked_into_by_whoever_has_the_right() -> None:
 
 SAID = {
     "sitecustomize": None,
-    "start_method": "fork",
     "torch": "2.15.0+cu132",
     "cuda": "13.2",
     "hip": None,
-    "sharing": "file_descriptor",
     "available": False,
     "gpus": 0,
 }
@@ -301,7 +299,6 @@ CUDA, HOOKS = "CUDA in torch", "Hooks (whyidle run)"
         (0, "l", NO_TORCH, HOOKS, "missing", "no torch"),
         (0, "l", {}, HOOKS, "missing", "the hooks were not set up"),
         (0, "la", OURS_FIRST, HOOKS, "ok", "/etc/python/sitecustomize.py runs after ours"),
-        (0, "la", {}, "Workers", "ok", "Started by fork, share memory by file_descriptor."),
     ],
 )
 def test_what_a_python_says_of_torch_and_of_the_hooks(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -145,7 +146,7 @@ def test_conditions_are_said_as_nvml_would_say_them(tmp_path: Path, reasons: int
 
 def test_conditions_come_from_run_json_if_they_are_understood() -> None:
     conditions = Conditions(sm_clock=0.5, others=0.25)
-    told = {"device": {"kind": "emulated", "conditions": conditions.describe()}}
+    told = {"device": {"kind": "emulated", "conditions": asdict(conditions)}}
     assert RunDevice.of(told).conditions == conditions
     assert RunDevice.of({"device": {"kind": "emulated", "conditions": {"sm_clock": None}}}).conditions is None
     assert RunDevice.of({"device": {"kind": "emulated"}}).conditions is None
