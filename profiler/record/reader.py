@@ -315,7 +315,15 @@ def read_all(files: Sequence[RecordFile], kind: Kind) -> Records:
     """Read all records of files of one kind, one after another: by column where there are many. A job has thousands of
     small files, whose columns would cost more than they save."""
     if sum(file.most_at_first for file in files) <= FEW_ROWS:
-        return joined([chunk for file in files for chunk in file.chunks()], kind)
+        parts = [chunk for file in files for chunk in file.chunks()]
+        if len(parts) == 1:
+            return parts[0]
+        # What numpy.concatenate does to find out that all are alike takes longer than to copy small ones.
+        joined: Rows = np.empty(sum(map(len, parts)), dtype=kind.dtype)
+        end = 0
+        for part in parts:
+            joined[end : (end := end + len(part))] = part
+        return joined
     # A file may have no records where it has room for them, and be as large as it likes.
     counts = [file.count() for file in files]
     # It may have grown since it was counted.
@@ -333,18 +341,6 @@ def measured(values: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
     if values.dtype.kind == "f":
         return values.astype(np.float64)
     return np.where(values == NOT_MEASURED, NAN, values.astype(np.float64))
-
-
-def joined(parts: Sequence[Records], kind: Kind) -> Rows:
-    """Join parts of a kind one after another, without copying a single one again."""
-    if len(parts) == 1 and isinstance(parts[0], np.ndarray):
-        return parts[0]
-    # What numpy.concatenate does to find out that all are alike takes longer than to copy small ones.
-    found: Rows = np.empty(sum(map(len, parts)), dtype=kind.dtype)
-    end = 0
-    for part in parts:
-        found[end : (end := end + len(part))] = part
-    return found
 
 
 def reuse_memory() -> None:
