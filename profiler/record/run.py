@@ -423,9 +423,9 @@ class Run:
             self.record_files.sampled.append(records)
         return records
 
-    def chunks(self, kind: Kind, writer: Writer | None = None) -> Iterator[tuple[RecordHeader, Rows]]:
+    def chunks(self, kind: Kind) -> Iterator[tuple[RecordHeader, Rows]]:
         """Read all records of one kind about a megabyte at a time, each array with the header of its file."""
-        return ((file.header, chunk) for file in self.files(kind, writer) for chunk in file.chunks())
+        return ((file.header, chunk) for file in self.files(kind) for chunk in file.chunks())
 
     @property
     def stacks(self) -> StackTable:
