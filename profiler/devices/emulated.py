@@ -86,19 +86,14 @@ class EmulatedDevice(Device):
     asynchronous = True
     torch_device = torch.device("cpu")
 
-    def __init__(
-        self,
-        spec: EmulatedSpec,
-        clock: Clock | None = None,
-        number: int = 0,
-        sink: SpanSink | None = None,
-        profile: Accelerator | None = None,
-    ) -> None:
+    def __init__(self, spec: EmulatedSpec, clock: Clock | None = None, profile: Accelerator | None = None) -> None:
         self.spec = spec
         self.name = f"emulated:{spec.name}"
         self.title = f"emulated {spec.title}"
-        self.number = number
-        self.sink = sink
+        self.number = 0
+        """Among the devices of a run."""
+        self.sink: SpanSink | None = None
+        """Told of all that the engines do; `None`: nobody is."""
         self.profile = profile
         """Where step times come from; `None` for a device whose work is queued by hand."""
         self.clock: Clock = clock or Clock()

@@ -37,7 +37,8 @@ class Recorded(EmulatedDevice):
     def __init__(self, **changes: Any) -> None:
         self.spans: list[tuple[int, int, int]] = []
         spec = EmulatedSpec(**{**SPEC.__dict__, **changes})
-        super().__init__(spec, VirtualClock(), sink=lambda _d, _s, what, b, e, _n: self.spans.append((what, b, e)))
+        super().__init__(spec, VirtualClock())
+        self.sink = lambda _d, _s, what, b, e, _n: self.spans.append((what, b, e))
 
 
 def batch(nbytes: int) -> list[torch.Tensor]:
