@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from support.cuda import MS, GpuSpec, Machine, NotPlayed
+from support.cuda import MS, GpuSpec, Machine, NotPlayed, installed
 
 MB = 10**6
 Call = Callable[[], object]
@@ -30,6 +30,18 @@ def took(machine: Machine, call: Call) -> float:
     began = machine.now_ns
     call()
     return (machine.now_ns - began) / MS
+
+
+@pytest.fixture
+def machine_of(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Machine]:
+    """Puts a machine with such devices below torch."""
+    return lambda *specs: installed(Machine(*specs), monkeypatch)
+
+
+@pytest.fixture
+def machine(machine_of: Callable[..., Machine]) -> Machine:
+    """One with two ordinary devices."""
+    return machine_of(GpuSpec(), GpuSpec())
 
 
 @pytest.fixture
