@@ -24,7 +24,7 @@ Row = list[float | int]
 """The fields of one record after `seq`, in order: what `RecordWriter.append` takes."""
 
 HEADER_BYTES = 4096
-"""One page: magic, version, kind, sizes, process, then counters the writer updates (see `sink.py`)."""
+"""One page: magic, version, kind, sizes, process, then counters the writer updates (see `segment.py`)."""
 
 
 HEADER = struct.Struct("<8sIIIIqqq16s")
