@@ -245,9 +245,13 @@ def test_limits_come_from_the_training_process(fake: FakeRoot, monkeypatch: pyte
     (job / "cpu.max").write_text("250000 100000\n")
     (job / "cpu.stat").write_text("usage_usec 9\nnr_periods 4\nnr_throttled 3\nthrottled_usec 7000\n")
     (fake.root / "cg" / "cpu.stat").write_text("usage_usec 9\n")
-    values = sample(Host(10, 0, fake.root), 0)
+    host = Host(10, 0, fake.root)
+    values = sample(host, 0)
     assert (values["cpus"], values["throttled_us"], values["throttled_periods"]) == (2500, 7000, 3)
     assert set(asked) == {10}
+    # Put into another group after it has started.
+    (fake.proc / "10" / "cgroup").write_text("0::/other\n")
+    assert sample(host, S)["cpus"] == 3000
 
 
 def test_pss_is_summed_over_the_tree_one_process_a_look_and_is_not_where_one_refuses(fake: FakeRoot) -> None:

@@ -254,6 +254,13 @@ def test_until_a_process_says_that_it_trains_the_first_counts_as_it_or_who_is_to
     assert found.looks.made == sum(map(found.times, (LAUNCHER, TRAINING, *WORKERS)))
 
 
+def test_who_trains_is_asked_twice_a_second(watched: Callable[..., Watched], monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Path] = []
+    monkeypatch.setattr(stack_looks, "processes", lambda folder: asked.append(folder) or [])
+    watched(LAUNCHER, seconds=6)
+    assert 6 <= len(asked) <= 12
+
+
 def test_several_trainings_share_the_looks(watched: Callable[..., Watched], fake: type[FakeSpy]) -> None:
     ranks = {pid: pid for pid in range(90_000, 90_000 + 1000 * 5, 1000)}
     watched(*ranks, seconds=20, trainings=lambda: ranks)
