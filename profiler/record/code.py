@@ -38,16 +38,14 @@ LONGEST_BRANCH = 250
 QUESTIONS = r"""
 ask() { git --no-optional-locks -c core.fsmonitor=false "$@"; }
 cd "$1" && ask rev-parse HEAD --symbolic-full-name HEAD || exit
-if test -n "$2"; then
-    ask --literal-pathspecs ls-files --error-unmatch -- "$2" > /dev/null || { test $? = 1 && echo changed; exit 2; }
+test -z "$2" || ask ls-files --error-unmatch -- ":(literal)$2" >/dev/null || { test $? = 1 && echo changed; exit 2; }
+inner=none
+if ask config --get-regexp '^filter\..*\.(clean|process)$' >/dev/null; then
+  files=$(ask ls-files -- ':(top)' ':(top,exclude,attr:!filter)') && test -z "$files" || exit 2
+  inner=dirty
 fi
-submodules=none
-if ask config --get-regexp '^filter\..*\.(clean|process)$' > /dev/null; then
-    filtered=$(ask ls-files -- ':(top)' ':(top,exclude,attr:!filter)') && test -z "$filtered" || exit 2
-    submodules=dirty
-fi
-changes=$(ask status --porcelain --untracked-files=no --no-renames --ignore-submodules="$submodules") || exit
-test -z "$changes" || echo changed
+files=$(ask status --porcelain -uno --no-renames --ignore-submodules=$inner) || exit
+test -z "$files" || echo changed
 """
 """For a shell, which is given a folder and the name of a script in it. It prints the revision, the reference, and
 `changed` where something differs or the script is not tracked; with exit code 0 that is all there is to say. The first

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import RecordError
-from .files import open_recorded
+from .files import OTHER_VERSION, open_recorded
 from .schema import EVENT, FORMAT_VERSION, HEADER, HEADER_BYTES, KINDS, MAGIC, NAN, NOT_MEASURED, EventKind, Field, Kind
 
 CHUNK_BYTES = 1 << 20
@@ -226,10 +226,8 @@ class RecordFile:
         _, version, header_bytes, record_bytes, rank, pid, dropped, closed, ended = HEADER.unpack_from(page)
         name = ended.rstrip(b"\0").decode("ascii", "replace")
         if version != FORMAT_VERSION:
-            raise RecordError(
-                f"{path} has record format {version}; this whyidle reads format {FORMAT_VERSION}. "
-                "Read it with the version of whyidle that recorded it, or a newer one."
-            )
+            says = f"{path} has record format {version}; this whyidle reads format {FORMAT_VERSION}."
+            raise RecordError(f"{says} {OTHER_VERSION}")
         kind = KINDS.get(name)
         if kind is None or header_bytes != HEADER_BYTES or record_bytes != kind.record_bytes:
             raise RecordError(f"{path} holds records of an unknown kind: {name!r} of {record_bytes} bytes.")

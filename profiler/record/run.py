@@ -28,7 +28,7 @@ from weakref import WeakValueDictionary
 from .. import __version__
 from ..errors import RecordError
 from .comparison import COMPARISON_JSON
-from .files import as_a, put_text, read_json, read_object, write_json
+from .files import OTHER_VERSION, as_a, put_text, read_json, read_object, write_json
 from .names import NAMES
 from .notices import ARMED, LOADED, SAMPLER_NOTICES, TRAINING_NOTICES
 from .reader import Columns, RecordFile, RecordHeader, Records, Rows, read_all
@@ -47,7 +47,7 @@ DECODING = "image_decoding"
 STATES = "attach-processes.json"
 PAGE = "report.html"
 """Name of a result's page, in the folder of what it is about, where none is given."""
-PAGES = ("page that whyidle wrote", rb'<!doctype html>.*<meta name="generator" content="(?:whyidle|stallscope)">')
+PAGES = ("page that whyidle wrote", rb'<!doctype html>.*<meta name="generator" content="whyidle">')
 MOST_OF_BEGIN = 4096
 _MARKERS = (RUN_JSON, COMPARISON_JSON, "tune.json")
 """Files one of which is in every folder in which something was recorded."""
@@ -333,10 +333,8 @@ def _read_json(folder: Path) -> dict[str, Any]:
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise RecordError(f"{path} is not a whyidle run.")
     if content.get("version") != FORMAT_VERSION:
-        raise RecordError(
-            f"{path} has run format {content.get('version')}; this whyidle reads format {FORMAT_VERSION}. "
-            "Read it with the version of whyidle that recorded it, or a newer one."
-        )
+        says = f"{path} has run format {content.get('version')}; this whyidle reads format {FORMAT_VERSION}."
+        raise RecordError(f"{says} {OTHER_VERSION}")
     return content
 
 

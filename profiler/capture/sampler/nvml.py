@@ -22,7 +22,7 @@ from ...record.schema import DEVICE, Row
 from .schedule import NS_PER_S, Cadence
 
 Say = Callable[[str], None]
-SM, CORE = pynvml.NVML_CLOCK_SM, pynvml.NVML_TEMPERATURE_GPU
+SM, MEM, CORE = pynvml.NVML_CLOCK_SM, pynvml.NVML_CLOCK_MEM, pynvml.NVML_TEMPERATURE_GPU
 Values = dict[str, float | None]
 Call = Callable[[Any], Any]
 """A question to the driver about the device whose handle it is given."""
@@ -36,18 +36,31 @@ GPM_MARK = "(GPM)"
 """How the name of every metric ends that comes from the performance monitors."""
 GPM = f"multiprocessor activity {GPM_MARK}"
 
-
-def _errors(names: str) -> set[int]:
-    return {getattr(pynvml, f"NVML_ERROR_{name}") for name in names.split()}
-
-
 NOT_READY, GPU_NOT_FOUND = 27, 28
 """Errors that `nvidia-ml-py` has no names for before 12.550."""
-NOTHING_NEW = _errors("NOT_FOUND INSUFFICIENT_SIZE TIMEOUT IN_USE NO_DATA") | {NOT_READY}
-NEVER_HERE = _errors("INVALID_ARGUMENT NOT_SUPPORTED NO_PERMISSION FUNCTION_NOT_FOUND")
-NEVER_HERE |= _errors("ARGUMENT_VERSION_MISMATCH DEPRECATED")
-LOST = _errors("GPU_IS_LOST RESET_REQUIRED") | {GPU_NOT_FOUND}
-DRIVER_GONE = _errors("UNINITIALIZED DRIVER_NOT_LOADED LIBRARY_NOT_FOUND LIB_RM_VERSION_MISMATCH")
+NOTHING_NEW = {
+    pynvml.NVML_ERROR_NOT_FOUND,
+    pynvml.NVML_ERROR_INSUFFICIENT_SIZE,
+    pynvml.NVML_ERROR_TIMEOUT,
+    pynvml.NVML_ERROR_IN_USE,
+    pynvml.NVML_ERROR_NO_DATA,
+    NOT_READY,
+}
+NEVER_HERE = {
+    pynvml.NVML_ERROR_INVALID_ARGUMENT,
+    pynvml.NVML_ERROR_NOT_SUPPORTED,
+    pynvml.NVML_ERROR_NO_PERMISSION,
+    pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
+    pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH,
+    pynvml.NVML_ERROR_DEPRECATED,
+}
+LOST = {pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED, GPU_NOT_FOUND}
+DRIVER_GONE = {
+    pynvml.NVML_ERROR_UNINITIALIZED,
+    pynvml.NVML_ERROR_DRIVER_NOT_LOADED,
+    pynvml.NVML_ERROR_LIBRARY_NOT_FOUND,
+    pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH,
+}
 DOUBTFUL = {pynvml.NVML_ERROR_OPERATING_SYSTEM, pynvml.NVML_ERROR_UNKNOWN}
 """One metric's trouble, or the loss of `/dev/nvidia*`: a second call tells."""
 _STOPPED = (
@@ -351,15 +364,11 @@ class GpuFigures(NamedTuple):
     metric: str
     gives: str | Callable[[Any], Values]
     """The DEVICE field that the answer is, or how several come from it."""
-    calls: tuple[Call, ...]
-    """The question, and as older drivers know it."""
+    call: Call
+    older: Call | None = None
+    """The same question as older drivers know it, if they do."""
     highest_of: str = ""
     """The field of which this is the highest value, which does not change: it is asked once, where that is measured."""
-
-
-def _get(name: str, *arguments: int) -> Call:
-    """Ask the driver for what it calls so; where `nvidia-ml-py` does not know it, that shows when it is asked."""
-    return lambda handle: getattr(pynvml, f"nvmlDeviceGet{name}")(handle, *arguments)
 
 
 def _processes(found: Sequence[Any]) -> Values:
@@ -372,34 +381,56 @@ def _processes(found: Sequence[Any]) -> Values:
 UTILISATION = GpuFigures(
     RATES,
     lambda rates: {"utilisation_pct": rates.gpu, "memory_util_pct": rates.memory},
-    (_get("UtilizationRates"),),
+    lambda h: pynvml.nvmlDeviceGetUtilizationRates(h),
 )
 STATE = (
     GpuFigures(
         MEMORY,
         lambda memory: {"memory_used_bytes": memory.used, "memory_total_bytes": memory.total},
-        (lambda h: pynvml.nvmlDeviceGetMemoryInfo(h, version=pynvml.nvmlMemory_v2), _get("MemoryInfo")),
+        lambda h: pynvml.nvmlDeviceGetMemoryInfo(h, version=pynvml.nvmlMemory_v2),
+        lambda h: pynvml.nvmlDeviceGetMemoryInfo(h),
     ),
-    GpuFigures("the multiprocessor clock", "sm_clock_mhz", (_get("ClockInfo", SM),)),
-    GpuFigures(POWER, "power_mw", (_get("PowerUsage"),)),
-    GpuFigures("the highest multiprocessor clock", "sm_clock_max_mhz", (_get("MaxClockInfo", SM),), "sm_clock_mhz"),
-    GpuFigures("the memory clock", "memory_clock_mhz", (_get("ClockInfo", pynvml.NVML_CLOCK_MEM),)),
-    GpuFigures("temperature", "temperature_c", (_get("Temperature", CORE),)),
+    GpuFigures("the multiprocessor clock", "sm_clock_mhz", lambda h: pynvml.nvmlDeviceGetClockInfo(h, SM)),
+    GpuFigures(POWER, "power_mw", lambda h: pynvml.nvmlDeviceGetPowerUsage(h)),
+    GpuFigures(
+        "the highest multiprocessor clock",
+        "sm_clock_max_mhz",
+        lambda h: pynvml.nvmlDeviceGetMaxClockInfo(h, SM),
+        highest_of="sm_clock_mhz",
+    ),
+    GpuFigures(
+        "the memory clock", "memory_clock_mhz", lambda h: pynvml.nvmlDeviceGetClockInfo(h, pynvml.NVML_CLOCK_MEM)
+    ),
+    GpuFigures("temperature", "temperature_c", lambda h: pynvml.nvmlDeviceGetTemperature(h, CORE)),
     GpuFigures(
         "clock event reasons",
         "throttle_reasons",
-        (_get("CurrentClocksEventReasons"), _get("CurrentClocksThrottleReasons")),
+        lambda h: pynvml.nvmlDeviceGetCurrentClocksEventReasons(h),
+        lambda h: pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(h),
     ),
 )
 LINK = (
-    GpuFigures("PCIe generation", "pcie_generation", (_get("CurrPcieLinkGeneration"),)),
-    GpuFigures("PCIe width", "pcie_width", (_get("CurrPcieLinkWidth"),)),
+    GpuFigures("PCIe generation", "pcie_generation", lambda h: pynvml.nvmlDeviceGetCurrPcieLinkGeneration(h)),
+    GpuFigures("PCIe width", "pcie_width", lambda h: pynvml.nvmlDeviceGetCurrPcieLinkWidth(h)),
     GpuFigures(
-        "the highest PCIe generation", "pcie_max_generation", (_get("MaxPcieLinkGeneration"),), "pcie_generation"
+        "the highest PCIe generation",
+        "pcie_max_generation",
+        lambda h: pynvml.nvmlDeviceGetMaxPcieLinkGeneration(h),
+        highest_of="pcie_generation",
     ),
-    GpuFigures("the greatest PCIe width", "pcie_max_width", (_get("MaxPcieLinkWidth"),), "pcie_width"),
+    GpuFigures(
+        "the greatest PCIe width",
+        "pcie_max_width",
+        lambda h: pynvml.nvmlDeviceGetMaxPcieLinkWidth(h),
+        highest_of="pcie_width",
+    ),
 )
-ON_DEVICE = GpuFigures(PROCESSES, _processes, (_get("ComputeRunningProcesses_v3"), _get("ComputeRunningProcesses_v2")))
+ON_DEVICE = GpuFigures(
+    PROCESSES,
+    _processes,
+    lambda h: pynvml.nvmlDeviceGetComputeRunningProcesses_v3(h),
+    lambda h: pynvml.nvmlDeviceGetComputeRunningProcesses_v2(h),
+)
 STATE_PERIOD_NS = NS_PER_S
 LINK_PERIOD_NS, LINK_FIRST_NS = 10 * NS_PER_S, 2 * NS_PER_S
 PROCESSES_PERIOD_NS, PROCESSES_FIRST_NS = 20 * NS_PER_S, 5 * NS_PER_S
@@ -453,8 +484,8 @@ class NvmlSource:
 
 def _described(gateway: Gateway, device: int) -> SampledDevice:
     """What does not change while it is sampled."""
-    name = gateway.read(device, "what the GPU is called", _get("Name"))
-    limit = gateway.read(device, "the power limit", _get("EnforcedPowerLimit"))
+    name = gateway.read(device, "what the GPU is called", lambda h: pynvml.nvmlDeviceGetName(h))
+    limit = gateway.read(device, "the power limit", lambda h: pynvml.nvmlDeviceGetEnforcedPowerLimit(h))
     return SampledDevice(device, name, limit)
 
 
@@ -490,12 +521,12 @@ class Gpu:
 
     def _read(self, *readings: GpuFigures) -> Values:
         values: Values = {}
-        for metric, gives, calls, highest_of in readings:
+        for metric, gives, call, older, highest_of in readings:
             if highest_of and values.get(highest_of) is None:
                 continue
             answer = self._highest.get(metric)
             if answer is None:
-                answer = self._gateway.read(self._device, metric, *calls)
+                answer = self._gateway.read(self._device, metric, call, *([older] if older else []))
             if answer is not None:
                 values |= {gives: answer} if isinstance(gives, str) else gives(answer)
                 if highest_of:
