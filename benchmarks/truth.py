@@ -36,7 +36,7 @@ from support.trainings import Training, trainings
 from whyidle.analyse.run.facts import Facts, facts_of
 from whyidle.analyse.run.stall_breakdown import PARTS
 from whyidle.capture.active import recorded
-from whyidle.devices.clock import RealClock
+from whyidle.devices.clock import Clock
 from whyidle.devices.cpu import CpuDevice
 from whyidle.devices.emulated import EmulatedDevice, EmulatedSpec
 from whyidle.record.run import create_run, open_run
@@ -104,7 +104,7 @@ def emulated(folder: Path, source: random.Random, runs: int = RUNS) -> list[floa
             }
             plan.append(Step(**vars(base) | changes))
         epochs = [plan[: STEPS // 2], plan[STEPS // 2 :]]
-        run = train(folder / f"emulated-{number}", epochs, spec=SPEC, clock=RealClock())
+        run = train(folder / f"emulated-{number}", epochs, spec=SPEC, clock=Clock())
         found = facts(run.folder)
         errors.append(error(found, run.truth(found.window.begin_ns, found.window.end_ns)))
     return errors

@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ..devices import profiles
 from ..devices.profiles import Accelerator
-from ..devices.profiles import load as profiles
 from ..errors import MissingExtra
 from ..terminal.console import console, show, write_json
 

@@ -27,7 +27,7 @@ def choose(name: str) -> Device:
         return CpuDevice()
     if name.startswith(EMULATED):
         from .emulated import EmulatedDevice
-        from .profiles.load import load
+        from .profiles import load
 
         which = name.removeprefix(EMULATED)
         device = EmulatedDevice((accelerator := load(which)).spec(), profile=accelerator)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+import contextlib
+from dataclasses import dataclass
 from typing import Any, Self
+
+import msgspec
 
 SM_CLOCK_MAX_MHZ = 1500
 """What an emulated device calls its highest clock."""
@@ -48,20 +51,10 @@ class Conditions:
 
     @classmethod
     def of(cls, told: Any) -> Self | None:
-        """From what run.json says; `None` where it says nothing, or nothing that is understood here."""
-        if not isinstance(told, dict):
-            return None
-        values = {f.name: told[f.name] for f in fields(cls) if f.name in told}
-        numbers = {f.name: (int, float) if isinstance(f.default, float) else int for f in fields(cls)}
-        if not all(isinstance(value, numbers[name]) for name, value in values.items()):
-            return None
-        try:
-            return cls(**values)
-        except ValueError:
-            return None
-
-    def describe(self) -> dict[str, Any]:
-        return asdict(self)
+        """Read what run.json says; `None` where it says nothing, or nothing that is understood here."""
+        with contextlib.suppress(msgspec.ValidationError):
+            return msgspec.convert(told, cls)
+        return None
 
     @property
     def computing(self) -> float:

@@ -33,7 +33,7 @@ ASSUMED_WANDER = 1e-6
 MOST_DRIFT = 1e-3
 """No two clocks differ by that much; one of them was set, or stood still."""
 BRACKETS = 12
-"""The rate is fitted to so many of the last brackets: a minute."""
+"""The rate is that between two of so many last brackets: a minute."""
 BENDS = 64
 """Bends of the map that are kept: events may be read minutes after the device passed them."""
 CORRECTION_NS = 250_000_000
@@ -114,23 +114,18 @@ class HostClock:
         return self._half_ns + round(age * self._rate_doubt + to_right)
 
     def _fit_rate(self) -> None:
-        """A line through the last brackets, narrow ones counting more; kept if it tells more than is assumed anyway.
+        """Take the slope from one of the kept brackets to the newest, where that tells more than is assumed anyway.
 
-        Its error is bounded by every bracket being off by its half, each in the direction that tilts the line most.
+        Both may be off by their halves, in the directions that tilt it most; the pair that this tilts least is taken.
         """
         last = self._brackets[-1]
-        points = [
-            (b.device_ns - last.device_ns, (b.host_ns - last.host_ns) - (b.device_ns - last.device_ns), b.half_ns)
-            for b in self._brackets
-        ]
-        total = sum(1 / half**2 for *_, half in points)
-        middle = sum(at / half**2 for at, _, half in points) / total
-        spread = sum((at - middle) ** 2 / half**2 for at, _, half in points)
-        if spread == 0:
+        others = [each for each in self._brackets if each.device_ns < last.device_ns]
+        if not others:
             return
-        leverage = [(at - middle) / half**2 / spread for at, _, half in points]
-        rate = sum(c * ahead for c, (_, ahead, _) in zip(leverage, points, strict=True))
-        doubt = sum(abs(c) * half for c, (_, _, half) in zip(leverage, points, strict=True)) + ASSUMED_WANDER
+        first = min(others, key=lambda each: (each.half_ns + last.half_ns) / (last.device_ns - each.device_ns))
+        apart = last.device_ns - first.device_ns
+        rate = (last.host_ns - first.host_ns - apart) / apart
+        doubt = (first.half_ns + last.half_ns) / apart + ASSUMED_WANDER
         if abs(rate) > MOST_DRIFT + doubt:
             self._brackets = deque([last], BRACKETS)
             self._rate, self._rate_doubt = 0.0, ASSUMED_DRIFT
@@ -216,10 +211,6 @@ class CudaDevice(Device):
         self._tries: list[torch.cuda.Event] = []
         """Events for tries at a bracket."""
         self._arrival_ns = ARRIVAL_NS
-        self._lender: CudaEvent | None = None
-        """Whose event is the reference, while it has not been given back."""
-        self._spare: torch.cuda.Event | None = None
-        """What it gets for it then: an event that was the reference before."""
         self._late: torch.cuda.Event | None = None
         """A try that the clock stream has not come to yet: a second one behind it would tell nothing."""
         self._operations: Callable[[], int] | None = getattr(
@@ -261,11 +252,10 @@ class CudaDevice(Device):
         return stream
 
     def release(self, event: Event) -> None:
-        if not isinstance(event, CudaEvent):
-            return
-        if event is self._lender and self._spare is not None:
-            event.event, self._spare, self._lender = self._spare, None, None
-        self._pool.append(event)
+        if isinstance(event, CudaEvent):
+            if event.event is self._reference:
+                event.event = torch.cuda.Event(enable_timing=True)
+            self._pool.append(event)
 
     def side_stream(self) -> torch.cuda.Stream:
         return self._side
@@ -355,10 +345,7 @@ class CudaDevice(Device):
             self._renew_anchor(mark)
         device_ns = self._device_time_ns(mark.event, mark.number)
         if abs(device_ns - self._reference_ns) > LINK_NS:
-            if self._lender is None:
-                self._spare = self._reference
-            self._reference, self._reference_ns, self._lender = mark.event, device_ns, mark
-            self._reference_number = mark.number
+            self._reference, self._reference_ns, self._reference_number = mark.event, device_ns, mark.number
         return self._host_clock.host_ns(device_ns)
 
     def _device_time_ns(self, event: torch.cuda.Event, number: int) -> int:
@@ -387,10 +374,7 @@ class CudaDevice(Device):
         read_ns = self._device_time_ns(read.event, read.number)
         # After a pause the new event is the nearer reference; far behind the host the old one is.
         if abs(device_ns - read_ns) < abs(self._reference_ns - read_ns):
-            # The event that nobody refers to any longer serves the next try; a lender keeps its own.
-            self._tries.append(self._reference if self._lender is None or self._spare is None else self._spare)
             self._reference, self._reference_ns, self._reference_number = event, device_ns, self._recorded
-            self._lender = self._spare = None
         else:
             self._tries.append(event)
 

@@ -15,13 +15,13 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from ..errors import DeviceOutOfMemory
-from .clock import Clock, RealClock
+from .clock import Clock
 from .conditions import Conditions
 from .protocol import ARRIVAL_NS, Copy, Device, Event, Stream
 
@@ -86,22 +86,17 @@ class EmulatedDevice(Device):
     asynchronous = True
     torch_device = torch.device("cpu")
 
-    def __init__(
-        self,
-        spec: EmulatedSpec,
-        clock: Clock | None = None,
-        number: int = 0,
-        sink: SpanSink | None = None,
-        profile: Accelerator | None = None,
-    ) -> None:
+    def __init__(self, spec: EmulatedSpec, clock: Clock | None = None, profile: Accelerator | None = None) -> None:
         self.spec = spec
         self.name = f"emulated:{spec.name}"
         self.title = f"emulated {spec.title}"
-        self.number = number
-        self.sink = sink
+        self.number = 0
+        """Among the devices of a run."""
+        self.sink: SpanSink | None = None
+        """Told of all that the engines do; `None`: nobody is."""
         self.profile = profile
         """Where step times come from; `None` for a device whose work is queued by hand."""
-        self.clock: Clock = clock or RealClock()
+        self.clock: Clock = clock or Clock()
         self.allocated_bytes = 0
         self.peak_bytes = 0
         self._computing = spec.conditions.computing if spec.conditions else 1.0
@@ -249,7 +244,7 @@ class EmulatedDevice(Device):
 
     def describe(self) -> dict[str, Any]:
         conditions = self.spec.conditions
-        told = {} if conditions is None else {"conditions": conditions.describe()}
+        told = {} if conditions is None else {"conditions": asdict(conditions)}
         return told | super().describe() | {"memory_bytes": self.spec.memory_bytes}
 
     def _held(self) -> int:

@@ -31,28 +31,27 @@ NICE = 10
 """The training comes first."""
 REAP_SECONDS = 0.5
 """For what was killed to be gone. What hangs in the kernel goes when it can."""
-CHUNK = 65536
-"""As much as a pipe holds."""
+MOST_ANSWER = 4096
+"""Bytes of the answers that are read."""
 LONGEST_BRANCH = 250
 
-# The first refuses where a version of git is too old to know it. Neither a file system monitor is started, nor content
-# fetched that a partial clone lacks.
-GIT = ("git", "--no-optional-locks", "--literal-pathspecs", "-c", "core.fsmonitor=false")
-HEAD = ("rev-parse", "HEAD", "--symbolic-full-name", "HEAD")
-STATUS = r"""
-set -- "$@" --no-literal-pathspecs
-submodules=none
-if "$@" config --get-regexp '^filter\..*\.(clean|process)$' > /dev/null; then
-    filtered=$("$@" ls-files -- ':(top)' ':(top,exclude,attr:!filter)') && test -z "$filtered" || exit 2
-    submodules=dirty
+QUESTIONS = r"""
+ask() { git --no-optional-locks -c core.fsmonitor=false "$@"; }
+cd "$1" && ask rev-parse HEAD --symbolic-full-name HEAD || exit
+test -z "$2" || ask ls-files --error-unmatch -- ":(literal)$2" >/dev/null || { test $? = 1 && echo changed; exit 2; }
+inner=none
+if ask config --get-regexp '^filter\..*\.(clean|process)$' >/dev/null; then
+  files=$(ask ls-files -- ':(top)' ':(top,exclude,attr:!filter)') && test -z "$files" || exit 2
+  inner=dirty
 fi
-exec "$@" status --porcelain --untracked-files=no --no-renames --ignore-submodules="$submodules"
+files=$(ask status --porcelain -uno --no-renames --ignore-submodules=$inner) || exit
+test -z "$files" || echo changed
 """
-"""For a shell. Of files with a filter, as of git-lfs, status would pass the content through that program, which may
-take long or do anything: where there are such, it is not asked. Submodules may have their own."""
-TRACKED = ("ls-files", "--error-unmatch", "--")
-UNTRACKED = 1
-"""Exit code of the last for a file that git does not track."""
+"""For a shell, which is given a folder and the name of a script in it. It prints the revision, the reference, and
+`changed` where something differs or the script is not tracked; with exit code 0 that is all there is to say. The first
+question refuses where a version of git is too old to know the options: neither is a file system monitor started, nor
+content fetched that a partial clone lacks. Status would pass files with a filter, as of git-lfs, through that program,
+which may take long or do anything: where there are such, it is not asked. Submodules may have their own."""
 _BRANCHES = "refs/heads/"
 _ANOTHER_REPOSITORY = {
     *("GIT_DIR", "GIT_WORK_TREE", "GIT_COMMON_DIR", "GIT_INDEX_FILE", "GIT_NAMESPACE", "GIT_PREFIX"),
@@ -91,14 +90,21 @@ class CodeRevision:
     def __init__(self, command: Sequence[str], most_seconds: float = MOST_SECONDS) -> None:
         script = _script(command)
         self._until = time.monotonic() + most_seconds
-        git = (*GIT, "-C", os.fspath(Path() if script is None else script.parent))
-        questions = [(*git, *HEAD), ("sh", "-c", STATUS, "sh", *git)]
-        if script is not None:
-            questions.append((*git, *TRACKED, script.name))
-        self.asked = [_ask(words) for words in questions]
-        """The processes that answer; `None` for one that could not be started."""
-        self._answers: list[tuple[int | None, bytes]] = []
-        """What each has answered, once all are over."""
+        self.process: subprocess.Popen[bytes] | None = None
+        """The shell that asks; `None` where it could not be started."""
+        self._answer: tuple[int | None, bytes] | None = None
+        """Exit code, `None` where it was killed, and what it printed, once it is over."""
+        environment = {name: value for name, value in os.environ.items() if name not in _ANOTHER_REPOSITORY}
+        with suppress(OSError, ValueError):
+            self.process = subprocess.Popen(
+                ["sh", "-c", QUESTIONS, "sh", *((script.parent, script.name) if script is not None else (".", ""))],
+                env=environment | {"GIT_NO_LAZY_FETCH": "1"},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+                preexec_fn=lambda: os.nice(NICE),
+            )
 
     def __enter__(self) -> Self:
         return self
@@ -108,63 +114,39 @@ class CodeRevision:
 
     def tick(self) -> None:
         """End what has taken too long; due about once a second."""
-        for process in self.asked:
-            if process is not None:
-                process.poll()  # or it would be a zombie
+        if self.process is not None:
+            self.process.poll()  # or it would be a zombie
         if time.monotonic() >= self._until:
             self._end()
 
     def found(self) -> dict[str, Any] | None:
         """Give what run.json is to say, by what was answered until now."""
-        (code, head), (whole, changes), *tracked = self._end()
-        lines = head.decode(errors="replace").splitlines()
-        if code != 0 or len(lines) != 2:
+        code, answer = self._end()
+        lines = answer.decode(errors="replace").splitlines()
+        if len(lines) < 2:
             return None
         branch = lines[1].removeprefix(_BRANCHES)[:LONGEST_BRANCH] if lines[1].startswith(_BRANCHES) else None
-        is_tracked = tracked[0][0] if tracked else 0
-        # The first lines are enough, should there be more than the pipe holds.
-        changed = True if changes or is_tracked == UNTRACKED else False if whole == is_tracked == 0 else None
+        changed = True if lines[2:] else False if code == 0 else None
         said = Code.of({CODE: {"revision": lines[0], "branch": branch, "changed": changed}})
         return None if said is None else asdict(said)
 
-    def _end(self) -> list[tuple[int | None, bytes]]:
-        if not self._answers:
-            for process in self.asked:
-                if process is not None and process.poll() is None:
-                    with suppress(OSError):
-                        # And whatever it started.
-                        os.killpg(process.pid, signal.SIGKILL)
-            self._answers = [_answer(process) for process in self.asked]
-        return self._answers
-
-
-def _ask(words: Sequence[str]) -> subprocess.Popen[bytes] | None:
-    environment = {name: value for name, value in os.environ.items() if name not in _ANOTHER_REPOSITORY}
-    with suppress(OSError, ValueError):
-        return subprocess.Popen(
-            words,
-            env=environment | {"GIT_NO_LAZY_FETCH": "1"},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-            preexec_fn=lambda: os.nice(NICE),
-        )
-    return None
-
-
-def _answer(process: subprocess.Popen[bytes] | None) -> tuple[int | None, bytes]:
-    """Exit code, `None` where it could not be asked or was killed, and what it left in the pipe, which something else
-    may still hold open."""
-    code, answer = -1, b""
-    if process is not None:
-        with suppress(subprocess.TimeoutExpired):
-            code = process.wait(REAP_SECONDS)
-        assert process.stdout is not None
-        with process.stdout as pipe, suppress(OSError):
-            os.set_blocking(pipe.fileno(), False)
-            answer = os.read(pipe.fileno(), CHUNK)
-    return code if code >= 0 else None, answer
+    def _end(self) -> tuple[int | None, bytes]:
+        process = self.process
+        if self._answer is None and process is not None:
+            if process.poll() is None:
+                with suppress(OSError):
+                    # And whatever it started.
+                    os.killpg(process.pid, signal.SIGKILL)
+            code, answer = -1, b""
+            with suppress(subprocess.TimeoutExpired):
+                code = process.wait(REAP_SECONDS)
+            assert process.stdout is not None
+            with process.stdout as pipe, suppress(OSError):
+                # Something else may still hold it open.
+                os.set_blocking(pipe.fileno(), False)
+                answer = os.read(pipe.fileno(), MOST_ANSWER)
+            self._answer = code if code >= 0 else None, answer
+        return self._answer or (None, b"")
 
 
 def _script(command: Sequence[str]) -> Path | None:

@@ -1,4 +1,4 @@
-"""Reading record files: whole, by column, or followed while they are written.
+"""Reading record files: whole, piece by piece, or by column.
 
 Files are read, never mapped: a file that is cut short under a reader would be a SIGBUS.
 
@@ -21,8 +21,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import RecordError
-from .files import open_recorded
-from .schema import EVENT, FORMAT_VERSION, HEADER, HEADER_BYTES, KINDS, MAGIC, NAN, NOT_MEASURED, EventKind, Kind
+from .files import OTHER_VERSION, open_recorded
+from .schema import EVENT, FORMAT_VERSION, HEADER, HEADER_BYTES, KINDS, MAGIC, NAN, NOT_MEASURED, EventKind, Field, Kind
 
 CHUNK_BYTES = 1 << 20
 MOST_BYTES = 1 << 38
@@ -156,7 +156,7 @@ def only(records: Records, names: Sequence[str]) -> Records:
 
 
 def by_column(parts: Iterable[Rows], kind: Kind, most: int) -> Columns:
-    """Put records that are read piece by piece into columns. A piece may be overwritten once the next is asked for.
+    """Put records that are read piece by piece into columns.
 
     `most`: records at most; no memory is used for those that do not come.
     """
@@ -226,10 +226,8 @@ class RecordFile:
         _, version, header_bytes, record_bytes, rank, pid, dropped, closed, ended = HEADER.unpack_from(page)
         name = ended.rstrip(b"\0").decode("ascii", "replace")
         if version != FORMAT_VERSION:
-            raise RecordError(
-                f"{path} has record format {version}; this whyidle reads format {FORMAT_VERSION}. "
-                "Read it with the version of whyidle that recorded it, or a newer one."
-            )
+            says = f"{path} has record format {version}; this whyidle reads format {FORMAT_VERSION}."
+            raise RecordError(f"{says} {OTHER_VERSION}")
         kind = KINDS.get(name)
         if kind is None or header_bytes != HEADER_BYTES or record_bytes != kind.record_bytes:
             raise RecordError(f"{path} holds records of an unknown kind: {name!r} of {record_bytes} bytes.")
@@ -237,6 +235,8 @@ class RecordFile:
         self.header = RecordHeader(path, kind, rank, pid, dropped, bool(closed))
         self.most_at_first = max(0, size - HEADER_BYTES) // kind.record_bytes
         """How many records fitted into the file when it was opened."""
+        self.unrecorded: Sequence[Field] = ()
+        """Fields that came after the run was recorded: where they are now, its records hold zeros."""
 
     def read(self, first: int, count: int) -> Rows:
         """Read at most `count` whole records from number `first` (from 0) on; cheap if few. Not to be written.
@@ -247,15 +247,13 @@ class RecordFile:
         size = self.header.kind.record_bytes
         with _opened(self.path) as file:
             data = os.pread(file, count * size, HEADER_BYTES + first * size)
-        records: Rows = np.frombuffer(
-            data, dtype=self.header.kind.dtype, count=len(data) // self.header.kind.record_bytes
-        )
+        records: Rows = np.frombuffer(data, dtype=self.header.kind.dtype, count=len(data) // size)
         fits = records["seq"] == np.arange(first + 1, first + 1 + len(records))
         return self._sound(records if fits.all() else records[: int(np.argmin(fits))])
 
     def _sound(self, records: Rows) -> Rows:
         """Whole records, with a number that nothing measures as one that was not measured: a damaged file is a reason
-        neither to compute without end nor to ask for all memory."""
+        neither to compute without end nor to ask for all memory. So are fields that the run did not record."""
         kind = self.header.kind
         floats = [field.name for field in kind.fields if field.type == "f8"]
         words = records.view(np.int64).reshape(-1, kind.record_bytes // 8)[:, : len(kind.fields)]
@@ -264,40 +262,26 @@ class RecordFile:
         if kind is EVENT:
             counts = np.isin(records["what"], EventKind.COUNTS)
             beyond[:, kind.offset("value") // 8] |= counts & (records["value"].view(np.uint64) > EventKind.MOST_COUNTED)
-        if not beyond.any() and not any(np.isinf(records[name]).any() for name in floats):
+        infinite = any(np.isinf(records[name]).any() for name in floats)
+        if not (infinite or self.unrecorded or beyond.any()):
             return records
         sound = records.copy()
         sound.view(np.int64).reshape(-1, kind.record_bytes // 8)[:, : len(kind.fields)][beyond] = NOT_MEASURED
         for name in floats:
             sound[name][np.isinf(sound[name])] = NAN
+        for field in self.unrecorded:
+            sound[field.name] = field.missing
         return sound
 
     def chunks(self, first: int = 0) -> Iterator[Rows]:
-        """Read runs of whole records from number `first` (from 0) on, about a megabyte each.
-
-        An array is valid until the next one is asked for: all share one buffer.
-        """
-        kind = self.header.kind
-        with _opened(self.path) as file:
-            # A job has thousands of small files, for which a large buffer would cost more than the reading.
-            left = os.fstat(file).st_size - HEADER_BYTES - first * kind.record_bytes
-            per_chunk = max(1, min(CHUNK_BYTES, left) // kind.record_bytes)
-            buffer = memoryview(bytearray(per_chunk * kind.record_bytes))
-            records: Rows = np.frombuffer(buffer, dtype=kind.dtype)
-            expected = np.arange(1, per_chunk + 1, dtype=np.int64)
-            os.lseek(file, HEADER_BYTES + first * kind.record_bytes, os.SEEK_SET)
-            while True:
-                done = 0
-                while done < len(buffer) and (got := os.readv(file, [buffer[done:]])):
-                    done += got
-                whole = done // kind.record_bytes
-                fits = records["seq"][:whole] == expected[:whole] + first
-                valid = whole if fits.all() else int(np.argmin(fits))
-                if valid:
-                    yield self._sound(records[:valid])
-                if valid < per_chunk:
-                    return
-                first += valid
+        """Read runs of whole records from number `first` (from 0) on, about a megabyte each. Not to be written."""
+        most = CHUNK_BYTES // self.header.kind.record_bytes
+        count = most
+        while count == most:
+            records = self.read(first, most)
+            if count := len(records):
+                yield records
+            first += count
 
     def count(self) -> int:
         """Count the whole records without reading them: their numbers end where the file does."""
@@ -325,27 +309,19 @@ class RecordFile:
         return read_all([self], self.header.kind)
 
 
-class Follower:
-    """Reads what is appended to a record file, again and again."""
-
-    def __init__(self, path: Path) -> None:
-        self._file = RecordFile(path)
-        self.header = self._file.header
-        self._seen = 0
-        """Records taken in so far."""
-
-    def new(self) -> Rows:
-        """Read the records stored since the last call."""
-        parts = [chunk.copy() for chunk in self._file.chunks(self._seen)]
-        self._seen += sum(map(len, parts))
-        return joined(parts, self._file.header.kind)
-
-
 def read_all(files: Sequence[RecordFile], kind: Kind) -> Records:
     """Read all records of files of one kind, one after another: by column where there are many. A job has thousands of
     small files, whose columns would cost more than they save."""
     if sum(file.most_at_first for file in files) <= FEW_ROWS:
-        return joined([chunk.copy() for file in files for chunk in file.chunks()], kind)
+        parts = [chunk for file in files for chunk in file.chunks()]
+        if len(parts) == 1:
+            return parts[0]
+        # What numpy.concatenate does to find out that all are alike takes longer than to copy small ones.
+        joined: Rows = np.empty(sum(map(len, parts)), dtype=kind.dtype)
+        end = 0
+        for part in parts:
+            joined[end : (end := end + len(part))] = part
+        return joined
     # A file may have no records where it has room for them, and be as large as it likes.
     counts = [file.count() for file in files]
     # It may have grown since it was counted.
@@ -363,18 +339,6 @@ def measured(values: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
     if values.dtype.kind == "f":
         return values.astype(np.float64)
     return np.where(values == NOT_MEASURED, NAN, values.astype(np.float64))
-
-
-def joined(parts: Sequence[Records], kind: Kind) -> Rows:
-    """Join parts of a kind one after another, without copying a single one again."""
-    if len(parts) == 1 and isinstance(parts[0], np.ndarray):
-        return parts[0]
-    # What numpy.concatenate does to find out that all are alike takes longer than to copy small ones.
-    found: Rows = np.empty(sum(map(len, parts)), dtype=kind.dtype)
-    end = 0
-    for part in parts:
-        found[end : (end := end + len(part))] = part
-    return found
 
 
 def reuse_memory() -> None:

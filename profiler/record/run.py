@@ -25,17 +25,15 @@ from pathlib import Path
 from typing import Any, Self
 from weakref import WeakValueDictionary
 
-import numpy as np
-
 from .. import __version__
 from ..errors import RecordError
 from .comparison import COMPARISON_JSON
-from .files import as_a, put_text, read_json, read_object, write_json
+from .files import OTHER_VERSION, as_a, put_text, read_json, read_object, write_json
 from .names import NAMES
 from .notices import ARMED, LOADED, SAMPLER_NOTICES, TRAINING_NOTICES
-from .reader import Columns, RecordFile, RecordHeader, Records, Rows, read_all, with_column
+from .reader import Columns, RecordFile, RecordHeader, Records, Rows, read_all
 from .scalars import SCALARS, WANTED
-from .schema import DEVICE, FORMAT_VERSION, HOST, KINDS, MEMORY, STEP, Field, Kind
+from .schema import DEVICE, FORMAT_VERSION, HOST, KINDS, MEMORY, STEP, Kind
 from .secret import without_secrets
 from .stacks import STACKS, StackTable, read_stacks
 
@@ -49,7 +47,7 @@ DECODING = "image_decoding"
 STATES = "attach-processes.json"
 PAGE = "report.html"
 """Name of a result's page, in the folder of what it is about, where none is given."""
-PAGES = ("page that whyidle wrote", rb'<!doctype html>.*<meta name="generator" content="(?:whyidle|stallscope)">')
+PAGES = ("page that whyidle wrote", rb'<!doctype html>.*<meta name="generator" content="whyidle">')
 MOST_OF_BEGIN = 4096
 _MARKERS = (RUN_JSON, COMPARISON_JSON, "tune.json")
 """Files one of which is in every folder in which something was recorded."""
@@ -335,10 +333,8 @@ def _read_json(folder: Path) -> dict[str, Any]:
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise RecordError(f"{path} is not a whyidle run.")
     if content.get("version") != FORMAT_VERSION:
-        raise RecordError(
-            f"{path} has run format {content.get('version')}; this whyidle reads format {FORMAT_VERSION}. "
-            "Read it with the version of whyidle that recorded it, or a newer one."
-        )
+        says = f"{path} has run format {content.get('version')}; this whyidle reads format {FORMAT_VERSION}."
+        raise RecordError(f"{says} {OTHER_VERSION}")
     return content
 
 
@@ -354,8 +350,6 @@ class _RecordFiles:
         """What was read and is still held by somebody, by the name of the kind and who wrote it."""
         self.sampled: list[Records] = []
         """All records of the sampler's kinds that were read, which are held for every rank to ask."""
-        self.unrecorded: dict[str, list[Field]] = {}
-        """By the name of a kind, `Run.unrecorded`."""
         self.stacks: StackTable | None = None
         """Once they were asked for."""
 
@@ -391,9 +385,14 @@ class Run:
             for path in sorted(self.folder.glob("*-*.rec"), key=lambda path: path.name):
                 paths.setdefault(path.name.partition("-")[0], []).append(path)
         files = []
+        told = self.info.get("fields")
+        named = told.get(kind.name) if isinstance(told, dict) else None
+        names = {each[0] for each in named if isinstance(each, list) and each} if isinstance(named, list) else None
+        unrecorded = [each for each in kind.fields if names is not None and each.name not in names]
         for path in self.record_files.paths.get(kind.name, []):
             try:
                 files.append(RecordFile(path))
+                files[-1].unrecorded = unrecorded
                 if files[-1].is_cut():
                     self.damaged.append(f"{path} is cut short: these figures lack the rest of it.")
             except RecordError as error:
@@ -415,9 +414,6 @@ class Run:
         if held is not None:
             return held
         records: Records = read_all(self.files(kind, writer), kind)
-        for later in self.unrecorded(kind):
-            missing = np.array([later.missing])
-            records = with_column(records, later.name, np.broadcast_to(missing, len(records)))
         if not isinstance(records, Columns):
             records.flags.writeable = False
         self.record_files.held[kind.name, writer] = records
@@ -425,30 +421,9 @@ class Run:
             self.record_files.sampled.append(records)
         return records
 
-    def chunks(self, kind: Kind, writer: Writer | None = None) -> Iterator[tuple[RecordHeader, Rows]]:
-        """Read all records of one kind about a megabyte at a time, each array with the header of its file.
-
-        An array is valid until the next one is asked for.
-        """
-        later = self.unrecorded(kind)
-        for file in self.files(kind, writer):
-            for chunk in file.chunks():
-                for field_ in later:
-                    chunk[field_.name] = field_.missing
-                yield file.header, chunk
-
-    def unrecorded(self, kind: Kind) -> list[Field]:
-        """List the fields that came after the run was recorded: where they are now, its records hold zeros."""
-        known = self.record_files.unrecorded.get(kind.name)
-        if known is None:
-            told = self.info.get("fields")
-            named = told.get(kind.name) if isinstance(told, dict) else None
-            known = []
-            if isinstance(named, list):
-                names = {each[0] for each in named if isinstance(each, list) and each}
-                known = [each for each in kind.fields if each.name not in names]
-            self.record_files.unrecorded[kind.name] = known
-        return known
+    def chunks(self, kind: Kind) -> Iterator[tuple[RecordHeader, Rows]]:
+        """Read all records of one kind about a megabyte at a time, each array with the header of its file."""
+        return ((file.header, chunk) for file in self.files(kind) for chunk in file.chunks())
 
     @property
     def stacks(self) -> StackTable:

@@ -20,9 +20,11 @@ MAGIC = b"STALLREC"
 NOT_MEASURED = -(2**63)
 """The `i8` value of a field that was not measured: the smallest one, which no clock or counter reaches."""
 NAN = float("nan")
+Row = list[float | int]
+"""The fields of one record after `seq`, in order: what `RecordWriter.append` takes."""
 
 HEADER_BYTES = 4096
-"""One page: magic, version, kind, sizes, process, then counters the writer updates (see `sink.py`)."""
+"""One page: magic, version, kind, sizes, process, then counters the writer updates (see `segment.py`)."""
 
 
 HEADER = struct.Struct("<8sIIIIqqq16s")
@@ -67,6 +69,8 @@ class Kind:
         spare = range(record_bytes // 8 - len(types))
         self.dtype: np.dtype[np.void] = np.dtype(types + [(f"_{number}", "<i8") for number in spare])
         """For `numpy.fromfile`; unused slots at the end are `_0`, `_1`, …"""
+        self._places = {f.name: (place, f.type == "i8") for place, f in enumerate(fields)}
+        """Field → its place in a body, and whether it is an `i8`."""
         self.body = struct.Struct("<" + "".join("d" if f.type == "f8" else "q" for f in fields))
         """All fields after `seq`, for one store."""
         sizes = {"flags": 2**62} | dict.fromkeys(_ANY, 2**63 - 1)
@@ -79,9 +83,24 @@ class Kind:
         """Give the byte offset of a field within a record."""
         return 8 * [f.name for f in self.fields].index(field)
 
-    def missing(self) -> list[float | int]:
+    def missing(self) -> Row:
         """Make a body of which nothing has been measured yet."""
         return [f.missing for f in self.fields[1:]]
+
+    def row(self, **values: float | None) -> Row:
+        """Make a body of which `values` were measured. `None`, and what no `i8` can hold, stays not measured: NVML
+        marks an absent memory figure with 2^64 - 1, for instance."""
+        body = self.missing()
+        for name, value in values.items():
+            place, whole = self._places[name]
+            if value is not None and not (whole and abs(value) >= 2**63):
+                body[place] = value
+        return body
+
+    def measured(self, row: Row) -> dict[str, float]:
+        """Name those values of a body that were measured."""
+        pairs = zip(self._places, row, strict=True)
+        return {name: value for name, value in pairs if value != NOT_MEASURED and value == value}
 
 
 STEP = Kind(

@@ -23,7 +23,7 @@ from array import array
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
-from weakref import WeakSet, ref
+from weakref import WeakSet
 
 from ..errors import RecordError
 from ..native import AppenderBase
@@ -61,19 +61,15 @@ class Inherited(Protocol):
         """Let go of the parent's files: this is a child, which has no part in what its parent writes."""
 
 
-_alive: list[ref[Inherited]] = []
-
-
-def tell_of_fork(thing: Inherited) -> None:
-    """Have `forked` called in every child that is forked while `thing` lives."""
-    _alive[:] = [*(each for each in _alive if each() is not None), ref(thing)]
+_alive: WeakSet[Inherited] = WeakSet()
+tell_of_fork = _alive.add
+"""Has `forked` called in every child that is forked while a thing lives."""
 
 
 def _forked() -> None:
-    for each in _alive:
+    for thing in list(_alive):
         with contextlib.suppress(Exception):
-            if (thing := each()) is not None:
-                thing.forked()
+            thing.forked()
 
 
 os.register_at_fork(after_in_child=_forked)

@@ -68,25 +68,15 @@ class StackNames:
                 told = "\0".join(map(str, key)).encode(errors="surrogateescape")
                 known = int.from_bytes(hashlib.blake2b(told, digest_size=8).digest(), "little") >> 1
                 fresh.append((key, known))
-                lines.append(self._line(known, at, call))
+                line = {"call": known, "from": at, "function": plain(call.function)[:MOST_TEXT]}
+                line |= {"file": plain(call.file)[:MOST_PATH], "line": call.line}
+                text = call.text or (self._source(call.file, call.line) if self._source is not None else "")
+                lines.append(json.dumps(line | ({"text": kept_text(text)} if text else {})) + "\n")
             at = known
         if lines and not add_lines(self._folder, STACKS, "".join(lines), MOST_BYTES):
             return NOT_MEASURED
         self._said.update(fresh)
         return at if stack else NOT_MEASURED
-
-    def _line(self, number: int, within: int, call: Call) -> str:
-        told = {
-            "call": number,
-            "from": within,
-            "function": plain(call.function)[:MOST_TEXT],
-            "file": plain(call.file)[:MOST_PATH],
-            "line": call.line,
-        }
-        text = call.text or (self._source(call.file, call.line) if self._source is not None else "")
-        if text:
-            told["text"] = kept_text(text)
-        return json.dumps(told) + "\n"
 
 
 def kept_text(line: str) -> str:
@@ -103,15 +93,28 @@ def left_out_of(folder: Path, commands: Iterable[object]) -> int:
 
 
 class StackTable:
-    """The stacks of a run folder by number."""
+    """The stacks of a run folder by number. `look` reads on: of a run that goes on, what is new."""
 
-    def __init__(self, calls: dict[int, tuple[int, Call]]) -> None:
-        """`calls`: number → the number of the call it was made from (0: none), and the call."""
-        self._calls = calls
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / STACKS
+        self._read = 0
+        """Bytes of whole lines."""
+        self._calls: dict[int, tuple[int, Call]] = {}
+        """Number → the number of the call it was made from (0: none), and the call."""
         self._stacks: dict[int, CallStack] = {}
 
     def __len__(self) -> int:
         return len(self._calls)
+
+    def look(self, most: int = MOST_AT_A_LOOK) -> None:
+        """Read on, so many bytes at most: a reader that comes late has all of it after a few looks. Raises as
+        `open_recorded` does."""
+        with contextlib.suppress(OSError), os.fdopen(open_recorded(self._path), "rb") as file:
+            file.seek(self._read)
+            *lines, rest = file.read(most).split(b"\n")
+            self._calls |= _calls(lines)
+            # A line is written whole; one that is as long as all that is read is none.
+            self._read = file.tell() - (len(rest) if len(rest) < most else 0)
 
     def stack(self, number: int) -> CallStack:
         """Find a stack by its number; empty where it stands for none."""
@@ -131,28 +134,9 @@ class StackTable:
 
 def read_stacks(folder: Path) -> StackTable:
     """Read all stacks of a run folder; lines that are none are left out. Raises as `open_recorded` does."""
-    return StackTable(_calls(read_lines(folder / STACKS)))
-
-
-class StackFollower:
-    """The stacks of a run that goes on: each look reads what is new."""
-
-    def __init__(self, folder: Path) -> None:
-        self._path = folder / STACKS
-        self._read = 0
-        """Bytes of whole lines."""
-        self._calls: dict[int, tuple[int, Call]] = {}
-        self.table = StackTable(self._calls)
-
-    def look(self) -> None:
-        """Read on, `MOST_AT_A_LOOK` at most: a reader that comes late has all of it after a few looks. Raises
-        as `open_recorded` does."""
-        with contextlib.suppress(OSError), os.fdopen(open_recorded(self._path), "rb") as file:
-            file.seek(self._read)
-            *lines, rest = file.read(MOST_AT_A_LOOK).split(b"\n")
-            self._calls |= _calls(lines)
-            # A line is written whole; one that is as long as all that is read is none.
-            self._read = file.tell() - (len(rest) if len(rest) < MOST_AT_A_LOOK else 0)
+    table = StackTable(folder)
+    table.look(-1)
+    return table
 
 
 def _calls(lines: Iterable[bytes]) -> dict[int, tuple[int, Call]]:

@@ -45,9 +45,8 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
             super().__init__(command, most_seconds=1000)
 
         def found(self) -> dict[str, Any] | None:
-            for process in self.asked:
-                if process is not None:
-                    process.wait(100)
+            if self.process is not None:
+                self.process.wait(100)
             return super().found()
 
     monkeypatch.setattr(run_command, "CodeRevision", Patient)

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -230,7 +231,7 @@ def test_one_that_does_not_end_is_terminated(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_an_emulated_device_is_followed_while_it_runs(tmp_path: Path) -> None:
     conditions = Conditions(sm_clock=0.5, throttle_reasons=0x20)
-    device = {"kind": "emulated", "memory_bytes": 12_000_000_000, "conditions": conditions.describe()}
+    device = {"kind": "emulated", "memory_bytes": 12_000_000_000, "conditions": asdict(conditions)}
     run = create_run(tmp_path / "run", {"device": device})
     begins = ends = np.empty(0, dtype=np.int64)
     with start_sampler(run, os.getpid(), RATE) as sampler:

@@ -35,7 +35,7 @@ from ...record.schema import (
     EventKind,
     Kind,
 )
-from ...record.stacks import StackFollower
+from ...record.stacks import StackTable
 from ..attached import attached as outside
 from ..attached import causes as outside_causes
 from ..causes.diagnosis import LEAST_STEPS
@@ -186,7 +186,7 @@ class RecentReader:
         self._judge_ns = round(judge_s * SECOND_NS)
         self._told: dict[Path, tuple[int, Rows]] = {}
         """File of events → how many were read, and those of them that count however old they are."""
-        self._stacks = StackFollower(folder)
+        self._stacks = StackTable(folder)
         self._cause: tuple[str | None, int] = None, 0
         """Code of the cause that the verdict names, and since when."""
         self._last: Snapshot | None = None
@@ -288,7 +288,7 @@ class RecentReader:
                 of_kind.setdefault(kind.name, []).append(LastRecords(each, rows))
         run = RecentRun(whole.folder, whole.info, of_kind=of_kind)
         self._stacks.look()
-        run.record_files.stacks = self._stacks.table
+        run.record_files.stacks = self._stacks
         return run
 
     def _once_told(self, file: RecordFile, rows: Rows) -> Rows:

@@ -12,7 +12,7 @@ from typing import Any
 import pynvml
 
 from ...record.check import Check
-from ...record.schema import DEVICE, NOT_MEASURED
+from ...record.schema import DEVICE
 from ..memory_limits import in_container
 from ..sampler.nvml import GPM_MARK, SHORTEST_WINDOW_NS, Gateway, NvmlSource, words
 from ..sampler.schedule import NS_PER_S
@@ -133,8 +133,7 @@ class _Look:
 
     def again(self, after_ns: int) -> None:
         for row in [] if self._source is None else self._source.sample(self._start + after_ns):
-            pairs = zip((field.name for field in DEVICE.fields[1:]), row, strict=True)
-            self._seen |= {name: value for name, value in pairs if value != NOT_MEASURED and value == value}
+            self._seen |= DEVICE.measured(row)
 
     def checks(self) -> list[Check]:
         if self._source is None:
@@ -145,7 +144,6 @@ class _Look:
             self._whole([each for each in said if GPM_MARK not in each]),
             self._activity(next((each for each in said if GPM_MARK in each), None)),
             self._link(),
-            self._accounting(),
         ]
 
     def _whole(self, refused: list[str]) -> Check:
@@ -195,10 +193,3 @@ class _Look:
             # An idle GPU saves power that way.
             says += " An idle GPU lowers its generation; a recording reads it again under load."
         return found("ok", says)
-
-    def _accounting(self) -> Check:
-        mode = _or(None, lambda: pynvml.nvmlDeviceGetAccountingMode(self._handle))
-        state, says = ("not told", "Unknown") if mode is None else ("on", "On") if mode else ("off", "Off")
-        says += "; whyidle counts the processes itself."
-        name = f"{self._name}: process accounting"
-        return Check(GROUP, name, "not applicable", says, values={"accounting": state})

@@ -114,7 +114,12 @@ def _serve(prepare: Callable[[int], Parts], number: int, pipe: Connection, other
         pipe.send(tuple(parts))
         while True:
             name, seconds = pipe.recv()
-            pipe.send(_rate(parts[name], seconds))
+            part, done, lasted, begin = parts[name], 0, 0.0, time.perf_counter()
+            while lasted < seconds or lasted <= 0:
+                part()
+                done += 1
+                lasted = time.perf_counter() - begin
+            pipe.send(done / lasted)
     except EOFError:
         pass
     except Exception as error:
@@ -122,14 +127,3 @@ def _serve(prepare: Callable[[int], Parts], number: int, pipe: Connection, other
             pipe.send(str(error) or type(error).__name__)
     finally:
         os._exit(0)  # nothing of the parent's is torn down twice
-
-
-def _rate(part: Callable[[], object], seconds: float) -> float:
-    """Do it for so long, and once at least; return how often a second."""
-    begin = time.perf_counter()
-    done, lasted = 0, 0.0
-    while lasted < seconds or lasted <= 0:
-        part()
-        done += 1
-        lasted = time.perf_counter() - begin
-    return done / lasted

@@ -70,7 +70,7 @@ def cpus(root: Path = Path("/")) -> list[Check]:
 
 def storage(runs: Path, root: Path = Path("/")) -> list[Check]:
     """Check storage and limits. `runs`: the folder in which recordings are to lie, there already or not."""
-    return [_reads(root), _place(runs, root), _shm(root), _sockets(tempfile.gettempdir()), *_limits()]
+    return [_reads(root), _place(runs, root), _shm(root), _sockets(tempfile.gettempdir()), _open_files()]
 
 
 def machine_cpu(root: Path = Path("/")) -> MachineCpu | None:
@@ -260,29 +260,25 @@ def _sockets(folder: str) -> Check:
     return found("limited", says, lost, "Set TMPDIR to a short path, such as /tmp.")
 
 
-def _limits() -> list[Check]:
-    """Check how many files a process may hold open, and how much memory it may lock."""
+def _open_files() -> Check:
+    """Check how many files a process may hold open."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    found = partial(Check, STORAGE, "Open files", values={"soft": _limit(soft), "hard": _limit(hard)})
     no_limit = {resource.RLIM_INFINITY: "no limit"}
+    values = {name: None if value in no_limit else value for name, value in (("soft", soft), ("hard", hard))}
+    found = partial(Check, STORAGE, "Open files", values=values)
     says = f"{no_limit.get(soft, soft)}, can be raised to {no_limit.get(hard, hard)}."
     says = says if soft != hard else f"{no_limit.get(soft, soft)}."
-    files = found("ok", says)
-    if soft != resource.RLIM_INFINITY and soft < LEAST_FILES:
-        lost = "Each tensor that a worker hands over holds one; many small ones fail with “too many open files”."
-        # Up to the hard limit everyone may go, beyond it only who set it.
-        fix = f"The hard limit is {hard}; root can raise it: /etc/security/limits.conf, LimitNOFILE= of a service, or"
-        fix += f" docker run --ulimit nofile={WANTED_FILES}."
-        if hard == resource.RLIM_INFINITY or hard >= WANTED_FILES:
-            fix = f"Run ulimit -n {WANTED_FILES} before the training."
-        elif hard > soft:
-            fix = f"Run ulimit -n {hard} before the training. {fix}"
-        files = found("limited", says, lost, fix)
-    soft, hard = resource.getrlimit(resource.RLIMIT_MEMLOCK)
-    says = "no limit" if soft == resource.RLIM_INFINITY else _size(soft)
-    says += "; CUDA's pinned memory does not count towards it (RDMA and io_uring do)."
-    values = {"soft_bytes": _limit(soft), "hard_bytes": _limit(hard)}
-    return [files, Check(STORAGE, "Locked memory", "ok", says, values=values)]
+    if soft in no_limit or soft >= LEAST_FILES:
+        return found("ok", says)
+    lost = "Each tensor that a worker hands over holds one; many small ones fail with “too many open files”."
+    # Up to the hard limit everyone may go, beyond it only who set it.
+    fix = f"The hard limit is {hard}; root can raise it: /etc/security/limits.conf, LimitNOFILE= of a service, or"
+    fix += f" docker run --ulimit nofile={WANTED_FILES}."
+    if hard in no_limit or hard >= WANTED_FILES:
+        fix = f"Run ulimit -n {WANTED_FILES} before the training."
+    elif hard > soft:
+        fix = f"Run ulimit -n {hard} before the training. {fix}"
+    return found("limited", says, lost, fix)
 
 
 def _file_system(folder: Path, root: Path) -> str | None:
@@ -324,10 +320,6 @@ def _store_ns(folder: Path) -> float:
     finally:
         writer.close()
     return statistics.median(rounds)
-
-
-def _limit(value: int) -> float | None:
-    return None if value == resource.RLIM_INFINITY else value
 
 
 def _size(value: float) -> str:

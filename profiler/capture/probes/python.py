@@ -47,14 +47,12 @@ LIBRARIES = (
 )
 """Name, package as installed (where it ends in `*` the begin of it), what is lost without it, our extra with it."""
 _ASK = """
-import json, multiprocessing, sys
+import json, sys
 said = {"sitecustomize": getattr(sys.modules.get("sitecustomize"), "__file__", None)}
-said["start_method"] = multiprocessing.get_start_method()
 try:
     import torch
     said["torch"] = torch.__version__
     said["cuda"], said["hip"] = torch.version.cuda, torch.version.hip
-    said["sharing"] = torch.multiprocessing.get_sharing_strategy()
     said["available"] = torch.cuda.is_available()
     said["gpus"] = torch.cuda.device_count() if said["available"] else 0
     if said["cuda"] and not said["available"]:
@@ -83,10 +81,7 @@ def python(gpus: float | str | None) -> list[Check]:
     if said is None:
         lost = "Whether a training can be recorded here."
         return [Check(GROUP, "Python", "missing", f"A Python started for this check failed: {why}.", lost)]
-    method, sharing = said["start_method"], said.get("sharing")
-    says = f"Started by {method}{f', share memory by {sharing}' if sharing else ''}."
-    workers = Check(GROUP, "Workers", "ok", says, values={"start_method": method, "sharing_strategy": sharing})
-    return [_hooks(said, loaded, armed, noticed), _torch(said), _cuda(said, gpus), workers]
+    return [_hooks(said, loaded, armed, noticed), _torch(said), _cuda(said, gpus)]
 
 
 def _ask(folder: Path) -> tuple[dict[str, Any] | None, str]:
@@ -175,15 +170,13 @@ def _cuda(said: dict[str, Any], gpus: float | str | None) -> Check:
 
 def libraries() -> list[Check]:
     """Check the libraries that more of whyidle needs, or that it hooks into."""
-    return [_library(*row) for row in LIBRARIES]
-
-
-def _library(name: str, package: str, lost: str, extra: str) -> Check:
-    version = _version(package)
-    found = partial(Check, "Libraries", name, values={"version": version})
-    if version is not None:
-        return found("ok", f"{version}.")
-    return found("missing", "Not installed.", lost, f"pip install 'whyidle[{extra}]'")
+    checks = []
+    for name, package, lost, extra in LIBRARIES:
+        version = _version(package)
+        found = partial(Check, "Libraries", name, values={"version": version})
+        fix = f"pip install 'whyidle[{extra}]'"
+        checks.append(found("missing", "Not installed.", lost, fix) if version is None else found("ok", f"{version}."))
+    return checks
 
 
 def _version(package: str) -> str | None:

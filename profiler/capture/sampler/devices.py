@@ -8,8 +8,8 @@ the share of each in which anything computed, in whole percent.
 from __future__ import annotations
 
 import contextlib
-import json
 import socket
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,11 +20,11 @@ import numpy.typing as npt
 
 from ...devices.conditions import Conditions
 from ...errors import RecordError
-from ...record.reader import Follower, Rows
+from ...record.files import read_object
+from ...record.reader import RecordFile, Rows
 from ...record.run import RUN_JSON, note_devices, processes
-from ...record.schema import DEVICE, NOT_MEASURED, SPAN, STEP, Kind, SpanKind
+from ...record.schema import DEVICE, NOT_MEASURED, SPAN, STEP, Kind, Row, SpanKind
 from ...record.segment import EVERY_NS
-from .row import Row, row
 from .schedule import NS_PER_S, Cadence
 
 if TYPE_CHECKING:
@@ -35,7 +35,8 @@ WINDOW_NS = round(NS_PER_S / 6)
 MARGIN_NS = 100_000_000 + EVERY_NS
 """How long after its end a window is written. A span is recorded before it begins, but the process that records it
 may be held up between the two, and may write it to the file itself, now and then."""
-PERIOD_NS = NS_PER_S
+PERIOD_NS, LOOK_SHARE = NS_PER_S, 0.002
+"""How often is looked, and the share of a CPU that it may take to read which devices the run says it uses."""
 UNNAMED_NS = 10 * NS_PER_S
 """How long a run may leave open which devices it uses before all GPUs are sampled, in NVML's order."""
 
@@ -73,12 +74,12 @@ class RunDevice:
     """Under which it is emulated."""
 
     @classmethod
-    def of(cls, info: Any) -> RunDevice:
+    def of(cls, info: dict[str, Any]) -> RunDevice:
         """Read leniently: the file is written by another process, perhaps of another version."""
-        device = info.get("device") if isinstance(info, dict) else None
+        device = info.get("device")
         if not isinstance(device, dict) or not isinstance(device.get("kind"), str):
             # Where nothing trains, nothing will name a device: all GPUs are looked at.
-            return cls("cuda" if isinstance(info, dict) and info.get("watching") else None)
+            return cls("cuda" if info.get("watching") else None)
         uuids, count, memory = (device.get(key) for key in ("uuids", "count", "memory_bytes"))
         return cls(
             device["kind"],
@@ -97,8 +98,8 @@ class EmulatedSource:
         self._folder = folder
         self._run = device
         self._start_ns = self._next_ns = start_ns
-        self._followers: dict[Path, Follower] = {}
-        """Record file → its reader."""
+        self._files: dict[Path, tuple[RecordFile, int]] = {}
+        """Path → the record file, and how many of its records were taken in."""
         self._open = {number: np.empty((2, 0), dtype=np.int64) for number in range(device.count)}
         """Device → begin and end of the spans that reach into windows not written yet."""
         self._device_of: dict[int, int] = {}
@@ -112,7 +113,12 @@ class EmulatedSource:
         if not (self._cadence.due(now_ns) or last):
             return []
         for spans, pid in self._fresh(SPAN):
-            self._take_spans(spans, pid)
+            computing = spans[(spans["what"] == SpanKind.COMPUTE) & (spans["end_ns"] > self._next_ns)]
+            for device in np.unique(spans["device"]).tolist():
+                self._device_of[pid] = device
+                mine = computing[computing["device"] == device]
+                before = self._open.get(device, np.empty((2, 0), dtype=np.int64))
+                self._open[device] = np.hstack([before, np.array([mine["begin_ns"], mine["end_ns"]])])
         for steps, pid in self._fresh(STEP):
             told = steps["memory_bytes"][steps["memory_bytes"] != NOT_MEASURED]
             if len(told) and pid in self._device_of:
@@ -121,7 +127,7 @@ class EmulatedSource:
         state = {} if conditions is None else conditions.state(now_ns - self._start_ns)
         used = [(number, self._used.get(number)) for number in sorted(self._open)]
         return self._windows(now_ns) + [
-            row(DEVICE, t_ns=now_ns, device=number, memory_used_bytes=held, memory_total_bytes=total, **state)
+            DEVICE.row(t_ns=now_ns, device=number, memory_used_bytes=held, memory_total_bytes=total, **state)
             for number, held in used
         ]
 
@@ -139,29 +145,23 @@ class EmulatedSource:
             busy = busy + others * (WINDOW_NS - busy)
             self._open[device] = spans[:, spans[1] > self._next_ns]
             rows += [
-                row(DEVICE, t_ns=int(end), device=device, window_ns=WINDOW_NS, utilisation_pct=percent)
+                DEVICE.row(t_ns=int(end), device=device, window_ns=WINDOW_NS, utilisation_pct=percent)
                 for end, percent in zip(edges[1:], np.rint(100 * busy / WINDOW_NS), strict=True)
             ]
         return rows
-
-    def _take_spans(self, spans: Rows, pid: int) -> None:
-        computing = spans[(spans["what"] == SpanKind.COMPUTE) & (spans["end_ns"] > self._next_ns)]
-        for device in np.unique(spans["device"]).tolist():
-            self._device_of[pid] = device
-            mine = computing[computing["device"] == device]
-            before = self._open.get(device, np.empty((2, 0), dtype=np.int64))
-            self._open[device] = np.hstack([before, np.array([mine["begin_ns"], mine["end_ns"]])])
 
     def _fresh(self, kind: Kind) -> Iterator[tuple[Rows, int]]:
         """New records of each file of a kind, with the pid of its writer."""
         for path in self._folder.glob(f"{kind.name}-*.rec"):
             # Without those just being made, or already being removed.
             with contextlib.suppress(OSError, RecordError):
-                if path not in self._followers:
-                    self._followers[path] = Follower(path)
-                follower = self._followers[path]
-                if len(records := follower.new()):
-                    yield records, follower.header.pid
+                if path not in self._files:
+                    self._files[path] = RecordFile(path), 0
+                file, seen = self._files[path]
+                for records in file.chunks(seen):
+                    seen += len(records)
+                    self._files[path] = file, seen
+                    yield records, file.header.pid
 
 
 class Devices:
@@ -175,8 +175,7 @@ class Devices:
         self._folder = folder
         self._say = say
         self._start_ns = start_ns
-        self._look = Cadence(PERIOD_NS)
-        self._stamps: dict[Path, tuple[int, int]] = {}
+        self._look = Cadence(PERIOD_NS, share=LOOK_SHARE)
         self._uuids: list[str] = []
         """UUIDs of the GPUs of training processes, in the order in which these named them: their numbers stay."""
         self._device = RunDevice()
@@ -187,7 +186,11 @@ class Devices:
     def sample(self, now_ns: int, last: bool = False) -> list[Row]:
         """Bodies of DEVICE records."""
         if self._look.due(now_ns) or last:
-            self._look_at_run()
+            begin = time.thread_time_ns()
+            if info := read_object(self._folder / RUN_JSON):
+                device = RunDevice.of(info)
+                self._device = device if device.kind is not None else self._of_processes()
+            self._look.cost(now_ns, time.thread_time_ns() - begin)
             named = self._device.kind is not None or now_ns - self._start_ns >= UNNAMED_NS
             if named and self._device != self._chosen:
                 # What a source recorded before the run named its devices anew is not recorded again.
@@ -195,17 +198,6 @@ class Devices:
                 self._chosen = self._device
                 self._source = self._choose(self._device, since_ns)
         return [] if self._source is None else self._source.sample(now_ns, last)
-
-    def _look_at_run(self) -> None:
-        """Read what is known by now. Files that are not written yet, or are being replaced, are looked at again."""
-        with contextlib.suppress(OSError, ValueError):
-            files = (self._folder / RUN_JSON, *self._folder.glob("process-*.json"))
-            stamps = {path: (stat.st_mtime_ns, stat.st_ino) for path in files for stat in (path.stat(),)}
-            if stamps == self._stamps:
-                return
-            device = RunDevice.of(json.loads((self._folder / RUN_JSON).read_text()))
-            self._device = device if device.kind is not None else self._of_processes()
-            self._stamps = stamps
 
     def _of_processes(self) -> RunDevice:
         """The devices of the training processes on this host."""

@@ -9,11 +9,10 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from ...record.schema import HOST, MEMORY
+from ...record.schema import HOST, MEMORY, Row
 from ..cpu_budget import CgroupLevel, cgroup_levels, cpu_budget
 from ..memory_limits import MemoryLimit, memory_limits, oom_kills, tightest
 from .procfs import MachineCpu, parse_machine_cpu, parse_pairs, parse_pressure, read
-from .row import Row, row
 from .schedule import NS_PER_S, Cadence
 from .tree import Member, ProcessTree
 
@@ -43,7 +42,11 @@ class Host:
         self._levels: list[CgroupLevel] = []
         self._groups: bytes | None = None
         """The control groups of the training, as the kernel lists them."""
-        self._memory = MemoryLooks(pid, root)
+        self._memory = Cadence(MEMORY_PERIOD_NS, share=SHARE)
+        self._memory_limits: list[MemoryLimit] = []
+        self._memory_levels: list[CgroupLevel] = []
+        self._left_bytes: int | None = None
+        """What the tightest limit on memory left when it was last looked at; `None` without a limit."""
         self.memory: Row | None = None
         """The body of a MEMORY record that came with the last sample, if one did."""
 
@@ -58,18 +61,21 @@ class Host:
         # Batch systems and containers put a process into its group after it has started.
         groups = read(f"{self._proc}/{self._pid}/cgroup")
         moved = groups is not None and groups != self._groups
-        if self._tree.seen and (self._limits.due(now_ns) or moved):
-            self._groups = groups
-            # Those of the training process are kept after its end.
+        if self._limits.due(now_ns) or moved:
+            # Those of the training process are kept after its end: the counters of its groups tell why it has ended.
             with contextlib.suppress(OSError):
-                self._cpus = round(1000 * cpu_budget(self._pid, self._root).budget)
-                self._levels = cgroup_levels(self._pid, self._root)
+                if self._tree.seen:
+                    self._groups = groups
+                    self._cpus = round(1000 * cpu_budget(self._pid, self._root).budget)
+                    self._levels = cgroup_levels(self._pid, self._root)
+            if levels := cgroup_levels(self._pid, self._root, "memory"):
+                self._memory_levels, self._memory_limits = levels, memory_limits(self._pid, self._root)
         values["cpus"] = self._cpus
-        self.memory = self._memory.sample(now_ns, last, moved)
+        self.memory = self._look_at_memory(now_ns) if self._memory.due(now_ns) or last else None
         values |= self._look_at_machine() | throttling(self._levels) | shared_memory(self._root)
         helpers = resource.getrusage(resource.RUSAGE_CHILDREN)
         values["sampler_cpu_ns"] = time.process_time_ns() + round(1e9 * (helpers.ru_utime + helpers.ru_stime))
-        return row(HOST, **values)
+        return HOST.row(**values)
 
     def _look_at_tree(self, now_ns: int, last: bool) -> Values:
         tree = self._tree
@@ -103,7 +109,7 @@ class Host:
         memory = parse_pairs(read(f"{self._proc}/meminfo"))
         swap, unused = memory.get(b"SwapTotal"), memory.get(b"SwapFree")
         could_give = [1024 * memory[name] for name in (b"MemAvailable",) if name in memory]
-        could_give += [left] if (left := self._memory.left_bytes) is not None else []
+        could_give += [self._left_bytes] if self._left_bytes is not None else []
         pressure = {name: parse_pressure(read(f"{self._proc}/pressure/{name}")) for name in ("cpu", "io", "memory")}
         return {
             "machine_busy_pct": busy,
@@ -114,46 +120,21 @@ class Host:
             **{f"{name}_pressure_us": stalled for name, stalled in pressure.items()},
         }
 
-
-class MemoryLooks:
-    """The tightest limit on the training's memory and its use, once a second; the limits themselves every ten.
-
-    `root` is where `/proc` and `/sys` are looked for.
-    """
-
-    def __init__(self, pid: int, root: Path = Path("/")) -> None:
-        self._pid = pid
-        self._root = root
-        self._cadence = Cadence(MEMORY_PERIOD_NS, share=SHARE)
-        self._limits_cadence = Cadence(LIMITS_PERIOD_NS)
-        self._limits: list[MemoryLimit] = []
-        self._levels: list[CgroupLevel] = []
-        self.left_bytes: int | None = None
-        """What the tightest limit left when it was last looked at; `None` without a limit."""
-
-    def sample(self, now_ns: int, last: bool = False, moved: bool = False) -> Row | None:
-        """The body of a MEMORY record, where one is due or it is the `last`. `moved`: the training has other groups."""
-        if not (self._cadence.due(now_ns) or last):
-            return None
+    def _look_at_memory(self, now_ns: int) -> Row | None:
+        """The body of a MEMORY record: the tightest limit on the training's memory, and its use."""
         begin = time.monotonic_ns()
-        due = self._limits_cadence.due(now_ns) or moved
-        # The groups of a training that has ended stay: their counters tell why it has.
-        if due and (levels := cgroup_levels(self._pid, self._root, "memory")):
-            self._levels, self._limits = levels, memory_limits(self._pid, self._root)
-        use, killed = tightest(self._limits), oom_kills(self._levels, self._root)
-        self.left_bytes = None if use is None else use.left_bytes
-        self._cadence.cost(now_ns, time.monotonic_ns() - begin)
+        use, killed = tightest(self._memory_limits), oom_kills(self._memory_levels, self._root)
+        self._memory.cost(now_ns, time.monotonic_ns() - begin)
+        self._left_bytes = None if use is None else use.left_bytes
         if use is None:
-            return None if killed is None else row(MEMORY, t_ns=now_ns, oom_kills=killed)
-        limit = use.limit
-        return row(
-            MEMORY,
+            return None if killed is None else MEMORY.row(t_ns=now_ns, oom_kills=killed)
+        return MEMORY.row(
             t_ns=now_ns,
-            whose=limit.whose,
-            slows=int(limit.slows),
-            limit_bytes=limit.bytes,
+            whose=use.limit.whose,
+            slows=int(use.limit.slows),
+            limit_bytes=use.limit.bytes,
             used_bytes=use.used_bytes,
-            swap_limit_bytes=limit.swap_bytes,
+            swap_limit_bytes=use.limit.swap_bytes,
             swap_used_bytes=use.swap_used_bytes,
             oom_kills=killed,
         )

@@ -93,7 +93,32 @@ def record(
     looks = None
     try:
         looks = StackLooks(folder, pid, stacks, say) if stacks.rate else None
-        _sample(Host(pid, start_ns), Devices(folder, say, start_ns), looks, writers, ending, rate, receiver)
+        host, devices, (to_host, to_memory, to_device) = Host(pid, start_ns), Devices(folder, say, start_ns), writers
+        beat = Beat(round(NS_PER_S / rate), time.monotonic_ns())
+        ended = False
+        while not ended:
+            now = time.monotonic_ns()
+            wait = min(beat.wait_ns(now), EVERY_NS)
+            if looks is None:
+                ended = ending.wait(wait / NS_PER_S)
+            else:
+                ended = ending.wait(min(wait, looks.wait_ns(now)) / NS_PER_S, looks.inputs)
+            receiver.refused = looks is not None and looks.refused
+            receiver.look()
+            now = time.monotonic_ns()
+            if ended and ending.folder_gone():
+                break
+            if looks is not None and not ended:
+                looks.look(now, host.members)
+            if now < beat.planned_ns and not ended:
+                continue
+            # The last look comes when it is asked for: it cannot be late.
+            late = 0 if ended else beat.taken(now)
+            to_host.append(*host.sample(now, late, last=ended))
+            if host.memory is not None:
+                to_memory.append(*host.memory)
+            for body in devices.sample(now, last=ended):
+                to_device.append(*body)
     except Exception as error:
         say(f"The sampler ended because of its own defect ({type(error).__name__}: {error}).")
         raise
@@ -104,43 +129,6 @@ def record(
         if looks is not None:
             looks.close()
     return 0
-
-
-def _sample(
-    host: Host,
-    devices: Devices,
-    looks: StackLooks | None,
-    writers: list[RecordWriter],
-    ending: Ending,
-    rate: float,
-    receiver: Receiver,
-) -> None:
-    to_host, to_memory, to_device = writers
-    beat = Beat(round(NS_PER_S / rate), time.monotonic_ns())
-    ended = False
-    while not ended:
-        now = time.monotonic_ns()
-        wait = min(beat.wait_ns(now), EVERY_NS)
-        if looks is None:
-            ended = ending.wait(wait / NS_PER_S)
-        else:
-            ended = ending.wait(min(wait, looks.wait_ns(now)) / NS_PER_S, looks.inputs)
-        receiver.refused = looks is not None and looks.refused
-        receiver.look()
-        now = time.monotonic_ns()
-        if ended and ending.folder_gone():
-            return
-        if looks is not None and not ended:
-            looks.look(now, host.members)
-        if now < beat.planned_ns and not ended:
-            continue
-        # The last look comes when it is asked for: it cannot be late.
-        late = 0 if ended else beat.taken(now)
-        to_host.append(*host.sample(now, late, last=ended))
-        if host.memory is not None:
-            to_memory.append(*host.memory)
-        for body in devices.sample(now, last=ended):
-            to_device.append(*body)
 
 
 def _only_one(folder: Path) -> bool:

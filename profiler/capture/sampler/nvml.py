@@ -18,18 +18,20 @@ from typing import Any, NamedTuple
 import pynvml
 
 from ...record.run import SampledDevice
-from ...record.schema import DEVICE
-from .row import Row, row
+from ...record.schema import DEVICE, Row
 from .schedule import NS_PER_S, Cadence
 
 Say = Callable[[str], None]
 SM, MEM, CORE = pynvml.NVML_CLOCK_SM, pynvml.NVML_CLOCK_MEM, pynvml.NVML_TEMPERATURE_GPU
 Values = dict[str, float | None]
+Call = Callable[[Any], Any]
+"""A question to the driver about the device whose handle it is given."""
 
 RATES = "utilisation rates"
 MEMORY = "device memory"
 PROCESSES = "processes on the device"
 POWER = "power draw"
+ERRORS = "critical errors of the GPU (Xid, ECC), which the kernel log has"
 GPM_MARK = "(GPM)"
 """How the name of every metric ends that comes from the performance monitors."""
 GPM = f"multiprocessor activity {GPM_MARK}"
@@ -124,7 +126,7 @@ class Gateway:
             return None
         return self._handles[device]
 
-    def read(self, device: int, metric: str, *calls: Callable[[Any], Any], prepares: bool = False) -> Any | None:
+    def read(self, device: int, metric: str, *calls: Call, prepares: bool = False) -> Any | None:
         """What the first call returns that the driver knows; `None` where the metric cannot be read (now).
 
         Several calls are the same question to newer and older drivers, each given the device's handle. One that only
@@ -311,35 +313,28 @@ class CriticalErrors:
         self._devices = {_address(handle): device for device, handle in handles.items()}
         self._said: set[tuple[int | None, int, int]] = set()
         self._events: Any | None = None
-        if not handles or gateway.ended:
-            return
-        try:
-            events = pynvml.nvmlEventSetCreate()
-        except pynvml.NVMLError as error:
-            self._unwatched("Not", error.value)
-            return
-        for handle in handles.values():
-            # As many kinds as each can report. Some containers refuse it.
-            try:
-                kinds = ALL_KINDS & pynvml.nvmlDeviceGetSupportedEventTypes(handle)
-                if not kinds:
-                    raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
-                pynvml.nvmlDeviceRegisterEvents(handle, kinds, events)
-                self._events = events
-            except pynvml.NVMLError as error:
-                self._unwatched("Not", error.value)
+        for device in handles:
+            self._register(device)
+
+    def _register(self, device: int) -> None:
+        """Ask for as many kinds as the device can report. Some containers refuse it."""
+        read = self._gateway.read
+        if self._events is None:
+            self._events = read(device, ERRORS, lambda _: pynvml.nvmlEventSetCreate(), prepares=True)
+        kinds = read(device, ERRORS, lambda h: ALL_KINDS & pynvml.nvmlDeviceGetSupportedEventTypes(h), prepares=True)
+        if kinds == 0:
+            self._gateway.failed(device, ERRORS, pynvml.NVML_ERROR_NOT_SUPPORTED)
+        elif kinds is not None and self._events is not None:
+            read(device, ERRORS, lambda h: pynvml.nvmlDeviceRegisterEvents(h, kinds, self._events))
 
     def look(self, now_ns: int) -> None:
         """Say what the driver has reported since the last look."""
         for _ in range(MOST_AT_ONCE):
-            if self._events is None or self._gateway.ended:
+            device = next((each for each in self._devices.values() if self._gateway.readable(each, ERRORS)), None)
+            if device is None or self._events is None:
                 return
-            try:
-                event = pynvml.nvmlEventSetWait_v2(self._events, 0)
-            except pynvml.NVMLError as error:
-                if error.value != pynvml.NVML_ERROR_TIMEOUT:
-                    self._events = None
-                    self._unwatched("No longer", error.value)
+            event = self._gateway.read(device, ERRORS, lambda _: pynvml.nvmlEventSetWait_v2(self._events, 0))
+            if event is None:
                 return
             self._tell(event, now_ns)
 
@@ -357,22 +352,10 @@ class CriticalErrors:
         seconds = (now_ns - self._start_ns) / NS_PER_S
         self._gateway.say(f"{name} reported {what}, {seconds:.0f} s after sampling began.")
 
-    def _unwatched(self, verb: str, code: int) -> None:
-        if code not in DRIVER_GONE:
-            # Whoever reads the next figure says that the driver has gone.
-            self._gateway.say(
-                f"{verb} watched: critical errors of the GPU (Xid, ECC). The driver does not report them here "
-                f"({words(code)}); the kernel log has them."
-            )
-
 
 def _address(handle: Any) -> int | None:
     """NVML's handles are pointers: the same device has the same."""
     return ctypes.cast(handle, ctypes.c_void_p).value
-
-
-Call = Callable[[Any], Any]
-"""A question to the driver about the device whose handle it is given."""
 
 
 class GpuFigures(NamedTuple):
@@ -534,7 +517,7 @@ class Gpu:
         records: list[Values] = [] if window is None else [window]
         if any(value is not None for value in state.values()):
             records.append({"t_ns": now_ns} | state)
-        return [row(DEVICE, device=self._device, **values) for values in records]
+        return [DEVICE.row(device=self._device, **values) for values in records]
 
     def _read(self, *readings: GpuFigures) -> Values:
         values: Values = {}

@@ -24,7 +24,7 @@ from ..stacks.spy import AFTER_NS, MOST_RATE, Look, NoStacks, Spy
 from ..stacks.thread_state import Gone, thread_state
 from ..stacks.trace import SpyTrace
 from .procfs import is_python, names, parse_stat, read
-from .schedule import NS_PER_S
+from .schedule import NS_PER_S, Cadence
 from .stack_options import StackOptions
 from .tree import Member
 
@@ -47,10 +47,9 @@ FIRST_NS, OTHERS_NS, STRETCH_NS = 5 * NS_PER_S, 10 * NS_PER_S, 15 * NS_PER_S
 others: the start of a py-spy is a large part of the cost of a short one."""
 OTHERS_FOR_NS = 60 * NS_PER_S
 MANAGED_EVERY_NS = NS_PER_S // 4
-TRAININGS_EVERY_NS = NS_PER_S // 2
-"""How often the folder is asked which processes train."""
-SETTLED_NS = 2 * NS_PER_S
-"""Within so long of its last change a folder may change again without showing it: its time stamp has steps."""
+TRAININGS_EVERY_NS, TRAININGS_SHARE = NS_PER_S // 2, 0.002
+"""How often the folder is asked which processes train, and what share of a CPU that may take: a job of many ranks
+has many files."""
 AGAIN_AFTER_NS = 2 * NS_PER_S
 """A process without an interpreter may become one that has: a shell that starts Python in its own place."""
 MOST_TRIES = 5
@@ -161,9 +160,7 @@ class StackLooks:
         """Process → its thread that trains."""
         self._told = False
         """Whether processes have said that they train."""
-        self._asked_ns = 0
-        self._changed_ns = 0
-        """When the folder changed last, by its own clock."""
+        self._asking = Cadence(TRAININGS_EVERY_NS, share=TRAININGS_SHARE)
 
     @property
     def inputs(self) -> list[Spy]:
@@ -334,25 +331,17 @@ class StackLooks:
                 self.refused = self._within
 
     def _ask_who_trains(self, now_ns: int) -> None:
-        if now_ns - self._asked_ns < TRAININGS_EVERY_NS:
+        if not self._asking.due(now_ns):
             return
-        self._asked_ns = now_ns
         if self._ask is not None:
             self._trainings = self._ask()
             return
-        # A job of many ranks has many files, which hardly ever change.
-        before = self._changed_ns
-        try:
-            self._changed_ns = self._folder.stat().st_mtime_ns
-        except OSError:
-            return
-        if self._changed_ns == before and time.time_ns() - before >= SETTLED_NS:
-            return
-        here = socket.gethostname()
+        begin, here = time.thread_time_ns(), socket.gethostname()
         found = [process for process in processes(self._folder) if process.host == here]
         self._told = bool(found)
         if found:
             self._trainings = {process.pid % AGAIN: process.thread or process.pid % AGAIN for process in found}
+        self._asking.cost(now_ns, time.thread_time_ns() - begin)
 
 
 def _looked_at(told_ns: int, before_ns: float, trace: SpyTrace, offset_ns: float) -> int:

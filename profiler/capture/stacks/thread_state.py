@@ -12,6 +12,7 @@ import platform
 from typing import Final
 
 from ...record.schema import NOT_MEASURED, ThreadState
+from ..sampler.procfs import read
 
 
 class Gone(Exception):
@@ -76,7 +77,7 @@ def thread_state(pid: int, tid: int) -> int:
         Gone: there is no such thread.
     """
     folder = f"/proc/{pid}/task/{tid}"
-    stat = _read(f"{folder}/stat")
+    stat = read(f"{folder}/stat")
     if stat is None:
         raise Gone(f"no thread {tid}")
     letter = stat[stat.rfind(b")") + 2 :][:1].decode("ascii", "replace")
@@ -84,7 +85,7 @@ def thread_state(pid: int, tid: int) -> int:
         return ThreadState.RUNS
     if letter in "ZXxTt":
         return NOT_MEASURED
-    number, descriptor, operation = parse_call(_read(f"{folder}/syscall"))
+    number, descriptor, operation = parse_call(read(f"{folder}/syscall"))
     if number is None:
         return NOT_MEASURED
     if number < 0:
@@ -130,19 +131,6 @@ def state_of(call: str, target: str | None) -> int:
     if target.startswith("pipe:"):
         return ThreadState.PIPE
     return ThreadState.POLL if target.startswith("anon_inode:") else ThreadState.FILE
-
-
-def _read(path: str) -> bytes | None:
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return None
-    try:
-        return os.read(descriptor, 4096)
-    except OSError:
-        return None
-    finally:
-        os.close(descriptor)
 
 
 def _target(pid: int, descriptor: int) -> str | None:

@@ -1,15 +1,20 @@
 """Profiles of accelerators: what an emulated device must know of a real one, and where each number is from.
 
-The structures are those of the TOML files, of which `load.load(name)` reads one. Here is what a profile means: how long
-a step takes, how many kernels it launches and how much memory it needs. `docs/accelerators.md` has all numbers with
-their doubts.
+The structures are those of the TOML files, of which `load(name)` reads one: those that come with whyidle, and a user's
+own. Reading is strict, since a typo in a profile would silently become a wrong device: unknown keys and missing origins
+are errors that name file and key. `docs/accelerators.md` has all numbers with their doubts.
 """
 
 from __future__ import annotations
 
+import tomllib
 from bisect import bisect_left
-from typing import TYPE_CHECKING, Annotated, Any
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
+import msgspec
 from msgspec import Meta, Struct, field
 
 from ...errors import WhyidleError
@@ -20,6 +25,8 @@ if TYPE_CHECKING:
 UPDATE_PASSES = 5
 """SGD with momentum reads weight, gradient and momentum and writes weight and momentum."""
 FLOAT32_BYTES = 4
+NETS_FILE = "nets.toml"
+T = TypeVar("T")
 Line = Annotated[str, Meta(pattern=r"^[^\n]*\S[^\n]*\Z")]
 Positive = Annotated[float, Meta(gt=0, lt=1e300)]
 Count = Annotated[int, Meta(ge=0)]
@@ -125,7 +132,7 @@ class NetOnAccelerator(Throughput, frozen=True, kw_only=True):
     based_on: Line | Throughput | None = field(name="from", default=None)
     """What a derived throughput is computed from: `ACCELERATOR/NET`, or a figure given in place."""
     factors: tuple[dict[str, Any], ...] = ()
-    """What that is multiplied by."""
+    """What that is multiplied by. That it gives what is stated is tested for the profiles that come with whyidle."""
 
 
 class Memory(ProfileTable, frozen=True, kw_only=True):
@@ -273,3 +280,76 @@ class Accelerator(ProfileTable, frozen=True, kw_only=True):
 def _require_batch(batch_size: int) -> None:
     if batch_size < 1:
         raise WhyidleError(f"batch size {batch_size}: must be at least 1.")
+
+
+def names() -> list[str]:
+    """The accelerators that come with whyidle."""
+    files = (file.name for file in resources.files(__package__).iterdir())
+    return sorted(file.removesuffix(".toml") for file in files if file.endswith(".toml") and file != NETS_FILE)
+
+
+def load(name_or_path: str) -> Accelerator:
+    """The profile of an accelerator, by its name or by the path of a user's own TOML file.
+
+    Raises:
+        WhyidleError: no such profile, or a file that says something else than a profile.
+    """
+    if name_or_path in names():
+        return _builtin(name_or_path)
+    path = Path(name_or_path)
+    if path.suffix != ".toml" and not path.is_file():
+        raise WhyidleError(
+            f"unknown accelerator {name_or_path!r}. Choose one of {', '.join(names())}, "
+            "or give the path of a profile (.toml)."
+        )
+    try:
+        return _accelerator(tomllib.loads(path.read_text(encoding="utf-8")), name_or_path)
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise WhyidleError(f"cannot read the accelerator profile {name_or_path}: {why}.") from error
+    except tomllib.TOMLDecodeError as error:
+        raise WhyidleError(f"accelerator profile {name_or_path} is not TOML: {error}.") from error
+
+
+@cache
+def nets() -> Nets:
+    """What belongs to the nets, whatever they run on."""
+    table = _shipped(NETS_FILE)
+    parts = {name: part | {"name": name} for name, part in table["nets"].items()}
+    return _as(Nets, table | {"nets": parts}, NETS_FILE)
+
+
+@cache
+def _builtin(name: str) -> Accelerator:
+    return _accelerator(_shipped(f"{name}.toml"), f"{name}.toml")
+
+
+def _shipped(file: str) -> dict[str, Any]:
+    return tomllib.loads((resources.files(__package__) / file).read_text(encoding="utf-8"))
+
+
+def _accelerator(table: dict[str, Any], file: str) -> Accelerator:
+    known = nets()
+    parts = _as(dict[str, dict[str, Any]], table.get("nets", {}), file, "nets")
+    for net in parts:
+        if net not in known.nets:
+            raise _wrong(file, f"nets.{net}", f"unknown net; the nets are {', '.join(known.nets)}")
+    on = {n: _as(NetOnAccelerator, {"net": known.nets[n]} | part, file, f"nets.{n}") for n, part in parts.items()}
+    return _as(Accelerator, {"common": known.common} | table | {"nets": on}, file)
+
+
+def _as(kind: type[T], table: Any, file: str, key: str = "") -> T:
+    """Read one table of a profile, strictly.
+
+    Raises:
+        WhyidleError: it says something else; with file and key.
+    """
+    try:
+        return msgspec.convert(table, kind)
+    except msgspec.ValidationError as error:
+        fact, _, at = str(error).partition(" - at `$")
+        raise _wrong(file, f"{key}{at.rstrip('`')}".lstrip("."), fact) from error
+
+
+def _wrong(file: str, key: str, fact: str) -> WhyidleError:
+    return WhyidleError(f"accelerator profile {file}: {f'{key}: ' if key else ''}{fact} (see docs/accelerators.md).")

@@ -72,7 +72,7 @@ def _replace_clock(patch: pytest.MonkeyPatch) -> None:
         for attribute, value in list(vars(module).items()):
             if id(value) in real:
                 patch.setattr(module, attribute, real[id(value)])
-    for owner in (cuda.CudaDevice, cpu.CpuDevice, device_clock.RealClock):
+    for owner in (cuda.CudaDevice, cpu.CpuDevice, device_clock.Clock):
         patch.setattr(owner, "now", staticmethod(clock.VIRTUAL["monotonic_ns"]))
 
 

@@ -22,7 +22,7 @@ import pytest
 from whyidle.capture.sampler.start import start_sampler
 from whyidle.record.notices import SAMPLER_NOTICES
 from whyidle.record.run import create_run, open_run
-from whyidle.record.schema import DEVICE, HOST, NOT_MEASURED
+from whyidle.record.schema import DEVICE, HOST
 
 FAKE = Path(__file__).with_name("nvml.c")
 HEALTHY = """
@@ -77,12 +77,6 @@ def driver(library: Path, tmp_path: Path) -> FakeDriver:
     return FakeDriver(library, tmp_path / "script")
 
 
-def named(body: Any, names: tuple[str, ...]) -> Named:
-    """The measured fields of a record."""
-    pairs = ((n, v) for n, v in zip(names, body, strict=True))
-    return {n: v for n, v in pairs if v != NOT_MEASURED and v == v}
-
-
 NAMES = tuple(f.name for f in DEVICE.fields[1:])
 
 VIRTUAL = """
@@ -116,7 +110,7 @@ def looks(driver: FakeDriver) -> Callable[..., tuple[list[str], list[list[Named]
         command = [sys.executable, "-c", VIRTUAL, json.dumps([uuids, steps])]
         done = subprocess.run(command, env=os.environ | driver.environment, capture_output=True, text=True, check=True)
         said, rows = json.loads(done.stdout)
-        return said, [[named(body, NAMES) for body in look] for look in rows]
+        return said, [[DEVICE.measured(body) for body in look] for look in rows]
 
     return run
 
@@ -144,7 +138,7 @@ def recorded(
 
         def seen() -> tuple[list[Named], str]:
             notices = folder / SAMPLER_NOTICES
-            rows = [named([r[n] for n in NAMES], NAMES) for r in open_run(folder).records(DEVICE)]
+            rows = [DEVICE.measured([r[n] for n in NAMES]) for r in open_run(folder).records(DEVICE)]
             return rows, notices.read_text() if notices.exists() else ""
 
         with start_sampler(folder, os.getpid(), rate=20) as sampler:

@@ -51,7 +51,7 @@ from whyidle.record.reader import RecordFile
 from whyidle.record.run import SampledDevice, create_run, describe_process, note_devices, open_run, update_run
 from whyidle.record.schema import EVENT, HEADER_BYTES, NOT_MEASURED, STEP, EventKind
 from whyidle.record.segment import RecordWriter
-from whyidle.record.stacks import MOST_AT_A_LOOK, STACKS, Call, StackFollower, StackNames
+from whyidle.record.stacks import MOST_AT_A_LOOK, STACKS, Call, StackNames, StackTable
 from whyidle.report import live
 from whyidle.scenarios.planted import START as PLANTED_START
 from whyidle.scenarios.training import EmulatedNet, EmulatedOptimizer
@@ -63,7 +63,7 @@ def cut(folder: Path, to: Path) -> Path:
     begins = {}
     for path in sorted(to.glob("*.rec"), key=lambda path: not path.name.startswith("step-")):
         file = RecordFile(path)
-        rows, kind, writer = np.asarray(file.all()), file.header.kind.name, (file.header.rank, file.header.pid)
+        rows, kind, writer = np.array(file.all()), file.header.kind.name, (file.header.rank, file.header.pid)
         if kind == "step":
             rows = rows[max(0, int((rows["fetch_begin_ns"] < rows["step_end_ns"][-1] - RECENT_NS).sum()) - 5) :]
             begins[writer] = int(rows["fetch_begin_ns"][0])
@@ -257,16 +257,16 @@ def test_a_follower_knows_a_stack_once_all_of_it_is_there(tmp_path: Path) -> Non
     (tmp_path / "whole").mkdir()
     number = StackNames(tmp_path / "whole").number(OPENING)
     lines = (tmp_path / "whole" / STACKS).read_bytes().splitlines(keepends=True)
-    follower = StackFollower(tmp_path)
+    follower = StackTable(tmp_path)
     follower.look()
-    assert follower.table.stack(number) == ()
+    assert follower.stack(number) == ()
     (tmp_path / STACKS).write_bytes(b"".join(lines[-3:]) + lines[0][:20])
     follower.look()
-    assert len(follower.table.stack(number)) == 3
+    assert len(follower.stack(number)) == 3
     with (tmp_path / STACKS).open("ab") as file:
         file.write(lines[0][20:] + b"".join(lines[1:-3]))
     follower.look()
-    assert follower.table.stack(number) == OPENING
+    assert follower.stack(number) == OPENING
 
 
 def test_a_follower_that_comes_late_reads_a_part_at_a_time(tmp_path: Path) -> None:
@@ -275,11 +275,11 @@ def test_a_follower_that_comes_late_reads_a_part_at_a_time(tmp_path: Path) -> No
         names.number([Call(f"f{place}_{depth}", "/home/me/deep.py", depth, "x" * 250) for depth in range(40)])
     size = (tmp_path / STACKS).stat().st_size
     assert size > 2 * MOST_AT_A_LOOK
-    follower = StackFollower(tmp_path)
+    follower = StackTable(tmp_path)
     counts = []
     for _ in range(size // MOST_AT_A_LOOK + 2):
         follower.look()
-        counts.append(len(follower.table))
+        counts.append(len(follower))
     assert 0 < counts[0] < counts[1] < counts[-1] == 60 * 40
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from random import Random
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
@@ -28,7 +30,7 @@ from whyidle.analyse.where.stages import (
     stage_of,
 )
 from whyidle.record.schema import NOT_MEASURED, STACK, ThreadState
-from whyidle.record.stacks import Call, CallStack, StackTable
+from whyidle.record.stacks import Call, CallStack, StackNames, read_stacks
 from whyidle.scenarios.planted import MS, START
 
 ITEM = "/d.py:D.__getitem__"
@@ -191,17 +193,15 @@ def planted(stages: Sequence[str | None], state: int = ThreadState.RUNS) -> Look
 
 def seen(stacks: Sequence[CallStack], state: int = ThreadState.RUNS) -> Looks:
     """A look that failed is an empty stack."""
-    numbers: dict[CallStack, int] = {(): NOT_MEASURED}
-    calls: dict[int, tuple[int, Call]] = {}
-    for calling in stacks:
-        for depth, call in enumerate(calling):
-            number = numbers.setdefault(calling[: depth + 1], len(numbers))
-            calls[number] = (numbers[calling[:depth]] if depth else 0, call)
+    with TemporaryDirectory() as folder:
+        names = StackNames(Path(folder))
+        numbers = [names.number(stack) for stack in stacks]
+        table = read_stacks(Path(folder))
     records = np.zeros(len(stacks), dtype=STACK.dtype)
     records["t_ns"] = START + 100 * MS * np.arange(len(stacks))
     records["process"], records["state"] = MAKER, state
-    records["stack"] = [numbers[each] for each in stacks]
-    return Looks(records, StackTable(calls))
+    records["stack"] = numbers
+    return Looks(records, table)
 
 
 def of(looks: Looks, *transforms: str) -> Stages:

@@ -58,7 +58,6 @@ def doctor(driver: FakeDriver, tmp_path: Path) -> Callable[..., dict[str, dict[s
         (HEALTHY + GPM, "GPU 0", "ok", ("75 GiB", "2 processes on it.")),
         (HEALTHY + GPM, ACTIVITY, "ok", ("GPM",)),
         (HEALTHY, ACTIVITY, "limited", ("no GPM counters",)),
-        (HEALTHY + GPM, "GPU 0: process accounting", "not applicable", ("whyidle counts the processes itself",)),
         (WITHOUT_COUNTERS, "GPU 0", "limited", ("Not reported: ", "PCIe bytes sent")),
         (HEALTHY + "limits 1980 5 32\n", LINK, "limited", ("Generation 5 × 16, of generation 5 × 32 at most", "50 %")),
         (HEALTHY.replace("64 4 5 16 2", "64 4 1 16 2"), LINK, "ok", ("An idle GPU",)),

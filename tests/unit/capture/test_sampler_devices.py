@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,9 @@ import pytest
 
 from whyidle.capture.sampler import nvml
 from whyidle.capture.sampler.devices import UNNAMED_NS, Devices
-from whyidle.capture.sampler.row import Row
 from whyidle.record.files import write_json
 from whyidle.record.run import create_run
+from whyidle.record.schema import Row
 
 S = 1_000_000_000
 START = 10**15
@@ -49,6 +50,7 @@ def sampled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sampled:
         def sample(self, now_ns: int, last: bool = False) -> list[Row]:
             return []
 
+    monkeypatch.setattr(time, "thread_time_ns", lambda: 0)
     monkeypatch.setattr(nvml, "NvmlSource", Source)
     monkeypatch.setattr(nvml, "Gateway", lambda _say: None)
     return made

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -21,9 +22,10 @@ from whyidle.capture.sampler.procfs import (
     parse_run_queue,
     parse_stat,
 )
-from whyidle.record.schema import HOST, NOT_MEASURED
+from whyidle.record.schema import HOST
 
 S = 1_000_000_000
+OURS = os.getpid()
 
 
 class FakeRoot:
@@ -72,8 +74,12 @@ class FakeRoot:
             if self.children_files:
                 (task / "children").write_text((children or {}).get(thread, ""))
 
-    def gone(self, pid: int) -> None:
-        shutil.rmtree(self.proc / str(pid))
+    def are(self, processes: dict[int, dict[str, Any]]) -> None:
+        """Let these be all the processes there are."""
+        for folder in self.proc.glob("[0-9]*"):
+            shutil.rmtree(folder)
+        for pid, said in processes.items():
+            self.process(pid, **said)
 
     def machine(self, cpu: str, **files: str) -> None:
         (self.proc / "stat").write_text(f"cpu  {cpu}\ncpu0 1 2 3\nintr 5\n")
@@ -90,103 +96,87 @@ def fake(tmp_path: Path) -> FakeRoot:
 
 def sample(host: Host, now_ns: int, last: bool = False) -> dict[str, float | None]:
     """A HOST record by name, with `None` for what was not measured."""
-    values = host.sample(now_ns, 11, last)
-    named = zip((f.name for f in HOST.fields[1:]), values, strict=True)
-    return {n: None if v == NOT_MEASURED or v != v else v for n, v in named}
+    return dict.fromkeys(field.name for field in HOST.fields) | HOST.measured(host.sample(now_ns, 11, last))
 
 
-@pytest.mark.parametrize("name", ["python", "a b", "x) S 1 (y", "((", ")"])
-def test_tree_includes_children_of_any_thread_and_their_children(fake: FakeRoot, name: str) -> None:
-    fake.process(10, name=name, cpu=100, waits={10: 5, 11: 7}, children={10: "20", 11: "21 "}, rss=3)
-    fake.process(20, 10, cpu=30, waits={20: 1}, children={20: "30"}, rss=2)
-    fake.process(21, 10, cpu=4, io=(50, 6), faults=(8, 9))
-    fake.process(30, 20, cpu=2, io=(1000, 60), faults=(10, 1), waits={30: 2})
-    fake.process(99, 1, cpu=10_000)
-    values = sample(Host(10, 0, fake.root), 0)
-    assert values["tree_cpu_ns"] == 136 * TICK_NS
-    assert values["main_cpu_ns"] == 100 * TICK_NS
-    assert values["run_queue_ns"] == 15
-    assert (values["tree_processes"], values["tree_threads"]) == (4, 5)
-    assert values["tree_rss_bytes"] == 7 * PAGE_BYTES
-    assert (values["read_chars_bytes"], values["read_storage_bytes"]) == (1050, 66)
-    assert (values["minor_faults"], values["major_faults"]) == (18, 10)
-    assert (values["t_ns"], values["late_ns"]) == (0, 11)
+def counted(cpu: int, processes: int, **others: float | None) -> dict[str, float | None]:
+    """Fields of a tree with so many ticks and processes."""
+    return {"tree_cpu_ns": cpu * TICK_NS, "tree_processes": processes, **others}
+
+
+ALONE = {10: {"cpu": 100, "children": {10: "20"}, "waits": {10: 1}}}
+CHILD = {20: {"parent": 10, "cpu": 50, "io": (500, 40), "faults": (3, 2), "waits": {20: 10}}}
+READ = {"read_chars_bytes": 500, "read_storage_bytes": 40, "minor_faults": 3, "major_faults": 2}
+NOTHING = dict.fromkeys(("tree_cpu_ns", "tree_rss_bytes", "main_cpu_ns", "read_chars_bytes", "run_queue_ns", "cpus"))
+
+
+@pytest.mark.parametrize(
+    ("looks", "seen"),
+    [
+        # Children of any thread, and theirs; a name may hold anything.
+        *(
+            (
+                [
+                    {
+                        10: {"name": name, "cpu": 100, "waits": {10: 5, 11: 7}, "children": {10: "20", 11: "21 "}},
+                        20: {"parent": 10, "cpu": 30, "waits": {20: 1}, "children": {20: "30"}, "rss": 2},
+                        21: {"parent": 10, "cpu": 4, "io": (50, 6), "faults": (8, 9)},
+                        30: {"parent": 20, "cpu": 2, "io": (1000, 60), "faults": (10, 1), "waits": {30: 2}},
+                        99: {"cpu": 10_000},
+                    }
+                ],
+                counted(
+                    136, 4, main_cpu_ns=100 * TICK_NS, run_queue_ns=15, tree_threads=5, tree_rss_bytes=5 * PAGE_BYTES
+                )
+                | {"read_chars_bytes": 1050, "read_storage_bytes": 66, "minor_faults": 18, "major_faults": 10}
+                | {"t_ns": 0, "late_ns": 11},
+            )
+            for name in ("python", "a b", "x) S 1 (y", "((", ")")
+        ),
+        # Counters do not fall when a member ends.
+        ([ALONE | CHILD, {10: {"cpu": 101, "waits": {10: 2}}}], counted(151, 1, run_queue_ns=12, **READ)),
+        # A child whose parent has ended stays, and so do its own.
+        (
+            [
+                {10: {"cpu": 5, "children": {10: "20"}}, 20: {"parent": 10, "cpu": 5}},
+                {20: {"cpu": 25, "children": {20: "30"}}, 30: {"parent": 20, "cpu": 2}},
+            ],
+            counted(32, 2, main_cpu_ns=5 * TICK_NS),
+        ),
+        # A zombie counts its time and is no process.
+        (
+            [ALONE | CHILD, ALONE | {20: {"parent": 10, "cpu": 53, "state": "Z", "io": None}}],
+            counted(153, 1, tree_threads=1, read_chars_bytes=500),
+        ),
+        # A number given to another process is none of a member.
+        *(
+            ([{10: {"cpu": 7}}, *[{10: {"cpu": 5000, "started": 6}}] * more], counted(7, 0, main_cpu_ns=7 * TICK_NS))
+            for more in (1, 3)
+        ),
+        # Before the training appears nothing of it is zero.
+        ([{}], NOTHING),
+        ([{}, {10: {"cpu": 3}}], counted(3, 1)),
+        # The sampler is no part of the tree.
+        (
+            [{10: {"cpu": 1, "children": {10: f"{os.getpid()}"}}, os.getpid(): {"parent": 10, "cpu": 500}}],
+            counted(1, 1),
+        ),
+    ],
+)
+def test_the_tree_is_the_training_and_all_that_descends_from_it(
+    fake: FakeRoot, looks: list[dict[int, dict[str, Any]]], seen: dict[str, float | None]
+) -> None:
+    host = Host(10, 0, fake.root)
+    for number, processes in enumerate(looks):
+        fake.are(processes)
+        values = sample(host, number * S)
+    assert seen.items() <= values.items()
 
 
 def test_kernels_that_do_not_list_children_are_searched_by_parent(tmp_path: Path) -> None:
     fake = FakeRoot(tmp_path, children_files=False)
-    fake.process(10, cpu=1)
-    fake.process(30, 20, cpu=4)
-    fake.process(20, 10, cpu=2)
-    fake.process(99, 1, cpu=100)
+    fake.are({10: {"cpu": 1}, 30: {"parent": 20, "cpu": 4}, 20: {"parent": 10, "cpu": 2}, 99: {"cpu": 100}})
     assert sample(Host(10, 0, fake.root), 0)["tree_cpu_ns"] == 7 * TICK_NS
-
-
-def test_counters_do_not_fall_when_members_end(fake: FakeRoot) -> None:
-    fake.process(10, cpu=100, children={10: "20"}, waits={10: 1})
-    fake.process(20, 10, cpu=50, io=(500, 40), faults=(3, 2), waits={20: 10})
-    host = Host(10, 0, fake.root)
-    before = sample(host, 0)
-    fake.gone(20)
-    fake.process(10, cpu=101, waits={10: 2})
-    after = sample(host, S)
-    assert after["tree_cpu_ns"] == 151 * TICK_NS
-    assert after["run_queue_ns"] == 12
-    for name in ("read_chars_bytes", "read_storage_bytes", "minor_faults", "major_faults"):
-        assert after[name] == before[name]
-    assert after["tree_processes"] == 1
-
-
-def test_a_child_whose_parent_ended_stays_in_the_tree(fake: FakeRoot) -> None:
-    fake.process(10, cpu=5, children={10: "20"})
-    fake.process(20, 10, cpu=5)
-    host = Host(10, 0, fake.root)
-    sample(host, 0)
-    fake.gone(10)
-    fake.process(20, 1, cpu=25, children={20: "30"})
-    fake.process(30, 20, cpu=2)
-    values = sample(host, S)
-    assert values["tree_cpu_ns"] == 32 * TICK_NS
-    assert values["main_cpu_ns"] == 5 * TICK_NS
-    assert values["tree_processes"] == 2
-
-
-def test_a_zombie_counts_its_time_but_is_no_process(fake: FakeRoot) -> None:
-    fake.process(10, cpu=1, children={10: "20"})
-    fake.process(20, 10, cpu=9, io=(70, 7))
-    host = Host(10, 0, fake.root)
-    sample(host, 0)
-    fake.process(20, 10, cpu=12, state="Z", io=None)
-    values = sample(host, S)
-    assert (values["tree_cpu_ns"], values["read_chars_bytes"]) == (13 * TICK_NS, 70)
-    assert (values["tree_processes"], values["tree_threads"]) == (1, 1)
-
-
-def test_a_pid_given_to_another_process_is_not_a_member(fake: FakeRoot) -> None:
-    fake.process(10, cpu=7, started=5)
-    host = Host(10, 0, fake.root)
-    sample(host, 0)
-    fake.process(10, cpu=5000, started=6)
-    for now in (S, 3 * S):
-        values = sample(host, now)
-        assert values["tree_cpu_ns"] == values["main_cpu_ns"] == 7 * TICK_NS
-        assert values["tree_processes"] == 0
-
-
-def test_before_the_training_appears_nothing_of_it_is_zero(fake: FakeRoot) -> None:
-    fake.machine("10 0 10 80 0 0 0 0 0 0")
-    host = Host(10, 0, fake.root)
-    values = sample(host, 0)
-    assert {v for n, v in values.items() if n.startswith(("tree_", "main_", "read_", "run_"))} == {None}
-    assert (values["cpus"], values["minor_faults"]) == (None, None)
-    fake.process(10, cpu=3)
-    assert sample(host, S)["tree_cpu_ns"] == 3 * TICK_NS
-
-
-def test_the_sampler_is_no_part_of_the_tree(fake: FakeRoot) -> None:
-    fake.process(10, cpu=1, children={10: f"{os.getpid()}"})
-    fake.process(os.getpid(), 10, cpu=500)
-    assert sample(Host(10, 0, fake.root), 0)["tree_processes"] == 1
 
 
 def test_the_first_thread_of_the_training_is_told_apart_from_all_others(fake: FakeRoot) -> None:
@@ -204,7 +194,7 @@ def test_the_first_thread_of_the_training_is_told_apart_from_all_others(fake: Fa
     assert sample(host, 11 * S)["main_thread_queue_ns"] == 90
     fake.process(10, state="Z", waits={10: 90}, io=None)
     assert sample(host, 12 * S)["main_threads"] is None
-    fake.gone(10)
+    fake.are({})
     ended = sample(host, 23 * S)
     assert (ended["main_threads"], ended["main_thread_queue_ns"]) == (None, 90)
 
@@ -213,18 +203,9 @@ def test_missing_files_are_not_measured_rather_than_zero(fake: FakeRoot) -> None
     fake.process(10, cpu=1, io=None)
     shutil.rmtree(fake.proc / "10" / "task")
     values = sample(Host(10, 0, fake.root), 0)
-    missing = {n for n, v in values.items() if v is None}
-    assert missing >= {
-        "machine_busy_pct",
-        "steal_pct",
-        "run_queue_ns",
-        "read_chars_bytes",
-        "read_storage_bytes",
-        "cpu_pressure_us",
-        "throttled_us",
-        "shm_used_bytes",
-        "memory_available_bytes",
-    }
+    missing = "machine_busy_pct steal_pct run_queue_ns read_chars_bytes read_storage_bytes cpu_pressure_us"
+    missing += " throttled_us shm_used_bytes memory_available_bytes"
+    assert {name for name, value in values.items() if value is None} >= set(missing.split())
     assert values["tree_cpu_ns"] == TICK_NS
 
 
@@ -264,28 +245,25 @@ def test_limits_come_from_the_training_process(fake: FakeRoot, monkeypatch: pyte
     (job / "cpu.max").write_text("250000 100000\n")
     (job / "cpu.stat").write_text("usage_usec 9\nnr_periods 4\nnr_throttled 3\nthrottled_usec 7000\n")
     (fake.root / "cg" / "cpu.stat").write_text("usage_usec 9\n")
-    values = sample(Host(10, 0, fake.root), 0)
+    host = Host(10, 0, fake.root)
+    values = sample(host, 0)
     assert (values["cpus"], values["throttled_us"], values["throttled_periods"]) == (2500, 7000, 3)
     assert set(asked) == {10}
+    # Put into another group after it has started.
+    (fake.proc / "10" / "cgroup").write_text("0::/other\n")
+    assert sample(host, S)["cpus"] == 3000
 
 
-def test_pss_is_summed_over_the_tree_one_process_a_look(fake: FakeRoot) -> None:
-    fake.process(10, pss=100, children={10: "20 21"})
-    fake.process(20, 10, pss=30)
-    fake.process(21, 10, pss=4)
+def test_pss_is_summed_over_the_tree_one_process_a_look_and_is_not_where_one_refuses(fake: FakeRoot) -> None:
+    fake.are({10: {"pss": 100, "children": {10: "20 21"}}, 20: {"parent": 10, "pss": 30}, 21: {"parent": 10, "pss": 4}})
     host = Host(10, 0, fake.root)
     looks = [0, PSS_FIRST_NS, PSS_FIRST_NS + S, PSS_FIRST_NS + 2 * S, PSS_FIRST_NS + 3 * S]
     assert [sample(host, now)["tree_pss_bytes"] for now in looks] == [None, None, None, 134 * 1024, None]
-
-
-def test_pss_is_not_measured_where_one_process_refuses(fake: FakeRoot) -> None:
-    fake.process(10, pss=100, children={10: "20"})
     fake.process(20, 10)
-    host = Host(10, 0, fake.root)
-    assert [sample(host, PSS_FIRST_NS + i)["tree_pss_bytes"] for i in range(3)] == [None] * 3
-    fake.process(20, 10, pss=1)
     late = 2 * PSS_PERIOD_NS
-    assert [sample(host, late + i)["tree_pss_bytes"] for i in range(2)] == [None, 101 * 1024]
+    assert [sample(host, late + i)["tree_pss_bytes"] for i in range(4)] == [None] * 4
+    fake.process(20, 10, pss=1)
+    assert [sample(host, 2 * late + i)["tree_pss_bytes"] for i in range(3)] == [None, None, 105 * 1024]
 
 
 @pytest.mark.parametrize("text", [None, b"", b"7 (python) S 1 2", b"7 (python) S x" + b" y" * 50])

@@ -97,23 +97,16 @@ def test_devices_are_those_named_in_their_order(looks: Looks, driver: FakeDriver
     assert "The driver does not show the GPU GPU-else (Not Found), so it is not recorded." in said
 
 
-def test_what_devices_are_called_is_noted_once_and_what_is_refused_is_not_made_up(
+def test_what_devices_and_driver_are_called_is_noted_once_and_what_is_refused_is_not_made_up(
     recorded: Callable[..., Any], tmp_path: Path
 ) -> None:
-    recorded(HEALTHY + "devices 2\nfault nvmlDeviceGetEnforcedPowerLimit 3 0 1")
-    assert sampled_devices(tmp_path / "run") == (
-        SampledDevice(0, "NVIDIA Fake 0", 700_000),
-        SampledDevice(1, "NVIDIA Fake 1", None),
-    )
-
-
-def test_the_version_of_the_driver_is_noted_once_and_a_part_of_the_runs_device(
-    recorded: Callable[..., Any], tmp_path: Path
-) -> None:
-    _, notices = recorded(HEALTHY + "driver 570.133.20\ndevices 2")
+    script = "driver 570.133.20\ndevices 2\nfault nvmlDeviceGetEnforcedPowerLimit 3 0 1"
+    _, notices = recorded(HEALTHY + script)
+    devices = SampledDevice(0, "NVIDIA Fake 0", 700_000), SampledDevice(1, "NVIDIA Fake 1", None)
+    assert sampled_devices(tmp_path / "run") == devices
     assert sampled_driver(tmp_path / "run") == "570.133.20"
     assert open_run(tmp_path / "run").info["device"] == {"kind": "cuda", "uuids": [], "driver": "570.133.20"}
-    assert "driver" not in notices
+    assert "driver" not in notices.replace("This GPU or its driver", "")
     # What the training wrote is left as it is.
     assert "driver" not in json.loads((tmp_path / "run" / "run.json").read_text())["device"]
 
@@ -163,7 +156,7 @@ def test_counters_fall_back_to_the_older_thermal_one(looks: Looks) -> None:
 
 NOT_GIVEN = f"{REFUSES} (Not Supported)."
 PERMISSION = "The driver refuses it to this user (Insufficient Permissions); run as root"
-UNWATCHED = "critical errors of the GPU (Xid, ECC). The driver does not report them here"
+WATCHED = "critical errors of the GPU (Xid, ECC), which the kernel log has"
 NO_GPU = "The NVIDIA driver shows no GPU here, so there are no accelerator figures."
 UNTOLD = 2**64 - 1
 """How the driver marks what it does not tell."""
@@ -187,31 +180,16 @@ UNTOLD = 2**64 - 1
                 (2, "Invalid Argument"),
             )
         ),
-        ("fault nvmlDeviceGetTemperature 3", [f"Not measured: temperature. {NOT_GIVEN}"], "temperature_c", {}),
-        (
-            "fault nvmlDeviceGetCurrentClocksEventReasons 3",
-            [f"Not measured: clock event reasons. {NOT_GIVEN}"],
-            "throttle_reasons",
-            {},
-        ),
         # A capability leaves the figure itself.
-        (
-            "fault nvmlDeviceGetMaxClockInfo 3",
-            [f"Not measured: the highest multiprocessor clock. {NOT_GIVEN}"],
-            "sm_clock_max_mhz",
-            {"sm_clock_mhz": 1755},
-        ),
-        (
-            "fault nvmlDeviceGetMaxPcieLinkGeneration 3",
-            [f"Not measured: the highest PCIe generation. {NOT_GIVEN}"],
-            "pcie_max_generation",
-            {"pcie_generation": 5, "pcie_max_width": 16},
-        ),
-        (
-            "fault nvmlDeviceGetMaxPcieLinkWidth 3",
-            [f"Not measured: the greatest PCIe width. {NOT_GIVEN}"],
-            "pcie_max_width",
-            {"pcie_width": 16, "pcie_max_generation": 5},
+        *(
+            (f"fault nvmlDeviceGet{call} 3", [f"Not measured: {metric}. {NOT_GIVEN}"], field, holds)
+            for call, metric, field, holds in (
+                ("Temperature", "temperature", "temperature_c", {}),
+                ("CurrentClocksEventReasons", "clock event reasons", "throttle_reasons", {}),
+                ("MaxClockInfo", "the highest multiprocessor clock", "sm_clock_max_mhz", {"sm_clock_mhz": 1755}),
+                ("MaxPcieLinkGeneration", "the highest PCIe generation", "pcie_max_generation", {"pcie_generation": 5}),
+                ("MaxPcieLinkWidth", "the greatest PCIe width", "pcie_max_width", {"pcie_width": 16}),
+            )
         ),
         ("devices 0", [NO_GPU], "utilisation_pct power_mw", {}),
         # Older names of a call are tried.
@@ -268,14 +246,14 @@ UNTOLD = 2**64 - 1
         *(
             (
                 f"devices 2\n{script}",
-                [f"{verb} watched: {UNWATCHED} ({words}); the kernel log has them."],
+                [f"{verb} measured: {WATCHED}. {why}."],
                 "",
                 {"power_mw": 312_500},
             )
-            for script, verb, words in (
-                ("fault nvmlDeviceRegisterEvents 4", "Not", "Insufficient Permissions"),
-                ("eventkinds 0", "Not", "Not Supported"),
-                ("fault nvmlEventSetWait_v2 999 2", "No longer", "Unknown Error"),
+            for script, verb, why in (
+                ("fault nvmlDeviceRegisterEvents 4", "Not", PERMISSION),
+                ("eventkinds 0", "Not", f"{REFUSES} (Not Supported)"),
+                ("fault nvmlEventSetWait_v2 999 2", "No longer", f"{REFUSES} (Unknown Error)"),
             )
         ),
     ],

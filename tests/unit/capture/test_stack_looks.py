@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import socket
 from collections.abc import Callable, Collection
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -28,7 +28,7 @@ from whyidle.capture.sampler.tree import Member
 from whyidle.capture.stacks.spy import Look, NoStacks
 from whyidle.capture.stacks.trace import SpyTrace, ThreadStacks
 from whyidle.record.reader import RecordFile
-from whyidle.record.run import describe_process, processes
+from whyidle.record.run import describe_process
 from whyidle.record.schema import NOT_MEASURED, ThreadState
 from whyidle.record.stacks import Call, CallStack, read_stacks
 
@@ -120,6 +120,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> type[FakeSpy]:
     monkeypatch.setattr(stack_looks, "_runs", lambda pid: FakeSpy.now < FakeSpy.ends.get(pid, 1 << 62))
     monkeypatch.setattr(stack_looks, "thread_state", lambda pid, tid: ThreadState.RUNS)
     monkeypatch.setattr(stack_looks.time, "monotonic_ns", lambda: FakeSpy.now)
+    monkeypatch.setattr(stack_looks.time, "thread_time_ns", lambda: 0)
     return Fake
 
 
@@ -128,271 +129,227 @@ def member(pid: int, parent: int = 1) -> Member:
     return Member(pid, ProcessStat(**fields))  # type: ignore[arg-type]
 
 
-def looked(
-    folder: Path,
-    pids: Collection[int],
-    seconds: float = 6,
-    say: Callable[[str], None] = lambda _: None,
-    within: bool = True,
-    trainings: Callable[[], dict[int, int]] | None = None,
-) -> StackLooks:
-    """So many seconds of ten looks each. Processes that have ended leave the tree."""
-    looks = StackLooks(folder, LAUNCHER, StackOptions(within=within), say, trainings)
-    for _ in range(round(10 * seconds)):
-        FakeSpy.now += TICK_NS
-        alive = [pid for pid in pids if FakeSpy.now < FakeSpy.ends.get(pid, 1 << 62)]
-        looks.look(FakeSpy.now, [member(pid, TRAINING if pid in WORKERS else LAUNCHER) for pid in alive])
-    looks.close()
-    return looks
+class Watched(NamedTuple):
+    looks: StackLooks
+    said: list[str]
+    seen: np.ndarray
+    """The records, as an array."""
+
+    def times(self, process: int) -> int:
+        """How often the thread of a process's number was recorded."""
+        return int((self.seen["thread"] == process).sum())
+
+    def stack(self, folder: Path, thread: int) -> CallStack:
+        """Of the first look at a thread."""
+        return read_stacks(folder).stack(int(self.seen["stack"][self.seen["thread"] == thread][0]))
 
 
-def records(folder: Path) -> np.ndarray:
-    (path,) = folder.glob("stack-*.rec")
-    return RecordFile(path).all()
+@pytest.fixture
+def watched(tmp_path: Path, fake: type[FakeSpy]) -> Callable[..., Watched]:
+    """Looks so many seconds, ten times each. Processes that have ended leave the tree."""
+
+    def look(
+        *pids: int,
+        seconds: float = 6,
+        trains: int | None = None,
+        trainings: Callable[[], dict[int, int]] | None = None,
+        options: StackOptions = StackOptions(),  # noqa: B008
+        ends: dict[int, float] | None = None,
+        **behaves: Any,
+    ) -> Watched:
+        """
+        Args:
+            trains: the thread that the training says it trains in.
+            ends: a process → the seconds after which it ends.
+            behaves: what a py-spy does.
+        """
+        for name, value in behaves.items():
+            setattr(fake, name, value)
+        FakeSpy.ends = {pid: BEGIN_NS + round(after * NS_PER_S) for pid, after in (ends or {}).items()}
+        if trains is not None:
+            describe_process(tmp_path, 0, TRAINING, {"host": socket.gethostname(), "thread": trains})
+        said: list[str] = []
+        looks = StackLooks(tmp_path, LAUNCHER, options, said.append, trainings)
+        for _ in range(round(10 * seconds)):
+            FakeSpy.now += TICK_NS
+            alive = [pid for pid in pids if FakeSpy.now < FakeSpy.ends.get(pid, 1 << 62)]
+            looks.look(FakeSpy.now, [member(pid, TRAINING if pid in WORKERS else LAUNCHER) for pid in alive])
+        looks.close()
+        (path,) = tmp_path.glob("stack-*.rec")
+        return Watched(looks, said, np.asarray(RecordFile(path).all()))
+
+    return look
 
 
-def trains(folder: Path, thread: int = TRAINING) -> None:
-    describe_process(folder, 0, TRAINING, {"host": socket.gethostname(), "thread": thread})
-
-
-def test_the_training_is_looked_at_all_the_time_and_the_others_in_turn(tmp_path: Path, fake: type[FakeSpy]) -> None:
-    trains(tmp_path)
-    looked(tmp_path, (LAUNCHER, TRAINING, *WORKERS), seconds=40)
-    seen = records(tmp_path)["process"]
-    assert (seen == TRAINING).sum() >= 380
+def test_the_training_is_looked_at_all_the_time_and_the_others_in_turn(
+    watched: Callable[..., Watched], fake: type[FakeSpy]
+) -> None:
+    found = watched(LAUNCHER, TRAINING, *WORKERS, seconds=40, trains=TRAINING)
+    assert (found.seen["process"] == TRAINING).sum() >= 380
     begun = [pid for pid, *_ in fake.begun if pid != TRAINING]
     assert begun[:8] == [LAUNCHER, *WORKERS] * 2
     assert len(begun) == pytest.approx(40e9 / OTHERS_NS * OTHERS_AT_ONCE, abs=OTHERS_AT_ONCE)
 
 
 def test_the_thread_that_trains_is_recorded_of_each_look_and_all_threads_now_and_then(
-    tmp_path: Path, fake: type[FakeSpy]
+    watched: Callable[..., Watched],
 ) -> None:
-    trains(tmp_path, TRAINING + SIDE)
-    looked(tmp_path, (TRAINING,))
-    threads = records(tmp_path)["thread"]
-    mine, main = (threads == TRAINING + SIDE).sum(), (threads == TRAINING).sum()
-    assert mine >= 55
-    assert main == pytest.approx(mine / stack_looks.OTHER_THREADS_EVERY, abs=2)
+    found = watched(TRAINING, trains=TRAINING + SIDE)
+    assert found.times(TRAINING + SIDE) >= 55
+    assert found.times(TRAINING) == pytest.approx(found.times(TRAINING + SIDE) / stack_looks.OTHER_THREADS_EVERY, abs=2)
 
 
-def test_a_thread_that_begins_later_is_recorded_from_the_next_stretch_on(tmp_path: Path, fake: type[FakeSpy]) -> None:
-    fake.begins_later = (TRAINING,)
-    trains(tmp_path)
-    looked(tmp_path, (TRAINING,), seconds=40)
-    seen = records(tmp_path)
-    begins = seen["t_ns"][seen["thread"] == TRAINING + SIDE]
+def test_a_thread_that_begins_later_is_recorded_from_the_next_stretch_on(watched: Callable[..., Watched]) -> None:
+    found = watched(TRAINING, seconds=40, trains=TRAINING, begins_later=(TRAINING,))
+    begins = found.seen["t_ns"][found.seen["thread"] == TRAINING + SIDE]
     assert len(begins) > 20
     assert begins.min() > BEGIN_NS + FIRST_NS + STRETCH_NS
 
 
 def test_of_a_thread_that_a_look_did_not_see_the_last_stack_is_not_recorded_again(
-    tmp_path: Path, fake: type[FakeSpy]
+    watched: Callable[..., Watched],
 ) -> None:
-    fake.partly = range(4, 100)
-    looked(tmp_path, (LAUNCHER,), seconds=4)
-    threads = records(tmp_path)["thread"].tolist()
-    assert threads.count(LAUNCHER) >= 35
-    assert threads.count(LAUNCHER + SIDE) == 1
-
-
-def test_until_a_process_says_that_it_trains_the_one_that_was_started_counts_as_it(
-    tmp_path: Path, fake: type[FakeSpy]
-) -> None:
-    looked(tmp_path, (LAUNCHER, *WORKERS))
-    assert (records(tmp_path)["process"] == LAUNCHER).sum() >= 55
+    found = watched(LAUNCHER, seconds=4, partly=range(4, 100))
+    assert found.times(LAUNCHER) >= 35
+    assert found.times(LAUNCHER + SIDE) == 1
 
 
 def test_what_was_seen_is_recorded_with_when_whose_and_by_whom_it_was_started(
-    tmp_path: Path, fake: type[FakeSpy]
+    watched: Callable[..., Watched], fake: type[FakeSpy], tmp_path: Path
 ) -> None:
-    looked(tmp_path, (LAUNCHER, WORKERS[0]), seconds=0.2)
-    first, second = (record for record in records(tmp_path) if record["thread"] in (LAUNCHER, WORKERS[0]))
+    found = watched(LAUNCHER, WORKERS[0], seconds=0.2)
+    first, second = (record for record in found.seen if record["thread"] in (LAUNCHER, WORKERS[0]))
     assert (first["process"], first["thread"], first["parent"]) == (LAUNCHER, LAUNCHER, LAUNCHER)
     assert (second["process"], second["parent"]) == (WORKERS[0], TRAINING)
     # The look was told of at the second tick, and made before that.
     assert first["t_ns"] == BEGIN_NS + 2 * TICK_NS - fake.late_ns
     assert (first["flags"], first["state"]) == (0, ThreadState.RUNS)
-    assert read_stacks(tmp_path).stack(int(first["stack"])) == MAIN
+    assert found.stack(tmp_path, LAUNCHER) == MAIN
 
 
 @pytest.mark.parametrize(("late_ns", "state"), [(JOINED_NS, ThreadState.RUNS), (JOINED_NS + 2000, NOT_MEASURED)])
 def test_what_the_kernel_says_counts_only_for_looks_just_before(
-    tmp_path: Path, fake: type[FakeSpy], monkeypatch: pytest.MonkeyPatch, late_ns: int, state: int
+    watched: Callable[..., Watched], late_ns: int, state: int
 ) -> None:
-    monkeypatch.setattr(fake, "late_ns", late_ns)
-    looked(tmp_path, (LAUNCHER,))
-    assert set(records(tmp_path)["state"].tolist()) == {state}
+    assert set(watched(LAUNCHER, late_ns=late_ns).seen["state"].tolist()) == {state}
 
 
-def test_frames_of_whyidle_are_left_out_of_whichever_installation(tmp_path: Path, fake: type[FakeSpy]) -> None:
-    ours = [Call("hook", stack_looks.__file__), Call("hook", "/o/site-packages/whyidle/capture/hooks/loop.py")]
-    fake.stack = (ours[0], *MAIN, *ours)
-    looked(tmp_path, (LAUNCHER,), seconds=0.2)
-    (look,) = records(tmp_path)[records(tmp_path)["thread"] == LAUNCHER]
-    assert read_stacks(tmp_path).stack(int(look["stack"])) == MAIN
-
-
-def test_functions_are_named_in_full_from_their_source(tmp_path: Path, fake: type[FakeSpy]) -> None:
+def test_frames_of_whyidle_are_left_out_and_functions_named_in_full_from_their_source(
+    watched: Callable[..., Watched], tmp_path: Path
+) -> None:
     program = tmp_path / "data.py"
     program.write_text("class Shards:\n    def __getitem__(self, index):\n        return index\n")
-    fake.stack = (Call("__getitem__", str(program), 3),)
-    looked(tmp_path, (TRAINING,), seconds=0.2)
-    (number, *_) = records(tmp_path)["stack"]
-    (call,) = read_stacks(tmp_path).stack(int(number))
-    assert (call.function, call.line) == ("Shards.__getitem__", 3)
+    ours = [Call("hook", stack_looks.__file__), Call("hook", "/o/site-packages/whyidle/capture/hooks/loop.py")]
+    found = watched(TRAINING, seconds=0.2, stack=(ours[0], *MAIN, Call("__getitem__", str(program), 3), *ours))
+    *outer, call = found.stack(tmp_path, TRAINING)
+    assert (tuple(outer), call.function, call.line) == (MAIN, "Shards.__getitem__", 3)
 
 
-def test_who_trains_may_be_told_by_whoever_knows(tmp_path: Path, fake: type[FakeSpy]) -> None:
-    looks = looked(tmp_path, (LAUNCHER, TRAINING, *WORKERS), trainings=lambda: {TRAINING: TRAINING})
-    seen = records(tmp_path)
-    assert (seen["process"] == TRAINING).sum() >= 55
-    assert looks.made == sum((seen["thread"] == pid).sum() for pid in (LAUNCHER, TRAINING, *WORKERS))
+@pytest.mark.parametrize(("trainings", "whose"), [(None, LAUNCHER), (lambda: {TRAINING: TRAINING}, TRAINING)])
+def test_until_a_process_says_that_it_trains_the_first_counts_as_it_or_who_is_told(
+    watched: Callable[..., Watched], trainings: Callable[[], dict[int, int]] | None, whose: int
+) -> None:
+    found = watched(LAUNCHER, TRAINING, *WORKERS, trainings=trainings)
+    assert (found.seen["process"] == whose).sum() >= 55
+    assert found.looks.made == sum(map(found.times, (LAUNCHER, TRAINING, *WORKERS)))
 
 
-def test_several_trainings_share_the_looks(tmp_path: Path, fake: type[FakeSpy]) -> None:
+def test_who_trains_is_asked_twice_a_second(watched: Callable[..., Watched], monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Path] = []
+    monkeypatch.setattr(stack_looks, "processes", lambda folder: asked.append(folder) or [])
+    watched(LAUNCHER, seconds=6)
+    assert 6 <= len(asked) <= 12
+
+
+def test_several_trainings_share_the_looks(watched: Callable[..., Watched], fake: type[FakeSpy]) -> None:
     ranks = {pid: pid for pid in range(90_000, 90_000 + 1000 * 5, 1000)}
-    looked(tmp_path, ranks, seconds=20, trainings=lambda: ranks)
+    watched(*ranks, seconds=20, trainings=lambda: ranks)
     first = fake.begun[: stack_looks.TRAININGS_AT_ONCE]
     assert {rate for _, rate, _ in first} == {LEAST_RATE}
     assert {pid for pid, *_ in fake.begun} == set(ranks)
 
 
-def test_a_look_that_failed_is_recorded_as_such(tmp_path: Path, fake: type[FakeSpy]) -> None:
-    fake.failing = (LAUNCHER,)
-    looked(tmp_path, (LAUNCHER,))
-    seen = records(tmp_path)
-    assert set(seen["stack"].tolist()) == {NOT_MEASURED}
-    assert set(seen["thread"].tolist()) == {LAUNCHER}
-
-
-def test_looks_whose_stacks_are_lost_failed_and_a_note_says_why(tmp_path: Path, fake: type[FakeSpy]) -> None:
-    fake.rubbish = (TRAINING,)
-    trains(tmp_path)
-    said: list[str] = []
-    looked(tmp_path, (TRAINING,), say=said.append)
-    assert len(records(tmp_path)) >= 45
-    assert set(records(tmp_path)["stack"].tolist()) == {NOT_MEASURED}
-    assert set(said) == {f"Stacks of process {TRAINING} were not recorded: it is none."}
+@pytest.mark.parametrize(
+    ("behaves", "least", "said"),
+    [
+        ({"failing": (TRAINING,)}, 55, set()),
+        ({"rubbish": (TRAINING,)}, 45, {f"Stacks of process {TRAINING} were not recorded: it is none."}),
+    ],
+)
+def test_looks_that_failed_or_whose_stacks_are_lost_are_recorded_as_such(
+    watched: Callable[..., Watched], behaves: dict[str, Any], least: int, said: set[str]
+) -> None:
+    found = watched(TRAINING, trains=TRAINING, **behaves)
+    assert len(found.seen) >= least
+    assert {(look["stack"], look["thread"]) for look in found.seen} == {(NOT_MEASURED, TRAINING)}
+    assert set(found.said) == said
 
 
 def test_a_process_that_ends_is_let_go_with_what_was_seen_and_the_others_go_on(
-    tmp_path: Path, fake: type[FakeSpy]
+    watched: Callable[..., Watched], fake: type[FakeSpy]
 ) -> None:
-    fake.ends[WORKERS[0]] = BEGIN_NS + 2 * NS_PER_S
-    looked(tmp_path, (LAUNCHER, *WORKERS), seconds=12)
-    seen = records(tmp_path)
-    assert (seen["process"] == WORKERS[0]).sum() >= 17
+    found = watched(LAUNCHER, *WORKERS, seconds=12, ends={WORKERS[0]: 2})
+    assert (found.seen["process"] == WORKERS[0]).sum() >= 17
     assert [pid for pid, *_ in fake.begun].count(WORKERS[0]) == 1
-    assert set(seen["process"].tolist()) == {LAUNCHER, *WORKERS}
+    assert set(found.seen["process"].tolist()) == {LAUNCHER, *WORKERS}
     assert fake.closed == len(fake.begun)
 
 
-def test_a_process_without_python_is_given_up_after_some_tries(tmp_path: Path, fake: type[FakeSpy]) -> None:
-    fake.no_python = (LAUNCHER,)
-    looked(tmp_path, (LAUNCHER, WORKERS[0]), seconds=60)
-    assert [pid for pid, *_ in fake.begun].count(LAUNCHER) == stack_looks.MOST_TRIES
-    assert set(records(tmp_path)["process"].tolist()) == {WORKERS[0]}
-
-
-def test_what_is_certainly_no_python_is_not_looked_at(
-    tmp_path: Path, fake: type[FakeSpy], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("certain", [False, True])
+def test_a_process_without_python_is_given_up_after_some_tries_or_at_once_where_that_is_certain(
+    watched: Callable[..., Watched], fake: type[FakeSpy], monkeypatch: pytest.MonkeyPatch, certain: bool
 ) -> None:
-    monkeypatch.setattr(stack_looks, "is_python", lambda pid: pid != LAUNCHER)
-    looked(tmp_path, (LAUNCHER, WORKERS[0]), seconds=20)
-    assert {pid for pid, *_ in fake.begun} == {WORKERS[0]}
+    monkeypatch.setattr(stack_looks, "is_python", lambda pid: not certain or pid != LAUNCHER)
+    found = watched(LAUNCHER, WORKERS[0], seconds=60, no_python=(LAUNCHER,))
+    assert [pid for pid, *_ in fake.begun].count(LAUNCHER) == (0 if certain else stack_looks.MOST_TRIES)
+    assert set(found.seen["process"].tolist()) == {WORKERS[0]}
 
 
 @pytest.mark.parametrize(
     ("within", "says"), [(True, "a thread within it samples them"), (False, "they are not recorded")]
 )
 def test_where_the_training_may_not_be_looked_into_it_looks_itself_if_it_is_to(
-    tmp_path: Path, fake: type[FakeSpy], within: bool, says: str
+    watched: Callable[..., Watched], within: bool, says: str
 ) -> None:
-    fake.refused = (TRAINING,)
-    trains(tmp_path)
-    said: list[str] = []
-    looks = looked(tmp_path, (TRAINING,), say=said.append, within=within)
-    assert looks.refused is within
-    assert looks.wait_ns(FakeSpy.now) > 0
-    assert says in said[0]
-    assert "whyidle doctor" in said[0]
+    found = watched(TRAINING, trains=TRAINING, options=StackOptions(within=within), refused=(TRAINING,))
+    assert found.looks.refused is within
+    assert found.looks.wait_ns(FakeSpy.now) > 0
+    assert says in found.said[0]
+    assert "whyidle doctor" in found.said[0]
 
 
-def test_a_command_that_does_not_train_yet_may_still_let_the_sampler_in(tmp_path: Path, fake: type[FakeSpy]) -> None:
-    fake.refused = (LAUNCHER,)
-    said: list[str] = []
-    looks = looked(tmp_path, (LAUNCHER,), seconds=30, say=said.append)
-    assert not looks.refused
-    assert said == []
-    assert looks.hindrances[LAUNCHER].refused
+def test_a_command_that_does_not_train_yet_may_still_let_the_sampler_in(watched: Callable[..., Watched]) -> None:
+    found = watched(LAUNCHER, seconds=30, refused=(LAUNCHER,))
+    assert (found.looks.refused, found.said, found.looks.hindrances[LAUNCHER].refused) == (False, [], True)
 
 
-def test_the_first_stretch_is_short_and_none_is_longer_than_a_view_may_wait(
-    tmp_path: Path, fake: type[FakeSpy]
+def test_of_a_training_that_ended_it_is_not_said_that_it_was_not_seen(watched: Callable[..., Watched]) -> None:
+    assert watched(TRAINING, trains=TRAINING, no_python=(TRAINING,), ends={TRAINING: 0.2}).said == []
+
+
+@pytest.mark.parametrize("costs_ns", [0, 100_000_000])
+def test_the_first_stretch_is_short_and_the_next_follows_at_once_where_that_may_be_spent(
+    watched: Callable[..., Watched], fake: type[FakeSpy], costs_ns: int
 ) -> None:
-    looked(tmp_path, (LAUNCHER,), seconds=200)
+    watched(LAUNCHER, seconds=200, costs_ns=costs_ns)
     lengths = np.diff([now for *_, now in fake.begun])
     assert FIRST_NS <= lengths[0] <= FIRST_NS + NS_PER_S
     assert np.all((lengths[1:] >= STRETCH_NS) & (lengths[1:] <= STRETCH_NS + NS_PER_S))
 
 
-def test_a_stretch_of_what_may_be_spent_is_followed_by_the_next_at_once(tmp_path: Path, fake: type[FakeSpy]) -> None:
-    fake.costs_ns = 100_000_000
-    looked(tmp_path, (LAUNCHER,), seconds=200)
-    lengths = np.diff([now for *_, now in fake.begun])
-    assert np.all(lengths[1:] < STRETCH_NS + NS_PER_S)
-
-
-def test_a_lower_rate_is_kept(tmp_path: Path, fake: type[FakeSpy]) -> None:
-    looks = StackLooks(tmp_path, LAUNCHER, StackOptions(rate=1.0), lambda _: None)
-    looks.look(FakeSpy.now, [member(LAUNCHER)])
+def test_a_lower_rate_is_kept(watched: Callable[..., Watched], fake: type[FakeSpy]) -> None:
+    watched(LAUNCHER, seconds=1, options=StackOptions(rate=1.0))
     assert [rate for _, rate, _ in fake.begun] == [1]
-    looks.close()
-
-
-def test_of_a_training_that_ended_it_is_not_said_that_it_was_not_seen(tmp_path: Path, fake: type[FakeSpy]) -> None:
-    fake.no_python = (TRAINING,)
-    fake.ends[TRAINING] = BEGIN_NS + NS_PER_S // 5
-    trains(tmp_path)
-    said: list[str] = []
-    looked(tmp_path, (TRAINING,), say=said.append)
-    assert said == []
 
 
 @pytest.mark.parametrize("cost_ms", [30, 100, 1000])
-def test_looks_that_cost_much_become_fewer_and_then_rest(tmp_path: Path, fake: type[FakeSpy], cost_ms: int) -> None:
-    fake.costs_ns = cost_ms * 1_000_000
-    looked(tmp_path, (LAUNCHER, *WORKERS), seconds=300)
+def test_looks_that_cost_much_become_fewer_and_then_rest(
+    watched: Callable[..., Watched], fake: type[FakeSpy], cost_ms: int
+) -> None:
+    watched(LAUNCHER, *WORKERS, seconds=300, costs_ns=cost_ms * 1_000_000)
     for trains_here, share in stack_looks.MOST_OF_CPU.items():
         rates = [rate for pid, rate, _ in fake.begun if (pid == LAUNCHER) is trains_here]
         # What is spent may be ahead by one stretch of each that are looked at at once.
         most = (share * 300e9 + stack_looks.SAVED_NS) / fake.costs_ns + OTHERS_AT_ONCE
-        assert len(rates) <= most
-        assert len(rates) >= 0.5 * min(most, 300e9 / STRETCH_NS)
+        assert 0.5 * min(most, 300e9 / STRETCH_NS) <= len(rates) <= most
         assert rates[-1] == (LEAST_RATE if cost_ms >= 1000 else pytest.approx(rates[0], abs=8))
-
-
-def test_who_trains_is_read_again_only_where_the_folder_changed(
-    tmp_path: Path, fake: type[FakeSpy], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    read: list[Path] = []
-    monkeypatch.setattr(stack_looks, "processes", lambda folder: read.append(folder) or processes(folder))
-    changed = tmp_path.stat().st_mtime_ns
-    monkeypatch.setattr(stack_looks.time, "time_ns", lambda: changed + 9 * stack_looks.SETTLED_NS)
-    looks = StackLooks(tmp_path, LAUNCHER, StackOptions(), lambda _: None)
-    beat = itertools.count(1)
-
-    def look(times: int, changed_ns: int) -> int:
-        """How often the files of processes were read in so many looks, the folder having changed before."""
-        os.utime(tmp_path, ns=(changed_ns, changed_ns))
-        read.clear()
-        for _ in range(times):
-            looks.look(BEGIN_NS + next(beat) * NS_PER_S, [])
-        return len(read)
-
-    look(2, changed)
-    assert look(6, changed + 1) == 1
-    trains(tmp_path)
-    assert look(6, changed + 2) == 1
-    looks.close()

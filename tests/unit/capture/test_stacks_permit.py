@@ -41,30 +41,26 @@ def test_the_process_that_started_both_is_let_in_and_into_every_fork(asked: list
     assert now == (0x59616D61, os.getpid(), 0, 0, 0)
     in_fork()  # type: ignore[operator]
     assert asked[-1] == now
+    # It is asked for once.
+    permit(tracer(), scope)
+    assert len(asked) == 3
 
 
-@pytest.mark.parametrize("rule", ["0\n", "2\n", "3\n", ""])
+@pytest.mark.parametrize("rule", ["0\n", "2\n", "3\n", "", None])
 def test_where_the_rule_is_another_one_the_kernel_is_not_asked(
-    asked: list[tuple[int, ...]], scope: Path, rule: str
+    asked: list[tuple[int, ...]], scope: Path, rule: str | None
 ) -> None:
-    scope.write_text(rule)
+    if rule is None:
+        scope.unlink()
+    else:
+        scope.write_text(rule)
     permit(tracer(), scope)
     assert asked == []
 
 
-def test_where_there_is_no_such_rule_the_kernel_is_not_asked(asked: list[tuple[int, ...]], tmp_path: Path) -> None:
-    permit(tracer(), tmp_path / "none")
+@pytest.mark.parametrize("told", [f"{os.getpid()} pid:[1]", None, "nonsense"])
+def test_a_number_of_another_namespace_means_another_process(
+    asked: list[tuple[int, ...]], scope: Path, told: str | None
+) -> None:
+    permit(told, scope)
     assert asked == []
-
-
-def test_a_number_of_another_namespace_means_another_process(asked: list[tuple[int, ...]], scope: Path) -> None:
-    permit(f"{os.getpid()} pid:[1]", scope)
-    permit(None, scope)
-    permit("nonsense", scope)
-    assert asked == []
-
-
-def test_it_is_asked_for_once(asked: list[tuple[int, ...]], scope: Path) -> None:
-    permit(tracer(), scope)
-    permit(tracer(), scope)
-    assert len(asked) == 2

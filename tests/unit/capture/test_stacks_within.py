@@ -18,51 +18,38 @@ from whyidle.record.stacks import read_stacks
 WANTED = {"rate": 10.0, "source": True, "within": True}
 
 
-def records(folder: Path) -> Records:
+def looked(folder: Path, every: bool = False, source: bool = False) -> Records:
+    """What a look from another thread records."""
+    looks, seen = OwnStacks(folder, 10.0, source, worker=False), threading.Event()
+    _thread.start_new_thread(lambda: (looks.look(every), seen.set()), ())
+    assert seen.wait(60)
     (path,) = folder.glob("stack-*.rec")
     return RecordFile(path).all()
 
 
 def test_the_main_threads_stack_is_recorded_with_its_lines_of_source(tmp_path: Path) -> None:
-    looks = OwnStacks(tmp_path, 10.0, source=True, worker=False)
-    seen = threading.Event()
-
-    def look() -> None:
-        looks.look(every=False)
-        seen.set()
-
-    _thread.start_new_thread(look, ())
-    assert seen.wait(60)
-    (record,) = records(tmp_path)
+    (record,) = looked(tmp_path, source=True)
     assert (record["process"], record["thread"], record["parent"]) == (os.getpid(), os.getpid(), os.getppid())
     assert record["flags"] == StackFlag.FROM_WITHIN
     here = [call for call in read_stacks(tmp_path).stack(int(record["stack"])) if call.file == __file__]
-    assert here[-1].text == "assert seen.wait(60)"
-    assert here[-1].function == "test_the_main_threads_stack_is_recorded_with_its_lines_of_source"
+    assert [call.text for call in here[-2:]] == ["(record,) = looked(tmp_path, source=True)", "assert seen.wait(60)"]
+    assert here[-2].function == "test_the_main_threads_stack_is_recorded_with_its_lines_of_source"
 
 
 def test_other_threads_are_recorded_under_the_kernels_number(tmp_path: Path) -> None:
-    looks = OwnStacks(tmp_path, 10.0, source=False, worker=False)
-    ready, done, seen = threading.Event(), threading.Event(), threading.Event()
-    numbers = []
+    ready, done, numbers = threading.Event(), threading.Event(), []
 
     def side() -> None:
         numbers.append(threading.get_native_id())
         ready.set()
         done.wait(60)
 
-    def look() -> None:
-        looks.look(every=True)
-        seen.set()
-
     thread = threading.Thread(target=side)
     thread.start()
     assert ready.wait(60)
-    _thread.start_new_thread(look, ())
-    assert seen.wait(60)
+    by_thread = {int(record["thread"]): int(record["stack"]) for record in looked(tmp_path, every=True)}
     done.set()
     thread.join()
-    by_thread = {int(record["thread"]): int(record["stack"]) for record in records(tmp_path)}
     stack = read_stacks(tmp_path).stack(by_thread[numbers[0]])
     assert "side" in [call.function.rpartition(".")[2] for call in stack]
     assert all(call.text == "" for call in stack)
@@ -70,11 +57,8 @@ def test_other_threads_are_recorded_under_the_kernels_number(tmp_path: Path) -> 
 
 def test_calls_of_what_watches_the_training_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(within, "is_ours", lambda file: file == __file__)
-    looks = OwnStacks(tmp_path, 10.0, source=False, worker=False)
-    seen = threading.Event()
-    _thread.start_new_thread(lambda: (looks.look(every=False), seen.set()), ())
-    assert seen.wait(60)
-    stack = read_stacks(tmp_path).stack(int(records(tmp_path)[0]["stack"]))
+    number = int(looked(tmp_path)[0]["stack"])
+    stack = read_stacks(tmp_path).stack(number)
     assert stack
     assert all(call.file != __file__ for call in stack)
 
@@ -87,25 +71,21 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     return calls
 
 
-def test_one_thread_of_a_process_looks(tmp_path: Path, started: list[object]) -> None:
+def test_one_thread_of_a_process_looks_and_a_forked_child_for_itself(
+    tmp_path: Path, started: list[object], monkeypatch: pytest.MonkeyPatch
+) -> None:
     look_within(tmp_path, lambda: WANTED)
     look_within(tmp_path, lambda: WANTED)
     assert len(started) == 1
+    monkeypatch.setattr(within.os, "getpid", lambda: 4_000_001)
+    look_within(tmp_path, lambda: WANTED, worker=True)
+    assert len(started) == 2
 
 
 @pytest.mark.parametrize("wanted", [None, {}, WANTED | {"within": False}, "yes", {"within": True}])
 def test_it_does_not_where_that_is_switched_off(tmp_path: Path, started: list[object], wanted: object) -> None:
     look_within(tmp_path, lambda: wanted)
     assert started == []
-
-
-def test_a_forked_child_looks_for_itself(
-    tmp_path: Path, started: list[object], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    look_within(tmp_path, lambda: WANTED)
-    monkeypatch.setattr(within.os, "getpid", lambda: 4_000_001)
-    look_within(tmp_path, lambda: WANTED, worker=True)
-    assert len(started) == 2
 
 
 def test_between_two_looks_it_rests_so_long_that_they_cost_little(

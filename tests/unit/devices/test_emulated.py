@@ -37,7 +37,8 @@ class Recorded(EmulatedDevice):
     def __init__(self, **changes: Any) -> None:
         self.spans: list[tuple[int, int, int]] = []
         spec = EmulatedSpec(**{**SPEC.__dict__, **changes})
-        super().__init__(spec, VirtualClock(), sink=lambda _d, _s, what, b, e, _n: self.spans.append((what, b, e)))
+        super().__init__(spec, VirtualClock())
+        self.sink = lambda _d, _s, what, b, e, _n: self.spans.append((what, b, e))
 
 
 def batch(nbytes: int) -> list[torch.Tensor]:
@@ -169,15 +170,12 @@ def test_conditions_reach_run_json_and_come_back_and_impossible_ones_are_refused
             Conditions(**each)
 
 
-def test_a_cached_block_is_used_again_if_it_is_large_enough() -> None:
+def test_a_cached_block_is_used_again_and_where_none_fits_the_device_is_waited_for_and_the_cache_freed() -> None:
     device = Recorded()
     for nbytes in (300, 500, 200, 450, 100):
         device.allocate(nbytes)
     # Two blocks were ever taken: the smaller ones served the smaller requests.
     assert (device.allocation_retries(), device.memory_used(), device.peak_bytes, device.now()) == (0, 800, 800, 0)
-
-
-def test_a_request_that_fits_no_free_block_waits_for_the_device_and_frees_the_cache() -> None:
     device = Recorded(retry_ns=7 * MS)
     device.require_memory(100)
     device.allocate(500)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import select
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import pytest
 
 from support.fakes.driver import wait_for
 from support.repository import git
-from whyidle.record.code import CHUNK, CodeRevision
+from whyidle.record.code import CodeRevision
 
 
 @pytest.fixture
@@ -35,8 +34,7 @@ def commit(folder: Path) -> None:
 def asked(*command: str | Path) -> dict[str, Any] | None:
     """What is found once git has answered."""
     with CodeRevision([str(word) for word in command]) as revision:
-        for process in revision.asked:
-            process.wait(60)
+        assert revision.process is None or revision.process.wait(60) is not None
     return revision.found()
 
 
@@ -55,7 +53,7 @@ def test_the_revision_is_that_of_the_script(project: Path, tmp_path: Path, monke
 
 def test_changes_are_told_and_files_that_git_does_not_track_are_none_but_the_script(project: Path) -> None:
     def changed(script: str = "train.py") -> object:
-        return (asked("python", project / "src" / script) or {})["changed"]
+        return asked("python", project / "src" / script)["changed"]
 
     (project / "notes.txt").write_text("x")
     assert changed() is False
@@ -70,15 +68,10 @@ def test_changes_are_told_and_files_that_git_does_not_track_are_none_but_the_scr
     commit(project)
     assert changed("new[1].py") is False
     # More than a pipe holds are changes, too.
-    for number in range(CHUNK // 100):
+    for number in range(700):
         (project / f"{'x' * 100}{number}").write_text("x")
     git(project, "add", ".")
-    with CodeRevision(["python", str(project / "src" / "train.py")]) as revision:
-        head, status, tracked = revision.asked
-        for answering in (head, tracked):
-            answering.wait(60)
-        assert select.select([status.stdout], [], [], 60)[0]
-    assert (revision.found() or {})["changed"] is True
+    assert changed() is True
 
 
 def test_without_repository_nothing_is_found(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,9 +86,7 @@ def test_without_repository_nothing_is_found(project: Path, tmp_path: Path, monk
     (tmp_path / "empty" / "train.py").touch()
     assert asked("python", tmp_path / "empty" / "train.py") is None
     monkeypatch.setenv("PATH", str(tmp_path))
-    with CodeRevision(["python", str(project / "src" / "train.py")]) as revision:
-        assert revision.asked == [None] * 3
-    assert revision.found() is None
+    assert asked("python", project / "src" / "train.py") is None
 
 
 def test_nothing_in_the_repository_is_written(project: Path) -> None:
@@ -104,7 +95,7 @@ def test_nothing_in_the_repository_is_written(project: Path) -> None:
     os.utime(script, (1e9, 1e9))
     index = project / ".git" / "index"
     before = index.read_bytes(), sorted((project / ".git").iterdir())
-    assert (asked("python", script) or {})["changed"] is False
+    assert asked("python", script)["changed"] is False
     assert (index.read_bytes(), sorted((project / ".git").iterdir())) == before
     git(project, "status")
     assert index.read_bytes() != before[0]
@@ -159,7 +150,7 @@ def test_a_git_that_hangs_is_killed_with_what_it_started(fake: Callable[..., Any
         return False
 
     with CodeRevision(["python", "-c", "pass"], most_seconds=0) as revision:
-        wait_for(lambda: len(stats()) == 2)
+        wait_for(lambda: len(stats()) == 1)
         revision.tick()
         for _state, _parent, group, *_ in stats():
             with pytest.raises(ProcessLookupError):
@@ -171,20 +162,19 @@ def test_a_git_that_hangs_is_killed_with_what_it_started(fake: Callable[..., Any
 def test_what_has_answered_is_no_zombie_and_the_time_ends(fake: Callable[..., Any]) -> None:
     stats = fake("exit 1")
     assert asked("python", "-c", "pass") is None
-    # The second question is a shell's, which asks twice. None has a terminal, nor our session.
-    assert len(stats()) == 3
-    for _state, _parent, group, session, terminal, *_ in stats():
-        assert (group, terminal, int(session) == os.getsid(0)) == (session, "0", False)
+    # It has no terminal, nor our session.
+    ((_state, _parent, group, session, terminal, *_),) = stats()
+    assert (group, terminal, int(session) == os.getsid(0)) == (session, "0", False)
     with CodeRevision(["python", "-c", "pass"], most_seconds=1000) as revision:
 
         def reaped() -> bool:
             revision.tick()
-            return not any(Path(f"/proc/{process.pid}").exists() for process in revision.asked)
+            return not Path(f"/proc/{revision.process.pid}").exists()
 
         wait_for(reaped)
     with CodeRevision(["python", "-c", "pass"], most_seconds=0) as revision:
         revision.tick()
-        assert all(process.returncode is not None for process in revision.asked)
+        assert revision.process.returncode is not None
 
 
 HASHED = "0123456789" * 4

@@ -26,7 +26,6 @@ from whyidle.record.files import deliver, received_here, socket_address
 from whyidle.record.reader import (
     FEW_ROWS,
     Columns,
-    Follower,
     RecordFile,
     Rows,
     by_column,
@@ -89,26 +88,15 @@ def test_every_field_comes_back_as_stored(tmp_path: Path, kind: Kind) -> None:
         assert records[field.name].tolist() == [n * 100 + place for n in range(3)]
 
 
-@given(counts=st.lists(st.integers(0, 700), min_size=1, max_size=5))
-def test_a_follower_sees_every_record_once(tmp_path_factory: pytest.TempPathFactory, counts: list[int]) -> None:
-    writer = RecordWriter(tmp_path_factory.mktemp("follow"), BATCH)
-    follower = Follower(writer.path)
-    seen: list[int] = []
-    for count in counts:
-        store(writer, *range(writer.stored, writer.stored + count))
-        writer.flush()
-        seen += follower.new()["step"].tolist()
-    writer.close()
-    seen += follower.new()["step"].tolist()
-    assert seen == [n * 100 for n in range(sum(counts))]
-
-
-@pytest.mark.parametrize("stored", [0, 1, 5, 1000])
+@pytest.mark.parametrize("stored", [0, 1, FEW_ROWS, FEW_ROWS + 1])
 def test_records_are_counted_without_reading_them(tmp_path: Path, stored: int) -> None:
+    """And many of them are read by column, few as rows."""
     writer = store(RecordWriter(tmp_path, STEP), *range(stored))
     writer.flush()
-    assert RecordFile(writer.path).count() == stored
-    assert not RecordFile(writer.path).header.closed
+    file = RecordFile(writer.path)
+    assert (file.count(), file.header.closed) == (stored, False)
+    assert isinstance(file.all(), Columns) is (stored > FEW_ROWS)
+    assert numbers(writer.path) == list(range(stored))
     writer.close()
     writer.close()
     assert writer.append(*STEP.missing()) == -1
@@ -216,20 +204,14 @@ def test_the_next_worker_goes_on_where_the_last_one_stopped(folder: Path, first:
     assert RecordFile(two.path).header.closed
 
 
-def test_workers_that_run_at_a_time_have_a_file_each(folder: Path) -> None:
-    writers = [slot(folder) for _ in range(3)]
+def test_workers_that_run_at_a_time_have_a_file_each_and_one_cut_within_its_header_begins_anew(folder: Path) -> None:
+    (folder / "batch-3-4711.w0.rec").write_bytes(b"STALL")
+    writers = [store(slot(folder), 7) for _ in range(3)]
     assert len({writer.path for writer in writers}) == 3
+    writers[0].flush()
+    assert numbers(folder / "batch-3-4711.w0.rec") == [7]
     writers[1].close()
     assert slot(folder).path == writers[1].path
-
-
-def test_a_file_cut_within_its_header_begins_anew(folder: Path) -> None:
-    path = folder / "batch-3-4711.w0.rec"
-    path.write_bytes(b"STALL")
-    writer = store(slot(folder), 7)
-    assert writer.path == path
-    writer.flush()
-    assert numbers(path) == [7]
 
 
 def test_a_full_disk_is_counted_over_all_workers_of_a_slot(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -335,27 +317,30 @@ def test_memory_that_could_shrink_or_is_of_another_length_is_refused(tmp_path: P
     ring.close()
 
 
-def test_what_another_user_delivers_is_not_taken(tmp_path: Path) -> None:
+@pytest.fixture
+def receiver(folder: Path) -> Receiver:
+    return Receiver(folder, listen(folder))
+
+
+def test_what_another_user_delivers_is_not_taken(folder: Path, receiver: Receiver) -> None:
     """Its socket's name is no secret, and root's sampler writes where others may not."""
     if os.geteuid() != 0:
         pytest.skip("becoming another user needs root")
-    receiver = Receiver(tmp_path, listen(tmp_path))
 
     def does() -> bool:
         os.setuid(54321)
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
-            connection.connect(socket_address(tmp_path))
-            connection.send(json.dumps({"put": "run.json", "text": "forged"}).encode())
-        return deliver(tmp_path, {"put": "run.json", "text": "forged"})
+            connection.connect(socket_address(folder))
+            connection.send(json.dumps({"put": "mine.json", "text": "forged"}).encode())
+        return deliver(folder, {"put": "mine.json", "text": "forged"})
 
     assert in_a_child(does) == 0
     receiver.close()
-    assert list(tmp_path.iterdir()) == []
+    assert [path.name for path in folder.iterdir()] == ["run.json"]
 
 
-def test_no_file_by_another_name_and_none_elsewhere_is_written(folder: Path) -> None:
+def test_no_file_by_another_name_and_none_elsewhere_is_written(folder: Path, receiver: Receiver) -> None:
     before = [*folder.parent.rglob("*")]
-    receiver = Receiver(folder, listen(folder))
 
     def does() -> bool:
         for name in ("../outside.txt", "/tmp/outside.txt", ".hidden.txt", "train.py", "a/b.json"):
@@ -434,14 +419,6 @@ def test_columns_take_no_memory_for_what_never_changes_and_are_not_written(rows:
             records["t_ns"][0] = 1
     assert with_column(columns, "t_ns", rows["t_ns"] + 1)["t_ns"][0] == 1
     assert columns["t_ns"][0] == 0
-
-
-@pytest.mark.parametrize("kept", [FEW_ROWS, FEW_ROWS + 1])
-def test_many_records_are_read_by_column_and_few_as_rows(tmp_path: Path, kept: int) -> None:
-    writer = store(RecordWriter(tmp_path, SPAN), *range(kept))
-    writer.close()
-    assert isinstance(RecordFile(writer.path).all(), Columns) is (kept > FEW_ROWS)
-    assert numbers(writer.path) == list(range(kept))
 
 
 @pytest.mark.parametrize("by", [by_column, None])

@@ -25,7 +25,7 @@ from whyidle.record.run import (
     update_run,
     write_states,
 )
-from whyidle.record.schema import FORMAT_VERSION, KINDS, STEP
+from whyidle.record.schema import FORMAT_VERSION, KINDS, NOT_MEASURED, STEP
 from whyidle.record.segment import RecordWriter
 from whyidle.record.tuning import WITHOUT_MEMORY
 
@@ -72,6 +72,19 @@ def test_a_damaged_file_is_told_and_the_others_are_read(tmp_path: Path) -> None:
     assert [len(run.records(STEP)) for _ in range(2)] == [1, 1]
     (damaged,) = run.damaged
     assert "step-9-1.rec is not a whyidle record file" in damaged
+
+
+def test_a_field_that_came_after_a_run_was_recorded_was_not_measured(tmp_path: Path) -> None:
+    folder = create_run(tmp_path / "run", {})
+    writer = RecordWriter(folder, STEP)
+    writer.append(*range(len(STEP.fields) - 1))
+    writer.close()
+    fields = [field for field in open_run(folder).info["fields"]["step"] if field[0] != "loader"]
+    update_run(folder, {"fields": {"step": fields}})
+    run = open_run(folder)
+    ((_, rows),) = run.chunks(STEP)
+    for records in (rows, run.records(STEP)):
+        assert (records["loader"].tolist(), records["step"].tolist()) == ([NOT_MEASURED], [0])
 
 
 def test_what_describes_no_device_is_left_out_and_no_process_damage(tmp_path: Path) -> None:
@@ -165,7 +178,9 @@ def test_what_goes_wrong_midway_leaves_the_old_file(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [target]
 
 
-def test_a_pipe_is_written_to_and_stays_one(tmp_path: Path) -> None:
+def test_a_pipe_is_written_to_and_stays_one_and_only_a_link_that_the_user_named_is_written_through(
+    tmp_path: Path,
+) -> None:
     """As /dev/null must, which root could replace by a file."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
@@ -176,17 +191,12 @@ def test_a_pipe_is_written_to_and_stays_one(tmp_path: Path) -> None:
     finally:
         os.close(reader)
     assert stat.S_ISFIFO(pipe.stat().st_mode)
-
-
-@pytest.mark.parametrize("named", [True, False])
-def test_only_a_link_that_the_user_named_is_written_through(tmp_path: Path, named: bool) -> None:
     real, link = tmp_path / "real", tmp_path / "link"
-    real.write_text("old")
     link.symlink_to(real)
-    write_text(link, "new", named)
-    assert link.read_text() == "new"
-    assert link.is_symlink() is named
-    assert real.read_text() == ("new" if named else "old")
+    for named in (True, False):
+        real.write_text("old")
+        write_text(link, "new", named)
+        assert (link.read_text(), link.is_symlink(), real.read_text()) == ("new", named, "new" if named else "old")
 
 
 def test_a_draft_is_not_written_through_what_was_put_in_its_place(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import whyidle
 from whyidle.capture.recording import recording
 from whyidle.devices.cpu import CpuDevice
 from whyidle.devices.emulated import EmulatedDevice
-from whyidle.devices.profiles.load import load
+from whyidle.devices.profiles import load
 from whyidle.errors import DataError, DeviceOutOfMemory
 from whyidle.pipelines.assemble import make_batch, make_sample
 from whyidle.pipelines.crops import Crop, Mirror, RandomResizedCrop, StandardiseEach

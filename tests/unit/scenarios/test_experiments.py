@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from whyidle.devices.profiles.load import load
+from whyidle.devices.profiles import load
 from whyidle.errors import WhyidleError
 from whyidle.scenarios.cost import nets as cost_nets
 from whyidle.scenarios.registry import scenario

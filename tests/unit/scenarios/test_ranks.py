@@ -10,7 +10,7 @@ import torch
 
 from whyidle.devices.clock import VirtualClock
 from whyidle.devices.emulated import EmulatedDevice
-from whyidle.devices.profiles.load import load
+from whyidle.devices.profiles import load
 from whyidle.errors import WhyidleError
 from whyidle.pipelines.protocol import Batch
 from whyidle.record.files import write_json

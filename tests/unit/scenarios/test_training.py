@@ -17,7 +17,7 @@ from whyidle.devices.choose import choose
 from whyidle.devices.clock import VirtualClock
 from whyidle.devices.cpu import CpuDevice
 from whyidle.devices.emulated import EmulatedDevice
-from whyidle.devices.profiles.load import load
+from whyidle.devices.profiles import load
 from whyidle.devices.protocol import Copy
 from whyidle.pipelines.protocol import Batch, Queue, Trace
 from whyidle.record.run import create_run, open_run
