@@ -19,7 +19,6 @@ from ..run.window import lasting, under_way
 from ..shares import MOSTLY
 from .advice import Advice
 from .predict import Assumed
-from .replay import loader_of
 from .workload import Times, Workload
 
 LEAST_BATCHES = 20
@@ -87,8 +86,7 @@ def workload_of(run: Run, facts: Facts) -> Workload:
         raise Unobserved(f"{len(host_ns)} consecutive steps were recorded; {LEAST_BATCHES} are needed.")
     batch_bytes = _median(batches, "batch_bytes")
     sharing_ns = Assumed.sharing_ns(facts.handed, float(batch_bytes or 0))
-    shares = loader_of(settings).processes
-    if shares:
+    if settings.num_workers:
         # What was recorded of workers has it; no more of a batch than the batches' quickest.
         sharing_ns = min(sharing_ns, 0.9 * float(np.quantile(cpu_ns, 0.1)))
         cpu_ns = np.maximum(0.0, cpu_ns - sharing_ns)
@@ -107,11 +105,11 @@ def workload_of(run: Run, facts: Facts) -> Workload:
     # The training touches a worker's batch while it works on its step: that is no time of a step's
     # own.
     touch_ns = 0.0 if settings.pin_memory else Assumed.TOUCH_NS_PER_BYTE * float(batch_bytes or 0)
-    if shares:
+    if settings.num_workers:
         touch_ns = min(touch_ns, 0.5 * float(np.median(host_ns)))
         host_ns = np.maximum(0.0, host_ns - touch_ns)
     start_ns = _start(window.all_steps, made)
-    otherwise_ns = sampling_ns + (float(cpu_ns.mean()) if serial else touch_ns * shares)
+    otherwise_ns = sampling_ns + (float(cpu_ns.mean()) if serial else touch_ns * (settings.num_workers > 0))
     cpus = _cpus_left(run, facts, settings.num_workers)
     shm_used, shm_size = _median(host, "shm_used_bytes"), _median(host, "shm_total_bytes")
     whole = _median(host, "tree_pss_bytes")
@@ -135,7 +133,6 @@ def workload_of(run: Run, facts: Facts) -> Workload:
         start_ns=Assumed.START_NS if start_ns is None else start_ns / (settings.num_workers + 1),
         batches_per_epoch=_batches_per_epoch(window.all_steps),
         batch_bytes=batch_bytes,
-        threads_per_worker=threads,
         # With workers it is in what was recorded.
         contention=Assumed.contention(Assumed.CONTENTION, cpus) if serial else 0.0,
         cpus=cpus,

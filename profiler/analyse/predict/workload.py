@@ -62,8 +62,6 @@ class Workload:
     """Batches of `batch_size` in an epoch; `None` where that is not known."""
     batch_bytes: int | None = None
     """Bytes of a finished batch; `None` where that is not known."""
-    threads_per_worker: int = 1
-    """Threads of a worker that work on its batch together."""
     contention: float = 0.0
     """Share by which each further busy worker slows every other one down, beyond the CPUs they
     share."""
