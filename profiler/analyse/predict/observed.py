@@ -77,7 +77,14 @@ def workload_of(run: Run, facts: Facts) -> Workload:
             else "How batches are prepared was not recorded."
         )
     settings = _settings(run, facts)
-    _require_one_loader(steps, events, pauses)
+    together = events["value"][events["what"] == EventKind.BATCHES_TOGETHER]
+    if len(together) and together[-1] > 1:
+        raise Unobserved(f"Each step fetches {together[-1]} batches before it computes, which cannot be replayed.")
+    # Iterators of one loader follow each other; those of several take turns.
+    told = steps["loader"][steps["loader"] != NOT_MEASURED]
+    further = pauses["step"][pauses["what"] == PauseKind.FETCH]
+    if (np.diff(told) < 0).any() or np.isin(steps["step"], further).mean() > MOSTLY:
+        raise Unobserved("The training takes its batches from several loaders at a time.")
     threads = int(max(1, batches["threads"].max()))
     cpu_ns, wait_ns, read_ns = _making(batches, threads, facts.crowded)
     serial = settings.num_workers == 0 and threads == 1
@@ -114,6 +121,10 @@ def workload_of(run: Run, facts: Facts) -> Workload:
     shm_used, shm_size = _median(host, "shm_used_bytes"), _median(host, "shm_total_bytes")
     whole = _median(host, "tree_pss_bytes")
     queued = facts.device_kind != "cpu"
+    # A training that waits for its device in most steps: by its calls, and nothing was queued any more when it asked
+    # for the next batch.
+    waits = np.nan_to_num(measured(steps["sync_ns"])) > 0
+    asked, drained = ((steps["flags"] & flag) != 0 for flag in (StepFlag.DRAINED_KNOWN, StepFlag.DRAINED_AT_ENTRY))
     return Workload(
         settings=settings,
         batch_size=facts.batch_size or 1,
@@ -122,7 +133,7 @@ def workload_of(run: Run, facts: Facts) -> Workload:
         read_ns=read_ns,
         host_ns=host_ns,
         device_ns=_device(steps, pauses) if queued else None,
-        synchronous=not queued or _waits_for_the_device(steps),
+        synchronous=not queued or bool(waits.mean() > MOSTLY and (not asked.any() or drained[asked].mean() > MOSTLY)),
         handoff_ns=handoff_ns + touch_ns,
         handoff_known=ready_ns is not None,
         latency_ns=0.0 if waited_ns is None else max(0.0, waited_ns - handoff_ns),
@@ -166,18 +177,6 @@ def _settings(run: Run, facts: Facts) -> LoaderSettings:
         in_order=not facts.out_of_order or not workers,
         persistent_workers=bool(facts.persistent_workers and workers),
     )
-
-
-def _require_one_loader(steps: Records, events: Records, pauses: Records) -> None:
-    """Raise `Unobserved` unless all batches come from one loader, one for each step: its iterators
-    follow each other, those of several loaders take turns."""
-    together = events["value"][events["what"] == EventKind.BATCHES_TOGETHER]
-    if len(together) and together[-1] > 1:
-        raise Unobserved(f"Each step fetches {together[-1]} batches before it computes, which cannot be replayed.")
-    told = steps["loader"][steps["loader"] != NOT_MEASURED]
-    within_steps = pauses["step"][pauses["what"] == PauseKind.FETCH]
-    if (np.diff(told) < 0).any() or np.isin(steps["step"], within_steps).mean() > MOSTLY:
-        raise Unobserved("The training takes its batches from several loaders at a time.")
 
 
 def _making(batches: Records, threads: int, crowded: bool) -> tuple[Times, Times, Times]:
@@ -365,15 +364,6 @@ def _device(steps: Records, pauses: Records) -> Times | None:
     idle = np.maximum(0, held["device_end_ns"] - held["device_begin_ns"])
     np.subtract.at(work, place[of_these], idle[of_these])
     return np.asarray(np.maximum(0.0, work))
-
-
-def _waits_for_the_device(steps: Records) -> bool:
-    """Whether the training waits for its device in most steps: by its calls, and nothing was queued
-    any more when it asked for the next batch."""
-    waits = np.nan_to_num(measured(steps["sync_ns"])) > 0
-    known = (steps["flags"] & StepFlag.DRAINED_KNOWN) != 0
-    drained = (steps["flags"] & StepFlag.DRAINED_AT_ENTRY) != 0
-    return bool(waits.mean() > MOSTLY and (not known.any() or drained[known].mean() > MOSTLY))
 
 
 def _main_cpus(facts: Facts, host: Records, host_ns: Times, otherwise_ns: float) -> float:

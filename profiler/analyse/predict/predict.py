@@ -58,16 +58,14 @@ class Assumed:
     @classmethod
     def handoff_ns(cls, held: HandedOver | None) -> float:
         """What the training spends to take a batch over, its memory untouched."""
-        if held is None:
-            return cls.HANDOFF_NS + cls.HANDOFF_NS_PER_TENSOR * cls.TENSORS
-        return cls.HANDOFF_NS + cls.HANDOFF_NS_PER_TENSOR * held.tensors + cls.HANDOFF_NS_PER_OBJECT * held.objects
+        tensors, objects = (cls.TENSORS, 0.0) if held is None else (held.tensors, held.objects)
+        return cls.HANDOFF_NS + cls.HANDOFF_NS_PER_TENSOR * tensors + cls.HANDOFF_NS_PER_OBJECT * objects
 
     @classmethod
     def sharing_ns(cls, held: HandedOver | None, nbytes: float) -> float:
         """CPU time that a worker spends to hand over a batch of so many bytes."""
-        return (
-            cls.SHARE_NS_PER_TENSOR * (cls.TENSORS if held is None else held.tensors) + cls.SHARE_NS_PER_BYTE * nbytes
-        )
+        tensors = cls.TENSORS if held is None else held.tensors
+        return cls.SHARE_NS_PER_TENSOR * tensors + cls.SHARE_NS_PER_BYTE * nbytes
 
 
 STEPS, SEQUENCES = 192, 8
