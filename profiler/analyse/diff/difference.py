@@ -202,10 +202,6 @@ def _of(metric: str, part: str, least: float, name: str | None = None, unit: str
     return name or found.label, found.unit if unit is None else unit, part, least, found.of
 
 
-def _clock(facts: Facts) -> float | None:
-    return None if facts.device_state is None else facts.device_state.clock_mhz
-
-
 def _link(facts: Facts) -> float | None:
     link = None if facts.device_state is None else facts.device_state.link
     return None if link is None else 100 * link.share
@@ -216,12 +212,8 @@ def _gap(facts: Facts) -> float | None:
     return (float(np.percentile(gaps, 95)) / 1e6 if len(gaps) else 0.0) if facts.told_apart else None
 
 
-def _gaps(facts: Facts) -> float | None:
-    return 100.0 * len(facts.parts.gaps_ns) / facts.window.count if facts.told_apart else None
-
-
-def _hidden(facts: Facts) -> float | None:
-    return facts.parts.hidden_wait_ns / 1e6 / facts.window.count if facts.input_known else None
+def _a_step(known: bool, value: float, facts: Facts) -> float | None:
+    return value / facts.window.count if known else None
 
 
 def _cold(facts: Facts) -> float | None:
@@ -238,12 +230,18 @@ _FIGURES: tuple[_Row, ...] = (
     _of("collate_pct", "input", 3.0, "Share of collating"),
     _of("run_queue_pct", "input", 3.0, "Workers waiting for a CPU"),
     ("Read from storage", "kB/sample", "input", 0.5, _cold),
-    ("Hidden wait for data", "ms/step", "input", 0.1, _hidden),
-    ("Device gaps", "per 100 steps", "input", 5.0, _gaps),
+    (
+        "Hidden wait for data",
+        "ms/step",
+        "input",
+        0.1,
+        lambda f: _a_step(f.input_known, f.parts.hidden_wait_ns / 1e6, f),
+    ),
+    ("Device gaps", "per 100 steps", "input", 5.0, lambda f: _a_step(f.told_apart, 100.0 * len(f.parts.gaps_ns), f)),
     ("Device gaps, 95th percentile", "ms", "input", 0.1, _gap),
     _of("utilisation_pct", "compute", 3.0),
     _of("sm_active_pct", "compute", 3.0),
-    ("Clock while computing", "MHz", "compute", 20.0, _clock),
+    ("Clock while computing", "MHz", "compute", 20.0, lambda f: f.device_state.clock_mhz if f.device_state else None),
     ("Link, share of its full bandwidth", "%", "copy", 5.0, _link),
     _of("cpus_used", "host", 0.15, "CPUs this job uses", ""),
     _of("foreign_cpus", "host", 0.15, "CPUs other programs use", ""),
