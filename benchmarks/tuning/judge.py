@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from whyidle.analyse.statistics import Estimate, mean_estimate
+from whyidle.analyse.statistics import Estimate, students_t
 
 from .blocks import Block, Grid, settings_of
 from .tools import LOADTUNE, WHYIDLE, Choice
@@ -94,10 +94,11 @@ def regret(rates: Mapping[int, float], best: Mapping[int, float]) -> Estimate:
     """The part of the best's rate that is missing, negative where it was faster. From rates by round, in pairs: the
     geometric mean of the rounds' ratios, and its interval by Student's t."""
     logs = [math.log(rates[number] / best[number]) for number in sorted(rates.keys() & best.keys())]
-    ratio = mean_estimate(logs)
+    mean = sum(logs) / len(logs)
     if len(logs) < 3:
-        return Estimate(-math.expm1(ratio.value), -math.inf, 1.0)
-    return Estimate(-math.expm1(ratio.value), -math.expm1(ratio.high), -math.expm1(ratio.low))
+        return Estimate(-math.expm1(mean), -math.inf, 1.0)
+    reach = students_t(len(logs) - 1) * float(np.std(logs, ddof=1)) / math.sqrt(len(logs))
+    return Estimate(-math.expm1(mean), -math.expm1(mean + reach), -math.expm1(mean - reach))
 
 
 def against(row: Row, who: str) -> str:
