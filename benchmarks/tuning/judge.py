@@ -7,7 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
+from statistics import fmean, median, stdev
 from typing import Any
 
 import numpy as np
@@ -94,11 +94,8 @@ def regret(rates: Mapping[int, float], best: Mapping[int, float]) -> Estimate:
     """The part of the best's rate that is missing, negative where it was faster. From rates by round, in pairs: the
     geometric mean of the rounds' ratios, and its interval by Student's t."""
     logs = [math.log(rates[number] / best[number]) for number in sorted(rates.keys() & best.keys())]
-    mean = sum(logs) / len(logs)
-    if len(logs) < 3:
-        return Estimate(-math.expm1(mean), -math.inf, 1.0)
-    reach = students_t(len(logs) - 1) * float(np.std(logs, ddof=1)) / math.sqrt(len(logs))
-    return Estimate(-math.expm1(mean), -math.expm1(mean + reach), -math.expm1(mean - reach))
+    reach = math.inf if len(logs) < 3 else students_t(len(logs) - 1) * stdev(logs) / math.sqrt(len(logs))
+    return Estimate(*(-math.expm1(fmean(logs) + by) for by in (0, reach, -reach)))
 
 
 def against(row: Row, who: str) -> str:

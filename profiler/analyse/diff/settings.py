@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from pathlib import PurePath
 from typing import Any
@@ -52,52 +53,6 @@ class Setting:
 
 
 _LOADER = ("input",)
-_SETTINGS: Mapping[str, tuple[str, ...]] = {
-    "scenario": PARTS,
-    "program": PARTS,
-    "net": PARTS,
-    "case": PARTS,
-    "planted": PARTS,
-    "dataset": ("input", "copy", "compute"),
-    "stand-in data": ("input", "copy", "compute"),
-    "feed": ("input", "copy", "host"),
-    "pipeline": ("input", "copy", "sync", "host"),
-    "store": _LOADER,
-    "augment": _LOADER,
-    "num_workers": _LOADER,
-    "prefetch_factor": _LOADER,
-    "pin_memory": ("copy", "sync", "input"),
-    "persistent_workers": ("input", "boundary"),
-    "in_order": _LOADER,
-    "start method of workers": _LOADER,
-    "batch_size": PARTS,
-    "copies from": ("copy", "sync", "host"),
-    "copies ahead": ("copy", "host"),
-    "ranks": PARTS,
-    "interconnect": ("compute", "host"),
-    THREADS: ("compute", "input"),
-    "evaluate": ("boundary",),
-}
-"""Name → what a change of it can move."""
-_ENVIRONMENT: Mapping[str, tuple[str, ...]] = {
-    "device": ("compute", "copy", "sync", "host"),
-    "device kind": PARTS,
-    "devices": ("compute",),
-    "driver": ("compute", "copy", "host"),
-    "host": PARTS,
-    "machine": PARTS,
-    "CPUs of the machine": ("input", "host"),
-    "CPUs it may use": ("input", "host"),
-    "Python": ("input", "host"),
-    "torch": ("compute", "copy", "sync", "host"),
-    "torchvision": ("input", "compute"),
-    "numpy": _LOADER,
-    "CUDA": ("compute", "copy", "host"),
-    "cuDNN": ("compute",),
-    "whyidle": (),
-    CODE: (),
-}
-"""The same of what is not set."""
 WHAT_IS_TRAINED = ("scenario", "program", "net", "case", "dataset", "stand-in data", "feed")
 """Names of settings that make two sides different trainings."""
 
@@ -106,7 +61,7 @@ def settings_of(a: Side, b: Side) -> tuple[Setting, ...]:
     """Read the settings known on either side, changed or not; words of the command last."""
     # Threads of torch compute the training's steps only where the processor does.
     computes = {run.facts.device_kind for side in (a, b) for run in side.runs} == {"cpu"}
-    found = _known(a, b, _SETTINGS if computes else {**_SETTINGS, THREADS: _LOADER})
+    found = _known(a, b, partial(_set, threads_compute=computes))
     # Words of the command that differ, options with their values: what they mean is not known here.
     commands = _command(a.typical), _command(b.typical)
     if commands[0] is not None and commands[1] is not None:
@@ -118,7 +73,7 @@ def settings_of(a: Side, b: Side) -> tuple[Setting, ...]:
 
 def environment_of(a: Side, b: Side) -> tuple[Setting, ...]:
     """Read what is known of where either side ran, changed or not."""
-    return tuple(_known(a, b, _ENVIRONMENT))
+    return tuple(_known(a, b, _around))
 
 
 def other_trainings(settings: Sequence[Setting]) -> list[Setting]:
@@ -126,64 +81,93 @@ def other_trainings(settings: Sequence[Setting]) -> list[Setting]:
     return [each for each in settings if each.changed and each.name in WHAT_IS_TRAINED]
 
 
-def _known(a: Side, b: Side, explains: Mapping[str, tuple[str, ...]]) -> list[Setting]:
+_Rows = dict[str, tuple[Any, tuple[str, ...]]]
+"""Name → (value, `None` where it was not recorded; parts of the time that a change of it can move)."""
+
+
+def _known(a: Side, b: Side, read: Callable[[Measured], _Rows]) -> list[Setting]:
     """Compare what the runs of each side that recorded it agree on."""
-    of_sides = [[_recorded(run) for run in side.runs] for side in (a, b)]
+    of_sides = [[read(run) for run in side.runs] for side in (a, b)]
     found = []
-    for name, parts in explains.items():
+    for name, (_, explains) in of_sides[0][0].items():
         values: list[Value] = []
         for runs in of_sides:
-            known = [run[name] for run in runs if run[name] is not None]
+            known = [value for run in runs if isinstance(value := run[name][0], str | int | float | bool)]
             values.append(VARIES if any(each != known[0] for each in known) else known[0] if known else None)
         if values != [None, None]:
-            found.append(Setting(name, values[0], values[1], parts))
+            found.append(Setting(name, values[0], values[1], explains))
     return found
 
 
-def _recorded(run: Measured) -> dict[str, Value]:
-    """Read what was set for a run and where it ran, by name; `None`: not recorded."""
-    facts, info = run.facts, run.info
-    tables = (info.get(name) for name in ("trial", "dataset", "device", "host", "environment"))
-    trial, dataset, device, host, versions = (each if isinstance(each, dict) else {} for each in tables)
-    planted, code, threads, command = trial.get("planted"), Code.of(info), trial.get("threads"), _command(run)
-    ways = {True: "spawn or forkserver", False: "fork", None: None}
-    found: dict[str, Any] = {name: trial.get(name) for name in _SETTINGS} | {
-        "program": command and command[0],
-        "planted": " and ".join(map(str, planted)) or "nothing" if isinstance(planted, list) else None,
-        "dataset": dataset.get("folder"),
-        "stand-in data": dataset.get("stand_in"),
-        "num_workers": trial.get("workers") if facts.set_workers is None else facts.set_workers,
-        "prefetch_factor": facts.set_prefetch,
-        "pin_memory": facts.pin_memory,
-        "persistent_workers": facts.persistent_workers,
-        "in_order": None if facts.out_of_order is None or not facts.set_workers else not facts.out_of_order,
-        "start method of workers": ways[facts.starts_python],
-        "batch_size": facts.batch_size,
-        "copies from": {True: "page-locked", False: "pageable", None: None}[facts.pinned],
-        "copies ahead": None if facts.pinned is None else facts.copied_ahead,
-        "ranks": run.ranks,
-        THREADS: versions.get("threads") if threads is None else threads,
-        "device": device.get("title"),
-        "device kind": facts.device_kind,
-        "devices": device.get("count"),
-        "driver": device.get("driver"),
-        "host": host.get("name"),
-        "machine": host.get("machine"),
-        "CPUs of the machine": host.get("cpus"),
-        "CPUs it may use": facts.sampled.cpu_budget,
-        "Python": info.get("python"),
-        "torch": info.get("torch"),
-        "torchvision": versions.get("torchvision"),
-        "numpy": versions.get("numpy"),
-        "CUDA": versions.get("cuda"),
-        "cuDNN": versions.get("cudnn"),
-        "whyidle": info.get("whyidle"),
-        CODE: None if code is None else str(code),
+def _set(run: Measured, threads_compute: bool) -> _Rows:
+    """Read what was set for a run. `threads_compute`: threads of torch compute its steps."""
+    facts, (trial, dataset, versions) = run.facts, _tables(run, "trial", "dataset", "environment")
+    of_trial, command, workers, planted = trial.get, _command(run), facts.set_workers, trial.get("planted")
+    # Only loaders with workers have these.
+    prefetch, persist, starts_python = (
+        (None, None, None) if workers == 0 else (facts.set_prefetch, facts.persistent_workers, facts.starts_python)
+    )
+    ways = {None: None, True: "spawn or forkserver", False: "fork"}
+    memory = {None: None, True: "page-locked", False: "pageable"}
+    threads = of_trial("threads")
+    return {
+        "scenario": (of_trial("scenario"), PARTS),
+        "program": (command and command[0], PARTS),
+        "net": (of_trial("net"), PARTS),
+        "case": (of_trial("case"), PARTS),
+        "planted": (" and ".join(map(str, planted)) or "nothing" if isinstance(planted, list) else None, PARTS),
+        "dataset": (dataset.get("folder"), ("input", "copy", "compute")),
+        "stand-in data": (dataset.get("stand_in"), ("input", "copy", "compute")),
+        "feed": (of_trial("feed"), ("input", "copy", "host")),
+        "pipeline": (of_trial("pipeline"), ("input", "copy", "sync", "host")),
+        "store": (of_trial("store"), _LOADER),
+        "augment": (of_trial("augment"), _LOADER),
+        "num_workers": (of_trial("workers") if workers is None else workers, _LOADER),
+        "prefetch_factor": (prefetch, _LOADER),
+        "pin_memory": (facts.pin_memory, ("copy", "sync", "input")),
+        "persistent_workers": (persist, ("input", "boundary")),
+        "in_order": (None if facts.out_of_order is None or not workers else not facts.out_of_order, _LOADER),
+        "start method of workers": (ways[starts_python], _LOADER),
+        "batch_size": (facts.batch_size, PARTS),
+        "copies from": (memory[facts.pinned], ("copy", "sync", "host")),
+        "copies ahead": (None if facts.pinned is None else facts.copied_ahead, ("copy", "host")),
+        "ranks": (run.ranks, PARTS),
+        "interconnect": (of_trial("interconnect"), ("compute", "host")),
+        THREADS: (
+            versions.get("threads") if threads is None else threads,
+            ("compute", "input") if threads_compute else _LOADER,
+        ),
+        "evaluate": (of_trial("evaluate"), ("boundary",)),
     }
-    if facts.set_workers == 0:
-        # Only loaders with workers have these.
-        found |= dict.fromkeys(("prefetch_factor", "persistent_workers", "start method of workers"))
-    return {name: value if isinstance(value, str | int | float | bool) else None for name, value in found.items()}
+
+
+def _around(run: Measured) -> _Rows:
+    """Read where a run ran."""
+    facts, info, code = run.facts, run.info, Code.of(run.info)
+    device, host, versions = _tables(run, "device", "host", "environment")
+    return {
+        "device": (device.get("title"), ("compute", "copy", "sync", "host")),
+        "device kind": (facts.device_kind, PARTS),
+        "devices": (device.get("count"), ("compute",)),
+        "driver": (device.get("driver"), ("compute", "copy", "host")),
+        "host": (host.get("name"), PARTS),
+        "machine": (host.get("machine"), PARTS),
+        "CPUs of the machine": (host.get("cpus"), ("input", "host")),
+        "CPUs it may use": (facts.sampled.cpu_budget, ("input", "host")),
+        "Python": (info.get("python"), ("input", "host")),
+        "torch": (info.get("torch"), ("compute", "copy", "sync", "host")),
+        "torchvision": (versions.get("torchvision"), ("input", "compute")),
+        "numpy": (versions.get("numpy"), _LOADER),
+        "CUDA": (versions.get("cuda"), ("compute", "copy", "host")),
+        "cuDNN": (versions.get("cudnn"), ("compute",)),
+        "whyidle": (info.get("whyidle"), ()),
+        CODE: (None if code is None else str(code), ()),
+    }
+
+
+def _tables(run: Measured, *names: str) -> Iterator[dict[str, Any]]:
+    """Yield tables of run.json; empty ones where it has none of that name."""
+    return (found if isinstance(found := run.info.get(name), dict) else {} for name in names)
 
 
 def _command(run: Measured) -> tuple[str | None, dict[str, str]] | None:
