@@ -93,8 +93,8 @@ def judged(grid: Grid, cpus: int, choices: Sequence[Choice], duel: Sequence[Bloc
 def regret(rates: Mapping[int, float], best: Mapping[int, float]) -> Estimate:
     """The part of the best's rate that is missing, negative where it was faster. From rates by round, in pairs: the
     geometric mean of the rounds' ratios, and its interval by Student's t."""
-    logs = [math.log(rates[number] / best[number]) for number in sorted(rates.keys() & best.keys())]
-    reach = math.inf if len(logs) < 3 else students_t(len(logs) - 1) * stdev(logs) / math.sqrt(len(logs))
+    logs = [math.log(rates[number] / best[number]) for number in rates.keys() & best.keys()]
+    reach = math.inf if len(logs) < 3 else students_t(len(logs) - 1) * stdev(logs) / len(logs) ** 0.5
     return Estimate(*(-math.expm1(fmean(logs) + by) for by in (0, reach, -reach)))
 
 
