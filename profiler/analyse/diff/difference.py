@@ -39,6 +39,7 @@ GONE = 0.5
 """Share of a finding's share that may be left of it where its cause was mended."""
 SETTING, ENVIRONMENT, COMMAND = "setting", "environment", "command"
 UNEXPLAINED, NONE = "unexplained", "none"
+MAY_BE_PART = ": the effect is unknown, and may be part of the reason."
 
 
 @dataclass(frozen=True)
@@ -161,11 +162,7 @@ def difference(a: Side, b: Side, noise: float | None = None) -> Difference:
             tuple((of_a[cause], found) for cause, found in of_b.items() if cause in of_a),
         ),
         because,
-        (
-            *unlike,
-            *_notes(a, b, times, settings, environment, noise, most),
-            *_doubts(because, settings, environment),
-        ),
+        (*unlike, *_notes(a, b, times, settings, environment, because, noise, most)),
         unlike,
         moved_lines(a, b, times.unit, noise),
         _followed(a, b, settings, times),
@@ -421,10 +418,12 @@ def _notes(
     times: Times,
     settings: Sequence[Setting],
     environment: Sequence[Setting],
+    because: Because,
     noise: float | None,
     most: float,
 ) -> Iterator[str]:
-    """`most`: standard deviation that runs are assumed to differ by at most."""
+    """Say what these runs cannot tell; last what else may be the reason, where one is named. `most`: standard deviation
+    that runs are assumed to differ by at most."""
     if varies := [each.name for each in (*settings, *environment) if VARIES in (each.a, each.b)]:
         yield f"Runs of one side differ in {', '.join(varies)}: they are not repeats, so this explains nothing here."
     for code in environment:
@@ -461,17 +460,12 @@ def _notes(
         yield from doubts_of(run)
     if any(run.ranks > 1 for run in (*a.runs, *b.runs)):
         yield "For a job of several ranks, times are those of all ranks together, figures those of the leading rank."
-
-
-def _doubts(because: Because, settings: Sequence[Setting], environment: Sequence[Setting]) -> Iterator[str]:
-    """What else may be the reason, where one is named."""
-    more = []
     if because.kind == SETTING:
         # A word that is how a setting that is known was changed is no more than that setting.
         known = [(str(x.a), str(x.b)) for x in settings if x.changed and not x.name.startswith(WORD)]
         words = [x for x in settings if x.name.startswith(WORD) and (str(x.a), str(x.b)) not in known]
-        more += [("The command differs in more", ", ".join(f"{x.name} {x.a} → {x.b}" for x in words))] if words else []
-    if because.kind in (SETTING, ENVIRONMENT):
-        more += [("The code differs too", f"{code.a} → {code.b}") for code in _changed_code(environment)]
-    for what, said in more:
-        yield f"{what} ({said}): the effect is unknown, and may be part of the reason."
+        if words:
+            differ = ", ".join(f"{each.name} {each.a} → {each.b}" for each in words)
+            yield f"The command differs in more ({differ}){MAY_BE_PART}"
+    for code in _changed_code(environment) if because.kind in (SETTING, ENVIRONMENT) else ():
+        yield f"The code differs too ({code.a} → {code.b}){MAY_BE_PART}"

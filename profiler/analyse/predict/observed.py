@@ -229,12 +229,9 @@ def _handoff(
 
     Returns:
         Length of a fetch whose batch lay ready; time from a batch's end in its worker to the end of
-        the fetch that
-        waited for it; what batches were on their way longer than that, the mean, as the thread of a
-        busy worker that
-        sends them waits for its interpreter, and whoever wants a CPU for that. `None`: too few
-        fetches were of the
-        kind.
+        the fetch that waited for it; what batches were on their way longer than that, the mean, as
+        the thread of a busy worker that sends them waits for its interpreter, and whoever wants a
+        CPU for that. `None`: too few fetches were of the kind.
     """
     ordinary = steps[((steps["flags"] & StepFlag.FIRST_OF_EPOCH) == 0) & (steps["fetch_end_ns"] != NOT_MEASURED)]
     _, place, batch = np.intersect1d(ordinary["step"], batches["step"], return_indices=True)
