@@ -91,7 +91,7 @@ def bound(workload: Workload, settings: LoaderSettings) -> float:
     if settings.num_workers == 0:
         return _alone(workload)
     made, cpu, own = _times(workload)
-    least = least_time(made, settings.num_workers, own, workload.handoff_ns, cpu, workload.limits.cpus)
+    least = least_time(made, settings.num_workers, own, workload.handoff_ns, cpu, workload.cpus)
     return workload.batch_size * 1e9 / least
 
 

@@ -7,12 +7,12 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
+from statistics import fmean, median, stdev
 from typing import Any
 
 import numpy as np
 
-from whyidle.analyse.statistics import Estimate, mean_estimate
+from whyidle.analyse.statistics import Estimate, students_t
 
 from .blocks import Block, Grid, settings_of
 from .tools import LOADTUNE, WHYIDLE, Choice
@@ -93,11 +93,9 @@ def judged(grid: Grid, cpus: int, choices: Sequence[Choice], duel: Sequence[Bloc
 def regret(rates: Mapping[int, float], best: Mapping[int, float]) -> Estimate:
     """The part of the best's rate that is missing, negative where it was faster. From rates by round, in pairs: the
     geometric mean of the rounds' ratios, and its interval by Student's t."""
-    logs = [math.log(rates[number] / best[number]) for number in sorted(rates.keys() & best.keys())]
-    ratio = mean_estimate(logs)
-    if len(logs) < 3:
-        return Estimate(-math.expm1(ratio.value), -math.inf, 1.0)
-    return Estimate(-math.expm1(ratio.value), -math.expm1(ratio.high), -math.expm1(ratio.low))
+    logs = [math.log(rates[number] / best[number]) for number in rates.keys() & best.keys()]
+    reach = math.inf if len(logs) < 3 else students_t(len(logs) - 1) * stdev(logs) / len(logs) ** 0.5
+    return Estimate(*(-math.expm1(fmean(logs) + by) for by in (0, reach, -reach)))
 
 
 def against(row: Row, who: str) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from math import exp, nan, sqrt
+from math import exp, sqrt
 from statistics import NormalDist
 from typing import Self
 
@@ -185,16 +185,6 @@ def wilson(share: float, n: float) -> Estimate:
     half = Z95 * sqrt(share * (1 - share) / n + z2 / (4 * n * n)) / (1 + z2 / n)
     # At 0 and at 1 the formula gives just that, but for rounding.
     return Estimate(share, max(0.0, min(share, middle - half)), min(1.0, max(share, middle + half)))
-
-
-def mean_estimate(values: Sequence[float], outside: float = OUTSIDE) -> Estimate:
-    """The mean of values that scatter around it, by nothing but their own scatter; no interval of fewer than three."""
-    mean = sum(values) / len(values)
-    if len(values) < 3:
-        return Estimate(mean, nan, nan)
-    return Estimate.around(
-        mean, students_t(len(values) - 1, outside) * float(np.std(values, ddof=1)) / sqrt(len(values))
-    )
 
 
 def theil_sen(times: Values, values: Values) -> tuple[Estimate, float]:

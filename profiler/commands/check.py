@@ -170,7 +170,9 @@ def _asked(arguments: argparse.Namespace) -> Asked:
     Raises:
         WhyidleError: something asked makes no sense, or nothing is asked.
     """
-    file = arguments.config or _nearest()
+    here = Path.cwd()
+    nearest = (folder / PYPROJECT for folder in (here, *here.parents) if (folder / PYPROJECT).is_file())
+    file = arguments.config or next(nearest, None)
     table = {} if file is None else _table(file, required=arguments.config is not None)
     given = {key: value for key in KEYS if (value := getattr(arguments, key.replace("-", "_"))) is not None}
     values = {
@@ -230,11 +232,6 @@ def _value(key: str, value: Any, where: str) -> Any:
             f"{''.join(meant(cause, known) for cause in strange)} Known: {', '.join(known)}."
         )
     return causes
-
-
-def _nearest() -> Path | None:
-    here = Path.cwd()
-    return next((folder / PYPROJECT for folder in (here, *here.parents) if (folder / PYPROJECT).is_file()), None)
 
 
 def _table(file: Path, required: bool) -> dict[str, Any]:

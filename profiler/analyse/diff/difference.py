@@ -40,6 +40,7 @@ GONE = 0.5
 """Share of a finding's share that may be left of it where its cause was mended."""
 SETTING, ENVIRONMENT, COMMAND = "setting", "environment", "command"
 UNEXPLAINED, NONE = "unexplained", "none"
+MAY_BE_PART = ": the effect is unknown, and may be part of the reason."
 
 
 @dataclass(frozen=True)
@@ -162,11 +163,7 @@ def difference(a: Side, b: Side, noise: float | None = None) -> Difference:
             tuple((of_a[cause], found) for cause, found in of_b.items() if cause in of_a),
         ),
         because,
-        (
-            *unlike,
-            *_notes(a, b, times, settings, environment, noise, most),
-            *_doubts(because, settings, environment),
-        ),
+        (*unlike, *_notes(a, b, times, settings, environment, because, noise, most)),
         unlike,
         moved_lines(a, b, times.unit, noise),
         _followed(a, b, settings, times),
@@ -203,10 +200,6 @@ def _of(metric: str, part: str, least: float, name: str | None = None, unit: str
     return name or found.label, found.unit if unit is None else unit, part, least, found.of
 
 
-def _clock(facts: Facts) -> float | None:
-    return None if facts.device_state is None else facts.device_state.clock_mhz
-
-
 def _link(facts: Facts) -> float | None:
     link = None if facts.device_state is None else facts.device_state.link
     return None if link is None else 100 * link.share
@@ -217,12 +210,8 @@ def _gap(facts: Facts) -> float | None:
     return (float(np.percentile(gaps, 95)) / 1e6 if len(gaps) else 0.0) if facts.told_apart else None
 
 
-def _gaps(facts: Facts) -> float | None:
-    return 100.0 * len(facts.parts.gaps_ns) / facts.window.count if facts.told_apart else None
-
-
-def _hidden(facts: Facts) -> float | None:
-    return facts.parts.hidden_wait_ns / 1e6 / facts.window.count if facts.input_known else None
+def _a_step(known: bool, value: float, facts: Facts) -> float | None:
+    return value / facts.window.count if known else None
 
 
 def _cold(facts: Facts) -> float | None:
@@ -238,12 +227,18 @@ _FIGURES: tuple[_Row, ...] = (
     _of("collate_pct", "input", 3.0, "Share of collating"),
     _of("run_queue_pct", "input", 3.0, "Workers waiting for a CPU"),
     ("Read from storage", "kB/sample", "input", 0.5, _cold),
-    ("Hidden wait for data", "ms/step", "input", 0.1, _hidden),
-    ("Device gaps", "per 100 steps", "input", 5.0, _gaps),
+    (
+        "Hidden wait for data",
+        "ms/step",
+        "input",
+        0.1,
+        lambda f: _a_step(f.input_known, f.parts.hidden_wait_ns / 1e6, f),
+    ),
+    ("Device gaps", "per 100 steps", "input", 5.0, lambda f: _a_step(f.told_apart, 100.0 * len(f.parts.gaps_ns), f)),
     ("Device gaps, 95th percentile", "ms", "input", 0.1, _gap),
     _of("utilisation_pct", "compute", 3.0),
     _of("sm_active_pct", "compute", 3.0),
-    ("Clock while computing", "MHz", "compute", 20.0, _clock),
+    ("Clock while computing", "MHz", "compute", 20.0, lambda f: f.device_state.clock_mhz if f.device_state else None),
     ("Link, share of its full bandwidth", "%", "copy", 5.0, _link),
     _of("cpus_used", "host", 0.15, "CPUs this job uses", ""),
     _of("foreign_cpus", "host", 0.15, "CPUs other programs use", ""),
@@ -423,10 +418,12 @@ def _notes(
     times: Times,
     settings: Sequence[Setting],
     environment: Sequence[Setting],
+    because: Because,
     noise: float | None,
     most: float,
 ) -> Iterator[str]:
-    """`most`: standard deviation that runs are assumed to differ by at most."""
+    """Say what these runs cannot tell; last what else may be the reason, where one is named. `most`: standard deviation
+    that runs are assumed to differ by at most."""
     if varies := [each.name for each in (*settings, *environment) if VARIES in (each.a, each.b)]:
         yield f"Runs of one side differ in {', '.join(varies)}: they are not repeats, so this explains nothing here."
     for code in environment:
@@ -463,17 +460,12 @@ def _notes(
         yield from doubts_of(run)
     if any(run.ranks > 1 for run in (*a.runs, *b.runs)):
         yield "For a job of several ranks, times are those of all ranks together, figures those of the leading rank."
-
-
-def _doubts(because: Because, settings: Sequence[Setting], environment: Sequence[Setting]) -> Iterator[str]:
-    """What else may be the reason, where one is named."""
-    more = []
     if because.kind == SETTING:
         # A word that is how a setting that is known was changed is no more than that setting.
         known = [(str(x.a), str(x.b)) for x in settings if x.changed and not x.name.startswith(WORD)]
         words = [x for x in settings if x.name.startswith(WORD) and (str(x.a), str(x.b)) not in known]
-        more += [("The command differs in more", ", ".join(f"{x.name} {x.a} → {x.b}" for x in words))] if words else []
-    if because.kind in (SETTING, ENVIRONMENT):
-        more += [("The code differs too", f"{code.a} → {code.b}") for code in _changed_code(environment)]
-    for what, said in more:
-        yield f"{what} ({said}): the effect is unknown, and may be part of the reason."
+        if words:
+            differ = ", ".join(f"{each.name} {each.a} → {each.b}" for each in words)
+            yield f"The command differs in more ({differ}){MAY_BE_PART}"
+    for code in _changed_code(environment) if because.kind in (SETTING, ENVIRONMENT) else ():
+        yield f"The code differs too ({code.a} → {code.b}){MAY_BE_PART}"

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import count
 from pathlib import PurePath
 from typing import Any
 
 from ...record.code import CODE, Code
-from ..run.facts import Facts
 from ..run.stall_breakdown import PARTS
 from ..run.window import or_none
 from .sides import Measured, Side
@@ -52,19 +53,20 @@ class Setting:
         return self.a != self.b or self.unseen
 
 
-Read = str | Callable[[Measured], Value] | None
-"""How a value is read: from run.json by its path, or by a function; `None`: of a scenario's trial, by its name."""
+_LOADER = ("input",)
+WHAT_IS_TRAINED = ("scenario", "program", "net", "case", "dataset", "stand-in data", "feed")
+"""Names of settings that make two sides different trainings."""
 
 
 def settings_of(a: Side, b: Side) -> tuple[Setting, ...]:
     """Read the settings known on either side, changed or not; words of the command last."""
     # Threads of torch compute the training's steps only where the processor does.
     computes = {run.facts.device_kind for side in (a, b) for run in side.runs} == {"cpu"}
-    found = _read(a, b, _SETTINGS)
-    found = [Setting(THREADS, x.a, x.b, BY_LOADER) if x.name == THREADS and not computes else x for x in found]
+    found = _known(a, b, partial(_set, threads_compute=computes))
     # Words of the command that differ, options with their values: what they mean is not known here.
-    of_a, of_b = _words(a.typical), _words(b.typical)
-    if of_a is not None and of_b is not None:
+    commands = _command(a.typical), _command(b.typical)
+    if commands[0] is not None and commands[1] is not None:
+        of_a, of_b = commands[0][1], commands[1][1]
         named = [name for name in dict.fromkeys((*of_a, *of_b)) if of_a.get(name) != of_b.get(name)]
         found += [Setting(WORD + name, of_a.get(name, NOT_GIVEN), of_b.get(name, NOT_GIVEN), ()) for name in named]
     return tuple(found)
@@ -72,7 +74,7 @@ def settings_of(a: Side, b: Side) -> tuple[Setting, ...]:
 
 def environment_of(a: Side, b: Side) -> tuple[Setting, ...]:
     """Read what is known of where either side ran, changed or not."""
-    return tuple(_read(a, b, _ENVIRONMENT))
+    return tuple(_known(a, b, _around))
 
 
 def other_trainings(settings: Sequence[Setting]) -> list[Setting]:
@@ -80,147 +82,115 @@ def other_trainings(settings: Sequence[Setting]) -> list[Setting]:
     return [each for each in settings if each.changed and each.name in WHAT_IS_TRAINED]
 
 
-def _read(a: Side, b: Side, rows: Sequence[tuple[str, Read, tuple[str, ...]]]) -> list[Setting]:
+_Rows = dict[str, tuple[Any, tuple[str, ...]]]
+"""Name → (value, `None` where it was not recorded; parts of the time that a change of it can move)."""
+
+
+def _known(a: Side, b: Side, read: Callable[[Measured], _Rows]) -> list[Setting]:
+    """Compare what the runs of each side that recorded it agree on."""
+    of_sides = [[read(run) for run in side.runs] for side in (a, b)]
     found = []
-    for name, read, explains in rows:
-        of_a, of_b = (_value(side, read or f"trial.{name}") for side in (a, b))
-        if of_a is not None or of_b is not None:
-            found.append(Setting(name, of_a, of_b, explains))
+    for name, (_, explains) in of_sides[0][0].items():
+        values: list[Value] = []
+        for runs in of_sides:
+            known = [value for run in runs if isinstance(value := run[name][0], str | int | float | bool)]
+            values.append(VARIES if any(each != known[0] for each in known) else known[0] if known else None)
+        if values != [None, None]:
+            found.append(Setting(name, values[0], values[1], explains))
     return found
 
 
-def _value(side: Side, read: str | Callable[[Measured], Value]) -> Value:
-    """What the runs of a side that recorded it agree on."""
-    values = [_in(run.info, read) if isinstance(read, str) else read(run) for run in side.runs]
-    known = [value for value in values if value is not None]
-    return None if not known else known[0] if all(value == known[0] for value in known) else VARIES
+def _set(run: Measured, threads_compute: bool) -> _Rows:
+    """Read what was set for a run. `threads_compute`: threads of torch compute its steps."""
+    facts, (trial, dataset, versions) = run.facts, _tables(run, "trial", "dataset", "environment")
+    of_trial, command, workers, planted = trial.get, _command(run), facts.set_workers, trial.get("planted")
+    # Only loaders with workers have these.
+    prefetch, persist, starts_python = (
+        (None, None, None) if workers == 0 else (facts.set_prefetch, facts.persistent_workers, facts.starts_python)
+    )
+    ways = {None: None, True: "spawn or forkserver", False: "fork"}
+    memory = {None: None, True: "page-locked", False: "pageable"}
+    threads = of_trial("threads")
+    return {
+        "scenario": (of_trial("scenario"), PARTS),
+        "program": (command and command[0], PARTS),
+        "net": (of_trial("net"), PARTS),
+        "case": (of_trial("case"), PARTS),
+        "planted": (" and ".join(map(str, planted)) or "nothing" if isinstance(planted, list) else None, PARTS),
+        "dataset": (dataset.get("folder"), ("input", "copy", "compute")),
+        "stand-in data": (dataset.get("stand_in"), ("input", "copy", "compute")),
+        "feed": (of_trial("feed"), ("input", "copy", "host")),
+        "pipeline": (of_trial("pipeline"), ("input", "copy", "sync", "host")),
+        "store": (of_trial("store"), _LOADER),
+        "augment": (of_trial("augment"), _LOADER),
+        "num_workers": (of_trial("workers") if workers is None else workers, _LOADER),
+        "prefetch_factor": (prefetch, _LOADER),
+        "pin_memory": (facts.pin_memory, ("copy", "sync", "input")),
+        "persistent_workers": (persist, ("input", "boundary")),
+        "in_order": (None if facts.out_of_order is None or not workers else not facts.out_of_order, _LOADER),
+        "start method of workers": (ways[starts_python], _LOADER),
+        "batch_size": (facts.batch_size, PARTS),
+        "copies from": (memory[facts.pinned], ("copy", "sync", "host")),
+        "copies ahead": (None if facts.pinned is None else facts.copied_ahead, ("copy", "host")),
+        "ranks": (run.ranks, PARTS),
+        "interconnect": (of_trial("interconnect"), ("compute", "host")),
+        THREADS: (
+            versions.get("threads") if threads is None else threads,
+            ("compute", "input") if threads_compute else _LOADER,
+        ),
+        "evaluate": (of_trial("evaluate"), ("boundary",)),
+    }
 
 
-def _in(info: Mapping[str, Any], path: str) -> Value:
-    """A value of run.json; `None` where it holds none there."""
-    value: Any = info
-    for name in path.split("."):
-        value = value.get(name) if isinstance(value, Mapping) else None
-    return value if isinstance(value, str | int | float | bool) else None
+def _around(run: Measured) -> _Rows:
+    """Read where a run ran."""
+    facts, info, code = run.facts, run.info, Code.of(run.info)
+    device, host, versions = _tables(run, "device", "host", "environment")
+    return {
+        "device": (device.get("title"), ("compute", "copy", "sync", "host")),
+        "device kind": (facts.device_kind, PARTS),
+        "devices": (device.get("count"), ("compute",)),
+        "driver": (device.get("driver"), ("compute", "copy", "host")),
+        "host": (host.get("name"), PARTS),
+        "machine": (host.get("machine"), PARTS),
+        "CPUs of the machine": (host.get("cpus"), ("input", "host")),
+        "CPUs it may use": (or_none(facts.sampled.cpu_budget), ("input", "host")),
+        "Python": (info.get("python"), ("input", "host")),
+        "torch": (info.get("torch"), ("compute", "copy", "sync", "host")),
+        "torchvision": (versions.get("torchvision"), ("input", "compute")),
+        "numpy": (versions.get("numpy"), _LOADER),
+        "CUDA": (versions.get("cuda"), ("compute", "copy", "host")),
+        "cuDNN": (versions.get("cudnn"), ("compute",)),
+        "whyidle": (info.get("whyidle"), ()),
+        CODE: (None if code is None else str(code), ()),
+    }
 
 
-def _with_workers(read: Callable[[Facts], Value]) -> Read:
-    """A setting that only loaders with workers have."""
-    return lambda run: read(run.facts) if run.facts.set_workers != 0 else None
+def _tables(run: Measured, *names: str) -> Iterator[dict[str, Any]]:
+    """Yield tables of run.json; empty ones where it has none of that name."""
+    return (found if isinstance(found := run.info.get(name), dict) else {} for name in names)
 
 
-def _of(value: bool | None, true: Value, false: Value) -> Value:
-    return None if value is None else true if value else false
-
-
-def _code(run: Measured) -> Value:
-    code = Code.of(run.info)
-    return None if code is None else str(code)
-
-
-def _planted(run: Measured) -> Value:
-    planted = (run.info.get("trial") or {}).get("planted")
-    return " and ".join(map(str, planted)) or "nothing" if isinstance(planted, list) else None
-
-
-def _first(*values: Value) -> Value:
-    """The first that is known."""
-    return next((value for value in values if value is not None), None)
-
-
-def _command(run: Measured) -> list[str] | None:
-    """The words of a command; `None` for scenarios, which are told apart by their names."""
+def _command(run: Measured) -> tuple[str | None, dict[str, str]] | None:
+    """Split a command into the script or module that it runs, and the words after it: `--option value` under the
+    option's name, others by their place. `None` for scenarios, which are told apart by their names."""
     words = run.info.get("command")
-    return None if run.info.get("trial") or not isinstance(words, list) else [str(word) for word in words]
-
-
-def _program(run: Measured) -> str | None:
-    """The script or module that a command runs."""
-    words = _command(run) or []
-    scripts = [PurePath(word).name for word in words if word.endswith(".py")]
-    modules = [words[n + 1] for n, word in enumerate(words[:-1]) if word == "-m"]
-    return next(iter((*scripts, *modules)), None)
-
-
-def _words(run: Measured) -> dict[str, str] | None:
-    """The words after the program: `--option value` under the option's name, others by their place."""
-    words = _command(run)
-    if words is None:
+    if run.info.get("trial") or not isinstance(words, list):
         return None
-    program = _program(run)
-    left = words[next((n for n, word in enumerate(words) if PurePath(word).name == program), 0) + 1 :]
+    left = [str(word) for word in words]
+    scripts = [PurePath(word).name for word in left if word.endswith(".py")]
+    modules = [left[n + 1] for n, word in enumerate(left[:-1]) if word == "-m"]
+    program = next(iter((*scripts, *modules)), None)
+    del left[: next((n for n, word in enumerate(left) if PurePath(word).name == program), 0) + 1]
     found: dict[str, str] = {}
-    place = 0
+    places = count(1)
     while left:
         word = left.pop(0)
         name, equals, value = word.partition("=")
         if not word.startswith("-"):
-            place += 1
-            found[str(place)] = word
+            found[str(next(places))] = word
         elif equals:
             found[name] = value
         else:
             found[word] = left.pop(0) if left and not left[0].startswith("-") else "given"
-    return found
-
-
-EVERYTHING = PARTS
-BY_LOADER = ("input",)
-
-_SETTINGS: tuple[tuple[str, Read, tuple[str, ...]], ...] = (
-    ("scenario", None, EVERYTHING),
-    ("program", _program, EVERYTHING),
-    ("net", None, EVERYTHING),
-    ("case", None, EVERYTHING),
-    ("planted", _planted, EVERYTHING),
-    ("dataset", "dataset.folder", ("input", "copy", "compute")),
-    ("stand-in data", "dataset.stand_in", ("input", "copy", "compute")),
-    ("feed", None, ("input", "copy", "host")),
-    ("pipeline", None, ("input", "copy", "sync", "host")),
-    ("store", None, BY_LOADER),
-    ("augment", None, BY_LOADER),
-    ("num_workers", lambda run: _first(run.facts.set_workers, _in(run.info, "trial.workers")), BY_LOADER),
-    ("prefetch_factor", _with_workers(lambda facts: facts.set_prefetch), BY_LOADER),
-    ("pin_memory", lambda run: run.facts.pin_memory, ("copy", "sync", "input")),
-    ("persistent_workers", _with_workers(lambda facts: facts.persistent_workers), ("input", "boundary")),
-    ("in_order", lambda run: _of(run.facts.out_of_order, False, True) if run.facts.set_workers else None, BY_LOADER),
-    (
-        "start method of workers",
-        _with_workers(lambda facts: _of(facts.starts_python, "spawn or forkserver", "fork")),
-        BY_LOADER,
-    ),
-    ("batch_size", lambda run: run.facts.batch_size, EVERYTHING),
-    ("copies from", lambda run: _of(run.facts.pinned, "page-locked", "pageable"), ("copy", "sync", "host")),
-    ("copies ahead", lambda run: None if run.facts.pinned is None else run.facts.copied_ahead, ("copy", "host")),
-    ("ranks", lambda run: run.ranks, EVERYTHING),
-    ("interconnect", None, ("compute", "host")),
-    (
-        THREADS,
-        lambda run: _first(_in(run.info, "trial.threads"), _in(run.info, "environment.threads")),
-        ("compute", "input"),
-    ),
-    ("evaluate", None, ("boundary",)),
-)
-"""(name, how it is read, what it can move)"""
-
-WHAT_IS_TRAINED = ("scenario", "program", "net", "case", "dataset", "stand-in data", "feed")
-"""Names of settings that make two sides different trainings."""
-
-_ENVIRONMENT: tuple[tuple[str, Read, tuple[str, ...]], ...] = (
-    ("device", "device.title", ("compute", "copy", "sync", "host")),
-    ("device kind", lambda run: run.facts.device_kind, EVERYTHING),
-    ("devices", "device.count", ("compute",)),
-    ("driver", "device.driver", ("compute", "copy", "host")),
-    ("host", "host.name", EVERYTHING),
-    ("machine", "host.machine", EVERYTHING),
-    ("CPUs of the machine", "host.cpus", ("input", "host")),
-    ("CPUs it may use", lambda run: or_none(run.facts.sampled.cpu_budget), ("input", "host")),
-    ("Python", "python", ("input", "host")),
-    ("torch", "torch", ("compute", "copy", "sync", "host")),
-    ("torchvision", "environment.torchvision", ("input", "compute")),
-    ("numpy", "environment.numpy", BY_LOADER),
-    ("CUDA", "environment.cuda", ("compute", "copy", "host")),
-    ("cuDNN", "environment.cudnn", ("compute",)),
-    ("whyidle", "whyidle", ()),
-    (CODE, _code, ()),
-)
+    return program, found

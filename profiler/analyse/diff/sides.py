@@ -140,7 +140,11 @@ def folders_of(paths: Sequence[Path]) -> list[Path]:
     Raises:
         WhyidleError: one is named twice.
     """
-    folders = [folder for path in paths for folder in _rounds_of(path)]
+    folders: list[Path] = []
+    for path in paths:
+        # A cell of a comparison that is named without a round stands for all of its rounds.
+        beside = [] if path.exists() or not is_comparison(path.parent) else runs_within(path.parent)
+        folders += [folder for folder in beside if folder.name.rpartition("-r")[0] == path.name] or [path]
     twice = {folder for folder in folders if sum(folder.resolve() == other.resolve() for other in folders) > 1}
     if twice:
         raise WhyidleError(f"{min(twice)} is named twice on one side; repeats are runs of their own.")
@@ -181,13 +185,6 @@ def analysed(folder: Path) -> Analysis:
     return analyse(*runs)
 
 
-def _rounds_of(path: Path) -> list[Path]:
-    """Find the rounds of a cell of a comparison that was named without a round; else the path itself."""
-    if path.exists() or not is_comparison(path.parent):
-        return [path]
-    return [folder for folder in runs_within(path.parent) if folder.name.rpartition("-r")[0] == path.name] or [path]
-
-
 def _needs_cpu(facts: Facts) -> float:
     """Share of the wall time, 0..1, in which the job needed a CPU or waited for one, so that other programs could hold
     it up: its thread, and the makers of batches, also where nobody waited for them, since load can change that. All of
@@ -220,7 +217,10 @@ def scatter_of(facts: Facts) -> tuple[int, dict[str, Variances]]:
     cuts, edges = _cut(window, number, queued=facts.device_kind != "cpu")
     if len(cuts) < LEAST_BLOCKS or (np.diff(edges) <= 0).any():
         return 0, {}
-    beginnings = _beginnings(window, parts.loading)
+    steps = window.steps
+    first = steps[((steps["flags"] & StepFlag.FIRST_OF_EPOCH) != 0) & (steps["fetch_end_ns"] != NOT_MEASURED)]
+    # When the device idled behind the first fetches of epochs.
+    beginnings = intersect(parts.loading, union(first["fetch_begin_ns"], first["fetch_end_ns"]))
     rare = union_of(parts.outside, beginnings)
     # Steps that nobody looked at are taken to be like others.
     grow = parts.wall_ns / max(1, parts.wall_ns - parts.unseen_ns)
@@ -234,13 +234,13 @@ def scatter_of(facts: Facts) -> tuple[int, dict[str, Variances]]:
     }
     times = {part: grow * covered(where, edges[:-1], edges[1:]).astype(np.float64) for part, where in seen.items()}
     times[TOTAL] = np.diff(edges) - covered(rare, edges[:-1], edges[1:]).astype(np.float64)
-    outside, first = _of_rare(parts.outside), _of_rare(beginnings)
-    varied = {"boundary": outside, "input": first, TOTAL: outside + first}
-    steps = 1.0 + np.maximum(0, window.steps["skipped"])
-    steps[0] = 1.0
-    samples = np.where(window.steps["samples"] == NOT_MEASURED, 0, window.steps["samples"]).astype(float)
-    samples[1:] += np.maximum(0, window.steps["skipped_samples"][1:])
-    by_unit = {unit: np.add.reduceat(work, cuts) for unit, work in ((SAMPLE, samples), (STEP, steps))}
+    outside, begun = _of_rare(parts.outside), _of_rare(beginnings)
+    varied = {"boundary": outside, "input": begun, TOTAL: outside + begun}
+    ran = 1.0 + np.maximum(0, steps["skipped"])
+    ran[0] = 1.0
+    samples = np.where(steps["samples"] == NOT_MEASURED, 0, steps["samples"]).astype(float)
+    samples[1:] += np.maximum(0, steps["skipped_samples"][1:])
+    by_unit = {unit: np.add.reduceat(work, cuts) for unit, work in ((SAMPLE, samples), (STEP, ran))}
     wall = float(parts.wall_ns) ** 2
     return len(cuts), {
         unit: {term: _of_sum(each, work) / wall + varied.get(term, 0.0) / wall for term, each in times.items()}
@@ -288,10 +288,3 @@ def _of_sum(times: Values, work: Values) -> float:
 def _of_rare(moments: Intervals) -> float:
     """Variance of the sum of so many moments, from their own scatter; 0 of one, which tells none."""
     return len(moments) * float(np.var(moments[:, 1] - moments[:, 0], ddof=1)) if len(moments) > 1 else 0.0
-
-
-def _beginnings(window: Window, loading: Intervals) -> Intervals:
-    """When the device idled behind the first fetches of epochs."""
-    steps = window.steps
-    first = steps[((steps["flags"] & StepFlag.FIRST_OF_EPOCH) != 0) & (steps["fetch_end_ns"] != NOT_MEASURED)]
-    return intersect(loading, union(first["fetch_begin_ns"], first["fetch_end_ns"]))

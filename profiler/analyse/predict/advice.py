@@ -13,7 +13,7 @@ import numpy as np
 
 from ...record.tuning import DEFAULT_PREFETCH, LoaderSettings
 from .predict import predict
-from .workload import Binding, Prediction, Times, Workload
+from .workload import Prediction, Times, Workload
 
 TIE = 0.02
 """Share by which predicted rates may differ and still be the same, so that the cheaper setting is
@@ -30,18 +30,6 @@ MOST_AHEAD = 16
 AROUND = (1.0, 1.15, 1.35, 1.6, 2.0)
 """Numbers of workers that are replayed, as multiples of those that would do if batches came
 evenly."""
-
-BINDS = {
-    Binding.TRAINING: "the training itself",
-    Binding.WORKERS: "still the workers",
-    Binding.CPU: "the CPUs",
-    Binding.STORAGE: "storage",
-    Binding.ORDER: "slow batches that hold back finished ones",
-    Binding.HANDOFF: "the hand-over of batches",
-    Binding.SAMPLER: "drawing indices in the training process",
-    Binding.START: "the beginnings of epochs",
-    Binding.SERIAL: "preparing batches in the training process",
-}
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,6 @@ from ..run.window import lasting, measured_or, under_way
 from ..shares import MOSTLY
 from .advice import Advice
 from .predict import Assumed
-from .replay import loader_of
 from .workload import Times, Workload
 
 LEAST_BATCHES = 20
@@ -78,7 +77,14 @@ def workload_of(run: Run, facts: Facts) -> Workload:
             else "How batches are prepared was not recorded."
         )
     settings = _settings(run, facts)
-    _require_one_loader(steps, events, pauses)
+    together = events["value"][events["what"] == EventKind.BATCHES_TOGETHER]
+    if len(together) and together[-1] > 1:
+        raise Unobserved(f"Each step fetches {together[-1]} batches before it computes, which cannot be replayed.")
+    # Iterators of one loader follow each other; those of several take turns.
+    told = steps["loader"][steps["loader"] != NOT_MEASURED]
+    further = pauses["step"][pauses["what"] == PauseKind.FETCH]
+    if (np.diff(told) < 0).any() or np.isin(steps["step"], further).mean() > MOSTLY:
+        raise Unobserved("The training takes its batches from several loaders at a time.")
     threads = int(max(1, batches["threads"].max()))
     cpu_ns, wait_ns, read_ns = _making(batches, threads, facts.crowded)
     serial = settings.num_workers == 0 and threads == 1
@@ -87,8 +93,7 @@ def workload_of(run: Run, facts: Facts) -> Workload:
         raise Unobserved(f"{len(host_ns)} consecutive steps were recorded; {LEAST_BATCHES} are needed.")
     batch_bytes = _median(batches, "batch_bytes")
     sharing_ns = Assumed.sharing_ns(facts.handed, float(batch_bytes or 0))
-    shares = loader_of(settings).processes
-    if shares:
+    if settings.num_workers:
         # What was recorded of workers has it; no more of a batch than the batches' quickest.
         sharing_ns = min(sharing_ns, 0.9 * float(np.quantile(cpu_ns, 0.1)))
         cpu_ns = np.maximum(0.0, cpu_ns - sharing_ns)
@@ -107,15 +112,19 @@ def workload_of(run: Run, facts: Facts) -> Workload:
     # The training touches a worker's batch while it works on its step: that is no time of a step's
     # own.
     touch_ns = 0.0 if settings.pin_memory else Assumed.TOUCH_NS_PER_BYTE * float(batch_bytes or 0)
-    if shares:
+    if settings.num_workers:
         touch_ns = min(touch_ns, 0.5 * float(np.median(host_ns)))
         host_ns = np.maximum(0.0, host_ns - touch_ns)
     start_ns = _start(window.all_steps, made)
-    otherwise_ns = sampling_ns + (float(cpu_ns.mean()) if serial else touch_ns * shares)
+    otherwise_ns = sampling_ns + (float(cpu_ns.mean()) if serial else touch_ns * (settings.num_workers > 0))
     cpus = _cpus_left(run, facts, settings.num_workers)
     shm_used, shm_size = _median(host, "shm_used_bytes"), _median(host, "shm_total_bytes")
     whole = _median(host, "tree_pss_bytes")
     queued = facts.device_kind != "cpu"
+    # A training that waits for its device in most steps: by its calls, and nothing was queued any more when it asked
+    # for the next batch.
+    waits = np.nan_to_num(measured(steps["sync_ns"])) > 0
+    asked, drained = ((steps["flags"] & flag) != 0 for flag in (StepFlag.DRAINED_KNOWN, StepFlag.DRAINED_AT_ENTRY))
     return Workload(
         settings=settings,
         batch_size=facts.batch_size or 1,
@@ -124,7 +133,7 @@ def workload_of(run: Run, facts: Facts) -> Workload:
         read_ns=read_ns,
         host_ns=host_ns,
         device_ns=_device(steps, pauses) if queued else None,
-        synchronous=not queued or _waits_for_the_device(steps),
+        synchronous=not queued or bool(waits.mean() > MOSTLY and (not asked.any() or drained[asked].mean() > MOSTLY)),
         handoff_ns=handoff_ns + touch_ns,
         handoff_known=ready_ns is not None,
         latency_ns=0.0 if waited_ns is None else max(0.0, waited_ns - handoff_ns),
@@ -135,7 +144,6 @@ def workload_of(run: Run, facts: Facts) -> Workload:
         start_ns=Assumed.START_NS if start_ns is None else start_ns / (settings.num_workers + 1),
         batches_per_epoch=_batches_per_epoch(window.all_steps),
         batch_bytes=batch_bytes,
-        threads_per_worker=threads,
         # With workers it is in what was recorded.
         contention=Assumed.contention(Assumed.CONTENTION, cpus) if serial else 0.0,
         cpus=cpus,
@@ -169,18 +177,6 @@ def _settings(run: Run, facts: Facts) -> LoaderSettings:
         in_order=not facts.out_of_order or not workers,
         persistent_workers=bool(facts.persistent_workers and workers),
     )
-
-
-def _require_one_loader(steps: Records, events: Records, pauses: Records) -> None:
-    """Raise `Unobserved` unless all batches come from one loader, one for each step: its iterators
-    follow each other, those of several loaders take turns."""
-    together = events["value"][events["what"] == EventKind.BATCHES_TOGETHER]
-    if len(together) and together[-1] > 1:
-        raise Unobserved(f"Each step fetches {together[-1]} batches before it computes, which cannot be replayed.")
-    told = steps["loader"][steps["loader"] != NOT_MEASURED]
-    within_steps = pauses["step"][pauses["what"] == PauseKind.FETCH]
-    if (np.diff(told) < 0).any() or np.isin(steps["step"], within_steps).mean() > MOSTLY:
-        raise Unobserved("The training takes its batches from several loaders at a time.")
 
 
 def _making(batches: Records, threads: int, crowded: bool) -> tuple[Times, Times, Times]:
@@ -233,12 +229,9 @@ def _handoff(
 
     Returns:
         Length of a fetch whose batch lay ready; time from a batch's end in its worker to the end of
-        the fetch that
-        waited for it; what batches were on their way longer than that, the mean, as the thread of a
-        busy worker that
-        sends them waits for its interpreter, and whoever wants a CPU for that. `None`: too few
-        fetches were of the
-        kind.
+        the fetch that waited for it; what batches were on their way longer than that, the mean, as
+        the thread of a busy worker that sends them waits for its interpreter, and whoever wants a
+        CPU for that. `None`: too few fetches were of the kind.
     """
     ordinary = steps[((steps["flags"] & StepFlag.FIRST_OF_EPOCH) == 0) & (steps["fetch_end_ns"] != NOT_MEASURED)]
     _, place, batch = np.intersect1d(ordinary["step"], batches["step"], return_indices=True)
@@ -368,15 +361,6 @@ def _device(steps: Records, pauses: Records) -> Times | None:
     idle = np.maximum(0, held["device_end_ns"] - held["device_begin_ns"])
     np.subtract.at(work, place[of_these], idle[of_these])
     return np.asarray(np.maximum(0.0, work))
-
-
-def _waits_for_the_device(steps: Records) -> bool:
-    """Whether the training waits for its device in most steps: by its calls, and nothing was queued
-    any more when it asked for the next batch."""
-    waits = np.nan_to_num(measured(steps["sync_ns"])) > 0
-    known = (steps["flags"] & StepFlag.DRAINED_KNOWN) != 0
-    drained = (steps["flags"] & StepFlag.DRAINED_AT_ENTRY) != 0
-    return bool(waits.mean() > MOSTLY and (not known.any() or drained[known].mean() > MOSTLY))
 
 
 def _main_cpus(facts: Facts, host: Records, host_ns: Times, otherwise_ns: float) -> float:

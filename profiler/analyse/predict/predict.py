@@ -12,7 +12,7 @@ import numpy as np
 
 from ...record.tuning import LoaderSettings
 from ..run.loader_stats import HandedOver
-from .replay import Replay, draw, loader_of
+from .replay import Replay, draw
 from .workload import Prediction, Times, Workload
 
 
@@ -58,16 +58,14 @@ class Assumed:
     @classmethod
     def handoff_ns(cls, held: HandedOver | None) -> float:
         """What the training spends to take a batch over, its memory untouched."""
-        if held is None:
-            return cls.HANDOFF_NS + cls.HANDOFF_NS_PER_TENSOR * cls.TENSORS
-        return cls.HANDOFF_NS + cls.HANDOFF_NS_PER_TENSOR * held.tensors + cls.HANDOFF_NS_PER_OBJECT * held.objects
+        tensors, objects = (cls.TENSORS, 0.0) if held is None else (held.tensors, held.objects)
+        return cls.HANDOFF_NS + cls.HANDOFF_NS_PER_TENSOR * tensors + cls.HANDOFF_NS_PER_OBJECT * objects
 
     @classmethod
     def sharing_ns(cls, held: HandedOver | None, nbytes: float) -> float:
         """CPU time that a worker spends to hand over a batch of so many bytes."""
-        return (
-            cls.SHARE_NS_PER_TENSOR * (cls.TENSORS if held is None else held.tensors) + cls.SHARE_NS_PER_BYTE * nbytes
-        )
+        tensors = cls.TENSORS if held is None else held.tensors
+        return cls.SHARE_NS_PER_TENSOR * tensors + cls.SHARE_NS_PER_BYTE * nbytes
 
 
 STEPS, SEQUENCES = 192, 8
@@ -93,34 +91,39 @@ def predict(workload: Workload, settings: Sequence[LoaderSettings]) -> list[Pred
     that were not seen, and from what the model is off by.
     """
     rng = np.random.default_rng(0)
+    # The replay does not tell these apart.
     cases = [
-        (loader_of(each, workload.threads_per_worker), each.batch_size or workload.batch_size) for each in settings
+        replace(each, batch_size=each.batch_size or workload.batch_size, pin_memory=False, pipeline=None)
+        for each in settings
     ]
-    loads = {size: with_batch_size(workload, size, rng) for size in sorted({size for _, size in cases})}
-    drawn = {size: draw(load, SEQUENCES, STEPS, rng) for size, load in loads.items()}
-    # One of those settings that the replay does not tell apart.
     different = list(dict.fromkeys(cases))
-    replays = [[Replay(drawn[size][k], loader, STEPS) for loader, size in different] for k in range(SEQUENCES)]
+    sizes = [each.batch_size or workload.batch_size for each in different]
+    loads = {size: with_batch_size(workload, size, rng) for size in sorted(set(sizes))}
+    drawn = {size: draw(load, SEQUENCES, STEPS, rng) for size, load in loads.items()}
+    replays = [
+        [Replay(drawn[size][k], each, STEPS) for each, size in zip(different, sizes, strict=True)]
+        for k in range(SEQUENCES)
+    ]
     ns = np.array([[each.ns_per_batch for each in sequence] for sequence in replays])
     stall = np.array([[each.stall_share for each in sequence] for sequence in replays]).mean(axis=0)
     # The variance of few sequences is mixed with that of settings that are bound by the same.
     own, first = np.log(ns).var(axis=0, ddof=1), replays[0]
-    kinds = [(each.loader.workers > 0, each.binding) for each in first]
+    kinds = [(each.loader.num_workers > 0, each.binding) for each in first]
     alike = np.array([own[[kind == other for other in kinds]].mean() for kind in kinds])
     variance = ((SEQUENCES - 1) * own + 3 * alike) / (SEQUENCES + 2)
     # That of sequences is put to the length of the recording.
-    recorded = np.array([len(loads[size].cpu_ns) for _, size in different])
+    recorded = np.array([len(loads[size].cpu_ns) for size in sizes])
     away = np.exp(_Z90 * np.sqrt((variance * STEPS + UNSEEN_SD**2) / recorded + MODEL_SD**2))
     mean, said = ns.mean(axis=0), {}
-    for n, (loader, size) in enumerate(different):
+    for n, (each, size) in enumerate(zip(different, sizes, strict=True)):
         slower, faster = (
-            Replay(replace(drawn[size][0], **known), loader, STEPS).ns_per_batch / ns[0, n] if known else 1.0
-            for known in (_doubts(loads[size]) if loader.workers else ({}, {}))
+            Replay(replace(drawn[size][0], **known), each, STEPS).ns_per_batch / ns[0, n] if known else 1.0
+            for known in (_doubts(loads[size]) if each.num_workers else ({}, {}))
         )
         rate = size * 1e9 / mean[n]
         low, high = rate / away[n] / max(1.0, slower), rate * away[n] / min(1.0, faster)
         figures = float(rate), float(low), float(high), float(stall[n])
-        said[loader, size] = Prediction(settings[0], *figures, first[n].binding)
+        said[each] = Prediction(each, *figures, first[n].binding)
     return [
         replace(said[case], settings=each, infeasible=infeasible(workload, each))
         for case, each in zip(cases, settings, strict=True)
@@ -141,9 +144,7 @@ def _doubts(workload: Workload) -> tuple[dict[str, Any], dict[str, Any]]:
         high["contention"] = 0.0
     reading, making = float(workload.read_ns.mean()), float(workload.making_ns.mean())
     if workload.storage_parallel is None and reading > 0.01 * making:
-        recorded = loader_of(workload.settings, workload.threads_per_worker)
-        seen = max(1.0, max(1, recorded.workers * recorded.threads) * reading / making)
-        low["storage_parallel"] = seen
+        low["storage_parallel"] = max(1.0, max(1, workload.settings.num_workers) * reading / making)
     return low, high
 
 
@@ -183,19 +184,18 @@ def with_batch_size(workload: Workload, size: int, rng: np.random.Generator) -> 
 def infeasible(workload: Workload, settings: LoaderSettings) -> str | None:
     """Say why settings cannot run here: what they would need beyond the recorded ones, and what
     there is. `None` where they can, or nothing is known."""
-    recorded, loader, before = workload.settings, loader_of(settings), loader_of(workload.settings)
+    recorded = workload.settings
     recorded_bytes = float(workload.batch_bytes or 0)
     batch = recorded_bytes * (settings.batch_size or workload.batch_size) / workload.batch_size
     # The batch in use is one more.
     held_before, held = (recorded.outstanding + 1) * recorded_bytes, (settings.outstanding + 1) * batch
-    shared = held - held_before * before.processes
-    if workload.shm_bytes is not None and loader.processes and shared > workload.shm_bytes:
+    shared = held - held_before * (recorded.num_workers > 0)
+    if workload.shm_bytes is not None and settings.num_workers and shared > workload.shm_bytes:
         return (
             f"{settings.outstanding + 1} batches of {_bytes(batch)} take {_bytes(shared)} more of /dev/shm, "
             f"but only {_bytes(workload.shm_bytes)} are free"
         )
-    processes = settings.num_workers * loader.processes - recorded.num_workers * before.processes
-    more = held - held_before + processes * (workload.worker_bytes or 0)
+    more = held - held_before + (settings.num_workers - recorded.num_workers) * (workload.worker_bytes or 0)
     if workload.memory_bytes is not None and more > workload.memory_bytes:
         pinned = ", all of which may be pinned" if settings.pin_memory else ""
         return (

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from heapq import heappop, heappush
 from math import inf
 
@@ -44,46 +44,8 @@ launch queue of 1,024 kernels holds. It smooths single late batches and changes 
 READ, WAIT, CPU, MAIN = range(4)
 """The clocks: of readers, of time itself, of workers that compute, of the training process. A batch
 is made in the order of the first three."""
-POOLS = {"threads", "dali-cpu", "dali-gpu"}
-"""Loaders whose `num_workers` threads prepare the samples of one batch together."""
-AHEAD = {"prefetch": 3}
-"""Batches that a loader takes from its workers before the training asks: two pinned and one on its
-way."""
-
 Act = tuple[float, float]
 """What the training process is at: (until when by its clock, CPUs that it uses meanwhile)."""
-
-
-@dataclass(frozen=True)
-class Loader:
-    """What prepares batches, and how many may be on order."""
-
-    workers: int
-    """Workers that prepare a batch each; 0: the training process does."""
-    threads: int = 1
-    """Threads of each worker, which work on its batch together."""
-    outstanding: int = 0
-    """Batches ordered and not handed over, at most."""
-    in_order: bool = True
-    persistent: bool = False
-    """Whether workers are started once and not at each epoch."""
-    processes: bool = False
-    """Whether workers are processes that hand batches over through shared memory."""
-
-
-def loader_of(settings: LoaderSettings, threads_per_worker: int = 1) -> Loader:
-    """What prepares batches under these settings of their loader."""
-    if settings.pipeline == "caffe":
-        # Its own threads and buffers, whatever is asked for; reads ahead are not counted.
-        return Loader(1, 1, 3, settings.in_order, settings.persistent_workers)
-    if settings.pipeline == "naive" or settings.num_workers == 0:
-        return Loader(0)
-    workers, threads, outstanding = settings.num_workers, max(1, threads_per_worker), settings.outstanding
-    outstanding += AHEAD.get(settings.pipeline or "", 0)
-    pool = settings.pipeline in POOLS
-    if pool:
-        workers, threads, outstanding = 1, workers, (settings.prefetch_factor or 1) + 1
-    return Loader(workers, threads, outstanding, settings.in_order, settings.persistent_workers, not pool)
 
 
 def draw(workload: Workload, sequences: int, length: int, rng: np.random.Generator) -> list[Workload]:
@@ -128,10 +90,11 @@ class Replay:
             no end.
     """
 
-    def __init__(self, workload: Workload, loader: Loader, steps: int) -> None:
+    def __init__(self, workload: Workload, loader: LoaderSettings, steps: int) -> None:
         if loader.outstanding > MOST_OUTSTANDING:
             raise ArithmeticError(f"{loader.outstanding} batches on order")
         self.workload, self.loader, self.steps = workload, loader, steps
+        workers = loader.num_workers
         self.ends: list[float] = []
         """When each step was done; on the device where there is one."""
         self.stalls: list[float] = []
@@ -151,15 +114,13 @@ class Replay:
         self._due: list[list[tuple[float, int, int]]] = [[], [], []]
         """Workers at each part of making a batch: (when they will be through, by its clock; worker;
         batch)."""
-        pace = 1 / loader.threads
-        sharing = workload.sharing_ns if loader.processes else 0.0
-        cpu = workload.cpu_ns * pace + sharing
-        self._making = [(workload.read_ns * pace).tolist(), (workload.wait_ns * pace).tolist(), cpu.tolist()]
+        cpu = workload.cpu_ns + workload.sharing_ns if workers else workload.cpu_ns
+        self._making = [workload.read_ns.tolist(), workload.wait_ns.tolist(), cpu.tolist()]
         self._host = workload.host_ns.tolist()
         self._device = None if workload.device_ns is None else workload.device_ns.tolist()
-        self._index_queues: list[deque[int]] = [deque() for _ in range(loader.workers)]
-        self._busy = [False] * loader.workers
-        self._num_tasks = [0] * loader.workers
+        self._index_queues: list[deque[int]] = [deque() for _ in range(workers)]
+        self._busy = [False] * workers
+        self._num_tasks = [0] * workers
         """Batches of each worker that were ordered and not handed over."""
         self._result_queue: deque[tuple[int, int, float]] = deque()
         """Finished batches: (which, by which worker, when the training can have it)."""
@@ -175,14 +136,14 @@ class Replay:
         one and the steady rest are put together by the length of an epoch; where they never end
         only the rest counts."""
         ends, steps, epoch = self.ends, self.steps, self.workload.batches_per_epoch or 0
-        if not self.loader.workers:
+        if not self.loader.num_workers:
             return max(LEAST_NS, ends[-1] / steps)
         if whole := steps // epoch * epoch if epoch else 0:
             return max(LEAST_NS, ends[whole - 1] / whole)
         settled = min(max(self.loader.outstanding, min(32, steps // 4)), steps // 2)
         # Workers that prepare batches equally fast hand them over in bursts of one each: whole
         # bursts.
-        settled = min(settled + (steps - settled) % self.loader.workers, steps - 1)
+        settled = min(settled + (steps - settled) % self.loader.num_workers, steps - 1)
         steady = (ends[-1] - ends[settled - 1]) / (steps - settled)
         return max(LEAST_NS, (ends[-1] + (epoch - steps) * steady) / epoch if epoch else steady)
 
@@ -191,7 +152,7 @@ class Replay:
         """Weight of the beginning of an epoch that is longer than what was replayed, by its length.
         Without workers the first batch is made as any other."""
         epoch = self.workload.batches_per_epoch
-        return 1.0 if not self.loader.workers else min(1.0, self.steps / epoch) if epoch else 0.0
+        return 1.0 if not self.loader.num_workers else min(1.0, self.steps / epoch) if epoch else 0.0
 
     @property
     def stall_share(self) -> float:
@@ -206,7 +167,7 @@ class Replay:
         load, lost, begins, least = self.workload, dict(self.lost), self._begins, LEAST_LOST * self.ends[-1]
         if float(np.sum(self.stalls)) - lost[Binding.START] * (1 - begins) <= least:
             return Binding.CPU if lost[Binding.CPU] > least else Binding.TRAINING
-        if not self.loader.workers:
+        if not self.loader.num_workers:
             return Binding.SERIAL if load.making_ns.mean() >= load.drawing_ns else Binding.SAMPLER
         if lost[Binding.CPU] > CPUS_CONTENDED * (lost[Binding.CPU] + lost[Binding.WORKERS]):
             # Workers that slow each other leave no CPU to further ones.
@@ -221,7 +182,7 @@ class Replay:
         load, since = self.workload, 0.0
         for step in range(self.steps):
             asked = self.now
-            yield from self._next_data(step) if self.loader.workers else self._fetch(step)
+            yield from self._next_data(step) if self.loader.num_workers else self._fetch(step)
             begin = self.now
             self.stalls.append(max(0.0, begin - (asked if self._device is None else since)))
             if step + self._epoch == self._epoch_end:
@@ -266,8 +227,8 @@ class Replay:
 
     def _reset(self) -> Iterator[Act]:
         """`_reset`: an epoch begins, with new workers unless they persist."""
-        start = self.workload.start_ns * (self.loader.workers + 1)
-        yield self._sleeps(self.now + (0.0 if self.loader.persistent else start))
+        start = self.workload.start_ns * (self.loader.num_workers + 1)
+        yield self._sleeps(self.now + (0.0 if self.loader.persistent_workers else start))
         self._epoch_end += self._epoch
         self._turn = 0
         for _ in range(min(self.loader.outstanding, self._epoch)):
@@ -279,7 +240,7 @@ class Replay:
             return
         if self.workload.drawing_ns > 0:
             yield self._works(self.workload.drawing_ns, 1.0)
-        workers, worker = self.loader.workers, self._turn
+        workers, worker = self.loader.num_workers, self._turn
         if not self.loader.in_order:
             most = self.loader.outstanding // workers
             turns = (turn % workers for turn in range(worker, worker + workers))
@@ -316,7 +277,7 @@ class Replay:
                     return
             # A worker that goes on with its next batch is in the way of its thread that sends this
             # one.
-            delay = self.workload.delay_ns if queue and self.loader.processes else 0.0
+            delay = self.workload.delay_ns if queue else 0.0
             arrives = self.now + self.workload.latency_ns + delay
             self._result_queue.append((batch, worker, arrives))
             if self._waits:
@@ -329,9 +290,9 @@ class Replay:
     def _speeds(self, reading: int, computing: int, demand: float) -> tuple[float, float, float]:
         """Speeds of the clocks of readers, of workers that compute and of the training, which uses
         so many CPUs."""
-        load, threads = self.workload, self.loader.threads
-        share = min(1.0, load.cpus / max(computing * threads + demand, 1e-9))
-        storage = min(1.0, (load.storage_parallel or inf) / max(reading * threads, 1e-9))
+        load = self.workload
+        share = min(1.0, load.cpus / max(computing + demand, 1e-9))
+        storage = min(1.0, (load.storage_parallel or inf) / max(reading, 1e-9))
         # Only what the training computes is slowed: one that sleeps, or waits for its device, does
         # so in time.
         part = min(1.0, demand)
@@ -342,7 +303,7 @@ class Replay:
         speed."""
         speeds: dict[tuple[int, int, float], tuple[float, float, float]] = {}
         reads, waits, computes = self._due
-        clocks, workers = self._clocks, self.loader.workers
+        clocks, workers = self._clocks, self.loader.num_workers
         events = MOST_EVENTS * (self.steps + self.loader.outstanding + 1)
         for due, demand in self._train():
             self._main_due, goes_on = due, False

@@ -62,8 +62,6 @@ class Workload:
     """Batches of `batch_size` in an epoch; `None` where that is not known."""
     batch_bytes: int | None = None
     """Bytes of a finished batch; `None` where that is not known."""
-    threads_per_worker: int = 1
-    """Threads of a worker that work on its batch together."""
     contention: float = 0.0
     """Share by which each further busy worker slows every other one down, beyond the CPUs they
     share."""
@@ -107,23 +105,27 @@ class Prediction:
 
 
 class Binding:
-    """What limits a training's rate."""
+    """What limits a training's rate; `BINDS` has each in words."""
 
     TRAINING = "training"
-    """The training itself: no loader would make it faster."""
     WORKERS = "workers"
-    """Too few hands; CPU is left over."""
     CPU = "cpu"
-    """The CPUs, or their contention."""
     STORAGE = "storage"
-    """Reads slow each other."""
     ORDER = "order"
-    """Slow batches hold back finished ones, or the queue is too short for them."""
     HANDOFF = "handoff"
-    """Taking batches over in the training process."""
     SAMPLER = "sampler"
-    """Drawing the indices of batches in the training process."""
     START = "start"
-    """Beginnings of epochs."""
     SERIAL = "serial"
-    """Batches are made in the training process."""
+
+
+BINDS = {
+    Binding.TRAINING: "the training itself",
+    Binding.WORKERS: "still the workers",
+    Binding.CPU: "the CPUs",
+    Binding.STORAGE: "storage",
+    Binding.ORDER: "slow batches that hold back finished ones",
+    Binding.HANDOFF: "the hand-over of batches",
+    Binding.SAMPLER: "drawing indices in the training process",
+    Binding.START: "the beginnings of epochs",
+    Binding.SERIAL: "preparing batches in the training process",
+}

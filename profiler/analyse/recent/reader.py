@@ -248,8 +248,18 @@ class RecentReader:
             rates=() if lead is None or view.samples_per_s is None else rates_of(lead),
             verdict_since_s=None if cause is None else (now_ns - self._cause[1]) / SECOND_NS,
         )
+        # How far the training is, by the process that ran most.
         foremost = max(ran, key=lambda row: int(row["step"]))
-        return _with_progress(view, int(firsts.min(initial=now_ns)), foremost, now_ns)
+        step, ended_ns, goes_on = int(foremost["step"]) + 1, int(foremost["step_end_ns"]), view.state == "running"
+        left = None if view.planned_steps is None or not goes_on else max(0, view.planned_steps - step)
+        return replace(
+            view,
+            steps=step,
+            epoch=int(foremost["epoch"]),
+            elapsed_s=max(0, (now_ns if goes_on else ended_ns) - int(firsts.min(initial=now_ns))) / SECOND_NS,
+            quiet_s=max(0, now_ns - ended_ns) / SECOND_NS if goes_on else None,
+            left_s=left / view.steps_per_s if left is not None and view.steps_per_s else None,
+        )
 
     def _last_steps(self, whole: Run) -> list[LastRecords]:
         """The last steps of each rank: a folder may hold several processes of it, the newest counts."""
@@ -392,20 +402,6 @@ def rates_of(steps: Rows) -> Series:
     edges = np.arange(max(-(-int(ends[0]) // SECOND_NS), last - HISTORY_S), last + 1) * SECOND_NS
     until = np.cumsum(samples + np.maximum(0, steps["skipped_samples"])).astype(np.float64)
     return tuple(np.diff(np.interp(edges - ends[0], ends - ends[0], until)).tolist())
-
-
-def _with_progress(view: Snapshot, first_ns: int, step: np.void, now_ns: int) -> Snapshot:
-    """The view with how far the training is. `step`: the last one of the process that ran most."""
-    steps, ended_ns, goes_on = int(step["step"]) + 1, int(step["step_end_ns"]), view.state == "running"
-    left = None if view.planned_steps is None or not goes_on else max(0, view.planned_steps - steps)
-    return replace(
-        view,
-        steps=steps,
-        epoch=int(step["epoch"]),
-        elapsed_s=max(0, (now_ns if goes_on else ended_ns) - first_ns) / SECOND_NS,
-        quiet_s=max(0, now_ns - ended_ns) / SECOND_NS if goes_on else None,
-        left_s=left / view.steps_per_s if left is not None and view.steps_per_s else None,
-    )
 
 
 def _of_machine(run: Run, state: str, now_ns: int) -> Snapshot:

@@ -57,17 +57,12 @@ def found_with(
         facts = replace(facts, unnamed=places(stood, "the time in which nothing is computed"))
     stages = making_stages_of(Evidenced(facts, looks, events, pauses))
     facts = replace(facts, making_seen=making_seen(looks, facts.parts.loading), stages=stages)
-    return facts, located(looks, facts, events, pauses, findings_of(facts))
+    return facts, located(Evidenced(facts, looks, events, pauses), findings_of(facts))
 
 
-def located(
-    looks: ProcessLooks, facts: Facts, events: Records, pauses: Records, findings: Sequence[Finding]
-) -> tuple[Finding, ...]:
-    """The findings, each with up to three lines in which its time was spent; those that name lines stay as they are.
-
-    `events`, `pauses`: records of the training process.
-    """
-    evidence = Evidenced(facts, looks, events, pauses)
+def located(evidence: Evidenced, findings: Sequence[Finding]) -> tuple[Finding, ...]:
+    """The findings, each with up to three lines in which its time was spent; those that name lines stay as they are."""
+    facts, looks, events = evidence.facts, evidence.looks, evidence.events
     told = events["value"][events["what"] == EventKind.LOADER_MADE]
     created = place_of(looks.training.table.stack(int(told[-1]))) if len(told) else None
     where_made = () if created is None else (unseen(created[0], LOADER_MADE),)

@@ -128,14 +128,19 @@ def all_looks(run: Run) -> Looks | None:
 def process_looks(whole: Looks, pid: int, thread: int) -> ProcessLooks:
     """Those of `whole` at a training process, whose thread `thread` trains, and at what works for it."""
     own = whole.kept(whole.records["process"] == pid)
-    children = whole.kept(_descends(whole.records, pid))
+    # Processes that this one started, or that those started.
+    pairs = set(zip(whole.records["process"].tolist(), whole.records["parent"].tolist(), strict=True))
+    family = {pid}
+    while grown := {process for process, parent in pairs if parent in family} - family:
+        family |= grown
+    children = whole.kept(np.isin(whole.records["process"], list(family - {pid})))
     main = children.records["process"] == children.records["thread"]
     mains, rest = children.kept(main), children.kept(~main)
-    in_loop = np.isin(mains.records["process"], np.unique(mains.where(_is_worker).records["process"]))
+    in_loop = np.isin(mains.records["process"], np.unique(mains.where(_in_file(WORKER)).records["process"]))
     of_workers = np.isin(rest.records["process"], np.unique(mains.records["process"][in_loop]))
     trains = own.records["thread"] == thread
     threads = own.kept(~trains)
-    pins = np.isin(threads.records["stack"], np.unique(threads.where(_pins).records["stack"]))
+    pins = np.isin(threads.records["stack"], np.unique(threads.where(_in_file(_PINS)).records["stack"]))
     sending = np.concatenate((rest.records[of_workers], threads.records[pins]))
     return ProcessLooks(
         own.kept(trains),
@@ -146,18 +151,5 @@ def process_looks(whole: Looks, pid: int, thread: int) -> ProcessLooks:
     )
 
 
-def _is_worker(stack: CallStack) -> bool:
-    return any(is_file(WORKER, call.file) for call in stack)
-
-
-def _pins(stack: CallStack) -> bool:
-    return any(is_file(_PINS, call.file) for call in stack)
-
-
-def _descends(records: Records, pid: int) -> npt.NDArray[np.bool_]:
-    """Which looks are at processes that this one started, or that those started."""
-    pairs = set(zip(records["process"].tolist(), records["parent"].tolist(), strict=True))
-    family = {pid}
-    while grown := {process for process, parent in pairs if parent in family} - family:
-        family |= grown
-    return np.isin(records["process"], list(family - {pid}))
+def _in_file(kind: re.Pattern[str]) -> Callable[[CallStack], bool]:
+    return lambda stack: any(is_file(kind, call.file) for call in stack)

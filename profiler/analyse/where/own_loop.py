@@ -135,7 +135,15 @@ def _kinds(seen: Sequence[_Look], long: frozenset[int]) -> dict[str, list[_Look]
     for look in seen:
         calls = look.inner and (look.inner.file, look.inner.function)
         branches[look.here.file, statements_at(look.here) or look.here.line, calls].append(look)
-    rare = {key: _is_rare(mine, long) for key, mine in branches.items()}
+    # What is gone through between long intervals, or without gradients, and is no step's.
+    rare = {
+        key: (
+            sum(look.step in long for look in mine) >= NEARLY_ALL * len(mine)
+            or _most(look.shows(_NO_GRADIENT) for look in mine)
+        )
+        and not any(look.shows(_LEARNS) for look in mine)
+        for key, mine in branches.items()
+    }
     computes = {key: _most(look.computes is not None for look in mine) for key, mine in branches.items()}
     training = {key for key in branches if computes[key] and not rare[key]}
     trains = [look for key in training for look in branches[key]]
@@ -165,13 +173,6 @@ def _kinds(seen: Sequence[_Look], long: frozenset[int]) -> dict[str, list[_Look]
 
 def _most(holds: Iterable[bool]) -> bool:
     return float(np.mean(list(holds))) >= MOSTLY
-
-
-def _is_rare(mine: Sequence[_Look], long: frozenset[int]) -> bool:
-    """Whether a statement is gone through between long intervals, or without gradients, and so is no step's."""
-    in_long = sum(look.step in long for look in mine) >= NEARLY_ALL * len(mine)
-    rare = in_long or _most(look.shows(_NO_GRADIENT) for look in mine)
-    return rare and not any(look.shows(_LEARNS) for look in mine)
 
 
 def _feeding(training: Iterable[_Look]) -> dict[tuple[str, str], set[str]]:

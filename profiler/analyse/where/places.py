@@ -56,13 +56,10 @@ class Where:
 def is_users(call: Call) -> bool:
     """Whether a call is of the user's own code: of no installed package, nor of Python's library, nor of the file that
     an installer wrote for a package's command (`bin/yolo`)."""
-    return not is_file(_LIBRARY, call.file) and not _starts_command(call)
-
-
-def _starts_command(call: Call) -> bool:
-    """Whether a call is such a file's one line, `sys.exit(main())`; a program of the user's in `bin` says more."""
-    installed = call.function == "<module>" and is_file(_COMMAND, call.file)
-    return installed and (not call.text or call.text.startswith("sys.exit("))
+    if call.function == "<module>" and is_file(_COMMAND, call.file):
+        # The file's one line is `sys.exit(main())`; a program of the user's in `bin` says more.
+        return bool(call.text) and not call.text.startswith("sys.exit(") and not is_file(_LIBRARY, call.file)
+    return not is_file(_LIBRARY, call.file)
 
 
 @lru_cache(maxsize=8192)
@@ -97,7 +94,9 @@ def place_of(stack: CallStack) -> tuple[Call, str] | None:
     library that is no mere machinery. Where samples are made, in a worker or in the training's own fetch, only calls
     within that count: the loop that asks for a batch, or calls what has it (`trainer.fit(model)`), makes none.
     """
-    package = _program(stack)
+    # The package of the outermost call of any; none where the user's own code is on the way, which for a forked worker
+    # the training's calls tell.
+    package = "" if any(map(is_users, stack)) else next(filter(None, (_package(call.file) for call in stack)), "")
     stack = own_part(stack)
     stack = within(stack, FETCHER) or stack
     depth = max((at for at, call in enumerate(stack) if is_users(call)), default=None)
@@ -111,14 +110,6 @@ def place_of(stack: CallStack) -> tuple[Call, str] | None:
         return None
     inner = stack[-1].function if len(stack) > depth + 1 else ""
     return stack[depth], inner
-
-
-def _program(stack: CallStack) -> str:
-    """The package whose program this is: of the outermost call of any; empty where the user's own code is on the
-    way, which for a forked worker the training's calls tell."""
-    if any(is_users(call) for call in stack):
-        return ""
-    return next((package for call in stack if (package := _package(call.file))), "")
 
 
 @lru_cache(maxsize=8192)

@@ -11,7 +11,7 @@ import numpy as np
 
 from ...record.reader import Records
 from ...record.schema import NOT_MEASURED, EventKind, PauseKind, StepFlag, ThreadState
-from ...record.stacks import Call
+from ...record.stacks import Call, CallStack
 from ..intervals import EMPTY, Intervals, clip, union
 from ..predict.advice import VanishedWork
 from ..run.facts import Facts
@@ -40,18 +40,14 @@ class Selected:
 
     looks: Looks
     time: str
-    before: Looks | None = None
-    """Looks whose lines are taken off: what grew is what is left."""
-    often: float = 1.0
-    """How many looks each of these counts for."""
+    taken_off: tuple[tuple[CallStack, int], ...] = ()
+    """Stacks that lessen the shares of their lines, with numbers below 0: what grew is what is left."""
     calls_models: bool = False
     """Where a model is called here, the call is the line, and none of the model's own."""
 
     def lines(self) -> tuple[Where, ...]:
         """The lines in which most of it was spent."""
-        before = () if self.before is None else self.before.stacks()
-        earlier = ((stack, -round(self.often * count)) for stack, count in before)
-        stacks = chain(self.looks.stacks(), earlier)
+        stacks = chain(self.looks.stacks(), self.taken_off)
         return places(((outside_models(s), n) for s, n in stacks) if self.calls_models else stacks, self.time)
 
 
@@ -219,8 +215,9 @@ def growing_part(of: Evidenced) -> Selected:
     later, earlier = (
         len(of.looks.training.between(*half)) for half in ((middle, window.end_ns), (window.begin_ns, middle))
     )
-    often = later / earlier if earlier else 1.0
-    return Selected(looks.between(middle, window.end_ns), time, looks.between(window.begin_ns, middle), often=often)
+    often, before = later / earlier if earlier else 1.0, looks.between(window.begin_ns, middle).stacks()
+    taken_off = tuple((stack, -round(often * count)) for stack, count in before)
+    return Selected(looks.between(middle, window.end_ns), time, taken_off)
 
 
 def handed_over(_: Selected, looks: ProcessLooks) -> tuple[Where, ...]:

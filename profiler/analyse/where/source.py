@@ -391,7 +391,13 @@ class _Flow:
                 self._joined([statement.body])
             return holds and (self._through(statement.body, until) or self._through(statement.orelse, until))
         if isinstance(statement, ast.If | ast.Try | ast.TryStar | ast.Match):
-            branches = _branches(statement)
+            if isinstance(statement, ast.If):
+                branches = [statement.body, statement.orelse]
+            elif isinstance(statement, ast.Match):
+                branches = [case.body for case in statement.cases]
+            else:
+                branches = [statement.body + statement.orelse + statement.finalbody]
+                branches += [handler.body for handler in statement.handlers]
             if holds:
                 return any(self._through(branch, until) for branch in branches)
             self._joined(branches)
@@ -444,15 +450,6 @@ class _Flow:
     def _add(self, changed: Sequence[str], parts: Parts) -> None:
         for name in changed:
             self.names[name] = self.names.get(name, SAME) | parts
-
-
-def _branches(statement: ast.If | ast.Try | ast.TryStar | ast.Match) -> list[list[ast.stmt]]:
-    if isinstance(statement, ast.If):
-        return [statement.body, statement.orelse]
-    if isinstance(statement, ast.Match):
-        return [case.body for case in statement.cases]
-    handlers = [handler.body for handler in statement.handlers]
-    return [statement.body + statement.orelse + statement.finalbody, *handlers]
 
 
 # What work is given, and what of its result is used.

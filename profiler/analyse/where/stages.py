@@ -237,14 +237,6 @@ def stage_of(stack: CallStack, transforms: Collection[str] = ()) -> Standing | N
     return _told(inner, transforms) or (COLLATE if collates else SAMPLE, "")
 
 
-def stage_by_hand(stack: CallStack) -> Standing | None:
-    """Return which stage of preparing a batch without a loader a stack is in; `None` of an empty one.
-
-    `stack`: from the statement on that makes it.
-    """
-    return (_told(stack, ()) or (SAMPLE, "")) if stack else None
-
-
 def _told(inner: CallStack, transforms: Collection[str]) -> Standing | None:
     row, depth = _MAKING.first(inner)
     stage = _MAKING.results[row]
@@ -345,7 +337,7 @@ def making_stages(looks: Looks, time: str, transforms: Collection[str]) -> Stage
 def stages_by_hand(looks: Looks, time: str, in_loop: Mapping[CallStack, CallStack]) -> Stages | None:
     """Divide looks at a thread whose loop makes batches without a loader. `in_loop`: stack → the part of it from the
     loop's function on."""
-    return _divided(looks, time, lambda s: (stage_by_hand(in_loop[s]), in_loop[s]))
+    return _divided(looks, time, lambda s: (_told(in_loop[s], ()) or (SAMPLE, ""), in_loop[s]))
 
 
 def handing_stages(looks: Looks, time: str) -> Stages | None:

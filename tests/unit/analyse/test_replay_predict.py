@@ -153,10 +153,3 @@ def test_a_larger_batch_takes_what_its_samples_take() -> None:
     workload = replace(recorded(SPECS["constant"]), batches_per_epoch=None, handoff_ns=0.0)
     (twice,) = predict(workload, [replace(LoaderSettings(32, 4), batch_size=64)])
     assert twice.samples_per_s == pytest.approx(64 / 0.020, rel=0.01)
-
-
-def test_pools_of_threads_work_on_one_batch_together() -> None:
-    workload = replace(recorded(SPECS["constant"]), cpu_ns=np.full(300, 40 * MS), wait_ns=np.zeros(300))
-    pool = [LoaderSettings(threads, 2, pipeline="threads") for threads in (1, 2, 4)]
-    rates = [p.samples_per_s for p in predict(workload, pool)]
-    assert rates == pytest.approx([32 / 0.040, 32 / 0.020, 32 / 0.0102], rel=0.02)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from support.loader_clock import MS, SPECS, Made, Spec, recorded, simulate
-from whyidle.analyse.predict.replay import MOST_OUTSTANDING, Loader, Replay, loader_of
+from whyidle.analyse.predict.replay import MOST_OUTSTANDING, Replay
 from whyidle.record.tuning import LoaderSettings
 
 STEPS = 200
@@ -44,7 +44,7 @@ def made_by(spec: Spec, rng: np.random.Generator) -> Made:
 def replayed(spec: Spec, settings: LoaderSettings, made: Made, hosts: Any, steps: int = STEPS) -> Replay:
     device = None if spec.device_ns is None else np.full(len(hosts), spec.device_ns)
     load = replace(recorded(spec, 8), **vars(made), host_ns=hosts, device_ns=device)
-    return Replay(load, loader_of(settings), steps)
+    return Replay(load, settings, steps)
 
 
 CROSSED = [
@@ -112,26 +112,9 @@ def test_an_early_batch_is_taken_out_while_the_training_waits_for_a_late_one() -
 
 
 @pytest.mark.parametrize(
-    ("host_ns", "outstanding"), [(np.nan, 4), (1.0, MOST_OUTSTANDING + 1)], ids=["no number", "a prefetch without end"]
+    ("host_ns", "ahead"), [(np.nan, 2), (1.0, MOST_OUTSTANDING)], ids=["no number", "a prefetch without end"]
 )
-def test_what_has_no_end_is_refused(host_ns: float, outstanding: int) -> None:
+def test_what_has_no_end_is_refused(host_ns: float, ahead: int) -> None:
     load = replace(recorded(Spec(""), 8), host_ns=np.full(8, host_ns))
     with pytest.raises(ArithmeticError):
-        Replay(load, Loader(2, outstanding=outstanding), 20)
-
-
-@pytest.mark.parametrize(
-    ("pipeline", "workers", "loader"),
-    [
-        (None, 0, Loader(0)),
-        (None, 3, Loader(3, 2, 6, processes=True)),
-        ("prefetch", 3, Loader(3, 2, 9, processes=True)),
-        ("threads", 3, Loader(1, 3, 3)),
-        ("naive", 3, Loader(0)),
-        ("caffe", 3, Loader(1, 1, 3)),
-    ],
-)
-def test_what_prepares_batches_depends_on_the_kind_of_loader(
-    pipeline: str | None, workers: int, loader: Loader
-) -> None:
-    assert loader_of(LoaderSettings(workers, 2 if workers else None, pipeline=pipeline), 2) == loader
+        Replay(load, LoaderSettings(2, ahead), 20)

@@ -69,7 +69,7 @@ def seen(folder: Path, making: CallStack) -> tuple[Run, ProcessLooks, Facts]:
 
 
 def located_in(run: Run, looks: ProcessLooks, facts: Facts, finding: Finding) -> Finding:
-    (found,) = located(looks, facts, run.records(EVENT), run.records(PAUSE), [finding])
+    (found,) = located(Evidenced(facts, looks, run.records(EVENT), run.records(PAUSE)), [finding])
     return found
 
 
