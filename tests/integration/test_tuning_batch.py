@@ -13,7 +13,7 @@ import pytest
 from support.runs import WITHOUT_COMPILER
 from whyidle.capture.bootstrap import RUN, environment
 from whyidle.commands.tune import scenario_job
-from whyidle.tune.batch import Climb, ProbeOutcome, child_probe
+from whyidle.tune.batch import ProbeOutcome, child_probe, climb
 from whyidle.tune.training import Launch
 
 SECONDS = 250.0
@@ -81,7 +81,7 @@ def script(tmp_path: Path, *parts: str) -> Launch:
 def test_the_ladder_finds_the_limit_of_the_address_space_and_names_only_what_was_run(tmp_path: Path) -> None:
     """2 MiB a sample, of 700 MiB and of all that torch maps anyway, 5 % of which are the margin."""
     probe = child_probe(script(tmp_path, LIMITED, LOOP), tmp_path / "probes", 8)
-    found = Climb(probe, 8, 100 * SECONDS, dataset_samples=3000).climb()
+    found = climb(probe, 8, 100 * SECONDS, dataset_samples=3000)
     assert found.b_max is not None
     ran = found.probes[found.b_max]
     assert ran.outcome == ProbeOutcome.OK

@@ -11,7 +11,6 @@ from msgspec import ValidationError, convert
 
 from ...analyse.causes.finding import Finding
 from ...errors import RecordError
-from ...record.tuning import LoaderSettings
 from ...tune.prove import Proof
 from ...tune.result import Tuning
 from .encode import Json, builtins, finding, next_of
@@ -54,7 +53,7 @@ def read(content: Json) -> Tuning:
         raise RecordError(f"no readable result of a tuning ({type(error).__name__}: {error}).") from error
 
 
-def proof(what: str, told: Proof | None, baseline: LoaderSettings, why_not: str, report: Finding) -> Json:
+def proof(what: str, told: Proof, report: Finding) -> Json:
     """Give promised and measured speed as JSON has it.
 
     `advice` is `null` where none is a setting of the loader, `measured` (a rate over that of the training as it is,
@@ -63,7 +62,7 @@ def proof(what: str, told: Proof | None, baseline: LoaderSettings, why_not: str,
     interval reaches into that. `patch`: the change of the source, `null` where it was not measured to be faster.
     `report`: the verdict that the advice is of.
     """
-    advised, seen = (None, None) if told is None else (told.advised, told.measured)
+    advised = told.advised
     return builtins(
         {
             "format": PROOF_FORMAT,
@@ -72,13 +71,13 @@ def proof(what: str, told: Proof | None, baseline: LoaderSettings, why_not: str,
             "cause": advised and advised.cause,
             "advice": advised and next_of(advised.change),
             "first": advised is not None and advised.first,
-            "baseline": baseline,
+            "baseline": told.baseline,
             "settings": advised and advised.settings,
-            "measured": seen,
-            "rounds": 0 if told is None else told.rounds,
-            "kept": told and told.kept,
-            "why_not": why_not,
-            "patch": told and told.patch and told.patch.kept(),
+            "measured": told.measured,
+            "rounds": told.rounds,
+            "kept": told.kept,
+            "why_not": told.why_not,
+            "patch": told.patch and told.patch.kept(),
             "report": finding(report),
         }
     )

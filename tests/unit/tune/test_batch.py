@@ -13,12 +13,12 @@ from whyidle.analyse.statistics import Estimate
 from whyidle.record.tuning import Block, LoaderSettings
 from whyidle.tune.batch import (
     DEVICE_MARGIN,
-    Climb,
     Ladder,
     Probe,
     ProbeOutcome,
     Question,
     advise,
+    climb,
     knee,
     largest_within,
     sizes_to_measure,
@@ -124,16 +124,8 @@ def test_all_sizes_are_measured_in_every_round_and_the_budget_is_kept() -> None:
 def test_a_smaller_batch_that_is_faster_is_proposed_with_the_same_global_one() -> None:
     """From 24 on each sample costs twice as much: caches no longer hold it."""
     training = Simulated(lambda size: 1e6 + (50e3 if size < 24 else 100e3) * size)
-    raced = []
-
-    def race(size: int) -> LoaderSettings:
-        raced.append(size)
-        return LoaderSettings(3, 2, batch_size=size)
-
-    found = training.advise(race=race)
+    found = training.advise()
     assert (found.micro_batch, found.accumulate) == (16, 2)
-    assert raced == [16]
-    assert found.settings == LoaderSettings(3, 2, batch_size=16)
     assert any("keep the global batch of 32" in note for note in found.notes)
 
 
@@ -250,7 +242,7 @@ class Machine:
         return size
 
     def climb(self, first: int, budget_s: float = 1e9, **limits: int) -> Ladder:
-        found = Climb(self, first, budget_s, now=lambda: self.now, **limits).climb()
+        found = climb(self, first, budget_s, now=lambda: self.now, **limits)
         assert found.b_max is None or (found.b_max in self.ran and self.fits(found.b_max))
         assert set(found.probes) == set(self.ran)
         assert len(self.ran) == len(set(self.ran))
@@ -367,16 +359,12 @@ def rates_of(alpha_ns: float, beta_ns: float, sizes: list[int], spread: float = 
     return {size: Estimate(rate, rate * (1 - spread), rate * (1 + spread)) for size, rate in exact.items()}
 
 
-def test_the_line_gives_back_the_times_it_was_made_of_and_names_a_size_that_is_off_it() -> None:
-    alpha, beta, off = step_time(rates_of(4e6, 50e3, [8, 16, 32, 64, 128]))
-    assert (alpha, beta, off) == (pytest.approx(4e6), pytest.approx(50e3), ())
-    slow = rates_of(4e6, 50e3, [64])[64].value * 0.8
-    bent = step_time(rates_of(4e6, 50e3, [8, 16, 32, 128, 256]) | {64: Estimate(slow, slow * 0.99, slow * 1.01)})
-    assert (64 in bent[2], 8 in bent[2]) == (True, False)
+def test_the_line_gives_back_the_times_it_was_made_of() -> None:
+    assert step_time(rates_of(4e6, 50e3, [8, 16, 32, 64, 128])) == (pytest.approx(4e6), pytest.approx(50e3))
     # Larger batches even a little slower: the best line would begin below zero.
     rates = rates_of(0, 50e3, [8, 16, 32])
     slower = rates[32].value * 0.97
-    assert step_time(rates | {32: Estimate(slower, slower, slower)})[:2] == (0, pytest.approx(50e3, rel=0.03))
+    assert step_time(rates | {32: Estimate(slower, slower, slower)}) == (0, pytest.approx(50e3, rel=0.03))
     assert step_time(rates_of(4e6, 50e3, [8, 16])) is None
     assert step_time(rates_of(4e6, -10.0, [8, 16, 32])) is None
 
