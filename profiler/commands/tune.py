@@ -306,9 +306,9 @@ class _Command:
         if plan.cuda:
             # The children need its part of the GPU's memory; it is started again for what follows.
             bench.pause()
-        launch, size, most = self._job.launch, plan.batch_size, None if asked == AUTO else int(asked)
-        probe = child_probe(launch, bench.folder, size, samples.largest, bench.began, progress.tick)
-        question = Question(tuned.best.settings, size, bench.ready.samples, most, samples.vary)
+        own, most = replace(plan.baseline, batch_size=plan.batch_size), None if asked == AUTO else int(asked)
+        probe = child_probe(self._job.launch, bench.folder, own, samples.largest, bench.began, progress.tick)
+        question = Question(tuned.best.settings, plan.batch_size, bench.ready.samples, most, samples.vary)
         return advise(bench, probe, question, left_s, progress.phase)
 
     def prove(self) -> int:

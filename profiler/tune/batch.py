@@ -10,28 +10,23 @@ beta B: what it costs whatever its size (launches, Python, the optimizer), and w
 
 from __future__ import annotations
 
-import json
 import math
-import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from ..analyse.statistics import Estimate, Values
-from ..record.files import plain
-from ..record.run import create_run
-from ..record.tuning import WITHOUT_MEMORY, Block, LoaderSettings
+from ..errors import WhyidleError
+from ..record.tuning import WITHOUT_MEMORY, Block, LoaderSettings, MemoryUse
 from .result import BatchAdvice
 from .search import Bench, BenchEnded, TrialFailed
 from .standing import WORTH_TUNING, BlockFit, shuffled
-from .training import KILLED, OUTPUT, Launch, last_lines, popen
-from .watchdog import end_all, watched
+from .training import Launch, ScriptBench
 
 MOST_PROBES = 7
 """Sizes tried, each in a process of its own."""
@@ -48,15 +43,15 @@ DEVICE_MARGIN = 512 << 20
 WORTH_A_PROCESS = 1.1
 """A size that is less than so many times the largest known to fit is not worth a process."""
 LEAST_STEPS = 3
-"""Optimizer steps: its own state is there from the second one on."""
+"""Optimizer steps of a pass, and of what is trained before a probe: its own state is there from the second one on."""
 MEMORY_RESIDUAL = 0.03
 """Distance of a measured memory from the line from which that is no line."""
 EXTRAPOLATED = 2
 """Times the largest measured size that such a line is trusted to."""
-STEPS, STEPS_SECONDS = 20, 10.0
-"""Optimizer steps of a probe, and seconds after which `LEAST_STEPS` are enough."""
-TICK_SECONDS = 0.05
-LAST_LINES = 40
+STEPS = 8
+"""Steps of a probe, unless they are slow."""
+PROBE_S = 2.0
+"""Seconds that a probe trains for at least, if its steps allow it: see `switching.Measurement`."""
 
 NEAR_BEST = 0.95
 """Share of the best rate that is as good as it."""
@@ -108,11 +103,9 @@ class Probe:
     """Whether it is a device's own memory."""
     retries: int = 0
     """Times that the allocator had to free its caches: it does so again and again in a long training."""
-    why: str | None = None
-    """What it ended with, where that is not `ok`."""
+    why: str = ""
+    """What it ended with; empty where that is `ok`."""
     seconds: float = 0.0
-    usual_order: bool = False
-    """Whether the largest samples could not come first."""
 
     @property
     def margin_bytes(self) -> int | None:
@@ -269,100 +262,42 @@ def neat(size: int) -> int:
 def child_probe(
     launch: Launch,
     folder: Path,
-    was: int,
+    settings: LoaderSettings,
     first: Sequence[int] = (),
-    began: float = 0.0,
+    began: float | None = None,
     on_tick: Callable[[], None] = lambda: None,
 ) -> Try:
-    """Make a probe of what `launch` starts. See `capture.tuning.sized` for what happens in it.
+    """Make a probe of what `launch` starts: it is started anew for each size, and told to train on with that.
 
     Args:
         folder: for what it prints; each probe has a folder of its own there, removed where all went well.
-        was: the program's own batch size.
+        settings: the program's own.
         first: samples to make the first batches of, where they differ in size.
-        began: when the tuning did, as `time.time()`: files that are older are not overwritten.
+        began: when the tuning did, as `time.time()`: files that are older are not overwritten; `None`: now.
     """
 
     def probe(batch_size: int, seconds: float, /) -> Probe:
-        place = folder / f"probe-{batch_size}"
+        place, begin = folder / f"probe-{batch_size}", time.monotonic()
         shutil.rmtree(place, ignore_errors=True)
-        create_run(place, {"command": list(launch.command), "probe": batch_size})
-        asked: dict[str, Any] = {
-            "batch_size": batch_size,
-            "was": was,
-            "steps": STEPS,
-            "seconds": min(STEPS_SECONDS, seconds / 3),
-        }
-        asked |= {"first": list(first), "tuner": os.getpid()}
-        options = {"probe": asked, "tuner": os.getpid(), "began": began, "overwrite": launch.overwrite}
-        begin = time.monotonic()
-        with watched(launch.mark(place)):
-            process = popen(list(launch.command), launch.environment(place, options), place / OUTPUT)
-            try:
-                ended, told = None, list[dict[str, Any]]()
-                while not (ended is not None or _done(told) or time.monotonic() - begin >= seconds):
-                    time.sleep(TICK_SECONDS)
-                    on_tick()
-                    ended, told = process.poll(), _told(place)
-            finally:
-                # Also on Ctrl-C.
-                end_all(launch.mark(place), process.pid)
-                process.wait()
-        found = _judge(_told(place), _done(told), ended, place / OUTPUT, time.monotonic() - begin, bool(first))
-        if found.outcome == ProbeOutcome.OK:
-            shutil.rmtree(place, ignore_errors=True)
-        return found
+        once = replace(launch, after_steps=LEAST_STEPS, after_s=0.0, most_starts=1, limit_s=seconds)
+        block, outcome, why = None, ProbeOutcome.OK, ""
+        try:
+            with ScriptBench(once, place, on_tick, lambda _: None, began) as bench:
+                block = bench.measure(replace(settings, batch_size=batch_size), PROBE_S, list(first))
+        except WhyidleError as error:
+            why = str(error).partition("\n")[0].rstrip(":")
+            lacked = isinstance(error, TrialFailed) and (error.out_of_memory or WITHOUT_MEMORY.search(str(error)))
+            outcome = ProbeOutcome.OOM if lacked else ProbeOutcome.FAILED
+        took = time.monotonic() - begin
+        if outcome == ProbeOutcome.FAILED and took >= seconds:
+            outcome, why = ProbeOutcome.LATE, f"it was not done after {took:.0f} s"
+        if block is None:
+            return Probe(outcome, why=why, seconds=took)
+        shutil.rmtree(place, ignore_errors=True)
+        memory = block.memory or MemoryUse(None, None, False)
+        return Probe(outcome, block.batches, **vars(memory), seconds=took)
 
     return probe
-
-
-def _judge(
-    told: list[dict[str, Any]], done: bool, ended: int | None, output: Path, seconds: float, leads: bool
-) -> Probe:
-    """Tell what became of a command, by what its processes told, its exit code and what it printed."""
-    steps = min((int(each["steps"]) for each in told), default=0)
-    # Of several ranks, the one with the least left.
-    memories: list[dict[str, Any]] = [dict(each["memory"]) for each in told]
-    memory = max(memories, key=lambda m: (m.get("peak_bytes") or 0) / (m.get("capacity_bytes") or math.inf), default={})
-    refused = any(int(each.get("refused") or 0) for each in memories)
-    last = last_lines(output, LAST_LINES)
-    said = next((line for line in reversed(last) if WITHOUT_MEMORY.search(line)), "")
-    printed = f"; its last output: {plain(last[-1].strip())}" if last else ""
-    # A program that was stopped, or ended by itself, after steps enough has shown what it takes.
-    enough = (done or (ended in (None, 0) and steps >= LEAST_STEPS)) and not refused
-    outcome, why = next(
-        (outcome, why)
-        for holds, outcome, why in (
-            (enough and any(int(each["loaders"]) for each in told), ProbeOutcome.OK, None),
-            (enough, ProbeOutcome.FAILED, "the program makes no DataLoader whose batch size could be changed"),
-            (said, ProbeOutcome.OOM, plain(said.strip())),
-            (ended in KILLED, ProbeOutcome.OOM, "the training was killed; the kernel does so when memory runs out"),
-            (refused, ProbeOutcome.OOM, "out of memory"),
-            (ended is None, ProbeOutcome.LATE, f"it made {steps} optimizer steps in {seconds:.0f} s"),
-            (
-                True,
-                ProbeOutcome.FAILED,
-                f"the command ended with exit code {ended} after {steps} optimizer steps{printed}",
-            ),
-        )
-        if holds
-    )
-    peak, capacity, retries = memory.get("peak_bytes"), memory.get("capacity_bytes"), int(memory.get("retries") or 0)
-    usual = leads and bool(told) and not any(each.get("worst_first") for each in told)
-    return Probe(outcome, steps, peak, capacity, bool(memory.get("on_device")), retries, why, seconds, usual)
-
-
-def _told(folder: Path) -> list[dict[str, Any]]:
-    """Give what each process that trained wrote last."""
-    found = []
-    for path in sorted(folder.glob("probe-*.json")):
-        with suppress(OSError, ValueError):
-            found.append(json.loads(path.read_text()))
-    return found
-
-
-def _done(told: list[dict[str, Any]]) -> bool:
-    return bool(told) and all(each.get("done") for each in told)
 
 
 # What is fast.
@@ -621,8 +556,6 @@ def _notes_of_memory(question: Question, ladder: Ladder | None) -> Iterator[str]
             yield f"A batch of {ladder.b_max} ran for only {steps} optimizer steps"
     if question.varying:
         yield "Batches differ in size, so leave room: what fits depends on which samples share a batch"
-    if any(tried.usual_order for tried in ladder.probes.values()):
-        yield "The largest samples could not come first: what fits holds for samples in their usual order"
 
 
 def _notes_of_loader(found: Measurements, rates: Rates) -> Iterator[str]:

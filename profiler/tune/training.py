@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,8 @@ class Launch:
     """Times that it is started in all, should it end."""
     description: Mapping[str, Any] = field(default_factory=dict)
     """For the run.json of its recordings."""
+    limit_s: float = inf
+    """Seconds from when the bench is made after which nothing is waited for any longer."""
 
 
 def popen(command: list[str], environment: Mapping[str, str], output: Path) -> subprocess.Popen[bytes]:
@@ -254,13 +257,21 @@ class ScriptBench:
     Its runs go to `folder/training-1` and so on. Use as a context manager: at its end nothing of the training is left.
     """
 
-    def __init__(self, launch: Launch, folder: Path, on_tick: Callable[[], None], say: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        launch: Launch,
+        folder: Path,
+        on_tick: Callable[[], None],
+        say: Callable[[str], None],
+        began: float | None = None,
+    ) -> None:
         self._launch = launch
         self.folder = folder
         self._on_tick = on_tick
         self._say = say
-        self.began = time.time()
-        """Files that are older are guarded."""
+        self.began = time.time() if began is None else began
+        """As `time.time()`; files that are older are guarded."""
+        self._limit = time.monotonic() + launch.limit_s
         self._until = None if launch.budget_s is None else time.monotonic() + launch.budget_s
         self._training: StartedTraining | None = None
         self._open: set[LoaderSettings] = set()
@@ -302,8 +313,9 @@ class ScriptBench:
     def now(self) -> float:
         return time.monotonic()
 
-    def measure(self, settings: LoaderSettings, seconds: float) -> Block:
-        return self._order(Word.MEASURE, settings, seconds)
+    def measure(self, settings: LoaderSettings, seconds: float, first: Sequence[int] | None = None) -> Block:
+        """Measure a block; where there is a `first`, what memory it takes too, its first batches of these samples."""
+        return self._order(Word.MEASURE, settings, seconds, first)
 
     def held(self, seconds: float, batch_size: int | None = None) -> Block:
         size = self.baseline.batch_size if batch_size is None else batch_size
@@ -361,7 +373,7 @@ class ScriptBench:
         return training
 
     def _await_ready(self, training: StartedTraining) -> None:
-        until = time.monotonic() + READY_SECONDS
+        until = min(time.monotonic() + READY_SECONDS, self._limit)
         while True:
             answer = self._receive(training)
             if answer is not None and answer["say"] == Word.READY:
@@ -379,7 +391,7 @@ class ScriptBench:
                     f"whyidle saw no training with a torch DataLoader within {READY_SECONDS:.0f} s.{training.output()}"
                 )
 
-    def _order(self, say: str, settings: LoaderSettings, seconds: float) -> Block:
+    def _order(self, say: str, settings: LoaderSettings, seconds: float, first: Sequence[int] | None = None) -> Block:
         tried = False
         while True:
             training = self._training
@@ -394,7 +406,7 @@ class ScriptBench:
                 except WhyidleError as error:
                     raise BenchEnded(str(error)) from error
             training.busy = True
-            training.channel.send(say, settings=settings.to_json(), seconds=seconds)
+            training.channel.send(say, settings=settings.to_json(), seconds=seconds, first=first)
             answer = self._await_answer(training, self._patience(seconds))
             if answer is None:
                 continue
@@ -406,7 +418,8 @@ class ScriptBench:
                     self._open.add(settings)
                 return block
             out_of_memory, ended = answer["say"] == Word.OOM, bool(answer.get("ended"))
-            if tried or not self._may_do_alone(settings, out_of_memory, ended):
+            only = tried or self._launch.most_starts == 1
+            if only or not self._may_do_alone(settings, out_of_memory, ended):
                 why = str(answer.get("why", ""))
                 raise TrialFailed(why if answer.get("died") else plain(why), out_of_memory, ended)
             tried = True
@@ -429,7 +442,8 @@ class ScriptBench:
         """Give how long the answer to an order is waited for."""
         longest = LONGEST_BLOCK * seconds
         left = ANSWER_SECONDS if self._until is None else self._until - time.monotonic() - longest
-        return longest + min(ANSWER_SECONDS, max(LEAST_ANSWER_SECONDS, left))
+        patience = longest + min(ANSWER_SECONDS, max(LEAST_ANSWER_SECONDS, left))
+        return min(patience, self._limit - time.monotonic())
 
     def _await_answer(self, training: StartedTraining, seconds: float) -> dict[str, Any] | None:
         """Wait for the answer; `None`: the program came to its own end, which is not these settings' doing."""

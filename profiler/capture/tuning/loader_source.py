@@ -10,7 +10,8 @@ import signal
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain, cycle
 from typing import Any
 
 import torch
@@ -28,6 +29,8 @@ CLOSE_REST_S = 2.0
 """How long workers may take to finish what they make, before they are ended without being asked."""
 MOST_PICKLED = 64 << 20
 """Bytes of a dataset after which it counts as one that can be pickled."""
+WORST_BATCHES = 2
+"""Batches of the samples that take most: the second meets what the first has left in memory."""
 _KNOWN_ITERATORS = (dataloader._SingleProcessDataLoaderIter, dataloader._MultiProcessingDataLoaderIter)
 _STATEFUL = "torchdata.stateful_dataloader."
 
@@ -259,13 +262,18 @@ class Siblings:
                 return samples // size if self.loader.drop_last else -(-samples // size)
         return None
 
-    def make(self, settings: LoaderSettings) -> LoaderSource:
-        """Make a source of batches. Raises CannotRebuild."""
+    def make(self, settings: LoaderSettings, first: Sequence[int] = ()) -> LoaderSource:
+        """Make a source of batches, the first of them of these samples, where torch makes them. Raises
+        CannotRebuild."""
         clone = self.clone(settings)
         if self.iterable:
             return LoaderSource(clone, settings)
         size = settings.batch_size or self.batch_size
-        return LoaderSource(clone, settings, self._endless.setdefault(size, _endless(clone._index_sampler)))
+        indices = self._endless.setdefault(size, _endless(clone._index_sampler))
+        if first and size is not None and clone._auto_collation:
+            over = cycle(first)
+            indices = chain(([next(over) for _ in range(size)] for _ in range(WORST_BATCHES)), indices)
+        return LoaderSource(clone, settings, indices)
 
     def clone(self, settings: LoaderSettings) -> DataLoader[Any]:
         own = self.settings()

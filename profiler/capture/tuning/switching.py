@@ -16,18 +16,20 @@ from __future__ import annotations
 import contextlib
 import copy
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import Any, NoReturn, Protocol
 
 import torch
 
+from ...devices.protocol import Device
 from ...errors import WhyidleError
 from ...record.tuning import LONGEST_BLOCK, WITHOUT_MEMORY, Block, ChannelClosed, LoaderSettings, Word
 from ..hooks.parts import fields_of, parts_of
 from ..hooks.switch import from_a_signal
 from ..memory_limits import memory_available
+from .memory import forget_peak, memory_use
 from .processes import cpu_ns, proportional_bytes
 
 S = 1_000_000_000
@@ -210,6 +212,8 @@ class Measurement:
     """A few batches are trained on again and again."""
     kept: Kept | None = None
     """Those batches."""
+    first: Sequence[int] | None = None
+    """Samples that the first batches are made of; `None`: nobody asks for the memory that it takes."""
     start_ns: int | None = None
     restart_ns: int | None = None
     """As in `Block`."""
@@ -276,10 +280,10 @@ class Measurement:
             self._last = now, self._batches, self._samples, self._wait_ns
         return Due.NOTHING
 
-    def block(self, workers_bytes: int | None = None, workers_cpus: float | None = None) -> Block:
+    def block(self) -> Block:
         """Give what was measured."""
         span = self.begin_ns, self.end_ns, self._wait_ns, self.start_ns, self.restart_ns
-        return Block(self.settings, self._batches, self._samples, *span, workers_bytes, workers_cpus, self.held)
+        return Block(self.settings, self._batches, self._samples, *span, held=self.held)
 
     def _has_settled(self, now: int) -> bool:
         workers, outstanding = self.settings.num_workers, self.settings.outstanding
@@ -314,22 +318,20 @@ class Switching:
 
     def __init__(
         self,
-        make: Callable[[LoaderSettings], BatchSource],
+        make: Callable[[LoaderSettings, Sequence[int]], BatchSource],
         line: Line,
-        now: Callable[[], int],
-        synchronise: Callable[[], None],
+        device: Device,
         stop: Callable[[], NoReturn],
         tuner_lives: Callable[[], bool] = lambda: True,
         stands: Callable[[], object] = lambda: None,
     ) -> None:
         """Args:
-        make: a source for settings; raises where they do not work. WhyidleErrors are sentences for people.
-        now: ns of a clock that only goes forward.
-        synchronise: waits for the device.
+        make: a source for settings, its first batches of the samples with these indices if there are any; raises where
+            they do not work. WhyidleErrors are sentences for people.
         stop: ends the process.
         stands: called before the training is held up at a border.
         """
-        self._make, self._line, self._now, self._synchronise = make, line, now, synchronise
+        self._make, self._line, self._device, self._now = make, line, device, device.now
         self._stop, self._tuner_lives, self._stands = stop, tuner_lives, stands
         self._sources: dict[LoaderSettings, BatchSource] = {}
         """All that the tuner has not closed."""
@@ -407,16 +409,20 @@ class Switching:
             self._settle(measured)
         elif due is Due.BEGIN:
             measured.cpu_ns = sum(map(cpu_ns, pids))
-            self._synchronise()
+            self._device.synchronize()
             measured.begin_ns = self._now()
         else:
             if due is Due.END:
-                self._synchronise()
+                self._device.synchronize()
                 measured.end_ns = self._now()
-            cpus = (sum(map(cpu_ns, pids)) - measured.cpu_ns) / max(1, self._now() - measured.begin_ns)
-            costs = (sum(map(proportional_bytes, pids)), cpus) if pids else (None, None)
+            block, took = measured.block(), max(1, self._now() - measured.begin_ns)
+            if pids:
+                used, cpus = sum(map(proportional_bytes, pids)), (sum(map(cpu_ns, pids)) - measured.cpu_ns) / took
+                block = replace(block, workers_bytes=used, workers_cpus=cpus)
+            if measured.first is not None:
+                block = replace(block, memory=memory_use(self._device))
             self._measured = None
-            self._line.send(Word.BLOCK, block=measured.block(*costs).to_json())
+            self._line.send(Word.BLOCK, block=block.to_json())
 
     def _fail(self, measured: Measurement, error: Exception) -> None:
         """Say that these settings do not work, and close their source.
@@ -455,7 +461,8 @@ class Switching:
             if order["say"] == Word.CLOSE:
                 self._close(settings)
             elif order["say"] in (Word.MEASURE, Word.HELD):
-                ordered = Measurement(settings, int(order["seconds"] * S), held=order["say"] == Word.HELD)
+                held, first = order["say"] == Word.HELD, order.get("first")
+                ordered = Measurement(settings, int(order["seconds"] * S), held, first=first)
                 try:
                     self._begin(ordered)
                 except Exception as error:
@@ -487,8 +494,10 @@ class Switching:
     def _start(self, ordered: Measurement) -> None:
         """Make a source, and measure how long its first batch takes to come, and that of another pass if its workers
         persist."""
+        if ordered.first is not None:
+            forget_peak()
         begin, settings = self._now(), ordered.settings
-        source = self._source = self._working = self._sources[settings] = self._make(settings)
+        source = self._source = self._working = self._sources[settings] = self._make(settings, ordered.first or ())
         self._first = self._next_of(source)
         ordered.start_ns = self._now() - begin
         if settings.persistent_workers:
@@ -522,7 +531,7 @@ class Switching:
         alike.sort(key=lambda each: self._sources[each] is not self._working)
         own = alike[0] if alike else replace(settings, pipeline=None)
         if own not in self._sources:
-            self._sources[own] = self._make(own)
+            self._sources[own] = self._make(own, ())
         source = self._sources[own]
         kept.fill(lambda: self._next_of(source))
         source.rest(LONGEST_REST_S)

@@ -20,10 +20,11 @@ names of `LoaderSettings` that other values cannot be tried of, each with why; `
 `refused`: `{"why": "..", "steps": 3}`: nothing can be tuned here; only `stop` is waited for. Also sent when the
 training ends before it was taken over; the process then ends by itself.
 
-*Orders.* `measure`: `{"settings": {...}, "seconds": 2.0}`, answered by `block` (`{"block": {...}}`, see
-`Block.to_json`), `failed` or `oom` (`{"why": "..", "settings": {...}}`). `held`: the same; of `settings` only the batch
-size counts. `close`: `{"settings": {...}}`. `stop`. Where the training itself ends or raises in the midst of an order,
-that order is answered by `failed` or `oom` with `"ended": true`, and the process ends by itself.
+*Orders.* `measure`: `{"settings": {...}, "seconds": 2.0, "first": [17, 3] | null}`, answered by `block`
+(`{"block": {...}}`, see `Block.to_json`), `failed` or `oom` (`{"why": "..", "settings": {...}}`). `held`: the same; of
+`settings` only the batch size counts. `close`: `{"settings": {...}}`. `stop`. Where the training itself ends or raises
+in the midst of an order, that order is answered by `failed` or `oom` with `"ended": true`, and the process ends by
+itself.
 
 *Writes.* `tuning.writes` in the run folder: JSON lines `{"path": "...", "kind": "new" | "append" | "overwrite" |
 "refused"}` of what the training wrote to, or was stopped from overwriting, outside temporary folders and the run
@@ -229,8 +230,7 @@ class Takeover:
         self._switching = Switching(
             siblings.make,
             line,
-            self._now,
-            lambda: self._session.device.synchronize(),
+            self._session.device,
             self._stop,
             self._tuner_lives,
             self._stands,
