@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 
 import torch
 
+from whyidle.capture.tuning.guard import put_sockets_into
 from whyidle.capture.tuning.switching import Switching
 from whyidle.devices.choose import choose
 from whyidle.devices.emulated import EmulatedDevice
@@ -208,6 +209,7 @@ def main() -> NoReturn:
     """Train, and end the process: loaders with native threads may hang or crash in interpreter exit."""
     spec = TuningSpec(**json.loads(os.environ[SPEC]))
     folder = Path(os.environ["WHYIDLE_RUN"])
+    put_sockets_into(spec.tune["temporary"])
     line = Channel.of_training(folder)
     try:
         _tune(spec, folder, line)

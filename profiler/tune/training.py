@@ -6,11 +6,13 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 import signal
 import subprocess
+import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from math import inf
@@ -25,7 +27,7 @@ from ..record.notices import LOADED, TRAINING_NOTICES, Notices, read_notices, wh
 from ..record.run import create_run, processes, update_run
 from ..record.tuning import ANSWERS, LONGEST_BLOCK, ORDERS, Block, Channel, ChannelClosed, LoaderSettings, Word
 from .search import BenchEnded, TrialFailed
-from .watchdog import end_all, members, temporary_folders, watched
+from .watchdog import end_all, members, watched
 
 OUTPUT = "output.txt"
 WRITES = "tuning.writes"
@@ -139,10 +141,8 @@ class StartedTraining:
         self._sampler: Sampler | None = None
         self._watch = ExitStack()
         """Over its processes, should this one be killed."""
-        self._tell: Callable[[Iterable[Path]], None] = lambda _: None
-        """Tells the watch of folders that are to be removed then."""
-        self._temporary: set[Path] = set()
-        """Folders of its processes that these remove only when they end well."""
+        self._temporary = Path(tempfile.mkdtemp(prefix="pymp-"))
+        """For the sockets of multiprocessing: processes that are killed leave theirs."""
         self.busy = False
         """An order is not answered yet: it would not listen."""
 
@@ -152,8 +152,8 @@ class StartedTraining:
         Raises:
             WhyidleError: it cannot be started.
         """
-        self._tell = self._watch.enter_context(watched(self._mark))
-        environment = self._launch.environment(self.folder, options)
+        self._watch.enter_context(watched(self._mark, self._temporary))
+        environment = self._launch.environment(self.folder, {**options, "temporary": str(self._temporary)})
         self._process = popen(list(self._launch.command), environment, self.folder / OUTPUT)
         self._sampler = start_sampler(self.folder, self._process.pid)
 
@@ -161,12 +161,6 @@ class StartedTraining:
     def alive(self) -> bool:
         """Whether anything of it still runs; a launcher may end before what it started."""
         return self._process is None or self._process.poll() is None or bool(members(self._mark))
-
-    def look_for_folders(self) -> None:
-        """Look for the folders of workers that may be killed next."""
-        found = temporary_folders(members(self._mark))
-        self._tell(found - self._temporary)
-        self._temporary |= found
 
     def stop_sampler(self) -> None:
         sampler, self._sampler = self._sampler, None
@@ -180,14 +174,14 @@ class StartedTraining:
         with self._watch:
             self.stop_sampler()
             if (process := self._process) is not None:
-                self.look_for_folders()
                 if not self.busy:
                     with suppress(OSError, subprocess.TimeoutExpired):
                         self.channel.send(Word.STOP)
                         process.wait(STOP_SECONDS)
-                end_all(self._mark, process.pid, self._temporary)
+                end_all(self._mark, process.pid)
                 code = self.exit_code(STOP_SECONDS)
                 update_run(self.folder, {"ended": {"status": "stopped", "error": None, "exit_code": code}})
+            shutil.rmtree(self._temporary, ignore_errors=True)
             self.channel.close()
             for name in (ORDERS, ANSWERS):
                 (self.folder / name).unlink(missing_ok=True)
@@ -324,7 +318,6 @@ class ScriptBench:
     def close(self, settings: LoaderSettings) -> None:
         self._open.discard(settings)
         if self._training is not None:
-            self._training.look_for_folders()
             with suppress(OSError):
                 self._training.channel.send(Word.CLOSE, settings=settings.to_json())
 
@@ -413,7 +406,6 @@ class ScriptBench:
             if answer["say"] == Word.BLOCK:
                 block = Block.from_json(answer["block"])
                 self.steps += block.batches
-                training.look_for_folders()
                 if say == Word.MEASURE:
                     self._open.add(settings)
                 return block

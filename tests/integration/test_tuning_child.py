@@ -65,7 +65,7 @@ def test_blocks_of_several_settings_are_measured_in_one_training(tmp_path: Path)
         for block in (serial, again):
             assert block.wait_ns >= 4 * SAMPLE_NS * block.batches
         assert parallel.workers_bytes > 10**6
-        assert parallel.workers_cpus > 0
+        assert parallel.workers_cpus >= 0
         assert (serial.workers_bytes, serial.workers_cpus) == (None, None)
 
         larger = tuner.block(LoaderSettings(2, 1, batch_size=10))

@@ -2,13 +2,13 @@
 
 The contract between the two, on top of `record.tuning`:
 
-*Options.* `WHYIDLE_OPTIONS` holds, beside what `whyidle run` puts there,
-`"tune": {"after_steps": 40, "after_s": 2.0, "before_s": 60.0, "tuner": PID, "began": time.time(), "overwrite": false}`.
-The training is recorded as always until it has made `after_steps` steps and trained `after_s` seconds, or until
-`before_s` seconds have passed since its first step and it has made 8. With fewer by then, or without a place to take it
-over, it is refused, and so is a program of whose loaders none has trained so long after its first batch. `tuner`: the
-process whose end ends the training. `began`: when the tuner began; regular files older than that are guarded, unless
-`overwrite`. The tuner makes the pipes (`Channel.of_tuner`) before it starts the program.
+*Options.* `WHYIDLE_OPTIONS` holds, beside what `whyidle run` puts there, `"tune": {"after_steps": 40, "after_s": 2.0,
+"before_s": 60.0, "tuner": PID, "began": time.time(), "overwrite": false, "temporary": "/tmp/pymp-…"}`. The training is
+recorded as always until it has made `after_steps` steps and trained `after_s` seconds, or until `before_s` seconds have
+passed since its first step and it has made 8. With fewer by then, or without a place to take it over, it is refused,
+and so is a program of whose loaders none has trained so long after its first batch. `tuner`: the process whose end ends
+the training. `began`: when the tuner began; regular files older than that are guarded, unless `overwrite`. `temporary`:
+for sockets; the tuner removes it. The tuner makes the pipes (`Channel.of_tuner`) before it starts the program.
 
 *First answer*, once. Afterwards the training stands still between two steps and waits for orders.
 
@@ -53,7 +53,7 @@ from ..hooks.wrap import Wraps
 from ..loop_detector.loaders import Iteration, Part, Use
 from ..session import Session
 from .loader_source import CannotRebuild, Siblings, end_host
-from .processes import goes_first, kill_descendants, lives
+from .processes import goes_first, lives
 from .switching import S, Switching, is_out_of_memory, sentence
 
 TAKEN = "tuning.taken"
@@ -340,7 +340,7 @@ class Takeover:
         self._stop()
 
     def _stop(self) -> NoReturn:
-        """End this process and all it has started."""
+        """End this process at once; the tuner, or its watch, ends all that it has started."""
         self._done = True
         timer = threading.Timer(END_SECONDS, os._exit, (0,))
         timer.daemon = True
@@ -353,6 +353,4 @@ class Takeover:
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(Exception):
                 stream.flush()
-        with contextlib.suppress(Exception):
-            kill_descendants()
         os._exit(0)
