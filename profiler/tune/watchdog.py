@@ -1,5 +1,5 @@
-"""Ends what the tuner started, where the tuner itself was killed: run with a mark, a folder and seconds, and a pipe from
-the tuner.
+"""Ends what the tuner started, where the tuner itself was killed: run with a mark, a folder and seconds, and a pipe
+from the tuner.
 
 A training looks itself whether its tuner lives, but not while it waits for a batch that never comes. Launchers put what
 they start into sessions of their own, so a process group is not enough. Every process of a training has the run folder

@@ -9,7 +9,6 @@ import pickle
 import signal
 import time
 import warnings
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, cycle
 from typing import Any
@@ -42,16 +41,13 @@ class CannotRebuild(WhyidleError):
 class LoaderSource:
     """The batches of one clone. See `sources.BatchSource`."""
 
-    def __init__(self, loader: DataLoader[Any], settings: LoaderSettings, indices: Iterator[Any] | None = None) -> None:
+    def __init__(self, loader: DataLoader[Any], indices: Iterator[Any] | None = None) -> None:
         """`indices`: what its batches are made of, where the dataset has a sampler; without an end."""
         self._loader = loader
-        self._drawn: deque[int] = deque()
-        """Samples of the batches ordered and not handed over, where that is known beforehand."""
         if indices is not None:
             # The pass never ends: what an epoch's beginning costs is measured apart.
             name = "batch_sampler" if loader._auto_collation else "sampler"
-            drawn = self._drawn.append if settings.in_order else None
-            loader.__dict__[name] = _Shared(indices, getattr(loader, name), drawn)
+            loader.__dict__[name] = _Shared(indices, getattr(loader, name))
         self._iterator = self._begin()
 
     @property
@@ -60,17 +56,13 @@ class LoaderSource:
 
     def next(self) -> tuple[Any, int | None]:
         batch = next(self._iterator)
-        if self._drawn:
-            return batch, self._drawn.popleft()
         return batch, samples_of(batch)
 
     def restart(self) -> None:
         if self._loader.persistent_workers and self._workers():
-            self._drawn.clear()
             self._iterator._reset(self._loader)
             return
         self._end()
-        self._drawn.clear()
         self._iterator = self._begin()
 
     def rest(self, seconds: float) -> None:
@@ -181,14 +173,11 @@ def _endless(sampler: Any) -> Iterator[Any]:
 class _Shared:
     """A sampler that goes on with what other loaders draw from too."""
 
-    def __init__(self, indices: Iterator[Any], sampler: Any, drawn: Callable[[int], object] | None) -> None:
-        self._indices, self._sampler, self._drawn = indices, sampler, drawn
+    def __init__(self, indices: Iterator[Any], sampler: Any) -> None:
+        self._indices, self._sampler = indices, sampler
 
     def __iter__(self) -> Iterator[Any]:
-        for each in self._indices:
-            if self._drawn is not None:
-                self._drawn(len(each) if isinstance(each, list | tuple) else 1)
-            yield each
+        return self._indices
 
     def __len__(self) -> int:
         return len(self._sampler)
@@ -267,13 +256,13 @@ class Siblings:
         CannotRebuild."""
         clone = self.clone(settings)
         if self.iterable:
-            return LoaderSource(clone, settings)
+            return LoaderSource(clone)
         size = settings.batch_size or self.batch_size
         indices = self._endless.setdefault(size, _endless(clone._index_sampler))
         if first and size is not None and clone._auto_collation:
             over = cycle(first)
             indices = chain(([next(over) for _ in range(size)] for _ in range(WORST_BATCHES)), indices)
-        return LoaderSource(clone, settings, indices)
+        return LoaderSource(clone, indices)
 
     def clone(self, settings: LoaderSettings) -> DataLoader[Any]:
         own = self.settings()
