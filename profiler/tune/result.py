@@ -7,8 +7,6 @@ from math import inf, nan
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from ..analyse.statistics import Estimate
 from ..errors import RecordError
 from ..record.files import read_json, write_json
@@ -213,14 +211,6 @@ class Tuning:
     def changed(self) -> bool:
         """Whether there is something to change."""
         return self.best.settings != self.baseline.settings
-
-    @property
-    def prediction_error(self) -> tuple[float, float, int] | None:
-        """Median and largest distance of what was predicted from what was measured, as shares of that, and of how many
-        settings; `None` where nothing was predicted."""
-        tried = [trial for trial in self.trials if trial.status == "ok" and trial.samples_per_s]
-        off = [abs(t.predicted / (t.samples_per_s or 1.0) - 1) for t in tried if t.predicted is not None]
-        return (float(np.median(off)), max(off), len(off)) if off else None
 
 
 @dataclass(frozen=True)

@@ -220,8 +220,9 @@ class _Search:
             self.candidates |= dict.fromkeys(new)
             self.winner, _ = now.pick(self.alive)
             rest = [each for each in self.alive if each != self.winner]
-            if not rest and now.is_open(self.winner):
-                rest = [self.own]
+            cheaper = cost(self.winner, self.own) < cost(self.own, self.own)
+            if not rest and cheaper and now.ratio(self.own, self.winner).high > WORTH_TUNING:
+                rest = [self.own]  # it may yet be clearly faster than a winner that costs less
             if not rest and not pinned and self.plan.cuda and "pin_memory" not in self.plan.fixed:
                 # What no replay can tell.
                 pinned, self.phase = True, SearchPhase.PIN

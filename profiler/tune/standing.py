@@ -270,11 +270,6 @@ class Standing:
         """Tell whether a setting is worth its workers: faster than another beyond the interval, and by their `toll`."""
         return self.ratio(faster, than).low > toll(faster, than, self.plan.cpus)
 
-    def is_open(self, winner: LoaderSettings) -> bool:
-        """Tell whether the baseline may yet be clearly faster than a winner that costs less."""
-        cheaper = cost(winner, self.own) < cost(self.own, self.own)
-        return cheaper and self.ratio(self.own, winner).high > WORTH_TUNING
-
     @property
     def noisy(self) -> bool:
         """Whether the machine's own changes are larger than what is to be told apart."""

@@ -4,8 +4,6 @@ end."""
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
-import pickle
 import signal
 import time
 import warnings
@@ -26,8 +24,6 @@ HANDED_OVER_S = 0.01
 """How long workers are left alone once all batches are made: one counts as made before it is pickled."""
 CLOSE_REST_S = 2.0
 """How long workers may take to finish what they make, before they are ended without being asked."""
-MOST_PICKLED = 64 << 20
-"""Bytes of a dataset after which it counts as one that can be pickled."""
 WORST_BATCHES = 2
 """Batches of the samples that take most: the second meets what the first has left in memory."""
 _KNOWN_ITERATORS = (dataloader._SingleProcessDataLoaderIter, dataloader._MultiProcessingDataLoaderIter)
@@ -307,49 +303,16 @@ class Siblings:
             why_size = "the dataset forms its batches itself (batch_size=None)"
         elif not _is_plain(batches):
             why_size = f"{type(batches).__module__}.{type(batches).__qualname__} forms its batches"
+        why_no_workers = None
+        if own_workers(loader.dataset, getattr(self._iterator, "_dataset_fetcher", None)) is not None:
+            why_no_workers = "the dataset has its own workers, which a loader's worker cannot start"
         no_accelerator = getattr(torch, "accelerator", None) is not None and not torch.accelerator.is_available()
         return {
             "batch_size": why_size,
             "in_order": None if hasattr(loader, "in_order") else f"torch {torch.__version__} has no in_order",
             "pin_memory": "there is no accelerator to pin memory for" if no_accelerator else None,
-            "num_workers": self._why_no_workers(),
+            "num_workers": why_no_workers,
         }
-
-    def _why_no_workers(self) -> str | None:
-        """Why there cannot be workers, where the program has none itself."""
-        loader = self.loader
-        if own_workers(loader.dataset, getattr(self._iterator, "_dataset_fetcher", None)) is not None:
-            return "the dataset has its own workers, which a loader's worker cannot start"
-        context = loader.multiprocessing_context
-        method = context.get_start_method() if context is not None else multiprocessing.get_start_method(True)
-        method = str(method or multiprocessing.get_all_start_methods()[0])
-        if loader.num_workers or method == "fork":
-            return None
-        try:
-            pickle.Pickler(_Discarded()).dump((loader.dataset, loader.collate_fn, loader.worker_init_fn))
-        except _Enough:
-            pass
-        except Exception as error:
-            return f"workers start by {method}, and their dataset or functions cannot be pickled ({error})"
-        return None
-
-
-class _Enough(Exception):
-    pass
-
-
-class _Discarded:
-    """A file that keeps nothing, of a size that is enough to know that a dataset can be pickled."""
-
-    def __init__(self) -> None:
-        self._left = MOST_PICKLED
-
-    def write(self, data: Any) -> int:
-        size = memoryview(data).nbytes
-        self._left -= size
-        if self._left < 0:
-            raise _Enough
-        return size
 
 
 def _is_plain(batches: Any) -> bool:

@@ -23,14 +23,12 @@ NOT_EXAMINED: Json = {"b_max": None, "b_95": None, "b_star": None, "notes": []}
 
 def tuning(result: Tuning) -> Json:
     """Give the result as JSON has it."""
-    error = result.prediction_error
     kept = replace(result, patch=result.patch and result.patch.kept())
     told = builtins({"format": FORMAT, "version": VERSION, **vars(kept)})
     for name in ("baseline", "best"):
         told[name] = {key: told[name][key] for key in ("settings", "samples_per_s", "low", "high")}
     cost = {"seconds": result.wall_s, "steps": told.pop("steps"), "starts": told.pop("starts")}
-    prediction = None if error is None else dict(zip(("median_error", "max_error", "settings"), error, strict=True))
-    return told | {"cost": cost, "prediction": prediction, "batch": told["batch"] or NOT_EXAMINED}
+    return told | {"cost": cost, "batch": told["batch"] or NOT_EXAMINED}
 
 
 def read(content: Json) -> Tuning:

@@ -309,9 +309,6 @@ def _quality(result: Tuning) -> Iterator[str]:
     yield f"The search took {result.wall_s:.0f} s and {result.steps} training steps{again}; weights are discarded."
     if result.noise is not None:
         yield f"Blocks of one setting differ by {100 * result.noise:.1f} % (standard deviation, drift removed)."
-    if (error := result.prediction_error) is not None:
-        off = f"{100 * error[0]:.0f} % (median), {100 * error[1]:.0f} % at most"
-        yield f"Predictions of {counted(error[2], 'setting')} are off by {off}."
     yield from (f"note: {note}" for note in result.notes)
 
 
