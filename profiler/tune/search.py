@@ -211,7 +211,7 @@ class _Search:
 
     def _race(self) -> bool:
         """Measure rounds until one setting is left, and tell whether the budget ended them."""
-        pinned, added, rest = False, 0, [self.own]
+        added, rest = 0, [self.own]
         while rest:
             now = self.standing()
             self._drop(now)
@@ -223,10 +223,9 @@ class _Search:
             cheaper = cost(self.winner, self.own) < cost(self.own, self.own)
             if not rest and cheaper and now.ratio(self.own, self.winner).high > WORTH_TUNING:
                 rest = [self.own]  # it may yet be clearly faster than a winner that costs less
-            if not rest and not pinned and self.plan.cuda and "pin_memory" not in self.plan.fixed:
+            if not rest and self.plan.cuda and "pin_memory" not in self.plan.fixed and self.phase != SearchPhase.PIN:
                 # What no replay can tell.
-                pinned, self.phase = True, SearchPhase.PIN
-                rest = [replace(self.winner, pin_memory=not self.winner.pin_memory)]
+                self.phase, rest = SearchPhase.PIN, [replace(self.winner, pin_memory=not self.winner.pin_memory)]
                 self.candidates |= dict.fromkeys(rest)
             self._close_all_but(*self.alive)
             if self.round >= self.plan.most_rounds or len(self.entries) >= self.plan.most_blocks:

@@ -25,7 +25,7 @@ import torch
 
 from ...devices.protocol import Device
 from ...errors import WhyidleError
-from ...record.tuning import LONGEST_BLOCK, WITHOUT_MEMORY, Block, ChannelClosed, LoaderSettings, Word
+from ...record.tuning import LONGEST_BLOCK, WITHOUT_MEMORY, Block, Channel, ChannelClosed, LoaderSettings, Word
 from ..hooks.parts import fields_of, parts_of
 from ..hooks.switch import from_a_signal
 from .memory import forget_peak, memory_use
@@ -271,20 +271,13 @@ class Measurement:
         )
 
 
-class Line(Protocol):
-    """To the tuner: `record.tuning.Channel`."""
-
-    def send(self, say: str, **content: Any) -> None: ...
-    def receive(self, seconds: float) -> dict[str, Any] | None: ...
-
-
 class Switching:
     """Used from the training thread: `border` where one step ends and the next begins, then `next` for its batch."""
 
     def __init__(
         self,
         make: Callable[[LoaderSettings, Sequence[int]], BatchSource],
-        line: Line,
+        line: Channel,
         device: Device,
         stop: Callable[[], NoReturn],
         tuner_lives: Callable[[], bool] = lambda: True,

@@ -33,7 +33,7 @@ class World:
         self.make: Callable[[LoaderSettings], Queue] = lambda settings: Queue(self, settings)
         self.switching = Switching(
             self._make,
-            self,
+            self,  # type: ignore[arg-type]
             SimpleNamespace(now=lambda: self.now, synchronize=lambda: None),  # type: ignore[arg-type]
             self.stop,
             lambda: self.alive,

@@ -351,67 +351,72 @@ def tried(predict: Predict, **given: object) -> tuple[list[LoaderSettings], str]
     return list(dict.fromkeys(each for each in bench.run if each != plan.baseline)), "\n".join(tuned.not_tested)
 
 
-def test_the_cheapest_that_is_fast_and_its_neighbours_are_tried() -> None:
-    arms, _ = tried(formula(saturating(6)))
-    assert set(arms) == {LoaderSettings(6, 1), LoaderSettings(4, 1), LoaderSettings(8, 1), LoaderSettings(6, 2)}
-    # Loaders that wait get more workers than there are CPUs.
-    assert LoaderSettings(40, 1) in tried(formula(saturating(40)), most_workers=64)[0]
+SIX = formula(saturating(6))
+NONE = LoaderSettings(0)
+NOTHING = "what is never said"
+NEIGHBOURS = {LoaderSettings(6, 1), LoaderSettings(4, 1), LoaderSettings(8, 1), LoaderSettings(6, 2)}
+LOOSE = formula(lambda settings: saturating(6)(settings) * (1.0 if settings.in_order else 1.3))
+FULL = formula(saturating(8), lambda settings: "/dev/shm is too small" if settings.num_workers > 4 else None)
+ONE_STREAM = {"num_workers": "the data are one stream"}
 
 
-def test_there_are_at_most_as_many_as_allowed_and_the_rest_is_named() -> None:
-    arms, rest = tried(formula(saturating(6)), most_candidates=3)
-    assert len(arms) == 2
-    assert "pin_memory: no CUDA device" in rest
-    assert "pin_memory: no CUDA" not in tried(formula(saturating(6)), cuda=True)[1]
-    assert "6 workers, prefetch 2: left out to limit the number of trials" in rest
+@pytest.mark.parametrize(
+    ("predict", "plan", "among", "said", "unsaid"),
+    [
+        (SIX, {}, NEIGHBOURS, "no workers: predicted to be 7.5× slower", "left out"),
+        # Loaders that wait get more workers than there are CPUs.
+        (formula(saturating(40)), {"most_workers": 64}, {LoaderSettings(40, 1)}, "", NOTHING),
+        (
+            SIX,
+            {"most_candidates": 3},
+            set(),
+            "6 workers, prefetch 2: left out to limit the number of trials",
+            "hopeless",
+        ),
+        (SIX, {}, set(), "pin_memory: no CUDA device", NOTHING),
+        (SIX, {"cuda": True}, set(), "", "pin_memory: no CUDA"),
+        (SIX, {"baseline": NONE}, set(), "", "no workers"),
+        (formula(lambda settings: 100.0 - settings.num_workers), {}, {NONE}, "", "no workers"),
+        (
+            LOOSE,
+            {},
+            set(),
+            "in_order=False: batches would come in another order (predicted: +30 %); --out-of-order",
+            "x",
+        ),
+        (LOOSE, {"out_of_order": True}, {LoaderSettings(6, 1, in_order=False)}, "", "in_order"),
+        (FULL, {}, {LoaderSettings(4, 1)}, "5 workers, prefetch 1: /dev/shm is too small", NOTHING),
+        (SIX, {"fixed": ONE_STREAM}, set(), "num_workers: the data are one stream", NOTHING),
+        (SIX, {"fixed": {"prefetch_factor": "fixed"}}, {LoaderSettings(6, 2)}, "prefetch_factor: fixed", NOTHING),
+        (SIX, {"pipelines": ("threads",)}, {LoaderSettings(6, 1, pipeline="threads")}, "", "threads"),
+    ],
+)
+def test_the_cheapest_that_is_fast_and_its_neighbours_are_tried_and_the_rest_is_named(
+    predict: Predict, plan: dict[str, object], among: set[LoaderSettings], said: str, unsaid: str
+) -> None:
+    arms, rest = tried(predict, **plan)
+    assert among <= set(arms)
+    assert len(arms) <= int(str(plan.get("most_candidates", 7))) - 1 + len(plan.get("pipelines", ()))  # type: ignore[arg-type]
+    assert said in rest
+    assert unsaid not in rest
 
 
-def test_no_workers_are_tried_only_where_that_is_not_hopeless() -> None:
-    arms, rest = tried(formula(saturating(6)))
-    assert LoaderSettings(0) not in arms
-    assert "no workers: predicted to be 7.5× slower" in rest
-    assert "no workers" not in tried(formula(saturating(6)), baseline=LoaderSettings(0))[1]
-    assert LoaderSettings(0) in tried(formula(lambda settings: 100.0 - settings.num_workers))[0]
+def test_nothing_is_tried_that_cannot_run_or_that_the_program_fixes() -> None:
+    assert set(tried(SIX)[0]) == NEIGHBOURS
+    assert max(arm.num_workers for arm in tried(FULL)[0]) == 4
+    assert all(arm.in_order for arm in tried(LOOSE)[0])
+    assert tried(SIX, fixed=ONE_STREAM)[0] == []
+    assert {arm.prefetch_factor for arm in tried(SIX, fixed={"prefetch_factor": "fixed"})[0] if arm.num_workers} == {2}
 
 
 def test_settings_are_described_and_persistence_only_beside_the_same_without_it() -> None:
     kept = replace(OWN, persistent_workers=True)
     assert describe(kept, OWN) == f"{describe(OWN)}, persistent"
     assert describe(kept) == describe(OWN, OWN) == describe(OWN)
-    assert "persistent" not in describe(replace(kept, num_workers=7), OWN) + describe(LoaderSettings(0), kept)
+    assert "persistent" not in describe(replace(kept, num_workers=7), OWN) + describe(NONE, kept)
     some = LoaderSettings(1, 4, pin_memory=True, in_order=False)
     assert describe(some) == "1 worker, prefetch 4, out of order, pinned"
     assert describe(LoaderSettings(0, pipeline="naive")) == "naive: no workers"
-
-
-def test_batches_come_out_of_order_only_where_that_is_allowed() -> None:
-    predict = formula(lambda settings: saturating(6)(settings) * (1.0 if settings.in_order else 1.3))
-    arms, rest = tried(predict)
-    assert all(arm.in_order for arm in arms)
-    assert "in_order=False: batches would come in another order (predicted: +30 %); --out-of-order tries it" in rest
-    arms, rest = tried(predict, out_of_order=True)
-    assert LoaderSettings(6, 1, in_order=False) in arms
-    assert "in_order" not in rest
-
-
-def test_what_cannot_run_is_not_tried_and_named_where_it_would_be_faster() -> None:
-    predict = formula(saturating(8), lambda settings: "/dev/shm is too small" if settings.num_workers > 4 else None)
-    arms, rest = tried(predict)
-    assert max(arm.num_workers for arm in arms) == 4
-    assert "5 workers, prefetch 1: /dev/shm is too small" in rest
-
-
-def test_what_the_program_fixes_stays() -> None:
-    arms, rest = tried(formula(saturating(6)), fixed={"num_workers": "the data are one stream"})
-    assert (arms, "num_workers: the data are one stream" in rest) == ([], True)
-    arms, _ = tried(formula(saturating(6)), fixed={"prefetch_factor": "set by the program"})
-    assert {arm.prefetch_factor for arm in arms if arm.num_workers} == {2}
-
-
-def test_other_pipelines_come_on_top() -> None:
-    arms, _ = tried(formula(saturating(6)), pipelines=("threads", "dali-cpu"), most_candidates=3)
-    assert sorted(arm.pipeline or "" for arm in arms) == ["", "", "dali-cpu", "threads"]
-    assert {arm.num_workers for arm in arms if arm.pipeline} == {6}
 
 
 @pytest.mark.parametrize(
