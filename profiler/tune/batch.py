@@ -72,6 +72,7 @@ LOADER_BOUND = 0.2
 LADDER_SHARE = 0.5
 """Share of the budget for what fits."""
 
+NO_MEMORY_KNOWN = MemoryUse(None, None, on_device=False)
 Say = Callable[[str], object]
 Rates = Mapping[int, Estimate]
 """Samples/s of each batch size that was measured."""
@@ -95,14 +96,8 @@ class Probe:
     """A value of `ProbeOutcome`."""
     steps: int = 0
     """Optimizer steps that were done."""
-    peak_bytes: int | None = None
-    """Most memory that it took, of the memory that runs out first. `None`: not known."""
-    capacity_bytes: int | None = None
-    """Size of that memory, as far as it is free for this. `None`: not known."""
-    on_device: bool = False
-    """Whether it is a device's own memory."""
-    retries: int = 0
-    """Times that the allocator had to free its caches: it does so again and again in a long training."""
+    memory: MemoryUse = NO_MEMORY_KNOWN
+    """Memory that it took, and what there is for it."""
     why: str = ""
     """What it ended with; empty where that is `ok`."""
     seconds: float = 0.0
@@ -110,10 +105,10 @@ class Probe:
     @property
     def margin_bytes(self) -> int | None:
         """Memory that must stay free, bytes; `None`: not known."""
-        if self.capacity_bytes is None:
+        if self.memory.capacity_bytes is None:
             return None
-        margin = round(MARGIN * self.capacity_bytes)
-        return max(margin, DEVICE_MARGIN) if self.on_device else margin
+        margin = round(MARGIN * self.memory.capacity_bytes)
+        return max(margin, DEVICE_MARGIN) if self.memory.on_device else margin
 
     @property
     def reason(self) -> str:
@@ -121,9 +116,9 @@ class Probe:
         to spare."""
         if self.outcome != ProbeOutcome.OK:
             return self.why or self.outcome
-        if self.retries:
-            return f"the allocator had to free its caches {self.retries} times in {self.steps} steps"
-        peak, capacity, margin = self.peak_bytes, self.capacity_bytes, self.margin_bytes
+        if self.memory.retries:
+            return f"the allocator had to free its caches {self.memory.retries} times in {self.steps} steps"
+        peak, capacity, margin = self.memory.peak_bytes, self.memory.capacity_bytes, self.margin_bytes
         if peak is None or capacity is None or margin is None or peak + margin <= capacity:
             return ""
         used, kept = f"{peak / 1e9:.2f} of {capacity / 1e9:.2f} GB", f"the margin of {margin / 1e9:.2f} GB"
@@ -136,7 +131,7 @@ class Probe:
     @property
     def held_bytes(self) -> int | None:
         """Memory of a run to its end that the allocator's emergencies did not disturb; `None` for another."""
-        return self.peak_bytes if self.outcome == ProbeOutcome.OK and not self.retries else None
+        return self.memory.peak_bytes if self.outcome == ProbeOutcome.OK and not self.memory.retries else None
 
 
 Try = Callable[[int, float], Probe]
@@ -155,7 +150,8 @@ class Ladder:
 
     @property
     def memory(self) -> dict[int, int]:
-        return {size: p.peak_bytes for size, p in sorted(self.probes.items()) if p.peak_bytes and p.steps}
+        ran = {size: p.memory.peak_bytes for size, p in sorted(self.probes.items()) if p.steps}
+        return {size: peak for size, peak in ran.items() if peak}
 
     @property
     def failed(self) -> dict[int, str]:
@@ -220,7 +216,7 @@ def _next_size(probes: Mapping[int, Probe], cap: int) -> int:
     if not low:
         # What fails for another reason than memory fails at any size.
         return high // 2 if probes[high].outcome != ProbeOutcome.FAILED else 0
-    capacity, margin = probes[low].capacity_bytes, probes[low].margin_bytes
+    capacity, margin = probes[low].memory.capacity_bytes, probes[low].margin_bytes
     room = None if capacity is None or margin is None else capacity - margin
     if high:
         middle = (low + high) // 2
@@ -294,8 +290,7 @@ def child_probe(
         if block is None:
             return Probe(outcome, why=why, seconds=took)
         shutil.rmtree(place, ignore_errors=True)
-        memory = block.memory or MemoryUse(None, None, False)
-        return Probe(outcome, block.batches, **vars(memory), seconds=took)
+        return Probe(outcome, block.batches, block.memory or NO_MEMORY_KNOWN, seconds=took)
 
     return probe
 

@@ -89,10 +89,10 @@ def test_the_ladder_finds_the_limit_of_the_address_space_and_names_only_what_was
     ran = found.probes[found.b_max]
     assert ran.outcome == ProbeOutcome.OK
     assert ran.steps >= 3
-    assert ran.peak_bytes is not None
-    assert ran.capacity_bytes is not None
+    assert ran.memory.peak_bytes is not None
+    assert ran.memory.capacity_bytes is not None
     assert ran.margin_bytes is not None
-    exact = 8 + (ran.capacity_bytes - ran.margin_bytes - found.probes[8].peak_bytes) / (2 << 20)  # type: ignore[operator]
+    exact = 8 + (ran.memory.capacity_bytes - ran.margin_bytes - found.probes[8].memory.peak_bytes) / (2 << 20)  # type: ignore[operator]
     assert 0.75 * exact <= found.b_max <= 1.05 * exact
     assert len(found.probes) <= 7
     assert all(size <= found.b_max or not tried.fits for size, tried in found.probes.items())
@@ -171,7 +171,7 @@ def test_an_emulated_devices_memory_bounds_the_batch_of_a_scenario(small: Path, 
     )
     within, beyond = probe(2, SECONDS), probe(40, SECONDS)
     assert within.outcome == ProbeOutcome.OK
-    assert within.on_device
-    assert within.capacity_bytes == 4_000_000_000
+    assert within.memory.on_device
+    assert within.memory.capacity_bytes == 4_000_000_000
     assert beyond.outcome == ProbeOutcome.OOM
     assert "has 4.0 GB; this batch needs" in beyond.reason
